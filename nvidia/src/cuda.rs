@@ -6,7 +6,7 @@ use std::ffi::{CStr, c_char, c_int, c_uint};
 
 functions! {
     /// The functions of the driver that are used to look around. None of them makes a context.
-    pub struct Cuda {
+    pub struct CudaQuery {
         init: "cuInit" (c_uint) -> c_uint;
         driver_version: "cuDriverGetVersion" (*mut c_int) -> c_uint;
         count: "cuDeviceGetCount" (*mut c_int) -> c_uint;
@@ -70,13 +70,13 @@ pub fn version_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
-impl Cuda {
+impl CudaQuery {
     /// Opens the driver and begins.
     ///
     /// # Errors
     /// Why there is none, or why it does not work.
-    pub fn start() -> Result<Cuda, NoCuda> {
-        let cuda = DRIVER.open(None, Cuda::bind).map_err(|missing| NoCuda::NoDriver(missing.to_string()))?;
+    pub fn start() -> Result<CudaQuery, NoCuda> {
+        let cuda = DRIVER.open(None, CudaQuery::bind).map_err(|missing| NoCuda::NoDriver(missing.to_string()))?;
         // SAFETY: the only flags there are.
         match unsafe { (cuda.init)(0) } {
             0 => Ok(cuda),

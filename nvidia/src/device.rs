@@ -37,7 +37,7 @@ pub struct Device {
     /// Memory that is free, if NVML says so.
     pub free_bytes: Option<u64>,
     /// Who uses it, if NVML says so.
-    pub holders: Vec<Holder>,
+    pub holders: Vec<DeviceProcess>,
 }
 
 /// Who may use a device.
@@ -54,7 +54,7 @@ pub enum ComputeMode {
 
 /// A process that uses a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Holder {
+pub struct DeviceProcess {
     /// Its number.
     pub pid: u32,
     /// What it is called, if that can be seen.
@@ -122,7 +122,7 @@ impl Device {
             ComputeMode::Exclusive if !self.holders.is_empty() => Some(format!(
                 "cuda:{} is in exclusive mode and in use by {}: end that program, or `nvidia-smi -c 0` as root",
                 self.number,
-                self.holders.iter().map(Holder::to_string).collect::<Vec<_>>().join(", ")
+                self.holders.iter().map(DeviceProcess::to_string).collect::<Vec<_>>().join(", ")
             )),
             _ => None,
         }
@@ -145,7 +145,7 @@ impl Device {
     }
 }
 
-impl std::fmt::Display for Holder {
+impl std::fmt::Display for DeviceProcess {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let name = if self.name.is_empty() { "process" } else { &self.name };
         write!(f, "{name} {}", self.pid)

@@ -11,7 +11,7 @@ pub const FOLDERS_VARIABLE: &str = "GT_CUDA_LIBRARIES";
 
 /// A shared library of NVIDIA's.
 #[derive(Debug)]
-pub struct Library {
+pub struct SharedLibrary {
     /// As people call it.
     pub name: &'static str,
     /// What it is for, as a clause: "which compiles the kernels".
@@ -37,7 +37,7 @@ struct File {
 }
 
 /// The driver, `libcuda`.
-pub const DRIVER: Library = Library {
+pub const DRIVER: SharedLibrary = SharedLibrary {
     name: "NVIDIA's driver library",
     purpose: "through which GPUs are used",
     install: "install NVIDIA's driver (apt install nvidia-driver, or the package of your system); in a container, start \
@@ -48,7 +48,7 @@ pub const DRIVER: Library = Library {
 };
 
 /// The compiler of kernels.
-pub const NVRTC: Library = Library {
+pub const NVRTC: SharedLibrary = SharedLibrary {
     name: "NVRTC",
     purpose: "which compiles the kernels",
     install: "pip install nvidia-cuda-nvrtc beside GT (nvidia-cuda-nvrtc-cu12 with a driver older than 580)",
@@ -61,7 +61,7 @@ pub const NVRTC: Library = Library {
 };
 
 /// Matrix products.
-pub const CUBLAS_LT: Library = Library {
+pub const CUBLAS_LT: SharedLibrary = SharedLibrary {
     name: "cuBLASLt",
     purpose: "which multiplies matrices",
     install: "pip install nvidia-cublas beside GT (nvidia-cublas-cu12 with a driver older than 580)",
@@ -74,7 +74,7 @@ pub const CUBLAS_LT: Library = Library {
 };
 
 /// Collectives.
-pub const NCCL: Library = Library {
+pub const NCCL: SharedLibrary = SharedLibrary {
     name: "NCCL",
     purpose: "by which several GPUs compute together",
     install: "pip install nvidia-nccl-cu13 beside GT, or set GT_NCCL_LIBRARY to the path of libnccl.so.2",
@@ -87,7 +87,7 @@ pub const NCCL: Library = Library {
 };
 
 /// What the driver says about devices without using them.
-pub const NVML: Library = Library {
+pub const NVML: SharedLibrary = SharedLibrary {
     name: "NVML",
     purpose: "which says who uses a GPU",
     install: "it comes with NVIDIA's driver",
@@ -127,7 +127,7 @@ pub struct Environment<'a> {
     pub program: Option<PathBuf>,
 }
 
-impl Library {
+impl SharedLibrary {
     /// Opens the first file that is there and that `bind` can use. `cuda` is the version of CUDA that the driver is
     /// for, if that is known: what belongs to a newer one is passed over.
     ///
@@ -173,7 +173,7 @@ impl Library {
                 },
             }
         }
-        let Library { name, purpose, install, .. } = *self;
+        let SharedLibrary { name, purpose, install, .. } = *self;
         Err(Missing { name, purpose, install, tried: tried.join("; ") })
     }
 
@@ -282,7 +282,7 @@ macro_rules! functions {
 mod tests {
     use super::*;
 
-    fn candidates(library: &Library, variables: &[(&str, &str)], cuda: Option<u32>) -> Vec<String> {
+    fn candidates(library: &SharedLibrary, variables: &[(&str, &str)], cuda: Option<u32>) -> Vec<String> {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         let environment = Environment { variable: &variable, program: Some("/opt/env/bin/gtd".into()) };

@@ -1,6 +1,6 @@
 //! What a machine has of NVIDIA's: libraries, driver and devices.
 //!
-//! Nothing of CUDA is linked to. [`Library`] finds a shared library and opens it, wherever a system, a Python
+//! Nothing of CUDA is linked to. [`SharedLibrary`] finds a shared library and opens it, wherever a system, a Python
 //! environment or an administrator has put it, and [`functions!`] binds its functions. [`probe`](fn@probe) asks the
 //! driver which devices there are, in the process that calls it; [`probe_apart`] has a short-lived process do it,
 //! since a process that has begun to use CUDA cannot undo that, and a broken driver ends it.
@@ -15,9 +15,9 @@ mod nvml;
 mod probe;
 
 pub use cuda::{explain, remedy};
-pub use device::{ComputeMode, Device, Holder, NoCuda};
-pub use find::{CUBLAS_LT, DRIVER, Environment, FOLDERS_VARIABLE, Library, Missing, NCCL, NVML, NVRTC, Opened};
-pub use probe::{Found, Report, is_there, probe, probe_apart};
+pub use device::{ComputeMode, Device, DeviceProcess, NoCuda};
+pub use find::{CUBLAS_LT, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary};
+pub use probe::{LibraryFound, ProbeReport, is_there, probe, probe_apart};
 
 /// For [`functions!`].
 #[doc(hidden)]

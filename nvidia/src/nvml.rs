@@ -1,6 +1,6 @@
 //! What NVML says of devices besides: how much memory is free, and who holds the rest.
 
-use crate::device::{Device, Holder};
+use crate::device::{Device, DeviceProcess};
 use crate::find::{Missing, NVML};
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong, c_void};
 
@@ -11,7 +11,7 @@ functions! {
         shutdown: "nvmlShutdown" () -> c_uint;
         driver_version: "nvmlSystemGetDriverVersion" (*mut c_char, c_uint) -> c_uint;
         by_uuid: "nvmlDeviceGetHandleByUUID" (*const c_char, *mut *mut c_void) -> c_uint;
-        memory: "nvmlDeviceGetMemoryInfo" (*mut c_void, *mut Memory) -> c_uint;
+        memory: "nvmlDeviceGetMemoryInfo" (*mut c_void, *mut NvmlMemory) -> c_uint;
         nvlink_state: "nvmlDeviceGetNvLinkState" (*mut c_void, c_uint, *mut c_uint) -> c_uint;
         nvlink_version: "nvmlDeviceGetNvLinkVersion" (*mut c_void, c_uint, *mut c_uint) -> c_uint;
         pci_generation: "nvmlDeviceGetMaxPcieLinkGeneration" (*mut c_void, *mut c_uint) -> c_uint;
@@ -23,7 +23,7 @@ functions! {
 /// `nvmlMemory_t`.
 #[derive(Default)]
 #[repr(C)]
-pub struct Memory {
+pub struct NvmlMemory {
     total: c_ulonglong,
     free: c_ulonglong,
     used: c_ulonglong,
@@ -113,7 +113,7 @@ impl Nvml {
         if unsafe { (self.by_uuid)(uuid.as_ptr(), &raw mut handle) } != 0 {
             return;
         }
-        let mut memory = Memory::default();
+        let mut memory = NvmlMemory::default();
         // SAFETY: a handle of NVML's; it writes one struct.
         if unsafe { (self.memory)(handle, &raw mut memory) } == 0 {
             device.free_bytes = Some(memory.free);
@@ -135,9 +135,9 @@ impl Drop for Nvml {
     }
 }
 
-fn holder(process: &Process) -> Holder {
+fn holder(process: &Process) -> DeviceProcess {
     let name = std::fs::read_to_string(format!("/proc/{}/comm", process.pid)).unwrap_or_default();
-    Holder {
+    DeviceProcess {
         pid: process.pid,
         name: name.trim().into(),
         // All ones where it is not known, as in a container.

@@ -1,8 +1,8 @@
 //! Which devices there are, which libraries, and what is missing.
 
-use crate::cuda::{Cuda, version_text};
+use crate::cuda::{CudaQuery, version_text};
 use crate::device::{Device, NoCuda};
-use crate::find::{CUBLAS_LT, DRIVER, Library, Missing, NCCL, NVML, NVRTC};
+use crate::find::{CUBLAS_LT, DRIVER, Missing, NCCL, NVML, NVRTC, SharedLibrary};
 use crate::nvml::Nvml;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -18,7 +18,7 @@ const NAP: Duration = Duration::from_millis(1);
 
 /// A library that was looked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Found {
+pub struct LibraryFound {
     /// What it is called.
     pub name: String,
     /// Whether GPUs cannot be used without it.
@@ -29,7 +29,7 @@ pub struct Found {
 
 /// All that was found.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Report {
+pub struct ProbeReport {
     /// The driver's version, as in 580.95.05, if NVML says it.
     pub driver: Option<String>,
     /// The newest CUDA that it knows, as in 13.0.
@@ -37,10 +37,10 @@ pub struct Report {
     /// The devices, or why there are none.
     pub devices: Result<Vec<Device>, NoCuda>,
     /// The libraries.
-    pub libraries: Vec<Found>,
+    pub libraries: Vec<LibraryFound>,
 }
 
-impl Report {
+impl ProbeReport {
     /// How fast these devices reach each other past the host, as the slowest of them does; nothing where they do not:
     /// there is no NCCL, or NVML says nothing, or one is named twice.
     pub fn link_gbytes_per_s(&self, numbers: &[u32]) -> Option<f64> {
@@ -82,9 +82,9 @@ pub fn is_there() -> bool {
 }
 
 /// Asks the driver and looks for the libraries. This process then has used CUDA; see [`probe_apart`].
-pub fn probe() -> Report {
+pub fn probe() -> ProbeReport {
     let (mut version, mut driver) = (None, None);
-    let devices = Cuda::start().and_then(|cuda| {
+    let devices = CudaQuery::start().and_then(|cuda| {
         driver = Some(where_it_is(&cuda.path));
         let found = cuda.version()?;
         version = Some(found);
@@ -97,7 +97,7 @@ pub fn probe() -> Report {
         }
     });
     let nvml = Nvml::start();
-    let mut report = Report {
+    let mut report = ProbeReport {
         driver: nvml.as_ref().ok().and_then(Nvml::driver_version),
         cuda: version.map(version_text),
         devices,
@@ -107,7 +107,7 @@ pub fn probe() -> Report {
         devices.iter_mut().for_each(|device| nvml.add(device));
     }
     let cuda = version.map(|version| version as u32 / 1000);
-    let looked_for = |library: &Library| library.open(cuda, |opened| Ok(where_it_is(&opened.path)));
+    let looked_for = |library: &SharedLibrary| library.open(cuda, |opened| Ok(where_it_is(&opened.path)));
     report.libraries = vec![
         found(&DRIVER, true, driver.map_or_else(|| looked_for(&DRIVER), Ok)),
         found(&NVRTC, true, looked_for(&NVRTC)),
@@ -118,8 +118,8 @@ pub fn probe() -> Report {
     report
 }
 
-fn found(library: &Library, needed: bool, path: Result<String, Missing>) -> Found {
-    Found { name: library.name.into(), needed, path: path.map_err(|missing| missing.to_string()) }
+fn found(library: &SharedLibrary, needed: bool, path: Result<String, Missing>) -> LibraryFound {
+    LibraryFound { name: library.name.into(), needed, path: path.map_err(|missing| missing.to_string()) }
 }
 
 /// The file behind a name that the loader knew.
@@ -134,8 +134,8 @@ fn where_it_is(path: &Path) -> String {
 }
 
 /// Has `program` say what [`probe`] found, as JSON on standard output, within `limit`.
-pub fn probe_apart(program: &mut Command, limit: Duration) -> Report {
-    ask(program, limit).unwrap_or_else(|error| Report {
+pub fn probe_apart(program: &mut Command, limit: Duration) -> ProbeReport {
+    ask(program, limit).unwrap_or_else(|error| ProbeReport {
         driver: None,
         cuda: None,
         devices: Err(NoCuda::Broken(error)),
@@ -143,7 +143,7 @@ pub fn probe_apart(program: &mut Command, limit: Duration) -> Report {
     })
 }
 
-fn ask(program: &mut Command, limit: Duration) -> Result<Report, String> {
+fn ask(program: &mut Command, limit: Duration) -> Result<ProbeReport, String> {
     let deadline = Instant::now() + limit;
     let mut child = program
         .stdin(Stdio::null())
@@ -185,7 +185,7 @@ fn ask(program: &mut Command, limit: Duration) -> Result<Report, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::device::{ComputeMode, Holder};
+    use crate::device::{ComputeMode, DeviceProcess};
 
     fn h200() -> Device {
         Device {
@@ -207,8 +207,8 @@ mod tests {
         }
     }
 
-    fn report(devices: Result<Vec<Device>, NoCuda>) -> Report {
-        Report { driver: Some("580.95.05".into()), cuda: Some("13.0".into()), devices, libraries: Vec::new() }
+    fn report(devices: Result<Vec<Device>, NoCuda>) -> ProbeReport {
+        ProbeReport { driver: Some("580.95.05".into()), cuda: Some("13.0".into()), devices, libraries: Vec::new() }
     }
 
     fn shell(script: &str) -> Command {
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn a_device_that_cannot_be_used_says_why() {
-        let holders = vec![Holder { pid: 7, name: "python".into(), bytes: None }];
+        let holders = vec![DeviceProcess { pid: 7, name: "python".into(), bytes: None }];
         for (device, why) in [
             (h200(), None),
             (Device { capability: (7, 0), ..h200() }, Some("is too old: NVIDIA H200 has compute capability 7.0")),
@@ -246,9 +246,9 @@ mod tests {
     #[test]
     fn devices_reach_each_other_as_fast_as_the_slowest_does_and_by_nccl_only() {
         let device = |number, rate| Device { number, link_gbytes_per_s: rate, ..h200() };
-        let nccl = |path| Found { name: NCCL.name.into(), needed: false, path };
+        let nccl = |path| LibraryFound { name: NCCL.name.into(), needed: false, path };
         let devices = || vec![device(0, Some(450.0)), device(1, Some(50.0)), device(2, None)];
-        let with = |path| Report { libraries: vec![nccl(path)], ..report(Ok(devices())) };
+        let with = |path| ProbeReport { libraries: vec![nccl(path)], ..report(Ok(devices())) };
         let here = with(Ok("libnccl.so.2".into()));
         assert_eq!(here.link_gbytes_per_s(&[0, 1]), Some(50.0));
         for none in [&[0, 2][..], &[0, 0], &[0, 7], &[0]] {
@@ -259,8 +259,8 @@ mod tests {
 
     #[test]
     fn a_library_that_all_devices_need_keeps_all_from_being_used() {
-        let found = |needed, path| Found { name: "NVRTC".into(), needed, path };
-        let with = |libraries| Report { libraries, ..report(Ok(vec![h200()])) };
+        let found = |needed, path| LibraryFound { name: "NVRTC".into(), needed, path };
+        let with = |libraries| ProbeReport { libraries, ..report(Ok(vec![h200()])) };
         assert_eq!(with(vec![found(false, Err("no".into()))]).usable().count(), 1);
         let without = with(vec![found(true, Err("NVRTC was not found".into()))]);
         assert_eq!((without.usable().count(), without.trouble().unwrap()), (0, "NVRTC was not found".into()));

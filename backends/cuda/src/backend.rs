@@ -1,17 +1,17 @@
 //! The state of a CUDA backend, and what every op needs of it.
 
 use crate::blas::gemm::Blas;
-use crate::checks::{Board, Slot};
+use crate::checks::{CheckBoard, Slot};
 use crate::compile::compiler::Compiler;
 use crate::compile::store::Store;
-use crate::driver::{self, Driver, Stream};
+use crate::driver::{self, CudaStream, Driver};
 use crate::error::{Result, failed};
 use crate::graphs::{Graphs, LaunchCounts, Launches};
 use crate::kernels::Kernels;
 use crate::memory::Allocator;
 use crate::moves::Moves;
-use crate::progress::Progress;
-use crate::tensor::Tensor;
+use crate::progress::StreamProgress;
+use crate::tensor::CudaTensor;
 use crate::transfers::{Transfer, Transfers};
 use gt_backend::{ExecError, Fence, Input};
 use gt_ops::{Meta, Op};
@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// The operands of an instruction.
-pub(crate) type Inputs<'a, 'b> = &'a [Input<'b, Tensor>];
+pub(crate) type Inputs<'a, 'b> = &'a [Input<'b, CudaTensor>];
 
 /// A fence, and the work that the device must do to pass it.
 pub(crate) struct PendingFence {
@@ -32,13 +32,13 @@ pub(crate) struct PendingFence {
 /// Computes on a CUDA device.
 pub struct CudaBackend {
     pub(crate) transfers: Transfers,
-    pub(crate) board: Board,
-    pub(crate) progress: Progress,
+    pub(crate) board: CheckBoard,
+    pub(crate) progress: StreamProgress,
     pub(crate) tf32: bool,
     pub(crate) moves: Moves,
     pub(crate) memory: Allocator,
     pub(crate) kernels: Kernels,
-    pub(crate) stream: Stream,
+    pub(crate) stream: CudaStream,
     pub(crate) launches: Arc<Launches>,
     /// The same, as everybody else knows it.
     pub(crate) driver: Arc<dyn Driver>,
@@ -47,7 +47,7 @@ pub struct CudaBackend {
     pub(crate) fences: VecDeque<PendingFence>,
     pub(crate) next_fence: u64,
     /// What is being read piece by piece, and the same in row-major order.
-    pub(crate) straightened: Option<(Tensor, Tensor)>,
+    pub(crate) straightened: Option<(CudaTensor, CudaTensor)>,
 }
 
 impl CudaBackend {
@@ -65,8 +65,8 @@ impl CudaBackend {
         let (stream, driver): (_, Arc<dyn Driver>) = (launches.stream(), launches.clone());
         Ok(CudaBackend {
             transfers: Transfers::new(driver.clone())?,
-            board: Board::new(driver.clone())?,
-            progress: Progress::new(driver.clone(), stream),
+            board: CheckBoard::new(driver.clone())?,
+            progress: StreamProgress::new(driver.clone(), stream),
             moves: Moves::new(&*driver)?,
             memory: Allocator::new(driver.clone(), stream, memory_bytes_limit),
             kernels: Kernels::new(driver.clone(), compiler, store),
@@ -107,13 +107,13 @@ impl CudaBackend {
     }
 
     #[inline]
-    pub(crate) fn new_tensor(&self, meta: &Meta) -> Result<Tensor> {
-        Ok(Tensor::contiguous(self.memory.allocate(meta.bytes())?, *meta))
+    pub(crate) fn new_tensor(&self, meta: &Meta) -> Result<CudaTensor> {
+        Ok(CudaTensor::contiguous(self.memory.allocate(meta.bytes())?, *meta))
     }
 
     /// A place where a kernel of this step, which computes `op`, can say what it finds wrong; `out`, which the kernel
     /// makes, remembers it.
-    pub(crate) fn check(&mut self, op: Op, out: &mut Tensor) -> Result<Slot> {
+    pub(crate) fn check(&mut self, op: Op, out: &mut CudaTensor) -> Result<Slot> {
         let label = (self.label, op);
         let begun = match self.board.begin(self.progress.step(), self.progress.done(), label) {
             Some(begun) => Some(begun),

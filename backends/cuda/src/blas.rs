@@ -5,5 +5,5 @@ pub mod emulated;
 pub(crate) mod gemm;
 pub(crate) mod lt;
 
-pub use gemm::{Blas, Gemm, Side};
+pub use gemm::{Blas, Gemm, GemmMatrix};
 pub use lt::CublasLt;

@@ -1,6 +1,6 @@
 //! The list of every kernel, so that a test compiles them all without a device.
 
-use crate::template::{Key, Template};
+use crate::template::{KernelKey, Template};
 
 /// Every template, by the file that launches it.
 #[rustfmt::skip]
@@ -22,6 +22,6 @@ pub static TEMPLATES: &[&[&Template]] = &[
 ];
 
 /// Every kernel that can be asked for by a key.
-pub fn catalogue() -> Vec<Key> {
+pub fn catalogue() -> Vec<KernelKey> {
     TEMPLATES.iter().copied().flatten().flat_map(|template| (template.catalogue)()).collect()
 }

@@ -19,7 +19,7 @@ pub const SLOTS: usize = 4096;
 
 /// What a kernel writes: `struct Found` of `checks.cuh`.
 #[repr(C)]
-struct Found {
+struct CheckFinding {
     /// 0: nothing; else one of the kinds below.
     kind: AtomicI32,
     axis: AtomicI32,
@@ -39,27 +39,27 @@ const ZERO_DIVISION: i32 = 2;
 pub struct Slot(pub DevicePtr);
 
 /// The slots of one device.
-pub struct Board {
-    shared: Arc<Shared>,
+pub struct CheckBoard {
+    shared: Arc<SharedChecks>,
     /// Checks that may still have their slot.
     open: Vec<Weak<Check>>,
 }
 
-struct Shared {
+struct SharedChecks {
     driver: Arc<dyn Driver>,
-    slots: NonNull<Found>,
+    slots: NonNull<CheckFinding>,
     /// Free slots, each with the step that must be done before it is used again.
     free: Mutex<VecDeque<(usize, u64)>>,
 }
 
 // SAFETY: slots are atomics, in memory that lives as long as this.
-unsafe impl Send for Shared {}
+unsafe impl Send for SharedChecks {}
 // SAFETY: as above.
-unsafe impl Sync for Shared {}
+unsafe impl Sync for SharedChecks {}
 
 /// One thing that the device may find.
 pub struct Check {
-    source: Source,
+    source: CheckSource,
     /// The step that may find it; see [`crate::progress`].
     step: u64,
     /// Which instruction that is, as the caller of the backend calls it.
@@ -70,9 +70,9 @@ pub struct Check {
 }
 
 /// Who finds it.
-enum Source {
+enum CheckSource {
     /// A kernel, which writes it into this slot.
-    Slot(Arc<Shared>, usize),
+    Slot(Arc<SharedChecks>, usize),
     /// Whoever watches over a move.
     Move(Arc<Arrival>),
 }
@@ -81,15 +81,15 @@ enum Source {
 #[derive(Clone, Default)]
 pub struct Checks(Option<Arc<Vec<Arc<Check>>>>);
 
-impl Board {
+impl CheckBoard {
     /// A board for a device.
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn new(driver: Arc<dyn Driver>) -> crate::driver::Result<Board> {
-        let slots = driver.allocate_host(SLOTS * size_of::<Found>())?.cast();
+    pub fn new(driver: Arc<dyn Driver>) -> crate::driver::Result<CheckBoard> {
+        let slots = driver.allocate_host(SLOTS * size_of::<CheckFinding>())?.cast();
         let free = Mutex::new((0..SLOTS).map(|slot| (slot, 0)).collect());
-        Ok(Board { shared: Arc::new(Shared { driver, slots, free }), open: Vec::new() })
+        Ok(CheckBoard { shared: Arc::new(SharedChecks { driver, slots, free }), open: Vec::new() })
     }
 
     /// A check for a kernel of step `step`, which computes `op` of the instruction called `label`; nothing where all
@@ -99,7 +99,7 @@ impl Board {
             self.open.retain(|check| check.upgrade().is_some_and(|check| !check.is_settled(done)));
             self.shared.take(done)
         })?;
-        let source = Source::Slot(self.shared.clone(), slot);
+        let source = CheckSource::Slot(self.shared.clone(), slot);
         let check = Arc::new(Check { source, step, label, op: Some(op), verdict: OnceLock::new() });
         self.open.push(Arc::downgrade(&check));
         if self.open.len() > 2 * SLOTS {
@@ -111,14 +111,14 @@ impl Board {
 }
 
 #[cfg(test)]
-impl Board {
+impl CheckBoard {
     pub(crate) fn open(&self) -> usize {
         self.open.len()
     }
 }
 
-impl Shared {
-    fn found(&self, slot: usize) -> &Found {
+impl SharedChecks {
+    fn found(&self, slot: usize) -> &CheckFinding {
         // SAFETY: there are more slots than `slot`, and they live as long as this.
         unsafe { self.slots.add(slot).as_ref() }
     }
@@ -140,17 +140,17 @@ impl Check {
     /// No two checks have the same: a slot is not used twice in a step.
     fn key(&self) -> (u64, usize) {
         match self.source {
-            Source::Slot(_, slot) => (self.step, slot),
+            CheckSource::Slot(_, slot) => (self.step, slot),
             // It is all of its step.
-            Source::Move(_) => (self.step, usize::MAX),
+            CheckSource::Move(_) => (self.step, usize::MAX),
         }
     }
 
     /// What was found, once the device has done the step; of a move, if that has ended.
     fn verdict(&self) -> Option<&ExecError> {
         let (shared, slot) = match &self.source {
-            Source::Slot(shared, slot) => (shared, *slot),
-            Source::Move(arrival) => return arrival.failure(),
+            CheckSource::Slot(shared, slot) => (shared, *slot),
+            CheckSource::Move(arrival) => return arrival.failure(),
         };
         let look = || {
             let found = shared.found(slot);
@@ -172,7 +172,7 @@ impl Check {
 
     /// Whether it is known how it ended, now that step `done` is.
     fn is_settled(&self, done: u64) -> bool {
-        if let Source::Move(arrival) = &self.source {
+        if let CheckSource::Move(arrival) = &self.source {
             return arrival.is_known();
         }
         if self.step <= done {
@@ -189,13 +189,13 @@ impl Check {
 
 impl Drop for Check {
     fn drop(&mut self) {
-        if let (Source::Slot(shared, slot), None) = (&self.source, self.verdict.get()) {
+        if let (CheckSource::Slot(shared, slot), None) = (&self.source, self.verdict.get()) {
             shared.give(*slot, self.step);
         }
     }
 }
 
-impl Drop for Shared {
+impl Drop for SharedChecks {
     fn drop(&mut self) {
         // SAFETY: it came from the same driver, and no check is left.
         unsafe { self.driver.free_host(self.slots.cast()) };
@@ -211,14 +211,14 @@ fn has_all(all: &[Arc<Check>], some: &[Arc<Check>]) -> bool {
 impl Checks {
     /// Whether the move that is step `step`, of the instruction called `label`, goes well.
     pub fn of_move(arrival: Arc<Arrival>, step: u64, label: u64) -> Checks {
-        let check = Check { source: Source::Move(arrival), step, label, op: None, verdict: OnceLock::new() };
+        let check = Check { source: CheckSource::Move(arrival), step, label, op: None, verdict: OnceLock::new() };
         Checks(Some(Arc::new(vec![Arc::new(check)])))
     }
 
     /// The last step that a kernel of this device may still find something in.
     pub fn last_step(&self, done: u64) -> Option<u64> {
         let open = self.0.iter().flat_map(|checks| checks.iter());
-        let open = open.filter(|check| matches!(check.source, Source::Slot(..)) && !check.is_settled(done));
+        let open = open.filter(|check| matches!(check.source, CheckSource::Slot(..)) && !check.is_settled(done));
         open.map(|check| check.step).max()
     }
 

@@ -4,12 +4,12 @@
 //! It is for convolutions without groups that are large enough; `window.rs` has kernels for the others.
 
 use crate::backend::CudaBackend;
-use crate::blas::gemm::{Gemm, Side};
+use crate::blas::gemm::{Gemm, GemmMatrix};
 use crate::driver::{Args, DevicePtr};
 use crate::error::{Result, failed};
 use crate::launch::Divider;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use crate::window::{Windows, add_parts_key};
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
@@ -61,30 +61,30 @@ static ADD_BIAS: Template = Template {
             key.name()
         )
     },
-    catalogue: || DTypeSet::FLOAT.iter().map(|dtype| Key::new(&ADD_BIAS, None, Some(dtype), 0)).collect(),
+    catalogue: || DTypeSet::FLOAT.iter().map(|dtype| KernelKey::new(&ADD_BIAS, None, Some(dtype), 0)).collect(),
 };
 
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&COLUMNS, &ADD_BIAS];
 
-fn columns_key(op: Op, dtype: DType) -> Key {
+fn columns_key(op: Op, dtype: DType) -> KernelKey {
     let sized = match dtype.size() {
         2 => DType::F16,
         8 => DType::F64,
         _ => DType::F32,
     };
-    Key::new(&COLUMNS, Some(op), Some(sized), (op == Op::ConvolutionWeight) as u32)
+    KernelKey::new(&COLUMNS, Some(op), Some(sized), (op == Op::ConvolutionWeight) as u32)
 }
 
 /// A convolution whose operands have no gaps.
 pub(crate) struct Convolution<'a> {
     pub op: Op,
     /// What windows slide over, or what they made: of ConvolutionWeight, the former.
-    pub seen_through: &'a Tensor,
+    pub seen_through: &'a CudaTensor,
     /// The weight, or for ConvolutionWeight what windows made.
-    pub other: &'a Tensor,
-    pub bias: Option<&'a Tensor>,
-    pub result: &'a Tensor,
+    pub other: &'a CudaTensor,
+    pub bias: Option<&'a CudaTensor>,
+    pub result: &'a CudaTensor,
     pub spec: &'a WindowSpec,
     pub output: &'a [usize; 3],
     pub samples: usize,
@@ -94,9 +94,9 @@ pub(crate) struct Convolution<'a> {
 }
 
 /// A matrix without gaps, or one turned.
-fn side(at: DevicePtr, step: usize, batch_step: usize, turned: bool) -> Side {
+fn side(at: DevicePtr, step: usize, batch_step: usize, turned: bool) -> GemmMatrix {
     let alignment = 1 << (at | 16).trailing_zeros();
-    Side { turned, step: step as u64, batch_step: batch_step as u64, alignment }
+    GemmMatrix { turned, step: step as u64, batch_step: batch_step as u64, alignment }
 }
 
 impl CudaBackend {
@@ -181,7 +181,7 @@ impl CudaBackend {
         }
         if let Some(bias) = c.bias {
             let count = c.result.numel();
-            let function = self.kernels.get(&Key::new(&ADD_BIAS, None, Some(dtype), 0))?;
+            let function = self.kernels.get(&KernelKey::new(&ADD_BIAS, None, Some(dtype), 0))?;
             let mut args = Args::new();
             args.push(c.result.ptr()).push(bias.ptr()).push(count as i64);
             args.push(Divider::new(places, count)).push(Divider::new(rows, count));
@@ -266,7 +266,7 @@ impl CudaBackend {
     }
 
     /// A copy of elements of a tensor without gaps, from number `offset` on: with these sizes, so far apart.
-    fn swapped(&mut self, t: &Tensor, offset: usize, sizes: [usize; 3], steps: [usize; 3]) -> Result<Tensor> {
+    fn swapped(&mut self, t: &CudaTensor, offset: usize, sizes: [usize; 3], steps: [usize; 3]) -> Result<CudaTensor> {
         let shape = Shape::new(&sizes).map_err(|error| ExecError::internal(error.to_string()))?;
         let mut strides = [0; RANK_MAX];
         for (stride, step) in strides.iter_mut().zip(steps) {

@@ -9,7 +9,7 @@ use crate::driver::{Args, Grid, Param};
 use crate::error::Result;
 use crate::launch::{Divider, THREADS};
 use crate::template::{Template, c_name};
-use crate::tensor::Tensor;
+use crate::tensor::CudaTensor;
 use crate::window::{Windows, add_parts_key, key, output_of};
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, WindowSpec};
@@ -66,7 +66,7 @@ struct Matrix {
 /// `struct Product` of `window.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Product {
+struct ConvolutionProduct {
     rows: i64,
     columns: i64,
     depth: i64,
@@ -81,18 +81,18 @@ struct Product {
 }
 
 // SAFETY: of 64-bit numbers and dividers, without padding, as in the header.
-unsafe impl Param for Product {}
+unsafe impl Param for ConvolutionProduct {}
 
 impl CudaBackend {
     /// Any op of class convolution.
     pub(crate) fn convolution(
         &mut self,
         op: Op,
-        [a, b]: [&Tensor; 2],
-        bias: Option<&Tensor>,
+        [a, b]: [&CudaTensor; 2],
+        bias: Option<&CudaTensor>,
         spec: &WindowSpec,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let total = out.shape.numel();
         if total == 0 {
@@ -104,7 +104,7 @@ impl CudaBackend {
         let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
         let (input, taps, places) = (size(&spec.input), size(&spec.kernel), size(&output));
         let groups = spec.groups;
-        let dims = |t: &Tensor| (t.meta.shape.dims()[0], t.meta.shape.dims()[1]);
+        let dims = |t: &CudaTensor| (t.meta.shape.dims()[0], t.meta.shape.dims()[1]);
         // The left matrix, the one looked up, samples, and channels of a group made and seen.
         let (left, right, samples, made, seen) = match op {
             Op::Convolution => (&b, &a, dims(&a).0, dims(&b).0 / groups, dims(&b).1),
@@ -167,7 +167,7 @@ impl CudaBackend {
             wanted.min(depth / (DEPTH * PART_STEPS_MIN)).min(PARTIAL_BYTES_MAX / (total * compute_bytes)).max(1);
         let part_depth = depth.div_ceil(parts).next_multiple_of(DEPTH);
         let parts = depth.div_ceil(part_depth.max(1)).max(1);
-        let product = Product {
+        let product = ConvolutionProduct {
             rows: rows as i64,
             columns: columns as i64,
             depth: depth as i64,
@@ -191,7 +191,7 @@ impl CudaBackend {
         let function = self.kernels.get(&key(&CONVOLVE, Some(op), out.dtype))?;
         let mut args = Args::new();
         args.push(result.ptr()).push(partial.as_ref().map_or(0, |partial| partial.ptr()));
-        args.push(left.ptr()).push(right.ptr()).push(bias.as_ref().map_or(0, Tensor::ptr));
+        args.push(left.ptr()).push(right.ptr()).push(bias.as_ref().map_or(0, CudaTensor::ptr));
         args.push(product).push(Windows::new(spec, &output, columns.max(depth)));
         // SAFETY: the arguments are the kernel's: operands without gaps, of the shapes that inference gave.
         unsafe { self.launch(function, Grid::new(blocks, THREADS), &args) }?;

@@ -3,8 +3,8 @@
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::Args;
 use crate::error::Result;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, scalar_bits};
 use gt_ops::{Attrs, DType, Meta, Op};
 
@@ -24,7 +24,7 @@ GT_KERNEL(256) {}(Piece* out, i64 pieces, u64 bits) {{ GT_FOR_EACH(i, pieces) ou
             key.name()
         )
     },
-    catalogue: || vec![Key::new(&FULL, None, None, 0)],
+    catalogue: || vec![KernelKey::new(&FULL, None, None, 0)],
 };
 
 /// Each element from its place.
@@ -51,8 +51,8 @@ static CREATE: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&FULL, &CREATE];
 
-fn create_key(op: Op, dtype: DType) -> Key {
-    Key::new(&CREATE, Some(op), Some(dtype), 0)
+fn create_key(op: Op, dtype: DType) -> KernelKey {
+    KernelKey::new(&CREATE, Some(op), Some(dtype), 0)
 }
 
 /// What makes the numbers, of `create.cuh`.
@@ -74,7 +74,7 @@ fn maker(op: Op, dtype: DType) -> &'static str {
 
 impl CudaBackend {
     /// A tensor from numbers.
-    pub(crate) fn create(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn create(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CudaTensor> {
         let number = |i: usize| match inputs.get(i) {
             Some(Input::Scalar(scalar)) => Ok(*scalar),
             _ => Err(ExecError::internal(format!("{} of no number", op.name()))),
@@ -95,7 +95,7 @@ impl CudaBackend {
             };
             // Memory comes in multiples of more than this, so that the last piece is the tensor's own too.
             let pieces = out.bytes().div_ceil(PIECE_BYTES);
-            let function = self.kernels.get(&Key::new(&FULL, None, None, 0))?;
+            let function = self.kernels.get(&KernelKey::new(&FULL, None, None, 0))?;
             let mut args = Args::new();
             args.push(result.ptr()).push(pieces as i64).push(repeated);
             // SAFETY: the arguments are the kernel's, and the pieces lie in the result's memory.

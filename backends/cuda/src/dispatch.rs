@@ -2,7 +2,7 @@
 
 use crate::backend::{CudaBackend, Inputs, PendingFence};
 use crate::error::{Result, failed, lost};
-use crate::tensor::Tensor;
+use crate::tensor::CudaTensor;
 use crate::transfers::Transfer;
 use gt_backend::{
     Backend, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats, MemoryUsage,
@@ -13,7 +13,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 impl CudaBackend {
-    fn upload_checked(&mut self, tensor: &Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
+    fn upload_checked(&mut self, tensor: &CudaTensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
         if !tensor.contiguous || !tensor.is_sole_owner() {
             return Err(ExecError::internal("write to a tensor that is shared"));
         }
@@ -23,7 +23,7 @@ impl CudaBackend {
 
     /// Begins to copy bytes of a tensor in row-major order. What is copied first, to bring them into that order, serves
     /// the next piece, too.
-    fn download_straight(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
+    fn download_straight(&mut self, tensor: &CudaTensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
         tensor.check_range(offset_bytes, dst.len())?;
         self.arrive(tensor)?;
         let straight = match self.straightened.take() {
@@ -41,7 +41,14 @@ impl CudaBackend {
         Ok(transfer)
     }
 
-    fn run(&mut self, row: &Row, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta, last_use: u8) -> Result<Tensor> {
+    fn run(
+        &mut self,
+        row: &Row,
+        inputs: Inputs<'_, '_>,
+        attrs: &Attrs,
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<CudaTensor> {
         let operand = |i: usize| match inputs.get(i) {
             Some(Input::Tensor(t)) => Ok(*t),
             Some(Input::Scalar(_)) => Err(ExecError::internal("a number where a tensor belongs")),
@@ -80,7 +87,7 @@ impl CudaBackend {
         }
     }
 
-    fn movement(&mut self, op: Op, t: &Tensor, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+    fn movement(&mut self, op: Op, t: &CudaTensor, attrs: &Attrs, out: &Meta) -> Result<CudaTensor> {
         match t.moved(op, attrs, &out.shape)? {
             Some(layout) => Ok(t.seen(layout)),
             None => {
@@ -93,17 +100,17 @@ impl CudaBackend {
 }
 
 impl Backend for CudaBackend {
-    type Tensor = Tensor;
+    type Tensor = CudaTensor;
 
     #[inline]
     fn execute(
         &mut self,
         op: Op,
-        inputs: &[Input<'_, Tensor>],
+        inputs: &[Input<'_, CudaTensor>],
         attrs: &Attrs,
         out: &Meta,
         last_use: u8,
-    ) -> Result<Tensor> {
+    ) -> Result<CudaTensor> {
         self.straightened = None;
         self.progress.next().map_err(failed)?;
         let row = op.row();
@@ -126,7 +133,7 @@ impl Backend for CudaBackend {
         Ok(result)
     }
 
-    fn execute_fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    fn execute_fused(&mut self, stages: &[Stage<'_, CudaTensor>]) -> Result<Vec<Option<CudaTensor>>> {
         self.straightened = None;
         self.progress.next().map_err(failed)?;
         for feed in stages.iter().flat_map(|stage| &stage.inputs) {
@@ -137,30 +144,30 @@ impl Backend for CudaBackend {
         self.fused(stages)
     }
 
-    fn allocate(&mut self, meta: &Meta) -> Result<Tensor> {
+    fn allocate(&mut self, meta: &Meta) -> Result<CudaTensor> {
         // Memory may have to be cleared first.
         self.progress.next().map_err(failed)?;
         self.new_tensor(meta)
     }
 
-    fn write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<()> {
+    fn write(&mut self, tensor: &mut CudaTensor, offset_bytes: usize, src: HostRange) -> Result<()> {
         match self.upload_checked(tensor, offset_bytes, src)? {
             Some(transfer) => self.finish(transfer),
             None => Ok(()),
         }
     }
 
-    fn start_write(&mut self, tensor: &mut Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Fence>> {
+    fn start_write(&mut self, tensor: &mut CudaTensor, offset_bytes: usize, src: HostRange) -> Result<Option<Fence>> {
         let transfer = self.upload_checked(tensor, offset_bytes, src)?;
         self.set_fence(transfer)
     }
 
-    fn read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
+    fn read(&mut self, tensor: &CudaTensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
         let transfer = self.download_straight(tensor, offset_bytes, dst)?;
         self.finish(transfer)
     }
 
-    fn start_read(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Option<Fence>> {
+    fn start_read(&mut self, tensor: &CudaTensor, offset_bytes: usize, dst: HostRange) -> Result<Option<Fence>> {
         let transfer = self.download_straight(tensor, offset_bytes, dst)?;
         self.set_fence(Some(transfer))
     }
@@ -195,7 +202,7 @@ impl Backend for CudaBackend {
         Ok(self.driver.properties().uuid)
     }
 
-    fn wait_for_checks(&mut self, tensor: &Tensor) -> Result<()> {
+    fn wait_for_checks(&mut self, tensor: &CudaTensor) -> Result<()> {
         if let Some(step) = tensor.checks.last_step(self.progress.done()) {
             self.progress.await_step(step).map_err(failed)?;
         }
@@ -205,8 +212,8 @@ impl Backend for CudaBackend {
     fn communicate(
         &mut self,
         link: &Arc<dyn Link>,
-        input: Option<&Tensor>,
-        output: Option<&mut Tensor>,
+        input: Option<&CudaTensor>,
+        output: Option<&mut CudaTensor>,
         enqueue: &mut dyn FnMut(DeviceBuffers) -> Result<()>,
     ) -> Result<()> {
         self.straightened = None;
@@ -214,16 +221,16 @@ impl Backend for CudaBackend {
         self.give_to_link(link, input, output, enqueue)
     }
 
-    fn bytes_of(&self, _tensor: &Tensor) -> Option<(NonNull<u8>, usize)> {
+    fn bytes_of(&self, _tensor: &CudaTensor) -> Option<(NonNull<u8>, usize)> {
         // The bytes are the device's: nobody here can read them.
         None
     }
 
-    fn is_contiguous(&self, tensor: &Tensor) -> bool {
+    fn is_contiguous(&self, tensor: &CudaTensor) -> bool {
         tensor.contiguous
     }
 
-    fn meta(&self, tensor: &Tensor) -> Meta {
+    fn meta(&self, tensor: &CudaTensor) -> Meta {
         tensor.meta
     }
 

@@ -1,7 +1,7 @@
 //! The findings of `gtctl doctor` about GPUs.
 
 use gt_backend::{DoctorContext, Finding};
-use gt_nvidia::{CUBLAS_LT, Device, Found, NCCL, Report};
+use gt_nvidia::{CUBLAS_LT, Device, LibraryFound, NCCL, ProbeReport};
 use rustix::fs::{Access, access};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -29,7 +29,7 @@ pub fn findings(context: &DoctorContext<'_>) -> Vec<Finding> {
 }
 
 /// The findings about the driver, the devices and the libraries of a report.
-fn gpu_findings(report: &Report, bytes: fn(u64) -> String) -> Vec<Finding> {
+fn gpu_findings(report: &ProbeReport, bytes: fn(u64) -> String) -> Vec<Finding> {
     let version = |text: &Option<String>| text.clone().unwrap_or_else(|| "unknown".into());
     let mut findings = Vec::new();
     match &report.devices {
@@ -45,7 +45,7 @@ fn gpu_findings(report: &Report, bytes: fn(u64) -> String) -> Vec<Finding> {
         }
     }
     let several = report.devices.as_ref().is_ok_and(|devices| devices.len() > 1);
-    for Found { name, needed, path } in &report.libraries {
+    for LibraryFound { name, needed, path } in &report.libraries {
         findings.push(match path {
             Ok(path) => Finding::good("gpu library", format!("{name}: {path}")),
             Err(why) if *needed && report.devices.is_ok() => {

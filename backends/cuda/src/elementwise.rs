@@ -6,9 +6,9 @@ use crate::driver::{Args, Function, Grid};
 use crate::error::Result;
 use crate::kernels::Kernels;
 use crate::launch::divider;
-use crate::program::{self, INPUTS_MAX, Program, THREADS, Walk};
-use crate::template::{Key, Template};
-use crate::tensor::Tensor;
+use crate::program::{self, INPUTS_MAX, Program, THREADS, Traversal};
+use crate::template::{KernelKey, Template};
+use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
 use gt_ops::row::{ROWS, ResultDType};
 use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};
@@ -33,17 +33,17 @@ static ELEMENTWISE: Template = Template {
 pub(crate) static TEMPLATES: &[&Template] = &[&ELEMENTWISE];
 
 /// The kernel of `op` on `dtype` with results of `out`.
-fn key(op: Op, dtype: DType, out: DType, walk: Walk) -> Key {
-    Key::new(&ELEMENTWISE, Some(op), Some(dtype), (out as u32) << 8 | walk as u32)
+fn key(op: Op, dtype: DType, out: DType, walk: Traversal) -> KernelKey {
+    KernelKey::new(&ELEMENTWISE, Some(op), Some(dtype), (out as u32) << 8 | walk as u32)
 }
 
 /// The dtype of the result, and how it is walked.
-fn variant(key: &Key) -> Option<(DType, Walk)> {
-    let walk = Walk::ALL.into_iter().find(|walk| *walk as u32 == key.variant & 0xff)?;
+fn variant(key: &KernelKey) -> Option<(DType, Traversal)> {
+    let walk = Traversal::ALL.into_iter().find(|walk| *walk as u32 == key.variant & 0xff)?;
     Some((DType::from_code((key.variant >> 8) as u8)?, walk))
 }
 
-fn catalogue() -> Vec<Key> {
+fn catalogue() -> Vec<KernelKey> {
     let mut keys = Vec::new();
     for row in ROWS.iter().filter(|row| matches!(row.class, Class::Elementwise | Class::Select | Class::Cast)) {
         for dtype in row.accepts.iter() {
@@ -55,7 +55,7 @@ fn catalogue() -> Vec<Key> {
                 };
                 if makes {
                     let one = program::lanes(row.op, dtype, dtype.size().max(out.size())) == 1;
-                    let walks = Walk::ALL.into_iter().filter(|walk| !(one && *walk == Walk::Rows));
+                    let walks = Traversal::ALL.into_iter().filter(|walk| !(one && *walk == Traversal::Rows));
                     keys.extend(walks.map(|walk| key(row.op, dtype, out, walk)));
                 }
             }
@@ -66,29 +66,29 @@ fn catalogue() -> Vec<Key> {
 
 /// An operand of a program.
 #[derive(Clone, Copy)]
-pub(crate) enum Source<'a> {
+pub(crate) enum ElementwiseSource<'a> {
     /// A tensor of the program's shape, or broadcast to it.
-    Tensor(&'a Tensor),
+    Tensor(&'a CudaTensor),
     /// The bits of a number.
     Number(u64),
 }
 
-impl Source<'_> {
+impl ElementwiseSource<'_> {
     fn is_one(&self) -> bool {
         match self {
-            Source::Tensor(t) => t.numel() == 1,
-            Source::Number(_) => true,
+            ElementwiseSource::Tensor(t) => t.numel() == 1,
+            ElementwiseSource::Number(_) => true,
         }
     }
 }
 
 /// Whether the elements of `t` can be read and written `lanes` at a time.
-fn is_aligned(t: &Tensor, lanes: usize) -> bool {
+fn is_aligned(t: &CudaTensor, lanes: usize) -> bool {
     t.ptr().is_multiple_of((lanes * t.size()) as u64)
 }
 
 /// Whether `t` may give its memory, if nobody needs it any more, to a result of `out`.
-pub(crate) fn gives_memory(t: &Tensor, out: &Meta) -> bool {
+pub(crate) fn gives_memory(t: &CudaTensor, out: &Meta) -> bool {
     t.contiguous
         && t.meta.shape == out.shape
         && t.size() == out.dtype.size()
@@ -104,7 +104,7 @@ impl CudaBackend {
         inputs: Inputs<'_, '_>,
         out: &Meta,
         last_use: u8,
-    ) -> Result<Tensor> {
+    ) -> Result<CudaTensor> {
         let dtype = match inputs {
             [Input::Tensor(t), ..] | [_, Input::Tensor(t), ..] | [_, _, Input::Tensor(t)] => t.meta.dtype,
             _ => return Err(ExecError::internal(format!("{} of no tensor", row.name))),
@@ -129,12 +129,12 @@ impl CudaBackend {
     }
 
     /// `where`.
-    pub(crate) fn select(&mut self, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<Tensor> {
+    pub(crate) fn select(&mut self, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<CudaTensor> {
         self.map(Op::Where, inputs, [DType::Bool, out.dtype, out.dtype], out, last_use)
     }
 
     /// A conversion.
-    pub(crate) fn cast(&mut self, t: &Tensor, out: &Meta, last_use: u8) -> Result<Tensor> {
+    pub(crate) fn cast(&mut self, t: &CudaTensor, out: &Meta, last_use: u8) -> Result<CudaTensor> {
         if t.meta.dtype == out.dtype {
             return Ok(t.clone());
         }
@@ -142,24 +142,31 @@ impl CudaBackend {
     }
 
     /// Computes one step on operands of these dtypes.
-    fn map(&mut self, op: Op, inputs: Inputs<'_, '_>, dtypes: [DType; 3], out: &Meta, last_use: u8) -> Result<Tensor> {
+    fn map(
+        &mut self,
+        op: Op,
+        inputs: Inputs<'_, '_>,
+        dtypes: [DType; 3],
+        out: &Meta,
+        last_use: u8,
+    ) -> Result<CudaTensor> {
         let row = op.row();
         let given_up = inputs.iter().enumerate().find_map(|(i, input)| match input {
             Input::Tensor(t) if last_use >> i & 1 == 1 && gives_memory(t, out) => Some(*t),
             _ => None,
         });
         let mut result = match given_up {
-            Some(t) => Tensor { layout: gt_backend::Layout { meta: *out, ..t.layout }, ..t.clone() },
+            Some(t) => CudaTensor { layout: gt_backend::Layout { meta: *out, ..t.layout }, ..t.clone() },
             None => self.new_tensor(out)?,
         };
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let mut sources = [Source::Number(0); 3];
+        let mut sources = [ElementwiseSource::Number(0); 3];
         for (i, input) in inputs.iter().enumerate() {
             sources[i] = match input {
-                Input::Tensor(t) => Source::Tensor(t),
-                Input::Scalar(number) => Source::Number(scalar_bits(*number, dtypes[i])),
+                Input::Tensor(t) => ElementwiseSource::Tensor(t),
+                Input::Scalar(number) => ElementwiseSource::Number(scalar_bits(*number, dtypes[i])),
             };
         }
         // Of a selection the choices have the dtype that counts.
@@ -178,10 +185,10 @@ impl CudaBackend {
     /// not empty, and each is new or exactly where an operand is that has its shape.
     pub(crate) fn launch_program(
         &mut self,
-        function: impl Fn(&mut Kernels, Walk) -> Result<Function>,
+        function: impl Fn(&mut Kernels, Traversal) -> Result<Function>,
         lanes: usize,
-        sources: &[Source<'_>],
-        results: &[&Tensor],
+        sources: &[ElementwiseSource<'_>],
+        results: &[&CudaTensor],
         slot: Option<Slot>,
     ) -> Result<()> {
         let Some(shape) = results.first().map(|result| result.meta.shape) else { return Ok(()) };
@@ -190,8 +197,10 @@ impl CudaBackend {
         for (i, source) in sources.iter().enumerate() {
             match source {
                 _ if source.is_one() => ones |= 1 << i,
-                Source::Tensor(t) => straight &= t.contiguous && t.meta.shape == shape && is_aligned(t, lanes),
-                Source::Number(_) => {}
+                ElementwiseSource::Tensor(t) => {
+                    straight &= t.contiguous && t.meta.shape == shape && is_aligned(t, lanes)
+                }
+                ElementwiseSource::Number(_) => {}
             }
         }
         let aligned = results.iter().all(|result| is_aligned(result, lanes));
@@ -199,8 +208,8 @@ impl CudaBackend {
         let arguments = |args: &mut Args, offsets: &[isize; INPUTS_MAX], first: usize| {
             for (source, offset) in sources.iter().zip(offsets) {
                 match source {
-                    Source::Tensor(t) => args.push([t.ptr().wrapping_add_signed(*offset as i64), 0]),
-                    Source::Number(bits) => args.push([0, *bits]),
+                    ElementwiseSource::Tensor(t) => args.push([t.ptr().wrapping_add_signed(*offset as i64), 0]),
+                    ElementwiseSource::Number(bits) => args.push([0, *bits]),
                 };
             }
             for result in results {
@@ -212,7 +221,7 @@ impl CudaBackend {
             args.push(ones);
         };
         if straight && aligned {
-            let function = function(&mut self.kernels, Walk::Straight)?;
+            let function = function(&mut self.kernels, Traversal::Straight)?;
             let mut args = Args::new();
             arguments(&mut args, &[0; INPUTS_MAX], 0);
             args.push(elements as u64);
@@ -220,13 +229,13 @@ impl CudaBackend {
             return unsafe { self.launch(function, grid(elements / lanes + elements % lanes), &args) };
         }
         let strides: [[isize; RANK_MAX]; INPUTS_MAX] = std::array::from_fn(|i| match sources.get(i) {
-            Some(Source::Tensor(t)) if t.numel() != 1 => t.broadcast_strides(&shape),
+            Some(ElementwiseSource::Tensor(t)) if t.numel() != 1 => t.broadcast_strides(&shape),
             _ => [0; RANK_MAX],
         });
         let loops = Loops::new(&shape, strides.each_ref());
         let by_rows = lanes > 1 && aligned && loops.inner().is_multiple_of(lanes);
-        let walk = if by_rows { Walk::Rows } else { Walk::Single };
-        let lanes = if walk == Walk::Rows { lanes } else { 1 };
+        let walk = if by_rows { Traversal::Rows } else { Traversal::Single };
+        let lanes = if walk == Traversal::Rows { lanes } else { 1 };
         let function = function(&mut self.kernels, walk)?;
         // Stretches of the outermost axis.
         let outer = loops.sizes()[0];
@@ -251,7 +260,13 @@ fn grid(items: usize) -> Grid {
 }
 
 /// `struct Axes` and `struct Strides` of `elementwise.cuh`, for `count` indices along the outermost axis.
-fn push_axes(args: &mut Args, loops: &Loops<INPUTS_MAX>, count: usize, lanes: usize, sources: &[Source<'_>]) {
+fn push_axes(
+    args: &mut Args,
+    loops: &Loops<INPUTS_MAX>,
+    count: usize,
+    lanes: usize,
+    sources: &[ElementwiseSource<'_>],
+) {
     let rank = loops.sizes().len();
     let inputs = sources.len();
     let mut axes = [0u32; 1 + 3 * RANK_MAX];
@@ -267,7 +282,7 @@ fn push_axes(args: &mut Args, loops: &Loops<INPUTS_MAX>, count: usize, lanes: us
         axes[1 + RANK_MAX + place] = multiplier;
         axes[1 + 2 * RANK_MAX + place] = shift;
         for (i, source) in sources.iter().enumerate() {
-            let Source::Tensor(t) = source else { continue };
+            let ElementwiseSource::Tensor(t) = source else { continue };
             let elements = bytes[i] as i64 / t.size() as i64;
             strides[place * inputs + i] = if innermost { elements * lanes as i64 } else { elements };
             if innermost {
@@ -284,7 +299,7 @@ mod tests {
 
     #[test]
     fn the_catalogue_names_each_kernel_once() {
-        let mut names: Vec<String> = catalogue().iter().map(Key::name).collect();
+        let mut names: Vec<String> = catalogue().iter().map(KernelKey::name).collect();
         let count = names.len();
         names.sort_unstable();
         names.dedup();

@@ -5,27 +5,27 @@
 
 use crate::backend::CudaBackend;
 use crate::checks::Checks;
-use crate::elementwise::{Source, gives_memory};
+use crate::elementwise::{ElementwiseSource, gives_memory};
 use crate::error::Result;
-use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, Step, Value};
-use crate::tensor::Tensor;
+use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, ProgramStep, ProgramValue};
+use crate::tensor::CudaTensor;
 use gt_backend::{Input, Layout, Power, Stage, StageInput, execute_one_by_one, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar};
 
 /// A program, and what it is to be run on.
 #[derive(Default)]
-struct Plan<'a> {
+struct FusionPlan<'a> {
     program: Program,
-    sources: Vec<Source<'a>>,
+    sources: Vec<ElementwiseSource<'a>>,
     /// The inputs that each step depends on, as bits.
     needs: Vec<u32>,
 }
 
-impl<'a> Plan<'a> {
+impl<'a> FusionPlan<'a> {
     /// Nothing for stages that are too many for one kernel, or that do not fuse.
-    fn of(stages: &[Stage<'a, Tensor>]) -> Option<Plan<'a>> {
+    fn of(stages: &[Stage<'a, CudaTensor>]) -> Option<FusionPlan<'a>> {
         let shape = stages.first()?.out.shape;
-        let mut plan = Plan::default();
+        let mut plan = FusionPlan::default();
         for (at, stage) in stages.iter().enumerate() {
             let dtype = operand_dtype(stages, stage)?;
             if stage.out.shape != shape || stage.inputs.len() > OPERANDS_MAX || !stage.op.row().fuses(dtype) {
@@ -37,18 +37,18 @@ impl<'a> Plan<'a> {
             for (i, feed) in inputs.iter().enumerate() {
                 let dtype = if op.row().class == Class::Select && i == 0 { DType::Bool } else { dtype };
                 let value = match *feed {
-                    StageInput::Stage(earlier) => Value::Step(earlier),
+                    StageInput::Stage(earlier) => ProgramValue::Step(earlier),
                     StageInput::External(Input::Tensor(t)) => plan.tensor(t)?,
                     StageInput::External(Input::Scalar(number)) => plan.number(number, dtype)?,
                 };
                 needs |= match value {
-                    Value::Step(earlier) => plan.needs[earlier],
-                    Value::Input(i) => 1 << i,
+                    ProgramValue::Step(earlier) => plan.needs[earlier],
+                    ProgramValue::Input(i) => 1 << i,
                 };
                 operands.push(value);
             }
             plan.needs.push(needs);
-            plan.program.steps.push(Step { op, dtype, out: stage.out.dtype, operands });
+            plan.program.steps.push(ProgramStep { op, dtype, out: stage.out.dtype, operands });
             if stage.kept {
                 plan.program.kept.push(at);
             }
@@ -56,36 +56,37 @@ impl<'a> Plan<'a> {
         (plan.program.kept.len() <= KEPT_MAX).then_some(plan)
     }
 
-    fn tensor(&mut self, t: &'a Tensor) -> Option<Value> {
-        let is_it = |source: &Source<'_>| matches!(source, Source::Tensor(known) if std::ptr::eq(*known, t));
+    fn tensor(&mut self, t: &'a CudaTensor) -> Option<ProgramValue> {
+        let is_it = |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Tensor(known) if std::ptr::eq(*known, t));
         match self.sources.iter().position(is_it) {
-            Some(known) => Some(Value::Input(known)),
-            None => self.input(Source::Tensor(t), t.meta.dtype),
+            Some(known) => Some(ProgramValue::Input(known)),
+            None => self.input(ElementwiseSource::Tensor(t), t.meta.dtype),
         }
     }
 
-    fn number(&mut self, number: Scalar, dtype: DType) -> Option<Value> {
+    fn number(&mut self, number: Scalar, dtype: DType) -> Option<ProgramValue> {
         let bits = scalar_bits(number, dtype);
-        let is_it = |source: &Source<'_>| matches!(source, Source::Number(known) if *known == bits);
+        let is_it =
+            |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Number(known) if *known == bits);
         let inputs = self.sources.iter().zip(&self.program.inputs);
         match inputs.into_iter().position(|(source, known)| is_it(source) && *known == dtype) {
-            Some(known) => Some(Value::Input(known)),
-            None => self.input(Source::Number(bits), dtype),
+            Some(known) => Some(ProgramValue::Input(known)),
+            None => self.input(ElementwiseSource::Number(bits), dtype),
         }
     }
 
-    fn input(&mut self, source: Source<'a>, dtype: DType) -> Option<Value> {
+    fn input(&mut self, source: ElementwiseSource<'a>, dtype: DType) -> Option<ProgramValue> {
         if self.sources.len() == INPUTS_MAX {
             return None;
         }
         self.sources.push(source);
         self.program.inputs.push(dtype);
-        Some(Value::Input(self.sources.len() - 1))
+        Some(ProgramValue::Input(self.sources.len() - 1))
     }
 }
 
 /// The dtype that a stage computes in: that of its tensor operands, for a selection that of the choices.
-fn operand_dtype(stages: &[Stage<'_, Tensor>], stage: &Stage<'_, Tensor>) -> Option<DType> {
+fn operand_dtype(stages: &[Stage<'_, CudaTensor>], stage: &Stage<'_, CudaTensor>) -> Option<DType> {
     if stage.op.row().class == Class::Select {
         return Some(stage.out.dtype);
     }
@@ -97,7 +98,7 @@ fn operand_dtype(stages: &[Stage<'_, Tensor>], stage: &Stage<'_, Tensor>) -> Opt
 }
 
 /// The stage's op and operands, or, for some powers, something simpler: what it would be alone.
-fn simplified<'a>(stage: &Stage<'a, Tensor>, dtype: DType) -> (Op, Vec<StageInput<'a, Tensor>>) {
+fn simplified<'a>(stage: &Stage<'a, CudaTensor>, dtype: DType) -> (Op, Vec<StageInput<'a, CudaTensor>>) {
     if let (Op::Pow, [base, StageInput::External(Input::Scalar(exponent))]) = (stage.op, &stage.inputs[..])
         && dtype.is_float()
     {
@@ -113,8 +114,8 @@ fn simplified<'a>(stage: &Stage<'a, Tensor>, dtype: DType) -> (Op, Vec<StageInpu
 }
 
 /// The operands that nobody needs after the program.
-fn given_up<'a>(stages: &[Stage<'a, Tensor>]) -> Vec<&'a Tensor> {
-    let mut tensors: Vec<&Tensor> = Vec::new();
+fn given_up<'a>(stages: &[Stage<'a, CudaTensor>]) -> Vec<&'a CudaTensor> {
+    let mut tensors: Vec<&CudaTensor> = Vec::new();
     for stage in stages.iter().filter(|stage| stage.last_use != 0) {
         for (i, feed) in stage.inputs.iter().enumerate() {
             if let StageInput::External(Input::Tensor(t)) = feed
@@ -129,17 +130,17 @@ fn given_up<'a>(stages: &[Stage<'a, Tensor>]) -> Vec<&'a Tensor> {
 }
 
 /// A stage of a shorter program, to which its operands still belong afterwards.
-fn part<'a>(stage: &Stage<'a, Tensor>, kept: bool) -> Stage<'a, Tensor> {
+fn part<'a>(stage: &Stage<'a, CudaTensor>, kept: bool) -> Stage<'a, CudaTensor> {
     Stage { kept, last_use: 0, inputs: stage.inputs.clone(), ..*stage }
 }
 
 impl CudaBackend {
     /// See [`gt_backend::Backend::execute_fused`].
-    pub(crate) fn fused(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    pub(crate) fn fused(&mut self, stages: &[Stage<'_, CudaTensor>]) -> Result<Vec<Option<CudaTensor>>> {
         if stages.len() < 2 || stages[0].out.shape.numel() == 0 {
             return execute_one_by_one(self, stages);
         }
-        let Some(plan) = Plan::of(stages) else { return self.in_halves(stages) };
+        let Some(plan) = FusionPlan::of(stages) else { return self.in_halves(stages) };
         if plan.program.kept.is_empty() {
             return Ok(vec![None; stages.len()]);
         }
@@ -155,12 +156,12 @@ impl CudaBackend {
                 Some(i) => {
                     let t = free.swap_remove(i);
                     let layout = Layout { meta: *out, ..t.layout };
-                    Tensor { buffer: t.buffer.clone(), layout, checks: Checks::default(), arrival: 0 }
+                    CudaTensor { buffer: t.buffer.clone(), layout, checks: Checks::default(), arrival: 0 }
                 }
                 None => self.new_tensor(out)?,
             };
             for (i, source) in plan.sources.iter().enumerate() {
-                if let Source::Tensor(t) = source
+                if let ElementwiseSource::Tensor(t) = source
                     && plan.needs[at] >> i & 1 == 1
                 {
                     result.checks.join(&t.checks, self.progress.done());
@@ -168,8 +169,8 @@ impl CudaBackend {
             }
             results.push(result);
         }
-        let written: Vec<&Tensor> = results.iter().collect();
-        let Plan { program, sources, .. } = &plan;
+        let written: Vec<&CudaTensor> = results.iter().collect();
+        let FusionPlan { program, sources, .. } = &plan;
         self.launch_program(|kernels, walk| kernels.program(program, walk), program.lanes(), sources, &written, None)?;
         let mut results = results.into_iter();
         Ok(stages.iter().map(|stage| if stage.kept { results.next() } else { None }).collect())
@@ -177,7 +178,7 @@ impl CudaBackend {
 
     /// A program that is too long for one kernel: its halves, one after the other. Operands stay as they are, since
     /// there may be no room for what the second half makes.
-    fn in_halves(&mut self, stages: &[Stage<'_, Tensor>]) -> Result<Vec<Option<Tensor>>> {
+    fn in_halves(&mut self, stages: &[Stage<'_, CudaTensor>]) -> Result<Vec<Option<CudaTensor>>> {
         if stages.len() < 2 {
             return execute_one_by_one(self, stages);
         }

@@ -10,8 +10,8 @@ use crate::driver::{Args, Param};
 use crate::error::{Result, failed};
 use crate::launch::Walk;
 use crate::strided::{unit_bytes, unit_name};
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::Loops;
 use gt_ops::row::ROWS;
 use gt_ops::{Class, DType, Meta, Op};
@@ -85,7 +85,7 @@ static MARK_LAST: Template = Template {
             key.name()
         )
     },
-    catalogue: || vec![Key::new(&MARK_LAST, None, None, 0)],
+    catalogue: || vec![KernelKey::new(&MARK_LAST, None, None, 0)],
 };
 
 /// And its elements, of so many bytes.
@@ -101,18 +101,18 @@ static PUT_LAST: Template = Template {
 }}"
         )
     },
-    catalogue: || [1, 2, 4, 8].map(|bytes| Key::new(&PUT_LAST, None, None, bytes)).to_vec(),
+    catalogue: || [1, 2, 4, 8].map(|bytes| KernelKey::new(&PUT_LAST, None, None, bytes)).to_vec(),
 };
 
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&GATHER, &SCATTER_LINES, &SCATTER, &MARK_LAST, &PUT_LAST];
 
-fn gather_key(bytes: usize) -> Key {
-    Key::new(&GATHER, None, None, bytes as u32)
+fn gather_key(bytes: usize) -> KernelKey {
+    KernelKey::new(&GATHER, None, None, bytes as u32)
 }
 
 /// What is only put is moved: the dtype stands for its size.
-fn scatter_key(template: &'static Template, op: Op, dtype: DType) -> Key {
+fn scatter_key(template: &'static Template, op: Op, dtype: DType) -> KernelKey {
     let dtype = match (op, dtype.size()) {
         (Op::Scatter, 1) => DType::U8,
         (Op::Scatter, 2) => DType::I16,
@@ -120,10 +120,10 @@ fn scatter_key(template: &'static Template, op: Op, dtype: DType) -> Key {
         (Op::Scatter, _) => DType::I64,
         _ => dtype,
     };
-    Key::new(template, Some(op), Some(dtype), 0)
+    KernelKey::new(template, Some(op), Some(dtype), 0)
 }
 
-fn scatter_keys(template: &'static Template, wanted: fn(Op) -> bool) -> Vec<Key> {
+fn scatter_keys(template: &'static Template, wanted: fn(Op) -> bool) -> Vec<KernelKey> {
     let rows = ROWS.iter().filter(|row| row.class == Class::Scatter && wanted(row.op));
     let all = rows.flat_map(|row| row.accepts.iter().map(|dtype| (row.op, dtype)));
     let own = |(op, dtype): &(Op, DType)| scatter_key(template, *op, *dtype).dtypes[0] == Some(*dtype);
@@ -154,7 +154,7 @@ unsafe impl Param for Lookup {}
 
 impl Lookup {
     /// Along an axis of `t`, in units of so many bytes.
-    fn along(t: &Tensor, axis: usize, unit: usize) -> Lookup {
+    fn along(t: &CudaTensor, axis: usize, unit: usize) -> Lookup {
         let step = t.strides[axis] as i64 / unit as i64;
         Lookup { size: t.meta.shape.dims()[axis] as i64, step, axis: axis as i64 }
     }
@@ -162,7 +162,13 @@ impl Lookup {
 
 impl CudaBackend {
     /// The elements of `from` that `index` names along an axis.
-    pub(crate) fn gather(&mut self, from: &Tensor, index: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn gather(
+        &mut self,
+        from: &CudaTensor,
+        index: &CudaTensor,
+        axis: usize,
+        out: &Meta,
+    ) -> Result<CudaTensor> {
         let mut result = self.new_tensor(out)?;
         let elements = out.shape.numel();
         if elements == 0 {
@@ -194,7 +200,13 @@ impl CudaBackend {
     }
 
     /// A copy of the first operand joined with the third's elements where the second says along an axis.
-    pub(crate) fn scatter(&mut self, op: Op, operands: [&Tensor; 3], axis: usize, last_use: u8) -> Result<Tensor> {
+    pub(crate) fn scatter(
+        &mut self,
+        op: Op,
+        operands: [&CudaTensor; 3],
+        axis: usize,
+        last_use: u8,
+    ) -> Result<CudaTensor> {
         let [base, index, source] = operands;
         let mut out = self.private_copy(base, last_use & 1 == 1)?;
         let elements = index.numel();
@@ -230,12 +242,12 @@ impl CudaBackend {
             let last = self.memory.allocate(last_bytes)?;
             // SAFETY: the memory is ours.
             unsafe { self.driver.fill(last.ptr(), 0, last_bytes, self.stream) }.map_err(failed)?;
-            let mark = self.kernels.get(&Key::new(&MARK_LAST, None, None, 0))?;
+            let mark = self.kernels.get(&KernelKey::new(&MARK_LAST, None, None, 0))?;
             let mut args = Args::new();
             args.push(last.ptr()).push(index.ptr()).push(elements as i64).push(lookup).push(slot.0).push(walk);
             // SAFETY: as above; there is a mark for each element of the result.
             unsafe { self.launch(mark, grid, &args) }?;
-            let put = self.kernels.get(&Key::new(&PUT_LAST, None, None, size as u32))?;
+            let put = self.kernels.get(&KernelKey::new(&PUT_LAST, None, None, size as u32))?;
             let mut args = Args::new();
             args.push(out.ptr()).push(last.ptr()).push(index.ptr()).push(source.ptr()).push(elements as i64);
             args.push(lookup).push(walk);
@@ -277,7 +289,7 @@ pub(crate) mod tests {
         Meta::new(Shape::new(&[size]).unwrap(), DType::I64)
     }
 
-    pub(crate) fn upload(backend: &mut CudaBackend, values: &[i64]) -> crate::tensor::Tensor {
+    pub(crate) fn upload(backend: &mut CudaBackend, values: &[i64]) -> crate::tensor::CudaTensor {
         let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
         let mut tensor = backend.allocate(&meta(values.len())).unwrap();
         // SAFETY: the bytes outlive the call.
@@ -286,7 +298,7 @@ pub(crate) mod tests {
         tensor
     }
 
-    pub(crate) fn read(backend: &mut CudaBackend, tensor: &crate::tensor::Tensor) -> Result<Vec<i64>, ExecError> {
+    pub(crate) fn read(backend: &mut CudaBackend, tensor: &crate::tensor::CudaTensor) -> Result<Vec<i64>, ExecError> {
         let mut bytes = vec![0u8; tensor.meta.bytes()];
         // SAFETY: as above.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) };
@@ -296,14 +308,14 @@ pub(crate) mod tests {
 
     fn gather(
         backend: &mut CudaBackend,
-        from: &crate::tensor::Tensor,
-        index: &crate::tensor::Tensor,
-    ) -> crate::tensor::Tensor {
+        from: &crate::tensor::CudaTensor,
+        index: &crate::tensor::CudaTensor,
+    ) -> crate::tensor::CudaTensor {
         let out = index.meta;
         backend.execute(Op::Gather, &[Input::Tensor(from), Input::Tensor(index)], &AXIS, &out, 0).unwrap()
     }
 
-    pub(crate) fn add_one(backend: &mut CudaBackend, t: &crate::tensor::Tensor) -> crate::tensor::Tensor {
+    pub(crate) fn add_one(backend: &mut CudaBackend, t: &crate::tensor::CudaTensor) -> crate::tensor::CudaTensor {
         let one = Input::Scalar(Scalar::Int(1));
         backend.execute(Op::Add, &[Input::Tensor(t), one], &Attrs::None, &t.meta, 0).unwrap()
     }

@@ -4,8 +4,8 @@ use crate::compile::compiler::{Compiler, Image};
 use crate::compile::store::Store;
 use crate::driver::{Driver, Function};
 use crate::error::failed;
-use crate::program::{Program, Walk};
-use crate::template::{Key, source};
+use crate::program::{Program, Traversal};
+use crate::template::{KernelKey, source};
 use gt_backend::ExecError;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct Kernels {
 /// How often a program came by, and its kernels.
 struct Seen {
     times: u32,
-    loaded: [Option<Function>; Walk::ALL.len()],
+    loaded: [Option<Function>; Traversal::ALL.len()],
 }
 
 impl Kernels {
@@ -51,7 +51,7 @@ impl Kernels {
     /// # Errors
     /// [`ExecError::Internal`] where it cannot be compiled or loaded.
     #[inline]
-    pub fn get(&mut self, key: &Key) -> Result<Function, ExecError> {
+    pub fn get(&mut self, key: &KernelKey) -> Result<Function, ExecError> {
         match self.loaded.get(&key.id()) {
             Some(function) => Ok(*function),
             None => self.load(key),
@@ -59,9 +59,9 @@ impl Kernels {
     }
 
     #[cold]
-    fn load(&mut self, key: &Key) -> Result<Function, ExecError> {
+    fn load(&mut self, key: &KernelKey) -> Result<Function, ExecError> {
         // Where each run of the compiler is dear, all kernels of the dtype come in one.
-        let keys: Vec<Key> = if self.compiler.takes_many() {
+        let keys: Vec<KernelKey> = if self.compiler.takes_many() {
             let all = (key.template.catalogue)();
             debug_assert!(all.iter().any(|other| other.id() == key.id()), "{} is in no catalogue", key.name());
             all.into_iter().filter(|other| other.dtypes == key.dtypes).collect()
@@ -86,7 +86,7 @@ impl Kernels {
         if self.programs.len() >= PROGRAMS_MAX {
             self.programs.retain(|_, seen| seen.loaded.iter().any(Option::is_some));
         }
-        self.programs.insert(program.clone(), Seen { times: 1, loaded: [None; Walk::ALL.len()] });
+        self.programs.insert(program.clone(), Seen { times: 1, loaded: [None; Traversal::ALL.len()] });
         self.seen_before_compiled == 0
     }
 
@@ -99,7 +99,7 @@ impl Kernels {
     ///
     /// # Errors
     /// As [`Kernels::get`].
-    pub fn program(&mut self, program: &Program, walk: Walk) -> Result<Function, ExecError> {
+    pub fn program(&mut self, program: &Program, walk: Traversal) -> Result<Function, ExecError> {
         if let Some(Seen { loaded, .. }) = self.programs.get(program)
             && let Some(function) = loaded[walk as usize]
         {

@@ -52,4 +52,4 @@ pub use backend::CudaBackend;
 pub use compile::Compiler;
 pub use driver::Driver;
 pub use factory::{CudaFactory, EmulatedCudaFactory};
-pub use tensor::Tensor;
+pub use tensor::CudaTensor;

@@ -5,12 +5,12 @@
 //! first.
 
 use crate::backend::CudaBackend;
-use crate::blas::gemm::{Gemm, Side};
+use crate::blas::gemm::{Gemm, GemmMatrix};
 use crate::driver::{Args, Grid};
 use crate::error::{Result, failed};
 use crate::launch::Walk;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Loops};
 use gt_ops::{DType, DTypeSet, Meta, RANK_MAX, Shape};
 
@@ -41,15 +41,15 @@ static MATMUL: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&MATMUL];
 
-fn matmul_key(dtype: DType) -> Key {
-    Key::new(&MATMUL, None, Some(dtype), 0)
+fn matmul_key(dtype: DType) -> KernelKey {
+    KernelKey::new(&MATMUL, None, Some(dtype), 0)
 }
 
 /// A product, as the tensors say it.
 struct Product {
-    out: Tensor,
-    a: Tensor,
-    b: Tensor,
+    out: CudaTensor,
+    a: CudaTensor,
+    b: CudaTensor,
     m: usize,
     n: usize,
     k: usize,
@@ -58,12 +58,12 @@ struct Product {
 }
 
 impl Product {
-    fn new(out: Tensor, a: Tensor, b: Tensor) -> Result<Product> {
+    fn new(out: CudaTensor, a: CudaTensor, b: CudaTensor) -> Result<Product> {
         let rank = out.meta.shape.rank();
         let (lead, tail) = out.meta.shape.dims().split_at(rank - 2);
         let (m, n, k) = (tail[0], tail[1], a.meta.shape.dims()[a.meta.shape.rank() - 1]);
         let shape = Shape::new(lead).map_err(|error| ExecError::internal(error.to_string()))?;
-        let leading = |t: &Tensor| {
+        let leading = |t: &CudaTensor| {
             let mut strides = [0; RANK_MAX];
             let own = t.meta.shape.rank() - 2;
             for axis in (0..own).filter(|axis| t.meta.shape.dims()[*axis] != 1) {
@@ -89,16 +89,21 @@ impl Product {
 }
 
 /// Bytes from a row of a tensor's matrices to the next, and from a column.
-fn rows(t: &Tensor) -> isize {
+fn rows(t: &CudaTensor) -> isize {
     t.strides[t.meta.shape.rank() - 2]
 }
 
-fn columns(t: &Tensor) -> isize {
+fn columns(t: &CudaTensor) -> isize {
     t.strides[t.meta.shape.rank() - 1]
 }
 
 /// How the library sees matrices of so many rows and columns, `batch_step` bytes apart; nothing if it cannot.
-fn side(t: &Tensor, (row_count, column_count): (usize, usize), batch_step: isize, offset: isize) -> Option<Side> {
+fn side(
+    t: &CudaTensor,
+    (row_count, column_count): (usize, usize),
+    batch_step: isize,
+    offset: isize,
+) -> Option<GemmMatrix> {
     let size = t.size() as isize;
     // One row or column has no next: as if it were right behind.
     let row = if row_count == 1 { (columns(t) * column_count as isize).max(size) } else { rows(t) };
@@ -112,7 +117,7 @@ fn side(t: &Tensor, (row_count, column_count): (usize, usize), batch_step: isize
     };
     let step = step / size;
     let address = t.ptr().wrapping_add_signed(offset as i64);
-    (step >= least as isize && batch_step >= 0).then(|| Side {
+    (step >= least as isize && batch_step >= 0).then(|| GemmMatrix {
         turned,
         step: step as u64,
         batch_step: (batch_step / size) as u64,
@@ -122,7 +127,7 @@ fn side(t: &Tensor, (row_count, column_count): (usize, usize), batch_step: isize
 }
 
 impl CudaBackend {
-    pub(crate) fn matmul(&mut self, a: &Tensor, b: &Tensor, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn matmul(&mut self, a: &CudaTensor, b: &CudaTensor, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if result.numel() == 0 {
             return Ok(result);
@@ -140,7 +145,7 @@ impl CudaBackend {
     /// Whether the library computes the product; then it does.
     fn by_library(&mut self, mut product: Product) -> Result<bool> {
         // What lies in no way that the library knows is laid out anew.
-        let lies_well = |t: &Tensor, shape| side(t, shape, 0, 0).is_some();
+        let lies_well = |t: &CudaTensor, shape| side(t, shape, 0, 0).is_some();
         let (m, n, k) = (product.m, product.n, product.k);
         if !lies_well(&product.a, (m, k)) || !lies_well(&product.b, (k, n)) {
             let a = if lies_well(&product.a, (m, k)) { product.a } else { self.copied(&product.a)? };
@@ -194,12 +199,12 @@ impl CudaBackend {
     }
 
     /// The elements in row-major order, copied.
-    fn copied(&mut self, t: &Tensor) -> Result<Tensor> {
+    fn copied(&mut self, t: &CudaTensor) -> Result<CudaTensor> {
         self.laid_out(t, t.meta)
     }
 
     /// An operand with all the batches of the result, if one step does not lead from each of its own to the next.
-    fn spread(&mut self, product: &Product, t: &Tensor) -> Result<Tensor> {
+    fn spread(&mut self, product: &Product, t: &CudaTensor) -> Result<CudaTensor> {
         let lead = product.out.meta.shape.rank() - 2;
         let mut dims = [0; RANK_MAX];
         dims[..lead].copy_from_slice(&product.out.meta.shape.dims()[..lead]);
@@ -214,7 +219,7 @@ impl CudaBackend {
     }
 
     /// A copy with this shape, to which the tensor broadcasts.
-    fn laid_out(&mut self, t: &Tensor, meta: Meta) -> Result<Tensor> {
+    fn laid_out(&mut self, t: &CudaTensor, meta: Meta) -> Result<CudaTensor> {
         let out = self.new_tensor(&meta)?;
         let seen = t.seen(t.view(meta.shape, t.offset_bytes, t.broadcast_strides(&meta.shape)));
         self.copy(&out, &seen)?;

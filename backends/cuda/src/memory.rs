@@ -5,7 +5,7 @@
 //! driver for nothing. Each block is held in the name of an account; who held it before is given it first, and for
 //! anybody else it is cleared.
 
-use crate::driver::{DevicePtr, Driver, DriverError, Event, Stream};
+use crate::driver::{CudaEvent, CudaStream, DevicePtr, Driver, DriverError};
 use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -53,7 +53,7 @@ type FreeBlocks = BTreeMap<DevicePtr, u64>;
 
 struct Pool {
     driver: Arc<dyn Driver>,
-    stream: Stream,
+    stream: CudaStream,
     /// Free blocks by their capacity.
     free: HashMap<usize, FreeBlocks>,
     /// What each account holds here.
@@ -68,7 +68,7 @@ struct Pool {
 pub struct Loan(u64);
 
 /// A loan by its number, and the event that ends it.
-type Lent = (u64, Event, Buffer);
+type Lent = (u64, CudaEvent, Buffer);
 
 /// Hands out [`Buffer`]s.
 pub struct Allocator {
@@ -93,7 +93,7 @@ fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
 
 impl Allocator {
     /// Memory for what comes to `stream`, at most `limit_bytes` together.
-    pub fn new(driver: Arc<dyn Driver>, stream: Stream, limit_bytes: usize) -> Allocator {
+    pub fn new(driver: Arc<dyn Driver>, stream: CudaStream, limit_bytes: usize) -> Allocator {
         let stats = MemoryStats { limit_bytes, ..MemoryStats::default() };
         let pool = Pool { driver: driver.clone(), stream, free: HashMap::new(), held: HashMap::new(), stats };
         let (pool, account) = (Arc::new(Mutex::new(pool)), Arc::new(MemoryUsage::new(0)));
@@ -102,7 +102,7 @@ impl Allocator {
 
     /// Nobody gets this memory before `event` has passed, whoever drops it. The event is recorded already, and not
     /// again before the loan is [taken back](Allocator::take_back).
-    pub fn lend(&self, buffer: &Buffer, event: Event) -> Loan {
+    pub fn lend(&self, buffer: &Buffer, event: CudaEvent) -> Loan {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         let number = lent.1;
         lent.1 += 1;

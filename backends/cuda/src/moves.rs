@@ -1,6 +1,6 @@
 //! The state of transfers to and from other devices; see [`crate::peer`].
 
-use crate::driver::{self, Driver, DriverError, Event, Stream};
+use crate::driver::{self, CudaEvent, CudaStream, Driver, DriverError};
 use crate::memory::Loan;
 use gt_backend::{EnqueuedTransfer, ExecError, Link};
 use std::collections::VecDeque;
@@ -9,7 +9,7 @@ use std::sync::{Arc, OnceLock};
 /// The end of a move.
 pub(crate) struct Arrival {
     pub(crate) driver: Arc<dyn Driver>,
-    pub(crate) event: Event,
+    pub(crate) event: CudaEvent,
     pub(crate) link: Arc<dyn Link>,
     pub(crate) outcome: OnceLock<Option<ExecError>>,
 }
@@ -57,7 +57,7 @@ pub(crate) struct Move {
 
 /// The moves of a device.
 pub(crate) struct Moves {
-    pub(crate) stream: Stream,
+    pub(crate) stream: CudaStream,
     /// The last move that was issued, and the last that computation waits for.
     pub(crate) begun: u64,
     pub(crate) awaited: u64,

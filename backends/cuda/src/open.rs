@@ -4,7 +4,7 @@ use crate::backend::CudaBackend;
 use crate::blas::lt::CublasLt;
 use crate::compile::nvrtc::Nvrtc;
 use crate::compile::store::Store;
-use crate::driver::cuda::{Cuda, OpenError};
+use crate::driver::cuda::{CudaDriver, OpenError};
 use crate::graphs::Graphs;
 use gt_nvidia::{CUBLAS_LT, NVRTC};
 use std::sync::Arc;
@@ -20,7 +20,7 @@ impl CudaBackend {
     /// # Errors
     /// There is no driver, no compiler, or no such device; [`gt_nvidia::probe`] says more.
     pub fn open(ordinal: u32, memory_bytes_limit: Option<usize>, store: Store) -> Result<CudaBackend, OpenError> {
-        let cuda = Cuda::open(ordinal)?;
+        let cuda = CudaDriver::open(ordinal)?;
         let capability = crate::driver::Driver::properties(&cuda).capability;
         let compiler = NVRTC.open(Some(cuda.version_major()), |opened| Nvrtc::bind(opened, capability))?;
         let free = crate::driver::Driver::free_bytes(&cuda).map_err(|why| OpenError::Refused { ordinal, why })?;

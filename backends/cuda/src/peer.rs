@@ -9,7 +9,7 @@ use crate::backend::CudaBackend;
 use crate::checks::Checks;
 use crate::error::{Result, failed};
 use crate::moves::{Arrival, Move};
-use crate::tensor::Tensor;
+use crate::tensor::CudaTensor;
 use gt_backend::{DeviceBuffers, Link};
 use std::sync::{Arc, OnceLock};
 
@@ -19,7 +19,7 @@ const MOVES_MAX: usize = 64;
 impl CudaBackend {
     /// Lets computation wait for `tensor`, if a move makes it.
     #[inline]
-    pub(crate) fn arrive(&mut self, tensor: &Tensor) -> Result<()> {
+    pub(crate) fn arrive(&mut self, tensor: &CudaTensor) -> Result<()> {
         if tensor.arrival > self.moves.awaited { self.wait_for_moves(tensor.arrival) } else { Ok(()) }
     }
 
@@ -43,8 +43,8 @@ impl CudaBackend {
     pub(crate) fn give_to_link(
         &mut self,
         link: &Arc<dyn Link>,
-        input: Option<&Tensor>,
-        output: Option<&mut Tensor>,
+        input: Option<&CudaTensor>,
+        output: Option<&mut CudaTensor>,
         enqueue: &mut dyn FnMut(DeviceBuffers) -> Result<()>,
     ) -> Result<()> {
         if self.moves.open.len() >= MOVES_MAX {
@@ -56,7 +56,7 @@ impl CudaBackend {
         let (driver, to) = (self.driver.clone(), link.clone());
         let arrival = Arc::new(Arrival { driver, event, link: to, outcome: OnceLock::new() });
         self.progress.let_wait(stream).map_err(failed)?;
-        let at = |tensor: Option<&Tensor>| tensor.filter(|t| t.meta.bytes() > 0).map_or(0, Tensor::ptr);
+        let at = |tensor: Option<&CudaTensor>| tensor.filter(|t| t.meta.bytes() > 0).map_or(0, CudaTensor::ptr);
         let (input_at, output_at) = (at(input), at(output.as_deref()));
         let enqueued = enqueue(DeviceBuffers { input: input_at, output: output_at, stream: self.driver.raw(stream) });
         // Also what was enqueued in part has its memory until it has ended.
@@ -64,7 +64,7 @@ impl CudaBackend {
         link.begun(arrival.clone());
         self.moves.begun += 1;
         let number = self.moves.begun;
-        let lend = |tensor: &Tensor| self.memory.lend(&tensor.buffer, event);
+        let lend = |tensor: &CudaTensor| self.memory.lend(&tensor.buffer, event);
         let lent = [input.map(lend), output.as_deref().map(lend)];
         self.moves.open.push_back(Move { number, arrival: arrival.clone(), lent });
         if let Some(output) = output {
@@ -116,7 +116,7 @@ mod tests {
         }
 
         /// What a move makes of `input`.
-        fn moved(&mut self, input: &Tensor) -> Tensor {
+        fn moved(&mut self, input: &CudaTensor) -> CudaTensor {
             let mut output = self.backend.allocate(&input.meta).unwrap();
             let link: Arc<dyn Link> = self.link.clone();
             let (stream, driver, done) = (self.backend.moves.stream, self.driver.clone(), self.link.done.clone());

@@ -28,7 +28,7 @@ const LANES_COST_MAX: [u16; 2] = [80, 8];
 
 /// Where an operand of a step comes from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Value {
+pub enum ProgramValue {
     /// From outside.
     Input(usize),
     /// An earlier step.
@@ -37,7 +37,7 @@ pub enum Value {
 
 /// One instruction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Step {
+pub struct ProgramStep {
     /// What it computes: elementwise, a selection or a cast.
     pub op: Op,
     /// The dtype it computes on; of a selection, that of the choices.
@@ -45,10 +45,10 @@ pub struct Step {
     /// The dtype of its result.
     pub out: DType,
     /// Its operands.
-    pub operands: Vec<Value>,
+    pub operands: Vec<ProgramValue>,
 }
 
-impl Step {
+impl ProgramStep {
     /// Whether it looks for divisors that are 0.
     pub fn checks_divisor(&self) -> bool {
         self.op.row().divisor_nonzero && !self.dtype.is_float()
@@ -61,8 +61,8 @@ impl Step {
         write!(text, "        {out} s{number};\n        {{ ")?;
         for (name, operand) in ["a", "b", "c"].into_iter().zip(&self.operands) {
             match operand {
-                Value::Input(i) => write!(text, "const auto {name} = v{i}; ")?,
-                Value::Step(i) => write!(text, "const auto {name} = s{i}; ")?,
+                ProgramValue::Input(i) => write!(text, "const auto {name} = v{i}; ")?,
+                ProgramValue::Step(i) => write!(text, "const auto {name} = s{i}; ")?,
             }
         }
         let row = self.op.row();
@@ -92,7 +92,7 @@ impl Step {
 
 /// How a kernel walks its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Walk {
+pub enum Traversal {
     /// Those of more than one element have the result's order, without gaps, and are aligned to vectors.
     Straight,
     /// They have any strides; the innermost axis is a multiple of [`Program::lanes`].
@@ -101,9 +101,9 @@ pub enum Walk {
     Single,
 }
 
-impl Walk {
+impl Traversal {
     /// Every way.
-    pub const ALL: [Walk; 3] = [Walk::Straight, Walk::Rows, Walk::Single];
+    pub const ALL: [Traversal; 3] = [Traversal::Straight, Traversal::Rows, Traversal::Single];
 }
 
 /// A program.
@@ -112,7 +112,7 @@ pub struct Program {
     /// The dtypes of its inputs.
     pub inputs: Vec<DType>,
     /// Its steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<ProgramStep>,
     /// The steps whose results are stored.
     pub kept: Vec<usize>,
 }
@@ -123,7 +123,7 @@ impl Program {
         let row = op.row();
         let input = |i: usize| if row.class == Class::Select && i == 0 { DType::Bool } else { dtype };
         let count = row.operands as usize;
-        let step = Step { op, dtype, out, operands: (0..count).map(Value::Input).collect() };
+        let step = ProgramStep { op, dtype, out, operands: (0..count).map(ProgramValue::Input).collect() };
         Program { inputs: (0..count).map(input).collect(), steps: vec![step], kept: vec![0] }
     }
 
@@ -150,23 +150,23 @@ impl Program {
 
     /// Whether any step looks for divisors that are 0: the kernel then takes a place to report one.
     pub fn checks_divisor(&self) -> bool {
-        self.steps.iter().any(Step::checks_divisor)
+        self.steps.iter().any(ProgramStep::checks_divisor)
     }
 
     /// The whole source of the program's kernel, which is called [`Program::name`].
-    pub fn source(&self, walk: Walk) -> String {
+    pub fn source(&self, walk: Traversal) -> String {
         format!("#include \"elementwise.cuh\"\n{}", self.code(&self.name(), walk))
     }
 
     /// The code of a kernel called `name`. Its arguments are those that [`crate::elementwise`] gives.
-    pub fn code(&self, name: &str, walk: Walk) -> String {
+    pub fn code(&self, name: &str, walk: Traversal) -> String {
         let mut text = String::with_capacity(2048);
         self.write(&mut text, name, walk).unwrap_or_default();
         text
     }
 
-    fn write(&self, text: &mut String, name: &str, walk: Walk) -> std::fmt::Result {
-        let straight = walk == Walk::Straight;
+    fn write(&self, text: &mut String, name: &str, walk: Traversal) -> std::fmt::Result {
+        let straight = walk == Traversal::Straight;
         let (mut parameters, mut arguments) = (String::new(), String::new());
         for i in 0..self.inputs.len() {
             write!(parameters, "Operand in{i}, ")?;
@@ -209,7 +209,7 @@ impl Program {
             writeln!(text, "    write(out{o} + at, r{o});")?;
         }
         text.push_str("}\n");
-        let lanes = if walk == Walk::Single { 1 } else { self.lanes() };
+        let lanes = if walk == Traversal::Single { 1 } else { self.lanes() };
         if straight {
             writeln!(
                 text,

@@ -3,7 +3,7 @@
 //! What is issued is counted in steps, and points in the stream say which of them are done. This is the one place where
 //! the stream of computation is marked and where other streams wait for it.
 
-use crate::driver::{Driver, Event, Result, Stream};
+use crate::driver::{CudaEvent, CudaStream, Driver, Result};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
@@ -15,31 +15,31 @@ const POINTS_MAX: usize = 64;
 /// A place in the stream behind step `step`.
 #[derive(Clone, Copy)]
 struct Point {
-    at: Event,
+    at: CudaEvent,
     step: u64,
     /// Where the time of the steps up to here begins: at the point before, or where the device had nothing to do.
-    since: Event,
+    since: CudaEvent,
 }
 
 /// Counts steps, and marks the stream so that it is known which of them are done.
-pub struct Progress {
+pub struct StreamProgress {
     driver: Arc<dyn Driver>,
-    stream: Stream,
+    stream: CudaStream,
     step: u64,
     done: u64,
     /// Of the last point.
     pointed: u64,
     points: VecDeque<Point>,
     /// Where the time of the next point begins; none while the device has nothing to do.
-    since: Option<Event>,
+    since: Option<CudaEvent>,
     computed_ns: u64,
-    spare: Vec<Event>,
+    spare: Vec<CudaEvent>,
 }
 
-impl Progress {
+impl StreamProgress {
     /// Of a stream without work.
-    pub fn new(driver: Arc<dyn Driver>, stream: Stream) -> Progress {
-        Progress {
+    pub fn new(driver: Arc<dyn Driver>, stream: CudaStream) -> StreamProgress {
+        StreamProgress {
             driver,
             stream,
             step: 0,
@@ -83,7 +83,7 @@ impl Progress {
         Ok(())
     }
 
-    fn record(&mut self) -> Result<Event> {
+    fn record(&mut self) -> Result<CudaEvent> {
         let event = match self.spare.pop() {
             Some(event) => event,
             None => self.driver.new_timer()?,
@@ -107,11 +107,11 @@ impl Progress {
         Ok((self.step > self.done).then_some(self.step))
     }
 
-    /// Lets what comes to `stream` from now on wait for all steps so far. Returns as [`Progress::point`].
+    /// Lets what comes to `stream` from now on wait for all steps so far. Returns as [`StreamProgress::point`].
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn let_wait(&mut self, stream: Stream) -> Result<Option<u64>> {
+    pub fn let_wait(&mut self, stream: CudaStream) -> Result<Option<u64>> {
         let point = self.point()?;
         if let (Some(_), Some(last)) = (point, self.points.back()) {
             self.driver.wait(stream, last.at)?;
@@ -123,7 +123,7 @@ impl Progress {
     ///
     /// # Errors
     /// Those of the driver.
-    pub fn wait_for(&mut self, event: Event) -> Result<()> {
+    pub fn wait_for(&mut self, event: CudaEvent) -> Result<()> {
         self.point()?;
         self.driver.wait(self.stream, event)?;
         let begun = self.record()?;
@@ -181,10 +181,10 @@ impl Progress {
     }
 }
 
-impl Drop for Progress {
+impl Drop for StreamProgress {
     fn drop(&mut self) {
         let points = self.points.drain(..).flat_map(|point| [point.at, point.since]);
-        let events: HashSet<Event> = self.spare.drain(..).chain(points).chain(self.since).collect();
+        let events: HashSet<CudaEvent> = self.spare.drain(..).chain(points).chain(self.since).collect();
         events.into_iter().for_each(|event| self.driver.drop_event(event));
     }
 }

@@ -8,8 +8,8 @@ use crate::backend::CudaBackend;
 use crate::driver::{Args, Grid};
 use crate::error::Result;
 use crate::launch::{THREADS, Walk};
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::{Loops, split_axes};
 use gt_ops::{Class, DType, Meta, Op, row::ROWS};
 
@@ -61,7 +61,7 @@ static REDUCE: Template = Template {
     catalogue: || {
         let rows = ROWS.iter().filter(|row| matches!(row.class, Class::Reduction | Class::ArgReduction));
         rows.flat_map(|row| row.accepts.iter().map(move |dtype| (row.op, dtype)))
-            .flat_map(|(op, dtype)| [0, 1, 2, 3].map(|variant| Key::new(&REDUCE, Some(op), Some(dtype), variant)))
+            .flat_map(|(op, dtype)| [0, 1, 2, 3].map(|variant| KernelKey::new(&REDUCE, Some(op), Some(dtype), variant)))
             .collect()
     },
 };
@@ -94,14 +94,14 @@ fn lanes(dtype: DType) -> usize {
 struct Reduction<'a> {
     op: Op,
     dtype: DType,
-    out: &'a Tensor,
+    out: &'a CudaTensor,
     results: usize,
     count: usize,
 }
 
 impl CudaBackend {
     /// A reduction along the axes of `mask`.
-    pub(crate) fn reduce(&mut self, op: Op, t: &Tensor, mask: u8, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn reduce(&mut self, op: Op, t: &CudaTensor, mask: u8, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let results = out.shape.numel();
         if results == 0 {
@@ -121,7 +121,7 @@ impl CudaBackend {
         Ok(result)
     }
 
-    fn reduce_rows(&mut self, r: &Reduction<'_>, t: &Tensor, kept: &Loops<1>, reduced: &Loops<1>) -> Result<()> {
+    fn reduce_rows(&mut self, r: &Reduction<'_>, t: &CudaTensor, kept: &Loops<1>, reduced: &Loops<1>) -> Result<()> {
         let (lanes, size) = (lanes(r.dtype), t.size() as isize);
         let aligned = |stride: &isize| stride % 16 == 0;
         let outer = reduced.strides()[..reduced.sizes().len() - 1].iter().chain(kept.strides()).flatten();
@@ -144,7 +144,7 @@ impl CudaBackend {
         let each = steps.div_ceil(pieces).max(1);
         let parts = self.memory.allocate(if pieces > 1 { r.results * pieces * STATE_BYTES_MAX } else { 0 })?;
         let variant = if vectors { ROWS_BY_16_BYTES } else { ROWS_ONE_BY_ONE };
-        let function = self.kernels.get(&Key::new(&REDUCE, Some(r.op), Some(r.dtype), variant))?;
+        let function = self.kernels.get(&KernelKey::new(&REDUCE, Some(r.op), Some(r.dtype), variant))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts.ptr()).push(t.ptr()).push(r.results as i64).push(r.count as i64);
         args.push(team as u32).push(pieces as i64).push(each as i64);
@@ -156,7 +156,7 @@ impl CudaBackend {
         if pieces > 1 { self.reduce_parts(r, parts.ptr(), pieces) } else { Ok(()) }
     }
 
-    fn reduce_columns(&mut self, r: &Reduction<'_>, t: &Tensor, kept: &Loops<1>, reduced: &Loops<1>) -> Result<()> {
+    fn reduce_columns(&mut self, r: &Reduction<'_>, t: &CudaTensor, kept: &Loops<1>, reduced: &Loops<1>) -> Result<()> {
         let columns = kept.inner();
         let outer = kept.without(kept.sizes().len() - 1);
         let width = columns.next_power_of_two().min(32);
@@ -166,7 +166,7 @@ impl CudaBackend {
             (2 * self.resident_blocks() / groups).min(r.count / (rows * PIECE_ROWS_MIN)).clamp(1, u16::MAX as usize);
         let each = r.count.div_ceil(pieces);
         let parts = self.memory.allocate(if pieces > 1 { r.results * pieces * STATE_BYTES_MAX } else { 0 })?;
-        let function = self.kernels.get(&Key::new(&REDUCE, Some(r.op), Some(r.dtype), COLUMNS))?;
+        let function = self.kernels.get(&KernelKey::new(&REDUCE, Some(r.op), Some(r.dtype), COLUMNS))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts.ptr()).push(t.ptr()).push((r.results / columns) as i64).push(columns as i64);
         args.push(r.count as i64).push(width as u32).push(1i64).push(each as i64);
@@ -180,7 +180,7 @@ impl CudaBackend {
     fn reduce_parts(&mut self, r: &Reduction<'_>, parts: u64, pieces: usize) -> Result<()> {
         // Neighbouring results lie side by side: only where there are few is it worth to share one.
         let team = if r.results >= 1024 { 1 } else { pieces.div_ceil(4).next_power_of_two().clamp(1, 32) };
-        let function = self.kernels.get(&Key::new(&REDUCE, Some(r.op), Some(r.dtype), PARTS))?;
+        let function = self.kernels.get(&KernelKey::new(&REDUCE, Some(r.op), Some(r.dtype), PARTS))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts).push(r.results as i64).push(pieces as i64);
         args.push(r.count as i64).push(team as u32);

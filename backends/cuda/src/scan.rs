@@ -4,8 +4,8 @@ use crate::backend::CudaBackend;
 use crate::driver::{Args, Grid, Param};
 use crate::error::Result;
 use crate::launch::{THREADS, Walk};
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::Loops;
 use gt_ops::{Class, Meta, Op, row::ROWS};
 
@@ -58,7 +58,7 @@ static SCAN: Template = Template {
     catalogue: || {
         let rows = ROWS.iter().filter(|row| row.class == Class::Scan);
         rows.flat_map(|row| row.accepts.iter().map(move |dtype| (row.op, dtype)))
-            .flat_map(|(op, dtype)| [0, 1, 2, 3].map(|variant| Key::new(&SCAN, Some(op), Some(dtype), variant)))
+            .flat_map(|(op, dtype)| [0, 1, 2, 3].map(|variant| KernelKey::new(&SCAN, Some(op), Some(dtype), variant)))
             .collect()
     },
 };
@@ -81,7 +81,7 @@ unsafe impl Param for Lines {}
 
 impl Lines {
     /// The lines along an axis of an operand and a result of the same shape, which is not empty.
-    pub(crate) fn new(from: &Tensor, to: &Tensor, axis: usize) -> Lines {
+    pub(crate) fn new(from: &CudaTensor, to: &CudaTensor, axis: usize) -> Lines {
         let shape = to.meta.shape;
         let count = shape.dims()[axis];
         let kept = Loops::new(&shape.with_dim(axis, 1), [&from.strides, &to.strides]);
@@ -102,7 +102,7 @@ pub(crate) fn block_each(things: usize) -> Grid {
 
 impl CudaBackend {
     /// A scan along an axis.
-    pub(crate) fn scan(&mut self, op: Op, t: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn scan(&mut self, op: Op, t: &CudaTensor, axis: usize, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -110,7 +110,7 @@ impl CudaBackend {
         let lines = Lines::new(t, &result, axis);
         let (count, scans) = (lines.count as usize, lines.lines as usize);
         let across = Loops::new(&out.shape.with_dim(axis, 1), [&t.strides]).inner_strides()[0];
-        let key = |variant| Key::new(&SCAN, Some(op), Some(t.meta.dtype), variant);
+        let key = |variant| KernelKey::new(&SCAN, Some(op), Some(t.meta.dtype), variant);
         if count <= SHORT_LINE || (across.abs() < t.strides[axis].abs() && scans >= SIDE_BY_SIDE_MIN) {
             let function = self.kernels.get(&key(SIDE_BY_SIDE))?;
             let mut args = Args::new();

@@ -5,8 +5,8 @@ use crate::driver::Args;
 use crate::error::{Result, failed};
 use crate::launch::Walk;
 use crate::scan::block_each;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_ops::{DType, Meta, Op};
 
 /// Elements of a mask that a block looks at: 256 * LOOKED_AT of `search.cuh`.
@@ -25,7 +25,7 @@ static SEARCH: Template = Template {
         )
     },
     catalogue: || {
-        let of = |op| DType::ALL.map(|dtype| Key::new(&SEARCH, Some(op), Some(dtype), 0));
+        let of = |op| DType::ALL.map(|dtype| KernelKey::new(&SEARCH, Some(op), Some(dtype), 0));
         [Op::Searchsorted, Op::SearchsortedRight].map(of).concat()
     },
 };
@@ -53,7 +53,7 @@ static POSITIONS: Template = Template {
             ),
         }
     },
-    catalogue: || [COUNT, STARTS, WRITE].map(|variant| Key::new(&POSITIONS, None, None, variant)).to_vec(),
+    catalogue: || [COUNT, STARTS, WRITE].map(|variant| KernelKey::new(&POSITIONS, None, None, variant)).to_vec(),
 };
 
 /// The templates of this file.
@@ -61,7 +61,13 @@ pub(crate) static TEMPLATES: &[&Template] = &[&SEARCH, &POSITIONS];
 
 impl CudaBackend {
     /// Where each element of `wanted` belongs among the sorted ones of its row.
-    pub(crate) fn search(&mut self, op: Op, sorted: &Tensor, wanted: &Tensor, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn search(
+        &mut self,
+        op: Op,
+        sorted: &CudaTensor,
+        wanted: &CudaTensor,
+        out: &Meta,
+    ) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let elements = out.shape.numel();
         if elements == 0 {
@@ -71,7 +77,7 @@ impl CudaBackend {
         let last = |meta: &Meta| meta.shape.dims().last().copied().unwrap_or(1);
         // Elements of `wanted` to a row of sorted ones.
         let row = if sorted.meta.shape.rank() == 1 { elements } else { last(out) };
-        let function = self.kernels.get(&Key::new(&SEARCH, Some(op), Some(sorted.meta.dtype), 0))?;
+        let function = self.kernels.get(&KernelKey::new(&SEARCH, Some(op), Some(sorted.meta.dtype), 0))?;
         let mut args = Args::new();
         args.push(result.ptr()).push(sorted.ptr()).push(wanted.ptr());
         args.push(elements as i64).push(row as i64).push(last(&sorted.meta) as i64);
@@ -81,7 +87,7 @@ impl CudaBackend {
     }
 
     /// The positions of a mask's true elements, as many as the result has rows; zeros where there are fewer.
-    pub(crate) fn positions(&mut self, mask: &Tensor, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn positions(&mut self, mask: &CudaTensor, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let (rows, elements, shape) = (out.shape.dims()[0], mask.numel(), mask.meta.shape);
         if out.shape.numel() == 0 {
@@ -92,7 +98,7 @@ impl CudaBackend {
         unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
         let blocks = elements.div_ceil(CHUNK);
         let counts = self.memory.allocate(blocks * size_of::<u64>())?;
-        let mut key = Key::new(&POSITIONS, None, None, COUNT);
+        let mut key = KernelKey::new(&POSITIONS, None, None, COUNT);
         let mut args = Args::new();
         args.push(counts.ptr()).push(mask.ptr()).push(elements as i64);
         let function = self.kernels.get(&key)?;

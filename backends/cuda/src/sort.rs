@@ -4,8 +4,8 @@ use crate::backend::CudaBackend;
 use crate::driver::Args;
 use crate::error::Result;
 use crate::scan::{Lines, block_each};
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op};
 
@@ -36,7 +36,7 @@ static SORT: Template = Template {
         }
     },
     catalogue: || {
-        let tiles = DType::ALL.map(|dtype| Key::new(&SORT, None, Some(dtype), TILES));
+        let tiles = DType::ALL.map(|dtype| KernelKey::new(&SORT, None, Some(dtype), TILES));
         // Items are alike for all elements of up to 4 bytes.
         [&tiles[..], &[merge_key(DType::I32), merge_key(DType::I64)]].concat()
     },
@@ -45,13 +45,13 @@ static SORT: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&SORT];
 
-fn merge_key(dtype: DType) -> Key {
-    Key::new(&SORT, None, Some(if dtype.size() == 8 { DType::I64 } else { DType::I32 }), MERGE)
+fn merge_key(dtype: DType) -> KernelKey {
+    KernelKey::new(&SORT, None, Some(if dtype.size() == 8 { DType::I64 } else { DType::I32 }), MERGE)
 }
 
 impl CudaBackend {
     /// The positions of the elements along an axis, in order.
-    pub(crate) fn sort(&mut self, op: Op, t: &Tensor, axis: usize, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn sort(&mut self, op: Op, t: &CudaTensor, axis: usize, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -67,7 +67,7 @@ impl CudaBackend {
         let item = if t.size() == 8 { 16 } else { 8 };
         let bytes = if tiles > 1 { sorts * count * item } else { 0 };
         let (mut from, mut to) = (self.memory.allocate(bytes)?, self.memory.allocate(bytes)?);
-        let function = self.kernels.get(&Key::new(&SORT, None, Some(t.meta.dtype), TILES))?;
+        let function = self.kernels.get(&KernelKey::new(&SORT, None, Some(t.meta.dtype), TILES))?;
         let mut args = Args::new();
         args.push(result.ptr()).push(from.ptr()).push(t.ptr()).push(lines).push(tiles as i64).push(width as u32);
         args.push((op == Op::ArgsortDescending) as u8);

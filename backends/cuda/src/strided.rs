@@ -4,8 +4,8 @@ use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, DevicePtr, Grid};
 use crate::error::{Result, failed};
 use crate::launch::{Divider, THREADS, Walk};
-use crate::template::{Key, Template};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template};
+use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Meta, RANK_MAX, Shape};
@@ -69,8 +69,8 @@ static CONCATENATE: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&COPY, &TRANSPOSE, &CONCATENATE];
 
-fn of_bytes(template: &'static Template, bytes: usize) -> Key {
-    Key::new(template, None, None, bytes as u32)
+fn of_bytes(template: &'static Template, bytes: usize) -> KernelKey {
+    KernelKey::new(template, None, None, bytes as u32)
 }
 
 /// The type of units of so many bytes in kernels.
@@ -114,7 +114,7 @@ fn destination_first(
 
 impl CudaBackend {
     /// Copies the elements of one tensor into another of the same shape and dtype that shares no memory with it.
-    pub(crate) fn copy(&mut self, to: &Tensor, from: &Tensor) -> Result<()> {
+    pub(crate) fn copy(&mut self, to: &CudaTensor, from: &CudaTensor) -> Result<()> {
         let elements = to.numel();
         if elements == 0 {
             return Ok(());
@@ -180,7 +180,7 @@ impl CudaBackend {
     }
 
     /// The same elements in row-major order without gaps, by a copy if need be.
-    pub(crate) fn contiguous(&mut self, t: &Tensor) -> Result<Tensor> {
+    pub(crate) fn contiguous(&mut self, t: &CudaTensor) -> Result<CudaTensor> {
         if t.contiguous {
             return Ok(t.clone());
         }
@@ -191,7 +191,7 @@ impl CudaBackend {
     }
 
     /// A tensor of `t`'s elements that nobody else sees: `t` itself when the caller gave it up.
-    pub(crate) fn private_copy(&mut self, t: &Tensor, given_up: bool) -> Result<Tensor> {
+    pub(crate) fn private_copy(&mut self, t: &CudaTensor, given_up: bool) -> Result<CudaTensor> {
         if given_up && t.contiguous && t.is_sole_owner() {
             return Ok(t.clone());
         }
@@ -204,18 +204,18 @@ impl CudaBackend {
     /// A copy of `base` with a box replaced by `source`.
     pub(crate) fn slice_scatter(
         &mut self,
-        base: &Tensor,
-        source: &Tensor,
+        base: &CudaTensor,
+        source: &CudaTensor,
         spec: &SliceSpec,
         last_use: u8,
-    ) -> Result<Tensor> {
+    ) -> Result<CudaTensor> {
         let out = self.private_copy(base, last_use & 1 == 1)?;
         self.copy(&out.seen(out.boxed(spec)), source)?;
         Ok(out)
     }
 
     /// Tensors side by side along an axis.
-    pub(crate) fn cat(&mut self, inputs: Inputs<'_, '_>, axis: usize, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn cat(&mut self, inputs: Inputs<'_, '_>, axis: usize, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);

@@ -1,12 +1,12 @@
 //! The NVIDIA devices of a machine, as the daemon wants to know them.
 
 use gt_backend::{DeviceSurvey, SurveyedDevice};
-use gt_nvidia::{Device, NCCL, Report};
+use gt_nvidia::{Device, NCCL, ProbeReport};
 use std::io::Write;
 use std::process::Command;
 use std::time::Duration;
 
-/// Prints this process's [`Report`] as JSON.
+/// Prints this process's [`ProbeReport`] as JSON.
 ///
 /// # Errors
 /// Those of writing it.
@@ -20,7 +20,7 @@ pub fn survey(program: &mut Command, limit: Duration) -> DeviceSurvey {
 }
 
 /// Devices reach each other through NCCL, at the rate that NVML knows.
-fn survey_of(report: &Report) -> DeviceSurvey {
+fn survey_of(report: &ProbeReport) -> DeviceSurvey {
     let nccl = report.libraries.iter().any(|library| library.name == NCCL.name && library.path.is_ok());
     let surveyed = |device: &Device| SurveyedDevice {
         number: device.number,
@@ -35,7 +35,7 @@ fn survey_of(report: &Report) -> DeviceSurvey {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_nvidia::{ComputeMode, Found, NoCuda};
+    use gt_nvidia::{ComputeMode, LibraryFound, NoCuda};
 
     fn device(number: u32, link_gbytes_per_s: Option<f64>) -> Device {
         Device {
@@ -57,13 +57,13 @@ mod tests {
         }
     }
 
-    fn report(devices: Result<Vec<Device>, NoCuda>, libraries: Vec<Found>) -> Report {
-        Report { driver: None, cuda: None, devices, libraries }
+    fn report(devices: Result<Vec<Device>, NoCuda>, libraries: Vec<LibraryFound>) -> ProbeReport {
+        ProbeReport { driver: None, cuda: None, devices, libraries }
     }
 
     #[test]
     fn devices_reach_each_other_as_fast_as_the_slowest_does_and_by_nccl_only() {
-        let nccl = |path| Found { name: NCCL.name.into(), needed: false, path };
+        let nccl = |path| LibraryFound { name: NCCL.name.into(), needed: false, path };
         let devices = || vec![device(0, Some(450.0)), device(1, Some(50.0)), device(2, None)];
         let with = |path| survey_of(&report(Ok(devices()), vec![nccl(path)]));
         let here = with(Ok("libnccl.so.2".into()));
@@ -82,7 +82,7 @@ mod tests {
         assert_eq!(some.usable().collect::<Vec<_>>(), [0]);
         let why = some.devices[2].trouble.as_ref().unwrap();
         assert!(why.contains("cuda:2 may not be used: its compute mode is Prohibited"), "{why}");
-        let without = Found { name: "NVRTC".into(), needed: true, path: Err("NVRTC was not found".into()) };
+        let without = LibraryFound { name: "NVRTC".into(), needed: true, path: Err("NVRTC was not found".into()) };
         let none = survey_of(&report(Ok(vec![device(0, None)]), vec![without]));
         assert_eq!((none.usable().count(), none.trouble.as_deref()), (0, Some("NVRTC was not found")));
         let driver = NoCuda::NoDriver("NVIDIA's driver library was not found".into());

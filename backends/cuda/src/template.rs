@@ -1,6 +1,6 @@
 //! Families of kernels and the keys of single kernels.
 //!
-//! A [`Template`] is a family of kernels that one Rust file launches; a [`Key`] names one of them: the template for an
+//! A [`Template`] is a family of kernels that one Rust file launches; a [`KernelKey`] names one of them: the template for an
 //! op, dtypes and a variant.
 
 use gt_ops::{DType, Op};
@@ -12,10 +12,10 @@ pub struct Template {
     pub name: &'static str,
     /// The headers it includes.
     pub includes: &'static [&'static str],
-    /// The code of a kernel called [`Key::name`].
-    pub code: fn(&Key) -> String,
+    /// The code of a kernel called [`KernelKey::name`].
+    pub code: fn(&KernelKey) -> String,
     /// Every key that its file asks for.
-    pub catalogue: fn() -> Vec<Key>,
+    pub catalogue: fn() -> Vec<KernelKey>,
 }
 
 impl PartialEq for Template {
@@ -32,7 +32,7 @@ impl std::fmt::Debug for Template {
 
 /// One kernel.
 #[derive(Clone, Copy, Debug)]
-pub struct Key {
+pub struct KernelKey {
     /// Its family.
     pub template: &'static Template,
     /// The op, where the code depends on it.
@@ -43,10 +43,10 @@ pub struct Key {
     pub variant: u32,
 }
 
-impl Key {
+impl KernelKey {
     /// A kernel for an op of a dtype.
-    pub const fn new(template: &'static Template, op: Option<Op>, dtype: Option<DType>, variant: u32) -> Key {
-        Key { template, op, dtypes: [dtype, None, None], variant }
+    pub const fn new(template: &'static Template, op: Option<Op>, dtype: Option<DType>, variant: u32) -> KernelKey {
+        KernelKey { template, op, dtypes: [dtype, None, None], variant }
     }
 
     /// The kernel's name in the code.
@@ -91,7 +91,7 @@ pub fn c_name(dtype: DType) -> &'static str {
 }
 
 /// The whole source of kernels of one template.
-pub fn source(keys: &[Key]) -> String {
+pub fn source(keys: &[KernelKey]) -> String {
     let mut text = String::new();
     if let Some(key) = keys.first() {
         for include in key.template.includes {

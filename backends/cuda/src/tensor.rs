@@ -10,7 +10,7 @@ use std::ops::Deref;
 /// A handle of a tensor in device memory: a buffer, where in it each element is, and what the device may yet find wrong
 /// with what it was computed from.
 #[derive(Clone)]
-pub struct Tensor {
+pub struct CudaTensor {
     pub(crate) buffer: Buffer,
     pub(crate) layout: Layout,
     pub(crate) checks: Checks,
@@ -18,7 +18,7 @@ pub struct Tensor {
     pub(crate) arrival: u64,
 }
 
-impl Deref for Tensor {
+impl Deref for CudaTensor {
     type Target = Layout;
 
     #[inline]
@@ -27,11 +27,11 @@ impl Deref for Tensor {
     }
 }
 
-impl Tensor {
+impl CudaTensor {
     /// A tensor that fills `buffer` in row-major order.
     #[inline]
-    pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> Tensor {
-        Tensor { buffer, layout: Layout::contiguous(meta), checks: Checks::default(), arrival: 0 }
+    pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> CudaTensor {
+        CudaTensor { buffer, layout: Layout::contiguous(meta), checks: Checks::default(), arrival: 0 }
     }
 
     /// The first element of a non-empty tensor.
@@ -42,8 +42,8 @@ impl Tensor {
     }
 
     /// The same buffer in another layout.
-    pub(crate) fn seen(&self, layout: Layout) -> Tensor {
-        Tensor { buffer: self.buffer.clone(), layout, checks: self.checks.clone(), arrival: self.arrival }
+    pub(crate) fn seen(&self, layout: Layout) -> CudaTensor {
+        CudaTensor { buffer: self.buffer.clone(), layout, checks: self.checks.clone(), arrival: self.arrival }
     }
 
     /// The strides in elements: byte strides are multiples of the element's size.

@@ -3,8 +3,8 @@
 use crate::backend::CudaBackend;
 use crate::driver::Args;
 use crate::error::{Result, failed};
-use crate::template::{Key, Template};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template};
+use crate::tensor::CudaTensor;
 use crate::transfers::Transfer;
 use gt_backend::HostRange;
 use gt_ops::DType;
@@ -25,13 +25,18 @@ static TRUTH: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&TRUTH];
 
-fn truth_key() -> Key {
-    Key::new(&TRUTH, None, Some(DType::Bool), 0)
+fn truth_key() -> KernelKey {
+    KernelKey::new(&TRUTH, None, Some(DType::Bool), 0)
 }
 
 impl CudaBackend {
     /// Copies `src` into a contiguous tensor that nobody else sees; what comes to the stream next waits for it.
-    pub(crate) fn upload(&mut self, tensor: &Tensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
+    pub(crate) fn upload(
+        &mut self,
+        tensor: &CudaTensor,
+        offset_bytes: usize,
+        src: HostRange,
+    ) -> Result<Option<Transfer>> {
         if src.is_empty() {
             return Ok(None);
         }
@@ -56,7 +61,7 @@ impl CudaBackend {
     }
 
     /// Copies from a contiguous tensor to `dst`, once it has been computed.
-    pub(crate) fn download(&mut self, tensor: &Tensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
+    pub(crate) fn download(&mut self, tensor: &CudaTensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
         let from = tensor.ptr() + offset_bytes as u64;
         let copied = (|| {
             let point = self.progress.let_wait(self.transfers.down)?;

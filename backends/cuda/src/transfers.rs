@@ -7,7 +7,7 @@
 //! next use or free it: the tensor's memory is lent to the transfer (`crate::memory`).
 
 use crate::checks::Checks;
-use crate::driver::{self, DevicePtr, Driver, Event, Stream};
+use crate::driver::{self, CudaEvent, CudaStream, DevicePtr, Driver};
 use crate::memory::Loan;
 use gt_backend::HostRange;
 use std::collections::VecDeque;
@@ -24,26 +24,26 @@ const TIMED_BYTES_MIN: usize = 64 << 10;
 /// The streams and buffers of transfers.
 pub(crate) struct Transfers {
     driver: Arc<dyn Driver>,
-    pub(crate) up: Stream,
-    pub(crate) down: Stream,
+    pub(crate) up: CudaStream,
+    pub(crate) down: CudaStream,
     /// The pinned buffers of uploads, each with the event behind its last use, and which of them comes next.
-    upload_buffers: [(NonNull<u8>, Event); BUFFERS],
+    upload_buffers: [(NonNull<u8>, CudaEvent); BUFFERS],
     uploaded: usize,
     /// Those of downloads; number `i` uses buffer `i % BUFFERS`.
-    download_buffers: [(NonNull<u8>, Event); BUFFERS],
+    download_buffers: [(NonNull<u8>, CudaEvent); BUFFERS],
     downloaded: usize,
     /// What lies in buffers, or soon will, and belongs elsewhere: the last downloads, in order.
     pieces: VecDeque<HostRange>,
     /// What the device copies from and to by itself.
     registered: Vec<HostRange>,
-    events: Vec<Event>,
-    spare: Vec<Event>,
+    events: Vec<CudaEvent>,
+    spare: Vec<CudaEvent>,
 }
 
 /// A transfer that has been issued.
 pub(crate) struct Transfer {
-    pub(crate) begin: Option<Event>,
-    pub(crate) end: Event,
+    pub(crate) begin: Option<CudaEvent>,
+    pub(crate) end: CudaEvent,
     /// How many downloads there were up to its last by way of a buffer.
     pub(crate) pieces: usize,
     /// What it reads, if that is a tensor.
@@ -105,7 +105,7 @@ impl Transfers {
         })
     }
 
-    fn event(&mut self) -> driver::Result<Event> {
+    fn event(&mut self) -> driver::Result<CudaEvent> {
         if let Some(event) = self.spare.pop() {
             return Ok(event);
         }
@@ -115,7 +115,7 @@ impl Transfers {
     }
 
     /// Begins to time a transfer that is issued next.
-    fn begin(&mut self, bytes: usize, stream: Stream) -> driver::Result<Option<Event>> {
+    fn begin(&mut self, bytes: usize, stream: CudaStream) -> driver::Result<Option<CudaEvent>> {
         if bytes < TIMED_BYTES_MIN {
             return Ok(None);
         }
@@ -124,7 +124,7 @@ impl Transfers {
         Ok(Some(event))
     }
 
-    fn end(&mut self, begin: Option<Event>, stream: Stream) -> driver::Result<Transfer> {
+    fn end(&mut self, begin: Option<CudaEvent>, stream: CudaStream) -> driver::Result<Transfer> {
         let end = self.event()?;
         self.driver.record(end, stream)?;
         Ok(Transfer { begin, end, pieces: self.downloaded, lent: None, checks: Checks::default(), point: None })

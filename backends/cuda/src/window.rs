@@ -4,8 +4,8 @@ use crate::backend::CudaBackend;
 use crate::driver::{Args, Param};
 use crate::error::Result;
 use crate::launch::Divider;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, WindowSpec};
 
@@ -50,12 +50,12 @@ static ADD_PARTS: Template = Template {
 pub(crate) static TEMPLATES: &[&Template] = &[&POOL, &ADD_PARTS];
 
 /// The kernel that adds up sums of parts.
-pub(crate) fn add_parts_key(dtype: DType) -> Key {
+pub(crate) fn add_parts_key(dtype: DType) -> KernelKey {
     key(&ADD_PARTS, None, dtype)
 }
 
-pub(crate) fn key(template: &'static Template, op: Option<Op>, dtype: DType) -> Key {
-    Key::new(template, op, Some(dtype), 0)
+pub(crate) fn key(template: &'static Template, op: Option<Op>, dtype: DType) -> KernelKey {
+    KernelKey::new(template, op, Some(dtype), 0)
 }
 
 /// `struct Windows` of `window.cuh`.
@@ -110,11 +110,11 @@ impl CudaBackend {
     pub(crate) fn pooling(
         &mut self,
         op: Op,
-        a: &Tensor,
-        other: Option<&Tensor>,
+        a: &CudaTensor,
+        other: Option<&CudaTensor>,
         spec: &WindowSpec,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let count = out.shape.numel();
         if count == 0 {

@@ -13,7 +13,7 @@ use gt_ops::{Attrs, Class, DType, Meta, Op, Row, Shape};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Numbers at which functions tend to go wrong; those that a dtype does not have become its nearest.
+/// TestNumbers at which functions tend to go wrong; those that a dtype does not have become its nearest.
 #[rustfmt::skip]
 const FLOATS: [f64; 38] = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, 2.5, -3.0, 7.25, 127.5, -128.5, 255.0, 256.0, 32_768.0, -65_504.0, 65_519.9,
@@ -104,7 +104,7 @@ fn at_edges(row: &Row, dtype: DType) -> Vec<Host> {
     (0..row.operands as u32).map(operand).collect()
 }
 
-/// Numbers evenly spread over the row's domain.
+/// TestNumbers evenly spread over the row's domain.
 fn in_domain(row: &Row, dtype: DType) -> Vec<Host> {
     const COUNT: usize = 2000;
     let meta = Meta::new(Shape::new(&[COUNT]).expect("a shape"), dtype);

@@ -1,7 +1,7 @@
 //! Attention and its gradients are what the CPU backend computes, their kernels running on an emulated device.
 
-use gt_backend::conformance::oracle::Operand;
-use gt_backend::conformance::{Layout, MEMORY_BYTES, Numbers, compare, host::Host};
+use gt_backend::conformance::oracle::OracleOperand;
+use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
@@ -33,18 +33,19 @@ const FOR_TENSOR_CORES: [Case; 6] = [
 ];
 
 /// The greatest errors: rounding of the result to its own dtype so many times, and of f32.
-fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[Layout], tolerance: (f64, f64)) {
+fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[OperandLayout], tolerance: (f64, f64)) {
     let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
     let mut cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
     let mut cpu = CpuBackend::new(CpuOptions { memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() });
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for (at, Case(lead, queries, keys, features, columns)) in cases.iter().enumerate() {
         for (masked, causal) in [(false, false), (false, true), (true, false), (true, true)] {
             let meta = |rows: usize, columns: usize| {
                 let dims = [lead, &[rows, columns][..]].concat();
                 Meta::new(Shape::new(&dims).expect("a shape of the test"), dtype)
             };
-            let mut tensor = |rows, columns| Operand::Tensor(numbers.host(meta(rows, columns), (-1.0, 1.0), false));
+            let mut tensor =
+                |rows, columns| OracleOperand::Tensor(numbers.host(meta(rows, columns), (-1.0, 1.0), false));
             let mut inputs = vec![
                 tensor(*queries, *columns),
                 tensor(*queries, *features),
@@ -58,7 +59,10 @@ fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[Layout], tolerance
                     if query == 0 || key % 3 == 2 { f64::NEG_INFINITY } else { (i % 7) as f64 / 8.0 }
                 };
                 let meta = meta(*queries, *keys);
-                inputs.push(Operand::Tensor(Host::floats(meta, (0..meta.shape.numel()).map(mask).collect::<Vec<_>>())));
+                inputs.push(OracleOperand::Tensor(Host::floats(
+                    meta,
+                    (0..meta.shape.numel()).map(mask).collect::<Vec<_>>(),
+                )));
             }
             let layout = layouts[at % layouts.len()];
             let attrs = Attrs::Attention { causal, scale: if at == 2 { -0.5 } else { 0.7 } };
@@ -70,7 +74,8 @@ fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[Layout], tolerance
     }
 }
 
-const LAYOUTS: [Layout; 4] = [Layout::Plain, Layout::Transposed, Layout::Stepped, Layout::Reversed];
+const LAYOUTS: [OperandLayout; 4] =
+    [OperandLayout::Plain, OperandLayout::Transposed, OperandLayout::Stepped, OperandLayout::Reversed];
 const BOTH: [Op; 2] = [Op::Attention, Op::AttentionBackward];
 
 #[test]
@@ -89,7 +94,7 @@ fn attention_of_halves() {
 #[test]
 fn attention_by_tensor_cores() {
     for dtype in [DType::F16, DType::BF16] {
-        check(dtype, &BOTH, &FOR_TENSOR_CORES, &[Layout::Plain], of_weights(dtype));
+        check(dtype, &BOTH, &FOR_TENSOR_CORES, &[OperandLayout::Plain], of_weights(dtype));
     }
 }
 

@@ -5,7 +5,7 @@
 use gt_backend::conformance::{self, MEMORY_BYTES};
 use gt_cuda::blas::CublasLt;
 use gt_cuda::compile::Store;
-use gt_cuda::driver::cuda::{Cuda, OpenError};
+use gt_cuda::driver::cuda::{CudaDriver, OpenError};
 use gt_cuda::driver::emulated::{Gxx, is_available, test_store};
 use gt_cuda::driver::{DriverError, Grid};
 use gt_cuda::graphs::{Graphs, Limits};
@@ -59,8 +59,8 @@ impl Fake {
         Some(fake)
     }
 
-    fn open(&self) -> Arc<Cuda> {
-        Arc::new(Cuda::open_from(std::slice::from_ref(&self.path), 0).expect("a fake device"))
+    fn open(&self) -> Arc<CudaDriver> {
+        Arc::new(CudaDriver::open_from(std::slice::from_ref(&self.path), 0).expect("a fake device"))
     }
 
     fn set(&self, name: &str, value: i32) {
@@ -80,7 +80,7 @@ impl Drop for Fake {
     }
 }
 
-fn backend(driver: Arc<Cuda>) -> CudaBackend {
+fn backend(driver: Arc<CudaDriver>) -> CudaBackend {
     CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("a fake device")
 }
 
@@ -100,7 +100,7 @@ fn without_a_driver_the_backend_says_what_is_missing() {
 #[test]
 fn a_device_that_is_not_there_is_refused_in_a_sentence() {
     let Some(fake) = Fake::new() else { return };
-    let error = Cuda::open_from(std::slice::from_ref(&fake.path), 3).err().expect("one device");
+    let error = CudaDriver::open_from(std::slice::from_ref(&fake.path), 3).err().expect("one device");
     assert!(matches!(error, OpenError::Refused { ordinal: 3, .. }));
     assert_eq!(
         error.to_string(),

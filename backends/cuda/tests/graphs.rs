@@ -5,7 +5,7 @@ use gt_backend::{Backend, ExecError, HostRange, Input};
 use gt_cuda::blas::emulated::EmulatedBlas;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_cuda::graphs::{Graphs, LaunchCounts, Limits};
-use gt_cuda::{CudaBackend, Tensor};
+use gt_cuda::{CudaBackend, CudaTensor};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
 use std::ptr::NonNull;
@@ -38,7 +38,7 @@ fn range(bytes: &mut [u8]) -> HostRange {
 }
 
 impl Device {
-    fn upload(&mut self, values: &[f32]) -> Tensor {
+    fn upload(&mut self, values: &[f32]) -> CudaTensor {
         let meta = Meta::new(Shape::new(&[values.len()]).expect("a shape"), DType::F32);
         let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let mut tensor = self.backend.allocate(&meta).expect("room");
@@ -46,7 +46,7 @@ impl Device {
         tensor
     }
 
-    fn indices(&mut self, values: &[i64]) -> Tensor {
+    fn indices(&mut self, values: &[i64]) -> CudaTensor {
         let meta = Meta::new(Shape::new(&[values.len()]).expect("a shape"), DType::I64);
         let mut bytes: Vec<u8> = values.iter().flat_map(|value| value.to_le_bytes()).collect();
         let mut tensor = self.backend.allocate(&meta).expect("room");
@@ -54,13 +54,13 @@ impl Device {
         tensor
     }
 
-    fn read(&mut self, tensor: &Tensor) -> Result<Vec<f32>, ExecError> {
+    fn read(&mut self, tensor: &CudaTensor) -> Result<Vec<f32>, ExecError> {
         let mut bytes = vec![0xee; self.backend.meta(tensor).bytes()];
         self.backend.read(tensor, 0, range(&mut bytes))?;
         Ok(bytes.chunks(4).map(|value| f32::from_le_bytes(value.try_into().expect("four bytes"))).collect())
     }
 
-    fn op(&mut self, op: Op, inputs: &[Input<'_, Tensor>], attrs: Attrs) -> Tensor {
+    fn op(&mut self, op: Op, inputs: &[Input<'_, CudaTensor>], attrs: Attrs) -> CudaTensor {
         let metas: Vec<InputMeta> = inputs
             .iter()
             .map(|input| match input {
@@ -72,16 +72,16 @@ impl Device {
         self.backend.execute(op, inputs, &attrs, &out, 0).expect("an op")
     }
 
-    fn add(&mut self, a: &Tensor, b: &Tensor) -> Tensor {
+    fn add(&mut self, a: &CudaTensor, b: &CudaTensor) -> CudaTensor {
         self.op(Op::Add, &[Input::Tensor(a), Input::Tensor(b)], Attrs::None)
     }
 
-    fn times(&mut self, a: &Tensor, factor: f64) -> Tensor {
+    fn times(&mut self, a: &CudaTensor, factor: f64) -> CudaTensor {
         self.op(Op::Mul, &[Input::Tensor(a), Input::Scalar(Scalar::Float(factor))], Attrs::None)
     }
 
     /// `x` and so many times `b`, one after the other.
-    fn chain(&mut self, x: &Tensor, b: &Tensor, ops: usize) -> Tensor {
+    fn chain(&mut self, x: &CudaTensor, b: &CudaTensor, ops: usize) -> CudaTensor {
         let mut x = x.clone();
         for _ in 0..ops {
             x = self.add(&x, b);
@@ -104,7 +104,7 @@ impl Device {
 }
 
 /// A step of different operations: results of each size are made and dropped.
-fn step(device: &mut Device, x: &Tensor, factor: f64) -> Tensor {
+fn step(device: &mut Device, x: &CudaTensor, factor: f64) -> CudaTensor {
     let mut kept = Vec::new();
     let mut y = x.clone();
     for i in 0..20 {
@@ -177,7 +177,7 @@ fn other_memory_is_computed_with() {
         assert_eq!(device.read(&y).unwrap(), [81.0; ELEMENTS]);
     }
     // What the chain was made in is somebody else's now.
-    let held: Vec<Tensor> = (0..4).map(|i| device.upload(&[i as f32; ELEMENTS])).collect();
+    let held: Vec<CudaTensor> = (0..4).map(|i| device.upload(&[i as f32; ELEMENTS])).collect();
     let y = device.chain(&x, &b, 40);
     assert_eq!(device.read(&y).unwrap(), [81.0; ELEMENTS]);
     for (i, tensor) in held.iter().enumerate() {
@@ -222,7 +222,7 @@ fn an_index_out_of_range_is_found_in_a_graph() {
     let source = device.upload(&[5.0; ELEMENTS]);
     let (good, bad) = (device.indices(&[3; ELEMENTS]), device.indices(&[99; ELEMENTS]));
     let b = device.upload(&[1.0; ELEMENTS]);
-    let gathered = |device: &mut Device, index: &Tensor| {
+    let gathered = |device: &mut Device, index: &CudaTensor| {
         let x = device.op(Op::Gather, &[Input::Tensor(&source), Input::Tensor(index)], Attrs::Axis(0));
         let y = device.chain(&x, &b, 30);
         device.read(&y)

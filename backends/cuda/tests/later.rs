@@ -3,7 +3,7 @@
 
 use gt_backend::{Backend, ExecError, Fence, FenceStatus, HostRange, Input, MemoryUsage};
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
-use gt_cuda::{CudaBackend, Tensor};
+use gt_cuda::{CudaBackend, CudaTensor};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
 use std::ptr::NonNull;
@@ -23,13 +23,13 @@ fn floats(n: usize) -> Meta {
     Meta::new(Shape::new(&[n]).expect("a shape"), DType::F32)
 }
 
-fn full(backend: &mut CudaBackend, n: usize, number: f64) -> Tensor {
+fn full(backend: &mut CudaBackend, n: usize, number: f64) -> CudaTensor {
     let attrs = Attrs::Create { shape: Shape::new(&[n]).expect("a shape"), dtype: DType::F32 };
     let number = Input::Scalar(Scalar::Float(number));
     backend.execute(Op::Full, &[number], &attrs, &floats(n), 0).expect("room")
 }
 
-fn plus_one(backend: &mut CudaBackend, of: &Tensor, last_use: u8) -> Tensor {
+fn plus_one(backend: &mut CudaBackend, of: &CudaTensor, last_use: u8) -> CudaTensor {
     let one = Input::Scalar(Scalar::Float(1.0));
     backend.execute(Op::Add, &[Input::Tensor(of), one], &Attrs::None, &of.meta, last_use).expect("room")
 }
@@ -76,7 +76,7 @@ fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
         // Nothing shares the memory but the transfer, so this would compute in place; then it is freed and made anew.
         let next = plus_one(&mut backend, &given, 1);
         drop(given);
-        let others: Vec<Tensor> = (0..20).map(|i| full(&mut backend, N, f64::from(i))).collect();
+        let others: Vec<CudaTensor> = (0..20).map(|i| full(&mut backend, N, f64::from(i))).collect();
         assert!(to.0.iter().all(|byte| *byte == 0xee), "nothing has been waited for");
         come_to(&mut backend, fetch);
         assert_eq!(to.floats(), [3.0; N]);
@@ -209,7 +209,7 @@ fn a_mark_tells_how_long_the_device_computed_since_the_one_before() {
     let mut fences = Vec::new();
     for takes_ns in [1_000, 50_000, 7_000] {
         driver.kernel_ns.store(takes_ns, Relaxed);
-        let steps: Vec<Tensor> = (0..3).map(|_| full(&mut backend, N, 1.0)).collect();
+        let steps: Vec<CudaTensor> = (0..3).map(|_| full(&mut backend, N, 1.0)).collect();
         fences.push(backend.fence().unwrap().expect("the device is behind"));
         drop(steps);
     }

@@ -1,8 +1,8 @@
 //! Scans and sorts that are cut in pieces are what the CPU backend computes, their kernels running on an emulated
 //! device.
 
-use gt_backend::conformance::oracle::Operand;
-use gt_backend::conformance::{Layout, MEMORY_BYTES, Numbers, compare};
+use gt_backend::conformance::oracle::OracleOperand;
+use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
@@ -13,13 +13,13 @@ fn check(ops: &[Op], dtypes: &[DType], cases: &[(&[usize], u8)], domain: (f64, f
     let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
     let mut cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
     let mut cpu = CpuBackend::new(CpuOptions { memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() });
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for op in ops {
         for dtype in dtypes.iter().filter(|dtype| op.row().accepts.contains(**dtype)) {
             for (dims, axis) in cases {
                 let meta = Meta::new(Shape::new(dims).expect("a shape of the test"), *dtype);
-                let inputs = [Operand::Tensor(numbers.host(meta, domain, false))];
-                for layout in [Layout::Plain, Layout::Transposed] {
+                let inputs = [OracleOperand::Tensor(numbers.host(meta, domain, false))];
+                for layout in [OperandLayout::Plain, OperandLayout::Transposed] {
                     let tolerance = (own, if own > 0.0 { 64.0 } else { 0.0 });
                     compare((&mut cuda, &mut cpu), *op, &inputs, &Attrs::Axis(*axis), &[layout], tolerance);
                 }

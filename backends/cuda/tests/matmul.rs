@@ -4,7 +4,7 @@ use gt_backend::conformance::{self, MEMORY_BYTES};
 use gt_backend::{Backend, HostRange, Input};
 use gt_cuda::blas::emulated::EmulatedBlas;
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
-use gt_cuda::{CudaBackend, Tensor};
+use gt_cuda::{CudaBackend, CudaTensor};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, DType, Meta, Op, RANK_MAX, Shape};
@@ -27,15 +27,15 @@ impl Device {
         Device { driver, backend: backend.expect("an emulated device").with_blas(Box::new(blas)), products }
     }
 
-    fn run(&mut self, op: Op, of: &[&Tensor], attrs: Attrs) -> Tensor {
+    fn run(&mut self, op: Op, of: &[&CudaTensor], attrs: Attrs) -> CudaTensor {
         let metas: Vec<InputMeta> = of.iter().map(|t| InputMeta::Tensor(self.backend.meta(t))).collect();
         let out = infer(op, &metas, &attrs).expect("inputs that fit");
-        let inputs: Vec<Input<'_, Tensor>> = of.iter().copied().map(Input::Tensor).collect();
+        let inputs: Vec<Input<'_, CudaTensor>> = of.iter().copied().map(Input::Tensor).collect();
         self.backend.execute(op, &inputs, &attrs, &out, 0).expect("a result")
     }
 
-    /// Numbers that count up from 0.
-    fn counting(&mut self, dims: &[usize]) -> Tensor {
+    /// TestNumbers that count up from 0.
+    fn counting(&mut self, dims: &[usize]) -> CudaTensor {
         let meta = Meta::new(Shape::new(dims).expect("a shape"), DType::F32);
         let mut bytes: Vec<u8> = (0..meta.shape.numel()).flat_map(|i| (i as f32).to_le_bytes()).collect();
         let mut tensor = self.backend.allocate(&meta).expect("memory");
@@ -43,13 +43,13 @@ impl Device {
         tensor
     }
 
-    fn permuted(&mut self, t: &Tensor, axes: &[u8]) -> Tensor {
+    fn permuted(&mut self, t: &CudaTensor, axes: &[u8]) -> CudaTensor {
         let mut permutation = [0u8; RANK_MAX];
         permutation[..axes.len()].copy_from_slice(axes);
         self.run(Op::Permute, &[t], Attrs::Permutation(permutation))
     }
 
-    fn numbers(&mut self, t: &Tensor) -> Vec<f32> {
+    fn numbers(&mut self, t: &CudaTensor) -> Vec<f32> {
         let mut bytes = vec![0; self.backend.meta(t).bytes()];
         self.backend.read(t, 0, range(&mut bytes)).expect("a download");
         bytes.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect()

@@ -2,8 +2,8 @@
 
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::Nvrtc;
-use gt_cuda::program::{Program, Step, Value, Walk};
-use gt_cuda::template::{Key, source};
+use gt_cuda::program::{Program, ProgramStep, ProgramValue, Traversal};
+use gt_cuda::template::{KernelKey, source};
 use gt_ops::{DType, Op};
 use std::num::NonZero;
 use std::path::PathBuf;
@@ -24,10 +24,10 @@ fn nvrtc(capability: u32) -> Option<Nvrtc> {
 }
 
 /// Compiles these, on all processors, and gives what the assembler says of each.
-fn compile(capability: u32, keys: &[Key]) -> Option<String> {
+fn compile(capability: u32, keys: &[KernelKey]) -> Option<String> {
     assert!(!keys.is_empty());
     nvrtc(capability)?;
-    let mut batches: Vec<&[Key]> = Vec::new();
+    let mut batches: Vec<&[KernelKey]> = Vec::new();
     for of_template in keys.chunk_by(|a, b| a.template == b.template) {
         batches.extend(of_template.chunks(BATCH));
     }
@@ -51,7 +51,7 @@ fn compile(capability: u32, keys: &[Key]) -> Option<String> {
 }
 
 /// While a kernel is being written: those alone whose template's name begins with this.
-fn asked_for(mut keys: Vec<Key>) -> Vec<Key> {
+fn asked_for(mut keys: Vec<KernelKey>) -> Vec<KernelKey> {
     if let Ok(beginning) = std::env::var("GT_KERNELS") {
         keys.retain(|key| key.template.name.starts_with(&beginning));
     }
@@ -59,7 +59,7 @@ fn asked_for(mut keys: Vec<Key>) -> Vec<Key> {
 }
 
 /// Kernels that need so many registers that a little more would be kept in memory, which is slow.
-fn nothing_is_spilled(log: &str, keys: &[Key]) {
+fn nothing_is_spilled(log: &str, keys: &[KernelKey]) {
     for key in keys.iter().filter(|key| key.template.name == "attention_mma" && key.variant < 1024) {
         let begins = format!("Function properties for {}\n", key.name());
         let (_, properties) = log.split_once(&begins).unwrap_or_else(|| panic!("nothing is said of {}", key.name()));
@@ -87,8 +87,8 @@ fn every_kernel_for_hopper() {
 
 /// `where(x < y, gelu(float(x * y)), number)`, of which the product and the choice are kept.
 fn program(dtype: DType) -> Program {
-    use Value::{Input, Step as Made};
-    let step = |op, dtype, out, operands: &[Value]| Step { op, dtype, out, operands: operands.to_vec() };
+    use ProgramValue::{Input, Step as Made};
+    let step = |op, dtype, out, operands: &[ProgramValue]| ProgramStep { op, dtype, out, operands: operands.to_vec() };
     let (inputs, f32) = (vec![dtype, dtype, DType::F32], DType::F32);
     let steps = vec![
         step(Op::Mul, dtype, dtype, &[Input(0), Input(1)]),
@@ -104,7 +104,7 @@ fn program(dtype: DType) -> Program {
 fn programs_of_several_instructions() {
     let Some(nvrtc) = nvrtc(90) else { return println!("{SKIPPED}") };
     for dtype in DType::ALL.into_iter().filter(|dtype| *dtype != DType::F32) {
-        for walk in Walk::ALL {
+        for walk in Traversal::ALL {
             let program = program(dtype);
             let name = program.name();
             assert_eq!(name, "gt_fused_mul_cast_gelu_lt_where");

@@ -1,7 +1,7 @@
 //! Ops on rows compute what the CPU backend computes, their kernels running on an emulated device.
 
-use gt_backend::conformance::oracle::Operand;
-use gt_backend::conformance::{LAYOUTS, Layout, MEMORY_BYTES, Numbers, compare, host::Host};
+use gt_backend::conformance::oracle::OracleOperand;
+use gt_backend::conformance::{LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
 use gt_backend::{Backend, ExecError, HostRange, Input};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
@@ -29,23 +29,23 @@ fn meta(dims: &[usize], dtype: DType) -> Meta {
     Meta::new(Shape::new(dims).expect("a shape of the test"), dtype)
 }
 
-fn tensor(numbers: &mut Numbers, dims: &[usize], dtype: DType) -> Operand {
-    Operand::Tensor(numbers.host(meta(dims, dtype), (-3.0, 3.0), false))
+fn tensor(numbers: &mut TestNumbers, dims: &[usize], dtype: DType) -> OracleOperand {
+    OracleOperand::Tensor(numbers.host(meta(dims, dtype), (-3.0, 3.0), false))
 }
 
-fn number(x: f64) -> Operand {
-    Operand::Scalar(Scalar::Float(x))
+fn number(x: f64) -> OracleOperand {
+    OracleOperand::Scalar(Scalar::Float(x))
 }
 
 /// What operands of more elements than that are laid out in besides row-major order makes no difference.
-fn layouts(dims: &[usize]) -> &'static [Layout] {
+fn layouts(dims: &[usize]) -> &'static [OperandLayout] {
     if dims.iter().product::<usize>() > 4096 { &LAYOUTS[..1] } else { &LAYOUTS }
 }
 
 #[test]
 fn softmax() {
     let (mut cuda, mut cpu) = backends();
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for dtype in FLOATS {
         for dims in SHAPES {
             for layout in layouts(dims) {
@@ -63,9 +63,9 @@ fn softmax() {
         for row in [[1.0, nan, 2.0, -1.0], [1.0, inf, 2.0, inf], [-inf, 1.0, -inf, 2.0], [-inf; 4]] {
             let long: Vec<f64> = row.iter().copied().cycle().take(16_640).collect();
             for row in [&row[..], &long] {
-                let inputs = [Operand::Tensor(Host::floats(meta(&[1, row.len()], dtype), row.to_vec()))];
+                let inputs = [OracleOperand::Tensor(Host::floats(meta(&[1, row.len()], dtype), row.to_vec()))];
                 for op in [Op::Softmax, Op::LogSoftmax] {
-                    compare((&mut cuda, &mut cpu), op, &inputs, &Attrs::None, &[Layout::Plain], (4.0, 32.0));
+                    compare((&mut cuda, &mut cpu), op, &inputs, &Attrs::None, &[OperandLayout::Plain], (4.0, 32.0));
                 }
             }
         }
@@ -75,7 +75,7 @@ fn softmax() {
 #[test]
 fn norms() {
     let (mut cuda, mut cpu) = backends();
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for dtype in FLOATS {
         for dims in SHAPES {
             for layout in layouts(dims) {
@@ -83,8 +83,8 @@ fn norms() {
                 let [grad, x] = [(); 2].map(|()| tensor(&mut numbers, dims, dtype));
                 let [weight, bias] = [(); 2].map(|()| tensor(&mut numbers, columns, dtype));
                 let eps = number(1e-5);
-                let mut run = |op, inputs: &[&Operand], absolute: f64| {
-                    let inputs: Vec<Operand> = inputs.iter().map(|input| (*input).clone()).collect();
+                let mut run = |op, inputs: &[&OracleOperand], absolute: f64| {
+                    let inputs: Vec<OracleOperand> = inputs.iter().map(|input| (*input).clone()).collect();
                     compare((&mut cuda, &mut cpu), op, &inputs, &Attrs::None, &[*layout], (4.0, absolute));
                 };
                 // A row of one element has no variance, and its root is large.
@@ -102,24 +102,24 @@ fn norms() {
         // Enough rows to be cut in pieces.
         let inputs = [tensor(&mut numbers, &[700, 37], dtype), tensor(&mut numbers, &[700, 37], dtype), number(1e-5)];
         for op in [Op::LayerNormWeightBackward, Op::RmsNormWeightBackward] {
-            compare((&mut cuda, &mut cpu), op, &inputs, &Attrs::None, &[Layout::Plain], (4.0, 1000.0));
+            compare((&mut cuda, &mut cpu), op, &inputs, &Attrs::None, &[OperandLayout::Plain], (4.0, 1000.0));
         }
     }
 }
 
-fn indices(numbers: &mut Numbers, samples: usize, classes: usize, ignored: i64) -> Operand {
-    let index = |numbers: &mut Numbers| match numbers.whole(0, 5) {
+fn indices(numbers: &mut TestNumbers, samples: usize, classes: usize, ignored: i64) -> OracleOperand {
+    let index = |numbers: &mut TestNumbers| match numbers.whole(0, 5) {
         0 => ignored,
         _ => numbers.whole(0, classes as i64 - 1),
     };
     let all: Vec<i64> = (0..samples).map(|_| index(numbers)).collect();
-    Operand::Tensor(Host::ints(meta(&[samples], DType::I64), all))
+    OracleOperand::Tensor(Host::ints(meta(&[samples], DType::I64), all))
 }
 
 #[test]
 fn losses() {
     let (mut cuda, mut cpu) = backends();
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     let cases = [(1, 1), (3, 7), (65, 12), (5, 512), (2, 1030), (2, 20_000)];
     for dtype in FLOATS {
         for (samples, classes) in cases {
@@ -128,11 +128,11 @@ fn losses() {
                     let x = tensor(&mut numbers, &[samples, classes], dtype);
                     let mut index = indices(&mut numbers, samples, classes, -100);
                     if samples == 1 {
-                        index = Operand::Tensor(Host::ints(meta(&[1], DType::I64), [0]));
+                        index = OracleOperand::Tensor(Host::ints(meta(&[1], DType::I64), [0]));
                     }
-                    let weight = Operand::Tensor(numbers.host(meta(&[classes], dtype), (0.5, 2.0), false));
+                    let weight = OracleOperand::Tensor(numbers.host(meta(&[classes], dtype), (0.5, 2.0), false));
                     let weight = if weighted { weight } else { number(1.0) };
-                    let layout = if classes > 1000 { Layout::Plain } else { Layout::Transposed };
+                    let layout = if classes > 1000 { OperandLayout::Plain } else { OperandLayout::Transposed };
                     let losses: &[usize] = if reduction == LossReduction::None { &[samples] } else { &[] };
                     let grad = tensor(&mut numbers, losses, dtype);
                     for (forward, backward) in

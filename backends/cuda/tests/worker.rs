@@ -43,7 +43,7 @@ fn read<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Result<Vec<u8>, Exec
 }
 
 /// The transpose of a matrix, which is then copied into row-major order.
-fn transposed_copy(backend: &mut CudaBackend, of: &gt_cuda::Tensor) -> gt_cuda::Tensor {
+fn transposed_copy(backend: &mut CudaBackend, of: &gt_cuda::CudaTensor) -> gt_cuda::CudaTensor {
     let turned = {
         let mut p = [0u8; RANK_MAX];
         p[0] = 1;
@@ -53,7 +53,7 @@ fn transposed_copy(backend: &mut CudaBackend, of: &gt_cuda::Tensor) -> gt_cuda::
     run(backend, Op::Reshape, &turned, Attrs::Shape(flat))
 }
 
-fn run(backend: &mut CudaBackend, op: Op, of: &gt_cuda::Tensor, attrs: Attrs) -> gt_cuda::Tensor {
+fn run(backend: &mut CudaBackend, op: Op, of: &gt_cuda::CudaTensor, attrs: Attrs) -> gt_cuda::CudaTensor {
     let out = infer(op, &[InputMeta::Tensor(backend.meta(of))], &attrs).expect("what fits together");
     backend.execute(op, &[Input::Tensor(of)], &attrs, &out, 0).expect("an op")
 }

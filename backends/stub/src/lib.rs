@@ -5,7 +5,7 @@
 //! Workers run it as `--workers stub:1`, or `proc-stub:1` in a process.
 
 use gt_backend::conformance::host::Host;
-use gt_backend::conformance::oracle::{Operand, interpret};
+use gt_backend::conformance::oracle::{OracleOperand, interpret};
 use gt_backend::{
     Backend, BackendFactory, BackendFacts, Capabilities, ExecError, HostRange, Input, Layout, LimitScope, MemoryStats,
     MemoryUsage, OpenOptions, OpenedBackend, Site,
@@ -43,12 +43,12 @@ impl BackendFactory for StubFactory {
 #[derive(Clone, Debug)]
 pub struct StubTensor {
     meta: Meta,
-    memory: Arc<Block>,
+    memory: Arc<StubBuffer>,
 }
 
 /// The bytes of a tensor, in words so that elements of every dtype are aligned.
 #[derive(Debug)]
-struct Block {
+struct StubBuffer {
     words: Box<[u64]>,
     bytes: usize,
     usage: Option<Arc<MemoryUsage>>,
@@ -75,7 +75,7 @@ fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
     held.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Block {
+impl StubBuffer {
     fn as_slice(&self) -> &[u8] {
         // SAFETY: `words` has at least `bytes` initialized bytes, and bytes need no alignment.
         unsafe { std::slice::from_raw_parts(self.words.as_ptr().cast(), self.bytes) }
@@ -87,7 +87,7 @@ impl Block {
     }
 }
 
-impl Drop for Block {
+impl Drop for StubBuffer {
     fn drop(&mut self) {
         let mut held = lock(&self.held);
         held.total -= self.bytes;
@@ -121,7 +121,7 @@ impl StubBackend {
         held.total += bytes;
         held.peak = held.peak.max(held.total);
         let words = vec![0; bytes.div_ceil(size_of::<u64>())].into();
-        let block = Block { words, bytes, usage: self.usage.clone(), held: self.held.clone() };
+        let block = StubBuffer { words, bytes, usage: self.usage.clone(), held: self.held.clone() };
         Ok(StubTensor { meta: *meta, memory: Arc::new(block) })
     }
 }
@@ -142,10 +142,10 @@ impl Backend for StubBackend {
         }
         let mut result = self.zeros(out)?;
         let operand = |input: &Input<'_, StubTensor>| match input {
-            Input::Tensor(tensor) => Operand::Tensor(Host::from_bytes(tensor.meta, tensor.memory.as_slice())),
-            Input::Scalar(scalar) => Operand::Scalar(*scalar),
+            Input::Tensor(tensor) => OracleOperand::Tensor(Host::from_bytes(tensor.meta, tensor.memory.as_slice())),
+            Input::Scalar(scalar) => OracleOperand::Scalar(*scalar),
         };
-        let operands: Vec<Operand> = inputs.iter().map(operand).collect();
+        let operands: Vec<OracleOperand> = inputs.iter().map(operand).collect();
         let computed = interpret(op, &operands, attrs, out)?;
         if let Some(block) = Arc::get_mut(&mut result.memory) {
             block.as_mut_slice().copy_from_slice(&computed.to_bytes());

@@ -12,9 +12,10 @@ mod suite;
 
 pub use programs::programs;
 pub use suite::{
-    MEMORY_BYTES, arg_reductions, casts, compare, concatenations, creations, divisions_by_zero, elementwise,
-    elementwise_edges, elementwise_large, gathers, matmuls, memory_limit, movements, operands_given_up, positions,
-    randoms, reductions, reductions_large, scans, scatters, searches, selections, slice_scatters, sorts, transfers,
+    LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, arg_reductions, casts, compare, concatenations, creations,
+    divisions_by_zero, elementwise, elementwise_edges, elementwise_large, gathers, matmuls, memory_limit, movements,
+    operands_given_up, positions, randoms, reductions, reductions_large, scans, scatters, searches, selections,
+    slice_scatters, sorts, transfers,
 };
 
 /// Makes one test of each function of the suite. `$make` is an expression that makes a fresh backend with a memory

@@ -10,34 +10,34 @@ use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox
 
 /// An operand.
 #[derive(Clone, Debug)]
-pub enum Operand {
+pub enum OracleOperand {
     /// A tensor.
     Tensor(Host),
     /// A number.
     Scalar(Scalar),
 }
 
-impl Operand {
+impl OracleOperand {
     /// The tensor.
     ///
     /// # Panics
     /// It is a number.
     pub fn tensor(&self) -> &Host {
         match self {
-            Operand::Tensor(host) => host,
-            Operand::Scalar(_) => panic!("a number where a tensor belongs"),
+            OracleOperand::Tensor(host) => host,
+            OracleOperand::Scalar(_) => panic!("a number where a tensor belongs"),
         }
     }
     fn number(&self) -> Scalar {
         match self {
-            Operand::Scalar(scalar) => *scalar,
-            Operand::Tensor(_) => panic!("a tensor where a number belongs"),
+            OracleOperand::Scalar(scalar) => *scalar,
+            OracleOperand::Tensor(_) => panic!("a tensor where a number belongs"),
         }
     }
     fn as_host(&self, dtype: DType) -> Host {
         match self {
-            Operand::Tensor(host) => host.clone(),
-            Operand::Scalar(scalar) => Host::scalar(*scalar, dtype),
+            OracleOperand::Tensor(host) => host.clone(),
+            OracleOperand::Scalar(scalar) => Host::scalar(*scalar, dtype),
         }
     }
 }
@@ -94,12 +94,13 @@ fn int_of(op: Op, dtype: DType, x: [i64; 3]) -> Option<i64> {
 ///
 /// # Panics
 /// A row this interpreter knows nothing of.
-pub fn interpret(op: Op, inputs: &[Operand], attrs: &Attrs, out: &Meta) -> Result<Host, ExecError> {
+pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) -> Result<Host, ExecError> {
     let row = op.row();
     let n = out.shape.numel();
     match (row.class, attrs) {
         (Class::Elementwise, _) => {
-            let dtype = inputs.iter().find_map(|i| matches!(i, Operand::Tensor(_)).then(|| i.tensor().meta.dtype));
+            let dtype =
+                inputs.iter().find_map(|i| matches!(i, OracleOperand::Tensor(_)).then(|| i.tensor().meta.dtype));
             let dtype = dtype.expect("an elementwise op has a tensor operand");
             let hosts: Vec<Host> = inputs.iter().map(|i| i.as_host(dtype)).collect();
             let at = |i: usize, o: usize| hosts.get(o).map(|h| broadcast_position(&h.meta.shape, &out.shape, i));
@@ -516,7 +517,7 @@ fn looked_up(of: &Host, axis: usize, at: i64, mut index: Vec<usize>) -> Result<u
     Ok(position_of(&of.meta.shape, &index))
 }
 
-fn random(op: Op, inputs: &[Operand], [seed, stream, first]: [u64; 3], out: &Meta) -> Host {
+fn random(op: Op, inputs: &[OracleOperand], [seed, stream, first]: [u64; 3], out: &Meta) -> Host {
     let all = first..first + out.shape.numel() as u64;
     let word = |i: u64| philox::block(seed, stream, i / 4)[i as usize % 4];
     let pair = |i: u64| (word(2 * i), word(2 * i + 1));

@@ -1,7 +1,7 @@
 //! Programs of elementwise instructions: fused, they give the bits that one instruction after the other gives.
 
 use super::host::{Data, Host};
-use super::suite::{LAYOUTS, Layout, Numbers, download, laid_out, shape};
+use super::suite::{LAYOUTS, OperandLayout, TestNumbers, download, laid_out, shape};
 use crate::backend::{Backend, Input, Stage, StageInput, execute_one_by_one};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::row::ROWS;
@@ -37,12 +37,12 @@ struct Planned {
     last_use: u8,
 }
 
-struct Program {
-    given: Vec<(Host, Layout)>,
+struct RandomProgram {
+    given: Vec<(Host, OperandLayout)>,
     stages: Vec<Planned>,
 }
 
-impl Numbers {
+impl TestNumbers {
     fn pick<'a, T>(&mut self, of: &'a [T]) -> &'a T {
         &of[self.whole(0, of.len() as i64 - 1) as usize]
     }
@@ -51,7 +51,7 @@ impl Numbers {
     }
 
     /// An operand of `dtype`: an earlier result, a tensor from outside, new or not, or a number.
-    fn operand(&mut self, program: &mut Program, dtype: DType, shapes: &[&[usize]], whole: bool) -> From {
+    fn operand(&mut self, program: &mut RandomProgram, dtype: DType, shapes: &[&[usize]], whole: bool) -> From {
         let made: Vec<usize> = (0..program.stages.len()).filter(|i| program.stages[*i].out.dtype == dtype).collect();
         if !made.is_empty() && self.chance(0.6) {
             return From::Made(*self.pick(&made[made.len().saturating_sub(4)..]));
@@ -77,9 +77,9 @@ impl Numbers {
         From::Given(program.given.len() - 1)
     }
 
-    fn program(&mut self) -> Program {
+    fn program(&mut self) -> RandomProgram {
         let shapes = *self.pick(&SHAPES);
-        let mut program = Program { given: Vec::new(), stages: Vec::new() };
+        let mut program = RandomProgram { given: Vec::new(), stages: Vec::new() };
         let wanted = self.whole(1, STAGES_MAX);
         while (program.stages.len() as i64) < wanted {
             let row: &Row = self.pick(ROWS);
@@ -126,7 +126,7 @@ impl Numbers {
 
 fn results<B: Backend>(
     backend: &mut B,
-    program: &Program,
+    program: &RandomProgram,
     execute: impl FnOnce(&mut B, &[Stage<'_, B::Tensor>]) -> Vec<Option<B::Tensor>>,
 ) -> Vec<Option<Host>> {
     let given: Vec<B::Tensor> = program.given.iter().map(|(host, layout)| laid_out(backend, host, *layout)).collect();
@@ -159,7 +159,7 @@ fn bits(host: &Host) -> Vec<u64> {
 
 /// Random programs, whose operands have every layout, are broadcast, and are given up or not.
 pub fn programs<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for number in 0..PROGRAMS {
         let program = numbers.program();
         let names: Vec<&str> = program.stages.iter().map(|stage| stage.op.name()).collect();

@@ -1,7 +1,7 @@
 //! The functions of the suite, one or more for each class of ops.
 
 use super::host::Host;
-use super::oracle::{Operand, interpret};
+use super::oracle::{OracleOperand, interpret};
 use crate::backend::{Backend, Input};
 use crate::error::{ExecError, LimitScope};
 use crate::host::HostRange;
@@ -16,7 +16,7 @@ pub const MEMORY_BYTES: usize = 256 << 20;
 
 /// How a tensor's elements lie in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Layout {
+pub enum OperandLayout {
     /// Row-major, without gaps.
     Plain,
     /// A view of row-major elements with the axes in reverse order.
@@ -28,18 +28,19 @@ pub enum Layout {
 }
 
 /// All of them.
-pub const LAYOUTS: [Layout; 4] = [Layout::Plain, Layout::Transposed, Layout::Stepped, Layout::Reversed];
+pub const LAYOUTS: [OperandLayout; 4] =
+    [OperandLayout::Plain, OperandLayout::Transposed, OperandLayout::Stepped, OperandLayout::Reversed];
 
 /// Test data that is the same on every machine.
 #[derive(Default)]
-pub struct Numbers {
+pub struct TestNumbers {
     block: u64,
 }
 
-impl Numbers {
+impl TestNumbers {
     /// From the first number on.
-    pub fn new() -> Numbers {
-        Numbers::default()
+    pub fn new() -> TestNumbers {
+        TestNumbers::default()
     }
     pub(super) fn unit(&mut self) -> f64 {
         self.block += 1;
@@ -104,7 +105,7 @@ fn fetch<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Result<Host, ExecEr
 }
 
 /// A tensor with these elements in this layout.
-pub(super) fn laid_out<B: Backend>(backend: &mut B, host: &Host, layout: Layout) -> B::Tensor {
+pub(super) fn laid_out<B: Backend>(backend: &mut B, host: &Host, layout: OperandLayout) -> B::Tensor {
     let dims = host.meta.shape.dims();
     let rank = dims.len();
     let dtype = host.meta.dtype;
@@ -123,17 +124,17 @@ pub(super) fn laid_out<B: Backend>(backend: &mut B, host: &Host, layout: Layout)
         Attrs::Slice(Box::new(spec))
     };
     match layout {
-        Layout::Plain => upload(backend, host),
-        Layout::Transposed => {
+        OperandLayout::Plain => upload(backend, host),
+        OperandLayout::Transposed => {
             let mut p = [0u8; RANK_MAX];
             (0..rank).for_each(|axis| p[axis] = (rank - 1 - axis) as u8);
             let turned: Vec<usize> = dims.iter().rev().copied().collect();
             let attrs = Attrs::Permutation(p);
             let meta = Meta::new(shape(&turned), dtype);
-            let stored = interpret(Op::Permute, &[Operand::Tensor(host.clone())], &attrs, &meta).expect("a view");
+            let stored = interpret(Op::Permute, &[OracleOperand::Tensor(host.clone())], &attrs, &meta).expect("a view");
             view(backend, &stored, Op::Permute, attrs)
         }
-        Layout::Stepped => {
+        OperandLayout::Stepped => {
             let larger: Vec<usize> = dims.iter().map(|d| 2 * d + 1).collect();
             let meta = Meta::new(shape(&larger), dtype);
             let blank = if dtype.is_float() {
@@ -142,13 +143,14 @@ pub(super) fn laid_out<B: Backend>(backend: &mut B, host: &Host, layout: Layout)
                 Host::ints(meta, vec![1; meta.shape.numel()])
             };
             let attrs = boxed(&|_| 1, 2);
-            let operands = [Operand::Tensor(blank), Operand::Tensor(host.clone())];
+            let operands = [OracleOperand::Tensor(blank), OracleOperand::Tensor(host.clone())];
             let stored = interpret(Op::SliceScatter, &operands, &attrs, &meta).expect("a view");
             view(backend, &stored, Op::Slice, attrs)
         }
-        Layout::Reversed => {
+        OperandLayout::Reversed => {
             let attrs = boxed(&|axis| dims[axis] as i64 - 1, -1);
-            let stored = interpret(Op::Slice, &[Operand::Tensor(host.clone())], &attrs, &host.meta).expect("a view");
+            let stored =
+                interpret(Op::Slice, &[OracleOperand::Tensor(host.clone())], &attrs, &host.meta).expect("a view");
             view(backend, &stored, Op::Slice, attrs)
         }
     }
@@ -201,10 +203,10 @@ fn assert_close(got: &Host, want: &Host, tolerance: impl Fn(usize) -> Tolerance,
     }
 }
 
-fn metas(inputs: &[Operand]) -> Vec<InputMeta> {
-    let meta = |i: &Operand| match i {
-        Operand::Tensor(host) => InputMeta::Tensor(host.meta),
-        Operand::Scalar(scalar) => InputMeta::Scalar(*scalar),
+fn metas(inputs: &[OracleOperand]) -> Vec<InputMeta> {
+    let meta = |i: &OracleOperand| match i {
+        OracleOperand::Tensor(host) => InputMeta::Tensor(host.meta),
+        OracleOperand::Scalar(scalar) => InputMeta::Scalar(*scalar),
     };
     inputs.iter().map(meta).collect()
 }
@@ -213,9 +215,9 @@ fn metas(inputs: &[Operand]) -> Vec<InputMeta> {
 fn run<B: Backend>(
     backend: &mut B,
     op: Op,
-    inputs: &[Operand],
+    inputs: &[OracleOperand],
     attrs: &Attrs,
-    layouts: &[Layout],
+    layouts: &[OperandLayout],
     last_use: u8,
 ) -> Result<Host, ExecError> {
     let out = infer(op, &metas(inputs), attrs).unwrap_or_else(|e| panic!("{}: {e}", op.name()));
@@ -223,8 +225,8 @@ fn run<B: Backend>(
         .iter()
         .enumerate()
         .map(|(i, input)| match input {
-            Operand::Tensor(host) => Some(laid_out(backend, host, layouts[i % layouts.len()])),
-            Operand::Scalar(_) => None,
+            OracleOperand::Tensor(host) => Some(laid_out(backend, host, layouts[i % layouts.len()])),
+            OracleOperand::Scalar(_) => None,
         })
         .collect();
     let operands: Vec<Input<'_, B::Tensor>> = inputs
@@ -232,7 +234,7 @@ fn run<B: Backend>(
         .zip(&tensors)
         .map(|(input, tensor)| match (input, tensor) {
             (_, Some(tensor)) => Input::Tensor(tensor),
-            (Operand::Scalar(scalar), _) => Input::Scalar(*scalar),
+            (OracleOperand::Scalar(scalar), _) => Input::Scalar(*scalar),
             _ => unreachable!("tensors were uploaded"),
         })
         .collect();
@@ -245,9 +247,9 @@ fn run<B: Backend>(
 fn check<B: Backend>(
     backend: &mut B,
     op: Op,
-    inputs: &[Operand],
+    inputs: &[OracleOperand],
     attrs: &Attrs,
-    layouts: &[Layout],
+    layouts: &[OperandLayout],
     tolerance: impl Fn(&Host, usize) -> Tolerance,
 ) {
     let out = infer(op, &metas(inputs), attrs).unwrap_or_else(|e| panic!("{}: {e}", op.name()));
@@ -269,9 +271,9 @@ fn check<B: Backend>(
 pub fn compare<A: Backend, B: Backend>(
     (backend, reference): (&mut A, &mut B),
     op: Op,
-    inputs: &[Operand],
+    inputs: &[OracleOperand],
     attrs: &Attrs,
-    layouts: &[Layout],
+    layouts: &[OperandLayout],
     (own, absolute): (f64, f64),
 ) {
     let what = || {
@@ -289,26 +291,27 @@ fn rows(class: Class) -> impl Iterator<Item = &'static Row> {
 }
 
 /// Rounding in the compute type at each of a few steps, on operands of this size, and to the result's dtype.
-fn elementwise_tolerance(inputs: &[Operand], dtype: DType) -> impl Fn(&Host, usize) -> Tolerance {
+fn elementwise_tolerance(inputs: &[OracleOperand], dtype: DType) -> impl Fn(&Host, usize) -> Tolerance {
     let largest =
         |host: &Host| (0..host.len()).map(|i| host.float(i).abs()).filter(|x| x.is_finite()).fold(1.0, f64::max);
-    let scale = inputs.iter().map(|i| if let Operand::Tensor(h) = i { largest(h) } else { 1.0 }).fold(1.0, f64::max);
+    let scale =
+        inputs.iter().map(|i| if let OracleOperand::Tensor(h) = i { largest(h) } else { 1.0 }).fold(1.0, f64::max);
     let absolute = 8.0 * compute_epsilon(dtype) * scale.min(4.0);
     move |_, _| Tolerance { own: if dtype == DType::F16 || dtype == DType::BF16 { 1.0 } else { 8.0 }, absolute }
 }
 
-fn operands(numbers: &mut Numbers, row: &Row, dtype: DType, dims: &[&[usize]]) -> Vec<Operand> {
+fn operands(numbers: &mut TestNumbers, row: &Row, dtype: DType, dims: &[&[usize]]) -> Vec<OracleOperand> {
     (0..row.operands as usize)
         .map(|i| {
             let meta = Meta::new(shape(dims[i % dims.len()]), dtype);
-            Operand::Tensor(numbers.host(meta, row.domain[i], row.divisor_nonzero && i == 1))
+            OracleOperand::Tensor(numbers.host(meta, row.domain[i], row.divisor_nonzero && i == 1))
         })
         .collect()
 }
 
 /// Elementwise rows over small shapes, all layouts, and numbers in place of tensors.
 pub fn elementwise<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     let shapes: [&[&[usize]]; 6] =
         [&[&[]], &[&[0, 3]], &[&[7]], &[&[3, 4, 5]], &[&[3, 1, 5], &[4, 1], &[1]], &[&[2, 3], &[], &[2, 1]]];
     for row in rows(Class::Elementwise) {
@@ -330,9 +333,9 @@ pub fn elementwise<B: Backend>(backend: &mut B) {
                 // A negative number may cancel the root of a scaled step, and leaves nothing to compare.
                 let positive = |number: &&Scalar| row.op != Op::ScaledStep || number.to_f64() > 0.0;
                 for number in numbers_given.iter().filter(positive) {
-                    for layout in [Layout::Plain, Layout::Transposed] {
+                    for layout in [OperandLayout::Plain, OperandLayout::Transposed] {
                         let mut inputs = operands(&mut numbers, row, dtype, &[&[4, 6]]);
-                        inputs[at] = Operand::Scalar(*number);
+                        inputs[at] = OracleOperand::Scalar(*number);
                         check(backend, row.op, &inputs, &Attrs::None, &[layout], elementwise_tolerance(&inputs, dtype));
                     }
                 }
@@ -343,25 +346,39 @@ pub fn elementwise<B: Backend>(backend: &mut B) {
 
 /// Elementwise rows over shapes large enough to be shared among threads.
 pub fn elementwise_large<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     let dtypes = [DType::F32, DType::F64, DType::BF16, DType::U8, DType::I64];
     for row in rows(Class::Elementwise) {
         for dtype in dtypes.into_iter().filter(|d| row.accepts.contains(*d)) {
             let dims: &[&[usize]] = if dtype == DType::F32 { &[&[40_003]] } else { &[&[5_003]] };
             let inputs = operands(&mut numbers, row, dtype, dims);
-            check(backend, row.op, &inputs, &Attrs::None, &[Layout::Plain], elementwise_tolerance(&inputs, dtype));
+            check(
+                backend,
+                row.op,
+                &inputs,
+                &Attrs::None,
+                &[OperandLayout::Plain],
+                elementwise_tolerance(&inputs, dtype),
+            );
             let inputs = operands(&mut numbers, row, dtype, &[&[67, 90]]);
             check(
                 backend,
                 row.op,
                 &inputs,
                 &Attrs::None,
-                &[Layout::Transposed, Layout::Plain],
+                &[OperandLayout::Transposed, OperandLayout::Plain],
                 elementwise_tolerance(&inputs, dtype),
             );
             if row.operands > 1 && dtype == DType::F32 {
                 let inputs = operands(&mut numbers, row, dtype, &[&[70, 515], &[515], &[70, 1]]);
-                check(backend, row.op, &inputs, &Attrs::None, &[Layout::Plain], elementwise_tolerance(&inputs, dtype));
+                check(
+                    backend,
+                    row.op,
+                    &inputs,
+                    &Attrs::None,
+                    &[OperandLayout::Plain],
+                    elementwise_tolerance(&inputs, dtype),
+                );
             }
         }
     }
@@ -384,7 +401,7 @@ pub fn elementwise_edges<B: Backend>(backend: &mut B) {
                 let pick = move |at: usize| at / count.pow(i) % count;
                 let all = 0..meta.shape.numel();
                 let nonzero = row.divisor_nonzero && i == 1;
-                Operand::Tensor(if dtype.is_float() {
+                OracleOperand::Tensor(if dtype.is_float() {
                     Host::floats(meta, all.map(|at| edges[pick(at)]))
                 } else {
                     let host = Host::ints(meta, all.map(|at| ends[pick(at)]));
@@ -392,15 +409,22 @@ pub fn elementwise_edges<B: Backend>(backend: &mut B) {
                     Host::ints(meta, all.into_iter().map(|x| if nonzero && x == 0 { 5 } else { x }))
                 })
             };
-            let inputs: Vec<Operand> = (0..row.operands as u32).map(operand).collect();
-            check(backend, row.op, &inputs, &Attrs::None, &[Layout::Plain], elementwise_tolerance(&inputs, dtype));
+            let inputs: Vec<OracleOperand> = (0..row.operands as u32).map(operand).collect();
+            check(
+                backend,
+                row.op,
+                &inputs,
+                &Attrs::None,
+                &[OperandLayout::Plain],
+                elementwise_tolerance(&inputs, dtype),
+            );
         }
     }
 }
 
 /// Operands marked as used for the last time may lend their memory, but only those that nobody else holds.
 pub fn operands_given_up<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Elementwise) {
         for dtype in row.accepts.iter() {
             for dims in [&[3usize, 5][..], &[1200]] {
@@ -429,27 +453,34 @@ pub fn operands_given_up<B: Backend>(backend: &mut B) {
 
 /// Every dtype to every other.
 pub fn casts<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for from in DType::ALL {
         for to in DType::ALL {
             let domain = if to == DType::U8 || from == DType::U8 { (0.0, 30.0) } else { (-30.0, 30.0) };
             for (dims, layout) in [
-                (&[][..], Layout::Plain),
-                (&[0][..], Layout::Plain),
-                (&[5, 7], Layout::Transposed),
-                (&[3, 700], Layout::Stepped),
-                (&[20_011], Layout::Plain),
+                (&[][..], OperandLayout::Plain),
+                (&[0][..], OperandLayout::Plain),
+                (&[5, 7], OperandLayout::Transposed),
+                (&[3, 700], OperandLayout::Stepped),
+                (&[20_011], OperandLayout::Plain),
             ] {
                 let host = numbers.host(Meta::new(shape(dims), from), domain, false);
                 // Half precisions may be rounded to twice on the way.
                 let tolerance =
                     |_: &Host, _: usize| Tolerance { own: if from == DType::F64 { 0.5 } else { 0.0 }, absolute: 0.0 };
-                check(backend, Op::Cast, &[Operand::Tensor(host)], &Attrs::DType(to), &[layout], tolerance);
+                check(backend, Op::Cast, &[OracleOperand::Tensor(host)], &Attrs::DType(to), &[layout], tolerance);
             }
             if from.is_float() && (to.is_float() || to == DType::Bool) {
                 let edges = [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, 0.0, -0.0, 1e-40, 65_504.0, 1e38, -3e-5];
                 let host = Host::floats(Meta::new(shape(&[edges.len()]), from), edges);
-                check(backend, Op::Cast, &[Operand::Tensor(host)], &Attrs::DType(to), &[Layout::Plain], |_, _| EXACT);
+                check(
+                    backend,
+                    Op::Cast,
+                    &[OracleOperand::Tensor(host)],
+                    &Attrs::DType(to),
+                    &[OperandLayout::Plain],
+                    |_, _| EXACT,
+                );
             }
         }
     }
@@ -457,7 +488,7 @@ pub fn casts<B: Backend>(backend: &mut B) {
 
 /// `where` in every dtype.
 pub fn selections<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Select) {
         for dtype in DType::ALL {
             let dims: [[&[usize]; 3]; 5] = [
@@ -470,11 +501,13 @@ pub fn selections<B: Backend>(backend: &mut B) {
             for dims in dims {
                 for layout in LAYOUTS {
                     let mut input = |i: usize, dtype| {
-                        Operand::Tensor(numbers.host(Meta::new(shape(dims[i]), dtype), (-3.0, 3.0), false))
+                        OracleOperand::Tensor(numbers.host(Meta::new(shape(dims[i]), dtype), (-3.0, 3.0), false))
                     };
                     let mut inputs = [input(0, DType::Bool), input(1, dtype), input(2, dtype)];
-                    check(backend, row.op, &inputs, &Attrs::DType(dtype), &[layout, Layout::Plain], |_, _| EXACT);
-                    inputs[1] = Operand::Scalar(Scalar::Float(1.0));
+                    check(backend, row.op, &inputs, &Attrs::DType(dtype), &[layout, OperandLayout::Plain], |_, _| {
+                        EXACT
+                    });
+                    inputs[1] = OracleOperand::Scalar(Scalar::Float(1.0));
                     check(backend, row.op, &inputs, &Attrs::DType(dtype), &[layout], |_, _| EXACT);
                 }
             }
@@ -487,7 +520,14 @@ fn sum_tolerance(dtype: DType, size: f64, count: usize) -> Tolerance {
     Tolerance { own: 1.0, absolute: compute_epsilon(dtype) * size * (count as f64).sqrt().clamp(4.0, 64.0) }
 }
 
-fn check_reduction<B: Backend>(backend: &mut B, row: &Row, host: &Host, mask: u8, keepdim: bool, layout: Layout) {
+fn check_reduction<B: Backend>(
+    backend: &mut B,
+    row: &Row,
+    host: &Host,
+    mask: u8,
+    keepdim: bool,
+    layout: OperandLayout,
+) {
     let dims = host.meta.shape.dims();
     let reduced = |axis: &usize| mask >> axis & 1 == 1;
     let count: usize = (0..dims.len()).filter(reduced).map(|axis| dims[axis]).product();
@@ -501,12 +541,19 @@ fn check_reduction<B: Backend>(backend: &mut B, row: &Row, host: &Host, mask: u8
         Op::Prod => Tolerance { own: 1.0, absolute: compute_epsilon(dtype) * count as f64 * want.float(i).abs() },
         _ => sum_tolerance(dtype, largest * count as f64, count),
     };
-    check(backend, row.op, &[Operand::Tensor(host.clone())], &Attrs::Axes { mask, keepdim }, &[layout], tolerance);
+    check(
+        backend,
+        row.op,
+        &[OracleOperand::Tensor(host.clone())],
+        &Attrs::Axes { mask, keepdim },
+        &[layout],
+        tolerance,
+    );
 }
 
 /// Reductions over every set of axes.
 pub fn reductions<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Reduction) {
         for dtype in row.accepts.iter() {
             for dims in [&[][..], &[1], &[9], &[0], &[3, 0, 2], &[6, 7], &[2, 3, 4, 5]] {
@@ -524,7 +571,7 @@ pub fn reductions<B: Backend>(backend: &mut B) {
                         let meta = Meta::new(shape(&[3, 4]), dtype);
                         let host = Host::floats(meta, (0..12).map(|i| if i == at { bad } else { i as f64 / 8.0 }));
                         for mask in [1, 2, 3] {
-                            check_reduction(backend, row, &host, mask, false, Layout::Plain);
+                            check_reduction(backend, row, &host, mask, false, OperandLayout::Plain);
                         }
                     }
                 }
@@ -535,7 +582,7 @@ pub fn reductions<B: Backend>(backend: &mut B) {
 
 /// Reductions long enough to be cut in pieces, along rows and columns.
 pub fn reductions_large<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Reduction) {
         for dtype in [DType::F32, DType::BF16, DType::I32].into_iter().filter(|d| row.accepts.contains(*d)) {
             // Products stay in range.
@@ -545,7 +592,7 @@ pub fn reductions_large<B: Backend>(backend: &mut B) {
             for (dims, masks) in cases {
                 let host = numbers.host(Meta::new(shape(dims), dtype), domain, false);
                 for &mask in masks {
-                    for layout in [Layout::Plain, Layout::Transposed] {
+                    for layout in [OperandLayout::Plain, OperandLayout::Transposed] {
                         check_reduction(backend, row, &host, mask, false, layout);
                     }
                 }
@@ -556,7 +603,7 @@ pub fn reductions_large<B: Backend>(backend: &mut B) {
 
 /// `argmax` and `argmin`: the first of equals, and NaN before all.
 pub fn arg_reductions<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::ArgReduction) {
         for dtype in row.accepts.iter() {
             for dims in [&[1][..], &[9], &[6, 7], &[3, 0], &[2, 3, 4], &[3, 9_001]] {
@@ -564,7 +611,7 @@ pub fn arg_reductions<B: Backend>(backend: &mut B) {
                     for layout in LAYOUTS {
                         let host = numbers.host(Meta::new(shape(dims), dtype), (-1.0, 1.0), false);
                         let attrs = Attrs::Axes { mask: 1 << axis, keepdim: axis == 0 };
-                        check(backend, row.op, &[Operand::Tensor(host)], &attrs, &[layout], |_, _| EXACT);
+                        check(backend, row.op, &[OracleOperand::Tensor(host)], &attrs, &[layout], |_, _| EXACT);
                     }
                 }
             }
@@ -582,7 +629,14 @@ pub fn arg_reductions<B: Backend>(backend: &mut B) {
             for host in hosts {
                 for mask in [1, 2] {
                     let attrs = Attrs::Axes { mask, keepdim: false };
-                    check(backend, row.op, &[Operand::Tensor(host.clone())], &attrs, &[Layout::Plain], |_, _| EXACT);
+                    check(
+                        backend,
+                        row.op,
+                        &[OracleOperand::Tensor(host.clone())],
+                        &attrs,
+                        &[OperandLayout::Plain],
+                        |_, _| EXACT,
+                    );
                 }
             }
         }
@@ -600,7 +654,7 @@ fn slice_spec(ranges: &[(i64, i64, usize)]) -> Box<SliceSpec> {
 
 /// Views, and views of views.
 pub fn movements<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     let permutation = |p: &[u8]| {
         let mut all = [0; RANK_MAX];
         all[..p.len()].copy_from_slice(p);
@@ -632,7 +686,7 @@ pub fn movements<B: Backend>(backend: &mut B) {
         for dtype in DType::ALL {
             for layout in LAYOUTS {
                 let host = numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false);
-                check(backend, *op, &[Operand::Tensor(host)], attrs, &[layout], |_, _| EXACT);
+                check(backend, *op, &[OracleOperand::Tensor(host)], attrs, &[layout], |_, _| EXACT);
             }
         }
     }
@@ -649,7 +703,7 @@ pub fn movements<B: Backend>(backend: &mut B) {
         (Op::Reshape, Attrs::Shape(shape(&[48]))),
     ] {
         let out = infer(op, &[InputMeta::Tensor(want.meta)], &attrs).expect("a view");
-        want = interpret(op, &[Operand::Tensor(want)], &attrs, &out).expect("a view");
+        want = interpret(op, &[OracleOperand::Tensor(want)], &attrs, &out).expect("a view");
         tensor = backend.execute(op, &[Input::Tensor(&tensor)], &attrs, &out, 1).expect("a view");
         assert_close(&download(backend, &tensor), &want, |_| EXACT, &|| format!("a chain of views to {}", op.name()));
     }
@@ -657,7 +711,7 @@ pub fn movements<B: Backend>(backend: &mut B) {
 
 /// A strided box replaced.
 pub fn slice_scatters<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::SliceScatter) {
         for dtype in DType::ALL {
             for (dims, ranges) in [
@@ -671,13 +725,13 @@ pub fn slice_scatters<B: Backend>(backend: &mut B) {
                     let spec = slice_spec(ranges);
                     let base = numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false);
                     let source = numbers.host(Meta::new(spec.sizes, dtype), (-3.0, 3.0), false);
-                    let inputs = [Operand::Tensor(base), Operand::Tensor(source)];
+                    let inputs = [OracleOperand::Tensor(base), OracleOperand::Tensor(source)];
                     check(
                         backend,
                         row.op,
                         &inputs,
                         &Attrs::Slice(spec.clone()),
-                        &[layout, Layout::Reversed],
+                        &[layout, OperandLayout::Reversed],
                         |_, _| EXACT,
                     );
                     let out = inputs[0].tensor().meta;
@@ -692,7 +746,7 @@ pub fn slice_scatters<B: Backend>(backend: &mut B) {
 
 /// Tensors side by side, some of them empty.
 pub fn concatenations<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Concatenation) {
         for dtype in DType::ALL {
             for (axis, many) in [
@@ -704,11 +758,13 @@ pub fn concatenations<B: Backend>(backend: &mut B) {
                 (1, vec![vec![300, 100], vec![300, 7]]),
             ] {
                 for layout in LAYOUTS {
-                    let inputs: Vec<Operand> = many
+                    let inputs: Vec<OracleOperand> = many
                         .iter()
-                        .map(|dims| Operand::Tensor(numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false)))
+                        .map(|dims| {
+                            OracleOperand::Tensor(numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false))
+                        })
                         .collect();
-                    check(backend, row.op, &inputs, &Attrs::Axis(axis), &[layout, Layout::Plain], |_, _| EXACT);
+                    check(backend, row.op, &inputs, &Attrs::Axis(axis), &[layout, OperandLayout::Plain], |_, _| EXACT);
                 }
             }
         }
@@ -717,7 +773,7 @@ pub fn concatenations<B: Backend>(backend: &mut B) {
 
 /// Matrix products of every kind of shape.
 pub fn matmuls<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     #[rustfmt::skip]
     let small: [(&[usize], &[usize]); 12] = [
         (&[1, 1], &[1, 1]), (&[2, 3], &[3, 4]), (&[1, 7], &[7, 5]), (&[5, 7], &[7, 1]), (&[3, 1], &[1, 3]), (&[4, 0], &[0, 3]), (&[0, 3], &[3, 2]),
@@ -731,7 +787,7 @@ pub fn matmuls<B: Backend>(backend: &mut B) {
             for (a, b) in small.into_iter().chain(large.into_iter().filter(|_| wide)) {
                 for (first, layout) in LAYOUTS.into_iter().enumerate() {
                     let mut input =
-                        |dims| Operand::Tensor(numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false));
+                        |dims| OracleOperand::Tensor(numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false));
                     let inputs = [input(a), input(b)];
                     let k = a[a.len() - 1];
                     for second in [first, (first + 1) % 4] {
@@ -745,14 +801,14 @@ pub fn matmuls<B: Backend>(backend: &mut B) {
     }
 }
 
-fn indices(numbers: &mut Numbers, dims: &[usize], size: usize) -> Operand {
+fn indices(numbers: &mut TestNumbers, dims: &[usize], size: usize) -> OracleOperand {
     let meta = Meta::new(shape(dims), DType::I64);
-    Operand::Tensor(Host::ints(meta, (0..meta.shape.numel()).map(|_| numbers.whole(0, size as i64 - 1))))
+    OracleOperand::Tensor(Host::ints(meta, (0..meta.shape.numel()).map(|_| numbers.whole(0, size as i64 - 1))))
 }
 
 /// Elements by index, and indices out of range.
 pub fn gathers<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Gather) {
         for dtype in DType::ALL {
             for (dims, index, axis) in [
@@ -765,23 +821,30 @@ pub fn gathers<B: Backend>(backend: &mut B) {
             ] {
                 for layout in LAYOUTS {
                     let from = numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false);
-                    let inputs = [Operand::Tensor(from), indices(&mut numbers, index, dims[axis as usize])];
-                    check(backend, row.op, &inputs, &Attrs::Axis(axis), &[layout, Layout::Transposed], |_, _| EXACT);
+                    let inputs = [OracleOperand::Tensor(from), indices(&mut numbers, index, dims[axis as usize])];
+                    check(
+                        backend,
+                        row.op,
+                        &inputs,
+                        &Attrs::Axis(axis),
+                        &[layout, OperandLayout::Transposed],
+                        |_, _| EXACT,
+                    );
                 }
             }
         }
         for bad in [3, -1, i64::MAX, i64::MIN] {
             let from = numbers.host(Meta::new(shape(&[2, 3]), DType::F32), (-3.0, 3.0), false);
             let index = Host::ints(Meta::new(shape(&[2, 2]), DType::I64), [0, 2, bad, 1]);
-            let inputs = [Operand::Tensor(from), Operand::Tensor(index)];
-            check(backend, row.op, &inputs, &Attrs::Axis(1), &[Layout::Plain], |_, _| EXACT);
+            let inputs = [OracleOperand::Tensor(from), OracleOperand::Tensor(index)];
+            check(backend, row.op, &inputs, &Attrs::Axis(1), &[OperandLayout::Plain], |_, _| EXACT);
         }
     }
 }
 
 /// Elements added by index, several to one place, and indices out of range.
 pub fn scatters<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Scatter) {
         for dtype in row.accepts.iter() {
             for (dims, index, source, axis) in [
@@ -796,7 +859,7 @@ pub fn scatters<B: Backend>(backend: &mut B) {
                     let mut whole = |dims: &[usize]| {
                         let meta = Meta::new(shape(dims), dtype);
                         let values: Vec<i64> = (0..meta.shape.numel()).map(|_| numbers.whole(0, 1)).collect();
-                        Operand::Tensor(if dtype.is_float() {
+                        OracleOperand::Tensor(if dtype.is_float() {
                             Host::floats(meta, values.into_iter().map(|x| x as f64))
                         } else {
                             Host::ints(meta, values)
@@ -805,15 +868,23 @@ pub fn scatters<B: Backend>(backend: &mut B) {
                     let (base, added) = (whole(dims), whole(source));
                     let inputs = [base, indices(&mut numbers, index, dims[axis as usize]), added];
                     let attrs = Attrs::Axis(axis);
-                    check(backend, row.op, &inputs, &attrs, &[layout, Layout::Plain, Layout::Reversed], |_, _| EXACT);
+                    check(
+                        backend,
+                        row.op,
+                        &inputs,
+                        &attrs,
+                        &[layout, OperandLayout::Plain, OperandLayout::Reversed],
+                        |_, _| EXACT,
+                    );
                 }
             }
         }
         for bad in [5, -1] {
-            let mut host = |dims| Operand::Tensor(numbers.host(Meta::new(shape(dims), DType::F32), (-3.0, 3.0), false));
+            let mut host =
+                |dims| OracleOperand::Tensor(numbers.host(Meta::new(shape(dims), DType::F32), (-3.0, 3.0), false));
             let index = Host::ints(Meta::new(shape(&[3]), DType::I64), [0, bad, 9]);
-            let inputs = [host(&[5]), Operand::Tensor(index), host(&[3])];
-            check(backend, row.op, &inputs, &Attrs::Axis(0), &[Layout::Plain], |_, _| EXACT);
+            let inputs = [host(&[5]), OracleOperand::Tensor(index), host(&[3])];
+            check(backend, row.op, &inputs, &Attrs::Axis(0), &[OperandLayout::Plain], |_, _| EXACT);
         }
     }
 }
@@ -822,7 +893,7 @@ const LINES: [(&[usize], u8); 7] =
     [(&[7], 0), (&[0], 0), (&[3, 0], 0), (&[4, 5], 0), (&[4, 5], 1), (&[2, 70, 3], 1), (&[3, 900], 1)];
 
 /// Moderate numbers, many of them equal, and in floats NaN, infinities and zeros of both signs if `wild`.
-fn uneven(numbers: &mut Numbers, meta: Meta, wild: bool) -> Host {
+fn uneven(numbers: &mut TestNumbers, meta: Meta, wild: bool) -> Host {
     let low = if meta.dtype == DType::U8 || meta.dtype == DType::Bool { 0 } else { -3 };
     let high = if meta.dtype == DType::Bool { 1 } else { 3 };
     let n = meta.shape.numel();
@@ -844,7 +915,7 @@ fn uneven(numbers: &mut Numbers, meta: Meta, wild: bool) -> Host {
 
 /// Scans along every axis, and of elements of all kinds.
 pub fn scans<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Scan) {
         for dtype in row.accepts.iter() {
             for (dims, axis) in LINES {
@@ -858,7 +929,7 @@ pub fn scans<B: Backend>(backend: &mut B) {
                     let scale = if row.op == Op::Cumsum { 3.0 * dims[axis as usize] as f64 } else { 8.0 };
                     let absolute = compute_epsilon(dtype) * scale;
                     let tolerance = |_: &Host, _: usize| Tolerance { own: 2.0, absolute };
-                    check(backend, row.op, &[Operand::Tensor(from)], &Attrs::Axis(axis), &[layout], tolerance);
+                    check(backend, row.op, &[OracleOperand::Tensor(from)], &Attrs::Axis(axis), &[layout], tolerance);
                 }
             }
         }
@@ -867,13 +938,13 @@ pub fn scans<B: Backend>(backend: &mut B) {
 
 /// The order along every axis, of elements that are equal, NaN and infinite.
 pub fn sorts<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Sort) {
         for dtype in row.accepts.iter() {
             for (dims, axis) in LINES {
                 for layout in LAYOUTS {
                     let from = uneven(&mut numbers, Meta::new(shape(dims), dtype), true);
-                    let inputs = [Operand::Tensor(from)];
+                    let inputs = [OracleOperand::Tensor(from)];
                     check(backend, row.op, &inputs, &Attrs::Axis(axis), &[layout], |_, _| EXACT);
                 }
             }
@@ -883,21 +954,22 @@ pub fn sorts<B: Backend>(backend: &mut B) {
 
 /// Places among sorted elements: of one row for all, and of a row each.
 pub fn searches<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     let shapes: [(&[usize], &[usize]); 6] =
         [(&[5], &[7]), (&[5], &[2, 3]), (&[4], &[]), (&[0], &[3]), (&[3, 6], &[3, 4]), (&[300], &[5000])];
     for row in rows(Class::Search) {
         for dtype in row.accepts.iter() {
             for (sorted, wanted) in shapes {
                 let from = uneven(&mut numbers, Meta::new(shape(sorted), dtype), true);
-                let from = Operand::Tensor(from);
+                let from = OracleOperand::Tensor(from);
                 let axis = Attrs::Axis(sorted.len() as u8 - 1);
                 let order_meta = Meta::new(shape(sorted), DType::I64);
                 let order = interpret(Op::Argsort, std::slice::from_ref(&from), &axis, &order_meta).expect("an order");
                 let meta = from.tensor().meta;
-                let sorted = interpret(Op::Gather, &[from, Operand::Tensor(order)], &axis, &meta).expect("elements");
+                let sorted =
+                    interpret(Op::Gather, &[from, OracleOperand::Tensor(order)], &axis, &meta).expect("elements");
                 let wanted = uneven(&mut numbers, Meta::new(shape(wanted), dtype), true);
-                let inputs = [Operand::Tensor(sorted), Operand::Tensor(wanted)];
+                let inputs = [OracleOperand::Tensor(sorted), OracleOperand::Tensor(wanted)];
                 for layout in LAYOUTS {
                     check(backend, row.op, &inputs, &Attrs::None, &[layout], |_, _| EXACT);
                 }
@@ -908,7 +980,7 @@ pub fn searches<B: Backend>(backend: &mut B) {
 
 /// The positions of true elements: all of them, fewer, and more than there are.
 pub fn positions<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for row in rows(Class::Positions) {
         for dims in [&[][..], &[9], &[0, 2], &[3, 4, 5], &[70_000], &[300, 400]] {
             let mask = numbers.host(Meta::new(shape(dims), DType::Bool), (0.0, 1.0), false);
@@ -916,7 +988,7 @@ pub fn positions<B: Backend>(backend: &mut B) {
             for rows in [count, count / 2, (count + 2).min(mask.len())] {
                 for layout in LAYOUTS {
                     let attrs = Attrs::Shape(shape(&[rows, rank]));
-                    check(backend, row.op, &[Operand::Tensor(mask.clone())], &attrs, &[layout], |_, _| EXACT);
+                    check(backend, row.op, &[OracleOperand::Tensor(mask.clone())], &attrs, &[layout], |_, _| EXACT);
                 }
             }
         }
@@ -934,12 +1006,14 @@ pub fn creations<B: Backend>(backend: &mut B) {
                     (Scalar::Float(0.5), Scalar::Float(0.25)),
                     (Scalar::Bool(true), Scalar::Int(-1)),
                 ] {
-                    let inputs = [Operand::Scalar(a), Operand::Scalar(b)];
+                    let inputs = [OracleOperand::Scalar(a), OracleOperand::Scalar(b)];
                     let inputs = &inputs[..row.operands as usize];
-                    check(backend, row.op, inputs, &create(shape(&[n])), &[Layout::Plain], |_, _| EXACT);
+                    check(backend, row.op, inputs, &create(shape(&[n])), &[OperandLayout::Plain], |_, _| EXACT);
                     if row.op != Op::Arange {
-                        check(backend, row.op, inputs, &create(shape(&[n, 2, 1])), &[Layout::Plain], |_, _| EXACT);
-                        check(backend, row.op, inputs, &create(Shape::SCALAR), &[Layout::Plain], |_, _| EXACT);
+                        check(backend, row.op, inputs, &create(shape(&[n, 2, 1])), &[OperandLayout::Plain], |_, _| {
+                            EXACT
+                        });
+                        check(backend, row.op, inputs, &create(Shape::SCALAR), &[OperandLayout::Plain], |_, _| EXACT);
                     }
                 }
             }
@@ -956,21 +1030,28 @@ pub fn randoms<B: Backend>(backend: &mut B) {
                     if row.operands == 0 && low != 0 {
                         continue;
                     }
-                    let bounds = [Operand::Scalar(Scalar::Int(low)), Operand::Scalar(Scalar::Int(high))];
+                    let bounds = [OracleOperand::Scalar(Scalar::Int(low)), OracleOperand::Scalar(Scalar::Int(high))];
                     let (seed, stream) = (0x1234_5678_9abc, 1 << 40 | 3);
                     let attrs = Attrs::Random { shape: shape(&[n]), dtype, seed, stream, first };
                     // Of Box-Muller's radius, which is 8.6 at most for f64.
                     let absolute = if row.op == Op::Randn { 32.0 * compute_epsilon(dtype) } else { 0.0 };
                     let own = if row.op == Op::Randn { 1.0 } else { 0.0 };
                     let tolerance = |_: &Host, _: usize| Tolerance { own, absolute };
-                    check(backend, row.op, &bounds[..row.operands as usize], &attrs, &[Layout::Plain], tolerance);
+                    check(
+                        backend,
+                        row.op,
+                        &bounds[..row.operands as usize],
+                        &attrs,
+                        &[OperandLayout::Plain],
+                        tolerance,
+                    );
                 }
             }
         }
         if row.op == Op::Rand {
             for dtype in row.accepts.iter() {
                 let attrs = Attrs::Random { shape: shape(&[200_000]), dtype, seed: 1, stream: 0, first: 0 };
-                let got = run(backend, row.op, &[], &attrs, &[Layout::Plain], 0).expect("random numbers");
+                let got = run(backend, row.op, &[], &attrs, &[OperandLayout::Plain], 0).expect("random numbers");
                 assert!((0..got.len()).all(|i| (0.0..1.0).contains(&got.float(i))), "rand of {dtype} left [0, 1)");
             }
         }
@@ -979,7 +1060,7 @@ pub fn randoms<B: Backend>(backend: &mut B) {
 
 /// Writes and reads in pieces, of views too.
 pub fn transfers<B: Backend>(backend: &mut B) {
-    let mut numbers = Numbers::new();
+    let mut numbers = TestNumbers::new();
     for dtype in DType::ALL {
         for dims in [&[33, 17][..], &[400, 300]] {
             let host = numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false);
@@ -989,7 +1070,8 @@ pub fn transfers<B: Backend>(backend: &mut B) {
             backend.write(&mut tensor, 7 * dtype.size(), range_of(after)).expect("a write");
             backend.write(&mut tensor, 0, range_of(before)).expect("a write");
             for layout in LAYOUTS {
-                let tensor = if layout == Layout::Plain { tensor.clone() } else { laid_out(backend, &host, layout) };
+                let tensor =
+                    if layout == OperandLayout::Plain { tensor.clone() } else { laid_out(backend, &host, layout) };
                 // One byte more in front, so that pieces start at odd places.
                 let mut back = vec![0u8; bytes.len() + 1];
                 let piece = 100 * dtype.size();
@@ -1021,20 +1103,28 @@ pub fn divisions_by_zero<B: Backend>(backend: &mut B) {
         for dtype in row.accepts.iter() {
             let meta = Meta::new(shape(&[3]), dtype);
             let make = |x: [i64; 3]| {
-                Operand::Tensor(if dtype.is_float() {
+                OracleOperand::Tensor(if dtype.is_float() {
                     Host::floats(meta, x.map(|x| x as f64))
                 } else {
                     Host::ints(meta, x)
                 })
             };
             let none = Meta::new(shape(&[0]), dtype);
-            let empty = Operand::Tensor(if dtype.is_float() { Host::floats(none, []) } else { Host::ints(none, []) });
+            let empty =
+                OracleOperand::Tensor(if dtype.is_float() { Host::floats(none, []) } else { Host::ints(none, []) });
             for inputs in [
                 [make([4, 5, 6]), make([1, 0, 2])],
-                [make([4, 5, 6]), Operand::Scalar(Scalar::Int(0))],
-                [empty, Operand::Scalar(Scalar::Int(0))],
+                [make([4, 5, 6]), OracleOperand::Scalar(Scalar::Int(0))],
+                [empty, OracleOperand::Scalar(Scalar::Int(0))],
             ] {
-                check(backend, row.op, &inputs, &Attrs::None, &[Layout::Plain], elementwise_tolerance(&inputs, dtype));
+                check(
+                    backend,
+                    row.op,
+                    &inputs,
+                    &Attrs::None,
+                    &[OperandLayout::Plain],
+                    elementwise_tolerance(&inputs, dtype),
+                );
             }
         }
     }

@@ -1,8 +1,8 @@
 //! A library that multiplies on the CPU, in the order of the emulated device's streams.
 
-use super::gemm::{Blas, Gemm, Side};
+use super::gemm::{Blas, Gemm, GemmMatrix};
 use crate::driver::emulated::Emulated;
-use crate::driver::{DevicePtr, Result, Stream};
+use crate::driver::{CudaStream, DevicePtr, Result};
 use gt_ops::DType;
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl EmulatedBlas {
 }
 
 impl Blas for EmulatedBlas {
-    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3], stream: Stream) -> Result<bool> {
+    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3], stream: CudaStream) -> Result<bool> {
         let gemm = *gemm;
         let sides = [(&gemm.out, gemm.m, gemm.n), (&gemm.a, gemm.m, gemm.k), (&gemm.b, gemm.k, gemm.n)];
         for ((side, rows, columns), pointer) in sides.into_iter().zip(pointers) {
@@ -64,7 +64,7 @@ fn rounded(x: f32) -> f32 {
 unsafe fn multiply<T: Copy, O>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T) -> f64, narrow: fn(f64) -> O) {
     let [_, a, b] = pointers.map(|pointer| pointer as usize as *mut T);
     let out = pointers[0] as usize as *mut O;
-    let at = |side: &Side, batch: u64, row: u64, column: u64| {
+    let at = |side: &GemmMatrix, batch: u64, row: u64, column: u64| {
         let (along, across) = if side.turned { (row, column) } else { (column, row) };
         (batch * side.batch_step + across * side.step + along) as usize
     };

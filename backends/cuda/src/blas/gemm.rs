@@ -1,11 +1,11 @@
 //! The interface of a library that multiplies matrices.
 
-use crate::driver::{DevicePtr, Result, Stream};
+use crate::driver::{CudaStream, DevicePtr, Result};
 use gt_ops::DType;
 
 /// A matrix of a product, or one of each batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Side {
+pub struct GemmMatrix {
     /// Its columns follow each other without gaps between elements, rather than its rows.
     pub turned: bool,
     /// Elements from a row to the next, or from a column if `turned`.
@@ -34,11 +34,11 @@ pub struct Gemm {
     /// How many.
     pub batches: u64,
     /// The result, which is never turned.
-    pub out: Side,
+    pub out: GemmMatrix,
     /// The left operand.
-    pub a: Side,
+    pub a: GemmMatrix,
     /// The right operand.
-    pub b: Side,
+    pub b: GemmMatrix,
 }
 
 /// A library that multiplies matrices of floats.
@@ -51,5 +51,5 @@ pub trait Blas: Send {
     ///
     /// # Safety
     /// As for [`crate::driver::Driver::launch`]; the result overlaps no operand.
-    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3], stream: Stream) -> Result<bool>;
+    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3], stream: CudaStream) -> Result<bool>;
 }

@@ -4,8 +4,8 @@
 //! What its heuristics choose is kept by [`Gemm`]. A bias or an activation would be attributes of the plan's operation
 //! (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of [`Gemm`].
 
-use super::gemm::{Blas, Gemm, Side};
-use crate::driver::{DevicePtr, Driver, DriverError, Result, Stream};
+use super::gemm::{Blas, Gemm, GemmMatrix};
+use crate::driver::{CudaStream, DevicePtr, Driver, DriverError, Result};
 use gt_nvidia::Opened;
 use gt_ops::DType;
 use std::collections::HashMap;
@@ -19,7 +19,7 @@ type Status = c_int;
 
 gt_nvidia::functions! {
     /// What is used of cuBLASLt, the same in 12 and 13.
-    struct Api {
+    struct LtFunctions {
         create: "cublasLtCreate" (*mut Handle) -> Status;
         destroy: "cublasLtDestroy" (Handle) -> Status;
         version: "cublasLtGetVersion" () -> usize;
@@ -93,20 +93,20 @@ const PLANS_MAX: usize = 4096;
 
 /// The library, for one device.
 pub struct CublasLt {
-    api: Api,
+    api: LtFunctions,
     handle: Handle,
     driver: Arc<dyn Driver>,
     /// Memory for algorithms, made for the first that needs it; one stream uses it, in turn.
-    workspace: Option<(DevicePtr, Stream)>,
+    workspace: Option<(DevicePtr, CudaStream)>,
     /// None where the library knows no algorithm.
-    plans: HashMap<Gemm, Option<Plan>>,
+    plans: HashMap<Gemm, Option<LtPlan>>,
 }
 
 // SAFETY: a handle of the library may be used by any thread, one at a time: `multiply` takes `&mut self`.
 unsafe impl Send for CublasLt {}
 
 /// What the library is to do and how: its operation, its layouts of A, B and D.
-struct Plan {
+struct LtPlan {
     operation: Handle,
     layouts: [Handle; 3],
     choice: Choice,
@@ -118,7 +118,7 @@ impl CublasLt {
     /// # Errors
     /// Why it is not cuBLASLt, or does not work here.
     pub fn bind(opened: Opened, driver: Arc<dyn Driver>) -> std::result::Result<CublasLt, String> {
-        let api = Api::bind(opened)?;
+        let api = LtFunctions::bind(opened)?;
         driver.enter().map_err(|error| error.to_string())?;
         let mut handle = std::ptr::null_mut();
         // SAFETY: it writes one handle.
@@ -130,7 +130,7 @@ impl CublasLt {
         Ok(CublasLt { api, handle, driver, workspace: None, plans: HashMap::new() })
     }
 
-    fn workspace(&mut self, stream: Stream) -> Result<DevicePtr> {
+    fn workspace(&mut self, stream: CudaStream) -> Result<DevicePtr> {
         if let Some((workspace, _)) = self.workspace {
             return Ok(workspace);
         }
@@ -141,7 +141,7 @@ impl CublasLt {
 }
 
 impl Blas for CublasLt {
-    unsafe fn multiply(&mut self, gemm: &Gemm, [out, a, b]: [DevicePtr; 3], stream: Stream) -> Result<bool> {
+    unsafe fn multiply(&mut self, gemm: &Gemm, [out, a, b]: [DevicePtr; 3], stream: CudaStream) -> Result<bool> {
         self.driver.enter()?;
         if !self.plans.contains_key(gemm) {
             if self.plans.len() >= PLANS_MAX {
@@ -231,7 +231,7 @@ fn compute_type(gemm: &Gemm) -> (c_int, c_int) {
 
 /// What a plan is made of until it is whole.
 struct Parts<'a> {
-    api: &'a Api,
+    api: &'a LtFunctions,
     made: Vec<(unsafe extern "C" fn(Handle) -> Status, Handle)>,
 }
 
@@ -241,7 +241,7 @@ impl Parts<'_> {
         handle
     }
 
-    fn layout(&mut self, dtype: c_int, side: &Side, rows: u64, columns: u64, batches: u64) -> Result<Handle> {
+    fn layout(&mut self, dtype: c_int, side: &GemmMatrix, rows: u64, columns: u64, batches: u64) -> Result<Handle> {
         let api = self.api;
         let (rows, columns) = if side.turned { (rows, columns) } else { (columns, rows) };
         let mut layout = std::ptr::null_mut();
@@ -266,7 +266,7 @@ impl Drop for Parts<'_> {
     }
 }
 
-impl Api {
+impl LtFunctions {
     fn check(&self, call: &'static str, status: Status) -> Result<()> {
         match status {
             SUCCESS => Ok(()),
@@ -292,7 +292,7 @@ impl Api {
     }
 
     /// How the library computes this, or nothing if it cannot.
-    fn plan(&self, library: Handle, gemm: &Gemm) -> Result<Option<Plan>> {
+    fn plan(&self, library: Handle, gemm: &Gemm) -> Result<Option<LtPlan>> {
         let (compute, scale) = compute_type(gemm);
         let (Some(dtype), Some(out_dtype)) = (data_type(gemm.dtype), data_type(gemm.out_dtype)) else {
             return Ok(None);
@@ -354,10 +354,10 @@ impl Api {
         }
         self.check("cublasLtMatmulAlgoGetHeuristic", status)?;
         parts.made.clear();
-        Ok(Some(Plan { operation, layouts, choice }))
+        Ok(Some(LtPlan { operation, layouts, choice }))
     }
 
-    fn give_back(&self, plan: &Plan) {
+    fn give_back(&self, plan: &LtPlan) {
         // SAFETY: a plan's descriptors are destroyed once, when it is dropped from the map.
         unsafe {
             (self.operation_destroy)(plan.operation);

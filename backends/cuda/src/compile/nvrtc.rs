@@ -11,7 +11,7 @@ type Program = *mut c_void;
 
 gt_nvidia::functions! {
     /// What is used of NVRTC, the same since CUDA 11.
-    struct Library {
+    struct NvrtcFunctions {
         version: "nvrtcVersion" (*mut c_int, *mut c_int) -> c_int;
         error_string: "nvrtcGetErrorString" (c_int) -> *const c_char;
         create: "nvrtcCreateProgram"
@@ -27,7 +27,7 @@ gt_nvidia::functions! {
 
 /// NVRTC, compiling for one architecture.
 pub struct Nvrtc {
-    library: Library,
+    library: NvrtcFunctions,
     version: (c_int, c_int),
     capability: u32,
     /// More options; what they change of an image is in its identity.
@@ -55,7 +55,7 @@ impl Nvrtc {
         let builtins = opened.path.parent().and_then(builtins_in);
         // SAFETY: its initialisers do nothing that other libraries' do not.
         let _builtins = builtins.and_then(|path| unsafe { libloading::Library::new(path) }.ok());
-        let library = Library::bind(opened)?;
+        let library = NvrtcFunctions::bind(opened)?;
         let mut version = (0, 0);
         // SAFETY: it writes two ints.
         let status = unsafe { (library.version)(&raw mut version.0, &raw mut version.1) };
@@ -134,7 +134,7 @@ impl Nvrtc {
 const BASE_OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--device-int128", "-default-device"];
 
 struct Owned<'a> {
-    library: &'a Library,
+    library: &'a NvrtcFunctions,
     program: Program,
 }
 

@@ -3,7 +3,9 @@
 //! The signatures are those of `cuda.h`, by the names that the library exports: a name with `_v2` is what the header's
 //! name stands for. Results are numbers, not an enum: a newer driver may say what no header of today knows.
 
-use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Graph, Grid, Module, Properties, Result, Stream};
+use super::{
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Module, Properties, Result,
+};
 use gt_nvidia::{DRIVER, Missing};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
@@ -18,7 +20,7 @@ type Status = c_uint;
 
 gt_nvidia::functions! {
     /// What is used of the driver.
-    struct Api {
+    struct DriverFunctions {
         init: "cuInit" (c_uint) -> Status;
         version: "cuDriverGetVersion" (*mut c_int) -> Status;
         error_name: "cuGetErrorName" (Status, *mut *const c_char) -> Status;
@@ -131,13 +133,13 @@ fn is_final(status: Status) -> bool {
 }
 
 thread_local! {
-    /// The [`Cuda`] whose context is current here, by its number.
+    /// The [`CudaDriver`] whose context is current here, by its number.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
 /// A device behind NVIDIA's driver.
-pub struct Cuda {
-    api: Api,
+pub struct CudaDriver {
+    api: DriverFunctions,
     number: u64,
     device: c_int,
     context: Handle,
@@ -148,9 +150,9 @@ pub struct Cuda {
 }
 
 // SAFETY: the driver may be called from every thread, and its handles are the process's.
-unsafe impl Send for Cuda {}
+unsafe impl Send for CudaDriver {}
 // SAFETY: as above.
-unsafe impl Sync for Cuda {}
+unsafe impl Sync for CudaDriver {}
 
 /// Why a device cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -168,28 +170,28 @@ pub enum OpenError {
     },
 }
 
-impl Cuda {
+impl CudaDriver {
     /// The device of this number, among those that `CUDA_VISIBLE_DEVICES` leaves.
     ///
     /// # Errors
     /// There is no driver, or it refuses.
-    pub fn open(ordinal: u32) -> std::result::Result<Cuda, OpenError> {
-        Cuda::with(DRIVER.open(None, Api::bind)?, ordinal)
+    pub fn open(ordinal: u32) -> std::result::Result<CudaDriver, OpenError> {
+        CudaDriver::with(DRIVER.open(None, DriverFunctions::bind)?, ordinal)
     }
 
-    /// As [`Cuda::open`], the driver being one of these files.
+    /// As [`CudaDriver::open`], the driver being one of these files.
     ///
     /// # Errors
-    /// As [`Cuda::open`].
-    pub fn open_from(paths: &[PathBuf], ordinal: u32) -> std::result::Result<Cuda, OpenError> {
-        Cuda::with(DRIVER.open_first(paths, Api::bind)?, ordinal)
+    /// As [`CudaDriver::open`].
+    pub fn open_from(paths: &[PathBuf], ordinal: u32) -> std::result::Result<CudaDriver, OpenError> {
+        CudaDriver::with(DRIVER.open_first(paths, DriverFunctions::bind)?, ordinal)
     }
 
-    fn with(api: Api, ordinal: u32) -> std::result::Result<Cuda, OpenError> {
-        Cuda::start(api, ordinal).map_err(|why| OpenError::Refused { ordinal, why })
+    fn with(api: DriverFunctions, ordinal: u32) -> std::result::Result<CudaDriver, OpenError> {
+        CudaDriver::start(api, ordinal).map_err(|why| OpenError::Refused { ordinal, why })
     }
 
-    fn start(api: Api, ordinal: u32) -> Result<Cuda> {
+    fn start(api: DriverFunctions, ordinal: u32) -> Result<CudaDriver> {
         let (mut version, mut device) = (0, 0);
         // SAFETY: the only flags there are; the others write one int.
         unsafe {
@@ -204,7 +206,8 @@ impl Cuda {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Relaxed);
         // From here on what is dropped gives the context back.
-        let mut cuda = Cuda { api, number, device, context, pool: None, properties, version: version.max(0) as u32 };
+        let mut cuda =
+            CudaDriver { api, number, device, context, pool: None, properties, version: version.max(0) as u32 };
         if cuda.api.attribute(device, attribute::MEMORY_POOLS)? != 0 {
             let mut pool = std::ptr::null_mut();
             let mut keep = u64::MAX;
@@ -227,7 +230,7 @@ impl Cuda {
 
     /// The functions, for a thread in which the context is current.
     #[inline]
-    fn api(&self) -> Result<&Api> {
+    fn api(&self) -> Result<&DriverFunctions> {
         if CURRENT.get() != self.number {
             // SAFETY: the context is retained.
             self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })?;
@@ -237,7 +240,7 @@ impl Cuda {
     }
 }
 
-impl Drop for Cuda {
+impl Drop for CudaDriver {
     fn drop(&mut self) {
         // What was made in the context goes with it, if nobody else in the process retains it.
         // SAFETY: it was retained once.
@@ -248,7 +251,7 @@ impl Drop for Cuda {
     }
 }
 
-impl Api {
+impl DriverFunctions {
     #[inline]
     fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == SUCCESS { Ok(()) } else { Err(self.error(call, status)) }
@@ -312,7 +315,7 @@ fn number(handle: Handle) -> u64 {
 }
 
 // SAFETY of all calls below: the context is current, and handles are those that the driver gave, as the trait asks.
-impl Driver for Cuda {
+impl Driver for CudaDriver {
     fn enter(&self) -> Result<()> {
         // A library may have made another context current since.
         // SAFETY: the context is retained.
@@ -323,41 +326,41 @@ impl Driver for Cuda {
         &self.properties
     }
 
-    fn new_stream(&self) -> Result<Stream> {
+    fn new_stream(&self) -> Result<CudaStream> {
         let api = self.api()?;
         let mut stream = std::ptr::null_mut();
         // SAFETY: it writes one handle.
         api.check("cuStreamCreate", unsafe { (api.stream_create)(&raw mut stream, NON_BLOCKING) })?;
-        Ok(Stream(number(stream)))
+        Ok(CudaStream(number(stream)))
     }
 
-    fn raw(&self, stream: Stream) -> u64 {
+    fn raw(&self, stream: CudaStream) -> u64 {
         stream.0
     }
 
-    fn synchronize(&self, stream: Stream) -> Result<()> {
+    fn synchronize(&self, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: see above.
         api.check("cuStreamSynchronize", unsafe { (api.stream_synchronize)(handle(stream.0)) })
     }
 
-    fn new_event(&self) -> Result<Event> {
+    fn new_event(&self) -> Result<CudaEvent> {
         let api = self.api()?;
         let mut event = std::ptr::null_mut();
         // SAFETY: it writes one handle.
         api.check("cuEventCreate", unsafe { (api.event_create)(&raw mut event, WITHOUT_TIME) })?;
-        Ok(Event(number(event)))
+        Ok(CudaEvent(number(event)))
     }
 
-    fn new_timer(&self) -> Result<Event> {
+    fn new_timer(&self) -> Result<CudaEvent> {
         let api = self.api()?;
         let mut event = std::ptr::null_mut();
         // SAFETY: it writes one handle.
         api.check("cuEventCreate", unsafe { (api.event_create)(&raw mut event, 0) })?;
-        Ok(Event(number(event)))
+        Ok(CudaEvent(number(event)))
     }
 
-    fn drop_event(&self, event: Event) {
+    fn drop_event(&self, event: CudaEvent) {
         // A device that is lost took its events with it.
         if let Ok(api) = self.api() {
             // SAFETY: see above; the driver lets an event end that has not passed.
@@ -365,19 +368,19 @@ impl Driver for Cuda {
         }
     }
 
-    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+    fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: see above.
         api.check("cuEventRecord", unsafe { (api.event_record)(handle(event.0), handle(stream.0)) })
     }
 
-    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+    fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()> {
         let api = self.api()?;
         // SAFETY: see above; there are no flags for this.
         api.check("cuStreamWaitEvent", unsafe { (api.stream_wait)(handle(stream.0), handle(event.0), 0) })
     }
 
-    fn has_passed(&self, event: Event) -> Result<bool> {
+    fn has_passed(&self, event: CudaEvent) -> Result<bool> {
         let api = self.api()?;
         // SAFETY: see above.
         match unsafe { (api.event_query)(handle(event.0)) } {
@@ -386,13 +389,13 @@ impl Driver for Cuda {
         }
     }
 
-    fn await_event(&self, event: Event) -> Result<()> {
+    fn await_event(&self, event: CudaEvent) -> Result<()> {
         let api = self.api()?;
         // SAFETY: see above.
         api.check("cuEventSynchronize", unsafe { (api.event_synchronize)(handle(event.0)) })
     }
 
-    fn elapsed_ns(&self, from: Event, to: Event) -> Result<u64> {
+    fn elapsed_ns(&self, from: CudaEvent, to: CudaEvent) -> Result<u64> {
         let api = self.api()?;
         let mut milliseconds = 0.0;
         // SAFETY: see above; it writes one float.
@@ -401,7 +404,7 @@ impl Driver for Cuda {
         Ok((f64::from(milliseconds) * 1e6) as u64)
     }
 
-    fn allocate(&self, bytes: usize, stream: Stream) -> Result<DevicePtr> {
+    fn allocate(&self, bytes: usize, stream: CudaStream) -> Result<DevicePtr> {
         let api = self.api()?;
         let (mut ptr, bytes) = (0, bytes.max(1));
         match self.pool {
@@ -416,7 +419,7 @@ impl Driver for Cuda {
         Ok(ptr)
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+    unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         match self.pool {
             // SAFETY: see above, and the caller's promise.
@@ -443,25 +446,25 @@ impl Driver for Cuda {
         Ok(free)
     }
 
-    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: the caller's promise.
         api.check("cuMemsetD8Async", unsafe { (api.fill)(to, byte, bytes, handle(stream.0)) })
     }
 
-    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: the caller's promise.
         api.check("cuMemcpyDtoDAsync", unsafe { (api.copy)(to, from, bytes, handle(stream.0)) })
     }
 
-    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: the caller's promise.
         api.check("cuMemcpyHtoDAsync", unsafe { (api.upload)(to, from.cast(), bytes, handle(stream.0)) })
     }
 
-    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: the caller's promise.
         api.check("cuMemcpyDtoHAsync", unsafe { (api.download)(to.cast(), from, bytes, handle(stream.0)) })
@@ -537,7 +540,7 @@ impl Driver for Cuda {
     }
 
     #[inline]
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: Stream) -> Result<()> {
+    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         let Grid { blocks: [x, y, z], threads, shared_bytes } = grid;
         let mut pointers = args.pointers();
@@ -560,13 +563,13 @@ impl Driver for Cuda {
         api.check("cuLaunchKernel", status)
     }
 
-    fn begin_capture(&self, stream: Stream) -> Result<()> {
+    fn begin_capture(&self, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: see above.
         api.check("cuStreamBeginCapture", unsafe { (api.capture_begin)(handle(stream.0), CAPTURE_THREAD) })
     }
 
-    fn end_capture(&self, stream: Stream) -> Result<Graph> {
+    fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph> {
         let api = self.api()?;
         let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
         // SAFETY: see above; each writes one handle, and the graph is destroyed once.
@@ -577,16 +580,16 @@ impl Driver for Cuda {
             api.check("cuGraphInstantiate", made)?;
             api.check("cuGraphDestroy", destroyed)?;
         }
-        Ok(Graph(number(exec)))
+        Ok(CudaGraph(number(exec)))
     }
 
-    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
+    unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         // SAFETY: see above, and the caller's promise.
         api.check("cuGraphLaunch", unsafe { (api.graph_launch)(handle(graph.0), handle(stream.0)) })
     }
 
-    fn drop_graph(&self, graph: Graph) {
+    fn drop_graph(&self, graph: CudaGraph) {
         // A device that is lost took its graphs with it.
         if let Ok(api) = self.api() {
             // SAFETY: see above; the driver lets a launch end that is under way.

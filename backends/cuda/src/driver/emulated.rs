@@ -6,7 +6,9 @@
 //! written beyond the end of an allocation is found when that is freed. Everything that is asked of the driver is
 //! counted.
 
-use super::{Args, DevicePtr, Driver, DriverError, Event, Function, Graph, Grid, Module, Properties, Result, Stream};
+use super::{
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Module, Properties, Result,
+};
 use crate::compile::compiler::{Compiler, Image};
 use crate::headers::HEADERS;
 use gt_backend::ExecError;
@@ -34,7 +36,7 @@ const TAKES_NS: u64 = 1000;
 
 type Run = unsafe extern "C" fn(args: *mut *mut c_void, blocks: *const c_uint, threads: c_uint);
 
-enum Work {
+enum EmulatedWork {
     Launch { run: Run, grid: Grid, args: Vec<Vec<u8>>, takes_ns: u64 },
     Fill { to: DevicePtr, byte: u8, bytes: usize },
     Copy { to: u64, from: u64, bytes: usize },
@@ -43,7 +45,7 @@ enum Work {
     Wait { record: Record },
     Do(Arc<dyn Fn() + Send + Sync>),
     Task(Task),
-    Graph(Arc<Vec<Work>>),
+    CudaGraph(Arc<Vec<EmulatedWork>>),
 }
 
 /// What came of a stream's turn.
@@ -85,8 +87,8 @@ impl Drop for Task {
 struct RawStream {
     magic: u64,
     enqueue: unsafe extern "C" fn(*const RawStream, *const Task),
-    state: Arc<Mutex<State>>,
-    stream: Stream,
+    state: Arc<Mutex<EmulatedState>>,
+    stream: CudaStream,
 }
 
 const RAW_STREAM_MAGIC: u64 = 0x6774_7374_7265_616d;
@@ -96,11 +98,11 @@ unsafe extern "C" fn enqueue_task(stream: *const RawStream, task: *const Task) {
     // SAFETY: a library for tests passes the handle that it was given, and a task of its own.
     let (stream, task) = unsafe { (&*stream, task.read()) };
     let mut state = lock(&stream.state);
-    state.streams[stream.stream.0 as usize].push_back(Work::Task(task));
+    state.streams[stream.stream.0 as usize].push_back(EmulatedWork::Task(task));
     state.put_off += 1;
 }
 
-fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+fn lock(state: &Mutex<EmulatedState>) -> MutexGuard<'_, EmulatedState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -116,8 +118,8 @@ struct Record {
 }
 
 #[derive(Default)]
-struct State {
-    streams: Vec<VecDeque<Work>>,
+struct EmulatedState {
+    streams: Vec<VecDeque<EmulatedWork>>,
     /// How late it is in each stream, nanoseconds: nothing takes time but kernels and copies.
     clocks: Vec<u64>,
     /// When each event was last passed.
@@ -133,8 +135,8 @@ struct State {
     modules: Vec<libloading::Library>,
     functions: Vec<Run>,
     /// What streams keep that are captured, and what was kept.
-    captures: HashMap<u64, Vec<Work>>,
-    graphs: HashMap<u64, Arc<Vec<Work>>>,
+    captures: HashMap<u64, Vec<EmulatedWork>>,
+    graphs: HashMap<u64, Arc<Vec<EmulatedWork>>>,
     lost: Option<String>,
 }
 
@@ -158,7 +160,7 @@ pub struct Counts {
 /// The driver of a device that is not there.
 pub struct Emulated {
     properties: Properties,
-    state: Arc<Mutex<State>>,
+    state: Arc<Mutex<EmulatedState>>,
     raw: Mutex<Vec<Arc<RawStream>>>,
     /// What has been asked of it.
     pub counts: Counts,
@@ -219,15 +221,15 @@ impl Emulated {
     }
 
     /// Does something when the stream comes to it, once or, if it is captured, as often as its graph is launched.
-    pub(crate) fn enqueue(&self, stream: Stream, work: impl Fn() + Send + Sync + 'static) -> Result<()> {
-        self.put_off(stream, Work::Do(Arc::new(work)))
+    pub(crate) fn enqueue(&self, stream: CudaStream, work: impl Fn() + Send + Sync + 'static) -> Result<()> {
+        self.put_off(stream, EmulatedWork::Do(Arc::new(work)))
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, EmulatedState> {
         lock(&self.state)
     }
 
-    fn alive(&self) -> Result<MutexGuard<'_, State>> {
+    fn alive(&self) -> Result<MutexGuard<'_, EmulatedState>> {
         let state = self.state();
         match &state.lost {
             Some(why) => Err(DriverError::Lost { call: "the emulated driver", what: why.clone() }),
@@ -235,10 +237,16 @@ impl Emulated {
         }
     }
 
-    fn put_off(&self, stream: Stream, work: Work) -> Result<()> {
+    fn put_off(&self, stream: CudaStream, work: EmulatedWork) -> Result<()> {
         let mut state = self.alive()?;
         if let Some(kept) = state.captures.get_mut(&stream.0) {
-            let may_be_kept = matches!(work, Work::Launch { .. } | Work::Fill { .. } | Work::Copy { .. } | Work::Do(_));
+            let may_be_kept = matches!(
+                work,
+                EmulatedWork::Launch { .. }
+                    | EmulatedWork::Fill { .. }
+                    | EmulatedWork::Copy { .. }
+                    | EmulatedWork::Do(_)
+            );
             assert!(may_be_kept, "a stream that is captured takes no such work");
             kept.push(work);
             return Ok(());
@@ -252,22 +260,22 @@ impl Emulated {
     }
 }
 
-impl Work {
+impl EmulatedWork {
     /// The same once more, of what can be captured.
-    fn again(&self) -> Work {
+    fn again(&self) -> EmulatedWork {
         match self {
-            Work::Launch { run, grid, args, takes_ns } => {
-                Work::Launch { run: *run, grid: *grid, args: args.clone(), takes_ns: *takes_ns }
+            EmulatedWork::Launch { run, grid, args, takes_ns } => {
+                EmulatedWork::Launch { run: *run, grid: *grid, args: args.clone(), takes_ns: *takes_ns }
             }
-            Work::Fill { to, byte, bytes } => Work::Fill { to: *to, byte: *byte, bytes: *bytes },
-            Work::Copy { to, from, bytes } => Work::Copy { to: *to, from: *from, bytes: *bytes },
-            Work::Do(work) => Work::Do(work.clone()),
+            EmulatedWork::Fill { to, byte, bytes } => EmulatedWork::Fill { to: *to, byte: *byte, bytes: *bytes },
+            EmulatedWork::Copy { to, from, bytes } => EmulatedWork::Copy { to: *to, from: *from, bytes: *bytes },
+            EmulatedWork::Do(work) => EmulatedWork::Do(work.clone()),
             _ => unreachable!("a stream that is captured takes no such work"),
         }
     }
 }
 
-impl State {
+impl EmulatedState {
     fn run_all(&mut self) {
         for stream in 0..self.streams.len() {
             while self.run_one(stream) == Turn::Did {}
@@ -279,7 +287,7 @@ impl State {
         for stream in 0..self.streams.len() {
             let last = self.streams[stream].iter().rposition(|work| match work {
                 // SAFETY: the library's function for its data.
-                Work::Task(task) => unsafe { (task.wanted)(task.data) != 0 },
+                EmulatedWork::Task(task) => unsafe { (task.wanted)(task.data) != 0 },
                 _ => false,
             });
             for _ in 0..last.map_or(0, |last| last + 1) {
@@ -295,9 +303,9 @@ impl State {
         let Some(work) = self.streams[stream].pop_front() else { return Turn::Idle };
         self.put_off -= 1;
         let stuck = match &work {
-            Work::Wait { record } => !self.pass(*record),
+            EmulatedWork::Wait { record } => !self.pass(*record),
             // SAFETY: the library's function for its data.
-            Work::Task(task) => unsafe { (task.step)(task.data) == 0 },
+            EmulatedWork::Task(task) => unsafe { (task.step)(task.data) == 0 },
             _ => false,
         };
         if stuck {
@@ -309,31 +317,33 @@ impl State {
         Turn::Did
     }
 
-    fn run(&mut self, stream: usize, work: Work) {
+    fn run(&mut self, stream: usize, work: EmulatedWork) {
         match work {
-            Work::Launch { run, grid, mut args, takes_ns } => {
+            EmulatedWork::Launch { run, grid, mut args, takes_ns } => {
                 self.clocks[stream] += takes_ns;
                 let mut pointers: Vec<*mut c_void> = args.iter_mut().map(|arg| arg.as_mut_ptr().cast()).collect();
                 // SAFETY: the arguments are the kernel's, as whoever launched it promised.
                 unsafe { run(pointers.as_mut_ptr(), grid.blocks.as_ptr(), grid.threads) };
             }
             // SAFETY: as whoever asked for it promised.
-            Work::Fill { to, byte, bytes } => unsafe { std::ptr::write_bytes(to as usize as *mut u8, byte, bytes) },
+            EmulatedWork::Fill { to, byte, bytes } => unsafe {
+                std::ptr::write_bytes(to as usize as *mut u8, byte, bytes)
+            },
             // SAFETY: as above.
-            Work::Copy { to, from, bytes } => unsafe {
+            EmulatedWork::Copy { to, from, bytes } => unsafe {
                 self.clocks[stream] += TAKES_NS;
                 std::ptr::copy_nonoverlapping(from as usize as *const u8, to as usize as *mut u8, bytes);
             },
-            Work::Free { at } => self.release(at),
-            Work::Record { number, event } => {
+            EmulatedWork::Free { at } => self.release(at),
+            EmulatedWork::Record { number, event } => {
                 self.ahead.remove(&number);
                 self.passed_ns.insert(event, self.clocks[stream]);
             }
             // As late as it is there, if not later.
-            Work::Wait { record } => self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]),
-            Work::Task(_) => {}
-            Work::Do(work) => work(),
-            Work::Graph(all) => all.iter().for_each(|work| self.run(stream, work.again())),
+            EmulatedWork::Wait { record } => self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]),
+            EmulatedWork::Task(_) => {}
+            EmulatedWork::Do(work) => work(),
+            EmulatedWork::CudaGraph(all) => all.iter().for_each(|work| self.run(stream, work.again())),
         }
     }
 
@@ -349,7 +359,7 @@ impl State {
         true
     }
 
-    fn last_record(&self, event: Event) -> Record {
+    fn last_record(&self, event: CudaEvent) -> Record {
         *self.events.get(&event.0).expect("the event is there")
     }
 
@@ -383,14 +393,14 @@ impl Driver for Emulated {
         &self.properties
     }
 
-    fn new_stream(&self) -> Result<Stream> {
+    fn new_stream(&self) -> Result<CudaStream> {
         let mut state = self.alive()?;
         state.streams.push(VecDeque::new());
         state.clocks.push(0);
-        Ok(Stream(state.streams.len() as u64 - 1))
+        Ok(CudaStream(state.streams.len() as u64 - 1))
     }
 
-    fn raw(&self, stream: Stream) -> u64 {
+    fn raw(&self, stream: CudaStream) -> u64 {
         let mut raw = self.raw.lock().unwrap_or_else(PoisonError::into_inner);
         let found = raw.iter().position(|raw| raw.stream == stream);
         let at = found.unwrap_or_else(|| {
@@ -401,7 +411,7 @@ impl Driver for Emulated {
         std::ptr::from_ref(&*raw[at]) as u64
     }
 
-    fn synchronize(&self, stream: Stream) -> Result<()> {
+    fn synchronize(&self, stream: CudaStream) -> Result<()> {
         loop {
             match self.alive()?.run_one(stream.0 as usize) {
                 Turn::Did => {}
@@ -411,25 +421,25 @@ impl Driver for Emulated {
         }
     }
 
-    fn new_event(&self) -> Result<Event> {
+    fn new_event(&self) -> Result<CudaEvent> {
         let mut state = self.alive()?;
         state.next += 1;
         let event = state.next;
         state.events.insert(event, Record::default());
-        Ok(Event(event))
+        Ok(CudaEvent(event))
     }
 
-    fn new_timer(&self) -> Result<Event> {
+    fn new_timer(&self) -> Result<CudaEvent> {
         self.new_event()
     }
 
-    fn drop_event(&self, event: Event) {
+    fn drop_event(&self, event: CudaEvent) {
         let mut state = self.state();
         state.events.remove(&event.0);
         state.passed_ns.remove(&event.0);
     }
 
-    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+    fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()> {
         let number = {
             let mut state = self.alive()?;
             state.next += 1;
@@ -438,15 +448,15 @@ impl Driver for Emulated {
             state.events.insert(event.0, Record { number, stream: stream.0 as usize });
             number
         };
-        self.put_off(stream, Work::Record { number, event: event.0 })
+        self.put_off(stream, EmulatedWork::Record { number, event: event.0 })
     }
 
-    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+    fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()> {
         let record = self.alive()?.last_record(event);
-        self.put_off(stream, Work::Wait { record })
+        self.put_off(stream, EmulatedWork::Wait { record })
     }
 
-    fn has_passed(&self, event: Event) -> Result<bool> {
+    fn has_passed(&self, event: CudaEvent) -> Result<bool> {
         let mut state = self.alive()?;
         let record = state.last_record(event);
         let passed = !state.ahead.contains(&record.number);
@@ -457,7 +467,7 @@ impl Driver for Emulated {
         Ok(passed)
     }
 
-    fn await_event(&self, event: Event) -> Result<()> {
+    fn await_event(&self, event: CudaEvent) -> Result<()> {
         let record = self.alive()?.last_record(event);
         while !self.alive()?.pass(record) {
             std::thread::sleep(TASK_NAP);
@@ -465,16 +475,16 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn elapsed_ns(&self, from: Event, to: Event) -> Result<u64> {
+    fn elapsed_ns(&self, from: CudaEvent, to: CudaEvent) -> Result<u64> {
         let state = self.alive()?;
-        let passed = |event: Event| state.passed_ns.get(&event.0).copied();
+        let passed = |event: CudaEvent| state.passed_ns.get(&event.0).copied();
         match (passed(from), passed(to)) {
             (Some(from), Some(to)) if from <= to => Ok(to - from),
             times => Err(DriverError::Failed { call: "elapsed_ns", what: format!("from and to: {times:?}") }),
         }
     }
 
-    fn allocate(&self, bytes: usize, _stream: Stream) -> Result<DevicePtr> {
+    fn allocate(&self, bytes: usize, _stream: CudaStream) -> Result<DevicePtr> {
         let mut state = self.alive()?;
         if state.held + bytes > self.properties.memory_bytes {
             state.run_all();
@@ -496,8 +506,8 @@ impl Driver for Emulated {
         Ok(start as u64)
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
-        self.put_off(stream, Work::Free { at: ptr })
+    unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()> {
+        self.put_off(stream, EmulatedWork::Free { at: ptr })
     }
 
     fn trim(&self) -> Result<()> {
@@ -508,22 +518,22 @@ impl Driver for Emulated {
         Ok(self.properties.memory_bytes - self.alive()?.held)
     }
 
-    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
-        self.put_off(stream, Work::Fill { to, byte, bytes })
+    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: CudaStream) -> Result<()> {
+        self.put_off(stream, EmulatedWork::Fill { to, byte, bytes })
     }
 
-    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
-        self.put_off(stream, Work::Copy { to, from, bytes })
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
+        self.put_off(stream, EmulatedWork::Copy { to, from, bytes })
     }
 
-    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: CudaStream) -> Result<()> {
         self.counts.transfers.fetch_add(1, Relaxed);
-        self.put_off(stream, Work::Copy { to, from: from as u64, bytes })
+        self.put_off(stream, EmulatedWork::Copy { to, from: from as u64, bytes })
     }
 
-    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
         self.counts.transfers.fetch_add(1, Relaxed);
-        self.put_off(stream, Work::Copy { to: to as u64, from, bytes })
+        self.put_off(stream, EmulatedWork::Copy { to: to as u64, from, bytes })
     }
 
     fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>> {
@@ -579,7 +589,7 @@ impl Driver for Emulated {
         self.alive().map(drop)
     }
 
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: Stream) -> Result<()> {
+    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
         let blocks_fit = grid.blocks.iter().all(|n| *n >= 1) && grid.blocks[1] <= 65535 && grid.blocks[2] <= 65535;
         if !blocks_fit || grid.blocks[0] > i32::MAX as u32 || grid.threads == 0 || grid.threads > 1024 {
             return Err(DriverError::Failed { call: "launch", what: format!("a grid of {grid:?}") });
@@ -591,10 +601,13 @@ impl Driver for Emulated {
         let run = state.functions[function.0 as usize];
         drop(state);
         let takes_ns = self.kernel_ns.load(Relaxed);
-        self.put_off(stream, Work::Launch { run, grid, args: args.iter().map(<[u8]>::to_vec).collect(), takes_ns })
+        self.put_off(
+            stream,
+            EmulatedWork::Launch { run, grid, args: args.iter().map(<[u8]>::to_vec).collect(), takes_ns },
+        )
     }
 
-    fn begin_capture(&self, stream: Stream) -> Result<()> {
+    fn begin_capture(&self, stream: CudaStream) -> Result<()> {
         let mut state = self.alive()?;
         assert!(state.streams[stream.0 as usize].is_empty(), "a stream for captures alone");
         let before = state.captures.insert(stream.0, Vec::new());
@@ -602,7 +615,7 @@ impl Driver for Emulated {
         Ok(())
     }
 
-    fn end_capture(&self, stream: Stream) -> Result<Graph> {
+    fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph> {
         let mut state = self.alive()?;
         let kept = state.captures.remove(&stream.0).expect("a capture that began");
         if self.without_room_for_graphs.load(Relaxed) {
@@ -612,16 +625,16 @@ impl Driver for Emulated {
         let graph = state.next;
         state.graphs.insert(graph, Arc::new(kept));
         self.counts.captures.fetch_add(1, Relaxed);
-        Ok(Graph(graph))
+        Ok(CudaGraph(graph))
     }
 
-    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
+    unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
         let work = self.alive()?.graphs.get(&graph.0).expect("a graph that is there").clone();
         self.counts.graphs.fetch_add(1, Relaxed);
-        self.put_off(stream, Work::Graph(work))
+        self.put_off(stream, EmulatedWork::CudaGraph(work))
     }
 
-    fn drop_graph(&self, graph: Graph) {
+    fn drop_graph(&self, graph: CudaGraph) {
         let before = self.state().graphs.remove(&graph.0);
         assert!(before.is_some(), "a graph is given back once");
     }

@@ -17,11 +17,11 @@ pub type DevicePtr = u64;
 
 /// A queue of work, done in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Stream(pub u64);
+pub struct CudaStream(pub u64);
 
 /// A point in a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Event(pub u64);
+pub struct CudaEvent(pub u64);
 
 /// Loaded code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -33,7 +33,7 @@ pub struct Function(pub u64);
 
 /// Work that was captured, to be done as often as wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Graph(pub u64);
+pub struct CudaGraph(pub u64);
 
 /// What is to be known of a device.
 #[derive(Clone, Debug)]
@@ -114,36 +114,36 @@ pub trait Driver: Send + Sync {
     fn properties(&self) -> &Properties;
 
     /// A new stream, not ordered with any other.
-    fn new_stream(&self) -> Result<Stream>;
+    fn new_stream(&self) -> Result<CudaStream>;
     /// NVIDIA's own handle of a stream.
-    fn raw(&self, stream: Stream) -> u64;
+    fn raw(&self, stream: CudaStream) -> u64;
     /// Waits until the stream has done all.
-    fn synchronize(&self, stream: Stream) -> Result<()>;
+    fn synchronize(&self, stream: CudaStream) -> Result<()>;
 
     /// A new event, which counts as passed until it is recorded.
-    fn new_event(&self) -> Result<Event>;
+    fn new_event(&self) -> Result<CudaEvent>;
     /// As [`Driver::new_event`], for [`Driver::elapsed_ns`].
-    fn new_timer(&self) -> Result<Event>;
+    fn new_timer(&self) -> Result<CudaEvent>;
     /// Gives it back.
-    fn drop_event(&self, event: Event);
+    fn drop_event(&self, event: CudaEvent);
     /// Puts the event behind what the stream has.
-    fn record(&self, event: Event, stream: Stream) -> Result<()>;
+    fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()>;
     /// What comes to the stream from now on waits until the event has passed.
-    fn wait(&self, stream: Stream, event: Event) -> Result<()>;
+    fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()>;
     /// Whether the event has passed.
-    fn has_passed(&self, event: Event) -> Result<bool>;
+    fn has_passed(&self, event: CudaEvent) -> Result<bool>;
     /// Waits until the event has passed.
-    fn await_event(&self, event: Event) -> Result<()>;
+    fn await_event(&self, event: CudaEvent) -> Result<()>;
     /// Nanoseconds from one timer that has passed to another.
-    fn elapsed_ns(&self, from: Event, to: Event) -> Result<u64>;
+    fn elapsed_ns(&self, from: CudaEvent, to: CudaEvent) -> Result<u64>;
 
     /// Device memory, for what comes to the stream from now on. Aligned to 256 bytes.
-    fn allocate(&self, bytes: usize, stream: Stream) -> Result<DevicePtr>;
+    fn allocate(&self, bytes: usize, stream: CudaStream) -> Result<DevicePtr>;
     /// Gives memory back once the stream has done what it has.
     ///
     /// # Safety
     /// It came from `allocate`, and no stream uses it after what this one has now.
-    unsafe fn free(&self, ptr: DevicePtr, stream: Stream) -> Result<()>;
+    unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()>;
     /// Gives memory that is only kept for reuse back to the system.
     fn trim(&self) -> Result<()>;
     /// Bytes of the device that nobody holds, this process or another.
@@ -153,22 +153,22 @@ pub trait Driver: Send + Sync {
     ///
     /// # Safety
     /// As for every access: the range is allocated for the stream, and nobody else uses it meanwhile.
-    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: CudaStream) -> Result<()>;
     /// Copies within the device.
     ///
     /// # Safety
     /// As [`Driver::fill`].
-    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()>;
     /// Copies to the device.
     ///
     /// # Safety
     /// As [`Driver::fill`]; `from` stays readable and as it is until the stream has done it.
-    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: CudaStream) -> Result<()>;
     /// Copies from the device.
     ///
     /// # Safety
     /// As [`Driver::fill`]; `to` stays writable, and nobody reads it, until the stream has done it.
-    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()>;
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()>;
 
     /// Host memory that the device reaches at the same address and copies from at full speed. Zeroed.
     fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>>;
@@ -198,17 +198,17 @@ pub trait Driver: Send + Sync {
     ///
     /// # Safety
     /// The arguments are those of the kernel; what it accesses is as for [`Driver::fill`].
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: Stream) -> Result<()>;
+    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()>;
 
     /// What comes to the stream from now on is not done but kept, until [`Driver::end_capture`].
-    fn begin_capture(&self, stream: Stream) -> Result<()>;
+    fn begin_capture(&self, stream: CudaStream) -> Result<()>;
     /// What came since [`Driver::begin_capture`]; also after an error, so that the stream does again as it is asked.
-    fn end_capture(&self, stream: Stream) -> Result<Graph>;
+    fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph>;
     /// Does what was captured, in the order in which it came, with one call.
     ///
     /// # Safety
     /// As for each thing that was captured.
-    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()>;
+    unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()>;
     /// Gives it back; a launch of it that is under way goes on.
-    fn drop_graph(&self, graph: Graph);
+    fn drop_graph(&self, graph: CudaGraph);
 }

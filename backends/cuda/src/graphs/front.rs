@@ -1,13 +1,15 @@
 //! The driver that the backend sees: what goes to the stream of computation is issued by way of [`Launches`], and what
 //! shows the order of things waits until that is done. All else goes to the driver behind it.
 
-use super::work::Work;
+use super::work::GraphWork;
 use super::{ASKED_MAX, Launches};
-use crate::driver::{Args, DevicePtr, Driver, Event, Function, Graph, Grid, Module, Properties, Result, Stream};
+use crate::driver::{
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, Function, Grid, Module, Properties, Result,
+};
 use std::ptr::NonNull;
 
 impl Launches {
-    fn settle_if(&self, stream: Stream) -> Result<()> {
+    fn settle_if(&self, stream: CudaStream) -> Result<()> {
         if stream == self.stream { self.settled().map(drop) } else { Ok(()) }
     }
 }
@@ -23,33 +25,33 @@ impl Driver for Launches {
         self.driver.properties()
     }
 
-    fn new_stream(&self) -> Result<Stream> {
+    fn new_stream(&self) -> Result<CudaStream> {
         self.driver.new_stream()
     }
 
-    fn raw(&self, stream: Stream) -> u64 {
+    fn raw(&self, stream: CudaStream) -> u64 {
         self.driver.raw(stream)
     }
 
-    fn synchronize(&self, stream: Stream) -> Result<()> {
+    fn synchronize(&self, stream: CudaStream) -> Result<()> {
         self.settle_if(stream)?;
         self.driver.synchronize(stream)
     }
 
-    fn new_event(&self) -> Result<Event> {
+    fn new_event(&self) -> Result<CudaEvent> {
         self.driver.new_event()
     }
 
-    fn new_timer(&self) -> Result<Event> {
+    fn new_timer(&self) -> Result<CudaEvent> {
         self.driver.new_timer()
     }
 
-    fn drop_event(&self, event: Event) {
+    fn drop_event(&self, event: CudaEvent) {
         self.state().late.retain(|late| *late != event);
         self.driver.drop_event(event);
     }
 
-    fn record(&self, event: Event, stream: Stream) -> Result<()> {
+    fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()> {
         if stream == self.stream {
             let mut state = self.alive()?;
             if state.following.is_some_and(|following| following.came > following.issued) {
@@ -62,13 +64,13 @@ impl Driver for Launches {
         self.driver.record(event, stream)
     }
 
-    fn wait(&self, stream: Stream, event: Event) -> Result<()> {
+    fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()> {
         // Either computation waits, or another stream does, most likely for computation.
         self.settled().map(drop)?;
         self.driver.wait(stream, event)
     }
 
-    fn has_passed(&self, event: Event) -> Result<bool> {
+    fn has_passed(&self, event: CudaEvent) -> Result<bool> {
         let mut state = self.alive()?;
         if state.late.contains(&event) {
             state.asked += 1;
@@ -81,24 +83,24 @@ impl Driver for Launches {
         self.driver.has_passed(event)
     }
 
-    fn await_event(&self, event: Event) -> Result<()> {
+    fn await_event(&self, event: CudaEvent) -> Result<()> {
         if self.alive()?.late.contains(&event) {
             self.settled().map(drop)?;
         }
         self.driver.await_event(event)
     }
 
-    fn elapsed_ns(&self, from: Event, to: Event) -> Result<u64> {
+    fn elapsed_ns(&self, from: CudaEvent, to: CudaEvent) -> Result<u64> {
         // Both have passed, so neither is held back.
         self.driver.elapsed_ns(from, to)
     }
 
-    fn allocate(&self, bytes: usize, stream: Stream) -> Result<DevicePtr> {
+    fn allocate(&self, bytes: usize, stream: CudaStream) -> Result<DevicePtr> {
         // Nothing that is held knows of it.
         self.driver.allocate(bytes, stream)
     }
 
-    unsafe fn free(&self, ptr: DevicePtr, stream: Stream) -> Result<()> {
+    unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()> {
         self.settle_if(stream)?;
         // SAFETY: see above.
         unsafe { self.driver.free(ptr, stream) }
@@ -115,33 +117,33 @@ impl Driver for Launches {
         self.driver.free_bytes()
     }
 
-    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: CudaStream) -> Result<()> {
         // SAFETY: see above.
         unsafe {
             if stream == self.stream {
-                return self.issue(&Work::Fill { to, byte, bytes }).map(drop);
+                return self.issue(&GraphWork::Fill { to, byte, bytes }).map(drop);
             }
             self.driver.fill(to, byte, bytes, stream)
         }
     }
 
-    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
         // SAFETY: see above.
         unsafe {
             if stream == self.stream {
-                return self.issue(&Work::Copy { to, from, bytes }).map(drop);
+                return self.issue(&GraphWork::Copy { to, from, bytes }).map(drop);
             }
             self.driver.copy(to, from, bytes, stream)
         }
     }
 
-    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: CudaStream) -> Result<()> {
         self.settle_if(stream)?;
         // SAFETY: see above.
         unsafe { self.driver.upload(to, from, bytes, stream) }
     }
 
-    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: Stream) -> Result<()> {
+    unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
         self.settle_if(stream)?;
         // SAFETY: see above.
         unsafe { self.driver.download(to, from, bytes, stream) }
@@ -179,31 +181,31 @@ impl Driver for Launches {
     }
 
     #[inline]
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: Stream) -> Result<()> {
+    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
         // SAFETY: see above.
         unsafe {
             if stream == self.stream {
-                return self.issue(&Work::Launch { function, grid, args }).map(drop);
+                return self.issue(&GraphWork::Launch { function, grid, args }).map(drop);
             }
             self.driver.launch(function, grid, args, stream)
         }
     }
 
-    fn begin_capture(&self, stream: Stream) -> Result<()> {
+    fn begin_capture(&self, stream: CudaStream) -> Result<()> {
         self.driver.begin_capture(stream)
     }
 
-    fn end_capture(&self, stream: Stream) -> Result<Graph> {
+    fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph> {
         self.driver.end_capture(stream)
     }
 
-    unsafe fn launch_graph(&self, graph: Graph, stream: Stream) -> Result<()> {
+    unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
         self.settle_if(stream)?;
         // SAFETY: see above.
         unsafe { self.driver.launch_graph(graph, stream) }
     }
 
-    fn drop_graph(&self, graph: Graph) {
+    fn drop_graph(&self, graph: CudaGraph) {
         self.driver.drop_graph(graph);
     }
 }

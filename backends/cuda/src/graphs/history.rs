@@ -1,6 +1,6 @@
 //! What was issued by calls of its own, and which of it repeats what came earlier.
 
-use super::work::{Kept, Work};
+use super::work::{GraphWork, Kept};
 use std::ops::Range;
 
 /// How far back it goes: the launches of a training step have room.
@@ -27,7 +27,7 @@ impl History {
     }
 
     /// Adds one thing, and returns the stretch that repeated if this does not go on with it.
-    pub fn push(&mut self, hash: u64, work: &Work<'_>) -> Range<u64> {
+    pub fn push(&mut self, hash: u64, work: &GraphWork<'_>) -> Range<u64> {
         let at = self.next;
         let mut ended = at..at;
         if self.goes_on(hash) {
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     fn pushed(history: &mut History, what: &str) -> Vec<Range<u64>> {
-        what.bytes().map(|byte| history.push(u64::from(byte), &Work::Fill { to: 0, byte, bytes: 1 })).collect()
+        what.bytes().map(|byte| history.push(u64::from(byte), &GraphWork::Fill { to: 0, byte, bytes: 1 })).collect()
     }
 
     #[test]
@@ -123,7 +123,7 @@ mod tests {
         let mut history = History::new();
         pushed(&mut history, "a");
         for number in 0..LENGTH as u64 {
-            history.push(1000 + number, &Work::Fill { to: number, byte: 0, bytes: 1 });
+            history.push(1000 + number, &GraphWork::Fill { to: number, byte: 0, bytes: 1 });
         }
         pushed(&mut history, "a");
         assert!(history.stretch().is_empty());

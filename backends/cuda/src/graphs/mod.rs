@@ -17,12 +17,12 @@ mod shelf;
 mod work;
 
 use crate::blas::gemm::{Blas, Gemm};
-use crate::driver::{DevicePtr, Driver, DriverError, Event, Graph, Result, Stream};
+use crate::driver::{CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Result};
 use history::History;
 use shelf::Shelf;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use work::{Kept, Work};
+use work::{GraphWork, Kept};
 
 /// When a graph is made, and how many there may be.
 #[derive(Clone, Copy, Debug)]
@@ -72,10 +72,10 @@ pub struct LaunchCounts {
 /// A driver that makes graphs of what repeats on one stream, and otherwise does as the one behind it.
 pub struct Launches {
     driver: Arc<dyn Driver>,
-    stream: Stream,
+    stream: CudaStream,
     /// Where graphs are captured.
-    side: Stream,
-    state: Mutex<State>,
+    side: CudaStream,
+    state: Mutex<GraphsState>,
 }
 
 /// A graph whose first things have come.
@@ -87,7 +87,7 @@ struct Following {
     issued: usize,
 }
 
-struct State {
+struct GraphsState {
     blas: Option<Box<dyn Blas>>,
     graphs: Graphs,
     history: History,
@@ -96,7 +96,7 @@ struct State {
     /// The graph that came to its end just now, and how much had been issued when it began.
     ended: Option<(usize, usize)>,
     /// Records of events that come behind what is held.
-    late: Vec<Event>,
+    late: Vec<CudaEvent>,
     /// How often somebody asked for one of them.
     asked: u32,
     /// Things issued since the device was last waited for.
@@ -122,7 +122,7 @@ impl Launches {
     /// Those of the driver.
     pub fn new(driver: Arc<dyn Driver>) -> Result<Launches> {
         let (stream, side) = (driver.new_stream()?, driver.new_stream()?);
-        let state = State {
+        let state = GraphsState {
             blas: None,
             graphs: Graphs::Repeated(Limits::default()),
             history: History::new(),
@@ -140,7 +140,7 @@ impl Launches {
     }
 
     /// The stream.
-    pub fn stream(&self) -> Stream {
+    pub fn stream(&self) -> CudaStream {
         self.stream
     }
 
@@ -176,7 +176,7 @@ impl Launches {
     /// As there.
     pub unsafe fn multiply(&self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
         // SAFETY: the caller's promise.
-        unsafe { self.issue(&Work::Product { gemm, pointers }) }
+        unsafe { self.issue(&GraphWork::Product { gemm, pointers }) }
     }
 
     /// Issues what is held back, as nothing more comes for now.
@@ -193,11 +193,11 @@ impl Launches {
         self.record_late(&mut state)
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, GraphsState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn alive(&self) -> Result<MutexGuard<'_, State>> {
+    fn alive(&self) -> Result<MutexGuard<'_, GraphsState>> {
         let state = self.state();
         match &state.broken {
             Some(error) => Err(error.clone()),
@@ -206,13 +206,13 @@ impl Launches {
     }
 
     /// With everything issued: for what shows the order of things. Nothing is held back across this.
-    fn settled(&self) -> Result<MutexGuard<'_, State>> {
+    fn settled(&self) -> Result<MutexGuard<'_, GraphsState>> {
         let mut state = self.alive()?;
         self.settle(&mut state)?;
         Ok(state)
     }
 
-    fn settle(&self, state: &mut State) -> Result<()> {
+    fn settle(&self, state: &mut GraphsState) -> Result<()> {
         self.abandon(state)?;
         self.record_late(state)?;
         let stretch = state.history.stretch();
@@ -223,7 +223,7 @@ impl Launches {
     }
 
     #[inline]
-    unsafe fn issue(&self, work: &Work<'_>) -> Result<bool> {
+    unsafe fn issue(&self, work: &GraphWork<'_>) -> Result<bool> {
         let mut state = self.alive()?;
         let limits = match state.graphs {
             Graphs::Repeated(limits) => limits,
@@ -252,7 +252,7 @@ impl Launches {
 
     /// One more of the things came that a graph does.
     #[inline]
-    fn follow(&self, state: &mut State, mut following: Following) -> Result<()> {
+    fn follow(&self, state: &mut GraphsState, mut following: Following) -> Result<()> {
         following.came += 1;
         state.since += 1;
         let Following { id, came, issued } = following;
@@ -275,7 +275,7 @@ impl Launches {
         Ok(())
     }
 
-    fn launch_whole(&self, state: &mut State, id: usize) -> Result<()> {
+    fn launch_whole(&self, state: &mut GraphsState, id: usize) -> Result<()> {
         let (graph, len) = (state.shelf.get(id).graph, state.shelf.get(id).steps.len());
         // SAFETY: see above.
         match unsafe { self.driver.launch_graph(graph, self.stream) } {
@@ -302,7 +302,7 @@ impl Launches {
     }
 
     /// Makes one graph of two that come one after the other again and again, where it would not hold back too much.
-    fn join(&self, state: &mut State, before: Option<(usize, usize)>, id: usize) -> Result<()> {
+    fn join(&self, state: &mut GraphsState, before: Option<(usize, usize)>, id: usize) -> Result<()> {
         let (Some((first, since)), Graphs::Repeated(limits)) = (before, state.graphs) else { return Ok(()) };
         if !state.shelf.followed(first, id) {
             return Ok(());
@@ -317,7 +317,7 @@ impl Launches {
     }
 
     /// What comes is no graph's next, or that of one that begins.
-    fn issue_new(&self, state: &mut State, work: &Work<'_>, limits: &Limits) -> Result<bool> {
+    fn issue_new(&self, state: &mut GraphsState, work: &GraphWork<'_>, limits: &Limits) -> Result<bool> {
         let hash = work.hash();
         let stretch = state.history.stretch();
         let wanted = wanted(state.since - (stretch.end - stretch.start) as usize, limits);
@@ -349,7 +349,7 @@ impl Launches {
     }
 
     /// Gives up the graph that is followed, if one is: what came of it is issued by itself.
-    fn abandon(&self, state: &mut State) -> Result<()> {
+    fn abandon(&self, state: &mut GraphsState) -> Result<()> {
         let Some(Following { id, came, issued }) = state.following.take() else { return Ok(()) };
         state.ended = None;
         self.issue_held(state, id, issued..came)?;
@@ -364,7 +364,7 @@ impl Launches {
     }
 
     /// Issues some of what a graph does, by shorter graphs where there are any.
-    fn issue_held(&self, state: &mut State, id: usize, which: Range<usize>) -> Result<()> {
+    fn issue_held(&self, state: &mut GraphsState, id: usize, which: Range<usize>) -> Result<()> {
         let mut at = which.start;
         while at < which.end {
             if let Some((shorter, len)) = state.shelf.within(id, at, which.end).filter(|(_, len)| *len > 1) {
@@ -381,7 +381,7 @@ impl Launches {
                     Err(error) => tracing::warn!(target: "gtd::cuda", %error, "a graph could not be launched"),
                 }
             }
-            let State { shelf, blas, counts, .. } = &mut *state;
+            let GraphsState { shelf, blas, counts, .. } = &mut *state;
             let step = &shelf.get(id).steps[at].1;
             // SAFETY: see above.
             if let Err(error) = unsafe { step.issue(&*self.driver, blas.as_deref_mut(), self.stream) } {
@@ -393,7 +393,7 @@ impl Launches {
         Ok(())
     }
 
-    fn broke(&self, state: &mut State, error: DriverError) -> DriverError {
+    fn broke(&self, state: &mut GraphsState, error: DriverError) -> DriverError {
         let error = match error {
             lost @ DriverError::Lost { .. } => lost,
             // Whoever asked for it was told that it is done.
@@ -404,7 +404,7 @@ impl Launches {
         error
     }
 
-    fn record_late(&self, state: &mut State) -> Result<()> {
+    fn record_late(&self, state: &mut GraphsState) -> Result<()> {
         state.asked = 0;
         for event in state.late.drain(..) {
             self.driver.record(event, self.stream)?;
@@ -413,7 +413,7 @@ impl Launches {
     }
 
     /// Makes a graph of a stretch that came again.
-    fn learn(&self, state: &mut State, stretch: Range<u64>) -> Result<()> {
+    fn learn(&self, state: &mut GraphsState, stretch: Range<u64>) -> Result<()> {
         let Graphs::Repeated(limits) = state.graphs else { return Ok(()) };
         let len = (stretch.end - stretch.start) as usize;
         let hashes = state.history.get(stretch.clone()).map(|(hash, _)| *hash);
@@ -424,7 +424,7 @@ impl Launches {
         self.make(state, steps, &limits)
     }
 
-    fn make(&self, state: &mut State, steps: Vec<(u64, Kept)>, limits: &Limits) -> Result<()> {
+    fn make(&self, state: &mut GraphsState, steps: Vec<(u64, Kept)>, limits: &Limits) -> Result<()> {
         while state.shelf.len() >= limits.graphs || state.shelf.steps() + steps.len() > limits.steps {
             let Some(graph) = state.shelf.take_oldest() else { return Ok(()) };
             state.ended = None;
@@ -451,7 +451,7 @@ impl Launches {
         }
     }
 
-    fn captured(&self, state: &mut State, steps: &[(u64, Kept)]) -> Result<Graph> {
+    fn captured(&self, state: &mut GraphsState, steps: &[(u64, Kept)]) -> Result<CudaGraph> {
         self.driver.begin_capture(self.side)?;
         let issue = |(_, kept): &(u64, Kept)| {
             // SAFETY: see above; it is not done before it is asked for again.
@@ -465,9 +465,9 @@ impl Launches {
         issued.and(graph)
     }
 
-    unsafe fn issue_as_graph(&self, state: &mut State, work: &Work<'_>) -> Result<bool> {
+    unsafe fn issue_as_graph(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
         // What the library cannot do, it says when asked; and a product may be done twice.
-        if let Work::Product { .. } = work
+        if let GraphWork::Product { .. } = work
             // SAFETY: see above.
             && !unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) }?
         {
@@ -483,7 +483,7 @@ impl Launches {
     }
 
     /// Gives all graphs back. None is followed.
-    fn forget(&self, state: &mut State) {
+    fn forget(&self, state: &mut GraphsState) {
         while let Some(graph) = state.shelf.take_oldest() {
             self.driver.drop_graph(graph);
         }

@@ -1,7 +1,7 @@
 //! The graphs that there are.
 
-use super::work::{Kept, Work};
-use crate::driver::Graph;
+use super::work::{GraphWork, Kept};
+use crate::driver::CudaGraph;
 use std::collections::HashMap;
 
 /// A graph that failed to come to its end so much more often than it did is given up.
@@ -10,7 +10,7 @@ const MISSES_MAX: u32 = 8;
 /// A graph, and what it is made of.
 pub struct Entry {
     /// What the driver made.
-    pub graph: Graph,
+    pub graph: CudaGraph,
     /// What it does, and the hash of each.
     pub steps: Vec<(u64, Kept)>,
     used: u64,
@@ -49,7 +49,7 @@ impl Shelf {
 
     /// The longest that begins with this and does `longest` things at most.
     #[inline]
-    pub fn starting(&self, hash: u64, work: &Work<'_>, longest: usize) -> Option<(usize, usize)> {
+    pub fn starting(&self, hash: u64, work: &GraphWork<'_>, longest: usize) -> Option<(usize, usize)> {
         let fits = |id: &usize| {
             let steps = &self.get(*id).steps;
             (steps.len() <= longest && steps[0].1.is(work)).then_some((*id, steps.len()))
@@ -68,7 +68,7 @@ impl Shelf {
     }
 
     /// Another graph than `id` that does the same in its first `at` things, and then this.
-    pub fn like(&self, id: usize, at: usize, work: &Work<'_>) -> Option<usize> {
+    pub fn like(&self, id: usize, at: usize, work: &GraphWork<'_>) -> Option<usize> {
         let followed = &self.get(id).steps;
         let fits = |other: &usize| {
             let steps = &self.get(*other).steps;
@@ -94,7 +94,7 @@ impl Shelf {
     }
 
     /// Puts a graph there.
-    pub fn put(&mut self, graph: Graph, steps: Vec<(u64, Kept)>) {
+    pub fn put(&mut self, graph: CudaGraph, steps: Vec<(u64, Kept)>) {
         self.clock += 1;
         self.count += 1;
         self.steps += steps.len();
@@ -109,7 +109,7 @@ impl Shelf {
     }
 
     /// Takes one away.
-    pub fn take(&mut self, id: usize) -> Option<Graph> {
+    pub fn take(&mut self, id: usize) -> Option<CudaGraph> {
         let entry = self.entries.get_mut(id)?.take()?;
         self.count -= 1;
         self.steps -= entry.steps.len();
@@ -124,7 +124,7 @@ impl Shelf {
     }
 
     /// Takes the one away that was not used for longest.
-    pub fn take_oldest(&mut self) -> Option<Graph> {
+    pub fn take_oldest(&mut self) -> Option<CudaGraph> {
         let used = |id: &usize| self.entries[*id].as_ref().map(|entry| entry.used);
         let oldest = (0..self.entries.len()).filter(|id| self.entries[*id].is_some()).min_by_key(used)?;
         self.take(oldest)
@@ -141,7 +141,7 @@ impl Shelf {
     }
 
     /// Something else came than `id` does. Returns the graph if it is not worth keeping.
-    pub fn miss(&mut self, id: usize) -> Option<Graph> {
+    pub fn miss(&mut self, id: usize) -> Option<CudaGraph> {
         let entry = self.entries[id].as_mut()?;
         entry.misses += 1;
         if entry.misses > MISSES_MAX + 2 * entry.hits { self.take(id) } else { None }

@@ -1,12 +1,12 @@
 //! What is issued on the stream of computation, as it comes and as it is kept.
 
 use crate::blas::gemm::{Blas, Gemm};
-use crate::driver::{Args, DevicePtr, Driver, DriverError, Function, Grid, Packed, Result, Stream};
+use crate::driver::{Args, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Packed, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// One thing to do.
 #[derive(Clone, Copy)]
-pub enum Work<'a> {
+pub enum GraphWork<'a> {
     /// A kernel.
     Launch { function: Function, grid: Grid, args: &'a Args },
     /// Bytes to set.
@@ -30,20 +30,20 @@ pub enum Kept {
     Product { gemm: Gemm, pointers: [DevicePtr; 3] },
 }
 
-impl Work<'_> {
+impl GraphWork<'_> {
     /// A number that differs for different work, nearly always.
     #[inline]
     pub fn hash(&self) -> u64 {
         match *self {
-            Work::Launch { function, grid, args } => {
+            GraphWork::Launch { function, grid, args } => {
                 let [x, y, z] = grid.blocks.map(u64::from);
                 let shape = x ^ y << 32 ^ z << 48 ^ u64::from(grid.threads) << 16 ^ u64::from(grid.shared_bytes) << 24;
                 (args.hash() ^ function.0.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ shape)
                     .wrapping_mul(0xff51_afd7_ed55_8ccd)
             }
-            Work::Fill { to, byte, bytes } => hash_of(&(1, to, byte, bytes)),
-            Work::Copy { to, from, bytes } => hash_of(&(2, to, from, bytes)),
-            Work::Product { gemm, pointers } => hash_of(&(3, gemm, pointers)),
+            GraphWork::Fill { to, byte, bytes } => hash_of(&(1, to, byte, bytes)),
+            GraphWork::Copy { to, from, bytes } => hash_of(&(2, to, from, bytes)),
+            GraphWork::Product { gemm, pointers } => hash_of(&(3, gemm, pointers)),
         }
     }
 
@@ -55,15 +55,15 @@ impl Work<'_> {
         &self,
         driver: &dyn Driver,
         blas: Option<&mut (dyn Blas + 'static)>,
-        stream: Stream,
+        stream: CudaStream,
     ) -> Result<bool> {
         // SAFETY: the caller's promise.
         let issued = unsafe {
             match *self {
-                Work::Launch { function, grid, args } => driver.launch(function, grid, args, stream),
-                Work::Fill { to, byte, bytes } => driver.fill(to, byte, bytes, stream),
-                Work::Copy { to, from, bytes } => driver.copy(to, from, bytes, stream),
-                Work::Product { gemm, pointers } => match blas {
+                GraphWork::Launch { function, grid, args } => driver.launch(function, grid, args, stream),
+                GraphWork::Fill { to, byte, bytes } => driver.fill(to, byte, bytes, stream),
+                GraphWork::Copy { to, from, bytes } => driver.copy(to, from, bytes, stream),
+                GraphWork::Product { gemm, pointers } => match blas {
                     Some(blas) => return blas.multiply(gemm, pointers, stream),
                     None => return Ok(false),
                 },
@@ -79,17 +79,17 @@ fn hash_of(what: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-impl From<&Work<'_>> for Kept {
-    fn from(work: &Work<'_>) -> Kept {
+impl From<&GraphWork<'_>> for Kept {
+    fn from(work: &GraphWork<'_>) -> Kept {
         match *work {
-            Work::Launch { function, grid, args } => {
+            GraphWork::Launch { function, grid, args } => {
                 let mut packed = Packed::default();
                 packed.pack(args);
                 Kept::Launch { function, grid, args: packed }
             }
-            Work::Fill { to, byte, bytes } => Kept::Fill { to, byte, bytes },
-            Work::Copy { to, from, bytes } => Kept::Copy { to, from, bytes },
-            Work::Product { gemm, pointers } => Kept::Product { gemm: *gemm, pointers },
+            GraphWork::Fill { to, byte, bytes } => Kept::Fill { to, byte, bytes },
+            GraphWork::Copy { to, from, bytes } => Kept::Copy { to, from, bytes },
+            GraphWork::Product { gemm, pointers } => Kept::Product { gemm: *gemm, pointers },
         }
     }
 }
@@ -97,9 +97,9 @@ impl From<&Work<'_>> for Kept {
 impl Kept {
     /// Keeps this from now on, in the memory that there is.
     #[inline]
-    pub fn keep(&mut self, work: &Work<'_>) {
+    pub fn keep(&mut self, work: &GraphWork<'_>) {
         match (self, work) {
-            (Kept::Launch { function, grid, args }, Work::Launch { function: f, grid: g, args: a }) => {
+            (Kept::Launch { function, grid, args }, GraphWork::Launch { function: f, grid: g, args: a }) => {
                 (*function, *grid) = (*f, *g);
                 args.pack(a);
             }
@@ -109,18 +109,20 @@ impl Kept {
 
     /// Whether it is this.
     #[inline]
-    pub fn is(&self, work: &Work<'_>) -> bool {
+    pub fn is(&self, work: &GraphWork<'_>) -> bool {
         match (self, *work) {
-            (Kept::Launch { function, grid, args }, Work::Launch { function: f, grid: g, args: a }) => {
+            (Kept::Launch { function, grid, args }, GraphWork::Launch { function: f, grid: g, args: a }) => {
                 *function == f && *grid == g && args.is(a)
             }
-            (Kept::Fill { to, byte, bytes }, Work::Fill { to: t, byte: b, bytes: n }) => {
+            (Kept::Fill { to, byte, bytes }, GraphWork::Fill { to: t, byte: b, bytes: n }) => {
                 (*to, *byte, *bytes) == (t, b, n)
             }
-            (Kept::Copy { to, from, bytes }, Work::Copy { to: t, from: f, bytes: n }) => {
+            (Kept::Copy { to, from, bytes }, GraphWork::Copy { to: t, from: f, bytes: n }) => {
                 (*to, *from, *bytes) == (t, f, n)
             }
-            (Kept::Product { gemm, pointers }, Work::Product { gemm: g, pointers: p }) => *pointers == p && gemm == g,
+            (Kept::Product { gemm, pointers }, GraphWork::Product { gemm: g, pointers: p }) => {
+                *pointers == p && gemm == g
+            }
             _ => false,
         }
     }
@@ -128,12 +130,12 @@ impl Kept {
     /// Issues it. Whatever is kept was issued before, so the library can do it.
     ///
     /// # Safety
-    /// As for [`Work::issue`].
+    /// As for [`GraphWork::issue`].
     pub unsafe fn issue(
         &self,
         driver: &dyn Driver,
         blas: Option<&mut (dyn Blas + 'static)>,
-        stream: Stream,
+        stream: CudaStream,
     ) -> Result<()> {
         // SAFETY: the caller's promise.
         let done = unsafe {
@@ -144,7 +146,7 @@ impl Kept {
                 Kept::Fill { to, byte, bytes } => driver.fill(*to, *byte, *bytes, stream).map(|()| true),
                 Kept::Copy { to, from, bytes } => driver.copy(*to, *from, *bytes, stream).map(|()| true),
                 Kept::Product { gemm, pointers } => {
-                    Work::Product { gemm, pointers: *pointers }.issue(driver, blas, stream)
+                    GraphWork::Product { gemm, pointers: *pointers }.issue(driver, blas, stream)
                 }
             }
         };

@@ -5,8 +5,8 @@ use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid, Param};
 use crate::error::{Result, failed};
 use crate::launch::Walk;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops};
 use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
 
@@ -40,7 +40,7 @@ pub(super) static ATTENTION: Template = Template {
         }
     },
     catalogue: || {
-        let key = |op, dtype, variant| Key::new(&ATTENTION, Some(op), Some(dtype), variant);
+        let key = |op, dtype, variant| KernelKey::new(&ATTENTION, Some(op), Some(dtype), variant);
         let of = |dtype: DType| {
             let tiles = [1, 2, 4];
             let forward = tiles.map(|e| key(Op::Attention, dtype, e));
@@ -83,7 +83,7 @@ pub(super) static ATTENTION_MMA: Template = Template {
         let mut keys = Vec::new();
         for dtype in [DType::F16, DType::BF16] {
             for variant in [64, 128, 64 + 1024, 128 + 1024] {
-                let key = |op, part| Key::new(&ATTENTION_MMA, Some(op), Some(dtype), variant + 256 * part);
+                let key = |op, part| KernelKey::new(&ATTENTION_MMA, Some(op), Some(dtype), variant + 256 * part);
                 keys.push(key(Op::Attention, 0));
                 keys.extend([SOFTMAX, QUERIES, KEYS].map(|part| key(Op::AttentionBackward, part)));
             }
@@ -95,7 +95,7 @@ pub(super) static ATTENTION_MMA: Template = Template {
 /// `struct Matrix` of `attention.cuh`.
 #[derive(Clone, Copy, Default)]
 #[repr(C)]
-struct Matrix {
+struct AttentionMatrix {
     first: u64,
     row: i64,
     column: i64,
@@ -104,7 +104,7 @@ struct Matrix {
 /// `struct Operands`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Operands([Matrix; 5]);
+struct Operands([AttentionMatrix; 5]);
 // SAFETY: of 64-bit numbers alone, as in the header.
 unsafe impl Param for Operands {}
 
@@ -123,7 +123,7 @@ struct Sizes {
 unsafe impl Param for Sizes {}
 
 /// What all kernels of an attention take.
-struct Call {
+struct AttentionCall {
     operands: Operands,
     walk: Walk<5>,
     sizes: Sizes,
@@ -133,35 +133,35 @@ struct Call {
     mma: Option<u32>,
 }
 
-impl Call {
+impl AttentionCall {
     /// Of a query, key, value, gradient and mask, of which the last two may not be there. None of the others is empty
     /// but for its features.
     fn new(
-        [query, key, value]: [&Tensor; 3],
-        grad: Option<&Tensor>,
-        mask: Option<&Tensor>,
+        [query, key, value]: [&CudaTensor; 3],
+        grad: Option<&CudaTensor>,
+        mask: Option<&CudaTensor>,
         causal: bool,
         scale: f64,
-    ) -> Result<Call> {
+    ) -> Result<AttentionCall> {
         let all = [Some(query), Some(key), Some(value), grad, mask];
         let lead = query.meta.shape.rank() - 2;
         let batch = Shape::new(&query.meta.shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
         let mut steps = [[0; RANK_MAX]; 5];
-        let mut operands = [Matrix::default(); 5];
+        let mut operands = [AttentionMatrix::default(); 5];
         for ((t, steps), matrix) in all.iter().zip(&mut steps).zip(&mut operands) {
             if let Some(t) = t {
                 steps[..lead].copy_from_slice(&t.strides[..lead]);
                 let strides = t.element_strides();
-                *matrix = Matrix { first: t.ptr(), row: strides[lead], column: strides[lead + 1] };
+                *matrix = AttentionMatrix { first: t.ptr(), row: strides[lead], column: strides[lead + 1] };
             }
         }
         let loops = Loops::new(&batch, steps.each_ref());
-        let size = |t: &Tensor, axis: usize| t.meta.shape.dims()[lead + axis] as i64;
+        let size = |t: &CudaTensor, axis: usize| t.meta.shape.dims()[lead + axis] as i64;
         let widest = query.meta.shape.dims()[lead + 1].max(value.meta.shape.dims()[lead + 1]);
         let lie_well = all[..4].iter().flatten().all(|t| lies_in_eighths(t));
         let narrow_enough = query.meta.dtype.size() == 2 && widest <= 128;
         let mma = (narrow_enough && lie_well).then_some(if widest <= 64 { 64 } else { 128 });
-        Ok(Call {
+        Ok(AttentionCall {
             mma,
             operands: Operands(operands),
             walk: Walk::new(&loops, [query.size(); 5]),
@@ -192,13 +192,19 @@ impl Call {
 }
 
 impl CudaBackend {
-    pub(super) fn attention(&mut self, inputs: Inputs<'_, '_>, causal: bool, scale: f64, out: &Meta) -> Result<Tensor> {
+    pub(super) fn attention(
+        &mut self,
+        inputs: Inputs<'_, '_>,
+        causal: bool,
+        scale: f64,
+        out: &Meta,
+    ) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
         }
         let operands = [tensor(inputs, 0)?, tensor(inputs, 1)?, tensor(inputs, 2)?];
-        let call = Call::new(operands, None, optional(inputs, 3), causal, scale)?;
+        let call = AttentionCall::new(operands, None, optional(inputs, 3), causal, scale)?;
         let mut args = Args::new();
         args.push(result.ptr());
         if let Some(d) = self.mma(&call) {
@@ -217,14 +223,14 @@ impl CudaBackend {
         causal: bool,
         scale: f64,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
         }
         let grad = tensor(inputs, 0)?;
         let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?];
-        let call = Call::new(operands, Some(grad), optional(inputs, 4), causal, scale)?;
+        let call = AttentionCall::new(operands, Some(grad), optional(inputs, 4), causal, scale)?;
         let Sizes { queries, keys, features, columns, .. } = call.sizes;
         if grad.numel() == 0 || keys == 0 {
             // SAFETY: the result is new and has so many bytes.
@@ -255,35 +261,43 @@ impl CudaBackend {
     }
 
     /// D of the kernels for tensor cores, if they compute this.
-    fn mma(&self, call: &Call) -> Option<u32> {
+    fn mma(&self, call: &AttentionCall) -> Option<u32> {
         call.mma.filter(|_| self.driver.properties().capability >= MMA_CAPABILITY && call.sizes.keys > 0)
     }
 
     /// A kernel for tensor cores that takes `args` and then what all do, for `rows` rows, `tile` a block.
-    fn launch_mma(&mut self, call: &Call, op: Op, variant: u32, args: Args, rows: i64, tile: usize) -> Result<()> {
+    fn launch_mma(
+        &mut self,
+        call: &AttentionCall,
+        op: Op,
+        variant: u32,
+        args: Args,
+        rows: i64,
+        tile: usize,
+    ) -> Result<()> {
         let masked = call.operands.0[4].first != 0;
-        let key = Key::new(&ATTENTION_MMA, Some(op), Some(call.dtype), variant + 1024 * masked as u32);
+        let key = KernelKey::new(&ATTENTION_MMA, Some(op), Some(call.dtype), variant + 1024 * masked as u32);
         self.launch_tiles(call, key, args, (rows, tile), 1, MMA_THREADS)
     }
 
     /// A kernel that takes `args` and then what all do, for tiles of so many rows and blocks of columns.
     fn launch_attention(
         &mut self,
-        call: &Call,
+        call: &AttentionCall,
         op: Op,
         variant: u32,
         args: Args,
         (rows, blocks): (i64, u32),
     ) -> Result<()> {
-        let key = Key::new(&ATTENTION, Some(op), Some(call.dtype), variant);
+        let key = KernelKey::new(&ATTENTION, Some(op), Some(call.dtype), variant);
         self.launch_tiles(call, key, args, (rows, call.tile()), blocks, 256)
     }
 
     /// So many blocks for each tile of rows.
     fn launch_tiles(
         &mut self,
-        call: &Call,
-        key: Key,
+        call: &AttentionCall,
+        key: KernelKey,
         mut args: Args,
         (rows, tile): (i64, usize),
         blocks: u32,
@@ -302,7 +316,7 @@ impl CudaBackend {
 }
 
 /// Whether rows can be read 16 bytes at a time: so many whole ones, each at a multiple of them.
-fn lies_in_eighths(t: &Tensor) -> bool {
+fn lies_in_eighths(t: &CudaTensor) -> bool {
     let rank = t.meta.shape.rank();
     let (dims, strides) = (t.meta.shape.dims(), &t.strides[..rank]);
     let aligned = |axis: usize| dims[axis] == 1 || strides[axis] % 16 == 0;
@@ -315,7 +329,7 @@ fn lies_in_eighths(t: &Tensor) -> bool {
 }
 
 /// Operand `i`, if there is one.
-fn optional<'a>(inputs: Inputs<'a, '_>, i: usize) -> Option<&'a Tensor> {
+fn optional<'a>(inputs: Inputs<'a, '_>, i: usize) -> Option<&'a CudaTensor> {
     match inputs.get(i) {
         Some(Input::Tensor(t)) => Some(t),
         _ => None,

@@ -1,11 +1,11 @@
 //! Losses over classes that an index names, and their gradients.
 
-use super::row_plan::{FLOATS, KEPT, Numbers, Plan, VARIANTS, VECTORS, extent, packs, tensor};
+use super::row_plan::{FLOATS, KEPT, Numbers, RowPlan, VARIANTS, VECTORS, extent, packs, tensor};
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid, Param};
 use crate::error::Result;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_ops::instruction::{LossReduction, LossSpec};
 use gt_ops::{Meta, Op};
 
@@ -31,7 +31,7 @@ pub(super) static LOSS: Template = Template {
     },
     catalogue: || {
         let scores = super::row_plan::keys(&LOSS, &[Op::CrossEntropy, Op::CrossEntropyBackward]);
-        let plain = |op| FLOATS.map(|dtype| Key::new(&LOSS, Some(op), Some(dtype), 0));
+        let plain = |op| FLOATS.map(|dtype| KernelKey::new(&LOSS, Some(op), Some(dtype), 0));
         [scores, plain(Op::NllLoss).to_vec(), plain(Op::NllLossBackward).to_vec()].concat()
     },
 };
@@ -55,7 +55,10 @@ pub(super) static TOTALS: Template = Template {
         )
     },
     catalogue: || {
-        FLOATS.iter().flat_map(|dtype| [0, 1].map(|variant| Key::new(&TOTALS, None, Some(*dtype), variant))).collect()
+        FLOATS
+            .iter()
+            .flat_map(|dtype| [0, 1].map(|variant| KernelKey::new(&TOTALS, None, Some(*dtype), variant)))
+            .collect()
     },
 };
 
@@ -76,7 +79,13 @@ unsafe impl Param for Targets {}
 const ONE_BLOCK: Grid = Grid { blocks: [1, 1, 1], threads: 1024, shared_bytes: 0 };
 
 impl CudaBackend {
-    pub(super) fn class_loss(&mut self, op: Op, inputs: Inputs<'_, '_>, spec: &LossSpec, out: &Meta) -> Result<Tensor> {
+    pub(super) fn class_loss(
+        &mut self,
+        op: Op,
+        inputs: Inputs<'_, '_>,
+        spec: &LossSpec,
+        out: &Meta,
+    ) -> Result<CudaTensor> {
         let mut result = self.new_tensor(out)?;
         let (from, index) = (self.contiguous(tensor(inputs, 0)?)?, self.contiguous(tensor(inputs, 1)?)?);
         let (samples, classes) = (index.numel(), extent(&from.meta).1);
@@ -91,7 +100,7 @@ impl CudaBackend {
             let mut args = Args::new();
             args.push(if each { result.ptr() } else { 0 }).push(losses.ptr()).push(from.ptr()).push(targets);
             args.push(samples as i64).push(plan.team as u32);
-            let function = self.kernels.get(&Key::new(&LOSS, Some(op), Some(out.dtype), plan.variant))?;
+            let function = self.kernels.get(&KernelKey::new(&LOSS, Some(op), Some(out.dtype), plan.variant))?;
             // SAFETY: the arguments are the kernel's; there is a row, an index and a place for each sample.
             unsafe { self.launch(function, plan.grid, &args)? };
         }
@@ -108,7 +117,7 @@ impl CudaBackend {
         inputs: Inputs<'_, '_>,
         spec: &LossSpec,
         out: &Meta,
-    ) -> Result<Tensor> {
+    ) -> Result<CudaTensor> {
         let mut result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -128,7 +137,7 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(result.ptr()).push(grads.ptr()).push((grads.numel() > 1) as i64).push(from.ptr()).push(totals.ptr());
         args.push(mean as u8).push(targets).push(samples as i64).push(plan.team as u32);
-        let function = self.kernels.get(&Key::new(&LOSS, Some(op), Some(out.dtype), plan.variant))?;
+        let function = self.kernels.get(&KernelKey::new(&LOSS, Some(op), Some(out.dtype), plan.variant))?;
         // SAFETY: the arguments are the kernel's; operands and result have these rows.
         unsafe { self.launch(function, plan.grid, &args)? };
         Ok(result)
@@ -145,7 +154,7 @@ impl CudaBackend {
     ) -> Result<()> {
         let mut args = Args::new();
         args.push(to).push(losses).push(mean as u8).push(targets).push(samples as i64);
-        let function = self.kernels.get(&Key::new(&TOTALS, None, Some(out.dtype), variant))?;
+        let function = self.kernels.get(&KernelKey::new(&TOTALS, None, Some(out.dtype), variant))?;
         // SAFETY: the arguments are the kernel's; there is an index, and a loss if any, for each sample.
         unsafe { self.launch(function, ONE_BLOCK, &args) }
     }
@@ -153,9 +162,9 @@ impl CudaBackend {
 
 /// Who computes the rows of a loss. Where no softmax is taken, one thread has a sample, and a warp the row of a
 /// gradient.
-fn plan(op: Op, from: &Meta, places: &[u64]) -> Plan {
+fn plan(op: Op, from: &Meta, places: &[u64]) -> RowPlan {
     let (rows, columns) = extent(from);
-    let mut plan = Plan::new(from.dtype, (rows, columns), places);
+    let mut plan = RowPlan::new(from.dtype, (rows, columns), places);
     debug_assert!(VARIANTS.contains(&plan.variant));
     if matches!(op, Op::NllLoss | Op::NllLossBackward) {
         plan.variant &= !(VECTORS | KEPT);

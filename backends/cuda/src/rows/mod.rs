@@ -9,7 +9,7 @@ mod softmax;
 use crate::backend::{CudaBackend, Inputs};
 use crate::error::Result;
 use crate::template::Template;
-use crate::tensor::Tensor;
+use crate::tensor::CudaTensor;
 use gt_backend::ExecError;
 use gt_ops::{Attrs, Meta, Op};
 use row_plan::tensor;
@@ -28,7 +28,7 @@ pub(crate) static TEMPLATES: &[&Template] = &[
 
 impl CudaBackend {
     /// One op on rows.
-    pub(crate) fn rows(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<Tensor> {
+    pub(crate) fn rows(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CudaTensor> {
         match (op, attrs) {
             (Op::Softmax | Op::LogSoftmax, _) => self.softmax(op, &[tensor(inputs, 0)?], out),
             (Op::SoftmaxBackward | Op::LogSoftmaxBackward, _) => {

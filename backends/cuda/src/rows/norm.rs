@@ -1,11 +1,11 @@
 //! Layer and root-mean-square norms, and their gradients.
 
-use super::row_plan::{Numbers, Plan, extent, keys, number, packs, tensor};
+use super::row_plan::{Numbers, RowPlan, extent, keys, number, packs, tensor};
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid};
 use crate::error::Result;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_ops::{Meta, Op};
 
 /// Columns and rows that a block of the weights' gradients looks at together.
@@ -62,7 +62,7 @@ pub(super) static WEIGHT_SUMS: Template = Template {
     },
     catalogue: || {
         let ops = [Op::LayerNormWeightBackward, Op::RmsNormWeightBackward];
-        let of = |op| super::row_plan::FLOATS.map(|dtype| Key::new(&WEIGHT_SUMS, Some(op), Some(dtype), 0));
+        let of = |op| super::row_plan::FLOATS.map(|dtype| KernelKey::new(&WEIGHT_SUMS, Some(op), Some(dtype), 0));
         ops.into_iter().flat_map(of).collect()
     },
 };
@@ -78,7 +78,7 @@ pub(super) static WEIGHT_JOIN: Template = Template {
 }}"
         )
     },
-    catalogue: || super::row_plan::FLOATS.map(|dtype| Key::new(&WEIGHT_JOIN, None, Some(dtype), 0)).to_vec(),
+    catalogue: || super::row_plan::FLOATS.map(|dtype| KernelKey::new(&WEIGHT_JOIN, None, Some(dtype), 0)).to_vec(),
 };
 
 /// Whether a norm takes the mean off.
@@ -87,7 +87,7 @@ fn centres(op: Op) -> bool {
 }
 
 impl CudaBackend {
-    pub(super) fn norm(&mut self, op: Op, inputs: Inputs<'_, '_>, out: &Meta) -> Result<Tensor> {
+    pub(super) fn norm(&mut self, op: Op, inputs: Inputs<'_, '_>, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -102,7 +102,7 @@ impl CudaBackend {
         Ok(result)
     }
 
-    pub(super) fn norm_grad(&mut self, op: Op, inputs: Inputs<'_, '_>, out: &Meta) -> Result<Tensor> {
+    pub(super) fn norm_grad(&mut self, op: Op, inputs: Inputs<'_, '_>, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
@@ -118,14 +118,14 @@ impl CudaBackend {
     /// A kernel of [`NORM`] over rows of operands of `meta`, with `args` and then what all of them take.
     fn launch_norm(&mut self, op: Op, meta: &Meta, places: &[u64], mut args: Args) -> Result<()> {
         let (rows, columns) = extent(meta);
-        let plan = Plan::new(meta.dtype, (rows, columns), places);
+        let plan = RowPlan::new(meta.dtype, (rows, columns), places);
         args.push(rows as i64).push(columns as i64).push(plan.team as u32);
-        let function = self.kernels.get(&Key::new(&NORM, Some(op), Some(meta.dtype), plan.variant))?;
+        let function = self.kernels.get(&KernelKey::new(&NORM, Some(op), Some(meta.dtype), plan.variant))?;
         // SAFETY: the arguments are the kernel's; operands and result have these rows.
         unsafe { self.launch(function, plan.grid, &args) }
     }
 
-    pub(super) fn norm_weight_grad(&mut self, op: Op, inputs: Inputs<'_, '_>, out: &Meta) -> Result<Tensor> {
+    pub(super) fn norm_weight_grad(&mut self, op: Op, inputs: Inputs<'_, '_>, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let (grad, t) = (self.contiguous(tensor(inputs, 0)?)?, self.contiguous(tensor(inputs, 1)?)?);
         let (rows, columns) = extent(&t.meta);
@@ -146,14 +146,14 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(parts.ptr()).push(grad.ptr()).push(t.ptr()).push(moments.ptr());
         args.push(rows as i64).push(columns as i64).push(rows.div_ceil(pieces) as i64);
-        let function = self.kernels.get(&Key::new(&WEIGHT_SUMS, Some(op), Some(dtype), 0))?;
+        let function = self.kernels.get(&KernelKey::new(&WEIGHT_SUMS, Some(op), Some(dtype), 0))?;
         let grid = Grid { blocks: [blocks as u32, pieces as u32, 1], threads: 256, shared_bytes: 0 };
         // SAFETY: the arguments are the kernel's; each piece has its own sums, two of each column.
         unsafe { self.launch(function, grid, &args)? };
         let sums = out.shape.numel();
         let mut args = Args::new();
         args.push(result.ptr()).push(parts.ptr()).push(sums as i64).push(columns as i64).push(pieces as i64);
-        let function = self.kernels.get(&Key::new(&WEIGHT_JOIN, None, Some(dtype), 0))?;
+        let function = self.kernels.get(&KernelKey::new(&WEIGHT_JOIN, None, Some(dtype), 0))?;
         // SAFETY: the arguments are the kernel's; the result has at most two sums of each column.
         unsafe { self.launch(function, self.grid_stride(sums), &args)? };
         Ok(result)

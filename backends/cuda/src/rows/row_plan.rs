@@ -3,8 +3,8 @@
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Grid, Param};
 use crate::error::Result;
-use crate::template::{Key, Template};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template};
+use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input};
 use gt_ops::{DType, Meta, Op};
 
@@ -23,8 +23,9 @@ pub(crate) const VARIANTS: [u32; 4] = [0, VECTORS, KEPT, VECTORS | KEPT];
 pub(crate) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
 /// A kernel of each op, dtype and variant.
-pub(crate) fn keys(template: &'static Template, ops: &[Op]) -> Vec<Key> {
-    let of = |op: &Op| FLOATS.map(|dtype| VARIANTS.map(|variant| Key::new(template, Some(*op), Some(dtype), variant)));
+pub(crate) fn keys(template: &'static Template, ops: &[Op]) -> Vec<KernelKey> {
+    let of =
+        |op: &Op| FLOATS.map(|dtype| VARIANTS.map(|variant| KernelKey::new(template, Some(*op), Some(dtype), variant)));
     ops.iter().flat_map(of).flatten().collect()
 }
 
@@ -34,23 +35,23 @@ pub(crate) fn kept(dtype: DType) -> usize {
 }
 
 /// Elements of a pack, and packs that a thread keeps: the arguments V and PACKS of the kernels' templates.
-pub(crate) fn packs(key: &Key) -> String {
+pub(crate) fn packs(key: &KernelKey) -> String {
     let dtype = key.dtypes[0].unwrap_or(DType::F32);
     let lanes = if key.variant & VECTORS != 0 { 16 / dtype.size() } else { 1 };
     format!("{lanes}, {}", if key.variant & KEPT != 0 { kept(dtype) / lanes } else { 0 })
 }
 
 /// Who computes rows.
-pub(crate) struct Plan {
+pub(crate) struct RowPlan {
     pub(crate) variant: u32,
     /// Threads a row.
     pub(crate) team: usize,
     pub(crate) grid: Grid,
 }
 
-impl Plan {
+impl RowPlan {
     /// For rows of tensors that begin at these addresses.
-    pub(crate) fn new(dtype: DType, (rows, columns): (usize, usize), places: &[u64]) -> Plan {
+    pub(crate) fn new(dtype: DType, (rows, columns): (usize, usize), places: &[u64]) -> RowPlan {
         let lanes = 16 / dtype.size();
         let vectors = columns.is_multiple_of(lanes) && places.iter().all(|place| place.is_multiple_of(16));
         let packs = if vectors { columns / lanes } else { columns };
@@ -64,7 +65,7 @@ impl Plan {
         let fits = columns <= team * kept;
         let variant = if vectors { VECTORS } else { 0 } | if fits { KEPT } else { 0 };
         let blocks = rows.div_ceil(threads / team).clamp(1, BLOCKS_MAX);
-        Plan { variant, team, grid: Grid::new(blocks as u32, threads as u32) }
+        RowPlan { variant, team, grid: Grid::new(blocks as u32, threads as u32) }
     }
 }
 
@@ -84,7 +85,7 @@ pub(crate) fn extent(meta: &Meta) -> (usize, usize) {
     (meta.shape.numel() / columns.max(1), columns)
 }
 
-pub(crate) fn tensor<'a>(inputs: Inputs<'a, '_>, i: usize) -> Result<&'a Tensor> {
+pub(crate) fn tensor<'a>(inputs: Inputs<'a, '_>, i: usize) -> Result<&'a CudaTensor> {
     match inputs.get(i) {
         Some(Input::Tensor(t)) => Ok(t),
         _ => Err(ExecError::internal("a number where a tensor belongs")),
@@ -100,7 +101,7 @@ pub(crate) fn number(inputs: Inputs<'_, '_>, i: usize) -> Result<f64> {
 
 impl CudaBackend {
     /// A number or a tensor of one for each column, which must be kept while a kernel may read it.
-    pub(crate) fn numbers(&mut self, inputs: Inputs<'_, '_>, i: usize) -> Result<(Numbers, Option<Tensor>)> {
+    pub(crate) fn numbers(&mut self, inputs: Inputs<'_, '_>, i: usize) -> Result<(Numbers, Option<CudaTensor>)> {
         match inputs.get(i) {
             Some(Input::Tensor(t)) => {
                 let t = self.contiguous(t)?;

@@ -1,11 +1,11 @@
 //! Softmax, its logarithm, and their gradients.
 
-use super::row_plan::{Plan, extent, keys, packs};
+use super::row_plan::{RowPlan, extent, keys, packs};
 use crate::backend::CudaBackend;
 use crate::driver::Args;
 use crate::error::Result;
-use crate::template::{Key, Template, c_name};
-use crate::tensor::Tensor;
+use crate::template::{KernelKey, Template, c_name};
+use crate::tensor::CudaTensor;
 use gt_ops::{Meta, Op};
 
 pub(crate) static SOFTMAX: Template = Template {
@@ -32,7 +32,7 @@ pub(crate) static SOFTMAX: Template = Template {
 
 impl CudaBackend {
     /// Softmax or its logarithm, or the gradient of either.
-    pub(crate) fn softmax(&mut self, op: Op, operands: &[&Tensor], out: &Meta) -> Result<Tensor> {
+    pub(crate) fn softmax(&mut self, op: Op, operands: &[&CudaTensor], out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
         if out.shape.numel() == 0 {
@@ -44,10 +44,10 @@ impl CudaBackend {
         for t in &dense {
             args.push(t.ptr());
         }
-        let places: Vec<u64> = dense.iter().map(Tensor::ptr).collect();
-        let plan = Plan::new(out.dtype, (rows, columns), &places);
+        let places: Vec<u64> = dense.iter().map(CudaTensor::ptr).collect();
+        let plan = RowPlan::new(out.dtype, (rows, columns), &places);
         args.push(rows as i64).push(columns as i64).push(plan.team as u32);
-        let function = self.kernels.get(&Key::new(&SOFTMAX, Some(op), Some(out.dtype), plan.variant))?;
+        let function = self.kernels.get(&KernelKey::new(&SOFTMAX, Some(op), Some(out.dtype), plan.variant))?;
         // SAFETY: the arguments are the kernel's; operands and result have this shape.
         unsafe { self.launch(function, plan.grid, &args)? };
         Ok(result)
