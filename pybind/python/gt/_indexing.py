@@ -18,19 +18,19 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gt import _gt
-from gt._composites.selection import from_the_front, nonzero
+from gt._composites.selection import nonnegative_index, nonzero
 from gt._gt import Tensor
 
 # An index or a mask; an array if its elements are known to this process.
 Part = Tensor | np.ndarray
 
 
-class Picked(NamedTuple):
+class MergedAxes(NamedTuple):
     """A view whose indexed axes are merged into one, and the indices along that axis."""
 
     flat: Tensor
     axis: int
-    places: Tensor
+    positions: Tensor
     # The shape of the indices, which replaces the merged axis in the result.
     shape: tuple[int, ...]
     # The sizes and axes of the view, in the order of `flat`.
@@ -46,18 +46,18 @@ class Picked(NamedTuple):
         """The indices, broadcast to the shape of the elements that they pick."""
         wide = list(self.flat.shape)
         if len(wide) == 1:
-            return self.places
-        wide[self.axis] = self.places.numel()
+            return self.positions
+        wide[self.axis] = self.positions.numel()
         narrow = [1] * len(wide)
         narrow[self.axis] = -1
-        return self.places.reshape(narrow).expand(wide) if self.places.numel() else self.places.new_zeros(wide)
+        return self.positions.reshape(narrow).expand(wide) if self.positions.numel() else self.positions.new_zeros(wide)
 
     def values(self) -> Tensor:
         """The picked elements."""
         found = self.flat.gather(self.axis, self.index())
         return found if len(self.shape) == 1 else found.reshape(self.result_shape())
 
-    def back(self, flat: Tensor) -> Tensor:
+    def restore(self, flat: Tensor) -> Tensor:
         """A tensor of the shape of `flat`, in the shape and axis order of the view."""
         return flat.reshape(self.sizes).permute([self.order.index(axis) for axis in range(len(self.order))])
 
@@ -67,7 +67,7 @@ def get(x: Tensor, index: Any) -> Tensor:
     view, parts = _split(x, index)
     if not parts:
         return view
-    return _pick(view, parts).values()
+    return _merge_axes(view, parts).values()
 
 
 def set(x: Tensor, index: Any, value: Any) -> None:
@@ -108,16 +108,17 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
         if source.numel() == 1 or source.ndim <= len(trail):
             _check_mask(view, axis, mask)
             wide = _gt.as_tensor(mask).reshape([*mask.shape] + [1] * len(trail))
-            return _gt.where(wide, source.reshape(()) if source.numel() == 1 else _fitted(source, trail), view)
-    picked = _pick(view, parts)
-    source = _fitted(source, picked.result_shape()).reshape(picked.index().shape)
+            filling = source.reshape(()) if source.numel() == 1 else _broadcast_source(source, trail)
+            return _gt.where(wide, filling, view)
+    picked = _merge_axes(view, parts)
+    source = _broadcast_source(source, picked.result_shape()).reshape(picked.index().shape)
     if accumulate and view.dtype == _gt.bool:
-        return picked.back(picked.flat.byte().scatter_add(picked.axis, picked.index(), source.byte())).bool()
+        return picked.restore(picked.flat.byte().scatter_add(picked.axis, picked.index(), source.byte())).bool()
     row = "scatter_add" if accumulate else "scatter"
-    return picked.back(_gt.along_axis(row, picked.axis, picked.flat, picked.index(), source))
+    return picked.restore(_gt.along_axis(row, picked.axis, picked.flat, picked.index(), source))
 
 
-def _fitted(source: Tensor, shape: list[int]) -> Tensor:
+def _broadcast_source(source: Tensor, shape: list[int]) -> Tensor:
     """The source, broadcast to the shape that is written."""
     sizes = list(source.shape)
     while len(sizes) > len(shape) and sizes[0] == 1:
@@ -149,24 +150,24 @@ def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
     if sum(part is Ellipsis for part in parts) > 1:
         raise IndexError("an index can only have a single ellipsis ('...')")
     selected: list[Any] = []
-    picks: list[tuple[int, Part]] = []
+    advanced: list[tuple[int, Part]] = []
     axis = 0
     for part in parts:
         if isinstance(part, Tensor | np.ndarray):
             if part.ndim == 0:
                 # A single bool makes a new axis of size 1 or 0.
                 selected.append(None)
-                picks.append((axis, part.reshape(1)))
+                advanced.append((axis, part.reshape(1)))
                 axis += 1
             else:
                 selected += [slice(None)] * _axes_of(part)
-                picks.append((axis, part))
+                advanced.append((axis, part))
                 axis += _axes_of(part)
         else:
             selected.append(part)
             axis += free if part is Ellipsis else 0 if isinstance(part, int) else 1
     whole = all(part is Ellipsis or (isinstance(part, slice) and part == slice(None)) for part in selected)
-    return x if whole else x[tuple(selected)], picks
+    return x if whole else x[tuple(selected)], advanced
 
 
 def _part(part: Any) -> int | slice | EllipsisType | Part | None:
@@ -212,36 +213,36 @@ def _axes_of(part: Any) -> int:
 # The picked elements ----------------------------------------------------------------------------------------
 
 
-def _pick(view: Tensor, parts: list[tuple[int, Part]]) -> Picked:
+def _merge_axes(view: Tensor, parts: list[tuple[int, Part]]) -> MergedAxes:
     if len(parts) == 1 and not _is_mask(parts[0][1]):
         axis, part = parts[0]
-        places = _places(view, axis, part)
-        shape, joined = tuple(places.shape), places if places.ndim == 1 else places.reshape(-1)
-        return Picked(view, axis, joined, shape, list(view.shape), list(range(view.ndim)))
+        positions = _positions(view, axis, part)
+        shape, combined = tuple(positions.shape), positions if positions.ndim == 1 else positions.reshape(-1)
+        return MergedAxes(view, axis, combined, shape, list(view.shape), list(range(view.ndim)))
     axes = [axis + i for axis, part in parts for i in range(_axes_of(part))]
     sizes = [math.prod(view.shape[axis : axis + _axes_of(part)]) for axis, part in parts]
-    places = [_places(view, axis, part) for axis, part in parts]
-    shape = _broadcast([tuple(part.shape) for part in places])
-    if len(places) == 1:
-        (joined,) = places
+    positions = [_positions(view, axis, part) for axis, part in parts]
+    shape = _broadcast([tuple(part.shape) for part in positions])
+    if len(positions) == 1:
+        (combined,) = positions
     else:
         terms = []
         stride = math.prod(sizes)
-        for (axis, part), size, place in zip(parts, sizes, places, strict=True):
+        for (axis, part), size, position in zip(parts, sizes, positions, strict=True):
             stride //= max(size, 1)
-            known = _checked(place, size, axis, isinstance(part, Tensor) and not _is_mask(part))
+            known = _looked_up(position, size, axis, isinstance(part, Tensor) and not _is_mask(part))
             terms.append(known if stride == 1 else known * stride)
-        joined = functools.reduce(operator.add, terms)
+        combined = functools.reduce(operator.add, terms)
     together = axes == list(range(axes[0], axes[0] + len(axes)))
     lead = list(range(axes[0])) if together else []
     order = [*lead, *axes, *(axis for axis in range(view.ndim) if axis not in axes and axis not in lead)]
     moved = view.permute(order) if order != list(range(view.ndim)) else view
     flat = moved.reshape([*moved.shape[: len(lead)], math.prod(sizes), *moved.shape[len(lead) + len(axes) :]])
-    return Picked(flat, len(lead), joined.reshape(-1), shape, list(moved.shape), order)
+    return MergedAxes(flat, len(lead), combined.reshape(-1), shape, list(moved.shape), order)
 
 
-def _places(view: Tensor, axis: int, part: Part) -> Tensor:
-    """The indices that a part picks along its axes merged into one, counted from the front."""
+def _positions(view: Tensor, axis: int, part: Part) -> Tensor:
+    """The indices that a part picks along its merged axes, counted from the front."""
     if _is_mask(part):
         _check_mask(view, axis, part)
         return nonzero(part.flatten()).squeeze(1) if isinstance(part, Tensor) else _gt.tensor(np.flatnonzero(part))
@@ -249,7 +250,7 @@ def _places(view: Tensor, axis: int, part: Part) -> Tensor:
     if size == 0 and math.prod(part.shape):
         raise IndexError("index is out of bounds for dimension with size 0")
     if isinstance(part, Tensor):
-        return from_the_front(part.long(), size)
+        return nonnegative_index(part.long(), size)
     part = part.astype(np.int64)
     outside = part[(part < -size) | (part >= size)]
     if outside.size:
@@ -266,13 +267,13 @@ def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
             )
 
 
-def _checked(places: Tensor, size: int, axis: int, unknown: bool) -> Tensor:
+def _looked_up(positions: Tensor, size: int, axis: int, unknown: bool) -> Tensor:
     """The indices, checked by a lookup if their values are known to the daemon alone."""
     if not unknown:
-        return places
+        return positions
     lead = [1] * axis
     table = _gt.arange(size).reshape([*lead, size])
-    return table.gather(axis, places.reshape([*lead, places.numel()])).reshape(places.shape)
+    return table.gather(axis, positions.reshape([*lead, positions.numel()])).reshape(positions.shape)
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

@@ -74,7 +74,7 @@ def _name(function: Function, name: str, doc: str) -> Function:
     return function
 
 
-def _of_method(name: str) -> Function:
+def _method_function(name: str) -> Function:
     """The function `gt.name(x, ...)` of the method `x.name(...)`."""
     method = getattr(Tensor, name)
 
@@ -291,7 +291,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
         setattr(Tensor, name + "_", _name(_in_place(function), name + "_", _in_place_doc(name)))
     Tensor.clamp_ = _name(_in_place(Tensor.clamp), "clamp_", _in_place_doc("clamp"))
     for name in METHODS:
-        functions[name] = _of_method(name)
+        functions[name] = _method_function(name)
     for function in (*catalogue.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS, *_autocast.FUNCTIONS):
         functions[function.__name__] = function
     for function in (*catalogue.TENSOR_METHODS, *_placement.TENSOR_METHODS):

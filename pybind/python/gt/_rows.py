@@ -15,7 +15,7 @@ from gt._gt import elementwise as _elementwise
 Function = Callable[..., Any]
 
 
-def _of_row(row: dict[str, Any]) -> Function:
+def _row_function(row: dict[str, Any]) -> Function:
     """The function of an elementwise row of the op table."""
     op = row["wire_id"]
     if row["operands"] == 1:
@@ -42,4 +42,4 @@ def _of_row(row: dict[str, Any]) -> Function:
     return function
 
 
-ROWS: dict[str, Function] = {row["name"]: _of_row(row) for row in _gt.op_table() if row["class"] == "elementwise"}
+ROWS: dict[str, Function] = {row["name"]: _row_function(row) for row in _gt.op_table() if row["class"] == "elementwise"}

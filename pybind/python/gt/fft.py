@@ -11,7 +11,7 @@ from gt._composites.common import axes_of as _axes_of
 from gt._gt import Tensor as _Tensor
 
 
-def _turned(input: _Tensor, dim: int | _Sequence[int] | None, rest: int) -> _Tensor:
+def _rolled_by_half(input: _Tensor, dim: int | _Sequence[int] | None, rest: int) -> _Tensor:
     axes = list(range(input.ndim)) if dim is None else _axes_of(input, dim)
     return input.roll([(input.shape[axis] + rest) // 2 for axis in axes], axes) if axes else input.clone()
 
@@ -23,7 +23,7 @@ def fftshift(input: _Tensor, dim: int | _Sequence[int] | None = None) -> _Tensor
         >>> gt.fft.fftshift(gt.fft.fftfreq(4))
         tensor([-0.5000, -0.2500,  0.0000,  0.2500])
     """
-    return _turned(input, dim, 0)
+    return _rolled_by_half(input, dim, 0)
 
 
 def ifftshift(input: _Tensor, dim: int | _Sequence[int] | None = None) -> _Tensor:
@@ -33,7 +33,7 @@ def ifftshift(input: _Tensor, dim: int | _Sequence[int] | None = None) -> _Tenso
         >>> gt.fft.ifftshift(gt.fft.fftshift(gt.arange(5)))
         tensor([0, 1, 2, 3, 4])
     """
-    return _turned(input, dim, 1)
+    return _rolled_by_half(input, dim, 1)
 
 
 def fftfreq(n: int, d: float = 1.0, **options: _Any) -> _Tensor:

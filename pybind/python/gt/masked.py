@@ -14,14 +14,14 @@ from typing import Any as _Any
 from gt import _absent
 from gt import _core as _gt
 from gt._composites.common import axes_of as _axes_of
-from gt._composites.scattering import extreme_of as _extreme_of
+from gt._composites.scattering import reduction_identity as _reduction_identity
 from gt._gt import Tensor as _Tensor
 from gt.linalg import vector_norm as _vector_norm
 
 _Dim = int | _Sequence[int] | None
 
 
-def _kept(input: _Tensor, mask: _Tensor | None, filling: float) -> _Tensor:
+def _fill_masked(input: _Tensor, mask: _Tensor | None, filling: float) -> _Tensor:
     """The input with `filling` where the mask is false."""
     if mask is None:
         return input
@@ -46,7 +46,7 @@ def _floating(input: _Tensor, dtype: _Any) -> _Tensor:
 
 def _count(input: _Tensor, axes: list[int] | None, mask: _Tensor | None) -> _Tensor:
     """The number of elements that the mask keeps, with the reduced axes kept."""
-    return _kept(_gt.ones_like(input, dtype=_gt.int64), mask, 0).sum(axes, keepdim=True)
+    return _fill_masked(_gt.ones_like(input, dtype=_gt.int64), mask, 0).sum(axes, keepdim=True)
 
 
 def _without(kept: _Tensor, axes: list[int] | None, keepdim: bool) -> _Tensor:
@@ -70,14 +70,14 @@ def sum(
         >>> gt.masked.sum(x, mask=gt.tensor([True, False, True]))
         tensor(5.)
     """
-    return _kept(_cast(input, dtype), mask, 0).sum(_axes(input, dim), keepdim=keepdim, dtype=dtype)
+    return _fill_masked(_cast(input, dtype), mask, 0).sum(_axes(input, dim), keepdim=keepdim, dtype=dtype)
 
 
 def prod(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
     """The product of the elements where a mask is true, of all or along axes; see `sum`."""
-    kept = _kept(_cast(input, dtype), mask, 1)
+    kept = _fill_masked(_cast(input, dtype), mask, 1)
     if kept.ndim == 0:
         return kept if dtype is not None or kept.is_floating_point() else kept.long()
     return kept.prod(_axes(input, dim), keepdim=keepdim, dtype=dtype)
@@ -88,7 +88,7 @@ def amax(
 ) -> _Tensor:
     """The largest of the elements where a mask is true, of all or along axes; see `sum`."""
     wide = _cast(input, dtype)
-    return _kept(wide, mask, _extreme_of(wide.dtype, 1)).amax(_axes(input, dim), keepdim=keepdim)
+    return _fill_masked(wide, mask, _reduction_identity(wide.dtype, 1)).amax(_axes(input, dim), keepdim=keepdim)
 
 
 def amin(
@@ -96,7 +96,7 @@ def amin(
 ) -> _Tensor:
     """The smallest of the elements where a mask is true, of all or along axes; see `sum`."""
     wide = _cast(input, dtype)
-    return _kept(wide, mask, _extreme_of(wide.dtype, -1)).amin(_axes(input, dim), keepdim=keepdim)
+    return _fill_masked(wide, mask, _reduction_identity(wide.dtype, -1)).amin(_axes(input, dim), keepdim=keepdim)
 
 
 def argmax(
@@ -104,7 +104,7 @@ def argmax(
 ) -> _Tensor:
     """The index of the largest element where a mask is true, in the dtype of the input, as in PyTorch."""
     wide = _cast(input, dtype)
-    return _kept(wide, mask, _extreme_of(wide.dtype, 1)).argmax(dim, keepdim=keepdim).to(wide.dtype)
+    return _fill_masked(wide, mask, _reduction_identity(wide.dtype, 1)).argmax(dim, keepdim=keepdim).to(wide.dtype)
 
 
 def argmin(
@@ -112,17 +112,17 @@ def argmin(
 ) -> _Tensor:
     """The index of the smallest element where a mask is true, in the dtype of the input, as in PyTorch."""
     wide = _cast(input, dtype)
-    return _kept(wide, mask, _extreme_of(wide.dtype, -1)).argmin(dim, keepdim=keepdim).to(wide.dtype)
+    return _fill_masked(wide, mask, _reduction_identity(wide.dtype, -1)).argmin(dim, keepdim=keepdim).to(wide.dtype)
 
 
 def cumsum(input: _Tensor, dim: int, *, dtype: _Any = None, mask: _Tensor | None = None) -> _Tensor:
     """The cumulative sum along an axis of the elements where a mask is true."""
-    return _kept(_cast(input, dtype), mask, 0).cumsum(dim, dtype=dtype)
+    return _fill_masked(_cast(input, dtype), mask, 0).cumsum(dim, dtype=dtype)
 
 
 def cumprod(input: _Tensor, dim: int, *, dtype: _Any = None, mask: _Tensor | None = None) -> _Tensor:
     """The cumulative product along an axis of the elements where a mask is true."""
-    return _kept(_cast(input, dtype), mask, 1).cumprod(dim, dtype=dtype)
+    return _fill_masked(_cast(input, dtype), mask, 1).cumprod(dim, dtype=dtype)
 
 
 def mean(
@@ -136,7 +136,7 @@ def mean(
         tensor(2.5000)
     """
     wide, axes = _floating(input, dtype), _axes(input, dim)
-    total = _kept(wide, mask, 0).sum(axes, keepdim=True) / _count(input, axes, mask)
+    total = _fill_masked(wide, mask, 0).sum(axes, keepdim=True) / _count(input, axes, mask)
     return _without(total, axes, keepdim)
 
 
@@ -156,7 +156,7 @@ def var(
     less = correction if correction is not None else 0 if unbiased is False else 1
     wide, axes = _floating(input, dtype), _axes(input, dim)
     apart = wide - mean(wide, dim, keepdim=True, mask=mask)
-    total = _kept(apart * apart, mask, 0).sum(axes, keepdim=True)
+    total = _fill_masked(apart * apart, mask, 0).sum(axes, keepdim=True)
     count = (_count(input, axes, mask) - less).clamp(min=0)
     return _without((total / count).to(wide.dtype), axes, keepdim)
 
@@ -185,7 +185,7 @@ def norm(
     mask: _Tensor | None = None,
 ) -> _Tensor:
     """The vector norm of the elements where a mask is true, of all or along axes."""
-    kept = _kept(_cast(input, dtype), mask, 0 if ord >= 0 else _math.inf)
+    kept = _fill_masked(_cast(input, dtype), mask, 0 if ord >= 0 else _math.inf)
     return _vector_norm(kept, ord, _axes(input, dim), keepdim)
 
 
@@ -196,14 +196,14 @@ def median(
     wide = _cast(input, dtype)
     if not wide.is_floating_point():
         raise ValueError(f"masked median expects inputs to be of a floating dtype, not {wide.dtype}")
-    return _kept(wide, mask, _math.nan).nanmedian(dim, keepdim).values
+    return _fill_masked(wide, mask, _math.nan).nanmedian(dim, keepdim).values
 
 
 def logsumexp(
     input: _Tensor, dim: _Dim = None, *, keepdim: bool = False, dtype: _Any = None, mask: _Tensor | None = None
 ) -> _Tensor:
     """ln(sum(exp(x))) over the elements where a mask is true, along axes."""
-    kept, axes = _kept(_floating(input, dtype), mask, -_math.inf), _axes(input, dim)
+    kept, axes = _fill_masked(_floating(input, dtype), mask, -_math.inf), _axes(input, dim)
     total = kept.logsumexp(list(range(input.ndim)) if axes is None else axes, keepdim)
     return total.to(input.dtype if dtype is None else dtype)
 
@@ -217,13 +217,13 @@ def logaddexp(
     other_mask: _Tensor | None = None,
 ) -> _Tensor:
     """ln(exp(input) + exp(other)), where each operand has a mask of its own."""
-    a, b = (_kept(_floating(t, dtype), m, -_math.inf) for t, m in ((input, input_mask), (other, other_mask)))
+    a, b = (_fill_masked(_floating(t, dtype), m, -_math.inf) for t, m in ((input, input_mask), (other, other_mask)))
     return _gt.logaddexp(a, b)
 
 
 def _along(function: _Callable[..., _Tensor], filling: float) -> _Callable[..., _Tensor]:
     def masked(input: _Tensor, dim: int, *, dtype: _Any = None, mask: _Tensor | None = None) -> _Tensor:
-        return function(_kept(_floating(input, dtype), mask, filling), dim)
+        return function(_fill_masked(_floating(input, dtype), mask, filling), dim)
 
     return masked
 
@@ -239,7 +239,7 @@ def normalize(
     """The elements where a mask is true, divided by their norm along an axis."""
     wide = _cast(input, dtype)
     size = norm(wide, ord, dim, keepdim=True, mask=mask)
-    return _kept(wide, mask, 0 if ord >= 0 else _math.inf) / size.clamp(min=eps)
+    return _fill_masked(wide, mask, 0 if ord >= 0 else _math.inf) / size.clamp(min=eps)
 
 
 __all__ = [

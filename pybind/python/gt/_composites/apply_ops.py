@@ -9,7 +9,7 @@ from gt import _gt
 from gt._gt import Tensor
 
 
-def _each(self: Tensor, name: str, function: Callable[..., Any], others: dict[str, Tensor]) -> Tensor:
+def _apply(self: Tensor, name: str, function: Callable[..., Any], others: dict[str, Tensor]) -> Tensor:
     if self.requires_grad:
         raise RuntimeError(f"Can't call {name}() on Variable that requires grad. Use var.detach().{name}() instead.")
     for word, other in others.items():
@@ -28,17 +28,17 @@ def apply_(self: Tensor, callable: Callable[..., Any]) -> Tensor:
         >>> gt.tensor([1.0, 2.0]).apply_(lambda x: x + 0.5)
         tensor([1.5000, 2.5000])
     """
-    return _each(self, "apply_", callable, {})
+    return _apply(self, "apply_", callable, {})
 
 
 def map_(self: Tensor, tensor: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Applies a Python function to each pair of elements of two tensors, and writes the results to this one."""
-    return _each(self, "map_", callable, {"other": tensor})
+    return _apply(self, "map_", callable, {"other": tensor})
 
 
 def map2_(self: Tensor, x: Tensor, y: Tensor, callable: Callable[..., Any]) -> Tensor:
     """Applies a Python function to each triple of elements of three tensors, and writes the results to this one."""
-    return _each(self, "map2_", callable, {"x": x, "y": y})
+    return _apply(self, "map2_", callable, {"x": x, "y": y})
 
 
 METHODS = ()

@@ -38,10 +38,10 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     if len(terms) != len(tensors):
         more = "more" if len(terms) < len(tensors) else "fewer"
         raise RuntimeError(f"einsum(): {more} operands were provided than specified in the equation")
-    terms, dots = _without_dots(terms, tensors)
+    terms, dots = _expand_ellipsis(terms, tensors)
     once = sorted(c for c in {*"".join(terms)} - {*dots} if "".join(terms).count(c) == 1)
     for i, term in enumerate(terms):
-        tensors[i], terms[i] = _without_repeats(i, tensors[i], term)
+        tensors[i], terms[i] = _take_diagonals(i, tensors[i], term)
     sizes: dict[str, int] = {}
     for i, (term, operand) in enumerate(zip(terms, tensors, strict=True)):
         for letter, size in zip(term, operand.shape, strict=True):
@@ -66,31 +66,31 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
         tensors[i] = tensors[i].squeeze(tuple(narrow)) if narrow else tensors[i]
         terms[i] = "".join(letter for axis, letter in enumerate(term) if axis not in narrow)
 
-    def keep(t: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
+    def sum_unwanted(t: Tensor, term: str, wanted: set[str]) -> tuple[Tensor, str]:
         """The operand summed over the axes whose letters are not wanted."""
         axes = tuple(i for i, letter in enumerate(term) if letter not in wanted)
         return (t.sum(axes) if axes else t), "".join(letter for letter in term if letter in wanted)
 
-    def arranged(t: Tensor, term: str, *groups: list[str]) -> Tensor:
+    def merged(t: Tensor, term: str, *groups: list[str]) -> Tensor:
         """The operand with each group of axes merged into one."""
         order = [term.index(letter) for group in groups for letter in group]
         return t.permute(order).reshape([math.prod(sizes[letter] for letter in group) for group in groups])
 
-    result, labels = keep(tensors[0], terms[0], {*right, *"".join(terms[1:])})
+    result, labels = sum_unwanted(tensors[0], terms[0], {*right, *"".join(terms[1:])})
     for i in range(1, len(tensors)):
         later = {*right, *"".join(terms[i + 1 :])}
-        other, term = keep(tensors[i], terms[i], {*later, *labels})
-        result, labels = keep(result, labels, {*later, *term})
+        other, term = sum_unwanted(tensors[i], terms[i], {*later, *labels})
+        result, labels = sum_unwanted(result, labels, {*later, *term})
         shared = [letter for letter in labels if letter in term]
         batch, summed = [c for c in shared if c in later], [c for c in shared if c not in later]
         rows, columns = [c for c in labels if c not in term], [c for c in term if c not in labels]
-        product = arranged(result, labels, batch, rows, summed) @ arranged(other, term, batch, summed, columns)
+        product = merged(result, labels, batch, rows, summed) @ merged(other, term, batch, summed, columns)
         labels = "".join([*batch, *rows, *columns])
         result = product.reshape([sizes[letter] for letter in labels])
     return result.permute([labels.index(letter) for letter in right]) if right else result
 
 
-def _without_dots(terms: list[str], tensors: list[Tensor]) -> tuple[list[str], str]:
+def _expand_ellipsis(terms: list[str], tensors: list[Tensor]) -> tuple[list[str], str]:
     """The terms with unused letters for the axes of `...`, and these letters."""
     free = [chr(code) for code in range(0x3B1, 0x3B1 + 8)]
     named, longest = [], ""
@@ -115,7 +115,7 @@ def _without_dots(terms: list[str], tensors: list[Tensor]) -> tuple[list[str], s
     return named, longest
 
 
-def _without_repeats(i: int, t: Tensor, term: str) -> tuple[Tensor, str]:
+def _take_diagonals(i: int, t: Tensor, term: str) -> tuple[Tensor, str]:
     """The diagonal of an operand along the axes of a letter that it has twice."""
     for letter in term:
         while term.count(letter) > 1:

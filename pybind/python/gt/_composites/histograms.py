@@ -109,13 +109,13 @@ def bincount(input: Tensor, weights: Tensor | None = None, minlength: int = 0) -
     return _gt.zeros(size, dtype=weights.dtype).scatter_add(0, input.long(), weights.detach())
 
 
-def _counted(inside: Tensor, bins: Tensor, size: int, weight: Tensor | None, dtype: _gt.dtype) -> Tensor:
+def _weighted_counts(inside: Tensor, bins: Tensor, size: int, weight: Tensor | None, dtype: _gt.dtype) -> Tensor:
     """The sum of weights in each bin; elements that are not `inside` count nothing."""
     weights = inside.to(dtype) if weight is None else _gt.where(inside, weight.reshape(-1), 0.0).to(dtype)
     return _gt.zeros(size, dtype=dtype).scatter_add(0, _gt.where(inside, bins, 0), weights)
 
 
-def _ends(flat: Tensor, low: float, high: float, margin: float) -> tuple[float, float]:
+def _bin_range(flat: Tensor, low: float, high: float, margin: float) -> tuple[float, float]:
     """The range of a histogram; if `low` equals `high`, that of the elements, widened by `margin` if empty."""
     if low == high and flat.numel() == 0:
         return low, high + 1
@@ -146,12 +146,12 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if max < min:
         raise RuntimeError("torch.histc: max must be larger than min")
     flat = input.detach().reshape(-1)
-    low, high = _ends(flat, min, max, 1)
+    low, high = _bin_range(flat, min, max, 1)
     if not (abs(low) < float("inf") and abs(high) < float("inf")):
         raise RuntimeError(f"torch.histogram: range of [{low}, {high}] is not finite")
     inside = (flat >= low) & (flat <= high)
     place = ((_gt.where(inside, flat, low) - low) * bins / (high - low)).long().clamp(max=bins - 1)
-    return _counted(inside, place, bins, None, input.dtype)
+    return _weighted_counts(inside, place, bins, None, input.dtype)
 
 
 def histogram(
@@ -187,12 +187,12 @@ def histogram(
             raise TypeError("histogram() takes one of range and a tensor of edges")
         edges = bins.clone()
     else:
-        low, high = _ends(flat, *(range or (0.0, 0.0)), 0.5)
+        low, high = _bin_range(flat, *(range or (0.0, 0.0)), 0.5)
         edges = _gt.linspace(low, high, bins + 1, dtype=input.dtype)
     size = edges.numel() - 1
     inside = (flat >= edges[0]) & (flat <= edges[-1])
     place = (_gt.search_sorted(edges, flat, True) - 1).clamp(0, size - 1)
-    counts = _counted(inside, place, size, weight, input.dtype)
+    counts = _weighted_counts(inside, place, size, weight, input.dtype)
     return Histogram(counts / counts.sum() / edges.diff() if density else counts, edges)
 
 
@@ -231,13 +231,13 @@ def histogramdd(
     for axis, part in enumerate(parts):
         line = points[:, axis].contiguous()
         if not isinstance(part, Tensor):
-            low, high = _ends(line, *(range[2 * axis : 2 * axis + 2] if range else (0.0, 0.0)), 0.5)
+            low, high = _bin_range(line, *(range[2 * axis : 2 * axis + 2] if range else (0.0, 0.0)), 0.5)
             part = _gt.linspace(low, high, part + 1, dtype=input.dtype)
         edges.append(part)
         sizes.append(part.numel() - 1)
         inside = inside & (line >= part[0]) & (line <= part[-1])
         place = place * sizes[-1] + (_gt.search_sorted(part, line, True) - 1).clamp(0, sizes[-1] - 1)
-    counts = _counted(inside, place, math.prod(sizes), weight, input.dtype).reshape(sizes)
+    counts = _weighted_counts(inside, place, math.prod(sizes), weight, input.dtype).reshape(sizes)
     if density:
         counts = counts / counts.sum()
         for axis, part in enumerate(edges):

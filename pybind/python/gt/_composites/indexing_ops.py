@@ -9,7 +9,7 @@ import numpy as np
 
 from gt import _gt, _indexing
 from gt._composites.common import axes_of, axis_of
-from gt._composites.selection import from_the_front
+from gt._composites.selection import nonnegative_index
 from gt._composites.shape_ops import atleast_3d
 from gt._gt import Tensor
 
@@ -155,7 +155,7 @@ def take_along_dim(input: Tensor, indices: Tensor, dim: int | None = None) -> Te
     pairs = zip(input.shape, indices.shape, strict=True)
     common = [own if other == 1 else other for own, other in pairs]
     wide = input.expand([*common[:axis], input.shape[axis], *common[axis + 1 :]])
-    index = from_the_front(indices, input.shape[axis])
+    index = nonnegative_index(indices, input.shape[axis])
     return wide.gather(axis, index.expand([*common[:axis], indices.shape[axis], *common[axis + 1 :]]))
 
 

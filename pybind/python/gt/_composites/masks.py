@@ -9,7 +9,7 @@ from gt._composites.selection import nonzero
 from gt._gt import Tensor
 
 
-def _below(input: Tensor, diagonal: int) -> Tensor:
+def _lower_mask(input: Tensor, diagonal: int) -> Tensor:
     """A mask of the elements on or below a diagonal of matrices."""
     if input.ndim < 2:
         raise RuntimeError("tril, triu: input tensor must have at least 2 dimensions")
@@ -30,7 +30,7 @@ def tril(input: Tensor, diagonal: int = 0) -> Tensor:
                 [1., 1., 0.],
                 [1., 1., 1.]])
     """
-    return _gt.where(_below(input, diagonal), input, _gt.zeros((), dtype=input.dtype))
+    return _gt.where(_lower_mask(input, diagonal), input, _gt.zeros((), dtype=input.dtype))
 
 
 def triu(input: Tensor, diagonal: int = 0) -> Tensor:
@@ -47,7 +47,7 @@ def triu(input: Tensor, diagonal: int = 0) -> Tensor:
                 [0., 0., 1.],
                 [0., 0., 0.]])
     """
-    return _gt.where(_below(input, diagonal - 1), _gt.zeros((), dtype=input.dtype), input)
+    return _gt.where(_lower_mask(input, diagonal - 1), _gt.zeros((), dtype=input.dtype), input)
 
 
 def masked_fill(input: Tensor, mask: Tensor, value: Tensor | complex) -> Tensor:

@@ -7,7 +7,7 @@ import math
 from gt import _gt, linalg
 from gt._gt import Tensor
 from gt._types import QR, SignLogAbsDet
-from gt.linalg import factored
+from gt.linalg import packed
 from gt.linalg.matrix_functions import matrix_exp, matrix_power
 
 
@@ -117,7 +117,7 @@ def lu_unpack(
     unpack_pivots: bool = True,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """The factors P, L and U of a packed LU decomposition; those not requested are empty."""
-    return factored.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
+    return packed.lu_unpack(LU_data, LU_pivots, unpack_data, unpack_pivots)
 
 
 def triangular_solve(
@@ -128,7 +128,7 @@ def triangular_solve(
     unitriangular: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """The solution X of `A @ X = b` for triangular A, and a copy of A: `gt.linalg.solve_triangular`."""
-    return factored.triangular_solve(b, A, upper, transpose, unitriangular)
+    return packed.triangular_solve(b, A, upper, transpose, unitriangular)
 
 
 def orgqr(input: Tensor, input2: Tensor) -> Tensor:
@@ -138,12 +138,12 @@ def orgqr(input: Tensor, input2: Tensor) -> Tensor:
 
 def geqrf(input: Tensor) -> tuple[Tensor, Tensor]:
     """The QR decomposition as packed by LAPACK: R with the Householder vectors below it, and their factors."""
-    return factored.geqrf(input)
+    return packed.geqrf(input)
 
 
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
     """The product of a matrix with the whole Q of `geqrf`, or its transpose, from the left or the right."""
-    return factored.ormqr(input, tau, other, left, transpose)
+    return packed.ormqr(input, tau, other, left, transpose)
 
 
 def svd_lowrank(

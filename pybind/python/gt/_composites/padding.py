@@ -29,7 +29,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         return _pad_constant(input, pads, 0.0 if value is None else value)
     if value not in (None, 0, 0.0):
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
-    places = {"reflect": _reflected, "replicate": _replicated, "circular": _circled}.get(mode)
+    places = {"reflect": _reflected_index, "replicate": _replicated_index, "circular": _circular_index}.get(mode)
     if places is None:
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if not 1 <= axes <= 3 or input.ndim not in (axes + 1, axes + 2):
@@ -79,7 +79,7 @@ def _pad_constant(input: Tensor, pads: list[int], value: float) -> Tensor:
     return result
 
 
-def _reflected(input: Tensor, axis: int, before: int, after: int) -> list[int]:
+def _reflected_index(input: Tensor, axis: int, before: int, after: int) -> list[int]:
     size = input.shape[axis]
     if before >= size or after >= size:
         raise RuntimeError(
@@ -89,14 +89,14 @@ def _reflected(input: Tensor, axis: int, before: int, after: int) -> list[int]:
     return [abs(i) if i < size else 2 * (size - 1) - i for i in range(-before, size + after)]
 
 
-def _replicated(input: Tensor, axis: int, before: int, after: int) -> list[int]:
+def _replicated_index(input: Tensor, axis: int, before: int, after: int) -> list[int]:
     size = input.shape[axis]
     if size == 0:
         raise RuntimeError(f"Expected dimension {axis} of the input to be padded to be non-empty")
     return [min(max(i, 0), size - 1) for i in range(-before, size + after)]
 
 
-def _circled(input: Tensor, axis: int, before: int, after: int) -> list[int]:
+def _circular_index(input: Tensor, axis: int, before: int, after: int) -> list[int]:
     size = input.shape[axis]
     if before > size or after > size:
         raise RuntimeError("Padding value causes wrapping around more than once.")

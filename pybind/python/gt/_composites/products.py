@@ -79,7 +79,7 @@ def bmm(input: Tensor, mat2: Tensor) -> Tensor:
     return input @ mat2
 
 
-def _plus(input: Tensor, product: Tensor, beta: float, alpha: float, exact: bool = False) -> Tensor:
+def _scaled_sum(input: Tensor, product: Tensor, beta: float, alpha: float, exact: bool = False) -> Tensor:
     """`beta * input + alpha * product`. With integers, fractional factors are truncated, or refused if `exact`."""
     factors = {"beta": beta, "alpha": alpha}
     if not product.is_floating_point():
@@ -110,7 +110,7 @@ def addmm(input: Tensor, mat1: Tensor, mat2: Tensor, *, beta: float = 1, alpha: 
         tensor([[4., 4.],
                 [4., 4.]])
     """
-    return _plus(input, mm(mat1, mat2), beta, alpha, exact=True)
+    return _scaled_sum(input, mm(mat1, mat2), beta, alpha, exact=True)
 
 
 @_autocast.lower
@@ -121,23 +121,23 @@ def baddbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, a
         >>> gt.baddbmm(gt.zeros(1), gt.ones(2, 3, 4), gt.ones(2, 4, 5)).shape
         gt.Size([2, 3, 5])
     """
-    return _plus(input, bmm(batch1, batch2), beta, alpha)
+    return _scaled_sum(input, bmm(batch1, batch2), beta, alpha)
 
 
 @_autocast.lower
 def addbmm(input: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (batch1 @ batch2).sum(0)`; `input` is ignored where `beta` is 0."""
-    return _plus(input, bmm(batch1, batch2).sum(0), beta, alpha)
+    return _scaled_sum(input, bmm(batch1, batch2).sum(0), beta, alpha)
 
 
 def addmv(input: Tensor, mat: Tensor, vec: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * (mat @ vec)` for a matrix and a vector; `input` is ignored where `beta` is 0."""
-    return _plus(input, mv(mat, vec), beta, alpha)
+    return _scaled_sum(input, mv(mat, vec), beta, alpha)
 
 
 def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: float = 1) -> Tensor:
     """`beta * input + alpha * outer(vec1, vec2)` for two vectors; `input` is ignored where `beta` is 0."""
-    return _plus(input, outer(vec1, vec2), beta, alpha, exact=True)
+    return _scaled_sum(input, outer(vec1, vec2), beta, alpha, exact=True)
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:

@@ -15,19 +15,19 @@ from gt._gt import Generator, Tensor
 from gt._rows import ROWS
 
 
-def _wide(t: Tensor) -> _gt.dtype:
+def _draw_dtype(t: Tensor) -> _gt.dtype:
     """The dtype in which numbers for `t` are drawn: float32 or float64."""
     return _gt.float64 if t.dtype == _gt.float64 else _gt.float32
 
 
 def _uniform(t: Tensor, generator: Generator | None) -> Tensor:
     """Uniform numbers over [0, 1) of the shape of `t`."""
-    return _gt.rand(t.shape, dtype=_wide(t), generator=generator)
+    return _gt.rand(t.shape, dtype=_draw_dtype(t), generator=generator)
 
 
 def _normal(t: Tensor, generator: Generator | None) -> Tensor:
     """Standard normal numbers of the shape of `t`."""
-    return _gt.randn(t.shape, dtype=_wide(t), generator=generator)
+    return _gt.randn(t.shape, dtype=_draw_dtype(t), generator=generator)
 
 
 def _check(name: str, t: Tensor) -> None:

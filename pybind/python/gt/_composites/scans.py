@@ -10,7 +10,7 @@ from gt._gt import Tensor
 from gt._types import ValuesIndices
 
 
-def _scanned(row: str, input: Tensor, dim: int, dtype: _gt.dtype | None) -> Tensor:
+def _scan(row: str, input: Tensor, dim: int, dtype: _gt.dtype | None) -> Tensor:
     result = _gt.along_axis(row, dim, input if dtype is None else input.to(dtype))
     return result if dtype is None else result.to(dtype)
 
@@ -27,7 +27,7 @@ def cumsum(input: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor
         >>> gt.cumsum(gt.tensor([1, 2, 3]), dim=0)
         tensor([1, 3, 6])
     """
-    return _scanned("cumsum", input, dim, dtype)
+    return _scan("cumsum", input, dim, dtype)
 
 
 def cumprod(input: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
@@ -42,20 +42,20 @@ def cumprod(input: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tenso
         >>> gt.cumprod(gt.tensor([1, 2, 3, 4]), dim=0)
         tensor([ 1,  2,  6, 24])
     """
-    return _scanned("cumprod", input, dim, dtype)
+    return _scan("cumprod", input, dim, dtype)
 
 
 def cumsum_(self: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
     """`cumsum` written to the tensor itself, in its own dtype."""
-    return self._rebind(cumsum(self, dim, dtype=_own(self, dtype)))
+    return self._rebind(cumsum(self, dim, dtype=_own_dtype(self, dtype)))
 
 
 def cumprod_(self: Tensor, dim: int, *, dtype: _gt.dtype | None = None) -> Tensor:
     """`cumprod` written to the tensor itself, in its own dtype."""
-    return self._rebind(cumprod(self, dim, dtype=_own(self, dtype)))
+    return self._rebind(cumprod(self, dim, dtype=_own_dtype(self, dtype)))
 
 
-def _own(t: Tensor, dtype: _gt.dtype | None) -> _gt.dtype:
+def _own_dtype(t: Tensor, dtype: _gt.dtype | None) -> _gt.dtype:
     if dtype not in (None, t.dtype):
         raise RuntimeError(
             f"Bad in-place call: input tensor dtype {t.dtype} and output tensor dtype {dtype} should match"
@@ -73,7 +73,7 @@ def logcumsumexp(input: Tensor, dim: int) -> Tensor:
     return _gt.along_axis("logcumsumexp", dim, input)
 
 
-def _extreme(row: str, input: Tensor, dim: int) -> ValuesIndices:
+def _cumulative_extreme(row: str, input: Tensor, dim: int) -> ValuesIndices:
     indices = _gt.along_axis(row, dim, input.detach())
     return ValuesIndices(input.gather(dim, indices), indices)
 
@@ -89,7 +89,7 @@ def cummax(input: Tensor, dim: int) -> ValuesIndices:
         >>> values, indices
         (tensor([1, 3, 3, 3]), tensor([0, 1, 1, 3]))
     """
-    return _extreme("cumargmax", input, dim)
+    return _cumulative_extreme("cumargmax", input, dim)
 
 
 def cummin(input: Tensor, dim: int) -> ValuesIndices:
@@ -102,7 +102,7 @@ def cummin(input: Tensor, dim: int) -> ValuesIndices:
         >>> gt.cummin(gt.tensor([3, 1, 2]), dim=0).values
         tensor([3, 1, 1])
     """
-    return _extreme("cumargmin", input, dim)
+    return _cumulative_extreme("cumargmin", input, dim)
 
 
 def diff(
@@ -138,7 +138,7 @@ def diff(
     return input
 
 
-def _areas(y: Tensor, x: Tensor | None, dx: float, axis: int) -> Tensor:
+def _trapezoid_areas(y: Tensor, x: Tensor | None, dx: float, axis: int) -> Tensor:
     """The areas of the trapezoids between neighbouring samples."""
     size = y.shape[axis] - 1
     heights = y.narrow(axis, 1, size) + y.narrow(axis, 0, size)
@@ -151,7 +151,7 @@ def _areas(y: Tensor, x: Tensor | None, dx: float, axis: int) -> Tensor:
     return heights * diff(x, dim=axis - y.ndim) / 2
 
 
-def _sampled(name: str, y: Tensor, x: Tensor | None, dx: float | None, dim: int) -> tuple[int, float]:
+def _axis_and_step(name: str, y: Tensor, x: Tensor | None, dx: float | None, dim: int) -> tuple[int, float]:
     if x is not None and dx is not None:
         raise TypeError(f"{name}() takes one of x and dx")
     return axis_of(y, dim), 1.0 if dx is None else dx
@@ -170,10 +170,10 @@ def trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, di
         >>> gt.trapezoid(gt.tensor([1.0, 5.0, 10.0]))
         tensor(10.5000)
     """
-    axis, step = _sampled("trapezoid", y, x, dx, dim)
+    axis, step = _axis_and_step("trapezoid", y, x, dx, dim)
     if y.shape[axis] == 0:
         return y.sum(axis).to(y.dtype if y.is_floating_point() else _gt.float32)
-    return _areas(y, x, step, axis).sum(axis)
+    return _trapezoid_areas(y, x, step, axis).sum(axis)
 
 
 def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None = None, dim: int = -1) -> Tensor:
@@ -183,8 +183,8 @@ def cumulative_trapezoid(y: Tensor, x: Tensor | None = None, *, dx: float | None
         >>> gt.cumulative_trapezoid(gt.tensor([1.0, 5.0, 10.0]))
         tensor([ 3.0000, 10.5000])
     """
-    axis, step = _sampled("cumulative_trapezoid", y, x, dx, dim)
-    return cumsum(_areas(y, x, step, axis), axis)
+    axis, step = _axis_and_step("cumulative_trapezoid", y, x, dx, dim)
+    return cumsum(_trapezoid_areas(y, x, step, axis), axis)
 
 
 def gradient(
@@ -222,10 +222,10 @@ def gradient(
         )
     if any(input.shape[axis] <= edge_order for axis in axes):
         raise RuntimeError("torch.gradient expected each dimension size to be at least edge_order+1")
-    return tuple(_slope(input, axis, by, edge_order) for axis, by in zip(axes, apart, strict=True))
+    return tuple(_derivative(input, axis, by, edge_order) for axis, by in zip(axes, apart, strict=True))
 
 
-def _slope(f: Tensor, axis: int, spacing: float | Tensor, edge_order: int) -> Tensor:
+def _derivative(f: Tensor, axis: int, spacing: float | Tensor, edge_order: int) -> Tensor:
     """The derivative along one axis, whose samples are `spacing` apart or at the positions `spacing`."""
     size = f.shape[axis]
 

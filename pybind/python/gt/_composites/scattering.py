@@ -6,24 +6,24 @@ import math
 
 from gt import _gt
 from gt._composites.common import axis_of
-from gt._composites.selection import from_the_front
+from gt._composites.selection import nonnegative_index
 from gt._gt import Tensor
 
-_ROWS = {"sum": "scatter_add", "prod": "scatter_prod", "amax": "scatter_amax", "amin": "scatter_amin"}
-_JOINS = {"add": "scatter_add", "multiply": "scatter_prod"}
+_REDUCTION_OPS = {"sum": "scatter_add", "prod": "scatter_prod", "amax": "scatter_amax", "amin": "scatter_amin"}
+_SCATTER_OPS = {"add": "scatter_add", "multiply": "scatter_prod"}
 
 
-def _checked(name: str, input: Tensor, src: Tensor) -> None:
+def _check_source(name: str, input: Tensor, src: Tensor) -> None:
     if src.dtype != input.dtype:
         raise RuntimeError(f"{name}(): Expected self.dtype to be equal to src.dtype")
 
 
-def _filled(input: Tensor, index: Tensor, value: complex) -> Tensor:
+def _full_source(input: Tensor, index: Tensor, value: complex) -> Tensor:
     """A source of the index's shape, filled with one number."""
     return _gt.full((), value, dtype=input.dtype).expand(index.shape)
 
 
-def joined(row: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
+def scatter_by(row: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
     """A scatter by its name in the op table. For bools, the sum is a logical or and the product a logical and."""
     if input.dtype == _gt.bool:
         row = {"scatter_add": "scatter_amax", "scatter_prod": "scatter_amin"}.get(row, row)
@@ -60,13 +60,13 @@ def scatter(
     """
     if (src is None) == (value is None):
         raise TypeError("scatter() takes one of src and value")
-    if reduce is not None and reduce not in _JOINS:
+    if reduce is not None and reduce not in _SCATTER_OPS:
         raise RuntimeError("reduce argument must be either add or multiply.")
     source = value if src is None else src
     if not isinstance(source, Tensor):
-        source = _filled(input, index, source)
-    _checked("scatter", input, source)
-    return joined(_JOINS[reduce] if reduce else "scatter", input, dim, index, source)
+        source = _full_source(input, index, source)
+    _check_source("scatter", input, source)
+    return scatter_by(_SCATTER_OPS[reduce] if reduce else "scatter", input, dim, index, source)
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
@@ -82,11 +82,11 @@ def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
         >>> gt.scatter_add(gt.zeros(3), 0, gt.tensor([0, 0, 2]), gt.ones(3))
         tensor([2., 0., 1.])
     """
-    _checked("scatter_add", input, src)
-    return joined("scatter_add", input, dim, index, src)
+    _check_source("scatter_add", input, src)
+    return scatter_by("scatter_add", input, dim, index, src)
 
 
-def extreme_of(dtype: _gt.dtype, sign: int) -> float:
+def reduction_identity(dtype: _gt.dtype, sign: int) -> float:
     """The identity of a maximum (`sign` 1) or minimum (-1) of a dtype: its lowest or highest value."""
     if dtype.is_floating_point:
         return -sign * math.inf
@@ -115,14 +115,13 @@ def scatter_reduce(
         >>> gt.scatter_reduce(gt.zeros(2), 0, gt.tensor([0, 0, 1]), gt.tensor([1.0, 5.0, 3.0]), "amax")
         tensor([5., 3.])
     """
-    _checked("scatter", input, src)
-    if reduce not in (*_ROWS, "mean"):
+    _check_source("scatter", input, src)
+    if reduce not in (*_REDUCTION_OPS, "mean"):
         raise RuntimeError(f"reduce argument must be either sum, prod, mean, amax or amin, got {reduce}.")
-    start = {
-        "sum": 0, "mean": 0, "prod": 1, "amax": extreme_of(input.dtype, 1), "amin": extreme_of(input.dtype, -1)
-    }[reduce]  # fmt: skip
+    lowest, highest = reduction_identity(input.dtype, 1), reduction_identity(input.dtype, -1)
+    start = {"sum": 0, "mean": 0, "prod": 1, "amax": lowest, "amin": highest}[reduce]
     base = input if include_self else scatter(input, dim, index, value=start)
-    result = joined(_ROWS.get(reduce, "scatter_add"), base, dim, index, src)
+    result = scatter_by(_REDUCTION_OPS.get(reduce, "scatter_add"), base, dim, index, src)
     if reduce != "mean":
         return result
     ones = _gt.ones_like(input.detach())
@@ -131,7 +130,7 @@ def scatter_reduce(
     return result / counts if input.is_floating_point() else result // counts
 
 
-def _rows(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor, Tensor]:
+def _along_index(name: str, input: Tensor, dim: int, index: Tensor, source: Tensor) -> tuple[int, Tensor, Tensor]:
     """The axis, the vector of indices expanded to the shape of `source`, and `source`."""
     axis = axis_of(input, dim)
     if index.ndim > 1:
@@ -179,8 +178,8 @@ def index_add(input: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: 
                 [0., 0.],
                 [2., 2.]])
     """
-    axis, at, source = _rows("index_add", input, dim, index, source)
-    return joined("scatter_add", input, axis, at, source if alpha == 1 else source * alpha)
+    axis, at, source = _along_index("index_add", input, dim, index, source)
+    return scatter_by("scatter_add", input, axis, at, source if alpha == 1 else source * alpha)
 
 
 def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor:
@@ -190,7 +189,7 @@ def index_copy(input: Tensor, dim: int, index: Tensor, source: Tensor) -> Tensor
         >>> gt.index_copy(gt.zeros(3), 0, gt.tensor([0, 2]), gt.tensor([1.0, 2.0]))
         tensor([1., 0., 2.])
     """
-    axis, at, source = _rows("index_copy", input, dim, index, source)
+    axis, at, source = _along_index("index_copy", input, dim, index, source)
     return _gt.along_axis("scatter", axis, input, at, source)
 
 
@@ -207,14 +206,14 @@ def index_fill(input: Tensor, dim: int, index: Tensor, value: Tensor | complex) 
             f"index_fill_ only supports a 0-dimensional value tensor, but got tensor with {value.ndim} dimension(s)."
         )
     axis = axis_of(input, dim)
-    at = from_the_front(index.long(), input.shape[axis] if input.ndim else 1)
+    at = nonnegative_index(index.long(), input.shape[axis] if input.ndim else 1)
     # A mask, so that the gradient of `value` counts each place once, even if its index is repeated.
-    mask = index_copy(_gt.zeros(input.shape, dtype=_gt.bool), axis, at, _trues(input, axis, index.numel()))
+    mask = index_copy(_gt.zeros(input.shape, dtype=_gt.bool), axis, at, _true_slices(input, axis, index.numel()))
     filling = value.to(input.dtype) if isinstance(value, Tensor) else _gt.full((), value, dtype=input.dtype)
     return _gt.where(mask, filling, input)
 
 
-def _trues(input: Tensor, axis: int, count: int) -> Tensor:
+def _true_slices(input: Tensor, axis: int, count: int) -> Tensor:
     """`count` slices along an axis, all true."""
     shape = list(input.shape)
     if shape:
@@ -241,7 +240,7 @@ def index_reduce(
     """
     if reduce not in ("prod", "mean", "amax", "amin"):
         raise RuntimeError(f"index_reduce(): Expected reduce to be one of prod, mean, amax or amin but got {reduce}.")
-    axis, at, source = _rows("index_reduce", input, dim, index, source)
+    axis, at, source = _along_index("index_reduce", input, dim, index, source)
     return scatter_reduce(input, axis, at, source, reduce, include_self=include_self)
 
 

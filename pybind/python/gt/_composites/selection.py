@@ -112,7 +112,7 @@ def broadcast_shapes(*shapes: tuple[int, ...] | int) -> Size:
     return Size(result)
 
 
-def from_the_front(index: Tensor, size: int) -> Tensor:
+def nonnegative_index(index: Tensor, size: int) -> Tensor:
     """Indices with `size` added to the negative ones."""
     if index.dtype != _gt.int64:
         raise RuntimeError(f"expected an index of dtype int64, but got {index.dtype}")
@@ -145,7 +145,7 @@ def put(input: Tensor, index: Tensor, source: Tensor, accumulate: bool = False) 
             f"and source.dtype = {source.dtype}"
         )
     row = "scatter_add" if accumulate else "scatter"
-    at = from_the_front(index.flatten(), input.numel())
+    at = nonnegative_index(index.flatten(), input.numel())
     flat = input.flatten()
     if accumulate and input.dtype == _gt.bool:
         row = "scatter_amax"

@@ -13,7 +13,7 @@ from gt._gt import Tensor
 from gt._layouts import contiguous_format, preserve_format
 
 
-def _along(input: Tensor, axis: int, part: int | slice) -> Tensor:
+def _slice_of(input: Tensor, axis: int, part: int | slice) -> Tensor:
     """`input[:, ..., part]`, with `part` as the index of an axis."""
     return input[(slice(None),) * axis + (part,)]
 
@@ -30,13 +30,13 @@ def select(input: Tensor, dim: int, index: int) -> Tensor:
         >>> gt.select(gt.tensor([[1, 2], [3, 4]]), 1, 0)
         tensor([1, 3])
     """
-    axis = _real_axis("select", input, dim)
+    axis = _axis_of_nonscalar("select", input, dim)
     size = input.shape[axis]
     if not -size <= index < size:
         raise IndexError(
             f"select(): index {index} out of range for tensor of size {list(input.shape)} at dimension {dim}"
         )
-    return _along(input, axis, index)
+    return _slice_of(input, axis, index)
 
 
 def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
@@ -51,7 +51,7 @@ def unflatten(input: Tensor, dim: int, sizes: Sequence[int]) -> Tensor:
         >>> gt.unflatten(gt.zeros(3, 8), 1, (2, -1)).shape
         gt.Size([3, 2, 4])
     """
-    axis = _real_axis("unflatten", input, dim)
+    axis = _axis_of_nonscalar("unflatten", input, dim)
     if not sizes:
         raise RuntimeError("unflatten: sizes must be non-empty")
     size, known = input.shape[axis], math.prod(part for part in sizes if part != -1)
@@ -177,7 +177,7 @@ def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tenso
     else:
         cuts = list(indices_or_sections)
     ends = zip([0, *cuts], [*cuts, None], strict=True)
-    return tuple(_along(input, axis, slice(start, end)) for start, end in ends)
+    return tuple(_slice_of(input, axis, slice(start, end)) for start, end in ends)
 
 
 def _split_evenly(name: str, input: Tensor, parts: int | Sequence[int], axis: int) -> tuple[Tensor, ...]:
@@ -216,7 +216,7 @@ def dsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
     return _split_evenly("dsplit", input, indices_or_sections, 2)
 
 
-def _each(
+def _map_tensors(
     tensors: tuple[Tensor | Sequence[Tensor], ...], shaped: Callable[[Tensor], Tensor]
 ) -> Tensor | tuple[Tensor, ...]:
     if len(tensors) == 1 and isinstance(tensors[0], Tensor):
@@ -232,7 +232,7 @@ def atleast_1d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
         >>> gt.atleast_1d(gt.tensor(1.0)).shape
         gt.Size([1])
     """
-    return _each(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
+    return _map_tensors(tensors, lambda t: t.reshape(1) if t.ndim == 0 else t)
 
 
 def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
@@ -242,7 +242,7 @@ def atleast_2d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
         >>> gt.atleast_2d(gt.tensor([1.0, 2.0])).shape
         gt.Size([1, 2])
     """
-    return _each(tensors, lambda t: t.reshape(1, -1) if t.ndim < 2 else t)
+    return _map_tensors(tensors, lambda t: t.reshape(1, -1) if t.ndim < 2 else t)
 
 
 def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ...]:
@@ -252,7 +252,7 @@ def atleast_3d(*tensors: Tensor | Sequence[Tensor]) -> Tensor | tuple[Tensor, ..
         >>> gt.atleast_3d(gt.zeros(2, 3)).shape
         gt.Size([2, 3, 1])
     """
-    return _each(tensors, lambda t: t.reshape(1, -1, 1) if t.ndim < 2 else t.unsqueeze(-1) if t.ndim == 2 else t)
+    return _map_tensors(tensors, lambda t: t.reshape(1, -1, 1) if t.ndim < 2 else t.unsqueeze(-1) if t.ndim == 2 else t)
 
 
 def resize_(self: Tensor, *sizes: int | Sequence[int], memory_format: Any = None) -> Tensor:
@@ -462,7 +462,7 @@ def slice_scatter(
         tensor([0., 1., 1., 0.])
     """
     copy = input.clone()
-    return _replaced(copy, _along(copy, axis_of(copy, dim), slice(start, end, step)), src)
+    return _replaced(copy, _slice_of(copy, axis_of(copy, dim), slice(start, end, step)), src)
 
 
 def as_strided_scatter(
@@ -479,7 +479,7 @@ def _axis(dim: int, rank: int) -> int:
     return dim % rank
 
 
-def _real_axis(name: str, input: Tensor, dim: int) -> int:
+def _axis_of_nonscalar(name: str, input: Tensor, dim: int) -> int:
     if input.ndim == 0:
         raise IndexError(f"{name}() cannot be applied to a 0-dim tensor.")
     return _axis(dim, input.ndim)

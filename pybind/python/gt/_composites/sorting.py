@@ -91,14 +91,14 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return ValuesIndices(input.gather(axis, indices), indices)
 
 
-def _picked(input: Tensor, order: Tensor, place: Tensor, axis: int, keepdim: bool) -> ValuesIndices:
+def _at_rank(input: Tensor, order: Tensor, place: Tensor, axis: int, keepdim: bool) -> ValuesIndices:
     """The elements at a rank of a sorted order, and their indices; `place` has size 1 along the axis."""
     indices = order.gather(axis, place)
     values = input.gather(axis, indices)
     return ValuesIndices(values, indices) if keepdim else ValuesIndices(values.squeeze(axis), indices.squeeze(axis))
 
 
-def _line(input: Tensor) -> Tensor:
+def _at_least_1d(input: Tensor) -> Tensor:
     return input.reshape(1) if input.ndim == 0 else input
 
 
@@ -120,20 +120,20 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
     if input.ndim == 0:
         return ValuesIndices(input.clone(), _gt.zeros((), dtype=_gt.int64))
     order = argsort(input, axis)
-    return _picked(input, order, _places(order, axis, k - 1), axis, keepdim)
+    return _at_rank(input, order, _constant_rank(order, axis, k - 1), axis, keepdim)
 
 
-def _places(order: Tensor, axis: int, place: int) -> Tensor:
+def _constant_rank(order: Tensor, axis: int, place: int) -> Tensor:
     """A tensor of one rank for each line along an axis."""
     return _gt.full([1 if i == axis else size for i, size in enumerate(order.shape)], place, dtype=_gt.int64)
 
 
-def _middle(name: str, input: Tensor, dim: int | None, keepdim: bool, past_nan: bool) -> Tensor | ValuesIndices:
+def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, past_nan: bool) -> Tensor | ValuesIndices:
     if dim is None:
         flat = input.reshape(-1)
         if flat.numel() == 0:
             return _gt.full((), float("nan") if input.is_floating_point() else 0, dtype=input.dtype)
-        return _middle(name, flat, 0, False, past_nan).values
+        return _median(name, flat, 0, False, past_nan).values
     axis = axis_of(input, dim)
     if input.ndim == 0:
         return ValuesIndices(input.clone(), _gt.zeros((), dtype=_gt.int64))
@@ -142,11 +142,11 @@ def _middle(name: str, input: Tensor, dim: int | None, keepdim: bool, past_nan: 
         raise IndexError(f"{name}(): Expected reduction dim {axis} to have non-zero size.")
     order = argsort(input, axis)
     if not input.is_floating_point():
-        return _picked(input, order, _places(order, axis, (size - 1) // 2), axis, keepdim)
+        return _at_rank(input, order, _constant_rank(order, axis, (size - 1) // 2), axis, keepdim)
     # NaN is sorted behind all numbers, so the count of numbers is the rank of the first NaN.
     numbers = (input.detach() == input.detach()).sum(axis, keepdim=True)
     place = ((numbers - 1) // 2).clamp(min=0) if past_nan else _gt.where(numbers < size, numbers, (size - 1) // 2)
-    return _picked(input, order, place, axis, keepdim)
+    return _at_rank(input, order, place, axis, keepdim)
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
@@ -164,7 +164,7 @@ def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tens
         >>> gt.median(gt.tensor([1.0, 4.0, 2.0, 3.0]))
         tensor(2.)
     """
-    return _middle("median", input, dim, keepdim, past_nan=False)
+    return _median("median", input, dim, keepdim, past_nan=False)
 
 
 def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
@@ -174,7 +174,7 @@ def nanmedian(input: Tensor, dim: int | None = None, keepdim: bool = False) -> T
         >>> gt.nanmedian(gt.tensor([1.0, float("nan"), 3.0, 2.0]))
         tensor(2.)
     """
-    return _middle("nanmedian", input, dim, keepdim, past_nan=True)
+    return _median("nanmedian", input, dim, keepdim, past_nan=True)
 
 
 def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
@@ -198,9 +198,9 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     changes = ranked.narrow(axis, 1, size - 1) != ranked.narrow(axis, 0, size - 1)
     place = _gt.arange(size).reshape([-1 if i == axis else 1 for i in range(input.ndim)])
     # The start of each element's run of equal elements. The longest run has its end where the distance is largest.
-    starts = _gt.cat([_places(order, axis, 0), _gt.where(changes, place.narrow(axis, 1, size - 1), 0)], axis)
+    starts = _gt.cat([_constant_rank(order, axis, 0), _gt.where(changes, place.narrow(axis, 1, size - 1), 0)], axis)
     run = place - starts.cummax(axis).values
-    return _picked(input, order, run.argmax(axis, keepdim=True), axis, keepdim)
+    return _at_rank(input, order, run.argmax(axis, keepdim=True), axis, keepdim)
 
 
 def _quantile(
@@ -232,7 +232,7 @@ def _quantile(
     else:
         axis = axis_of(input, dim)
         kept = [1 if i == axis else size for i, size in enumerate(input.shape)]
-        lines = _line(input).movedim(axis, -1).reshape(-1, input.shape[axis] if rank else 1)
+        lines = _at_least_1d(input).movedim(axis, -1).reshape(-1, input.shape[axis] if rank else 1)
     size = lines.shape[1]
     ranked = sort(lines, 1).values
     numbers = (lines == lines).sum(1, keepdim=True)
@@ -304,7 +304,7 @@ def nanquantile(
     return _quantile("nanquantile", input, q, dim, keepdim, interpolation, past_nan=True)
 
 
-def _groups(differs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+def _runs(differs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     """The runs of equal items among `count`: the first index of each run, the run of each item, and the runs' lengths.
 
     `differs` says of each item but the first whether it differs from the one before.
@@ -315,14 +315,14 @@ def _groups(differs: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
     return first, starts.cumsum(0) - 1, sizes
 
 
-def _answer(values: Tensor, inverse: Tensor | None, counts: Tensor | None) -> Tensor | tuple[Tensor, ...]:
+def _with_optional(values: Tensor, inverse: Tensor | None, counts: Tensor | None) -> Tensor | tuple[Tensor, ...]:
     rest = [t for t in (inverse, counts) if t is not None]
     return (values, *rest) if rest else values
 
 
-def _rows_of(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
+def _slices_as_rows(input: Tensor, dim: int) -> tuple[Tensor, Tensor]:
     """The input with an axis in front, and the same as a matrix with a row for each slice."""
-    parts = _line(input).movedim(axis_of(input, dim), 0)
+    parts = _at_least_1d(input).movedim(axis_of(input, dim), 0)
     return parts, parts.reshape(parts.shape[0], math.prod(parts.shape[1:]))
 
 
@@ -356,7 +356,7 @@ def unique(
         ranked, order = sort(flat, 0)
         count, differs = flat.numel(), ranked[1:] != ranked[:-1]
     else:
-        parts, rows = _rows_of(input, dim)
+        parts, rows = _slices_as_rows(input, dim)
         count = rows.shape[0]
         order = _gt.arange(count)
         # Radix sort by columns, the last first: each sort is stable.
@@ -364,7 +364,7 @@ def unique(
             order = order.gather(0, argsort(rows[:, column].gather(0, order), 0))
         ordered = rows.index_select(0, order)
         differs = (ordered[1:] != ordered[:-1]).any(1) if rows.shape[1] else _gt.zeros(max(count - 1, 0)).bool()
-    first, group, counts = _groups(differs, count)
+    first, group, counts = _runs(differs, count)
     inverse = None
     if return_inverse:
         inverse = _gt.along_axis("scatter", 0, _gt.zeros(count, dtype=_gt.int64), order, group)
@@ -373,7 +373,7 @@ def unique(
         inverse = inverse if inverse is None else inverse.reshape(input.shape)
     else:
         values = parts.index_select(0, order.gather(0, first)).movedim(0, axis_of(input, dim))
-    return _answer(values, inverse, counts if return_counts else None)
+    return _with_optional(values, inverse, counts if return_counts else None)
 
 
 def unique_consecutive(
@@ -398,16 +398,16 @@ def unique_consecutive(
         rows = parts = input.reshape(-1)
         differs = rows[1:] != rows[:-1]
     else:
-        parts, rows = _rows_of(input, dim)
+        parts, rows = _slices_as_rows(input, dim)
         differs = (rows[1:] != rows[:-1]).any(1) if rows.numel() else _gt.zeros(max(rows.shape[0] - 1, 0)).bool()
-    first, group, counts = _groups(differs, rows.shape[0])
+    first, group, counts = _runs(differs, rows.shape[0])
     values = parts.index_select(0, first)
     if dim is not None:
         values = values.movedim(0, axis_of(input, dim))
     inverse = None
     if return_inverse:
         inverse = group.reshape(input.shape) if dim is None else group
-    return _answer(values, inverse, counts if return_counts else None)
+    return _with_optional(values, inverse, counts if return_counts else None)
 
 
 METHODS = (

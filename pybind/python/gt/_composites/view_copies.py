@@ -14,7 +14,7 @@ from gt._gt import Tensor
 _VIEWS = """
     as_strided diagonal expand permute split split_with_sizes squeeze t transpose unbind unfold unsqueeze view
 """.split()
-_BECOMES = "as_strided squeeze swapaxes t transpose unsqueeze".split()
+_IN_PLACE_VIEWS = "as_strided squeeze swapaxes t transpose unsqueeze".split()
 
 
 def reshape_as(self: Tensor, other: Tensor) -> Tensor:
@@ -98,7 +98,7 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     return tuple(reversed(places))
 
 
-def _copy_of(name: str) -> Callable[..., Any]:
+def _view_copy(name: str) -> Callable[..., Any]:
     """The function that copies the view which a method makes, as `permute_copy`."""
 
     def function(input: Tensor, *args: Any, out: Any = None, **kwargs: Any) -> Any:
@@ -112,7 +112,7 @@ def _copy_of(name: str) -> Callable[..., Any]:
     return function
 
 
-def _becomes(name: str) -> Callable[..., Tensor]:
+def _in_place_view(name: str) -> Callable[..., Tensor]:
     """The in-place method that makes a tensor the view which a method makes of it, as `unsqueeze_`."""
 
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
@@ -136,7 +136,7 @@ def _imag(self: Tensor) -> NoReturn:  # noqa: ARG001
 
 
 METHODS = (split_with_sizes, unsafe_split, unsafe_split_with_sizes, unsafe_chunk, narrow_copy, adjoint)
-TENSOR_METHODS = (reshape_as, *map(_becomes, _BECOMES))
+TENSOR_METHODS = (reshape_as, *map(_in_place_view, _IN_PLACE_VIEWS))
 IN_PLACE = ()
-FUNCTIONS = (fill, alias_copy, unravel_index, *map(_copy_of, _VIEWS))
+FUNCTIONS = (fill, alias_copy, unravel_index, *map(_view_copy, _VIEWS))
 PROPERTIES = {"H": _h, "mH": adjoint, "real": complex_ops.real, "imag": _imag}

@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from gt import _absent, _gt, amp
-from gt._older import older
+from gt._deprecated import deprecated
 
 __all__ = ["GradScaler", "autocast", "custom_bwd", "custom_fwd"]
 
 __getattr__ = _absent.getter(__name__)
 
 
-@older(
+@deprecated(
     "`torch.cuda.amp.custom_fwd(args...)` is deprecated. Please use `torch.amp.custom_fwd(args..., "
     "device_type='cuda')` instead."
 )
@@ -21,7 +21,7 @@ def custom_fwd(fwd: Any = None, *, cast_inputs: _gt.dtype | None = None) -> Any:
     return amp.custom_fwd(fwd, device_type="cuda", cast_inputs=cast_inputs)
 
 
-@older(
+@deprecated(
     "`torch.cuda.amp.custom_bwd(args...)` is deprecated. Please use `torch.amp.custom_bwd(args..., "
     "device_type='cuda')` instead."
 )

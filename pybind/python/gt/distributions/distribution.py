@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 from gt import _core as gt
 from gt._autograd import no_grad
+from gt._deprecated import deprecated
 from gt._gt import Tensor
-from gt._older import older
 from gt.distributions.constraints import Constraint
 from gt.distributions.utils import broadcast_all
 
@@ -142,7 +142,7 @@ class Distribution:
         """
         raise NotImplementedError
 
-    @older("sample_n will be deprecated. Use .sample((n,)) instead", UserWarning)
+    @deprecated("sample_n will be deprecated. Use .sample((n,)) instead", UserWarning)
     def sample_n(self, n: int) -> Tensor:
         """Draws `n` samples: `sample((n,))`. Deprecated."""
         return self.sample((n,))

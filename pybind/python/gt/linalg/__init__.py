@@ -25,7 +25,10 @@ from gt.linalg.decompositions import (
     svd,
     svdvals,
 )
-from gt.linalg.factored import (
+from gt.linalg.lapack import LinAlgError
+from gt.linalg.matrix_functions import matrix_exp, matrix_power
+from gt.linalg.norms import cond, matrix_norm, norm, vector_norm
+from gt.linalg.packed import (
     cholesky_ex,
     householder_product,
     inv_ex,
@@ -34,9 +37,6 @@ from gt.linalg.factored import (
     lu_solve,
     solve_ex,
 )
-from gt.linalg.lapack import LinAlgError
-from gt.linalg.matrix_functions import matrix_exp, matrix_power
-from gt.linalg.norms import cond, matrix_norm, norm, vector_norm
 from gt.linalg.solving import (
     cholesky,
     det,

@@ -13,7 +13,7 @@ from gt.linalg.decompositions import svdvals
 from gt.linalg.solving import inv
 
 
-def _wide(name: str, x: Tensor, dtype: _gt.dtype | None) -> Tensor:
+def _checked_dtype(name: str, x: Tensor, dtype: _gt.dtype | None) -> Tensor:
     if not x.is_floating_point():
         kind = x.type().removeprefix("gt.").removesuffix("Tensor")
         raise NotImplementedError(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
@@ -43,7 +43,7 @@ def vector_norm(
     """
     if isinstance(ord, str):
         raise TypeError(f"linalg.vector_norm: the order must be a number, not {ord!r}")
-    wide = _wide("linalg.vector_norm", x, dtype)
+    wide = _checked_dtype("linalg.vector_norm", x, dtype)
     if x.numel() == 0 and (ord < 0 or ord == math.inf):
         where = "an empty tensor because"
         if dim is not None:
@@ -83,7 +83,7 @@ def matrix_norm(
         >>> gt.linalg.matrix_norm(gt.tensor([[3.0, 0.0], [0.0, 4.0]]))
         tensor(5.)
     """
-    matrices = _wide("linalg.matrix_norm", A, dtype)
+    matrices = _checked_dtype("linalg.matrix_norm", A, dtype)
     if A.ndim < 2:
         raise RuntimeError("linalg.matrix_norm: The input tensor A must have at least 2 dimensions.")
     if len(dim) != 2:

@@ -7,8 +7,8 @@ from typing import Any
 
 from gt import _core as gt
 from gt._autograd import no_grad
+from gt._deprecated import deprecated
 from gt._gt import Tensor
-from gt._older import older
 from gt.linalg import qr
 
 # The standard deviation gains that compensate an activation's shrinking of the signal.
@@ -304,7 +304,7 @@ def kaiming_normal_(
 
 def _older(name: str) -> Any:
     """A deprecated alias without the underscore."""
-    return older(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.")(globals()[name + "_"])
+    return deprecated(f"`nn.init.{name}` is now deprecated in favor of `nn.init.{name}_`.")(globals()[name + "_"])
 
 
 uniform, normal, constant, eye, dirac, orthogonal, sparse = map(

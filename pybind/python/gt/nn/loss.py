@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt import _core as gt
+from gt._deprecated import deprecated
 from gt._gt import Tensor
-from gt._older import older
 from gt.nn import functional
 from gt.nn._losses import reduction_of
 from gt.nn.layers import Linear
@@ -248,7 +248,7 @@ class NLLLoss(_ClassLoss):
 class NLLLoss2d(NLLLoss):
     """`NLLLoss` for images. Deprecated: `NLLLoss` takes them."""
 
-    @older(
+    @deprecated(
         "`NLLLoss2d` has been deprecated. Please use `NLLLoss` instead as a drop-in replacement and see "
         "https://pytorch.org/docs/main/nn.html#torch.nn.NLLLoss for more details."
     )

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 from gt import _core as gt
+from gt._deprecated import deprecated
 from gt._gt import Tensor
-from gt._older import older
 from gt.nn import _hooks
 from gt.nn._hooks import Hooked
 from gt.nn._state_dict import Stateful
@@ -528,7 +528,7 @@ class Module(Hooked, Stateful):
 class Container(Module):
     """A module whose submodules are keyword arguments. Deprecated: derive from `Module`."""
 
-    @older(
+    @deprecated(
         "`nn.Container` is deprecated. All of its functionality is now implemented in `nn.Module`. Subclass that "
         "instead."
     )

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 
 from gt import _core as gt
 from gt._autograd import no_grad
+from gt._deprecated import deprecated
 from gt._gt import Tensor
-from gt._older import older
 
 # PyTorch's guard against dividing by a norm of 0.
 NORM_MARGIN = 1e-6
@@ -87,7 +87,7 @@ def clip_grad_norm_(
     return total
 
 
-@older("`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.")
+@deprecated("`torch.nn.utils.clip_grad_norm` is now deprecated in favor of `torch.nn.utils.clip_grad_norm_`.")
 def clip_grad_norm(
     parameters: Tensor | Iterable[Tensor],
     max_norm: float,

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def older(message: str, kind: type[Warning] = FutureWarning) -> Callable[[F], F]:
+def deprecated(message: str, kind: type[Warning] = FutureWarning) -> Callable[[F], F]:
     """A decorator for a deprecated function, which warns in PyTorch's words when it is called."""
 
     def decorate(function: F) -> F:

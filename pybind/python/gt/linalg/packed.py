@@ -18,14 +18,14 @@ from gt.linalg.decompositions import LU, lu_parts, permutation_of, pivoted
 from gt.linalg.solving import cholesky, inv, solve, solve_triangular
 
 
-class Factored(NamedTuple):
+class PackedLU(NamedTuple):
     """A packed LU decomposition: L below the diagonal, U from it on, and the exchanged rows, counted from 1."""
 
     LU: Tensor
     pivots: Tensor
 
 
-class FactoredInfo(NamedTuple):
+class PackedLUInfo(NamedTuple):
     """A packed LU decomposition, and the first column without a pivot, counted from 1, or 0."""
 
     LU: Tensor
@@ -71,7 +71,7 @@ class Reflections(NamedTuple):
 # LU -----------------------------------------------------------------------------------------------------------------
 
 
-def lu_factor(A: Tensor, *, pivot: bool = True) -> Factored:  # noqa: N803 (PyTorch's name)
+def lu_factor(A: Tensor, *, pivot: bool = True) -> PackedLU:  # noqa: N803 (PyTorch's name)
     """The LU decomposition of matrices with partial pivoting, packed in one matrix.
 
     Args:
@@ -93,10 +93,10 @@ def lu_factor(A: Tensor, *, pivot: bool = True) -> Factored:  # noqa: N803 (PyTo
     _, lower, upper, pivots = lu_parts(A)
     rows, columns = A.shape[-2:]
     below = pad(lower.tril(-1), (0, columns - lower.shape[-1]))
-    return Factored(below + pad(upper, (0, 0, 0, rows - upper.shape[-2])), pivots)
+    return PackedLU(below + pad(upper, (0, 0, 0, rows - upper.shape[-2])), pivots)
 
 
-def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> FactoredInfo:  # noqa: N803
+def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -> PackedLUInfo:  # noqa: N803
     """`lu_factor` that reports the first column without a pivot in `info` instead of raising."""
     factored = lu_factor(A, pivot=pivot)
     diagonal = factored.LU.detach().diagonal(0, -2, -1) == 0
@@ -104,10 +104,10 @@ def lu_factor_ex(A: Tensor, *, pivot: bool = True, check_errors: bool = False) -
     info = _gt.zeros(A.shape[:-2], dtype=_gt.int32) if info is None else info
     if check_errors and bool((info != 0).any()):
         raise lapack.LinAlgError("linalg.lu_factor: the matrix has no LU factors: U has a 0 on its diagonal")
-    return FactoredInfo(*factored, info)
+    return PackedLUInfo(*factored, info)
 
 
-def _order(pivots: np.ndarray, rows: int) -> np.ndarray:
+def _row_order(pivots: np.ndarray, rows: int) -> np.ndarray:
     """The order of the rows after the exchanges."""
     order = np.broadcast_to(np.arange(rows), (*pivots.shape[:-1], rows)).copy()
     for row, exchanges in (
@@ -119,7 +119,7 @@ def _order(pivots: np.ndarray, rows: int) -> np.ndarray:
 
 
 def _permutation(pivots: Tensor, rows: int, dtype: _gt.dtype) -> Tensor:
-    return _gt.tensor(permutation_of(_order(pivots.numpy(), rows)), dtype=dtype)
+    return _gt.tensor(permutation_of(_row_order(pivots.numpy(), rows)), dtype=dtype)
 
 
 def lu_unpack(
@@ -192,7 +192,7 @@ def triangular_solve(
 # Reflections ---------------------------------------------------------------------------------------------------------
 
 
-def _reflected(A: Tensor, tau: Tensor, other: Tensor, transpose: bool) -> Tensor:  # noqa: N803 (as the callers')
+def _apply_reflections(A: Tensor, tau: Tensor, other: Tensor, transpose: bool) -> Tensor:  # noqa: N803 (as the callers')
     """The product of Householder reflections `1 - tau[i] * v[i] @ v[i].mT` with a matrix.
 
     `v[i]` is column `i` of `A` below its diagonal, on which it is 1, and above which it is 0.
@@ -227,7 +227,7 @@ def householder_product(A: Tensor, tau: Tensor) -> Tensor:  # noqa: N803 (PyTorc
             "torch.linalg.householder_product: input.shape[-1] must be greater than or equal to tau.shape[-1], and the "
             f"batches must be the same, but they are of shape {list(A.shape)} and {list(tau.shape)}"
         )
-    return _reflected(A, tau, _gt.eye(rows, columns, dtype=A.dtype), False)
+    return _apply_reflections(A, tau, _gt.eye(rows, columns, dtype=A.dtype), False)
 
 
 def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpose: bool = False) -> Tensor:
@@ -238,14 +238,14 @@ def ormqr(input: Tensor, tau: Tensor, other: Tensor, left: bool = True, transpos
     if tau.shape[-1] != min(other.shape[across], input.shape[-1]):
         raise RuntimeError(f"torch.ormqr: tau.shape[-1] must be equal to min(other.shape[{across}], input.shape[-1])")
     if left:
-        return _reflected(input, tau, other, transpose)
-    return _reflected(input, tau, other.mT, not transpose).mT
+        return _apply_reflections(input, tau, other, transpose)
+    return _apply_reflections(input, tau, other.mT, not transpose).mT
 
 
 # Without raising -----------------------------------------------------------------------------------------------------
 
 
-def _where_possible(
+def _with_info(
     A: Tensor,  # noqa: N803 (as the callers')
     check_errors: bool,
     compute: Callable[[Tensor], Tensor],
@@ -283,14 +283,14 @@ def _first_column(matrix: np.ndarray) -> int:
 
 def cholesky_ex(A: Tensor, *, upper: bool = False, check_errors: bool = False) -> CholeskyInfo:  # noqa: N803
     """`cholesky` whose `info` has the order of the first minor that is not positive-definite; it does not raise."""
-    return CholeskyInfo(*_where_possible(A, check_errors, lambda a: cholesky(a, upper=upper), _first_minor))
+    return CholeskyInfo(*_with_info(A, check_errors, lambda a: cholesky(a, upper=upper), _first_minor))
 
 
 def inv_ex(A: Tensor, *, check_errors: bool = False) -> InverseInfo:  # noqa: N803 (PyTorch's name)
     """`inv` that reports the first column without a pivot in `info` instead of raising."""
-    return InverseInfo(*_where_possible(A, check_errors, inv, _first_column))
+    return InverseInfo(*_with_info(A, check_errors, inv, _first_column))
 
 
 def solve_ex(A: Tensor, B: Tensor, *, left: bool = True, check_errors: bool = False) -> SolutionInfo:  # noqa: N803
     """`solve` that reports the first column without a pivot in `info` instead of raising."""
-    return SolutionInfo(*_where_possible(A, check_errors, lambda a: solve(a, B, left=left), _first_column))
+    return SolutionInfo(*_with_info(A, check_errors, lambda a: solve(a, B, left=left), _first_column))
