@@ -57,8 +57,8 @@ def range(start: float, end: float, step: float = 1, *, out: Tensor | None = Non
     dtype = options.pop("dtype", None) or (_gt.get_default_dtype() if out is None else out.dtype)
     if not dtype.is_floating_point:
         start, step = int(start), int(step)
-    places = _gt.arange(math.floor((end - start) / step) + 1)
-    made = _gt.tensor((places.double() if dtype.is_floating_point else places) * step + start, dtype=dtype, **options)
+    steps = _gt.arange(math.floor((end - start) / step) + 1)
+    made = _gt.tensor((steps.double() if dtype.is_floating_point else steps) * step + start, dtype=dtype, **options)
     return made if out is None else write("range", out, made)
 
 

@@ -88,7 +88,7 @@ def pdist(input: Tensor, p: float = 2) -> Tensor:
         tensor([5.0000, 1.0000, 4.2426])
     """
     check_rank("pdist", input=(input, 2))
-    first, second = (_gt.tensor(places) for places in np.triu_indices(input.shape[0], 1))
+    first, second = (_gt.tensor(positions) for positions in np.triu_indices(input.shape[0], 1))
     return vector_norm(input.index_select(0, first) - input.index_select(0, second), p, 1)
 
 

@@ -150,8 +150,8 @@ def histc(input: Tensor, bins: int = 100, min: float = 0, max: float = 0) -> Ten
     if not (abs(low) < float("inf") and abs(high) < float("inf")):
         raise RuntimeError(f"torch.histogram: range of [{low}, {high}] is not finite")
     inside = (flat >= low) & (flat <= high)
-    place = ((_gt.where(inside, flat, low) - low) * bins / (high - low)).long().clamp(max=bins - 1)
-    return _weighted_counts(inside, place, bins, None, input.dtype)
+    bin_index = ((_gt.where(inside, flat, low) - low) * bins / (high - low)).long().clamp(max=bins - 1)
+    return _weighted_counts(inside, bin_index, bins, None, input.dtype)
 
 
 def histogram(
@@ -191,8 +191,8 @@ def histogram(
         edges = _gt.linspace(low, high, bins + 1, dtype=input.dtype)
     size = edges.numel() - 1
     inside = (flat >= edges[0]) & (flat <= edges[-1])
-    place = (_gt.search_sorted(edges, flat, True) - 1).clamp(0, size - 1)
-    counts = _weighted_counts(inside, place, size, weight, input.dtype)
+    bin_index = (_gt.search_sorted(edges, flat, True) - 1).clamp(0, size - 1)
+    counts = _weighted_counts(inside, bin_index, size, weight, input.dtype)
     return Histogram(counts / counts.sum() / edges.diff() if density else counts, edges)
 
 
@@ -227,7 +227,7 @@ def histogramdd(
     if range is not None and len(range) != 2 * count:
         raise RuntimeError(f"torch.histogramdd(): range must have {2 * count} elements, but got {len(range)}")
     edges, sizes = [], []
-    place, inside = _gt.zeros(len(points), dtype=_gt.int64), _gt.ones(len(points), dtype=_gt.bool)
+    bin_index, inside = _gt.zeros(len(points), dtype=_gt.int64), _gt.ones(len(points), dtype=_gt.bool)
     for axis, part in enumerate(parts):
         line = points[:, axis].contiguous()
         if not isinstance(part, Tensor):
@@ -236,8 +236,8 @@ def histogramdd(
         edges.append(part)
         sizes.append(part.numel() - 1)
         inside = inside & (line >= part[0]) & (line <= part[-1])
-        place = place * sizes[-1] + (_gt.search_sorted(part, line, True) - 1).clamp(0, sizes[-1] - 1)
-    counts = _weighted_counts(inside, place, math.prod(sizes), weight, input.dtype).reshape(sizes)
+        bin_index = bin_index * sizes[-1] + (_gt.search_sorted(part, line, True) - 1).clamp(0, sizes[-1] - 1)
+    counts = _weighted_counts(inside, bin_index, math.prod(sizes), weight, input.dtype).reshape(sizes)
     if density:
         counts = counts / counts.sum()
         for axis, part in enumerate(edges):
@@ -277,8 +277,8 @@ def isin(
         return _gt.full(elements.shape, invert, dtype=_gt.bool)
     both = _gt.cat([elements.detach().reshape(-1), others])
     wanted, ranked = both[: elements.numel()], both[elements.numel() :].sort().values
-    place = _gt.search_sorted(ranked, wanted, False).clamp(max=others.numel() - 1)
-    found = (ranked.gather(0, place) == wanted).reshape(elements.shape)
+    position = _gt.search_sorted(ranked, wanted, False).clamp(max=others.numel() - 1)
+    found = (ranked.gather(0, position) == wanted).reshape(elements.shape)
     return ~found if invert else found
 
 

@@ -283,8 +283,8 @@ def movedim(input: Tensor, source: int | Sequence[int], destination: int | Seque
     if len(old) != len(new) or len(set(old)) != len(old) or len(set(new)) != len(new):
         raise RuntimeError(f"movedim: source {old} and destination {new} are as many axes, each once")
     rest = iter(axis for axis in range(input.ndim) if axis not in old)
-    place = dict(zip(new, old, strict=True))
-    return input.permute([place[axis] if axis in place else next(rest) for axis in range(input.ndim)])
+    source_of = dict(zip(new, old, strict=True))
+    return input.permute([source_of[axis] if axis in source_of else next(rest) for axis in range(input.ndim)])
 
 
 def broadcast_to(input: Tensor, size: Sequence[int]) -> Tensor:
@@ -408,8 +408,8 @@ def combinations(input: Tensor, r: int = 2, with_replacement: bool = False) -> T
     if r == 0:
         return _gt.empty(0, dtype=input.dtype)
     choose = itertools.combinations_with_replacement if with_replacement else itertools.combinations
-    places = np.array(list(choose(range(input.numel()), r)), np.int64).reshape(-1, r)
-    return index_select(input, 0, _gt.tensor(places.reshape(-1))).reshape(places.shape)
+    positions = np.array(list(choose(range(input.numel()), r)), np.int64).reshape(-1, r)
+    return index_select(input, 0, _gt.tensor(positions.reshape(-1))).reshape(positions.shape)
 
 
 def meshgrid(*tensors: Tensor | Sequence[Tensor], indexing: str = "ij") -> tuple[Tensor, ...]:

@@ -29,8 +29,8 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         return _pad_constant(input, pads, 0.0 if value is None else value)
     if value not in (None, 0, 0.0):
         raise RuntimeError(f'Padding mode "{mode}" doesn\'t take in value argument')
-    places = {"reflect": _reflected_index, "replicate": _replicated_index, "circular": _circular_index}.get(mode)
-    if places is None:
+    index_of = {"reflect": _reflected_index, "replicate": _replicated_index, "circular": _circular_index}.get(mode)
+    if index_of is None:
         raise NotImplementedError(f"Unrecognised padding mode {mode}")
     if not 1 <= axes <= 3 or input.ndim not in (axes + 1, axes + 2):
         raise NotImplementedError(
@@ -40,7 +40,7 @@ def pad(input: Tensor, pad: Sequence[int], mode: str = "constant", value: float 
         axis = input.ndim - 1 - i
         before, after = pads[2 * i : 2 * i + 2]
         if before or after:
-            index = places(input, axis, before, after)
+            index = index_of(input, axis, before, after)
             input = input.index_select(axis, _gt.tensor(index, dtype=_gt.int64))
     return input
 

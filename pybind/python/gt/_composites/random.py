@@ -201,10 +201,10 @@ def poisson(input: Tensor, generator: Generator | None = None) -> Tensor:
     total = _gt.zeros_like(rates)
     for _ in range(draws):
         # Inversion: count up the distribution function to a uniform number, as far as float64 resolves.
-        place = _uniform(rates, generator)
+        point = _uniform(rates, generator)
         probability = below = (-share).exp()
         for count in range(1, int(most + 12 * math.sqrt(most)) + 30):
-            total = total + (place >= below)
+            total = total + (point >= below)
             probability = probability * share / count
             below = below + probability
     return total.to(input.dtype)
@@ -271,11 +271,11 @@ def binomial(count: Tensor, prob: Tensor, generator: Generator | None = None) ->
         # trials (Ahrens and Dieter 1974).
         middle = ((trials + 1) / 2).floor()
         ones = _standard_gamma(middle.clamp(min=1), generator)
-        place = ones / (ones + _standard_gamma((trials + 1 - middle).clamp(min=1), generator))
+        point = ones / (ones + _standard_gamma((trials + 1 - middle).clamp(min=1), generator))
         halve = trials > _TRIALS_MAX
-        below = halve & (place <= share)
+        below = halve & (point <= share)
         total = _gt.where(below, total + middle, total)
-        share = _gt.where(below, (share - place) / (1 - place), _gt.where(halve, share / place, share))
+        share = _gt.where(below, (share - point) / (1 - point), _gt.where(halve, share / point, share))
         trials = _gt.where(below, trials - middle, _gt.where(halve, middle - 1, trials))
     if trials.numel():
         for trial in range(int(most)):
@@ -348,10 +348,10 @@ def multinomial(
     if replacement and num_samples > 1:
         sums = weights.cumsum(-1)
         total = sums[..., -1:]
-        places = _gt.rand((*input.shape[:-1], num_samples), dtype=weights.dtype, generator=generator) * total
+        points = _gt.rand((*input.shape[:-1], num_samples), dtype=weights.dtype, generator=generator) * total
         # Rounding may give the total itself, which lies behind the last index with a weight.
         last = (weights > 0).long().mul(_gt.arange(input.shape[-1])).amax(-1, keepdim=True)
-        return searchsorted(sums, places, right=True).minimum(last)
+        return searchsorted(sums, points, right=True).minimum(last)
     # Exponential race: the first arrival, where weights are the rates, has the wanted distribution.
     arrivals = -(-_uniform(weights, generator)).log1p()
     speed = weights / arrivals.clamp(min=1e-37)

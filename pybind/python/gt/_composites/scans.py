@@ -235,7 +235,10 @@ def _derivative(f: Tensor, axis: int, spacing: float | Tensor, edge_order: int) 
     if isinstance(spacing, Tensor):
         steps = diff(spacing).reshape([-1 if i == axis else 1 for i in range(f.ndim)])
         before, after = part(steps, 0, size - 2), part(steps, 1, size - 2)
-        ends = [[part(steps, i, 1) for i in places] for places in ((0, min(1, size - 2)), (size - 2, max(size - 3, 0)))]
+        ends = [
+            [part(steps, i, 1) for i in positions]
+            for positions in ((0, min(1, size - 2)), (size - 2, max(size - 3, 0)))
+        ]
         middle = part(f, 1, size - 2) * ((after - before) / (before * after))
         inner = part(f, 2, size - 2) * (before / (after * (before + after))) + middle
         inner = inner - part(f, 0, size - 2) * (after / (before * (before + after)))
@@ -243,11 +246,11 @@ def _derivative(f: Tensor, axis: int, spacing: float | Tensor, edge_order: int) 
         inner = (part(f, 2, size - 2) - part(f, 0, size - 2)) / (2 * spacing)
         ends = [[spacing, spacing]] * 2
     edges = []
-    for place, inward, (near, far) in ((0, 1, ends[0]), (size - 1, -1, ends[1])):
-        first, second = part(f, place, 1), part(f, place + inward, 1)
+    for position, inward, (near, far) in ((0, 1, ends[0]), (size - 1, -1, ends[1])):
+        first, second = part(f, position, 1), part(f, position + inward, 1)
         slope = (second - first) / near
         if edge_order == 2:
-            third = part(f, place + 2 * inward, 1)
+            third = part(f, position + 2 * inward, 1)
             slope = slope + near * (slope - (third - second) / far) / (near + far)
         edges.append(slope * inward)
     return _gt.cat([edges[0], inner, edges[1]], axis)

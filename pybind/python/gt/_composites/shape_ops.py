@@ -94,9 +94,9 @@ def unfold(input: Tensor, dimension: int, size: int, step: int) -> Tensor:
     if size <= step and count * step <= extent:
         blocks = unflatten(input.narrow(axis, 0, count * step), axis, (count, step))
         return blocks.narrow(axis + 1, 0, size).movedim(axis + 1, -1)
-    places = (_gt.arange(count) * step).unsqueeze(1) + _gt.arange(size)
+    offsets = (_gt.arange(count) * step).unsqueeze(1) + _gt.arange(size)
     shape, strides = list(input.shape), list(input.stride())
-    index = places.reshape([-1] + [1] * (input.ndim - axis - 1)).expand([*shape[:axis], -1, *shape[axis + 1 :]])
+    index = offsets.reshape([-1] + [1] * (input.ndim - axis - 1)).expand([*shape[:axis], -1, *shape[axis + 1 :]])
     shape[axis : axis + 1] = [count, size]
     strides[axis : axis + 1] = [strides[axis] * step, strides[axis]]
     return _gt.gathered_view(input, axis, index, shape, strides).movedim(axis + 1, -1)
@@ -129,7 +129,7 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
         raise NotImplementedError("as_strided is there for contiguous tensors: call contiguous() first")
     if len(size) != len(stride):
         raise RuntimeError("mismatch in length of strides and shape")
-    places = _gt.full([1] * len(size), storage_offset or 0, dtype=_gt.int64)
+    offsets = _gt.full([1] * len(size), storage_offset or 0, dtype=_gt.int64)
     last = storage_offset or 0
     for axis, (extent, distance) in enumerate(zip(size, stride, strict=True)):
         if distance < 0:
@@ -138,14 +138,14 @@ def as_strided(input: Tensor, size: Sequence[int], stride: Sequence[int], storag
             )
         shape = [1] * len(size)
         shape[axis] = extent
-        places = places + (_gt.arange(extent) * distance).reshape(shape)
+        offsets = offsets + (_gt.arange(extent) * distance).reshape(shape)
         last += max(extent - 1, 0) * distance
-    if last >= input.numel() and places.numel():
+    if last >= input.numel() and offsets.numel():
         raise RuntimeError(
             f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset {storage_offset or 0} are out of "
             f"bounds for {input.numel()} elements"
         )
-    return _gt.gathered_view(input.reshape(-1), 0, places.reshape(-1), size, stride)
+    return _gt.gathered_view(input.reshape(-1), 0, offsets.reshape(-1), size, stride)
 
 
 def tensor_split(input: Tensor, indices_or_sections: int | Sequence[int] | Tensor, dim: int = 0) -> tuple[Tensor, ...]:
@@ -397,10 +397,10 @@ def fill_diagonal_(self: Tensor, fill_value: Tensor | complex, wrap: bool = Fals
         raise RuntimeError("all dimensions of input must be of equal length")
     apart = sum(math.prod(self.shape[axis + 1 :]) for axis in range(self.ndim))
     end = self.numel() if wrap or self.ndim > 2 else self.shape[1] * min(self.shape)
-    places = _gt.arange(self.numel()).reshape(self.shape)
+    offsets = _gt.arange(self.numel()).reshape(self.shape)
     if not isinstance(fill_value, Tensor) and not self.is_floating_point():
         fill_value = int(fill_value)
-    return self.masked_fill_((places % apart == 0) & (places < end), fill_value)
+    return self.masked_fill_((offsets % apart == 0) & (offsets < end), fill_value)
 
 
 def trace(input: Tensor) -> Tensor:

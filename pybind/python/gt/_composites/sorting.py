@@ -91,9 +91,9 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
     return ValuesIndices(input.gather(axis, indices), indices)
 
 
-def _at_rank(input: Tensor, order: Tensor, place: Tensor, axis: int, keepdim: bool) -> ValuesIndices:
-    """The elements at a rank of a sorted order, and their indices; `place` has size 1 along the axis."""
-    indices = order.gather(axis, place)
+def _at_rank(input: Tensor, order: Tensor, position: Tensor, axis: int, keepdim: bool) -> ValuesIndices:
+    """The elements at a rank of a sorted order, and their indices; `position` has size 1 along the axis."""
+    indices = order.gather(axis, position)
     values = input.gather(axis, indices)
     return ValuesIndices(values, indices) if keepdim else ValuesIndices(values.squeeze(axis), indices.squeeze(axis))
 
@@ -123,9 +123,9 @@ def kthvalue(input: Tensor, k: int, dim: int = -1, keepdim: bool = False) -> Val
     return _at_rank(input, order, _constant_rank(order, axis, k - 1), axis, keepdim)
 
 
-def _constant_rank(order: Tensor, axis: int, place: int) -> Tensor:
+def _constant_rank(order: Tensor, axis: int, position: int) -> Tensor:
     """A tensor of one rank for each line along an axis."""
-    return _gt.full([1 if i == axis else size for i, size in enumerate(order.shape)], place, dtype=_gt.int64)
+    return _gt.full([1 if i == axis else size for i, size in enumerate(order.shape)], position, dtype=_gt.int64)
 
 
 def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, past_nan: bool) -> Tensor | ValuesIndices:
@@ -145,8 +145,8 @@ def _median(name: str, input: Tensor, dim: int | None, keepdim: bool, past_nan: 
         return _at_rank(input, order, _constant_rank(order, axis, (size - 1) // 2), axis, keepdim)
     # NaN is sorted behind all numbers, so the count of numbers is the rank of the first NaN.
     numbers = (input.detach() == input.detach()).sum(axis, keepdim=True)
-    place = ((numbers - 1) // 2).clamp(min=0) if past_nan else _gt.where(numbers < size, numbers, (size - 1) // 2)
-    return _at_rank(input, order, place, axis, keepdim)
+    position = ((numbers - 1) // 2).clamp(min=0) if past_nan else _gt.where(numbers < size, numbers, (size - 1) // 2)
+    return _at_rank(input, order, position, axis, keepdim)
 
 
 def median(input: Tensor, dim: int | None = None, keepdim: bool = False) -> Tensor | ValuesIndices:
@@ -196,10 +196,10 @@ def mode(input: Tensor, dim: int = -1, keepdim: bool = False) -> ValuesIndices:
     order = argsort(input, axis)
     ranked = input.detach().gather(axis, order)
     changes = ranked.narrow(axis, 1, size - 1) != ranked.narrow(axis, 0, size - 1)
-    place = _gt.arange(size).reshape([-1 if i == axis else 1 for i in range(input.ndim)])
+    position = _gt.arange(size).reshape([-1 if i == axis else 1 for i in range(input.ndim)])
     # The start of each element's run of equal elements. The longest run has its end where the distance is largest.
-    starts = _gt.cat([_constant_rank(order, axis, 0), _gt.where(changes, place.narrow(axis, 1, size - 1), 0)], axis)
-    run = place - starts.cummax(axis).values
+    starts = _gt.cat([_constant_rank(order, axis, 0), _gt.where(changes, position.narrow(axis, 1, size - 1), 0)], axis)
+    run = position - starts.cummax(axis).values
     return _at_rank(input, order, run.argmax(axis, keepdim=True), axis, keepdim)
 
 
@@ -237,21 +237,21 @@ def _quantile(
     ranked = sort(lines, 1).values
     numbers = (lines == lines).sum(1, keepdim=True)
     if past_nan:
-        places = q.reshape(1, -1) * (numbers - 1).clamp(min=0)
+        positions = q.reshape(1, -1) * (numbers - 1).clamp(min=0)
     else:
         # A row with a NaN has that as its quantile.
-        places = _gt.where(numbers < size, size - 1, q.reshape(1, -1) * (size - 1))
-    places = places.to(input.dtype)
+        positions = _gt.where(numbers < size, size - 1, q.reshape(1, -1) * (size - 1))
+    positions = positions.to(input.dtype)
     if interpolation in ("lower", "higher", "nearest"):
-        rounded = {"lower": places.floor, "higher": places.ceil, "nearest": places.round}[interpolation]()
+        rounded = {"lower": positions.floor, "higher": positions.ceil, "nearest": positions.round}[interpolation]()
         result = ranked.gather(1, rounded.long())
     else:
-        low = places.floor()
-        weight = places - low
+        low = positions.floor()
+        weight = positions - low
         if interpolation == "midpoint":
             weight = _gt.where(weight == 0, 0.0, 0.5).to(input.dtype)
         start = ranked.gather(1, low.long())
-        end = ranked.gather(1, places.ceil().long())
+        end = ranked.gather(1, positions.ceil().long())
         result = ROWS["lerp"](start, end, weight)
     # The axis of the quantiles comes first.
     reduced = range(rank) if dim is None else [axis_of(input, dim)]

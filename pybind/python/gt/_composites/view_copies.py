@@ -91,11 +91,11 @@ def unravel_index(indices: Tensor, shape: int | Sequence[int]) -> tuple[Tensor, 
     sizes = [shape] if isinstance(shape, int) else list(shape)
     if any(size < 0 for size in sizes):
         raise ValueError(f"'shape' cannot have negative values, but got {tuple(sizes)}")
-    places = []
+    coordinates = []
     for size in reversed(sizes):
-        places.append(indices % size)
+        coordinates.append(indices % size)
         indices = indices // size
-    return tuple(reversed(places))
+    return tuple(reversed(coordinates))
 
 
 def _view_copy(name: str) -> Callable[..., Any]:

@@ -65,86 +65,86 @@ def _window(weights: Weights) -> Callable[..., Tensor]:
     return window
 
 
-def _cosines(places: np.ndarray, end: int, a: Sequence[float]) -> np.ndarray:
-    angle = 2 * math.pi / max(end, 1) * places
-    return sum(((-1) ** i * factor * np.cos(i * angle) for i, factor in enumerate(a)), np.zeros(len(places)))
+def _cosines(positions: np.ndarray, end: int, a: Sequence[float]) -> np.ndarray:
+    angle = 2 * math.pi / max(end, 1) * positions
+    return sum(((-1) ** i * factor * np.cos(i * angle) for i, factor in enumerate(a)), np.zeros(len(positions)))
 
 
 @_window
-def general_cosine(places: np.ndarray, end: int, a: Sequence[float]) -> np.ndarray:
+def general_cosine(positions: np.ndarray, end: int, a: Sequence[float]) -> np.ndarray:
     """The general cosine window: a[0] - a[1] * cos(x) + a[2] * cos(2 * x) - ..."""
     if not isinstance(a, Sequence):
         raise TypeError("Coefficients must be a list/tuple")
     if not a:
         raise ValueError("Coefficients cannot be empty")
-    return _cosines(places, end, a)
+    return _cosines(positions, end, a)
 
 
 @_window
-def general_hamming(places: np.ndarray, end: int, alpha: float = 0.54) -> np.ndarray:
+def general_hamming(positions: np.ndarray, end: int, alpha: float = 0.54) -> np.ndarray:
     """The general Hamming window: alpha - (1 - alpha) * cos(x)."""
-    return _cosines(places, end, [alpha, 1 - alpha])
+    return _cosines(positions, end, [alpha, 1 - alpha])
 
 
 @_window
-def hamming(places: np.ndarray, end: int) -> np.ndarray:
+def hamming(positions: np.ndarray, end: int) -> np.ndarray:
     """The Hamming window: 0.54 - 0.46 * cos(x)."""
-    return _cosines(places, end, [0.54, 0.46])
+    return _cosines(positions, end, [0.54, 0.46])
 
 
 @_window
-def hann(places: np.ndarray, end: int) -> np.ndarray:
+def hann(positions: np.ndarray, end: int) -> np.ndarray:
     """The Hann window: 0.5 - 0.5 * cos(x)."""
-    return _cosines(places, end, [0.5, 0.5])
+    return _cosines(positions, end, [0.5, 0.5])
 
 
 @_window
-def blackman(places: np.ndarray, end: int) -> np.ndarray:
+def blackman(positions: np.ndarray, end: int) -> np.ndarray:
     """The Blackman window: 0.42 - 0.5 * cos(x) + 0.08 * cos(2 * x)."""
-    return _cosines(places, end, [0.42, 0.5, 0.08])
+    return _cosines(positions, end, [0.42, 0.5, 0.08])
 
 
 @_window
-def nuttall(places: np.ndarray, end: int) -> np.ndarray:
+def nuttall(positions: np.ndarray, end: int) -> np.ndarray:
     """The Nuttall window, four cosine terms chosen for small side lobes."""
-    return _cosines(places, end, [0.3635819, 0.4891775, 0.1365995, 0.0106411])
+    return _cosines(positions, end, [0.3635819, 0.4891775, 0.1365995, 0.0106411])
 
 
 @_window
-def bartlett(places: np.ndarray, end: int) -> np.ndarray:
+def bartlett(positions: np.ndarray, end: int) -> np.ndarray:
     """The Bartlett window, a triangle that is 0 at its ends."""
-    return 1 - np.abs(2 / max(end, 1) * places - 1)
+    return 1 - np.abs(2 / max(end, 1) * positions - 1)
 
 
 @_window
-def cosine(places: np.ndarray, end: int) -> np.ndarray:
+def cosine(positions: np.ndarray, end: int) -> np.ndarray:
     """The cosine window: half a period of the sine."""
-    return np.sin(math.pi / max(end + 1, 1) * (places + 0.5))
+    return np.sin(math.pi / max(end + 1, 1) * (positions + 0.5))
 
 
 @_window
-def gaussian(places: np.ndarray, end: int, std: float = 1.0) -> np.ndarray:
+def gaussian(positions: np.ndarray, end: int, std: float = 1.0) -> np.ndarray:
     """The Gaussian window: exp(-t ** 2 / (2 * std ** 2)), 1 at its centre."""
     if std <= 0:
         raise ValueError(f"Standard deviation must be positive, got: {std} instead.")
-    return np.exp(-(((places - end / 2) / (math.sqrt(2) * std)) ** 2))
+    return np.exp(-(((positions - end / 2) / (math.sqrt(2) * std)) ** 2))
 
 
 @_window
 def exponential(
-    places: np.ndarray, end: int, center: float | None = None, tau: float = 1.0, sym: bool = True
+    positions: np.ndarray, end: int, center: float | None = None, tau: float = 1.0, sym: bool = True
 ) -> np.ndarray:
     """The exponential window: exp(-abs(t - center) / tau)."""
     if tau <= 0:
         raise ValueError(f"Tau must be positive, got: {tau} instead.")
     if sym and center is not None:
         raise ValueError("Center must be None for symmetric windows")
-    return np.exp(-np.abs(places - (end / 2 if center is None else center)) / tau)
+    return np.exp(-np.abs(positions - (end / 2 if center is None else center)) / tau)
 
 
 @_window
-def kaiser(places: np.ndarray, end: int, beta: float = 12.0) -> np.ndarray:
+def kaiser(positions: np.ndarray, end: int, beta: float = 12.0) -> np.ndarray:
     """The Kaiser window: I_0(beta * sqrt(1 - t ** 2)) / I_0(beta) for t from -1 to 1."""
     if beta < 0:
         raise ValueError(f"beta must be non-negative, got: {beta} instead.")
-    return np.i0(beta * np.sqrt(np.maximum(1 - (2 / max(end, 1) * places - 1) ** 2, 0))) / np.i0(beta)
+    return np.i0(beta * np.sqrt(np.maximum(1 - (2 / max(end, 1) * positions - 1) ** 2, 0))) / np.i0(beta)
