@@ -1,9 +1,10 @@
-//! What a worker does: executes steps on its backend and keeps their results, or why they failed.
+//! A worker's state: its backend, and the tensors of each session or the failures that poisoned them.
+//! [`Core::start`] executes a step.
 
 use super::device_link::GroupMember;
 use super::exec_failure::{caught, defect, failure, worker_lost};
 use super::in_flight::InFlightTransfer;
-use super::reshard::reshard;
+use super::reshard::reshard_tensor;
 use super::session_tensors::{SessionShared, SessionTensors, host_range};
 use gt_backend::{Backend, ExecError, Fence, FenceStatus, Input};
 use gt_collectives::Communicator;
@@ -15,17 +16,17 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A backend and the tensors of all sessions on it.
+/// A backend, and the tensors of all sessions on it.
 pub struct Core<B: Backend> {
     backend: B,
     sessions: Vec<Option<SessionTensors<B::Tensor>>>,
-    /// The groups in which this worker moves tensors, and its number.
     groups: JoinedGroups,
+    /// The worker's number, by which other workers know it.
     number: usize,
 }
 
 impl<B: Backend> Core<B> {
-    /// A worker without sessions, which others know by `number`.
+    /// A worker without sessions. Other workers know it by `number`.
     pub fn new(backend: B, number: usize) -> Core<B> {
         Core { backend, sessions: Vec::new(), groups: JoinedGroups::default(), number }
     }
@@ -42,7 +43,7 @@ impl<B: Backend> Core<B> {
         };
     }
 
-    /// Leaves the group of `workers`, of whom those of `gone` are in none, unless one is formed anew.
+    /// Leaves the group of `workers`. The workers in `gone` belong to no group until one is formed with them anew.
     pub fn leave(&mut self, workers: Workers, gone: Workers) {
         if let Some(group) = self.groups.joined.remove(&workers) {
             group.leave();
@@ -50,12 +51,12 @@ impl<B: Backend> Core<B> {
         self.groups.gone = self.groups.gone.with(gone);
     }
 
-    /// The device.
+    /// The backend.
     pub fn backend(&mut self) -> &mut B {
         &mut self.backend
     }
 
-    /// Bytes that the session at `slot` holds. Also noted where the dispatcher sees it.
+    /// Bytes that the session at `slot` holds, which are also stored in [`SessionShared::held_bytes`].
     pub fn held(&self, slot: u32) -> usize {
         let Some(Some(session)) = self.sessions.get(slot as usize) else { return 0 };
         let held = self.backend.held(&session.shared.usage);
@@ -63,28 +64,28 @@ impl<B: Backend> Core<B> {
         held
     }
 
-    /// Bytes that tensors take: those of all sessions, those of the one at `slot`, and the most that it held.
+    /// Bytes of the tensors of all sessions, of the session at `slot`, and that session's peak.
     pub fn used(&self, slot: u32) -> [usize; 3] {
         let session = self.sessions.get(slot as usize).and_then(Option::as_ref);
         let peak = session.map_or(0, |session| session.shared.usage.peak());
         [self.backend.memory().used_bytes, self.held(slot), peak]
     }
 
-    /// Lets the most that the session at `slot` held count from now on.
+    /// Resets the peak of the session at `slot` to the bytes that it holds.
     pub fn reset_peak(&self, slot: u32) {
         if let Some(Some(session)) = self.sessions.get(slot as usize) {
             session.shared.usage.reset_peak();
         }
     }
 
-    /// The device, set to work in the name of the session at `slot`, and its tensors.
+    /// The backend, which charges new memory to the session at `slot`, and that session's tensors.
     pub(super) fn session(&mut self, slot: u32) -> Option<(&mut B, &mut SessionTensors<B::Tensor>)> {
         let session = self.sessions.get_mut(slot as usize)?.as_mut()?;
         self.backend.charge(&session.shared.usage);
         Some((&mut self.backend, session))
     }
 
-    /// Gives memory back that is only kept for reuse.
+    /// Returns memory that is only cached.
     pub fn trim(&mut self) {
         for session in self.sessions.iter_mut().flatten() {
             session.trim();
@@ -107,12 +108,13 @@ impl<B: Backend> Core<B> {
         self.sessions[slot] = Some(SessionTensors::new(shared));
     }
 
-    /// Tells the device of the arenas that the session at `slot` has got.
+    /// Registers the new arenas of the session at `slot` with the device, which then copies from and to them faster.
     pub fn register_arenas(&mut self, slot: u32) {
         let Some(Some(session)) = self.sessions.get_mut(slot as usize) else { return };
         for range in session.shared.arenas().skip(session.arenas_registered) {
             session.arenas_registered += 1;
-            // SAFETY: the session keeps its arenas mapped until it is closed, which takes this back.
+            // SAFETY: `SessionShared` keeps its arenas mapped while it lives, and `close` unregisters them before it is
+            // dropped.
             unsafe { self.backend.register_host_memory(range, true) };
         }
     }
@@ -122,18 +124,18 @@ impl<B: Backend> Core<B> {
         let Some(session) = self.sessions.get_mut(slot as usize) else { return };
         if let Some(SessionTensors { shared, arenas_registered, .. }) = session {
             for range in shared.arenas().take(*arenas_registered) {
-                // SAFETY: it is not present any more.
+                // SAFETY: the arena is mapped, as `shared` still lives; the call ends the use of the range.
                 unsafe { self.backend.register_host_memory(range, false) };
             }
         }
         *session = None;
     }
 
-    /// Does `command` for the session at `slot`. `out` is the shape and dtype of the result where the caller knows it.
-    /// Nothing else is under way: what completes has ended at the return.
+    /// Executes `command` for the session at `slot`, and waits for its transfer if it has one. Nothing else may be in
+    /// flight. `out` is the shape and dtype of the result, if the caller knows them.
     ///
     /// # Errors
-    /// Why it failed. A result that failed is kept as that failure, and so is what is computed from it.
+    /// The failure of the command, which also poisons its result and everything computed from that.
     #[inline]
     pub fn run(&mut self, slot: u32, origin: TensorId, command: &Command, out: Option<&Meta>) -> Result<(), Failure> {
         match self.start(slot, origin, command, out)? {
@@ -170,10 +172,10 @@ impl<B: Backend> Core<B> {
         caught(|| self.backend.fence())
     }
 
-    /// Does `command` as [`run`](Self::run) does, or begins to where something completes that the device does later.
+    /// As [`run`](Self::run), but does not wait: returns the transfer or sync that the device has still to complete.
     ///
     /// # Errors
-    /// As [`run`](Self::run). What is begun may fail at its end.
+    /// As [`run`](Self::run). The transfer may fail later.
     #[inline]
     pub fn start(
         &mut self,
@@ -188,9 +190,9 @@ impl<B: Backend> Core<B> {
         };
         self.backend.charge(&session.shared.usage);
         self.backend.label(origin);
-        if let Command::Reshard(relocation) = command {
-            // The others wait for this one: also where nobody wants the tensor any more.
-            let moved = resharded(&mut self.backend, &mut self.groups, self.number, session, origin, relocation);
+        if let Command::Reshard(reshard) = command {
+            // The other workers wait for this one even if the session has ended.
+            let moved = resharded(&mut self.backend, &mut self.groups, self.number, session, origin, reshard);
             return moved.map(|()| None);
         }
         if session.shared.cancelled.load(Relaxed) {
@@ -257,7 +259,7 @@ fn op<B: Backend>(
     result
 }
 
-/// Looks every operand up. A poisoned one poisons the result.
+/// Looks up every operand. A poisoned operand poisons the result.
 #[inline]
 fn gather<'a, T>(
     session: &'a SessionTensors<T>,
@@ -305,7 +307,7 @@ fn execute<B: Backend>(
             &inferred
         }
     };
-    // One tensor as two operands has one handle: its memory is not free to take while the other operand is read.
+    // A tensor that is two operands must keep its memory while the other operand is read.
     let last_use = if instruction.last_use == 0 || repeats(instruction) { 0 } else { instruction.last_use };
     if op.row().multiplies() {
         backend.allow_tf32(instruction.tf32);
@@ -321,11 +323,11 @@ fn repeats(instruction: &Instruction) -> bool {
     })
 }
 
-/// The groups in which a worker moves tensors.
+/// The groups that a worker has joined, in which it reshards tensors.
 #[derive(Default)]
 struct JoinedGroups {
     joined: HashMap<Workers, GroupMember>,
-    /// Who is in none: nobody waits for them.
+    /// Workers that belong to no group any more.
     gone: Workers,
 }
 
@@ -335,25 +337,25 @@ fn resharded<B: Backend>(
     number: usize,
     session: &mut SessionTensors<B::Tensor>,
     origin: TensorId,
-    relocation: &Reshard,
+    reshard: &Reshard,
 ) -> Result<(), Failure> {
-    let workers = relocation.from.workers().with(relocation.to.workers());
-    let input = relocation.from.workers().contains(number).then(|| match session.get(relocation.input) {
+    let workers = reshard.from.workers().with(reshard.to.workers());
+    let input = reshard.from.workers().contains(number).then(|| match session.get(reshard.input) {
         Some(tensor) => tensor.as_ref().map_err(|failure| *failure),
         None => Err(session.shared.missing("a move of a tensor that was never made", origin, None)),
     });
     let made = match (groups.joined.get_mut(&workers), workers.and(groups.gone).first()) {
-        (Some(group), _) => reshard(backend, group.routes(), number, origin, relocation, input),
+        (Some(group), _) => reshard_tensor(backend, group.routes(), number, origin, reshard, input),
         (None, Some(gone)) => Err(Failure { fault: worker_lost(gone), instruction: origin, op: None }),
         (None, None) => Err(defect("a move among workers that are no group", origin, None)),
     };
     let result = made.as_ref().map(drop).map_err(|failure| *failure);
-    if matches!(relocation.from, Placement::Partial { .. }) {
-        session.take(relocation.input);
+    if matches!(reshard.from, Placement::Partial { .. }) {
+        session.take(reshard.input);
     }
     match made {
-        Ok(Some(tensor)) => session.put(relocation.out, Ok(tensor)),
-        Err(failure) if relocation.to.workers().contains(number) => session.put(relocation.out, Err(failure)),
+        Ok(Some(tensor)) => session.put(reshard.out, Ok(tensor)),
+        Err(failure) if reshard.to.workers().contains(number) => session.put(reshard.out, Err(failure)),
         _ => {}
     }
     result
@@ -411,12 +413,12 @@ mod tests {
     use gt_shm::Arena;
     use std::ptr::NonNull;
 
-    /// A backend whose tensors are how often they were added to themselves, and whose `exp` panics.
+    /// A backend whose tensors count how often they were added to themselves, and whose `exp` panics.
     #[derive(Default)]
     struct Fake {
         last_uses: Vec<u8>,
         tf32: bool,
-        /// Of the products, in order.
+        /// Whether TF32 was allowed for each product, in order.
         rounded: Vec<bool>,
     }
 
@@ -448,7 +450,7 @@ mod tests {
             Err(ExecError::internal("no"))
         }
         fn read(&mut self, tensor: &(Meta, u32), _: usize, to: HostRange) -> Result<(), ExecError> {
-            // SAFETY: the range is writable, and at least four bytes long in these tests.
+            // SAFETY: `fetch` below passes a range of four bytes in an arena that it keeps mapped for writing.
             unsafe { to.as_ptr().cast::<u32>().write_unaligned(tensor.1) };
             Ok(())
         }
@@ -508,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn each_product_says_how_exact_it_must_be() {
+    fn each_product_tells_the_backend_whether_tf32_is_allowed() {
         let (mut core, _shared) = core();
         for (number, tf32) in [(2, true), (3, false), (4, true)] {
             let mut command = instruction(Op::Matmul, at(number), &[at(1), at(1)], 0);
@@ -532,7 +534,7 @@ mod tests {
     }
 
     #[test]
-    fn an_operand_goes_after_its_last_use_and_is_offered_for_reuse_unless_it_is_named_twice() {
+    fn an_operand_is_dropped_after_its_last_use_and_offered_for_reuse_unless_it_is_named_twice() {
         let (mut core, shared) = core();
         core.run(0, 2, &instruction(Op::Neg, at(2), &[at(1)], 1), None).unwrap();
         core.run(0, 3, &instruction(Op::Add, at(3), &[at(2), at(2)], 3), None).unwrap();
@@ -556,7 +558,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_queued_for_a_session_that_has_ended_is_not_done() {
+    fn queued_steps_of_a_session_that_has_ended_are_skipped() {
         let (mut core, shared) = core();
         shared.cancelled.store(true, Relaxed);
         let result = core.run(0, 2, &instruction(Op::Neg, at(2), &[at(1)], 0), None);
@@ -567,7 +569,7 @@ mod tests {
     }
 
     #[test]
-    fn another_tensors_name_finds_nothing() {
+    fn an_id_of_another_generation_finds_nothing() {
         let (mut core, shared) = core();
         let reused = WorkerTensor::new(1, 2).id();
         assert_eq!(fetch(&mut core, &shared, reused).unwrap_err().fault, Fault::Internal);

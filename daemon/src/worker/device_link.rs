@@ -1,10 +1,14 @@
-//! A worker's place in a group, and the way between the devices of one: NCCL, past the hosts.
+//! A worker's membership in a group, and NCCL's communicator between the devices of a group.
 //!
-//! Beside NCCL's communicator there is always the hosts' own group. By that the ranks agree on each move before it is
-//! given to the devices, which then wait for nobody who does not come, and learn that one of them is gone. NCCL itself
-//! tells nobody: so a thread looks after what is under way, and ends it when the group is broken. The ranks also form
-//! the devices' group through the hosts': rank 0 makes its id and hands it to the others, so that the daemon knows
-//! nothing of it, and all come to the same conclusion when one of them cannot.
+//! The hosts of a group always have a communicator of their own, over shared memory, beside NCCL's. With it the ranks
+//! agree on each reshard before the devices are given it, which takes microseconds: a poisoned operand or a worker that
+//! is gone is known then, and no device waits for a rank that does not come. NCCL tells nobody that a rank is gone, so
+//! a thread watches the hosts' group while transfers are in flight. When that group is broken, the thread aborts NCCL's
+//! communicator: the device goes on, and what was in flight fails with the name of the lost worker. The next reshard
+//! forms both groups anew.
+//!
+//! The ranks form NCCL's communicator through the hosts' group, so that the daemon knows nothing of NCCL: rank 0 makes
+//! its id and hands it to the others, and all tell each other whether they have joined.
 
 use super::rank_assignment::GROUP_PATIENCE;
 use gt_backend::{Backend, EnqueuedTransfer, ExecError, Link};
@@ -15,18 +19,18 @@ use gt_ops::{DType, Workers};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-/// How long NCCL may take to bring all ranks together.
+/// How long NCCL may take until all ranks have joined.
 const FORMING_PATIENCE: Duration = Duration::from_secs(120);
-/// How often the ranks tell each other how far they are.
+/// How often the ranks tell each other whether they have joined.
 const FORMING_NAP: Duration = Duration::from_millis(1);
-/// How often it is looked after moves that are under way.
+/// How often transfers in flight are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How long a failure of NCCL's own waits for a better reason: that another rank is gone.
+/// How long to wait, after NCCL has failed, for the hosts' group to tell that another rank is gone: a better reason.
 const GRACE: Duration = Duration::from_secs(2);
-/// Lets two workers be on one device, which NCCL can do since 2.30.
+/// Allows two workers on one device, which NCCL supports since 2.30.
 const SHARED_DEVICES_VARIABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
 
-/// A place in a group.
+/// A worker's membership in a group.
 pub struct GroupMember {
     group: Box<dyn Communicator>,
     devices: Option<Arc<DeviceLink>>,
@@ -34,19 +38,19 @@ pub struct GroupMember {
 
 /// The routes that a tensor may take.
 pub struct Routes<'a> {
-    /// Among the hosts.
+    /// Between the hosts.
     pub group: &'a mut dyn Communicator,
-    /// Among the devices, if all are.
+    /// Between the devices, if every worker of the group has one.
     pub devices: Option<&'a Arc<DeviceLink>>,
 }
 
 impl GroupMember {
-    /// The place of `backend` in the group of `workers`: all ranks make theirs at one time.
+    /// The membership of `backend` in the group of `workers`. All ranks must call this at the same time.
     pub fn new<B: Backend>(backend: &mut B, mut group: Box<dyn Communicator>, workers: Workers) -> GroupMember {
         let devices = match form(backend, &mut *group, workers) {
             Ok(devices) => devices,
             Err(error) => {
-                // What is to be moved says so, too.
+                // The next reshard in this group fails with the same reason.
                 tracing::warn!(target: "gtd::worker", %workers, %error, "a group broke while it was formed");
                 None
             }
@@ -54,16 +58,16 @@ impl GroupMember {
         GroupMember { group, devices }
     }
 
-    /// How tensors are moved here.
+    /// The routes between the members.
     pub fn routes(&mut self) -> Routes<'_> {
         Routes { group: &mut *self.group, devices: self.devices.as_ref() }
     }
 
-    /// Leaves in good order: only when all devices have done what is under way is their group taken apart.
+    /// Leaves the group. NCCL's communicator is destroyed once every device has completed its transfers.
     pub fn leave(mut self) {
         if let Some(devices) = &self.devices {
             devices.finish();
-            // In a broken group nobody waits.
+            // The barrier of a broken group returns at once.
             let _ = self.group.barrier();
             devices.comm().give_up();
         }
@@ -71,24 +75,24 @@ impl GroupMember {
 }
 
 impl Routes<'_> {
-    /// By the hosts alone.
+    /// The hosts' route alone.
     #[cfg(test)]
     pub fn by_host(group: &mut dyn Communicator) -> Routes<'_> {
         Routes { group, devices: None }
     }
 }
 
-/// What a rank says of itself.
+/// Whether a rank can join NCCL's communicator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 enum NcclSupport {
-    /// It computes on no device that NCCL could reach.
+    /// The worker has no device that NCCL could use.
     NoDevice,
     NoNccl,
     Yes,
 }
 
-/// The way between the devices of a group, if all ranks have one and NCCL brings them together.
+/// The link between the devices of a group; none if a rank has no device, or NCCL does not connect them.
 ///
 /// # Errors
 /// The group is broken.
@@ -105,18 +109,18 @@ fn form<B: Backend>(
         Ok(None)
     };
     let device = backend.device().unwrap_or(None);
-    let able = match (device, nccl_is_here(device.is_some())) {
+    let support = match (device, has_nccl(device.is_some())) {
         (None, _) => NcclSupport::NoDevice,
         (Some(_), false) => NcclSupport::NoNccl,
         (Some(_), true) => NcclSupport::Yes,
     };
-    let mut own = vec![able as u8];
+    let mut own = vec![support as u8];
     own.extend(device.unwrap_or_default());
-    let all = told(group, &own)?;
+    let all = gathered(group, &own)?;
     let who = |rank: usize| workers.iter().nth(rank).unwrap_or_default();
     for (peer, of) in all.iter().enumerate() {
         if of[0] == NcclSupport::NoDevice as u8 {
-            // Nothing new where there is no device at all.
+            // A group without any device is not worth a line in the log.
             return if device.is_some() || rank == 0 && all.iter().any(|of| of[0] != 0) {
                 by_host(format!("worker {} has no device that others reach", who(peer)))
             } else {
@@ -133,9 +137,9 @@ fn form<B: Backend>(
             return by_host(format!("workers {} and {} share a device", who(other), who(peer)));
         }
     }
-    // Rank 0's process makes the id, as its address is in it.
+    // The id holds the address of the process that makes it, which must be rank 0's.
     let made = if rank == 0 { UniqueId::new().map(|id| id.0) } else { Ok([0; UNIQUE_ID_BYTES]) };
-    let ids = told(group, &made.clone().unwrap_or([0; UNIQUE_ID_BYTES]))?;
+    let ids = gathered(group, &made.clone().unwrap_or([0; UNIQUE_ID_BYTES]))?;
     if ids[0].iter().all(|byte| *byte == 0) {
         return by_host(made.err().map_or_else(|| "rank 0 says why".into(), |error| error.to_string()));
     }
@@ -153,7 +157,7 @@ fn form<B: Backend>(
     Ok(Some(DeviceLink::new(comm, group.health(), workers)))
 }
 
-/// Waits until all ranks have joined; nothing if one cannot. Those whose own NCCL would wait for it learn it here.
+/// Waits until all ranks have joined; none if one cannot. The others learn here that NCCL would wait for it in vain.
 fn joined(
     group: &mut dyn Communicator,
     mut comm: Result<DeviceComm, CollectiveError>,
@@ -170,7 +174,7 @@ fn joined(
             Ok(false) if begun.elapsed() < FORMING_PATIENCE => WAITS,
             Ok(false) | Err(_) => FAILED,
         };
-        let all = told(group, &[own])?;
+        let all = gathered(group, &[own])?;
         if all.iter().all(|of| of[0] == READY) {
             return Ok(comm.ok());
         }
@@ -185,15 +189,15 @@ fn joined(
     }
 }
 
-/// What each rank says.
-fn told(group: &mut dyn Communicator, own: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
+/// All ranks' bytes, by rank.
+fn gathered(group: &mut dyn Communicator, own: &[u8]) -> Result<Vec<Vec<u8>>, CollectiveError> {
     let mut all = vec![0; own.len() * group.size()];
     group.all_gather(own, &mut all, &vec![own.len(); group.size()], DType::U8)?;
     Ok(all.chunks_exact(own.len()).map(<[u8]>::to_vec).collect())
 }
 
-/// Whether NCCL can be used, which is looked for where it is wanted; says once what is missing.
-fn nccl_is_here(wanted: bool) -> bool {
+/// Whether NCCL can be used. Looks for the library only if it is `wanted`, and logs once what is missing.
+fn has_nccl(wanted: bool) -> bool {
     static HERE: OnceLock<bool> = OnceLock::new();
     let look = || {
         let found = nccl::version();
@@ -205,7 +209,7 @@ fn nccl_is_here(wanted: bool) -> bool {
     wanted && *HERE.get_or_init(look)
 }
 
-/// A rank's way to the other devices of its group.
+/// A rank's connection to the other devices of its group, by NCCL.
 pub struct DeviceLink {
     comm: Mutex<DeviceComm>,
     health: Health,
@@ -214,7 +218,7 @@ pub struct DeviceLink {
     watched: Arc<Watched>,
 }
 
-/// What the thread looks after.
+/// The transfers that the watching thread checks.
 #[derive(Default)]
 struct Watched {
     moves: Mutex<WatchedMoves>,
@@ -223,9 +227,9 @@ struct Watched {
 
 #[derive(Default)]
 struct WatchedMoves {
-    /// Those under way, oldest first, and when they began.
+    /// Transfers in flight, oldest first, each with the time of its beginning.
     open: Vec<(Instant, Arc<dyn EnqueuedTransfer>)>,
-    /// There will be no more.
+    /// Set when the link is dropped: the thread ends.
     closed: bool,
 }
 
@@ -234,14 +238,14 @@ impl Watched {
         self.moves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Since when the oldest move is under way. Forgets those that have ended.
+    /// The beginning of the oldest transfer in flight. Removes those that have ended.
     fn oldest(&self) -> Option<Instant> {
         let mut moves = self.lock();
         let ended = moves.open.iter().take_while(|(_, step)| step.has_ended()).count();
         let ended: Vec<_> = moves.open.drain(..ended).collect();
         let oldest = moves.open.first().map(|(begun, _)| *begun);
         drop(moves);
-        // With the last of them the link itself may go, which locks this again.
+        // Dropping the last of them may drop the link, which takes the lock again.
         drop(ended);
         oldest
     }
@@ -253,7 +257,7 @@ impl DeviceLink {
         let (comm, failure) = (Mutex::new(comm), OnceLock::new());
         let link = Arc::new(DeviceLink { comm, health, workers, failure, watched: watched.clone() });
         let weak = Arc::downgrade(&link);
-        let look_after = move || {
+        let watch = move || {
             loop {
                 let mut moves = watched.lock();
                 while moves.open.is_empty() && !moves.closed {
@@ -264,10 +268,10 @@ impl DeviceLink {
                 }
                 drop(watched.changed.wait_timeout(moves, TICK));
                 let Some(link) = weak.upgrade() else { return };
-                link.look();
+                link.check();
             }
         };
-        if let Err(error) = std::thread::Builder::new().name("gtd-moves".into()).spawn(look_after) {
+        if let Err(error) = std::thread::Builder::new().name("gtd-moves".into()).spawn(watch) {
             tracing::error!(target: "gtd::worker", %error, "nobody looks after moves between devices");
         }
         link
@@ -278,10 +282,10 @@ impl DeviceLink {
         self.workers.len()
     }
 
-    /// Gives NCCL a call.
+    /// Lets `call` enqueue a collective.
     ///
     /// # Errors
-    /// Why the group of devices is of no more use.
+    /// Why the communicator cannot be used any more.
     pub fn enqueue(&self, call: impl FnOnce(&mut DeviceComm) -> Result<(), CollectiveError>) -> Result<(), ExecError> {
         if let Some(failure) = self.failure.get() {
             return Err(failure.clone());
@@ -294,20 +298,20 @@ impl DeviceLink {
         self.comm.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until nothing is under way.
+    /// Waits until no transfer is in flight.
     fn finish(&self) {
         while self.watched.oldest().is_some() {
-            self.look();
+            self.check();
             std::thread::sleep(Duration::from_micros(100));
         }
     }
 
-    /// Ends what is under way if it cannot be done any more.
-    fn look(&self) {
+    /// Fails the transfers in flight if the group is broken or they take too long.
+    fn check(&self) {
         let Some(begun) = self.watched.oldest() else { return };
         let broken = self.health.check().and_then(|()| match self.comm.try_lock() {
             Ok(mut comm) => comm.is_ready().map(drop),
-            // It is being given something, and looks itself.
+            // Another thread is enqueuing, and checks NCCL itself.
             Err(_) => Ok(()),
         });
         let patience = GROUP_PATIENCE;
@@ -323,8 +327,8 @@ impl DeviceLink {
         }
     }
 
-    /// Gives the devices' group up. That another rank is gone is that rank's loss; a failure of NCCL's own is this
-    /// worker's, which has to begin anew.
+    /// Aborts NCCL's communicator. If another rank is gone, the error names that worker; if NCCL itself failed, this
+    /// worker's device is lost and its process starts anew.
     #[cold]
     fn fail(&self, error: CollectiveError) -> ExecError {
         let begun = Instant::now();
@@ -348,7 +352,7 @@ impl DeviceLink {
                 None => ExecError::Lost(why),
             }
         });
-        // What is under way ends by this.
+        // Aborting the communicator ends the kernels of transfers in flight.
         self.comm().give_up();
         failure.clone()
     }

@@ -240,7 +240,7 @@ mod tests {
     /// Large enough to be fused.
     const ELEMENTS: usize = WINDOW_BYTES_MIN / size_of::<f32>();
 
-    /// Jobs on tensors that get places as the dispatcher gives them: those of freed ones again.
+    /// Jobs on tensors whose ids are reused as the dispatcher does: those of freed tensors first.
     #[derive(Default)]
     struct Client {
         jobs: Vec<Job>,
@@ -276,8 +276,8 @@ mod tests {
                 tf32: false,
             }));
         }
-        /// Two tensors of numbers, and one for which there is no room.
-        fn given(&mut self) {
+        /// Makes two tensors of numbers, and one that does not fit in memory.
+        fn create(&mut self) {
             let create = |n| Attrs::Create { shape: Shape::new(&[n]).unwrap(), dtype: DType::F32 };
             let steps = [Operand::Scalar(Scalar::Float(-7.0)), Operand::Scalar(Scalar::Float(0.001))];
             self.op(Op::Arange, &steps, create(ELEMENTS));
@@ -320,7 +320,7 @@ mod tests {
         (core, arena)
     }
 
-    /// The bytes of a tensor, or why there are none.
+    /// The bytes of a tensor, or the failure that poisoned it.
     fn fetched(core: &mut Core<CpuBackend>, arena: &Arena, id: TensorId) -> Result<Vec<u8>, Failure> {
         let mut bytes = vec![0; ELEMENTS * 4];
         let to = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: bytes.len() as u64 };
@@ -332,32 +332,32 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
         #[test]
-        fn looking_ahead_changes_no_bit_and_no_failure(
+        fn fusion_changes_no_bit_and_no_failure(
             steps in prop::collection::vec((0u8..14, any::<prop::sample::Index>(), any::<prop::sample::Index>()), 1..60),
             batch in 2usize..40,
         ) {
             let mut client = Client::default();
-            client.given();
+            client.create();
             steps.into_iter().for_each(|step| client.step(step));
-            let ((mut one_by_one, arena), (mut ahead, other_arena)) = (core(), core());
+            let ((mut one_by_one, arena), (mut fused, other_arena)) = (core(), core());
             let plain: Vec<_> =
                 client.jobs.iter().map(|job| one_by_one.run(0, job.origin, &job.command, None)).collect();
-            let mut looked = Vec::new();
+            let mut together = Vec::new();
             for jobs in client.jobs.chunks(batch) {
-                ahead.run_all(jobs, |result| looked.push(result));
+                fused.run_all(jobs, |result| together.push(result));
             }
-            prop_assert_eq!(plain, looked);
+            prop_assert_eq!(plain, together);
             for id in client.live {
-                prop_assert!(fetched(&mut one_by_one, &arena, id) == fetched(&mut ahead, &other_arena, id), "{}", id);
+                prop_assert!(fetched(&mut one_by_one, &arena, id) == fetched(&mut fused, &other_arena, id), "{}", id);
             }
         }
     }
 
-    /// The most that tensors held while `steps` ran on the numbers given, in tensors.
+    /// The peak of memory while `steps` run, in tensors.
     fn peak(steps: impl FnOnce(&mut Client)) -> usize {
         let (mut core, _arena) = core();
         let mut client = Client::default();
-        client.given();
+        client.create();
         let made = client.jobs.len();
         steps(&mut client);
         core.run_all(&client.jobs[..made], |_| ());
@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_freed_in_what_was_looked_at_is_never_made() {
+    fn a_result_that_is_freed_in_the_window_is_never_in_memory() {
         let chain = |client: &mut Client| {
             let first = Operand::Tensor(client.live[0]);
             client.op(Op::Neg, &[first], Attrs::None);
@@ -388,7 +388,7 @@ mod tests {
                 client.op(op, &[Operand::Tensor(first); 2][..op.row().operands as usize], Attrs::None);
                 client.free(first);
             };
-            // One tensor as two operands is not taken by a single instruction.
+            // A single instruction does not reuse a tensor that is two of its operands.
             assert_eq!(peak(step), (op == Op::Add) as usize);
         }
         let cumulative = |client: &mut Client| {

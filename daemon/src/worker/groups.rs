@@ -1,4 +1,4 @@
-//! Groups of workers that move tensors among themselves.
+//! Groups of workers that reshard tensors among themselves, as the dispatcher forms and breaks them.
 
 use super::rank_assignment::{GROUP_PATIENCE, RankAssignment};
 use super::worker_link::{Presence, WorkerLink};
@@ -7,25 +7,25 @@ use gt_collectives::local::{LocalGroup, LocalOptions};
 use gt_ops::Workers;
 use std::sync::Arc;
 
-/// Groups that are there at one time; the oldest is given up for one more.
+/// The most groups at one time. The oldest is broken to form one more.
 const GROUPS_MAX: usize = 64;
 
-/// The groups of a daemon's workers. One is formed when it is first needed.
+/// The groups of a daemon's workers. Each is formed when a reshard first needs it.
 #[derive(Default)]
 pub struct Groups {
     formed: Vec<FormedGroup>,
-    /// How often each worker was lost when that was last looked at.
+    /// How often each worker had been lost at the last check.
     losses: Vec<u64>,
 }
 
 struct FormedGroup {
     workers: Workers,
-    /// To end it from outside, where its ranks are in several processes.
+    /// Aborts the group from outside, if its ranks are in several processes.
     shared: Option<LocalGroup>,
 }
 
 impl Groups {
-    /// Lets `workers` be a group, if they are not. What they are sent from now on may move tensors among them.
+    /// Forms the group of `workers`, unless it exists. Steps that are submitted later may reshard tensors in it.
     pub fn form(&mut self, workers: Workers, links: &mut [Box<dyn WorkerLink>]) {
         if self.formed.iter().any(|group| group.workers == workers) {
             return;
@@ -34,7 +34,7 @@ impl Groups {
         let gone = workers.iter().filter(is_gone);
         let gone = gone.fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
         if !gone.is_empty() {
-            // They say whom they miss: what was to be moved is poisoned.
+            // The others then fail the reshard with the name of a worker that is gone.
             return workers.iter().for_each(|worker| links[worker].leave(workers, gone));
         }
         if self.formed.len() == GROUPS_MAX {
@@ -48,7 +48,7 @@ impl Groups {
                 }
                 self.formed.push(FormedGroup { workers, shared });
             }
-            // Its members say that they are no group: what was to be moved is poisoned.
+            // The workers then fail the reshard, because they belong to no such group.
             Err(error) => tracing::error!(target: "gtd::dispatcher", %workers, %error, "no group was formed"),
         }
     }
@@ -74,14 +74,14 @@ impl Groups {
             {
                 tracing::error!(target: "gtd::dispatcher", workers = %group.workers, %error, "a broken group goes on");
             }
-            // Nobody keeps what the lost one left in memory.
+            // The members unmap the memory of the worker that was lost.
             group.workers.iter().for_each(|member| links[member].leave(group.workers, Workers::NONE));
             false
         });
     }
 }
 
-/// A assignment for each of `workers`.
+/// A rank for each of `workers`, and a handle to abort a group of several processes.
 fn assignments(
     workers: Workers,
     links: &[Box<dyn WorkerLink>],

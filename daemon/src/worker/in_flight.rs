@@ -1,5 +1,9 @@
-//! What a device was asked for and is not known to have done: steps in order, each to be reported when the device has
-//! come to the fence behind it.
+//! Steps that were issued to a device and may not have ended: each is reported when the device has passed the fence
+//! behind it.
+//!
+//! A fence is recorded where another session's steps begin, after [`UNFENCED_MAX`] steps, or after a quarter of the
+//! time that may be queued. The device's time between two fences is charged to the one session between them, divided
+//! among its steps by their estimates; a transfer is charged its own time on its stream.
 
 use gt_backend::{Fence, FenceStatus};
 use gt_ops::failure::Failure;
@@ -7,7 +11,7 @@ use std::collections::VecDeque;
 
 use super::step_wire::{StepHeader, StepKind};
 
-/// Steps behind the last fence, before there is another: a fence costs the device and the host about a microsecond.
+/// The most steps without a fence: each fence costs the device and the host about a microsecond.
 const UNFENCED_MAX: usize = 64;
 
 /// A completion to be reported when the device has passed a fence.
@@ -25,15 +29,15 @@ impl InFlightTransfer {
     }
 }
 
-/// A step that the device may not have done.
+/// A step that the device may not have executed.
 pub struct InFlightStep {
     /// The step's header.
     pub header: StepHeader,
-    /// What became of it so far.
+    /// The result so far; a transfer may still fail.
     pub result: Result<(), Failure>,
-    /// Its transfer, or what it waits for.
+    /// The step's transfer, or the sync that it is.
     pub transfer: Option<InFlightTransfer>,
-    /// Whether somebody waits for the report.
+    /// Whether a client waits for the report.
     pub awaited: bool,
 }
 
@@ -46,11 +50,11 @@ impl InFlightStep {
     }
 }
 
-/// See the module.
+/// The steps in flight, in the order of issue.
 #[derive(Default)]
 pub struct InFlightSteps {
     steps: VecDeque<InFlightStep>,
-    /// The fences behind steps: how many steps up to each, less those up to the one before.
+    /// The fences, each with the number of steps since the one before.
     fences: VecDeque<(Fence, usize)>,
     unfenced: usize,
     unfenced_ns: u64,
@@ -58,35 +62,34 @@ pub struct InFlightSteps {
 }
 
 impl InFlightSteps {
-    /// Whether there is nothing.
+    /// Whether no step is in flight.
     pub fn is_empty(&self) -> bool {
         self.steps.is_empty()
     }
 
-    /// Whether somebody waits for one of them.
+    /// Whether a client waits for one of the steps.
     pub fn is_awaited(&self) -> bool {
         self.awaited > 0
     }
 
-    /// Whether steps without a fence should get one before a step of `session` comes: what the device computes between
-    /// two fences is one session's, so that nobody pays for others.
+    /// Whether a fence is due before a step of `session`: the steps between two fences belong to one session, so that
+    /// none is charged for another's time.
     pub fn wants_fence_before(&self, session: u64) -> bool {
         self.unfenced > 0 && self.steps.back().is_some_and(|last| last.header.owner.session != session)
     }
 
-    /// Whether so many steps are without a fence that they should get one. The dispatcher sends more when it hears of
-    /// the steps up to a fence.
+    /// Whether a fence is due behind the steps so far, so that the dispatcher hears of them in time to send more.
     pub fn wants_fence(&self) -> bool {
         let most_ns = self.steps.back().map_or(0, InFlightStep::unreported_ns_max);
         self.unfenced >= UNFENCED_MAX || self.unfenced > 0 && self.unfenced_ns >= most_ns
     }
 
-    /// Whether there are steps without a fence.
+    /// Whether steps follow the last fence.
     pub fn is_unfenced(&self) -> bool {
         self.unfenced > 0
     }
 
-    /// A step that has been issued.
+    /// Adds a step that has been issued.
     pub fn push(&mut self, step: InFlightStep) {
         self.unfenced += 1;
         self.unfenced_ns += step.expected_ns();
@@ -98,7 +101,7 @@ impl InFlightSteps {
         }
     }
 
-    /// The device comes to `fence` behind all steps so far.
+    /// Notes that `fence` is behind all steps so far.
     pub fn fenced(&mut self, fence: Fence) {
         match self.fences.back_mut() {
             Some((last, steps)) if *last == fence => *steps += self.unfenced,
@@ -107,7 +110,7 @@ impl InFlightSteps {
         (self.unfenced, self.unfenced_ns) = (0, 0);
     }
 
-    /// The steps that are done now that the device has come to a fence, each with how long it took, nanoseconds.
+    /// Removes the steps up to a fence that the device has passed; returns each with the time it took, nanoseconds.
     pub fn done(&mut self, reached: &FenceStatus) -> Vec<(InFlightStep, u64)> {
         let fences = self.fences.iter().take_while(|(fence, _)| *fence <= reached.fence).count();
         let count: usize = self.fences.drain(..fences).map(|(_, steps)| steps).sum();
@@ -122,7 +125,7 @@ impl InFlightSteps {
         done
     }
 
-    /// All steps, of which the device has done what there is to do.
+    /// Removes all steps, because the device has nothing left to do.
     pub fn drain(&mut self) -> impl Iterator<Item = InFlightStep> {
         self.fences.clear();
         (self.unfenced, self.unfenced_ns, self.awaited) = (0, 0, 0);
@@ -130,7 +133,7 @@ impl InFlightSteps {
     }
 }
 
-/// Divides what the device computed among steps by what was expected of each. Transfers are no part of it.
+/// Divides the device's time among steps in proportion to their estimates. Transfers have times of their own.
 fn share(steps: &mut [(InFlightStep, u64)], computed_ns: u64) {
     let computes = |step: &InFlightStep| step.transfer.is_none();
     let expected_ns: u64 = steps.iter().filter(|(step, _)| computes(step)).map(|(step, _)| step.expected_ns()).sum();
@@ -168,13 +171,13 @@ mod tests {
         FenceStatus { fence: Fence(fence), computed_ns, copied_ns, result: Ok(()) }
     }
 
-    /// The names of steps and how long they took.
+    /// The origins of steps, and how long each took.
     fn told(done: Vec<(InFlightStep, u64)>) -> Vec<(u64, u64)> {
         done.into_iter().map(|(step, took_ns)| (step.header.origin(), took_ns)).collect()
     }
 
     #[test]
-    fn what_was_computed_is_divided_by_what_was_expected() {
+    fn the_devices_time_is_divided_by_the_estimates() {
         let mut steps = InFlightSteps::default();
         for (origin, expected_ns) in [(1, 1000), (2, 3000), (3, 0)] {
             steps.push(step(1, origin, expected_ns, None));
@@ -186,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn a_transfer_takes_what_it_is_on_its_way_and_nothing_of_what_is_computed() {
+    fn a_transfer_takes_the_time_of_its_copy_and_none_of_the_computation() {
         let mut steps = InFlightSteps::default();
         steps.push(step(1, 1, 1000, None));
         steps.push(step(1, 2, 9000, Some(4)));
@@ -196,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn each_session_has_marks_of_its_own() {
+    fn each_session_has_fences_of_its_own() {
         let mut steps = InFlightSteps::default();
         steps.push(step(1, 1, 1000, None));
         assert!(!steps.wants_fence_before(1) && steps.wants_fence_before(2));
@@ -204,13 +207,13 @@ mod tests {
         assert!(!steps.wants_fence_before(2), "nothing is unfenced");
         steps.push(step(2, 2, 1000, None));
         steps.fenced(Fence(2));
-        // However wrong the estimates are.
+        // The estimates may be arbitrarily wrong.
         assert_eq!(told(steps.done(&reached(1, 5, 0))), [(1, 5)]);
         assert_eq!(told(steps.done(&reached(2, 900_000, 0))), [(2, 900_000)]);
     }
 
     #[test]
-    fn fences_come_when_the_dispatcher_should_hear() {
+    fn a_fence_is_due_when_the_dispatcher_should_hear() {
         let mut steps = InFlightSteps::default();
         steps.push(step(1, 1, 499_999, None));
         assert!(!steps.wants_fence());
@@ -222,16 +225,16 @@ mod tests {
             steps.push(step(1, origin, 1, None));
         }
         assert!(steps.wants_fence());
-        // A device that has done everything has no fence for it.
+        // A device that is idle records no fence.
         assert_eq!(steps.drain().count(), 2 + UNFENCED_MAX);
         assert!(steps.is_empty() && !steps.wants_fence());
     }
 
     #[test]
-    fn steps_that_only_follow_a_mark_share_it() {
+    fn steps_without_work_share_the_fence_before_them() {
         let mut steps = InFlightSteps::default();
         steps.push(step(1, 1, 1000, Some(3)));
-        // A free: the device has nothing to do for it.
+        // A free gives the device nothing to do.
         steps.push(step(1, 2, 0, None));
         steps.fenced(Fence(3));
         assert_eq!(told(steps.done(&reached(3, 0, 70))), [(1, 70), (2, 0)]);

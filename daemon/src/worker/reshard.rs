@@ -1,8 +1,9 @@
-//! A worker's share of moving a tensor: what it gives the others, and what it makes of what they give.
+//! A worker's part in resharding a tensor, from one placement to another, as a collective.
 //!
-//! Everything follows from the placements before and after, which all workers of a group are told alike. A worker that
-//! has nothing to give, since what it should have is poisoned, does another thing than the rest: ranks that disagree
-//! all learn it ([`gt_collectives::Communicator`]), and then tell each other why.
+//! The placements before and after decide the collective: partial to replicated is an all-reduce, partial to sharded a
+//! reduce-scatter, sharded to replicated an all-gather, one copy to several a broadcast, and everything else an
+//! all-to-all. A worker whose operand is poisoned calls a barrier instead; the mismatch is found by every rank
+//! ([`gt_collectives::Communicator`]), and all then tell each other why.
 
 use super::device_link::{DeviceLink, Routes};
 use super::exec_failure::{caught, failure, worker_lost};
@@ -22,23 +23,23 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, ExecError>;
 
-/// Moves a tensor with the other ranks of `group`. `input` is what the worker `me` has of it, or why it has nothing.
-/// There is no result for a worker that has nothing of it afterwards. Parts are used up: the whole may be where they
-/// were.
+/// Reshards a tensor with the other ranks of the group. `input` is what worker `me` holds of it, or the failure that
+/// poisoned it. There is no result on a worker outside the new placement. A partial input is consumed: the result may
+/// take its memory.
 ///
 /// # Errors
-/// Why there is no result, on every rank; but what fails after everything was moved fails by itself.
-pub fn reshard<B: Backend>(
+/// The failure, the same on every rank; but an error after the exchange is this rank's alone.
+pub fn reshard_tensor<B: Backend>(
     backend: &mut B,
     routes: Routes<'_>,
     me: usize,
     origin: TensorId,
-    relocation: &Reshard,
+    reshard: &Reshard,
     input: Option<std::result::Result<&B::Tensor, Failure>>,
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
     let Routes { group, devices } = routes;
-    let mut mover = Mover { backend, share: Share { relocation, me }, devices };
+    let mut mover = Mover { backend, share: Share { reshard, me }, devices };
     let mut packed = match input {
         Some(Err(failure)) => Err(failure),
         Some(Ok(tensor)) => caught(|| mover.pack(Some(tensor))).map_err(blame),
@@ -61,27 +62,23 @@ pub fn reshard<B: Backend>(
         (Err(CollectiveError::Mismatch { .. }), packed) => Err(ask_why(group, packed.err(), origin)),
         (Err(error), packed) => {
             tracing::warn!(target: "gtd::worker", origin, %error, "a tensor could not be moved");
-            Err(packed.err().unwrap_or(Failure {
-                fault: who_is_lost(relocation, &error),
-                instruction: origin,
-                op: None,
-            }))
+            Err(packed.err().unwrap_or(Failure { fault: lost_worker(reshard, &error), instruction: origin, op: None }))
         }
     }
 }
 
-/// Who of a group is gone, if that is why nothing was moved.
-fn who_is_lost(relocation: &Reshard, error: &CollectiveError) -> Fault {
+/// The worker that is gone, if that made the collective fail.
+fn lost_worker(reshard: &Reshard, error: &CollectiveError) -> Fault {
     let rank = match error {
         CollectiveError::Died { peer, .. } | CollectiveError::Left { peer, .. } => *peer,
         CollectiveError::Aborted { by, .. } | CollectiveError::TimedOut { by, .. } => *by,
         _ => return Fault::Internal,
     };
-    let group = relocation.from.workers().with(relocation.to.workers());
+    let group = reshard.from.workers().with(reshard.to.workers());
     group.iter().nth(rank).map_or(Fault::Internal, worker_lost)
 }
 
-/// What has failed first, in the order of ranks.
+/// The failure of the lowest rank that has one, which all ranks gather.
 fn ask_why(group: &mut dyn Communicator, own: Option<Failure>, origin: TensorId) -> Failure {
     let size = size_of::<Slot>();
     let unknown = Failure { fault: Fault::Internal, instruction: origin, op: None };
@@ -104,7 +101,7 @@ fn ask_why(group: &mut dyn Communicator, own: Option<Failure>, origin: TensorId)
     first.unwrap_or(unknown)
 }
 
-/// What a group does to move a tensor.
+/// The collective that reshards a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum CollectiveKind {
     AllReduce(Reduce),
@@ -114,29 +111,29 @@ enum CollectiveKind {
     AllToAll,
 }
 
-/// A tensor on its way: what a rank gives and room for what it takes, row-major. In elements, by ranks.
+/// The contiguous buffers of a collective on one rank, with the counts of elements by rank.
 struct ReshardBuffers<T> {
     kind: CollectiveKind,
     input: Option<T>,
     output: Option<T>,
-    /// What `input` and `output` hold, where the processor does not reach them in the device's memory.
+    /// Copies of `input` and `output` in host memory, if those lie where the host cannot reach them.
     staged: Option<[Vec<u8>; 2]>,
-    gives: Vec<usize>,
-    takes: Vec<usize>,
+    send_counts: Vec<usize>,
+    recv_counts: Vec<usize>,
 }
 
-/// What `worker` does when a tensor is moved, and how many bytes it sends to others, counted as by
+/// The collective in which `worker` takes part, and the bytes that it sends, counted as in
 /// [`gt_collectives::CommStats`].
-pub fn traffic(relocation: &Reshard, worker: usize) -> Option<(Operation, u64)> {
-    let share = Share { relocation, me: worker };
-    let meta = &relocation.meta;
+pub fn traffic(reshard: &Reshard, worker: usize) -> Option<(Operation, u64)> {
+    let share = Share { reshard, me: worker };
+    let meta = &reshard.meta;
     let (group, whole) = (share.group(), meta.bytes() as u64);
     let others = group.len() as u64 - 1;
     let local = |placement: &Placement| placement.local(meta, worker).bytes() as u64;
     Some(match share.kind().ok()? {
         CollectiveKind::AllReduce(_) => (Operation::AllReduce, 2 * others * whole / group.len() as u64),
-        CollectiveKind::ReduceScatter(_) => (Operation::ReduceScatter, whole - local(&relocation.to)),
-        CollectiveKind::AllGather => (Operation::AllGather, others * local(&relocation.from)),
+        CollectiveKind::ReduceScatter(_) => (Operation::ReduceScatter, whole - local(&reshard.to)),
+        CollectiveKind::AllGather => (Operation::AllGather, others * local(&reshard.from)),
         CollectiveKind::Broadcast { root } if group.rank_of(worker) == Some(root) => {
             (Operation::Broadcast, others * whole)
         }
@@ -149,20 +146,20 @@ pub fn traffic(relocation: &Reshard, worker: usize) -> Option<(Operation, u64)> 
     })
 }
 
-/// A worker's share of a move.
+/// A worker's part in a reshard.
 #[derive(Clone, Copy)]
 struct Share<'a> {
-    relocation: &'a Reshard,
+    reshard: &'a Reshard,
     me: usize,
 }
 
 impl Share<'_> {
     fn group(&self) -> Workers {
-        self.relocation.from.workers().with(self.relocation.to.workers())
+        self.reshard.from.workers().with(self.reshard.to.workers())
     }
 
     fn kind(&self) -> Result<CollectiveKind> {
-        let Reshard { from, to, .. } = self.relocation;
+        let Reshard { from, to, .. } = self.reshard;
         let same = from.workers() == to.workers();
         Ok(match (from, to) {
             (Placement::Partial { reduce_op, .. }, Placement::Replicated { .. }) if same => {
@@ -183,9 +180,9 @@ impl Share<'_> {
         })
     }
 
-    /// What `giver` gives `taker` of what it has; nothing if `taker` gets it from somebody else.
+    /// The piece that `giver` sends to `taker`; none if `taker` gets it from another rank.
     fn piece(&self, giver: usize, taker: usize) -> Option<Piece> {
-        let Reshard { meta, from, to, .. } = self.relocation;
+        let Reshard { meta, from, to, .. } = self.reshard;
         if !to.workers().contains(taker) || !from.workers().contains(giver) {
             return None;
         }
@@ -217,7 +214,7 @@ impl Share<'_> {
     }
 }
 
-/// A share and the device that does it.
+/// A worker's part in a reshard, and the backend that executes it.
 struct Mover<'a, B> {
     backend: &'a mut B,
     share: Share<'a>,
@@ -226,23 +223,23 @@ struct Mover<'a, B> {
 
 impl<B: Backend> Mover<'_, B> {
     fn pack(&mut self, input: Option<&B::Tensor>) -> Result<ReshardBuffers<B::Tensor>> {
-        let Reshard { meta, from, to, .. } = *self.share.relocation;
+        let Reshard { meta, from, to, .. } = *self.share.reshard;
         let kind = self.share.kind()?;
         if let (Some(own), true) = (input, self.devices.is_some()) {
-            // The others cannot see what this device finds later.
+            // The other ranks could not see an error that this device finds later.
             self.backend.wait_for_checks(own)?;
         }
         let lengths = |placement: Placement| -> Vec<usize> {
             self.share.group().iter().map(|worker| placement.local(&meta, worker).shape.numel()).collect()
         };
-        let (mut gives, mut takes) = (Vec::new(), Vec::new());
+        let (mut send_counts, mut recv_counts) = (Vec::new(), Vec::new());
         let (input, output) = match (kind, input) {
             (CollectiveKind::AllReduce(_), Some(own)) => (None, Some(self.taken_over(own)?)),
             (CollectiveKind::ReduceScatter(_), Some(own)) => {
-                gives = lengths(to);
+                send_counts = lengths(to);
                 let Placement::Sharded { axis, .. } = to else { return Err(ExecError::internal("not cut")) };
                 let laid = match axis {
-                    0 => self.laid_out(own)?,
+                    0 => self.contiguous(own)?,
                     _ => {
                         let mut pieces = Vec::new();
                         for worker in self.share.group().iter() {
@@ -255,16 +252,16 @@ impl<B: Backend> Mover<'_, B> {
                 (Some(laid), Some(self.backend.allocate(&to.local(&meta, self.share.me))?))
             }
             (CollectiveKind::AllGather, Some(own)) => {
-                takes = lengths(from);
-                (Some(self.laid_out(own)?), Some(self.flat(meta.shape.numel())?))
+                recv_counts = lengths(from);
+                (Some(self.contiguous(own)?), Some(self.flat(meta.shape.numel())?))
             }
-            (CollectiveKind::Broadcast { .. }, Some(own)) => (None, Some(self.laid_out(own)?)),
+            (CollectiveKind::Broadcast { .. }, Some(own)) => (None, Some(self.contiguous(own)?)),
             (CollectiveKind::Broadcast { .. }, None) => (None, Some(self.backend.allocate(&meta)?)),
             (CollectiveKind::AllToAll, own) => {
                 let mut pieces = Vec::new();
                 for worker in self.share.group().iter() {
-                    gives.push(self.share.piece(self.share.me, worker).map_or(0, |piece| piece.shape.numel()));
-                    takes.push(self.share.piece(worker, self.share.me).map_or(0, |piece| piece.shape.numel()));
+                    send_counts.push(self.share.piece(self.share.me, worker).map_or(0, |piece| piece.shape.numel()));
+                    recv_counts.push(self.share.piece(worker, self.share.me).map_or(0, |piece| piece.shape.numel()));
                     if let (Some(own), Some(piece)) = (own, self.share.piece(self.share.me, worker)) {
                         pieces.push(match &piece.range {
                             Some((axis, range)) => self.slice(own, *axis, range)?,
@@ -273,7 +270,7 @@ impl<B: Backend> Mover<'_, B> {
                     }
                 }
                 let input = if pieces.is_empty() { None } else { Some(self.copy(&pieces.iter().collect::<Vec<_>>())?) };
-                (input, Some(self.flat(takes.iter().sum())?))
+                (input, Some(self.flat(recv_counts.iter().sum())?))
             }
             (_, None) => return Err(ExecError::internal("a worker without its part")),
         };
@@ -281,10 +278,10 @@ impl<B: Backend> Mover<'_, B> {
             Some(_) => None,
             None => self.staged(kind, input.as_ref(), output.as_ref())?,
         };
-        Ok(ReshardBuffers { kind, input, output, staged, gives, takes })
+        Ok(ReshardBuffers { kind, input, output, staged, send_counts, recv_counts })
     }
 
-    /// Copies for the others to read and write, unless these tensors can be reached.
+    /// Host copies of the buffers, unless the host reaches them all.
     fn staged(
         &mut self,
         kind: CollectiveKind,
@@ -296,7 +293,7 @@ impl<B: Backend> Mover<'_, B> {
         if input.filter(unreachable).is_none() && output.filter(unreachable).is_none() {
             return Ok(None);
         }
-        // What others write over entirely need not be read.
+        // An output that is overwritten entirely need not be copied to the host.
         let is_given = match kind {
             CollectiveKind::AllReduce(_) => true,
             CollectiveKind::Broadcast { root } => self.share.group().rank_of(self.share.me) == Some(root),
@@ -307,7 +304,7 @@ impl<B: Backend> Mover<'_, B> {
         Ok(Some([input, output]))
     }
 
-    /// As many bytes as a tensor has, and those that it has if they are wanted.
+    /// A buffer of a tensor's length, with its bytes if they are `wanted`.
     fn host_copy(&mut self, tensor: &B::Tensor, wanted: bool) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.backend.meta(tensor).bytes()];
         if wanted {
@@ -323,10 +320,10 @@ impl<B: Backend> Mover<'_, B> {
         Ok(copy)
     }
 
-    /// Learns, without a word to the device, whether all ranks are about to do the same. They wait for each other here,
-    /// and never in the device for one that does not come.
+    /// Compares the reshard with that of all ranks, on the host. The devices then never wait for a rank that does not
+    /// come.
     fn agree(&self, group: &mut dyn Communicator) -> std::result::Result<(), CollectiveError> {
-        let Reshard { meta, from, to, .. } = self.share.relocation;
+        let Reshard { meta, from, to, .. } = self.share.reshard;
         let mut hasher = DefaultHasher::new();
         (meta.shape.dims(), meta.dtype, from, to).hash(&mut hasher);
         let own = hasher.finish().to_ne_bytes();
@@ -344,38 +341,41 @@ impl<B: Backend> Mover<'_, B> {
         }
     }
 
-    /// Gives the device its part of the move.
+    /// Enqueues the collective on the device.
     fn enqueue(&mut self, link: &Arc<DeviceLink>, packed: &mut ReshardBuffers<B::Tensor>) -> Result<()> {
-        let Meta { shape, dtype } = self.share.relocation.meta;
+        let Meta { shape, dtype } = self.share.reshard.meta;
         if shape.numel() == 0 {
             return Ok(());
         }
         let reduces = matches!(packed.kind, CollectiveKind::AllReduce(_) | CollectiveKind::ReduceScatter(_));
-        // NCCL has no 16-bit integers: they are combined as 32-bit ones, which wrap to the same.
+        // NCCL has no 16-bit integers: they are reduced as 32-bit ones, whose lower halves are the same.
         let wide = if reduces && dtype == DType::I16 { DType::I32 } else { dtype };
         if wide != dtype {
             for tensor in [&mut packed.input, &mut packed.output].into_iter().flatten() {
                 *tensor = self.cast(tensor, wide)?;
             }
         }
-        let ReshardBuffers { kind, input, output, gives, takes, .. } = &mut *packed;
+        let ReshardBuffers { kind, input, output, send_counts, recv_counts, .. } = &mut *packed;
         let group = self.share.group();
         let elements = shape.numel();
         let call = &mut |at: DeviceBuffers| {
             link.enqueue(|comm| {
                 let DeviceBuffers { input, output, stream } = at;
                 let stream = stream as usize as *mut _;
-                // SAFETY: the backend gives addresses of tensors that are as large as the placements say, which all
-                // ranks have compared, and keeps them until the stream has done the move.
+                // SAFETY: `pack` allocated both buffers with the lengths that the placements give, all ranks compared
+                // those in `agree`, and `Backend::communicate` keeps the buffers until the stream has passed the
+                // collective.
                 unsafe {
                     match *kind {
                         CollectiveKind::AllReduce(how) => comm.all_reduce(output, output, elements, wide, how, stream),
                         CollectiveKind::ReduceScatter(how) => {
-                            comm.reduce_scatter(input, output, gives, wide, how, stream)
+                            comm.reduce_scatter(input, output, send_counts, wide, how, stream)
                         }
-                        CollectiveKind::AllGather => comm.all_gather(input, output, takes, wide, stream),
+                        CollectiveKind::AllGather => comm.all_gather(input, output, recv_counts, wide, stream),
                         CollectiveKind::Broadcast { root } => comm.broadcast(output, elements, root, wide, stream),
-                        CollectiveKind::AllToAll => comm.all_to_all(input, output, gives, takes, wide, stream),
+                        CollectiveKind::AllToAll => {
+                            comm.all_to_all(input, output, send_counts, recv_counts, wide, stream)
+                        }
                     }
                 }
             })
@@ -396,8 +396,8 @@ impl<B: Backend> Mover<'_, B> {
         group: &mut dyn Communicator,
         packed: &mut ReshardBuffers<B::Tensor>,
     ) -> std::result::Result<(), CollectiveError> {
-        let dtype = self.share.relocation.meta.dtype;
-        let ReshardBuffers { kind, gives, takes, .. } = packed;
+        let dtype = self.share.reshard.meta.dtype;
+        let ReshardBuffers { kind, send_counts, recv_counts, .. } = packed;
         let (input, output) = match &mut packed.staged {
             Some([input, output]) => (input.as_slice(), output.as_mut_slice()),
             None => (
@@ -407,15 +407,15 @@ impl<B: Backend> Mover<'_, B> {
         };
         match *kind {
             CollectiveKind::AllReduce(reduce) => group.all_reduce(output, dtype, reduce),
-            CollectiveKind::ReduceScatter(reduce) => group.reduce_scatter(input, output, gives, dtype, reduce),
-            CollectiveKind::AllGather => group.all_gather(input, output, takes, dtype),
+            CollectiveKind::ReduceScatter(reduce) => group.reduce_scatter(input, output, send_counts, dtype, reduce),
+            CollectiveKind::AllGather => group.all_gather(input, output, recv_counts, dtype),
             CollectiveKind::Broadcast { root } => group.broadcast(output, root, dtype),
-            CollectiveKind::AllToAll => group.all_to_all(input, output, gives, takes, dtype),
+            CollectiveKind::AllToAll => group.all_to_all(input, output, send_counts, recv_counts, dtype),
         }
     }
 
     fn unpack(&mut self, packed: ReshardBuffers<B::Tensor>) -> Result<Option<B::Tensor>> {
-        let Reshard { meta, from, to, .. } = *self.share.relocation;
+        let Reshard { meta, from, to, .. } = *self.share.reshard;
         let Some(mut output) = packed.output.filter(|_| to.workers().contains(self.share.me)) else { return Ok(None) };
         if let Some([_, bytes]) = packed.staged {
             output = self.device_copy(&output, bytes)?;
@@ -427,7 +427,7 @@ impl<B: Backend> Mover<'_, B> {
         };
         let mut pieces = Vec::new();
         let mut start = 0;
-        for (worker, length) in self.share.group().iter().zip(&packed.takes) {
+        for (worker, length) in self.share.group().iter().zip(&packed.recv_counts) {
             let shape = match packed.kind {
                 CollectiveKind::AllGather => Some(from.local(&meta, worker).shape),
                 _ => self.share.piece(worker, self.share.me).map(|piece| piece.shape),
@@ -477,12 +477,12 @@ impl<B: Backend> Mover<'_, B> {
         self.run(Op::Reshape, &[Input::Tensor(tensor)], &Attrs::Shape(*shape))
     }
 
-    /// Room for so many elements.
+    /// An uninitialized tensor of so many elements in one dimension.
     fn flat(&mut self, elements: usize) -> Result<B::Tensor> {
-        self.backend.allocate(&Meta::new(line(elements)?, self.share.relocation.meta.dtype))
+        self.backend.allocate(&Meta::new(line(elements)?, self.share.reshard.meta.dtype))
     }
 
-    /// The elements of some tensors, one behind the other, in memory that nobody else knows.
+    /// The elements of some tensors, concatenated in new memory.
     fn copy(&mut self, tensors: &[&B::Tensor]) -> Result<B::Tensor> {
         let mut lines = Vec::with_capacity(tensors.len());
         for tensor in tensors {
@@ -493,46 +493,49 @@ impl<B: Backend> Mover<'_, B> {
         self.run(Op::Cat, &operands, &Attrs::Axis(0))
     }
 
-    /// A part that is not used again, in memory that nobody else knows: where it is, if that is so.
+    /// A partial tensor that is not used again, in memory that no other tensor shares: its own, if it shares none.
     fn taken_over(&mut self, part: &B::Tensor) -> Result<B::Tensor> {
         let Meta { shape, dtype } = self.backend.meta(part);
         if shape.rank() == 0 {
             return self.copy(&[part]);
         }
-        // Of its elements none is replaced: a copy, unless the memory may be taken.
+        // Scattering an empty slice copies the tensor, unless the result can take its memory.
         let none = self.backend.allocate(&Meta::new(shape.with_dim(0, 0), dtype))?;
         let operands = [Input::Tensor(part), Input::Tensor(&none)];
         self.run_last(Op::SliceScatter, &operands, &slice_along(&shape, 0, &(0..0)), 1)
     }
 
-    /// A tensor whose elements lie in row-major order without gaps: the same one if they do.
-    fn laid_out(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
+    /// A contiguous tensor of the same elements: the same one if it is contiguous.
+    fn contiguous(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
         if self.backend.is_contiguous(tensor) { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
     }
 
     fn bytes<'t>(&self, tensor: &'t B::Tensor) -> &'t [u8] {
         let Some((start, len)) = self.backend.bytes_of(tensor) else { return &[] };
-        // SAFETY: the memory is the tensor's, which lives for 't; tensors do not change once they are made.
+        // SAFETY: `bytes_of` names initialized memory of the tensor, which lives for 't; a tensor never changes once it
+        // is made.
         unsafe { slice::from_raw_parts(start.as_ptr(), len) }
     }
 
     #[expect(clippy::mut_from_ref, reason = "a tensor is a handle of memory elsewhere")]
     fn bytes_mut<'t>(&self, tensor: &'t B::Tensor) -> &'t mut [u8] {
         let Some((start, len)) = self.backend.bytes_of(tensor) else { return &mut [] };
-        // SAFETY: the memory is the tensor's, which lives for 't. It is new, and no other reference to it is made; but
-        // for a broadcast's root, whose buffer a communicator only reads, as its contract says.
+        // SAFETY: `bytes_of` names initialized memory of the tensor, which lives for 't. `pack` made it for this
+        // collective, so no other reference to it exists; the exception is the root's buffer of a broadcast, which
+        // communicators only read.
         unsafe { slice::from_raw_parts_mut(start.as_ptr(), len) }
     }
 }
 
-/// A part of what one rank has that another gets: its shape, and the stretch of an axis that it is.
+/// The part of one rank's shard that another rank gets: its shape, and its range along an axis.
 struct Piece {
     shape: Shape,
     range: Option<(usize, Range<usize>)>,
 }
 
 fn host_range(bytes: &mut [u8]) -> HostRange {
-    // SAFETY: it is used for one transfer, while the bytes are borrowed; nobody else looks at them.
+    // SAFETY: the callers pass the range to one synchronous transfer while they own `bytes`, so it stays allocated and
+    // nothing else accesses it.
     unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
@@ -557,11 +560,11 @@ mod tests {
 
     fn host(numbers: &mut [f32]) -> HostRange {
         let start = NonNull::new(numbers.as_mut_ptr().cast()).unwrap();
-        // SAFETY: the numbers outlive the call this is made for, and nobody else looks at them meanwhile.
+        // SAFETY: the callers pass the range to one synchronous transfer while they borrow `numbers` mutably.
         unsafe { HostRange::new(start, size_of_val(numbers)) }
     }
 
-    /// A device whose memory the processor does not reach.
+    /// A device whose memory the host does not reach.
     struct Apart(CpuBackend);
 
     impl Backend for Apart {
@@ -606,10 +609,10 @@ mod tests {
         }
     }
 
-    /// What every worker of both placements has afterwards, after what was counted was compared with what was planned.
-    /// Every other worker is [`Apart`].
+    /// The local numbers of every worker of both placements after a reshard. Every other worker is [`Apart`]. Checks
+    /// that [`traffic`] predicted the counted bytes.
     fn moved(meta: Meta, from: Placement, to: Placement, part: impl Fn(usize, usize) -> f32 + Sync) -> Vec<Vec<f32>> {
-        let relocation = Reshard { out: 2, input: 1, meta, from, to };
+        let reshard = Reshard { out: 2, input: 1, meta, from, to };
         let workers = from.workers().with(to.workers());
         let ranks = LocalGroup::threads(workers.len()).unwrap();
         let part = &part;
@@ -620,8 +623,8 @@ mod tests {
                     let options = CpuOptions { threads: 1, memory_bytes_limit: 1 << 20, ..CpuOptions::default() };
                     let backend = CpuBackend::new(options);
                     match me % 2 {
-                        0 => of_one(backend, &mut rank, me, &relocation, part),
-                        _ => of_one(Apart(backend), &mut rank, me, &relocation, part),
+                        0 => on_worker(backend, &mut rank, me, &reshard, part),
+                        _ => on_worker(Apart(backend), &mut rank, me, &reshard, part),
                     }
                 };
                 threads.push(scope.spawn(work));
@@ -630,15 +633,15 @@ mod tests {
         })
     }
 
-    /// What worker `me` has afterwards.
-    fn of_one<B: Backend>(
+    /// The local numbers of worker `me` after a reshard.
+    fn on_worker<B: Backend>(
         mut backend: B,
         rank: &mut dyn Communicator,
         me: usize,
-        relocation: &Reshard,
+        reshard: &Reshard,
         part: impl Fn(usize, usize) -> f32,
     ) -> Vec<f32> {
-        let Reshard { meta, from, to, .. } = *relocation;
+        let Reshard { meta, from, to, .. } = *reshard;
         let input = from.workers().contains(me).then(|| {
             let local = from.local(&meta, me);
             let mut numbers: Vec<f32> = (0..local.shape.numel()).map(|i| part(me, i)).collect();
@@ -647,8 +650,8 @@ mod tests {
             tensor
         });
         let before = rank.stats();
-        let made = reshard(&mut backend, Routes::by_host(rank), me, 2, relocation, input.as_ref().map(Ok)).unwrap();
-        let (operation, bytes) = traffic(relocation, me).unwrap();
+        let made = reshard_tensor(&mut backend, Routes::by_host(rank), me, 2, reshard, input.as_ref().map(Ok)).unwrap();
+        let (operation, bytes) = traffic(reshard, me).unwrap();
         let after = rank.stats();
         assert_eq!(after.calls(operation) - before.calls(operation), 1, "{from} to {to}");
         assert_eq!(after.sent_bytes - before.sent_bytes, bytes, "{operation}, {from} to {to}, worker {me}");
@@ -660,7 +663,7 @@ mod tests {
         })
     }
 
-    /// The elements of a tensor that counts from 0, as `placement` gives them to `worker`.
+    /// The elements that `placement` gives `worker`, of a tensor that counts from 0.
     fn counted(meta: &Meta, placement: &Placement, worker: usize) -> Vec<f32> {
         let [rows, columns] = *meta.shape.dims() else { return Vec::new() };
         let mut stretches = [0..rows, 0..columns];
@@ -673,7 +676,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tensor_gets_from_any_placement_to_any_other_and_what_is_sent_is_what_was_planned() {
+    fn a_tensor_is_resharded_from_any_placement_to_any_other_with_the_predicted_traffic() {
         let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
         let set = Workers::from_bits;
         let cut = |bits, axis| Placement::sharded(set(bits), axis, 1, &meta.shape);
@@ -692,11 +695,11 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_where_they_are_unless_somebody_else_sees_them() {
+    fn partial_tensors_are_reduced_in_place_unless_another_handle_shares_them() {
         let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
         let workers = Workers::first_of(2);
         let (from, to) = (Placement::Partial { workers, reduce_op: ReduceOp::Sum }, Placement::Replicated { workers });
-        let relocation = Reshard { out: 2, input: 1, meta, from, to };
+        let reshard = Reshard { out: 2, input: 1, meta, from, to };
         std::thread::scope(|scope| {
             for (me, mut rank) in LocalGroup::threads(2).unwrap().into_iter().enumerate() {
                 scope.spawn(move || {
@@ -707,7 +710,7 @@ mod tests {
                         backend.write(&mut part, 0, host(&mut [3.0; 35])).unwrap();
                         let other = seen.then(|| part.clone());
                         let sum =
-                            reshard(&mut backend, Routes::by_host(&mut rank), me, 2, &relocation, Some(Ok(&part)));
+                            reshard_tensor(&mut backend, Routes::by_host(&mut rank), me, 2, &reshard, Some(Ok(&part)));
                         let sum = sum.unwrap().unwrap();
                         assert_eq!(backend.bytes_of(&sum) == backend.bytes_of(&part), !seen);
                         for (tensor, number) in std::iter::once((&sum, 6.0)).chain(other.as_ref().map(|own| (own, 3.0)))
@@ -723,7 +726,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_are_joined_into_copies_or_shards() {
+    fn partial_tensors_are_reduced_into_replicas_or_shards() {
         let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
         let workers = Workers::first_of(3);
         let from = Placement::Partial { workers, reduce_op: ReduceOp::Sum };

@@ -1,8 +1,8 @@
 //! A worker on a thread of this process.
 //!
-//! Handing a step to another thread costs microseconds where a small op takes a fraction of one. So a step that is
-//! estimated to be short is done on the caller's thread, if the worker has nothing else to do: nothing queued means
-//! that nothing runs, and that order is kept.
+//! A short step is executed on the dispatcher's thread if the worker is idle: handing it to another thread costs
+//! microseconds, where a small op takes a fraction of one. Order is kept, since an empty queue means that nothing runs,
+//! and the worker's lock is held meanwhile.
 
 use super::core::Core;
 use super::fused_steps::Job;
@@ -30,18 +30,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// Steps estimated to take no longer are done on the dispatcher's thread, nanoseconds,
+/// The longest step that is executed on the dispatcher's thread, expected nanoseconds.
 pub const INLINE_NS_MAX: u64 = 10_000;
-/// and where there is one worker only: while it computes, nobody else's step could be done anyway.
+/// The same where there is one worker only: while it computes, no other session's step could run anyway.
 pub const INLINE_SOLE_NS_MAX: u64 = 200_000;
 
-/// How often the end of the thread is looked for.
+/// The wait between checks whether the thread has ended.
 const STOP_NAP: Duration = Duration::from_micros(50);
 
-/// Sessions whose worker has not opened them yet.
+/// Sessions that the worker has still to open, by number.
 type Opening = Arc<Mutex<HashMap<u64, Arc<SessionShared>>>>;
 
-/// Places in groups that a worker has not taken yet, in order.
+/// Ranks that the worker has still to join groups as, in order.
 type Joining = Arc<Mutex<VecDeque<RankAssignment>>>;
 
 /// The link to a worker thread.
@@ -72,7 +72,7 @@ impl Wire for HeapWire {
     }
     #[inline]
     fn push(&mut self, slots: &[Slot]) {
-        // Cannot fail: there is room.
+        // There is room: `Queue::push` has asked.
         let _ = self.work.push(slots);
     }
     #[inline]
@@ -87,9 +87,9 @@ impl Wire for HeapWire {
 }
 
 impl<B: Backend + Send + 'static> ThreadLink<B> {
-    /// Starts worker `number` on `backend`, called what `info` says, which does `rates` gigaflops and gigabytes a
-    /// second. Steps up to `inline_ns_max` are done by the caller. Its tensors lie in `memory`, if workers elsewhere
-    /// are to reach them.
+    /// Starts worker `number` on `backend`. `info` describes it to users, `rates` are its gigaflops and gigabytes a
+    /// second for estimates, and steps of up to `inline_ns_max` run on the caller's thread. The tensors of `backend`
+    /// lie in `memory`, if workers in other processes are to map them.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -132,7 +132,7 @@ impl<B: Backend + Send + 'static> ThreadLink<B> {
 }
 
 impl<B: Backend> ThreadLink<B> {
-    /// The worker itself, if it has nothing to do: what is done to it now is in order.
+    /// The worker's core, if nothing is queued or running: the caller may use it without breaking the order of steps.
     #[inline]
     fn idle_core(&self) -> Option<MutexGuard<'_, Core<B>>> {
         if !self.queue.is_empty() {
@@ -148,7 +148,7 @@ impl<B: Backend> ThreadLink<B> {
 
 impl<B: Backend> WorkerLink for ThreadLink<B> {
     fn info(&mut self) -> WorkerInfo {
-        // While the worker is busy: as of its last report.
+        // The last report's value while the worker is busy.
         let memory_bytes = match self.core.try_lock() {
             Ok(mut core) => core.backend().memory().used_bytes as u64,
             Err(_) => self.queue.memory_bytes(),
@@ -166,7 +166,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     fn held(&mut self, owner: SessionSlot) -> u64 {
         let Some(shared) = self.shared.get(&owner.session) else { return 0 };
-        // While the worker is busy: as of its last report.
+        // The last report's value while the worker is busy.
         let held = match self.core.try_lock() {
             Ok(core) => core.held(owner.slot),
             Err(_) => shared.held_bytes.load(Relaxed),
@@ -204,7 +204,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         if let Some(shared) = self.shared.remove(&owner.session) {
             shared.cancelled.store(true, Relaxed);
         }
-        // Freeing much memory takes long: never on the caller's thread.
+        // Freeing much memory takes long, so it always happens on the worker's thread.
         self.queue.control(owner, StepKind::Close);
     }
 
@@ -240,7 +240,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     #[inline]
     fn submit(&mut self, step: &Step) -> Submission {
-        // What waits for other workers never runs on the thread that drives them.
+        // A reshard waits for other workers, so it must not run on the thread that drives them.
         if step.cost_ns <= self.inline_ns_max
             && !matches!(step.command, Command::Reshard(_))
             && let Some(mut core) = self.idle_core()
@@ -285,7 +285,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     #[inline]
     fn next_report(&mut self) -> Option<Report> {
-        // Neither end is hostile, so there is no nonsense.
+        // Both ends are this program's, so every report is valid.
         self.queue.next_report().unwrap_or(None)
     }
 
@@ -341,7 +341,7 @@ struct HeapTransport {
 
 impl Transport for HeapTransport {
     fn pop(&mut self, out: &mut [Slot]) -> usize {
-        // Neither end of the fifo is hostile, so it cannot be corrupt.
+        // Both ends are this program's, so the ring is not corrupt.
         self.work.pop(out).unwrap_or(0)
     }
     fn wait(&mut self, timeout: Duration) -> bool {
@@ -365,7 +365,7 @@ impl Transport for HeapTransport {
     }
     fn close(&mut self, _: u64) {}
     fn message(&mut self) -> bool {
-        // Threads share memory: nothing comes beside the ring.
+        // A thread shares memory with the dispatcher, so it gets no messages.
         true
     }
     fn communicator(&mut self) -> Option<Box<dyn Communicator>> {
