@@ -1,20 +1,20 @@
-//! Arenas: segments for bulk bytes, written by client and daemon alike.
+//! Arenas: segments for bulk bytes, which both client and daemon write.
 //!
-//! The daemon's side is [`Arena`]: checked ranges and copies through raw pointers, never a reference
-//! to bytes that the client may change meanwhile. The client's side is [`ArenaAllocator`]: blocks out
-//! of several arenas, best fit, given back on drop.
+//! The daemon's side is [`Arena`]: bounds-checked ranges, and copies through raw pointers, never a reference to bytes
+//! that the client may change meanwhile. The client's side is [`ArenaAllocator`]: a best-fit allocator of blocks from
+//! several arenas. A block returns to it on drop.
 //!
 //! ```
 //! use gt_shm::{Arena, ArenaAllocator};
 //!
-//! let (arena, fd) = Arena::create(1 << 20)?; // the daemon; the descriptor travels by socket
+//! let (arena, fd) = Arena::create(1 << 20)?; // the daemon; the descriptor is sent by socket
 //! let allocator = ArenaAllocator::new(); // the client
 //! allocator.add(fd, arena.len())?;
 //!
 //! let mut block = allocator.alloc(3)?;
 //! block.write(b"abc");
 //! let mut copy = [0; 3];
-//! arena.copy_in(block.offset(), &mut copy)?; // `offset` came through the ring: it is checked
+//! arena.copy_in(block.offset(), &mut copy)?; // `offset` came through the ring, so it is checked
 //! assert_eq!(&copy, b"abc");
 //! assert!(arena.copy_in(u64::MAX, &mut copy).is_err());
 //! # Ok::<(), Box<dyn std::error::Error>>(())
@@ -27,10 +27,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// What arenas are called in `/proc`.
+/// The name of arenas in `/proc/*/maps`.
 pub const ARENA_NAME: &str = "gt-arena";
 
-/// Arenas of at least this many bytes ask for huge pages; smaller ones would only waste memory.
+/// Arenas of at least this many bytes request huge pages, which would only waste memory in smaller ones.
 const HUGE_PAGES_BYTES_MIN: usize = 32 << 20;
 
 fn advise_huge_pages(arena: &Segment) {
@@ -41,16 +41,16 @@ fn advise_huge_pages(arena: &Segment) {
 
 // ------------------------------------------------------------------------------------- daemon
 
-/// The daemon's view of an arena. Cheap to clone; the mapping lives as long as any clone or range,
-/// so work in flight may outlast its session.
+/// The daemon's view of an arena. Cheap to clone: any clone or slice keeps the mapping alive, so work in flight may outlive
+/// its session.
 #[derive(Clone, Debug)]
 pub struct Arena(Arc<Segment>);
 
 impl Arena {
-    /// Makes an arena of at least `bytes` bytes and the descriptor for its client.
+    /// Creates an arena of at least `bytes` bytes, and the descriptor for its client.
     ///
     /// # Errors
-    /// If the kernel refuses it.
+    /// An error of the system.
     pub fn create(bytes: u64) -> Result<(Self, OwnedFd)> {
         let segment = Segment::create(ARENA_NAME, bytes, Access::ReadWrite, Access::ReadWrite)?;
         advise_huge_pages(&segment);
@@ -58,26 +58,26 @@ impl Arena {
         Ok((Self(Arc::new(segment)), fd))
     }
 
-    /// Maps an arena that the daemon sent, announced as `len` bytes long: a worker's view of it.
+    /// Maps an arena that the daemon has sent to a worker process and announced as `len` bytes long.
     ///
     /// # Errors
-    /// If the segment is not what was announced.
+    /// If the segment differs from the announcement.
     pub fn map(fd: OwnedFd, len: u64) -> Result<Self> {
         let segment = Segment::map_peer(fd, len, Access::ReadWrite)?;
         advise_huge_pages(&segment);
         Ok(Self(Arc::new(segment.detach().0)))
     }
 
-    /// Bytes in the arena.
+    /// The length in bytes.
     #[expect(clippy::len_without_is_empty, reason = "an arena is never empty")]
     pub fn len(&self) -> u64 {
         self.0.len() as u64
     }
 
-    /// The `len` bytes at `offset`, checked.
+    /// The `len` bytes at `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`] if they are not all inside, or their end overflows.
+    /// [`Error::OutOfBounds`] if they exceed the arena, or their end overflows.
     pub fn range(&self, offset: u64, len: u64) -> Result<ArenaSlice> {
         self.check(offset, len)?;
         Ok(ArenaSlice { segment: self.0.clone(), offset: offset as usize, len: len as usize })
@@ -91,8 +91,8 @@ impl Arena {
         }
     }
 
-    /// Copies bytes from the arena at `offset` into `to`. If the client writes them meanwhile, each
-    /// byte is one that was there at some time; nothing else can happen.
+    /// Copies bytes at `offset` of the arena into `to`. If the client writes them meanwhile, each copied byte is the old or
+    /// a new one.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -111,8 +111,8 @@ impl Arena {
     }
 }
 
-/// Bytes of an arena, checked once. Keeps the mapping alive. [`split_at`](Self::split_at) or
-/// [`chunks`](Self::chunks) it to copy from several threads.
+/// A range of an arena that [`Arena::range`] has checked. Keeps the mapping alive. [`split_at`](Self::split_at) and
+/// [`chunks`](Self::chunks) divide it, to copy from several threads.
 #[derive(Clone, Debug)]
 pub struct ArenaSlice {
     segment: Arc<Segment>,
@@ -121,19 +121,18 @@ pub struct ArenaSlice {
 }
 
 impl ArenaSlice {
-    /// Bytes in the range.
+    /// The length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True of a range of no bytes.
+    /// True if it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its first byte. Valid for reads and writes of [`len`](Self::len) bytes while this lives; the
-    /// client may read and write them too, so make no reference to them and let no control flow
-    /// depend on them before they are copied.
+    /// The address of the first byte, valid for reads and writes of [`len`](Self::len) bytes while this lives. The client
+    /// may write the bytes at any time: make no reference to them, and copy them before control flow depends on them.
     pub fn as_ptr(&self) -> *mut u8 {
         self.segment.as_ptr().wrapping_add(self.offset)
     }
@@ -144,9 +143,9 @@ impl ArenaSlice {
     /// If the lengths differ.
     pub fn copy_in(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "a range is copied whole");
-        // SAFETY: `range` checked these bytes against the mapping, which `segment` keeps alive. The
-        // destination is private memory. That the client may write the source at the same time is
-        // outside the language's model; a copy of bytes does not depend on their values.
+        // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, and `segment` keeps the mapping alive; `to`
+        // has `len` bytes of private memory. The client may write the source at the same time, which the language's memory
+        // model does not cover, but a copy of bytes does not depend on their values.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), self.len) };
     }
 
@@ -156,11 +155,13 @@ impl ArenaSlice {
     /// If the lengths differ.
     pub fn copy_out(&self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "a range is copied whole");
-        // SAFETY: as for `copy_in`, the other way round; the arena was mapped for writing.
+        // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, `segment` keeps the mapping alive, and it
+        // was mapped with `Access::ReadWrite`; `from` has `len` bytes of private memory. The client may access the
+        // destination at the same time, but nothing here depends on its contents.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), self.len) };
     }
 
-    /// The range before byte `at`, and the rest.
+    /// Divides the range at byte `at`.
     ///
     /// # Panics
     /// If `at` is beyond the end.
@@ -171,7 +172,7 @@ impl ArenaSlice {
         (front, back)
     }
 
-    /// The range in pieces of `bytes` bytes, the last one perhaps shorter.
+    /// Divides the range into pieces of `bytes` bytes; the last may be shorter.
     ///
     /// # Panics
     /// If `bytes` is 0.
@@ -186,32 +187,32 @@ impl ArenaSlice {
 
 // ------------------------------------------------------------------------------------- client
 
-/// Alignment of small blocks, bytes: a cache line.
+/// The alignment of small blocks, bytes: a cache line.
 pub const SMALL_ALIGN_BYTES: u64 = 64;
 
 /// Blocks of at least this many bytes start and end on pages.
 pub const LARGE_BYTES_MIN: u64 = 64 * 1024;
 
-/// Free memory that is kept for reuse rather than given back to the system, bytes. A first copy into
-/// fresh pages runs at a tenth of the speed of a copy into warm ones, and asking the kernel for them
-/// in one call (`MADV_POPULATE_WRITE`) is no faster.
+/// The most free memory that is kept for reuse instead of returned to the system, bytes. The first copy into new pages
+/// runs at a tenth of the speed of a copy into resident ones, and populating them in one call (`MADV_POPULATE_WRITE`) is
+/// no faster.
 pub const WARM_BYTES_MAX: u64 = 512 << 20;
 
-/// No arena has room: ask the daemon for another one.
+/// No arena has room: the client must request another from the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the arenas have no room for {bytes} bytes")]
 pub struct NeedMore {
-    /// Bytes that the new arena must be able to hold, at least.
+    /// The least size of the new arena, bytes.
     pub bytes: u64,
 }
 
-/// Hands out blocks of a session's arenas. Cheap to clone; threads may share it.
+/// Allocates blocks of a session's arenas. Cheap to clone; threads may share it.
 #[derive(Clone)]
 pub struct ArenaAllocator(Arc<AllocatorShared>);
 
 struct AllocatorShared {
     state: Mutex<AllocatorState>,
-    /// Held while free extents are away being trimmed.
+    /// Held while a free extent is taken out of the free lists to be trimmed.
     trim: Mutex<()>,
     /// See [`fork::generation`].
     generation: u32,
@@ -223,31 +224,31 @@ struct AllocatorState {
     free: FreeLists,
     used_bytes: u64,
     warm_bytes_max: u64,
-    /// Bytes in large blocks freed since the warm memory was last measured.
+    /// Bytes of the large blocks freed since the last measurement of the warm memory.
     unmeasured_bytes: u64,
 }
 
 impl AllocatorState {
-    /// Bytes of memory behind the arenas that no block uses. Asks the kernel once per arena; blocks
-    /// that were never written make it an underestimate.
+    /// The bytes of resident memory that no block uses. Costs a system call per arena. An underestimate if blocks were
+    /// never written.
     fn warm_bytes(&self) -> u64 {
         let resident: u64 = self.arenas.iter().map(|arena| arena.resident_bytes()).sum();
         resident.saturating_sub(self.used_bytes)
     }
 }
 
-/// How an allocator stands.
+/// Statistics of an allocator.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ArenaStats {
-    /// Arenas.
+    /// The number of arenas.
     pub arenas: usize,
-    /// Bytes in them.
+    /// The bytes of all arenas.
     pub total_bytes: u64,
-    /// Bytes in blocks that live, rounding included.
+    /// The bytes of allocated blocks, rounding included.
     pub used_bytes: u64,
-    /// Free bytes that may still hold memory.
+    /// Free bytes with resident memory.
     pub warm_bytes: u64,
-    /// Free extents.
+    /// The number of free extents.
     pub free_extents: usize,
 }
 
@@ -267,11 +268,11 @@ impl ArenaAllocator {
         }))
     }
 
-    /// Adds a received arena, announced as `len` bytes long. Its number must be the one that the
-    /// daemon gave it; they count from 0 in the order of granting.
+    /// Adds a received arena, announced as `len` bytes long, and returns its number. The daemon numbers arenas from 0 in
+    /// the order of its grants, and the caller must check that the numbers agree.
     ///
     /// # Errors
-    /// If the segment is not what was announced.
+    /// If the segment differs from the announcement.
     pub fn add(&self, fd: OwnedFd, len: u64) -> Result<u32> {
         let segment = Segment::map_peer(fd, len, Access::ReadWrite)?;
         advise_huge_pages(&segment);
@@ -282,8 +283,8 @@ impl ArenaAllocator {
         Ok(arena)
     }
 
-    /// A block of `bytes` bytes, aligned to [`SMALL_ALIGN_BYTES`] or, from [`LARGE_BYTES_MIN`] on,
-    /// to pages. Its content is whatever was there. O(log n) in the number of free extents.
+    /// Allocates a block of `bytes` bytes, aligned to [`SMALL_ALIGN_BYTES`] or, from [`LARGE_BYTES_MIN`] on, to pages. Its
+    /// contents are unspecified. O(log n) in the number of free extents.
     ///
     /// # Errors
     /// [`NeedMore`] if no arena has room.
@@ -292,13 +293,13 @@ impl ArenaAllocator {
         let need = NeedMore { bytes: bytes.saturating_add(unit) };
         let rounded = bytes.max(1).checked_next_multiple_of(unit).ok_or(need)?;
         if self.0.generation != fork::generation() {
-            // The arenas belong to the parent process, whose allocator knows nothing of ours.
+            // The arenas are the parent process's, whose allocator would not know of this block.
             return Err(need);
         }
         let mut state = self.0.lock();
         let mut found = state.free.take(rounded, unit);
         if found.is_none() {
-            // An extent with room may be away being trimmed: wait until it is back.
+            // The trimmer may have taken an extent with room out of the lists: wait until it is back.
             drop(state);
             let _trimmed = self.0.trim.lock().unwrap_or_else(PoisonError::into_inner);
             state = self.0.lock();
@@ -311,16 +312,15 @@ impl ArenaAllocator {
         Ok(ArenaBlock { shared: self.0.clone(), segment, arena, offset: extent.offset, rounded, len: bytes as usize })
     }
 
-    /// Gives free memory back to the system until at most `keep_bytes` of it are kept. Returns the
-    /// bytes given back.
+    /// Returns free memory to the system until at most `keep_bytes` of it remain. Returns the number of bytes released.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// An error of the system.
     pub fn trim(&self, keep_bytes: u64) -> Result<u64> {
         self.0.trim(keep_bytes)
     }
 
-    /// How the allocator stands.
+    /// The allocator's statistics.
     pub fn stats(&self) -> ArenaStats {
         let state = self.0.lock();
         ArenaStats {
@@ -341,7 +341,7 @@ impl Default for ArenaAllocator {
 
 impl AllocatorShared {
     fn lock(&self) -> MutexGuard<'_, AllocatorState> {
-        // No code that holds the lock can leave the state half changed.
+        // Poisoning is ignored: no code that can panic leaves the state inconsistent.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -350,8 +350,8 @@ impl AllocatorShared {
             return Ok(0);
         }
         let _trimming = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut given_back = 0;
-        // The largest extents first, each looked at once: what is freed meanwhile is the next trim's.
+        let mut released = 0;
+        // The largest extents first, each once. Extents freed meanwhile are left to the next trim.
         let mut state = self.lock();
         let candidates: Vec<_> = state.free.by_len.iter().rev().copied().collect();
         for (len, arena, offset) in candidates {
@@ -363,40 +363,40 @@ impl AllocatorShared {
                 continue;
             }
             let segment = state.arenas[arena as usize].clone();
-            // Punching gigabytes takes milliseconds: not under the lock. Nobody else can get the
-            // extent meanwhile.
+            // The lock is released, because punching gigabytes takes milliseconds. The extent is out of the lists, so no
+            // other thread can allocate it meanwhile.
             drop(state);
             let before = segment.resident_bytes();
             let punched = segment.punch(offset, len);
-            given_back += before.saturating_sub(segment.resident_bytes());
+            released += before.saturating_sub(segment.resident_bytes());
             state = self.lock();
             state.free.insert(arena, Extent { offset, len });
             punched?;
         }
-        Ok(given_back)
+        Ok(released)
     }
 }
 
-/// A piece of free arena.
+/// A contiguous range of an arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Extent {
     offset: u64,
     len: u64,
 }
 
-/// The free extents of all arenas. No two of one arena touch.
+/// The free extents of all arenas. Invariant: no two extents of an arena are adjacent.
 #[derive(Default)]
 struct FreeLists {
     /// (arena, offset) → len.
-    by_place: BTreeMap<(u32, u64), u64>,
+    by_offset: BTreeMap<(u32, u64), u64>,
     /// (len, arena, offset): the smallest that fits comes first.
     by_len: BTreeSet<(u64, u32, u64)>,
 }
 
 impl FreeLists {
-    /// Adds an extent, joined with its neighbours.
+    /// Adds an extent, merged with adjacent free ones.
     fn insert(&mut self, arena: u32, mut extent: Extent) {
-        let before = self.by_place.range((arena, 0)..(arena, extent.offset)).next_back();
+        let before = self.by_offset.range((arena, 0)..(arena, extent.offset)).next_back();
         if let Some((&(_, offset), &len)) = before
             && offset + len == extent.offset
         {
@@ -404,29 +404,29 @@ impl FreeLists {
             extent = Extent { offset, len: len + extent.len };
         }
         let end = extent.offset + extent.len;
-        if let Some(&len) = self.by_place.get(&(arena, end)) {
+        if let Some(&len) = self.by_offset.get(&(arena, end)) {
             self.remove(arena, end, len);
             extent.len += len;
         }
-        self.by_place.insert((arena, extent.offset), extent.len);
+        self.by_offset.insert((arena, extent.offset), extent.len);
         self.by_len.insert((extent.len, arena, extent.offset));
     }
 
-    /// Takes an extent out. False if there is none like it.
+    /// Removes an extent. False if it is not in the lists.
     fn remove(&mut self, arena: u32, offset: u64, len: u64) -> bool {
         let found = self.by_len.remove(&(len, arena, offset));
         if found {
-            self.by_place.remove(&(arena, offset));
+            self.by_offset.remove(&(arena, offset));
         }
         found
     }
 
-    /// Takes `len` bytes aligned to `align` out of the smallest extent that surely holds them.
+    /// Takes `len` bytes aligned to `align` out of the smallest extent that is sure to hold them.
     fn take(&mut self, len: u64, align: u64) -> Option<(u32, Extent)> {
         let fits = |&&(have, _, offset): &&(u64, u32, u64)| {
             (offset.next_multiple_of(align) - offset).saturating_add(len) <= have
         };
-        // One look at the best fit; if its alignment spoils it, an extent that fits however it lies.
+        // The best fit, if it holds the aligned block; otherwise the smallest extent that fits at any alignment.
         let first = self.by_len.range((len, 0, 0)..).next().filter(fits);
         let roomy = len.saturating_add(align - SMALL_ALIGN_BYTES);
         let &(have, arena, offset) = first.or_else(|| self.by_len.range((roomy, 0, 0)..).next())?;
@@ -443,9 +443,8 @@ impl FreeLists {
     }
 }
 
-/// Bytes of an arena that belong to whoever holds this; given back on drop. The memory is shared with
-/// the daemon: while an instruction that names the block is in flight, keep the block and leave its
-/// bytes alone.
+/// An allocated block of an arena, which returns to the allocator on drop. The memory is shared with the daemon: while an
+/// instruction that names the block is in flight, its owner must keep it and must not access its bytes.
 pub struct ArenaBlock {
     shared: Arc<AllocatorShared>,
     segment: Arc<Segment>,
@@ -462,27 +461,27 @@ impl std::fmt::Debug for ArenaBlock {
 }
 
 impl ArenaBlock {
-    /// The number of its arena, as the daemon counts them.
+    /// The number of its arena, in the order of the daemon's grants.
     pub fn arena(&self) -> u32 {
         self.arena
     }
 
-    /// Its first byte's place in the arena.
+    /// The offset of its first byte in the arena.
     pub fn offset(&self) -> u64 {
         self.offset
     }
 
-    /// Its bytes, as asked for.
+    /// The requested length in bytes.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// True of a block of no bytes (which still occupies its alignment).
+    /// True if the requested length is 0. The block still occupies one unit of alignment.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Its first byte: valid for reads and writes of [`len`](Self::len) bytes while the block lives.
+    /// The address of the first byte, valid for reads and writes of [`len`](Self::len) bytes while the block lives.
     pub fn as_ptr(&self) -> *mut u8 {
         self.segment.as_ptr().wrapping_add(self.offset as usize)
     }
@@ -493,18 +492,20 @@ impl ArenaBlock {
     /// If it is longer than the block.
     pub fn write(&mut self, from: &[u8]) {
         assert!(from.len() <= self.len, "{} bytes into a block of {}", from.len(), self.len);
-        // SAFETY: inside the block, which is ours alone by `&mut self` and the allocator; the daemon
-        // reads it only when told to.
+        // SAFETY: `from.len() <= self.len` was just checked, and the allocator keeps the block inside its arena and apart
+        // from other blocks. `&mut self` excludes other threads, and the daemon accesses only blocks that an instruction
+        // names.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), from.len()) };
     }
 
     /// Copies the start of the block into `to`.
     ///
     /// # Panics
-    /// If that is longer than the block.
+    /// If `to` is longer than the block.
     pub fn read(&self, to: &mut [u8]) {
         assert!(to.len() <= self.len, "{} bytes out of a block of {}", to.len(), self.len);
-        // SAFETY: inside the block, which nobody writes while no instruction names it.
+        // SAFETY: `to.len() <= self.len` was just checked, and the allocator keeps the block inside its arena. `write`
+        // needs `&mut self`, and the daemon writes only blocks that an instruction in flight names.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), to.len()) };
     }
 
@@ -513,7 +514,8 @@ impl ArenaBlock {
     /// # Safety
     /// No instruction in flight may write the block while the slice lives.
     pub unsafe fn as_slice(&self) -> &[u8] {
-        // SAFETY: inside the mapping that `segment` keeps alive; unchanging, as the caller promises.
+        // SAFETY: the allocator keeps the block inside the mapping, which `segment` keeps alive. This function requires
+        // that no instruction in flight writes the block, and `write` needs `&mut self`.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.len) }
     }
 }
@@ -521,8 +523,8 @@ impl ArenaBlock {
 impl Drop for ArenaBlock {
     fn drop(&mut self) {
         if self.shared.generation != fork::generation() {
-            // A forked child's copy: the bytes are its parent's, and the lock may be held by a thread
-            // that does not exist here.
+            // This is a forked child's copy: the block is the parent's, and the lock may be held by a thread that does not
+            // exist here.
             return;
         }
         let mut state = self.shared.lock();
@@ -531,7 +533,7 @@ impl Drop for ArenaBlock {
         if self.rounded < LARGE_BYTES_MIN {
             return;
         }
-        // Measuring costs a system call per arena, so only now and then.
+        // Measuring costs a system call per arena, so it is done rarely.
         state.unmeasured_bytes += self.rounded;
         let keep = state.warm_bytes_max;
         if state.unmeasured_bytes < keep / 8 {
@@ -540,8 +542,7 @@ impl Drop for ArenaBlock {
         state.unmeasured_bytes = 0;
         if state.warm_bytes() > keep {
             drop(state);
-            // Half, so that the next drops do not trim again. Memory that the kernel will not take
-            // back is still free.
+            // Trims to half, so that the next drops do not trim again. If the system refuses, the memory is still free.
             let _ = self.shared.trim(keep / 2);
         }
     }
@@ -563,14 +564,14 @@ mod tests {
         free
     }
 
-    /// The free extents and the blocks tile the arenas, and neighbours are joined.
+    /// Checks that free extents and blocks tile the arenas, and that adjacent free extents are merged.
     fn check(free: &FreeLists, blocks: &[(u32, Extent)]) {
-        assert_eq!(free.by_place.len(), free.by_len.len());
-        for (&(arena, offset), &len) in &free.by_place {
+        assert_eq!(free.by_offset.len(), free.by_len.len());
+        for (&(arena, offset), &len) in &free.by_offset {
             assert!(free.by_len.contains(&(len, arena, offset)));
-            assert!(!free.by_place.contains_key(&(arena, offset + len)), "neighbours not joined");
+            assert!(!free.by_offset.contains_key(&(arena, offset + len)), "neighbours not joined");
         }
-        let mut pieces: Vec<_> = free.by_place.iter().map(|(&(a, o), &l)| (a, o, l)).collect();
+        let mut pieces: Vec<_> = free.by_offset.iter().map(|(&(a, o), &l)| (a, o, l)).collect();
         pieces.extend(blocks.iter().map(|&(arena, extent)| (arena, extent.offset, extent.len)));
         pieces.sort_unstable();
         for arena in 0..2 {

@@ -1,11 +1,12 @@
-//! One writer, any number of observers that can only look and cannot slow it down.
+//! A broadcast ring: one writer, and any number of read-only observers that the writer never waits for.
 //!
-//! A slot is `{ seq, words }`. To write record `n` the writer marks the slot odd (`2n + 1`), writes,
-//! and marks it even (`2n + 2`). A reader that finds another mark before or after its copy knows
-//! exactly how many records passed it, counts them as lost and resumes half a ring behind.
+//! Each slot is a seqlock (Boehm 2012, "Can seqlocks get along with programming language memory models?"): a sequence
+//! number and the record's words. To write record `n` the writer stores an odd number (`2n + 1`), the words, and an even
+//! number (`2n + 2`). A reader loads the number before and after its copy. Any other number tells it exactly how many
+//! records it has missed: it counts them as lost and resumes half a ring behind the writer.
 //!
-//! A reader that watches the newest record all the time slows the writer by cache-line transfers
-//! (2 ns a record become 36): poll every millisecond or slower, in batches.
+//! An observer that polls the newest record all the time slows the writer by transfers of its cache line: a record takes
+//! 36 ns instead of 2. Poll every millisecond or less often, in batches.
 //!
 //! ```
 //! use gt_shm::broadcast::{self, Reader};
@@ -25,13 +26,13 @@ use crate::sync::{AtomicU64, FenceSite, fence_at, order_at};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
-/// 64-bit words in a [`Record`]: with its mark a slot is a cache line. Two under loom.
+/// 64-bit words in a [`Record`]: with its sequence number, a slot is one cache line. Two under loom.
 pub const RECORD_WORDS: usize = if cfg!(loom) { 2 } else { 7 };
 
-/// What the ring carries: plain words whose meaning is the caller's.
+/// One entry of the ring: plain words, which this crate does not interpret.
 pub type Record = [u64; RECORD_WORDS];
 
-/// A slot as it lies in shared memory.
+/// A slot in shared memory: a record with its sequence number.
 #[repr(C)]
 pub struct SharedRecord {
     seq: AtomicU64,
@@ -42,11 +43,11 @@ pub struct SharedRecord {
 ///
 /// An implementation must return the same word for the same call for as long as it lives.
 pub trait BroadcastMem {
-    /// Records written so far. Written by the writer.
+    /// The number of records written so far. Written by the writer.
     fn written(&self) -> &AtomicU64;
     /// The slot of record `n`.
     fn slot(&self, n: u64) -> &SharedRecord;
-    /// Slots in the ring, a power of two.
+    /// The number of slots in the ring, a power of two.
     fn capacity(&self) -> u64;
 }
 
@@ -98,12 +99,12 @@ impl BroadcastMem for HeapBroadcast {
 /// The only writer of a broadcast ring.
 pub struct Writer<M> {
     mem: M,
-    /// Records written: the next one's number.
+    /// The number of the next record.
     next: u64,
 }
 
 impl<M: BroadcastMem> Writer<M> {
-    /// The writer of the fresh ring in `mem`. There must be no other.
+    /// The writer of the fresh ring in `mem`. A ring must have only one.
     pub fn new(mem: M) -> Self {
         Self { mem, next: 0 }
     }
@@ -123,13 +124,13 @@ impl<M: BroadcastMem> Writer<M> {
         self.mem.written().store(n + 1, Relaxed);
     }
 
-    /// Records written so far.
+    /// The number of records written so far.
     pub fn written(&self) -> u64 {
         self.next
     }
 }
 
-/// An observer. Delivers every record in order, or counts it as lost.
+/// An observer: it reads every record in order, or counts it as lost.
 pub struct Reader<M> {
     mem: M,
     /// The number of the next record to read.
@@ -138,20 +139,20 @@ pub struct Reader<M> {
 }
 
 impl<M: BroadcastMem> Reader<M> {
-    /// An observer of all that is still in the ring; what was overwritten before is not counted.
+    /// An observer that starts half a ring behind the writer; earlier records do not count as lost.
     pub fn from_oldest(mem: M) -> Self {
         let written = mem.written().load(Relaxed);
         let next = written.saturating_sub(mem.capacity() / 2);
         Self { mem, next, lost: 0 }
     }
 
-    /// An observer of what is written from now on.
+    /// An observer of the records written from now on.
     pub fn from_newest(mem: M) -> Self {
         let next = mem.written().load(Relaxed);
         Self { mem, next, lost: 0 }
     }
 
-    /// An observer of everything since the first record; what is gone counts as lost.
+    /// An observer of all records since the first; overwritten ones count as lost.
     pub fn from_start(mem: M) -> Self {
         Self { mem, next: 0, lost: 0 }
     }
@@ -182,24 +183,24 @@ impl<M: BroadcastMem> Reader<M> {
         }
     }
 
-    /// The slot of record `next` now belongs to a later record, marked `seq`: give up what lies
-    /// between, and half a ring more to have room to catch up.
+    /// Skips records after the writer has overwritten the slot of record `next`, which now has sequence number `seq`.
+    /// Resumes half a ring behind the writer, to have room to catch up.
     #[cold]
     fn skip(&mut self, seq: u64) {
-        // The writer has reached the record whose mark this is; it may be further.
+        // The writer has reached the record with this sequence number, and may be further.
         let reached = ((seq - 1) / 2).max(self.mem.written().load(Relaxed));
         let resume = reached.saturating_sub(self.mem.capacity() / 2).max(self.next + 1);
         self.lost += resume - self.next;
         self.next = resume;
     }
 
-    /// Records that went by unread since the observer was made. Exact: with those read they are all
-    /// that were written.
+    /// The number of records that were overwritten before they were read. Exact: records read and lost add up to those
+    /// written since the observer's start.
     pub fn lost(&self) -> u64 {
         self.lost
     }
 
-    /// The number of the next record this observer will read, counting from 0.
+    /// The number of the next record to read, counting from 0.
     pub fn position(&self) -> u64 {
         self.next
     }
@@ -225,7 +226,8 @@ mod mapped {
         _segment: Segment,
     }
 
-    // SAFETY: the pointers go to a mapping that `_segment` keeps alive; only atomics are reached.
+    // SAFETY: `_segment` keeps the mapping of the pointers alive on any thread, and they are only used as references to
+    // atomics.
     unsafe impl Send for MappedBroadcast {}
 
     impl MappedBroadcast {
@@ -243,12 +245,14 @@ mod mapped {
     impl BroadcastMem for MappedBroadcast {
         #[inline(always)]
         fn written(&self) -> &AtomicU64 {
-            // SAFETY: in bounds and aligned (`Segment::at`), alive while `_segment` is.
+            // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_segment`
+            // keeps the mapping alive.
             unsafe { self.written.as_ref() }
         }
         #[inline(always)]
         fn slot(&self, n: u64) -> &SharedRecord {
-            // SAFETY: the mask keeps the index below the capacity that `new` checked.
+            // SAFETY: the mask keeps the index below the capacity, `new` checked by `Segment::at` that all slots are
+            // inside the segment, and `_segment` keeps the mapping alive.
             unsafe { self.slots.add((n & self.mask) as usize).as_ref() }
         }
         #[inline(always)]
@@ -257,7 +261,7 @@ mod mapped {
         }
     }
 
-    /// Bytes of the segment of a ring of `capacity` records.
+    /// The bytes of the segment for a ring of `capacity` records.
     fn segment_bytes(capacity: u64) -> Option<u64> {
         capacity
             .checked_mul(size_of::<SharedRecord>() as u64)?
@@ -265,8 +269,8 @@ mod mapped {
             .checked_next_multiple_of(PAGE_BYTES as u64)
     }
 
-    /// A ring of `capacity` records in a segment called `name`, and the descriptor for observers,
-    /// who can map it for reading only.
+    /// Creates a ring of `capacity` records in a segment called `name`. Returns its writer and the descriptor for
+    /// observers, who can map it only for reading.
     ///
     /// # Errors
     /// If the kernel refuses the segment.
@@ -280,10 +284,10 @@ mod mapped {
         Ok((Writer::new(MappedBroadcast::new(segment, capacity)), fd))
     }
 
-    /// Maps a received ring of `capacity` records, to hand to one of [`Reader`]'s constructors.
+    /// Maps a received ring of `capacity` records, for one of [`Reader`]'s constructors.
     ///
     /// # Errors
-    /// If the segment is not a ring of that size, or its writer could be written by others.
+    /// If the segment does not have the size of such a ring, or is not sealed against other writers.
     pub fn open(fd: OwnedFd, capacity: u64) -> Result<MappedBroadcast> {
         let bytes = segment_bytes(capacity)
             .filter(|_| capacity.is_power_of_two() && capacity >= 2)
@@ -293,7 +297,7 @@ mod mapped {
     }
 
     impl Reader<MappedBroadcast> {
-        /// An observer of what is still in the received ring of `capacity` records.
+        /// As [`Reader::from_oldest`], for a received ring of `capacity` records.
         ///
         /// # Errors
         /// See [`open`].
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn what_goes_by_is_counted_exactly() {
+    fn lost_records_are_counted_exactly() {
         let mem = HeapBroadcast::new(8);
         let mut writer = Writer::new(mem.clone());
         let mut reader = Reader::from_start(mem);
@@ -356,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn observers_start_where_they_ask_to() {
+    fn observers_start_at_the_oldest_or_newest_record() {
         let mem = HeapBroadcast::new(8);
         let mut writer = Writer::new(mem.clone());
         for n in 0..3 {

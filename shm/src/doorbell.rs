@@ -6,8 +6,8 @@ use rustix::io::ReadWriteFlags;
 use std::io::IoSliceMut;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// An eventfd, non-blocking and close-on-exec. It latches: ringing it before the owner sleeps wakes
-/// the owner at once.
+/// An eventfd, non-blocking and close-on-exec. It latches: if it was rung before the owner sleeps, the owner wakes at
+/// once.
 #[derive(Debug)]
 pub struct Doorbell(OwnedFd);
 
@@ -20,15 +20,14 @@ impl Doorbell {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).map(Self).map_err(os("create a doorbell (eventfd)"))
     }
 
-    /// Rings. Never blocks; a bell that has been rung 2⁶⁴ times too often stays rung.
+    /// Rings. Never blocks: at the counter's maximum the write fails, and the bell stays rung.
     pub fn ring(&self) {
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 
-    /// Stops the ringing. True if it had been rung.
+    /// Resets the bell. True if it was rung.
     ///
-    /// The peer shares the open file and could make it blocking, so the read itself asks not to
-    /// block.
+    /// The peer shares the open file description and could make it blocking, so the read passes `RWF_NOWAIT`.
     pub fn silence(&self) -> bool {
         let mut count = [0u8; 8];
         rustix::io::preadv2(&self.0, &mut [IoSliceMut::new(&mut count)], u64::MAX, ReadWriteFlags::NOWAIT)

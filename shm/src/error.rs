@@ -1,28 +1,30 @@
+//! Errors of segments, arenas, doorbells and sockets.
+
 use std::io;
 
-/// What can go wrong with segments, arenas, doorbells and sockets.
+/// An error of a segment, arena, doorbell or socket.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The kernel refused a call.
+    /// A system call failed.
     #[error("cannot {what}: {source}")]
     Os {
-        /// What was being done.
+        /// The action that failed.
         what: &'static str,
-        /// What the kernel said.
+        /// The system's error.
         source: io::Error,
     },
-    /// A received segment is not as long as announced.
+    /// A received segment does not have the announced length.
     #[error("segment {name} should be {expected_bytes} bytes long and is {found_bytes}")]
     SegmentLength {
         /// The segment's name.
         name: String,
-        /// Length announced.
+        /// The announced length.
         expected_bytes: u64,
-        /// Length found.
+        /// The length found.
         found_bytes: u64,
     },
-    /// A received segment could still be truncated, grown or written by the wrong side.
+    /// A received segment lacks seals: its sender could truncate or grow it, or write to it.
     #[error("segment {name} lacks the seals {missing}, so its peer could change it under us")]
     SegmentSeals {
         /// The segment's name.
@@ -30,49 +32,49 @@ pub enum Error {
         /// The missing seals.
         missing: String,
     },
-    /// A segment of no bytes, or of more than an address space.
+    /// A segment cannot be empty, or larger than the address space.
     #[error("a segment cannot be {bytes} bytes long")]
     SegmentSize {
-        /// Length asked for.
+        /// The requested length.
         bytes: u64,
     },
-    /// A segment without its descriptor cannot be sent or punched.
+    /// The operation needs the segment's descriptor, which was detached.
     #[error("the segment has been separated from its descriptor")]
     Detached,
-    /// A byte range that is not wholly inside an arena.
+    /// A byte range exceeds its arena.
     #[error("bytes {offset}..+{len} are outside the arena of {arena_bytes} bytes")]
     OutOfBounds {
-        /// First byte asked for.
+        /// The first byte of the range.
         offset: u64,
-        /// Bytes asked for.
+        /// The length of the range.
         len: u64,
-        /// Bytes in the arena.
+        /// The length of the arena.
         arena_bytes: u64,
     },
-    /// A message was longer than the buffer or the limit.
+    /// A message is longer than the buffer or the limit.
     #[error("a message of more than {limit_bytes} bytes")]
     MessageTooLong {
-        /// Bytes allowed.
+        /// The most bytes allowed.
         limit_bytes: usize,
     },
-    /// A message carried more descriptors than expected; all were closed.
+    /// A message carried more descriptors than expected; all of them were closed.
     #[error("a message carried more than the {expected} descriptors it may")]
     SurplusDescriptors {
-        /// Descriptors allowed.
+        /// The most descriptors allowed.
         expected: usize,
     },
     /// The peer closed the socket.
     #[error("the peer has closed the connection")]
     HungUp,
-    /// Nothing came, or nothing could be sent, in time.
+    /// No message arrived, or none could be sent, before the timeout.
     #[error("timed out after {0:?}")]
     TimedOut(std::time::Duration),
 }
 
-/// `Result` with this crate's [`Error`] where none is named.
+/// `Result` with this crate's [`Error`] as the default error.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Names what was being done when the kernel said no.
+/// Makes an [`Error::Os`] of a system error; `what` names the action.
 pub(crate) fn os<E: Into<io::Error>>(what: &'static str) -> impl FnOnce(E) -> Error {
     move |source| Error::Os { what, source: source.into() }
 }

@@ -31,7 +31,7 @@ impl FifoSender {
         self.ring.push(slots)
     }
 
-    /// Makes what was pushed visible, and wakes the receiver if it sleeps.
+    /// Makes the pushed slots visible, and wakes the receiver if it sleeps.
     #[inline]
     pub fn publish(&mut self) {
         if self.ring.publish() {
@@ -39,13 +39,13 @@ impl FifoSender {
         }
     }
 
-    /// Slots that fit now.
+    /// The number of slots that fit.
     #[inline]
     pub fn free_slots(&mut self) -> u32 {
         self.ring.free_slots()
     }
 
-    /// True once the receiver has been dropped.
+    /// True if the receiver has been dropped.
     pub fn is_disconnected(&self) -> bool {
         self.ring.mem().is_last()
     }
@@ -57,29 +57,29 @@ pub struct FifoReceiver {
 }
 
 impl FifoReceiver {
-    /// Copies waiting slots into the front of `out`; returns how many, 0 if none wait.
+    /// Copies published slots into the front of `out`; returns their number.
     ///
     /// # Errors
-    /// [`Corrupt`] cannot happen between honest threads.
+    /// [`Corrupt`], which cannot happen: both ends are in this process.
     #[inline]
     pub fn pop(&mut self, out: &mut [Slot]) -> Result<usize, Corrupt> {
         self.ring.pop(out)
     }
 
-    /// True if something waits.
+    /// True if the queue is not empty.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.ring.has_work()
     }
 
-    /// True once the sender has been dropped: nothing more will come than what waits. A dropped sender
-    /// wakes nobody, so end a conversation with a slot that says so; this is for one that panicked.
+    /// True if the sender has been dropped: no slots follow those in the queue. Dropping does not wake the receiver, so
+    /// a sender should end with a slot that says so; this detects a sender that panicked.
     pub fn is_disconnected(&self) -> bool {
         self.ring.mem().is_last()
     }
 
-    /// Waits until something waits or `timeout` has passed; spins for `spin` first. True if something
-    /// waits. May return early.
+    /// Waits until the queue is not empty or `timeout` has passed; spins for `spin`, then sleeps. May return early. True
+    /// if the queue is not empty.
     pub fn wait(&mut self, spin: Duration, timeout: Duration) -> bool {
         if self.ring.has_work() {
             return true;

@@ -1,10 +1,11 @@
-//! Where a ring's words live. [`Mem`] is the whole difference between heap, mapped and modelled rings.
+//! The memory of a ring. Rings are generic over [`Mem`], which is on the heap, in mapped segments, or made of loom's
+//! atomics.
 
 use crate::slot::SLOT_WORDS;
 use crate::sync::{AtomicU32, AtomicU64};
 use std::sync::Arc;
 
-/// A slot as it lies in shared memory.
+/// A slot in shared memory.
 pub type SharedSlot = [AtomicU64; SLOT_WORDS];
 
 /// The shared words of one ring.
@@ -22,12 +23,12 @@ pub trait Mem {
     fn slot(&self, cursor: u32) -> &SharedSlot;
     /// Slots in the ring, a power of two.
     fn capacity(&self) -> u32;
-    /// Says that slot `cursor` will be written soon, so that its line is here by then. Only a hint.
+    /// Prefetches the cache line of slot `cursor`, which will be written soon. Only a hint.
     #[inline(always)]
     fn prefetch(&self, _cursor: u32) {}
 }
 
-/// Puts its content on [`LINE_BYTES`](crate::slot::LINE_BYTES) of its own.
+/// Aligns its content to [`LINE_BYTES`](crate::slot::LINE_BYTES), to avoid false sharing.
 #[repr(align(128))]
 #[derive(Default)]
 struct CacheLine<T>(T);
@@ -59,7 +60,7 @@ impl HeapMem {
         }))
     }
 
-    /// True once the other end of the ring has been dropped.
+    /// True if the other end of the ring has been dropped.
     #[cfg(not(loom))]
     pub fn is_last(&self) -> bool {
         Arc::strong_count(&self.0) == 1
@@ -105,17 +106,17 @@ mod mapped {
     /// Byte offsets of a ring's words in the two segments that hold it.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub struct RingLayout {
-        /// Of the tail, in the producer's segment.
+        /// Offset of the tail in the producer's segment.
         pub tail: usize,
-        /// Of slot 0, in the producer's segment.
+        /// Offset of slot 0 in the producer's segment.
         pub slots: usize,
-        /// Of the head, in the consumer's segment.
+        /// Offset of the head in the consumer's segment.
         pub head: usize,
-        /// Of the sleep flag, in the consumer's segment.
+        /// Offset of the sleep flag in the consumer's segment.
         pub asleep: usize,
     }
 
-    /// A ring in mapped segments: one that its producer writes and one that its consumer writes.
+    /// A ring in two mapped segments: the producer writes one, the consumer the other.
     pub struct MappedMem {
         tail: NonNull<AtomicU32>,
         head: NonNull<AtomicU32>,
@@ -126,18 +127,17 @@ mod mapped {
         _consumer: Arc<Segment>,
     }
 
-    // SAFETY: the pointers go to mappings that the two `Arc`s keep alive, and only atomics are
-    // reached through them.
+    // SAFETY: `_producer` and `_consumer` keep the mappings of the pointers alive on any thread.
     unsafe impl Send for MappedMem {}
-    // SAFETY: as above; atomics may be shared.
+    // SAFETY: the pointers are only used as references to atomics, which threads may share.
     unsafe impl Sync for MappedMem {}
 
     impl MappedMem {
         /// The ring of `capacity` slots that `layout` describes.
         ///
         /// # Panics
-        /// If `capacity` is no power of two or `layout` leaves either segment or misaligns a word:
-        /// both come from constants of this process, so that is a bug and not the peer's doing.
+        /// If `capacity` is not a power of two, or `layout` exceeds a segment or misaligns a word. Both come from
+        /// constants of this process, so a peer cannot cause it.
         pub fn new(producer: &Arc<Segment>, consumer: &Arc<Segment>, layout: RingLayout, capacity: u32) -> Self {
             assert!(capacity.is_power_of_two());
             let slots_bytes = capacity as usize * SLOT_BYTES;
@@ -156,24 +156,26 @@ mod mapped {
     impl Mem for MappedMem {
         #[inline(always)]
         fn tail(&self) -> &AtomicU32 {
-            // SAFETY: in bounds and aligned (`Segment::at`), alive while `_producer` is; shared
-            // memory may change at any time, which an atomic allows.
+            // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_producer`
+            // keeps the mapping alive. The peer may change the word at any time, which an atomic allows.
             unsafe { self.tail.as_ref() }
         }
         #[inline(always)]
         fn head(&self) -> &AtomicU32 {
-            // SAFETY: as for `tail`, with `_consumer`.
+            // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_consumer`
+            // keeps the mapping alive. The peer may change the word at any time, which an atomic allows.
             unsafe { self.head.as_ref() }
         }
         #[inline(always)]
         fn asleep(&self) -> &AtomicU32 {
-            // SAFETY: as for `head`.
+            // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_consumer`
+            // keeps the mapping alive. The peer may change the word at any time, which an atomic allows.
             unsafe { self.asleep.as_ref() }
         }
         #[inline(always)]
         fn slot(&self, cursor: u32) -> &SharedSlot {
-            // SAFETY: the mask keeps the index below the capacity that `new` checked against the
-            // segment; the rest as for `tail`.
+            // SAFETY: the mask keeps the index below the capacity, and `new` checked by `Segment::at` that all slots are
+            // inside the segment, which `_producer` keeps alive. The peer may change the words, which atomics allow.
             unsafe { self.slots.add((cursor & self.mask) as usize).as_ref() }
         }
         #[cfg(target_arch = "x86_64")]
@@ -181,7 +183,7 @@ mod mapped {
         fn prefetch(&self, cursor: u32) {
             use std::arch::x86_64::{_MM_HINT_ET0, _mm_prefetch};
             let slot: *const SharedSlot = self.slot(cursor);
-            // SAFETY: a prefetch reads and writes nothing, and every x86-64 processor decodes it.
+            // SAFETY: a prefetch neither reads nor writes memory, and every x86-64 processor has SSE, which defines it.
             unsafe { _mm_prefetch::<_MM_HINT_ET0>(slot.cast()) };
         }
         #[inline(always)]

@@ -1,25 +1,24 @@
-//! A session: a submission ring to the daemon, a completion ring back, and a doorbell.
+//! The port of a session: a submission ring to the daemon, a completion ring back, and a doorbell.
 //!
-//! Two control segments hold the words, each writable by one side only:
+//! The rings are in two segments, each writable by one side only:
 //!
 //! | segment | written by | holds |
 //! |---|---|---|
 //! | C (`gt-c`) | client | `sq_tail`, `cq_head`, `client_wait`, submission slots |
 //! | D (`gt-d`) | daemon | `sq_head`, `cq_tail`, `need_wakeup`, `state`, completion slots |
 //!
-//! The daemon maps C for reading only, and the client can map D for reading only. The client wakes
-//! the daemon with its own doorbell; the daemon wakes the client with a futex on `cq_tail`.
+//! The daemon maps C read-only, and the client can map D only for reading. The client wakes the daemon by the session's
+//! doorbell, an eventfd; the daemon wakes the client by a futex on `cq_tail`.
 //!
-//! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. A client keeps
-//! no more in flight, unread completions included, than the completion ring holds; nothing wakes the
-//! daemon when a completion is read. The daemon admits work only while its completions fit, which an
-//! honest client never notices.
+//! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. A client has no more requests in
+//! flight, unread completions included, than the completion ring holds. The daemon admits work only while its completions
+//! fit, which a correct client never notices; nothing wakes the daemon when a completion is read.
 //!
 //! ```
 //! use gt_shm::{ClientPort, DaemonPort, Slot, port::spin_default};
 //! use std::time::Duration;
 //!
-//! let (mut daemon, fds) = DaemonPort::create(64, 16)?; // the descriptors travel by socket
+//! let (mut daemon, fds) = DaemonPort::create(64, 16)?; // the descriptors are sent by socket
 //! let mut client = ClientPort::connect(fds, 64, 16)?;
 //!
 //! client.push(&[[1; 8], [2; 8]])?;
@@ -53,31 +52,31 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 use std::sync::atomic::fence;
 use std::time::{Duration, Instant};
 
-/// Slots that [`DaemonPort::pop`] copies at most, however long `out` is: the budget of one visit.
+/// The most slots that one [`DaemonPort::pop`] copies, for any length of `out`.
 pub const POP_SLOTS_MAX: usize = 64;
 
 const SQ: RingLayout = RingLayout { tail: 0, slots: 3 * LINE_BYTES, head: 0, asleep: 2 * LINE_BYTES };
 const CQ: RingLayout = RingLayout { tail: LINE_BYTES, slots: 4 * LINE_BYTES, head: LINE_BYTES, asleep: 2 * LINE_BYTES };
 const STATE_OFFSET: usize = 3 * LINE_BYTES;
 
-/// Bytes of segment C for a submission ring of `sq_slots`.
+/// The bytes of segment C for a submission ring of `sq_slots`.
 pub fn segment_c_bytes(sq_slots: u32) -> u64 {
     (SQ.slots + sq_slots as usize * SLOT_BYTES).next_multiple_of(PAGE_BYTES) as u64
 }
 
-/// Bytes of segment D for a completion ring of `cq_slots`.
+/// The bytes of segment D for a completion ring of `cq_slots`.
 pub fn segment_d_bytes(cq_slots: u32) -> u64 {
     (CQ.slots + cq_slots as usize * SLOT_BYTES).next_multiple_of(PAGE_BYTES) as u64
 }
 
-/// What the daemon says of a session, in segment D.
+/// The state of a session, which the daemon writes to segment D.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SessionState {
-    /// Submissions are served.
+    /// The daemon takes submissions.
     Running,
-    /// What was submitted is being finished; nothing new is served.
+    /// The daemon finishes earlier submissions, and takes no new ones.
     Draining,
-    /// The session is over. Its completions may still be read.
+    /// The session has ended. Its completions may still be read.
     Closed,
 }
 
@@ -99,24 +98,24 @@ impl SessionState {
     }
 }
 
-/// The three descriptors of a session, in the order in which they travel.
+/// The three descriptors of a session, in the order in which they are sent.
 #[derive(Debug)]
 pub struct PortFds {
     /// Segment C.
     pub c: OwnedFd,
     /// Segment D.
     pub d: OwnedFd,
-    /// The client's doorbell.
+    /// The doorbell that the client rings.
     pub doorbell: OwnedFd,
 }
 
 impl PortFds {
-    /// As they are sent.
+    /// The descriptors in the order in which they are sent.
     pub fn as_array(&self) -> [BorrowedFd<'_>; 3] {
         [self.c.as_fd(), self.d.as_fd(), self.doorbell.as_fd()]
     }
 
-    /// As they were received.
+    /// The descriptors from the order in which they are sent.
     pub fn from_array([c, d, doorbell]: [OwnedFd; 3]) -> Self {
         Self { c, d, doorbell }
     }
@@ -128,9 +127,9 @@ struct StateWord {
     _d: Arc<Segment>,
 }
 
-// SAFETY: an atomic in a mapping that `_d` keeps alive.
+// SAFETY: `_d` keeps the mapping of the pointer alive on any thread.
 unsafe impl Send for StateWord {}
-// SAFETY: as above.
+// SAFETY: the pointer is only used as a reference to an atomic, which threads may share.
 unsafe impl Sync for StateWord {}
 
 impl StateWord {
@@ -140,7 +139,8 @@ impl StateWord {
 
     #[inline(always)]
     fn get(&self) -> &AtomicU32 {
-        // SAFETY: in bounds and aligned (`Segment::at`), alive while `_d` is.
+        // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_d` keeps the
+        // mapping alive.
         unsafe { self.word.as_ref() }
     }
 }
@@ -156,10 +156,10 @@ pub struct DaemonPort {
 }
 
 impl DaemonPort {
-    /// Makes a session with rings of `sq_slots` and `cq_slots`, and the descriptors for its client.
+    /// Creates a session with rings of `sq_slots` and `cq_slots`, and the descriptors for its client.
     ///
     /// # Errors
-    /// If the kernel refuses a segment or the doorbell.
+    /// If the system refuses a segment or the doorbell.
     ///
     /// # Panics
     /// If a ring's size is not a power of two.
@@ -167,10 +167,10 @@ impl DaemonPort {
         Self::create_with(sq_slots, cq_slots, Doorbell::new()?)
     }
 
-    /// [`create`](Self::create) with a doorbell that is there already.
+    /// As [`create`](Self::create), with an existing doorbell.
     ///
     /// # Errors
-    /// If the kernel refuses a segment.
+    /// If the system refuses a segment.
     ///
     /// # Panics
     /// If a ring's size is not a power of two.
@@ -190,48 +190,48 @@ impl DaemonPort {
         Ok((port, fds))
     }
 
-    /// Copies submitted slots into the front of `out`, [`POP_SLOTS_MAX`] at most, and frees them in
-    /// the ring. Returns how many; 0 if none wait.
+    /// Copies at most [`POP_SLOTS_MAX`] submitted slots into the front of `out`, and frees them in the ring. Returns their
+    /// number.
     ///
     /// # Errors
-    /// [`Corrupt`] if the client's cursor is impossible: end the session.
+    /// [`Corrupt`] if the client's cursor is impossible: the session must end.
     #[inline]
     pub fn pop(&mut self, out: &mut [Slot]) -> Result<usize, Corrupt> {
         let len = out.len().min(POP_SLOTS_MAX);
         self.sq.pop(&mut out[..len])
     }
 
-    /// True if the client has submitted something (or scribbled): one load.
+    /// True if the client has submitted slots, or corrupted its cursor. Costs one load.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.sq.has_work()
     }
 
-    /// Asks the client to ring the doorbell from now on. True if nothing was submitted meanwhile:
-    /// the doorbell may be waited for. False if there is work.
+    /// Makes the client ring the doorbell at its next publication. True if the ring is still empty: the daemon may wait for
+    /// the doorbell. False if there is work.
     #[inline]
     #[must_use = "only sleep if there is no work"]
     pub fn prepare_sleep(&self) -> bool {
         self.sq.prepare_sleep()
     }
 
-    /// Tells the client that the doorbell is not needed.
+    /// Tells the client not to ring the doorbell.
     #[inline]
     pub fn cancel_sleep(&self) {
         self.sq.cancel_sleep();
     }
 
-    /// Writes a completion, which travels with the next flush.
+    /// Writes a completion, which the next flush publishes.
     ///
     /// # Errors
-    /// [`Full`] if the ring is full. It cannot be if work was admitted only while its completions
-    /// fitted, so the client's cursor is wrong: end the session.
+    /// [`Full`] if the ring is full. Since work is admitted only while its completions fit, the client's cursor is then
+    /// wrong: the session must end.
     #[inline]
     pub fn complete(&mut self, completion: Slot) -> Result<(), Full> {
         self.cq.push(&[completion])
     }
 
-    /// Makes completions visible, and wakes the client if it waits.
+    /// Publishes the completions, and wakes the client if it waits.
     #[inline]
     pub fn flush_completions(&mut self) {
         if self.cq.publish() {
@@ -239,20 +239,20 @@ impl DaemonPort {
         }
     }
 
-    /// Completions that fit now, by what the client has read.
+    /// The number of completions that fit. Loads the client's cursor.
     #[inline]
     pub fn free_completions(&mut self) -> u32 {
         self.cq.free_slots()
     }
 
-    /// Says how the session stands, and wakes the client to see it.
+    /// Sets the session's state, and wakes the client.
     pub fn set_state(&mut self, state: SessionState) {
         self.state.get().store(state.to_word(), Release);
         fence(SeqCst);
         futex::wake(self.cq.mem().tail(), u32::MAX);
     }
 
-    /// The client's doorbell, for `epoll`. After it wakes, [`silence`](Doorbell::silence) it.
+    /// The doorbell, for `epoll`. After a wake-up, [`silence`](Doorbell::silence) it.
     pub fn doorbell(&self) -> &Doorbell {
         &self.doorbell
     }
@@ -260,21 +260,20 @@ impl DaemonPort {
 
 // ------------------------------------------------------------------------------------- client
 
-/// The client's end of a session. [`split`](Self::split) it where one thread waits while others
-/// submit.
+/// The client's end of a session. [`split`](Self::split) it if one thread waits while others submit.
 pub struct ClientPort {
     submitter: Submitter,
     completions: Completions,
 }
 
 impl ClientPort {
-    /// Maps the session that `fds` belong to, with rings of `sq_slots` and `cq_slots`.
+    /// Maps the session of `fds`, with rings of `sq_slots` and `cq_slots`.
     ///
     /// # Errors
-    /// If the segments are not what the daemon announced.
+    /// If the segments differ from the daemon's announcement.
     ///
     /// # Panics
-    /// If a ring's size is not a power of two: check the daemon's message first.
+    /// If a ring's size is not a power of two: the caller must check the daemon's message first.
     pub fn connect(fds: PortFds, sq_slots: u32, cq_slots: u32) -> Result<Self> {
         let c = Segment::map_peer(fds.c, segment_c_bytes(sq_slots), Access::ReadWrite)?;
         let d = Segment::map_peer(fds.d, segment_d_bytes(cq_slots), Access::ReadOnly)?;
@@ -355,7 +354,7 @@ impl ClientPort {
         self.completions.wait(spin, timeout)
     }
 
-    /// How the daemon says the session stands: one load.
+    /// The session's state. Costs one load.
     #[inline]
     pub fn state(&self) -> SessionState {
         self.submitter.state()
@@ -370,16 +369,16 @@ pub struct Submitter {
 }
 
 impl Submitter {
-    /// Writes all of `slots`, or none; they travel with the next [`publish`](Self::publish).
+    /// Writes all of `slots`, or none; the next [`publish`](Self::publish) makes them visible.
     ///
     /// # Errors
-    /// [`Full`] if they do not fit now: [`wait_space`](Self::wait_space).
+    /// [`Full`] if they do not fit: use [`wait_space`](Self::wait_space).
     #[inline]
     pub fn push(&mut self, slots: &[Slot]) -> Result<(), Full> {
         self.sq.push(slots)
     }
 
-    /// Makes what was pushed visible, with one fence, and rings if the daemon sleeps.
+    /// Publishes the pushed slots, with one fence, and rings the doorbell if the daemon sleeps.
     #[inline]
     pub fn publish(&mut self) {
         if self.sq.publish() {
@@ -398,26 +397,26 @@ impl Submitter {
         Ok(())
     }
 
-    /// Out of line: a system call has no place on the hot path.
+    /// Out of line, to keep the system call out of the hot path's code.
     #[cold]
     #[inline(never)]
     fn ring_doorbell(&self) {
         self.doorbell.ring();
     }
 
-    /// Slots that fit now.
+    /// The number of slots that fit.
     #[inline]
     pub fn free_slots(&mut self) -> u32 {
         self.sq.free_slots()
     }
 
-    /// Slots pushed and not yet published.
+    /// The number of slots pushed but not yet published.
     #[inline]
     pub fn unpublished_slots(&self) -> u32 {
         self.sq.unpublished_slots()
     }
 
-    /// Slots of the ring.
+    /// The number of slots in the ring.
     #[inline]
     pub fn capacity(&self) -> u32 {
         self.sq.capacity()
@@ -425,9 +424,9 @@ impl Submitter {
 
     /// Publishes, then waits until `slots` slots are free, for at most `timeout`. True if they are.
     ///
-    /// Polls with growing sleeps, from 20 µs to 1 ms, so that the daemon need not look for waiters
-    /// each time it takes something. The ring is drained more slowly than that, so it does not run
-    /// dry. Call with short timeouts and look for the daemon's death in between.
+    /// Polls with exponential back-off, from 20 µs to 1 ms, so that the daemon need not check for waiters at each pop. The
+    /// daemon takes longer to empty the ring, so the ring does not run dry. Call with short timeouts, and check between
+    /// them that the daemon is alive.
     pub fn wait_space(&mut self, slots: u32, timeout: Duration) -> bool {
         self.publish();
         if self.free_slots() >= slots {
@@ -449,7 +448,7 @@ impl Submitter {
         }
     }
 
-    /// How the daemon says the session stands: one load.
+    /// The session's state. Costs one load.
     #[inline]
     pub fn state(&self) -> SessionState {
         SessionState::from_word(self.state.get().load(Relaxed))
@@ -470,32 +469,31 @@ impl Completions {
     #[inline]
     pub fn pop(&mut self) -> Option<Slot> {
         let mut slot = [Slot::default()];
-        // The daemon is trusted; if its memory is nonsense all the same, nothing is there to read.
+        // The daemon is trusted; a corrupt cursor counts as an empty ring.
         matches!(self.cq.pop(&mut slot), Ok(1)).then_some(slot[0])
     }
 
-    /// Copies waiting completions into the front of `out`; returns how many.
+    /// Copies published completions into the front of `out`; returns their number.
     pub fn pop_many(&mut self, out: &mut [Slot]) -> usize {
-        // As for `pop`.
+        // The daemon is trusted; a corrupt cursor counts as an empty ring.
         self.cq.pop(out).unwrap_or(0)
     }
 
-    /// True if a completion waits: one load.
+    /// True if there is a completion. Costs one load.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.cq.has_work()
     }
 
-    /// [`wait_any`](Self::wait_any), and takes the completion.
+    /// Waits as [`wait_any`](Self::wait_any), and pops the completion.
     pub fn wait(&mut self, spin: Duration, timeout: Duration) -> Option<Slot> {
         self.pop().or_else(|| if self.wait_any(spin, timeout) { self.pop() } else { None })
     }
 
-    /// Waits for a completion: spins for `spin` (see [`spin_default`]), then sleeps on a futex until
-    /// `timeout` has passed in all. False after the timeout, or as soon as the session is closed.
+    /// Waits for a completion: spins for `spin` (see [`spin_default`]), then sleeps on a futex, for at most `timeout`
+    /// together. False after the timeout, or when the session is closed.
     ///
-    /// A daemon that was killed cannot wake anybody: use timeouts of a tenth of a second or so and
-    /// look at the socket in between.
+    /// A killed daemon cannot wake the client: use timeouts of about 100 ms, and check the socket between them.
     pub fn wait_any(&mut self, spin: Duration, timeout: Duration) -> bool {
         let deadline = Instant::now() + timeout.min(WAIT_MAX);
         if spin_until(spin.min(timeout), || self.cq.has_work()) {
@@ -518,7 +516,7 @@ impl Completions {
         }
     }
 
-    /// How the daemon says the session stands: one load.
+    /// The session's state. Costs one load.
     #[inline]
     pub fn state(&self) -> SessionState {
         let word = self.state.get().load(Relaxed);
@@ -527,8 +525,8 @@ impl Completions {
     }
 }
 
-/// How long to spin before sleeping: long enough to catch a quick answer where cores are plenty, a
-/// few microseconds where the spinner sits on the core that should compute the answer.
+/// The default spin before sleeping: long enough for a quick answer on a machine with several cores, a few microseconds on
+/// two cores or one, where the spinner may occupy the core that computes the answer.
 pub fn spin_default() -> Duration {
     static MICROS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let micros = MICROS.get_or_init(|| {

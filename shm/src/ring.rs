@@ -1,21 +1,25 @@
-//! A single-producer single-consumer ring of [`Slot`]s that lets its consumer sleep.
+//! A single-producer single-consumer (SPSC) ring buffer of [`Slot`]s (Lamport 1977) whose consumer can sleep.
 //!
-//! The producer fills slots, then [publishes](Producer::publish) them all at once:
+//! The cursors are free-running counters. Each side keeps its own in private memory, and the producer also the last value
+//! of the other's: it loads the shared head only when the ring looks full, which saves the transfer of a cache line per
+//! push.
+//!
+//! The producer writes slots, then [publishes](Producer::publish) them all at once:
 //!
 //! ```text
 //! producer                              consumer
 //! write slots                           asleep.store(1)
 //! tail.store(Release)                   fence(SeqCst)
-//! fence(SeqCst)                         tail.load()        new slots: stay awake
+//! fence(SeqCst)                         tail.load()        changed: stay awake
 //! asleep.load()      1: wake it         sleep
 //! ```
 //!
-//! Either the producer sees the flag, or the consumer sees the tail: the two fences forbid that both
-//! miss. Without them one wake-up in some two hundred is lost. How to wake is the caller's business
-//! (an eventfd, a futex): `publish` only says that it must be done.
+//! This is Dekker's pattern: with the two fences, the producer sees the flag or the consumer sees the tail. Without them,
+//! about one wake-up in two hundred is lost. The caller wakes the consumer, by an eventfd or a futex: `publish` only
+//! returns whether it must.
 //!
-//! Each side keeps its own cursor in private memory and never reads it back, so a peer that
-//! scribbles over the shared words can only make itself be told [`Full`] or [`Corrupt`].
+//! Neither side reads its own cursor back from shared memory, so a peer that overwrites the shared words can only cause
+//! [`Full`] or [`Corrupt`].
 //!
 //! ```
 //! let (mut producer, mut consumer) = gt_shm::heap_ring(4);
@@ -34,7 +38,7 @@ use crate::slot::{SLOT_WORDS, Slot};
 use crate::sync::{FenceSite, fence_at, order_at};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release, SeqCst};
 
-/// The ring has no room for these slots; nothing was written.
+/// The ring has no room for the slots; none was written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 
@@ -45,12 +49,12 @@ impl std::fmt::Display for Full {
 }
 impl std::error::Error for Full {}
 
-/// The peer published more slots than the ring holds: it is broken or hostile, and must be dropped.
+/// The peer's tail claims more slots than the ring holds: the peer is broken or hostile, and the session must end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt {
-    /// Slots the peer claims to have published.
+    /// The number of slots that the peer claims to have published.
     pub claimed: u32,
-    /// Slots the ring holds.
+    /// The number of slots in the ring.
     pub capacity: u32,
 }
 
@@ -62,7 +66,7 @@ impl std::fmt::Display for Corrupt {
 }
 impl std::error::Error for Corrupt {}
 
-/// A ring on the heap for two threads of this process.
+/// A ring on the heap, for two threads of this process.
 ///
 /// # Panics
 /// If `capacity` (in slots) is not a power of two.
@@ -70,40 +74,40 @@ pub fn heap_ring(capacity: u32) -> (Producer<HeapMem>, Consumer<HeapMem>) {
     heap_ring_at(capacity, 0)
 }
 
-/// [`heap_ring`] whose cursors start at `cursor`, to test how they wrap.
+/// As [`heap_ring`], with cursors that start at `cursor`, to test their wrap-around.
 pub fn heap_ring_at(capacity: u32, cursor: u32) -> (Producer<HeapMem>, Consumer<HeapMem>) {
     let mem = HeapMem::new(capacity, cursor);
     (Producer::new(mem.clone(), cursor), Consumer::new(mem, cursor))
 }
 
-/// How far ahead of the tail lines are fetched: some 100 ns of work each in a client that issues small ops.
+/// The distance of the prefetched slot from the tail. Each slot takes some 100 ns in a client that issues small ops.
 const PREFETCH_SLOTS: u32 = 8;
 
 /// The writing end of a ring.
 pub struct Producer<M> {
     mem: M,
-    /// Slots written, published or not. `tail - head_seen <= capacity` always.
+    /// The number of slots written, published or not. Invariant: `tail - head_seen <= capacity`.
     tail: u32,
-    /// Slots published: what the shared tail says unless the peer changed it.
+    /// The number of slots published: the value last stored in the shared tail.
     published: u32,
-    /// The last believable value of the shared head.
+    /// The last valid value of the shared head.
     head_seen: u32,
 }
 
 impl<M: Mem> Producer<M> {
     /// The producer of the ring in `mem`, whose cursors are all at `cursor`.
     ///
-    /// There must be no other producer of that ring; two would overwrite each other's slots.
+    /// A ring must have only one producer: two would overwrite each other's slots.
     pub fn new(mem: M, cursor: u32) -> Self {
         Self { mem, tail: cursor, published: cursor, head_seen: cursor }
     }
 
-    /// Slots that can be pushed now. Reads the consumer's progress.
+    /// The number of slots that fit. Loads the shared head.
     #[inline]
     pub fn free_slots(&mut self) -> u32 {
         let head = self.mem.head().load(Relaxed);
-        // A head that is ahead of what was published, or further behind than the ring is long, was
-        // not written by an honest consumer: keep the last good one, which can only look full.
+        // A head beyond the published slots, or more than a ring behind them, is not a correct consumer's. Keeping the
+        // last valid one makes the ring look full.
         if self.published.wrapping_sub(head) <= self.mem.capacity()
             && head.wrapping_sub(self.head_seen) <= self.mem.capacity()
         {
@@ -118,10 +122,10 @@ impl<M: Mem> Producer<M> {
         self.mem.capacity() - self.tail.wrapping_sub(self.head_seen)
     }
 
-    /// Writes all of `slots`, or none. The consumer sees nothing before [`publish`](Self::publish).
+    /// Writes all of `slots`, or none. The consumer sees them after [`publish`](Self::publish).
     ///
     /// # Errors
-    /// [`Full`] if they do not fit; ever, if they are more than the ring holds.
+    /// [`Full`] if they do not fit. More slots than the ring holds never fit.
     #[inline]
     pub fn push(&mut self, slots: &[Slot]) -> Result<(), Full> {
         if slots.len() > self.free_slots_seen() as usize && slots.len() > self.free_slots() as usize {
@@ -134,14 +138,14 @@ impl<M: Mem> Producer<M> {
             }
             self.tail = self.tail.wrapping_add(1);
         }
-        // The consumer's core has these lines from the last lap; fetching one takes longer than filling it.
+        // The slot's cache line is in the consumer's core since the last lap, and loading it takes longer than writing.
         self.mem.prefetch(self.tail.wrapping_add(PREFETCH_SLOTS));
         Ok(())
     }
 
-    /// Makes all that was pushed visible. True if the consumer sleeps and must be woken.
+    /// Makes all pushed slots visible. True if the consumer sleeps and must be woken.
     ///
-    /// Costs one store and one fence, whatever was pushed; nothing if nothing was.
+    /// Costs one store and one fence for any number of slots; nothing if there are none.
     #[inline]
     #[must_use = "a sleeping consumer must be woken"]
     pub fn publish(&mut self) -> bool {
@@ -154,17 +158,17 @@ impl<M: Mem> Producer<M> {
         self.mem.asleep().load(Relaxed) != 0
     }
 
-    /// Where the consumer was when last looked.
+    /// The consumer's cursor, as of the last load.
     pub fn head_seen(&self) -> u32 {
         self.head_seen
     }
 
-    /// Slots pushed but not yet published.
+    /// The number of slots pushed but not yet published.
     pub fn unpublished_slots(&self) -> u32 {
         self.tail.wrapping_sub(self.published)
     }
 
-    /// Slots the ring holds.
+    /// The number of slots in the ring.
     pub fn capacity(&self) -> u32 {
         self.mem.capacity()
     }
@@ -178,28 +182,28 @@ impl<M: Mem> Producer<M> {
 /// The reading end of a ring.
 pub struct Consumer<M> {
     mem: M,
-    /// Slots popped. The shared head only repeats it to the producer.
+    /// The number of slots popped. The shared head is a copy for the producer.
     head: u32,
 }
 
 impl<M: Mem> Consumer<M> {
     /// The consumer of the ring in `mem`, whose cursors are all at `cursor`.
     ///
-    /// There must be no other consumer of that ring.
+    /// A ring must have only one consumer.
     pub fn new(mem: M, cursor: u32) -> Self {
         Self { mem, head: cursor }
     }
 
-    /// True if a slot is waiting. Only a hint: [`pop`](Self::pop) decides.
+    /// True if a slot is published. Only a hint: [`pop`](Self::pop) checks the tail.
     #[inline]
     pub fn has_work(&self) -> bool {
         self.mem.tail().load(Relaxed) != self.head
     }
 
-    /// Copies waiting slots into the front of `out` and frees them. Returns how many.
+    /// Copies published slots into the front of `out` and frees them. Returns their number.
     ///
     /// # Errors
-    /// [`Corrupt`] if the producer claims more slots than the ring holds. The ring is then useless.
+    /// [`Corrupt`] if the producer claims more slots than the ring holds. The ring must not be used any more.
     #[inline]
     pub fn pop(&mut self, out: &mut [Slot]) -> Result<usize, Corrupt> {
         let claimed = self.mem.tail().load(Relaxed).wrapping_sub(self.head);
@@ -223,8 +227,8 @@ impl<M: Mem> Consumer<M> {
         Ok(count)
     }
 
-    /// Announces sleep. True if the ring is still empty and the caller may sleep; the producer's next
-    /// publication will ask for a wake-up. False if work came meanwhile, and the flag is down again.
+    /// Sets the sleep flag. True if the ring is still empty: the caller may sleep, and the producer's next publication
+    /// requests a wake-up. False if slots have arrived: the flag is cleared again.
     #[inline]
     #[must_use = "only sleep if the ring is still empty"]
     pub fn prepare_sleep(&self) -> bool {
@@ -237,18 +241,18 @@ impl<M: Mem> Consumer<M> {
         true
     }
 
-    /// Takes the announcement back after waking.
+    /// Clears the sleep flag after waking.
     #[inline]
     pub fn cancel_sleep(&self) {
         self.mem.asleep().store(0, Relaxed);
     }
 
-    /// The value the shared tail has while the ring is empty: what a futex waits on.
+    /// The value of the shared tail while the ring is empty: the expected value for a futex wait.
     pub fn empty_tail(&self) -> u32 {
         self.head
     }
 
-    /// Slots the ring holds.
+    /// The number of slots in the ring.
     pub fn capacity(&self) -> u32 {
         self.mem.capacity()
     }
@@ -274,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_seen_before_it_is_published() {
+    fn pushed_slots_are_invisible_before_they_are_published() {
         let (mut producer, mut consumer) = heap_ring(4);
         producer.push(&[slot(1), slot(2)]).unwrap();
         assert!(!consumer.has_work());
@@ -286,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_is_whole_or_not_at_all() {
+    fn a_push_writes_all_slots_or_none() {
         let (mut producer, mut consumer) = heap_ring(4);
         assert_eq!(producer.push(&[slot(0); 5]), Err(Full), "more than the ring will ever hold");
         producer.push(&[slot(1), slot(2), slot(3)]).unwrap();
@@ -300,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pop_takes_no_more_than_asked() {
+    fn a_pop_takes_at_most_the_length_of_its_buffer() {
         let (mut producer, mut consumer) = heap_ring(4);
         producer.push(&[slot(1), slot(2), slot(3)]).unwrap();
         let _ = producer.publish();
@@ -325,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sleeper_is_announced_once_and_not_if_work_came() {
+    fn a_wake_up_is_requested_once_and_not_if_work_came() {
         let (mut producer, mut consumer) = heap_ring(4);
         assert!(consumer.prepare_sleep());
         producer.push(&[slot(1)]).unwrap();
@@ -339,7 +343,7 @@ mod tests {
     }
 
     #[test]
-    fn a_producer_that_claims_too_much_is_found_out() {
+    fn an_impossible_tail_is_reported_as_corrupt() {
         let (producer, mut consumer) = heap_ring(4);
         let mut buffer = [Slot::default(); 16];
         for (tail, claimed) in [(5, 5), (u32::MAX, u32::MAX), (1 << 31, 1 << 31)] {
@@ -351,7 +355,7 @@ mod tests {
     }
 
     #[test]
-    fn a_consumer_that_scribbles_only_starves_itself() {
+    fn an_impossible_head_makes_the_ring_look_full() {
         let (mut producer, mut consumer) = heap_ring(4);
         producer.push(&[slot(1), slot(2)]).unwrap();
         let _ = producer.publish();
@@ -367,8 +371,8 @@ mod tests {
     }
 
     #[test]
-    fn any_scribbling_by_the_peer_is_survived() {
-        // A fixed xorshift: the same scribbles each time.
+    fn any_words_of_the_peer_are_survived() {
+        // A fixed xorshift seed: the same words each time.
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let mut random = move || {
             state ^= state << 13;

@@ -1,8 +1,8 @@
-//! Segments: memfds that the daemon creates, sizes, maps and seals before anybody else sees them.
+//! Segments: memfds that the daemon creates, sizes, maps and seals before it sends them to a peer.
 //!
-//! Sealed against shrinking, a segment cannot be truncated under a mapping (a SIGBUS); sealed
-//! against future writes, it can be mapped only for reading by whoever receives it. What seals do not
-//! stop is a writer punching holes, which reads as zeros: content is never trusted anyway.
+//! The seal against shrinking prevents that a peer truncates a mapped segment, which would raise SIGBUS. With the seal
+//! against future writes a receiver can map it only for reading. Seals do not prevent a writer from punching holes, which
+//! read as zeros; contents are never trusted anyway.
 
 use crate::error::{Error, Result, os};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -10,15 +10,15 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
 
-/// Bytes in a page, the unit in which segments are sized.
+/// The bytes of a page, the unit of a segment's length.
 pub const PAGE_BYTES: usize = 4096;
 
-/// What a mapping may do.
+/// The permitted accesses to a mapping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// Look.
+    /// Reads only.
     ReadOnly,
-    /// Look and change.
+    /// Reads and writes.
     ReadWrite,
 }
 
@@ -28,23 +28,22 @@ pub struct Segment {
     base: NonNull<u8>,
     len: usize,
     access: Access,
-    /// `None` once it has been [detached](Segment::detach): the mapping does not need it.
+    /// `None` after [`Segment::detach`]: the mapping does not need its descriptor.
     fd: Option<OwnedFd>,
 }
 
-// SAFETY: a segment is an address range and a descriptor; every access goes through atomics or raw
-// copies whose callers answer for races.
+// SAFETY: the fields are an address and a descriptor, neither of which belongs to a thread; the mapping is the process's.
 unsafe impl Send for Segment {}
-// SAFETY: as above.
+// SAFETY: no method of `&Segment` accesses the mapped bytes; code that does goes through raw pointers and atomics.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Creates, maps and seals a segment of at least `bytes` bytes (rounded up to whole pages).
-    /// `own` is what this process may do with it, `peer` what a process that receives it may do.
-    /// `name` shows in `/proc/*/maps` as `/memfd:name`. Its bytes are zero.
+    /// Creates, maps and seals a segment of at least `bytes` bytes (rounded up to whole pages). Its bytes are zero. `own`
+    /// is this process's access, `peer` that of a process that receives it. `name` shows in `/proc/*/maps` as
+    /// `/memfd:name`.
     ///
     /// # Errors
-    /// If the kernel refuses any step; a segment that cannot be sealed is not made.
+    /// An error of the system at any step, sealing included.
     pub fn create(name: &str, bytes: u64, own: Access, peer: Access) -> Result<Self> {
         let len = usize::try_from(bytes)
             .ok()
@@ -54,7 +53,7 @@ impl Segment {
             .ok_or(Error::SegmentSize { bytes })?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let fd = rustix::fs::memfd_create(name, flags | MemfdFlags::NOEXEC_SEAL)
-            // Kernels before 6.3 do not know NOEXEC_SEAL.
+            // Linux before 6.3 does not have NOEXEC_SEAL.
             .or_else(|_| rustix::fs::memfd_create(name, flags))
             .map_err(os("create a segment (memfd_create)"))?;
         rustix::fs::ftruncate(&fd, len as u64).map_err(os("size a segment"))?;
@@ -64,18 +63,18 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps a segment that the daemon sent, announced as `len` bytes long and for `access`.
+    /// Maps a segment that the daemon has sent and announced as `len` bytes long, for `access`.
     ///
     /// # Errors
-    /// [`Error::SegmentLength`] or [`Error::SegmentSeals`] if it is not what was announced, or what
-    /// the kernel refused.
+    /// [`Error::SegmentLength`] or [`Error::SegmentSeals`] if the segment differs from the announcement; an error of the
+    /// system.
     pub fn map_peer(fd: OwnedFd, len: u64, access: Access) -> Result<Self> {
         let stat = rustix::fs::fstat(&fd).map_err(os("look at a received segment"))?;
         let found_bytes = stat.st_size as u64;
         if found_bytes != len || len == 0 || len > isize::MAX as u64 {
             return Err(Error::SegmentLength { name: fd_name(&fd), expected_bytes: len, found_bytes });
         }
-        // A descriptor that is no memfd has no seals, and fails here too.
+        // Descriptors other than memfds have no seals, and are refused here too.
         let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
         let missing = seals_for(access).difference(seals);
         if !missing.is_empty() {
@@ -91,40 +90,40 @@ impl Segment {
             Access::ReadOnly => ProtFlags::READ,
             Access::ReadWrite => ProtFlags::READ | ProtFlags::WRITE,
         };
-        // SAFETY: a fresh shared mapping at an address of the kernel's choice.
+        // SAFETY: without MAP_FIXED the kernel chooses a free address range, so no existing mapping changes.
         let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, fd, 0) }
             .map_err(os("map a segment"))?;
         let base = NonNull::new(base.cast()).ok_or(Error::SegmentSize { bytes: len as u64 })?;
         Ok(Self { base, len, access, fd: None })
     }
 
-    /// Bytes in the segment, a whole number of pages.
+    /// The length in bytes, a whole number of pages.
     #[expect(clippy::len_without_is_empty, reason = "a segment is never empty")]
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Its descriptor, to send it to a peer; `None` if it was detached.
+    /// The descriptor, to be sent to a peer; `None` if it was detached.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.fd.as_ref().map(AsFd::as_fd)
     }
 
-    /// Separates the mapping from its descriptor, so that a long-lived mapping does not hold one.
+    /// Separates the mapping from its descriptor, so that a long-lived mapping does not keep one open.
     ///
     /// # Panics
-    /// If that was done before.
+    /// If the segment was detached before.
     pub fn detach(mut self) -> (Self, OwnedFd) {
         let fd = self.fd.take().expect("a segment is detached once");
         (self, fd)
     }
 
-    /// What this process may do with it.
+    /// This process's access.
     pub fn access(&self) -> Access {
         self.access
     }
 
-    /// Its first byte. Reading is allowed up to [`len`](Self::len), writing if
-    /// [`access`](Self::access) says so; whatever is read may change at any time.
+    /// The address of the first byte. The mapping has [`len`](Self::len) bytes, writable if [`access`](Self::access) is
+    /// `ReadWrite`. A peer may change them at any time.
     pub fn as_ptr(&self) -> *mut u8 {
         self.base.as_ptr()
     }
@@ -137,34 +136,33 @@ impl Segment {
         let end = offset.checked_add(len);
         assert!(end.is_some_and(|end| end <= self.len), "{offset}+{len} leave the segment");
         assert!(offset.is_multiple_of(align), "{offset} is not a multiple of {align}");
-        // SAFETY: inside the mapping, as just checked.
+        // SAFETY: the assertion has checked `offset + len <= self.len`, so the result is inside the mapping.
         unsafe { self.base.add(offset) }
     }
 
-    /// Asks for huge pages where the system allows them on shared memory. A hint: never fails.
+    /// Requests huge pages, if the system allows them on shared memory. A hint: never fails.
     pub fn advise_huge_pages(&self) {
-        // SAFETY: the range is this mapping; the advice changes no content.
+        // SAFETY: the range is this segment's mapping, and MADV_HUGEPAGE does not change its contents.
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxHugepage) };
     }
 
-    /// Leaves the segment out of core dumps, where it is too large for one. A hint: never fails.
+    /// Excludes the segment from core dumps. A hint: never fails.
     pub fn keep_from_core_dumps(&self) {
-        // SAFETY: the range is this mapping; the advice changes no content.
+        // SAFETY: the range is this segment's mapping, and MADV_DONTDUMP does not change its contents.
         let _ = unsafe { rustix::mm::madvise(self.base.as_ptr().cast(), self.len, Advice::LinuxDontDump) };
     }
 
-    /// Bytes of memory behind the segment: pages that somebody has touched. 0 if it is detached.
+    /// The bytes of memory allocated to the segment: the pages that were accessed. 0 if it is detached.
     pub fn resident_bytes(&self) -> u64 {
         const BLOCK_BYTES: u64 = 512;
         let stat = self.fd.as_ref().and_then(|fd| rustix::fs::fstat(fd).ok());
         stat.map_or(0, |stat| stat.st_blocks as u64 * BLOCK_BYTES)
     }
 
-    /// Gives the memory behind whole pages of `offset..offset + len` back; they read as zeros.
+    /// Returns the memory of the whole pages in `offset..offset + len` to the system; they then read as zeros.
     ///
     /// # Errors
-    /// If the range is outside the segment, or the kernel refuses (a read-only segment), or
-    /// [`Error::Detached`].
+    /// [`Error::OutOfBounds`], [`Error::Detached`], or an error of the system, for example for a read-only segment.
     pub fn punch(&self, offset: u64, len: u64) -> Result<()> {
         let arena_bytes = self.len as u64;
         let page = PAGE_BYTES as u64;
@@ -188,7 +186,8 @@ impl Segment {
 
 impl Drop for Segment {
     fn drop(&mut self) {
-        // SAFETY: this mapping is ours, and whoever holds pointers into it holds the segment too.
+        // SAFETY: `map` made the mapping with this length, and code that keeps pointers into it (`MappedMem`,
+        // `ArenaSlice`, `ArenaBlock`) keeps the segment alive with them.
         let _ = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
     }
 }
@@ -202,7 +201,7 @@ fn seals_for(peer: Access) -> SealFlags {
     }
 }
 
-/// What `/proc` calls a descriptor, for messages.
+/// The target of a descriptor's link in `/proc`, for messages.
 fn fd_name(fd: &OwnedFd) -> String {
     use std::os::fd::AsRawFd;
     std::fs::read_link(format!("/proc/self/fd/{}", fd.as_raw_fd()))

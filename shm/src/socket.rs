@@ -1,4 +1,4 @@
-//! The control socket: Unix `SOCK_SEQPACKET`, whole messages with descriptors.
+//! The control socket: a Unix `SOCK_SEQPACKET` socket, which keeps message boundaries and passes descriptors.
 
 use crate::error::{Error, Result, os};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -14,42 +14,42 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Descriptors in one message, at most.
+/// The most descriptors in one message.
 pub const MESSAGE_FDS_MAX: usize = 8;
 
-/// Groups that a user can be in, as far as Linux goes.
+/// The most supplementary groups of a process: Linux's NGROUPS_MAX.
 const GROUPS_MAX: usize = 65_536;
 
-/// Connections that wait to be accepted, at most.
+/// The most connections that wait to be accepted.
 const BACKLOG: i32 = 128;
 
 /// A connected or listening socket, close-on-exec.
 #[derive(Debug)]
 pub struct Socket(OwnedFd);
 
-/// Who is at the other end, as the kernel knows it.
+/// The kernel's record of the process at the other end (`SO_PEERCRED`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PeerCredentials {
-    /// Process; 0 if it is in a process namespace that is not visible from here.
+    /// The process id; 0 if the process is in a PID namespace that is not visible from here.
     pub pid: u32,
-    /// User.
+    /// The user id.
     pub uid: u32,
-    /// Group.
+    /// The group id.
     pub gid: u32,
 }
 
 /// A received message.
 #[derive(Debug)]
 pub struct Received {
-    /// Bytes of the message, at the front of the buffer.
+    /// The length of the message in the buffer.
     pub len: usize,
-    /// Descriptors that came with it, close-on-exec.
+    /// The message's descriptors, close-on-exec.
     pub fds: Vec<OwnedFd>,
 }
 
 fn address(path: &Path) -> Result<SocketAddrUnix> {
     let what = "use this socket path (108 bytes at most)";
-    // A leading `@` names the abstract namespace, as in `ss` and systemd.
+    // A leading `@` means the abstract namespace, as in `ss` and systemd.
     match path.as_os_str().as_bytes() {
         [b'@', name @ ..] => SocketAddrUnix::new_abstract_name(name).map_err(os(what)),
         _ => SocketAddrUnix::new(path).map_err(os(what)),
@@ -62,7 +62,7 @@ fn new_socket() -> Result<OwnedFd> {
 }
 
 impl Socket {
-    /// Two sockets connected to each other.
+    /// Creates two sockets that are connected to each other.
     ///
     /// # Errors
     /// If the process has no descriptors left.
@@ -83,10 +83,10 @@ impl Socket {
         Ok(Self(fd))
     }
 
-    /// Accepts a connection; `None` if the listener does not block and none waits.
+    /// Accepts a connection; `None` if the listener is non-blocking and no connection is pending.
     ///
     /// # Errors
-    /// If the kernel refuses, for one because the process has no descriptors left.
+    /// An error of the system, for example because the process has no descriptors left.
     pub fn accept(&self) -> Result<Option<Self>> {
         loop {
             return match rustix::net::accept_with(&self.0, SocketFlags::CLOEXEC) {
@@ -101,26 +101,26 @@ impl Socket {
     /// Connects to the listener at `path`.
     ///
     /// # Errors
-    /// If nobody listens there, or this user may not connect.
+    /// If no process listens there, or this user may not connect.
     pub fn connect(path: &Path) -> Result<Self> {
         let fd = new_socket()?;
         rustix::net::connect(&fd, &address(path)?).map_err(os("connect to the socket"))?;
         Ok(Self(fd))
     }
 
-    /// Makes the socket return instead of wait, or wait again.
+    /// Makes the socket non-blocking, or blocking again.
     ///
     /// # Errors
-    /// If the kernel refuses.
+    /// An error of the system.
     pub fn set_nonblocking(&self, on: bool) -> Result<()> {
         rustix::io::ioctl_fionbio(&self.0, on).map_err(os("make a socket non-blocking"))
     }
 
-    /// Sends one message with descriptors. Waits for room for at most `timeout`; `None` waits for
-    /// ever, zero not at all.
+    /// Sends one message with descriptors. Waits for room for at most `timeout`: `None` means forever, zero does not
+    /// wait.
     ///
     /// # Errors
-    /// [`Error::HungUp`], [`Error::TimedOut`], or what the kernel refused.
+    /// [`Error::HungUp`], [`Error::TimedOut`], or an error of the system.
     ///
     /// # Panics
     /// With more than [`MESSAGE_FDS_MAX`] descriptors.
@@ -145,18 +145,18 @@ impl Socket {
         }
     }
 
-    /// Receives one message into `buffer`, with `fds_max` descriptors at most. Waits for at most
-    /// `timeout`; `None` waits for ever, zero not at all.
+    /// Receives one message into `buffer`, with at most `fds_max` descriptors. Waits for at most `timeout`: `None` means
+    /// forever, zero does not wait.
     ///
     /// # Errors
-    /// [`Error::HungUp`] at the end, [`Error::TimedOut`], [`Error::MessageTooLong`] if the buffer is
-    /// too short, [`Error::SurplusDescriptors`] if more came (all are closed).
+    /// [`Error::HungUp`] after the peer has closed, [`Error::TimedOut`], [`Error::MessageTooLong`] if the buffer is too
+    /// short, [`Error::SurplusDescriptors`] if the message has more descriptors (all are closed).
     pub fn recv(&self, buffer: &mut [u8], fds_max: usize, timeout: Option<Duration>) -> Result<Received> {
         let deadline = Deadline::new(timeout);
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
-            // Where no descriptor may come, there is no room for one: the kernel drops it before it
-            // becomes ours. Closing one that a hostile peer made (a file of its own FUSE) could block.
+            // If no descriptor is expected, there is no room for one, so the kernel drops it before it becomes this
+            // process's. Closing the descriptor of a hostile peer (a file of its own FUSE) could block.
             let room = if fds_max == 0 { 0 } else { space.len() };
             let mut control = RecvAncillaryBuffer::new(&mut space[..room]);
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -164,7 +164,7 @@ impl Socket {
             let mut parts = [IoSliceMut::new(buffer)];
             match rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags) {
                 Ok(message) => {
-                    // Taken out first, so that they are closed whatever is wrong with the rest.
+                    // Taken out first, so that an error below closes them.
                     let mut fds = Vec::new();
                     for part in control.drain() {
                         if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -177,7 +177,7 @@ impl Socket {
                     if message.flags.contains(ReturnFlags::TRUNC) {
                         return Err(Error::MessageTooLong { limit_bytes });
                     }
-                    // A message of no bytes is not part of any protocol here, and looks like an end.
+                    // End of file. No protocol here has empty messages, which look the same.
                     if message.bytes == 0 {
                         return Err(Error::HungUp);
                     }
@@ -200,7 +200,7 @@ impl Socket {
         }
     }
 
-    /// True once the peer has closed its end or died. One system call; does not wait.
+    /// True if the peer has closed its end or died. Costs one system call; does not wait.
     pub fn is_hung_up(&self) -> bool {
         let mut fds = [PollFd::new(&self.0, PollFlags::RDHUP)];
         let gone = PollFlags::HUP | PollFlags::RDHUP | PollFlags::ERR;
@@ -208,12 +208,12 @@ impl Socket {
         poll(&mut fds, Some(&now)).is_ok_and(|_| fds[0].revents().intersects(gone))
     }
 
-    /// Ends both directions: the peer sees a hang-up, whoever else holds a copy of this socket.
+    /// Shuts down both directions: the peer sees a hang-up even if another process has a copy of this socket.
     pub fn shut_down(&self) {
         let _ = rustix::net::shutdown(&self.0, rustix::net::Shutdown::Both);
     }
 
-    /// Who connected (or, for a connection, who listens).
+    /// The credentials of the peer: of the client for an accepted connection, of the listener for a client.
     ///
     /// # Errors
     /// If this is not a connected Unix socket.
@@ -223,14 +223,14 @@ impl Socket {
         Ok(PeerCredentials { pid: ucred.pid as u32, uid: ucred.uid, gid: ucred.gid })
     }
 
-    /// The groups of the user at the other end, besides the one in [`peer_credentials`](Self::peer_credentials).
+    /// The supplementary groups of the peer, besides the group of [`peer_credentials`](Self::peer_credentials).
     ///
     /// # Errors
-    /// If the kernel does not know.
+    /// An error of the system.
     pub fn peer_groups(&self) -> Result<Vec<u32>> {
         let mut groups = vec![0u32; GROUPS_MAX];
         let mut len = (groups.len() * size_of::<u32>()) as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, all of them inside `groups`, and any bytes are numbers.
+        // SAFETY: the kernel writes at most `len` bytes, which is the size of `groups`, and any bytes are valid `u32`s.
         let status = unsafe {
             libc::getsockopt(
                 self.0.as_raw_fd(),
@@ -247,27 +247,27 @@ impl Socket {
         Ok(groups)
     }
 
-    /// Reads the socket option `name` into `value`, which must be the kernel's type for it.
+    /// Reads the socket option `name` into `value`, which must have the kernel's type for it.
     fn option<T: Copy>(&self, name: libc::c_int, value: &mut T) -> std::io::Result<()> {
         let mut len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, all of them inside `value`, which is of a
-        // plain C type without invalid values.
+        // SAFETY: the kernel writes at most `len` bytes, which is the size of `value`; the callers pass plain C types, for
+        // which any bytes are valid.
         let status = unsafe {
             libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, name, (&raw mut *value).cast(), &raw mut len)
         };
         if status == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
     }
 
-    /// A descriptor that becomes readable when the peer's process ends.
+    /// A pidfd, which becomes readable when the peer's process ends.
     ///
-    /// Before Linux 6.5 it is found by process id, so the peer must still be alive.
+    /// Before Linux 6.5 it is opened by process id, so the peer must still be alive.
     ///
     /// # Errors
-    /// If the peer is gone, or the process has no descriptors left.
+    /// If the peer has ended, or the process has no descriptors left.
     pub fn peer_pidfd(&self) -> Result<OwnedFd> {
         let mut fd: libc::c_int = -1;
         match self.option(SO_PEERPIDFD, &mut fd) {
-            // SAFETY: the kernel just gave us this descriptor.
+            // SAFETY: getsockopt has just opened this descriptor for this call, so nothing else owns it.
             Ok(()) if fd >= 0 => return Ok(unsafe { OwnedFd::from_raw_fd(fd) }),
             _ => {}
         }
@@ -278,7 +278,7 @@ impl Socket {
     }
 }
 
-/// `SO_PEERPIDFD`, Linux 6.5.
+/// `SO_PEERPIDFD`, in Linux since 6.5.
 const SO_PEERPIDFD: libc::c_int = 77;
 
 impl AsFd for Socket {
@@ -309,7 +309,7 @@ impl Deadline {
         Self { timeout, start: Instant::now() }
     }
 
-    /// Time left; `None` is for ever.
+    /// The time left; `None` means forever.
     fn left(&self) -> Result<Option<Duration>> {
         match self.timeout {
             None => Ok(None),

@@ -1,48 +1,47 @@
-//! How long to look for an answer before sleeping.
+//! Adaptive spinning before a sleep, as in adaptive mutexes.
 //!
-//! A wake-up costs tens of microseconds, so a moment of looking pays where the other side answers at once on a core of
-//! its own. Where cores are few and busy it costs the other side the very core it would answer on, and the looker the
-//! favour of the kernel's scheduler, which lets those wait who have used up their part. Which it is shows in whether
-//! looking finds anything: where it is in vain each next look is shorter, and now and then a long one tries again.
+//! A wake-up costs tens of microseconds, so a short spin pays where the peer answers at once on a core of its own. Where
+//! cores are few and busy, spinning takes the core that the peer would answer on, and uses up the spinner's scheduler
+//! slice: when the answer comes, the kernel makes the spinner wait, for milliseconds. Success tells the two cases apart:
+//! after each spin in vain the next is half as long, and after many a full one tries again.
 
 use std::time::{Duration, Instant};
 
-/// The shortest look.
+/// The shortest spin.
 const LOOK_MIN: Duration = Duration::from_nanos(500);
-/// After so many looks in vain, a long one.
+/// After this many spins in vain, the next has the full duration.
 const TRY_AGAIN_AFTER: u32 = 64;
 
-/// See the module.
+/// The adaptive duration of a spin: see the module's documentation.
 #[derive(Debug)]
 pub struct Spin {
     look: Duration,
     look_max: Duration,
-    /// Looks in vain, one after the other, that make the next no shorter.
+    /// The number of spins in vain in a row that do not shorten the next.
     patience: u32,
     in_vain: u32,
 }
 
 impl Spin {
-    /// Looks of at most `look_max`. So many in vain, one after the other, are taken for chance: each makes later looks
-    /// no shorter.
+    /// Spins of at most `look_max`. Up to `patience` spins in vain in a row do not shorten the next: they may be chance.
     pub fn new(look_max: Duration, patience: u32) -> Spin {
         Spin { look: look_max, look_max, patience, in_vain: 0 }
     }
 
-    /// How long to look.
+    /// The duration of the next spin.
     #[inline]
     pub fn look(&self) -> Duration {
         self.look
     }
 
-    /// Looking has found something.
+    /// Records that a spin saw the answer.
     #[inline]
     pub fn found(&mut self) {
         self.look = self.look_max;
         self.in_vain = 0;
     }
 
-    /// Looking has found nothing.
+    /// Records a spin in vain.
     pub fn found_nothing(&mut self) {
         self.in_vain += 1;
         if self.in_vain >= TRY_AGAIN_AFTER {
@@ -84,7 +83,7 @@ mod tests {
     const LONGEST: Duration = Duration::from_micros(10);
 
     #[test]
-    fn looks_get_short_where_they_find_nothing_and_long_where_they_do() {
+    fn spins_get_short_in_vain_and_long_after_success() {
         let mut spin = Spin::new(LONGEST, 0);
         for _ in 0..10 {
             spin.found_nothing();
@@ -103,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_look_in_vain_now_and_then_is_chance() {
+    fn a_spin_in_vain_now_and_then_does_not_shorten_the_next() {
         let mut spin = Spin::new(LONGEST, 2);
         for _ in 0..100 {
             spin.found_nothing();

@@ -1,7 +1,7 @@
-//! The atomics every shared word is made of: `std`'s, or loom's under `--cfg loom`.
+//! The atomics of shared words: `std`'s, or loom's under `--cfg loom`.
 //!
-//! Each fence of the protocols has a name, a [`FenceSite`]. In a real build the name costs nothing; under
-//! loom a model can switch one site off and show what breaks without it.
+//! Each ordering that a protocol depends on has a name, a [`FenceSite`]. In a normal build the name costs nothing. Under
+//! loom a model can switch one site off and show the failure that it prevents.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64};
@@ -9,34 +9,34 @@ use std::sync::atomic::Ordering;
 #[cfg(not(loom))]
 pub use std::sync::atomic::{AtomicU32, AtomicU64};
 
-/// Where an ordering that a protocol depends on is established.
+/// A place in the code that establishes an ordering.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FenceSite {
     /// Producer: the release of the tail, which makes the slots before it visible.
     PublishTail,
-    /// Producer: between the tail store and the look at the consumer's sleep flag.
+    /// Producer: between the store of the tail and the load of the consumer's sleep flag.
     PublishFence,
-    /// Consumer: between the tail load and the copy of the slots.
+    /// Consumer: between the load of the tail and the copy of the slots.
     AcquireSlots,
     /// Consumer: the release of the head, which lets the producer overwrite the slots.
     ReleaseHead,
-    /// Producer: between the head load and the overwriting of slots.
+    /// Producer: between the load of the head and the overwriting of slots.
     AcquireHead,
-    /// Consumer: between raising the sleep flag and the last look at the tail.
+    /// Consumer: between the store of the sleep flag and the last load of the tail.
     SleepFence,
-    /// Broadcast writer: between marking a slot as being written and writing it.
+    /// Seqlock writer: between the odd sequence number and the stores of the record.
     BroadcastMark,
-    /// Broadcast writer: the release that marks a slot as whole.
+    /// Seqlock writer: the release of the even sequence number.
     BroadcastPublish,
-    /// Broadcast reader: between reading the mark and copying.
+    /// Seqlock reader: between the first load of the sequence number and the copy.
     BroadcastAcquire,
-    /// Broadcast reader: between copying and reading the mark again.
+    /// Seqlock reader: between the copy and the second load of the sequence number.
     BroadcastRecheck,
-    /// Collectives: the release of a count, which makes what was written before it visible.
+    /// Collectives: the release of a counter, which makes the stores before it visible.
     SignalRelease,
-    /// Collectives: between the change of a count and the look at who sleeps on it.
+    /// Collectives: between the change of a counter and the load of its sleepers.
     SignalFence,
-    /// Collectives: between the entry among the sleepers and the futex's look at the count.
+    /// Collectives: between the registration of a sleeper and the futex's load of the counter.
     SleeperFence,
 }
 
@@ -66,7 +66,7 @@ pub fn order_at(site: FenceSite, order: Ordering) -> Ordering {
     if model::is_off(site) { Ordering::Relaxed } else { order }
 }
 
-/// Tells the processor that this is a spin loop; under loom, lets another thread run.
+/// The processor's spin-loop hint; under loom, a switch to another thread.
 #[inline(always)]
 pub fn spin_hint() {
     #[cfg(not(loom))]
@@ -75,14 +75,14 @@ pub fn spin_hint() {
     loom::thread::yield_now();
 }
 
-/// Switching sites off, for models that show what each one is for.
+/// Switches sites off, for models that show the failure each one prevents.
 #[cfg(loom)]
 pub mod model {
     use crate::sync::FenceSite;
     use std::cell::Cell;
 
     thread_local! {
-        // loom runs all threads of a model on the OS thread that called it.
+        // loom runs all threads of a model on one OS thread, so a thread-local holds for all of them.
         static OFF: Cell<Option<FenceSite>> = const { Cell::new(None) };
     }
 
