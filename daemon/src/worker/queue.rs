@@ -50,7 +50,7 @@ pub struct Queue<W> {
     /// The limit that [`Queue::is_full`] was last asked about.
     queued_ns_max: u64,
     memory_bytes: u64,
-    /// Of the last report: the session, the bytes that its tensors take, and the peak unless the step failed.
+    /// The last report's session, the bytes that its tensors take, and their peak unless the step failed.
     held: Option<(u64, u64, Option<u64>)>,
     /// Boxed and taken while it is used, as it is large.
     encoder: Option<Box<Encoder>>,
@@ -118,7 +118,7 @@ impl<W: Wire> Queue<W> {
         self.memory_bytes
     }
 
-    /// Of the last report: the session, the bytes that its tensors take, and the peak unless the step failed.
+    /// The last report's session, the bytes that its tensors take, and their peak unless the step failed.
     pub fn held(&self) -> Option<(u64, u64, Option<u64>)> {
         self.held
     }

@@ -407,18 +407,18 @@ mod tests {
 
     use crate::table::WorkerTensor;
 
-    /// A device that comes to a fence when it has been asked for it so often.
+    /// How often the device is polled until it has passed a fence.
     const ASKED: u32 = 100;
 
     type Diary = Arc<Mutex<Vec<String>>>;
 
-    /// A device that does everything later, and whose tensors are nothing.
+    /// An asynchronous device without memory.
     struct Behind {
         diary: Diary,
         fences: VecDeque<Fence>,
         next: u64,
         asked: u32,
-        /// What it says of the first fetch.
+        /// The fence behind the first fetch.
         fetched: Option<Fence>,
         found: Result<(), ExecError>,
     }
@@ -490,7 +490,7 @@ mod tests {
         fn trim(&mut self) {}
     }
 
-    /// Steps that are all there, and what is reported of them.
+    /// A queue that holds all steps from the start, and the reports.
     struct Script {
         slots: VecDeque<Slot>,
         reports: Arc<Mutex<Vec<Slot>>>,
@@ -552,8 +552,8 @@ mod tests {
         step(slot, origin, &Command::Fetch { token: 0, id, offset_bytes: 0, to })
     }
 
-    /// What a worker reports of two sessions that each compute and fetch, how it ends, and in which order its device
-    /// had to do with it.
+    /// Runs a worker with two sessions that each compute and fetch. Returns the reports, why the device was lost if it
+    /// was, and the calls of the device in order. The first fetch ends as `found`.
     fn work(found: Result<(), ExecError>) -> (Vec<Completion>, Option<Box<str>>, Vec<String>) {
         let open = |slot| vec![header(slot, StepKind::Open { loss: None })];
         let stop = vec![header(0, StepKind::Stop)];
@@ -562,7 +562,7 @@ mod tests {
         let script = Script { slots: steps.concat().into(), reports: Arc::clone(&reports) };
         let device = Behind { diary: diary.clone(), fences: VecDeque::new(), next: 0, asked: 0, fetched: None, found };
         let core = Arc::new(Mutex::new(Core::new(device, 0)));
-        // A thread of its own: that a device is lost is known by thread.
+        // The loss of a device is kept in a thread-local, so each test has a thread of its own.
         let lost = std::thread::spawn(move || Worker::new(core, script).run()).join().unwrap();
         let reports = std::mem::take(&mut *reports.lock().unwrap());
         let completions = reports.iter().map(|report: &Slot| ReportWords::decode(report).completion);
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_fetch_holds_up_nobody_and_reports_come_in_order() {
+    fn steps_are_issued_while_a_fetch_is_in_flight_and_reports_come_in_order() {
         let (reports, lost, diary) = work(Ok(()));
         assert_eq!(lost, None);
         assert_eq!(reports.iter().map(|report| report.token).collect::<Vec<_>>(), [0, 0, 1, 2, 3, 4]);
@@ -581,14 +581,14 @@ mod tests {
     }
 
     #[test]
-    fn what_a_fetch_found_is_its_own() {
+    fn an_error_of_a_fetch_is_reported_for_that_fetch() {
         let (reports, ..) = work(Err(ExecError::ZeroDivision));
         let failed: Vec<_> = reports.iter().filter_map(|report| Some((report.token, report.result.err()?))).collect();
         assert_eq!(failed, [(2, Failure { fault: Fault::ZeroDivision, instruction: 2, op: None })]);
     }
 
     #[test]
-    fn a_device_that_is_lost_ends_the_worker_and_what_is_under_way_is_not_reported() {
+    fn a_lost_device_ends_the_worker_and_steps_in_flight_are_not_reported() {
         let (reports, lost, _) = work(Err(ExecError::Lost("an illegal memory access".into())));
         assert_eq!(lost.as_deref(), Some("an illegal memory access"));
         assert!(reports.iter().all(|report| report.token < 2), "{reports:?}");

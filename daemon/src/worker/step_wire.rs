@@ -1,6 +1,6 @@
 //! The slots between dispatcher and worker: a header before each step, and a report after it.
 //!
-//! A header says what the worker is asked for and for which session. The slots of a command follow the header of a
+//! A header names the session and the request. The slots of a command follow the header of a
 //! [`StepKind::Run`]; every other step is its header alone. A report is a [`Completion`] whose spare bits carry
 //! measurements.
 
@@ -22,11 +22,11 @@ use gt_ops::{TensorId, Workers};
 pub struct StepHeader {
     /// The session that the step belongs to; the default for a step that belongs to none.
     pub owner: SessionSlot,
-    /// What the worker is asked for.
+    /// The request.
     pub kind: StepKind,
 }
 
-/// What a step asks a worker for.
+/// The request of a step to its worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepKind {
     /// Execute the command in the slots that follow.

@@ -1,7 +1,7 @@
 //! A worker's process: the program `gtd worker`.
 //!
-//! It has nothing of the daemon's but the socket it was started with, and what comes through that. It ends when it is
-//! told to, when the socket hangs up, or with the daemon.
+//! The process holds nothing of the daemon's but the socket that it was started with, and the descriptors that come
+//! through that. It ends when it is told to, when the socket hangs up, or with the daemon.
 
 use super::life::Lifeline;
 use super::message::{Message, Ready};
@@ -29,29 +29,29 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// The daemon says the first thing at once.
+/// The daemon sends the first message at once.
 const START_DEADLINE: Duration = Duration::from_secs(10);
-/// How much later than asked for the system may end a nap, nanoseconds.
+/// How much later than asked for the kernel may end a sleep, nanoseconds.
 const TIMER_SLACK_NS: u64 = 1000;
-/// How long to wait for what was announced.
+/// How long to wait for a message that was announced, or for steps.
 const NAP: Duration = Duration::from_secs(3600);
 
 /// Works for the daemon at the other end of `socket` until it is told to end.
 ///
 /// # Errors
-/// Whatever keeps it from starting.
+/// The error that keeps the worker from starting.
 pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     reset_signals()?;
-    // Whatever becomes of the daemon, this process does not outlive it.
+    // The kernel kills this process when the daemon ends in whatever way.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     work(socket, |_| ())
 }
 
-/// As [`run`], in a process that is its own master. Calls `registered` with the worker's name when sessions that begin
-/// compute on it.
+/// As [`run`], in a process that the daemon has not started and that may outlive it. Calls `registered` with the
+/// worker's name once new sessions compute on it.
 ///
 /// # Errors
-/// Whatever keeps it from starting.
+/// The error that keeps the worker from starting.
 pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), Box<dyn Error>> {
     let (Message::Start { info, device, number, report_slots, work_slots }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
@@ -112,20 +112,20 @@ impl BackendVisitor for Begin {
             None => Ok(()),
             Some(why) => {
                 tracing::error!(target: "gtd::worker", worker = self.info.name, why, "the device is lost");
-                // Not in order: destructors would ask a driver that does not answer any more.
+                // Without destructors, which would call a driver that does not answer any more.
                 std::process::exit(i32::from(WorkerEnd::DEVICE_LOST_STATUS))
             }
         }
     }
 }
 
-/// What the daemon, or who started it, ignores or blocks, a worker does not.
+/// Resets signals that the parent process ignores or blocks, since those settings are inherited.
 fn reset_signals() -> nix::Result<()> {
-    // The system keeps the first two for itself; a broken pipe is an error of a write, and the runtime has handlers for
-    // the last two.
+    // The first two cannot be changed. A broken pipe must stay an error of `write`, and Rust's runtime handles the last
+    // two.
     let kept = [Signal::SIGKILL, Signal::SIGSTOP, Signal::SIGPIPE, Signal::SIGSEGV, Signal::SIGBUS];
     for signal in Signal::iterator().filter(|signal| !kept.contains(signal)) {
-        // SAFETY: the default action runs no code of this process.
+        // SAFETY: `SIG_DFL` installs no handler, so no code of this process runs at a signal.
         unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) }?;
     }
     SigSet::empty().thread_set_mask()
@@ -141,21 +141,21 @@ fn device_info(device: &DeviceDescription) -> DeviceInfo {
     }
 }
 
-/// For `ps` and `top`.
+/// Sets the name of the process that `ps` and `top` show.
 fn name_process(info: &WorkerInfo) {
     if let Ok(name) = std::ffi::CString::new(format!("gtd-{}", info.name)) {
         let _ = nix::sys::prctl::set_name(&name);
     }
 }
 
-/// The worker's ends of the rings, and of the socket beside them.
+/// The worker's ends of the rings and of the socket beside them.
 struct PortTransport {
     socket: Socket,
     steps: Completions,
     reports: Submitter,
     registered: Box<dyn Fn()>,
     sessions: HashMap<u64, Arc<SessionShared>>,
-    /// What the sessions of each user hold together, while there are any.
+    /// The memory of each user's sessions together, while there are any.
     users: HashMap<u64, Weak<MemoryUsage>>,
 }
 

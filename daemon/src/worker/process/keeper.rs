@@ -1,7 +1,8 @@
 //! The thread that starts a worker's process, waits for its end, and starts it again.
 //!
 //! Starting a process and waiting for its answer takes milliseconds, which the dispatcher must not spend. The thread
-//! lives as long as the link: a process asks the system to end it together with the thread that started it.
+//! lives as long as the link, since the kernel kills the process when the thread that started it ends
+//! (`PR_SET_PDEATHSIG`).
 
 use super::life;
 use super::message::{Message, Ready};
@@ -26,56 +27,56 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// A process that lived so long did not end for the reason of the one before.
+/// The end of a process that lived this long starts a new count of losses.
 const STABLE_AFTER: Duration = Duration::from_secs(30);
-/// The second start in a row waits so long, and each further one twice as long as the one before.
+/// The delay before the second start in a row. It doubles with each further one (exponential backoff).
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-/// After so many ends in a row, the worker is down:
+/// After so many losses in a row, the worker is down.
 const LOSSES_MAX: u32 = 6;
-/// it is tried again only after so long.
+/// The delay before a worker that is down is started again.
 const DOWN_FOR: Duration = Duration::from_secs(30);
 
-/// What became of the process.
+/// A change in the state of the process.
 pub enum News {
-    /// It works.
+    /// The process works.
     Started {
         /// The process.
         child: Child,
-        /// Its rings.
+        /// The process's rings.
         port: Box<DaemonPort>,
     },
-    /// It is gone.
+    /// The process has ended.
     Ended {
-        /// How it ended.
+        /// How the process ended.
         end: WorkerEnd,
-        /// Why, if it said so.
+        /// The reason, if the process told one.
         why: Option<String>,
-        /// Whether it takes long until it is started again.
+        /// Whether the worker is down until a long delay has passed.
         waits: bool,
     },
 }
 
 /// A worker's process.
 pub struct Child {
-    /// Its number, for people.
+    /// The process id, for people.
     pub pid: u32,
-    /// For messages.
+    /// The socket for messages.
     pub socket: Socket,
-    /// What its tensors are reached by.
+    /// The memory of the worker's tensors, if other processes can map it.
     pub memory: Option<Arc<OwnedFd>>,
-    /// What it can do.
+    /// The worker's capabilities.
     pub capabilities: Capabilities,
-    /// What it computes on, if that is no processor.
+    /// The device that the worker computes on, unless it is the host's processor.
     pub device: Option<DeviceInfo>,
-    /// What it was ended for, if it was.
+    /// Why the link ended the process, if it did.
     pub ended_for: Option<WorkerEnd>,
-    /// None of a process that the daemon did not start.
+    /// None for a process that the daemon did not start.
     pidfd: Option<OwnedFd>,
     lifeline: OwnedFd,
 }
 
 impl Child {
-    /// Ends it.
+    /// Kills the process.
     pub fn kill(&self) {
         self.let_go();
         if self.pidfd.is_none() {
@@ -83,10 +84,11 @@ impl Child {
         }
     }
 
-    /// Ends it; one that the daemon did not start ends by itself, and says why.
+    /// Kills a process that the daemon started. For one that registered itself, hangs up the socket: it then says why
+    /// it ends, and ends.
     pub fn let_go(&self) {
         match &self.pidfd {
-            // Fails if it has ended.
+            // Fails if the process has ended already.
             Some(pidfd) => drop(pidfd_send_signal(pidfd, Signal::KILL)),
             None => self.socket.shut_down(),
         }
@@ -95,7 +97,7 @@ impl Child {
 
 #[derive(Default)]
 struct KeeperState {
-    /// Whether there is news that has not been read.
+    /// Whether there is unread news.
     news: AtomicBool,
     stopping: Mutex<bool>,
     stopped: Condvar,
@@ -154,12 +156,12 @@ impl Keeper {
 
     /// The next news, if there is any.
     pub fn news(&mut self) -> Option<News> {
-        // Before looking, so that what comes after the look is announced.
+        // The flag is cleared before reading, so that news which comes afterwards sets it again.
         self.shared.news.store(false, SeqCst);
         self.news.try_recv().ok()
     }
 
-    /// No process is started any more. The thread ends with the one that runs.
+    /// Prevents further starts. The thread ends with the process that runs.
     pub fn stop(&self) {
         *self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.stopped.notify_all();
@@ -215,11 +217,11 @@ impl Keeping {
     /// Starts a process and waits for its end.
     fn live(&self, program: &Path) -> Result<ExitStatus, Error> {
         let (ours, theirs) = Socket::pair().map_err(Error::other)?;
-        // Ctrl-C in a terminal is for the daemon, which ends the worker when its work is done: a group of its own.
+        // A process group of its own keeps Ctrl-C from the worker: the daemon ends it when its work is done.
         let mut process = Command::new(program)
             .arg0("gtd")
             .args(["worker", "--fd", "0", "--name", &self.info.name])
-            // Where they are wrong, the daemon's own command line was right.
+            // These settings are the daemon's; a wrong value must not keep the worker from starting.
             .env_remove("GT_WORKERS")
             .env_remove("GT_DEVICES")
             .stdin(OwnedFd::from(theirs))
@@ -238,7 +240,7 @@ impl Keeping {
                 process.wait()
             }
             Err(error) => {
-                // Its end is what it is; that it did not start is what is told.
+                // The error that kept it from starting is reported, unless another signal had ended it before.
                 let _ = process.kill();
                 let status = process.wait()?;
                 match status.signal() {
@@ -249,7 +251,7 @@ impl Keeping {
         }
     }
 
-    /// Says to a process what it is, and waits until it is ready.
+    /// Sends a process its description, and waits until it is ready.
     fn introduce(&self, socket: Socket, pid: u32, pidfd: Option<OwnedFd>) -> Result<(Child, DaemonPort), Error> {
         let bell = self.bell.try_clone().map_err(Error::other)?;
         let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
@@ -271,21 +273,21 @@ impl Keeping {
         let mut fds = fds.into_iter();
         let lifeline = fds.next().ok_or_else(|| Error::other("it has no lifeline"))?;
         let memory = fds.next().map(Arc::new);
-        // It is shown on terminals, whoever said it.
+        // The name is shown on terminals, so it must be printable.
         let device = device.filter(|device| gt_protocol::check_name(Some(&device.name)).is_ok());
         Ok((Child { pid, socket, memory, capabilities, device, ended_for: None, pidfd, lifeline }, port))
     }
 
-    /// Lets a process that was not started here take part until it hangs up.
+    /// Serves a process that registered itself, until it hangs up.
     fn look_after(self, socket: Socket, pid: u32) {
         let name = &self.info.name;
         let ended = socket.as_fd().try_clone_to_owned().and_then(|hangs_up| {
-            // Once, and not while sessions wait.
+            // The bandwidth is measured once, here, where no session waits for it.
             machine_bytes_per_ns();
             let (child, port) = self.introduce(socket, pid, None)?;
             tracing::info!(target: "gtd::worker", worker = name, process = pid, "registered");
             self.tell(News::Started { child, port: Box::new(port) });
-            // A hang-up is reported unasked; messages are others' business.
+            // `poll` always reports a hang-up; messages on the socket are read elsewhere.
             while let Err(Errno::INTR) = poll(&mut [PollFd::new(&hangs_up, PollFlags::RDHUP)], None) {}
             Ok(())
         });
@@ -308,7 +310,7 @@ impl Keeping {
         self.bell.ring();
     }
 
-    /// Waits for `delay`, or until no process is to be started any more: then true.
+    /// Waits for `delay`. True if no further process may be started.
     fn waits_to_stop(&self, delay: Duration) -> bool {
         let stopping = self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.shared.stopped.wait_timeout_while(stopping, delay, |stopping| !*stopping);
@@ -316,7 +318,7 @@ impl Keeping {
     }
 }
 
-/// How long to wait after so many ends in a row.
+/// The delay before the next start, after so many losses in a row.
 fn delay(in_a_row: u32) -> Duration {
     match in_a_row {
         0 | 1 => Duration::ZERO,

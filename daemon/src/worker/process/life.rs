@@ -1,39 +1,39 @@
-//! Signs of life: how the daemon knows that a worker's process still runs, and how it ends one that may be anybody's.
+//! Heartbeats, by which the daemon knows that a worker's process runs, and lifelines, by which it ends one of any user.
 //!
-//! A thread of the process sends a beat every so often, however long the step takes that another thread is at. Where
-//! steps are queued and no beat has come for long, as from a process that was stopped, the worker is ended like one
-//! that failed: whoever waits for it, in a group for example, would wait for ever. While nothing is queued, nobody
-//! looks.
+//! A thread of the process sends a heartbeat every half second, however long a step takes. If steps are queued and no
+//! heartbeat has come for long, as from a stopped process, the worker is killed and counts as failed; otherwise the
+//! ranks of its groups would wait for ever. Heartbeats are not checked while nothing is queued.
 //!
-//! The daemon may not send signals to a process of another user, so each process gives it a lifeline: a socket at which
-//! any word ends that process, whether it runs or is stopped, by its own right.
+//! The daemon may not send signals to a process of another user. So each process gives the daemon a lifeline: a socket
+//! whose readiness raises SIGKILL in the process (`O_ASYNC` with `F_SETSIG`), whether it runs or is stopped.
 
 use gt_shm::Socket;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::Duration;
 
-/// How often a process shows that it runs.
+/// The period of heartbeats.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// How often the daemon looks whether one that has work did.
+/// The period in which the daemon checks the heartbeats of busy workers.
 pub const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// After so many looks in a row without a beat it is said in the log,
+/// After so many checks in a row without a heartbeat, a warning is logged.
 const SILENT_CHECKS_LOGGED: u32 = 3;
-/// and after so many the process is ended. What counts is looks: when the daemon was stopped too, it has time to go on.
+/// After so many, the process is killed. Checks are counted and not seconds, so that a process which was stopped
+/// together with the daemon has time to go on.
 const SILENT_CHECKS_MAX: u32 = 10;
-/// Beats that are taken in at one look; more may have come while nobody looked.
+/// The most heartbeats that one check reads; more may have come since the last check.
 const BEATS_MAX: usize = 1024;
 const BEAT: &[u8] = b".";
-/// Of `fcntl`: which signal tells of what happens at a descriptor.
+/// The command of `fcntl` that sets the signal for events on a descriptor.
 const F_SETSIG: libc::c_int = 10;
 
-/// The process's side: two ends of the lifeline, of which the daemon has a copy of the second.
+/// The two ends of a process's lifeline. The daemon holds a copy of the second.
 pub struct Lifeline {
     own: Socket,
     given: Socket,
 }
 
 impl Lifeline {
-    /// Makes one of this process's.
+    /// A lifeline that kills this process.
     ///
     /// # Errors
     /// If the system refuses.
@@ -45,7 +45,7 @@ impl Lifeline {
             (F_SETSIG, libc::SIGKILL),
             (libc::F_SETFL, libc::O_ASYNC | libc::O_NONBLOCK),
         ] {
-            // SAFETY: changes how a descriptor of this process behaves, by numbers.
+            // SAFETY: `fd` is open, as `own` holds it, and each of these commands takes an integer argument.
             if unsafe { libc::fcntl(fd, what, value) } < 0 {
                 return Err(std::io::Error::last_os_error());
             }
@@ -53,22 +53,22 @@ impl Lifeline {
         Ok(Lifeline { own, given })
     }
 
-    /// What the daemon is to have of it.
+    /// The end for the daemon.
     pub fn end(&self) -> std::os::fd::BorrowedFd<'_> {
         self.given.as_fd()
     }
 
-    /// Shows the daemon at the other end of `socket` that this process runs, from now on.
+    /// Starts to send heartbeats to the daemon at the other end of `socket`.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
     pub fn beat(self, socket: &Socket) -> std::io::Result<()> {
         let socket = Socket::from(socket.as_fd().try_clone_to_owned()?);
         let beats = move || {
-            // Both stay open: an end that nobody has any more would be a word, too.
+            // Both ends stay open, as closing one would be an event on the other.
             let _lifeline = (&self.own, &self.given);
             loop {
-                // There is no room where nobody looks, and nobody listens where the daemon ends: others see to that.
+                // Fails if the daemon does not check now, or has ended, which the worker notices elsewhere.
                 let _ = socket.send(BEAT, &[], Some(Duration::ZERO));
                 std::thread::sleep(BEAT_EVERY);
             }
@@ -77,31 +77,31 @@ impl Lifeline {
     }
 }
 
-/// Ends the process whose lifeline's end this is.
+/// Kills the process at the other end of `lifeline`.
 pub fn end(lifeline: &OwnedFd) {
-    // Fails if it has ended.
+    // Fails if the process has ended already.
     let _ = rustix::io::write(lifeline, BEAT);
 }
 
-/// What a look has found.
+/// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// Nothing to say.
+    /// The process runs, or has nothing to do.
     Alive,
-    /// No beat for a while.
+    /// No heartbeat for some checks in a row; a warning is due.
     Silent,
-    /// None for so long that it is to be ended.
+    /// No heartbeat for so many checks that the process is to be killed.
     Lost,
 }
 
-/// The daemon's side.
+/// The daemon's count of checks without a heartbeat.
 #[derive(Debug, Default)]
 pub struct LifeWatch {
     silent_checks: u32,
 }
 
 impl LifeWatch {
-    /// Looks whether the process at the other end of `socket`, which has something to do if it is `busy`, has beaten.
+    /// Reads the heartbeats of the process at the other end of `socket`, which has steps queued if `busy`.
     pub fn check(&mut self, socket: &Socket, busy: bool) -> Liveness {
         let mut word = [0; 8];
         let beats = std::iter::from_fn(|| socket.recv(&mut word, 0, Some(Duration::ZERO)).ok()).take(BEATS_MAX).count();
@@ -123,7 +123,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_has_work_and_is_silent_is_lost() {
+    fn only_a_busy_and_silent_process_is_lost() {
         let (daemon, process) = Socket::pair().unwrap();
         let mut watch = LifeWatch::default();
         let mut looks = |busy, count| (0..count).map(|_| watch.check(&daemon, busy)).collect::<Vec<_>>();

@@ -21,9 +21,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// How often the end of the process is looked for while the daemon ends.
+/// The wait between checks whether the process has ended, while the daemon ends.
 const STOP_NAP: Duration = Duration::from_micros(100);
-/// After it was killed, it may take so long to be gone.
+/// How long the end of a killed process is waited for.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The link to a worker's process.
@@ -36,29 +36,29 @@ pub struct ProcessLink {
     queue: Queue<PortWire>,
     /// The process, while there is one.
     child: Option<Child>,
-    /// Messages that found no room, oldest first.
+    /// Messages for which the socket had no room, oldest first.
     letters: VecDeque<Letter>,
     sessions: HashMap<u64, OpenSession>,
-    /// The ends of steps that were lost.
+    /// Reports of steps that were lost with a process.
     lost: VecDeque<Report>,
     /// How the last process ended.
     last_end: WorkerEnd,
     watch: LifeWatch,
-    /// Whether it was not started here.
+    /// Whether the process registered itself, instead of being started by the daemon.
     registered: bool,
     stopping: bool,
 }
 
-/// A session as the process must know it, this one or the next.
+/// A session's state, with which it is opened in this process or the next.
 struct OpenSession {
     owner: SessionSlot,
     arenas: Vec<(u64, Arc<OwnedFd>)>,
     limits: MemoryLimits,
-    /// Bytes that its tensors take, by the last report.
+    /// Bytes that the session's tensors took at the last report.
     held: u64,
-    /// The most bytes that they took.
+    /// The most bytes that they took at one time.
     peak: u64,
-    /// Whether tensors were lost since it began.
+    /// The end of the process with which the session last lost tensors.
     loss: Option<WorkerEnd>,
 }
 
@@ -79,7 +79,7 @@ impl Wire for PortWire {
     fn push(&mut self, slots: &[Slot]) {
         let Some(port) = &mut self.0 else { return };
         for slot in slots {
-            // Cannot fail: there was room, and it does not shrink.
+            // There is room: `Queue::push` has asked, and room never shrinks.
             let _ = port.complete(*slot);
         }
     }
@@ -160,7 +160,7 @@ impl ProcessLink {
         Fault::WorkerLost { worker: self.name, end: self.last_end }
     }
 
-    /// Follows what became of the process.
+    /// Takes in what the keeper says of the process.
     #[cold]
     fn read_news(&mut self) {
         while let Some(news) = self.keeper.news() {
@@ -202,11 +202,11 @@ impl ProcessLink {
     }
 
     fn ended(&mut self, end: WorkerEnd, why: Option<String>, waits: bool) {
-        // What it reported before its end has happened.
+        // Reports from before the end are valid.
         while let Ok(Some(report)) = self.queue.next_report() {
             self.lost.push_back(report);
         }
-        // Whoever ended it for what it said knows better than the system how it ended.
+        // If the link ended the process itself, it knows the reason better than the exit status tells it.
         self.last_end = self.child.as_ref().and_then(|child| child.ended_for).unwrap_or(end);
         self.info.state = match waits {
             _ if self.registered => WorkerState::Left,
@@ -227,7 +227,7 @@ impl ProcessLink {
         }
     }
 
-    /// The process says what makes no sense: whatever it is, it is not our worker any more.
+    /// Ends a process that has sent an invalid report.
     #[cold]
     fn distrust(&mut self) {
         if let Some(child) = &mut self.child {
@@ -235,11 +235,12 @@ impl ProcessLink {
             child.ended_for = Some(WorkerEnd::InvalidReport);
             child.kill();
         }
-        // Nothing more is read from it; its end is what comes next.
+        // Nothing more is read from the process; the keeper reports its end.
         self.queue.wire.0 = None;
     }
 
-    /// Tells the process something beside the ring, after what is queued. If there is none, its next knows already.
+    /// Sends the process a message, which takes effect after the queued steps. The next process is told of all sessions
+    /// when it starts.
     fn tell(&mut self, owner: SessionSlot, letter: Letter) {
         if self.child.is_some() {
             self.letters.push_back(letter);
@@ -248,7 +249,7 @@ impl ProcessLink {
         }
     }
 
-    /// Sends messages as far as there is room.
+    /// Sends messages as far as the socket has room.
     fn post(&mut self) {
         let Some(child) = &self.child else { return };
         while let Some(Letter { message, fd }) = self.letters.front() {
@@ -256,7 +257,7 @@ impl ProcessLink {
                 Ok(()) => drop(self.letters.pop_front()),
                 Err(gt_protocol::ProtocolError::Shm(gt_shm::Error::TimedOut(_))) => return,
                 Err(error) => {
-                    // It is ending, or it cannot be told what it must know.
+                    // The process is ending, or would miss a message.
                     tracing::warn!(target: "gtd::worker", worker = %self.name, %error, "it takes no messages: it is ended");
                     child.kill();
                     self.letters.clear();
@@ -265,18 +266,18 @@ impl ProcessLink {
         }
     }
 
-    /// Fails a step at once, if there is no worker for it and will not be soon.
+    /// The failure of a step whose worker is down.
     fn refused(&self, step: &Step) -> Option<Failure> {
         let op = if let Command::Op(instruction) = &step.command { Some(instruction.op) } else { None };
         self.is_down().then(|| Failure { fault: self.fault(), instruction: step.origin, op })
     }
 
-    /// Whether what it is sent fails.
+    /// Whether steps fail because there is no process, and will not be soon.
     fn is_down(&self) -> bool {
         matches!(self.info.state, WorkerState::Down | WorkerState::Left)
     }
 
-    /// Queues what is no step.
+    /// Queues a step of the link's own.
     fn control(&mut self, owner: SessionSlot, kind: StepKind) {
         // The next process is told of all sessions when it starts.
         if self.child.is_some() {
@@ -357,7 +358,7 @@ impl WorkerLink for ProcessLink {
     }
 
     fn last_end(&mut self) -> Option<WorkerEnd> {
-        // Others may have noticed before the dispatcher has looked.
+        // Another worker may have noticed the end before the dispatcher.
         self.read_news();
         (self.info.losses > 0).then_some(self.last_end)
     }
@@ -472,11 +473,11 @@ impl WorkerLink for ProcessLink {
     fn prepare_sleep(&mut self) -> bool {
         self.post();
         if self.queue.is_empty() && self.queue.wire.0.as_ref().is_some_and(DaemonPort::has_work) {
-            // It reports what nobody asked for.
+            // A report came without a step.
             self.distrust();
         }
         self.queue.flush();
-        // Without a process, what waits waits for news.
+        // Without a process, the keeper rings the bell.
         let sleeps = match &self.queue.wire.0 {
             Some(port) => self.letters.is_empty() && self.queue.has_no_backlog() && port.prepare_sleep(),
             None => true,

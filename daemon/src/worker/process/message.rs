@@ -5,49 +5,48 @@ use gt_backend::Capabilities;
 use gt_protocol::{DeviceInfo, WorkerInfo};
 use serde::{Deserialize, Serialize};
 
-/// What the daemon tells a worker's process beside the ring. Descriptors travel with it.
+/// A message of the daemon to a worker's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// The first one: what the worker is. With the descriptors of the rings and the bell.
+    /// The first message: the worker's description. With the descriptors of the rings and the bell.
     Start {
-        /// What users are told of the worker; it computes with so many threads and keeps to that limit, if there is
-        /// one.
+        /// The worker's description for users, with the number of its threads and its limit of memory (0 for none).
         info: WorkerInfo,
         /// The device that it computes on.
         device: WorkerDevice,
         /// Its number among the workers.
         number: usize,
-        /// Room for reports.
+        /// Room of the ring of reports, slots.
         report_slots: u32,
-        /// Room for steps.
+        /// Room of the ring of steps, slots.
         work_slots: u32,
     },
-    /// A session's next arena. With its descriptor.
+    /// A session's next arena. With the descriptor of its memory.
     Arena {
-        /// MemoryScope.
+        /// The session's number.
         session: u64,
-        /// Its length.
+        /// The arena's length.
         bytes: u64,
     },
     /// A rank in a group, to be joined. With the descriptor of the group's memory.
     #[serde(rename = "Place")]
     Rank {
-        /// Which rank.
+        /// The rank.
         rank: usize,
         /// How many [`Message::Memory`] follow.
         memories: usize,
     },
-    /// What the next rank's tensors are reached by. With its descriptor.
+    /// The memory of the next rank's tensors. With its descriptor.
     Memory,
 }
 
-/// What the process answers to [`Message::Start`]. With the descriptor of its lifeline, and of what its tensors are
-/// reached by if it has that.
+/// The process's answer to [`Message::Start`]. With the descriptors of its lifeline and, if other processes can map it,
+/// of the memory of its tensors.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The program's version.
     pub version: String,
-    /// What it can do, or why it cannot.
+    /// The worker's capabilities, or why it cannot work.
     #[serde(rename = "able")]
     pub capabilities: Result<Capabilities, String>,
     /// Properties of its device, unless that is the processor.

@@ -1,7 +1,7 @@
-//! The side of a worker that comes by itself: `gtd worker --connect`, which `python -m gt.worker` runs.
+//! The process of a worker that registers itself: `gtd worker --connect`, which `python -m gt.worker` runs.
 //!
-//! It finds the daemon as a client does, says hello as a worker, and is what [`child`] is from then on. Nobody ends it
-//! with the daemon, so a thread watches: for the daemon's end, and for Ctrl-C.
+//! It finds the daemon as a client does, sends the greeting of a worker, and continues as [`child`]. The kernel does
+//! not end it with the daemon, so a thread watches for the daemon's end, and for Ctrl-C.
 
 use super::child;
 use crate::devices;
@@ -23,23 +23,22 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// What such a worker has.
+/// The worker that offers itself to a daemon.
 pub struct Registration {
-    /// What it wants to be called.
+    /// The name that the worker asks for.
     pub name: Option<String>,
-    /// What it computes on.
+    /// The device that it computes on.
     pub device: WorkerKind,
-    /// Threads that compute; one a core unless it says so.
+    /// The number of computing threads; one per core by default.
     pub threads: Option<u32>,
-    /// Bytes that its tensors may take; three quarters of the machine's, or what its device has, unless it
-    /// says so.
+    /// The limit of memory for tensors, bytes; by default three quarters of the host's, or all of the device's.
     pub memory_bytes_limit: Option<u64>,
 }
 
 /// Works for the daemon at `address`, or the one that a client would find, until either of them ends.
 ///
 /// # Errors
-/// No daemon, or one that does not let it.
+/// There is no daemon, or it refuses the worker.
 pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible, Box<dyn Error>> {
     devices::resolve(Some(&[offer.device]), 1, |_| true, |backend| devices::survey("/proc/self/exe", backend))?;
     if offer.device.backend.site == Site::Device && offer.threads.is_some() {
@@ -48,7 +47,7 @@ pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible,
         );
     }
     let ends = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT]);
-    // Before any thread starts, so that all of them leave these to the one that watches.
+    // All threads inherit the mask, so it is set before any starts: only the watching thread takes these signals.
     ends.thread_block()?;
     let signals = SignalFd::with_flags(&ends, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?;
     let address = match address {
@@ -74,14 +73,14 @@ pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible,
     std::thread::Builder::new().name("gt-watch".into()).spawn(move || watch(&signals, &hangs_up, &name))?;
     let at = address.to_string();
     child::work(socket, move |worker| {
-        // Who cannot be told works all the same.
+        // The worker works even if its standard output is closed.
         let _ = writeln!(std::io::stdout(), "joined the daemon at {at} as worker {worker}; Ctrl-C leaves");
     })
     .unwrap_or_else(|error| end(1, &format!("gtd worker: {error}")));
     end(1, &ended(&address.to_string()))
 }
 
-/// Says why, and ends the process: once.
+/// Prints the reason and exits. If several threads call it, only the first prints.
 #[expect(clippy::print_stderr, reason = "a program that ends says why")]
 fn end(status: i32, why: &str) -> ! {
     static ENDING: Mutex<()> = Mutex::new(());
@@ -90,7 +89,7 @@ fn end(status: i32, why: &str) -> ! {
     std::process::exit(status)
 }
 
-/// The Unix socket of the daemon at `address`: what a worker shares with others is memory.
+/// The Unix socket of the daemon at `address`. A worker shares memory with the daemon, so TCP does not do.
 fn socket_at(address: &Address) -> Result<PathBuf, Box<dyn Error>> {
     match address {
         Address::Unix(path) => Ok(path.clone()),
@@ -109,7 +108,7 @@ fn ended(address: &str) -> String {
     format!("gtd worker: the daemon at {address} has ended, or has ended this worker")
 }
 
-/// Ends the process when somebody asks for that, or when the daemon hangs up.
+/// Ends the process on a signal, or when the daemon hangs up.
 fn watch(signals: &SignalFd, hangs_up: &OwnedFd, address: &str) {
     loop {
         let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(hangs_up, PollFlags::RDHUP)];
