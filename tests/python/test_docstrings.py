@@ -8,7 +8,7 @@ from __future__ import annotations
 import doctest
 import inspect
 from collections.abc import Iterator
-from types import ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
@@ -87,3 +87,20 @@ def test_examples(name: str, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_there_are_examples() -> None:
     assert sum(len(_examples(name).examples) for name in DOCSTRINGS) >= EXAMPLES_MIN
+
+
+def test_members_of_classes_have_or_inherit_a_docstring() -> None:
+    # ruff's D102 is off for these packages: it does not know that an override inherits.
+    modules: dict[str, ModuleType] = {}
+    _modules(gt, modules)
+    missing = [
+        f"{place}.{name}.{member}"
+        for place, module in modules.items()
+        if place.startswith(("gt.nn", "gt.optim", "gt.distributions"))
+        for name, value in _public(module)
+        if isinstance(value, type) and value.__module__.startswith("gt")
+        for member, attribute in _public(value)
+        if isinstance(attribute, FunctionType | classmethod | staticmethod | property)
+        if not inspect.getdoc(getattr(value, member))
+    ]
+    assert missing == []
