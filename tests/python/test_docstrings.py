@@ -96,9 +96,8 @@ def test_members_of_classes_have_or_inherit_a_docstring() -> None:
     missing = [
         f"{place}.{name}.{member}"
         for place, module in modules.items()
-        if place.startswith(("gt.nn", "gt.optim", "gt.distributions"))
         for name, value in _public(module)
-        if isinstance(value, type) and value.__module__.startswith("gt")
+        if isinstance(value, type) and value.__module__.startswith(("gt.nn", "gt.optim", "gt.distributions"))
         for member, attribute in _public(value)
         if isinstance(attribute, FunctionType | classmethod | staticmethod | property)
         if not inspect.getdoc(getattr(value, member))
