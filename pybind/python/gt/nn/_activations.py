@@ -55,6 +55,10 @@ def prelu(input: Tensor, weight: Tensor) -> Tensor:
     Args:
         input: Any tensor.
         weight: One slope, or one for each channel (axis 1).
+
+    Example:
+        >>> gt.nn.functional.prelu(gt.tensor([-1.0, 2.0]), gt.tensor(0.25))
+        tensor([-0.2500,  2.0000])
     """
     if weight.ndim > 1:
         raise RuntimeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = {weight.ndim}")
@@ -89,7 +93,12 @@ def rrelu(
 
 
 def elu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """Exponential linear unit: `x` if `x > 0`, else `alpha * (exp(x) - 1)` (Clevert et al. 2016)."""
+    """Exponential linear unit: `x` if `x > 0`, else `alpha * (exp(x) - 1)` (Clevert et al. 2016).
+
+    Example:
+        >>> gt.nn.functional.elu(gt.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
+    """
     return _apply(input, inplace, lambda x: _elu(x, alpha, 1.0))
 
 
@@ -138,13 +147,23 @@ def softplus(input: Tensor, beta: float = 1.0, threshold: float = 20.0) -> Tenso
 
 
 def logsigmoid(input: Tensor) -> Tensor:
-    """`log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow."""
+    """`log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow.
+
+    Example:
+        >>> gt.nn.functional.logsigmoid(gt.tensor([0.0, -100.0]))
+        tensor([  -0.6931, -100.0000])
+    """
     # -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, `where` gives -|x| the gradient of -x; abs() would not.
     return -((-input).relu() + gt.where(input < 0, input, -input).exp().log1p())
 
 
 def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> Tensor:
-    """Clamps each element to `[min_val, max_val]`."""
+    """Clamps each element to `[min_val, max_val]`.
+
+    Example:
+        >>> gt.nn.functional.hardtanh(gt.tensor([-2.0, 0.5, 2.0]))
+        tensor([-1.0000,  0.5000,  1.0000])
+    """
     if min_val > max_val:
         raise ValueError("min_val cannot be greater than max_val")
     # The gradient at a bound is 0 in PyTorch; that of clamp() is 1.
@@ -201,6 +220,10 @@ def glu(input: Tensor, dim: int = -1) -> Tensor:
     """Gated linear unit: `a * sigmoid(b)`, where `a` and `b` are the halves of `input` along `dim` (Dauphin et al.
 
     2017).
+
+    Example:
+        >>> gt.nn.functional.glu(gt.tensor([2.0, 0.0]))
+        tensor([1.])
     """
     if input.ndim == 0:
         raise RuntimeError("glu does not support 0-dimensional tensors")

@@ -68,23 +68,23 @@ def scaled_dot_product_attention(
         scores = gt.where(attn_mask, scores, -math.inf)
     else:
         scores = scores + attn_mask.to(scores.dtype)
-    blind = (scores.detach() == -math.inf).all(-1, keepdim=True)
-    weights = gt.where(blind, 0.0, gt.where(blind, 0.0, scores).softmax(-1))
+    masked = (scores.detach() == -math.inf).all(-1, keepdim=True)
+    weights = gt.where(masked, 0.0, gt.where(masked, 0.0, scores).softmax(-1))
     return dropout(weights, dropout_p) @ value
 
 
-def _repeat_heads(query: Tensor, of: Tensor) -> Tensor:
-    """Repeats each head of `of` for consecutive heads of `query`, as grouped-query attention needs it."""
-    wanted, heads = query.shape[-3], of.shape[-3]
+def _repeat_heads(query: Tensor, keys: Tensor) -> Tensor:
+    """Repeats each head of `keys` for consecutive heads of `query`, as grouped-query attention needs it."""
+    wanted, heads = query.shape[-3], keys.shape[-3]
     if heads == wanted:
-        return of
+        return keys
     if heads == 0 or wanted % heads:
         raise RuntimeError(
             "Number of heads in key and value must divide the number of heads in query when enable_gqa=True, "
             f"but got {heads} and {wanted}"
         )
-    *lead, _, length, features = of.shape
-    spread = of.unsqueeze(-3).expand(*lead, heads, wanted // heads, length, features)
+    *lead, _, length, features = keys.shape
+    spread = keys.unsqueeze(-3).expand(*lead, heads, wanted // heads, length, features)
     return spread.reshape(*lead, wanted, length, features)
 
 

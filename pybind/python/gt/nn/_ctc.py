@@ -60,22 +60,22 @@ def _padded_targets(targets: Tensor, lengths: np.ndarray, blank: int) -> Tensor:
     return gt.where(gt.from_numpy(within), labels.long(), blank)
 
 
-def _forward_variables(emitted: Tensor, places: Tensor) -> Tensor:
+def _forward_variables(emitted: Tensor, extended: Tensor) -> Tensor:
     """Forward variables: log probability of all paths that are in a state at a time, `(time + 1, batch, 2 + states)`.
 
     Two virtual states precede the first: a path starts in the second of them, before the first time step.
     """
-    samples, count = places.shape
+    samples, count = extended.shape
     odd = gt.arange(max(count - 2, 0)) % 2 == 1
-    skips = gt.where(odd & (places[:, 2:] != places[:, :-2]), 0.0, -math.inf).to(emitted.dtype)
+    skips = gt.where(odd & (extended[:, 2:] != extended[:, :-2]), 0.0, -math.inf).to(emitted.dtype)
     skips = gt.cat([gt.tensor([[-math.inf, 0.0][:count]], dtype=emitted.dtype).expand(samples, -1), skips], 1)
     edge = gt.full((samples, 2), -math.inf, dtype=emitted.dtype)
     start = gt.tensor([-math.inf, 0.0] + [-math.inf] * count, dtype=emitted.dtype)
     states = [start.expand(samples, count + 2)]
-    for moment in emitted.unbind(0):
+    for step in emitted.unbind(0):
         last = states[-1]
-        reached = gt.logaddexp(gt.logaddexp(last[:, 2:], last[:, 1:-1]), last[:, :-2] + skips)
-        states.append(gt.cat([edge, reached + moment], 1))
+        incoming = gt.logaddexp(gt.logaddexp(last[:, 2:], last[:, 1:-1]), last[:, :-2] + skips)
+        states.append(gt.cat([edge, incoming + step], 1))
     return gt.stack(states)
 
 
@@ -87,50 +87,50 @@ class _Alignment(Function):
         ctx: FunctionCtx,
         log_probs: Tensor,
         labels: Tensor,
-        moments: np.ndarray,
+        steps: np.ndarray,
         lengths: np.ndarray,
         blank: int,
         zero_infinity: bool,
     ) -> Tensor:
-        time, samples = int(moments.max()), len(moments)
+        time, samples = int(steps.max()), len(steps)
         log_probs, full = log_probs[:time], log_probs
         blanks = gt.full((samples, labels.shape[1] + 1), blank, dtype=gt.int64)
-        places = gt.stack([blanks[:, 1:], labels], 2).flatten(1)
-        places = gt.cat([places, blanks[:, :1]], 1)
-        count = places.shape[1]
-        index = places.expand(time, samples, count)
+        extended = gt.stack([blanks[:, 1:], labels], 2).flatten(1)
+        extended = gt.cat([extended, blanks[:, :1]], 1)
+        count = extended.shape[1]
+        index = extended.expand(time, samples, count)
         there = gt.from_numpy(np.arange(count) <= 2 * lengths[:, None])
         emitted = gt.where(there, log_probs.gather(2, index), -math.inf)
 
         # Indices that reverse each sample's time steps and states, for the backward variables.
         t, s, last = np.arange(time)[:, None], np.arange(count), 2 * lengths[:, None]
         mirror = (
-            gt.from_numpy(np.where(t < moments, moments - 1 - t, t)[:, :, None]),
+            gt.from_numpy(np.where(t < steps, steps - 1 - t, t)[:, :, None]),
             gt.arange(samples).reshape(-1, 1),
             gt.from_numpy(np.where(s <= last, last - s, s)),
         )
         needed = ctx.needs_input_grad[0]
         if needed:
             both = _forward_variables(
-                gt.cat([emitted, emitted[mirror]], 1), gt.cat([places, places.gather(1, mirror[2])])
+                gt.cat([emitted, emitted[mirror]], 1), gt.cat([extended, extended.gather(1, mirror[2])])
             )
             states, back = both[:, :samples], both[1:, samples:, 2:][mirror]
         else:
-            states = _forward_variables(emitted, places)
-        at = gt.from_numpy(moments), gt.arange(samples)
+            states = _forward_variables(emitted, extended)
+        at = gt.from_numpy(steps), gt.arange(samples)
         losses = -gt.logaddexp(
             states[(*at, gt.from_numpy(2 * lengths + 2))], states[(*at, gt.from_numpy(2 * lengths + 1))]
         )
-        lost = losses == math.inf
+        impossible = losses == math.inf
         if needed:
             # The forward and backward variables both contain the emission of their state, so one is taken off.
             through = states[1:, :, 2:] + back
-            shares = gt.where(through == -math.inf, 0.0, (through - emitted + losses.unsqueeze(1)).exp())
-            expected = gt.zeros_like(log_probs).scatter_add(2, index, shares)
-            gradient = gt.where(lost.unsqueeze(1), 0.0 if zero_infinity else math.nan, log_probs.exp() - expected)
-            gradient = gt.where(gt.from_numpy(t < moments).unsqueeze(2), gradient, 0.0)
+            posteriors = gt.where(through == -math.inf, 0.0, (through - emitted + losses.unsqueeze(1)).exp())
+            expected = gt.zeros_like(log_probs).scatter_add(2, index, posteriors)
+            gradient = gt.where(impossible.unsqueeze(1), 0.0 if zero_infinity else math.nan, log_probs.exp() - expected)
+            gradient = gt.where(gt.from_numpy(t < steps).unsqueeze(2), gradient, 0.0)
             ctx.save_for_backward(gt.cat([gradient, gt.zeros_like(full[time:])]))
-        return gt.where(lost, 0.0, losses) if zero_infinity else losses
+        return gt.where(impossible, 0.0, losses) if zero_infinity else losses
 
     @staticmethod
     @once_differentiable
@@ -175,10 +175,10 @@ def ctc_loss(
     if not 0 <= blank < log_probs.shape[-1]:
         raise RuntimeError("blank must be in label range")
     batch = log_probs if log_probs.ndim == 3 else log_probs.unsqueeze(1)
-    moments = _lengths("input_lengths", input_lengths, batch.shape[1], batch.shape[0])
+    steps = _lengths("input_lengths", input_lengths, batch.shape[1], batch.shape[0])
     lengths = _lengths("target_lengths", target_lengths, batch.shape[1], None)
     labels = _padded_targets(targets, lengths, blank)
-    losses = _Alignment.apply(batch, labels, moments, lengths, blank, zero_infinity)
+    losses = _Alignment.apply(batch, labels, steps, lengths, blank, zero_infinity)
     if reduction == "mean":
         return (losses / gt.from_numpy(lengths.clip(1)).to(losses.dtype)).mean()
     return reduced(losses if log_probs.ndim == 3 else losses.squeeze(0), reduction)

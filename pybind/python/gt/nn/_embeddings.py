@@ -77,8 +77,8 @@ def embedding(
     rows = weight.gather(0, index.reshape(-1, 1).expand(input.numel(), features))
     rows = rows.reshape(*input.shape, features)
     if scale_grad_by_freq and rows.requires_grad:
-        often = gt.bincount(index.reshape(-1), minlength=weight.shape[0])[index].unsqueeze(-1)
-        rows.register_hook(lambda gradient: gradient / often)
+        occurrences = gt.bincount(index.reshape(-1), minlength=weight.shape[0])[index].unsqueeze(-1)
+        rows.register_hook(lambda gradient: gradient / occurrences)
     if padding_idx is None:
         return rows
     if not -weight.shape[0] <= padding_idx < weight.shape[0]:

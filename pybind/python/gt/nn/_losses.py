@@ -127,7 +127,20 @@ def smooth_l1_loss(
     reduction: str = "mean",
     beta: float = 1.0,
 ) -> Tensor:
-    """Smooth L1 loss: `d^2 / (2 beta)` if `|d| < beta`, else `|d| - beta / 2`; d = input - target (Girshick 2015)."""
+    """Smooth L1 loss: `d^2 / (2 beta)` if `|d| < beta`, else `|d| - beta / 2`; d = input - target (Girshick 2015).
+
+    Args:
+        input: Predictions of any shape.
+        target: Values of the same shape.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        beta: Where the quadratic part ends; 0 for the L1 loss.
+
+    Example:
+        >>> gt.nn.functional.smooth_l1_loss(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]), reduction="none")
+        tensor([0.5000, 2.5000])
+    """
     if beta < 0:
         raise RuntimeError("smooth_l1_loss does not support negative values for beta.")
     reduction = reduction_of(size_average, reduce, reduction)
@@ -147,7 +160,19 @@ def huber_loss(
     delta: float = 1.0,
     weight: Tensor | None = None,
 ) -> Tensor:
-    """Huber loss: `d^2 / 2` if `|d| <= delta`, else `delta (|d| - delta / 2)`; d = input - target (Huber 1964)."""
+    """Huber loss: `d^2 / 2` if `|d| <= delta`, else `delta (|d| - delta / 2)`; d = input - target (Huber 1964).
+
+    Args:
+        input: Predictions of any shape.
+        target: Values of the same shape.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+        delta: Where the quadratic part ends.
+        weight: A weight for each element.
+
+    Example:
+        >>> gt.nn.functional.huber_loss(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]), reduction="none")
+        tensor([0.5000, 2.5000])
+    """
     if delta <= 0:
         raise RuntimeError("huber_loss does not support non-positive values for delta.")
     _warn_of_broadcast("huber_loss", input, target)
@@ -223,9 +248,9 @@ def binary_cross_entropy(
             f"Using a target size ({target.shape}) that is different to the input size ({input.shape}) is deprecated. "
             "Please ensure they have the same size."
         )
-    yes = input.log().clamp(min=LOG_MIN)
-    no = (1 - input).log().clamp(min=LOG_MIN)
-    losses = (target - 1) * no - target * yes
+    log_p = input.log().clamp(min=LOG_MIN)
+    log_1_p = (1 - input).log().clamp(min=LOG_MIN)
+    losses = (target - 1) * log_1_p - target * log_p
     losses = losses if weight is None else losses * weight
     return reduced(losses, reduction_of(size_average, reduce, reduction))
 
@@ -260,10 +285,10 @@ def binary_cross_entropy_with_logits(
     """
     if input.shape != target.shape:
         raise ValueError(f"Target size ({target.shape}) must be the same as input size ({input.shape})")
-    surprise = -logsigmoid(input)
+    negative_log_p = -logsigmoid(input)
     if pos_weight is not None:
-        surprise = surprise * ((pos_weight - 1) * target + 1)
-    losses = (1 - target) * input + surprise
+        negative_log_p = negative_log_p * ((pos_weight - 1) * target + 1)
+    losses = (1 - target) * input + negative_log_p
     losses = losses if weight is None else losses * weight
     return reduced(losses, reduction_of(size_average, reduce, reduction))
 

@@ -67,6 +67,11 @@ def cosine_embedding_loss(
 
     Shape:
         `(N, D)` and a target `(N)`, or `(D)` and a scalar target.
+
+    Example:
+        >>> a, b = gt.tensor([[1.0, 0.0]]), gt.tensor([[0.0, 1.0]])
+        >>> gt.nn.functional.cosine_embedding_loss(a, b, gt.tensor([1]))
+        tensor(1.)
     """
     if not (target.ndim == 0 and input1.ndim == 1) and not (target.ndim == 1 and input1.ndim == 2):
         raise RuntimeError(
@@ -127,6 +132,10 @@ def triplet_margin_loss(
     `d` is the `p`-norm's distance.
 
     See `triplet_margin_with_distance_loss` for the arguments.
+
+    Example:
+        >>> gt.nn.functional.triplet_margin_loss(gt.zeros(4, 3), gt.zeros(4, 3), gt.ones(4, 3))
+        tensor(0.)
     """
     return triplet_margin_with_distance_loss(
         anchor,

@@ -88,6 +88,10 @@ def group_norm(
         weight: The scale, `(C)`.
         bias: The shift, `(C)`.
         eps: Added to the variance.
+
+    Example:
+        >>> gt.nn.functional.group_norm(gt.tensor([[1.0, 3.0, 2.0, 2.0]]), num_groups=2)
+        tensor([[-1.0000,  1.0000,  0.0000,  0.0000]])
     """
     if input.ndim < 2:
         raise RuntimeError(f"Expected at least 2 dimensions for input tensor but received {input.ndim}")

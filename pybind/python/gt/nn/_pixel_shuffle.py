@@ -8,7 +8,13 @@ from gt._gt import Tensor
 
 
 def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
-    """Moves channels to pixels: `(*, C r^2, H, W)` to `(*, C, H r, W r)` (Shi et al. 2016)."""
+    """Moves channels to pixels: `(*, C r^2, H, W)` to `(*, C, H r, W r)` (Shi et al. 2016).
+
+    Example:
+        >>> gt.nn.functional.pixel_shuffle(gt.tensor([1.0, 2.0, 3.0, 4.0]).reshape(4, 1, 1), 2)
+        tensor([[[1., 2.],
+                 [3., 4.]]])
+    """
     r = upscale_factor
     *lead, channels, height, width = _image("pixel_shuffle", input)
     if r <= 0:

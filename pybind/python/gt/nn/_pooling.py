@@ -232,6 +232,11 @@ def _avg_pool(  # noqa: D417 (by_rank gives the rank)
         ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
         count_include_pad: Whether the divisor counts the padding.
         divisor_override: The divisor to use in place of the number of elements.
+
+    Example:
+        >>> gt.nn.functional.avg_pool2d(gt.arange(16.0).reshape(1, 4, 4), 2)
+        tensor([[[ 2.5000,  4.5000],
+                 [10.5000, 12.5000]]])
     """
     return _average(rank, input, kernel_size, stride, padding, ceil_mode, count_include_pad, divisor_override)
 
@@ -285,6 +290,10 @@ def _adaptive_avg_pool(rank: int, input: Tensor, output_size: Any) -> Tensor:
     """Mean pooling to given output sizes; a size of `None` keeps the input's.
 
     Output `i` of `n` is the mean of the elements from `floor(i size / n)` to `ceil((i + 1) size / n)`.
+
+    Example:
+        >>> gt.nn.functional.adaptive_avg_pool2d(gt.arange(16.0).reshape(1, 4, 4), 1)
+        tensor([[[7.5000]]])
     """
     input, alone, sizes = _adaptive_sizes(f"adaptive_avg_pool{rank}d", rank, input, output_size)
     kernel = _uniform_kernel(input, sizes)
