@@ -1,7 +1,7 @@
-"""What `pip` makes of the sources: the sdist, the wheel built from it, and what the wheel puts into an environment.
+"""The packages that `pip` builds: the sdist, the wheel built from it, and an environment with the wheel installed.
 
-The wheel is built from the unpacked sdist, never from the checkout, so a file that the sdist forgets is found here.
-It is optimised less than a real one, to be compiled in a third of the time.
+The wheel is built from the unpacked sdist, never from the checkout, so that files missing from the sdist are noticed.
+It is optimised less than a release, which compiles in a third of the time.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-# cargo tells the crates of a workspace by their paths inside it, and takes two copies of one workspace that share a
-# target folder for each other: the unpacked sdist needs a folder of its own.
+# cargo identifies crates by their paths in the workspace, and would confuse two copies of a workspace that share a
+# target folder. The unpacked sdist therefore has a folder of its own.
 BUILD = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "packaging"
 QUICK_PROFILE = {
     "CARGO_PROFILE_RELEASE_CODEGEN_UNITS": "16",
@@ -27,14 +27,14 @@ QUICK_PROFILE = {
     "CARGO_PROFILE_RELEASE_LTO": "off",
     "CARGO_PROFILE_RELEASE_OPT_LEVEL": "1",
 }
-# A first build of everything, on a machine that may have other things to do.
+# The time limit of a first build of everything on a busy machine.
 pytestmark = pytest.mark.timeout(1200)
 PROGRAMS = ("gtd", "gtctl")
 ELF_MAGIC = b"\x7fELF"
 
 
 def _run(*command: object, cwd: Path = ROOT, **env: str) -> str:
-    """Runs a command and returns what it prints; a failure shows what it said."""
+    """Runs a command and returns its output; a failure shows its errors."""
     words = [str(word) for word in command]
     done = subprocess.run(words, cwd=cwd, env={**os.environ, **env}, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
@@ -42,14 +42,14 @@ def _run(*command: object, cwd: Path = ROOT, **env: str) -> str:
 
 
 def _version() -> str:
-    """The one place that says the version."""
+    """Returns the version from the workspace's `Cargo.toml`."""
     text = (ROOT / "Cargo.toml").read_text()
     return text.split("[workspace.package]")[1].split('version = "')[1].split('"')[0]
 
 
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The sdist of this checkout."""
+    """Builds the sdist of this checkout."""
     out = tmp_path_factory.mktemp("sdist")
     _run(sys.executable, "-m", "build", "--sdist", "--outdir", out)
     (built,) = out.glob("*.tar.gz")
@@ -58,7 +58,7 @@ def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, built from the unpacked sdist."""
+    """Builds the wheel from the unpacked sdist."""
     unpacked = tmp_path_factory.mktemp("unpacked")
     with tarfile.open(sdist) as archive:
         archive.extractall(unpacked)
@@ -73,10 +73,10 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _mirror(fresh: Path, kept: Path) -> None:
-    """Makes `kept` equal to `fresh`, touching only what differs.
+    """Makes `kept` equal to `fresh`, writing only files that differ.
 
-    cargo sees a change by a file's time, and the times in an sdist are too old to be taken for one; all new, they would
-    have everything compiled at every run.
+    cargo detects changes by modification times. Those in an sdist are too old to be noticed, and if all were new,
+    everything would be compiled in every run.
     """
     wanted = {path.relative_to(fresh) for path in fresh.rglob("*") if path.is_file()}
     for path in list(kept.rglob("*")):
@@ -92,7 +92,7 @@ def _mirror(fresh: Path, kept: Path) -> None:
 
 @pytest.fixture(scope="module")
 def environment(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The `bin` folder of an environment in which only the wheel and its requirements are installed."""
+    """Returns the `bin` folder of an environment with only the wheel and its requirements."""
     venv = tmp_path_factory.mktemp("environment") / "venv"
     _run(sys.executable, "-m", "venv", venv)
     _run(venv / "bin" / "python", "-m", "pip", "install", "--quiet", wheel)
@@ -104,7 +104,7 @@ def test_the_sdist_holds_every_crate_and_no_build_product(sdist: Path) -> None:
         names = {name.split("/", 1)[1] for name in archive.getnames()}
     members = (ROOT / "Cargo.toml").read_text().split("members = [")[1].split("]")[0]
     crates = {crate.strip() for crate in members.replace('"', "").split(",") if crate.strip()}
-    # The library for C is no part of the package.
+    # The C library is not part of the package.
     for crate in crates - {"capi"}:
         assert f"{crate}/Cargo.toml" in names
     for needed in ("Cargo.lock", "LICENSE", "README.md", "pyproject.toml", "build_backend/gt_build.py"):
@@ -142,14 +142,14 @@ def test_everything_installed_says_the_same_version(environment: Path) -> None:
 
 
 def test_a_first_program_runs_on_nothing_but_the_wheel(environment: Path) -> None:
-    """The README's first lines: no daemon is started by hand, and none is left behind by the time Python ends."""
+    """Runs the README's first program: no daemon has to be started, and none is left when Python ends."""
     program = "import gt; a = gt.tensor([[1.0, 2.0], [3.0, 4.0]]); print((a @ a).sum().item())"
     assert float(_run(environment / "python", "-c", program, cwd=environment)) == 54.0
 
 
 @pytest.mark.parametrize("minor", [minor for minor in range(10, 15) if minor != sys.version_info.minor])
 def test_the_wheel_runs_on(minor: int, wheel: Path, tmp_path: Path) -> None:
-    """One wheel for every Python: what abi3 promises, tried on those that this machine has."""
+    """Imports the one abi3 wheel with every Python version of this machine."""
     python = _interpreter(minor)
     if python is None:
         pytest.skip(f"there is no Python 3.{minor} on this machine")
@@ -160,11 +160,11 @@ def test_the_wheel_runs_on(minor: int, wheel: Path, tmp_path: Path) -> None:
 
 
 def _interpreter(minor: int) -> Path | None:
-    """A Python 3.`minor` on PATH or of pyenv."""
+    """Returns a Python 3.`minor` on PATH or of pyenv."""
     found = [Path(path)] if (path := shutil.which(f"python3.{minor}")) else []
     found += sorted((Path.home() / ".pyenv" / "versions").glob(f"3.{minor}.*/bin/python"))
     for python in found:
-        # pyenv's shims are on PATH for versions that are not chosen, and then only say so.
+        # pyenv's shims are on PATH even for versions that are not selected, and then fail.
         says = subprocess.run([python, "--version"], capture_output=True, text=True, check=False)
         if says.returncode == 0 and says.stdout.startswith(f"Python 3.{minor}."):
             return python
@@ -172,7 +172,7 @@ def _interpreter(minor: int) -> Path | None:
 
 
 def test_the_programs_need_no_library_but_the_system_s(environment: Path) -> None:
-    """A service must not depend on a Python installation, nor on a GPU's libraries, to start."""
+    """Checks that the programs link neither to Python nor to a GPU's libraries, which a service must not depend on."""
     for program in PROGRAMS:
         linked = _run("ldd", environment / program)
         for library in ("libpython", "libcuda", "libstdc++"):

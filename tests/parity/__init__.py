@@ -1,6 +1,6 @@
-"""`make parity`: GT beside PyTorch, on the sample inputs that PyTorch tests its own operations with.
+"""`make parity`: GT beside PyTorch, on the sample inputs of PyTorch's own tests of its operations.
 
-`names` finds what GT has of an operation, `convert` carries arguments over and results back, `compare` says where two
-results differ, `checks` runs one operation in all its forms, `curve` trains the same GPT in both, and `__main__` runs
-everything and reports.
+`names` finds GT's form of an operation, `convert` converts arguments and results, `compare` finds differences between
+two results, `checks` runs one operation in all its forms, `curve` trains the same GPT in both frameworks, and
+`__main__` runs everything and reports.
 """

@@ -12,7 +12,7 @@ from tests.parity import curve, encoder, report, runner
 
 
 def main() -> int:
-    """Runs, prints, writes; the exit status tells whether an operation that GT has differs from PyTorch's."""
+    """Runs the checks and writes the report; returns 1 if an operation that GT has differs from PyTorch's."""
     parser = argparse.ArgumentParser(prog="make parity", description=__doc__)
     parser.add_argument("--only", action="append", default=[], metavar="NAME", help="this operation; may be repeated")
     parser.add_argument("--verbose", action="store_true", help="each difference, and what is not supported")

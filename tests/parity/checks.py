@@ -18,12 +18,12 @@ from tests.parity.convert import LeftOutError, ToGt, described, fresh, tensors_i
 
 DTYPES = (torch.float32, torch.int64, torch.bool, torch.float64, torch.bfloat16)
 SAMPLES_MAX = 30
-# Of each dtype, as many samples are also run as methods, in place, into `out=` and through what they return.
+# The number of samples of each dtype that are also run as methods, in place, with `out=`, and checked for aliasing.
 FORMS_MAX = 6
 ELEMENTS_MAX = 1_000_000
 FAILURES_KEPT_MAX = 12
 
-# What these return is drawn, or left over in memory: only shapes and dtypes can agree.
+# Results that are random or uninitialised: only shapes and dtypes can agree.
 DRAWN = {
     *"bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal".split(),
     *"multinomial new_empty new_empty_strided normal rand_like randint randint_like randn randn_like uniform".split(),
@@ -37,26 +37,26 @@ DRAWN = {
     ),
 }
 
-# Where GT is known to differ, as its documentation says: (name, kind of check, dtype) and why.
+# The documented differences of GT: (name, kind of check, dtype) and the reason.
 KNOWN = {
     ("__rdiv__", "error", None): "PyTorch's error is an accident of how it is written",
     ("matrix_exp", None, torch.bfloat16): "PyTorch's is NaN",
     ("as_strided_scatter", "gradient", None): "PyTorch's is that of the elements replaced, not of those that stay",
 }
-# What PyTorch refuses because it writes while it reads; GT's results are new, and nothing is overwritten.
+# PyTorch's errors about writing to memory that is also read; GT's results are new tensors, so it needs none.
 HAZARDS = ("refer to a single memory location", "must not overlap", "storage that is not resizable")
-# A failed assertion within PyTorch, whose class says nothing.
+# A failed assertion within PyTorch, whose exception class is arbitrary.
 ASSERTION = "Could this error message be improved"
 
-# Where the axis stands among the arguments of what says where elements are; of equal ones, PyTorch names any.
+# Ops that return positions, of which PyTorch may choose any among equal elements: the argument with the axis.
 PLACES_OF_EQUALS = {"sort": 1, "argsort": 1, "topk": 2, "kthvalue": 2, "mode": 1}
-# Vectors that may as well point the other way.
+# Ops whose vectors have no defined sign.
 SIGNS_OPEN = {"linalg.eigh", "linalg.svd", "svd", "linalg.qr", "qr"}
 
 
 @dataclass
 class Result:
-    """What came of one operation."""
+    """The results of all checks of one operation."""
 
     name: str
     claimed: bool = True
@@ -69,7 +69,7 @@ class Result:
 
     @property
     def status(self) -> str:
-        """`absent`, `failed`, `partial` (some arguments or forms are declared not to be there) or `passed`."""
+        """Returns `absent`, `failed`, `partial` (some arguments or forms are documented as unsupported) or `passed`."""
         if not self.claimed:
             return "absent"
         if self.failures or not self.checks:
@@ -83,7 +83,7 @@ class Result:
 
 
 def check(op: Any, result: Result) -> None:
-    """Runs one operation's samples and wrong inputs."""
+    """Runs the samples and wrong inputs of one operation."""
     function = names.function_of(op)
     if function is None:
         result.missing.add("function")
@@ -152,7 +152,7 @@ class Case:
         return tuple(theirs), tuple(ToGt()(theirs))
 
     def _guarded(self, kind: str, run: Callable[[], str | None]) -> None:
-        """Counts what `run` says: a difference, nothing, or one of the exceptions that stand for an answer."""
+        """Runs a check and counts its outcome: no difference, a difference in words, or an exception."""
         for (name, what, dtype), reason in KNOWN.items():
             if name == self.op.name and what in (None, kind) and dtype in (None, self.dtype):
                 self.result.unsupported[f"{kind}: {reason}"] += 1
@@ -171,14 +171,14 @@ class Case:
             self.result.fail(kind, f"{why} | {self}")
 
     def _reference(self, function: Callable[..., Any], arguments: Any, kwargs: Any) -> Any:
-        """PyTorch's answer, which may be that it raises."""
+        """Returns PyTorch's result, or the exception that it raises."""
         try:
             return function(*arguments, **kwargs)
         except Exception as error:
             return error
 
     def _compared(self, wanted: Any, call: Callable[[], Any], look: Callable[[Any], str | None]) -> str | None:
-        """What `look` says of the result of `call`, which raises where PyTorch does."""
+        """Compares the result of `call` with PyTorch's by `look`; if PyTorch raised, `call` has to raise too."""
         if not isinstance(wanted, Exception):
             return look(call())
         try:
@@ -192,7 +192,7 @@ class Case:
         return f"did not raise {type(wanted).__name__}: {_line(wanted)}"
 
     def _settled(self, result: Any, arguments: Any, kwargs: Any) -> Any:
-        """A result without what PyTorch leaves open: which of equal elements, and the signs of eigenvectors."""
+        """Normalises a result where PyTorch leaves it open: positions among equal elements, signs of eigenvectors."""
         if self.op.name in PLACES_OF_EQUALS and arguments[0].ndim:
             place = PLACES_OF_EQUALS[self.op.name]
             dim = kwargs.get("dim", arguments[place] if len(arguments) > place else -1)
@@ -209,7 +209,7 @@ class Case:
         return result
 
     def values(self, function: Callable[..., Any], kind: str, reference: Callable[..., Any] | None = None) -> None:
-        """The result, and what became of the arguments."""
+        """Checks the result, and the arguments after the call."""
 
         def run() -> str | None:
             with torch.no_grad(), gt.no_grad():
@@ -233,7 +233,7 @@ class Case:
         self._guarded(kind, run)
 
     def gradients(self, function: Callable[..., Any]) -> None:
-        """What `backward` of the results' sum leaves in the arguments."""
+        """Checks the gradients of the arguments after `backward` of the sum of the results."""
         if (
             self.op.name in DRAWN
             or self.kwargs.get("dropout_p")
@@ -257,7 +257,7 @@ class Case:
             ours_out = tensors_in(process(got))
             for t in ours_out:
                 if t.requires_grad:
-                    # Unlike PyTorch, GT keeps what the tape needs only once: the results go back one after the other.
+                    # GT's tape frees saved tensors after one backward pass, so the results go back one after the other.
                     t.sum().backward(retain_graph=True)
             pairs = zip(tensors_in([theirs, their_kwargs]), tensors_in([ours, our_kwargs]), strict=True)
             for i, (a, b) in enumerate(pairs):
@@ -267,7 +267,7 @@ class Case:
                     continue
                 if a.grad is None or b.grad is None:
                     missing, there = ("theirs", b.grad) if a.grad is None else ("ours", a.grad)
-                    # A gradient of zeros and none at all say the same.
+                    # A gradient of zeros and no gradient are equivalent.
                     if bool((there != 0).any()):
                         return f"argument {i}: {missing} is None"
                     continue
@@ -278,7 +278,7 @@ class Case:
         self._guarded("gradient", run)
 
     def aliasing(self, function: Callable[..., Any]) -> None:
-        """Writing to the result changes the arguments where it does in PyTorch, and only there."""
+        """Checks that writing to the result changes the arguments exactly where it does in PyTorch."""
         if self.op.name in DRAWN:
             return
 
@@ -304,7 +304,7 @@ class Case:
         self._guarded("aliasing", run)
 
     def out(self, function: Callable[..., Any]) -> None:
-        """The result, written to tensors that are given."""
+        """Checks the result with `out=`."""
         if self.op.name in DRAWN or "out" in self.result.missing:
             return
 
@@ -347,7 +347,7 @@ def _line(error: BaseException) -> str:
 
 
 def _wrong_inputs(op: Any, function: Callable[..., Any], result: Result) -> None:
-    """Inputs that PyTorch refuses, and must be refused here, by the same class of exception."""
+    """Checks inputs that PyTorch rejects: GT has to raise the same class of exception."""
     if op.error_inputs_func is None or (op.name, "error", None) in KNOWN:
         return
     for wrong in op.error_inputs("cpu"):

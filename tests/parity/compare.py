@@ -11,7 +11,7 @@ import torch
 import gt
 from tests.parity.convert import DTYPES, of_gt, to_array
 
-# Relative, and absolute beside a largest element of 1.
+# The relative tolerance, and the absolute one of a result whose largest element is 1.
 TOLERANCE = {
     gt.float16: (4e-3, 4e-3),
     gt.bfloat16: (2e-2, 2e-2),
@@ -21,7 +21,7 @@ TOLERANCE = {
 
 
 def difference(theirs: Any, ours: Any, values: bool = True) -> str | None:
-    """Where the results differ, in words; `None` where they agree. Without `values`, elements may differ."""
+    """Describes the difference between two results; `None` if they agree. Without `values`, elements may differ."""
     if isinstance(theirs, torch.Tensor):
         return _of_tensors(theirs, ours, values)
     if isinstance(theirs, (list, tuple)):
@@ -50,7 +50,7 @@ def _of_tensors(theirs: torch.Tensor, ours: Any, values: bool) -> str | None:
         return f"shape {list(ours.shape)} for {list(theirs.shape)}"
     if DTYPES.get(theirs.dtype) != ours.dtype:
         return f"{ours.dtype} for {theirs.dtype}"
-    # What is fetched is also computed: an error that only execution finds is raised here.
+    # Fetching waits for the computation, so errors that only execution finds are raised here.
     got, wanted = of_gt(ours), to_array(theirs)
     if not values or theirs.numel() == 0:
         return None

@@ -1,4 +1,4 @@
-"""Arguments from PyTorch's to GT's, and what comes back as NumPy's."""
+"""Conversion of arguments from PyTorch to GT, and of results to NumPy."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ _PLAIN = (bool, int, float, str, type(None), type(...), np.ndarray, np.generic, 
 
 
 def to_array(t: torch.Tensor) -> np.ndarray:
-    """The elements; those of bfloat16 as float32, which NumPy has."""
+    """Returns the elements; bfloat16 as float32, since NumPy has no bfloat16."""
     t = t.detach().resolve_conj().resolve_neg()
     return (t.float() if t.dtype == torch.bfloat16 else t).numpy(force=True)
 
 
 def of_gt(t: gt.Tensor) -> np.ndarray:
-    """The same of a tensor of GT's."""
+    """Returns the elements of a GT tensor, as `to_array` does."""
     t = t.detach()
     return (t.float() if t.dtype == gt.bfloat16 else t).numpy()
 
 
 def tensor_to_gt(t: torch.Tensor) -> gt.Tensor:
-    """A tensor of GT's with the same elements, in the same order in memory where that is a permutation of axes."""
+    """Returns a GT tensor with the same elements, and with permuted axes if PyTorch's tensor has them."""
     if t.dtype not in DTYPES or t.layout != torch.strided or t.device.type != "cpu" or t.is_quantized:
         raise LeftOutError(f"{t.dtype}, {t.layout}, {t.device}")
     if t.ndim > NUMPY_RANK_MAX:
@@ -65,7 +65,7 @@ def tensor_to_gt(t: torch.Tensor) -> gt.Tensor:
 
 
 class ToGt:
-    """Carries arguments over; the same object, twice among them, is one object there too."""
+    """Converts arguments; an object that appears twice is converted once."""
 
     def __init__(self) -> None:
         self.made: dict[int, gt.Tensor] = {}
@@ -107,7 +107,7 @@ class ToGt:
 
 
 def fresh(value: Any, made: dict[int, torch.Tensor] | None = None) -> Any:
-    """The same arguments as tensors of their own, leaves of the tape, strides and all."""
+    """Copies arguments: new leaf tensors with the same strides."""
     made = {} if made is None else made
     if isinstance(value, torch.Tensor):
         if id(value) not in made:
@@ -125,7 +125,7 @@ def fresh(value: Any, made: dict[int, torch.Tensor] | None = None) -> Any:
 
 
 def tensors_in(value: Any) -> list[Any]:
-    """The tensors among arguments or results, each once, of whichever framework."""
+    """Returns the tensors of either framework among arguments or results, each once."""
     if isinstance(value, (torch.Tensor, gt.Tensor)):
         return [value]
     if isinstance(value, dict):
@@ -138,7 +138,7 @@ def tensors_in(value: Any) -> list[Any]:
 
 
 def described(value: Any) -> str:
-    """Arguments in few words."""
+    """Describes arguments in a few words."""
     if isinstance(value, torch.Tensor):
         if value.numel() == 1:
             return f"{NAMES.get(value.dtype, value.dtype)}{list(value.shape)}={value.flatten()[0].item()}"

@@ -19,7 +19,7 @@ DIFFERENCE_MAX = 1e-4
 
 
 def _batches(config: gpt.Config) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Pieces of a text as bytes, and the same one byte later."""
+    """Yields pieces of a text as bytes, with the same pieces one byte later as targets."""
     text = np.frombuffer(TEXT.read_bytes(), np.uint8).astype(np.int64)
     rng = np.random.default_rng(0)
     batches = []
@@ -43,11 +43,11 @@ def _losses(framework: Any, model: Any, batches: list[tuple[np.ndarray, np.ndarr
 
 
 def losses() -> tuple[list[float], list[float]]:
-    """PyTorch's losses and GT's, step by step."""
+    """Returns PyTorch's and GT's losses of each step."""
     config = gpt.Config()
     torch.manual_seed(0)
     theirs, ours = gpt.build(torch, config), gpt.build(gt, config)
-    # Small weights at the start, as GPTs have them: the first loss is that of a guess.
+    # Small initial weights, as usual for GPTs: the first loss is that of uniform guesses.
     with torch.no_grad():
         for parameter in theirs.parameters():
             if parameter.ndim == 2:
@@ -58,7 +58,7 @@ def losses() -> tuple[list[float], list[float]]:
 
 
 def follows() -> tuple[bool, str]:
-    """Whether the two curves are close at each step, and in words how close."""
+    """Returns whether the two curves are close at each step, and a description."""
     theirs, ours = losses()
     largest = max(abs(a - b) for a, b in zip(theirs, ours, strict=True))
     good = largest <= DIFFERENCE_MAX

@@ -22,7 +22,7 @@ def _embeddings(folder: Path, *python: str) -> np.ndarray:
 
 
 def agrees() -> tuple[bool, str]:
-    """Whether the two frameworks' embeddings are the same, and in words how close."""
+    """Returns whether the embeddings of the two frameworks agree, and a description."""
     with tempfile.TemporaryDirectory() as folder:
         theirs, ours = _embeddings(Path(folder)), _embeddings(Path(folder), "-m", "gt.torch")
     largest = float(np.abs(theirs - ours).max())

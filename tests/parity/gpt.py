@@ -1,4 +1,4 @@
-"""A small GPT as one writes it for PyTorch; `torch` is either framework."""
+"""A small GPT, written for PyTorch; `torch` is either framework."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Config:
 
 
 def build(torch: Any, config: Config) -> Any:
-    """The model, whose forward pass takes tokens and targets and gives the loss."""
+    """Returns a model whose forward pass takes tokens and targets and returns the loss."""
     nn, functional = torch.nn, torch.nn.functional
 
     class Attention(nn.Module):

@@ -1,4 +1,4 @@
-"""What GT has under the name of an operation of PyTorch's."""
+"""Looks up PyTorch's operations by name in GT."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import gt
 
 
 def find(name: str) -> Any:
-    """What `gt.a.b` is for `"a.b"`; `None` where there is no such name."""
+    """Returns `gt.a.b` for `"a.b"`, or `None` if there is no such name."""
     place: Any = gt
     for part in name.split("."):
         place = getattr(place, part, None)
@@ -21,7 +21,7 @@ def find(name: str) -> Any:
 
 
 def with_gt(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A function that was written with `torch`, with `gt` in its place."""
+    """Returns a function with its global `torch` replaced by `gt`."""
     return types.FunctionType(
         function.__code__,
         {**function.__globals__, "torch": gt},
@@ -36,25 +36,25 @@ def is_lambda(function: Any) -> bool:
 
 
 def claims(name: str) -> bool:
-    """Whether GT has the name, as a function, a method or an in-place method."""
+    """Returns whether GT has the name as a function, a method or an in-place method."""
     if callable(find(name)) and not isinstance(find(name), gt.dtype):
         return True
     return "." not in name and (hasattr(gt.Tensor, name) or hasattr(gt.Tensor, name + "_"))
 
 
 def function_of(op: Any) -> Callable[..., Any] | None:
-    """The form of an operation that its samples are written for; `None` where GT has the name in another form only."""
+    """Returns the form of an operation that its samples call; `None` if GT has the name in another form only."""
     if is_lambda(op.op):
         return with_gt(op.op)
     function = find(op.name)
     if callable(function):
         return function
-    # PyTorch's samples of a method, as `__radd__`, are called as a function of the class is.
+    # PyTorch's samples of methods such as `__radd__` are called as unbound functions of the class.
     return None if find_torch(op) else getattr(gt.Tensor, op.name, None)
 
 
 def find_torch(op: Any) -> bool:
-    """Whether PyTorch has the operation as a function, rather than a method alone."""
+    """Returns whether PyTorch has the operation as a function, and not only as a method."""
     import torch
 
     place: Any = torch
@@ -64,9 +64,9 @@ def find_torch(op: Any) -> bool:
 
 
 def method_of(variant: Callable[..., Any] | None) -> Callable[..., Any] | None:
-    """GT's method of the same name as a method of PyTorch's."""
+    """Returns the method of GT's tensors with the name of one of PyTorch's."""
     if isinstance(variant, functools.partial):
-        # A function of `nn.functional`, told to write to its input.
+        # A function of `nn.functional` with `inplace=True`.
         function = find(f"nn.functional.{variant.func.__name__}")
         return functools.partial(function, **variant.keywords) if function else None
     return getattr(gt.Tensor, getattr(variant, "__name__", ""), None)

@@ -12,13 +12,13 @@ from tests.parity.checks import Result
 
 
 def line(result: Result) -> str:
-    """One operation: what was checked, and what is wrong or not there."""
+    """Returns the line of one operation: its checks, failures and missing forms."""
     done = ", ".join(f"{n} {kind}" for kind, n in result.checks.items())
     return f"{result.status:8} {result.name:45} " + "; ".join(filter(None, [done, notes(result)]))
 
 
 def notes(result: Result) -> str:
-    """What is wrong or not there, of one operation."""
+    """Lists the failures and missing forms of one operation."""
     words = []
     if result.failures:
         words.append("FAILED " + ", ".join(f"{n} {kind}" for kind, n in result.failures.items()))
@@ -30,7 +30,7 @@ def notes(result: Result) -> str:
 
 
 def details(result: Result) -> list[str]:
-    """Each kind of difference, of what is not supported, and of message that is not PyTorch's."""
+    """Lists each kind of difference, of unsupported argument, and of error message that is not PyTorch's."""
     return [
         *result.details,
         *(f"{n} × not supported: {what}" for what, n in result.unsupported.items()),
@@ -39,7 +39,7 @@ def details(result: Result) -> list[str]:
 
 
 def summary(results: list[Result]) -> str:
-    """The counts."""
+    """Returns the counts of operations by status."""
     counts = Counter(result.status for result in results)
     checks = sum(sum(result.checks.values()) for result in results)
     failures = sum(sum(result.failures.values()) for result in results)
@@ -51,12 +51,12 @@ def summary(results: list[Result]) -> str:
 
 
 def absent(results: list[Result]) -> list[str]:
-    """The names that GT does not have."""
+    """Returns the names of operations that GT does not have."""
     return sorted(result.name for result in results if not result.claimed)
 
 
 def write_json(results: list[Result], path: Path) -> None:
-    """The results for another program."""
+    """Writes the results as JSON."""
     content = {
         result.name: {
             "status": result.status,

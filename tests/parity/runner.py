@@ -13,15 +13,15 @@ import gt
 from tests.parity import names
 from tests.parity.checks import Result, check
 
-# Not what a program calls: internals of PyTorch's compiler and GPU kernels, and kinds of tensors that GT leaves out.
+# Operations that no program calls: internals of PyTorch's compiler and GPU kernels, and unsupported kinds of tensors.
 LEFT_OUT = ("jiterator_", "torch.ops.", "torch._", "to_sparse", "sparse.")
 
-# What a process takes at a time.
+# The number of operations that a process takes at a time.
 NAMES_AT_ONCE = 8
 
 
 def run(only: list[str]) -> list[Result]:
-    """Checks the operations that are named."""
+    """Checks the named operations."""
     results: dict[str, Result] = {}
     for op in op_db:
         if op.name.startswith(LEFT_OUT) or op.name not in only:
@@ -40,13 +40,13 @@ def run(only: list[str]) -> list[Result]:
 
 
 def prepare() -> None:
-    """Each process works on one core, and says nothing."""
+    """Prepares a process: PyTorch on one thread, and no warnings."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
 
 
 def run_by(jobs: int, only: list[str]) -> list[Result]:
-    """`run` of those named, or of all, by so many processes."""
+    """Runs the checks of the named operations, or of all, in several processes."""
     wanted = list(dict.fromkeys(op.name for op in op_db if not only or op.name in only))
     parts = [wanted[i : i + NAMES_AT_ONCE] for i in range(0, len(wanted), NAMES_AT_ONCE)]
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=prepare) as processes:

@@ -1,4 +1,4 @@
-"""`libgt` as the tests use it: installed below the target folder, and called through `ctypes`."""
+"""`libgt` for the tests: installed below the target folder, and called through `ctypes`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Handle = ctypes.c_void_p
 
 @functools.cache
 def install() -> Path:
-    """Installs the library, as `make install-libgt` does, and returns where."""
+    """Installs the library as `make install-libgt` does; returns the folder."""
     done = subprocess.run(
         ["make", "install-libgt", f"PREFIX={PREFIX}"], cwd=ROOT, capture_output=True, text=True, check=False
     )
@@ -30,7 +30,7 @@ def install() -> Path:
 
 
 def for_programs(**changes: str) -> dict[str, str]:
-    """An environment in which a program of C finds the library, and gtd for a daemon of its own."""
+    """Returns environment variables with which a C program finds the library, and `gtd` for a private daemon."""
     return environment(GT_DAEMON=str(gtd()), LD_LIBRARY_PATH=str(install() / "lib"), **changes)
 
 
@@ -39,7 +39,7 @@ def header() -> str:
 
 
 def functions() -> dict[str, tuple[str, list[str]]]:
-    """What each exported function returns and takes, as the header says."""
+    """Parses the header: the result and argument types of each exported function."""
     declared = re.findall(r"^((?:const )?\w+ \*?)(gt_\w+)\(([^;{]*?)\);", header(), re.MULTILINE)
     return {
         name: (result.strip(), [p for p in re.split(r",\s*", args) if p != "void"]) for result, name, args in declared
@@ -47,7 +47,7 @@ def functions() -> dict[str, tuple[str, list[str]]]:
 
 
 class Operand(ctypes.Structure):
-    """`gt_operand`."""
+    """The C struct `gt_operand`."""
 
     _fields_ = [
         ("kind", ctypes.c_int32),
@@ -58,13 +58,13 @@ class Operand(ctypes.Structure):
 
 
 class Ints(ctypes.Structure):
-    """`gt_ints`."""
+    """The C struct `gt_ints`."""
 
     _fields_ = [("data", ctypes.POINTER(ctypes.c_int64)), ("len", ctypes.c_size_t)]
 
 
 class Attrs(ctypes.Structure):
-    """`gt_attrs`."""
+    """The C struct `gt_attrs`."""
 
     _fields_ = [
         ("dtype", ctypes.c_int32),
@@ -83,7 +83,7 @@ class Attrs(ctypes.Structure):
 
 
 class Failed(Exception):  # noqa: N818 (it is what a call did)
-    """A call that returned something else than `GT_OK`."""
+    """A call that returned a status other than `GT_OK`."""
 
     def __init__(self, status: str, text: str) -> None:
         super().__init__(f"{status}: {text}")
@@ -92,7 +92,7 @@ class Failed(Exception):  # noqa: N818 (it is what a call did)
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library, whose functions know what they return."""
+    """Loads the library and declares its functions' types."""
     lib = ctypes.CDLL(str(install() / "lib" / "libgt.so"))
     results = {
         "void": None,
@@ -108,7 +108,7 @@ def library() -> ctypes.CDLL:
 
 
 def check(status: int) -> None:
-    """Raises what a call said, unless it is `GT_OK`."""
+    """Raises an exception with the error of a call, unless its status is `GT_OK`."""
     lib = library()
     if status != 0:
         raise Failed(lib.gt_status_name(status).decode(), lib.gt_last_error().decode())
@@ -119,7 +119,7 @@ def ints(values: Sequence[int]) -> Ints:
 
 
 class Tensor:
-    """A handle, freed with its object."""
+    """A tensor handle, freed with its Python object."""
 
     def __init__(self, handle: Handle) -> None:
         self._as_parameter_ = handle
@@ -137,7 +137,7 @@ class Tensor:
         return library().gt_dtype_name(library().gt_tensor_dtype(self)).decode()
 
     def numpy(self) -> np.ndarray:
-        """The elements, copied; the bits of bfloat16."""
+        """Copies the elements; those of bfloat16 as bits."""
         code = NUMPY[library().gt_tensor_dtype(self) - 1] or "u2"
         array = np.empty(self.shape, code)
         check(library().gt_tensor_read(self, ctypes.c_void_p(array.ctypes.data), ctypes.c_size_t(array.nbytes)))
@@ -163,7 +163,7 @@ class Tensor:
 
 
 class Session:
-    """A session, closed by `close` or with its object."""
+    """A session, closed by `close` or with its Python object."""
 
     def __init__(self, address: str | None = None, name: str = "c library") -> None:
         self.handle = Handle()
@@ -175,7 +175,7 @@ class Session:
         self.handle = Handle()
 
     def tensor(self, array: Any, dtype: str | None = None) -> Tensor:
-        """A tensor of an array; `bfloat16` takes its bits."""
+        """Makes a tensor from an array; `bfloat16` takes bits."""
         array = np.asarray(array, order="C")
         number = NUMPY.index(None if dtype == "bfloat16" else array.dtype.str.lstrip("<|").replace("b1", "?")) + 1
         shape, handle = (ctypes.c_int64 * array.ndim)(*array.shape), Handle()
@@ -185,7 +185,7 @@ class Session:
         return Tensor(handle)
 
     def op(self, name: str, *operands: Any, **given: Any) -> Tensor:
-        """Any row of the op table."""
+        """Calls any op of the table by its row."""
         lib = library()
         attrs = Attrs()
         for key, value in given.items():

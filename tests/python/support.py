@@ -1,4 +1,4 @@
-"""What the tests share: numbers of every dtype, comparison with them, and processes that are waited for."""
+"""Helpers of the tests: arrays of every dtype, comparisons, and child processes."""
 
 from __future__ import annotations
 
@@ -27,44 +27,44 @@ INTEGERS = ("uint8", *SIGNED)
 FLOATS = ("float16", "bfloat16", "float32", "float64")
 DTYPES = (*BOOL, *INTEGERS, *FLOATS)
 
-# How far from the exact value a result may be: some units in the last place.
+# The relative and absolute tolerance of results: some units in the last place.
 TOLERANCE = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 2e-5, "float64": 1e-11}
 
 
 def dtype_of(name: str) -> Any:
-    """`gt.float32` for `"float32"`."""
+    """Returns `gt.float32` for `"float32"`."""
     return getattr(gt, name)
 
 
 def name_of(dtype: Any) -> str:
-    """`"float32"` for `gt.float32`."""
+    """Returns `"float32"` for `gt.float32`."""
     return str(dtype).removeprefix("gt.")
 
 
 def as_bfloat16(array: np.ndarray) -> np.ndarray:
-    """The nearest bfloat16 of each element, halves going to even, as a float32."""
+    """Rounds each element to bfloat16, ties to even, and returns it as float32."""
     bits = np.asarray(array, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) & np.uint32(0xFFFF0000)
     return np.where(np.isfinite(array), rounded.astype(np.uint32).view(np.float32), np.asarray(array, np.float32))
 
 
 def quantized(array: np.ndarray, dtype: str) -> np.ndarray:
-    """`array` as NumPy's closest to `dtype`, holding only what `dtype` can hold."""
+    """Rounds an array to values of `dtype`, in NumPy's closest dtype."""
     if dtype == "bfloat16":
         return as_bfloat16(array)
     if dtype == "float16" and np.asarray(array).dtype == np.float64:
-        array = np.asarray(array, np.float32)  # through which PyTorch, too, goes to float16
+        array = np.asarray(array, np.float32)  # PyTorch, too, converts to float16 through float32.
     return np.asarray(array).astype(dtype)
 
 
 def to_gt(array: np.ndarray, dtype: str) -> gt.Tensor:
-    """A tensor of `dtype` with these elements."""
+    """Makes a tensor of `dtype` from an array."""
     t = gt.tensor(quantized(array, dtype))
     return t.to(gt.bfloat16) if dtype == "bfloat16" else t
 
 
 def to_numpy(t: gt.Tensor) -> np.ndarray:
-    """The elements; floats as float64."""
+    """Returns the elements; floats as float64."""
     t = t.detach()
     if t.dtype == gt.bfloat16:
         t = t.to(gt.float32)
@@ -75,7 +75,7 @@ def to_numpy(t: gt.Tensor) -> np.ndarray:
 def draw(
     rng: np.random.Generator, shape: tuple[int, ...], dtype: str, low: float = -3.0, high: float = 3.0
 ) -> np.ndarray:
-    """Numbers between `low` and `high` that `dtype` can hold."""
+    """Returns random numbers of `dtype` between `low` and `high`."""
     if dtype == "bool":
         return rng.integers(0, 2, shape).astype(bool)
     if dtype in INTEGERS:
@@ -85,7 +85,7 @@ def draw(
 
 
 def assert_close(got: gt.Tensor, wanted: Any, dtype: str | None = None, tolerance: float | None = None) -> None:
-    """Shape, dtype (if named) and elements are as wanted."""
+    """Asserts the shape, the dtype (if named) and the elements of a tensor."""
     wanted = np.asarray(wanted)
     assert tuple(got.shape) == wanted.shape
     if dtype is not None:
@@ -97,8 +97,10 @@ def assert_close(got: gt.Tensor, wanted: Any, dtype: str | None = None, toleranc
         np.testing.assert_allclose(to_numpy(got), wanted.astype(np.float64), rtol=near, atol=near)
 
 
-def slope(f: Callable[..., np.ndarray], arrays: list[np.ndarray], which: int, step: float = 1e-6) -> np.ndarray:
-    """The derivative of the sum of `f` by each element of `arrays[which]`, by central differences."""
+def numeric_gradient(
+    f: Callable[..., np.ndarray], arrays: list[np.ndarray], which: int, step: float = 1e-6
+) -> np.ndarray:
+    """Returns the gradient of the sum of `f` with respect to `arrays[which]`, by central differences."""
     base = arrays[which]
     result = np.zeros(base.shape)
     for place in np.ndindex(base.shape):
@@ -117,7 +119,7 @@ DEADLINE_S = 30.0
 
 
 def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEADLINE_S) -> Any:
-    """Polls until `condition()` is true and returns it; the kernel offers nothing to wait on for these."""
+    """Polls until `condition()` is true, and returns its value; for conditions that cannot be waited for otherwise."""
     end = time.monotonic() + deadline_s
     while True:
         value = condition()
@@ -129,7 +131,7 @@ def eventually(condition: Callable[[], Any], what: str, deadline_s: float = DEAD
 
 
 def state(pid: int) -> str:
-    """What the kernel says a process does: `R` runs, `S` sleeps, `Z` is dead, unwaited for; nothing if gone."""
+    """Returns the state of a process: `R` for running, `S` for sleeping, `Z` for a zombie; empty if it is gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -137,24 +139,24 @@ def state(pid: int) -> str:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process exists and is not a zombie."""
+    """Returns whether the process exists and is not a zombie."""
     return state(pid) not in ("", "Z")
 
 
-def gone(pid: int) -> None:
+def wait_for_exit(pid: int) -> None:
     """Waits until a process has ended."""
     eventually(lambda: not alive(pid), f"the end of process {pid}")
 
 
 def environment(**changes: str | None) -> dict[str, str]:
-    """The environment without what would point GT elsewhere, and with `changes`."""
+    """Returns the environment without GT's variables, and with `changes`."""
     env = {name: value for name, value in os.environ.items() if not name.startswith("GT_")}
     env |= {name: value for name, value in changes.items() if value is not None}
     return env
 
 
 def python(program: str, **env: str | None) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a fresh Python and returns what it said, whatever its exit status."""
+    """Runs a program in a new Python process, whatever its exit status."""
     return subprocess.run(
         [sys.executable, "-c", program],
         env=environment(**env),
@@ -166,7 +168,7 @@ def python(program: str, **env: str | None) -> subprocess.CompletedProcess[str]:
 
 
 def output_of(program: str, **env: str | None) -> str:
-    """What a program printed; it must have succeeded, and been silent otherwise."""
+    """Runs a program that has to succeed without errors, and returns its output."""
     done = python(program, **env)
     assert done.returncode == 0, done.stderr
     assert done.stderr == ""
@@ -175,7 +177,7 @@ def output_of(program: str, **env: str | None) -> str:
 
 @contextmanager
 def started(program: str, **env: str | None) -> Iterator[subprocess.Popen[str]]:
-    """A program that runs meanwhile, and is killed afterwards if it still does."""
+    """Starts a program, and kills it afterwards if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-c", program],
         env=environment(**env),
@@ -192,7 +194,7 @@ def started(program: str, **env: str | None) -> Iterator[subprocess.Popen[str]]:
 
 
 def line_of(process: subprocess.Popen[str]) -> str:
-    """The next line that a started program prints; if it ended instead, why."""
+    """Returns the next line that a program prints; fails with its errors if it has ended."""
     assert process.stdout is not None
     assert process.stderr is not None
     line = process.stdout.readline()
@@ -201,13 +203,13 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 
 def gtd() -> Path:
-    """The daemon that `import gt` would start."""
+    """Returns the path of the daemon that `import gt` would start."""
     found = Path(sysconfig.get_path("scripts"), "gtd")
     return found if found.is_file() else Path(shutil.which("gtd") or "gtd")
 
 
 def sockets() -> set[str]:
-    """The names of GT's Unix sockets, abstract ones included."""
+    """Returns the names of GT's Unix sockets, including abstract ones."""
     return {
         line.split()[-1] for line in Path("/proc/net/unix").read_text().splitlines() if "@gt-" in line or "gtd" in line
     }
@@ -215,7 +217,7 @@ def sockets() -> set[str]:
 
 @contextmanager
 def daemon(socket: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """A daemon started by hand, ready to serve."""
+    """Starts a daemon, and waits until it listens."""
     process = subprocess.Popen(
         [gtd(), "--socket", str(socket), *options], env=environment(), stderr=subprocess.PIPE, text=True
     )
@@ -227,12 +229,12 @@ def daemon(socket: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]
         process.communicate()
 
 
-# What a daemon asks of whoever comes by TCP.
+# The token of sessions by TCP.
 TOKEN = "test-token-0123456789"
 
 
 class Server(NamedTuple):
-    """A daemon that listens by TCP, too."""
+    """A daemon that also listens on a TCP port."""
 
     process: subprocess.Popen[str]
     port: int
@@ -240,11 +242,11 @@ class Server(NamedTuple):
 
     @property
     def address(self) -> str:
-        """As `gt.connect` takes it."""
+        """The address for `gt.connect`."""
         return f"localhost:{self.port}"
 
     def sessions(self) -> list[dict]:
-        """What `gtctl status` says of them."""
+        """The daemon's sessions, from `gtctl status`."""
         done = subprocess.run(
             [gtd().with_name("gtctl"), "status", "--json", "--socket", self.socket],
             capture_output=True,
@@ -254,14 +256,14 @@ class Server(NamedTuple):
         )
         return json.loads(done.stdout)["sessions"]
 
-    def quiet(self) -> None:
+    def wait_for_no_sessions(self) -> None:
         """Waits until no session is left."""
         eventually(lambda: self.sessions() == [], "the end of all sessions")
 
 
 @contextmanager
 def server(tmp_path: Path, *options: str, **env: str | None) -> Iterator[Server]:
-    """A daemon with a port of its own, as `python -m gt.server` runs it."""
+    """Runs `python -m gt.server` on a free port."""
     socket = str(tmp_path / "gtd.sock")
     process = subprocess.Popen(
         [sys.executable, "-m", "gt.server", "-p", "0", "--socket", socket, *options],

@@ -1,4 +1,4 @@
-"""`t.__array_namespace__()`: the Python array API standard, against NumPy, which has it too."""
+"""`t.__array_namespace__()`: the Python array API standard, against NumPy, which implements it too."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_products_are_computed_in_bfloat16(product: Callable[[gt.Tensor, gt.Tens
         result = product(a, b)
         assert result.dtype == gt.bfloat16
     assert product(a, b).dtype == gt.float32
-    # Parameters stay what they are, and so do their gradients.
+    # Parameters and their gradients keep their dtype.
     result.float().sum().backward()
     assert b.grad is None or b.grad.dtype == gt.float32
     assert gt.allclose(result.float(), product(a, b), atol=0.1)

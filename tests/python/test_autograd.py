@@ -1,4 +1,4 @@
-"""What the tape promises: PyTorch's rules of leaves, accumulation, graphs that are kept or not, and modes."""
+"""The tape by PyTorch's rules: leaves, accumulation, retained graphs and gradient modes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def test_a_result_with_many_elements_needs_a_gradient_argument() -> None:
     x = leaf(1.0, 2.0)
     with pytest.raises(RuntimeError, match="grad can be implicitly created only for scalar outputs"):
         (x * 2).backward()
-    leaf(1.0).backward()  # one element is enough, whatever its shape
+    leaf(1.0).backward()  # A single element suffices, of any shape.
 
 
 def test_a_graph_is_walked_once_unless_it_is_kept() -> None:
@@ -158,7 +158,7 @@ def test_no_grad_is_a_context_and_a_decorator() -> None:
 
     @gt.no_grad()
     def called(y: gt.Tensor) -> gt.Tensor:
-        """Doubles."""
+        """A function that doubles its argument."""
         return y * 2
 
     @gt.no_grad
@@ -284,7 +284,7 @@ def test_a_view_that_a_gradient_needs_is_not_changed_through_its_base() -> None:
     "change",
     [
         pytest.param(lambda a: a.clone().zero_(), id="copy"),
-        pytest.param(lambda a: a.data.zero_(), id="data"),  # PyTorch does not look at this either
+        pytest.param(lambda a: a.data.zero_(), id="data"),  # PyTorch does not check this either.
         pytest.param(lambda a: a + 1, id="nothing"),
     ],
 )

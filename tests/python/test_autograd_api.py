@@ -31,7 +31,7 @@ def test_grad_goes_to_what_lies_between_and_no_further() -> None:
     y = x * x
     z = y * 3
     assert autograd.grad(z, y, retain_graph=True)[0].tolist() == [3]
-    # What lies before y was not walked, so it can still be.
+    # The graph before y was not visited, so it was not freed.
     y.backward()
     assert x.grad.tolist() == [4]
 
@@ -142,7 +142,7 @@ class Exp(autograd.Function):
 
 
 class Scale(autograd.Function):
-    """`x * factor`, and the same again as a result that is not differentiated."""
+    """Returns `x * factor` twice; the second result is not differentiable."""
 
     @staticmethod
     def forward(x: gt.Tensor, factor: float) -> tuple[gt.Tensor, gt.Tensor, str]:

@@ -20,7 +20,7 @@ from support import ROOT, TOKEN, as_bfloat16, daemon, draw, gtd, output_of, serv
 import gt
 from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
 
-# The library is built if it was not.
+# The library is built first if necessary.
 pytestmark = pytest.mark.timeout(1200)
 ROWS = {row["name"]: row for row in gt._gt.op_table()}
 RNG = np.random.default_rng(5)
@@ -36,7 +36,7 @@ def session() -> Any:
 
 
 def same(got: Tensor, wanted: gt.Tensor) -> None:
-    """Shape, dtype and bits are those of the Python package."""
+    """Asserts that shape, dtype and bits are those of the Python package."""
     assert (got.shape, got.dtype) == (tuple(wanted.shape), str(wanted.dtype).removeprefix("gt."))
     np.testing.assert_array_equal(got.numpy(), wanted.detach().numpy())
 
@@ -57,7 +57,7 @@ NEXT: dict[str, Any] = {"kernel": [2, 2]}
 
 
 def gradient(call: Callable[..., gt.Tensor], inputs: list[np.ndarray], upstream: np.ndarray, which: int) -> gt.Tensor:
-    """What the Python package's backward pass makes of a result's gradient."""
+    """Returns the gradients of the Python package's backward pass."""
     leaves = [gt.tensor(x, requires_grad=x.dtype.kind == "f") for x in inputs]
     return gt.autograd.grad(call(*leaves), leaves[which], gt.tensor(upstream))[0]
 
@@ -77,7 +77,7 @@ def norm_gradients(call: Callable[..., gt.Tensor], weights: int) -> gt.Tensor:
 
 
 SOFTMAX = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
-# For each row that is not elementwise: its operands, its attributes, and the same in Python.
+# For each row that is not elementwise: its operands, its attributes, and the call in Python.
 CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
     "where": ([X > 0, X, 2], {}, lambda: gt.where(gt.tensor(X > 0), gt.tensor(X), 2)),
     "cast": ([X], {"dtype": 6}, lambda: gt.tensor(X).to(gt.int64)),
@@ -273,7 +273,7 @@ def test_a_buffer_is_fetched_changed_and_sent_without_a_copy(session: Session) -
     place = lib.gt_buffer_data(buffer)
     assert place % 64 == 0
     bytes_of(buffer)[:] *= 2
-    np.testing.assert_array_equal(tensor.numpy(), np.arange(4.0))  # the buffer is its owner's alone
+    np.testing.assert_array_equal(tensor.numpy(), np.arange(4.0))  # Writing to the buffer leaves the tensor unchanged.
     check(lib.gt_tensor_from_buffer(ctypes.byref(buffer), ctypes.byref(made)))
     assert not buffer
     np.testing.assert_array_equal(Tensor(made).numpy(), 2 * np.arange(4.0))
@@ -346,7 +346,7 @@ def test_parameters_are_assigned_to_where_nothing_is_recorded(session: Session) 
         check(lib.gt_tensor_assign(w, zero))
     assert lib.gt_set_grad_enabled(False) is True
     try:
-        check(lib.gt_tensor_assign(w, zero))  # converted and repeated
+        check(lib.gt_tensor_assign(w, zero))  # The value is converted and broadcast.
         assert not lib.gt_tensor_requires_grad(session.op("exp", w))
     finally:
         assert lib.gt_set_grad_enabled(True) is False
@@ -419,7 +419,7 @@ def test_no_operands_and_attributes_are_a_defect(session: Session) -> None:
         attrs: dict[str, Any] = {}
         for key in library().gt_op_attrs(ROWS[name]["wire_id"]).decode().split():
             kind = dict(Attrs._fields_).get(key)
-            few = numbers[:5] if key == "shape" else numbers  # what succeeds must fit into memory
+            few = numbers[:5] if key == "shape" else numbers  # The shapes that are valid have to fit into memory.
             if kind is Ints:
                 attrs[key] = [rng.choice(few) for _ in range(rng.randrange(9))]
             elif kind is ctypes.c_double:
@@ -456,7 +456,7 @@ def test_sizes_are_checked(session: Session) -> None:
 
 
 def said_by(program: str, **env: str) -> str:
-    """What a fresh process prints."""
+    """Runs a program in a new process, and returns its output."""
     folders = os.pathsep.join([str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH", "")])
     return output_of(program, **{"GT_DAEMON": str(gtd()), "PYTHONPATH": folders, **env})
 
@@ -524,7 +524,7 @@ def test_a_session_by_tcp_takes_the_daemon_s_token(tmp_path: Path, monkeypatch: 
         assert [session["name"] for session in there.sessions()] == ["c by tcp"]
         assert library().gt_session_is_alive(own.handle)
         own.close()
-        there.quiet()
+        there.wait_for_no_sessions()
     with pytest.raises(Failed, match=f"cannot connect to the daemon at {there.address}: nobody listens there"):
         Session(there.address)
 

@@ -1,4 +1,4 @@
-"""`libgt` as C and C++ see it: what is installed, what it exports, and programs compiled with every warning on."""
+"""`libgt` for C and C++: the installed files, the exported symbols, and programs compiled with all warnings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from c_library import for_programs, functions, header, install
 from support import ROOT
 
-# The library is built if it was not.
+# The library is built first if necessary.
 pytestmark = pytest.mark.timeout(1200)
 EXAMPLES = ROOT / "examples" / "c"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic")
@@ -33,7 +33,7 @@ def compiled(source: Path, program: Path, *flags: str) -> Path:
 
 @pytest.fixture(scope="module")
 def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The example, and the images it reads."""
+    """Compiles the example, and exports the images that it reads."""
     datasets = pytest.importorskip("sklearn.datasets", reason="the handwritten digits come with scikit-learn")
     folder = tmp_path_factory.mktemp("digits")
     images = folder / "digits.csv"

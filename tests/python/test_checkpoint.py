@@ -1,4 +1,4 @@
-"""What is computed again in the backward pass has the gradients of what was kept; functions of functions."""
+"""`checkpoint` recomputes activations in the backward pass with the same gradients; gradients of functions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def test_gradients_flow_to_arguments_and_to_parameters() -> None:
     for run in (lambda x: checkpoint(net, x, use_reentrant=False), lambda x: checkpoint_sequential(net, 2, x)):
         for found, grad in zip(grads_of(net, x, run), wanted, strict=True):
             assert_close(found, grad.numpy())
-    # An argument without a gradient keeps none from the parameters.
+    # Parameters get gradients even if the argument requires none.
     checkpoint(net, x.detach()).sum().backward()
     assert net[0].weight.grad is not None
     (slope,) = gt.autograd.grad(checkpoint(net, x).sum(), x, create_graph=True)

@@ -1,4 +1,4 @@
-"""What is composed of the table's ops, against NumPy, with gradients."""
+"""Functions composed of the table's ops, against NumPy, with gradients."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from support import assert_close, draw, name_of, slope, to_numpy
+from support import assert_close, draw, name_of, numeric_gradient, to_numpy
 
 import gt
 
@@ -18,7 +18,7 @@ CUBE = RNG.standard_normal((2, 3, 4))
 
 
 def check(call: Callable[[Any], gt.Tensor], reference: Callable[[np.ndarray], np.ndarray], array: np.ndarray) -> None:
-    """Values and gradient, of the whole and of a view that is not contiguous."""
+    """Checks values and gradient, for a whole tensor and for a view that is not contiguous."""
     weights = np.random.default_rng(21).uniform(0.5, 1.5, np.shape(reference(array)))
     for turned in (False, True):
         stored = gt.tensor(array.T.copy() if turned else array, requires_grad=True)
@@ -27,7 +27,7 @@ def check(call: Callable[[Any], gt.Tensor], reference: Callable[[np.ndarray], np
         assert_close(result, reference(array), "float64")
         result.backward(gt.tensor(weights))
         got = to_numpy(stored.grad)
-        wanted = slope(lambda x: reference(x) * weights, [array], 0)
+        wanted = numeric_gradient(lambda x: reference(x) * weights, [array], 0)
         np.testing.assert_allclose(got.T if turned else got, wanted, rtol=2e-5, atol=2e-6)
 
 
@@ -102,7 +102,7 @@ def test_clamp() -> None:
         check(lambda t: t.clamp(low, high), lambda a: np.clip(a, low, high), MATRIX)  # noqa: B023
     assert gt.tensor([1, 5, 9]).clamp(2, 6).tolist() == [2, 5, 6]
     assert gt.tensor([1.0, 5.0]).clamp(min=gt.tensor([2.0, 2.0])).tolist() == [2, 5]
-    assert gt.tensor([1.0]).clamp(3.0, 2.0).tolist() == [2]  # the upper bound has the last word, as in PyTorch
+    assert gt.tensor([1.0]).clamp(3.0, 2.0).tolist() == [2]  # The upper bound wins, as in PyTorch.
     with pytest.raises(RuntimeError, match="At least one"):
         gt.tensor([1.0]).clamp()
 
@@ -159,7 +159,7 @@ def test_gelu_has_two_forms() -> None:
 
 
 def test_a_long_expression() -> None:
-    """Attention over one head: everything together."""
+    """Attention with one head, from many ops together."""
     k, v = RNG.standard_normal((6, 4)), RNG.standard_normal((6, 3))
     q = RNG.standard_normal((5, 4))
     check(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from support import assert_close, name_of, slope, to_numpy
+from support import assert_close, name_of, numeric_gradient, to_numpy
 
 import gt
 
@@ -21,7 +21,7 @@ V, W = RNG.standard_normal(4), RNG.standard_normal(5)
 MASK = np.arange(12).reshape(3, 4) % 3 == 0
 INDEX = np.array([2, 0, 0, 1])
 
-# name, operands, what is called with (module, *operands), and the same in NumPy.
+# Name, operands, the function of (module, *operands), and the same in NumPy.
 Case = tuple[str, tuple[np.ndarray, ...], Callable[..., Any], Callable[..., Any]]
 CASES: list[Case] = [
     ("tril", (M,), lambda t, a: t.tril(a), np.tril),
@@ -122,8 +122,8 @@ def test_composites(
     weights = np.random.default_rng(41).uniform(0.5, 1.5, np.shape(reference(*operands)))
     result.backward(gt.tensor(weights))
     for which, t in enumerate(tensors):
-        wanted = slope(lambda *a: reference(*a) * weights, list(operands), which)
-        got = np.zeros(t.shape) if t.grad is None else to_numpy(t.grad)  # of what the result does not depend on
+        wanted = numeric_gradient(lambda *a: reference(*a) * weights, list(operands), which)
+        got = np.zeros(t.shape) if t.grad is None else to_numpy(t.grad)  # an operand that the result does not depend on
         np.testing.assert_allclose(got, wanted, rtol=2e-5, atol=2e-6)
 
 

@@ -1,4 +1,4 @@
-"""`gt.connect`, `gt.disconnect` and `gt.session`: which daemon a program is with, and what it is called there."""
+"""`gt.connect`, `gt.disconnect` and `gt.session`: the daemon that a program uses, and the name of its session."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from support import daemon, environment, eventually, gtd, line_of, output_of, python, started
 
-# What programs below begin with: who the daemon is, and what an error says.
+# The beginning of the programs below: the daemon's process and address, and the text of an exception.
 PROLOGUE = """
 import gt, os, signal, sys
 def daemon(): return gt._gt.session_info()["daemon_pid"]
@@ -159,14 +159,14 @@ def test_the_socket_of_a_daemon_that_was_killed(tmp_path: Path) -> None:
 
 @contextmanager
 def open_folder() -> Iterator[Path]:
-    """A folder that everybody can look into, unlike pytest's."""
+    """A folder that all users can enter, unlike pytest's."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
     yield folder
     shutil.rmtree(folder)
 
 
-# Root may do everything, and is nobody from here on.
+# Root has every permission, so the process becomes the user `nobody`.
 DROP = "os.getuid() == 0 and (os.setgroups([]), os.setgid(65534), os.setuid(65534))\n"
 
 

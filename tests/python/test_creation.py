@@ -1,4 +1,4 @@
-"""Tensors made from data, from numbers and from chance."""
+"""Creation of tensors from data, constant, spaced and random."""
 
 from __future__ import annotations
 
@@ -190,9 +190,9 @@ def test_rand_is_uniform(dtype: str) -> None:
     gt.manual_seed(1)
     x = to_numpy(gt.rand(200_000, dtype=dtype_of(dtype)))
     assert x.min() >= 0
-    assert x.max() < 1 or dtype in ("float16", "bfloat16")  # rounding may reach 1
+    assert x.max() < 1 or dtype in ("float16", "bfloat16")  # Rounding may give 1.
     assert x.max() <= 1
-    # Six standard deviations of the mean, and of the share in each tenth.
+    # The bounds are six standard deviations, for the mean and for the fraction in each tenth.
     assert abs(x.mean() - 0.5) < 6 * np.sqrt(1 / 12 / x.size) + 2e-3 * (dtype in ("float16", "bfloat16"))
     if dtype in ("float32", "float64"):
         counts, _ = np.histogram(x, bins=10, range=(0, 1))

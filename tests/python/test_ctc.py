@@ -1,4 +1,4 @@
-"""`ctc_loss` adds up every way in which labels can lie along the moments."""
+"""`ctc_loss` (Graves et al. 2006) sums the probabilities of all alignments of labels and time steps."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ RNG = np.random.default_rng(3)
 
 
 def collapsed(path: tuple[int, ...], blank: int) -> list[int]:
-    """What a path says: repetitions count once, blanks nothing."""
+    """Returns the labels of a path: repetitions are merged, then blanks removed."""
     return [label for label, _ in itertools.groupby(path) if label != blank]
 
 
 def loss_of(probabilities: np.ndarray, labels: list[int], blank: int) -> float:
-    """Minus the logarithm of the probability of all paths that say the labels."""
+    """Returns the negative log-probability of all paths with these labels, by enumeration."""
     moments, classes = probabilities.shape
     paths = itertools.product(range(classes), repeat=moments)
     total = sum(
@@ -48,7 +48,7 @@ def test_it_is_the_probability_of_all_paths(
 ) -> None:
     scores = gt.tensor(RNG.standard_normal((moments, 2, 3)))
     longest = max(map(len, labels))
-    # What stands behind the labels of a sample is not looked at.
+    # The padding behind a sample's labels is ignored.
     rows = [label + [-7] * (longest - len(label)) for label in labels]
     targets = gt.tensor(list(itertools.chain(*labels)) if joined else rows, dtype=gt.int64)
     sizes = [len(label) for label in labels]

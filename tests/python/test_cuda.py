@@ -66,7 +66,7 @@ print(json.dumps({"cuda": gt.cuda.is_available(), "losses": {"mlp": mlp, "gpt": 
 
 @pytest.fixture(scope="module")
 def cuda() -> dict[str, str | None]:
-    """What a program's environment says so that it computes on a CUDA device."""
+    """Returns environment variables with which a program computes on a CUDA device."""
     devices = os.environ.get("GT_DEVICES", "")
     if devices.startswith("cuda"):
         return {"GT_DEVICES": devices}
@@ -246,7 +246,7 @@ assert gt.cuda.device_count() == 2 and gt.ones(1, device="cuda:1").item() == 1
 
 @pytest.fixture(scope="module")
 def nccl(cuda: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) -> dict[str, str | None]:
-    """As `cuda`, with several devices that reach each other by NCCL, or by a stand-in; every tensor is cut."""
+    """Like `cuda`, with several devices connected by NCCL or by its stand-in; every tensor is sharded."""
     if "GT_WORKERS" not in cuda:
         several = int(output_of("import gt; print(gt.cuda.device_count())", **cuda)) > 1
         # Two workers on one device, which NCCL allows since 2.30.
@@ -265,7 +265,7 @@ def nccl(cuda: dict[str, str | None], tmp_path_factory: pytest.TempPathFactory) 
 
 
 def stand_in(nccl: dict[str, str | None]) -> dict[str, str | None]:
-    """`nccl`, where that is a stand-in, which fails when it is told to."""
+    """Like `nccl`, only with the stand-in, which can be told to fail."""
     if "GT_FAKE_NCCL_FOLDER" not in nccl:
         pytest.skip("the real NCCL does not fail when it should")
     return nccl
@@ -273,7 +273,7 @@ def stand_in(nccl: dict[str, str | None]) -> dict[str, str | None]:
 
 @contextmanager
 def service(tmp_path: Path, environment: dict[str, str | None]) -> Iterator[tuple[dict[str, str | None], Path]]:
-    """A daemon that says what it does; how programs reach it, and where it says so."""
+    """Runs a daemon with logging; yields the programs' environment and the path of the log."""
     address, log = tmp_path / "gtd.sock", tmp_path / "gtd.log"
     command = [environment.get("GT_DAEMON") or gtd(), "--socket", str(address)]
     with log.open("w") as said:
@@ -395,7 +395,7 @@ def test_devices_that_nccl_does_not_bring_together_go_by_the_host(nccl: dict[str
 
 @contextmanager
 def daemon_of(cuda: dict[str, str | None], folder: Path) -> Iterator[str]:
-    """A daemon on the devices of `cuda`, by its address."""
+    """Runs a daemon on the devices of `cuda`, and yields its address."""
     options = ("--workers", cuda["GT_WORKERS"]) if "GT_WORKERS" in cuda else ()
     address = folder / "gtd.sock"
     command = [cuda.get("GT_DAEMON") or gtd(), "--socket", str(address), *options]

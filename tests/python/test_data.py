@@ -1,4 +1,4 @@
-"""Datasets, orders and batches."""
+"""Datasets, samplers and batches of `gt.utils.data`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt.debug` shows the tape, and the environment shows where an instruction came from."""
+"""`gt.debug` shows the tape, and an environment variable records where each instruction was issued."""
 
 from __future__ import annotations
 

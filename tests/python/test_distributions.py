@@ -1,4 +1,4 @@
-"""Distributions against SciPy's: densities, entropies, moments of what is drawn, divergences and errors."""
+"""Distributions against SciPy's: densities, entropies, moments of samples, divergences and errors."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def test_what_does_not_fit_is_refused_in_pytorch_s_words() -> None:
     assert math.isnan(dist.Normal(0.0, -1.0, validate_args=False).log_prob(gt.tensor(0.0)).item())
 
 
-# More distributions against SciPy's: name, parameters, SciPy's, values.
+# More distributions: name, parameters, SciPy's distribution, values.
 MORE: list[tuple[str, dict[str, Any], Any, list[float]]] = [
     ("Gamma", {"concentration": 2.5, "rate": 3.0}, stats.gamma(2.5, scale=1 / 3), [0.2, 1.0, 3.0]),
     ("Gamma", {"concentration": 0.2, "rate": 1.0}, stats.gamma(0.2), [0.2, 1.0, 3.0]),
@@ -199,7 +199,7 @@ def test_gamma_draws_move_with_their_shape_as_they_should() -> None:
     a, x, step = shape.detach().numpy(), drawn.detach().numpy(), 1e-5
     place = [special.gammaincinv(a * (1 + d), special.gammainc(a, x)) for d in (step, -step)]
     np.testing.assert_allclose(slope.numpy(), (place[0] - place[1]) / (2 * step * a), rtol=1e-5)
-    # In the mean it is the derivative of the mean, which is the shape.
+    # On average it is the derivative of the mean, concentration / rate.
     shape = gt.full((20_000,), 1.5, requires_grad=True)
     dist.Gamma(shape, 2.0).rsample().sum().backward()
     assert abs(shape.grad.mean().item() - 0.5) < 0.02
@@ -237,7 +237,7 @@ def test_transformed_distributions_have_the_density_of_what_they_give() -> None:
     turned = dist.TransformedDistribution(normal, [dist.AffineTransform(1.0, -2.0), dist.SigmoidTransform()])
     shares = gt.tensor([0.1, 0.5, 0.8], dtype=gt.float64)
     assert_close(turned.icdf(turned.cdf(shares)), shares.numpy())
-    # A density is one: over shares it adds up to 1.
+    # The density integrates to 1.
     grid = gt.linspace(0.0005, 0.9995, 1000, dtype=gt.float64)
     assert abs(turned.log_prob(grid).exp().mean().item() - 1) < 1e-3
     scale = gt.ones(3, requires_grad=True)

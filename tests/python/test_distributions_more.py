@@ -1,4 +1,4 @@
-"""Shares, relaxed classes, matrices, low ranks; constraints, transforms to them, divergences between classes."""
+"""Dirichlet, relaxed, matrix and low-rank distributions; constraints, transforms, and divergences between classes."""
 
 from __future__ import annotations
 
@@ -102,10 +102,10 @@ def test_factors_of_correlations() -> None:
     gt.manual_seed(0)
     drawn = d.sample((2000,))
     assert bool(constraints.corr_cholesky.check(drawn).all())
-    # Of three variables, each correlation is 2 Beta(a, a) - 1 with a = concentration + 1/2.
+    # With three variables each correlation is distributed as 2 Beta(a, a) - 1 with a = concentration + 1/2.
     spread = (drawn @ drawn.mT)[..., 0, 2].var(0)
     assert_close(spread, [1 / (2 * (c + 0.5) + 1) for c in (0.5, 1.0, 3.0)], tolerance=0.06)
-    # Half of the plane's area is on either side: a density of 1/2 for each correlation.
+    # A single correlation is uniform on (-1, 1): its density is 1/2.
     assert dist.LKJCholesky(2, of(1.0)).log_prob(gt.eye(2, dtype=gt.float64)).item() == pytest.approx(math.log(0.5))
     with pytest.raises(ValueError, match="greater than or equal to 2"):
         dist.LKJCholesky(1)

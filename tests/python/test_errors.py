@@ -1,6 +1,6 @@
-"""Bad input: the exception class and the kind of sentence PyTorch would raise, at the line at fault; then life goes on.
+"""Invalid input: PyTorch's exception class and message, at the line at fault; the session remains usable.
 
-What only execution can find is raised where the value is fetched, and names the op.
+Errors that only execution finds are raised where the value is fetched, and name the op.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def test_what_is_computed_from_a_failed_tensor_has_failed_too() -> None:
     for derived in (failed + 1, gt.cat([failed, failed]).sum(), failed.reshape(1, 1)):
         with pytest.raises(RuntimeError, match=r"floor_divide \(instruction #\d+\): ZeroDivisionError"):
             derived.tolist()
-    # It stays so, and nothing else is touched.
+    # The tensor stays poisoned, and others are unaffected.
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         failed.tolist()
     assert gt.ones(2).sum().item() == 2
@@ -190,7 +190,7 @@ def test_more_memory_than_there_is() -> None:
         gt.zeros(1 << 45).sum().item()
     assert isinstance(gt.OutOfMemoryError("x"), RuntimeError)
     assert held.sum().item() == 1000
-    # Not all at once, but in many tensors that are all alive.
+    # Memory runs out over many tensors that are all alive.
     assert gt.zeros(1 << 20).sum().item() == 0
 
 
@@ -209,7 +209,7 @@ def test_a_session_that_was_closed() -> None:
         old.tolist()
     with pytest.raises(gt.DisconnectedError):
         old + 1
-    # What is made next opens another; old and new do not mix.
+    # The next tensor opens another session; tensors of both cannot be mixed.
     new = gt.ones(2)
     assert new.tolist() == [1, 1]
     with pytest.raises(RuntimeError, match="session"):

@@ -1,4 +1,4 @@
-"""The examples do what they say."""
+"""The examples run, learn, and print the expected results."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_an_autoencoder_learns_to_draw_digits() -> None:
     losses = _losses(told)
     assert len(losses) == 3
     assert losses[-1] < 0.9 * losses[0]
-    assert len(told.splitlines()) == 3 + 8  # and what it dreams
+    assert len(told.splitlines()) == 3 + 8  # The sampled images follow.
 
 
 def test_a_convolutional_network_reads_digits() -> None:

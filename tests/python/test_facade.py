@@ -1,4 +1,4 @@
-"""What programs written for PyTorch say besides computing: devices, dtypes, generators, settings."""
+"""PyTorch's API apart from computation: devices, dtypes, generators, settings."""
 
 from __future__ import annotations
 
@@ -261,7 +261,7 @@ def test_the_default_generator() -> None:
     gt.set_rng_state(state)
     assert gt.rand(3).equal(first)
     assert gt.rand(3).equal(second)
-    # It does not belong to a session: seeding starts none, and a session's end does not change it.
+    # The generator is independent of sessions: seeding starts none, and the end of a session does not change it.
     gt.manual_seed(-1)
     assert gt.initial_seed() == 2**64 - 1
 
@@ -329,7 +329,7 @@ def test_products_of_float32_may_be_rounded_on_request() -> None:
     matmul.allow_tf32 = True
     assert gt.get_float32_matmul_precision() == "medium"
     x = gt.tensor([[2049.0]])
-    # This device has no such products.
+    # A CPU has no tf32 products.
     assert (x @ x).item() == 2049.0**2
     matmul.fp32_precision = "ieee"
     assert (gt.get_float32_matmul_precision(), matmul.allow_tf32) == ("highest", False)

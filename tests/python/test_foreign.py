@@ -12,7 +12,7 @@ import gt
 
 
 class Foreign:
-    """What another library's tensor shows of itself: DLPack, a dtype, a rank."""
+    """A tensor of another library, with DLPack, a dtype and a rank."""
 
     def __init__(self, data: Any) -> None:
         self.array = np.asarray(data)
@@ -28,7 +28,7 @@ class Foreign:
         return int(self.array)
 
     def __add__(self, other: Any) -> Any:
-        """As PyTorch's: it knows nothing of GT."""
+        """Rejects GT's tensors, as PyTorch's operator does."""
         return NotImplemented
 
     __sub__ = __mul__ = __truediv__ = __matmul__ = __add__
@@ -127,7 +127,7 @@ def test_pytorchs_own_tensors() -> None:
     assert x[y > 2].tolist() == DATA[DATA > 2].tolist()
     losses = [gt.nn.functional.cross_entropy(x, library.tensor([0, 2])).item() for library in (gt, torch)]
     assert losses[0] == losses[1]
-    # Its tape ends here: what would lose a gradient says so, but a copy is a copy.
+    # The other library's tape ends here: a conversion that would lose a gradient raises, but an explicit copy does not.
     leaf = y.clone().requires_grad_()
     with pytest.raises(BufferError, match="detach"):
         x * leaf

@@ -1,4 +1,4 @@
-"""`gt.func`: derivatives, `vmap` and modules as functions, nested in one another."""
+"""`gt.func`: derivatives, `vmap` and functional modules, also nested."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ A, B, W = (gt.Tensor(),) * 3
 
 @pytest.fixture(autouse=True, scope="module")
 def _tensors() -> None:
-    # When the tests run: other modules end the session that is there when this one is read.
+    # Made when the tests run, since other modules may end the session that exists at import.
     globals().update({name: gt.tensor(array) for name, array in ARRAYS.items()})
 
 
@@ -108,7 +108,7 @@ def test_derivatives_nest_and_end_where_nobody_asks_for_more() -> None:
     same(func.grad(lambda x: func.grad(lambda y: (y**3).sum())(x).sum())(A), 6 * A)
     same(func.jacrev(func.jacrev(lambda x: x**3))(A[0])[0, 0, 0], 6 * A[0, 0])
     assert not func.grad(lambda x: (x**2).sum())(A).requires_grad
-    # Somebody else's leaf that the function closes over still gets its gradient.
+    # A leaf that the function closes over still gets its gradient.
     scale = gt.tensor([2.0, 3.0, 1.0]).double().requires_grad_()
     func.grad(lambda x: (x**2 * scale).sum())(A[0]).sum().backward()
     same(scale.grad, 2 * A[0])

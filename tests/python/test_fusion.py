@@ -1,11 +1,11 @@
-"""Large elementwise expressions, which the daemon computes in one pass, to the bit as one operation at a time."""
+"""Fused elementwise expressions have the same bits as one operation at a time."""
 
 import numpy as np
 import pytest
 
 import gt
 
-# Far above what the daemon thinks worth looking ahead for.
+# Far above the size from which the daemon fuses.
 ROWS, COLUMNS = 400, 1000
 
 
@@ -14,7 +14,7 @@ def numbers(seed, *shape):
 
 
 def expression(x, row, column, step):
-    """Twelve operations; `step` sees every intermediate result."""
+    """A chain of twelve operations; `step` is called with every intermediate result."""
     x = step(x + row)
     y = step(x * 1.5)
     x = step(y - column)
@@ -29,7 +29,7 @@ def expression(x, row, column, step):
 
 
 def awaited(x):
-    """`x`, once it is there: nothing is queued behind what makes it."""
+    """Waits for `x` and returns it, so that no instruction is queued."""
     x.reshape(-1)[0].item()
     return x
 

@@ -1,4 +1,4 @@
-"""What is derived from the op table is fresh, and the stubs tell what is there."""
+"""Generated files are up to date with the op table, and the stubs match the package."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_what_follows_from_the_op_table_is_fresh() -> None:
 
 
 def _names(body: list[ast.stmt]) -> set[str]:
-    """What a stub defines."""
+    """Returns the names that a stub defines."""
     names = set()
     for node in body:
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -51,11 +51,11 @@ def test_the_extension_s_stub_has_every_name_and_every_method_of_a_tensor() -> N
     (tensor,) = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Tensor"]
     assert _public(_names(tensor.body)) == _public(set(dir(gt.Tensor)))
     special = {name for name in _names(tensor.body) if name.startswith("__")}
-    assert special <= set(dir(gt.Tensor)) | {"__contains__"}  # Python falls back on iteration
+    assert special <= set(dir(gt.Tensor)) | {"__contains__"}  # Python falls back to iteration.
 
 
 def test_parameters_are_called_in_the_stub_as_they_are() -> None:
-    """A stub that names a parameter differently makes a checker pass what fails."""
+    """Checks parameter names: with a wrong one, a type checker would accept calls that fail."""
     stub = ast.parse((PACKAGE / "_gt.pyi").read_text())
     (tensor,) = [node for node in stub.body if isinstance(node, ast.ClassDef) and node.name == "Tensor"]
     broken = []

@@ -1,4 +1,4 @@
-"""`gtctl`: what each command answers people and programs, and how it fails."""
+"""`gtctl`: the output of each command for people and as JSON, and its errors."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from support import ROOT, daemon, environment, eventually, gtd, line_of, started
 
 GTCTL = gtd().with_name("gtctl")
-# Holds 4,000 bytes, says so, and goes on at a word.
+# A client that holds 4,000 bytes, prints a line, and continues after a line of input.
 CLIENT = """
 import sys, gt
 x = gt.zeros(1000)
@@ -34,7 +34,7 @@ def gtctl(*arguments: object) -> subprocess.CompletedProcess[str]:
 
 
 class Asked:
-    """A daemon that questions are put to."""
+    """A daemon to run `gtctl` against."""
 
     def __init__(self, socket: Path) -> None:
         self.socket = socket
@@ -48,7 +48,7 @@ class Asked:
         return json.loads(self.says("--json", *arguments))
 
     def refuses(self, *arguments: object) -> tuple[int, str]:
-        """How a question fails, to people and to programs the same."""
+        """Runs a command that fails, with the same error for people and as JSON."""
         done = gtctl("--socket", self.socket, *arguments)
         again = gtctl("--socket", self.socket, "--json", *arguments)
         error = json.loads(again.stdout)["error"]
@@ -61,7 +61,7 @@ class Asked:
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[Asked]:
-    """A daemon with a configuration."""
+    """Runs a daemon with a configuration."""
     (tmp_path / "gtd.yaml").write_text("limits: {sessions: 9}\n")
     with daemon(tmp_path / "gtd.sock", "--config", str(tmp_path / "gtd.yaml")):
         yield Asked(tmp_path / "gtd.sock")
@@ -69,7 +69,7 @@ def server(tmp_path: Path) -> Iterator[Asked]:
 
 @pytest.fixture
 def session(server: Asked) -> Iterator[tuple[int, subprocess.Popen[str]]]:
-    """A session at the daemon, and its program."""
+    """Runs a program with a session; yields both."""
     with started(CLIENT, GT_SOCKET=str(server.socket)) as client:
         assert line_of(client) == "ready"
         (found,) = server.tells("sessions")

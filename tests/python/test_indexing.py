@@ -1,4 +1,4 @@
-"""`x[…]` and `x[…] = y` against NumPy, which has the same rules."""
+"""`x[…]` and `x[…] = y` against NumPy."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SHAPES = [(), (5,), (1,), (0,), (3, 4), (2, 3, 4), (2, 1, 3, 2), (6, 0, 2)]
 
 
 def _random_index(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
-    """Integers, slices with any bounds and steps, new axes and an ellipsis, in any mix."""
+    """Returns a random index of integers, slices, new axes and an ellipsis."""
     parts: list[Any] = []
     used = int(rng.integers(0, len(shape) + 1))
     for size in shape[:used]:
@@ -40,7 +40,7 @@ def test_basic_indexing_is_numpy_s(shape: tuple[int, ...]) -> None:
     for _ in range(150):
         index = _random_index(rng, shape)
         assert_close(t[index], array[index]), index
-        # And again, on what is a view already.
+        # The same again on a view.
         once = array[index]
         again = _random_index(rng, once.shape)
         assert_close(t[index][again], once[again]), (index, again)
@@ -105,7 +105,7 @@ PICKS: list[Any] = [
 
 
 def _of_tensors(index: Any) -> Any:
-    """The same index, its arrays and lists being tensors."""
+    """Returns the same index with tensors in place of arrays and lists."""
     if isinstance(index, tuple):
         return tuple(map(_of_tensors, index))
     if isinstance(index, list | np.ndarray | np.bool_ | bool):
@@ -139,7 +139,7 @@ def test_writing_to_what_is_picked_is_numpy_s(index: Any) -> None:
 
 
 def test_an_integer_beside_an_index_is_applied_first() -> None:
-    # As in PyTorch; NumPy would count it among the indices and put what they pick in front.
+    # As in PyTorch. NumPy treats the integer as an index array and moves the indexed axes to the front.
     t = gt.arange(24).reshape(2, 3, 4)
     assert t[0, :, [0, 1]].tolist() == [[0, 1], [4, 5], [8, 9]]
     assert t[gt.tensor(1), :, gt.tensor([3])].tolist() == [[15], [19], [23]]

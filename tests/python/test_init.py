@@ -1,4 +1,4 @@
-"""Starting values beyond uniform and normal ones, and the options of `Embedding`."""
+"""Initialisers other than uniform and normal, and the options of `Embedding`."""
 
 from __future__ import annotations
 

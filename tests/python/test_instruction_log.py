@@ -1,4 +1,4 @@
-"""`GT_INSTRUCTION_LOG`: one line an event, in order, and every instruction accounted for."""
+"""`GT_INSTRUCTION_LOG`: one line per event, in order, for every instruction."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-from support import gone, output_of, python
+from support import output_of, python, wait_for_exit
 
-# The daemon writes the log, and may end a moment after the client.
+# The daemon writes the log, and may end shortly after the client.
 PROLOGUE = "import gt\nprint(gt._gt.session_info()['daemon_pid'])\n"
 
 
@@ -31,7 +31,7 @@ PATTERN = re.compile(
 
 
 def log_of(program: str, path: Path) -> list[Line]:
-    gone(int(output_of(PROLOGUE + program, GT_INSTRUCTION_LOG=str(path)).split()[0]))
+    wait_for_exit(int(output_of(PROLOGUE + program, GT_INSTRUCTION_LOG=str(path)).split()[0]))
     lines = []
     for text in path.read_text().splitlines():
         found = PATTERN.match(text)
@@ -84,7 +84,7 @@ def test_every_instruction_is_received_sent_done_and_its_result_freed(tmp_path: 
 
 def test_a_backward_pass_lets_go_of_what_it_has_read(tmp_path: Path) -> None:
     def living(retain: bool) -> tuple[int, int]:
-        """How many tensors there are at most, and after the pass, while the loss is still held."""
+        """Returns the largest number of live tensors, and the number after the pass while the loss is alive."""
         program = (
             "x = gt.ones(50_000, requires_grad=True)\ny = x\nfor i in range(30): y = y.tanh()\ny = y.sum()\n"
             f"y.backward(retain_graph={retain})\ngt.synchronize()\ngt.arange(2)"
@@ -99,7 +99,7 @@ def test_a_backward_pass_lets_go_of_what_it_has_read(tmp_path: Path) -> None:
         raise AssertionError("the log ends early")
 
     most, after = living(retain=False)
-    # The leaf, its gradient and the loss; and beside the saved results, one op's gradient at a time.
+    # The leaf, its gradient and the loss remain; at most the saved results and one op's gradient are added.
     assert after == 3
     assert most <= 32 + 8
     assert living(retain=True)[1] == 3 + 30
@@ -107,7 +107,7 @@ def test_a_backward_pass_lets_go_of_what_it_has_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("cut", ["x.chunk(3, -1)", "x.unbind(1)", "(x[:, 2:], x[:, :2])"])
 def test_gradients_of_the_pieces_of_a_tensor_are_laid_side_by_side(tmp_path: Path, cut: str) -> None:
-    """And not each put among zeros and added up."""
+    """Checks that gradients of pieces are concatenated, not padded with zeros and added."""
     program = (
         f"x = gt.ones(4, 6, requires_grad=True)\nparts = {cut}\nloss = sum((part * part).sum() for part in parts)\n"
         "loss.backward()\nassert x.grad.tolist() == [[2.0] * 6] * 4"
@@ -133,11 +133,11 @@ def test_an_error_is_an_event(tmp_path: Path) -> None:
 
 
 def test_a_burst_is_accounted_for_to_the_last_line(tmp_path: Path) -> None:
-    """More events than the ring holds, faster than a file is written: what is lost is counted and said."""
+    """Logs more events than the ring holds, faster than the file is written: lost events are counted in the log."""
     path = tmp_path / "ops.log"
     program = "x = gt.ones(1)\nfor _ in range(60_000): x = x + 1\nprint(x.item())"
     pid, value = output_of(PROLOGUE + program, GT_INSTRUCTION_LOG=str(path)).split()
-    gone(int(pid))
+    wait_for_exit(int(pid))
     assert float(value) == 60_001
     expected = None
     for text in path.read_text().splitlines():
@@ -175,4 +175,4 @@ def test_what_the_client_says_when_asked() -> None:
 
 
 def test_silence_unless_asked() -> None:
-    output_of("import gt; gt.ones(1).tolist()")  # which checks that nothing else is said
+    output_of("import gt; gt.ones(1).tolist()")  # It also checks that nothing else is printed.

@@ -1,4 +1,4 @@
-"""Lazy layers learn from their first input how wide it is."""
+"""Lazy layers infer their input sizes from the first input."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_network_knows_its_sizes_after_the_first_call() -> None:
     assert (model[0].in_channels, model[1].num_features, model[4].in_features) == (2, 3, 27)
     result.sum().backward()
     assert all(parameter.grad is not None for parameter in model.parameters())
-    # Drawn as those of an ordinary layer.
+    # Initialised as in an ordinary layer.
     assert 0 < model[4].weight.detach().abs().max().item() <= 27**-0.5
 
 

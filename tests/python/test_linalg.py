@@ -1,4 +1,4 @@
-"""`gt.linalg` against NumPy, and its gradients against differences."""
+"""`gt.linalg` against NumPy, and its gradients against central differences."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Factors packed in one matrix, what is solved with them, and the functions that tell errors instead of raising."""
+"""Packed factorisations, solvers that use them, and the `_ex` functions that return errors instead of raising."""
 
 from __future__ import annotations
 

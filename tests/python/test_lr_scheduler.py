@@ -1,4 +1,4 @@
-"""Learning rates after each step, as PyTorch has them: their formulas, and sequences taken from it."""
+"""Learning rates after each step: closed formulas, and sequences computed by PyTorch."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ STEPS = 14
 
 
 def optimizer(make: type = SGD, **options: Any) -> Any:
-    """Two groups, with rates 0.1 and 0.4."""
+    """Returns an optimizer of two groups, with rates 0.1 and 0.4."""
     first, second = gt.zeros(1, requires_grad=True), gt.zeros(1, requires_grad=True)
     return make([{"params": [first]}, {"params": [second], "lr": 0.4}], lr=0.1, **options)
 
 
 def rates(own: Any, scheduler: Any, steps: int = STEPS, metrics: Any = None) -> list[list[float]]:
-    """The rates at the start and after each step."""
+    """Returns the rates at the start and after each step."""
     seen = []
     for step in range(steps):
         seen.append([group["lr"] for group in own.param_groups])
@@ -144,7 +144,7 @@ def test_a_plateau() -> None:
     own = optimizer()
     scheduler = schedulers.ReduceLROnPlateau(own, "max", 0.1, 0, 0.1, "abs", cooldown=2)
     seen = rates(own, scheduler, 6, [1.0, 1.05, 1.2, 0.0, 0.0, 0.0])
-    # The second is not better by enough; the two after the change do not count.
+    # The second value improves by less than the threshold; the two after the change are within the cooldown.
     assert [first for first, _ in seen] == pytest.approx([0.1, 0.1, 0.01, 0.01, 0.01, 0.001])
 
 
@@ -239,7 +239,7 @@ def test_chained_schedulers_go_on_from_a_state() -> None:
 
 
 class _Warm(schedulers.LRScheduler):
-    """A program's own schedule: up for some steps, then as it was."""
+    """A schedule of the program's own: a linear warm-up, then the base rate."""
 
     def __init__(self, optimizer: gt.optim.Optimizer, steps: int) -> None:
         self.steps = steps
@@ -250,7 +250,7 @@ class _Warm(schedulers.LRScheduler):
 
 
 class _Falling(schedulers.StepLR):
-    """One that adds to what another says, never below a bound."""
+    """A step schedule with a lower bound."""
 
     def get_lr(self) -> list[float]:
         return [max(rate, 0.02) for rate in super().get_lr()]

@@ -1,4 +1,4 @@
-"""`gt.masked`, against NumPy's masked arrays; and `gt.fft`, what of it needs no complex numbers."""
+"""`gt.masked` against NumPy's masked arrays, and the functions of `gt.fft` on real numbers."""
 
 from __future__ import annotations
 

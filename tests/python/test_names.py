@@ -1,4 +1,4 @@
-"""Forms of operations that are names alone: of real numbers as complex ones, of views as copies."""
+"""Aliases of operations: complex functions of real numbers, and copying forms of views."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`gt.nn`: modules register, walk and print as PyTorch's; layers and losses compute the same numbers."""
+"""`gt.nn`: modules register, iterate and print as in PyTorch; layers and losses compute the same numbers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pickle
 import numpy as np
 import pytest
 import scipy.special
-from support import assert_close, slope, to_numpy
+from support import assert_close, numeric_gradient, to_numpy
 
 import gt
 from gt import nn
@@ -187,7 +187,7 @@ def test_state_moves_from_one_model_to_another() -> None:
     x = gt.randn(3, 2)
     assert a.eval()(x).tolist() == b.eval()(x).tolist()
     with gt.no_grad():
-        a.fc.weight += 1  # what was loaded is b's own
+        a.fc.weight += 1  # Loading copied the values into b.
     assert a.eval()(x).tolist() != b.eval()(x).tolist()
 
 
@@ -370,7 +370,7 @@ def test_losses_and_their_gradients(name: str, reduction: str) -> None:
     loss = getattr(F, name)(x, gt.tensor(target), reduction=reduction)
     assert_close(loss, np.asarray(reduce(reference(values))))
     loss.sum().backward()
-    wanted = slope(lambda a: np.asarray(reduce(reference(a))), [values], 0)
+    wanted = numeric_gradient(lambda a: np.asarray(reduce(reference(a))), [values], 0)
     np.testing.assert_allclose(to_numpy(x.grad), wanted, rtol=1e-5, atol=1e-6)
     assert_close(MODULES[name](reduction=reduction)(gt.tensor(values), gt.tensor(target)), to_numpy(loss))
 
@@ -438,7 +438,7 @@ def test_losses_refuse_what_does_not_belong_together() -> None:
         F.mse_loss(gt.ones(3, 1), gt.ones(3))
 
 
-# Starting values --------------------------------------------------------------------------------------------------
+# Initial values --------------------------------------------------------------------------------------------------
 
 
 def test_starting_values() -> None:
@@ -461,7 +461,7 @@ def test_starting_values() -> None:
         assert abs(values.std() / std - 1) < 0.03
         assert abs(values.mean()) < 6 * std / math.sqrt(values.size)
     p = nn.Parameter(gt.empty(2, 2))
-    assert nn.init.ones_(p) is p  # a leaf that is trained, all the same
+    assert nn.init.ones_(p) is p  # It is still a trainable leaf.
     assert p.requires_grad
     with pytest.raises(ValueError, match="Fan in"):
         nn.init.xavier_uniform_(gt.empty(3))

@@ -1,4 +1,4 @@
-"""Losses over many classes: in clusters, or with the last layer inside."""
+"""Losses over many classes: adaptive softmax, and linear layers fused with cross-entropy."""
 
 from __future__ import annotations
 

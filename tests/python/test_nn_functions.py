@@ -1,4 +1,4 @@
-"""Activations, distances and losses beside PyTorch's numbers, and the modules that call them."""
+"""Activations, distances and losses against PyTorch's numbers, and the modules that call them."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ SIGNS = np.where(Z > 0, 1.0, -1.0)
 CLASSES = np.array([2, 0, 3])
 LABELS = np.array([[1, 3, -1, 0], [0, -1, 2, 2], [-1, 1, 1, 1]])
 
-# What PyTorch 2.15 computes: the sum of the results, each times its number from 1 on, and the sum of the absolute
-# gradients of that by the first argument.
+# Results of PyTorch 2.15: the sum of the results weighted by 1, 2, 3…, and the sum of the absolute values of its
+# gradient with respect to the first argument.
 OF_PYTORCH: list[tuple[str, tuple[np.ndarray, ...], dict[str, Any], float, float]] = [
     ("mish", (X,), {}, 58.4109063321, 41.7539935638),
     ("celu", (X,), {"alpha": 2.0}, 18.1210897106, 52.1756206391),
@@ -194,7 +194,7 @@ def test_a_shuffle_by_one_is_a_copy() -> None:
 
 def test_the_cosine_of_vectors_that_are_broadcast() -> None:
     x, y = gt.tensor([[[1.0, 0.0]]]), gt.tensor([[[1.0, 1.0]], [[2.0, 0.0]]])
-    # Along an axis on which one is stretched: its length counts as that of what it is stretched to.
+    # An operand that is broadcast along the axis counts with its broadcast length.
     assert_close(functional.cosine_similarity(x, y, dim=0), [[3 / 10**0.5, 0.0]], "float32", 1e-6)
 
 
@@ -210,7 +210,7 @@ def test_antialiasing_mixes_all_that_an_element_stands_for(mode: str, rows: list
     image = gt.arange(30.0, dtype=gt.float64).reshape(1, 1, 5, 6)
     small = functional.interpolate(image, size=(3, 3), mode=mode, antialias=True)
     assert_close(small[0, 0, :2], rows, "float64", 1e-5)
-    # What gets no smaller is as without, where the kernel is the same.
+    # Antialiasing has no effect when upsampling.
     if mode == "bilinear":
         large = functional.interpolate(image, size=(9, 8), mode=mode, antialias=True)
         assert_close(large, functional.interpolate(image, size=(9, 8), mode=mode).numpy(), "float64", 1e-12)
@@ -233,7 +233,7 @@ IMAGE = np.arange(12.0).reshape(1, 1, 3, 4) ** 2
 @pytest.mark.parametrize(
     ("options", "want"),
     [
-        # Pixels' centres, a point between four of them, one outside.
+        # Pixel centres, a point between four pixels, and one outside.
         ({"align_corners": True}, [0, 121, 30.5, 0]),
         ({"align_corners": True, "padding_mode": "border"}, [0, 121, 30.5, 0]),
         ({"align_corners": False}, [0, 30.25, 30.5, 0]),

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from support import assert_close, slope, to_numpy
+from support import assert_close, numeric_gradient, to_numpy
 
 import gt
 from gt import nn
@@ -27,14 +27,14 @@ BITS = RNG.uniform(0, 1, (4, 5))
 
 
 def check(call: Callable[[Any], gt.Tensor], reference: Callable[[np.ndarray], Any], array: np.ndarray) -> None:
-    """Values, and the gradient under weights of the results."""
+    """Checks values, and the gradient of a weighted sum of the results."""
     weights = np.random.default_rng(31).uniform(0.5, 1.5, np.shape(reference(array)))
     t = gt.tensor(array, requires_grad=True)
     result = call(t)
     assert_close(result, reference(array), "float64")
     result.backward(gt.tensor(weights))
     np.testing.assert_allclose(
-        to_numpy(t.grad), slope(lambda x: reference(x) * weights, [array], 0), rtol=2e-5, atol=2e-6
+        to_numpy(t.grad), numeric_gradient(lambda x: reference(x) * weights, [array], 0), rtol=2e-5, atol=2e-6
     )
 
 
@@ -350,7 +350,7 @@ def test_gradients_are_clipped_by_their_norm(order: float) -> None:
     assert_close(nn.utils.clip_grad_norm_([*tensors, unused], 0.5, order), norm)
     for t, a in zip(tensors, arrays, strict=True):
         np.testing.assert_allclose(to_numpy(t.grad), a * 0.5 / (norm + 1e-6), rtol=1e-12)
-    # Within the bound, they stay as they are.
+    # Norms within the bound are not changed.
     before = to_numpy(tensors[0].grad)
     nn.utils.clip_grad_norm_(tensors, 1e3, order)
     np.testing.assert_array_equal(to_numpy(tensors[0].grad), before)

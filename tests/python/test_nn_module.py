@@ -1,4 +1,4 @@
-"""Modules in full: hooks, state, look-up by name, containers."""
+"""The whole API of modules: hooks, state, look-up by name, containers."""
 
 from __future__ import annotations
 

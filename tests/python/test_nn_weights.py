@@ -1,4 +1,4 @@
-"""Weights computed from others, and bags of embeddings."""
+"""Weight and spectral norm, and bags of embeddings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NaN, infinities, zeros of either sign and the edges of integers, as PyTorch has them."""
+"""NaN, infinities, signed zeros and the limits of integers, as in PyTorch."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_reductions(special: gt.Tensor) -> None:
     same(special[1:3].sum().reshape(1), [NAN])
     same(special.any().reshape(1), [True])
     same(special.all().reshape(1), [False])
-    # A NaN counts wherever it stands, also far behind.
+    # A NaN at any position propagates, also in the last block.
     for size in (7, 64, 1000, 100_001):
         row = gt.cat([gt.zeros(size, dtype=special.dtype), special[:1]])
         assert math.isnan(row.amax().item())
@@ -138,7 +138,9 @@ def test_casts_at_the_edge() -> None:
     same(gt.tensor([2.9, -2.9]).long(), [2, -2])
     same(gt.tensor([300, -1]).byte(), [44, 255])
     same(gt.tensor([65504.0, 65520.0, 1e-8]).half(), [65504, INF, 0])
-    same(gt.tensor([1.0 + 2**-9, 1.0 + 3 * 2**-9]).bfloat16(), [1, 1 + 2**-7])  # to even, and up to the nearest
+    same(
+        gt.tensor([1.0 + 2**-9, 1.0 + 3 * 2**-9]).bfloat16(), [1, 1 + 2**-7]
+    )  # Ties round to even, others to the nearest.
     same(gt.tensor([NAN, INF, -INF]).bfloat16(), [NAN, INF, -INF])
     same(gt.tensor([3.4e38, 1e39], dtype=gt.float64).float(), [float(np.float32(3.4e38)), INF])
 
@@ -155,7 +157,7 @@ def test_subnormals_survive() -> None:
 
 
 def grads(call: Callable[..., gt.Tensor], *values: list[float], dtype: str = "float32") -> list[gt.Tensor]:
-    """The gradients of the sum of `call`, with respect to each operand."""
+    """Returns the gradients of the sum of `call` with respect to each operand."""
     leaves = [gt.tensor(v, dtype=dtype_of(dtype), requires_grad=True) for v in values]
     call(*leaves).sum().backward()
     return [leaf.grad for leaf in leaves]
@@ -176,7 +178,7 @@ def test_gradients_at_the_edges_are_pytorch_s() -> None:
 def test_gradients_of_half_precision_neither_overflow_nor_underflow_on_the_way() -> None:
     _, divisor = grads(gt.div, [0.0, 1.0], [1e-5, 1e-3], dtype="float16")
     assert divisor.tolist()[0] == 0
-    assert math.isinf(divisor.tolist()[1])  # -1e6 is more than float16 holds
+    assert math.isinf(divisor.tolist()[1])  # -1e6 is beyond the range of float16.
     same(grads(lambda t: t.gelu(approximate="tanh"), [710.0, -710.0], dtype="float16")[0], [1, 0])
     same(grads(gt.gelu, [710.0, -710.0], dtype="float16")[0], [1, 0])
     exact = grads(lambda t: t.gelu(approximate="tanh"), [-3.0], dtype="float64")[0].item()

@@ -1,4 +1,4 @@
-"""Functions that older programs use: `range`, `ger`, windows, `fill_diagonal_`, functions of each element, settings."""
+"""Functions of older programs: `range`, `ger`, windows, `fill_diagonal_`, `map_`, settings."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
-"""Every row of the op table against its own reference: values in every dtype and over every kind of shape, gradients.
+"""Every row of the op table against its own reference: values in every dtype and kind of shape, and gradients.
 
-A new row is tested here without writing a test. `CALLS` knows how an op of each class is called; only a new class needs
-an entry.
+A new row is tested here without writing a test. `CALLS` has the calling convention of each class of ops, so only a new
+class needs an entry.
 """
 
-# Functions that loops make here are called in the same turn.
+# Functions defined in loops here are called in the same iteration.
 # ruff: noqa: B023
 
 from __future__ import annotations
@@ -16,7 +16,19 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from support import DTYPES, FLOATS, TOLERANCE, assert_close, draw, dtype_of, name_of, quantized, slope, to_gt, to_numpy
+from support import (
+    DTYPES,
+    FLOATS,
+    TOLERANCE,
+    assert_close,
+    draw,
+    dtype_of,
+    name_of,
+    numeric_gradient,
+    quantized,
+    to_gt,
+    to_numpy,
+)
 
 import gt
 from gt import _forms
@@ -25,7 +37,7 @@ from gt._gt import along_axis
 ROWS = {row["name"]: row for row in gt._gt.op_table()}
 
 Arrays = list[np.ndarray]
-# An operand as it is made, and what is then done to it in GT and in NumPy alike, so that it is not contiguous.
+# Views that make an operand non-contiguous: its original shape, and the view in GT and in NumPy.
 View = Callable[[Any], Any]
 
 
@@ -49,7 +61,7 @@ def _backwards(x: Any) -> Any:
     return x[::-1, ::-2]
 
 
-# Shapes of the operands (the last one repeats), and the view of each.
+# The shapes of the operands (the last one repeats), and the view of each.
 LAYOUTS: dict[str, tuple[tuple[tuple[int, ...], ...], View]] = {
     "scalar": (((),), _as_is),
     "one element": (((1,),), _as_is),
@@ -82,8 +94,8 @@ SHAPES_OF_GRADIENTS = (
 
 
 def _operands(row: dict[str, Any], layout: str, dtype: str) -> Iterator[tuple[np.ndarray, View]]:
-    """What each operand is drawn as, and how it is then viewed."""
-    # The seed is the case's own, so that a failure is reproduced by running that case alone.
+    """Returns random operands of a case, each with its view."""
+    # Each case has its own seed, so that a failure can be reproduced by running that case alone.
     rng = np.random.default_rng([row["wire_id"], list(LAYOUTS).index(layout), DTYPES.index(dtype)])
     shapes, view = LAYOUTS[layout]
     for i in range(row["operands"]):
@@ -98,15 +110,15 @@ def _operands(row: dict[str, Any], layout: str, dtype: str) -> Iterator[tuple[np
 
 
 def _reference(row: dict[str, Any], arrays: Arrays, **names: Any) -> np.ndarray:
-    """The row's own NumPy expression."""
+    """Evaluates the NumPy expression of a row."""
     scope = {"np": np, "sp": scipy.special, **dict(zip("abc", arrays, strict=False)), **names}
     with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of the mean of nothing, which is NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns about the mean of no elements, NaN.
         return np.asarray(eval(row["reference"], scope))
 
 
 def _exact(array: np.ndarray) -> np.ndarray:
-    """Wide enough that NumPy's own rounding does not matter."""
+    """Widens an array so that NumPy's rounding does not matter."""
     if array.dtype == bool:
         return array
     return array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
@@ -119,7 +131,7 @@ def _expected(row: dict[str, Any], arrays: Arrays, result: str, **names: Any) ->
     try:
         value = _reference(row, wide, **names)
     except TypeError:
-        # NumPy has no sign of a bool; a bool counts as 0 or 1.
+        # NumPy has no `sign` of bools, which count as 0 or 1.
         value = _reference(row, [a.astype(np.int64) if a.dtype == bool else a for a in wide], **names)
     if result in FLOATS:
         return value.astype(np.float64)
@@ -127,7 +139,7 @@ def _expected(row: dict[str, Any], arrays: Arrays, result: str, **names: Any) ->
 
 
 def _result_dtype(row: dict[str, Any], dtype: str) -> str:
-    """The dtype that the table promises for operands of one dtype."""
+    """Returns the result dtype of the table for operands of a dtype."""
     if row["result"] == "bool":
         return "bool"
     if row["result"] == "int64":
@@ -140,7 +152,7 @@ def _result_dtype(row: dict[str, Any], dtype: str) -> str:
 
 
 def _cases(*classes: str, dtypes: bool = True) -> list[Any]:
-    """The rows of these classes, with each dtype that a user may give them."""
+    """Returns the rows of some classes with each dtype that they accept."""
     cases = []
     for row in ROWS.values():
         if row["class"] not in classes:
@@ -155,12 +167,12 @@ def _cases(*classes: str, dtypes: bool = True) -> list[Any]:
 
 
 def _takes_numbers(row: dict[str, Any]) -> bool:
-    """Whether operands but the first may be numbers: as in PyTorch, not those of all that could."""
+    """Returns whether operands other than the first may be numbers, as in PyTorch."""
     return row["operands"] > 1 and row["name"] not in _forms.TENSORS_ONLY
 
 
 def _function(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
-    """The function of an elementwise row; those of gradients and of optimizers have no name in `gt`."""
+    """Returns the function of an elementwise row; rows of gradients and optimizers have no name in `gt`."""
     if row["name"].endswith(("_backward", "_step")):
         assert not hasattr(gt, row["name"])
         return lambda *operands: gt._gt.elementwise(row["wire_id"], *operands)
@@ -168,7 +180,7 @@ def _function(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
 
 
 def _reduction(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
-    """The function of a reduction; that of the norm takes an order first, and its row is one of them."""
+    """Returns the function of a reduction; that of the norm is private, since the public one takes an order first."""
     return gt.Tensor._norm if row["name"] == "norm" else getattr(gt, row["name"])
 
 
@@ -225,7 +237,7 @@ def test_where_values(dtype: str) -> None:
 def test_cast_values(source: str, target: str) -> None:
     rng = np.random.default_rng(1)
     for layout, (shapes, view) in LAYOUTS.items():
-        low = 0.0 if target == "uint8" else -90.0  # outside, C and so PyTorch leave the result open
+        low = 0.0 if target == "uint8" else -90.0  # Out of range, the result is undefined in C and in PyTorch.
         array = draw(rng, shapes[0], source, low, 90.0)
         got = view(to_gt(array, source)).to(dtype_of(target))
         (
@@ -237,7 +249,7 @@ def test_cast_values(source: str, target: str) -> None:
 
 
 def _axes(rank: int) -> list[Any]:
-    """Which axes to reduce: all, each, from the end, and several."""
+    """Returns the axes to reduce: all, each one, negative ones, and several."""
     return [
         None,
         *range(rank),
@@ -248,7 +260,7 @@ def _axes(rank: int) -> list[Any]:
 
 
 def _reduces_nothing(row: dict[str, Any], shape: tuple[int, ...], axis: Any) -> bool:
-    """Whether an extreme is asked of no elements, which is an error, in the kind of ops that have none."""
+    """Returns whether a reduction without identity, such as `amax`, is applied to no elements, an error."""
     axes = range(len(shape)) if axis in (None, ()) else (axis,) if isinstance(axis, int) else axis
     return row["name"] in ("amax", "amin", "argmax", "argmin") and any(shape[i] == 0 for i in axes)
 
@@ -259,7 +271,7 @@ def test_reduction_values(row: dict[str, Any], dtype: str) -> None:
     for layout in LAYOUTS:
         ((array, view),) = _operands(row, layout, dtype)
         if row["name"] == "prod" and dtype in FLOATS:
-            array = quantized(1 + array / 30, dtype)  # near 1, so that products stay in range
+            array = quantized(1 + array / 30, dtype)  # Factors near 1 keep products in range.
             array = array if array.size < 100 else np.sign(array - 1) + (array == 1)
         t, seen = view(to_gt(array, dtype)), view(array)
         for axis in _axes(seen.ndim):
@@ -275,7 +287,7 @@ def test_reduction_values(row: dict[str, Any], dtype: str) -> None:
                     assert_close(got, _reference(row, [seen != 0], axis=axis, keepdims=keepdims), "bool")
                     continue
                 wanted = _expected(row, [seen], result, axis=axis, keepdims=keepdims)
-                # A sum of n numbers is as far off as n of them, at worst; what is added up is at most 3.
+                # The error of a sum of n numbers is at most n times that of one; the numbers are at most 3.
                 count = seen.size / max(wanted.size, 1)
                 terms = max(1.0, count) * 3 if row["name"] == "sum" else 3.0
                 assert name_of(got.dtype) == result
@@ -346,7 +358,7 @@ def test_contraction_values(row: dict[str, Any], dtype: str) -> None:
         a, b = draw(rng, left, dtype), draw(rng, right, dtype)
         for turned in (False, True):
             x, y = to_gt(a, dtype), to_gt(b, dtype)
-            if turned:  # the same matrices, stored by columns
+            if turned:  # The same matrices in column-major order.
                 if min(a.ndim, b.ndim) < 2:
                     continue
                 x = to_gt(a.swapaxes(-1, -2).copy(), dtype).transpose(-1, -2)
@@ -361,7 +373,7 @@ def test_contraction_values(row: dict[str, Any], dtype: str) -> None:
             np.testing.assert_array_equal(to_numpy(x @ y), to_numpy(got))
 
 
-# How an op that moves elements is called, in GT and by its reference, on a tensor of shape (2, 3, 4).
+# The calls of movement ops, in GT and in the reference, on a tensor of shape (2, 3, 4).
 MOVES: dict[str, list[tuple[Callable[[gt.Tensor], gt.Tensor], dict[str, Any]]]] = {
     "reshape": [
         (lambda t: t.reshape(6, 4), {"shape": (6, 4)}),
@@ -399,7 +411,7 @@ def test_movement_values(row: dict[str, Any], dtype: str) -> None:
     array = draw(np.random.default_rng(3), (2, 3, 4), dtype)
     for move, names in MOVES[row["name"]]:
         assert_close(move(to_gt(array, dtype)), _reference(row, [array], **names), dtype, 0.0)
-        # And of one that is a view already: nothing may assume rows of elements.
+        # The same on a view, whose elements are not in row-major order.
         turned = to_gt(array.transpose(2, 0, 1).copy(), dtype).permute(1, 2, 0)
         assert_close(move(turned), _reference(row, [array], **names), dtype, 0.0)
 
@@ -415,7 +427,7 @@ def test_concatenation_values(row: dict[str, Any], dtype: str) -> None:
         arrays = [draw(rng, shape, dtype) for shape in shapes]
         got = getattr(gt, row["name"])([to_gt(a, dtype) for a in arrays], dim=axis)
         assert_close(got, _reference(row, [], tensors=arrays, axis=axis), dtype, 0.0)
-    # More than one instruction has operands.
+    # More operands than one instruction takes.
     arrays = [draw(rng, (2,), dtype) for _ in range(40)]
     assert_close(getattr(gt, row["name"])([to_gt(a, dtype) for a in arrays]), np.concatenate(arrays), dtype, 0.0)
 
@@ -491,7 +503,7 @@ def test_scan_and_sort_values(row: dict[str, Any], dtype: str) -> None:
         if row["name"] == "cumprod" and dtype in FLOATS:
             array = np.sign(array) + (array == 0)
         if row["class"] == "sort":
-            array = np.round(array * 2) if dtype in FLOATS else array  # so that some are equal
+            array = np.round(array * 2) if dtype in FLOATS else array  # Few values, so that some are equal.
         t, seen = view(to_gt(array, dtype)), view(quantized(array, dtype))
         for axis in {*range(seen.ndim), -1}:
             if seen.ndim == 0:
@@ -529,19 +541,19 @@ def test_positions_values(row: dict[str, Any]) -> None:
 
 
 def _check_gradients(call: Callable[..., gt.Tensor], reference: Callable[..., np.ndarray], arrays: Arrays) -> None:
-    """`backward` agrees with central differences of the reference, each result element weighing differently."""
+    """Compares `backward` of a weighted sum of the results with central differences of the reference."""
     weights = np.random.default_rng(7).uniform(0.5, 1.5, np.shape(reference(*arrays)))
     leaves = [gt.tensor(a, requires_grad=True) for a in arrays]
     call(*leaves).backward(gt.tensor(weights))
     for i, leaf in enumerate(leaves):
         assert leaf.grad is not None, f"operand {i} has no gradient"
-        wanted = slope(lambda *xs: reference(*xs) * weights, arrays, i)
+        wanted = numeric_gradient(lambda *xs: reference(*xs) * weights, arrays, i)
         np.testing.assert_allclose(to_numpy(leaf.grad), wanted, rtol=2e-5, atol=2e-6, err_msg=f"operand {i}")
         assert tuple(leaf.grad.shape) == arrays[i].shape
 
 
 def _differentiable(*classes: str) -> list[Any]:
-    # The gradient of zeta, to its second operand alone, is tested in test_special.py.
+    # The gradient of zeta, which only its second operand has, is tested in test_special.py.
     cases = _cases(*classes, dtypes=False)
     return [case for case in cases if case.values[0]["differentiable"] and case.values[0]["name"] != "zeta"]
 
@@ -560,7 +572,7 @@ def test_elementwise_gradients(row: dict[str, Any], layout: str) -> None:
 
 @pytest.mark.parametrize("row", [case for case in _differentiable("elementwise") if _takes_numbers(case.values[0])])
 def test_elementwise_gradients_beside_a_number(row: dict[str, Any]) -> None:
-    """A number takes the place of each operand in turn; the gradient of the others stays."""
+    """Replaces each operand by a number in turn, and checks the gradients of the others."""
     drawn = [array for array, _ in _operands(row, "matrix", "float64")]
     for fixed in range(1, len(drawn)):
         number = float(drawn[fixed].flat[0])
@@ -639,7 +651,7 @@ def test_slice_scatter_gradients(row: dict[str, Any]) -> None:
         b = rng.standard_normal(a[box].shape)
 
         def put(x: Any, y: Any, box: Any = box) -> Any:
-            x = x * 1.0  # a leaf that requires a gradient may not be changed in place
+            x = x * 1.0  # A leaf that requires a gradient may not be changed in place.
             x[box] = y
             return x
 
@@ -651,7 +663,7 @@ def test_gather_and_scatter_gradients(row: dict[str, Any]) -> None:
     rng = np.random.default_rng(13)
     index = rng.integers(0, 4, (4, 2))
     if row["name"] == "scatter":
-        # Of several elements in one place each is given the place's gradient, as in PyTorch: none here.
+        # Positions are unique: PyTorch gives each of several elements at one position the gradient of the position.
         index = np.argsort(rng.uniform(size=(4, 2)), 0)
     at = gt.tensor(index)
     arrays = [rng.standard_normal((4, 3))]
@@ -693,7 +705,7 @@ def test_scan_gradients(row: dict[str, Any]) -> None:
             )
 
 
-# Second derivatives: of these the first is more than a constant.
+# Second derivatives, of ops whose first derivative is not constant.
 TWICE = ["exp", "log", "sqrt", "sin", "tanh", "sigmoid", "gelu", "reciprocal", "mul", "div", "pow"]
 
 
@@ -715,9 +727,9 @@ def test_gradients_of_gradients(name: str) -> None:
         leaf.grad = None
     gradient.sum().backward()
     for i, leaf in enumerate(leaves):
-        # No gradient at all is the gradient of what a leaf has no part in, as x in the derivative of x * y by x.
+        # A leaf that the first derivative does not depend on, such as x in that of x * y by x, has no gradient.
         got = np.zeros(arrays[i].shape) if leaf.grad is None else to_numpy(leaf.grad)
-        np.testing.assert_allclose(got, slope(first, arrays, i, 1e-5), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(got, numeric_gradient(first, arrays, i, 1e-5), rtol=1e-4, atol=1e-5)
 
 
 # The table itself -------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Optimizers step as PyTorch's: the rules written out in NumPy, and training that gets somewhere."""
+"""Optimizers against their rules in NumPy, and training that converges."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ STEPS = 6
 
 
 def gradient(p: np.ndarray) -> np.ndarray:
-    """Of `(p⁴ / 4 + sin p).sum()`."""
+    """Returns the gradient of `(p⁴ / 4 + sin p).sum()`."""
     return p**3 + np.cos(p)
 
 
 def run(make: object) -> np.ndarray:
-    """Where an optimizer takes a parameter in a few steps."""
+    """Returns a parameter after a few steps of an optimizer."""
     p = gt.tensor(START, requires_grad=True)
     optimizer = make([p])
     for _ in range(STEPS):

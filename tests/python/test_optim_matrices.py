@@ -1,4 +1,4 @@
-"""Adafactor and Muon, by their definitions in NumPy."""
+"""Adafactor and Muon against their definitions in NumPy."""
 
 from __future__ import annotations
 

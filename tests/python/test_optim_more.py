@@ -1,4 +1,4 @@
-"""Optimizers beside PyTorch's numbers; their hooks, state dicts and names; means of models."""
+"""Optimizers against PyTorch's numbers; their hooks, state dicts and names; averaged models."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import gt
 from gt import nn, optim
 from gt.optim import lr_scheduler, swa_utils
 
-# Eight steps down x⁴/4 summed, plus the product, from (1, -2, 3), as PyTorch 2.15 takes them.
+# Eight steps of PyTorch 2.15 on the sum of x⁴/4 plus the product of all x, from (1, -2, 3).
 OF_PYTORCH = [
     (
         "SGD",
@@ -79,7 +79,7 @@ def test_training_goes_on_from_a_state_dict(name: str) -> None:
     second.load_state_dict(state)
     walk(first, p, 5)
     walk(second, q, 5)
-    assert_close(q, p.detach().numpy(), tolerance=1e-8)  # ASGD keeps its rate as float32, as PyTorch does
+    assert_close(q, p.detach().numpy(), tolerance=1e-8)  # ASGD keeps its rate as float32, as in PyTorch.
 
 
 def test_choices_among_implementations_are_kept_and_change_nothing() -> None:
@@ -133,7 +133,7 @@ def test_lbfgs_finds_a_valley_s_floor() -> None:
 
 
 def test_lbfgs_searches_along_each_direction() -> None:
-    """Rosenbrock's valley, where steps of 1 lead away; the losses and counts are PyTorch's."""
+    """Minimises Rosenbrock's function, where steps of 1 diverge; losses and counts are PyTorch's."""
     p = nn.Parameter(gt.tensor([-1.5, 2.0], dtype=gt.float64))
     optimizer = optim.LBFGS([p], max_iter=10, line_search_fn="strong_wolfe")
 

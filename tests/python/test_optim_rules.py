@@ -1,4 +1,4 @@
-"""The rules of AdamW, Adam's options, Adagrad, RMSprop and Adadelta, written out in NumPy, over 20 steps."""
+"""AdamW, Adam's options, Adagrad, RMSprop and Adadelta over 20 steps, against their rules in NumPy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ START = np.array([[1.0, -2.0], [0.5, 3.0]])
 
 
 def gradient(p: np.ndarray) -> np.ndarray:
-    """Of `(p² / 2 + sin p).sum()`."""
+    """Returns the gradient of `(p² / 2 + sin p).sum()`."""
     return p + np.cos(p)
 
 

@@ -1,7 +1,7 @@
-"""Other users of the machine: who may not connect, and what is only for a session's owner and for administrators.
+"""Other users of the machine: access to the socket, and commands for a session's owner and administrators only.
 
-Each is a real process under a number that no user of the machine has; only root can become them. That members of the
-group `gt-admin` are administrators is tested where that group can be made, in `tests/service`.
+The users are real processes with user ids that the machine does not have, so these tests need root. `tests/service`
+tests that members of the group `gt-admin` are administrators, since it can create that group.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from support import environment, eventually, gtd, line_of, sockets
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
 DAEMON, ANA, BEN = 61001, 61002, 61003
-# The group whose members may connect.
+# The id of the group whose members may connect.
 GROUP = 61010
 TOKEN = "test-token-0123456789"
 
 
 class Service:
-    """A daemon under a user of its own, with a socket for a group, as the units make it."""
+    """A daemon with its own user and a socket for a group, as the systemd units run it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -38,7 +38,7 @@ class Service:
         self.port = 0
 
     def asks(self, uid: int, *arguments: object, groups: tuple[int, ...] = (GROUP,)) -> tuple[int, str, str]:
-        """How `gtctl` ends for a user, and what it says."""
+        """Runs `gtctl` as a user; returns its exit status and output."""
         words = [str(self.folder / "gtctl"), "--socket", str(self.socket), *(str(word) for word in arguments)]
         done = subprocess.run(
             words,
@@ -59,7 +59,7 @@ class Service:
         return out
 
     def may_not(self, uid: int, *arguments: object, groups: tuple[int, ...] = (GROUP,)) -> str:
-        """What a user is told who may not, as people and as programs: the same, with exit status 4."""
+        """Asserts that a command is denied to a user with exit status 4, with the same error for people and as JSON."""
         status, out, err = self.asks(uid, *arguments, groups=groups)
         assert (status, out) == (4, ""), err
         status, document, _ = self.asks(uid, "--json", *arguments, groups=groups)
@@ -70,8 +70,8 @@ class Service:
 
     @contextlib.contextmanager
     def client(self, uid: int, address: str = "", groups: tuple[int, ...] = (GROUP,)) -> Iterator[subprocess.Popen]:
-        """A user's program with a session and a tensor."""
-        # Python may lie where the user cannot go: it reads what it needs, and then becomes that user.
+        """Runs a user's program with a session and a tensor."""
+        # The user may not be able to read this Python, so the process imports what it needs before it becomes the user.
         program = f"""
 import os, sys, numpy, gt
 gt.tensor
@@ -171,7 +171,7 @@ def test_a_session_is_ended_by_its_owner_or_an_administrator(service: Service, b
 
 
 def test_a_worker_of_another_user_that_is_stopped_is_ended(service: Service) -> None:
-    """The daemon may not send signals to it."""
+    """Checks a worker that the daemon may not send signals to."""
     command = [service.folder / "gtd", "worker", f"--connect=unix:{service.socket}", "--threads=1"]
     worker = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
@@ -179,7 +179,7 @@ def test_a_worker_of_another_user_that_is_stopped_is_ended(service: Service) -> 
         with service.client(ANA) as client:
             assert line_of(client) == "3.0"
             worker.send_signal(signal.SIGSTOP)
-            # The session's end is for every worker to hear of.
+            # Every worker learns of the session's end.
             client.communicate("\n", timeout=60)
             assert worker.wait(timeout=60) == -signal.SIGKILL
     finally:

@@ -1,4 +1,4 @@
-"""`out=`: the result of a function, written to a tensor that the caller has."""
+"""`out=`: functions that write their result to a given tensor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training on several workers: however a configuration lays tensors out, the losses are those of one worker."""
+"""Training on several workers: with every sharding, the losses are those of one worker."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ STEPS = 12
 
 @cache
 def trained(model: str, kind: str | None = None) -> tuple[list[float], dict[str, str]]:
-    """The losses that `examples/parallel.py` prints, and where it says that the parameters lie.
+    """Runs `examples/parallel.py`; returns its losses and the placements of its parameters.
 
-    It runs on four workers with one of the configurations beside it, or on one worker.
+    It runs on four workers with a configuration of `examples/sharding`, or on one worker.
     """
     config = ("--workers", 1) if kind is None else ("--config", ROOT / "examples" / "sharding" / f"{model}_{kind}.yaml")
     told = run("-m", "gt.torch", ROOT / "examples" / "parallel.py", "--model", model, "--steps", STEPS, *config)

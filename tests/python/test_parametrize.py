@@ -45,7 +45,7 @@ def layer(rows: int = 3, columns: int = 3) -> nn.Linear:
     return made
 
 
-# What registering does ------------------------------------------------------------------------------------------------
+# Registration ----------------------------------------------------------------------------------------------------
 
 
 def test_the_weight_is_computed_from_what_is_trained() -> None:
@@ -56,7 +56,7 @@ def test_the_weight_is_computed_from_what_is_trained() -> None:
     assert_close(module.weight, upper + np.triu(before, 1).T)
     assert_close(module.parametrizations.weight.original, upper)
     assert [name for name, _ in module.named_parameters()] == ["bias", "parametrizations.weight.original"]
-    # The parameter is the one there was: an optimizer may have it.
+    # The parameter is the same object, which an optimizer may already hold.
     assert module.parametrizations.weight.original is parameter
     module(gt.ones(1, 3, dtype=gt.float64)).sum().backward()
     assert_close(parameter.grad, [[1, 2, 2], [0, 1, 2], [0, 0, 1]])
@@ -195,7 +195,7 @@ def test_unsafe_may_change_the_shape() -> None:
     assert module.weight.shape == (2, 3)
 
 
-# Weights of a kind ----------------------------------------------------------------------------------------------------
+# Constrained weights -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dim", [0, 1, None])

@@ -1,4 +1,4 @@
-"""Parts of tensors, elements elsewhere and products, against NumPy; what PyTorch alone has, against its definition."""
+"""Splitting, rearranging and products against NumPy; functions that only PyTorch has against their definition."""
 
 from __future__ import annotations
 

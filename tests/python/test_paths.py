@@ -1,4 +1,4 @@
-"""PyTorch's paths and older names, which programs import from."""
+"""PyTorch's import paths, and its older names."""
 
 from __future__ import annotations
 

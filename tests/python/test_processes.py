@@ -1,4 +1,4 @@
-"""Processes: a private daemon lives exactly as long as its clients, and nothing is left behind, however they end."""
+"""Processes: a private daemon lives exactly as long as its clients, and leaves nothing behind however they end."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from support import (
     daemon,
     environment,
     eventually,
-    gone,
     gtd,
     line_of,
     output_of,
@@ -22,11 +21,12 @@ from support import (
     sockets,
     started,
     state,
+    wait_for_exit,
 )
 
 import gt
 
-# Prints the pid of the daemon, and waits for a word on standard input.
+# Prints the process id of the daemon, and waits for a line on standard input.
 CLIENT = """
 import gt, sys
 x = gt.arange(10)
@@ -60,7 +60,7 @@ def test_importing_starts_nothing() -> None:
 
 def test_the_daemon_ends_with_its_client() -> None:
     pid = int(output_of("import gt; gt.ones(1); print(gt._gt.session_info()['daemon_pid'])"))
-    gone(pid)
+    wait_for_exit(pid)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_the_daemon_ends_with_its_client() -> None:
 def test_the_daemon_ends_however_its_client_does(end: str) -> None:
     before = shared_memory()
     done = python(f"import gt, os; gt.ones(1); print(gt._gt.session_info()['daemon_pid'], flush=True); {end}")
-    gone(int(done.stdout))
+    wait_for_exit(int(done.stdout))
     assert shared_memory() <= before
 
 
@@ -84,11 +84,11 @@ while True:
     with started(program) as client:
         pid = int(line_of(client))
         client.kill()
-        gone(pid)
+        wait_for_exit(pid)
 
 
 def test_a_hundred_killed_clients_cost_a_daemon_nothing(tmp_path: Path) -> None:
-    """At every instant of their lives: while they connect, upload, compute, fetch."""
+    """Kills clients at random times, while they connect, upload, compute and fetch."""
     program = (
         "import gt, numpy as np\n"
         "print('ready', flush=True)\n"
@@ -113,7 +113,7 @@ def test_a_hundred_killed_clients_cost_a_daemon_nothing(tmp_path: Path) -> None:
                 for _ in range(10)
             ]
             for i, client in enumerate(clients):
-                if (batch + i) % 3:  # the others die young
+                if (batch + i) % 3:  # The others are killed while they connect.
                     client.stdout.readline()
                 client.kill()
             for client in clients:
@@ -151,13 +151,13 @@ def test_reconnecting_leaves_nothing_behind() -> None:
         gt.ones(3).tolist()
         pid = gt._gt.session_info()["daemon_pid"]
         gt.disconnect()
-        gone(pid)
+        wait_for_exit(pid)
     assert descriptors(os.getpid()) == before
     assert sockets() <= names
 
 
 def test_memory_comes_back_when_tensors_go() -> None:
-    """In the daemon and in the arena: a loop of large tensors runs in the room of a few."""
+    """Runs a loop of large tensors in the memory of a few, in the daemon and in the arena."""
     megabytes = 8
     for _ in range(100):
         x = gt.ones(megabytes << 18)
@@ -171,7 +171,7 @@ def test_memory_comes_back_when_tensors_go() -> None:
 
 
 def test_a_signal_to_the_terminal_reaches_the_client_alone() -> None:
-    """Ctrl-C goes to a whole process group; the private daemon is not in it."""
+    """Checks that Ctrl-C, which goes to a whole process group, does not reach the private daemon."""
     with started(CLIENT) as client:
         pid = int(line_of(client))
         assert os.getpgid(pid) != os.getpgid(client.pid)
@@ -254,7 +254,7 @@ sys.stdin.readline()
         parent.kill()
         eventually(result.exists, "the child's result")
     assert result.read_text() == "[1.0, 1.0, 1.0] True"
-    gone(pid)
+    wait_for_exit(pid)
 
 
 def test_multiprocessing_by_fork_and_by_spawn(tmp_path: Path) -> None:
@@ -289,7 +289,7 @@ def test_gt_socket_names_the_daemon(tmp_path: Path) -> None:
     with daemon(socket) as server:
         program = "import gt; i = gt._gt.session_info(); print(i['daemon_pid'], i['private'], i['address'])"
         assert output_of(program, GT_SOCKET=str(socket)).split() == [str(server.pid), "False", f"unix:{socket}"]
-        # It stays when its clients go, and ends when it is told to.
+        # It stays when its clients disconnect, and ends on request.
         assert alive(server.pid)
         server.send_signal(signal.SIGTERM)
         assert server.wait(timeout=30) == 0
@@ -373,7 +373,7 @@ def test_a_dead_daemon_s_socket_is_taken_over(tmp_path: Path) -> None:
 
 
 def error_of(**env: str) -> str:
-    """The last line of what importing and using GT raises."""
+    """Returns the last line of the traceback of importing and using GT."""
     done = python("import gt; gt.ones(1).tolist()", **env)
     assert done.returncode == 1
     return done.stderr.strip().splitlines()[-1]
@@ -396,7 +396,7 @@ def test_a_daemon_program_that_is_no_daemon() -> None:
 
 
 def test_a_daemon_of_another_protocol(tmp_path: Path) -> None:
-    """Something listens there, and answers what GT does not understand."""
+    """Connects to a program that answers with something that is not GT's protocol."""
     import socket
 
     path = str(tmp_path / "other.sock")
@@ -417,7 +417,7 @@ def test_a_daemon_of_another_protocol(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_ends_a_long_wait_and_the_session_goes_on() -> None:
-    # A test run in the background may have inherited that SIGINT is ignored; a terminal's user has not.
+    # A test run in the background may have inherited an ignored SIGINT, unlike a program in a terminal.
     program = """
 import signal
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -442,7 +442,7 @@ print(gt.ones(2).sum().item(), flush=True)
 
 
 def test_nobody_waits_for_what_nobody_wants() -> None:
-    """Minutes of work are in flight when the program ends: the daemon drops them, and ends too."""
+    """Ends a program with minutes of work in flight: the daemon drops the work and ends."""
     told = output_of("""
 import gt
 x = gt.rand(1500, 1500)
@@ -450,4 +450,4 @@ print(gt._gt.session_info()["daemon_pid"])
 for _ in range(2000):
     x = x @ x
 """)
-    gone(int(told))
+    wait_for_exit(int(told))

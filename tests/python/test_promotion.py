@@ -1,4 +1,4 @@
-"""Which dtype an operation on mixed dtypes computes in: PyTorch's rules, as PyTorch itself answered."""
+"""The dtype of operations on mixed dtypes, by tables that PyTorch printed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import gt
 
 SHORT = dict(zip(["b", "u1", "i1", "i2", "i4", "i8", "f2", "bf", "f4", "f8"], DTYPES, strict=True))
 
-# torch.promote_types, rows and columns in the order of DTYPES.
+# The results of torch.promote_types; rows and columns are in the order of DTYPES.
 COMMON = """
     b   u1  i1  i2  i4  i8  f2  bf  f4  f8
     u1  u1  i2  i2  i4  i8  f2  bf  f4  f8
@@ -25,8 +25,8 @@ COMMON = """
     f8  f8  f8  f8  f8  f8  f8  f8  f8  f8
 """
 
-# What a tensor with axes becomes beside a number (True, 2, 2.5) or one without axes (bool, int64, float64): a dtype
-# of a higher kind counts, a wider one of the same kind does not.
+# The result dtype of a tensor with axes and a number (True, 2, 2.5) or a tensor without axes (bool, int64, float64): a
+# dtype of a higher category promotes, a wider one of the same category does not.
 BESIDE = """
     b    b   i8  f4   b   i8  f8
     u1   u1  u1  f4   u1  u1  f8
@@ -93,7 +93,7 @@ def test_sums_and_products_of_integers_are_int64(dtype: str) -> None:
 
 
 def test_a_number_is_not_rounded_to_the_tensor_s_dtype_before_its_time() -> None:
-    # A bound of 0.5 lies between two integers, and tells them apart.
+    # A bound of 0.5 lies between two integers, and distinguishes them.
     assert (gt.tensor([0, 1]) > 0.5).tolist() == [False, True]
     assert (gt.tensor([0, 1]) * 0.5).tolist() == [0, 0.5]
 
@@ -105,7 +105,7 @@ def test_integers_wrap_as_in_c() -> None:
 
 
 def test_half_precisions_accumulate_wider() -> None:
-    """4,096 ones: added one after the other in half precision, they would stop at 2,048."""
+    """Sums 4,096 ones, which one by one in half precision would stop at 2,048."""
     for dtype in (gt.float16, gt.bfloat16):
         assert gt.ones(4096, dtype=dtype).sum().item() == 4096
         assert (gt.ones(1, 4096, dtype=dtype) @ gt.ones(4096, 1, dtype=dtype)).item() == 4096

@@ -1,4 +1,4 @@
-"""Random numbers: what is drawn lies where it must, with the means it must have, and follows from the seed."""
+"""Random numbers: ranges, means and distributions of samples, and reproducibility from the seed."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_fills_follow_their_distribution_and_the_seed(name: str, dtype: str) -> 
     gt.manual_seed(1)
     t = gt.empty(COUNT, dtype=getattr(gt, dtype))
     assert fill(t) is t
-    # Kolmogorov and Smirnov's distance, of which one in a million draws has more than this.
+    # The bound of the Kolmogorov-Smirnov statistic, which one in a million samples exceeds.
     assert scipy.stats.kstest(to_numpy(t), distribution).statistic < 2.8 / math.sqrt(COUNT)
     gt.manual_seed(1)
     np.testing.assert_array_equal(to_numpy(fill(gt.empty(COUNT, dtype=getattr(gt, dtype)))), to_numpy(t))
@@ -63,7 +63,7 @@ def test_poisson() -> None:
     for rate in (0.0, 0.5, 20.0, 1200.0):
         drawn = to_numpy(gt.poisson(gt.full((5000,), rate)))
         assert (drawn == np.round(drawn)).all()
-        # Four in ten thousand means are further off.
+        # Four in ten thousand means exceed this bound.
         np.testing.assert_allclose(drawn.mean(), rate, atol=3.5 * math.sqrt(rate / 5000))
         np.testing.assert_allclose(drawn.var(), rate, rtol=0.15, atol=1e-9)
     with pytest.raises(RuntimeError, match="invalid Poisson rate"):

@@ -1,4 +1,4 @@
-"""Recurrent layers against their definition, step by step; sequences of different lengths against each alone."""
+"""Recurrent layers against their definition step by step, and packed sequences against each sequence alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt.nn.utils import rnn
 
 
 def fill(module: nn.Module) -> nn.Module:
-    """Parameters that are easy to make anywhere."""
+    """Fills the parameters with numbers that any framework can reproduce."""
     with gt.no_grad():
         for i, p in enumerate(module.parameters()):
             values = np.sin(np.arange(p.numel(), dtype=np.float64) + i) * 0.3
@@ -31,7 +31,7 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 
 
 def one_layer(mode: str, module: nn.Module, x: np.ndarray) -> np.ndarray:
-    """One layer in one direction, as the definition has it."""
+    """Computes one layer in one direction by its definition."""
     w = {name: p.detach().numpy() for name, p in module.named_parameters()}
     size = module.hidden_size
     h, c, outputs = np.zeros((x.shape[1], size)), np.zeros((x.shape[1], size)), []
@@ -64,7 +64,7 @@ def test_a_layer_is_what_its_definition_says(mode: str) -> None:
     assert_close((state[0] if mode == "LSTM" else state)[0], wanted[-1])
 
 
-# The first six elements of what PyTorch 2.15 computes.
+# The first six elements of PyTorch 2.15's results.
 OF_PYTORCH = {
     "LSTM": [
         -0.08481057796312,

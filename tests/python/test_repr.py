@@ -1,4 +1,4 @@
-"""`repr` is PyTorch's, word for word but for the name. What is expected here was printed by PyTorch."""
+"""`repr` is PyTorch's except for the module's name. PyTorch printed the expected texts."""
 
 from __future__ import annotations
 

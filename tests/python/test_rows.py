@@ -1,7 +1,7 @@
-"""What whole rows go through in one pass: softmax, norms, losses over classes and attention, and their gradients.
+"""Row-wise ops: softmax, norms, losses over classes and attention, with their gradients.
 
-Each is compared with its definition in NumPy, in every floating dtype and over sizes on both sides of the lengths at
-which the kernels change their way; gradients with central differences, once and twice.
+Each is compared with its definition in NumPy, in every floating dtype and for lengths on both sides of the kernels'
+thresholds; first and second derivatives are compared with central differences.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special
-from support import FLOATS, assert_close, draw, quantized, slope, to_gt, to_numpy
+from support import FLOATS, assert_close, draw, numeric_gradient, quantized, to_gt, to_numpy
 
 import gt
 from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
 
 RNG = np.random.default_rng(3)
-# One element, short rows, rows of a few partial sums, long rows, and more than one block of sums.
+# Lengths: one element, short rows, rows of a few partial sums, long rows, and rows of several blocks.
 SIZES = [(1, 1), (5, 10), (3, 63), (70, 64), (2, 513), (3, 9000), (0, 4), (3, 2, 7)]
 LOGITS = RNG.standard_normal((6, 5))
 CLASSES = np.array([1, 0, 4, 4, -100, 2])
@@ -27,7 +27,7 @@ CLASS_WEIGHTS = RNG.uniform(0.5, 2, 5)
 
 
 def check_gradients(call: Callable[..., gt.Tensor], arrays: list[np.ndarray], twice: bool = True) -> None:
-    """`backward`, and the gradient of its gradient, agree with central differences."""
+    """Compares first and second derivatives with central differences."""
     weights = np.random.default_rng(7).uniform(0.5, 1.5, tuple(call(*map(gt.tensor, arrays)).shape))
 
     def value(*xs: np.ndarray) -> np.ndarray:
@@ -42,20 +42,20 @@ def check_gradients(call: Callable[..., gt.Tensor], arrays: list[np.ndarray], tw
 
     for which in range(len(arrays)):
         leaves, grad = first(*arrays, which=which, create_graph=False)
-        np.testing.assert_allclose(to_numpy(grad), slope(value, arrays, which), rtol=2e-5, atol=2e-6)
+        np.testing.assert_allclose(to_numpy(grad), numeric_gradient(value, arrays, which), rtol=2e-5, atol=2e-6)
         if not twice:
             continue
         leaves, again = first(*arrays, which=which, create_graph=True)
         np.testing.assert_allclose(to_numpy(again), to_numpy(grad), rtol=1e-9, atol=1e-12)
         mix = np.random.default_rng(8).uniform(0.5, 1.5, arrays[which].shape)
-        if again.requires_grad:  # that of a bias is the same everywhere
+        if again.requires_grad:  # The gradient of a bias does not depend on the operands.
             (again * gt.tensor(mix)).sum().backward()
         for other, leaf in enumerate(leaves):
 
             def mixed(*xs: np.ndarray, which: int = which, mix: np.ndarray = mix) -> np.ndarray:
                 return to_numpy(first(*xs, which=which, create_graph=False)[1]) * mix
 
-            wanted = slope(mixed, arrays, other, 1e-5)
+            wanted = numeric_gradient(mixed, arrays, other, 1e-5)
             got = np.zeros(arrays[other].shape) if leaf.grad is None else to_numpy(leaf.grad)
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5)
 
@@ -79,7 +79,7 @@ def test_softmax_values_and_gradients(name: str, size: tuple[int, ...], dtype: s
         wanted = wanted * (g - (g * wanted).sum(-1, keepdims=True))
     else:
         wanted = g - np.exp(wanted) * g.sum(-1, keepdims=True)
-    # The gradient is made from the result, as it was rounded.
+    # The gradient is computed from the rounded result.
     assert_close(t.grad, wanted, dtype, {"float16": 2e-2, "bfloat16": 2e-1, "float32": 2e-4}.get(dtype))
 
 
@@ -140,7 +140,7 @@ def test_norm_values(size: tuple[int, ...], dtype: str) -> None:
 
 @pytest.mark.parametrize("rows", [1, 40, 1300])
 def test_norm_gradients_over_many_rows(rows: int) -> None:
-    """The gradients of the weights are sums over rows, which are cut into pieces."""
+    """Checks gradients of the weights, which are sums over many pieces of the rows."""
     array, upstream = RNG.standard_normal((2, rows, 70))
     weight, bias = RNG.standard_normal((2, 70))
     leaves = [gt.tensor(x.astype(np.float32), requires_grad=True) for x in (array, weight, bias)]
@@ -299,7 +299,7 @@ def _operands(*sizes: tuple[int, ...]) -> list[np.ndarray]:
     ids=str,
 )
 def test_attention_values_and_gradients(sizes: tuple[tuple[int, ...], ...], causal: bool) -> None:
-    """On both sides of the number of queries that are worked on together, leading axes broadcast."""
+    """Checks numbers of queries on both sides of the block size, with broadcast leading axes."""
     q, k, v = _operands(*sizes)
     leaves = [gt.tensor(x, requires_grad=True) for x in (q, k, v)]
     out = F.scaled_dot_product_attention(*leaves, is_causal=causal)
@@ -350,7 +350,7 @@ def test_attention_of_heads_that_share_keys() -> None:
 
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_attention_of_any_dtype_and_layout(dtype: str) -> None:
-    """Heads are often a view: `(batch, length, heads, features)` with two axes exchanged."""
+    """Checks heads as programs often pass them: `(batch, length, heads, features)` with two axes exchanged."""
     operands = [quantized(x, dtype) for x in _operands((2, 33, 3, 8), (2, 21, 3, 8), (2, 21, 3, 8))]
     leaves = [to_gt(x, dtype).requires_grad_() for x in operands]
     out = F.scaled_dot_product_attention(*(x.transpose(1, 2) for x in leaves))
@@ -387,9 +387,9 @@ def test_attention_says_what_does_not_fit() -> None:
 
 
 def test_one_instruction_a_step_and_one_for_its_gradient() -> None:
-    """What a training step costs on small tensors is its number of instructions."""
+    """Counts instructions, which determine the time of a training step on small tensors."""
     scores, target = gt.zeros(4, 3, requires_grad=True), gt.tensor([0, 1, 2, 0])
     before = gt.zeros(1)._id
     F.cross_entropy(scores, target).backward()
-    # The loss, the gradient it starts from, and the gradient of the scores.
+    # The loss, its own gradient of 1, and the gradient of the scores.
     assert gt.zeros(1)._id - before - 1 == 3

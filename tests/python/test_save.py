@@ -1,4 +1,4 @@
-"""Files of the safetensors format: what is written is read again, and what is no such file is refused."""
+"""Files in the safetensors format: round trips, and errors for other files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Elements chosen by masks and positions, and elements put where an index says, against NumPy."""
+"""Selection by masks and positions, and scatter operations, against NumPy."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ REDUCTIONS: dict[str, Any] = {
 
 
 def _reduced(a: np.ndarray, index: np.ndarray, b: np.ndarray, name: str, include_self: bool) -> np.ndarray:
-    """Along axis 0."""
+    """Reduces by `index` along axis 0 in NumPy."""
     result = a.copy()
     for to in np.ndindex(a.shape):
         found = [b[i, to[1]] for i in range(index.shape[0]) if index[i, to[1]] == to[0]]
@@ -141,7 +141,7 @@ def test_scatter_takes_a_source_or_a_number() -> None:
     assert_close(t.scatter(0, index, value=5), np.where(wanted, 5.0, 0.0))
     assert_close((t + 1).scatter_(0, index, rows, reduce="add"), wanted + 1)
     assert_close((t + 2).scatter_(0, index, rows, reduce="multiply"), np.where(wanted, 2 * wanted, 2.0))
-    # One index for whole rows, as an expanded vector gives it.
+    # An expanded index vector selects whole rows.
     whole = gt.tensor([[2], [0]]).expand(2, 4)
     assert_close(t.scatter(0, whole, gt.ones(2, 4)), [[1.0] * 4, [0.0] * 4, [1.0] * 4])
     assert_close(gt.tensor(5.0).scatter(0, gt.tensor(0), gt.tensor(7.0)), 7.0)

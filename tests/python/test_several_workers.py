@@ -1,4 +1,4 @@
-"""A session on several workers: the numbers are those of one, and what moves between workers is as little as can be."""
+"""A session on several workers: the results of one worker, with the least possible communication."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def moved(step):
 
 
 def result_of(program: str, **env: str) -> object:
-    """What a program prints last, as JSON."""
+    """Runs a program; returns its last line, parsed as JSON."""
     done = python(program, **env)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def test_a_data_parallel_step_moves_the_gradients_once() -> None:
-    """Each worker sends 2 (n-1)/n of the parameters' bytes, the least that an all-reduce can."""
+    """Checks that each worker sends 2 (n-1)/n of the parameters' bytes, the lower bound of an all-reduce."""
     program = """
 model = Sequential(Linear(64, 128), ReLU(), Linear(128, 32))
 for p in model.parameters():
@@ -68,7 +68,7 @@ print(json.dumps([moved(step), bound]))
 
 
 def test_a_data_parallel_transformer_moves_its_gradients_and_three_numbers() -> None:
-    """Attention has no collective of its own, nor have embeddings; a mean of losses has to know how many count."""
+    """Checks that attention and embeddings need no collective, and a mean of losses only the number of samples."""
     program = """
 from gt import nn
 
@@ -107,7 +107,7 @@ step()
 print(json.dumps([moved(step), len(parameters), sum(p.numel() for p in parameters)]))
 """
     found, parameters, numbers = result_of(MOVED + program)
-    # What the losses add up to together with how many count, and that again where their gradient begins.
+    # The sum of the losses with the number of samples, and the number again at the start of the backward pass.
     bound = 2 * 3 * (numbers + 2 + 1) * 4 // 4
     assert found == {f"cpu:{worker}": {"all_reduce": [parameters + 2, bound]} for worker in range(4)}
 
@@ -174,7 +174,7 @@ def sent():
 
 
 def test_independent_work_goes_to_different_workers() -> None:
-    """Two programs in one, of which neither is worth dividing: each gets a worker, and then nothing moves any more."""
+    """Runs two independent computations, each too small to shard: each gets a worker, and nothing moves afterwards."""
     program = """
 places = []
 for turn in range(4):
@@ -191,7 +191,7 @@ print(json.dumps([places, (a + b).sum().item()]))
 
 
 def test_what_belongs_together_stays_together() -> None:
-    """One chain alone, two that meet, and work that is left to signals."""
+    """Checks one chain, two chains that join, and work under signals."""
     program = """
 for _ in range(400):
     a = gt.tanh(a @ v)
@@ -214,7 +214,7 @@ print(json.dumps([where(v, w), len({*where(a, b)})]))
     assert result_of(CHAINS + program, GT_WORKERS="cpu:2") == [["on cpu:1"] * 2, 1]
 
 
-# What a program of any kind gives -----------------------------------------------------------------------------------
+# Results of any program --------------------------------------------------------------------------------------
 
 RANDOM_PROGRAM = """
 import gt, json, numpy as np

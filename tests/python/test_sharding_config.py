@@ -1,4 +1,4 @@
-"""The configuration of signals: what a file may say, and what is said of one that says something else."""
+"""The configuration of signals: valid files, and the errors for invalid ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _nothing_is_configured() -> Iterator[None]:
 
 @pytest.fixture
 def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Writes `signals.yaml` in the folder that the test runs in."""
+    """Writes `signals.yaml` in the test's working folder."""
     monkeypatch.chdir(tmp_path)
 
     def written(text: str) -> str:
@@ -32,7 +32,7 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return written
 
 
-# What can be said ---------------------------------------------------------------------------------------------------
+# Valid files -----------------------------------------------------------------------------------------------------
 
 
 def test_a_file_says_what_signals_ask_for(write) -> None:
@@ -81,7 +81,7 @@ def test_gradients_of_gradients_may_have_signals_of_their_own(write) -> None:
     assert gt.get_config("b") == SignalConfig(backward="c")
 
 
-# What cannot --------------------------------------------------------------------------------------------------------
+# Invalid files ------------------------------------------------------------------------------------------------------
 
 WRONG = {
     "an unknown key of a signal": (

@@ -1,4 +1,4 @@
-"""`gt.signal`: under which names operations are issued, as the daemon is told."""
+"""`gt.signal`: the signal of each operation, from the daemon's log."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from test_processes import daemon
 
 import gt
 
-# What the daemon says that it receives, and how the program's names are numbered.
+# Lines of the daemon's log: received instructions, and the numbers of the program's signals.
 RECEIVED = re.compile(r"session=(\d+) command=(?:(Define)?Signal \{ signal: (\d+)|Op\(Instruction \{ op: (\w+))")
 
 
@@ -22,12 +22,12 @@ PROLOGUE = "import gt, json\nfrom gt import SignalConfig, ShardConfig\nfrom gt.s
 
 
 def plain(text: str) -> str:
-    """Without colours."""
+    """Returns a text without terminal colours."""
     return re.sub(r"\x1b\[[0-9;]*m", "", text)
 
 
 def stream(program: str, **env: str) -> list[tuple[str | None, str]]:
-    """The operations of a program, in order, each with the signal it is under."""
+    """Returns the operations of a program in order, each with its signal."""
     epilogue = "\ngt.synchronize()\nprint(json.dumps(gt._sharding._numbers))"
     done = python(PROLOGUE + program + epilogue, GT_DEBUG_DISPATCHER="1", **env)
     assert done.returncode == 0, done.stderr
@@ -46,7 +46,7 @@ def stream(program: str, **env: str) -> list[tuple[str | None, str]]:
 
 
 def ops(program: str, **env: str) -> list[tuple[str | None, str]]:
-    """The same without what was defined, and repetitions once."""
+    """Returns the operations without definitions, and with repetitions merged."""
     return [key for key, _ in groupby(stream(program, **env)[:-1])]
 
 
@@ -299,7 +299,7 @@ with context("caller"):
     found = stream(program)[:-1]
     assert found[:5] == [(None, "full"), ("a", "exp"), ("b", "sin"), ("c", "sqrt"), (None, "tanh")]
     backward = [key for key, _ in groupby(name for name, _ in found[5:])]
-    # What was recorded under no signal follows whoever asks; what has none for its gradients gets none.
+    # Gradients of operations without a signal take the caller's; those of a signal without `backward` have none.
     assert backward == ["caller", None, "b_gradients", "a_gradients"]
 
 
@@ -315,7 +315,7 @@ with context("a", backward="a_gradients"):
     (x.exp() - x.log()).backward(gt.ones(2))
 """
     sums = [name for name, op in stream(program)[:-1] if op == "add"]
-    # The two gradients of y, then those of x, and those with what x had collected.
+    # The sum of y's two gradients, the sum of x's, and its accumulation into `x.grad`.
     assert sums == ["a_gradients", None, None]
 
 
@@ -355,7 +355,7 @@ y.backward(gt.ones(2))
     found = stream(program)[:-1]
     assert ("inside", "abs") in found
     assert ("a_gradients", "neg") in found
-    assert found.count(("a", "exp")) == found.count(("a", "sin")) == 2  # the second time in the backward pass
+    assert found.count(("a", "exp")) == found.count(("a", "sin")) == 2  # The second time is in the backward pass.
     assert ("a_gradients", "cos") in found
 
 
@@ -399,7 +399,7 @@ def test_an_axis_that_the_tensor_does_not_have_is_named_with_its_line(tmp_path: 
             IndexError, match=r"there is no axis -3 in the tensor of 0 dimensions .*: true, or no shard"
         ):
             gt.signal.tensor(gt.tensor(1.0), name="rows")
-        with gt.signal.context("rows"):  # results without the axis are left alone
+        with gt.signal.context("rows"):  # Results without the axis are not constrained.
             assert (gt.ones(2, 2) * 2).sum().item() == 8
     finally:
         gt.clear_config()
@@ -486,7 +486,7 @@ def test_numbers_of_workers() -> None:
             gt.gpu_workers(wrong)
 
 
-# What the daemon tells ----------------------------------------------------------------------------------------------
+# The daemon's reports ---------------------------------------------------------------------------------------------
 
 
 def test_a_tensor_says_where_it_lies() -> None:

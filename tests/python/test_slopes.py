@@ -1,4 +1,4 @@
-"""Slopes of samples, and points counted in grids."""
+"""`gradient` of samples, and histograms in several dimensions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scans, orders and what they tell, against NumPy and SciPy, and values written down from PyTorch."""
+"""Scans, sorting and order statistics, against NumPy, SciPy, and values from PyTorch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.integrate
 import scipy.stats
-from support import assert_close, slope, to_gt, to_numpy
+from support import assert_close, numeric_gradient, to_gt, to_numpy
 
 import gt
 
@@ -150,7 +150,7 @@ def test_quantile(way: str) -> None:
     t = gt.tensor(a)
     _close(t.quantile(0.4, 1, interpolation=way), np.quantile(a, 0.4, 1, method=way))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of a row of NaN
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns about a row of NaN.
         _close(t.nanquantile(gt.tensor(q), 1, interpolation=way), np.nanquantile(a, q, 1, method=way))
 
 
@@ -158,7 +158,9 @@ def test_quantile_has_a_gradient_and_checks_its_words() -> None:
     a = RNG.standard_normal((3, 4))
     leaf = gt.tensor(a, requires_grad=True)
     leaf.quantile(0.3, 1).sum().backward()
-    np.testing.assert_allclose(to_numpy(leaf.grad), slope(lambda x: np.quantile(x, 0.3, 1), [a], 0), atol=1e-6)
+    np.testing.assert_allclose(
+        to_numpy(leaf.grad), numeric_gradient(lambda x: np.quantile(x, 0.3, 1), [a], 0), atol=1e-6
+    )
     for call, words in [
         (lambda: gt.zeros(3).quantile(1.5), r"range \[0, 1\]"),
         (lambda: gt.zeros(3).quantile(gt.tensor([2.0])), r"range \[0, 1\]"),

@@ -1,4 +1,4 @@
-"""Elementwise functions of a few steps, and `gt.special`, against NumPy and SciPy."""
+"""Composed elementwise functions, and `gt.special`, against NumPy and SciPy."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.special as sp
-from support import assert_close, slope, to_gt, to_numpy
+from support import assert_close, numeric_gradient, to_gt, to_numpy
 
 import gt
 
@@ -61,7 +61,7 @@ def test_rows_at_the_ends_of_their_domains(name: str) -> None:
     with np.errstate(all="ignore"):
         wanted = np.asarray(reference(array))
     got = to_numpy(getattr(gt, name)(gt.tensor(array)))
-    if name in ("i0", "i1"):  # of which SciPy has no value at infinity
+    if name in ("i0", "i1"):  # SciPy has no value at infinity.
         wanted[array == INF] = INF
     np.testing.assert_allclose(got, wanted, rtol=1e-12, atol=1e-15 if name == "lgamma" else 1e-300)
 
@@ -71,7 +71,9 @@ def test_gradients_of_composites() -> None:
     for call, reference in [UNARY[name] for name in ("deg2rad", "sinc", "logit", "entr", "ndtr", "xlog1py")]:
         leaf = gt.tensor(a, requires_grad=True)
         call(leaf).sum().backward()
-        np.testing.assert_allclose(to_numpy(leaf.grad), slope(lambda x, f=reference: f(x), [a], 0), rtol=1e-5)
+        np.testing.assert_allclose(
+            to_numpy(leaf.grad), numeric_gradient(lambda x, f=reference: f(x), [a], 0), rtol=1e-5
+        )
     leaf = gt.zeros(2, requires_grad=True)
     leaf.sinc().sum().backward()
     assert_close(leaf.grad, [0.0, 0.0])
@@ -95,7 +97,7 @@ def test_polygamma_and_mvlgamma() -> None:
 
 
 def _polygamma(n: int, x: np.ndarray) -> np.ndarray:
-    """By the recurrence, up to where SciPy has it."""
+    """Computes polygamma by its recurrence from values that SciPy has."""
     total, sign = np.zeros_like(x), (-1) ** (n + 1)
     shifted = x.copy()
     for _ in range(8):

@@ -1,4 +1,4 @@
-"""Sessions by TCP: the same tensors, whoever may not come in is told so, and nothing is left behind."""
+"""Sessions by TCP: the same results, access control, and clean ends."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ print(told(lambda: gt.zeros(3)[gt.tensor([7])].tolist()).split(":")[0])
             f"{daemon.address} False",
             "OutOfRangeError",
         ]
-        daemon.quiet()
+        daemon.wait_for_no_sessions()
 
 
 def test_large_tensors_travel_both_ways(tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_work_is_done_before_a_session_ends(tmp_path: Path) -> None:
     assert len(done) == 100
 
 
-# Who may come in --------------------------------------------------------------------------------------------------
+# Access control --------------------------------------------------------------------------------------------------
 
 
 def error_of(address: str, **env: str | None) -> str:
@@ -161,7 +161,7 @@ def test_without_the_token_nobody_comes_in(tmp_path: Path) -> None:
 
 @contextmanager
 def somebody(says: bytes) -> Iterator[str]:
-    """A program that listens, says something and hangs up, without being a daemon."""
+    """Runs a program that is not a daemon: it listens, sends some bytes and closes the connection."""
     with sockets.create_server(("127.0.0.1", 0)) as listener:
 
         def answer() -> None:
@@ -232,8 +232,8 @@ def test_what_makes_no_sense_ends_its_connection_and_nothing_else(tmp_path: Path
         greeting(hello={}),
         greeting() + b"\xff" * 64,
         greeting() + slots + b"\xff" * 64,
-        greeting() + slots + b"\x02".ljust(64, b"\0"),  # a fetch into an arena that is not there
-        greeting() + data + b"\0" * 17,  # bytes for one
+        greeting() + slots + b"\x02".ljust(64, b"\0"),  # A fetch into an arena that does not exist.
+        greeting() + data + b"\0" * 17,  # Bytes for such an arena.
         greeting() + message({"message": "hello"}),
         greeting() + b"\x01\0\0\0" + (1 << 31).to_bytes(4, "little"),
     ]
@@ -246,7 +246,7 @@ def test_what_makes_no_sense_ends_its_connection_and_nothing_else(tmp_path: Path
                         pass
                 except ConnectionResetError:
                     pass
-        daemon.quiet()
+        daemon.wait_for_no_sessions()
         program = "print(gt.ones(2).tolist())"
         assert lines_of(program, GT_CONNECT=daemon.address, GT_TOKEN=TOKEN) == ["[1.0, 1.0]"]
 
@@ -266,7 +266,7 @@ while True:
                 line_of(client)
                 if i % 2:
                     eventually(daemon.sessions, "a session")
-        daemon.quiet()
+        daemon.wait_for_no_sessions()
         eventually(lambda: len(os.listdir(f"/proc/{daemon.process.pid}/fd")) <= before, "the end of all descriptors")
 
 
@@ -285,7 +285,7 @@ sys.stdin.readline()
             child = int(line_of(client))
             assert len(daemon.sessions()) == 1
         try:
-            daemon.quiet()
+            daemon.wait_for_no_sessions()
             assert alive(child)
         finally:
             os.kill(child, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""A tensor as a Python object: its properties, how it meets NumPy, numbers, loops and `in-place` syntax."""
+"""Tensors as Python objects: properties, NumPy interoperability, numbers, iteration and in-place syntax."""
 
 from __future__ import annotations
 

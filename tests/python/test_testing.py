@@ -1,4 +1,4 @@
-"""`assert_close`, and tensors that other libraries read and give."""
+"""`assert_close`, and tensors exchanged with other libraries."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Threads share one session."""
+"""Several threads of a program share its session."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_errors_stay_with_the_thread_that_fetches() -> None:
 
 
 def test_a_fetch_lets_other_threads_run() -> None:
-    """While one thread waits for a long computation, another goes on: the lock of Python is not held."""
+    """Checks that a thread that waits for a computation releases Python's global interpreter lock."""
     x = gt.rand(700, 700)
     for _ in range(40):
         x = x @ x * 1e-3

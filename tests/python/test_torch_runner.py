@@ -1,4 +1,4 @@
-"""`python -m gt.torch`: a program written for PyTorch runs as it is, on GT."""
+"""`python -m gt.torch`: programs written for PyTorch run unchanged on GT."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_processes_that_the_program_starts_run_on_gt_too(tmp_path: Path) -> None
 def test_what_is_compiled_against_pytorch_is_refused(tmp_path: Path) -> None:
     done = run("-c", "import torchvision", folder=tmp_path)
     assert "No module named 'torchvision' (torchvision: it is compiled" in done.stderr
-    # A stand-in of the program's own is its own business.
+    # A substitute that the program installs itself is not touched.
     (tmp_path / "torchvision.py").write_text("import torch\nname = torch.__name__\n")
     assert run("-c", "import torchvision; print(torchvision.name)", folder=tmp_path).stdout == "gt\n"
 

@@ -1,4 +1,4 @@
-"""Attention with several heads, and the transformer's layers."""
+"""Multi-head attention, and the layers of the transformer."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gt import nn
 
 
 def attention(module: nn.MultiheadAttention, x: np.ndarray, hidden: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Self-attention of `(length, features)`, head by head; `hidden` marks what is not attended to."""
+    """Computes self-attention of `(length, features)` head by head; `hidden` marks the keys that are masked."""
     q, k, v = np.split(x @ module.in_proj_weight.detach().numpy().T + module.in_proj_bias.detach().numpy(), 3, axis=1)
     size, results, weights = module.head_dim, [], []
     for head in range(module.num_heads):
@@ -72,7 +72,7 @@ def test_what_attention_refuses() -> None:
         module(*[gt.ones(3, 1, 6)] * 3)
 
 
-# The first six elements of what PyTorch 2.15 computes.
+# The first six elements of PyTorch 2.15's results.
 @pytest.mark.parametrize(
     ("options", "masked", "wanted"),
     [

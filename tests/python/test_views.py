@@ -1,4 +1,4 @@
-"""Views show another tensor's elements and write through to them, as in PyTorch and NumPy."""
+"""Views share another tensor's elements, and writes to them go through, as in PyTorch and NumPy."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_view_refuses_what_only_a_copy_can_show() -> None:
     assert t[:2].view(8).tolist() == list(range(8))
     with pytest.raises(RuntimeError, match="view size is not compatible with input tensor's size and stride"):
         t.T.view(12)
-    flat = t.T.reshape(12)  # a copy, where a view is not possible
+    flat = t.T.reshape(12)  # A copy, since a view is not possible.
     flat.zero_()
     assert t.sum().item() == 66
     assert t.T.contiguous().view(12).tolist() == t.T.reshape(12).tolist()
@@ -146,7 +146,7 @@ def test_any_sequence_of_views_and_writes_is_numpy_s() -> None:
                 if size and rng.random() < 0.3:
                     part = int(rng.integers(-size, size))
                 index = (*(slice(None),) * axis, part)
-                if a[index].ndim:  # NumPy's scalars are no views
+                if a[index].ndim:  # NumPy's scalars are not views.
                     arrays.append(a[index])
                     tensors.append(v[index])
             elif choice == 3:

@@ -1,4 +1,4 @@
-"""Convolutions and pools compute what their definitions say, and so do their gradients, of any order."""
+"""Convolutions and pooling, with gradients of any order, against their definitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ RNG = np.random.default_rng(5)
 
 
 def windows(x: np.ndarray, kernel: Any, stride: Any, low: Any, high: Any, dilation: Any, fill: float) -> np.ndarray:
-    """`(samples, channels, *output, *kernel)`: the elements of each window of a padded input."""
+    """Returns the elements of each window of a padded input, `(samples, channels, *output, *kernel)`."""
     padded = np.pad(x, [(0, 0), (0, 0), *zip(low, high, strict=True)], constant_values=fill)
     reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
     axes = tuple(range(2, x.ndim))
@@ -34,7 +34,7 @@ def convolution(x: np.ndarray, w: np.ndarray, stride: Any, low: Any, high: Any, 
     return np.concatenate(parts, 1)
 
 
-# input, weight, stride, padding before, padding after, dilation, groups
+# Input, weight, stride, padding before, padding after, dilation, groups.
 CASES = [
     ((2, 3, 9), (4, 3, 3), (1,), (0,), (0,), (1,), 1),
     ((2, 4, 9), (6, 2, 2), (2,), (1,), (0,), (2,), 2),
@@ -68,7 +68,7 @@ def test_a_convolution_sums_the_products_of_its_windows(
 def test_a_convolution_is_linear_in_each_operand_and_its_gradients_are_its_transposes(
     shape: Any, weight: Any, stride: Any, low: Any, high: Any, dilation: Any, groups: int
 ) -> None:
-    """`<g, conv(x, w)>` is one number: its slope along any x' is `<g, conv(x', w)>`, and along any w' likewise."""
+    """Checks that the derivative of `<g, conv(x, w)>` along any x' is `<g, conv(x', w)>`, and along w' likewise."""
     x, w, b = (gt.tensor(RNG.standard_normal(s), requires_grad=True) for s in (shape, weight, weight[:1]))
     y = _gt.convolution(x, w, b, stride, low, high, dilation, groups)
     g = RNG.standard_normal(tuple(y.shape))
@@ -92,7 +92,7 @@ def test_gradients_of_gradients_of_convolutions() -> None:
     window = ((2, 1), (1, 0), (1, 0), (1, 1), 2)
 
     def numpy_gradients(x: Any, w: Any, g: Any) -> Any:
-        """The slopes of `<g, conv(x, w)>` along x and w, an element at a time."""
+        """Returns the gradients of `<g, conv(x, w)>` by x and w, computed an element at a time."""
         slopes = []
         for at, like in ((0, x), (1, w)):
             slope = np.zeros_like(like)
@@ -107,7 +107,7 @@ def test_gradients_of_gradients_of_convolutions() -> None:
     gx, gw = gt.autograd.grad(y, [x, w], g, create_graph=True)
     for got, want in zip((gx, gw), numpy_gradients(*(t.detach().numpy() for t in (x, w, g))), strict=True):
         np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-10, atol=1e-10)
-    # <a, gx> = <g, conv(a, w)> and <b, gw> = <g, conv(x, b)>: their slopes follow as above.
+    # <a, gx> = <g, conv(a, w)> and <b, gw> = <g, conv(x, b)>: their gradients are again convolutions.
     a, b = RNG.standard_normal(tuple(gx.shape)), RNG.standard_normal(tuple(gw.shape))
     of_x, of_w, of_g = gt.autograd.grad((gx * gt.tensor(a)).sum() + (gw * gt.tensor(b)).sum(), [x, w, g])
     plain = [t.detach().numpy() for t in (x, w, g)]
@@ -246,7 +246,7 @@ def test_adaptive_maxima_know_where_they_are(shape: Any) -> None:
     np.testing.assert_array_equal(values.detach().numpy(), want)
     there = np.take_along_axis(data.reshape(*shape[:2], -1), indices.flatten(2).numpy(), 2)
     np.testing.assert_array_equal(there.reshape(want.shape), want)
-    # An element's gradient is how many windows chose it.
+    # The gradient of an element is the number of windows whose maximum it is.
     values.sum().backward()
     for gradient, chosen in zip(x.grad.flatten(2).flatten(0, 1), indices.flatten(2).flatten(0, 1), strict=True):
         np.testing.assert_array_equal(gradient.numpy(), np.bincount(chosen.numpy(), minlength=gradient.numel()))
@@ -312,7 +312,7 @@ def test_fractional_pools_take_their_windows_where_chance_says(rank: int) -> Non
     function = getattr(F, f"fractional_max_pool{rank}d_with_indices")
     values, indices = function(gt.tensor(data), kernel, sizes, _random_samples=gt.tensor(draws))
     for sample, channel in np.ndindex(2, 3):
-        # As PyTorch, which draws the last of two axes first.
+        # PyTorch draws the sample of the last axis first.
         share = draws[sample, channel][::-1] if rank == 2 else draws[sample, channel]
         starts = []
         for size, k, want, u in zip(data.shape[2:], kernel, sizes, share, strict=True):

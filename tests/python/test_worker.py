@@ -1,4 +1,4 @@
-"""A worker that registers itself: sessions that begin later compute on it, and its end is only its own."""
+"""A worker that registers itself: later sessions compute on it, and its end does not end the daemon."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import daemon, environment, eventually, gone, gtd, line_of, output_of, started
+from support import daemon, environment, eventually, gtd, line_of, output_of, started, wait_for_exit
 
 import gt.worker
 
@@ -36,7 +36,7 @@ SECOND = 'gt.register_config("second", SignalConfig(shard=ShardConfig(workers=[1
 
 @contextmanager
 def worker(*arguments: str, **env: str | None) -> Iterator[subprocess.Popen[str]]:
-    """`python -m gt.worker`, killed afterwards if it still runs."""
+    """Runs `python -m gt.worker`, and kills it afterwards if it still runs."""
     process = subprocess.Popen(
         [sys.executable, "-m", "gt.worker", *arguments],
         env=environment(**env),
@@ -53,14 +53,14 @@ def worker(*arguments: str, **env: str | None) -> Iterator[subprocess.Popen[str]
 
 @contextmanager
 def joined(socket: Path, *options: str, as_worker: str = "cpu:1") -> Iterator[subprocess.Popen[str]]:
-    """A worker of one thread that has joined the daemon at `socket`."""
+    """Starts a worker of one thread, and waits until it has joined the daemon at `socket`."""
     with worker("--connect", f"unix:{socket}", "--threads", "1", *options) as process:
         assert line_of(process) == f"joined the daemon at unix:{socket} as worker {as_worker}; Ctrl-C leaves"
         yield process
 
 
 def status(socket: Path) -> dict:
-    """What `gtctl status` tells."""
+    """Returns the output of `gtctl status`, parsed."""
     done = subprocess.run(
         [gtd().with_name("gtctl"), "status", "--json", "--socket", str(socket)],
         capture_output=True,
@@ -72,7 +72,7 @@ def status(socket: Path) -> dict:
 
 
 def workers(socket: Path) -> dict[str, dict]:
-    """The daemon's workers, by name."""
+    """Returns the daemon's workers by name."""
     return {worker["name"]: worker for worker in status(socket)["workers"]}
 
 
@@ -82,7 +82,7 @@ def sessions(socket: Path) -> list[dict]:
 
 @pytest.fixture
 def socket(tmp_path: Path) -> Iterator[Path]:
-    """The socket of a daemon with one worker of its own."""
+    """Runs a daemon with one worker, and yields its socket."""
     with daemon(tmp_path / "gtd.sock", "--threads", "1"):
         yield tmp_path / "gtd.sock"
 
@@ -121,13 +121,13 @@ print(gt.debug.placement(x).workers, x.tolist())
                 "('cpu:0', 'cpu:1') 48.0",
                 "['cpu:0', 'cpu:1']",
             ]
-            # A session that had begun keeps to the workers it began with.
+            # An existing session keeps the workers that it started with.
             out, err = before.communicate("\n", timeout=60)
             assert (out.splitlines(), err) == (["('cpu:0',) 48.0", "['cpu:0']"], "")
 
 
 def test_it_works_beside_workers_of_every_kind(tmp_path: Path) -> None:
-    """Tensors move between threads of the daemon, its processes, and the one that came."""
+    """Moves tensors between worker threads, worker processes and the registered worker."""
     socket = tmp_path / "gtd.sock"
     program = """
 with context("rows"):
@@ -211,7 +211,7 @@ def test_what_it_held_is_lost_and_nothing_else(socket: Path, how: signal.Signals
         *errors, home, after = told.splitlines()
         assert len(errors) == 3, err
         assert all(re.fullmatch(lost, error) for error in errors), errors
-        # What it did not hold is there, and what is made from now on is made by the others.
+        # Tensors of other workers are still there, and new ones are made by those workers.
         assert home == "[7.0, 7.0]"
         assert after == "('cpu:0',) 24.0 [0.0, 1.0, 2.0]"
         assert (holder.returncode, err) == (0, "")
@@ -257,7 +257,7 @@ def test_it_has_the_name_that_it_is_given(socket: Path) -> None:
                 "--connect", str(socket), f"--name={wrong}"
             )
         process.send_signal(signal.SIGINT)
-        gone(process.pid)
+        wait_for_exit(process.pid)
     eventually(lambda: workers(socket)["left-box"]["state"] == "left", "the daemon to notice")
     with joined(socket, "--name", "left-box", as_worker="left-box"):
         assert workers(socket)["left-box"]["state"] == "running"
@@ -268,10 +268,10 @@ def test_its_number_is_given_to_the_next_when_no_session_knows_it(socket: Path) 
     with joined(socket) as first, started(PROLOGUE + knows, GT_SOCKET=str(socket)) as session:
         assert line_of(session) == "['cpu:0', 'cpu:1']"
         first.send_signal(signal.SIGINT)
-        gone(first.pid)
+        wait_for_exit(first.pid)
         eventually(lambda: workers(socket)["cpu:1"]["state"] == "left", "the daemon to notice")
         with joined(socket, as_worker="cpu:2"):
-            # The second of this session's workers is another than its number says.
+            # The index of this session's second worker differs from the worker's number.
             program = (
                 SECOND + "with context('second'): x = gt.ones(2)\nprint(gt.debug.placement(x).workers, x.tolist())"
             )
@@ -293,11 +293,11 @@ def test_it_ends_with_the_daemon(tmp_path: Path, how: signal.Signals) -> None:
         assert err == f"gtd worker: the daemon at unix:{socket} has ended, or has ended this worker\n"
 
 
-# Who may not ------------------------------------------------------------------------------------------------------
+# Denied access ----------------------------------------------------------------------------------------------------
 
 
 def refused(*arguments: str) -> str:
-    """What the program says that `python -m gt.worker` becomes."""
+    """Runs `python -m gt.worker`, which has to fail, and returns its errors."""
     done = subprocess.run(
         [gtd(), "worker", *arguments], env=environment(), capture_output=True, text=True, timeout=60, check=False
     )

@@ -1,4 +1,4 @@
-"""The Debian package under test, and a machine to install it on: a systemd that is booted for it in namespaces."""
+"""The Debian package under test, and a machine to install it on: a systemd booted in namespaces."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
 SYSTEMD = Path("/lib/systemd/systemd")
-# How long anything may take that has to happen.
+# The time limit of everything that the tests wait for.
 DEADLINE_S = 60
 
 
 def run(*command: object, **options: Any) -> str:
-    """What a command prints; a failure shows what it said."""
+    """Runs a command and returns its output; a failure shows its errors."""
     words = [str(word) for word in command]
     done = subprocess.run(words, capture_output=True, text=True, check=False, **options)
     assert done.returncode == 0, f"{' '.join(words)}\n{done.stdout}\n{done.stderr}"
@@ -32,7 +32,7 @@ def run(*command: object, **options: Any) -> str:
 
 
 def eventually(what: str, condition: Callable[[], object]) -> None:
-    """Waits until something holds."""
+    """Waits until a condition holds."""
     deadline = time.monotonic() + DEADLINE_S
     while not condition():
         assert time.monotonic() < deadline, f"waited in vain: {what}"
@@ -40,7 +40,7 @@ def eventually(what: str, condition: Callable[[], object]) -> None:
 
 
 def why_no_boot() -> str | None:
-    """Why no machine can be booted here."""
+    """Returns the reason that no machine can be booted here, if there is one."""
     if os.geteuid() != 0:
         return "only root can boot a systemd in namespaces"
     for tool in (SYSTEMD, "unshare", "nsenter", "dpkg", "setpriv"):
@@ -54,10 +54,10 @@ def why_no_boot() -> str | None:
 
 
 class Machine:
-    """A booted systemd."""
+    """A booted machine: systemd in namespaces."""
 
     def __init__(self, pid: int) -> None:
-        """The one that is process `pid` here."""
+        """Wraps the systemd that has process id `pid` on the host."""
         self._enter = [
             "nsenter",
             f"--target={pid}",
@@ -71,37 +71,37 @@ class Machine:
         ]
 
     def start(self, *command: object, user: str | None = None, **options: Any) -> subprocess.Popen[str]:
-        """Starts a command there, as a user with that user's groups."""
+        """Starts a command in the machine, as a user with that user's groups."""
         become = ["setpriv", f"--reuid={user}", f"--regid={user}", "--init-groups"] if user else []
         words = [*self._enter, *become, *(str(word) for word in command)]
         pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
         return subprocess.Popen(words, text=True, **{**pipes, **options})
 
     def fails(self, *command: object, user: str | None = None) -> tuple[int, str]:
-        """How a command ends, and what it says."""
+        """Runs a command that may fail; returns its exit status and its output."""
         process = self.start(*command, user=user)
         said, _ = process.communicate(timeout=DEADLINE_S)
         return process.returncode, said
 
     def run(self, *command: object, user: str | None = None) -> str:
-        """What a command prints that succeeds."""
+        """Runs a command that has to succeed, and returns its output."""
         status, said = self.fails(*command, user=user)
         assert status == 0, f"{command} ended with {status}\n{said}"
         return said
 
     def property(self, unit: str, name: str) -> str:
-        """What systemd knows of a unit."""
+        """Returns a property of a systemd unit."""
         return self.run("systemctl", "show", "--value", f"--property={name}", unit).strip()
 
     def write(self, path: str, text: str) -> None:
-        """Writes a file there."""
+        """Writes a file in the machine."""
         process = self.start("sh", "-c", f"mkdir -p $(dirname {path}) && cat >{path}")
         said, _ = process.communicate(text, timeout=DEADLINE_S)
         assert process.returncode == 0, said
 
     def client(self, program: str, user: str) -> subprocess.Popen[str]:
-        """Starts a Python program that has `gt`, as a user."""
-        # This Python may lie where the user cannot go: it reads what it needs, and then becomes that user.
+        """Starts a Python program that can import `gt`, as a user."""
+        # The user may not be able to read this Python, so the process imports what it needs before it becomes the user.
         head = (
             "import os, pwd, sys, numpy, gt\n"
             f"gt.tensor; user = pwd.getpwnam({user!r})\n"
@@ -113,26 +113,26 @@ class Machine:
         )
 
     def compute(self, user: str) -> None:
-        """A user's program computes through the machine's daemon."""
+        """Runs a user's program that computes on the machine's daemon."""
         client = self.client("print(gt.arange(5).sum().item())", user)
         said, _ = client.communicate(timeout=DEADLINE_S)
         assert (client.returncode, said.strip()) == (0, "10"), said
 
     def journal(self) -> list[dict[str, Any]]:
-        """What the daemon's service has said."""
+        """Returns the journal of the daemon's service."""
         self.run("journalctl", "--sync")
         lines = self.run("journalctl", "--unit=gtd.service", "--output=json", "--no-pager").splitlines()
         return [json.loads(line) for line in lines]
 
     def said(self, text: str) -> bool:
-        """Whether the daemon's service has said something."""
+        """Returns whether the journal of the daemon's service contains a text."""
         return any(text in str(entry.get("MESSAGE")) for entry in self.journal())
 
 
 @contextlib.contextmanager
 def booted(folder: Path) -> Iterator[Machine]:
-    """A machine, until it is no longer needed."""
-    # Ends with these tests, however they end.
+    """Boots a machine, and shuts it down afterwards."""
+    # The machine ends with the test process, however that ends.
     spaces = [
         "setpriv",
         "--pdeathsig=KILL",
@@ -168,7 +168,7 @@ def booted(folder: Path) -> Iterator[Machine]:
 
 @functools.cache
 def packages() -> dict[str, Path]:
-    """The Debian packages of this checkout, by name."""
+    """Builds the Debian packages of this checkout; returns their paths by name."""
     if not all(shutil.which(tool) for tool in ("cargo", "cc", "dpkg-deb", "dpkg-shlibdeps")):
         pytest.skip("Debian packages need cargo, a C compiler and dpkg-dev")
     run("make", "deb", cwd=ROOT)

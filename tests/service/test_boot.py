@@ -1,4 +1,4 @@
-"""A machine is booted, the package installed, and the daemon lives through what an administrator does with it."""
+"""The installed package on a booted machine: the daemon through the commands of an administrator."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CONFIGURATION = "/etc/gt/gtd.yaml"
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
-    """A machine with the package, a user who may compute and one who may not."""
+    """Boots a machine with the package, two users of the group `gt` and one outside it."""
     if why := why_no_boot():
         pytest.skip(why)
     deb = packages()["gtd"]
@@ -28,7 +28,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 
 @pytest.fixture(autouse=True)
 def _as_installed(machine: Machine) -> Iterator[None]:
-    """Each test finds the socket listening, no daemon, and the configuration as it was."""
+    """Starts each test with a listening socket, no daemon and the installed configuration."""
     before = machine.run("cat", CONFIGURATION)
     machine.run("systemctl", "reset-failed", "gtd.socket", "gtd.service")
     machine.run("systemctl", "start", "gtd.socket")
@@ -133,7 +133,7 @@ def test_a_wrong_configuration_is_not_taken_up(machine: Machine) -> None:
     )
     assert machine.property("gtd.service", "MainPID") == before
     machine.compute("ana")
-    # A new start with it fails, once, and says why.
+    # A new start with it fails once, and the journal has the reason.
     machine.fails("systemctl", "restart", "gtd.service")
     assert machine.property("gtd.service", "ExecMainStatus") == "78"
     assert machine.property("gtd.service", "ActiveState") == "failed"

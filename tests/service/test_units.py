@@ -1,4 +1,4 @@
-"""What systemd says of the units, and what is in the Debian package. Needs systemd's tools, not one that runs."""
+"""The systemd units and the contents of the Debian package. Needs systemd's tools, but no running systemd."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ needs_systemd = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder under which everything is installed."""
+    """Installs everything, and returns the root folder of the installation."""
     folder = tmp_path_factory.mktemp("installed")
     run("make", "install", f"DESTDIR={folder}", "PREFIX=/usr", cwd=ROOT)
     return folder
@@ -29,7 +29,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_systemd
 def test_systemd_finds_nothing_wrong_with_the_units(installed: Path) -> None:
     units = installed / "usr/lib/systemd/system"
-    # With the programs where the units look for them.
+    # The programs are put where the units expect them.
     for unit in units.iterdir():
         unit.write_text(unit.read_text().replace("/usr/bin/gt", f"{installed}/usr/bin/gt"))
     done = subprocess.run(
@@ -51,7 +51,7 @@ def test_the_configuration_that_is_installed_is_good_and_so_are_its_comments(ins
     gtctl = installed / "usr/bin/gtctl"
     shipped = installed / "etc/gt/gtd.yaml"
     assert "is good" in run(gtctl, "config", "check", shipped)
-    # Every key that is shown commented out is one: with a user that this machine has.
+    # Every commented-out key of the example configuration is valid, with a user that this machine has.
     text = re.sub(r"^( *)#(?=[a-z ]+)", r"\1", shipped.read_text(), flags=re.MULTILINE).replace("ana:", "root:")
     keys = re.sub(r"^(?! *[a-z_]+:( \S*)?$).*$", "", text, flags=re.MULTILINE)
     everything = tmp_path / "gtd.yaml"
@@ -93,7 +93,7 @@ def test_the_library_s_packages_are_what_a_program_of_c_needs(tmp_path: Path) ->
     assert f"Depends: libgt0 (= {version})\n" in fields["libgt-dev"]
     assert re.search(r"^Depends: .*libc6 \(>= ", fields["libgt0"], flags=re.MULTILINE), fields
     assert "libgt 0 libgt0 " in run("dpkg-deb", "--info", packages()["libgt0"], "shlibs")
-    # The one is enough to run with, the other to compile with.
+    # One package suffices to run programs, the other to compile them.
     at_work, to_compile = tmp_path / "libgt0", tmp_path / "both"
     run("dpkg-deb", "--extract", packages()["libgt0"], at_work)
     for name in ("libgt0", "libgt-dev"):
