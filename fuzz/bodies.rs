@@ -1,7 +1,8 @@
-//! What reads bytes that somebody else wrote, each as a function of any bytes: it may refuse them, and never panics.
+//! Fuzz targets: each decodes arbitrary bytes, as a hostile peer could send them. A decoder may refuse its input but
+//! never panic.
 //!
-//! `cargo fuzz` looks for bytes on which one does (`targets/`), and `cargo test --package gtd --test decoders` tries
-//! some thousands wherever tests run.
+//! `cargo fuzz` searches for inputs that make one panic (`targets/`); `cargo test --package gtd --test decoders` tries
+//! some thousands of inputs with the other tests.
 
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{self, Frame};
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 pub type Body = fn(&[u8]);
 
-/// All, by the names of their targets.
+/// All targets, by name.
 pub const BODIES: [(&str, Body); 6] = [
     ("slots", slots),
     ("stream", stream),
@@ -35,12 +36,13 @@ fn slots_in(bytes: &[u8]) -> Vec<Slot> {
     frame::slots_in(&padded).collect()
 }
 
-/// Slots of rings in both directions, and of the tape. What is a command is the same one after another trip.
+/// Slots of rings in both directions and events of the instruction log. A decoded command must survive another round
+/// trip.
 pub fn slots(bytes: &[u8]) {
     let slots = slots_in(bytes);
     for slot in &slots {
         let completion = Completion::decode(slot);
-        // Words that a newer daemon might write are lost in reading; what was read is not lost again.
+        // Codes of a newer daemon are lost in decoding; what was decoded must survive a round trip.
         assert_eq!(Completion::decode(&completion.encode()), completion);
         let (words, _) = slot.split_first_chunk::<7>().expect("a slot has eight words");
         if let Some(event) = Event::decode(words) {
@@ -52,12 +54,12 @@ pub fn slots(bytes: &[u8]) {
     commands(&slots, |command| {
         let sent = encoder.encode(&command).to_vec();
         let back = decode(&sent).expect("an encoder's slots are a command");
-        // Of slots, as numbers that are not numbers differ from themselves.
+        // Slots are compared, since a NaN differs from itself.
         assert_eq!(again.encode(&back), sent);
     });
 }
 
-/// The commands that `slots` are, up to the first that is none.
+/// Decodes the commands in `slots` up to the first that is malformed.
 fn commands(mut slots: &[Slot], mut each: impl FnMut(Command)) {
     while let Some(header) = slots.first() {
         let Ok(count) = slots_of(header) else { return };
@@ -68,7 +70,7 @@ fn commands(mut slots: &[Slot], mut each: impl FnMut(Command)) {
     }
 }
 
-/// A stream with a few things wrong in it, through the rules of shapes and dtypes that the daemon applies again.
+/// A stream of commands with mutations, through the shape and dtype rules that the daemon applies.
 pub fn stream(bytes: &[u8]) {
     let dice = &mut Dice::of(bytes);
     let slots = streams::mutated(&streams::valid(dice), dice).concat();
@@ -98,14 +100,14 @@ pub fn stream(bytes: &[u8]) {
     });
 }
 
-/// A socket at whose other end somebody has said `bytes`.
+/// A socket from which `bytes` can be read.
 fn said(bytes: &[u8]) -> Option<(Socket, Socket)> {
     let (ours, theirs) = Socket::pair().expect("a descriptor is free");
     theirs.send(bytes, &[], Some(Duration::ZERO)).ok()?;
     Some((ours, theirs))
 }
 
-/// What is said on the control socket, to the daemon and by it.
+/// Messages of the control socket, to the daemon and from it.
 pub fn messages(bytes: &[u8]) {
     if let Some((socket, _other)) = said(bytes)
         && let Ok(message) = gt_protocol::recv_client_message(&socket, Duration::ZERO)
@@ -120,7 +122,7 @@ pub fn messages(bytes: &[u8]) {
     }
 }
 
-/// The first words, at both ends, by socket and by TCP.
+/// Handshakes at both ends, by socket and by TCP.
 pub fn handshake(bytes: &[u8]) {
     if let Some((socket, _other)) = said(bytes)
         && let Err(error) = gt_protocol::recv_hello(&socket, Duration::ZERO)
@@ -135,7 +137,7 @@ pub fn handshake(bytes: &[u8]) {
     let _ = std::str::from_utf8(bytes).map(|text| text.parse::<Address>());
 }
 
-/// The configuration; an error says where it is.
+/// The configuration file; an error must have a position.
 pub fn config(bytes: &[u8]) {
     let text = String::from_utf8_lossy(bytes);
     if let Err(error) = gt_config::parse(&text, Path::new("gtd.yaml")) {
@@ -143,7 +145,7 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// Frames of TCP; those of slots are sent on as they came.
+/// Frames of TCP; frames of slots must be encoded again as they came.
 pub fn frames(mut bytes: &[u8]) {
     while let Ok(Some((frame, len))) = frame::decode(bytes) {
         assert!(len > 0 && len <= bytes.len(), "{len} of {} bytes", bytes.len());

@@ -1,4 +1,4 @@
-//! What is right: inputs of every body that nothing is wrong with, from which those that may be are made.
+//! Valid inputs of every fuzz target: the seeds that mutations start from.
 
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{push_data, push_message, push_slots};
@@ -10,7 +10,7 @@ use gt_protocol::{
 };
 use serde::Serialize;
 
-/// What clients say; none of it changes anything for others.
+/// Messages of clients, none of which affects other sessions.
 pub fn said_by_clients() -> Vec<ClientMessage> {
     let unchanged = QuotaChange { queued: Some(Setting::Default), ..QuotaChange::default() };
     vec![
@@ -24,7 +24,7 @@ pub fn said_by_clients() -> Vec<ClientMessage> {
         ClientMessage::Placement { id: 1 },
         ClientMessage::Session { id: 1 },
         ClientMessage::Limits { from: 0 },
-        // Of nobody who is there, and nothing that is different.
+        // A user without sessions, and no change.
         ClientMessage::Kill { session: u64::MAX },
         ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged },
         ClientMessage::Drain { on: false },
@@ -63,7 +63,7 @@ fn said_by_daemons() -> Vec<DaemonMessage> {
     ]
 }
 
-/// The first words of clients and daemons, by socket and by TCP.
+/// Handshakes of clients and daemons, by socket and by TCP.
 fn first_words() -> Vec<Vec<u8>> {
     let on_behalf = Some(OnBehalf { uid: 7, pid: 8, from: "127.0.0.1:9".into() });
     let offer = Some(WorkerOffer { pid: 8, threads: 2, memory_bytes_limit: 1 << 30, device: Some("cuda:0".into()) });
@@ -95,7 +95,7 @@ fn json(message: &impl Serialize) -> Vec<u8> {
     serde_json::to_vec(message).expect("it is serializable")
 }
 
-/// What is installed, with every key; and what it has no example of.
+/// The installed configuration, the same with every key set, and syntax that it does not use.
 fn configurations() -> Vec<Vec<u8>> {
     let installed = include_str!("../systemd/gtd.yaml");
     let is_key = |line: &&str| line.trim_start().strip_prefix('#').is_some_and(|rest| !rest.starts_with([' ', '-']));
@@ -110,7 +110,7 @@ fn configurations() -> Vec<Vec<u8>> {
     texts.map(Vec::from).into()
 }
 
-/// An input of the body of this name.
+/// A valid input of the target called `name`.
 pub fn right(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let one = |texts: Vec<Vec<u8>>, dice: &mut Dice<'_>| texts[dice.index(texts.len())].clone();
@@ -119,7 +119,7 @@ pub fn right(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
             let words = streams::mutated(&streams::valid(dice), dice).concat().concat();
             bytes.extend(words.into_iter().flat_map(u64::to_le_bytes));
         }
-        // Choices, of which any are right.
+        // The bytes are choices of a generator, all of which are valid.
         "stream" => bytes.extend((0..50 + dice.below(400)).map(|_| dice.below(256) as u8)),
         "frames" => {
             push_slots(&mut bytes, &streams::encoded(&streams::valid(dice)).concat());

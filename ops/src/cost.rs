@@ -1,4 +1,4 @@
-//! What an instruction is estimated to cost, for scheduling and placement.
+//! Cost estimates of instructions, for scheduling and placement.
 
 use crate::op::Op;
 use crate::row::{AttrKind, Class};
@@ -14,7 +14,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The time on a device of these rates, plus a fixed time an instruction.
+    /// The time on a device of these rates, plus a fixed time per instruction.
     pub fn nanoseconds(&self, gflops: f64, gbytes_per_s: f64, overhead_ns: u64) -> u64 {
         let compute = self.flops as f64 / gflops;
         let memory = self.bytes as f64 / gbytes_per_s;
@@ -43,7 +43,7 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) 
             inner = meta.shape.dims().last().map_or(1, |k| *k as u64);
         }
         if attends && meta.shape.rank() >= 2 {
-            // The most keys or queries: each query meets each key.
+            // The larger of the numbers of keys and queries: each query is multiplied with each key.
             inner = inner.max(meta.shape.dims()[meta.shape.rank() - 2] as u64);
         }
     }
@@ -54,7 +54,7 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) 
     Cost { flops, bytes }
 }
 
-/// Two flops for each element of the weight of each output element's channel.
+/// Two operations for each weight element of each output element's channel.
 fn convolution<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) -> Cost {
     let mut bytes = out.bytes() as u64;
     let mut shapes = [&out.shape; 3];

@@ -36,11 +36,11 @@ static DEFAULT_FLOAT: AtomicU8 = AtomicU8::new(F32 as u8);
 impl DType {
     /// Every dtype, in wire order.
     pub const ALL: [DType; 10] = [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64];
-    /// What a number with a fraction becomes where nothing else decides; f32 until [`DType::set_default_float`].
+    /// The dtype of a Python float where no tensor decides; f32 until [`DType::set_default_float`].
     pub fn default_float() -> DType {
         Self::from_code(DEFAULT_FLOAT.load(Ordering::Relaxed)).unwrap_or(F32)
     }
-    /// Chooses what such a number becomes in this process. The daemon never asks: its operands have dtypes.
+    /// Sets the default float of this process. The daemon does not depend on it: its operands have dtypes.
     pub fn set_default_float(dtype: DType) {
         DEFAULT_FLOAT.store(dtype as u8, Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ impl DType {
             _ => return None,
         })
     }
-    /// 0 for bool, 1 for integers, 2 for floats: PyTorch's categories, in the order in which they win.
+    /// 0 for bool, 1 for integers, 2 for floats: PyTorch's categories in order of precedence.
     pub const fn category(self) -> u8 {
         match self {
             Bool => 0,
@@ -129,12 +129,12 @@ impl DType {
         match (low, high) {
             // No 8-bit dtype holds both.
             (U8, I8) => I16,
-            // Half precisions differ in what they lose.
+            // Neither half precision holds the other.
             (F16, BF16) => F32,
             _ => high,
         }
     }
-    /// The floating dtype an integer operand becomes in a float-valued op; floats stay.
+    /// The dtype of an operand in a float-valued op: integers become the default float, floats stay.
     pub fn to_float(self) -> DType {
         if self.is_float() { self } else { Self::default_float() }
     }
@@ -155,7 +155,7 @@ impl DTypeSet {
     pub const ALL: DTypeSet = DTypeSet(0x3ff);
     /// The four floating dtypes.
     pub const FLOAT: DTypeSet = DTypeSet(0x3c0);
-    /// The floating dtypes that kernels compute in themselves.
+    /// The floating dtypes that kernels compute in directly: f32 and f64.
     pub const WHOLE_FLOAT: DTypeSet = DTypeSet(0x300);
     /// The five integer dtypes.
     pub const INT: DTypeSet = DTypeSet(0x03e);
@@ -175,12 +175,12 @@ impl DTypeSet {
     }
 }
 
-/// One operand as promotion sees it.
+/// An operand of type promotion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotable {
     /// A tensor with at least one dimension.
     Dimensioned(DType),
-    /// A tensor of rank 0: it only decides when its category is higher.
+    /// A tensor of rank 0: it decides only if its category is higher.
     ZeroDim(DType),
     /// A Python number, which has a category (0 bool, 1 int, 2 float) but no width.
     Number(u8),

@@ -1,6 +1,6 @@
-//! The one error type of shape, dtype and argument rules.
+//! The error type of shape, dtype and argument rules.
 
-/// Which family of exception an error belongs to; the Python package maps each to the class PyTorch raises.
+/// The kind of an error. The Python package maps each kind to the exception class that PyTorch raises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorKind {
     /// `RuntimeError`: shapes that do not fit, an op that failed.
@@ -11,22 +11,22 @@ pub enum ErrorKind {
     Type,
     /// `ValueError`: an argument of the right type with an impossible value.
     Value,
-    /// `NotImplementedError`: something GT does not have.
+    /// `NotImplementedError`: a feature that GT does not have.
     NotImplemented,
 }
 
-/// What a rule refuses: a kind and a sentence that says what was asked, what was found and what to do.
+/// An error: its kind, and a message that says what was asked, what was found and what to do.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{message}")]
 pub struct OpError {
-    /// The family of exception.
+    /// The kind of exception.
     pub kind: ErrorKind,
-    /// The sentence for the user.
+    /// The message for the user.
     pub message: Box<str>,
 }
 
 impl OpError {
-    /// An error of `kind` with the sentence `message`.
+    /// An error of `kind` with `message`.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into().into_boxed_str() }
     }

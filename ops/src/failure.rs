@@ -7,15 +7,15 @@ use std::fmt;
 /// A reason for failure that only shows when an instruction runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// A tensor did not fit: bytes asked for, bytes held, the limit in bytes.
+    /// A tensor did not fit in memory.
     OutOfMemory {
-        /// Bytes asked for.
+        /// Bytes requested.
         requested: u64,
         /// Bytes in use.
         held: u64,
         /// The limit in bytes.
         limit: u64,
-        /// What the limit applies to.
+        /// The scope of the limit.
         scope: MemoryScope,
     },
     /// An element of an index tensor is out of range.
@@ -29,7 +29,7 @@ pub enum Fault {
     },
     /// Integer division by zero.
     ZeroDivision,
-    /// The worker that held the tensor, or should have made it, has ended.
+    /// The worker that held the tensor or was computing it has ended.
     WorkerLost {
         /// The worker.
         worker: WorkerName,
@@ -40,7 +40,7 @@ pub enum Fault {
     Internal,
 }
 
-/// What a memory limit applies to.
+/// The sessions that share a memory limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemoryScope {
     /// All sessions of the worker together.
@@ -54,7 +54,7 @@ pub enum MemoryScope {
 /// A failed instruction: the fault, and the instruction that met it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What happened.
+    /// The reason.
     pub fault: Fault,
     /// The id of the result of the instruction that failed: its sequence number.
     pub instruction: TensorId,
@@ -62,15 +62,15 @@ pub struct Failure {
     pub op: Option<Op>,
 }
 
-/// The longest name that a worker can have.
+/// Maximum number of characters in a worker's name.
 pub const WORKER_NAME_CHARACTERS_MAX: usize = 16;
 
-/// A worker's name, as users write it: at most 16 bytes of printable ASCII.
+/// A worker's name: at most 16 bytes of printable ASCII.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct WorkerName([u8; WORKER_NAME_CHARACTERS_MAX]);
 
 impl WorkerName {
-    /// `name`, as far as it fits; other characters read as `?`.
+    /// `name`, truncated to fit; characters that are not printable ASCII become `?`.
     pub fn new(name: &str) -> WorkerName {
         let mut bytes = [0; WORKER_NAME_CHARACTERS_MAX];
         for (byte, c) in bytes.iter_mut().zip(name.chars()) {
@@ -79,23 +79,23 @@ impl WorkerName {
         WorkerName(bytes)
     }
 
-    /// Of one that is known by its number only.
+    /// The name of a worker known by its number only.
     pub fn numbered(number: usize) -> WorkerName {
         WorkerName::new(&number.to_string())
     }
 
-    /// The number of one that is known by that only.
+    /// The number in a name made by [`WorkerName::numbered`].
     pub fn number(self) -> Option<usize> {
         self.to_string().parse().ok()
     }
 
-    /// As it travels.
+    /// The name as two words of the wire.
     pub fn words(self) -> [u64; 2] {
         let [low, high] = [0, 8].map(|at| std::array::from_fn(|i| self.0[at + i]));
         [u64::from_le_bytes(low), u64::from_le_bytes(high)]
     }
 
-    /// As it travelled.
+    /// The name in two words of the wire.
     pub fn from_words([low, high]: [u64; 2]) -> WorkerName {
         let bytes = [low.to_le_bytes(), high.to_le_bytes()].concat();
         let text: String = bytes.iter().take_while(|byte| **byte != 0).map(|byte| *byte as char).collect();
@@ -118,29 +118,30 @@ impl fmt::Debug for WorkerName {
 /// How a worker's process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerEnd {
-    /// By a signal.
+    /// Killed by this signal.
     Signal(u8),
-    /// By itself, with this status.
+    /// Exited with this status.
     Exit(u8),
-    /// It did not come to life.
+    /// The process could not be started.
     NotStarted,
     /// The daemon ended it for a report that breaks the protocol.
     InvalidReport,
     /// The daemon ended it because it no longer answered.
     Unresponsive,
-    /// Its device does not work any more, so it ended.
+    /// It exited because its device failed.
     DeviceLost,
-    /// It came by itself, and left the daemon or was killed: only who started it knows.
+    /// A worker that registered itself left the daemon or was killed; the daemon did not start it and cannot tell
+    /// which.
     Left,
-    /// A way that this version does not know.
+    /// A code that this version does not know.
     Unknown,
 }
 
 impl WorkerEnd {
-    /// The status of a process that ended for [`WorkerEnd::DeviceLost`]: `EX_UNAVAILABLE`.
+    /// The exit status of a process that ended for [`WorkerEnd::DeviceLost`]: `EX_UNAVAILABLE`.
     pub const DEVICE_LOST_STATUS: u8 = 69;
 
-    /// As it travels; never 0.
+    /// The end as a word of the wire: a code in bits 0-7, a signal or status in bits 8-15. Never 0.
     pub fn word(self) -> u64 {
         match self {
             WorkerEnd::Signal(signal) => 1 | (signal as u64) << 8,
@@ -154,7 +155,7 @@ impl WorkerEnd {
         }
     }
 
-    /// As it travelled.
+    /// The name in two words of the wire.
     pub fn from_word(word: u64) -> WorkerEnd {
         let detail = (word >> 8) as u8;
         match word & 0xff {
@@ -170,7 +171,7 @@ impl WorkerEnd {
     }
 }
 
-/// Signals that end programs, with the words that help.
+/// Signals that kill programs, with explanations for users.
 const SIGNALS: [(u8, &str); 6] = [
     (6, "SIGABRT"),
     (7, "SIGBUS"),

@@ -1,4 +1,4 @@
-//! What gradients and composites are written against: something instructions can be emitted to.
+//! The interface that gradients and composites emit instructions to.
 
 use crate::error::Result;
 use crate::instruction::{Attrs, Scalar};
@@ -39,17 +39,17 @@ impl From<Scalar> for Arg {
     }
 }
 
-/// Takes instructions one at a time. The client's emits them to the daemon; others may only look at shapes.
+/// A sink of instructions. The client's implementation emits them to the daemon; a test's may only infer shapes.
 pub trait Graph {
-    /// Emits one instruction exactly as given: operands already share the dtype the op computes in
-    /// (see [`crate::build`] for promotion).
+    /// Emits one instruction as it is: its operands already share the dtype that the op computes in (see
+    /// [`crate::build`] for promotion).
     ///
     /// # Errors
-    /// What [`crate::infer::infer`] refuses.
+    /// The errors of [`crate::infer::infer`].
     fn emit(&mut self, op: Op, inputs: &[Arg], attrs: Attrs) -> Result<Val>;
     /// The shape and dtype of a tensor of this graph.
     fn meta(&self, v: Val) -> Meta;
-    /// The same tensor, through which no gradient flows.
+    /// The same tensor, detached: no gradient flows through it.
     ///
     /// # Errors
     /// As [`Graph::emit`].

@@ -1,4 +1,4 @@
-//! An instruction: what a client asks for and a worker does.
+//! Instructions: the computations that a client requests and a worker executes.
 
 use crate::dtype::DType;
 use crate::op::Op;
@@ -6,10 +6,10 @@ use crate::shape::{RANK_MAX, Shape};
 use crate::window::WindowSpec;
 use std::ops::Range;
 
-/// The name of a tensor within one session (or one worker's stream). 0 names none; ids are never reused.
+/// The id of a tensor within one session (or one worker's stream). 0 stands for no tensor; ids are never reused.
 pub type TensorId = u64;
 
-/// The most operands of one instruction.
+/// Maximum number of operands of one instruction.
 pub const INPUTS_MAX: usize = 128;
 
 /// A number written into the instruction itself.
@@ -48,7 +48,7 @@ impl Scalar {
             Scalar::Float(f) => f != 0.0,
         }
     }
-    /// What a tensor made of it alone holds.
+    /// The dtype of a tensor made of the number alone.
     pub fn natural_dtype(self) -> DType {
         match self {
             Scalar::Bool(_) => DType::Bool,
@@ -98,7 +98,7 @@ impl Inputs {
     pub const fn new() -> Inputs {
         Inputs { inline: [Operand::Tensor(0); 4], len: 0, spilled: Vec::new() }
     }
-    /// These operands.
+    /// The operands in `operands`.
     pub fn from_slice(operands: &[Operand]) -> Inputs {
         let mut inputs = Inputs::new();
         for operand in operands {
@@ -106,7 +106,7 @@ impl Inputs {
         }
         inputs
     }
-    /// One more operand.
+    /// Appends an operand.
     #[inline]
     pub fn push(&mut self, operand: Operand) {
         if self.len < 4 {
@@ -124,7 +124,7 @@ impl Inputs {
     pub fn as_slice(&self) -> &[Operand] {
         if self.len <= 4 { &self.inline[..self.len] } else { &self.spilled }
     }
-    /// All of them, to rewrite.
+    /// All of them, mutable.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [Operand] {
         if self.len <= 4 { &mut self.inline[..self.len] } else { &mut self.spilled }
@@ -140,11 +140,11 @@ impl Default for Inputs {
 /// Start and step per axis of a `slice`; sizes are the result's shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SliceSpec {
-    /// The first index taken on each axis.
+    /// The first index on each axis.
     pub start: [i64; RANK_MAX],
-    /// The distance between indices; negative walks backwards, never 0.
+    /// The distance between indices; negative walks backwards. Never 0.
     pub step: [i64; RANK_MAX],
-    /// How many are taken: the shape of the slice.
+    /// The shape of the slice.
     pub sizes: Shape,
 }
 
@@ -155,37 +155,37 @@ pub fn slice_along(shape: &Shape, axis: usize, range: &Range<usize>) -> Attrs {
     Attrs::Slice(Box::new(SliceSpec { start, step: [1; RANK_MAX], sizes: shape.with_dim(axis, range.len()) }))
 }
 
-/// What becomes of the losses of samples.
+/// The reduction of a loss over samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum LossReduction {
-    /// They stay as they are.
+    /// No reduction: one loss per sample.
     None = 0,
-    /// Their mean, by what the samples count.
+    /// Mean, weighted by the class weights of the samples.
     Mean = 1,
-    /// Their sum.
+    /// Sum.
     Sum = 2,
 }
 
 impl LossReduction {
-    /// By its number on the wire.
+    /// The reduction of a wire code.
     pub fn from_code(code: u8) -> Option<LossReduction> {
         [LossReduction::None, LossReduction::Mean, LossReduction::Sum].get(code as usize).copied()
     }
 }
 
-/// How a loss over classes is taken.
+/// The parameters of a loss over classes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LossSpec {
-    /// What becomes of the losses of samples.
+    /// The reduction of a loss over samples.
     pub reduction: LossReduction,
-    /// The class index of samples that do not count.
+    /// The class index of samples that are left out.
     pub ignore_index: i64,
-    /// How much of the target is spread evenly over all classes.
+    /// Label smoothing: the part of the target that is spread evenly over all classes.
     pub smoothing: f64,
 }
 
-/// What an instruction says besides its operands; which variant is the op's [`crate::row::AttrKind`].
+/// The parameters of an instruction besides its operands. The op's [`crate::row::AttrKind`] determines the variant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attrs {
     /// Nothing.
@@ -198,16 +198,16 @@ pub enum Attrs {
     Permutation([u8; RANK_MAX]),
     /// One axis.
     Axis(u8),
-    /// Reduced axes, bit `i` for axis `i`, and whether they stay with size 1.
+    /// The axes of a reduction.
     Axes {
         /// Bit `i` set: axis `i` is reduced.
         mask: u8,
-        /// Reduced axes stay, with size 1.
+        /// Reduced axes stay with size 1.
         keepdim: bool,
     },
-    /// A strided box.
+    /// Start, step and size along each axis.
     Slice(Box<SliceSpec>),
-    /// How windows slide.
+    /// The geometry of windows.
     Window(Box<WindowSpec>),
     /// A new tensor.
     Create {
@@ -224,18 +224,18 @@ pub enum Attrs {
         dtype: DType,
         /// The key of the generator.
         seed: u64,
-        /// Which random instruction since the seed was set: the upper half of the counter.
+        /// The number of the random instruction since the seed was set: the upper half of the counter.
         stream: u64,
-        /// Which of the instruction's numbers is the first element: 0, but for a stretch of a tensor.
+        /// The position of the first element in the instruction's random numbers: nonzero only for a shard of a tensor.
         first: u64,
     },
-    /// A loss over classes.
+    /// Parameters of a loss over classes.
     Loss(LossSpec),
-    /// Queries that attend to keys.
+    /// Parameters of attention.
     Attention {
-        /// Query `i` sees keys `0` to `i` alone.
+        /// Query `i` attends to keys `0..=i` only.
         causal: bool,
-        /// What scores are multiplied by.
+        /// The factor of the scores.
         scale: f64,
     },
 }
@@ -243,7 +243,7 @@ pub enum Attrs {
 /// One instruction of the functional stream: `out := op(inputs; attrs)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Instruction {
-    /// What to compute.
+    /// The op to compute.
     pub op: Op,
     /// The tensor it defines.
     pub out: TensorId,
@@ -251,9 +251,10 @@ pub struct Instruction {
     pub inputs: Inputs,
     /// Bit `i` set: operand `i` (of the first 8) is not used again, and its buffer may be taken for the result.
     pub last_use: u8,
-    /// The rest of what it says.
+    /// Its attributes.
     pub attrs: Attrs,
-    /// Products of f32 may be rounded to 11 bits where a device is faster with such; see [`crate::Row::multiplies`].
+    /// Factors of f32 products may be rounded to TF32 (11 bits of mantissa) where that is faster; see
+    /// [`crate::Row::multiplies`].
     pub tf32: bool,
 }
 

@@ -1,12 +1,13 @@
 //! The instruction set of GT: dtypes, shapes, the op table, its rules, gradients and wire encoding.
 //!
-//! This crate is plain data and pure functions: it must not know memory, threads, I/O or devices, and has no
-//! `unsafe`. Everybody else derives what they need from it: the client its shape errors and gradients, the
-//! daemon its validation, a backend its kernels, the Python package its methods and reference page.
+//! This crate is plain data and pure functions: it must not know memory, threads, I/O or devices, and has no `unsafe`.
+//! The other crates derive from it: the client its shape errors and gradients, the daemon its validation, a backend its
+//! kernels, the Python package its methods and reference page.
 //!
-//! Start at [`table`]: one row per primitive op. [`infer`] holds the shape and dtype rule of each class of op,
-//! [`build`] what a user calls (promotion, broadcasting, negative axes, composites), [`grad`] the gradients, and
-//! [`wire`] the 64-byte slots in which instructions travel.
+//! Start at `table.rs`: one row per primitive op. [`op`] makes the enum of the table, [`row`] the rows. [`infer`] holds
+//! the shape and dtype rule of each class of op, [`grad`] the gradients, [`build`] the builders that a user's call
+//! reaches (promotion, broadcasting, negative axes, composites), [`propagate`] the sharding rules, and [`wire`] the
+//! 64-byte slots in which instructions travel.
 #![forbid(unsafe_code)]
 
 pub mod build;

@@ -1,15 +1,15 @@
-//! The arithmetic that rows of the table are written in, for the float and integer types kernels compute in.
+//! The arithmetic of the op table's expressions, for the float and integer types that kernels compute in.
 #![expect(clippy::excessive_precision, reason = "coefficients stand as their sources print them")]
 
 use crate::special;
 use std::ops::{Add, Div, Mul, Neg, Sub};
 
-/// A float type kernels compute in: `f32` or `f64`.
+/// A float type that kernels compute in: `f32` or `f64`.
 ///
-/// Their functions have no branches and call nothing (`f64`'s power and its logarithms to base 2 and 10 excepted), so
-/// that a loop over them becomes vector instructions. Where they fuse a product and a sum they say so, so that every
-/// machine computes the same bits; x86 machines before 2013, which cannot, are slow. Errors: at most 2 units in the
-/// last place for `f32`, 4 for `f64`; of inverse and hyperbolic functions, 6.
+/// The functions have no branches and call nothing (except `f64`'s power and its logarithms to base 2 and 10), so that
+/// a loop over them vectorizes. Fused multiply-adds are explicit, so that every machine computes the same bits; x86
+/// processors before 2013, which lack the instruction, are slow. Errors are at most 2 units in the last place for `f32`
+/// and 4 for `f64`; 6 for inverse and hyperbolic functions.
 pub trait Real:
     Copy
     + PartialEq
@@ -29,9 +29,9 @@ pub trait Real:
     const ONE: Self;
     /// Positive infinity.
     const INFINITY: Self;
-    /// The functions of angles hold up to this magnitude; past it, [`Std`] has them.
+    /// The largest magnitude for which the trigonometric functions are accurate; [`Std`] has them beyond it.
     const PERIODIC_MAX: Self;
-    /// [`Real::fmod`] holds up to this magnitude of the quotient; past it, [`Std`] has it.
+    /// The largest quotient for which [`Real::fmod`] is exact; [`Std`] has it beyond that.
     const QUOTIENT_MAX: Self;
     /// The nearest value to `x`.
     fn from_f64(x: f64) -> Self;
@@ -57,7 +57,7 @@ pub trait Real:
     fn tan(self) -> Self;
     /// The hyperbolic tangent.
     fn tanh(self) -> Self;
-    /// The angle whose tangent it is.
+    /// The inverse tangent.
     fn atan(self) -> Self;
     /// 2 to the power of self.
     fn exp2(self) -> Self;
@@ -79,22 +79,22 @@ pub trait Real:
     fn ceil(self) -> Self;
     /// The nearest integer, halves to even.
     fn round_even(self) -> Self;
-    /// Without the fraction.
+    /// The integer part.
     fn trunc(self) -> Self;
     /// `self` with the sign of `sign`.
     fn copysign(self, sign: Self) -> Self;
     /// `self - trunc(self / other) * other`, exactly.
     fn fmod(self, other: Self) -> Self;
 
-    /// Whether this is not a number.
+    /// Whether the value is NaN.
     fn is_nan(self) -> bool;
 
-    /// The share of the normal distribution below.
+    /// The standard normal CDF.
     #[inline(always)]
     fn normal_below(self) -> Self {
         Self::from_f64(0.5) * (Self::ONE + (self * Self::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf())
     }
-    /// The number whose error function self is.
+    /// The inverse error function.
     #[inline(always)]
     fn erfinv(self) -> Self {
         Self::from_f64(special::erfinv(self.to_f64()))
@@ -104,12 +104,12 @@ pub trait Real:
     fn lgamma(self) -> Self {
         Self::from_f64(special::lgamma(self.to_f64()))
     }
-    /// e to the power of self, which is not above 0; what is below the smallest normal number may become 0.
+    /// e to the power of self, for self <= 0; results below the smallest normal number may flush to 0.
     #[inline(always)]
     fn exp_of_fall(self) -> Self {
         self.exp()
     }
-    /// -1, 0 or 1; 0 for NaN, as PyTorch.
+    /// -1, 0 or 1; 0 for NaN, as in PyTorch.
     #[inline(always)]
     fn sign(self) -> Self {
         if self > Self::ZERO {
@@ -120,28 +120,28 @@ pub trait Real:
             Self::ZERO
         }
     }
-    /// The smaller; NaN if either is.
+    /// The smaller value; NaN if either is NaN.
     #[inline(always)]
     fn minimum(self, other: Self) -> Self {
-        // A comparison with NaN is false: the second line then returns a NaN operand itself.
+        // A comparison with NaN is false: `low` is then `other`, the NaN unless `self` is.
         let low = if self < other { self } else { other };
         if self.is_nan() { self } else { low }
     }
-    /// The larger; NaN if either is.
+    /// The larger value; NaN if either is NaN.
     #[inline(always)]
     fn maximum(self, other: Self) -> Self {
         let high = if self > other { self } else { other };
         if self.is_nan() { self } else { high }
     }
-    /// The sum of exponentials of two logarithms, as a logarithm, in a base of which `exp` and `log` of 1 + x are given
-    /// and `two` is the logarithm of 2.
+    /// log(base^self + base^other) without overflow. `exp` is the base's exponential, `log_1p` its logarithm of 1 + x,
+    /// and `two` its logarithm of 2.
     #[inline(always)]
     fn log_add(self, other: Self, two: f64, exp: impl Fn(Self) -> Self, log_1p: impl Fn(Self) -> Self) -> Self {
         let sum = self.maximum(other) + log_1p(exp(-(self - other).abs()));
-        // Of equal infinities the difference is no number.
+        // The difference of equal infinities is NaN.
         if self == other { self + Self::from_f64(two) } else { sum }
     }
-    /// The hyperbolic sine: by way of exp(x) - 1, or of the square of exp(x / 2) where exp(x) may be out of range.
+    /// The hyperbolic sine, from expm1(x), or from the square of exp(x / 2) where exp(x) may overflow.
     #[inline(always)]
     fn sinh(self) -> Self {
         let a = self.abs();
@@ -162,17 +162,17 @@ pub trait Real:
         let far = half * root * root;
         if a > Self::from_f64(20.0) { far } else { half * e + half / e }
     }
-    /// The number whose hyperbolic sine it is.
+    /// The inverse hyperbolic sine.
     #[inline(always)]
     fn asinh(self) -> Self {
         let a = self.abs();
         let square = a * a;
         let near = (a + square / (Self::ONE + (Self::ONE + square).sqrt())).ln_1p();
-        // Past this, a square may be out of range, and 1 does not count beside it.
+        // Beyond this bound the square may overflow, and adding 1 to it changes nothing.
         let far = a.ln() + Self::from_f64(std::f64::consts::LN_2);
         (if a > Self::from_f64(1e9) { far } else { near }).copysign(self)
     }
-    /// The positive number whose hyperbolic cosine it is.
+    /// The inverse hyperbolic cosine.
     #[inline(always)]
     fn acosh(self) -> Self {
         let t = self - Self::ONE;
@@ -180,19 +180,19 @@ pub trait Real:
         let far = self.ln() + Self::from_f64(std::f64::consts::LN_2);
         if self > Self::from_f64(1e9) { far } else { near }
     }
-    /// The number whose hyperbolic tangent it is.
+    /// The inverse hyperbolic tangent.
     #[inline(always)]
     fn atanh(self) -> Self {
         let a = self.abs();
         (Self::from_f64(0.5) * ((a + a) / (Self::ONE - a)).ln_1p()).copysign(self)
     }
-    /// The angle whose sine it is: half of it has the tangent x / (1 + cos).
+    /// The inverse sine, by the half-angle formula tan(y / 2) = x / (1 + cos(y)).
     #[inline(always)]
     fn asin(self) -> Self {
         let half = (self / (Self::ONE + ((Self::ONE - self) * (Self::ONE + self)).sqrt())).atan();
         half + half
     }
-    /// The angle whose cosine it is.
+    /// The inverse cosine.
     #[inline(always)]
     fn acos(self) -> Self {
         let half = ((Self::ONE - self) / (Self::ONE + self)).sqrt().atan();
@@ -205,7 +205,7 @@ pub trait Real:
         let (a, b) = (self.abs(), x.abs());
         let (small, large) = if a > b { (b, a) } else { (a, b) };
         let slope = small / large;
-        // Of equal infinities, and of zeros, the quotient is no number.
+        // The quotient of two infinities or two zeros is NaN.
         let slope = if (small == large) & (large > Self::ZERO) { Self::ONE } else { slope };
         let slope = if large == Self::ZERO { Self::ZERO } else { slope };
         let angle = slope.atan();
@@ -213,21 +213,21 @@ pub trait Real:
         let angle = if Self::ONE.copysign(x) < Self::ZERO { Self::from_f64(PI) - angle } else { angle };
         if self.is_nan() { self } else { angle.copysign(self) }
     }
-    /// self times ln(other), which is 0 where self is.
+    /// self times ln(other); 0 where self is 0 and other is not NaN.
     #[inline(always)]
     fn xlogy(self, other: Self) -> Self {
         let y = self * other.ln();
         let y = if self == Self::ZERO { Self::ZERO } else { y };
         if other.is_nan() { other } else { y }
     }
-    /// What floor division leaves: the sign of the divisor, as Python's `%`.
+    /// The remainder of floor division, with the sign of the divisor, as Python's `%`.
     #[inline(always)]
     fn floor_rem(self, divisor: Self) -> Self {
         let r = self.fmod(divisor);
         let moved = r + divisor;
         if (r != Self::ZERO) & ((r < Self::ZERO) != (divisor < Self::ZERO)) { moved } else { r }
     }
-    /// Division rounded down, by way of the exact remainder (CPython's `float_floor_div`).
+    /// Division rounded down, computed from the exact remainder (as CPython's `float_floor_div`).
     #[inline(always)]
     fn floor_div(self, divisor: Self) -> Self {
         let r = self.fmod(divisor);
@@ -242,8 +242,8 @@ pub trait Real:
     }
 }
 
-/// The platform's own functions, one element at a time: what `f32` and `f64` are measured against, and what they leave
-/// to it past [`Real::PERIODIC_MAX`].
+/// The standard library's functions, one element at a time: the reference for `f32` and `f64`, and their fallback
+/// beyond [`Real::PERIODIC_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 #[repr(transparent)]
 pub struct Std<T>(pub T);
@@ -380,7 +380,7 @@ macro_rules! std_real {
 std_real!(f32, libm::erff);
 std_real!(f64, libm::erf);
 
-/// What both float types have as instructions.
+/// The operations that processors have as instructions for both float types.
 macro_rules! hardware {
     ($t:ty) => {
         const ZERO: Self = 0.0;
@@ -436,7 +436,8 @@ macro_rules! hardware {
             let next = if self == other { other } else { next };
             if Real::is_nan(self) | Real::is_nan(other) { self + other } else { next }
         }
-        /// The quotient is never rounded across a whole number but up to it, and the fused difference is exact.
+        /// Rounding can raise the quotient to a whole number but not carry it past one, and the fused difference is
+        /// exact.
         #[inline(always)]
         fn fmod(self, other: Self) -> Self {
             let (a, b) = (self.abs(), other.abs());
@@ -446,7 +447,7 @@ macro_rules! hardware {
             let r = if a < b { a } else { r };
             r.copysign(self)
         }
-        /// ln(u) x / (u - 1) with u = 1 + x rounded: the rounding cancels (Kahan; Goldberg 1991, theorem 4).
+        /// ln(u) x / (u - 1) with u = 1 + x rounded: the rounding errors cancel (Kahan; Goldberg 1991, theorem 4).
         #[inline(always)]
         fn ln_1p(self) -> Self {
             let u = 1.0 + self;
@@ -464,7 +465,7 @@ macro_rules! hardware {
         #[inline(always)]
         fn tanh(self) -> Self {
             let a = self.abs();
-            // 1 to the last bit from here on.
+            // The result is 1 to the last bit beyond this bound.
             let a = if a > 20.0 { 20.0 } else { a };
             let t = Real::exp_m1(2.0 * a);
             (t / (t + 2.0)).copysign(self)
@@ -478,7 +479,7 @@ macro_rules! poly {
     ($x:expr; $first:expr, $($rest:expr),+) => { $x.mul_add(poly!($x; $($rest),+), $first) };
 }
 
-/// Adding it rounds a float of moderate size to an integer, which is then in the low bits.
+/// Adding this constant rounds a float of moderate size to an integer, which then lies in the low bits.
 const ROUND_F32: f32 = 12_582_912.0;
 /// As [`ROUND_F32`].
 const ROUND_F64: f64 = 6_755_399_441_055_744.0;
@@ -521,9 +522,9 @@ fn exp_parts_f64(x: f64) -> (i64, f64) {
     (shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64, (r * r).mul_add(p, r))
 }
 
-/// The quadrant of `x` and what is left of it, as an angle of at most pi / 4, for |x| up to 2^30. With pi / 2 in three
-/// parts of 53 bits, the first difference is exact and the next two are off by the last bit of their results
-/// (Cody and Waite 1980, with fused products).
+/// The quadrant of `x` and the remainder, an angle of at most pi / 4, for |x| up to 2^30. With pi / 2 in three parts of
+/// 53 bits, the first difference is exact and the next two are accurate to the last bit of their results (Cody and
+/// Waite 1980, with fused products).
 #[inline(always)]
 fn quadrant_f64(x: f64) -> (u64, f64) {
     let shifted = x.mul_add(std::f64::consts::FRAC_2_PI, ROUND_F64);
@@ -571,7 +572,7 @@ fn sin_cos_f32(r: f64) -> (f64, f64) {
     ((r * z).mul_add(sin, r), cos)
 }
 
-/// The sine, from the quadrant and both functions of the rest.
+/// The sine, from the quadrant and the sine and cosine of the remainder.
 #[inline(always)]
 fn turn(quadrant: u64, (sin, cos): (f64, f64)) -> f64 {
     let magnitude = if quadrant & 1 == 0 { sin } else { cos };
@@ -608,7 +609,7 @@ fn log2_f32(x: f32) -> f64 {
 fn power(x: f64, y: f64) -> f64 {
     const L: f64 = std::f64::consts::LN_2;
     let t = y * log2_wide(x);
-    // Past f32's range, within f64's.
+    // Clamped beyond f32's range but within f64's.
     let t = if t > 300.0 { 300.0 } else { t };
     let t = if t < -300.0 { -300.0 } else { t };
     let shifted = t + ROUND_F64;
@@ -619,12 +620,13 @@ fn power(x: f64, y: f64) -> f64 {
     p * exp2_f64(shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64)
 }
 
-/// The angle whose tangent is x: fdlibm's `s_atan`, its five ranges by one quotient.
+/// The inverse tangent: fdlibm's `s_atan`, its five ranges by one quotient.
 #[inline(always)]
 fn atan_f64(x: f64) -> f64 {
     use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
     let a = x.abs();
-    // The tangent of the angle between x's and that of 0, 1/2, 1, 3/2 or infinity, which is added in two parts.
+    // The tangent of the difference between the angle and that of 0, 1/2, 1, 3/2 or infinity, which is added in two
+    // parts.
     let (over, under, high, low) = (a, 1.0, 0.0, 0.0);
     let c = |far: bool, yes: f64, no: f64| if far { yes } else { no };
     let far = a >= 0.4375;
@@ -680,7 +682,7 @@ impl Real for f32 {
         let x = if self > 89.0 { 89.0 } else { self };
         let x = if x < -104.0 { -104.0 } else { x };
         let (n, p) = exp_parts_f32(x);
-        // In two steps, since 2^n may be past the range of f32 at both ends.
+        // In two steps, since 2^n may be beyond f32's range at both ends.
         let half = n >> 1;
         (1.0 + p) * exp2_f32(half) * exp2_f32(n.wrapping_sub(half))
     }
@@ -691,7 +693,7 @@ impl Real for f32 {
         let (n, p) = exp_parts_f32(x);
         let half = exp2_f32(n.wrapping_sub(1));
         let scaled = p.mul_add(half, half - 0.5) * 2.0;
-        // The sign is that of the argument, also where the result is 0.
+        // The result has the sign of the argument, also where it is 0.
         (if n == 0 { p } else { scaled }).copysign(self)
     }
     /// fdlibm's `e_log` with FreeBSD's coefficients for f32.
@@ -750,11 +752,11 @@ impl Real for f32 {
         let p = poly!(s; 3.989_422_6e-1, 3.365_773e-2, 4.662_244_6e-3, 1.663_980_8e-4, 6.294_683_8e-6, 2.265_019_8e-8);
         let q = poly!(s; 1.0, 2.510_337_8e-1, 2.852_624_7e-2, 1.871_037_8e-3, 7.265_065_5e-5, 1.190_328_7e-6);
         let y = (x * p) / q + 0.5;
-        // Beyond the limit nothing is left, whatever it is multiplied by.
+        // Beyond the bound the result is 0, whatever the factor.
         let y = if (y < 0.0) | (self < -LIMIT) { 0.0 } else { y };
         if self > LIMIT { 1.0 } else { y }
     }
-    /// Giles' two polynomials ("Approximating the erfinv function", 2010), which the compiler can vectorise.
+    /// Giles' two polynomials ("Approximating the erfinv function", 2010), which vectorize.
     #[inline(always)]
     fn erfinv(self) -> Self {
         let w = -Real::ln((1.0 - self) * (1.0 + self));
@@ -764,11 +766,11 @@ impl Real for f32 {
         let far = poly!(t; 2.832_976_8, 1.001_674_1, 9.438_87e-3, -7.622_461_3e-3, 5.739_507_7e-3, -3.673_428_4e-3,
             1.349_343_2e-3, 1.009_505_6e-4, -2.002_142_6e-4);
         let y = self * if w < 5.0 { near } else { far };
-        // Where the argument is out of range there is no logarithm, and so no number.
+        // Where the argument is out of range, its logarithm is NaN.
         if Real::abs(self) == 1.0 { self * f32::INFINITY } else { y }
     }
-    /// Stirling's series (DLMF 5.11.1) from 8 on, the recurrence below, reflection below 0; in f64, so that nothing is
-    /// lost where the logarithms cancel, and without a branch, so that the compiler can vectorise it.
+    /// Stirling's series (DLMF 5.11.1) from 8 on, the recurrence below, reflection below 0. In f64, so that the
+    /// logarithms can cancel without loss, and without branches, so that loops vectorize.
     #[inline(always)]
     fn lgamma(self) -> Self {
         const HALF_LN_TWO_PI: f64 = 0.918_938_533_204_672_7;
@@ -782,7 +784,7 @@ impl Real for f32 {
         let series = inverse * poly!(s; 1.0 / 12.0, -1.0 / 360.0, 1.0 / 1260.0, -1.0 / 1680.0, 1.0 / 1188.0);
         let tall = (z - 0.5) * Real::ln(z) - z + HALF_LN_TWO_PI + series;
         let above = tall - Real::ln(if low { rising } else { 1.0 });
-        // The sine of pi x by its series: a half is the most that is left of x.
+        // The sine of pi x by its series: x is reduced to at most 1/2.
         let r = std::f64::consts::PI * (a - a.round_ties_even());
         let q = r * r;
         let sine = r * poly!(q; 1.0, -1.0 / 6.0, 1.0 / 120.0, -1.0 / 5040.0, 1.0 / 362_880.0, -1.0 / 39_916_800.0,
@@ -795,7 +797,7 @@ impl Real for f32 {
     #[inline(always)]
     fn erf(self) -> Self {
         let t = self.abs();
-        // 1 to the last bit from here on.
+        // The result is 1 to the last bit beyond this bound.
         let t = if t > 4.0 { 4.0 } else { t };
         let s = t * t;
         let far = poly!(t; -1.287_175_1e-1, -6.348_468_7e-1, -1.067_778_8e-1, 2.425_462_2e-2, -3.883_964_4e-3, 3.831_971_3e-4,
@@ -861,7 +863,7 @@ impl Real for f64 {
         let (n, p) = exp_parts_f64(x);
         let half = exp2_f64(n.wrapping_sub(1));
         let scaled = p.mul_add(half, half - 0.5) * 2.0;
-        // The sign is that of the argument, also where the result is 0.
+        // The result has the sign of the argument, also where it is 0.
         (if n == 0 { p } else { scaled }).copysign(self)
     }
     /// fdlibm's `e_log`.
@@ -956,7 +958,7 @@ impl Real for f64 {
     }
 }
 
-/// An integer type kernels compute in. Arithmetic wraps.
+/// An integer type that kernels compute in. Arithmetic wraps.
 pub trait Int: Copy + Eq + Ord + Send + Sync + 'static {
     /// 0.
     const ZERO: Self;
@@ -978,33 +980,33 @@ pub trait Int: Copy + Eq + Ord + Send + Sync + 'static {
     fn wrapping_abs(self) -> Self;
     /// -1, 0 or 1.
     fn sign(self) -> Self;
-    /// Division rounded down; 0 where the divisor is 0, which callers check for.
+    /// Division rounded down; 0 where the divisor is 0, which callers check.
     fn floor_div(self, divisor: Self) -> Self;
-    /// What [`Int::floor_div`] leaves; 0 where the divisor is 0.
+    /// The remainder of [`Int::floor_div`]; 0 where the divisor is 0.
     fn floor_rem(self, divisor: Self) -> Self;
-    /// Power; negative exponents give 0, or ±1 for a base of ±1, as PyTorch.
+    /// Power; negative exponents give 0, or ±1 for a base of ±1, as in PyTorch.
     fn pow(self, exponent: Self) -> Self;
     /// The smaller.
     fn imin(self, other: Self) -> Self;
     /// The larger.
     fn imax(self, other: Self) -> Self;
-    /// All bits flipped.
+    /// Bitwise complement.
     fn bit_not(self) -> Self;
-    /// Bits set in both.
+    /// Bitwise and.
     fn bit_and(self, other: Self) -> Self;
-    /// Bits set in either.
+    /// Bitwise or.
     fn bit_or(self, other: Self) -> Self;
-    /// Bits set in one.
+    /// Bitwise exclusive or.
     fn bit_xor(self, other: Self) -> Self;
-    /// Bits moved up; 0 where there are not so many.
+    /// Left shift; 0 from the type's width on.
     fn shift_left(self, bits: Self) -> Self;
-    /// Bits moved down, the sign staying; only the sign where there are not so many.
+    /// Arithmetic right shift; only the sign remains from the type's width on.
     fn shift_right(self, bits: Self) -> Self;
-    /// What division rounded towards 0 leaves; 0 where the divisor is 0, which callers check for.
+    /// The remainder of division rounded towards 0; 0 where the divisor is 0, which callers check.
     fn trunc_rem(self, divisor: Self) -> Self;
-    /// The largest divisor of both.
+    /// Greatest common divisor.
     fn gcd(self, other: Self) -> Self;
-    /// The smallest multiple of both.
+    /// Least common multiple.
     #[inline(always)]
     fn lcm(self, other: Self) -> Self {
         let divisor = self.gcd(other);
@@ -1013,7 +1015,7 @@ pub trait Int: Copy + Eq + Ord + Send + Sync + 'static {
         }
         self.trunc_div(divisor).wrapping_mul(other).wrapping_abs()
     }
-    /// Division rounded towards 0, by another divisor than 0.
+    /// Division rounded towards 0; the divisor is not 0.
     fn trunc_div(self, divisor: Self) -> Self;
 }
 
@@ -1161,7 +1163,7 @@ macro_rules! int {
 }
 int! { u8, false; i8, true; i16, true; i32, true; i64, true; }
 
-/// A bool as kernels compute with it: one byte, 0 or 1. Sums are "either", products "both".
+/// A bool in kernels: one byte, 0 or 1. Addition is a logical or, multiplication a logical and.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
 pub struct Truth(pub u8);
@@ -1300,7 +1302,7 @@ mod tests {
         assert_eq!(Int::pow(0i64, 0), 1);
     }
 
-    /// How far `got` is from `want`, in units in the last place of an f32 (or, `wide`, of an f64) there.
+    /// The error of `got` in units in the last place of `want` as an f32 (or, if `wide`, as an f64).
     fn ulps(got: f64, want: f64, wide: bool) -> f64 {
         let rounded = if wide { want } else { want as f32 as f64 };
         if got == rounded || (got.is_nan() && want.is_nan()) {
@@ -1310,20 +1312,20 @@ mod tests {
             return f64::INFINITY;
         }
         let (digits, least) = if wide { (53, -1074) } else { (24, -149) };
-        // The exponent of want, by its bits, so that nothing rounds.
+        // The exponent of `want` from its bits, without rounding.
         let exponent = ((want.abs().to_bits() >> 52) as i32 - 1023).max(-1022);
         let unit = (exponent - digits + 1).max(least);
         (got - want).abs() / 2f64.powi(unit.max(-1000)) * 2f64.powi((-1000 - unit).max(0))
     }
 
-    /// Numbers of all sizes from `low` to `high`, and the special ones.
+    /// Numbers of all magnitudes from `low` to `high`, and special values.
     fn samples(low: f64, high: f64) -> Vec<f64> {
         let count = if cfg!(miri) { 20 } else { 40_000 };
         let mut all = vec![0.0, -0.0, 1.0, -1.0, f64::NAN, f64::INFINITY, f64::NEG_INFINITY];
         for i in 0..=count {
             let t = i as f64 / count as f64;
             all.push(low + (high - low) * t);
-            // Evenly spread exponents, of both signs.
+            // Evenly spaced exponents, with both signs.
             let size = (high.abs().max(low.abs()).ln() * (1.0 - t) + t * 1e-40f64.ln()).exp();
             all.extend([size, -size].into_iter().filter(|x| (low..=high).contains(x)));
         }

@@ -1,4 +1,4 @@
-//! The enum of primitive ops, made of the [`crate::table`]: names and wire ids.
+//! The enum of primitive ops, their names and wire ids, made of the table in `table.rs`.
 
 use crate::table::op_table;
 

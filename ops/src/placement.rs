@@ -1,24 +1,24 @@
-//! Where a tensor's elements are, when a session has several workers.
+//! Placements: which workers of a session hold which elements of a tensor.
 //!
-//! A placement says which workers hold what of a tensor; it never changes what the elements are. [`crate::propagate`]
-//! says how an op can be done on placed operands.
+//! A placement never changes the values of the elements. [`crate::propagate`] has the rules by which ops compute on
+//! placed operands. The three kinds are those of PyTorch's DTensor: replicated, sharded, partial.
 
 use crate::shape::{Meta, Shape};
 use std::fmt;
 use std::ops::Range;
 
-/// The most workers of a daemon: a set of them is one word.
+/// Maximum number of workers of a daemon: a set of them is one word.
 pub const WORKERS_MAX: usize = 64;
 
-/// A set of workers. Their order is that of their numbers, and a worker's *rank* is its place in it.
+/// A set of workers, ordered by their numbers. A worker's *rank* is its position in that order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Workers(u64);
 
 impl Workers {
-    /// None.
+    /// The empty set.
     pub const NONE: Workers = Workers(0);
 
-    /// Those whose bits are set.
+    /// The workers whose bits are set.
     pub const fn from_bits(bits: u64) -> Workers {
         Workers(bits)
     }
@@ -26,57 +26,57 @@ impl Workers {
     pub const fn bits(self) -> u64 {
         self.0
     }
-    /// One.
+    /// The set of one worker.
     pub const fn one(worker: usize) -> Workers {
         Workers(1 << worker)
     }
-    /// Those numbered from 0 to `count` − 1.
+    /// The workers numbered from 0 to `count` − 1.
     pub const fn first_of(count: usize) -> Workers {
         Workers(if count >= WORKERS_MAX { u64::MAX } else { (1 << count) - 1 })
     }
-    /// How many.
+    /// The number of workers.
     pub const fn len(self) -> usize {
         self.0.count_ones() as usize
     }
-    /// Whether there are none.
+    /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
         self.0 == 0
     }
-    /// Whether `worker` is one of them.
+    /// Whether `worker` is in the set.
     pub const fn contains(self, worker: usize) -> bool {
         worker < WORKERS_MAX && self.0 >> worker & 1 == 1
     }
-    /// Whether all of `others` are.
+    /// Whether all of `others` are in the set.
     pub const fn contains_all(self, others: Workers) -> bool {
         others.0 & !self.0 == 0
     }
-    /// These and those.
+    /// The union of both sets.
     pub const fn with(self, others: Workers) -> Workers {
         Workers(self.0 | others.0)
     }
-    /// Those that are in both.
+    /// The intersection of both sets.
     pub const fn and(self, others: Workers) -> Workers {
         Workers(self.0 & others.0)
     }
-    /// These but not those.
+    /// The workers that are not in `others`.
     pub const fn without(self, others: Workers) -> Workers {
         Workers(self.0 & !others.0)
     }
-    /// The one with the smallest number.
+    /// The worker with the smallest number.
     pub const fn first(self) -> Option<usize> {
         if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
     }
-    /// The place of `worker` among them.
+    /// The rank of `worker`, if it is in the set.
     pub fn rank_of(self, worker: usize) -> Option<usize> {
         self.contains(worker).then(|| (self.0 & ((1 << worker) - 1)).count_ones() as usize)
     }
-    /// Those of `all` whose ranks there these numbers are.
+    /// The workers of `all` whose ranks in `all` are in this set.
     #[must_use]
     pub fn among(self, all: Workers) -> Workers {
         let named = all.iter().enumerate().filter(|(rank, _)| self.contains(*rank));
         named.fold(Workers::NONE, |found, (_, worker)| found.with(Workers::one(worker)))
     }
-    /// All, by rising number.
+    /// The workers by ascending number.
     pub fn iter(self) -> impl Iterator<Item = usize> {
         let mut left = self.0;
         std::iter::from_fn(move || {
@@ -93,22 +93,22 @@ impl fmt::Display for Workers {
     }
 }
 
-/// The reduction that makes the whole of a partial tensor's parts.
+/// The reduction by which the parts of a partial tensor combine to the whole.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum ReduceOp {
-    /// Their sum.
+    /// Sum.
     Sum = 0,
-    /// Their product.
+    /// Product.
     Prod = 1,
-    /// The largest; NaN if any is.
+    /// Maximum; NaN if any part is NaN.
     Max = 2,
-    /// The smallest; NaN if any is.
+    /// Minimum; NaN if any part is NaN.
     Min = 3,
 }
 
 impl ReduceOp {
-    /// As users read it.
+    /// The name that users read.
     pub const fn name(self) -> &'static str {
         match self {
             ReduceOp::Sum => "sum",
@@ -117,39 +117,39 @@ impl ReduceOp {
             ReduceOp::Min => "min",
         }
     }
-    /// By its number on the wire.
+    /// The reduction of a wire code.
     pub fn from_code(code: u8) -> Option<ReduceOp> {
         [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min].get(code as usize).copied()
     }
 }
 
-/// Where a tensor's elements are.
+/// The placement of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Placement {
-    /// Each worker has all of them. With one worker: they are there.
+    /// Each worker has all elements.
     Replicated {
-        /// Who.
+        /// The workers, one or more.
         workers: Workers,
     },
-    /// Each worker has those of a stretch of an axis; see [`stretch`].
+    /// Each worker has a contiguous shard of an axis; see [`stretch`].
     Sharded {
-        /// Who, at least two.
+        /// The workers, at least two.
         workers: Workers,
-        /// The axis that is cut.
+        /// The sharded axis.
         axis: u8,
-        /// Cuts are at multiples of this; it divides the axis's size.
+        /// Shards begin at multiples of this, which divides the axis's size.
         granule: usize,
     },
     /// Each worker has a tensor of the whole shape; the elements are the reduction of all of them.
     Partial {
-        /// Who, at least two.
+        /// The workers, at least two.
         workers: Workers,
         /// The reduction.
         reduce_op: ReduceOp,
     },
 }
 
-/// The stretch of an axis of `size` that belongs to `rank` of `ranks`: as even as whole granules allow.
+/// The range of an axis of `size` that is the shard of `rank` of `ranks`: as even as whole granules allow.
 pub fn stretch(size: usize, granule: usize, rank: usize, ranks: usize) -> Range<usize> {
     let granules = size / granule.max(1);
     let cut = |rank: usize| (granules as u128 * rank as u128 / ranks.max(1) as u128) as usize * granule;
@@ -157,23 +157,24 @@ pub fn stretch(size: usize, granule: usize, rank: usize, ranks: usize) -> Range<
 }
 
 impl Placement {
-    /// All on `worker`.
+    /// All elements on `worker`.
     pub const fn on(worker: usize) -> Placement {
         Placement::Replicated { workers: Workers::one(worker) }
     }
 
-    /// Cut along `axis` of a tensor of `shape`, at multiples of `granule`; whole where there is one worker only.
+    /// Sharded along `axis` of a tensor of `shape` at multiples of `granule`; replicated where there is only one
+    /// worker.
     pub fn sharded(workers: Workers, axis: usize, granule: usize, shape: &Shape) -> Placement {
         if workers.len() < 2 {
             return Placement::Replicated { workers };
         }
         let size = shape.dims().get(axis).copied().unwrap_or(0);
-        // Equal placements compare equal: where cuts are even, the granule does not matter.
+        // Equal placements compare equal: where shards are even, the granule does not matter.
         let even = granule == 0 || size % granule != 0 || (size / granule).is_multiple_of(workers.len());
         Placement::Sharded { workers, axis: axis as u8, granule: if even { 1 } else { granule } }
     }
 
-    /// Who has some of the tensor.
+    /// The workers that have elements of the tensor.
     pub const fn workers(&self) -> Workers {
         match self {
             Placement::Replicated { workers }
@@ -182,7 +183,7 @@ impl Placement {
         }
     }
 
-    /// The one worker that has all, if there is just one.
+    /// The worker that alone has all elements, if there is one.
     pub fn sole(&self) -> Option<usize> {
         match self {
             Placement::Replicated { workers } if workers.len() == 1 => workers.first(),
@@ -190,7 +191,7 @@ impl Placement {
         }
     }
 
-    /// The stretch of the sharded axis that `worker` has; none for other placements.
+    /// The range of the sharded axis that `worker` has; none for other placements.
     pub fn stretch_of(&self, shape: &Shape, worker: usize) -> Option<Range<usize>> {
         match self {
             Placement::Sharded { workers, axis, granule } => {
@@ -201,7 +202,7 @@ impl Placement {
         }
     }
 
-    /// The shape and dtype of what `worker` has of a tensor of `meta`.
+    /// The shape and dtype of the elements that `worker` has of a tensor of `meta`.
     pub fn local(&self, meta: &Meta, worker: usize) -> Meta {
         match (self, self.stretch_of(&meta.shape, worker)) {
             (Placement::Sharded { axis, .. }, Some(stretch)) => {
@@ -223,40 +224,40 @@ impl fmt::Display for Placement {
     }
 }
 
-/// What a named signal asks for the results of the instructions under it. It never changes what they are.
+/// The placement that a signal requests for the results of instructions under it. It never changes their values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestedPlacement {
-    /// The workers; none means all.
+    /// The workers; the empty set means all.
     pub workers: Workers,
-    /// How the tensor lies on them.
+    /// The layout on these workers.
     pub layout: RequestedLayout,
 }
 
-/// How a tensor lies on workers that a [`RequestedPlacement`] names.
+/// The layout of a tensor on the workers of a [`RequestedPlacement`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedLayout {
-    /// Nothing is asked.
+    /// No request.
     Any,
-    /// Cut along an axis, which counts from the end if it is negative. Ignored by tensors without that axis.
+    /// Sharded along an axis, counted from the end if negative. Tensors without that axis ignore the request.
     Sharded {
         /// The axis.
         axis: i8,
     },
-    /// A copy on each.
+    /// A copy on each worker.
     Replicated,
 }
 
 impl RequestedPlacement {
-    /// The same of a session on `all`, which knows them by their ranks: a program counts its workers from 0.
+    /// Translates ranks to workers: a program counts the workers of its session, `all`, from 0.
     #[must_use]
     pub fn among(self, all: Workers) -> RequestedPlacement {
         let workers = self.workers.among(all);
-        // Nothing is asked of workers that are not there.
+        // A request for workers outside the session is ignored.
         let layout = if workers.is_empty() && !self.workers.is_empty() { RequestedLayout::Any } else { self.layout };
         RequestedPlacement { workers, layout }
     }
 
-    /// Where it asks a tensor of `shape` to be, if anywhere, of a session on `all`.
+    /// The requested placement of a tensor of `shape` in a session on `all`, if there is a request for it.
     pub fn placement(&self, shape: &Shape, all: Workers) -> Option<Placement> {
         let workers = if self.workers.is_empty() { all } else { self.workers.and(all) };
         if workers.is_empty() {

@@ -1,12 +1,12 @@
-//! How an op can be done on placed operands: one rule a class of op.
+//! Sharding propagation: how each class of op computes on placed operands.
 //!
-//! A [`Split`] is one way to divide an instruction among workers: each does the same op on a stretch of some of the
-//! operands and has a stretch of the result, or a part of it that is still to be joined. [`splits`] lists the ways of
-//! an instruction; which is best is the caller's to say, as is what to do where there is none. Whatever is chosen, the
-//! result is that of one worker, but for the order of a sum where something is joined.
+//! A [`Split`] is one way to divide an instruction among workers: each computes the same op on shards of some operands,
+//! and gets a shard of the result or a partial result that is yet to be reduced. [`splits`] lists the ways of an
+//! instruction. The caller chooses the best, and handles instructions without any. With every split the result is that
+//! of one worker, except for the order of summation where partial results are reduced.
 //!
-//! The idea of writing an op's ways to be divided as a list of equal rights, and of choosing by what must be moved, is
-//! that of GSPMD (Xu et al. 2021) and of PyTorch's DTensor.
+//! Listing an op's sharding strategies and choosing by communication cost follows GSPMD (Xu et al. 2021) and PyTorch's
+//! DTensor.
 
 use crate::infer::operand::InputMeta;
 use crate::instruction::{Attrs, LossReduction, LossSpec, Scalar, SliceSpec};
@@ -16,48 +16,48 @@ use crate::row::Class;
 use crate::shape::{Meta, Shape};
 use std::ops::Range;
 
-/// What each worker needs of an operand.
+/// The part of an operand that each worker needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// All of it; also what a number is.
+    /// All elements. Numbers have this need too.
     All,
-    /// A tensor of which the operand is all workers' joined.
+    /// A partial tensor: the operand is the reduction of all workers' tensors.
     Part(ReduceOp),
-    /// A stretch of an axis.
+    /// A shard of an axis.
     Stretch {
         /// The axis.
         axis: u8,
-        /// Its elements for one unit of [`Split::units`].
+        /// Elements per unit of [`Split::units`].
         scale: usize,
     },
 }
 
-/// What each worker has of the result.
+/// The part of the result that each worker produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Produces {
-    /// A stretch of an axis.
+    /// A shard of an axis.
     Stretch {
         /// The axis.
         axis: u8,
-        /// Its elements for one unit of [`Split::units`].
+        /// Elements per unit of [`Split::units`].
         scale: usize,
     },
-    /// A part of all of it.
+    /// A partial result of the whole shape, to be reduced.
     Part(ReduceOp),
 }
 
 /// One way to divide an instruction.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Split {
-    /// What is needed of each operand, in their order.
+    /// The need of each operand, in order.
     pub needs: Vec<Need>,
-    /// What each worker has of the result.
+    /// The part of the result that each worker produces.
     pub produces: Produces,
-    /// How many equal pieces there are to divide; 1 where each worker does all of it to a part.
+    /// The number of equal pieces to divide among workers; 1 where each worker computes everything on partial tensors.
     pub units: usize,
-    /// Every worker must have a unit: the op is not defined on nothing.
+    /// Every worker must get a unit: the op is not defined on no elements.
     pub nonempty: bool,
-    /// The part is a mean of what the worker has; what it counts is its share of the units.
+    /// The partial result is a mean of the worker's elements, to be weighted by its share of the units.
     pub weighted: bool,
 }
 
@@ -78,7 +78,7 @@ const fn stretch_of(axis: usize) -> Produces {
     Produces::Stretch { axis: axis as u8, scale: 1 }
 }
 
-/// Every way to divide `op(inputs; attrs)`, whose result is `out`, that its class allows.
+/// All splits of `op(inputs; attrs)` with result `out`.
 pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Split> {
     let row = op.row();
     let dims = |i: usize| inputs.get(i).and_then(InputMeta::tensor).map_or(&[][..], |meta| meta.shape.dims());
@@ -145,13 +145,13 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
                 ways.push(Split::along(vec![Need::All; inputs.len()], axis, size));
             }
         }
-        // A number is made from its place in the tensor: a stretch of one axis has to be one of the tensor's memory.
+        // A random number depends on its position in row-major order: a shard must be contiguous there.
         Class::Random => {
             if let Some(axis) = result.iter().position(|size| *size > 1) {
                 ways.push(Split::along(vec![Need::All; inputs.len()], axis, result[axis]));
             }
         }
-        // Where a number is decides what it is: each worker makes all and keeps its stretch.
+        // Elements depend on their positions, which the op cannot offset: there is no split.
         Class::Creation | Class::Positions => {}
         Class::RowWise => rows(op, inputs, attrs, &mut ways),
     }
@@ -159,7 +159,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
     ways
 }
 
-/// What each operand of a broadcast needs for a stretch of `axis` of a result of `rank` axes.
+/// The needs of a broadcast's operands for a shard of `axis` of a result of `rank` axes.
 fn broadcast_needs(inputs: &[InputMeta], rank: usize, axis: usize) -> Vec<Need> {
     let need = |input: &InputMeta| {
         let Some(meta) = input.tensor() else { return Need::All };
@@ -191,7 +191,7 @@ fn reductions(op: Op, dims: &[usize], mask: u8, keepdim: bool, ways: &mut Vec<Sp
     }
 }
 
-/// Whether a box takes all of an axis, in order.
+/// Whether a slice takes a whole axis in order.
 fn is_whole(spec: &SliceSpec, axis: usize, size: usize) -> bool {
     spec.start[axis] == 0 && (spec.step[axis] == 1 || size == 1) && spec.sizes.dims()[axis] == size
 }
@@ -234,7 +234,7 @@ fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut
     }
 }
 
-/// The first axes of a run of axes that a reshape turns into another run.
+/// A group of consecutive axes that a reshape turns into another group; only the first axis of each can stay sharded.
 struct ReshapeGroup {
     from: usize,
     to: usize,
@@ -243,7 +243,8 @@ struct ReshapeGroup {
     units: usize,
 }
 
-/// The runs of axes that a reshape keeps together, each of more than one element.
+/// The smallest groups of axes with equal numbers of elements on both sides of a reshape, of more than one element
+/// each.
 fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<ReshapeGroup> {
     let mut groups = Vec::new();
     if from.contains(&0) {
@@ -251,7 +252,7 @@ fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<ReshapeGroup> {
     }
     let (mut i, mut j) = (0, 0);
     while i < from.len() && j < to.len() {
-        // Axes of one element belong to no run.
+        // Axes of size 1 belong to no group.
         if from[i] == 1 {
             i += 1;
             continue;
@@ -271,7 +272,7 @@ fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<ReshapeGroup> {
                 b *= to[j];
             }
         }
-        // A cut is at whole steps of both first axes.
+        // Shards begin at whole indices of both first axes.
         let (inner, outer) = (a / from[first], a / to[second]);
         let common = lcm(inner, outer);
         if a % common == 0 {
@@ -347,7 +348,8 @@ fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mu
             Class::Scatter if axis != along && of[axis] == size && source[axis] == size => {
                 ways.push(Split::along(vec![cut(axis); 3], axis, size));
             }
-            // Each worker adds what it has to its part: the gradient of an embedding whose samples are cut.
+            // Each worker adds its shard of the source to a partial result: the gradient of an embedding with sharded
+            // samples.
             Class::Scatter if axis == along && source[axis] == size && op == Op::ScatterAdd => {
                 ways.push(Split::reduced(vec![Need::Part(ReduceOp::Sum), cut(axis), cut(axis)], ReduceOp::Sum, size));
             }
@@ -358,7 +360,7 @@ fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mu
 
 fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
     let dims = |i: usize| inputs.get(i).and_then(InputMeta::tensor).map_or(&[][..], |meta| meta.shape.dims());
-    // How many operands from the `first` on have the rows' axes, of which `leading` may be cut.
+    // Splits along the first `leading` axes, which the operands in `with` share.
     let mut along_rows = |with: Range<usize>, leading: usize, joined: bool| {
         let of = dims(with.start);
         for (axis, &size) in of[..leading].iter().enumerate() {
@@ -401,9 +403,9 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
     }
 }
 
-/// The attributes with which a worker does its part of an instruction that is divided, or nothing if they are the same.
+/// The attributes of a worker's share of a split instruction, or none if they do not change.
 ///
-/// `units` are the worker's; `out` is the shape of the whole result and `local` that of the worker's.
+/// `units` is the worker's range of units, `local` the shape of its result.
 pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, local: &Shape) -> Option<Attrs> {
     match (op, attrs) {
         (Op::Reshape | Op::Expand, Attrs::Shape(_)) => Some(Attrs::Shape(*local)),
@@ -419,7 +421,7 @@ pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, loca
             let axis = axis as usize;
             let mut spec = SliceSpec { sizes: spec.sizes.with_dim(axis, local.dims()[axis]), ..**spec };
             if split.needs[0] == Need::All {
-                // Of the whole axis, this worker's stretch of what is taken.
+                // The operand is whole: the worker takes its shard of the slice.
                 spec.start[axis] += spec.step[axis] * units.start as i64;
             }
             Some(Attrs::Slice(Box::new(spec)))
@@ -428,7 +430,7 @@ pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, loca
     }
 }
 
-/// A mean of `units` of `of`, as what it adds to the mean of all.
+/// The weight of the mean over `units` in the mean over all `of` units.
 pub fn share(units: &Range<usize>, of: usize) -> Scalar {
     Scalar::Float(units.len() as f64 / of as f64)
 }
@@ -449,7 +451,7 @@ mod tests {
         shapes.iter().map(|dims| InputMeta::Tensor(meta(dims))).collect()
     }
 
-    /// Every way to divide an instruction gives each worker operands that make its part of the result.
+    /// Checks that every split gives each worker operands from which its part of the result follows.
     fn check(op: Op, inputs: &[InputMeta], attrs: &Attrs, ranks: usize) -> Vec<Split> {
         let out = infer(op, inputs, attrs).unwrap();
         let ways = splits(op, inputs, attrs, &out);
@@ -519,7 +521,7 @@ mod tests {
         assert_eq!(ways[1].produces, stretch_of(1));
         let back = check(Op::Reshape, &tensors(&[&[24, 5]]), &to(&[4, 6, 5]), 4);
         assert_eq!(back[0].needs, [Need::Stretch { axis: 0, scale: 6 }]);
-        // Steps of 4 and of 6 meet every 12.
+        // Multiples of 4 and of 6 coincide every 12.
         let both = check(Op::Reshape, &tensors(&[&[6, 4]]), &to(&[4, 6]), 2);
         assert_eq!((both[0].units, both[0].produces), (2, Produces::Stretch { axis: 0, scale: 2 }));
     }

@@ -1,4 +1,4 @@
-//! What is known of each op: its class, dtypes, kernels and gradient, made of the [`crate::table`].
+//! Properties of each op: its class, dtypes, kernels and gradient, made of the table in `table.rs`.
 
 use crate::dtype::{DType, DTypeSet};
 use crate::grad::{self, GradFn, row_wise};
@@ -6,53 +6,53 @@ use crate::math::{Int, Real};
 use crate::op::Op;
 use crate::table::op_table;
 
-/// What kind of work an op is; shape, sharding and dispatch rules belong to the class, not to the op.
+/// The kind of computation of an op. Shape, sharding and dispatch rules belong to the class, not to the op.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
-    /// One result element from the broadcast operands' elements at the same place.
+    /// Each result element is a function of the broadcast operands' elements at the same index.
     Elementwise,
-    /// Elementwise, choosing by a bool first operand.
+    /// Elementwise selection by a bool condition.
     Select,
     /// Elementwise conversion to another dtype.
     Cast,
-    /// One result element from all elements along the reduced axes.
+    /// Reduction over axes.
     Reduction,
-    /// The position of an extreme along one axis.
+    /// Index of an extremum along one axis.
     ArgReduction,
-    /// The same elements seen under another shape; no arithmetic.
+    /// The same elements under another shape: reshape, permute, expand, slice.
     Movement,
-    /// A copy of the first operand with a strided box replaced by the second.
+    /// Copy of the first operand with a slice replaced by the second.
     SliceScatter,
-    /// Operands laid side by side along an axis.
+    /// Concatenation along an axis.
     Concatenation,
-    /// Sums of products.
+    /// Matrix product.
     Contraction,
-    /// Sums of products over windows.
+    /// Convolution and its gradients.
     Convolution,
-    /// Windows reduced to one element each, and what their gradients need.
+    /// Reduction of windows to one element each, and the gradients of that.
     Pooling,
-    /// Elements chosen by an index tensor.
+    /// Elements at the positions in an index tensor.
     Gather,
-    /// Elements put, added or otherwise joined where an index tensor says.
+    /// Elements written, added or otherwise reduced at the positions in an index tensor.
     Scatter,
-    /// Each element from all up to it along an axis.
+    /// Cumulative reduction along an axis.
     Scan,
-    /// The order of the elements along an axis.
+    /// Indices that sort elements along an axis.
     Sort,
-    /// Where elements belong among sorted ones.
+    /// Insertion points of elements in sorted ones.
     Search,
-    /// Where the elements of a mask are true.
+    /// Indices of the true elements of a mask.
     Positions,
-    /// A new tensor from numbers.
+    /// New tensor from numbers.
     Creation,
-    /// A new tensor of random numbers.
+    /// New tensor of random numbers.
     Random,
-    /// Several steps over rows, the last axis, in one pass.
+    /// Several steps over rows (the last axis) fused into one pass: softmax, normalizations, losses, attention.
     RowWise,
 }
 
 impl Class {
-    /// The field's name for it, as the docs and the tape print it.
+    /// The name that the docs print.
     pub const fn name(self) -> &'static str {
         match self {
             Class::Elementwise => "elementwise",
@@ -79,7 +79,7 @@ impl Class {
     }
 }
 
-/// Which variant of [`crate::Attrs`] an op carries.
+/// The variant of [`crate::Attrs`] that an op carries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttrKind {
     /// [`crate::Attrs::None`]
@@ -108,45 +108,45 @@ pub enum AttrKind {
     Attention,
 }
 
-/// How a caller's operands of different dtypes are brought to the one dtype an instruction computes in.
+/// The rule by which operands of different dtypes get the one dtype that an instruction computes in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Promotion {
     /// PyTorch's common dtype.
     Common,
-    /// The common dtype, integers becoming the default float.
+    /// The common dtype; integers become the default float.
     Float,
     /// Sums of bools and integers are 64-bit integers.
     Sum,
-    /// Operands are taken as they are.
+    /// No promotion.
     None,
 }
 
 /// The dtype of the result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultDType {
-    /// That of the operands.
+    /// The dtype of the operands.
     Same,
     /// Bool.
     Bool,
     /// 64-bit integer.
     Index,
-    /// What the attributes say.
+    /// The dtype in the attributes.
     Attr,
 }
 
-/// What a gradient needs to have kept from the forward pass.
+/// The tensors that a gradient needs from the forward pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Saves {
-    /// Bit `i`: operand `i`.
+    /// Bit `i` is set: operand `i` is saved.
     pub inputs: u8,
-    /// The result.
+    /// The result is saved.
     pub output: bool,
 }
 
 impl Saves {
-    /// Only shapes and dtypes, which are always kept.
+    /// Only shapes and dtypes, which are always saved.
     pub const NOTHING: Saves = Saves { inputs: 0, output: false };
-    /// The result.
+    /// The result is saved.
     pub const OUTPUT: Saves = Saves { inputs: 0, output: true };
     /// The operands in `mask`.
     pub const fn inputs(mask: u8) -> Saves {
@@ -154,7 +154,7 @@ impl Saves {
     }
 }
 
-/// One op.
+/// One row of the op table.
 #[derive(Clone, Copy, Debug)]
 pub struct Row {
     /// The op.
@@ -165,46 +165,47 @@ pub struct Row {
     pub doc: &'static str,
     /// Its class.
     pub class: Class,
-    /// How many operands; for `cat`, the least.
+    /// Number of operands; for `cat`, the minimum.
     pub operands: u8,
-    /// How many more there may be.
+    /// Number of optional operands.
     pub optional: u8,
-    /// What else an instruction of it carries.
+    /// The kind of its attributes.
     pub attrs: AttrKind,
     /// The dtypes it computes in.
     pub accepts: DTypeSet,
-    /// How operands get there.
+    /// How operands are promoted to one of them.
     pub promotion: Promotion,
     /// The dtype of its result.
     pub result: ResultDType,
-    /// Floating-point operations per element worked on, roughly; an exponential counts 8.
+    /// Estimated floating-point operations per element; an exponential counts 8.
     pub cost_flops: u16,
     /// Its gradient, if it has one.
     pub grad: Option<GradFn>,
-    /// What the gradient needs kept.
+    /// The tensors that the gradient needs from the forward pass.
     pub saves: Saves,
-    /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for
-    /// the tests.
+    /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for the
+    /// tests.
     pub reference: &'static str,
-    /// What an elementwise row computes on floats, as a C++ expression over `a`, `b` and `c`: floats or doubles, `R`
-    /// being their type. It may use what CUDA has and what the CUDA backend's `math.cuh` and `special.cuh` define.
+    /// The computation of an elementwise row on floats, as a C++ expression over `a`, `b` and `c` of type `R`, float or
+    /// double. It may use CUDA's functions and those of the CUDA backend's `math.cuh` and `special.cuh`.
     pub cuda: &'static str,
-    /// The same on integers, `I` being their type. Bools compute as C++ bools: what is not 0 counts as 1.
+    /// The computation on integers, of type `I`. Bools compute as C++ bools: nonzero counts as 1.
     pub cuda_int: &'static str,
-    /// Where the tests draw each operand from: PyTorch leaves the op undefined, or its gradient wild, elsewhere.
+    /// The interval from which tests draw each operand: outside of it the op is undefined in PyTorch, or its gradient
+    /// is too steep to compare.
     pub domain: [(f64, f64); 3],
-    /// The second operand may not be 0 when it is an integer.
+    /// Integer division by zero is an error: the second operand must not be 0 when it is an integer.
     pub divisor_nonzero: bool,
 }
 
 impl Row {
-    /// Whether it sums up products, of which an instruction may say how exact they must be.
+    /// Whether it sums products, whose precision [`crate::Instruction::tf32`] sets.
     pub fn multiplies(&self) -> bool {
         matches!(self.class, Class::Contraction | Class::Convolution)
     }
 
-    /// Whether each element of the result follows from the operands' elements at its place alone, and nothing can go
-    /// wrong: such instructions on operands of `dtype` can be computed together, piece by piece.
+    /// Whether instructions on operands of `dtype` can be fused: each element of the result depends on the operands'
+    /// elements at its index alone, and the computation cannot fail.
     pub fn fuses(&self, dtype: DType) -> bool {
         (dtype.is_float() || !self.divisor_nonzero)
             && matches!(self.class, Class::Elementwise | Class::Select | Class::Cast)
@@ -239,17 +240,17 @@ const BASE: Row = Row {
 const OF_REALS: Row = Row { accepts: DTypeSet::FLOAT, promotion: Promotion::Float, ..BASE };
 const OF_INTS: Row = Row { accepts: DTypeSet::INT_BOOL, ..BASE };
 
-/// What an op computes on floats. `f16` and `bf16` compute in `f32`.
+/// The computation of an op on floats. `f16` and `bf16` compute in `f32`.
 pub trait RealKernel<const N: usize> {
     /// The result for one element.
     fn real<R: Real>(operands: [R; N]) -> R;
 }
-/// What an op computes on integers. Bool computes as 0 and 1, any other result counting as 1.
+/// The computation of an op on integers. Bools compute as 0 and 1; any other result counts as 1.
 pub trait IntKernel<const N: usize> {
     /// The result for one element.
     fn int<I: Int>(operands: [I; N]) -> I;
 }
-/// An op whose result is a bool.
+/// The computation of an op whose result is a bool.
 pub trait TestKernel<const N: usize> {
     /// The result for one float element.
     fn real<R: Real>(operands: [R; N]) -> bool;
@@ -267,12 +268,12 @@ fn gelu_slope<R: Real>(a: R) -> R {
 #[inline(always)]
 fn gelu_tanh_slope<R: Real>(a: R) -> R {
     let (two, k) = (R::from_f64(2.0), R::from_f64(0.797_884_560_802_865_4));
-    // Beyond, the slope is 0 or 1 to the last bit, and the square would overflow on the way there.
+    // Beyond the bound the derivative is 0 or 1 to the last bit; its square could overflow.
     let bound = R::from_f64(30.0);
     let x = a.maximum(-bound).minimum(bound);
     let square = x * x;
     let u = k * x * (R::ONE + R::from_f64(0.044715) * square);
-    // (1 + tanh(u)) / 2, without what the sum loses of a small one.
+    // (1 + tanh(u)) / 2 as a sigmoid: the sum would cancel where tanh(u) is near -1.
     let below = R::ONE / (R::ONE + (-(two * u)).exp());
     below + two * x * below * (R::ONE - below) * k * (R::ONE + R::from_f64(3.0 * 0.044715) * square)
 }
@@ -307,7 +308,7 @@ macro_rules! define_rows {
             $(Row { op: Op::$o, name: $on, doc: $od, $($of)*, ..BASE },)*
         ];
 
-        /// What each elementwise op computes: one type an op, named as its variant of [`Op`].
+        /// The computation of each elementwise op: one type per op, named as its variant of [`Op`].
         pub mod kernels {
             use crate::math::{Int, Real};
             use crate::row::{IntKernel, RealKernel, TestKernel, gelu_slope, gelu_tanh_slope};
@@ -343,7 +344,7 @@ macro_rules! define_rows {
             })*
         }
 
-        /// Calls a macro with the names of all elementwise ops by the kind of their kernel, so that a backend
+        /// Calls a macro with the names of all elementwise ops, grouped by kind of kernel, so that a backend
         /// instantiates every kernel without naming any.
         #[macro_export]
         macro_rules! for_each_elementwise {

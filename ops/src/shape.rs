@@ -4,9 +4,9 @@ use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use std::fmt;
 
-/// The most dimensions a tensor has.
+/// Maximum number of dimensions of a tensor.
 pub const RANK_MAX: usize = 8;
-/// The most elements a tensor has: byte sizes then stay far from overflow.
+/// Maximum number of elements of a tensor: byte sizes stay far from overflow.
 pub const ELEMENTS_MAX: usize = 1 << 48;
 
 /// The sizes of a tensor's dimensions, outermost first.
@@ -98,7 +98,7 @@ impl Shape {
     /// The shape two operands broadcast to, by NumPy's rule: align at the right; sizes agree or one of them is 1.
     ///
     /// # Errors
-    /// PyTorch's sentence, naming the sizes and the dimension.
+    /// PyTorch's message, which names the sizes and the dimension.
     #[inline]
     pub fn broadcast(&self, other: &Shape) -> Result<Shape> {
         if self == other {
@@ -121,7 +121,7 @@ impl Shape {
                 }
             };
         }
-        // Two operands can broadcast to far more than either holds.
+        // The broadcast shape can have far more elements than either operand.
         Shape::new(out.dims())
     }
     /// An axis counted from either end, as a position.
@@ -161,7 +161,7 @@ impl fmt::Debug for Shape {
     }
 }
 
-/// What is known of a tensor without its data.
+/// The metadata of a tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Meta {
     /// The sizes of its dimensions.

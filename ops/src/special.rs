@@ -1,6 +1,6 @@
-//! Functions of mathematical physics and statistics, one f64 at a time: too rare to be worth vector forms.
+//! Special functions, one f64 at a time: they are too rare to be worth vectorizing.
 //!
-//! Relative errors are some units of 1e-16, except beside a zero that is not at a round number.
+//! Relative errors are a few units of 1e-16, except near zeros of the function that no float represents.
 
 use std::f64::consts::{FRAC_1_SQRT_2, LN_2, PI, SQRT_2};
 
@@ -9,12 +9,13 @@ pub fn lgamma(x: f64) -> f64 {
     libm::lgamma(x)
 }
 
-/// 1 less the error function.
+/// The complementary error function, 1 - erf(x).
 pub fn erfc(x: f64) -> f64 {
     libm::erfc(x)
 }
 
-/// The slope of [`lgamma`]: the recurrence up to 10, reflection below 0, then the asymptotic series (DLMF 5.11.2).
+/// The digamma function, the derivative of [`lgamma`]: the recurrence up to 10, reflection below 0, then the asymptotic
+/// series (DLMF 5.11.2).
 pub fn digamma(x: f64) -> f64 {
     if x == 0.0 {
         return f64::INFINITY.copysign(-x);
@@ -32,14 +33,14 @@ pub fn digamma(x: f64) -> f64 {
         x += 1.0;
     }
     let z = 1.0 / (x * x);
-    // Bernoulli's numbers of even index over that index.
+    // Bernoulli numbers of even index divided by that index.
     const TERMS: [f64; 7] =
         [1.0 / 12.0, -1.0 / 120.0, 1.0 / 252.0, -1.0 / 240.0, 1.0 / 132.0, -691.0 / 32_760.0, 1.0 / 12.0];
     let series = z * TERMS.iter().rev().fold(0.0, |sum, term| sum * z + term);
     sum + x.ln() - 0.5 / x - series
 }
 
-/// Hurwitz' zeta function, the sum of (q + k) ^ -x over k from 0 on, by the formula of Euler and Maclaurin.
+/// The Hurwitz zeta function, the sum of (q + k) ^ -x over k from 0 on, by the Euler-Maclaurin formula.
 pub fn zeta(x: f64, q: f64) -> f64 {
     if x.is_nan() || q.is_nan() || x < 1.0 {
         return f64::NAN;
@@ -54,7 +55,7 @@ pub fn zeta(x: f64, q: f64) -> f64 {
         if x != x.floor() || x.is_infinite() {
             return f64::NAN;
         }
-        // The terms below 0 are a stretch of the series of their absolute values.
+        // The terms with negative base are a section of the series of their absolute values.
         let count = (-q).ceil();
         let below = zeta(x, 1.0 - q - count) - zeta(x, 1.0 - q);
         let sign = if x % 2.0 == 0.0 { 1.0 } else { -1.0 };
@@ -63,7 +64,7 @@ pub fn zeta(x: f64, q: f64) -> f64 {
     if q > 1e8 {
         return (1.0 / (x - 1.0) + 1.0 / (2.0 * q)) * q.powf(1.0 - x);
     }
-    // Of Bernoulli's number of index 2k over (2k)!, the reciprocal.
+    // Reciprocals of the Bernoulli numbers of index 2k over (2k)!.
     const TERMS: [f64; 12] = [
         12.0,
         -720.0,
@@ -106,7 +107,7 @@ pub fn zeta(x: f64, q: f64) -> f64 {
     sum
 }
 
-/// exp(x²) [`erfc`]\(x): a continued fraction (DLMF 7.9.1) where both factors would leave the range.
+/// exp(x²) [`erfc`]\(x): a continued fraction (DLMF 7.9.1) where the factors would overflow and underflow.
 pub fn erfcx(x: f64) -> f64 {
     if x < 2.0 {
         return (x * x).exp() * erfc(x);
@@ -118,7 +119,7 @@ pub fn erfcx(x: f64) -> f64 {
     1.0 / ((x + rest) * PI.sqrt())
 }
 
-/// The y with erfc(y) = z, for z at most 1: Winitzki's approximation of 2008, made exact by Halley's rule.
+/// The inverse of erfc for z at most 1: Winitzki's approximation (2008), refined by Halley's method.
 fn erfc_inverse(z: f64) -> f64 {
     if z == 0.0 {
         return f64::INFINITY;
@@ -140,7 +141,7 @@ fn erfc_inverse(z: f64) -> f64 {
     y
 }
 
-/// The number whose error function it is.
+/// The inverse error function.
 pub fn erfinv(x: f64) -> f64 {
     let a = x.abs();
     if a > 0.5 {
@@ -149,7 +150,7 @@ pub fn erfinv(x: f64) -> f64 {
     if a.is_nan() {
         return a;
     }
-    // The same steps on erf, whose values are small here.
+    // Halley's method on erf, whose values are small here.
     let mut y = a * PI.sqrt() / 2.0;
     for _ in 0..4 {
         let step = (a - libm::erf(y)) / (2.0 / PI.sqrt() * (-y * y).exp());
@@ -158,19 +159,19 @@ pub fn erfinv(x: f64) -> f64 {
     y.copysign(x)
 }
 
-/// The number below which a normal variable lies with this probability.
+/// The inverse of the standard normal CDF (quantile function).
 pub fn ndtri(p: f64) -> f64 {
     if p > 0.5 { SQRT_2 * erfc_inverse(2.0 * (1.0 - p)) } else { -SQRT_2 * erfc_inverse(2.0 * p) }
 }
 
-/// The logarithm of the probability that a normal variable lies below.
+/// The logarithm of the standard normal CDF.
 pub fn log_ndtr(x: f64) -> f64 {
     let t = x * FRAC_1_SQRT_2;
     if x < -1.0 { erfcx(-t).ln() - LN_2 - t * t } else { (-0.5 * erfc(t)).ln_1p() }
 }
 
-/// The modified Bessel function of the first kind, of order 0 or 1, times exp(-|x|): the power series (DLMF 10.25.2)
-/// up to 30, the asymptotic one (DLMF 10.40.1) past it.
+/// The modified Bessel function of the first kind of order 0 or 1, times exp(-|x|): the power series (DLMF 10.25.2) up
+/// to 30, the asymptotic expansion (DLMF 10.40.1) beyond.
 fn bessel_scaled(x: f64, order: f64) -> f64 {
     let a = x.abs();
     if a.is_infinite() {
@@ -209,17 +210,17 @@ pub fn i1e(x: f64) -> f64 {
     bessel_scaled(x, 1.0).copysign(x)
 }
 
-/// The modified Bessel function of the first kind, of order 0.
+/// The modified Bessel function of the first kind of order 0.
 pub fn i0(x: f64) -> f64 {
     unscaled(i0e(x), x)
 }
 
-/// The modified Bessel function of the first kind, of order 1.
+/// The modified Bessel function of the first kind of order 1.
 pub fn i1(x: f64) -> f64 {
     unscaled(i1e(x), x)
 }
 
-/// exp(|x|) y, in two steps: the exponential alone may be out of range.
+/// exp(|x|) y, in two steps: the exponential alone may overflow.
 fn unscaled(y: f64, x: f64) -> f64 {
     if x.is_infinite() {
         return f64::INFINITY.copysign(if y == 0.0 { 1.0_f64.copysign(y) } else { y });
@@ -228,21 +229,21 @@ fn unscaled(y: f64, x: f64) -> f64 {
     y * root * root
 }
 
-/// How far two exponential series have to go, in terms: those of shape 1e8 near their middle take 90,000.
+/// Maximum number of terms of the series below: those of shape 1e8 near x = a take 90,000.
 const TERMS_MAX: usize = 1 << 20;
 
-/// x^a e^-x / gamma(a + 1), without loss for large a.
+/// x^a e^-x / gamma(a + 1), accurate for large a.
 fn gamma_factor(a: f64, x: f64) -> f64 {
     if a < 10.0 {
         return (a * x.ln() - x - libm::lgamma(a + 1.0)).exp();
     }
-    // By Stirling's formula, its error as a series: only how far x is from a remains.
+    // Stirling's formula with its error as a series leaves a function of x - a only.
     let error = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / (1260.0 * a * a)) / (a * a)) / a;
     let away = (x - a) / a;
     (-a * (away - away.ln_1p()) - error).exp() / (2.0 * PI * a).sqrt()
 }
 
-/// The lower incomplete gamma function over the whole by its series (DLMF 8.11.4), for x below a + 1.
+/// The regularized lower incomplete gamma function by its series (DLMF 8.11.4), for x below a + 1.
 fn gamma_series(a: f64, x: f64) -> f64 {
     let (mut term, mut sum) = (1.0, 1.0);
     for n in 1..TERMS_MAX {
@@ -255,7 +256,8 @@ fn gamma_series(a: f64, x: f64) -> f64 {
     gamma_factor(a, x) * sum
 }
 
-/// The upper one by its continued fraction (DLMF 8.9.2, by Lentz' method), for x from a + 1 on.
+/// The regularized upper incomplete gamma function by its continued fraction (DLMF 8.9.2, by Lentz' method), for x from
+/// a + 1 on.
 fn gamma_fraction(a: f64, x: f64) -> f64 {
     const TINY: f64 = 1e-300;
     let mut b = x + 1.0 - a;
@@ -280,7 +282,7 @@ fn nonzero(x: f64, tiny: f64) -> f64 {
     if x.abs() < tiny { tiny } else { x }
 }
 
-/// Both incomplete gamma functions where they are simple: outside of their domain, at its ends.
+/// The lower and upper incomplete gamma functions outside of their domain and at its ends.
 fn gamma_ends(a: f64, x: f64) -> Option<(f64, f64)> {
     let lower = if !(a >= 0.0 && x >= 0.0) || (a == 0.0 && x == 0.0) || (a.is_infinite() && x.is_infinite()) {
         f64::NAN
@@ -294,22 +296,23 @@ fn gamma_ends(a: f64, x: f64) -> Option<(f64, f64)> {
     Some((lower, 1.0 - lower))
 }
 
-/// The lower incomplete gamma function of shape a at x, over the gamma function.
+/// The regularized lower incomplete gamma function P(a, x).
 pub fn gammainc(a: f64, x: f64) -> f64 {
     gamma_ends(a, x)
         .map_or_else(|| if x < a + 1.0 { gamma_series(a, x) } else { 1.0 - gamma_fraction(a, x) }, |(lower, _)| lower)
 }
 
-/// The upper incomplete gamma function of shape a at x, over the gamma function.
+/// The regularized upper incomplete gamma function Q(a, x).
 pub fn gammaincc(a: f64, x: f64) -> f64 {
     gamma_ends(a, x)
         .map_or_else(|| if x < a + 1.0 { 1.0 - gamma_series(a, x) } else { gamma_fraction(a, x) }, |(_, upper)| upper)
 }
 
-/// How fast x moves as a grows and gammainc(a, x) stays: minus its slope by a over that by x.
+/// The derivative of x with respect to a at constant gammainc(a, x): minus the ratio of its partial derivatives
+/// (implicit reparameterization, Figurnov et al. 2018).
 ///
-/// Of the series of [`gammainc`], each term and its slope; in the upper tail, where those cancel, the integral
-/// of (ln(x + s) - digamma(a)) (1 + s / x)^(a - 1) e^-s over s from 0 on.
+/// Sums the terms of [`gammainc`]'s series and their derivatives; in the upper tail, where those cancel, integrates
+/// (ln(x + s) - digamma(a)) (1 + s / x)^(a - 1) e^-s over s from 0 on.
 pub fn gamma_slope(a: f64, x: f64) -> f64 {
     if !(a > 0.0 && x > 0.0) || a.is_infinite() || x.is_infinite() {
         return f64::NAN;
@@ -350,7 +353,7 @@ mod tests {
         assert!((got - want).abs() <= 2e-14 * want.abs(), "{got}, not {want}");
     }
 
-    /// Values of SciPy.
+    /// Checks values against SciPy's.
     #[test]
     fn values_at_a_few_places() {
         near(digamma(1.0), -0.577_215_664_901_532_9);

@@ -1,4 +1,4 @@
-//! Events of the tape, and the line of text each becomes in the instruction log.
+//! Events of the instruction log, and the line of text of each.
 
 use crate::op::Op;
 use crate::packing::layout;
@@ -6,13 +6,13 @@ use crate::row::Class;
 use crate::wire::layouts::id;
 use std::fmt;
 
-/// What an event tells of.
+/// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum EventKind {
     /// A client has connected.
     Connect = 1,
-    /// A client is gone.
+    /// A client has disconnected.
     Disconnect = 2,
     /// An instruction came from a client.
     Recv = 3,
@@ -40,7 +40,7 @@ impl EventKind {
         EventKind::Free,
         EventKind::Error,
     ];
-    /// As the log prints it.
+    /// The name in the log.
     pub const fn name(self) -> &'static str {
         match self {
             EventKind::Connect => "CONNECT",
@@ -55,10 +55,10 @@ impl EventKind {
     }
 }
 
-/// What an event is about: an op of the table or a command.
+/// The subject of an event: an op of the table or a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Subject {
-    /// Neither: a connection.
+    /// Neither: the event is about a connection.
     Nothing,
     /// An op.
     Op(Op),
@@ -108,7 +108,7 @@ impl Subject {
             code => Op::from_wire(code).map_or(Subject::Nothing, Subject::Op),
         }
     }
-    /// The family it belongs to, as in `BinaryOp`.
+    /// The category in the log, such as `BinaryOp`.
     pub fn family(self) -> &'static str {
         match self {
             Subject::Nothing => "-",
@@ -140,7 +140,7 @@ impl Subject {
             },
         }
     }
-    /// Its name, as in `add`.
+    /// The name in the log, such as `add`.
     pub fn name(self) -> &'static str {
         match self {
             Subject::Nothing => "-",
@@ -157,21 +157,21 @@ impl Subject {
     }
 }
 
-/// No worker: the event is between the daemon and a client.
+/// The worker number of an event between the daemon and a client.
 pub const NO_WORKER: u16 = u16::MAX;
 
-/// One record of the tape: seven words.
+/// One record of the instruction log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Nanoseconds since the daemon started.
     pub time_ns: u64,
-    /// What happened.
+    /// The kind.
     pub kind: EventKind,
-    /// To what.
+    /// The op or command.
     pub subject: Subject,
-    /// At which worker, or [`NO_WORKER`].
+    /// The worker's number, or [`NO_WORKER`].
     pub worker: u16,
-    /// For which session.
+    /// The session's number.
     pub session: u64,
     /// Bytes of the instruction on the wire, or of the data moved.
     pub bytes: u64,
@@ -199,7 +199,7 @@ layout! {
 }
 
 impl Event {
-    /// As seven words.
+    /// Encodes the event as seven words of the broadcast ring.
     pub fn encode(&self) -> [u64; 7] {
         let Event { time_ns, kind, subject, worker, session, bytes, result, left, right } = *self;
         let (kind, subject) = (kind as u8, subject.code());
@@ -207,7 +207,7 @@ impl Event {
         EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right }.write(&mut words);
         words
     }
-    /// From seven words; none if a newer daemon wrote a kind this reader does not know.
+    /// Decodes seven words; none if a newer daemon wrote a kind that this reader does not know.
     pub fn decode(words: &[u64; 7]) -> Option<Event> {
         let EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right } =
             EventWords::read(words).ok()?;
@@ -215,7 +215,7 @@ impl Event {
         let subject = Subject::from_code(subject);
         Some(Event { time_ns, kind, subject, worker, session, bytes, result, left, right })
     }
-    /// The line of the instruction log for the event that is number `number` of the tape.
+    /// The event's line in the instruction log, where it is number `number`.
     pub fn line(&self, number: u64) -> impl fmt::Display + '_ {
         Line { event: self, number }
     }

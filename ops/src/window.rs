@@ -1,42 +1,42 @@
-//! Windows that slide over the last one to three axes: the geometry of convolutions and pools, and its rules.
+//! The geometry of convolutions and pools: windows that slide over the last one to three axes.
 //!
-//! Every such op relates an input `(samples, channels, *input)` and an output `(samples, channels', *output)`; which of
-//! the two an instruction is given and which it makes depends on its row. One [`WindowSpec`] describes both, so an
-//! op and its gradients carry the same one.
+//! Every such op relates an input `(samples, channels, *input)` and an output `(samples, channels', *output)`; its row
+//! says which of the two is an operand and which the result. One [`WindowSpec`] describes both, so that an op and its
+//! gradients carry the same one.
 
 use crate::error::{OpError, Result};
 
-/// The most axes a window slides over.
+/// Maximum number of axes that a window slides over.
 pub const WINDOW_AXES_MAX: usize = 3;
-/// Strides, dilations, paddings, sizes of kernels and of inputs, and groups are at most this: sums and products of a
-/// few of them stay far from overflow.
+/// Maximum of strides, dilations, paddings, sizes of kernels and inputs, and groups: sums and products of a few of them
+/// stay far from overflow.
 pub const WINDOW_SIZE_MAX: usize = 1 << 31;
 
-/// The most elements in a pool's window.
+/// Maximum number of elements in a pool's window.
 pub const POOL_WINDOW_MAX: usize = 1 << 24;
 
 /// One size for each axis that a window can slide over.
 pub type WindowSizes = [usize; WINDOW_AXES_MAX];
 
-/// How windows lie over an input. Axes are aligned at the right: the last entry is the last axis; those that are not
-/// slid over are neutral (sizes, stride and dilation 1, no padding).
+/// The geometry of windows over an input. Axes are aligned at the right: the last entry is the last axis. Unused
+/// leading entries are neutral: sizes, stride and dilation 1, no padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WindowSpec {
-    /// How many axes are slid over, 1 to 3.
+    /// The number of axes that the window slides over, 1 to 3.
     pub rank: u8,
-    /// Groups of channels that do not see each other.
+    /// Number of groups of channels that are convolved separately.
     pub groups: usize,
     /// The sizes of the input.
     pub input: WindowSizes,
     /// The sizes of the window.
     pub kernel: WindowSizes,
-    /// From a window to the next.
+    /// The distance between windows.
     pub stride: WindowSizes,
-    /// From an element of a window to the next.
+    /// The distance between elements of a window.
     pub dilation: WindowSizes,
     /// Elements of padding before the input.
     pub low: WindowSizes,
-    /// Elements of padding after it.
+    /// Elements of padding after the input.
     pub high: WindowSizes,
 }
 
@@ -92,12 +92,12 @@ impl WindowSpec {
         Ok(output)
     }
 
-    /// How many elements a window spans along an axis.
+    /// The extent of a dilated window along an axis.
     pub fn reach(&self, axis: usize) -> usize {
         self.dilation[axis] * (self.kernel[axis] - 1) + 1
     }
 
-    /// The entries of the axes that are slid over.
+    /// The entries of the axes that the window slides over.
     pub fn used<'a>(&self, sizes: &'a WindowSizes) -> &'a [usize] {
         &sizes[WINDOW_AXES_MAX - (self.rank as usize).min(WINDOW_AXES_MAX)..]
     }

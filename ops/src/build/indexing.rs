@@ -1,7 +1,7 @@
-//! Elements picked one by one: `v[i]`, `v[i, j]` with index tensors for the leading axes, as instructions.
+//! Advanced indexing: `v[i]`, `v[i, j]` with index tensors for the leading axes.
 //!
-//! The axes that are picked from become one, and the places picked along it one vector: reading is a gather, writing a
-//! scatter, and both have their gradients from there.
+//! The indexed axes are flattened to one, and the indices to one vector of positions along it. Reading is then a gather
+//! and writing a scatter, which have gradients.
 
 use crate::build::{along, elementwise, gather, where_};
 use crate::dtype::DType;
@@ -13,17 +13,17 @@ use crate::shape::Shape;
 
 type G<'a> = &'a mut dyn Graph;
 
-/// Elements of a tensor, seen as those of one axis in front of those that stay.
+/// Operands of the gather or scatter that stands for an indexing.
 struct Picked {
-    /// The tensor, the axes that are picked from made one.
+    /// The tensor with the indexed axes flattened to one.
     flat: Val,
-    /// The places picked, as wide as what they pick.
+    /// Positions along the flattened axis, expanded over the other axes.
     index: Val,
-    /// What the result looks like.
+    /// The shape of the indexing's result.
     shape: Shape,
 }
 
-/// What index tensors of one shape pick from the leading axes of `v`; nothing is empty.
+/// The gather for index tensors of one shape on the leading axes of `v`. No tensor is empty.
 fn picked(g: G<'_>, v: Val, indices: &[Val]) -> Result<Picked> {
     let from = g.meta(v).shape;
     let (lead, rest) = from.dims().split_at(indices.len());
@@ -52,8 +52,8 @@ fn picked(g: G<'_>, v: Val, indices: &[Val]) -> Result<Picked> {
     Ok(Picked { flat, index, shape: Shape::new(&[shape.dims(), rest].concat())? })
 }
 
-/// Positions of which negative ones count from the end. What is out of range stays as it is, for the op that finds it
-/// to name it.
+/// Translates negative indices, which count from the end. Indices out of range stay as they are, so that the op that
+/// checks them reports the user's value.
 fn from_the_front(g: G<'_>, index: Val, size: usize) -> Result<Val> {
     let size = size as i64;
     let number = |x: i64| Arg::Scalar(Scalar::Int(x));
@@ -64,7 +64,8 @@ fn from_the_front(g: G<'_>, index: Val, size: usize) -> Result<Val> {
     where_(g, from_end, turned.into(), index.into())
 }
 
-/// The places themselves, looked up: what is outside is then found along its own axis.
+/// The positions themselves, gathered from a range: the gather reports an index out of range with its own axis and
+/// size.
 fn checked(g: G<'_>, places: Val, axis: usize, size: usize) -> Result<Val> {
     let shape = g.meta(places).shape;
     let along_axis = |length: usize| Shape::new(&[&vec![1; axis][..], &[length]].concat());
@@ -80,21 +81,21 @@ fn seen_as(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
     if g.meta(v).shape == shape { Ok(v) } else { g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
 }
 
-/// `v[i, j, …]`: index tensors of int64 and one shape for the leading axes of `v`. Neither is empty.
+/// `v[i, j, …]` with index tensors of dtype int64 and one shape for the leading axes of `v`. No tensor is empty.
 ///
 /// # Errors
-/// What a gather refuses.
+/// The errors of a gather.
 pub fn pick(g: G<'_>, v: Val, indices: &[Val]) -> Result<Val> {
     let picked = picked(g, v, indices)?;
     let found = gather(g, picked.flat, 0, picked.index)?;
     seen_as(g, found, picked.shape)
 }
 
-/// `v` with `v[i, j, …] = source`, as [`pick`]: a new tensor. The source is a number, or a tensor of `v`'s dtype that
-/// broadcasts to what is picked.
+/// A copy of `v` after `v[i, j, …] = source`, with indices as in [`pick`]. The source is a number, or a tensor of `v`'s
+/// dtype that broadcasts to the selection.
 ///
 /// # Errors
-/// What a scatter refuses, a source that does not broadcast.
+/// The errors of a scatter; a source that does not broadcast.
 pub fn set_picked(g: G<'_>, v: Val, indices: &[Val], source: Arg) -> Result<Val> {
     let meta = g.meta(v);
     let picked = picked(g, v, indices)?;

@@ -1,7 +1,7 @@
-//! What a user calls: PyTorch's arguments (negative axes, Python numbers, mixed dtypes) turned into instructions, and
-//! composites, which are functions over primitives.
+//! Builders: turn calls with PyTorch's arguments (negative axes, Python numbers, mixed dtypes) into instructions.
+//! Composites are functions over primitive ops.
 //!
-//! Everything is written against [`Graph`], so the Python package, the C library and the gradients share it.
+//! All builders emit to a [`Graph`], so that the Python package, the C library and the gradients share them.
 
 pub mod indexing;
 pub mod row_wise;
@@ -27,10 +27,10 @@ fn promotable(g: &dyn Graph, arg: &Arg) -> Promotable {
     }
 }
 
-/// `v` as `dtype`; itself if it is already.
+/// `v` converted to `dtype`; `v` itself if it has that dtype.
 ///
 /// # Errors
-/// Whatever the graph refuses.
+/// The errors of [`Graph::emit`].
 pub fn cast(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
     if g.meta(v).dtype == dtype { Ok(v) } else { g.emit(Op::Cast, &[v.into()], Attrs::DType(dtype)) }
 }
@@ -42,10 +42,10 @@ fn cast_arg(g: G<'_>, arg: Arg, dtype: DType) -> Result<Arg> {
     }
 }
 
-/// An elementwise op on tensors and numbers of any dtypes: promoted as PyTorch does, then broadcast.
+/// An elementwise op on tensors and numbers of any dtypes, with PyTorch's type promotion and broadcasting.
 ///
 /// # Errors
-/// Shapes that do not broadcast, a dtype the op does not compute in, numbers alone.
+/// Shapes that do not broadcast, a dtype that the op does not compute in, no tensor operand.
 pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     let row = op.row();
     if !args.iter().any(|a| matches!(a, Arg::Val(_))) {
@@ -65,7 +65,7 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     for (to, arg) in cast_args.iter_mut().zip(args) {
         *to = cast_arg(g, *arg, dtype)?;
     }
-    // Every row needs a tensor operand of the dtype it computes in; pow with a bool base is an integer op.
+    // On bools, pow, floor_divide and remainder compute in int64.
     let args = &cast_args[..args.len()];
     if dtype == DType::Bool && matches!(op, Op::Pow | Op::FloorDivide | Op::Remainder) {
         let mut wide = [Arg::Scalar(Scalar::Bool(false)); 3];
@@ -77,7 +77,7 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     g.emit(op, args, Attrs::None)
 }
 
-/// `where(condition, yes, no)`; numbers promote as in arithmetic.
+/// `where(condition, yes, no)` with type promotion.
 ///
 /// # Errors
 /// A condition that is not bool, shapes that do not broadcast.
@@ -88,10 +88,10 @@ pub fn where_(g: G<'_>, condition: Val, yes: Arg, no: Arg) -> Result<Val> {
     g.emit(Op::Where, &[condition.into(), yes, no], Attrs::DType(dtype))
 }
 
-/// Elements kept between bounds, either of which may be absent.
+/// Elements clamped between bounds, either of which may be absent.
 ///
 /// # Errors
-/// No bound at all, shapes that do not broadcast.
+/// No bounds, shapes that do not broadcast.
 pub fn clamp(g: G<'_>, v: Val, low: Option<Arg>, high: Option<Arg>) -> Result<Val> {
     match (low, high) {
         (Some(low), Some(high)) => elementwise(g, Op::Clamp, &[v.into(), low, high]),
@@ -101,7 +101,7 @@ pub fn clamp(g: G<'_>, v: Val, low: Option<Arg>, high: Option<Arg>) -> Result<Va
     }
 }
 
-/// The bit mask of `axes` of a tensor of `rank` dimensions; no axes are all axes.
+/// The bit mask of `axes` of a tensor of `rank` dimensions; an empty list means all axes.
 fn axes_mask(rank: usize, axes: Option<&[i64]>) -> Result<u8> {
     let all = ((1u16 << rank) - 1) as u8;
     let Some(axes) = axes.filter(|a| !a.is_empty()) else { return Ok(all) };
@@ -113,14 +113,14 @@ fn axes_mask(rank: usize, axes: Option<&[i64]>) -> Result<u8> {
         }
         mask |= 1 << axis;
     }
-    // A scalar has an axis 0 to name, but none to reduce.
+    // Axis 0 of a scalar is valid, as in PyTorch, but there is nothing to reduce.
     Ok(mask & all)
 }
 
-/// A reduction over `axes`, or over all of them.
+/// A reduction over `axes`; an empty list means all axes.
 ///
 /// # Errors
-/// Axes out of range or named twice, an extreme of no elements, a mean of integers.
+/// Axes out of range or repeated, an extremum of no elements, a mean of integers.
 pub fn reduce(g: G<'_>, op: Op, v: Val, axes: Option<&[i64]>, keepdim: bool) -> Result<Val> {
     let row = op.row();
     let meta = g.meta(v);
@@ -176,14 +176,14 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
     g.emit(Op::Div, &[total.into(), (count as f64 - correction).max(0.0).into()], Attrs::None)
 }
 
-/// The standard deviation along axes: the root of [`var`]. Where it is 0 its gradient is 0, as in PyTorch.
+/// The standard deviation along axes: the square root of [`var`]. Where it is 0 its gradient is 0, as in PyTorch.
 ///
 /// # Errors
 /// As [`var`].
 pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
     let var = var(g, v, axes, correction, keepdim)?;
     let dtype = g.meta(var).dtype;
-    // The root's slope at 0 is infinite: it is taken of something else there, and not looked at.
+    // The derivative of the square root is infinite at 0: the root is taken of 1 there, and the result discarded.
     let flat = g.emit(Op::Eq, &[var.into(), 0.0.into()], Attrs::None)?;
     let safe = g.emit(Op::Where, &[flat.into(), 1.0.into(), var.into()], Attrs::DType(dtype))?;
     let root = g.emit(Op::Sqrt, &[safe.into()], Attrs::None)?;
@@ -229,7 +229,7 @@ pub fn matmul(g: G<'_>, a: Val, b: Val) -> Result<Val> {
     Ok(product)
 }
 
-/// Sizes with at most one -1, which becomes whatever makes `numel` elements.
+/// Sizes with at most one -1, which is inferred from `numel`.
 fn complete_sizes(sizes: &[i64], numel: usize) -> Result<Shape> {
     let invalid = || OpError::runtime(format!("shape '{sizes:?}' is invalid for input of size {numel}"));
     let mut known = 1usize;
@@ -265,7 +265,7 @@ fn complete_sizes(sizes: &[i64], numel: usize) -> Result<Shape> {
     Shape::new(&dims[..sizes.len()])
 }
 
-/// The same elements under another shape, one size of which may be -1.
+/// The same elements with another shape; one size may be -1 and is inferred.
 ///
 /// # Errors
 /// Sizes whose product is not the number of elements.
@@ -278,10 +278,10 @@ fn reshape_to(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
     g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape))
 }
 
-/// The axes in the order `axes` names them.
+/// Permutes axes: axis `i` of the result is axis `axes[i]` of `v`.
 ///
 /// # Errors
-/// Not every axis exactly once.
+/// `axes` is not a permutation.
 pub fn permute(g: G<'_>, v: Val, axes: &[i64]) -> Result<Val> {
     let rank = g.meta(v).shape.rank();
     if axes.len() != rank {
@@ -297,7 +297,7 @@ pub fn permute(g: G<'_>, v: Val, axes: &[i64]) -> Result<Val> {
     g.emit(Op::Permute, &[v.into()], Attrs::Permutation(permutation))
 }
 
-/// Two axes exchanged.
+/// Swaps two axes.
 ///
 /// # Errors
 /// An axis out of range.
@@ -309,7 +309,7 @@ pub fn transpose(g: G<'_>, v: Val, a: i64, b: i64) -> Result<Val> {
     g.emit(Op::Permute, &[v.into()], Attrs::Permutation(permutation))
 }
 
-/// The diagonals of the matrices that two axes make, as the last axis; a positive offset is above the main one.
+/// The diagonals of the matrices that two axes form, as the last axis. A positive offset is above the main diagonal.
 ///
 /// # Errors
 /// Axes out of range or the same.
@@ -326,7 +326,7 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
     let count = (rows + offset.min(0)).min(columns - offset.max(0)).max(0);
     let mut dims: Vec<usize> = kept.map(|axis| shape.dims()[axis]).collect();
     dims.push((rows * columns) as usize);
-    // One behind the other, neighbours on the diagonal are a row and a column apart.
+    // In the flattened matrix, neighbours on the diagonal are one row and one column apart.
     let flat = reshape_to(g, turned, Shape::new(&dims)?)?;
     let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: g.meta(flat).shape };
     let last = dims.len() - 1;
@@ -336,7 +336,7 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
     g.emit(Op::Slice, &[flat.into()], Attrs::Slice(Box::new(spec)))
 }
 
-/// Axes of size 1 left out: those named, or all.
+/// Removes axes of size 1: the given ones, or all.
 ///
 /// # Errors
 /// An axis out of range.
@@ -363,10 +363,10 @@ pub fn unsqueeze(g: G<'_>, v: Val, axis: i64) -> Result<Val> {
     reshape_to(g, v, Shape::new(&dims)?)
 }
 
-/// The tensor repeated to `sizes`, -1 keeping a size.
+/// The tensor broadcast to `sizes`; -1 keeps a size.
 ///
 /// # Errors
-/// A size that is neither the old one nor one that an axis of size 1 can take.
+/// A size other than the old one, for an axis whose size is not 1.
 pub fn expand(g: G<'_>, v: Val, sizes: &[i64]) -> Result<Val> {
     let from = g.meta(v).shape;
     if sizes.len() > RANK_MAX {
@@ -388,7 +388,7 @@ pub fn expand(g: G<'_>, v: Val, sizes: &[i64]) -> Result<Val> {
     g.emit(Op::Expand, &[v.into()], Attrs::Shape(to))
 }
 
-/// The axes from `start` to `end`, both included, as one.
+/// Flattens the axes from `start` to `end` (inclusive) to one.
 ///
 /// # Errors
 /// Axes out of range or in the wrong order.
@@ -407,27 +407,27 @@ pub fn flatten(g: G<'_>, v: Val, start: i64, end: i64) -> Result<Val> {
     reshape_to(g, v, Shape::new(&dims)?)
 }
 
-/// One part of `x[…]`.
+/// One index of `x[…]`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Index {
-    /// One position, whose axis goes.
+    /// An integer: one position, whose axis is removed.
     At(i64),
     /// Python's `start:stop:step`.
     Range {
-        /// Where it starts.
+        /// The first index.
         start: Option<i64>,
-        /// Where it stops, exclusively.
+        /// The end, exclusive.
         stop: Option<i64>,
-        /// The distance between elements; negative walks backwards.
+        /// The step; negative walks backwards.
         step: Option<i64>,
     },
     /// A new axis of size 1.
     NewAxis,
-    /// As many whole axes as are left.
+    /// `...`: as many whole axes as are left.
     Ellipsis,
 }
 
-/// The box that `parts` select from `shape`, and the shape it is then seen under.
+/// The slice that `parts` select from `shape`, and the shape of the result.
 fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
     let consumed = parts.iter().filter(|p| matches!(p, Index::At(_) | Index::Range { .. })).count();
     if consumed > shape.rank() {
@@ -468,7 +468,7 @@ fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
                 let place = |i: i64| (if i < 0 { i.saturating_add(size) } else { i }).clamp(low, high);
                 let start = start.map_or(if step > 0 { low } else { high }, place);
                 let stop = stop.map_or(if step > 0 { high } else { low }, place);
-                // A step past the end is as good as one of the whole size.
+                // A step beyond the end selects the same as one of the whole size.
                 let step = step.clamp(-size.max(1), size.max(1));
                 let span = if step > 0 { stop - start } else { start - stop };
                 let count = if span <= 0 { 0 } else { (span as u64).div_ceil(step.unsigned_abs()) as usize };
@@ -488,7 +488,7 @@ fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
 /// `v[parts]`: slices with steps and negative indices, integers, new axes and an ellipsis.
 ///
 /// # Errors
-/// A position out of range, too many parts, a step of 0.
+/// An index out of range, too many indices, a step of 0.
 pub fn index(g: G<'_>, v: Val, parts: &[Index]) -> Result<Val> {
     let shape = g.meta(v).shape;
     let (spec, seen) = resolve_index(&shape, parts)?;
@@ -498,7 +498,7 @@ pub fn index(g: G<'_>, v: Val, parts: &[Index]) -> Result<Val> {
     if seen == sizes && !whole { Ok(boxed) } else { reshape_to(g, boxed, seen) }
 }
 
-/// `v` with `v[parts] = source`: a new tensor.
+/// A copy of `v` after `v[parts] = source`.
 ///
 /// # Errors
 /// As [`index`]; a source that does not broadcast to the selection.
@@ -510,7 +510,7 @@ pub fn set_index(g: G<'_>, v: Val, parts: &[Index], source: Arg) -> Result<Val> 
         Arg::Val(s) => {
             let s = cast(g, s, meta.dtype)?;
             let from = g.meta(s).shape;
-            // Leading axes of size 1 may be more than the selection has, as in NumPy.
+            // The source may have more leading axes of size 1 than the selection, as in NumPy.
             let extra = from.rank().saturating_sub(seen.rank());
             let s = if extra > 0 && from.dims()[..extra].iter().all(|d| *d == 1) {
                 reshape_to(g, s, Shape::new(&from.dims()[extra..])?)?
@@ -530,7 +530,7 @@ pub fn set_index(g: G<'_>, v: Val, parts: &[Index], source: Arg) -> Result<Val> 
     g.emit(Op::SliceScatter, &[v.into(), source.into()], Attrs::Slice(Box::new(spec)))
 }
 
-/// `len` positions of `axis` from `start`.
+/// `len` positions of `axis` from `start` on.
 ///
 /// # Errors
 /// A range outside the tensor.
@@ -552,10 +552,10 @@ pub fn narrow(g: G<'_>, v: Val, axis: i64, start: i64, len: i64) -> Result<Val> 
     g.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))
 }
 
-/// Tensors side by side along `axis`, in their common dtype.
+/// Concatenates tensors along `axis` in their common dtype.
 ///
 /// # Errors
-/// No tensors, other sizes that differ, scalars.
+/// No tensors, scalars, sizes that differ on another axis.
 pub fn cat(g: G<'_>, tensors: &[Val], axis: i64) -> Result<Val> {
     if tensors.is_empty() {
         return Err(OpError::value("cat(): expected a non-empty list of Tensors"));
@@ -567,7 +567,7 @@ pub fn cat(g: G<'_>, tensors: &[Val], axis: i64) -> Result<Val> {
         if meta.shape.rank() == 0 {
             return Err(OpError::runtime(format!("zero-dimensional tensor (at position {i}) cannot be concatenated")));
         }
-        // PyTorch lets an empty vector stand among tensors of any rank.
+        // PyTorch skips empty vectors among tensors of any rank.
         if meta.shape.dims() == [0] && tensors.len() > 1 && tensors.iter().any(|t| g.meta(*t).shape.rank() > 1) {
             continue;
         }
@@ -590,7 +590,7 @@ fn emit_cat(g: G<'_>, parts: &[Val], axis: u8) -> Result<Val> {
     g.emit(Op::Cat, &args, Attrs::Axis(axis))
 }
 
-/// Tensors of one shape along a new axis.
+/// Stacks tensors of one shape along a new axis.
 ///
 /// # Errors
 /// No tensors, shapes that differ.
@@ -612,7 +612,7 @@ pub fn stack(g: G<'_>, tensors: &[Val], axis: i64) -> Result<Val> {
     cat(g, &wide, if axis < 0 { axis + shape.rank() as i64 + 1 } else { axis })
 }
 
-/// Whether `sizes` cut `axis` of `shape` completely.
+/// Checks that `sizes` add up to `axis` of `shape`.
 ///
 /// # Errors
 /// Sizes that do not add up to the axis, a scalar.
@@ -629,7 +629,7 @@ pub fn check_split(shape: Shape, sizes: &[i64], axis: i64) -> Result<()> {
     Ok(())
 }
 
-/// The sizes of pieces of `size` that `extent` is cut into, the last being what is left.
+/// The sizes of the pieces of `size` that `extent` splits into; the last has the rest.
 ///
 /// # Errors
 /// A size that is not positive.
@@ -657,15 +657,15 @@ pub fn chunk_sizes(extent: usize, chunks: i64) -> Result<Vec<i64>> {
     split_sizes(extent, (extent as i64 + chunks - 1) / chunks)
 }
 
-/// A tensor of one number.
+/// A tensor filled with one number.
 ///
 /// # Errors
-/// Whatever the graph refuses.
+/// The errors of [`Graph::emit`].
 pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> {
     g.emit(Op::Full, &[value.into()], Attrs::Create { shape, dtype })
 }
 
-/// `start, start + step, …` up to but without `end`.
+/// `start, start + step, …` up to `end` (exclusive).
 ///
 /// # Errors
 /// A step of 0 or away from `end`.
@@ -689,13 +689,13 @@ pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<
         ((span + stride - stride.signum()) / stride) as f64
     };
     let shape = Shape::new(&[count as usize])?;
-    // Bool counts 0, 1: more elements would not be told apart.
+    // As bools, elements after the second would all be equal.
     let compute = if dtype == DType::Bool { DType::I64 } else { dtype };
     let v = g.emit(Op::Arange, &[start.into(), step.into()], Attrs::Create { shape, dtype: compute })?;
     cast(g, v, dtype)
 }
 
-/// `count` numbers from `start` to `end`, both included and exact; the second half counts back from `end`, as PyTorch.
+/// `count` numbers from `start` to `end`, both exact. The second half counts back from `end`, as in PyTorch.
 ///
 /// # Errors
 /// A negative count.
@@ -704,7 +704,7 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
         return Err(OpError::runtime("number of steps must be non-negative"));
     }
     let shape = Shape::new(&[count as usize])?;
-    // Integers lie between integers.
+    // For integers, PyTorch truncates the bounds first.
     let (start, end) = if dtype.is_float() { (start, end) } else { (start.trunc(), end.trunc()) };
     if count < 2 {
         return full(g, shape, Scalar::Float(start), dtype);
@@ -716,7 +716,7 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
     let down = if dtype.is_float() {
         g.emit(Op::Arange, &[(end - step * (count - 1) as f64).into(), step.into()], create)?
     } else {
-        // From the end, so that rounding does not take what is whole below it.
+        // Counted back from the end: a rounding error below a whole number would be truncated to the number before it.
         let back = g.emit(Op::Arange, &[((count - 1) as f64).into(), (-1.0).into()], create)?;
         let distance = g.emit(Op::Mul, &[back.into(), step.into()], Attrs::None)?;
         g.emit(Op::Sub, &[Scalar::Float(end).into(), distance.into()], Attrs::None)?
@@ -727,7 +727,7 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
     cast(g, line, dtype)
 }
 
-/// Ones on the diagonal of a `rows` × `columns` matrix of zeros.
+/// A `rows` × `columns` matrix with ones on the diagonal and zeros elsewhere.
 ///
 /// # Errors
 /// Negative sizes.
@@ -745,13 +745,13 @@ pub fn eye(g: G<'_>, rows: i64, columns: i64, dtype: DType) -> Result<Val> {
 /// Random numbers: `Op::Rand`, `Op::Randn`, or `Op::Randint` with its bounds.
 ///
 /// # Errors
-/// A dtype the op does not make, bounds in the wrong order.
+/// A dtype that the op does not produce, bounds in the wrong order.
 pub fn random(g: G<'_>, op: Op, bounds: &[Arg], shape: Shape, dtype: DType) -> Result<Val> {
     let (seed, stream) = g.next_random();
     g.emit(op, bounds, Attrs::Random { shape, dtype, seed, stream, first: 0 })
 }
 
-/// An op with an axis: a gather, a scatter, a scan or a sort. Scalars count as vectors of one element.
+/// A gather, scatter, scan or sort along an axis. Scalars count as vectors of one element.
 ///
 /// # Errors
 /// An axis out of range; ranks or sizes that do not fit; an index that is neither int64 nor int32.
@@ -770,7 +770,7 @@ pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
     {
         args[1] = cast(g, index, DType::I64)?.into();
     }
-    // The sum of bools is whether any is true, their product whether all are.
+    // On bools the sum is a logical or, the product a logical and.
     let op = match op {
         Op::ScatterAdd if meta.dtype == DType::Bool => Op::ScatterAmax,
         Op::ScatterProd if meta.dtype == DType::Bool => Op::ScatterAmin,
@@ -785,13 +785,13 @@ pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
         }
     }
     let result = g.emit(op, &args, Attrs::Axis(axis))?;
-    // What a gather takes from a scalar by a vector is a vector.
+    // A gather from a scalar by a vector gives a vector.
     let index_rank = operands.get(1).map_or(0, |v| g.meta(*v).shape.rank());
     let stays = scalar && !(op.row().class == Class::Gather && index_rank > 0);
     if stays { reshape(g, result, &[]) } else { Ok(result) }
 }
 
-/// Elements chosen along `axis` by an index tensor of the same rank.
+/// Elements along `axis` at the positions in an index tensor of the same rank.
 ///
 /// # Errors
 /// Ranks or sizes that do not fit, an index that is not int64.
@@ -799,7 +799,7 @@ pub fn gather(g: G<'_>, v: Val, axis: i64, index: Val) -> Result<Val> {
     along(g, Op::Gather, axis, &[v, index])
 }
 
-/// The positions of the true elements of a mask, of which there are `count`: a row each.
+/// The indices of the `count` true elements of a mask, one row each.
 ///
 /// # Errors
 /// A mask that is not bool.
@@ -808,10 +808,10 @@ pub fn nonzero(g: G<'_>, mask: Val, count: usize) -> Result<Val> {
     g.emit(Op::Nonzero, &[mask.into()], Attrs::Shape(shape))
 }
 
-/// The largest (or smallest) elements along `axis` and where they are.
+/// The largest (or smallest) elements along `axis`, and their indices.
 ///
 /// # Errors
-/// An axis out of range or without elements.
+/// An axis that is out of range or has no elements.
 pub fn extreme_along(g: G<'_>, op: Op, v: Val, axis: i64, keepdim: bool) -> Result<(Val, Val)> {
     let arg = if op == Op::Amax { Op::Argmax } else { Op::Argmin };
     let rank = g.meta(v).shape.rank();
@@ -829,7 +829,7 @@ pub fn extreme_along(g: G<'_>, op: Op, v: Val, axis: i64, keepdim: bool) -> Resu
     Ok((values, places))
 }
 
-/// The shape of nested or given sizes.
+/// The shape with these sizes.
 ///
 /// # Errors
 /// A negative size, too many dimensions or elements.
@@ -849,7 +849,7 @@ pub fn shape_of(sizes: &[i64]) -> Result<Shape> {
     Shape::new(&dims[..sizes.len()])
 }
 
-/// Shape and dtype of a tensor like `meta`, either overridden.
+/// The shape and dtype of `meta`, with optional replacements.
 pub fn like(meta: Meta, dtype: Option<DType>) -> Meta {
     Meta::new(meta.shape, dtype.unwrap_or(meta.dtype))
 }

@@ -1,4 +1,4 @@
-//! What a user calls: operands brought to the shapes that ops on rows take.
+//! Builders of row-wise ops: bring operands to the shapes that the ops take.
 
 use crate::build::{cast, expand, permute, reshape, transpose};
 use crate::dtype::DType;
@@ -32,11 +32,11 @@ pub fn softmax(g: G<'_>, op: Op, v: Val, axis: i64) -> Result<Val> {
     transpose(g, out, axis as i64, -1)
 }
 
-/// `Op::CrossEntropy` or `Op::NllLoss`: scores `(classes)`, `(samples, classes)` or `(samples, classes, …)` beside
-/// class indices of that shape without the classes.
+/// `Op::CrossEntropy` or `Op::NllLoss` of logits or log-probabilities of shape `(classes)`, `(samples, classes)` or
+/// `(samples, classes, …)`, and class indices of that shape without the class axis.
 ///
 /// # Errors
-/// Sizes that do not belong together, PyTorch's words.
+/// Sizes that do not fit each other, with PyTorch's messages.
 pub fn class_loss(g: G<'_>, op: Op, input: Val, target: Val, weight: Option<Val>, spec: LossSpec) -> Result<Val> {
     if !(0.0..=1.0).contains(&spec.smoothing) {
         return Err(OpError::runtime(format!("label_smoothing must be between 0.0 and 1.0. Got: {}", spec.smoothing)));
@@ -103,7 +103,7 @@ pub fn class_loss(g: G<'_>, op: Op, input: Val, target: Val, weight: Option<Val>
 /// `Op::LayerNorm` or `Op::RmsNorm` over the last `axes` axes.
 ///
 /// # Errors
-/// Integers.
+/// Integer tensors.
 pub fn norm(g: G<'_>, op: Op, v: Val, axes: usize, weight: Option<Val>, bias: Option<Val>, eps: f64) -> Result<Val> {
     let Meta { shape, dtype } = g.meta(v);
     let lead = shape.rank() - axes;
@@ -129,10 +129,11 @@ pub fn norm(g: G<'_>, op: Op, v: Val, axes: usize, weight: Option<Val>, bias: Op
     reshape(g, out, &sizes(shape.dims()))
 }
 
-/// `softmax(query @ key.mT * scale + mask) @ value`, leading axes broadcast. A bool mask is true where a key is seen.
+/// `softmax(query @ key.mT * scale + mask) @ value`; leading axes broadcast. A bool mask is true where a query attends
+/// to a key.
 ///
 /// # Errors
-/// Shapes or dtypes that do not belong together.
+/// Shapes or dtypes that do not fit each other.
 pub fn attention(
     g: G<'_>,
     [query, key, value]: [Val; 3],

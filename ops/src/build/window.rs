@@ -7,7 +7,7 @@ use crate::op::Op;
 use crate::shape::Shape;
 use crate::window::{WINDOW_AXES_MAX, WindowSizes, WindowSpec};
 
-/// Sizes for each axis that is slid over: one an axis, or one for all.
+/// Expands one size for all axes, or one per axis, to [`WindowSizes`].
 fn each(name: &str, sizes: &[i64], rank: usize, least: i64) -> Result<WindowSizes> {
     let mut axes = [if least == 0 { 0 } else { 1 }; WINDOW_AXES_MAX];
     if sizes.len() != 1 && sizes.len() != rank {
@@ -29,23 +29,23 @@ fn each(name: &str, sizes: &[i64], rank: usize, least: i64) -> Result<WindowSize
     Ok(axes)
 }
 
-/// What a user says of windows; each has one entry an axis, or one for all.
+/// A user's parameters of windows. Each list has one entry per axis, or one for all.
 #[derive(Clone, Copy, Debug)]
 pub struct WindowParameters<'a> {
-    /// From a window to the next.
+    /// The distance between windows.
     pub stride: &'a [i64],
     /// Elements of padding before the input.
     pub low: &'a [i64],
-    /// Elements of padding after it.
+    /// Elements of padding after the input.
     pub high: &'a [i64],
-    /// From an element of a window to the next.
+    /// The distance between elements of a window.
     pub dilation: &'a [i64],
-    /// Groups of channels.
+    /// Number of groups of channels.
     pub groups: i64,
 }
 
 impl WindowParameters<'_> {
-    /// The windows of sizes `kernel` over an input of sizes `input`, each one entry an axis.
+    /// The geometry of windows of sizes `kernel` over an input of sizes `input`, both one entry per axis.
     ///
     /// # Errors
     /// Sizes that are too small, lists of another length.
@@ -75,7 +75,7 @@ impl WindowParameters<'_> {
     }
 }
 
-/// Sums of products of `weight` and the windows of `x`, and `bias`, as `torch.convolution`.
+/// Convolution of `x` with `weight` plus `bias`, as `torch.convolution`.
 ///
 /// # Errors
 /// Shapes, dtypes or sizes that do not fit.
@@ -93,8 +93,8 @@ pub fn convolution(
     g.emit(Op::Convolution, &operands, Attrs::Window(Box::new(spec)))
 }
 
-/// The transpose of [`convolution`], which makes an input of sizes `sizes`: its gradient with respect to the
-/// input, and `torch.conv_transpose`.
+/// Transposed convolution to spatial sizes `sizes`, as `torch.conv_transpose`: the gradient of [`convolution`] with
+/// respect to its input.
 ///
 /// # Errors
 /// As [`convolution`].
@@ -115,7 +115,7 @@ pub fn transposed_convolution(
     g.emit(Op::ConvolutionInput, &[y.into(), weight.into()], Attrs::Window(Box::new(spec)))
 }
 
-/// A pool: `op` over windows of sizes `kernel`.
+/// Pooling: `op` over windows of sizes `kernel`.
 ///
 /// # Errors
 /// As [`convolution`].

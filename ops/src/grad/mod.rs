@@ -1,8 +1,9 @@
 //! The gradient of each op: a function that emits ordinary instructions.
 //!
-//! A gradient is given the gradient of the result and returns one for each operand, in the result's broadcast shape
-//! where that is natural: [`to_operand`] sums and casts it to the operand's own. Because these are ordinary
-//! instructions, sharding, fusion and gradients of gradients need nothing more.
+//! A gradient function takes the gradient of the result and returns one for each operand, a vector-Jacobian product. A
+//! gradient may have the result's broadcast shape: [`to_operand`] sums and casts it to the operand's shape and dtype.
+//! Since these are ordinary instructions, sharding, fusion and higher-order gradients need nothing more.
+//! In the comments below, g is the gradient of the result, `out` the result, and a, b and c the operands.
 
 pub mod row_wise;
 
@@ -14,13 +15,13 @@ use crate::op::Op;
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::special;
 
-/// A gradient: one entry per operand, none where none flows.
+/// A gradient function: returns one entry per operand, none where no gradient flows.
 pub type GradFn = fn(&mut dyn Graph, &GradCtx<'_>) -> Result<Vec<Option<Val>>>;
 
 /// An operand or result as the backward pass sees it.
 #[derive(Clone, Copy, Debug)]
 pub enum Saved {
-    /// Kept, because the row's `saves` says so.
+    /// A tensor saved in the forward pass, as the row's `saves` says.
     Val(Val),
     /// Only its shape and dtype are known.
     Meta(Meta),
@@ -28,7 +29,7 @@ pub enum Saved {
     Scalar(Scalar),
 }
 
-/// What a gradient function is given.
+/// The arguments of a gradient function.
 pub struct GradCtx<'a> {
     /// The op's attributes.
     pub attrs: &'a Attrs,
@@ -38,12 +39,12 @@ pub struct GradCtx<'a> {
     pub output: Saved,
     /// The gradient of the result, of the result's shape and dtype.
     pub grad: Val,
-    /// Which operands want a gradient.
+    /// Whether each operand requires a gradient.
     pub needs: &'a [bool],
-    /// Which operands are another tensor with its last two axes exchanged: their gradients are going to be exchanged
-    /// back, and had better be made that way round.
+    /// Whether each operand is a transpose (of the last two axes) of another tensor: its gradient will be transposed
+    /// back, and is cheaper computed transposed.
     pub transposed: &'a [bool],
-    /// The gradient is itself recorded, for gradients of gradients: only ops that have one may make it.
+    /// The gradient is itself recorded for a higher-order gradient: only differentiable ops may compute it.
     pub recorded: bool,
 }
 
@@ -74,11 +75,11 @@ impl GradCtx<'_> {
             Saved::Scalar(_) => Meta::new(Shape::SCALAR, g.meta(self.grad).dtype),
         }
     }
-    /// Another op over the same windows.
+    /// Emits another op over the same windows.
     fn window(&self, g: &mut dyn Graph, op: Op, operands: &[Arg]) -> Result<Option<Val>> {
         g.emit(op, operands, self.attrs.clone()).map(Some)
     }
-    /// A gradient per operand, computed only where one is wanted.
+    /// A gradient per operand, computed only where required.
     pub(crate) fn each(
         &self,
         g: &mut dyn Graph,
@@ -125,7 +126,8 @@ impl dyn Graph + '_ {
         let dtype = self.meta(grad).dtype;
         self.select(condition, grad, 0.0, dtype)
     }
-    /// Half precisions as `f32`, for gradients of several steps: each step would round, or overflow.
+    /// Converts half precisions to `f32`, for gradients of several steps: in half precision each step would round or
+    /// overflow.
     pub(crate) fn wide(&mut self, v: Val) -> Result<Val> {
         use DType::{BF16, F16, F32};
         match self.meta(v).dtype {
@@ -150,20 +152,20 @@ impl dyn Graph + '_ {
         spec.step[axis as usize] = -1;
         self.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))
     }
-    /// A scan that starts at the end.
+    /// A scan in reverse order.
     fn scan_back(&mut self, op: Op, v: Val, axis: u8) -> Result<Val> {
         let turned = self.flipped(v, axis)?;
         let scanned = self.emit(op, &[turned.into()], Attrs::Axis(axis))?;
         self.flipped(scanned, axis)
     }
-    /// All axes but the last as one.
+    /// Flattens all axes but the last to one.
     pub(crate) fn as_rows(&mut self, v: Val) -> Result<Val> {
         let shape = self.meta(v).shape;
         let columns = shape.dims()[shape.rank() - 1];
         let rows = shape.dims()[..shape.rank() - 1].iter().product();
         self.reshaped(v, Shape::new(&[rows, columns])?)
     }
-    /// All axes after the second as one.
+    /// Flattens all axes after the second to one.
     fn as_planes(&mut self, v: Val) -> Result<Val> {
         let shape = self.meta(v).shape;
         let [samples, channels, sizes @ ..] = shape.dims() else { return Err(not_saved()) };
@@ -190,7 +192,7 @@ pub fn inverse_permutation(permutation: &[u8; RANK_MAX], rank: usize) -> [u8; RA
     inverse
 }
 
-/// Whether `permutation` exchanges the last two of `rank` axes and leaves the others.
+/// Whether `permutation` swaps the last two of `rank` axes and leaves the others.
 pub fn exchanges_last(permutation: &[u8; RANK_MAX], rank: usize) -> bool {
     let mut expected = identity_permutation();
     rank >= 2 && {
@@ -199,10 +201,10 @@ pub fn exchanges_last(permutation: &[u8; RANK_MAX], rank: usize) -> bool {
     }
 }
 
-/// `grad` summed over broadcast axes and cast, so that it has the operand's shape and dtype.
+/// Sums `grad` over broadcast axes and casts it to the operand's shape and dtype.
 ///
 /// # Errors
-/// Whatever the graph refuses.
+/// The errors of [`Graph::emit`].
 pub fn to_operand(g: &mut dyn Graph, grad: Val, operand: Meta) -> Result<Val> {
     let from = g.meta(grad);
     let mut grad = grad;
@@ -215,7 +217,7 @@ pub fn to_operand(g: &mut dyn Graph, grad: Val, operand: Meta) -> Result<Val> {
             }
         }
         if mask != 0 {
-            // Where only new leading axes are summed, what is left is the operand's shape.
+            // Where only new leading axes are summed, the operand's shape remains.
             let keepdim = mask != ((1u16 << lead) - 1) as u8;
             grad = g.emit(Op::Sum, &[grad.into()], Attrs::Axes { mask, keepdim })?;
         }
@@ -232,7 +234,7 @@ macro_rules! gradients {
         $(#[$doc])*
         ///
         /// # Errors
-        /// Whatever the graph refuses.
+        /// The errors of [`Graph::emit`].
         pub fn $name($g: &mut dyn Graph, $c: &GradCtx<'_>) -> Result<Vec<Option<Val>>> $body
     )*};
 }
@@ -248,17 +250,17 @@ const TWO_OVER_SQRT_PI: f64 = std::f64::consts::FRAC_2_SQRT_PI;
 const INV_SQRT_2PI: f64 = 0.398_942_280_401_432_7;
 
 gradients! {
-    /// 0 everywhere: steps have no slope.
+    /// 0: the function is constant between its steps.
     zero(g, c) { c.each(g, |g, i| { let m = c.meta(g, i); g.zeros(m).map(Some) }) }
     /// -g
     neg(g, c) { one(g.op1(Op::Neg, c.grad)) }
     /// g * sign(a)
     abs(g, c) { let s = g.op1(Op::Sign, c.val(0)?)?; one(g.mul(c.grad, s)) }
-    /// g, but 0 where the result is; NaN lets it through
+    /// g where out is positive or NaN, else 0
     relu(g, c) {
         one(g.op2(Op::ReluBackward, c.grad, c.out()?))
     }
-    /// As relu, for the gradient; 0 for the result, whose slope is 0 on either side
+    /// to the gradient, g where b is positive or NaN; to relu's result, 0: the function is constant on either side of 0
     relu_backward(g, c) {
         c.each(g, |g, i| {
             let meta = c.meta(g, i);
@@ -405,7 +407,7 @@ gradients! {
     lgamma(g, c) { let d = g.op1(Op::Digamma, c.val(0)?)?; one(g.mul(c.grad, d)) }
     /// g zeta(2, a)
     digamma(g, c) { let d = g.op2(Op::Zeta, 2.0, c.val(0)?)?; one(g.mul(c.grad, d)) }
-    /// none to the first, though it has one; -g a zeta(a + 1, b)
+    /// to a, not implemented, as in PyTorch; to b, -g a zeta(a + 1, b)
     zeta(g, c) {
         if c.needs[0] {
             return Err(OpError::runtime("zeta() is not differentiable with respect to its first argument"));
@@ -422,9 +424,9 @@ gradients! {
             g.op1(Op::Neg, d).map(Some)
         })
     }
-    /// to b, g times the density of gamma variables of shape a; to a, as much less gamma_slope
+    /// to b, g density(b), the density of the gamma distribution of shape a; to a, -g density(b) gamma_slope(a, b)
     gammainc(g, c) { gamma_density(g, c, c.grad) }
-    /// as gammainc, less
+    /// minus the gradients of gammainc
     gammaincc(g, c) { let less = g.op1(Op::Neg, c.grad)?; gamma_density(g, c, less) }
     /// g i1(a)
     i0(g, c) { let d = g.op1(Op::I1, c.val(0)?)?; one(g.mul(c.grad, d)) }
@@ -498,7 +500,7 @@ gradients! {
     logaddexp(g, c) { logaddexp_in(g, c, Op::Exp) }
     /// g / (1 + 2^(b - a)), g / (1 + 2^(a - b))
     logaddexp2(g, c) { logaddexp_in(g, c, Op::Exp2) }
-    /// g ln(b), 0 where a is and b is not positive; g a / b
+    /// g ln(b), 0 where a is 0 and b is not positive; g a / b
     xlogy(g, c) {
         c.each(g, |g, i| {
             let (a, b) = (c.arg(0)?, c.arg(1)?);
@@ -520,7 +522,7 @@ gradients! {
             g.select(flat, 0.0, d, dtype).map(Some)
         })
     }
-    /// g where the sign stays and -g where it turns, 0 where a is; 0
+    /// g where the sign stays, -g where it flips, 0 where a is 0; 0
     copysign(g, c) {
         c.each(g, |g, i| {
             if i == 1 {
@@ -549,9 +551,9 @@ gradients! {
             g.op1(Op::Neg, p).map(Some)
         })
     }
-    /// g to the smaller number, of equal ones the first
+    /// g to the smaller number, to the first of equal ones
     fmin(g, c) { extreme_number(g, c, Op::Le) }
-    /// g to the larger number, of equal ones the first
+    /// g to the larger number, to the first of equal ones
     fmax(g, c) { extreme_number(g, c, Op::Ge) }
     /// g, g
     add(g, c) { c.each(g, |_, _| Ok(Some(c.grad))) }
@@ -565,7 +567,7 @@ gradients! {
             if i == 0 {
                 return g.div(c.grad, c.arg(1)?).map(Some);
             }
-            // Divided twice: the square of a small divisor would be 0.
+            // Divided twice: the square of a small divisor would underflow to 0.
             let b = c.val(1)?;
             let ratio = g.div(c.arg(0)?, b)?;
             let slope = g.div(ratio, b)?;
@@ -584,7 +586,7 @@ gradients! {
             g.op1(Op::Neg, p).map(Some)
         })
     }
-    /// g b a^(b-1), 0 where b is; g out ln(a), 0 where a is 0 and b is not negative
+    /// g b a^(b-1), 0 where b is 0; g out ln(a), 0 where a is 0 and b is not negative
     pow(g, c) {
         c.each(g, |g, i| {
             let dtype = g.meta(c.grad).dtype;
@@ -597,7 +599,7 @@ gradients! {
                 let out = c.out()?;
                 let slope = g.mul(out, ln)?;
                 let d = g.mul(c.grad, slope)?;
-                // 0^b is flat for b >= 0, though ln(0) is infinite.
+                // 0^b is constant in b >= 0, though ln(0) is infinite.
                 let b = c.val(1)?;
                 let rising = g.op2(Op::Ge, b, 0.0)?;
                 let flat = match a {
@@ -633,9 +635,9 @@ gradients! {
             }
         })
     }
-    /// g to the smaller; half to each of two equal elements, all to both if either is NaN
+    /// g to the smaller element; g/2 to each of two equal ones, g to both if either is NaN
     minimum(g, c) { extreme(g, c, Op::Gt) }
-    /// g to the larger; half to each of two equal elements, all to both if either is NaN
+    /// g to the larger element; g/2 to each of two equal ones, g to both if either is NaN
     maximum(g, c) { extreme(g, c, Op::Lt) }
     /// g, g c, g b
     addcmul(g, c) {
@@ -653,7 +655,7 @@ gradients! {
             g.mul(c.grad, factor).map(Some)
         })
     }
-    /// g where a is within the bounds; to the lower where a is below it, to the upper where a is above it or the bounds
+    /// g to a within the bounds, to the lower bound where a is below it, to the upper where a is above it or the bounds
     /// cross
     clamp(g, c) {
         c.each(g, |g, i| {
@@ -667,7 +669,7 @@ gradients! {
             g.mask(test, c.grad).map(Some)
         })
     }
-    /// g where the condition is true, to the second operand; elsewhere, to the third
+    /// g to the second operand where the condition is true, to the third elsewhere
     where_(g, c) {
         c.each(g, |g, i| {
             let dtype = g.meta(c.grad).dtype;
@@ -680,19 +682,19 @@ gradients! {
     }
     /// g in the operand's dtype
     cast(g, c) {
-        // A cast to the same dtype is there to be an instruction of its own; so is its gradient.
+        // A user's cast to the same dtype is an instruction of its own; so is its gradient.
         let dtype = c.meta(g, 0).dtype;
         one(if dtype == g.meta(c.grad).dtype { g.emit(Op::Cast, &[c.grad.into()], Attrs::DType(dtype)) } else { Ok(c.grad) })
     }
-    /// g along the reduced axes
+    /// g repeated along the reduced axes
     sum(g, c) { one(spread(g, c, c.grad)) }
-    /// g / n along the reduced axes
+    /// g / n repeated along the reduced axes
     mean(g, c) {
         let count = c.meta(g, 0).shape.numel() / g.meta(c.grad).shape.numel().max(1);
         let share = g.div(c.grad, count as f64)?;
         one(spread(g, c, share))
     }
-    /// g a / |a|; 0 where that is 0, and there is no slope
+    /// g a / |a|; 0 where |a| is 0 and not differentiable
     norm(g, c) {
         let out = c.out()?;
         let zero = g.op2(Op::Eq, out, 0.0)?;
@@ -702,7 +704,7 @@ gradients! {
         let share = spread(g, c, share)?;
         one(g.mul(share, c.val(0)?))
     }
-    /// g times the product of the other elements, right for any number of zeros
+    /// g times the product of the other elements, exact for any number of zeros
     prod(g, c) {
         let a = c.val(0)?;
         let meta = g.meta(a);
@@ -713,7 +715,7 @@ gradients! {
         let product = g.emit(Op::Prod, &[nonzero.into()], keep.clone())?;
         let zeros = g.emit(Op::Cast, &[zero.into()], Attrs::DType(meta.dtype))?;
         let count = g.emit(Op::Sum, &[zeros.into()], keep)?;
-        // With the element itself taken out, `others` zeros remain: any makes the product 0.
+        // `others` is the number of zeros among the other elements: with any, the product is 0.
         let others = g.sub(count, zeros)?;
         let clear = g.op2(Op::Eq, others, 0.0)?;
         let rest = g.div(product, nonzero)?;
@@ -721,7 +723,7 @@ gradients! {
         let grad = spread(g, c, c.grad)?;
         one(g.mul(grad, slope))
     }
-    /// g shared equally among the elements equal to the extreme
+    /// g divided equally among the elements equal to the extremum
     amax(g, c) {
         let a = c.val(0)?;
         let Attrs::Axes { mask, .. } = *c.attrs else { return Err(not_saved()) };
@@ -736,20 +738,20 @@ gradients! {
     }
     /// g in the operand's shape
     reshape(g, c) { let shape = c.meta(g, 0).shape; one(g.reshaped(c.grad, shape)) }
-    /// g with the axes back in their order
+    /// g with the inverse permutation
     permute(g, c) {
         let Attrs::Permutation(p) = c.attrs else { return Err(not_saved()) };
         let inverse = inverse_permutation(p, g.meta(c.grad).shape.rank());
         one(g.emit(Op::Permute, &[c.grad.into()], Attrs::Permutation(inverse)))
     }
-    /// g, which is then summed over the repeated axes
+    /// g, which `to_operand` sums over the repeated axes
     expand(_g, c) { one(Ok(c.grad)) }
-    /// g in its place among zeros
+    /// g written to the slice of zeros
     slice(g, c) {
         let zeros = g.zeros(c.meta(g, 0))?;
         one(g.emit(Op::SliceScatter, &[zeros.into(), c.grad.into()], c.attrs.clone()))
     }
-    /// g with the box cleared, and the box of g
+    /// g with the slice set to 0; the slice of g
     slice_scatter(g, c) {
         c.each(g, |g, i| {
             if i == 1 {
@@ -759,7 +761,7 @@ gradients! {
             g.emit(Op::SliceScatter, &[c.grad.into(), zeros.into()], c.attrs.clone()).map(Some)
         })
     }
-    /// each operand's stretch of g
+    /// each operand's slice of g
     cat(g, c) {
         let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
         let mut start = 0i64;
@@ -774,13 +776,13 @@ gradients! {
             g.emit(Op::Slice, &[c.grad.into()], Attrs::Slice(Box::new(spec))).map(Some)
         }).collect()
     }
-    /// g b^T, a^T g; for an operand that is itself transposed, the same the other way round: (b g^T)^T, (g^T a)^T
+    /// g b^T, a^T g; for an operand that is itself transposed, (b g^T)^T, (g^T a)^T
     matmul(g, c) {
         c.each(g, |g, i| {
             let (mut grad, mut other) = (c.grad, c.val(1 - i)?);
             let (rank, b) = (g.meta(other).shape.rank(), c.meta(g, 1).shape);
             if i == 1 && b.rank() == 2 && rank > 2 {
-                // One matrix for the whole batch: its rows are summed over in one product.
+                // One matrix for the whole batch: a single product sums over the batch.
                 grad = g.as_rows(grad)?;
                 other = g.as_rows(other)?;
             }
@@ -794,13 +796,13 @@ gradients! {
             if turn { g.swap_last(product).map(Some) } else { Ok(Some(product)) }
         })
     }
-    /// g added where it was taken from
+    /// g scattered to the indices by addition
     gather(g, c) {
         let zeros = g.zeros(c.meta(g, 0))?;
         let grad = g.emit(Op::ScatterAdd, &[zeros.into(), c.arg(1)?, c.grad.into()], c.attrs.clone())?;
         Ok(vec![Some(grad), None])
     }
-    /// the transpose of each of two factors, and g summed over all but the channels
+    /// to the input and the weight, the transposed products; to the bias, g summed over all axes but the channels
     convolution(g, c) { c.each(g, |g, i| match i {
         0 => c.window(g, Op::ConvolutionInput, &[c.grad.into(), c.arg(1)?]),
         1 => c.window(g, Op::ConvolutionWeight, &[c.grad.into(), c.arg(0)?]),
@@ -809,19 +811,19 @@ gradients! {
             g.emit(Op::Sum, &[c.grad.into()], Attrs::Axes { mask, keepdim: false }).map(Some)
         }
     }) }
-    /// g being of the input's shape: its convolution, and the weight's gradient with g for the input
+    /// g has the input's shape: its convolution, and the weight's gradient with g as the input
     convolution_input(g, c) { c.each(g, |g, i| match i {
         0 => c.window(g, Op::Convolution, &[c.grad.into(), c.arg(1)?]),
         _ => c.window(g, Op::ConvolutionWeight, &[c.arg(0)?, c.grad.into()]),
     }) }
-    /// g being of the weight's shape: the input's convolution with it, and the transpose of that
+    /// g has the weight's shape: the input's convolution with g, and the transposed convolution with g
     convolution_weight(g, c) { c.each(g, |g, i| match i {
         0 => c.window(g, Op::Convolution, &[c.arg(1)?, c.grad.into()]),
         _ => c.window(g, Op::ConvolutionInput, &[c.arg(0)?, c.grad.into()]),
     }) }
-    /// g where the largest elements are
+    /// g scattered to the maxima
     max_pool(g, c) { Ok(vec![c.window(g, Op::MaxPoolInput, &[c.grad.into(), c.arg(0)?])?]) }
-    /// g taken from where the largest elements are; the choice itself has no slope
+    /// g gathered at the maxima; none to the input, which only chooses the maxima
     max_pool_input(g, c) { c.each(g, |g, i| {
         if i == 1 {
             let meta = c.meta(g, 1);
@@ -833,11 +835,11 @@ gradients! {
         let taken = g.emit(Op::Gather, &[grad.into(), indices.into()], Attrs::Axis(2))?;
         g.reshaped(taken, shape).map(Some)
     }) }
-    /// g added to each window
+    /// g added to all elements of each window
     sum_pool(g, c) { Ok(vec![c.window(g, Op::SumPoolInput, &[c.grad.into()])?]) }
     /// g summed over each window
     sum_pool_input(g, c) { Ok(vec![c.window(g, Op::SumPool, &[c.grad.into()])?]) }
-    /// g, and g taken where it was added
+    /// g; g gathered at the indices
     scatter_add(g, c) {
         c.each(g, |g, i| match i {
             0 => Ok(Some(c.grad)),
@@ -845,7 +847,7 @@ gradients! {
             _ => taken(g, c, c.grad).map(Some),
         })
     }
-    /// g with the places that were written cleared, and g taken from there
+    /// g with 0 at the indices; g gathered at the indices
     scatter(g, c) {
         c.each(g, |g, i| match i {
             0 => {
@@ -857,7 +859,7 @@ gradients! {
             _ => taken(g, c, c.grad).map(Some),
         })
     }
-    /// g times the product of the other factors, right for any number of zeros
+    /// g times the product of the other factors, exact for any number of zeros
     scatter_prod(g, c) {
         let (base, index, source) = (c.val(0)?, c.val(1)?, boxed(g, c.val(2)?, c)?);
         let dtype = g.meta(base).dtype;
@@ -893,7 +895,7 @@ gradients! {
             if i == 2 { unboxed(g, grad, c).map(Some) } else { Ok(Some(grad)) }
         })
     }
-    /// g shared equally among the elements equal to the extreme
+    /// g divided equally among the elements equal to the extremum
     scatter_extreme(g, c) {
         let (base, index, source, out) = (c.val(0)?, c.val(1)?, boxed(g, c.val(2)?, c)?, c.out()?);
         let dtype = g.meta(base).dtype;
@@ -916,12 +918,13 @@ gradients! {
             }
         })
     }
-    /// g summed up from the end
+    /// the reverse cumulative sum of g
     cumsum(g, c) {
         let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
         one(g.scan_back(Op::Cumsum, c.grad, axis))
     }
-    /// g out summed up from the end, by a; at the first zero, where that is no number, with a 1 in its place; 0 past it
+    /// the reverse cumulative sum of g out, divided by a; at the first zero, where that is NaN, computed with a 1 in
+    /// its place; 0 past it
     cumprod(g, c) {
         let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
         let (a, out) = (c.val(0)?, c.out()?);
@@ -943,7 +946,7 @@ gradients! {
         let later = g.mask(first, at_zero)?;
         one(g.select(before, plain, later, dtype))
     }
-    /// exp(a) times the sum of g exp(-out) from each on, in logarithms: of positive g less of negative
+    /// exp(a) times the reverse cumulative sum of g exp(-out), in logarithms, separately for positive and negative g
     logcumsumexp(g, c) {
         let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
         let (a, out) = (c.val(0)?, c.out()?);
@@ -964,14 +967,14 @@ gradients! {
     }
 }
 
-/// `v`, of the result's shape, at the places of a scatter, in the source's shape: elements of the source beyond the
-/// index's shape went nowhere.
+/// `v`, of the result's shape, gathered at the indices of a scatter and padded with zeros to the source's shape:
+/// elements of the source beyond the index's shape were not scattered.
 fn taken(g: &mut dyn Graph, c: &GradCtx<'_>, v: Val) -> Result<Val> {
     let taken = g.emit(Op::Gather, &[v.into(), c.arg(1)?], c.attrs.clone())?;
     unboxed(g, taken, c)
 }
 
-/// The part of a scatter's source that went somewhere.
+/// The slice of a scatter's source that was scattered: the index's shape.
 fn boxed(g: &mut dyn Graph, source: Val, c: &GradCtx<'_>) -> Result<Val> {
     let sizes = c.meta(g, 1).shape;
     if g.meta(source).shape == sizes {
@@ -981,7 +984,7 @@ fn boxed(g: &mut dyn Graph, source: Val, c: &GradCtx<'_>) -> Result<Val> {
     g.emit(Op::Slice, &[source.into()], Attrs::Slice(Box::new(spec)))
 }
 
-/// What [`boxed`] undoes: among zeros where the source went nowhere.
+/// The inverse of [`boxed`]: zeros where the source was not scattered.
 fn unboxed(g: &mut dyn Graph, part: Val, c: &GradCtx<'_>) -> Result<Val> {
     let (source, sizes) = (c.meta(g, 2), g.meta(part).shape);
     if source.shape == sizes {
@@ -1012,7 +1015,7 @@ fn times_exp_square(g: &mut dyn Graph, c: &GradCtx<'_>, scale: f64, factor: f64)
     g.mul(grad, d)
 }
 
-/// Where a is 0, and out / a elsewhere.
+/// Whether a is 0, and out / a elsewhere.
 fn by_a(g: &mut dyn Graph, c: &GradCtx<'_>) -> Result<(Val, Val)> {
     let a = c.val(0)?;
     let dtype = g.meta(a).dtype;
@@ -1031,8 +1034,8 @@ fn logaddexp_in(g: &mut dyn Graph, c: &GradCtx<'_>, exp: Op) -> Result<Vec<Optio
     })
 }
 
-/// The gradients of an incomplete gamma function, of whose density `grad` is the multiple: to the place, the density;
-/// to the shape, less what moves the place as much.
+/// The gradients of an incomplete gamma function P(a, x): to x, the density of the gamma distribution; to a, minus the
+/// density times gamma_slope(a, x).
 fn gamma_density(g: &mut dyn Graph, c: &GradCtx<'_>, grad: Val) -> Result<Vec<Option<Val>>> {
     if c.recorded && c.needs[0] {
         return Err(OpError::runtime("gammainc(): its first argument has a gradient, but not one of that gradient"));
@@ -1060,7 +1063,7 @@ fn gamma_density(g: &mut dyn Graph, c: &GradCtx<'_>, grad: Val) -> Result<Vec<Op
     })
 }
 
-/// g to the first where it wins by `wins` or the second is NaN, else to the second.
+/// g to the first operand where the comparison `wins` holds or the second is NaN, else to the second.
 fn extreme_number(g: &mut dyn Graph, c: &GradCtx<'_>, wins: Op) -> Result<Vec<Option<Val>>> {
     let (a, b) = (c.arg(0)?, c.arg(1)?);
     let won = g.op2(wins, a, b)?;
@@ -1090,7 +1093,7 @@ fn extreme(g: &mut dyn Graph, c: &GradCtx<'_>, loses: Op) -> Result<Vec<Option<V
     })
 }
 
-/// `v`, which has the reduction's result shape, repeated along the reduced axes.
+/// Repeats `v`, which has the reduction's result shape, along the reduced axes.
 fn spread(g: &mut dyn Graph, c: &GradCtx<'_>, v: Val) -> Result<Val> {
     let Attrs::Axes { mask, .. } = *c.attrs else { return Err(not_saved()) };
     let shape = c.meta(g, 0).shape;

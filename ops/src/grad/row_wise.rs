@@ -1,4 +1,4 @@
-//! The gradients of ops on rows: one such op again, or the composite where that is itself recorded.
+//! Gradients of row-wise ops: a fused op, or a composite of differentiable ops where the gradient is itself recorded.
 
 use crate::dtype::DType;
 use crate::error::Result;
@@ -33,7 +33,8 @@ gradients! {
         let taken = g.mul(shares, total)?;
         one(g.sub(grad, taken))
     }
-    /// With n the normal rows, r what they were multiplied by and h = g weight: r (h - mean(h) - n mean(h n)); g n; g
+    /// With n the normalized rows, r their factor (the reciprocal standard deviation) and h = g weight: r (h - mean(h)
+    /// - n mean(h n)); g n; g
     layer_norm(g, c) {
         if c.recorded {
             return norm_composite(g, c, true);
@@ -53,7 +54,8 @@ gradients! {
         }
         Ok(grads)
     }
-    /// With n the normal rows, r what they were multiplied by and h = g weight: r (h - n mean(h n)); g n
+    /// With n the normalized rows, r their factor (the reciprocal root mean square) and h = g weight: r (h - n mean(h
+    /// n)); g n
     rms_norm(g, c) {
         if c.recorded {
             return norm_composite(g, c, false);
@@ -69,13 +71,13 @@ gradients! {
         }
         Ok(grads)
     }
-    /// g (softmax - one-hot), each row by what its sample counts; without the softmax for `nll_loss`
+    /// g (softmax - one-hot), each row times its sample's weight; without the softmax for `nll_loss`
     class_loss(g, c) {
         let Attrs::Loss(spec) = c.attrs else { return Err(not_saved()) };
         let (target, weight) = (c.val(1)?, c.arg(2)?);
         let input = c.val(0).ok();
         if !c.recorded {
-            // `nll_loss` has no use for its input's elements, but for their shape.
+            // The gradient of `nll_loss` depends on its input's shape, not on its elements.
             let (op, rows) = match input {
                 Some(input) => (Op::CrossEntropyBackward, input),
                 None => {
@@ -90,7 +92,8 @@ gradients! {
         let grad = class_loss_composite(g, c, spec, input, target, weight)?;
         Ok(vec![Some(grad), None, None])
     }
-    /// With p the weights and s = p (g v^T - sum(g out)): scale s k, scale s^T q, p^T g; s for the mask
+    /// With p the attention weights and s = p (g v^T - sum(g out)): scale s k; scale s^T q; p^T g; s for the mask
+    /// (FlashAttention, Dao et al. 2022, appendix B)
     attention(g, c) {
         let masked = c.inputs.len() > 3;
         if c.recorded || (masked && c.needs[3]) {
@@ -119,7 +122,7 @@ gradients! {
     }
 }
 
-/// Along the last axis, which stays with size 1.
+/// A reduction of the last axis, which stays with size 1.
 fn over_rows(g: &mut dyn Graph, op: Op, v: Val) -> Result<Val> {
     let mask = 1 << (g.meta(v).shape.rank() - 1);
     g.emit(op, &[v.into()], Attrs::Axes { mask, keepdim: true })
@@ -193,7 +196,7 @@ fn class_loss_composite(
     let hit = g.op2(Op::Eq, index, every)?;
     let hit = as_float(g, hit)?;
     let hit = g.mul(hit, counts)?;
-    // What each sample counts, and what all classes do together.
+    // The weight of each sample, and the sum of all class weights.
     let (hit, share, all) = match weight {
         Arg::Val(weight) => {
             let weight = g.wide(weight)?;
@@ -255,7 +258,7 @@ fn attention_composite(g: &mut dyn Graph, c: &GradCtx<'_>) -> Result<Vec<Option<
         let seen = g.op2(Op::Ge, down, along)?;
         scores = g.select(seen, scores, f64::NEG_INFINITY, meta.dtype)?;
     }
-    // A query that sees nothing has weights 0.
+    // A query that attends to no key has weights 0.
     let most = over_rows(g, Op::Amax, scores)?;
     let blind = g.op2(Op::Eq, most, f64::NEG_INFINITY)?;
     let safe = g.select(blind, 0.0, scores, meta.dtype)?;

@@ -1,7 +1,7 @@
 //! The shape and dtype rule of each class of op.
 //!
-//! The client calls [`infer`] so that a wrong shape raises at the line that wrote it; the daemon calls it again on its
-//! own copy of an instruction, trusting nobody; a worker calls it to know what to allocate.
+//! The client calls [`infer`] so that a wrong shape raises at the user's line. The daemon, which trusts no client,
+//! calls it again on its own copy of the instruction; a worker calls it to allocate the result.
 
 pub mod operand;
 mod row_wise;
@@ -17,17 +17,17 @@ use crate::shape::{Meta, RANK_MAX, Shape};
 
 pub use operand::InputMeta;
 
-/// Numbers of one random instruction: what a stretch of a tensor begins at stays countable.
+/// Maximum of random numbers in one instruction: the position of a shard's first element stays countable.
 const RANDOM_NUMBERS_MAX: u64 = 1 << 60;
 
 /// The shape and dtype of `op(inputs; attrs)`.
 ///
 /// # Errors
-/// Operands or attributes that the op's class does not allow. The sentence is PyTorch's where PyTorch has one.
+/// Operands or attributes that the op's class does not allow. The message is PyTorch's where PyTorch has one.
 #[inline]
 pub fn infer(op: Op, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
     let row = op.row();
-    // Most instructions are this: elementwise on equal shapes.
+    // The most common instruction: elementwise on equal shapes.
     if let (Class::Elementwise, [InputMeta::Tensor(a), InputMeta::Tensor(b)], Attrs::None) = (row.class, inputs, attrs)
         && a == b
         && row.operands == 2
@@ -365,7 +365,7 @@ fn matmul(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
     Ok(Meta::new(Shape::new(&dims)?, a.dtype))
 }
 
-/// PyTorch's sentence for inner sizes that differ, leading axes folded into the first as PyTorch does.
+/// PyTorch's error for inner sizes that differ; like PyTorch, it folds leading axes into the first.
 pub fn matmul_mismatch(a: &Shape, b: &Shape) -> OpError {
     let (a, b) = (a.dims(), b.dims());
     let rows: usize = a[..a.len() - 1].iter().product();

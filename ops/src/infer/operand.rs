@@ -7,7 +7,7 @@ use crate::op::Op;
 use crate::row::Row;
 use crate::shape::Meta;
 
-/// What is known of an operand without its data.
+/// The metadata of an operand.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum InputMeta {
     /// A tensor.
@@ -17,7 +17,7 @@ pub enum InputMeta {
 }
 
 impl InputMeta {
-    /// What is known of the tensor, if it is one.
+    /// The tensor's shape and dtype, if the operand is a tensor.
     pub fn tensor(&self) -> Option<&Meta> {
         match self {
             InputMeta::Tensor(meta) => Some(meta),

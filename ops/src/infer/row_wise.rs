@@ -1,4 +1,4 @@
-//! Shape rules of row-wise ops: softmax, normalisations, losses over classes and attention.
+//! Shape rules of row-wise ops: softmax, normalizations, losses over classes and attention.
 
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
@@ -8,10 +8,10 @@ use crate::op::Op;
 use crate::row::Row;
 use crate::shape::{Meta, Shape};
 
-/// The shape and dtype of a op on rows.
+/// The shape and dtype of the result of a row-wise op.
 ///
 /// # Errors
-/// Operands that do not belong together.
+/// Operands whose shapes or dtypes do not fit each other.
 pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
     match (row.op, attrs) {
         (Op::Softmax | Op::LogSoftmax, Attrs::None) => rows_of(row, inputs, 0),
@@ -67,7 +67,7 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             if attention(row, &inputs[1..])? != grad {
                 return Err(unfit(row, 0));
             }
-            // A row for each batch, so that batches can be divided.
+            // One row per batch, so that the batch axes can be sharded.
             let mut dims = grad.shape.dims()[..grad.shape.rank() - 2].to_vec();
             let mut columns = 0usize;
             for i in 1..4 {
@@ -84,7 +84,7 @@ fn unfit(row: &Row, i: usize) -> OpError {
     OpError::runtime(format!("{}: the shape or dtype of operand {i} does not fit the others", row.name))
 }
 
-/// Operand `i`, which has rows.
+/// Operand `i`, which must have at least one axis.
 fn rows_of(row: &Row, inputs: &[InputMeta], i: usize) -> Result<Meta> {
     let meta = *tensor(row, inputs, i)?;
     accept(row, meta.dtype)?;
@@ -95,12 +95,12 @@ fn columns(meta: &Meta) -> usize {
     meta.shape.dims().last().copied().unwrap_or(1)
 }
 
-/// Operand `i` is a tensor like `other`.
+/// Checks that operand `i` has the shape and dtype of `other`.
 fn same(row: &Row, inputs: &[InputMeta], i: usize, other: &Meta) -> Result<()> {
     if tensor(row, inputs, i)? == other { Ok(()) } else { Err(unfit(row, i)) }
 }
 
-/// Operand `i` is a number, or has one element for each column of `rows`.
+/// Checks that operand `i` is a number or has one element per column of `rows`.
 fn along(row: &Row, inputs: &[InputMeta], i: usize, rows: &Meta) -> Result<()> {
     match &inputs[i] {
         InputMeta::Scalar(_) => Ok(()),
@@ -116,7 +116,7 @@ fn number(row: &Row, inputs: &[InputMeta], i: usize) -> Result<()> {
     }
 }
 
-/// How many class indices operand `i` holds.
+/// The number of class indices in operand `i`.
 fn sample_count(row: &Row, inputs: &[InputMeta], i: usize) -> Result<usize> {
     let meta = tensor(row, inputs, i)?;
     match (meta.dtype, meta.shape.dims()) {
@@ -129,7 +129,8 @@ fn losses_shape(rows: usize, spec: &LossSpec) -> Result<Shape> {
     if spec.reduction == LossReduction::None { Shape::new(&[rows]) } else { Ok(Shape::SCALAR) }
 }
 
-/// Queries `(…, m, k)`, keys `(…, n, k)`, values `(…, n, o)` and perhaps a mask `(…, m, n)` give `(…, m, o)`.
+/// Attention of queries `(…, m, k)`, keys `(…, n, k)`, values `(…, n, o)` and an optional mask `(…, m, n)`: `(…, m,
+/// o)`.
 fn attention(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
     let query = rows_of(row, inputs, 0)?;
     let rank = query.shape.rank();

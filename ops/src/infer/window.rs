@@ -10,7 +10,7 @@ fn refuse(op: Op, what: impl Into<String>) -> OpError {
     OpError::runtime(format!("{}: {}", op.name(), what.into()))
 }
 
-/// The first two sizes of a shape that ends with `sizes`.
+/// The first two sizes of a shape whose others are `sizes`.
 fn lead(op: Op, shape: &Shape, sizes: &[usize]) -> Result<(usize, usize)> {
     match shape.dims() {
         [first, second, rest @ ..] if rest == sizes => Ok((*first, *second)),
@@ -26,7 +26,7 @@ fn shape_of(first: usize, second: usize, sizes: &[usize]) -> Result<Shape> {
     Shape::new(&dims[..2 + sizes.len()])
 }
 
-/// The result of an op of class convolution.
+/// The result's shape and dtype of an op of class convolution.
 ///
 /// # Errors
 /// Operands that do not have the shapes that `spec` gives them.
@@ -95,7 +95,7 @@ pub fn convolution(op: Op, a: &Meta, b: &Meta, bias: Option<&Meta>, spec: &Windo
     Ok(Meta::new(shape, a.dtype))
 }
 
-/// The result of an op of class pooling.
+/// The result's shape and dtype of an op of class pooling.
 ///
 /// # Errors
 /// As [`convolution`].
@@ -105,7 +105,7 @@ pub fn pooling(op: Op, a: &Meta, other: Option<&Meta>, spec: &WindowSpec) -> Res
     if spec.groups != 1 {
         return Err(refuse(op, "pools have no groups"));
     }
-    // Nothing in memory bounds a pool's kernel, as a weight bounds a convolution's.
+    // A convolution's kernel is bounded by its weight's memory; a pool's kernel needs a limit of its own.
     if spec.kernel.iter().try_fold(1usize, |all, size| all.checked_mul(*size)).is_none_or(|all| all > POOL_WINDOW_MAX) {
         return Err(refuse(op, format!("a window has at most {POOL_WINDOW_MAX} elements")));
     }
