@@ -18,10 +18,10 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
 
-pub type Body = fn(&[u8]);
+pub type FuzzTarget = fn(&[u8]);
 
 /// All targets, by name.
-pub const BODIES: [(&str, Body); 6] = [
+pub const FUZZ_TARGETS: [(&str, FuzzTarget); 6] = [
     ("slots", slots),
     ("stream", stream),
     ("messages", messages),

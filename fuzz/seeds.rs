@@ -11,7 +11,7 @@ use gt_protocol::{
 use serde::Serialize;
 
 /// Messages of clients, none of which affects other sessions.
-pub fn said_by_clients() -> Vec<ClientMessage> {
+pub fn client_messages() -> Vec<ClientMessage> {
     let unchanged = QuotaChange { queued: Some(Setting::Default), ..QuotaChange::default() };
     vec![
         ClientMessage::Hello(Hello::new(Role::Client, Some("garbled".into()))),
@@ -24,7 +24,7 @@ pub fn said_by_clients() -> Vec<ClientMessage> {
         ClientMessage::Placement { id: 1 },
         ClientMessage::Session { id: 1 },
         ClientMessage::Limits { from: 0 },
-        // A user without sessions, and no change.
+        // A session and a user that do not exist, and an empty change.
         ClientMessage::Kill { session: u64::MAX },
         ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged },
         ClientMessage::Drain { on: false },
@@ -45,7 +45,7 @@ fn refused() -> Refused {
     Refused::new(RefusalCode::Exhausted, "no")
 }
 
-fn said_by_daemons() -> Vec<DaemonMessage> {
+fn daemon_messages() -> Vec<DaemonMessage> {
     let (name, sessions) = ("ana", vec![SessionStatus::default()]);
     vec![
         DaemonMessage::Welcome(welcome()),
@@ -111,7 +111,7 @@ fn configurations() -> Vec<Vec<u8>> {
 }
 
 /// A valid input of the target called `name`.
-pub fn right(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
+pub fn valid_input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     let one = |texts: Vec<Vec<u8>>, dice: &mut Dice<'_>| texts[dice.index(texts.len())].clone();
     match name {
@@ -124,10 +124,10 @@ pub fn right(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
         "frames" => {
             push_slots(&mut bytes, &streams::encoded(&streams::valid(dice)).concat());
             push_data(&mut bytes, 0, 64, 100, |to| to.fill(7));
-            push_message(&mut bytes, &json(&said_by_clients()[dice.index(8)]));
+            push_message(&mut bytes, &json(&client_messages()[dice.index(8)]));
         }
         "messages" => {
-            let all = said_by_clients().iter().map(json).chain(said_by_daemons().iter().map(json)).collect();
+            let all = client_messages().iter().map(json).chain(daemon_messages().iter().map(json)).collect();
             bytes = one(all, dice);
         }
         "handshake" => bytes = one(first_words(), dice),

@@ -8,8 +8,8 @@ mod seeds;
 #[path = "../storm/streams.rs"]
 mod streams;
 
-use bodies::Body;
-use seeds::right;
+use bodies::FuzzTarget;
+use seeds::valid_input;
 use std::path::Path;
 use streams::Dice;
 
@@ -24,7 +24,7 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     if dice.percent(20) {
         return (0..dice.below(600)).map(|_| dice.below(256) as u8).collect();
     }
-    let mut bytes = right(name, dice);
+    let mut bytes = valid_input(name, dice);
     for _ in 0..dice.below(5) {
         let (at, other) = (dice.index(bytes.len().max(1)), dice.index(bytes.len().max(1)));
         match dice.below(6) {
@@ -47,8 +47,8 @@ fn workers_messages(bytes: &[u8]) {
 
 #[test]
 fn nothing_that_can_be_said_makes_who_reads_it_panic() {
-    let workers: (&str, Body) = ("messages", workers_messages);
-    for (name, body) in bodies::BODIES.into_iter().chain([workers]) {
+    let workers: (&str, FuzzTarget) = ("messages", workers_messages);
+    for (name, body) in bodies::FUZZ_TARGETS.into_iter().chain([workers]) {
         for case in 0..CASES {
             let bytes = input(name, &mut Dice::seeded(case));
             if std::panic::catch_unwind(|| body(&bytes)).is_err() {
@@ -60,13 +60,13 @@ fn nothing_that_can_be_said_makes_who_reads_it_panic() {
 
 #[test]
 fn what_is_right_is_read() {
-    for (name, body) in bodies::BODIES {
+    for (name, body) in bodies::FUZZ_TARGETS {
         let folder = std::env::var_os(SEEDS_ENV).map(|folder| Path::new(&folder).join(name));
         if let Some(folder) = &folder {
             std::fs::create_dir_all(folder).unwrap();
         }
         for seed in 0..SEEDS {
-            let bytes = right(name, &mut Dice::seeded(seed));
+            let bytes = valid_input(name, &mut Dice::seeded(seed));
             body(&bytes);
             if let Some(folder) = &folder {
                 std::fs::write(folder.join(format!("seed-{seed}")), &bytes).unwrap();

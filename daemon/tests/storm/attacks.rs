@@ -2,7 +2,7 @@
 //!
 //! What they find out they print: `count NAME` for what is to be added up, `breach WHAT` for what must never be.
 
-use crate::seeds::said_by_clients;
+use crate::seeds::client_messages;
 use crate::streams::{Dice, encoded, mutated, valid};
 use crate::support::{Client, f32s, range};
 use crate::training;
@@ -317,13 +317,13 @@ pub fn garbled(mut bytes: Vec<u8>, dice: &mut Dice<'_>) -> Vec<u8> {
 }
 
 fn says_nonsense(path: &Path, dice: &mut Dice<'_>) {
-    let hello = serde_json::to_vec(&said_by_clients()[0]).expect("it is serializable");
+    let hello = serde_json::to_vec(&client_messages()[0]).expect("it is serializable");
     while let Ok(socket) = Socket::connect(path) {
         if dice.percent(70) {
             let _ = socket.send(&hello, &[], Some(PATIENCE));
         }
         for _ in 0..1 + dice.below(6) {
-            let message = &said_by_clients()[dice.index(said_by_clients().len())];
+            let message = &client_messages()[dice.index(client_messages().len())];
             let bytes = serde_json::to_vec(message).expect("it is serializable");
             if socket.send(&garbled(bytes, dice), &[], Some(PATIENCE)).is_err() {
                 break;
