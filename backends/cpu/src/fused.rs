@@ -156,7 +156,7 @@ impl CpuBackend {
         if elements == 0 || !stages.iter().all(fuses) {
             return gt_backend::execute_one_by_one(self, stages);
         }
-        let straight = self.straightened(stages, &shape)?;
+        let straight = self.copy_transposed(stages, &shape)?;
         let mut sources = FusedOperands {
             shape,
             tensors: Vec::new(),
@@ -167,7 +167,7 @@ impl CpuBackend {
         let mut steps = Vec::with_capacity(stages.len());
         let mut weight = 0;
         for stage in stages {
-            let (map, operands) = self.planned(stages, stage)?;
+            let (map, operands) = self.plan_stage(stages, stage)?;
             let mut from = [OperandSource::Step(0); OPERANDS_MAX];
             for (i, operand) in operands.iter().enumerate() {
                 from[i] = match operand {
@@ -194,7 +194,7 @@ impl CpuBackend {
                 memory: std::ptr::null_mut(),
             });
         }
-        let results = self.place(stages, &mut steps, &sources)?;
+        let results = self.allocate_results(stages, &mut steps, &sources)?;
         let FusedOperands { list: mut sources, mut tiles, numbers, .. } = sources;
         repeat_splats(&steps, &mut sources, &mut tiles);
         share_tiles(&mut steps, &mut tiles);
@@ -209,7 +209,7 @@ impl CpuBackend {
         self.pool.run(elements.div_ceil(chunk), &|i| {
             // SAFETY: sources are tensors that broadcast to `shape`, copies of such in `straight`, or `numbers`; all
             // live until after this call. A result is newly allocated, or the unique handle of a linear source that no
-            // step reads after the result is written (`place`). Chunks are disjoint.
+            // step reads after the result is written (`allocate_results`). Chunks are disjoint.
             unsafe { program.range(i * chunk, ((i + 1) * chunk).min(elements)) }
         })?;
         drop((numbers, straight));
@@ -217,7 +217,7 @@ impl CpuBackend {
     }
 
     /// The transposed operands, each with a copy in row-major order.
-    fn straightened<'a>(
+    fn copy_transposed<'a>(
         &mut self,
         stages: &[Stage<'a, CpuTensor>],
         shape: &Shape,
@@ -235,7 +235,7 @@ impl CpuBackend {
     }
 
     /// The kernel of a stage and its operands; some powers and casts have a simpler kernel.
-    fn planned<'a>(
+    fn plan_stage<'a>(
         &self,
         stages: &[Stage<'a, CpuTensor>],
         stage: &Stage<'a, CpuTensor>,
@@ -273,7 +273,7 @@ impl CpuBackend {
     }
 
     /// Gives every result that is kept its memory: that of an operand that is not used any more, or a new block.
-    fn place(
+    fn allocate_results(
         &self,
         stages: &[Stage<'_, CpuTensor>],
         steps: &mut [FusedStep],
@@ -379,8 +379,8 @@ impl FusedProgram {
         let room = room.as_mut_ptr().cast::<u8>();
         let tile = |i: usize| room.wrapping_add(i * TILE_BYTES);
         let scratch = |i: usize| tile(self.tiles - SCRATCH_TILES + i);
-        let mut given: Vec<*const u8> = self.sources.iter().map(|source| source.ptr).collect();
-        let mut made: Vec<*const u8> = vec![std::ptr::null(); self.steps.len()];
+        let mut source_ptrs: Vec<*const u8> = self.sources.iter().map(|source| source.ptr).collect();
+        let mut result_ptrs: Vec<*const u8> = vec![std::ptr::null(); self.steps.len()];
         for source in &self.sources {
             if let TilePattern::Splat(Some(t)) = source.pattern {
                 // SAFETY: the source has one element, and a tile has room for `tile_elements`.
@@ -391,7 +391,7 @@ impl FusedProgram {
         let mut at = from;
         while at < to {
             let n = self.tile_elements.min(to - at);
-            for (ptr, source) in given.iter_mut().zip(&self.sources) {
+            for (ptr, source) in source_ptrs.iter_mut().zip(&self.sources) {
                 // SAFETY: sources are readable for elements `from..to`, of which this tile has `n`.
                 unsafe {
                     match &source.pattern {
@@ -409,8 +409,8 @@ impl FusedProgram {
                 unsafe {
                     for (o, operand) in step.operands[..step.count].iter().enumerate() {
                         let (mut ptr, mut elements) = match operand {
-                            OperandSource::Source(source) => (given[*source], n),
-                            OperandSource::Step(earlier) => (made[*earlier], n),
+                            OperandSource::Source(source) => (source_ptrs[*source], n),
+                            OperandSource::Step(earlier) => (result_ptrs[*earlier], n),
                         };
                         if let OperandSource::Source(source) = operand
                             && let TilePattern::Splat(repeated) = self.sources[*source].pattern
@@ -445,7 +445,7 @@ impl FusedProgram {
                             streamed = true;
                         }
                     }
-                    made[i] = result;
+                    result_ptrs[i] = result;
                 }
             }
             at += n;

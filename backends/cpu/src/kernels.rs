@@ -3,7 +3,7 @@
 //!
 //! The bodies are generic and inlined into functions that enable a level's instructions, so that the compiler
 //! vectorises each for that level. The level is chosen once, when a backend starts. All levels compute the same bits:
-//! nothing is contracted or reassociated but where the arithmetic of the op table says so.
+//! no operations are contracted or reassociated except where the op table says so.
 
 use gt_ops::math::{Int, Real, Std, Truth};
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};

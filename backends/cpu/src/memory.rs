@@ -537,7 +537,7 @@ unsafe fn move_pages(from: *mut u8, to: *mut u8, bytes: usize) -> Result<usize, 
     // Huge pages are moved one by one, since `mremap` refuses a range that spans several mappings.
     while moved + MAP_BYTES_MIN <= bytes {
         // SAFETY: both are mapped for `bytes`, `moved + MAP_BYTES_MIN <= bytes`, and nobody uses them. A move that
-        // fails may have unmapped its destination, which is then mapped anew.
+        // fails may have unmapped its destination, which is then mapped again.
         unsafe {
             let (from, to) = (from.add(moved).cast::<libc::c_void>(), to.add(moved).cast::<libc::c_void>());
             let flags = libc::MREMAP_MAYMOVE | libc::MREMAP_FIXED;

@@ -9,7 +9,7 @@ use gt_ops::{Attrs, Meta, Op};
 impl CpuBackend {
     pub(crate) fn movement(&mut self, op: Op, t: &CpuTensor, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
         match t.moved(op, attrs, &out.shape)? {
-            Some(layout) => Ok(t.seen(layout)),
+            Some(layout) => Ok(t.with_layout(layout)),
             None => Ok(CpuTensor::contiguous(self.contiguous(t)?.buffer, *out)),
         }
     }
@@ -22,7 +22,7 @@ impl CpuBackend {
         last_use: u8,
     ) -> Result<CpuTensor> {
         let out = self.private_copy(base, last_use & 1 == 1)?;
-        let window = out.seen(out.boxed(spec));
+        let window = out.with_layout(out.boxed(spec));
         // SAFETY: both layouts have the slice's shape, and `out` has the only handle of its buffer, so they are
         // disjoint.
         unsafe {

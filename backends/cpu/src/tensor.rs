@@ -37,17 +37,17 @@ impl CpuTensor {
 
     /// A view of the same buffer with another shape, offset and strides.
     pub(crate) fn view(&self, shape: Shape, offset_bytes: usize, strides: [isize; RANK_MAX]) -> CpuTensor {
-        self.seen(self.layout.view(shape, offset_bytes, strides))
+        self.with_layout(self.layout.view(shape, offset_bytes, strides))
     }
 
     /// A view of the same buffer in another layout.
-    pub(crate) fn seen(&self, layout: Layout) -> CpuTensor {
+    pub(crate) fn with_layout(&self, layout: Layout) -> CpuTensor {
         CpuTensor { buffer: self.buffer.clone(), layout }
     }
 
     /// A tensor in the same memory with another dtype of the same size, for a result that takes over an operand's
     /// memory.
     pub(crate) fn reused(&self, meta: Meta) -> CpuTensor {
-        self.seen(Layout { meta, ..self.layout })
+        self.with_layout(Layout { meta, ..self.layout })
     }
 }

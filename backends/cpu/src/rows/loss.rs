@@ -1,6 +1,6 @@
 //! Cross-entropy and negative log-likelihood of class indices, with their gradients.
 
-use super::softmax::exps;
+use super::softmax::exponentials_of;
 use super::{RowKernel, RowSink, RowSource, block_rows, extent, run};
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::lanes::{LANES, Lanes, Vectors, sum_over};
@@ -98,7 +98,7 @@ impl<R: Vectors> RowKernel<R> for LossForward<'_, R> {
                 let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
                 if self.scores {
                     exponentials.resize(rows * n, R::ZERO);
-                    exps::<R, V>(scores, n, &mut exponentials, &mut stats);
+                    exponentials_of::<R, V>(scores, n, &mut exponentials, &mut stats);
                 }
                 for i in 0..rows {
                     let mut loss = 0.0;
@@ -150,7 +150,7 @@ impl<R: Vectors> RowKernel<R> for LossBackward<'_, R> {
                 let to = self.to.room::<R>(at * n, rows * n, &mut made);
                 if self.scores {
                     let scores = self.from.elements::<R>(at * n, rows * n, &mut wide);
-                    exps::<R, V>(scores, n, to, &mut stats);
+                    exponentials_of::<R, V>(scores, n, to, &mut stats);
                 }
                 for (i, to) in to.chunks_exact_mut(n).enumerate() {
                     let Some(class) = self.targets.class(at + i) else {

@@ -44,7 +44,7 @@ unsafe fn moments<R: Real, V: Lanes<R>, const CENTRE: bool>(row: &[R], eps: f64)
 /// # Safety
 /// Same as for [`Lanes::splat`].
 #[inline(always)]
-unsafe fn pulls<R: Real, V: Lanes<R>>(row: &[R], grad: &[R], weight: &[R], mean: R) -> (f64, f64) {
+unsafe fn gradient_sums<R: Real, V: Lanes<R>>(row: &[R], grad: &[R], weight: &[R], mean: R) -> (f64, f64) {
     let n = row.len();
     let (mut along_total, mut level_total, mut block) = (0.0, 0.0, 0);
     while block < n {
@@ -131,7 +131,7 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormBackward<'_, R, CENTRE
                 let grad = self.grad.elements::<R>(at * n, n, &mut wide_grad);
                 let (mean, factor) = moments::<R, V, CENTRE>(row, self.eps);
                 let share = R::from_f64(1.0 / n as f64);
-                let (along, level) = pulls::<R, V>(row, grad, self.weight, mean);
+                let (along, level) = gradient_sums::<R, V>(row, grad, self.weight, mean);
                 let along = -(R::from_f64(along) * factor * factor * factor * share);
                 let level = if CENTRE { -(R::from_f64(level) * factor * share) } else { R::ZERO };
                 let to = self.to.room::<R>(at * n, n, &mut made);

@@ -18,7 +18,7 @@ const EXP_BLOCK: usize = 2048;
 /// # Safety
 /// Same as for [`Lanes::splat`].
 #[inline(always)]
-pub unsafe fn exps<R: Real, V: Lanes<R>>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(R, R)>) {
+pub unsafe fn exponentials_of<R: Real, V: Lanes<R>>(rows: &[R], columns: usize, to: &mut [R], stats: &mut Vec<(R, R)>) {
     stats.clear();
     if columns < SHORT_ROW {
         for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
@@ -73,7 +73,7 @@ impl<R: Vectors> RowKernel<R> for SoftmaxForward {
             unsafe {
                 let rows = self.from.elements::<R>(at * n, count, &mut wide);
                 let to = self.to.room::<R>(at * n, count, &mut made);
-                exps::<R, V>(rows, n, to, &mut stats);
+                exponentials_of::<R, V>(rows, n, to, &mut stats);
                 for ((row, to), (max, total)) in rows.chunks_exact(n).zip(to.chunks_exact_mut(n)).zip(&stats) {
                     if self.log {
                         let (max, log) = (V::splat(*max), V::splat(total.ln()));
