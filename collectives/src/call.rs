@@ -1,18 +1,18 @@
-//! What a rank announces before it does it, as one word.
+//! A call of a collective, as a rank announces it to the others in one word.
 
 use crate::operation::Operation;
 use crate::reduce::Reduce;
 use gt_ops::DType;
 use std::fmt;
 
-/// A call as the other ranks see it, without its counts.
+/// A call of a collective without its counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
     pub operation: Operation,
     pub dtype: DType,
     pub reduce: Option<Reduce>,
     pub root: usize,
-    /// The rank found its own arguments to be wrong, and takes part only to say so.
+    /// Whether the rank has wrong arguments and takes part only to say so.
     pub refused: bool,
 }
 
@@ -21,7 +21,7 @@ impl Call {
         Call { operation, dtype, reduce: None, root: 0, refused: false }
     }
 
-    /// Never 0.
+    /// The word that is announced, never 0.
     pub fn encode(&self) -> u64 {
         let reduce = self.reduce.map_or(0, |reduce| reduce as u64 + 1);
         let low = (self.operation as u64 + 1) | (self.dtype as u64) << 8 | reduce << 16 | u64::from(self.refused) << 24;
@@ -43,7 +43,7 @@ impl Call {
     }
 }
 
-/// As a person says it: `all_reduce(sum) of float32`.
+/// For error messages: `all_reduce(sum) of float32`.
 impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.operation.name())?;

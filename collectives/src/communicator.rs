@@ -1,4 +1,4 @@
-//! What a group of ranks can do.
+//! [`Communicator`]: the interface of one rank of a group.
 
 use crate::error::Result;
 use crate::reduce::Reduce;
@@ -9,35 +9,35 @@ use std::sync::Arc;
 
 /// One rank of a group, used by one thread.
 ///
-/// Every rank calls the same operations in the same order; `send` and `recv` concern two ranks and pair up by
-/// themselves. Buffers are bytes of elements of one dtype in the machine's order, of any alignment; at 64 bytes they
-/// are fastest. Counts are elements, one a rank; they may differ and be zero. A call returns when this rank's result is
-/// there and its buffers are its own again.
+/// All ranks must call the same operations in the same order; `send` and `recv` concern two ranks only, and pair up
+/// independently of the rest. Buffers are bytes of elements of one dtype in the machine's byte order. Any alignment
+/// works, and 64 bytes is fastest. Counts are elements, one per rank; they may differ and may be zero. A call returns
+/// when this rank's result is complete and no other rank uses its buffers any more.
 ///
 /// # Errors
-/// Every method returns a [`CollectiveError`](crate::CollectiveError). A rank whose arguments are wrong by themselves
-/// tells the others, so that they fail too instead of waiting. After an error the result's bytes are unspecified.
+/// Every method returns a [`CollectiveError`](crate::CollectiveError). A rank with invalid arguments tells the others,
+/// which then fail too instead of waiting. After an error the bytes of the result are unspecified.
 pub trait Communicator: Send {
-    /// This rank, from 0.
+    /// The number of this rank, from 0.
     fn rank(&self) -> usize;
 
-    /// Ranks in the group.
+    /// The number of ranks in the group.
     fn size(&self) -> usize;
 
-    /// Combines the buffers of all ranks, element by element, into every one of them.
+    /// Reduces the buffers of all ranks, element by element, into every one of them.
     ///
     /// # Errors
     /// See the trait.
     fn all_reduce(&mut self, buffer: &mut [u8], dtype: DType, reduce: Reduce) -> Result<()>;
 
-    /// Puts the inputs of all ranks one behind the other, in the order of ranks. Rank `r` brings `counts[r]` elements.
+    /// Concatenates the inputs of all ranks, in the order of ranks. Rank `r` contributes `counts[r]` elements.
     ///
     /// # Errors
     /// See the trait.
     fn all_gather(&mut self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()>;
 
-    /// Combines the inputs of all ranks and gives each its piece: rank `r` the `counts[r]` elements behind those of the
-    /// ranks before it.
+    /// Reduces the inputs of all ranks and scatters the result: rank `r` gets the `counts[r]` elements behind those of
+    /// the ranks before it.
     ///
     /// # Errors
     /// See the trait.
@@ -56,8 +56,8 @@ pub trait Communicator: Send {
     /// See the trait.
     fn broadcast(&mut self, buffer: &mut [u8], root: usize, dtype: DType) -> Result<()>;
 
-    /// Gives rank `r` the `gives[r]` elements of the input that follow those of the ranks before it, and takes
-    /// `takes[r]` elements from rank `r`, which lie in the output in the order of ranks.
+    /// Sends rank `r` the `send_counts[r]` elements of the input that follow those for the ranks before it, and
+    /// receives `recv_counts[r]` elements from rank `r` into the output, in the order of ranks.
     ///
     /// # Errors
     /// See the trait.
@@ -70,13 +70,13 @@ pub trait Communicator: Send {
         dtype: DType,
     ) -> Result<()>;
 
-    /// Sends to rank `to`, which must `recv` as much. May wait until it does.
+    /// Sends a message to rank `to`, which must `recv` one of this length. May wait until it does.
     ///
     /// # Errors
     /// See the trait.
     fn send(&mut self, data: &[u8], to: usize, dtype: DType) -> Result<()>;
 
-    /// Receives what rank `from` sends.
+    /// Receives a message of rank `from`.
     ///
     /// # Errors
     /// See the trait.
@@ -88,16 +88,16 @@ pub trait Communicator: Send {
     /// See the trait.
     fn barrier(&mut self) -> Result<()>;
 
-    /// What this rank has done so far.
+    /// The counts of this rank's successful operations and bytes.
     fn stats(&self) -> CommStats;
 
-    /// What aborts the group from any thread.
+    /// A handle to abort the group from any thread.
     fn abort_handle(&self) -> AbortHandle;
 
-    /// What tells from any thread whether the group is broken.
+    /// A handle that tells any thread whether the group is broken.
     fn health(&self) -> Health;
 
-    /// Ends the group: whoever waits in it, and every later call on any rank, gets an error.
+    /// Aborts the group: every waiting and every later call on any rank fails.
     fn abort(&self) {
         self.abort_handle().abort();
     }
@@ -113,8 +113,8 @@ impl Health {
         Health(Arc::new(look))
     }
 
-    /// That no rank has died, aborted the group or lost its patience. One may have left: what all ranks have begun
-    /// before is still done.
+    /// Checks that no rank has died, aborted the group or run out of patience. A rank that has left breaks nothing that
+    /// all ranks had begun before.
     ///
     /// # Errors
     /// Why the group is broken.

@@ -1,21 +1,21 @@
-//! Copying bytes, past the caches where there are too many for them.
+//! Copies of bytes, by non-temporal stores where they would sweep the caches.
 
-/// Results of at least this many bytes would only sweep the caches.
+/// Results of at least this many bytes are written past the caches, which they would sweep.
 const STREAM_BYTES_MIN: usize = 32 << 20;
 
-/// Copies `bytes` bytes that are a part of `whole` bytes written one behind the other.
+/// Copies `bytes` bytes, which are part of a result of `whole` bytes.
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
 #[inline]
 pub unsafe fn copy(from: *const u8, to: *mut u8, bytes: usize, whole: usize) {
-    // SAFETY: the caller's promise, in both.
+    // SAFETY: by the contract of `copy`, both ranges have `bytes` bytes and do not overlap; both calls need that alone.
     unsafe {
         if whole >= STREAM_BYTES_MIN { stream(from, to, bytes) } else { std::ptr::copy_nonoverlapping(from, to, bytes) }
     }
 }
 
-/// As [`copy`], without reading the destination into the caches.
+/// As [`copy`], by non-temporal stores: the destination is not read into the caches.
 ///
 /// # Safety
 /// As [`std::ptr::copy_nonoverlapping`].
@@ -26,8 +26,9 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
     let head = to.align_offset(STEP).min(bytes);
     let streamed = (bytes - head) / STEP;
     let done = head + streamed * STEP;
-    // SAFETY: the caller's promise; stores are aligned behind the head. The fence orders them before what this thread
-    // does next, such as saying that they are there.
+    // SAFETY: by the contract of `stream`, both ranges have `bytes` bytes, and `head + streamed * STEP <= bytes`. The
+    // streaming stores are aligned, as `head` ends at a multiple of STEP. The fence orders them before this thread's
+    // next stores, which may announce them to other ranks.
     unsafe {
         std::ptr::copy_nonoverlapping(from, to, head);
         let (wide_from, wide_to) = (from.add(head).cast::<__m128i>(), to.add(head).cast::<__m128i>());
@@ -43,7 +44,7 @@ unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
 /// As [`std::ptr::copy_nonoverlapping`].
 #[cfg(not(all(target_arch = "x86_64", not(miri))))]
 unsafe fn stream(from: *const u8, to: *mut u8, bytes: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of `stream` is that of `copy_nonoverlapping`.
     unsafe { std::ptr::copy_nonoverlapping(from, to, bytes) };
 }
 

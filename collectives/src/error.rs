@@ -1,4 +1,4 @@
-//! What can go wrong when ranks compute together.
+//! Errors of collectives.
 
 use crate::operation::Operation;
 use crate::reduce::Reduce;
@@ -12,72 +12,73 @@ pub type Result<T, E = CollectiveError> = std::result::Result<T, E>;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {
-    /// Ranks do not agree on what they do together. All ranks report it, and the group goes on.
+    /// The ranks called different operations, or the same with different arguments. All ranks report it, and the group
+    /// remains usable.
     #[error("{operation} on rank {rank}: rank {peer} should take part in {expected}, but {found}")]
     Mismatch {
-        /// What this rank does.
+        /// The operation that this rank called.
         operation: Operation,
         /// This rank.
         rank: usize,
-        /// The rank that does something else.
+        /// The rank that called something else.
         peer: usize,
-        /// What this rank does, in full.
+        /// This rank's call.
         expected: String,
-        /// What the other does.
+        /// The other rank's call.
         found: String,
     },
-    /// A buffer has not the length that the counts ask for.
+    /// The length of a buffer differs from what the counts require.
     #[error("{operation} on rank {rank}: the {buffer} should have {expected_bytes} bytes and has {found_bytes}")]
     Length {
-        /// What was asked.
+        /// The operation that was called.
         operation: Operation,
         /// This rank.
         rank: usize,
-        /// Which buffer.
+        /// The buffer's name.
         buffer: &'static str,
-        /// What the counts ask for.
+        /// The length that the counts require.
         expected_bytes: usize,
-        /// What was given.
+        /// The buffer's length.
         found_bytes: usize,
     },
-    /// A list of counts has not one entry a rank.
+    /// A list of counts does not have one entry per rank.
     #[error("{operation} on rank {rank}: {expected} counts are needed, one a rank, and there are {found}")]
     Counts {
-        /// What was asked.
+        /// The operation that was called.
         operation: Operation,
         /// This rank.
         rank: usize,
         /// Ranks in the group.
         expected: usize,
-        /// Counts given.
+        /// The number of counts.
         found: usize,
     },
-    /// The counts add up to more bytes than there can be.
+    /// The counts add up to more bytes than an address space has.
     #[error("{operation} on rank {rank}: the counts add up to more bytes of {dtype} than an address space has")]
     Overflow {
-        /// What was asked.
+        /// The operation that was called.
         operation: Operation,
         /// This rank.
         rank: usize,
         /// The dtype of the elements.
         dtype: DType,
     },
-    /// A root or peer that is not in the group, or is this rank itself where another is needed.
+    /// The root or peer is not in the group, or is this rank itself where another is needed.
     #[error("{operation} on rank {rank}: {peer} is not another rank of a group of {size}")]
     NoSuchRank {
-        /// What was asked.
+        /// The operation that was called.
         operation: Operation,
         /// This rank.
         rank: usize,
-        /// The rank named.
+        /// The rank that was named.
         peer: usize,
         /// Ranks in the group.
         size: usize,
     },
-    /// No such reduction of this dtype.
+    /// The reduction is not defined for the dtype.
     #[error("{operation} on rank {rank}: {reduce} of {dtype} is not defined; cast to a floating dtype first")]
     Undefined {
-        /// What was asked.
+        /// The operation that was called.
         operation: Operation,
         /// This rank.
         rank: usize,
@@ -86,64 +87,64 @@ pub enum CollectiveError {
         /// The dtype of the elements.
         dtype: DType,
     },
-    /// A rank called `abort`. The group is of no more use.
+    /// A rank called `abort`. The group is broken for good.
     #[error("{operation} on rank {rank}: rank {by} aborted the group")]
     Aborted {
-        /// What was being done.
+        /// The operation in progress.
         operation: Operation,
         /// This rank.
         rank: usize,
         /// The rank that aborted.
         by: usize,
     },
-    /// A rank's process ended. The group is of no more use.
+    /// A rank's process ended. The group is broken for good.
     #[error("{operation} on rank {rank}: the process of rank {peer} has died")]
     Died {
-        /// What was being done.
+        /// The operation in progress.
         operation: Operation,
         /// This rank.
         rank: usize,
         /// The rank that died.
         peer: usize,
     },
-    /// A rank dropped its communicator. The group is of no more use.
+    /// A rank dropped its communicator. The group is broken for good.
     #[error("{operation} on rank {rank}: rank {peer} has left the group")]
     Left {
-        /// What was being done.
+        /// The operation in progress.
         operation: Operation,
         /// This rank.
         rank: usize,
         /// The rank that left.
         peer: usize,
     },
-    /// Somebody waited for too long. The group is of no more use.
+    /// A rank's patience ran out. The group is broken for good.
     #[error("{operation} on rank {rank}: rank {by} waited {waited:?} in vain for another to take part")]
     TimedOut {
-        /// What was being done.
+        /// The operation in progress.
         operation: Operation,
         /// This rank.
         rank: usize,
-        /// The rank that lost its patience.
+        /// The rank whose patience ran out.
         by: usize,
-        /// How long a rank waits in this group.
+        /// The patience of the group's ranks.
         waited: Duration,
     },
-    /// A device, its driver or its library failed. The group is of no more use.
+    /// A device, its driver or its library failed. The group is broken for good.
     #[error("{operation} on rank {rank}: {why}")]
     Device {
-        /// What was being done.
+        /// The operation in progress.
         operation: Operation,
         /// This rank.
         rank: usize,
-        /// What was reported.
+        /// The report of the device, driver or library.
         why: String,
     },
     /// A group cannot be made or joined.
     #[error("cannot {what}: {why}")]
     Setup {
-        /// What was being done.
+        /// The step that failed.
         what: String,
-        /// What is in the way, and what to do.
+        /// The obstacle, and what to do about it.
         why: String,
     },
 }

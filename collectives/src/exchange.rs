@@ -1,7 +1,7 @@
-//! One call of any operation: what is the same for every communicator.
+//! The part of a call that is the same for every communicator.
 //!
-//! An operation becomes an [`Exchange`]: which elements each rank gives to each. An [`CollectiveEngine`] carries it out; the
-//! methods of [`Communicator`], the checks of their arguments and the accounting are here, once.
+//! An operation becomes an [`Exchange`]: the elements that each rank sends to each. A [`CollectiveEngine`] executes
+//! it. This file has the methods of [`Communicator`], the checks of their arguments and the counting of bytes.
 
 use crate::call::Call;
 use crate::communicator::{AbortHandle, Communicator, Health};
@@ -11,43 +11,43 @@ use crate::reduce::Reduce;
 use crate::stats::CommStats;
 use gt_ops::DType;
 
-/// What each rank offers to the others.
+/// The data that each rank offers to the others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// The same bytes to each.
+    /// The same bytes to every rank.
     Same,
-    /// A piece to each, in the order of ranks.
+    /// A piece to every rank, in the order of ranks.
     Pieces,
 }
 
-/// One call of an operation.
+/// One call of an operation, with its buffers and counts.
 pub struct Exchange<'a> {
     pub call: Call,
     pub offer: Offer,
     pub input: &'a [u8],
-    /// Where the result goes; in an all-reduce, what is combined as well.
+    /// The buffer of the result; in an all-reduce, of the operand as well.
     pub output: &'a mut [u8],
-    /// Elements to each rank.
+    /// Elements to send to each rank.
     pub send_counts: &'a [usize],
-    /// Elements from each rank.
+    /// Elements to receive from each rank.
     pub recv_counts: &'a [usize],
 }
 
-/// The two sides of a message.
+/// The buffer of a message, on one of its two sides.
 pub enum MessageBuffer<'a> {
     Send(&'a [u8]),
     Receive(&'a mut [u8]),
 }
 
-/// What carries calls out.
+/// Executes the calls of one rank.
 pub trait CollectiveEngine: Send {
     fn own_rank(&self) -> usize;
     fn ranks(&self) -> usize;
-    /// Carries out a call whose arguments are right, once all ranks have been found to agree on it.
+    /// Executes a call whose arguments were checked, after comparing it with the other ranks' calls.
     fn exchange(&mut self, exchange: Exchange<'_>) -> Result<()>;
-    /// Takes part in a call only to say that this rank cannot.
+    /// Takes part in a call only to tell the others that this rank's arguments are wrong.
     fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()>;
-    /// Carries out one side of a message to or from another rank.
+    /// Executes one side of a message to or from another rank.
     fn message(&mut self, peer: usize, dtype: DType, side: MessageBuffer<'_>) -> Result<()>;
     fn tally(&self) -> &CommStats;
     fn tally_mut(&mut self) -> &mut CommStats;
@@ -55,8 +55,8 @@ pub trait CollectiveEngine: Send {
     fn watch_health(&self) -> Health;
 }
 
-/// Compares what all ranks have announced; all come to the same conclusion. `gives` is asked with who gives first,
-/// `takes` with who takes first.
+/// Compares the announced calls of all ranks, with the same result on each. The sender is the first argument of
+/// `send_counts`, the receiver that of `recv_counts`.
 pub fn compare(
     call: Call,
     rank: usize,
@@ -72,7 +72,7 @@ pub fn compare(
         expected,
         found,
     };
-    // A rank that stands out is named by all the others; it names the first that differs from it.
+    // The others name the rank that differs from them; that rank names the first that differs from it.
     for peer in 0..size {
         let theirs = announced(peer);
         if theirs == Some(call) && !call.refused {
@@ -89,7 +89,7 @@ pub fn compare(
         for to in 0..size {
             let (given, taken) = (send_counts(from, to), recv_counts(to, from));
             if given != taken {
-                // Named is a rank other than this one.
+                // The error names a rank other than this one.
                 let (peer, found) = if from == rank {
                     (to, format!("it takes {taken} elements from rank {from}, which gives {given}"))
                 } else {
@@ -102,7 +102,7 @@ pub fn compare(
     Ok(())
 }
 
-/// What this rank can tell by itself.
+/// Checks the arguments that this rank can check by itself.
 fn check(exchange: &Exchange<'_>, rank: usize, size: usize) -> Result<()> {
     let Call { operation, dtype, reduce, root, .. } = exchange.call;
     for counts in [exchange.send_counts, exchange.recv_counts] {
@@ -127,7 +127,7 @@ fn check(exchange: &Exchange<'_>, rank: usize, size: usize) -> Result<()> {
         Operation::AllGather => (one(exchange.send_counts)?, total(exchange.recv_counts)?),
         Operation::ReduceScatter => (total(exchange.send_counts)?, one(exchange.recv_counts)?),
         Operation::AllToAll => (total(exchange.send_counts)?, total(exchange.recv_counts)?),
-        // The count was made from the buffer.
+        // The counts of the other operations were made from the buffers.
         _ => (exchange.input.len(), exchange.output.len()),
     };
     for (buffer, expected_bytes, found_bytes) in
@@ -140,7 +140,7 @@ fn check(exchange: &Exchange<'_>, rank: usize, size: usize) -> Result<()> {
     Ok(())
 }
 
-/// The elements of a buffer that is taken whole.
+/// The number of elements in a buffer.
 fn elements(call: Call, rank: usize, buffer: &[u8]) -> Result<usize> {
     let size = call.dtype.size();
     if buffer.len().is_multiple_of(size) {
@@ -155,7 +155,7 @@ fn elements(call: Call, rank: usize, buffer: &[u8]) -> Result<usize> {
     })
 }
 
-/// Checks a call, carries it out and counts it.
+/// Checks a call, executes it and counts its bytes.
 fn run<E: CollectiveEngine>(engine: &mut E, exchange: Exchange<'_>) -> Result<()> {
     let (call, rank) = (exchange.call, engine.own_rank());
     if let Err(error) = check(&exchange, rank, engine.ranks()) {
@@ -168,11 +168,11 @@ fn run<E: CollectiveEngine>(engine: &mut E, exchange: Exchange<'_>) -> Result<()
     Ok(())
 }
 
-/// Tells the others that this rank cannot do what was asked, and passes the error on.
+/// Tells the others that this rank's arguments are wrong, and returns the error.
 fn refuse<E: CollectiveEngine>(engine: &mut E, call: Call, error: CollectiveError) -> Result<()> {
     let none = &vec![0; engine.ranks()];
     let call = Call { refused: true, ..call };
-    // Whatever else is wrong with the group, the caller's mistake is what it can do something about.
+    // An error of the group matters less than the caller's mistake, which the caller can correct.
     let _ = engine.refuse(Exchange {
         call,
         offer: Offer::Same,

@@ -1,18 +1,17 @@
-//! Collectives: what the ranks of a group compute together on bytes they hold.
+//! Collectives: operations of the ranks of a group on bytes that they hold.
 //!
 //! This crate knows bytes, dtypes and shared memory. It must not know sessions, ops, tensors or who calls it.
 //!
 //! Where to start reading:
-//! 1. [`Communicator`]: what a group can do; one rank of it, used by one thread.
-//! 2. [`local`]: the ranks are threads of one process, or processes of one machine that share memory.
-//! 3. [`nccl`]: the ranks are NVIDIA devices.
-//! 4. [`signal`]: the counts and gates that the ranks of a local group wait at; generic, so that loom runs them.
-//! 5. [`mod@reduce`]: the kernels.
-//! 6. `conformance`: the suite that every communicator passes.
+//! 1. [`Communicator`]: one rank of a group, used by one thread, and the operations.
+//! 2. [`local`]: groups of threads of one process, or of processes of one machine that share memory.
+//! 3. [`nccl`]: groups of NVIDIA devices.
+//! 4. [`sync`]: the event counts and the barrier of local groups; generic, so that loom runs them.
+//! 5. [`mod@reduce`]: the kernels of reductions.
+//! 6. `conformance`: the tests that every communicator passes.
 //!
-//! Invariants: every rank gets the same bits; in a local group since a reduction folds ranks 0 to n-1 in this order,
-//! whoever computes it; a rank never waits for ever, since whoever waits notices an abort, a dead process and its own
-//! patience running out.
+//! Invariants: every rank gets the same bits (in a local group, reductions combine ranks 0 to n-1 in this order); no
+//! rank waits for ever, since a waiting rank notices an abort, the death of a process and the end of its patience.
 //!
 //! ```
 //! use gt_collectives::{Communicator, Reduce, local::LocalGroup};

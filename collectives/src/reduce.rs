@@ -1,25 +1,25 @@
-//! Combining elements of several ranks, in the order of ranks.
+//! Element-wise reductions over the ranks, in the order of ranks.
 //!
-//! f16 and bf16 are widened to f32, combined there and rounded once. Integers wrap. A bool is "other than 0": its sum
-//! and maximum are "or", its product and minimum "and". A NaN makes a maximum or minimum NaN. The mean is the sum
-//! divided by the number of ranks, of floating dtypes only.
+//! f16 and bf16 are widened to f32, reduced there and rounded once. Integers wrap. A byte of a bool is true unless it
+//! is 0: the sum and the maximum of bools are "or", the product and the minimum "and". A NaN makes a maximum or minimum
+//! NaN. The mean is the sum divided by the number of ranks, for floating dtypes only.
 
 use gt_ops::DType;
 use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use std::fmt;
 
-/// How elements are combined.
+/// The operator of a reduction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Reduce {
-    /// Their sum.
+    /// The sum.
     Sum,
-    /// Their product.
+    /// The product.
     Prod,
-    /// The largest.
+    /// The maximum.
     Max,
-    /// The smallest.
+    /// The minimum.
     Min,
     /// The sum, divided by the number of ranks.
     Mean,
@@ -29,7 +29,7 @@ impl Reduce {
     /// Every reduction.
     pub const ALL: [Reduce; 5] = [Reduce::Sum, Reduce::Prod, Reduce::Max, Reduce::Min, Reduce::Mean];
 
-    /// Its name.
+    /// The name, as PyTorch's `ReduceOp` has it, in lower case.
     pub const fn name(self) -> &'static str {
         match self {
             Reduce::Sum => "sum",
@@ -40,7 +40,7 @@ impl Reduce {
         }
     }
 
-    /// Whether there is such a reduction of `dtype`.
+    /// Whether the reduction is defined for `dtype`.
     pub const fn is_defined_for(self, dtype: DType) -> bool {
         !matches!(self, Reduce::Mean) || dtype.is_float()
     }
@@ -52,40 +52,40 @@ impl fmt::Display for Reduce {
     }
 }
 
-/// Elements combined at a time: a tile of accumulators stays in L1 with what it is combined with.
+/// Elements per tile: the tile of accumulators and that of an operand stay in the L1 cache.
 const TILE: usize = 1024;
 
-/// A dtype as it lies in memory, and what it is combined in.
+/// An element as it lies in memory, and the type in which it is reduced.
 trait Element: Copy + Default {
     type Wide: Copy + Default;
 
     fn widen(self) -> Self::Wide;
 
-    /// Elements from an address of any alignment.
+    /// Loads elements from an address of any alignment.
     ///
     /// # Safety
     /// `from` is readable for `to.len()` elements.
     #[inline(always)]
     unsafe fn load(from: *const u8, to: &mut [Self::Wide]) {
         for (i, to) in to.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < to.len()`, and by the contract of `load` `from` is readable for as many elements.
             *to = unsafe { from.cast::<Self>().add(i).read_unaligned() }.widen();
         }
     }
 
-    /// As [`Element::load`], combined with what `to` holds.
+    /// As [`Element::load`], folded into the elements of `to` by `f`.
     ///
     /// # Safety
     /// As [`Element::load`].
     #[inline(always)]
     unsafe fn fold(from: *const u8, to: &mut [Self::Wide], f: impl Fn(Self::Wide, Self::Wide) -> Self::Wide) {
         for (i, to) in to.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < to.len()`, and by the contract of `fold` `from` is readable for as many elements.
             *to = f(*to, unsafe { from.cast::<Self>().add(i).read_unaligned() }.widen());
         }
     }
 
-    /// The address of `from` as elements: itself, or narrowed in `room`.
+    /// The address of the elements of `from` in memory format: `from` itself, or narrowed copies in `room`.
     fn narrowed(from: &[Self::Wide], room: &mut [Self; TILE]) -> *const u8;
 }
 
@@ -106,7 +106,7 @@ macro_rules! as_itself {
 }
 as_itself!(u8, i8, i16, i32, i64, f32, f64);
 
-/// A byte that counts as true unless it is 0.
+/// The byte of a bool: true unless it is 0.
 #[derive(Clone, Copy, Default)]
 #[repr(transparent)]
 struct BoolByte(u8);
@@ -148,22 +148,24 @@ impl Element for f16 {
     fn widen(self) -> f32 {
         self.to_f32()
     }
-    // A tile at a time, by the processor's own conversions where it has them.
+    // F16C converts eight elements at a time.
     unsafe fn load(from: *const u8, to: &mut [f32]) {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if is_x86_feature_detected!("f16c") {
-            // SAFETY: the processor has the instructions; the rest is the caller's promise.
+            // SAFETY: F16C was detected (it implies AVX), and `from` is readable for `to.len()` elements by the
+            // contract of `load`.
             return unsafe { f16c::load(from, to) };
         }
         for (i, to) in to.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i < to.len()`, and by the contract of `load` `from` is readable for as many elements.
             *to = unsafe { from.cast::<f16>().add(i).read_unaligned() }.to_f32();
         }
     }
     #[inline(always)]
     unsafe fn fold(from: *const u8, to: &mut [f32], f: impl Fn(f32, f32) -> f32) {
         let mut wide = [0.0; TILE];
-        // SAFETY: the caller's promise; a tile is at most TILE elements.
+        // SAFETY: `to` is a tile of at most TILE elements, and `from` is readable for as many by the contract of
+        // `fold`.
         unsafe { Self::load(from, &mut wide[..to.len()]) };
         for (to, from) in to.iter_mut().zip(&wide) {
             *to = f(*to, *from);
@@ -172,7 +174,7 @@ impl Element for f16 {
     fn narrowed(from: &[f32], room: &mut [f16; TILE]) -> *const u8 {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         if is_x86_feature_detected!("f16c") {
-            // SAFETY: the processor has the instructions.
+            // SAFETY: F16C was detected, which implies AVX.
             unsafe { f16c::narrow(from, room) };
             return room.as_ptr().cast();
         }
@@ -198,11 +200,11 @@ mod f16c {
         let (eights, rest) = to.as_chunks_mut::<8>();
         let done = 8 * eights.len();
         for (i, to) in eights.iter_mut().enumerate() {
-            // SAFETY: eight elements on both sides.
+            // SAFETY: `to` is a chunk of eight elements, and at least `8 * i + 8` elements are readable at `from`.
             unsafe { _mm256_storeu_ps(to.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(from.add(8 * i).cast()))) };
         }
         for (i, to) in rest.iter_mut().enumerate() {
-            // SAFETY: the caller's promise.
+            // SAFETY: `done + i` is less than the length of the whole `to`, for which `from` is readable.
             *to = unsafe { from.add(done + i).read_unaligned() }.to_f32();
         }
     }
@@ -214,7 +216,7 @@ mod f16c {
         let (eights, rest) = from.as_chunks::<8>();
         let (to, last) = to[..from.len()].split_at_mut(8 * eights.len());
         for (from, to) in eights.iter().zip(to.as_chunks_mut::<8>().0) {
-            // SAFETY: eight elements on both sides.
+            // SAFETY: both sides are chunks of eight elements.
             unsafe {
                 let half = _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(_mm256_loadu_ps(from.as_ptr()));
                 _mm_storeu_si128(to.as_mut_ptr().cast(), half);
@@ -226,11 +228,11 @@ mod f16c {
     }
 }
 
-/// Combines `elements` elements of every source, in their order, and writes the result to every destination.
+/// Reduces `elements` elements of every source, in their order, and writes the result to every destination.
 ///
 /// # Safety
-/// Sources are readable and destinations writable for as many elements, and nobody else changes or looks at them
-/// meanwhile. A destination is exactly a source, or overlaps none; destinations do not overlap each other.
+/// Sources are readable and destinations writable for as many elements. Nothing else writes the sources or accesses the
+/// destinations meanwhile. A destination is exactly a source, or overlaps none; destinations do not overlap each other.
 ///
 /// # Panics
 /// With a `reduce` that is not defined for `dtype`, or without a source.
@@ -242,7 +244,7 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
             let nan_or = |a: $wide, other: $wide| if a.is_nan() { a } else { other };
             let ranks = sources.len() as $wide;
             let same = |x: $wide| x;
-            // SAFETY: the caller's promise, in each of these.
+            // SAFETY: the contract of `fold` is that of `reduce`.
             unsafe {
                 match reduce {
                     Reduce::Sum => fold::<$t>(sources, to, elements, |a, b| a + b, same),
@@ -257,7 +259,7 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
     macro_rules! integers {
         ($t:ty) => {{
             let same = |x: $t| x;
-            // SAFETY: the caller's promise, in each of these.
+            // SAFETY: the contract of `fold` is that of `reduce`.
             unsafe {
                 match reduce {
                     Reduce::Sum | Reduce::Mean => fold::<$t>(sources, to, elements, <$t>::wrapping_add, same),
@@ -272,7 +274,7 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
         DType::Bool => {
             let all = matches!(reduce, Reduce::Prod | Reduce::Min);
             let combine = |a, b| if all { a & b } else { a | b };
-            // SAFETY: the caller's promise.
+            // SAFETY: the contract of `fold` is that of `reduce`.
             unsafe { fold::<BoolByte>(sources, to, elements, combine, |x| x) }
         }
         DType::U8 => integers!(u8),
@@ -287,7 +289,7 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
     }
 }
 
-/// The loops, compiled for what the processor has: the same bits, sooner.
+/// Runs the loops, compiled for AVX2 if the processor has it: the same bits, sooner.
 ///
 /// # Safety
 /// As [`reduce`].
@@ -300,10 +302,10 @@ unsafe fn fold<E: Element>(
 ) {
     #[cfg(target_arch = "x86_64")]
     if is_x86_feature_detected!("avx2") {
-        // SAFETY: the processor has the instructions; the rest is the caller's promise.
+        // SAFETY: AVX2 was detected; the rest of the contract is that of `fold`.
         return unsafe { fold_avx2::<E>(sources, to, elements, combine, finish) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of `fold_tiles` is that of this function.
     unsafe { fold_tiles::<E>(sources, to, elements, combine, finish) }
 }
 
@@ -318,7 +320,7 @@ unsafe fn fold_avx2<E: Element>(
     combine: impl Fn(E::Wide, E::Wide) -> E::Wide + Copy,
     finish: impl Fn(E::Wide) -> E::Wide + Copy,
 ) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the contract of `fold_tiles` is that of this function.
     unsafe { fold_tiles::<E>(sources, to, elements, combine, finish) }
 }
 
@@ -337,7 +339,8 @@ unsafe fn fold_tiles<E: Element>(
     for start in (0..elements).step_by(TILE) {
         let len = TILE.min(elements - start);
         let (offset, tile) = (start * size_of::<E>(), &mut tile[..len]);
-        // SAFETY: `offset` and `len` stay within what the caller promised for every address.
+        // SAFETY: `start + len <= elements`, for which the contract of `reduce` makes every source readable and every
+        // destination writable; a destination that is a source was read before it is written.
         unsafe {
             E::load(sources[0].add(offset), tile);
             for source in &sources[1..] {
@@ -361,13 +364,13 @@ mod tests {
     fn of_f32(how: Reduce, ranks: &[f32]) -> f32 {
         let sources: Vec<*const u8> = ranks.iter().map(|x| (&raw const *x).cast()).collect();
         let mut result = 0f32;
-        // SAFETY: one element each.
+        // SAFETY: the sources and the result have one element each.
         unsafe { reduce(DType::F32, how, &sources, &[(&raw mut result).cast()], 1) };
         result
     }
 
     #[test]
-    fn a_nan_of_any_rank_makes_an_extreme_nan() {
+    fn a_nan_of_any_rank_makes_a_maximum_or_minimum_nan() {
         for how in [Reduce::Max, Reduce::Min] {
             for place in 0..3 {
                 let mut ranks = [1.0, 2.0, 3.0];
@@ -390,7 +393,7 @@ mod tests {
         let ranks = [f16::from_f32(2048.0), f16::ONE, f16::ONE];
         let sources: Vec<*const u8> = ranks.iter().map(|x| (&raw const *x).cast()).collect();
         let mut result = f16::ZERO;
-        // SAFETY: one element each.
+        // SAFETY: the sources and the result have one element each.
         unsafe { reduce(DType::F16, Reduce::Sum, &sources, &[(&raw mut result).cast()], 1) };
         assert_eq!(result.to_f32(), 2050.0);
     }
@@ -407,10 +410,10 @@ mod tests {
                 let (mut half, mut brain) = ([f16::ZERO; 9], [bf16::ZERO; 9]);
                 let (many, brain_many) = (halves.map(|x| [x; 9]), brains.map(|x| [x; 9]));
                 let sources: [*const u8; 2] = [(&raw const many[0]).cast(), (&raw const many[1]).cast()];
-                // SAFETY: nine elements each.
+                // SAFETY: the sources and the result have nine elements each.
                 unsafe { reduce(DType::F16, Reduce::Sum, &sources, &[(&raw mut half).cast()], 9) };
                 let sources: [*const u8; 2] = [(&raw const brain_many[0]).cast(), (&raw const brain_many[1]).cast()];
-                // SAFETY: as above.
+                // SAFETY: these have nine elements each, too.
                 unsafe { reduce(DType::BF16, Reduce::Sum, &sources, &[(&raw mut brain).cast()], 9) };
                 let half_sum = f16::from_f32(halves[0].to_f32() + halves[1].to_f32());
                 let brain_sum = bf16::from_f32(brains[0].to_f32() + brains[1].to_f32());
@@ -429,7 +432,7 @@ mod tests {
         }
         let first = bytes.as_mut_ptr().wrapping_add(1);
         let second = first.wrapping_add(8 * N);
-        // SAFETY: `N` elements each; the result is exactly where the second source is.
+        // SAFETY: both sources have `N` elements, and the destination is exactly the second one.
         unsafe { reduce(DType::F64, Reduce::Sum, &[first, second], &[second], N) };
         for i in 0..N {
             let found = f64::from_ne_bytes(bytes[1 + 8 * (N + i)..][..8].try_into().unwrap());

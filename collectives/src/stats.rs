@@ -1,11 +1,11 @@
-//! What a rank has done and moved, counted the same for every communicator.
+//! Counts of operations and bytes, the same for every communicator.
 
 use crate::operation::Operation;
 
-/// How often a rank took part in each operation, and the bytes it moved.
+/// How often a rank took part in each operation, and the bytes that it sent and received.
 ///
-/// Bytes are those of the algorithm that moves the least, however the communicator does it. With `n` ranks and buffers
-/// of `b` bytes:
+/// Bytes are those of the bandwidth-optimal algorithm (for all-reduce, the ring of Patarasuk and Yuan 2009), whatever
+/// the communicator does. With `n` ranks and buffers of `b` bytes:
 ///
 /// | operation | sent | received |
 /// |---|---|---|
@@ -13,15 +13,15 @@ use crate::operation::Operation;
 /// | all-gather | `(n-1) ·` own piece | all pieces but its own |
 /// | reduce-scatter | all pieces but its own | `(n-1) ·` own piece |
 /// | broadcast | `(n-1) · b` by the root | `b` by each other |
-/// | all-to-all, send, recv | what goes to other ranks | what comes from other ranks |
+/// | all-to-all, send, recv | all bytes to other ranks | all bytes from other ranks |
 ///
-/// Only what succeeded is counted.
+/// Only operations that succeeded are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CommStats {
     calls: [u64; Operation::ALL.len()],
-    /// Bytes that left this rank.
+    /// Bytes that this rank sent.
     pub sent_bytes: u64,
-    /// Bytes that came to this rank.
+    /// Bytes that this rank received.
     pub received_bytes: u64,
 }
 
@@ -37,7 +37,7 @@ impl CommStats {
         self.received_bytes += received_bytes;
     }
 
-    /// As [`CommStats::count`] for a call whose pieces are known. `gives` and `takes` are bytes to and from each rank.
+    /// As [`CommStats::count`], from the bytes to and from each rank.
     pub(crate) fn count_pieces(
         &mut self,
         operation: Operation,

@@ -1,35 +1,36 @@
-//! Counts that others wait for, and the gate that ranks pass together.
+//! Waiting between ranks: event counts (Reed and Kanodia 1979), and a centralized barrier that counts generations
+//! (Mellor-Crummey and Scott 1991).
 //!
-//! Both are plain atomics that work between processes. How a waiter spins and sleeps is a [`WaitPolicy`], so that loom runs
-//! the same code as the futex does. Aborting sets a bit of the very word that waiters sleep on: it cannot be missed,
-//! and since a gate opens only by a compare-and-swap from a word without that bit, either all ranks pass it or none
-//! does.
+//! Both are plain atomics that work between processes. A [`WaitPolicy`] decides how a waiter spins and sleeps, so that
+//! loom runs the same code as the futex does. Aborting sets a bit of the very word that waiters sleep on, so it cannot
+//! be missed; and since a barrier opens only by a compare-and-swap from a word without that bit, either all ranks pass
+//! it or none does.
 
 use gt_shm::sync::{AtomicU32, FenceSite, fence_at, order_at, spin_hint};
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release, SeqCst};
 
-/// Bit 0 of a signal's word; the count is in the others.
+/// Bit 0 of an event count's word; the count is in the others.
 const ABORTED: u32 = 1;
-/// What a count of one adds to the word.
+/// The increment of the word that adds one to the count.
 const ONE: u32 = 2;
 
-/// The group was aborted while this was waited for.
+/// The wait was aborted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Aborted;
 
-/// How a waiter passes its time.
+/// How a waiter spins, sleeps and checks its peers.
 pub trait WaitPolicy {
-    /// Whether to spin once more, after `spins` spins, before sleeping.
+    /// Whether to spin again before sleeping, after `spins` spins.
     fn spins(&self, spins: u32) -> bool;
-    /// Sleeps while `word` is `expected`; returns after a while in any case, and whenever it likes.
+    /// Sleeps while `word` is `expected`. May return early, and returns after a bounded time.
     fn sleep(&self, word: &AtomicU32, expected: u32);
-    /// Wakes all that sleep on `word`.
+    /// Wakes all threads that sleep on `word`.
     fn wake(&self, word: &AtomicU32);
-    /// Looks after each sleep whether there is still somebody to wait for; aborts the group otherwise.
+    /// Called after each sleep: aborts the group if a peer has died or patience has run out.
     fn check_peers(&self);
 }
 
-/// A count that only grows (and wraps at 2³¹), which others wait for. All bytes zero: a count of nothing.
+/// An event count: a number that only grows (and wraps at 2³¹), for which others wait. All bytes zero is the number 0.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct EventCount {
@@ -38,19 +39,19 @@ pub struct EventCount {
 }
 
 impl EventCount {
-    /// Adds one and wakes who waits for it.
+    /// Adds one and wakes the waiters.
     pub fn advance(&self, kernel: &impl WaitPolicy) {
         self.word.fetch_add(ONE, order_at(FenceSite::SignalRelease, Release));
         self.wake_sleepers(kernel);
     }
 
-    /// Makes every wait that would sleep an error, from now on.
+    /// Makes every wait that would sleep return [`Aborted`], for good.
     pub fn abort(&self, kernel: &impl WaitPolicy) {
         self.word.fetch_or(ABORTED, Release);
         self.wake_sleepers(kernel);
     }
 
-    /// Waits until the count is `ready`. A count that is ready wins over an abort.
+    /// Waits until `ready` accepts the count, even if that happens after an abort.
     ///
     /// # Errors
     /// [`Aborted`].
@@ -85,12 +86,13 @@ impl EventCount {
     }
 }
 
-/// Whether a count that wraps at 2³¹ has come to `target`, which is less than 2³⁰ away.
+/// Whether a count that wraps at 2³¹ has reached `target`, which must be less than 2³⁰ away.
 pub fn reached(count: u32, target: u32) -> bool {
     (count.wrapping_sub(target) & (u32::MAX / ONE)) < 1 << 30
 }
 
-/// Where ranks wait for each other: the last to come opens it for all. All bytes zero: a new gate.
+/// A centralized barrier: the last rank to arrive opens it for all, which begins the next generation. All bytes zero is
+/// a new barrier.
 #[repr(C, align(128))]
 #[derive(Debug, Default)]
 pub struct CentralBarrier {
@@ -99,13 +101,12 @@ pub struct CentralBarrier {
 }
 
 impl CentralBarrier {
-    /// Comes to the gate and waits for the other `ranks - 1`. What any rank wrote before it came is visible to all
-    /// after.
+    /// Arrives and waits for the other `ranks - 1`. What a rank wrote before it arrived is visible to every rank after.
     ///
     /// # Errors
     /// [`Aborted`], for all ranks or none.
     pub fn pass(&self, ranks: u32, kernel: &impl WaitPolicy) -> Result<(), Aborted> {
-        // It cannot open before this rank has come.
+        // The barrier cannot open before this rank has arrived.
         let before = self.opened.word.load(Relaxed);
         if before & ABORTED != 0 {
             return Err(Aborted);
@@ -121,7 +122,7 @@ impl CentralBarrier {
         opened.map(drop).map_err(|_| Aborted)
     }
 
-    /// Keeps it shut for ever and wakes who waits.
+    /// Keeps the barrier shut for good and wakes the waiters.
     pub fn abort(&self, kernel: &impl WaitPolicy) {
         self.opened.abort(kernel);
     }

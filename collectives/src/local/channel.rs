@@ -1,17 +1,18 @@
-//! From one rank to another: a few slots that one side fills while the other empties them.
+//! The shared words of a channel from one rank to another: a bounded buffer of a few slots, and an event count for each
+//! side (Reed and Kanodia 1979).
 //!
-//! Each message begins with both sides saying what they expect, so that both learn of a difference; its bytes follow in
-//! chunks. Both sides count headings and chunks alike, so that a number names the same thing on both.
+//! Each message begins with a heading from both sides, so that both learn of a mismatch. Its bytes follow in chunks.
+//! Both sides count headings and chunks alike, so that a number names the same one on both.
 
 use crate::sync::EventCount;
 use std::sync::atomic::AtomicU64;
 
 /// Bytes of a chunk.
 pub const CHANNEL_SLOT_BYTES: usize = 128 << 10;
-/// Chunks on their way, at most.
+/// The most chunks in a channel.
 pub const CHANNEL_SLOTS: usize = 2;
 
-/// What one side expects of a message.
+/// One side's expectation of a message.
 #[repr(C)]
 #[derive(Default)]
 pub struct Heading {
@@ -35,10 +36,10 @@ impl Channel {
     }
 }
 
-/// Where one rank is in its channel to or from another.
+/// A rank's position in its channel to or from another.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ChannelProgress {
     pub messages: usize,
-    /// Headings and chunks, as [`EventCount`] counts them.
+    /// The number of headings and chunks so far.
     pub steps: u32,
 }

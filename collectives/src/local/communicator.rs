@@ -14,19 +14,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-/// Bytes that a rank lays out at a time. Smaller slots pass more gates, larger ones leave the caches: of the bound that
-/// the example `bandwidth` measures, all-reduces of 64 MB by two ranks reach 0.40 with 64 KiB, 0.50 with 256 KiB and
-/// 0.67 with this; those of 16 MB 0.52 with this and 0.36 with 2 MiB.
+/// Bytes of a staging slot. Smaller slots need more barriers, larger ones leave the caches: of the bound that the
+/// example `bandwidth` measures, all-reduces of 64 MB by two ranks reach 0.40 with 64 KiB, 0.50 with 256 KiB and 0.67
+/// with this; those of 16 MB 0.52 with this and 0.36 with 2 MiB.
 const SLOT_BYTES_DEFAULT: usize = 1 << 20;
-/// A rank's piece of a slot is at least a cache line.
+/// The alignment of a rank's piece of a slot: a cache line.
 pub const PIECE_ALIGN: usize = 64;
 
-/// What a group is made with.
+/// Options of a local group.
 #[derive(Clone, Copy, Debug)]
 pub struct LocalOptions {
-    /// How long a rank waits for the others before the group counts as broken.
+    /// How long a rank waits for the others before it breaks the group.
     pub patience: Duration,
-    /// Bytes that a rank of a group of processes lays out at a time; rounded up to 64 for each rank.
+    /// Bytes of a staging slot in a group of processes; rounded up to 64 per rank.
     pub slot_bytes: usize,
 }
 
@@ -36,10 +36,10 @@ impl Default for LocalOptions {
     }
 }
 
-/// Makes groups.
+/// A group of processes, and the constructors of groups.
 ///
-/// For processes, one creates the group and gives each rank its descriptor, by inheritance or by
-/// [`gt_shm::Socket`]; each then calls [`LocalCommunicator::join`]. The group lives while a rank does.
+/// One process creates the group and passes its descriptor to each rank, by inheritance or by [`gt_shm::Socket`]. Each
+/// rank then calls [`LocalCommunicator::join`]. The group lives as long as one of its ranks.
 #[derive(Debug)]
 pub struct LocalGroup {
     fd: OwnedFd,
@@ -54,7 +54,7 @@ impl LocalGroup {
         LocalGroup::threads_with(size, LocalOptions::default())
     }
 
-    /// As [`LocalGroup::threads`].
+    /// As [`LocalGroup::threads`], with options.
     ///
     /// # Errors
     /// As [`LocalGroup::threads`].
@@ -64,7 +64,7 @@ impl LocalGroup {
         Ok((0..size).map(|rank| LocalCommunicator::new(group.clone(), rank)).collect())
     }
 
-    /// A group of `size` processes. Nobody has joined it yet.
+    /// A group of `size` processes, without ranks yet.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] unless there are 1 to [`RANKS_MAX`] of them, or if the kernel refuses the memory.
@@ -76,7 +76,7 @@ impl LocalGroup {
         Ok(LocalGroup { fd })
     }
 
-    /// Breaks the group for whoever has joined it or will: rank `died` takes no part any more.
+    /// Breaks the group for all ranks, because rank `died` has died.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] if its memory cannot be mapped.
@@ -87,7 +87,7 @@ impl LocalGroup {
         Ok(())
     }
 
-    /// What a rank joins by; close-on-exec.
+    /// The descriptor by which ranks join; close-on-exec.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -100,20 +100,20 @@ fn check_size(size: usize) -> Result<()> {
     Err(CollectiveError::setup(format!("make a group of {size} ranks"), format!("a group has 1 to {RANKS_MAX}")))
 }
 
-/// One rank of a local group. Dropping it ends the group for the others.
+/// One rank of a local group. Dropping it leaves the group, which breaks it for the others.
 pub struct LocalCommunicator {
     pub(super) group: Arc<Group>,
     pub(super) rank: usize,
-    /// Gates passed, which all ranks of a group of processes count alike.
+    /// The generation of the barrier: how many times this rank has passed it. All ranks count alike.
     pub(super) generation: u32,
-    /// How often it was done with the others' buffers.
+    /// How many direct exchanges this rank has finished.
     pub(super) departures: u32,
-    /// What the ranks reach of each other; nothing unless it is all.
+    /// The mapped memories of all ranks; empty unless every rank has mapped them all.
     memories: Vec<Arc<SharedMemory>>,
     pub(super) sending: Vec<ChannelProgress>,
     pub(super) receiving: Vec<ChannelProgress>,
     pub(super) stats: CommStats,
-    /// The process that this rank is of: a child that inherits it by `fork` is no rank.
+    /// The process of this rank. A child that inherits the value by `fork` must not leave in its place.
     pid: u32,
 }
 
@@ -133,17 +133,17 @@ impl LocalCommunicator {
         }
     }
 
-    /// Joins a group of processes as `rank`, by the descriptor of [`LocalGroup::fd`], and waits until all have.
+    /// Joins a group of processes as `rank`, by the descriptor of [`LocalGroup::fd`], and waits until all ranks have.
     ///
     /// # Errors
-    /// [`CollectiveError::Setup`] if the descriptor is none of a group, if there is no such rank or somebody has taken
-    /// it; or why the group broke before it was complete.
+    /// [`CollectiveError::Setup`] if the descriptor is not a group's, or if the rank does not exist or is taken; or why
+    /// the group broke before it was complete.
     pub fn join(fd: OwnedFd, rank: usize, patience: Duration) -> Result<LocalCommunicator> {
         LocalCommunicator::join_sharing(fd, rank, patience, Vec::new())
     }
 
-    /// As [`LocalCommunicator::join`]. `memories` are those of the ranks, this one among them: buffers that lie in them
-    /// are not copied. If one rank does not know them all, all are as if they knew none.
+    /// As [`LocalCommunicator::join`]. `memories` are those of all ranks, in order: buffers that lie in them are not
+    /// copied. They are used only if every rank has mapped them all.
     ///
     /// # Errors
     /// As [`LocalCommunicator::join`].
@@ -153,34 +153,35 @@ impl LocalCommunicator {
         patience: Duration,
         memories: Vec<Arc<SharedMemory>>,
     ) -> Result<LocalCommunicator> {
-        let board = GroupMemory::open(fd)?;
+        let memory = GroupMemory::open(fd)?;
         let what = format!("join a group as rank {rank}");
-        if rank >= board.ranks() {
-            return Err(CollectiveError::setup(what, format!("it has {} ranks", board.ranks())));
+        if rank >= memory.ranks() {
+            return Err(CollectiveError::setup(what, format!("it has {} ranks", memory.ranks())));
         }
         let pid = std::process::id();
-        if let Err(taken) = board.rank_state(rank).pid.compare_exchange(0, pid, AcqRel, Acquire) {
+        if let Err(taken) = memory.rank_state(rank).pid.compare_exchange(0, pid, AcqRel, Acquire) {
             let who = if taken == LEFT { "it has left".to_owned() } else { format!("process {taken} is that rank") };
             return Err(CollectiveError::setup(what, format!("{who} already")));
         }
         let own = memories.get(rank).map_or(0, |memory| memory.id());
-        board.rank_state(rank).memory.store(own, Relaxed);
-        let mut rank = LocalCommunicator::new(Arc::new(Group::new(board, false, patience)), rank);
+        memory.rank_state(rank).memory.store(own, Relaxed);
+        let mut rank = LocalCommunicator::new(Arc::new(Group::new(memory, false, patience)), rank);
         rank.pass(Operation::Barrier)?;
-        // All are here: whoever dies from now on is known by a descriptor that names no other process.
+        // All ranks have joined. Opening their pidfds now means that a process id which is reused later is not mistaken
+        // for a rank.
         rank.group.detect_dead_ranks();
         rank.share(memories)?;
         Ok(rank)
     }
 
-    /// Finds out whether all ranks reach each other's memory.
+    /// Finds out whether every rank has mapped every rank's memory.
     fn share(&mut self, memories: Vec<Arc<SharedMemory>>) -> Result<()> {
-        let (board, ranks) = (&self.group.memory, self.ranks());
+        let (memory, ranks) = (&self.group.memory, self.ranks());
         let known = |rank: usize| {
-            memories[rank].id() != 0 && memories[rank].id() == board.rank_state(rank).memory.load(Relaxed)
+            memories[rank].id() != 0 && memories[rank].id() == memory.rank_state(rank).memory.load(Relaxed)
         };
         let reaches = memories.len() == ranks && (0..ranks).all(known) && self.group.watches_all();
-        board.rank_state(self.rank).reaches.store(reaches.into(), Relaxed);
+        memory.rank_state(self.rank).reaches.store(reaches.into(), Relaxed);
         self.pass(Operation::Barrier)?;
         if (0..ranks).all(|rank| self.group.memory.rank_state(rank).reaches.load(Relaxed) != 0) {
             self.memories = memories;
@@ -193,30 +194,30 @@ impl LocalCommunicator {
         self.group.memory.ranks()
     }
 
-    /// Waits for all ranks.
+    /// Waits for all ranks at the barrier.
     pub(super) fn pass(&mut self, operation: Operation) -> Result<()> {
         let group = &*self.group;
         let ranks = group.memory.ranks() as u32;
-        group.memory.enter().pass(ranks, &group.watch(self.rank)).map_err(|_| group.broken(operation, self.rank))?;
+        group.memory.barrier().pass(ranks, &group.watch(self.rank)).map_err(|_| group.broken(operation, self.rank))?;
         self.generation = self.generation.wrapping_add(1);
         Ok(())
     }
 
-    /// Tells the others what this rank is about to do, and where they reach what it offers; they look after the next
-    /// gate.
+    /// Announces this rank's call and the place of its buffer, for the others to read behind the next barrier.
     pub(super) fn announce(&self, exchange: &Exchange<'_>, offered: *mut u8, bytes: usize) {
-        let board = &self.group.memory;
-        let notice = board.announcement(self.generation, self.rank);
-        notice.call.store(exchange.call.encode(), Relaxed);
-        notice.offered.store(offered, Relaxed);
-        notice.bytes.store(bytes as u64, Relaxed);
+        let memory = &self.group.memory;
+        let announcement = memory.announcement(self.generation, self.rank);
+        announcement.call.store(exchange.call.encode(), Relaxed);
+        announcement.offered.store(offered, Relaxed);
+        announcement.bytes.store(bytes as u64, Relaxed);
         for peer in 0..self.ranks() {
-            board.send_count(self.generation, self.rank, peer).store(exchange.send_counts[peer] as u64, Relaxed);
-            board.recv_count(self.generation, self.rank, peer).store(exchange.recv_counts[peer] as u64, Relaxed);
+            memory.send_count(self.generation, self.rank, peer).store(exchange.send_counts[peer] as u64, Relaxed);
+            memory.recv_count(self.generation, self.rank, peer).store(exchange.recv_counts[peer] as u64, Relaxed);
         }
     }
 
-    /// What the others reach bytes of this rank by, if they do.
+    /// The address by which the others reach bytes of this rank: a pointer for threads, an offset in its memory for
+    /// processes; none if they cannot.
     pub(super) fn reach(&self, start: *mut u8, bytes: usize) -> Option<*mut u8> {
         if self.group.direct {
             return Some(start);
@@ -226,26 +227,26 @@ impl LocalCommunicator {
         offset.map(std::ptr::without_provenance_mut)
     }
 
-    /// Where this rank finds what `peer` offered at gate number `turn`. All ranks find it, or none does.
+    /// The buffer that `peer` announced in `generation`. Either all ranks reach it, or none does.
     pub(super) fn offered(&self, generation: u32, peer: usize) -> Option<*mut u8> {
-        let notice = self.group.memory.announcement(generation, peer);
-        let offered = notice.offered.load(Relaxed);
+        let announcement = self.group.memory.announcement(generation, peer);
+        let offered = announcement.offered.load(Relaxed);
         if self.group.direct {
             return Some(offered);
         }
-        self.memories.get(peer)?.at(offered.addr(), notice.bytes.load(Relaxed) as usize)
+        self.memories.get(peer)?.at(offered.addr(), announcement.bytes.load(Relaxed) as usize)
     }
 
-    /// Compares what all ranks announced before gate number `turn`.
+    /// Compares the calls that all ranks announced in `generation`.
     pub(super) fn compare(&self, call: Call, generation: u32) -> Result<()> {
-        let board = &self.group.memory;
+        let memory = &self.group.memory;
         compare(
             call,
             self.rank,
-            board.ranks(),
-            |peer| board.call(generation, peer),
-            |from, to| board.send_count(generation, from, to).load(Relaxed),
-            |to, from| board.recv_count(generation, to, from).load(Relaxed),
+            memory.ranks(),
+            |peer| memory.call(generation, peer),
+            |from, to| memory.send_count(generation, from, to).load(Relaxed),
+            |to, from| memory.recv_count(generation, to, from).load(Relaxed),
         )
     }
 }

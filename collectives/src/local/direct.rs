@@ -1,8 +1,10 @@
-//! Ranks that reach each other's buffers: each works on them where they are.
+//! Direct exchanges: ranks that reach each other's buffers work on them in place.
 //!
-//! Between the gate at which they agree and the last one's leaving, a rank neither waits for another nor fails, so that
-//! nobody returns to its caller while another may be at its buffers. Only a process that dies in between leaves
-//! without saying so: it touches nothing any more.
+//! An all-reduce is a reduce-scatter and an all-gather in one pass (after Rabenseifner 2004): each rank reduces its
+//! share of all buffers and writes the result to all of them. Behind the barrier at which the ranks agree, no rank
+//! waits for another or fails until it has departed, and no rank returns before all have departed: so no caller gets
+//! its buffer back while another rank may access it. Only a process that dies departs without saying so, and it
+//! accesses nothing.
 
 use super::communicator::{LocalCommunicator, PIECE_ALIGN};
 use crate::copy::copy;
@@ -13,19 +15,19 @@ use crate::reduce::reduce;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Leaves when the work is done, or has panicked.
+/// Departs from the others' buffers when the work is done or has panicked.
 struct Departure<'a>(&'a LocalCommunicator);
 
 impl Drop for Departure<'_> {
     fn drop(&mut self) {
         self.0.group.depart(self.0.rank);
-        // Who has died is looked at again by whoever can tell of it.
+        // `exchange_direct` waits again and reports a rank that has died.
         let _ = self.0.group.wait_for_all(self.0.departures);
     }
 }
 
 /// The share of rank `rank` when `elements` are divided among `ranks`: whole cache lines, so that no two ranks write
-/// one.
+/// the same one.
 pub fn share(elements: usize, element_bytes: usize, ranks: usize, rank: usize) -> Range<usize> {
     let unit = PIECE_ALIGN / element_bytes;
     let most = elements.div_ceil(ranks).next_multiple_of(unit);
@@ -33,8 +35,8 @@ pub fn share(elements: usize, element_bytes: usize, ranks: usize, rank: usize) -
 }
 
 impl LocalCommunicator {
-    /// Carries out a call that all ranks announced at gate number `turn`. `offered` is where each rank's part of it is:
-    /// what it combines in an all-reduce, otherwise what it gives. `output` is this rank's.
+    /// Executes a call that all ranks announced in `generation`. `offered` are the ranks' buffers: those that an
+    /// all-reduce reduces, otherwise those of the inputs. `output` is this rank's own.
     pub(super) fn exchange_direct(
         &mut self,
         exchange: &Exchange<'_>,
@@ -46,12 +48,14 @@ impl LocalCommunicator {
         let (rank, size, element) = (self.rank, self.ranks(), call.dtype.size());
         self.departures = self.departures.wrapping_add(1);
         let leave = Departure(self);
-        let board = &self.group.memory;
-        // Where in what `peer` gives this rank's piece begins.
+        let memory = &self.group.memory;
+        // The offset of this rank's piece in the buffer of `peer`.
         let offset = |peer: usize| match exchange.offer {
             Offer::Same => 0,
             Offer::Pieces => {
-                (0..rank).map(|before| board.send_count(generation, peer, before).load(Relaxed) as usize).sum::<usize>()
+                (0..rank)
+                    .map(|before| memory.send_count(generation, peer, before).load(Relaxed) as usize)
+                    .sum::<usize>()
                     * element
             }
         };
@@ -62,24 +66,25 @@ impl LocalCommunicator {
                 let start = share.start * element;
                 let buffers: Vec<*mut u8> = offered.iter().map(|buffer| buffer.wrapping_add(start)).collect();
                 let sources: Vec<*const u8> = buffers.iter().map(|buffer| buffer.cast_const()).collect();
-                // SAFETY: all ranks have said that their buffers have as many elements, and wait for all to leave
-                // before they touch them again; this share of each is this rank's alone. Buffers are borrowed mutably
-                // by their callers, so no two overlap.
+                // SAFETY: `compare` found that all buffers have as many elements, and no rank returns before all have
+                // departed. This share of each buffer is this rank's alone. The callers borrow the buffers mutably, so
+                // no two overlap.
                 unsafe { reduce(call.dtype, how, &sources, &buffers, share.len()) };
             }
             Some(how) => {
                 let sources: Vec<*const u8> = (0..size).map(piece).collect();
-                // SAFETY: `compare` found that each rank gives as many elements as this one takes, and each checked
-                // that its input holds what it gives; inputs stay borrowed, and nobody writes them, until all have
-                // left. The output was borrowed mutably and holds what is taken.
+                // SAFETY: `compare` found that each rank sends as many elements as this one receives, and each rank
+                // checked that its input has as many. The inputs stay borrowed, and nothing writes them, until all have
+                // departed. `check` found that the output, which is borrowed mutably, has room for the result.
                 unsafe { reduce(call.dtype, how, &sources, &[output], recv_counts[rank]) };
             }
             None => {
-                // Each begins with its own, so that not all read one rank's memory at once.
+                // Each rank begins with its own piece, so that not all read one rank's memory at once.
                 let whole = recv_counts.iter().sum::<usize>() * element;
                 for peer in (0..size).map(|i| (rank + i) % size) {
                     let to = recv_counts[..peer].iter().sum::<usize>() * element;
-                    // SAFETY: as above; the output holds all that is taken, piece behind piece.
+                    // SAFETY: `compare` found that `peer` sends as many elements as this rank receives, its input is
+                    // borrowed until all have departed, and `check` found that the pieces fill the output exactly.
                     unsafe { copy(piece(peer), output.wrapping_add(to), recv_counts[peer] * element, whole) };
                 }
             }

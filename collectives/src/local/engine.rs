@@ -1,4 +1,4 @@
-//! The calls of a rank of a local group.
+//! How a rank of a local group executes a call: in place if all buffers can be reached, otherwise staged.
 
 use super::communicator::LocalCommunicator;
 use super::group::Reason;
@@ -21,7 +21,7 @@ impl CollectiveEngine for LocalCommunicator {
 
     fn exchange(&mut self, exchange: Exchange<'_>) -> Result<()> {
         let (call, generation) = (exchange.call, self.generation);
-        // Where the ranks reach each other's buffers, this one's is only reached by this address, here and by them.
+        // In place, this rank too accesses its buffer by the announced address only, as the others do.
         let output = exchange.output.as_mut_ptr();
         let (start, bytes) = match call.operation {
             Operation::AllReduce => (output, exchange.output.len()),
@@ -41,7 +41,7 @@ impl CollectiveEngine for LocalCommunicator {
         if offered.len() == self.ranks() {
             return self.exchange_direct(&exchange, output, &offered, generation);
         }
-        // Where some have laid out their part and some have not, all begin again.
+        // If only some ranks have filled their slots, all fill them again.
         self.exchange_staged(exchange, generation, offered.is_empty())
     }
 
@@ -79,7 +79,7 @@ impl CollectiveEngine for LocalCommunicator {
     }
 }
 
-/// Small enough for Miri, which looks at every access of threads to each other's buffers.
+/// Small enough for Miri, which checks every access of threads to each other's buffers.
 #[cfg(test)]
 mod tests {
     use super::super::communicator::{LocalGroup, LocalOptions};
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_share_buffers_only_between_the_gates() {
+    fn threads_share_buffers_only_between_barriers() {
         on_ranks(|comm| {
             let rank = comm.rank() as u8;
             let mut sum = vec![rank + 1; 200];
@@ -145,7 +145,7 @@ mod tests {
         let group = LocalGroup::processes(1, LocalOptions::default()).unwrap();
         let fd = || group.fd().try_clone_to_owned().unwrap();
         let rank = LocalCommunicator::join(fd(), 0, PATIENCE_DEFAULT).unwrap();
-        // A process that has ended: after Linux's largest number of one.
+        // The id of no process: it is beyond Linux's largest.
         rank.group.memory.rank_state(0).pid.store(1 << 22, Relaxed);
         let seen_by_others = Group::new(GroupMemory::open(fd()).unwrap(), false, PATIENCE_DEFAULT);
         assert_eq!(seen_by_others.dead_ranks(), [0]);

@@ -1,4 +1,4 @@
-//! What all ranks of a local group share, and how they wait for each other.
+//! The state that the ranks of a local group share, how they wait for each other, and how a group breaks.
 
 use super::group_memory::GroupMemory;
 use crate::error::CollectiveError;
@@ -16,13 +16,13 @@ use std::sync::PoisonError;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::{Duration, Instant};
 
-/// How long a rank waits for the others before it gives up, unless told otherwise.
+/// The default patience of a rank.
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(600);
-/// How often whoever sleeps looks whether the others live.
+/// How often a sleeping rank checks whether the others live.
 const TICK: Duration = Duration::from_millis(50);
-/// Looks at a word before sleeping, where every rank can have a core: about 20 µs, less than a sleep and a wake cost.
+/// Spins before sleeping, where every rank can have a core: about 20 µs, less than sleeping and waking costs.
 const SPINS: u32 = 1000;
-/// Looks before sleeping, each after letting others run, where ranks share cores.
+/// Spins before sleeping where ranks share cores, each after a yield.
 const YIELDS: u32 = 16;
 
 /// Why a group is broken.
@@ -35,7 +35,7 @@ pub enum Reason {
     TimedOut = 4,
 }
 
-/// What a waiter does before it sleeps.
+/// How a waiter spins before it sleeps.
 #[derive(Clone, Copy)]
 enum Spinning {
     Alone,
@@ -54,14 +54,14 @@ impl Spinning {
     }
 }
 
-/// One group, as this process sees it.
+/// A group, as this process sees it.
 pub struct Group {
     pub memory: GroupMemory,
-    /// All ranks are threads of this process and may follow each other's pointers.
+    /// Whether all ranks are threads of this process, which may follow each other's pointers.
     pub direct: bool,
     pub patience: Duration,
     spinning: Spinning,
-    /// Descriptors of the other ranks' processes, once they are known.
+    /// The pidfds of the ranks' processes, as far as they are open.
     processes: Mutex<Vec<Option<OwnedFd>>>,
 }
 
@@ -73,8 +73,8 @@ impl Group {
         Group { memory, direct, patience, spinning, processes }
     }
 
-    /// Breaks the group and wakes everybody. A rank that leaves only concerns who needs it: messages between others go
-    /// on, and a graver reason takes the place of this one; otherwise the first reason stays.
+    /// Breaks the group and wakes all waiters. The first reason stays, except that a graver one replaces a departure: a
+    /// rank that leaves concerns only the calls that need it, and messages between other ranks go on.
     pub fn break_up(&self, reason: Reason, rank: usize) {
         let left = reason == Reason::Left;
         let word = (reason as u32) << 16 | rank as u32;
@@ -86,7 +86,7 @@ impl Group {
             }
         }
         let kernel = self.unwatched();
-        self.memory.enter().abort(&kernel);
+        self.memory.barrier().abort(&kernel);
         for from in 0..self.memory.ranks() {
             for to in 0..self.memory.ranks() {
                 if !left || from == rank || to == rank {
@@ -96,13 +96,13 @@ impl Group {
         }
     }
 
-    /// Whether it is broken otherwise than by a rank that has left.
+    /// Whether the group is broken by more than a departure.
     pub fn broken_for_good(&self) -> bool {
         let word = self.memory.reason().load(Acquire);
         word != 0 && word >> 16 != Reason::Left as u32
     }
 
-    /// The error that a broken group means for a call.
+    /// The error of a call in a broken group.
     pub fn broken(&self, operation: Operation, rank: usize) -> CollectiveError {
         let word = self.memory.reason().load(Acquire);
         let peer = (word & 0xffff) as usize;
@@ -114,22 +114,22 @@ impl Group {
         }
     }
 
-    /// How `rank` waits in one call.
+    /// The wait policy of one call of `rank`.
     pub fn watch(&self, rank: usize) -> CallWait<'_> {
         CallWait { group: self, rank, started: Cell::new(None), looked: Cell::new(None) }
     }
 
-    /// How anybody waits for what cannot fail.
+    /// The wait policy of waits that always end soon.
     pub fn unwatched(&self) -> PlainWait {
         PlainWait(self.spinning)
     }
 
-    /// `rank` does not touch the others' buffers any more, until all have said so.
+    /// Tells the others that `rank` has finished with their buffers.
     pub fn depart(&self, rank: usize) {
         self.memory.rank_state(rank).done.advance(&self.unwatched());
     }
 
-    /// Waits until every rank has said `count` times that it is done, or has died.
+    /// Waits until every rank has finished `count` direct exchanges or has died.
     ///
     /// # Errors
     /// [`Aborted`] if one has died.
@@ -140,7 +140,7 @@ impl Group {
         waits.fold(Ok(()), Result::and)
     }
 
-    /// Breaks the group up if a rank has died: nobody waits for it any more.
+    /// Breaks the group if a rank has died, so that no rank waits for it.
     pub fn detect_dead_ranks(&self) {
         for rank in self.dead_ranks() {
             self.break_up(Reason::Died, rank);
@@ -148,14 +148,14 @@ impl Group {
         }
     }
 
-    /// Whether the end of every rank's process would be noticed.
+    /// Whether the death of every rank's process would be noticed.
     pub fn watches_all(&self) -> bool {
-        // Looks for the first time at all of them.
+        // The first check opens a pidfd for every rank.
         let lives = self.dead_ranks().is_empty();
         lives && self.processes.lock().unwrap_or_else(PoisonError::into_inner).iter().all(Option::is_some)
     }
 
-    /// The ranks whose process is no more.
+    /// The ranks whose process has ended.
     pub fn dead_ranks(&self) -> Vec<usize> {
         let mut dead = Vec::new();
         if self.direct {
@@ -173,7 +173,7 @@ impl Group {
                         dead.push(rank);
                         continue;
                     }
-                    // Out of descriptors, or a sandbox: then patience has to do.
+                    // Without a pidfd (no descriptors are left, or a sandbox forbids it) patience must do.
                     Err(_) => continue,
                 }
             }
@@ -187,7 +187,7 @@ impl Group {
     }
 }
 
-/// Waiting within one call of one rank.
+/// The wait policy of one call of one rank: it ends by the death of a rank or the end of patience.
 pub struct CallWait<'a> {
     group: &'a Group,
     rank: usize,
@@ -220,7 +220,7 @@ impl WaitPolicy for CallWait<'_> {
     }
 }
 
-/// Waiting until others are done with this rank's buffers, as long as they live.
+/// The wait policy for the departure of ranks from this rank's buffers: it ends if they die.
 struct DepartureWait<'a>(&'a Group);
 
 impl WaitPolicy for DepartureWait<'_> {
@@ -238,7 +238,7 @@ impl WaitPolicy for DepartureWait<'_> {
     }
 }
 
-/// Waits that need no watching: what is waited for comes in any case, and soon.
+/// A wait policy without checks, for what happens soon in any case.
 pub struct PlainWait(Spinning);
 
 impl WaitPolicy for PlainWait {

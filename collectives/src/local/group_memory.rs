@@ -1,7 +1,8 @@
-//! The memory that the ranks of a local group share: gates, notices, channels and staging slots.
+//! The memory that the ranks of a local group share: the barrier, announcements, channels and staging slots.
 //!
-//! Threads of one process find it on the heap, processes in a sealed segment; the layout is the same and a function of
-//! two numbers. Nothing in it but what the gates guard is ever turned into a reference to plain data.
+//! It lies on the heap for threads of one process, and in a sealed segment for processes. The layout is the same, and
+//! follows from the number of ranks and the size of a slot. Only atomics in it are ever referenced; bytes of slots are
+//! copied through raw pointers, ordered by the barrier and the event counts.
 
 use super::channel::{CHANNEL_SLOT_BYTES, CHANNEL_SLOTS, Channel};
 use crate::call::Call;
@@ -16,73 +17,74 @@ use std::ptr::NonNull;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 
-/// Ranks of a group, at most.
+/// The most ranks of a group.
 pub const RANKS_MAX: usize = 64;
-/// What the segments of groups are called in `/proc`.
+/// The name of a group's segment in `/proc`.
 const NAME: &str = "gt-collective";
-/// Says that a segment is one of ours, and in which layout.
+/// Marks a segment as a group's of this layout.
 const MAGIC: u64 = 0x6774_636f_6c6c_0002;
-/// Bytes between parts that lie in pages of their own.
+/// The alignment of parts that lie in pages of their own.
 const PAGE_BYTES: usize = gt_shm::segment::PAGE_BYTES;
 
-/// Types made of atomics that may lie in shared memory.
+/// A type made of atomics, which may lie in shared memory.
 ///
 /// # Safety
 /// Any bytes are a value of the type, and all of them are inside atomics.
 pub unsafe trait SharedAtomics {}
 
-/// The first line: what the group is.
+/// The first line: the group's parameters and state.
 #[repr(C, align(128))]
 struct Head {
     magic: AtomicU64,
     ranks: AtomicU64,
     slot_bytes: AtomicU64,
-    /// Why the group is broken: kind and rank, 0 while it is not. The first one stays.
+    /// Why the group is broken: reason and rank; 0 while it is not.
     pub reason: AtomicU32,
 }
 
-/// In the place of a process: the rank has left, and its process may end.
+/// Instead of a process id: the rank has left, and its process may end.
 pub const LEFT: u32 = u32::MAX;
 
-/// A rank's place.
+/// The shared state of a rank.
 #[repr(C, align(128))]
 pub struct RankState {
-    /// The process that has taken it, 0 before, [`LEFT`] after.
+    /// The id of the rank's process; 0 before it has joined, [`LEFT`] after it has left.
     pub pid: AtomicU32,
-    /// Whether it reaches the memory of every rank, and can tell when one dies.
+    /// Whether the rank has mapped the memory of every rank, and would notice the death of each.
     pub reaches: AtomicU32,
-    /// Which memory the others reach of it; 0 if none.
+    /// The number of the rank's own memory; 0 if it has none.
     pub memory: AtomicU64,
-    /// How often it was done with the others' buffers. Aborted once it is known to be dead.
+    /// Counts the direct exchanges that the rank has finished. Aborted once the rank is known to be dead.
     pub done: EventCount,
 }
 
-/// What a rank is about to do, for the others to compare with.
+/// A rank's announcement of a call, which the others compare with theirs.
 #[repr(C, align(128))]
 pub struct Announcement {
     /// [`Call::encode`].
     pub call: AtomicU64,
-    /// Where its part is that the others reach: its address for ranks in the same process, for others where in the
-    /// rank's memory; [`NOWHERE`] if they do not.
+    /// The buffer that the others access: its address for threads, its offset in the rank's memory for processes;
+    /// [`NOWHERE`] if they cannot.
     pub offered: AtomicPtr<u8>,
-    /// Bytes of it.
+    /// The length of that buffer, bytes.
     pub bytes: AtomicU64,
 }
 
-/// In the place of an address: the others do not reach it.
+/// Instead of an address: the other ranks cannot reach the buffer.
 pub const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(usize::MAX);
 
-// SAFETY: atomics and padding only.
+// SAFETY: `Head` consists of atomic integers and padding, for which any bytes are a value.
 unsafe impl SharedAtomics for Head {}
-// SAFETY: as above.
+// SAFETY: `RankState` consists of atomic integers, an event count of such, and padding.
 unsafe impl SharedAtomics for RankState {}
-// SAFETY: as above. A pointer may be any bytes; only one that a rank of this process wrote is followed.
+// SAFETY: `Announcement` consists of atomics and padding. Any bytes are a value of a raw pointer; it is dereferenced
+// only if a rank of this process stored it.
 unsafe impl SharedAtomics for Announcement {}
-// SAFETY: atomics and padding only.
+// SAFETY: `CentralBarrier` consists of atomic integers and padding.
 unsafe impl SharedAtomics for CentralBarrier {}
-// SAFETY: as above.
+// SAFETY: `Channel` consists of atomic integers and padding.
 unsafe impl SharedAtomics for Channel {}
-// SAFETY: as above.
+// SAFETY: any eight bytes are an `AtomicU64`.
 unsafe impl SharedAtomics for AtomicU64 {}
 
 enum Backing {
@@ -99,15 +101,16 @@ pub struct GroupMemory {
     offsets: Offsets,
 }
 
-// SAFETY: what is shared is reached as atomics, or as raw bytes whose users answer for races.
+// SAFETY: references into the memory are to atomics only (`at`); bytes of slots are reached through raw pointers, whose
+// users order their accesses by the barrier or by event counts.
 unsafe impl Send for GroupMemory {}
-// SAFETY: as above.
+// SAFETY: the reasons for `Send` hold for shared references, too.
 unsafe impl Sync for GroupMemory {}
 
 /// Byte offsets of the parts.
 #[derive(Clone, Copy)]
 struct Offsets {
-    enter: usize,
+    barrier: usize,
     seats: usize,
     notices: usize,
     counts: usize,
@@ -128,7 +131,7 @@ impl Offsets {
         };
         let _head = place(1, size_of::<Head>(), LINE_BYTES);
         let offsets = Offsets {
-            enter: place(1, size_of::<CentralBarrier>(), LINE_BYTES),
+            barrier: place(1, size_of::<CentralBarrier>(), LINE_BYTES),
             seats: place(ranks, size_of::<RankState>(), LINE_BYTES),
             notices: place(2 * ranks, size_of::<Announcement>(), LINE_BYTES),
             counts: place(2 * ranks, counts_bytes(ranks), LINE_BYTES),
@@ -142,22 +145,23 @@ impl Offsets {
     }
 }
 
-/// Bytes of one rank's counts: what it gives to each and what it takes from each, on lines of its own.
+/// Bytes of one rank's counts of elements to and from each rank, on cache lines of their own.
 fn counts_bytes(ranks: usize) -> usize {
     (2 * ranks * size_of::<u64>()).next_multiple_of(LINE_BYTES)
 }
 
 impl GroupMemory {
-    /// A board on the heap, for threads of this process.
+    /// Memory on the heap, for threads of this process.
     pub fn on_heap(ranks: usize, slot_bytes: usize) -> GroupMemory {
         let offsets = Offsets::new(ranks, slot_bytes);
-        let layout = std::alloc::Layout::from_size_align(offsets.end, PAGE_BYTES).expect("a board is not that large");
-        // SAFETY: the layout is not of zero bytes.
+        let layout =
+            std::alloc::Layout::from_size_align(offsets.end, PAGE_BYTES).expect("a group's memory is not that large");
+        // SAFETY: `offsets.end` is at least a page, so the layout is not of zero bytes.
         let Some(base) = NonNull::new(unsafe { alloc_zeroed(layout) }) else { handle_alloc_error(layout) };
         GroupMemory { memory: Backing::Heap(base, layout), base, ranks, slot_bytes, offsets }
     }
 
-    /// A board in a new segment, for processes; and the descriptor they join by.
+    /// Memory in a new segment, for processes, and the descriptor by which they join.
     ///
     /// # Errors
     /// If the kernel refuses it.
@@ -166,17 +170,17 @@ impl GroupMemory {
         let segment = Segment::create(NAME, offsets.end as u64, Access::ReadWrite, Access::ReadWrite)
             .map_err(|error| CollectiveError::setup("make the shared memory of a group", error))?;
         let (segment, fd) = segment.detach();
-        let board = GroupMemory::mapped(segment, ranks, slot_bytes, offsets);
-        board.head().ranks.store(ranks as u64, Relaxed);
-        board.head().slot_bytes.store(slot_bytes as u64, Relaxed);
-        board.head().magic.store(MAGIC, Release);
-        Ok((board, fd))
+        let memory = GroupMemory::mapped(segment, ranks, slot_bytes, offsets);
+        memory.head().ranks.store(ranks as u64, Relaxed);
+        memory.head().slot_bytes.store(slot_bytes as u64, Relaxed);
+        memory.head().magic.store(MAGIC, Release);
+        Ok((memory, fd))
     }
 
-    /// The board behind a descriptor that [`GroupMemory::create`] gave.
+    /// The memory behind a descriptor of [`GroupMemory::create`].
     ///
     /// # Errors
-    /// If it is none.
+    /// If the descriptor is another's.
     pub fn open(fd: OwnedFd) -> Result<GroupMemory> {
         let what = "map the shared memory of a group";
         let bytes = rustix::fs::fstat(&fd).map_err(|error| CollectiveError::setup(what, error))?.st_size as u64;
@@ -188,18 +192,18 @@ impl GroupMemory {
             .map_err(|error| CollectiveError::setup(what, error))?
             .detach()
             .0;
-        let mut board = GroupMemory::mapped(segment, 0, 0, Offsets::new(0, 0));
-        let head = board.head();
+        let mut memory = GroupMemory::mapped(segment, 0, 0, Offsets::new(0, 0));
+        let head = memory.head();
         let magic = head.magic.load(Acquire);
         let (ranks, slot_bytes) = (head.ranks.load(Relaxed) as usize, head.slot_bytes.load(Relaxed) as usize);
         let sane = magic == MAGIC && (1..=RANKS_MAX).contains(&ranks) && slot_bytes as u64 <= bytes;
         if !sane || Offsets::new(ranks, slot_bytes).end as u64 != bytes {
             return Err(foreign());
         }
-        board.ranks = ranks;
-        board.slot_bytes = slot_bytes;
-        board.offsets = Offsets::new(ranks, slot_bytes);
-        Ok(board)
+        memory.ranks = ranks;
+        memory.slot_bytes = slot_bytes;
+        memory.offsets = Offsets::new(ranks, slot_bytes);
+        Ok(memory)
     }
 
     fn mapped(segment: Segment, ranks: usize, slot_bytes: usize, offsets: Offsets) -> GroupMemory {
@@ -217,66 +221,67 @@ impl GroupMemory {
     fn at<T: SharedAtomics>(&self, start: usize, index: usize) -> &T {
         let offset = start + index * size_of::<T>();
         assert!(offset + size_of::<T>() <= self.bytes() && offset.is_multiple_of(align_of::<T>()));
-        // SAFETY: inside the memory, which lives as long as `self`, and aligned, as just checked (the base is that of a
-        // page). `SharedAtomics` says that any bytes are a value, and atomics may change under a reference.
+        // SAFETY: the assertion checked that the value lies inside the memory, which lives as long as `self`, and that
+        // it is aligned (the base is that of a page). Any bytes are a value of a `SharedAtomics`, and atomics may
+        // change under a reference.
         unsafe { self.base.add(offset).cast::<T>().as_ref() }
     }
 
     fn window(&self, offset: usize, len: usize) -> Window<'_> {
         assert!(offset + len <= self.bytes());
-        // SAFETY: inside the memory, as just checked.
-        Window { start: unsafe { self.base.add(offset) }, len, board: PhantomData }
+        // SAFETY: the assertion checked that `offset` lies inside the memory.
+        Window { start: unsafe { self.base.add(offset) }, len, memory: PhantomData }
     }
 
     fn head(&self) -> &Head {
         self.at(0, 0)
     }
 
-    /// Ranks in the group.
+    /// The number of ranks in the group.
     pub fn ranks(&self) -> usize {
         self.ranks
     }
 
-    /// Bytes of one staging slot, a multiple of 64 a rank.
+    /// Bytes of a staging slot, a multiple of 64 per rank.
     pub fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
 
-    /// Where ranks meet to compare what they are about to do, and between the chunks of a stream.
-    pub fn enter(&self) -> &CentralBarrier {
-        self.at(self.offsets.enter, 0)
+    /// The barrier at which ranks meet to compare their calls, and between rounds of staged exchanges.
+    pub fn barrier(&self) -> &CentralBarrier {
+        self.at(self.offsets.barrier, 0)
     }
 
-    /// Why the group is broken.
+    /// The reason for which the group is broken; see [`Head::reason`].
     pub fn reason(&self) -> &AtomicU32 {
         &self.head().reason
     }
 
-    /// The place of `rank`.
+    /// The shared state of `rank`.
     pub fn rank_state(&self, rank: usize) -> &RankState {
         assert!(rank < self.ranks);
         self.at(self.offsets.seats, rank)
     }
 
-    /// The notice of `rank` at gate number `turn`.
+    /// The announcement of `rank` in a generation of the barrier.
     pub fn announcement(&self, generation: u32, rank: usize) -> &Announcement {
         assert!(rank < self.ranks);
-        self.at(self.offsets.notices, self.side(generation, rank))
+        self.at(self.offsets.notices, self.buffer_index(generation, rank))
     }
 
-    /// What `rank` gives to `peer` at gate number `turn`, in elements.
+    /// The elements that `rank` sends to `peer` in a call announced in `generation`.
     pub fn send_count(&self, generation: u32, rank: usize, peer: usize) -> &AtomicU64 {
         assert!(rank < self.ranks && peer < self.ranks);
-        self.at(self.offsets.counts + self.side(generation, rank) * counts_bytes(self.ranks), peer)
+        self.at(self.offsets.counts + self.buffer_index(generation, rank) * counts_bytes(self.ranks), peer)
     }
 
-    /// What `rank` takes from `peer` at gate number `turn`, in elements.
+    /// The elements that `rank` receives from `peer` in a call announced in `generation`.
     pub fn recv_count(&self, generation: u32, rank: usize, peer: usize) -> &AtomicU64 {
         assert!(rank < self.ranks && peer < self.ranks);
-        self.at(self.offsets.counts + self.side(generation, rank) * counts_bytes(self.ranks), self.ranks + peer)
+        self.at(self.offsets.counts + self.buffer_index(generation, rank) * counts_bytes(self.ranks), self.ranks + peer)
     }
 
-    /// The call that `rank` has announced for gate number `turn`.
+    /// The call that `rank` announced in `generation`.
     pub fn call(&self, generation: u32, rank: usize) -> Option<Call> {
         Call::decode(self.announcement(generation, rank).call.load(Relaxed))
     }
@@ -287,56 +292,61 @@ impl GroupMemory {
         self.at(self.offsets.channels, from * self.ranks + to)
     }
 
-    /// The bytes of chunk number `chunk` in the channel from one rank to another.
+    /// The slot of chunk number `chunk` in the channel from one rank to another.
     pub fn channel_slot(&self, from: usize, to: usize, chunk: u32) -> Window<'_> {
         assert!(from < self.ranks && to < self.ranks);
         let slot = (from * self.ranks + to) * CHANNEL_SLOTS + chunk as usize % CHANNEL_SLOTS;
         self.window(self.offsets.channel_slots + slot * CHANNEL_SLOT_BYTES, CHANNEL_SLOT_BYTES)
     }
 
-    /// Where `rank` lays out what others take after gate number `turn`: [`GroupMemory::slot_bytes`] bytes.
+    /// The slot of [`GroupMemory::slot_bytes`] bytes that `rank` fills before the barrier of `generation`, and the
+    /// others read behind it.
     pub fn stage(&self, generation: u32, rank: usize) -> Window<'_> {
-        self.window(self.offsets.stages + self.side(generation, rank) * self.slot_bytes, self.slot_bytes)
+        self.window(self.offsets.stages + self.buffer_index(generation, rank) * self.slot_bytes, self.slot_bytes)
     }
 
-    /// Where `rank` puts what it has reduced after gate number `turn`: [`GroupMemory::slot_bytes`] bytes.
+    /// The slot of [`GroupMemory::slot_bytes`] bytes for the elements that `rank` reduces behind the barrier of
+    /// `generation`.
     pub fn result(&self, generation: u32, rank: usize) -> Window<'_> {
-        self.window(self.offsets.results + self.side(generation, rank) * self.slot_bytes, self.slot_bytes)
+        self.window(self.offsets.results + self.buffer_index(generation, rank) * self.slot_bytes, self.slot_bytes)
     }
 
-    /// There are two of everything that is written at one gate and read at the next.
-    fn side(&self, generation: u32, rank: usize) -> usize {
+    /// The index in a double buffer: whatever is written before one barrier is read behind it, while the next is
+    /// written.
+    fn buffer_index(&self, generation: u32, rank: usize) -> usize {
         assert!(rank < self.ranks);
         generation as usize % 2 * self.ranks + rank
     }
 }
 
-/// Bytes of the board that one rank writes before a gate or a count, and others read after it.
+/// Bytes of a group's memory that one rank writes before a barrier or an event, and others read after it.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     start: NonNull<u8>,
     len: usize,
-    board: PhantomData<&'a GroupMemory>,
+    memory: PhantomData<&'a GroupMemory>,
 }
 
 impl Window<'_> {
-    /// The address of `len` bytes at `offset`, readable and writable as long as the board lives.
+    /// The address of `len` bytes at `offset`, readable and writable as long as the group's memory lives.
     pub fn at(&self, offset: usize, len: usize) -> *mut u8 {
         assert!(offset + len <= self.len);
-        // SAFETY: inside the board, as just checked and as `window` checked.
+        // SAFETY: the assertion checked that the bytes lie in the window, and `window` that the window lies in the
+        // memory.
         unsafe { self.start.add(offset) }.as_ptr()
     }
 
-    /// Copies bytes in. If the peer breaks the protocol and touches them meanwhile, both see some bytes or others.
+    /// Copies bytes in. If a peer breaks the protocol and accesses them meanwhile, either side may see any bytes.
     pub fn put(&self, offset: usize, bytes: &[u8]) {
-        // SAFETY: as many bytes are there; a private slice does not overlap them. That a peer may touch them is outside
-        // the language's model; a copy of bytes does not depend on their values.
+        // SAFETY: `at` checked the length, and a private slice does not overlap shared memory. That a peer may access
+        // the bytes meanwhile is outside Rust's memory model; a copy of bytes does not depend on their values.
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset, bytes.len()), bytes.len()) };
     }
 
-    /// Copies bytes out, which are a part of `whole` bytes. As [`Window::put`].
+    /// Copies bytes out, which are part of a result of `whole` bytes. As [`Window::put`].
     pub fn get(&self, offset: usize, bytes: &mut [u8], whole: usize) {
-        // SAFETY: as in `put`.
+        // SAFETY: `at` checked the length, and a private slice does not overlap shared memory; a copy of bytes does not
+        // depend on their values.
         unsafe { copy(self.at(offset, bytes.len()), bytes.as_mut_ptr(), bytes.len(), whole) };
     }
 }
@@ -344,7 +354,7 @@ impl Window<'_> {
 impl Drop for GroupMemory {
     fn drop(&mut self) {
         if let Backing::Heap(base, layout) = self.memory {
-            // SAFETY: allocated in `on_heap` with this layout.
+            // SAFETY: `on_heap` allocated `base` with this layout, and only this drop frees it.
             unsafe { dealloc(base.as_ptr(), layout) };
         }
     }

@@ -11,8 +11,10 @@ use gt_ops::DType;
 use std::sync::atomic::Ordering::Relaxed;
 
 impl LocalCommunicator {
+    /// Sends or receives one message.
+    ///
     /// # Errors
-    /// If the other side expects something else, or the group is broken.
+    /// The other side expects another length or dtype, or the group is broken.
     pub(super) fn message_by_channel(&mut self, peer: usize, dtype: DType, mut side: MessageBuffer<'_>) -> Result<()> {
         let rank = self.rank;
         let (operation, from, to, bytes, progress) = match &side {
@@ -54,7 +56,7 @@ impl LocalCommunicator {
             let slot = group.memory.channel_slot(from, to, step);
             match &mut side {
                 MessageBuffer::Send(data) => {
-                    // What was in the slot has been taken.
+                    // The slot is free once its chunk before the last has been received.
                     wait(other, step.wrapping_sub(CHANNEL_SLOTS as u32 - 1))?;
                     slot.put(0, &data[start..][..len]);
                 }

@@ -1,9 +1,10 @@
 //! Groups whose ranks are threads of one process, or processes of one machine.
 //!
-//! Threads reach each other's buffers where they are ([`direct`]): each rank reduces its share of the elements out of
-//! all buffers and writes the result to all of them, so that memory is read once and written once. Processes do the
-//! same where the buffers lie in [`SharedMemory`] that all have mapped; otherwise they lay chunks out in slots of shared
-//! memory that stay in the caches ([`staged`]). All first compare what they are about to do.
+//! Threads work on each other's buffers in place (`direct`): a reduce-scatter and an all-gather in one pass, after
+//! Rabenseifner 2004. Each rank reduces its share of the elements of all buffers and writes the result to all of them,
+//! so that memory is read once and written once. Processes do the same if the buffers lie in [`SharedMemory`] that all
+//! ranks have mapped; otherwise they copy chunks through slots of shared memory that stay in the caches (`staged`). All
+//! ranks first meet at a barrier, where they compare their calls.
 
 mod channel;
 mod communicator;

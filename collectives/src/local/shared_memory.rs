@@ -1,21 +1,21 @@
-//! SharedMemory of a rank that the other ranks of a group of processes reach.
+//! Memory of a rank that the other processes of a group map.
 //!
-//! Each rank maps the memory of every other once, whole, so that an offset names the same byte in all of them. It is
-//! an address range and a file of the same length: what nobody has written takes no memory. Nothing in it is trusted to
-//! stay as it is, since its owner may write what it likes; it cannot be shortened under a mapping.
+//! Each rank maps the whole memory of every other once, so that an offset names the same byte in all processes. It is a
+//! sparse file: unwritten pages take no memory. The file is sealed, so it cannot shrink under a mapping; but its owner
+//! may write it at any time, so nothing is decided by its contents.
 
 use crate::error::{CollectiveError, Result};
 use gt_shm::{Access, Segment};
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-/// What it is called in `/proc`.
+/// The segment's name in `/proc`.
 const NAME: &str = "gt-tensors";
 
-/// The memories that this process has mapped: each once, in however many groups it is.
+/// The memories that this process has mapped, each once for all groups.
 static MAPPED: Mutex<Vec<Weak<SharedMemory>>> = Mutex::new(Vec::new());
 
-/// SharedMemory that a rank lets the others of its groups reach.
+/// Memory of a rank that the other ranks of its groups map.
 #[derive(Debug)]
 pub struct SharedMemory {
     segment: Arc<Segment>,
@@ -23,7 +23,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// Room for `bytes` bytes, all zero, which whoever allocates in it keeps in order.
+    /// New memory of `bytes` bytes, all zero. Its user allocates in it.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] if the kernel refuses it.
@@ -38,7 +38,7 @@ impl SharedMemory {
     /// The memory behind a descriptor that [`SharedMemory::fd`] gave.
     ///
     /// # Errors
-    /// [`CollectiveError::Setup`] if it is none, or cannot be mapped.
+    /// [`CollectiveError::Setup`] if the descriptor is no such memory, or cannot be mapped.
     pub fn open(fd: OwnedFd) -> Result<Arc<SharedMemory>> {
         let refused = |error: gt_shm::Error| CollectiveError::setup("map another rank's memory", error);
         let stat =
@@ -56,7 +56,7 @@ impl SharedMemory {
         }
     }
 
-    /// Whoever opens it from now on in this process shares the mapping.
+    /// Registers a mapping, which later calls of [`SharedMemory::open`] in this process share.
     fn known(segment: Segment, id: u64) -> Arc<SharedMemory> {
         segment.advise_huge_pages();
         segment.keep_from_core_dumps();
@@ -67,28 +67,28 @@ impl SharedMemory {
         memory
     }
 
-    /// What it is, for an allocator.
+    /// The mapped segment, for an allocator.
     pub fn segment(&self) -> &Arc<Segment> {
         &self.segment
     }
 
-    /// What others [open](SharedMemory::open) it by; who has opened it does not have it.
+    /// The descriptor by which others [open](SharedMemory::open) it; only the creator has it.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.segment.fd()
     }
 
-    /// The same number for the same memory in every process.
+    /// The number of the memory, the same in every process (its inode).
     pub(super) fn id(&self) -> u64 {
         self.id
     }
 
-    /// Where `len` bytes at an address are in it, if they are all in it.
+    /// The offset of `len` bytes at an address, if they all lie in this memory.
     pub(super) fn offset_of(&self, address: *const u8, len: usize) -> Option<usize> {
         let offset = address.addr().checked_sub(self.segment.as_ptr().addr())?;
         self.holds(offset, len).then_some(offset)
     }
 
-    /// The address of `len` bytes at `offset`, if they are all in it.
+    /// The address of `len` bytes at `offset`, if they all lie in this memory.
     pub(super) fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         self.holds(offset, len).then(|| self.segment.as_ptr().wrapping_add(offset))
     }

@@ -1,8 +1,9 @@
-//! Ranks that do not reach each other's buffers: chunks travel through slots of shared memory, one gate a chunk.
+//! Staged exchanges: chunks travel through slots of shared memory, with one barrier per chunk.
 //!
-//! In each round a rank fills its slot, passes the gate, and takes from the slots of the others; since there are two of
-//! each slot, it fills the next one while others still take. An all-reduce has a second step in the same rounds: after
-//! a gate a rank reduces its share of this round's chunk, and takes what the others reduced of the one before.
+//! In each round a rank fills its slot, passes the barrier, and copies from the slots of the others. Slots are double
+//! buffers, so a rank fills the next one while others still copy. An all-reduce is a pipeline of a reduce-scatter and
+//! an all-gather (after Rabenseifner 2004): behind a barrier, a rank reduces its share of this round's chunk, and
+//! copies the shares that the others reduced of the chunk before.
 
 use super::communicator::LocalCommunicator;
 use super::direct::share;
@@ -14,7 +15,7 @@ use crate::reduce::reduce;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The bytes of chunk `round` of `len` bytes in chunks of `chunk`; empty behind the end.
+/// The range of chunk `round` of `len` bytes in chunks of `chunk`; empty behind the end.
 fn chunk_of(len: usize, chunk: usize, round: usize) -> Range<usize> {
     let start = chunk.saturating_mul(round).min(len);
     start..(start + chunk).min(len)
@@ -24,13 +25,13 @@ fn is_all_reduce(exchange: &Exchange<'_>) -> bool {
     exchange.call.operation == Operation::AllReduce
 }
 
-/// Where in a buffer of pieces of so many elements the one of `peer` begins.
+/// The offset of the piece of `peer` in a buffer of pieces of `counts` elements.
 fn start_of(counts: &[usize], peer: usize, element: usize) -> usize {
     counts[..peer].iter().sum::<usize>() * element
 }
 
 impl LocalCommunicator {
-    /// Bytes of a piece that travel in a round.
+    /// Bytes of a piece that travel in one round.
     fn chunk(&self, exchange: &Exchange<'_>) -> usize {
         let slot_bytes = self.group.memory.slot_bytes();
         match exchange.offer {
@@ -39,7 +40,7 @@ impl LocalCommunicator {
         }
     }
 
-    /// The bytes of an all-reduce's buffer that rank `peer` reduces in a round.
+    /// The range of an all-reduce's buffer that rank `peer` reduces in a round.
     fn share_of(&self, exchange: &Exchange<'_>, peer: usize, round: usize) -> Range<usize> {
         let element = exchange.call.dtype.size();
         let whole = chunk_of(exchange.output.len(), self.chunk(exchange), round);
@@ -47,13 +48,13 @@ impl LocalCommunicator {
         whole.start + share.start * element..whole.start + share.end * element
     }
 
-    /// The other ranks, each rank's in another order, so that not all are at one rank's memory at once.
+    /// The other ranks, in an order that differs by rank, so that not all access one rank's memory at once.
     fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.rank, self.ranks());
         (1..size).map(move |i| (rank + i) % size)
     }
 
-    /// Fills this rank's slot for the next gate.
+    /// Fills this rank's slot before the next barrier.
     pub(super) fn stage_round(&self, exchange: &Exchange<'_>, round: usize) {
         let (element, stage) = (exchange.call.dtype.size(), self.group.memory.stage(self.generation, self.rank));
         let chunk = self.chunk(exchange);
@@ -77,7 +78,7 @@ impl LocalCommunicator {
         }
     }
 
-    /// How many rounds a call takes that all ranks announced at gate number `announced`.
+    /// The number of rounds of a call that all ranks announced in generation `announced`.
     fn rounds(&self, exchange: &Exchange<'_>, announced: u32) -> usize {
         let (size, chunk) = (self.ranks(), self.chunk(exchange));
         if is_all_reduce(exchange) {
@@ -85,15 +86,15 @@ impl LocalCommunicator {
             return rounds + usize::from(rounds > 0);
         }
         let pairs = (0..size).flat_map(|from| (0..size).map(move |to| (from, to)));
-        // A copy of a rank's own piece needs no round.
+        // A rank copies its own piece without a round.
         let pieces = pairs.filter(|(from, to)| from != to || exchange.call.reduce.is_some());
         let most =
             pieces.map(|(from, to)| self.group.memory.send_count(announced, from, to).load(Relaxed) as usize).max();
         (most.unwrap_or(0) * exchange.call.dtype.size()).div_ceil(chunk)
     }
 
-    /// Carries out a call that all ranks announced at gate number `announced`. The slots may have been filled before
-    /// that gate.
+    /// Executes a call that all ranks announced in generation `announced`. `staged` tells whether the first slots were
+    /// filled before that barrier.
     pub(super) fn exchange_staged(
         &mut self,
         mut exchange: Exchange<'_>,
@@ -116,7 +117,7 @@ impl LocalCommunicator {
         Ok(())
     }
 
-    /// Copies what a rank gives itself.
+    /// Copies the piece that a rank sends to itself.
     fn copy_own(&self, exchange: &mut Exchange<'_>) {
         let Exchange { call, offer, input, send_counts, recv_counts, .. } = *exchange;
         if call.reduce.is_some() {
@@ -126,54 +127,57 @@ impl LocalCommunicator {
         let to = &mut exchange.output[start_of(recv_counts, self.rank, element)..][..recv_counts[self.rank] * element];
         let from = if offer == Offer::Same { 0 } else { start_of(send_counts, self.rank, element) };
         let from = input[from..][..to.len()].as_ptr();
-        // SAFETY: as many bytes of each; the input is borrowed beside the output, so they are apart.
+        // SAFETY: both slices have `to.len()` bytes; the input is borrowed beside the mutable output, so they do not
+        // overlap.
         unsafe { copy(from, to.as_mut_ptr(), to.len(), whole) };
     }
 
-    /// Takes what was laid out before the last gate.
+    /// Copies or reduces the pieces that were staged before the last barrier.
     fn receive_round(&self, exchange: &mut Exchange<'_>, round: usize) {
         let Exchange { call, input, send_counts, recv_counts, .. } = *exchange;
-        let (rank, size, generation, board) =
+        let (rank, size, generation, memory) =
             (self.rank, self.ranks(), self.generation.wrapping_sub(1), &self.group.memory);
         let (element, chunk, whole) = (call.dtype.size(), self.chunk(exchange), exchange.output.len());
         let stride = if exchange.offer == Offer::Same { 0 } else { chunk };
         if let Some(how) = call.reduce {
             let part = chunk_of(recv_counts[rank] * element, chunk, round);
             let own = input[start_of(send_counts, rank, element)..][part.clone()].as_ptr();
-            let others = |peer| board.stage(generation, peer).at(rank * stride, part.len()).cast_const();
+            let others = |peer| memory.stage(generation, peer).at(rank * stride, part.len()).cast_const();
             let sources: Vec<_> = (0..size).map(|peer| if peer == rank { own } else { others(peer) }).collect();
             let to = &mut exchange.output[part.clone()];
-            // SAFETY: all are as long as the part. The stages were written before the gate and stay until the next but
-            // one; input and output are this call's, and apart.
+            // SAFETY: all sources and the destination have `part.len()` bytes. The slots were written before the last
+            // barrier and stay until the next but one; input and output are this call's and do not overlap.
             unsafe { reduce(call.dtype, how, &sources, &[to.as_mut_ptr()], part.len() / element) };
             return;
         }
         for peer in self.others() {
             let to = &mut exchange.output[start_of(recv_counts, peer, element)..][..recv_counts[peer] * element];
             let part = chunk_of(to.len(), chunk, round);
-            board.stage(generation, peer).get(rank * stride, &mut to[part], whole);
+            memory.stage(generation, peer).get(rank * stride, &mut to[part], whole);
         }
     }
 
-    /// Reduces this rank's share of what was laid out before the last gate, and takes the others' of the round before.
+    /// Reduces this rank's share of the chunk that was staged before the last barrier, and copies the others' shares of
+    /// the round before.
     fn all_reduce_round(&self, exchange: &mut Exchange<'_>, round: usize) {
         let call = exchange.call;
         let Some(how) = call.reduce else { return };
-        let (rank, size, generation, board) =
+        let (rank, size, generation, memory) =
             (self.rank, self.ranks(), self.generation.wrapping_sub(1), &self.group.memory);
         let (element, stride) = (call.dtype.size(), self.chunk(exchange) / size);
         let own = self.share_of(exchange, rank, round);
         let to = exchange.output[own.clone()].as_mut_ptr();
-        let result = board.result(generation, rank).at(0, own.len());
-        let theirs = |peer| board.stage(generation, peer).at(rank * stride, own.len()).cast_const();
+        let result = memory.result(generation, rank).at(0, own.len());
+        let theirs = |peer| memory.stage(generation, peer).at(rank * stride, own.len()).cast_const();
         let sources: Vec<_> = (0..size).map(|peer| if peer == rank { to.cast_const() } else { theirs(peer) }).collect();
-        // SAFETY: all are as long as this rank's share. The stages were written before the gate and stay until the next
-        // but one; nobody reads this turn's result before the next gate; the buffer is this call's.
+        // SAFETY: all sources and destinations are as long as this rank's share. The slots were written before the last
+        // barrier and stay until the next but one; no rank reads this generation's result before the next barrier; the
+        // buffer is this call's.
         unsafe { reduce(call.dtype, how, &sources, &[to, result], own.len() / element) };
         if let Some(before) = round.checked_sub(1) {
             for peer in self.others() {
                 let part = self.share_of(exchange, peer, before);
-                board.result(generation.wrapping_sub(1), peer).get(0, &mut exchange.output[part], 0);
+                memory.result(generation.wrapping_sub(1), peer).get(0, &mut exchange.output[part], 0);
             }
         }
     }

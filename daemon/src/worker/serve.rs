@@ -307,8 +307,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         Some(len)
     }
 
-    /// Notes a step that was issued to the device. A fence follows at once if somebody waits for the step or it is to be
-    /// measured `apart`, and soon otherwise.
+    /// Notes a step that was issued to the device. A fence follows at once if a client waits for the step or its time
+    /// is to be measured `apart`, otherwise soon.
     fn issued(&mut self, step: InFlightStep, apart: bool) {
         let apart = apart || step.awaited;
         self.in_flight.push(step);

@@ -22,11 +22,11 @@ pub struct Step {
     pub owner: SessionSlot,
     /// The workers that execute it.
     pub workers: Workers,
-    /// Whether each worker computes only its shard of the result, scope shape then differs from `out`.
+    /// Whether each worker computes only its shard of the result, whose shape then differs from `out`.
     pub divided: bool,
     /// The placement that a signal requests for the result. Modifiers may ignore it.
     pub requested: Option<RequestedPlacement>,
-    /// The client's id of the result, or of the tensor scope bytes are moved; 0 where there is none.
+    /// The client's id of the result, or of the tensor whose bytes are moved; 0 where there is none.
     pub origin: TensorId,
     /// The client's token for the completion; see [`completes`].
     pub token: u64,

@@ -161,7 +161,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     fn limit(&mut self, _: SessionSlot, _: &MemoryUsage) {
-        // The worker has the usage itself.
+        // The worker counts on the same `MemoryUsage`.
     }
 
     fn held(&mut self, owner: SessionSlot) -> u64 {

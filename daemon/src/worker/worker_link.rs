@@ -20,8 +20,8 @@ pub trait WorkerLink {
     /// The rates of arithmetic and of memory, for estimates: gigaflops and gigabytes a second.
     fn rates(&self) -> (f64, f64);
 
-    /// Makes room for a session's tensors, which count towards `usage`. A worker in another process keeps an usage
-    /// of its own, with the limits of this one and of its group.
+    /// Makes room for a session's tensors, which count towards `usage`. A worker in another process counts
+    /// by itself, with the limits of `usage` and of its group.
     fn open(&mut self, owner: SessionSlot, usage: &Arc<MemoryUsage>);
 
     /// Applies changed limits of a session's usage and of its group.
@@ -66,8 +66,8 @@ pub trait WorkerLink {
     /// Makes the worker a rank of the group of `workers`. Steps that are submitted later may reshard tensors in it.
     fn join(&mut self, workers: Workers, assignment: RankAssignment);
 
-    /// Takes the worker out of the group of `workers`. The workers in `gone` belong to no group until one is formed with
-    /// them anew.
+    /// Takes the worker out of the group of `workers`. The workers in `gone` belong to no group until one is formed
+    /// with them anew.
     fn leave(&mut self, workers: Workers, gone: Workers);
 
     /// Back-pressure: true while the worker has enough queued, which is at most `queued_ns_max` expected nanoseconds.
