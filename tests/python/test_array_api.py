@@ -227,7 +227,7 @@ def test_dtypes() -> None:
     assert xp.astype(x, gt.int8).dtype is gt.int8
 
 
-def test_what_the_namespace_says_of_itself() -> None:
+def test_namespace_info() -> None:
     info = xp.__array_namespace_info__()
     assert info.capabilities()["boolean indexing"]
     assert gt.zeros((1,) * info.capabilities()["max dimensions"]).ndim == info.capabilities()["max dimensions"]
@@ -239,7 +239,7 @@ def test_what_the_namespace_says_of_itself() -> None:
         info.dtypes(kind="strings")
 
 
-def test_what_a_library_writes_against_the_standard_runs() -> None:
+def test_array_api_code_of_a_library_runs() -> None:
     def standardize(x: Any) -> Any:
         np_ = x.__array_namespace__()
         mean = np_.mean(x, axis=0, keepdims=True)

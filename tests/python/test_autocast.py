@@ -44,7 +44,7 @@ def test_products_are_computed_in_bfloat16(product: Callable[[gt.Tensor, gt.Tens
     assert gt.allclose(result.float(), product(a, b), atol=0.1)
 
 
-def test_what_is_no_product_stays_as_it_is() -> None:
+def test_ops_other_than_products_keep_their_dtype() -> None:
     a = gt.rand(3, 3)
     with gt.autocast("cpu"):
         for result in (a + a, a.exp(), a.softmax(0), F.layer_norm(a, (3,)), a.sum(), a * 2):
@@ -95,7 +95,7 @@ def test_a_device_that_is_not_there_changes_nothing() -> None:
         gt.cuda.amp.autocast()
 
 
-def test_what_it_does_not_know() -> None:
+def test_unknown_dtypes_and_devices_are_refused() -> None:
     with pytest.warns(UserWarning, match="target dtype is not supported"), gt.autocast("cpu", dtype=gt.float32):
         assert not gt.is_autocast_enabled("cpu")
     with pytest.raises(RuntimeError, match="unsupported autocast device_type 'gpu'"):

@@ -74,7 +74,7 @@ def test_a_graph_is_walked_once_unless_it_is_kept() -> None:
     assert (x + 1).tolist() == [2, 3]
 
 
-def test_what_requires_no_gradient_has_none() -> None:
+def test_tensors_that_require_no_gradient_get_none() -> None:
     x = gt.ones(2)
     y = (x * 2).sum()
     assert not y.requires_grad
@@ -110,7 +110,7 @@ def test_detach_cuts_the_graph() -> None:
     assert x.grad.tolist() == [4]
 
 
-def test_detached_tensors_share_what_in_place_operations_write() -> None:
+def test_detached_tensors_share_in_place_writes() -> None:
     x = leaf(1.0, 2.0)
     with gt.no_grad():
         x.detach().zero_()
@@ -133,7 +133,7 @@ def test_clone_passes_gradients_on() -> None:
     assert x.tolist() == [1, 2]
 
 
-def test_retain_grad_keeps_what_lies_between() -> None:
+def test_retain_grad_keeps_intermediate_gradients() -> None:
     x = leaf(1.0, 2.0)
     y = x * 2
     y.retain_grad()
@@ -255,7 +255,7 @@ STALE = "one of the variables needed for gradient computation has been modified 
         pytest.param(lambda a: a.detach().add_(1), id="detached"),
     ],
 )
-def test_what_a_gradient_needs_is_not_changed_in_place(change) -> None:
+def test_a_saved_tensor_cannot_be_changed_in_place(change) -> None:
     x = leaf(3.0, 4.0)
     a = x * 1
     b = a * a
@@ -264,7 +264,7 @@ def test_what_a_gradient_needs_is_not_changed_in_place(change) -> None:
         b.sum().backward()
 
 
-def test_the_error_names_what_was_changed() -> None:
+def test_the_error_names_the_changed_tensor() -> None:
     a = leaf(3.0).exp()
     a.add_(1)
     assert a._version == 1
@@ -288,7 +288,7 @@ def test_a_view_that_a_gradient_needs_is_not_changed_through_its_base() -> None:
         pytest.param(lambda a: a + 1, id="nothing"),
     ],
 )
-def test_what_no_gradient_needs_may_be_changed_in_place(change) -> None:
+def test_a_tensor_that_is_not_saved_may_be_changed_in_place(change) -> None:
     x = leaf(3.0)
     a = x * 1
     b = a * a

@@ -26,7 +26,7 @@ def test_grad_weighs_its_outputs_and_adds_them_up() -> None:
     assert x.grad is None
 
 
-def test_grad_goes_to_what_lies_between_and_no_further() -> None:
+def test_grad_stops_at_intermediate_inputs() -> None:
     x = leaf(2.0)
     y = x * x
     z = y * 3
@@ -92,7 +92,7 @@ def test_a_hook_sees_the_gradient_and_may_replace_it() -> None:
     assert x.grad.tolist() == [22]
 
 
-def test_what_a_hook_raises_ends_the_pass() -> None:
+def test_an_exception_of_a_hook_ends_the_backward_pass() -> None:
     def refuse(_: gt.Tensor) -> None:
         raise ValueError("enough")
 

@@ -354,7 +354,7 @@ def test_parameters_are_assigned_to_where_nothing_is_recorded(session: Session) 
     assert lib.gt_tensor_requires_grad(w)
 
 
-def test_what_a_gradient_needs_is_not_assigned_to(session: Session) -> None:
+def test_a_saved_tensor_cannot_be_assigned_to(session: Session) -> None:
     x, factor = session.tensor(X).requires_grad(), session.tensor(Y)
     product = session.op("sum", session.op("mul", x, factor))
     check(library().gt_tensor_assign(factor, session.tensor(X)))
@@ -395,7 +395,7 @@ def test_an_error_is_a_code_and_a_sentence(session: Session) -> None:
             call()
 
 
-def test_what_only_execution_finds_is_an_error_where_it_is_read(session: Session) -> None:
+def test_errors_found_by_execution_are_raised_where_a_value_is_read(session: Session) -> None:
     taken = session.op("gather", session.tensor(np.arange(3.0)), session.tensor(np.array([7])))
     with pytest.raises(
         Failed, match=r"GT_ERROR_INDEX: gather .* index 7 is out of bounds for dimension 0 with size 3$"

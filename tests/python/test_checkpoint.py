@@ -30,7 +30,7 @@ def test_gradients_flow_to_arguments_and_to_parameters() -> None:
     slope.sum().backward()
 
 
-def test_the_tape_forgets_what_lies_between() -> None:
+def test_the_tape_keeps_no_intermediate_results() -> None:
     x = gt.ones(3, requires_grad=True)
 
     def deep(t: gt.Tensor) -> gt.Tensor:

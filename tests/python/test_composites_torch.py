@@ -204,6 +204,6 @@ def test_edges() -> None:
         (lambda a: gt.einsum("ij,ik", a, gt.ones(3, 2)), RuntimeError, "does not broadcast with"),
     ],
 )
-def test_what_is_refused(call: Callable[[gt.Tensor], Any], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_refused(call: Callable[[gt.Tensor], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call(gt.ones(2, 2))

@@ -125,7 +125,7 @@ print(os.waitpid(child, 0)[1])
 # Addresses that lead nowhere --------------------------------------------------------------------------------------
 
 
-def test_what_is_no_address_is_said() -> None:
+def test_an_invalid_address_is_named() -> None:
     program = "print(told(gt.connect, 'gpu-box')); print(told(gt.connect, '')); print(told(gt.connect, 3))"
     box, empty, number = lines_of(program)
     assert box == (
@@ -233,7 +233,7 @@ print(gt.ones(1).tolist(), address())
 # Work that was issued ---------------------------------------------------------------------------------------------
 
 
-def test_what_was_issued_is_done_before_a_session_ends(tmp_path: Path) -> None:
+def test_issued_work_is_done_before_a_session_ends(tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = """
 x = gt.rand(400, 400)

@@ -71,7 +71,7 @@ def test_from_numpy_copies() -> None:
     assert t.tolist() == [0, 0, 0]
 
 
-def test_what_numpy_gives_may_be_written() -> None:
+def test_a_fetched_array_is_a_writable_copy() -> None:
     t = gt.zeros(3)
     array = t.numpy()
     array[0] = 7

@@ -112,7 +112,7 @@ def test_one_sample_needs_no_axis() -> None:
         ({"log_probs": gt.zeros(5, 0, 4)}, RuntimeError, "log_probs tensor must not be empty"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(change: Any, error: type[Exception], words: str) -> None:
+def test_invalid_operands_are_refused(change: Any, error: type[Exception], words: str) -> None:
     arguments = {
         "log_probs": gt.zeros(5, 2, 4),
         "targets": gt.tensor([[1, 2, 3], [1, 1, 0]]),

@@ -107,7 +107,7 @@ except RuntimeError as error:
     assert "CUDA error: invalid device ordinal" in output_of(program, **cuda)
 
 
-def test_what_tensors_hold_is_told(cuda: dict[str, str | None]) -> None:
+def test_allocated_memory_is_reported(cuda: dict[str, str | None]) -> None:
     program = """
 import gt
 before = gt.cuda.memory_allocated()
@@ -169,7 +169,7 @@ except Exception as error:
     assert "GT_DEVICES=cpu" in told
 
 
-def test_an_index_that_is_not_there_is_told_where_it_is_read_and_harms_nobody(cuda: dict[str, str | None]) -> None:
+def test_an_index_out_of_range_is_raised_where_it_is_read(cuda: dict[str, str | None]) -> None:
     program = """
 import gt
 x = gt.arange(10.0)
@@ -361,9 +361,7 @@ for _ in range(2):
     assert "the devices of a group do not reach each other any more" in said
 
 
-def test_what_one_device_finds_wrong_with_its_part_all_of_them_know(
-    nccl: dict[str, str | None], tmp_path: Path
-) -> None:
+def test_an_error_in_one_device_s_shard_reaches_all_devices(nccl: dict[str, str | None], tmp_path: Path) -> None:
     program = """
 import gt
 x = gt.arange(64.0)
@@ -426,7 +424,7 @@ def test_two_sessions_share_the_device(cuda: dict[str, str | None], tmp_path: Pa
     assert told[0] == told[1] != ""
 
 
-def test_who_is_killed_while_it_fetches_harms_nobody(cuda: dict[str, str | None], tmp_path: Path) -> None:
+def test_a_client_killed_during_a_fetch_harms_no_other(cuda: dict[str, str | None], tmp_path: Path) -> None:
     fetches = """
 import gt
 x = gt.ones(1 << 18)

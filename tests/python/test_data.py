@@ -181,7 +181,7 @@ def test_a_stream_has_its_own_order() -> None:
         DataLoader(Stream(), shuffle=True)
 
 
-def test_workers_change_nothing_about_what_is_read() -> None:
+def test_results_do_not_depend_on_the_number_of_workers() -> None:
     def read(loader: DataLoader) -> list[Any]:
         return [[part.tolist() for part in batch] for batch in loader]
 

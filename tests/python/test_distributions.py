@@ -130,7 +130,7 @@ def test_the_divergence_is_the_mean_difference_of_log_probabilities(p: Any, q: A
     assert abs(dist.kl_divergence(p, q).item() - difference.mean().item()) <= error + 1e-5
 
 
-def test_what_does_not_fit_is_refused_in_pytorch_s_words() -> None:
+def test_invalid_operands_raise_pytorch_s_errors() -> None:
     with pytest.raises(ValueError, match=r"Expected parameter scale \(Tensor of shape \(\)\) of distribution Normal"):
         dist.Normal(0.0, -1.0)
     with pytest.raises(ValueError, match=r"within the support \(IntegerInterval\(lower_bound=0, upper_bound=1\)\)"):
@@ -207,7 +207,7 @@ def test_gamma_draws_move_with_their_shape_as_they_should() -> None:
         dist.Poisson(1.0).rsample()
 
 
-def test_shares_of_a_whole_add_up() -> None:
+def test_dirichlet_and_multinomial_samples_add_up() -> None:
     concentration = np.array([0.5, 2.0, 3.5])
     made = dist.Dirichlet(gt.tensor(concentration))
     reference = stats.dirichlet(concentration)
@@ -226,7 +226,7 @@ def test_shares_of_a_whole_add_up() -> None:
     assert_close(counts.log_prob(gt.tensor([1.0, 2, 3, 4])), stats.multinomial(10, PROBS).logpmf([1, 2, 3, 4]))
 
 
-def test_transformed_distributions_have_the_density_of_what_they_give() -> None:
+def test_transformed_distributions_have_the_density_of_their_samples() -> None:
     normal = dist.Normal(gt.tensor(0.5, dtype=gt.float64), 0.8)
     x = gt.tensor([0.2, 0.9, 2.0], dtype=gt.float64)
     made = dist.TransformedDistribution(normal, [dist.ExpTransform()])

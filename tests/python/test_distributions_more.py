@@ -36,7 +36,7 @@ def positive_definite(size: int) -> gt.Tensor:
     ],
     ids=["kumaraswamy", "continuous bernoulli", "near a half"],
 )
-def test_densities_of_shares_add_up(made: Any) -> None:
+def test_densities_on_the_simplex_integrate_to_one(made: Any) -> None:
     d = made()
 
     def density(x: float) -> float:
@@ -111,7 +111,7 @@ def test_factors_of_correlations() -> None:
         dist.LKJCholesky(1)
 
 
-def test_low_ranks_are_whole_covariances() -> None:
+def test_low_rank_normals_match_full_covariances() -> None:
     loc, factor, diagonal = of(RANDOM.standard_normal(4)), of(RANDOM.standard_normal((4, 2))), of([0.5, 1, 2, 0.3])
     d = dist.LowRankMultivariateNormal(loc, factor, diagonal)
     whole = dist.MultivariateNormal(loc, d.covariance_matrix)
@@ -147,7 +147,7 @@ PAIRS = [
 
 
 @pytest.mark.parametrize(("p", "q"), PAIRS, ids=lambda d: type(d).__name__)
-def test_divergences_are_their_integrals(p: Any, q: Any) -> None:
+def test_divergences_match_numerical_integrals(p: Any, q: Any) -> None:
     def apart(x: float) -> float:
         density = p.log_prob(of(x)).item()
         return math.exp(density) * (density - q.log_prob(of(x)).item())
@@ -160,7 +160,7 @@ def test_divergences_are_their_integrals(p: Any, q: Any) -> None:
     assert dist.kl_divergence(p, q).item() == pytest.approx(wanted, abs=2e-4)
 
 
-def test_what_the_other_never_draws_is_infinitely_far() -> None:
+def test_divergence_is_infinite_outside_the_other_s_support() -> None:
     normal, uniform = dist.Normal(0.0, 1.0), dist.Uniform(0.0, 1.0)
     assert dist.kl_divergence(normal, uniform).item() == math.inf
     assert dist.kl_divergence(dist.Poisson(2.0), dist.Bernoulli(0.5)).item() == math.inf
@@ -187,7 +187,7 @@ def test_what_the_other_never_draws_is_infinitely_far() -> None:
     ],
     ids=repr,
 )
-def test_numbers_are_taken_to_what_satisfies_a_constraint_and_back(constraint: Any) -> None:
+def test_numbers_are_mapped_to_a_constraint_and_back(constraint: Any) -> None:
     x = of(RANDOM.standard_normal((2, 3)))
     for registry in (dist.biject_to, dist.transform_to):
         y = registry(constraint)(x)
@@ -197,7 +197,7 @@ def test_numbers_are_taken_to_what_satisfies_a_constraint_and_back(constraint: A
 
 
 @pytest.mark.parametrize("constraint", [constraints.lower_cholesky, constraints.positive_definite])
-def test_matrices_are_taken_to_what_satisfies_a_constraint(constraint: Any) -> None:
+def test_matrices_are_mapped_to_a_constraint(constraint: Any) -> None:
     x = of(RANDOM.standard_normal((2, 3, 3)))
     transform = dist.transform_to(constraint)
     assert bool(constraint.check(transform(x)).all())
@@ -206,7 +206,7 @@ def test_matrices_are_taken_to_what_satisfies_a_constraint(constraint: Any) -> N
         dist.biject_to(constraint)
 
 
-def test_how_much_a_correlation_s_transform_stretches() -> None:
+def test_log_determinant_of_the_correlation_transform() -> None:
     transform, x = dist.CorrCholeskyTransform(), of(RANDOM.standard_normal(3))
     below = gt.tril_indices(3, 3, -1)
     slope = gt.autograd.functional.jacobian(lambda x: transform(x)[below[0], below[1]], x)

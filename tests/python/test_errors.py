@@ -158,7 +158,7 @@ def test_integer_division_by_zero_is_found_when_it_runs() -> None:
             result.tolist()
 
 
-def test_what_is_computed_from_a_failed_tensor_has_failed_too() -> None:
+def test_results_of_a_poisoned_tensor_are_poisoned() -> None:
     failed = gt.tensor([1]) // gt.tensor([0])
     for derived in (failed + 1, gt.cat([failed, failed]).sum(), failed.reshape(1, 1)):
         with pytest.raises(RuntimeError, match=r"floor_divide \(instruction #\d+\): ZeroDivisionError"):
@@ -177,7 +177,7 @@ def test_an_index_out_of_range_is_an_error_of_either_class() -> None:
         assert isinstance(caught.value, RuntimeError)
 
 
-def test_an_error_that_nobody_fetches_harms_nobody() -> None:
+def test_an_error_that_is_never_fetched_harms_nothing() -> None:
     for _ in range(100):
         gt.tensor([1]) // gt.tensor([0])
     gt.synchronize()

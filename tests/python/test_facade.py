@@ -82,7 +82,7 @@ def test_a_device_that_is_not_there(make: object, message: str) -> None:
         make()  # type: ignore[operator]
 
 
-def test_what_to_takes() -> None:
+def test_arguments_of_to() -> None:
     t = gt.ones(2, dtype=gt.int32)
     assert t.to(gt.float64).dtype == t.to("cpu", gt.float64).dtype == t.to(dtype=gt.float64).dtype == gt.float64
     assert t.to(gt.ones(1, dtype=gt.float16)).dtype == gt.float16
@@ -215,7 +215,7 @@ def test_promotion_as_functions() -> None:
 
 
 @pytest.mark.usefixtures("default_dtype")
-def test_the_default_dtype_is_what_numbers_become() -> None:
+def test_numbers_take_the_default_dtype() -> None:
     assert gt.get_default_dtype() == gt.float32
     gt.set_default_dtype(gt.float64)
     for t in (gt.zeros(1), gt.tensor(1.5), gt.rand(1), gt.arange(0, 1, 0.5), gt.arange(2) * 1.5, gt.arange(2).exp()):

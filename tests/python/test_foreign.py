@@ -97,7 +97,7 @@ def test_an_argument_of_a_function() -> None:
     assert x.clone().copy_(y).tolist() == DATA.tolist()
 
 
-def test_what_is_no_tensor_is_refused() -> None:
+def test_operands_that_are_not_tensors_are_refused() -> None:
     with pytest.raises(TypeError, match="must be Tensor, not ndarray"):
         gt.matmul(gt.ones(2, 2), np.ones((2, 2), np.float32))
     with pytest.raises(TypeError, match="must be Tensor, not ndarray"):

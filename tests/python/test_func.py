@@ -104,7 +104,7 @@ def test_derivatives_by_trees_and_several_arguments() -> None:
         func.grad(lambda x: x.sum(), argnums=1)(A)
 
 
-def test_derivatives_nest_and_end_where_nobody_asks_for_more() -> None:
+def test_derivatives_nest_to_any_order() -> None:
     same(func.grad(lambda x: func.grad(lambda y: (y**3).sum())(x).sum())(A), 6 * A)
     same(func.jacrev(func.jacrev(lambda x: x**3))(A[0])[0, 0, 0], 6 * A[0, 0])
     assert not func.grad(lambda x: (x**2).sum())(A).requires_grad

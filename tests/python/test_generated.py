@@ -13,7 +13,7 @@ import gt
 PACKAGE = ROOT / "pybind" / "python" / "gt"
 
 
-def test_what_follows_from_the_op_table_is_fresh() -> None:
+def test_files_derived_from_the_op_table_are_up_to_date() -> None:
     command = [sys.executable, ROOT / "scripts" / "derive.py", "--check"]
     done = subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr

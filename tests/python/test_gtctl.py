@@ -135,7 +135,7 @@ def test_limits_are_shown_set_and_set_back(server: Asked) -> None:
         (["config", "check", "/"], 7, "Name a configuration file that you may read"),
     ],
 )
-def test_what_makes_no_sense_is_refused(server: Asked, arguments: list[str], code: int, words: str) -> None:
+def test_invalid_arguments_are_refused(server: Asked, arguments: list[str], code: int, words: str) -> None:
     status, said = server.refuses(*arguments)
     assert status == code
     assert words in said
@@ -268,7 +268,7 @@ def test_the_manual_has_a_page_for_each_command(tmp_path: Path) -> None:
     assert "Exit status" in (tmp_path / "gtctl.1").read_text()
 
 
-def test_what_the_daemon_says_has_a_level(tmp_path: Path) -> None:
+def test_the_daemon_s_messages_have_levels(tmp_path: Path) -> None:
     socket = tmp_path / "gtd.sock"
     with daemon(socket, "--log", "info") as server:
         with started(CLIENT, GT_SOCKET=str(socket)) as client:

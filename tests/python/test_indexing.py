@@ -124,7 +124,7 @@ def test_picking_is_numpy_s(index: Any) -> None:
 
 
 @pytest.mark.parametrize("index", PICKS, ids=str)
-def test_writing_to_what_is_picked_is_numpy_s(index: Any) -> None:
+def test_indexed_writes_are_numpy_s(index: Any) -> None:
     array = np.arange(24.0).reshape(2, 3, 4)
     t = gt.tensor(array)
     for value in (7.0, np.arange(array[index].size).reshape(array[index].shape) + 0.5, np.ones((1, 1, 1, 1))):
@@ -151,7 +151,7 @@ def test_a_short_list_of_indices_is_a_tuple() -> None:
     assert t[[gt.tensor(0), gt.tensor(1)]].tolist() == t[0, 1].tolist()
 
 
-def test_writing_to_what_a_view_picks_writes_to_its_base() -> None:
+def test_indexed_writes_to_a_view_reach_its_base() -> None:
     t = gt.zeros(3, 4)
     t.T[[0, 3]] = 1
     t[1][gt.tensor([False, True, False, False])] = 2
@@ -171,7 +171,7 @@ def test_the_last_of_several_values_for_one_place_stays_and_index_put_can_add_th
     assert flags.index_put((gt.tensor([1, 1]),), gt.tensor(True), accumulate=True).tolist() == [False, True]
 
 
-def test_gradients_flow_through_what_is_picked() -> None:
+def test_gradients_flow_through_indexing() -> None:
     x = gt.ones(3, requires_grad=True)
     (x[[0, 0, 2]] * gt.tensor([1.0, 2.0, 3.0])).sum().backward()
     assert x.grad.tolist() == [3, 0, 3]
@@ -203,7 +203,7 @@ def test_gradients_flow_through_what_is_picked() -> None:
     ],
     ids=str,
 )
-def test_what_cannot_be_an_index_is_refused_in_pytorch_s_words(index: Any, message: str) -> None:
+def test_invalid_indices_raise_pytorch_s_errors(index: Any, message: str) -> None:
     t = gt.arange(24).reshape(2, 3, 4)
     with pytest.raises(IndexError, match=message):
         t[index]
@@ -211,7 +211,7 @@ def test_what_cannot_be_an_index_is_refused_in_pytorch_s_words(index: Any, messa
         t[index] = 0
 
 
-def test_what_cannot_be_written_is_refused_in_pytorch_s_words() -> None:
+def test_invalid_assignments_raise_pytorch_s_errors() -> None:
     t = gt.zeros(2, 3)
     with pytest.raises(RuntimeError, match=r"shape \[5\] cannot be broadcast to indexing result of shape \[2, 3\]"):
         t[[0, 1]] = gt.ones(5)

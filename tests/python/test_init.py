@@ -38,7 +38,7 @@ def test_a_convolution_that_passes_channels_on() -> None:
     assert w.sum().item() == 4
 
 
-def test_what_has_no_start_is_refused() -> None:
+def test_shapes_without_an_initialisation_are_refused() -> None:
     with pytest.raises(ValueError, match="Only tensors with 2 or more dimensions are supported"):
         init.orthogonal_(gt.empty(3))
     with pytest.raises(ValueError, match="Only tensors with 3, 4, or 5 dimensions are supported"):

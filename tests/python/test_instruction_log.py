@@ -82,7 +82,7 @@ def test_every_instruction_is_received_sent_done_and_its_result_freed(tmp_path: 
     assert made - set(freed) == set()
 
 
-def test_a_backward_pass_lets_go_of_what_it_has_read(tmp_path: Path) -> None:
+def test_a_backward_pass_frees_saved_tensors(tmp_path: Path) -> None:
     def living(retain: bool) -> tuple[int, int]:
         """Returns the largest number of live tensors, and the number after the pass while the loss is alive."""
         program = (
@@ -162,13 +162,13 @@ def test_a_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     ("name", "said"),
     [("GT_VERBOSE", "session|connect"), ("GT_DEBUG_DISPATCHER", "dispatcher"), ("GT_DEBUG_WORKER", "worker")],
 )
-def test_what_the_daemon_says_when_asked(name: str, said: str) -> None:
+def test_the_daemon_s_log_messages(name: str, said: str) -> None:
     done = python("import gt; gt.ones(1).tolist(); gt.disconnect()", **{name: "1"})
     assert done.returncode == 0
     assert re.search(said, done.stderr), done.stderr
 
 
-def test_what_the_client_says_when_asked() -> None:
+def test_the_client_s_log_messages() -> None:
     done = python("import gt; gt.ones(1).tolist()", GT_DEBUG_CLIENT="1")
     assert done.returncode == 0
     assert re.search("client|session|connect", done.stderr)

@@ -125,7 +125,7 @@ def test_a_lazy_module_of_ones_own() -> None:
         (lambda _: nn.LazyConv1d(4, 2, groups=4)(gt.rand(6, 3)), ValueError, "in_channels must be divisible by groups"),
     ],
 )
-def test_what_is_not_known_cannot_be_used(use: Any, error: type[Exception], words: str) -> None:
+def test_uninitialized_parameters_cannot_be_used(use: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         use(nn.LazyLinear(3))
 

@@ -120,7 +120,7 @@ def test_least_squares_and_powers() -> None:
     assert_close(gt.linalg.cond(t[0], 1), np.linalg.cond(SQUARE[0], 1))
 
 
-def test_what_counts_as_zero_can_be_said() -> None:
+def test_tolerances_of_the_rank() -> None:
     a = np.diag([4.0, 2.0, 1.0])
     t = gt.tensor(a)
     assert gt.linalg.matrix_rank(t, atol=1.5).item() == gt.linalg.matrix_rank(t, rtol=0.3).item() == 2
@@ -191,7 +191,7 @@ def test_gradients_of_gradients_are_those_of_differences(function: Callable[[gt.
         (lambda: gt.linalg.ldl_factor, AttributeError, "ldl_factor"),
     ],
 )
-def test_what_is_refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
+def test_invalid_arguments_are_refused(call: Callable[[], Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
 

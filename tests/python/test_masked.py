@@ -69,7 +69,7 @@ def test_a_mask_broadcasts_and_each_operand_may_have_its_own() -> None:
     assert gt.masked.logaddexp(a, b, input_mask=first, other_mask=second).tolist() == [1, 4]
 
 
-def test_gradients_reach_what_counts_alone() -> None:
+def test_gradients_reach_unmasked_elements_only() -> None:
     t = gt.tensor(VALUES, requires_grad=True)
     gt.masked.mean(t, 1, mask=gt.tensor(MASK)).sum().backward()
     assert_close(t.grad, MASK / MASK.sum(1, keepdims=True))

@@ -89,7 +89,7 @@ def test_names_may_be_replaced_and_deleted() -> None:
     assert net._buffers["mean"].tolist() == [1, 1]
 
 
-def test_registering_what_does_not_fit_is_refused() -> None:
+def test_registering_invalid_objects_is_refused() -> None:
     net = Net()
     with pytest.raises(TypeError, match="cannot assign 'str' as parameter 'scale'"):
         net.scale = "wide"
@@ -314,7 +314,7 @@ def test_dropout_drops_in_training_alone() -> None:
     assert nn.Dropout(1.0)(x).sum().item() == 0
 
 
-def test_dropout_passes_gradients_through_what_it_kept() -> None:
+def test_dropout_passes_gradients_through_kept_elements() -> None:
     x = gt.ones(1000, requires_grad=True)
     y = nn.Dropout(0.5)(x)
     y.sum().backward()
@@ -422,7 +422,7 @@ def test_certain_probabilities_cost_a_hundred_at_most() -> None:
     assert loss.tolist() == [100, 0]
 
 
-def test_losses_refuse_what_does_not_belong_together() -> None:
+def test_losses_refuse_mismatched_operands() -> None:
     scores = gt.tensor(SCORES)
     with pytest.raises(ValueError, match=r"Expected input batch_size \(6\) to match target batch_size \(5\)"):
         F.cross_entropy(scores, gt.zeros(5, dtype=gt.int64))

@@ -156,7 +156,7 @@ def test_losses_reduce_as_they_are_told() -> None:
     assert nn.MultiLabelMarginLoss()(gt.tensor(X)[0], gt.tensor(LABELS)[0]).shape == ()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_operands_are_refused() -> None:
     with pytest.raises(RuntimeError, match="Halving dimension must be even, but dimension -1 is size 3"):
         functional.glu(gt.ones(3))
     with pytest.raises(ValueError, match="var has negative entry/entries"):
@@ -206,7 +206,7 @@ def test_the_cosine_of_vectors_that_are_broadcast() -> None:
         ("lanczos", [[2.4141159, 4.4296141, 6.4451127], [12.4845018, 14.5, 16.5154991]]),
     ],
 )
-def test_antialiasing_mixes_all_that_an_element_stands_for(mode: str, rows: list[list[float]]) -> None:
+def test_antialiasing_weights_all_elements_under_a_result(mode: str, rows: list[list[float]]) -> None:
     image = gt.arange(30.0, dtype=gt.float64).reshape(1, 1, 5, 6)
     small = functional.interpolate(image, size=(3, 3), mode=mode, antialias=True)
     assert_close(small[0, 0, :2], rows, "float64", 1e-5)
@@ -216,7 +216,7 @@ def test_antialiasing_mixes_all_that_an_element_stands_for(mode: str, rows: list
         assert_close(large, functional.interpolate(image, size=(9, 8), mode=mode).numpy(), "float64", 1e-12)
 
 
-def test_antialiasing_of_what_it_is_not_for() -> None:
+def test_antialiasing_of_other_modes_is_refused() -> None:
     with pytest.raises(ValueError, match="Anti-alias option is restricted to bilinear, bicubic, and lanczos modes"):
         functional.interpolate(gt.ones(1, 1, 4), size=2, mode="linear", antialias=True)
     with pytest.raises(ValueError, match="Lanczos mode requires antialias=True"):

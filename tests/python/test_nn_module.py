@@ -142,7 +142,7 @@ def test_state_that_is_no_state_is_refused() -> None:
         net.load_state_dict({**net.state_dict(), "scale": 5})
 
 
-def test_what_may_not_be_assigned() -> None:
+def test_invalid_assignments_to_modules() -> None:
     net = Net()
     with pytest.raises(TypeError, match="cannot assign 'int' as child module 'fc'"):
         net.fc = 3

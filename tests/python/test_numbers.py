@@ -40,7 +40,7 @@ def test_arithmetic(special: gt.Tensor) -> None:
     same(gt.ones_like(special) ** special, [1, 1, 1, 1, 1])
 
 
-def test_what_passes_nan_on(special: gt.Tensor) -> None:
+def test_elementwise_functions_propagate_nan(special: gt.Tensor) -> None:
     same(special.relu(), [NAN, INF, 0, 0, 1])
     same(special.clamp(-2, 2), [NAN, 2, -2, 0, 1])
     same(special.clamp(min=0.5), [NAN, INF, 0.5, 0.5, 1])

@@ -14,7 +14,7 @@ def test_the_result_is_the_tensor_that_was_given():
     assert out.tolist() == [3, 3, 3]
 
 
-def test_who_shares_memory_with_it_sees_the_result():
+def test_views_of_the_output_see_the_result():
     base = gt.zeros(2, 3)
     gt.exp(gt.zeros(3), out=base[1])
     assert base.tolist() == [[0, 0, 0], [1, 1, 1]]

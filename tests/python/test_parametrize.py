@@ -48,7 +48,7 @@ def layer(rows: int = 3, columns: int = 3) -> nn.Linear:
 # Registration ----------------------------------------------------------------------------------------------------
 
 
-def test_the_weight_is_computed_from_what_is_trained() -> None:
+def test_the_weight_is_computed_from_the_original_parameter() -> None:
     module = layer()
     before, parameter = module.weight.detach().numpy(), module.weight
     assert parametrize.register_parametrization(module, "weight", Symmetric()) is module
@@ -62,7 +62,7 @@ def test_the_weight_is_computed_from_what_is_trained() -> None:
     assert_close(parameter.grad, [[1, 2, 2], [0, 1, 2], [0, 0, 1]])
 
 
-def test_it_is_still_what_it_was() -> None:
+def test_a_parametrized_module_is_still_of_its_class() -> None:
     module = parametrize.register_parametrization(layer(), "weight", Symmetric())
     assert isinstance(module, nn.Linear)
     assert type(module).__name__ == "ParametrizedLinear"
@@ -122,7 +122,7 @@ def test_buffers_and_frozen_parameters_stay_what_they_are() -> None:
 
 
 @pytest.mark.parametrize("leave", [False, True])
-def test_removing_leaves_the_value_or_what_it_was_made_of(leave: bool) -> None:
+def test_removing_leaves_the_value_or_the_original(leave: bool) -> None:
     module = parametrize.register_parametrization(layer(), "weight", Doubled())
     original, value = module.parametrizations.weight.original.detach().numpy(), module.weight.detach().numpy()
     parametrize.remove_parametrizations(module, "weight", leave_parametrized=leave)
@@ -181,7 +181,7 @@ class Wrong(nn.Module):
         ),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(wrong: nn.Module, words: str) -> None:
+def test_invalid_operands_are_refused(wrong: nn.Module, words: str) -> None:
     module = layer()
     with pytest.raises(ValueError, match=words):
         parametrize.register_parametrization(module, "weight", wrong)
@@ -249,7 +249,7 @@ def test_an_orthogonal_weight_stays_so(shape: tuple[int, int], kind: str | None,
 
 @pytest.mark.parametrize("shape", [(4, 3), (3, 4), (3, 3)])
 @pytest.mark.parametrize(("kind", "trivial"), [("matrix_exp", True), ("cayley", True), ("householder", False)])
-def test_what_is_orthogonal_can_be_assigned(shape: tuple[int, int], kind: str, trivial: bool) -> None:
+def test_an_orthogonal_matrix_can_be_assigned(shape: tuple[int, int], kind: str, trivial: bool) -> None:
     module = parametrizations.orthogonal(layer(*shape), orthogonal_map=kind, use_trivialization=trivial)
     want = np.linalg.qr(RNG.standard_normal((4, 4)))[0][: max(shape), : max(shape)]
     want = np.linalg.qr(want)[0][: shape[0], : shape[1]] if shape == (3, 3) else want[: shape[0], : shape[1]]

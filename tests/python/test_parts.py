@@ -80,7 +80,7 @@ SAME_AS_NUMPY: list[tuple[str, Callable[..., Any], Callable[..., Any], list[np.n
 @pytest.mark.parametrize(
     ("function", "reference", "arrays"), [row[1:] for row in SAME_AS_NUMPY], ids=[row[0] for row in SAME_AS_NUMPY]
 )
-def test_what_numpy_has_too(function: Callable[..., Any], reference: Callable[..., Any], arrays: list[Any]) -> None:
+def test_functions_of_numpy(function: Callable[..., Any], reference: Callable[..., Any], arrays: list[Any]) -> None:
     tensors = [gt.tensor(array, requires_grad=True) for array in arrays]
     made, wanted = function(*tensors), reference(*arrays)
     if isinstance(made, gt.Tensor):
@@ -194,7 +194,7 @@ def test_the_distance_to_itself_has_no_slope() -> None:
     assert x.grad.abs().sum().item() == 0
 
 
-def test_sums_that_pass_over_what_is_not_a_number() -> None:
+def test_sums_that_skip_nan() -> None:
     t = gt.tensor([[1.0, float("nan")], [2.0, 4.0]], requires_grad=True)
     assert t.nansum(1).tolist() == [1, 6]
     assert t.nanmean().item() == pytest.approx(7 / 3)
@@ -219,7 +219,7 @@ def test_sum_to_size_undoes_broadcasting() -> None:
         t.sum_to_size(5)
 
 
-def test_renorm_shortens_what_is_long() -> None:
+def test_renorm_shortens_long_vectors() -> None:
     t = gt.tensor([[3.0, 4.0], [0.3, 0.4]])
     assert_close(t.renorm(2, 0, 1.0), [[0.6, 0.8], [0.3, 0.4]], tolerance=1e-6)
 
@@ -232,7 +232,7 @@ def test_tensors_like_this_one() -> None:
     assert t.new_ones(1, dtype=gt.int64).dtype == gt.int64
 
 
-def test_what_python_s_own_syntax_asks() -> None:
+def test_membership_and_other_protocols() -> None:
     t = gt.tensor([1.0, 3.0])
     assert 3 in t
     assert 2 not in t

@@ -315,7 +315,7 @@ def test_several_clients_share_a_daemon(tmp_path: Path) -> None:
         assert line_of(b) == "75"
 
 
-def test_a_daemon_that_ends_finishes_what_it_was_given(tmp_path: Path) -> None:
+def test_a_daemon_that_ends_finishes_its_work(tmp_path: Path) -> None:
     socket = tmp_path / "gtd.sock"
     with daemon(socket) as server, started(CLIENT, GT_SOCKET=str(socket)) as client:
         line_of(client)
@@ -379,7 +379,7 @@ def error_of(**env: str) -> str:
     return done.stderr.strip().splitlines()[-1]
 
 
-def test_a_socket_that_nobody_listens_on(tmp_path: Path) -> None:
+def test_a_socket_without_a_listener(tmp_path: Path) -> None:
     told = error_of(GT_SOCKET=str(tmp_path / "none.sock"))
     assert "cannot connect to the daemon at" in told
     assert "none.sock" in told
@@ -441,7 +441,7 @@ print(gt.ones(2).sum().item(), flush=True)
         assert line_of(client) == "2.0"
 
 
-def test_nobody_waits_for_what_nobody_wants() -> None:
+def test_unneeded_work_delays_neither_program_nor_daemon() -> None:
     """Ends a program with minutes of work in flight: the daemon drops the work and ends."""
     told = output_of("""
 import gt

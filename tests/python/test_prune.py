@@ -24,7 +24,7 @@ def test_the_smallest_elements_are_masked() -> None:
     assert prune.is_pruned(layer)
 
 
-def test_a_mask_is_of_what_the_last_one_left() -> None:
+def test_a_mask_prunes_the_remaining_elements() -> None:
     layer = prune.l1_unstructured(linear(), "weight", amount=0.4)
     prune.ln_structured(layer, "weight", amount=0.34, n=2, dim=0)
     assert layer.weight_mask.sum(1).tolist() == [0, 0, 4]
@@ -32,7 +32,7 @@ def test_a_mask_is_of_what_the_last_one_left() -> None:
     assert layer.weight_mask.sum().item() == 3
 
 
-def test_what_is_left_is_a_parameter_again() -> None:
+def test_removing_makes_the_pruned_weight_a_parameter() -> None:
     layer = prune.l1_unstructured(linear(), "weight", amount=6)
     prune.remove(layer, "weight")
     assert list(layer.state_dict()) == ["bias", "weight"]

@@ -149,7 +149,7 @@ def test_dropout_lies_between_layers_and_in_training_alone() -> None:
     assert module(x)[0].tolist() != module.eval()(x)[0].tolist()
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_invalid_operands_are_refused() -> None:
     module = nn.LSTM(4, 3)
     with pytest.raises(RuntimeError, match=r"input.size\(-1\) must be equal to input_size. Expected 4, got 5"):
         module(gt.ones(2, 1, 5))

@@ -41,7 +41,7 @@ def test_elements(data: object, wanted: str) -> None:
     assert str(gt.tensor(data)) == wanted
 
 
-def test_what_is_not_evident_is_added() -> None:
+def test_repr_names_a_dtype_that_is_not_the_default() -> None:
     assert repr(gt.tensor([1.0], dtype=gt.float64)) == "tensor([1.], dtype=gt.float64)"
     assert repr(gt.tensor([1.5]).bfloat16()) == "tensor([1.5000], dtype=gt.bfloat16)"
     assert repr(gt.tensor([1], dtype=gt.int32)) == "tensor([1], dtype=gt.int32)"

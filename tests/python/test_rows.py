@@ -372,7 +372,7 @@ def test_attention_drops_weights() -> None:
     ].any()
 
 
-def test_attention_says_what_does_not_fit() -> None:
+def test_attention_names_the_mismatch() -> None:
     attend = F.scaled_dot_product_attention
     with pytest.raises(RuntimeError, match="Expected query, key, and value to have the same dtype"):
         attend(gt.zeros(2, 2), gt.zeros(2, 2, dtype=gt.float64), gt.zeros(2, 2))

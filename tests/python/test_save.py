@@ -67,7 +67,7 @@ def test_metadata_are_left_out() -> None:
     assert {name: t.tolist() for name, t in loaded.items()} == {"x": [5, 6]}
 
 
-def test_what_is_not_written() -> None:
+def test_invalid_state_dicts_are_not_written() -> None:
     for wrong, message in [
         (gt.ones(1), "expected a dict"),
         ({"step": 3}, "'step' holds a int"),

@@ -190,7 +190,7 @@ print(json.dumps([places, (a + b).sum().item()]))
     assert total == pytest.approx(result_of(CHAINS + program, GT_WORKERS="cpu:1")[1], rel=1e-5)
 
 
-def test_what_belongs_together_stays_together() -> None:
+def test_dependent_work_stays_on_one_worker() -> None:
     """Checks one chain, two chains that join, and work under signals."""
     program = """
 for _ in range(400):
@@ -203,7 +203,7 @@ print(json.dumps([alone, where(a, b, v, w), sent()]))
     assert result_of(CHAINS + program, GT_WORKERS="cpu:2") == [["on cpu:0"], ["on cpu:0"] * 4, 0]
 
 
-def test_what_a_signal_placed_is_left_there() -> None:
+def test_tensors_placed_by_a_signal_stay_there() -> None:
     program = """
 gt.register_config("second", gt.SignalConfig(shard=gt.ShardConfig(axis=0, workers=[1])))
 v, w = (gt.signal.tensor(x, name="second") for x in (v, w))
@@ -279,7 +279,7 @@ def random_program(seed: int, last_worker: int) -> str:
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_random_programs_give_what_one_worker_gives(seed: int) -> None:
+def test_random_programs_have_the_results_of_one_worker(seed: int) -> None:
     expected = result_of(random_program(seed, 0), GT_WORKERS="cpu:1")
     workers = WORKERS[seed % len(WORKERS)]
     env = DIVIDED if seed % 2 else {}
@@ -317,7 +317,7 @@ print(json.dumps([x.sum(0).tolist(), (x @ x.T).trace().item(), few.mean().item()
 
 
 @pytest.mark.parametrize("workers", WORKERS)
-def test_what_fails_on_one_worker_fails_for_the_whole_tensor_and_nothing_else(workers: str) -> None:
+def test_an_error_on_one_worker_poisons_the_whole_tensor_only(workers: str) -> None:
     program = """
 import gt, json
 x = gt.arange(40.0).reshape(10, 4)

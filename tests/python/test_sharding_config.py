@@ -169,7 +169,7 @@ def test_an_error_says_where_and_what_would_be_right(write, text: str, message: 
     assert gt.get_config("before") is not None
 
 
-def test_a_circle_through_what_was_there_before_is_found(write) -> None:
+def test_a_cycle_through_an_earlier_configuration_is_found(write) -> None:
     gt.register_config("a", SignalConfig(backward="b"))
     with pytest.raises(ValueError, match=re.escape("signals.yaml:1:15: b.backward: b → a → b leads back")):
         gt.load_config(write("b: {backward: a}"))

@@ -92,7 +92,7 @@ y = y.sqrt()
     ]
 
 
-def test_what_a_signal_asks_for_is_said_once_and_again_when_it_changes() -> None:
+def test_a_signal_s_request_is_sent_once_and_when_it_changes() -> None:
     program = """
 def configure(axis):
     gt.register_config("layer", SignalConfig(ShardConfig(axis=axis)))
@@ -139,7 +139,7 @@ def test_a_context_decorates_functions_and_ends_with_an_exception() -> None:
     assert gt.signal.current() is None
 
 
-def test_what_is_not_paired_is_an_error_that_says_how() -> None:
+def test_unpaired_signals_are_errors() -> None:
     with pytest.raises(RuntimeError, match=r"exit\('a'\): no signal was entered; call gt.signal.enter\('a'\) before"):
         gt.signal.exit("a")
     gt.signal.enter("a")

@@ -148,7 +148,7 @@ def test_atan2_and_its_kin_at_the_edges() -> None:
         assert_close(gt.xlogy(x, y), sp.xlogy(pairs[:, 0], pairs[:, 1]))
 
 
-def test_special_names_what_it_lacks() -> None:
+def test_an_unknown_special_function_is_named() -> None:
     with pytest.raises(AttributeError, match="bessel_j0"):
         gt.special.bessel_j0  # noqa: B018
     assert gt.special.psi is gt.digamma

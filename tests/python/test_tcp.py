@@ -146,7 +146,7 @@ def test_the_token_is_in_a_file_of_the_users_own(tmp_path: Path) -> None:
         assert "may be read by others" in error_of(daemon.address, XDG_CONFIG_HOME=home)
 
 
-def test_without_the_token_nobody_comes_in(tmp_path: Path) -> None:
+def test_a_connection_without_the_token_is_refused(tmp_path: Path) -> None:
     with server(tmp_path) as daemon:
         assert error_of(daemon.address, GT_TOKEN=TOKEN + "x") == (
             f"DisconnectedError: the daemon at {daemon.address}: wrong token: take it from the daemon's token file, by "
@@ -208,7 +208,7 @@ def test_a_daemon_of_another_version() -> None:
         )
 
 
-def test_a_port_on_which_nobody_listens() -> None:
+def test_a_port_without_a_listener() -> None:
     told = error_of("localhost:1", GT_TOKEN=TOKEN)
     assert told.startswith("DisconnectedError: cannot connect to the daemon at localhost:1: nobody listens there")
 
@@ -222,7 +222,7 @@ def greeting(**changes: object) -> bytes:
     return b"GT-TCP\r\n" + message(document)
 
 
-def test_what_makes_no_sense_ends_its_connection_and_nothing_else(tmp_path: Path) -> None:
+def test_invalid_frames_end_their_connection_only(tmp_path: Path) -> None:
     slots = b"\x01\0\0\0" + (64).to_bytes(4, "little")
     data = b"\x02\0\0\0" + (17).to_bytes(4, "little")
     nonsense = [

@@ -9,7 +9,7 @@ import gt
 from gt.testing import assert_close
 
 
-def test_what_is_close() -> None:
+def test_assert_close_accepts_small_differences() -> None:
     t = gt.tensor([1.0, 2.0])
     assert_close(t, t + 1e-6)
     assert_close(t.bfloat16(), t.bfloat16() * 1.01)
@@ -36,7 +36,7 @@ def test_what_is_close() -> None:
         ([float("nan")], [float("nan")], "not close"),
     ],
 )
-def test_what_is_not(actual: list[float], expected: list[float], message: str) -> None:
+def test_assert_close_describes_the_difference(actual: list[float], expected: list[float], message: str) -> None:
     with pytest.raises(AssertionError, match=message):
         assert_close(gt.tensor(actual), gt.tensor(expected))
 

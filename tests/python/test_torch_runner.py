@@ -134,7 +134,7 @@ def test_processes_that_the_program_starts_run_on_gt_too(tmp_path: Path) -> None
     assert done.stdout == "('gt', 3.0)\n" * 2, done.stderr
 
 
-def test_what_is_compiled_against_pytorch_is_refused(tmp_path: Path) -> None:
+def test_extensions_compiled_against_pytorch_are_refused(tmp_path: Path) -> None:
     done = run("-c", "import torchvision", folder=tmp_path)
     assert "No module named 'torchvision' (torchvision: it is compiled" in done.stderr
     # A substitute that the program installs itself is not touched.
@@ -142,7 +142,7 @@ def test_what_is_compiled_against_pytorch_is_refused(tmp_path: Path) -> None:
     assert run("-c", "import torchvision; print(torchvision.name)", folder=tmp_path).stdout == "gt\n"
 
 
-def test_what_is_not_there_is_named() -> None:
+def test_missing_names_are_in_the_error() -> None:
     for program, kind, name in [
         ("import torch.fx", "ModuleNotFoundError", "torch.fx"),
         ("import torch\ntorch.hub.load('a', 'b')", "AttributeError", "gt.load"),

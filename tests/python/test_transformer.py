@@ -62,7 +62,7 @@ def test_keys_and_values_of_other_sizes_and_added_ones() -> None:
     assert all(p.grad is not None for p in module.parameters())
 
 
-def test_what_attention_refuses() -> None:
+def test_invalid_operands_of_attention_are_refused() -> None:
     with pytest.raises(AssertionError, match="embed_dim must be divisible by num_heads"):
         nn.MultiheadAttention(5, 2)
     module = nn.MultiheadAttention(4, 2)

@@ -77,7 +77,7 @@ def test_views_of_one_base_see_each_other() -> None:
     assert left.tolist() == [[0, 1, 1]] * 3
 
 
-def test_view_refuses_what_only_a_copy_can_show() -> None:
+def test_view_refuses_shapes_that_need_a_copy() -> None:
     t = base()
     assert t.is_contiguous()
     assert not t.T.is_contiguous()
@@ -224,7 +224,7 @@ def test_a_detached_tensor_that_got_a_graph_still_shares_with_its_views() -> Non
     assert a.tolist() == d.tolist() == [9, 4, 4]
 
 
-def test_what_is_computed_is_contiguous() -> None:
+def test_results_are_contiguous() -> None:
     assert (base().T + 1).is_contiguous()
     assert (base().T + 1).view(12).shape == (12,)
 
@@ -238,7 +238,7 @@ def test_repeated_elements_are_not_written() -> None:
     assert wide.sum().item() == 0
 
 
-def test_what_is_seen_once_of_an_expansion_is_written() -> None:
+def test_an_expanded_view_is_writable_where_elements_are_distinct() -> None:
     t = gt.zeros(3)
     wide = t.expand(2, 3)
     wide[0] = 1
@@ -322,7 +322,7 @@ def test_resize_keeps_the_first_elements_in_the_same_memory() -> None:
         gt.ones(2, requires_grad=True).resize_(1)
 
 
-def test_what_as_strided_shows_is_replaced() -> None:
+def test_as_strided_scatter() -> None:
     x, part = gt.zeros(2, 3, requires_grad=True), gt.tensor([1.0, 2.0], requires_grad=True)
     result = gt.as_strided_scatter(x, part, (2,), (3,), 1)
     assert result.tolist() == [[0, 1, 0], [0, 2, 0]]

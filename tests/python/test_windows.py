@@ -286,7 +286,7 @@ def test_of_equal_elements_and_nan_a_pool_takes_the_first() -> None:
         (lambda x, w: F.conv_transpose2d(x, w), RuntimeError, "expected input.* to have 4 channels"),
     ],
 )
-def test_what_does_not_fit_is_refused_in_words(call: Any, error: type[Exception], words: str) -> None:
+def test_invalid_operands_are_refused(call: Any, error: type[Exception], words: str) -> None:
     with pytest.raises(error, match=words):
         call(gt.zeros(2, 3, 6, 6), gt.zeros(4, 3, 3, 3))
 

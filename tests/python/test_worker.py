@@ -195,7 +195,7 @@ gt.synchronize()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_what_it_held_is_lost_and_nothing_else(socket: Path, how: signal.Signals) -> None:
+def test_only_the_worker_s_own_tensors_are_lost(socket: Path, how: signal.Signals) -> None:
     lost = (
         r"RuntimeError: .*worker cpu:1 left the daemon or was killed, and the tensors it held are lost; the session "
         r"goes on.*"
@@ -218,7 +218,7 @@ def test_what_it_held_is_lost_and_nothing_else(socket: Path, how: signal.Signals
     assert said(socket, "print(gt._gt.session_info()['workers'], gt.ones(3).sum().item())") == ["['cpu:0'] 3.0"]
 
 
-def test_one_that_is_stopped_is_ended_where_somebody_waits_for_it(socket: Path) -> None:
+def test_a_stopped_worker_is_ended_when_its_result_is_awaited(socket: Path) -> None:
     program = """
 with context("rows"):
     x = gt.ones(8, 3)
@@ -305,7 +305,7 @@ def refused(*arguments: str) -> str:
     return done.stderr
 
 
-def test_one_sentence_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_invalid_start_prints_one_error(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     nowhere = tmp_path / "gtd.sock"
     assert re.fullmatch(
         rf"gtd worker: cannot connect to the daemon at {nowhere}: .+\n", refused("--connect", f"unix:{nowhere}")

@@ -37,7 +37,7 @@ def _as_installed(machine: Machine) -> Iterator[None]:
     machine.write(CONFIGURATION, before)
 
 
-def test_who_connects_first_starts_the_daemon(machine: Machine) -> None:
+def test_the_first_client_starts_the_daemon(machine: Machine) -> None:
     assert machine.property("gtd.socket", "ActiveState") == "active"
     assert machine.property("gtd.service", "ActiveState") == "inactive"
     machine.compute("ana")
@@ -67,7 +67,7 @@ def test_workers_in_processes_of_their_own_work_there_too(machine: Machine) -> N
     assert not [entry for entry in machine.journal() if int(entry["PRIORITY"]) < 4], machine.journal()
 
 
-def test_who_is_not_in_the_group_is_told_so(machine: Machine) -> None:
+def test_a_user_outside_the_group_gets_an_error(machine: Machine) -> None:
     status, said = machine.fails("gtctl", "status", user="mallory")
     assert status == 4
     assert "usermod -aG gt" in said
@@ -78,7 +78,7 @@ def test_who_is_not_in_the_group_is_told_so(machine: Machine) -> None:
     assert "you are not in gt" in said
 
 
-def test_what_is_another_user_s_is_for_administrators(machine: Machine) -> None:
+def test_sessions_of_other_users_are_for_administrators(machine: Machine) -> None:
     client = machine.client("print(gt.ones(1).item(), flush=True)\nsys.stdin.readline()", "ana")
     assert client.stdout is not None
     assert client.stdout.readline().strip() == "1.0"
@@ -163,7 +163,7 @@ def test_a_daemon_that_was_stopped_comes_back_when_it_is_needed(machine: Machine
     assert machine.property("gtd.service", "MainPID") not in {first, "0"}
 
 
-def test_the_journal_says_who_came_and_went(machine: Machine) -> None:
+def test_the_journal_names_clients_that_connect_and_disconnect(machine: Machine) -> None:
     machine.compute("ana")
     uid = machine.run("id", "--user", "ana").strip()
     entries = [entry for entry in machine.journal() if f"user {uid}" in str(entry["MESSAGE"])]
@@ -171,7 +171,7 @@ def test_the_journal_says_who_came_and_went(machine: Machine) -> None:
         assert {entry["PRIORITY"] for entry in entries if what in entry["MESSAGE"]} == {"6"}, machine.journal()
 
 
-def test_the_journal_says_who_met_a_limit(machine: Machine) -> None:
+def test_the_journal_names_sessions_that_reach_a_limit(machine: Machine) -> None:
     machine.write(CONFIGURATION, "log: info\nlimits:\n  sessions: 1\n")
     client = machine.client("print(gt.ones(1).item(), flush=True)\nsys.stdin.readline()", "ana")
     assert client.stdout is not None
