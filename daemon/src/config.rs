@@ -1,4 +1,4 @@
-//! The command line of `gtd`, and how it is filled in from the file that it names.
+//! The command line of `gtd`, completed by the configuration file that it names.
 
 use crate::journal;
 use clap::{Parser, Subcommand};
@@ -13,11 +13,12 @@ use std::path::PathBuf;
 #[derive(Clone, Debug, PartialEq, Parser)]
 #[command(name = "gtd", version, disable_help_subcommand = true)]
 pub struct Config {
-    /// What to be other than a daemon.
+    /// Another program than the daemon.
     #[command(subcommand)]
     pub subprogram: Option<Subprogram>,
 
-    /// Reads what is not said here or by the environment from this file; /etc/gt/gtd.yaml is the system's.
+    /// The configuration file, for settings that neither the command line nor the environment has; /etc/gt/gtd.yaml is
+    /// the system's.
     #[arg(long, value_name = "PATH")]
     pub config: Option<PathBuf>,
 
@@ -25,58 +26,58 @@ pub struct Config {
     #[arg(long, value_name = "KIND:N,…", env = "GT_WORKERS", help = workers_text())]
     pub workers: Option<WorkerKinds>,
 
-    /// As --workers, which is stronger; for GT_DEVICES.
+    /// The value of GT_DEVICES; --workers takes precedence.
     #[arg(long, hide = true, value_name = "KIND:N,…", env = "GT_DEVICES")]
     pub devices: Option<WorkerKinds>,
 
-    /// How many workers the program needs at least that starts a private daemon, where nothing says which.
+    /// The least number of workers that the program of a private daemon needs, if nothing names the workers.
     #[arg(long, hide = true, value_name = "N", requires = "private", value_parser = clap::value_parser!(u32).range(0..=64))]
     #[arg(default_value_t = 0)]
     pub workers_wanted: u32,
 
-    /// Threads that compute, all workers together; each has one at least [default: one a core].
+    /// Compute threads of all workers together, at least one for each [default: one for each core].
     #[arg(long, value_name = "N", value_parser = threads)]
     pub threads: Option<u32>,
 
-    /// Bytes that tensors may take, all workers together, as in 512M or 8G [default: three quarters of the machine's].
+    /// The memory of all tensors, all workers together, as in 512M or 8G [default: three quarters of the machine's].
     #[arg(long, value_name = "BYTES")]
     pub memory: Option<Bytes>,
 
-    /// Whether large tensors are spread over several workers where no signal says where they go [default: on].
+    /// Shards large tensors over several workers if no signal places them [default: on].
     #[arg(long, value_name = "on|off", env = "GT_AUTO_SHARD", action = clap::ArgAction::Set)]
     #[arg(value_parser = clap::builder::BoolishValueParser::new())]
     pub auto_shard: Option<bool>,
 
-    /// Tensors from this size on are spread over several workers; with 0, whatever can be divided is [default: 4M].
+    /// The smallest size of tensors that are so sharded; with 0, everything is divided that can be [default: 4M].
     #[arg(long, value_name = "BYTES", env = "GT_SHARD_BYTES_MIN")]
     pub shard_bytes_min: Option<Bytes>,
 
-    /// Where clients connect; a name that starts with @ is abstract [default: $GT_SOCKET or /run/gt/gtd.sock].
+    /// The socket at which clients connect; a name that starts with @ is abstract [default: $GT_SOCKET or /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// Where clients connect by TCP, who then need the token; a port alone is on loopback [default: nowhere].
+    /// The address at which clients connect by TCP, with the token; a port alone is on loopback [default: none].
     #[arg(long, value_name = "[HOST:]PORT", value_parser = listen_address, conflicts_with = "private")]
     pub listen: Option<SocketAddr>,
 
-    /// The file of that token, which is made if it is not there [default: $GT_TOKEN, or ~/.config/gt/token].
+    /// The file of that token, created if it does not exist [default: $GT_TOKEN, or ~/.config/gt/token].
     #[arg(long, value_name = "PATH", requires = "listen")]
     pub token_file: Option<PathBuf>,
 
-    /// Keeps what users have had of the devices in this folder, so that a new start does not forget it [default:
-    /// $STATE_DIRECTORY, which systemd sets; without it, nowhere].
+    /// The folder in which the users' recorded usage outlives the daemon [default: $STATE_DIRECTORY, which systemd sets;
+    /// without it, none].
     #[arg(long, value_name = "FOLDER")]
     pub state: Option<PathBuf>,
 
-    /// Says on standard output how to connect, when the daemon is ready.
+    /// Prints how to connect, when the daemon is ready.
     #[arg(long)]
     pub announce: bool,
 
-    /// How much to say on standard error: error, warn, info, debug or trace [default: warn].
+    /// The level of the log on standard error: error, warn, info, debug or trace [default: warn].
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<Level>,
 
-    /// Writes a line an event to this new file.
+    /// Writes a line for each event to this new file.
     #[arg(long, value_name = "PATH", env = "GT_INSTRUCTION_LOG")]
     pub instruction_log: Option<PathBuf>,
 
@@ -94,10 +95,10 @@ pub struct Config {
     pub name: Option<PathBuf>,
 }
 
-/// What the program can be besides a daemon.
+/// The programs besides the daemon.
 #[derive(Clone, Debug, PartialEq, Subcommand)]
 pub enum Subprogram {
-    /// One more worker of a daemon that runs, until Ctrl-C.
+    /// Runs one more worker of a running daemon, until Ctrl-C.
     Worker {
         /// The daemon, as in unix:/run/gt/gtd.sock or localhost:12345 [default: the one that clients find].
         #[arg(long, value_name = "ADDRESS", conflicts_with = "fd")]
@@ -106,22 +107,22 @@ pub enum Subprogram {
         #[arg(long, value_name = "DEVICE", value_parser = device, default_value = "cpu", conflicts_with = "fd")]
         #[arg(help = format!("What it computes on: {}", device_help()))]
         device: WorkerKind,
-        /// Threads that compute, on the processor [default: one a core].
+        /// Compute threads of a CPU worker [default: one for each core].
         #[arg(long, value_name = "N", value_parser = threads, conflicts_with = "fd")]
         threads: Option<u32>,
-        /// Bytes that its tensors may take, as in 512M or 8G [default: three quarters of the machine's, or most of the
+        /// The memory of its tensors, as in 512M or 8G [default: three quarters of the machine's, or most of the
         /// device's].
         #[arg(long, value_name = "BYTES", conflicts_with = "fd")]
         memory: Option<Bytes>,
         /// The connected socket of the daemon that started it.
         #[arg(long, hide = true, requires = "name", value_parser = clap::value_parser!(i32).range(0..))]
         fd: Option<i32>,
-        /// What it is called, as in gtctl status: 1 to 16 letters, digits and -_. [default: cpu:N, or the
+        /// The worker's name, as in gtctl status: 1 to 16 letters, digits and -_. [default: cpu:N, or the
         /// device].
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
-    /// Prints what a backend's driver says of the machine's devices, for `gtctl doctor`.
+    /// Prints the devices that a backend's driver reports, for `gtctl doctor`.
     #[command(hide = true)]
     Probe {
         /// The backend.
@@ -143,7 +144,7 @@ fn workers_text() -> String {
     format!("Workers to run: {kinds}; a list, as in cpu:1,proc-cpu:2, is all of them [default: {default}]")
 }
 
-/// Threads of a worker, at most.
+/// The most compute threads of a worker.
 const THREADS_MAX: u32 = 4096;
 
 fn threads(text: &str) -> Result<u32, String> {
@@ -151,11 +152,11 @@ fn threads(text: &str) -> Result<u32, String> {
     number.ok_or_else(|| format!("`{text}` is no number of threads: write 1 to {THREADS_MAX}"))
 }
 
-/// From which size on tensors are spread over several workers, unless something else is asked for.
+/// The default of the smallest size of tensors that are sharded without a signal.
 const SHARD_BYTES_MIN: Bytes = Bytes(4 << 20);
 
 impl Config {
-    /// With what is open still taken from a file: the command line and the environment are stronger.
+    /// This configuration, completed by a file; the command line and the environment take precedence.
     #[must_use]
     pub fn or(self, file: &Settings) -> Config {
         let named = gt_protocol::path::named_socket_path;
@@ -174,12 +175,12 @@ impl Config {
         }
     }
 
-    /// The kinds of the workers that are asked for, if any are.
+    /// The kinds of the requested workers; none if nothing names them.
     pub fn workers(&self) -> Option<&[WorkerKind]> {
         self.workers.as_ref().or(self.devices.as_ref()).map(|WorkerKinds(kinds)| kinds.as_slice())
     }
 
-    /// Where to keep what outlives the daemon. A private one has nothing of the kind: its environment is its client's.
+    /// The folder for state that outlives the daemon. A private daemon has none, since its environment is its client's.
     pub fn state(&self) -> Option<PathBuf> {
         if self.private {
             return None;
@@ -187,12 +188,12 @@ impl Config {
         self.state.clone().or_else(|| std::env::var_os("STATE_DIRECTORY").map(PathBuf::from))
     }
 
-    /// From which size on tensors are spread over several workers by themselves; none if they are not.
+    /// The smallest size of tensors that are sharded without a signal; none if no tensors are.
     pub fn shard_bytes_min(&self) -> Option<u64> {
         self.auto_shard.unwrap_or(true).then_some(self.shard_bytes_min.unwrap_or(SHARD_BYTES_MIN).0)
     }
 
-    /// The names of what differs in `other` and can only be had by starting anew.
+    /// The names of settings that differ in `other` and change only when the daemon is started again.
     pub fn fixed_differences(&self, other: &Config) -> Vec<String> {
         let differ = [
             ("workers", self.workers() != other.workers()),

@@ -1,4 +1,4 @@
-//! A connection on the control socket: who it is, and what it says.
+//! A connection on the control socket: its peer, its handshake and its session.
 
 use crate::session::Session;
 use gt_protocol::message::OnBehalf;
@@ -8,42 +8,42 @@ use gt_shm::socket::PeerCredentials;
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-/// What a connection's message asks for.
-pub enum Asks {
-    /// There was none.
+/// The result of receiving on a connection.
+pub enum Received {
+    /// No message.
     Nothing,
-    /// A good hello.
+    /// A valid hello.
     Hello(Hello),
-    /// Anything later.
-    Answer(ClientMessage),
-    /// A refusal, then the end, and why for the log.
+    /// A message after the hello.
+    Request(ClientMessage),
+    /// An invalid message: the refusal, and the reason for the log. The connection must end.
     Refuse(Refused, String),
-    /// It has ended.
+    /// The end of the connection, with the reason for the log.
     Gone(String),
 }
 
-/// One connection.
+/// A connection on the control socket.
 pub struct ControlConnection {
-    /// Its number, never used twice; its session's too.
+    /// The connection's number, which is used once; also its session's.
     pub serial: u64,
-    /// Where the dispatcher keeps it.
+    /// The index in the dispatcher's table.
     pub slot: usize,
-    /// Its socket.
+    /// The socket.
     pub socket: Socket,
-    /// Becomes readable when its process ends.
+    /// A descriptor that becomes readable when the peer's process ends.
     pub pidfd: Option<OwnedFd>,
-    /// Who it is, as the kernel says.
+    /// The peer's user, group and process, as the kernel reports them.
     pub peer: PeerCredentials,
-    /// Its session, if it is a client.
+    /// The session, if the peer is a client.
     pub session: Option<Session>,
     name: Option<String>,
-    /// Where its client is, if that is not the process at the other end.
+    /// The client's address, if it is connected by TCP.
     from: Option<String>,
     deadline: Option<Instant>,
 }
 
 impl ControlConnection {
-    /// A connection that must say hello before `deadline`.
+    /// A connection whose hello must come before `deadline`.
     pub fn new(
         serial: u64,
         slot: usize,
@@ -65,49 +65,49 @@ impl ControlConnection {
         }
     }
 
-    /// Until when it must say hello; none if it has.
+    /// The deadline of the hello; none after it.
     pub fn deadline(&self) -> Option<Instant> {
         self.deadline
     }
 
-    /// True before its hello.
-    pub fn is_greeting(&self) -> bool {
+    /// True until the hello has come.
+    pub fn awaits_hello(&self) -> bool {
         self.deadline.is_some()
     }
 
-    /// Its next message. Does not wait.
-    pub fn listen(&mut self) -> Asks {
-        let received = if self.is_greeting() {
-            gt_protocol::recv_hello(&self.socket, Duration::ZERO).map(Asks::Hello)
+    /// Receives the next message. Does not wait.
+    pub fn receive(&mut self) -> Received {
+        let received = if self.awaits_hello() {
+            gt_protocol::recv_hello(&self.socket, Duration::ZERO).map(Received::Hello)
         } else {
-            gt_protocol::recv_client_message(&self.socket, Duration::ZERO).map(Asks::Answer)
+            gt_protocol::recv_client_message(&self.socket, Duration::ZERO).map(Received::Request)
         };
         match received {
-            Ok(asks) => {
-                if let Asks::Hello(hello) = &asks {
+            Ok(received) => {
+                if let Received::Hello(hello) = &received {
                     self.deadline = None;
                     self.name = hello.name.clone();
                 }
-                asks
+                received
             }
-            Err(ProtocolError::TimedOut(_)) => Asks::Nothing,
-            Err(ProtocolError::HungUp) => Asks::Gone("it hung up".into()),
-            Err(error) => Asks::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
+            Err(ProtocolError::TimedOut(_)) => Received::Nothing,
+            Err(ProtocolError::HungUp) => Received::Gone("it hung up".into()),
+            Err(error) => Received::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
         }
     }
 
-    /// It is that of another, for whom a process of the daemon's user speaks.
+    /// Makes the connection that of a client by TCP, for which the daemon's own process opened it.
     pub fn speaks_for(&mut self, client: &OnBehalf) {
         (self.peer.uid, self.peer.pid) = (client.uid, client.pid);
         self.from = Some(client.from.clone());
     }
 
-    /// Calls its session something else.
+    /// Renames the session.
     pub fn rename(&mut self, name: Option<String>) {
         self.name = name;
     }
 
-    /// How its session stands, if it has one.
+    /// The status of the session, if there is one.
     pub fn status(&self) -> Option<SessionStatus> {
         let status = self.session.as_ref()?.status();
         Some(SessionStatus {

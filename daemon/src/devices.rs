@@ -1,7 +1,7 @@
-//! The workers to run: those that are asked for, or one on each device of the machine.
+//! The workers to run: those that are requested, or one on each device of the machine.
 //!
-//! The daemon's own process never uses a device's driver: where a backend sees signs of devices, a process of this
-//! program asks the driver, once. Where there are none, that costs a look at a few files.
+//! The daemon's own process never uses a device's driver: if a backend finds files of a driver, a separate process of
+//! this program queries the driver, once. Without such files, that costs a few file look-ups.
 
 use gt_backend::{BackendFacts, DeviceSurvey, Discovery, SurveyedDevice};
 use gt_config::{DeviceChoice, WorkerKind};
@@ -9,20 +9,20 @@ use gt_ops::Workers;
 use std::process::Command;
 use std::time::Duration;
 
-/// How long the driver may take: less than a client waits for its private daemon.
+/// The time that the driver may take: less than a client waits for its private daemon.
 const SURVEY_LIMIT: Duration = Duration::from_secs(8);
 
-/// Prints what the driver of this backend says of its devices.
+/// Prints what the driver of this backend reports of its devices.
 ///
 /// # Errors
-/// A backend that discovers no devices, or an output that nobody reads.
+/// A backend that discovers no devices, or a closed standard output.
 pub fn probe(backend: &str) -> std::io::Result<()> {
     let discovery = gt_backends::find(backend).and_then(|facts| facts.discovery.as_ref());
     let discovery = discovery.ok_or_else(|| std::io::Error::other(format!("{backend} discovers no devices")))?;
     (discovery.probe)(&mut std::io::stdout())
 }
 
-/// The devices of `backend`, as a process of `program`, which is `gtd`, finds them.
+/// The devices of `backend`, found by a separate process of `program`, which is `gtd`.
 pub fn survey(program: &str, backend: &BackendFacts) -> DeviceSurvey {
     match &backend.discovery {
         Some(discovery) => (discovery.survey)(Command::new(program).args(["probe", backend.name]), SURVEY_LIMIT),
@@ -36,12 +36,12 @@ pub fn worker_name(kind: WorkerKind, index: usize) -> String {
     format!("{}:{number}", kind.backend.worker_prefix)
 }
 
-/// The kind of each worker to run: `asked`, or if nothing is, one on each device of the first backend that finds any,
-/// otherwise on the processor. `wanted` is how many workers a program needs at least, on whatever device. A backend is
-/// surveyed only where the answer matters: where its devices are asked for, or nothing is and `is_there`.
+/// The kind of each worker to run: `asked`, or if that is none, one on each device of the first backend that finds any,
+/// else workers on the CPU. A program needs `wanted` workers at least, on any device. A backend is surveyed only if its
+/// devices are requested, or if nothing is requested and `is_there` finds signs of devices.
 ///
 /// # Errors
-/// A device that is asked for and cannot be used, as a sentence.
+/// A device that is requested and cannot be used, as a sentence.
 pub fn resolve(
     asked: Option<&[WorkerKind]>,
     wanted: usize,
@@ -76,7 +76,7 @@ pub fn resolve(
     Ok(kinds)
 }
 
-/// The devices that `kind` asks for, one worker each.
+/// A worker on each device that `kind` names.
 fn discovered(kind: &WorkerKind, discovery: &Discovery, survey: &DeviceSurvey) -> Result<Vec<WorkerKind>, String> {
     let asked_for = discovery.device;
     if let Some(trouble) = &survey.trouble {
@@ -99,7 +99,7 @@ fn discovered(kind: &WorkerKind, discovery: &Discovery, survey: &DeviceSurvey) -
     Ok(kinds)
 }
 
-/// The workers whose devices reach each other without the host, and at how many gigabytes a second.
+/// The workers whose devices reach each other directly, and their bandwidth, gigabytes a second.
 pub fn reach(kinds: &[WorkerKind], surveys: &[(&'static BackendFacts, DeviceSurvey)]) -> Option<(Workers, f64)> {
     surveys.iter().find_map(|(backend, survey)| {
         let number = |kind: &WorkerKind| match kind.device {
@@ -113,7 +113,7 @@ pub fn reach(kinds: &[WorkerKind], surveys: &[(&'static BackendFacts, DeviceSurv
     })
 }
 
-/// All usable devices of `backend`, if they are enough. Logs why the others cannot be used.
+/// A worker on each usable device of `backend`, if these are at least `wanted`. Logs why others cannot be used.
 fn unasked(backend: &'static BackendFacts, survey: &DeviceSurvey, wanted: usize) -> Option<Vec<WorkerKind>> {
     let kinds: Vec<WorkerKind> = survey.usable().map(|number| WorkerKind::on(backend, number)).collect();
     let troubles = survey.devices.iter().filter_map(|device| device.trouble.as_ref());
@@ -178,7 +178,7 @@ mod tests {
         assert_eq!(unasked_on(with(vec![device(0), old.clone(), device(2)]), 0), on(&[0, 2]));
         assert_eq!(unasked_on(with(vec![old]), 0), [cpu]);
         assert_eq!(unasked_on(without("NVIDIA's driver does not work"), 0), [cpu]);
-        // A program that needs more workers than there are devices has them on the processor.
+        // A program that needs more workers than there are devices gets them on the CPU.
         assert_eq!(unasked_on(with(vec![device(0), device(1)]), 2), on(&[0, 1]));
         assert_eq!(unasked_on(with(vec![device(0), device(1)]), 3), [cpu; 3]);
     }

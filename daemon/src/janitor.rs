@@ -1,16 +1,16 @@
-//! A thread that drops what takes long to drop, so that the dispatcher need not.
+//! A thread that drops ended sessions: freeing a table of a million tensors would hold up the dispatcher.
 
 use crate::session::Session;
 use std::sync::mpsc::{Sender, channel};
 
-/// The dispatcher's end.
+/// The dispatcher's handle of the thread.
 pub struct Janitor(Sender<Session>);
 
 impl Janitor {
-    /// Starts the thread. It ends when this is dropped.
+    /// Starts the thread, which ends when the handle is dropped.
     ///
     /// # Errors
-    /// If the system has no thread left.
+    /// The system refuses a thread.
     pub fn start() -> std::io::Result<Janitor> {
         let (sender, receiver) = channel::<Session>();
         let drop_all = move || receiver.into_iter().for_each(drop);
@@ -18,7 +18,7 @@ impl Janitor {
         Ok(Janitor(sender))
     }
 
-    /// Drops `session`, soon.
+    /// Drops `session` in the thread.
     pub fn dispose(&self, session: Session) {
         let _ = self.0.send(session);
     }

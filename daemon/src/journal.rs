@@ -1,5 +1,4 @@
-//! What the daemon says on standard error, and how much of it: lines for a person, or for the journal where systemd
-//! started it.
+//! The daemon's log on standard error: lines for a terminal, or for systemd's journal.
 
 use gt_config::Level;
 use std::fmt::Write;
@@ -11,20 +10,20 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent};
 use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::{Registry, reload};
 
-/// Without a word from anybody only what is wrong is said.
+/// The log level if nothing sets another.
 const DEFAULT_LEVEL: Level = Level::Warn;
 
 fn is_set(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0")
 }
 
-/// `GT_VERBOSE=1` says what happens.
+/// The log level in the environment: `GT_VERBOSE=1` means `info`.
 pub fn level_of_environment() -> Option<Level> {
     is_set("GT_VERBOSE").then_some(Level::Info)
 }
 
-/// `RUST_LOG` says exactly what; otherwise `GT_DEBUG_DISPATCHER=1` and `GT_DEBUG_WORKER=1` all about one part, beyond
-/// the level.
+/// The filter in `RUST_LOG`; else `level`, raised to `debug` for the parts that `GT_DEBUG_DISPATCHER=1` and
+/// `GT_DEBUG_WORKER=1` name.
 fn filter(level: Option<Level>) -> EnvFilter {
     if let Some(written) = std::env::var("RUST_LOG").ok().filter(|written| !written.is_empty()) {
         return EnvFilter::new(written);
@@ -38,12 +37,12 @@ fn filter(level: Option<Level>) -> EnvFilter {
     EnvFilter::new(directives)
 }
 
-/// The log's level can be changed while the daemon runs.
+/// A handle that changes the log level while the daemon runs.
 #[derive(Clone)]
-pub struct Volume(reload::Handle<EnvFilter, Registry>);
+pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
 
-impl Volume {
-    /// From now on `level`, or the default.
+impl LogLevel {
+    /// Sets the level, or the default.
     pub fn set(&self, level: Option<Level>) {
         if let Err(error) = self.0.reload(filter(level)) {
             tracing::error!(target: "gtd::dispatcher", %error, "the log's level could not be changed");
@@ -51,8 +50,8 @@ impl Volume {
     }
 }
 
-/// Starts to say things.
-pub fn start(level: Option<Level>) -> Volume {
+/// Starts the log.
+pub fn start(level: Option<Level>) -> LogLevel {
     use tracing_subscriber::prelude::*;
     let (filter, handle) = reload::Layer::new(filter(level));
     let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
@@ -63,17 +62,17 @@ pub fn start(level: Option<Level>) -> Volume {
         registry.with(lines.with_ansi(std::io::stderr().is_terminal())).init();
     }
     std::panic::set_hook(Box::new(|panic| tracing::error!(target: "gtd::worker", "panic: {panic}")));
-    Volume(handle)
+    LogLevel(handle)
 }
 
-/// True if standard error is what systemd connected to its journal: `JOURNAL_STREAM` names that by device and inode.
+/// True if standard error is connected to systemd's journal: `JOURNAL_STREAM` is its device and inode.
 pub fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
     let own = rustix::fs::fstat(std::io::stderr()).ok();
     matches!((named, own), (Some(named), Some(own)) if named == format!("{}:{}", own.st_dev, own.st_ino))
 }
 
-/// A line an event, with its priority as the journal reads it; the journal knows the time and the program.
+/// Formats an event as one line with its priority, as the journal reads it. The journal adds the time and the program.
 struct Journal;
 
 impl<S, N> FormatEvent<S, N> for Journal
@@ -94,7 +93,7 @@ where
     }
 }
 
-/// What a client had a part in must not look like a line of its own.
+/// The text with control characters escaped, so that no client's text can forge a line of the log.
 fn one_line(text: &str) -> String {
     let mut line = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,9 +1,9 @@
-//! What users have had of the devices, kept where it outlives the daemon.
+//! The users' recorded usage, in a file that outlives the daemon.
 //!
-//! A new start is no amnesty: the file `usage.json` in the daemon's state directory says what [`crate::fair`] knew,
-//! and when. It is written seldom, by a thread of its own, to a file beside it that then takes its name, so that it
-//! is whole at any instant. What cannot be read or written is said and otherwise does no harm: users then begin
-//! alike.
+//! A restart does not reset usage: the file `usage.json` in the daemon's state directory holds the usage of the
+//! [`fair_queue`](crate::fair_queue) and the time of the record. A separate thread writes it every few minutes, to
+//! another file that is then renamed, so the file is complete at any time. An error is logged and does no other harm:
+//! without the file, all users begin with the same usage.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -12,23 +12,23 @@ use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
-/// How often it is written, if anything changed.
+/// The interval of writes, if anything has changed.
 const WRITE_EVERY: Duration = Duration::from_secs(300);
 const FILE: &str = "usage.json";
 const FILE_NEXT: &str = "usage.json.next";
-/// A file longer than this is not one that a daemon wrote.
+/// A longer file was not written by a daemon.
 const FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// What the file says.
+/// The contents of the file.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
-struct Page {
-    /// When, in seconds since 1970.
+struct UsageRecord {
+    /// The time of the record, seconds since 1970.
     unix_s: f64,
-    /// The devices' time that each user had had then, seconds, with what was long ago counting less.
+    /// Each user's usage at that time, seconds, with exponential decay.
     usage_s: BTreeMap<u32, f64>,
 }
 
-/// The file, and when to write it.
+/// The file, and the time of its next write.
 pub struct Ledger {
     folder: PathBuf,
     due: Instant,
@@ -36,48 +36,48 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// In a folder that is there.
+    /// The file in `folder`, which exists.
     pub fn new(folder: PathBuf) -> Ledger {
         Ledger { folder, due: Instant::now() + WRITE_EVERY, writing: None }
     }
 
-    /// What users had had, and how long ago that was.
+    /// The recorded usage, and its age.
     pub fn read(&self) -> (BTreeMap<u32, f64>, Duration) {
         let path = self.folder.join(FILE);
-        let page = read(&path).unwrap_or_else(|why| {
+        let record = read(&path).unwrap_or_else(|why| {
             let path = path.display();
             tracing::warn!(target: "gtd::dispatcher", "what users have had is forgotten: {path}: {why}");
             None
         });
-        let Page { unix_s, usage_s } = page.unwrap_or_default();
-        // A clock that was put back has let no time pass.
+        let UsageRecord { unix_s, usage_s } = record.unwrap_or_default();
+        // If the system's clock was set back, the age is zero.
         let age = Duration::try_from_secs_f64(unix_now_s() - unix_s).unwrap_or_default();
         (usage_s, age)
     }
 
-    /// When to write it next.
+    /// The time of the next write.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Writes it, soon; unless the last writing has not ended yet, as where a disk hangs.
+    /// Writes the usage in a thread, unless the previous write still runs, as on a disk that hangs.
     pub fn write_soon(&mut self, usage_s: BTreeMap<u32, f64>) {
         self.due = Instant::now() + WRITE_EVERY;
         if self.writing.as_ref().is_some_and(|thread| !thread.is_finished()) {
             return tracing::warn!(target: "gtd::dispatcher", "what users have had is still being written");
         }
         let folder = self.folder.clone();
-        match std::thread::Builder::new().name("gt-ledger".into()).spawn(move || write_or_say(&folder, usage_s)) {
+        match std::thread::Builder::new().name("gt-ledger".into()).spawn(move || write_or_log(&folder, usage_s)) {
             Ok(thread) => self.writing = Some(thread),
             Err(error) => tracing::warn!(target: "gtd::dispatcher", %error, "what users have had is not written"),
         }
     }
 
-    /// Writes it now, for the last time.
+    /// Writes the usage and returns when that is done.
     pub fn close(mut self, usage_s: BTreeMap<u32, f64>) {
-        // What it wrote is older.
+        // The thread, which writes older usage, must not overwrite this.
         let _ = self.writing.take().map(JoinHandle::join);
-        write_or_say(&self.folder, usage_s);
+        write_or_log(&self.folder, usage_s);
     }
 }
 
@@ -85,8 +85,8 @@ fn unix_now_s() -> f64 {
     SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
 
-/// What the file says; nothing if there is none.
-fn read(path: &Path) -> Result<Option<Page>, String> {
+/// The contents of the file; none if there is no file.
+fn read(path: &Path) -> Result<Option<UsageRecord>, String> {
     let file = match std::fs::File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
@@ -97,24 +97,24 @@ fn read(path: &Path) -> Result<Option<Page>, String> {
     if text.len() as u64 > FILE_BYTES_MAX {
         return Err(format!("it is longer than {FILE_BYTES_MAX} bytes"));
     }
-    let page: Page = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
-    match page.usage_s.iter().find(|(_, usage_s)| !usage_s.is_finite() || **usage_s < 0.0) {
+    let record: UsageRecord = serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+    match record.usage_s.iter().find(|(_, usage_s)| !usage_s.is_finite() || **usage_s < 0.0) {
         Some((uid, usage_s)) => Err(format!("user {uid} cannot have had {usage_s} seconds")),
-        None => Ok(Some(page)),
+        None => Ok(Some(record)),
     }
 }
 
-fn write_or_say(folder: &Path, usage_s: BTreeMap<u32, f64>) {
-    if let Err(error) = write(folder, &Page { unix_s: unix_now_s(), usage_s }) {
+fn write_or_log(folder: &Path, usage_s: BTreeMap<u32, f64>) {
+    if let Err(error) = write(folder, &UsageRecord { unix_s: unix_now_s(), usage_s }) {
         let path = folder.join(FILE);
         tracing::warn!(target: "gtd::dispatcher", %error, "what users have had is not written to {}", path.display());
     }
 }
 
-fn write(folder: &Path, page: &Page) -> std::io::Result<()> {
+fn write(folder: &Path, record: &UsageRecord) -> std::io::Result<()> {
     let next = folder.join(FILE_NEXT);
     let mut file = std::fs::File::create(&next)?;
-    file.write_all(&serde_json::to_vec(page)?)?;
+    file.write_all(&serde_json::to_vec(record)?)?;
     file.sync_all()?;
     std::fs::rename(next, folder.join(FILE))
 }

@@ -1,22 +1,23 @@
-//! The GT daemon: sessions, the pipeline, scheduling, worker links and the tape.
+//! The GT daemon: sessions, stream modifiers, scheduling, workers and the tape.
 //!
-//! It must not know how a kernel is written (that is a [`gt_backend::Backend`]'s business) nor anything of autograd or
-//! Python (the client's). It trusts nothing in memory that a client can write: a command is copied, and the copy is
-//! validated.
+//! It must not know how a kernel is written (that is the task of a [`gt_backend::Backend`]), nor anything of autograd or
+//! Python (the client's). It trusts nothing in memory that a client can write: it copies a command, then validates the
+//! copy.
 //!
-//! A command's way, and where to read about it:
-//! 1. [`dispatcher`]: the one thread that serves all sessions, in turn and by their share.
-//! 2. [`session`]: copies slots from the submission ring, decodes and validates them against the session's
-//!    [`table`], and makes steps of them.
-//! 3. [`modifiers`]: may rewrite the steps.
-//! 4. [`worker`]: links that do the steps, on this thread or another, and report how they ended.
+//! The way of a command, as an order of reading:
+//! 1. [`dispatcher`]: the one thread that serves all sessions, in the order of the [`fair_queue`].
+//! 2. [`session`]: copies slots from the submission ring, decodes and validates them against the session's [`table`] of
+//!    tensors, and turns them into steps.
+//! 3. [`modifiers`]: may rewrite the steps. [`affinity`] has the dataflow components and [`signals`] the requested
+//!    placements that sharding uses.
+//! 4. [`worker`]: links that execute the steps, on this thread or elsewhere, and report how they ended.
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
-//! Beside it: [`control_connection`] is the control socket, [`listen`] the listening one, [`tape`] and [`log`] say what
-//! happened to instructions and [`journal`] to everything else, [`quota`] what each user may have, [`janitor`] drops
-//! what takes long, [`ledger`] keeps what users have had where it outlives the daemon, [`config`] is the command line,
-//! [`devices`] says what there is to compute on, [`reload`] reads the file beside it again, [`systemd`] is who may have
-//! started the daemon, and [`start`] puts everything together.
+//! The other modules: [`start`] puts everything together. [`config`] is the command line, [`reload`] reads the
+//! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`devices`] chooses the
+//! workers. [`listen`] is the listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to
+//! systemd. [`tape`] and [`log`] record instructions, [`journal`] is the log of everything else. [`janitor`] drops ended
+//! sessions, [`bandwidth`] measures the machine's memory.
 
 pub mod affinity;
 pub mod bandwidth;

@@ -1,4 +1,4 @@
-//! The listening socket: taken over from a dead daemon, never from a living one, and removed at the end.
+//! The listening socket. It replaces the socket of a dead daemon, never of a live one, and is removed at the end.
 
 use gt_shm::Socket;
 use nix::fcntl::{Flock, FlockArg};
@@ -9,33 +9,33 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// Why the daemon cannot listen.
+/// An error of [`listen`].
 #[derive(Debug, thiserror::Error)]
 pub enum ListenError {
-    /// Another daemon does.
+    /// Another daemon listens.
     #[error("a gtd is already listening on {}: stop it, or choose another path with --socket", .0.display())]
     Taken(PathBuf),
-    /// The folder is missing or closed to this user.
+    /// A file cannot be created or removed.
     #[error("cannot make {}: {source}; choose another path with --socket", path.display())]
     Folder {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The system refused.
+    /// The system refuses the socket.
     #[error("cannot listen on {}: {source}", path.display())]
     Socket {
         /// The path.
         path: PathBuf,
-        /// What the system said.
+        /// The system's error.
         source: gt_shm::Error,
     },
 }
 
-/// The name of a listening socket, for as long as it lives. An abstract name leaves nothing behind.
+/// The files of a listening socket, removed on drop. An abstract name has none.
 pub struct SocketGuard {
-    /// The socket's file and the locked file beside it. The lock goes with the process, however that ends.
+    /// The socket's file, and the lock file beside it with its lock, which the kernel releases when the process ends.
     files: Option<(PathBuf, PathBuf, Flock<File>)>,
 }
 
@@ -47,7 +47,7 @@ pub fn listen(path: &Path) -> Result<(Socket, SocketGuard), ListenError> {
     let listening = || Socket::listen(path).map_err(|source| ListenError::Socket { path: path.into(), source });
     if path.as_os_str().as_bytes().first() == Some(&b'@') {
         let socket =
-            listening().map_err(|error| if is_taken(&error) { ListenError::Taken(path.into()) } else { error })?;
+            listening().map_err(|error| if is_in_use(&error) { ListenError::Taken(path.into()) } else { error })?;
         return Ok((socket, SocketGuard { files: None }));
     }
     let mut lock_path = OsString::from(path);
@@ -55,8 +55,8 @@ pub fn listen(path: &Path) -> Result<(Socket, SocketGuard), ListenError> {
     let lock_path = PathBuf::from(lock_path);
     let lock = lock(path, &lock_path)?;
     let socket = match listening() {
-        // Whoever made this file held the lock and is gone, or never used one and may yet live.
-        Err(error) if is_taken(&error) => {
+        // The daemon that made this file either held the lock and is gone, or used none and may still listen.
+        Err(error) if is_in_use(&error) => {
             if Socket::connect(path).is_ok() {
                 return Err(ListenError::Taken(path.into()));
             }
@@ -74,14 +74,14 @@ fn lock(path: &Path, lock_path: &Path) -> Result<Flock<File>, ListenError> {
         let file = File::options().create(true).truncate(false).write(true).open(lock_path).map_err(failed)?;
         let inode = file.metadata().map_err(failed)?.ino();
         let lock = Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|_| ListenError::Taken(path.into()))?;
-        // A daemon that ended just now may have removed the file that was opened; then the lock on it guards nothing.
+        // A daemon that has just ended may have removed the opened file; a lock on it would protect nothing.
         if std::fs::metadata(lock_path).is_ok_and(|found| found.ino() == inode) {
             return Ok(lock);
         }
     }
 }
 
-fn is_taken(error: &ListenError) -> bool {
+fn is_in_use(error: &ListenError) -> bool {
     matches!(error, ListenError::Socket { source: gt_shm::Error::Os { source, .. }, .. }
         if source.kind() == ErrorKind::AddrInUse)
 }

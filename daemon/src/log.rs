@@ -1,4 +1,4 @@
-//! The instruction log: a thread that reads the tape like any observer and writes a line an event.
+//! The instruction log: a thread that reads the tape, as any observer may, and writes a line for each event.
 
 use gt_ops::text::Event;
 use gt_shm::broadcast::{MappedBroadcast, Reader};
@@ -10,10 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-/// A reader that looked more often would slow the dispatcher down.
-const LOOK_EVERY: Duration = Duration::from_millis(1);
-/// After so many looks at nothing the thread sleeps until it is woken.
-const LOOKS_AT_NOTHING_MAX: u32 = 20;
+/// The interval of reads. Shorter ones would slow the dispatcher down.
+const READ_EVERY: Duration = Duration::from_millis(1);
+/// After this many reads without an event, the thread sleeps until it is woken.
+const EMPTY_READS_MAX: u32 = 20;
 
 #[derive(Default)]
 struct Flags {
@@ -21,17 +21,17 @@ struct Flags {
     ending: AtomicBool,
 }
 
-/// The dispatcher's end.
+/// The dispatcher's handle of the thread.
 pub struct InstructionLog {
     flags: Arc<Flags>,
     thread: JoinHandle<()>,
 }
 
 impl InstructionLog {
-    /// Starts to write what `tape` says to a new file at `path`.
+    /// Starts the thread, which writes the events of `tape` to a new file at `path`.
     ///
     /// # Errors
-    /// If the file cannot be made, or the system has no thread left.
+    /// The file cannot be created, or the system refuses a thread.
     pub fn start(path: &Path, tape: Reader<MappedBroadcast>) -> std::io::Result<InstructionLog> {
         let file = BufWriter::with_capacity(1 << 20, File::create(path)?);
         let flags = Arc::new(Flags::default());
@@ -40,7 +40,7 @@ impl InstructionLog {
         Ok(InstructionLog { flags, thread })
     }
 
-    /// Says that there is something to write: one load, unless the thread sleeps.
+    /// Wakes the thread if it sleeps. Costs one load if it does not.
     #[inline]
     pub fn wake(&self) {
         if self.flags.asleep.load(SeqCst) && self.flags.asleep.swap(false, SeqCst) {
@@ -48,7 +48,7 @@ impl InstructionLog {
         }
     }
 
-    /// Writes what is left, and ends.
+    /// Writes the remaining events, then ends the thread.
     pub fn finish(self) {
         self.flags.ending.store(true, SeqCst);
         self.thread.thread().unpark();
@@ -67,9 +67,9 @@ struct Log {
 
 impl Log {
     fn run(mut self) {
-        let mut looks_at_nothing = 0;
+        let mut empty_reads = 0;
         loop {
-            // Read before the tape is: what was written before the end is then seen.
+            // Loaded before the tape is read, so that all events before the end are written.
             let ending = self.flags.ending.load(SeqCst);
             let written = match self.write_lines() {
                 Ok(written) => written,
@@ -82,21 +82,21 @@ impl Log {
                 return;
             }
             if written {
-                looks_at_nothing = 0;
-                std::thread::park_timeout(LOOK_EVERY);
-            } else if looks_at_nothing < LOOKS_AT_NOTHING_MAX {
-                looks_at_nothing += 1;
-                std::thread::park_timeout(LOOK_EVERY);
+                empty_reads = 0;
+                std::thread::park_timeout(READ_EVERY);
+            } else if empty_reads < EMPTY_READS_MAX {
+                empty_reads += 1;
+                std::thread::park_timeout(READ_EVERY);
             } else if self.flags.asleep.swap(true, SeqCst) {
-                // Looked once more after the flag went up, and still nothing.
+                // The tape was read once more after `asleep` was set, and is still empty.
                 std::thread::park();
                 self.flags.asleep.store(false, SeqCst);
-                looks_at_nothing = 0;
+                empty_reads = 0;
             }
         }
     }
 
-    /// All lines that can be written now. True if there were any.
+    /// Writes a line for each new event. True if there were any.
     fn write_lines(&mut self) -> std::io::Result<bool> {
         let mut any = false;
         while let Some(record) = self.tape.read() {

@@ -1,19 +1,19 @@
-//! What each user may have: as configured, and as changed since.
+//! The quotas of all users: as configured, and as changed since.
 
 use gt_protocol::{Quota, QuotaChange, QuotaSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Users for whom something can be set at a time: more are refused, so that nobody fills the daemon's memory.
+/// Users whose quotas can be changed at a time; more are refused, to bound the daemon's memory.
 pub const USERS_MAX: usize = 4096;
 
-/// QuotaSettings as a configuration says them.
+/// The quotas in a configuration.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct QuotaConfig {
-    /// For all users.
+    /// The default quota.
     pub default: QuotaSettings,
-    /// For some users alone, by number. What is not set here is as for all.
+    /// The quotas of some users, by user id. Fields that are not set are those of the default.
     pub users: BTreeMap<u32, QuotaSettings>,
 }
 
@@ -23,8 +23,8 @@ impl QuotaConfig {
     }
 }
 
-/// The limits in force. What was set since the start is stronger than what is configured, and what is for one user
-/// stronger than what is for all.
+/// The quotas in force. A later change takes precedence over the configuration, and a user's own settings over the
+/// default.
 #[derive(Clone, Debug, Default)]
 pub struct QuotaTable {
     configured: QuotaConfig,
@@ -32,39 +32,39 @@ pub struct QuotaTable {
 }
 
 impl QuotaTable {
-    /// As configured.
+    /// The configured quotas.
     pub fn new(configured: QuotaConfig) -> QuotaTable {
         QuotaTable { configured, set: QuotaConfig::default() }
     }
 
-    /// Another configuration. What was set since the start stays.
+    /// Replaces the configuration. Later changes stay.
     pub fn configure(&mut self, configured: QuotaConfig) {
         self.configured = configured;
     }
 
-    /// What is for user `uid` alone.
+    /// The settings of user `uid` alone.
     pub fn own(&self, uid: u32) -> QuotaSettings {
         self.set.own(uid).or(self.configured.own(uid))
     }
 
-    /// What is in force for user `uid`.
+    /// The quota of user `uid`.
     pub fn quota(&self, uid: u32) -> Quota {
-        self.own(uid).or(self.for_all()).into()
+        self.own(uid).or(self.default_settings()).into()
     }
 
-    /// What is in force for those who have nothing of their own.
+    /// The quota of users without settings of their own.
     pub fn default_quota(&self) -> Quota {
-        self.for_all().into()
+        self.default_settings().into()
     }
 
-    fn for_all(&self) -> QuotaSettings {
+    fn default_settings(&self) -> QuotaSettings {
         self.set.default.or(self.configured.default)
     }
 
-    /// Makes a change for user `uid`, or for all users who have nothing of their own.
+    /// Changes the settings of user `uid`, or the default.
     ///
     /// # Errors
-    /// What is wrong with it, for the user; nothing has changed then.
+    /// An invalid change, as a sentence for the user; nothing has changed then.
     pub fn set(&mut self, uid: Option<u32>, change: &QuotaChange) -> Result<(), String> {
         let old = uid.map_or(self.set.default, |uid| self.set.own(uid));
         let new = old.changed(change);
@@ -88,7 +88,7 @@ impl QuotaTable {
         Ok(())
     }
 
-    /// Those who have something of their own.
+    /// The users with settings of their own.
     pub fn users(&self) -> impl Iterator<Item = u32> {
         self.configured.users.keys().chain(self.set.users.keys()).copied()
     }

@@ -1,10 +1,9 @@
-//! The configuration, read again while the daemon runs.
+//! Reloads of the configuration while the daemon runs.
 //!
-//! A thread reads it: the file may be slow, and so may whoever knows the users' names; the dispatcher has no time for
-//! either.
+//! A thread reads the file, since the file system and the look-up of users' names may be slow.
 
 use crate::config::Config;
-use crate::journal::Volume;
+use crate::journal::LogLevel;
 use crate::quota::QuotaConfig;
 use gt_config::Settings;
 use nix::sys::eventfd::{EfdFlags, EventFd};
@@ -15,66 +14,66 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 
 type Read = Result<Settings, String>;
 
-/// The limits that a file asks for.
-pub fn limits(file: &Settings) -> QuotaConfig {
+/// The quotas in a configuration.
+pub fn quotas(file: &Settings) -> QuotaConfig {
     QuotaConfig { default: file.limits, users: file.users.clone() }
 }
 
-/// What came of a reading.
-pub struct Outcome {
-    /// The limits to put in force, the names of what changed, and of what will only after a new start; or what is wrong
-    /// with the file, and then nothing has changed.
+/// The outcome of a reload.
+pub struct ReloadOutcome {
+    /// The new quotas, the names of changed settings, and those that change only when the daemon is started again; or the
+    /// error in the file, and then nothing has changed.
     pub result: Result<(QuotaConfig, Vec<String>, Vec<String>), String>,
-    /// The connections that wait to hear of it.
-    pub askers: Vec<u64>,
+    /// The connections that wait for the outcome.
+    pub waiting: Vec<u64>,
 }
 
-/// Reads the configuration again when it is asked to.
+/// The reloader of the configuration.
 pub struct Reload {
     path: PathBuf,
-    /// The command line alone, and with what the file said at the start.
+    /// The command line alone, and completed by the file at the start.
     arguments: Config,
     running: Config,
-    /// What the file said the last time that it was good.
+    /// The last valid contents of the file.
     file: Settings,
-    volume: Volume,
+    log_level: LogLevel,
     bell: Arc<EventFd>,
     results: (Sender<Read>, Receiver<Read>),
-    /// Those who wait for the reading that is under way, if one is, and those who came later.
-    askers: Option<Vec<u64>>,
+    /// The connections that wait for the present read, if there is one, and those that wait for the next.
+    waiting: Option<Vec<u64>>,
     next: Option<Vec<u64>>,
 }
 
 impl Reload {
-    /// For the file at `path`, which said `file` at the start.
+    /// The reloader of the file at `path`, whose contents at the start were `file`.
     ///
     /// # Errors
-    /// If the process has no descriptors left.
-    pub fn new(path: PathBuf, arguments: Config, file: Settings, volume: Volume) -> std::io::Result<Reload> {
+    /// The process has no descriptors left.
+    pub fn new(path: PathBuf, arguments: Config, file: Settings, log_level: LogLevel) -> std::io::Result<Reload> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let running = arguments.clone().or(&file);
         let results = channel();
-        let (askers, next) = (None, None);
-        Ok(Reload { path, arguments, running, file, volume, bell: Arc::new(bell), results, askers, next })
+        let (waiting, next) = (None, None);
+        Ok(Reload { path, arguments, running, file, log_level, bell: Arc::new(bell), results, waiting, next })
     }
 
-    /// Becomes readable when [`Reload::outcome`] has something.
+    /// A descriptor that becomes readable when [`Reload::outcome`] has an outcome.
     pub fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// The file.
+    /// The configuration file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Begins to read; `asker` hears of it.
+    /// Begins to read the file; connection `asker` waits for the outcome.
     pub fn begin(&mut self, asker: Option<u64>) {
-        if self.askers.is_some() {
-            // What is being read may be older than what is asked for.
+        if self.waiting.is_some() {
+            // The present read may have begun before the file was changed, so another follows it.
             return self.next.get_or_insert_default().extend(asker);
         }
-        self.askers = Some(asker.into_iter().collect());
+        self.waiting = Some(asker.into_iter().collect());
         let (path, bell, sender) = (self.path.clone(), self.bell.clone(), self.results.0.clone());
         let read = move || {
             let _ = sender.send(gt_config::read(&path).map_err(|error| error.to_string()));
@@ -86,17 +85,17 @@ impl Reload {
         }
     }
 
-    /// What came of a reading that has ended.
-    pub fn outcome(&mut self) -> Option<Outcome> {
+    /// The outcome of a read that has ended.
+    pub fn outcome(&mut self) -> Option<ReloadOutcome> {
         let _ = self.bell.read();
         let read = self.results.1.try_recv().ok()?;
-        let askers = self.askers.take().unwrap_or_default();
+        let waiting = self.waiting.take().unwrap_or_default();
         let result = read.map(|file| self.apply(file));
         if let Some(next) = self.next.take() {
             self.begin(None);
-            self.askers = Some(next);
+            self.waiting = Some(next);
         }
-        Some(Outcome { result, askers })
+        Some(ReloadOutcome { result, waiting })
     }
 
     fn apply(&mut self, file: Settings) -> (QuotaConfig, Vec<String>, Vec<String>) {
@@ -108,10 +107,10 @@ impl Reload {
             ("users", file.users != self.file.users),
         ];
         let changed = differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.into()).collect();
-        self.volume.set(wanted.log);
+        self.log_level.set(wanted.log);
         let later = self.running.fixed_differences(&wanted);
-        let limits = limits(&file);
+        let quotas = quotas(&file);
         self.file = file;
-        (limits, changed, later)
+        (quotas, changed, later)
     }
 }

@@ -1,10 +1,10 @@
-//! From the command line to a running dispatcher, and back to a clean end.
+//! The start of the program: from the command line to a running dispatcher.
 
 use crate::bandwidth::machine_bytes_per_ns;
 use crate::config::{Config, Subprogram};
 use crate::devices;
 use crate::dispatcher::{Dispatcher, DispatcherParts};
-use crate::journal::{self, Volume};
+use crate::journal::{self, LogLevel};
 use crate::ledger::Ledger;
 use crate::listen;
 use crate::log::InstructionLog;
@@ -38,12 +38,12 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The program that runs, even where its file has been replaced.
+/// The running program, even if its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
 
-/// How long a client may take to hear why there will be no daemon.
+/// The time that a client has to receive the reason why its daemon does not start.
 const REFUSAL_DEADLINE: Duration = Duration::from_secs(1);
-/// How the program ends if its configuration is wrong: `EX_CONFIG`, after which systemd does not try again.
+/// The exit status for a wrong configuration, `EX_CONFIG`, after which systemd does not restart the daemon.
 const EXIT_CONFIG: u8 = 78;
 
 /// Runs the program `gtd`; the binary does nothing else.
@@ -56,7 +56,7 @@ pub fn main() -> ExitCode {
             return ExitCode::from(EXIT_CONFIG);
         }
     };
-    let volume = journal::start(match &file {
+    let log_level = journal::start(match &file {
         Some(file) => arguments.clone().or(file).log,
         None => arguments.log.or_else(journal::level_of_environment),
     });
@@ -73,7 +73,7 @@ pub fn main() -> ExitCode {
         Some(subprogram @ (Subprogram::Manual | Subprogram::Completions { .. })) => {
             ("gtd".into(), describe(subprogram).map_err(Into::into))
         }
-        None => ("gtd".into(), run(arguments, file, volume)),
+        None => ("gtd".into(), run(arguments, file, log_level)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -91,24 +91,24 @@ fn complain(text: &str) {
     }
 }
 
-/// Serves until the end: as the command line says, and what the file says that it names.
+/// Starts the daemon with the settings of the command line and of `file`, and serves until it ends.
 ///
 /// # Errors
-/// Whatever keeps the daemon from starting, for the user to read.
-pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<(), Box<dyn Error>> {
+/// The reason why the daemon does not start, for the user.
+pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Result<(), Box<dyn Error>> {
     let config = &match &file {
         Some(file) => arguments.clone().or(file),
         None => arguments.clone(),
     };
     let client = match config.client_fd {
-        // Before anything else is opened.
+        // Before any other descriptor is opened.
         Some(fd) => Some(take_socket(fd)?),
         None => None,
     };
     let given = if config.private { None } else { systemd::take_listener()? };
     let signals = take_signals(config.private)?;
     if config.private {
-        // Of its own session, so that Ctrl-C in a terminal reaches the client only. Fails where it has one already.
+        // A session of its own, so that Ctrl-C in a terminal reaches only the client. Fails if it leads one already.
         let _ = nix::unistd::setsid();
     }
     raise_descriptor_limit();
@@ -130,9 +130,9 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         (Some(_), _) => "the socket that systemd gave".into(),
         (None, path) => path.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
     };
-    // The place is given up after the dispatcher has ended.
-    let (listener, _place) = match (given, path) {
-        // systemd made it, and keeps it.
+    // The socket's files are removed after the dispatcher has ended.
+    let (listener, _socket_guard) = match (given, path) {
+        // systemd owns this socket.
         (Some(socket), _) => {
             if let Some(path) = &config.socket {
                 let path = path.display();
@@ -141,8 +141,8 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
             (Some(socket), None)
         }
         (None, Some(path)) => {
-            let (socket, place) = listen::listen(&path)?;
-            (Some(socket), Some(place))
+            let (socket, guard) = listen::listen(&path)?;
+            (Some(socket), Some(guard))
         }
         (None, None) => (None, None),
     };
@@ -158,7 +158,7 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         .inspect_err(|error| refuse(client.as_ref(), error))?;
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
-        // Not while sessions wait.
+        // Measured at the start, and not while sessions wait.
         machine_bytes_per_ns();
     }
     let reach = devices::reach(&kinds, &found);
@@ -171,17 +171,17 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
         pipelines,
         tape,
         log,
-        limits: file.as_ref().map(reload::limits).unwrap_or_default(),
+        quotas: file.as_ref().map(reload::quotas).unwrap_or_default(),
         arena_bytes_max: arena_bytes_max(config),
         reload: match (file, config.config.clone()) {
-            (Some(file), Some(path)) => Some(Reload::new(path, arguments, file, volume)?),
+            (Some(file), Some(path)) => Some(Reload::new(path, arguments, file, log_level)?),
             _ => None,
         },
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },
         ledger: config.state().map(Ledger::new),
     })?;
     if config.private {
-        // A long life must not keep a folder or a mount busy.
+        // A daemon that runs for long must not keep a folder or a mount busy.
         let _ = std::env::set_current_dir("/");
     } else {
         let workers: Vec<String> = kinds.iter().map(WorkerKind::to_string).collect();
@@ -206,10 +206,10 @@ pub fn run(arguments: Config, file: Option<Settings>, volume: Volume) -> Result<
     Ok(())
 }
 
-/// Tells the client of a private daemon why there will be none.
+/// Tells the client of a private daemon why the daemon does not start.
 fn refuse(client: Option<&Socket>, why: &str) {
     let Some(client) = client else { return };
-    // The client has introduced itself before anything else; a socket closed with that unread is an error there.
+    // The client has sent its hello; if the socket were closed without reading it, the client would get another error.
     let told = gt_protocol::link::recv_hello(client, REFUSAL_DEADLINE).and_then(|_| {
         let refused = Refused::new(RefusalCode::Config, why);
         gt_protocol::link::send_daemon_message(client, &DaemonMessage::Refused(refused), &[], REFUSAL_DEADLINE)
@@ -219,7 +219,7 @@ fn refuse(client: Option<&Socket>, why: &str) {
     }
 }
 
-/// Serves clients that come by TCP, in threads; says where, and in which file the token is.
+/// Serves clients by TCP, in threads. Returns the address, and the file of the token if it is in one.
 fn listen_by_tcp(
     address: SocketAddr,
     token_file: Option<&Path>,
@@ -240,7 +240,7 @@ fn listen_by_tcp(
     Ok((address, file))
 }
 
-/// Says how to connect.
+/// Prints how to connect.
 fn announce(socket: Option<&Path>, tcp: Option<&(SocketAddr, Option<PathBuf>)>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "gtd {} (pid {}) is ready", env!("CARGO_PKG_VERSION"), std::process::id())?;
@@ -258,7 +258,7 @@ fn announce(socket: Option<&Path>, tcp: Option<&(SocketAddr, Option<PathBuf>)>) 
     out.flush()
 }
 
-/// Prints what is installed beside the program.
+/// Prints the manual page or the shell completions.
 fn describe(subprogram: &Subprogram) -> std::io::Result<()> {
     let mut text = Vec::new();
     match subprogram {
@@ -269,12 +269,12 @@ fn describe(subprogram: &Subprogram) -> std::io::Result<()> {
 }
 
 fn work(fd: RawFd) -> Result<(), Box<dyn Error>> {
-    // Before anything else is opened.
+    // Before any other descriptor is opened.
     child::run(take_socket(fd)?)
 }
 
-/// SIGTERM and SIGINT as a descriptor, and SIGHUP, which to a private daemon means nothing of its own. Before any
-/// thread starts, so that all of them inherit the mask.
+/// SIGTERM and SIGINT as a descriptor, and SIGHUP for a daemon that is not private. Called before any thread starts, so
+/// that all threads inherit the mask.
 fn take_signals(private: bool) -> nix::Result<SignalFd> {
     let reloads = (!private).then_some(Signal::SIGHUP);
     let signals = SigSet::from_iter([Signal::SIGTERM, Signal::SIGINT].into_iter().chain(reloads));
@@ -282,17 +282,18 @@ fn take_signals(private: bool) -> nix::Result<SignalFd> {
     SignalFd::with_flags(&signals, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)
 }
 
-/// The socket that this process was started with, and nothing else of what the process that started it had open.
+/// Takes the inherited socket `fd`, and closes all other inherited descriptors but the standard three.
 fn take_socket(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
-    // SAFETY: asks about a number.
+    // SAFETY: F_GETFD only reads the flags of a descriptor; for a number that is none it returns an error.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(format!("descriptor {fd} is not open").into());
     }
-    // SAFETY: it is open, and nothing in this process knows of it yet; if it is standard input, nothing here reads it.
+    // SAFETY: `fd` is open, since F_GETFD succeeded, and nothing else in this process owns it: the process has just
+    // started. If it is standard input, it is forgotten below instead of closed.
     let given = unsafe { OwnedFd::from_raw_fd(fd) };
     let own = given.try_clone()?;
     if fd == 0 {
-        // Standard input stays open, or the next descriptor would become it.
+        // Number 0 must stay open, or the next descriptor would become standard input.
         let null = std::fs::File::open("/dev/null")?;
         nix::unistd::dup2_stdin(null)?;
         std::mem::forget(given);
@@ -300,23 +301,23 @@ fn take_socket(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
     let own_fd = own.as_raw_fd() as libc::c_uint;
     for (first, last) in [(3, own_fd.saturating_sub(1)), (own_fd + 1, libc::c_uint::MAX)] {
         if first <= last {
-            // SAFETY: the process has just started: nothing but `own` and the standard three is in use, and those are
-            // outside the range. What is closed here was inherited by accident and would be held open for nothing.
+            // SAFETY: the process has just started, so only `own` and the standard three descriptors are in use, and the
+            // ranges exclude these. The descriptors that are closed were inherited by accident.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }
     Ok(Socket::from(own))
 }
 
-/// Each session takes three descriptors: as many as may be.
+/// Raises the limit of descriptors as far as allowed, since each session takes three.
 fn raise_descriptor_limit() {
     if let Ok((_, hard)) = getrlimit(Resource::RLIMIT_NOFILE) {
         let _ = setrlimit(Resource::RLIMIT_NOFILE, hard, hard);
     }
 }
 
-/// What tensors leave of the machine's memory is for arenas, so that the two together always fit; where tensors may
-/// take all of it, an eighth.
+/// The limit of all arenas together: the machine's memory without the limit of tensors, so that both fit; at least an
+/// eighth of the memory.
 fn arena_bytes_max(config: &Config) -> u64 {
     let machine = gt_cpu::machine_bytes() as u64;
     let tensors = config.memory.map_or(CpuOptions::default().memory_bytes_limit as u64, |bytes| bytes.0);
@@ -336,7 +337,7 @@ fn start_workers(config: &Config, kinds: &[WorkerKind]) -> std::io::Result<Vec<B
             name: devices::worker_name(*kind, index),
             kind: kind.backend.name.into(),
             threads: if site == Site::Host { threads as u32 } else { 1 },
-            // A device's worker reports how much memory it has, unless there is a limit.
+            // Without a configured limit, a device's worker reports the memory of its device.
             memory_bytes_limit: if site == Site::Host || config.memory.is_some() { memory as u64 } else { 0 },
             ..WorkerInfo::default()
         };
@@ -356,12 +357,12 @@ fn start_workers(config: &Config, kinds: &[WorkerKind]) -> std::io::Result<Vec<B
     Ok(links)
 }
 
-/// Starts a worker's thread with a backend that has been opened.
+/// Starts a worker thread with an opened backend.
 struct StartThread {
     index: usize,
     info: WorkerInfo,
     inline_ns_max: u64,
-    /// The memory of the worker's tensors, if workers in processes are to read it.
+    /// The shared memory of the worker's tensors, if workers in other processes read it.
     reachable: Option<Arc<SharedMemory>>,
 }
 

@@ -1,4 +1,4 @@
-//! What systemd gives and is told: the listening socket, that the daemon is ready, and that it is alive.
+//! The interface to systemd: socket activation, and notifications that the daemon is ready and alive.
 
 use gt_shm::Socket;
 use rustix::net::{AddressFamily, SocketType, sockopt};
@@ -7,20 +7,20 @@ use std::error::Error;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-/// Pings in the time within which one must come.
+/// Watchdog notifications per watchdog interval; one would suffice.
 const PINGS: u32 = 3;
 
-/// The socket that systemd listens on and gave to this process, if it did.
+/// The listening socket that systemd passed to this process, if it did.
 ///
 /// # Errors
-/// If it is another kind of socket, or there are several.
+/// The socket is of another kind, or there are several.
 pub fn take_listener() -> Result<Option<Socket>, Box<dyn Error>> {
     let mut fds = sd_notify::listen_fds()?;
     let Some(fd) = fds.next() else { return Ok(None) };
     if fds.next().is_some() {
         return Err("systemd gave several sockets, and one is expected: look at gtd.socket".into());
     }
-    // SAFETY: systemd opened it for this process alone, says `LISTEN_PID`; nothing here knows of it yet.
+    // SAFETY: systemd passed the descriptor to this process, as `LISTEN_PID` confirms, and nothing else here owns it.
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     let is_ours = sockopt::socket_domain(&fd)? == AddressFamily::UNIX
         && sockopt::socket_type(&fd)? == SocketType::SEQPACKET
@@ -31,26 +31,26 @@ pub fn take_listener() -> Result<Option<Socket>, Box<dyn Error>> {
     Ok(Some(Socket::from(fd)))
 }
 
-/// Tells systemd how the daemon is; where there is none, nobody.
+/// Notifies systemd of the daemon's state; does nothing without systemd.
 pub struct Notifier {
-    /// How often to say that the daemon is alive, and when to do so next.
+    /// The interval of watchdog notifications, and the time of the next one.
     watchdog: Option<(Duration, Instant)>,
     is_on: bool,
 }
 
 impl Notifier {
-    /// For a daemon that systemd may have started.
+    /// The notifier of a daemon that systemd may have started.
     pub fn new() -> Notifier {
         let every = sd_notify::watchdog_enabled().map(|within| within / PINGS);
         Notifier { watchdog: every.map(|every| (every, Instant::now())), is_on: true }
     }
 
-    /// For a daemon that a client started, maybe within a service of systemd's that is none of its business.
+    /// A notifier that does nothing, for a private daemon: the service in whose environment it runs is its client's.
     pub fn silent() -> Notifier {
         Notifier { watchdog: None, is_on: false }
     }
 
-    fn tell(&self, states: &[NotifyState<'_>]) {
+    fn notify(&self, states: &[NotifyState<'_>]) {
         if self.is_on
             && let Err(error) = sd_notify::notify(states)
         {
@@ -58,36 +58,36 @@ impl Notifier {
         }
     }
 
-    /// The daemon serves; `status` is for people.
+    /// Notifies that the daemon serves. `status` is a text for users.
     pub fn ready(&self, status: &str) {
-        self.tell(&[NotifyState::Ready, NotifyState::Status(status)]);
+        self.notify(&[NotifyState::Ready, NotifyState::Status(status)]);
     }
 
-    /// The daemon reads its configuration, and says that it is ready after that.
+    /// Notifies that the daemon reads its configuration; [`ready`](Self::ready) must follow.
     pub fn reloading(&self) {
         match NotifyState::monotonic_usec_now() {
-            Ok(now) => self.tell(&[NotifyState::Reloading, now]),
-            Err(_) => self.tell(&[NotifyState::Reloading]),
+            Ok(now) => self.notify(&[NotifyState::Reloading, now]),
+            Err(_) => self.notify(&[NotifyState::Reloading]),
         }
     }
 
-    /// The daemon ends.
+    /// Notifies that the daemon ends.
     pub fn stopping(&self) {
-        self.tell(&[NotifyState::Stopping]);
+        self.notify(&[NotifyState::Stopping]);
     }
 
-    /// When [`Notifier::alive`] has to be called next, if ever.
+    /// The time at which [`Notifier::alive`] must be called next, if a watchdog is set.
     pub fn due(&self) -> Option<Instant> {
         self.watchdog.map(|(_, due)| due)
     }
 
-    /// The loop that serves clients has come by. Says so if it is time.
+    /// Notifies the watchdog, if that is due, that the dispatcher's loop is alive.
     pub fn alive(&mut self, now: Instant) {
         if let Some((every, due)) = &mut self.watchdog
             && now >= *due
         {
             *due = now + *every;
-            self.tell(&[NotifyState::Watchdog]);
+            self.notify(&[NotifyState::Watchdog]);
         }
     }
 }

@@ -1,6 +1,6 @@
-//! The tape: every event of the daemon, in one broadcast ring that anybody allowed may watch.
+//! The tape: all events of the daemon, in one broadcast ring that permitted observers can read.
 //!
-//! Writing an event is seven stores. The clock is read once a pass of the dispatcher, not once an event.
+//! Writing an event takes seven stores. The clock is read once for each pass of the dispatcher, not for each event.
 
 use gt_ops::text::Event;
 use gt_protocol::limits::TAPE_RECORDS;
@@ -17,10 +17,10 @@ pub struct Tape {
 }
 
 impl Tape {
-    /// An empty tape. Its time starts now.
+    /// An empty tape, whose time starts at zero.
     ///
     /// # Errors
-    /// If the kernel refuses the memory.
+    /// The kernel refuses the memory.
     pub fn new() -> gt_shm::Result<Tape> {
         let (writer, fd) = broadcast::create("gt-tape", TAPE_RECORDS)?;
         Ok(Tape { writer, fd, start: Instant::now(), now_ns: 0 })
@@ -39,21 +39,21 @@ impl Tape {
         self.now_ns
     }
 
-    /// Writes `event`, whose time becomes that of the last [`tick`](Self::tick).
+    /// Writes `event` with the time of the last [`tick`](Self::tick).
     #[inline]
     pub fn write(&mut self, event: Event) {
         self.writer.write(&Event { time_ns: self.now_ns, ..event }.encode());
     }
 
-    /// The descriptor that observers get; it can be mapped for reading only.
+    /// The descriptor for observers, which can only be mapped for reading.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 
-    /// An observer of everything since the daemon's start.
+    /// A reader of all events since the daemon's start.
     ///
     /// # Errors
-    /// If the kernel refuses the mapping.
+    /// The kernel refuses the mapping.
     pub fn reader(&self) -> gt_shm::Result<Reader<MappedBroadcast>> {
         let fd = self.fd.try_clone().map_err(|source| gt_shm::Error::Os { what: "share the tape", source })?;
         broadcast::open(fd, TAPE_RECORDS).map(Reader::from_start)

@@ -1,9 +1,9 @@
-//! What is asked and commanded of sessions and users: details, ends, limits, and the end of the daemon itself.
+//! Requests about sessions and users: details, kills, quotas, draining and reloads.
 
 use super::{Dispatcher, worker_names};
 use crate::control_connection::ControlConnection;
 use crate::quota::QuotaConfig;
-use crate::reload::Outcome;
+use crate::reload::ReloadOutcome;
 use crate::worker::step::SessionSlot;
 use gt_backend::MemoryUsage;
 use gt_ops::Placement;
@@ -15,7 +15,7 @@ use gt_shm::socket::PeerCredentials;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-/// What sessions had is added up again for whoever asks, unless it was so short a while ago, nanoseconds.
+/// Usage that was updated less than this ago is not updated again for a request, nanoseconds.
 const USAGE_FRESH_NS: u64 = 50_000_000;
 
 fn not_permitted(text: String) -> Refused {
@@ -23,7 +23,7 @@ fn not_permitted(text: String) -> Refused {
 }
 
 impl Dispatcher {
-    /// Whether a connection may command what concerns others: root, the daemon's own user, and the group for it.
+    /// True for root, the daemon's own user and members of the group of administrators.
     pub(super) fn is_administrator(&self, connection: &ControlConnection) -> bool {
         let PeerCredentials { uid, gid, .. } = connection.peer;
         let in_group = |group| gid == group || connection.socket.peer_groups().is_ok_and(|all| all.contains(&group));
@@ -35,7 +35,7 @@ impl Dispatcher {
         Some((connection.peer.uid, self.is_administrator(connection)))
     }
 
-    /// How a session stands.
+    /// The status of the session in `slot`.
     pub(super) fn session_status(&mut self, slot: usize) -> Option<SessionStatus> {
         let connection = self.connections.get(slot)?.as_ref()?;
         let status = connection.status()?;
@@ -53,7 +53,7 @@ impl Dispatcher {
         })
     }
 
-    /// In whose name workers hold what session `session` of user `uid` makes: the session's, and the user's.
+    /// The memory usage of the new session `session`, counted in that of user `uid`.
     pub(super) fn usage(&mut self, session: u64, uid: u32, quota: &Quota) -> Arc<MemoryUsage> {
         let sessions = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
         let user = sessions.filter_map(|c| c.session.as_ref()?.usage().group().cloned()).next();
@@ -65,7 +65,7 @@ impl Dispatcher {
         Arc::new(usage)
     }
 
-    /// Adds up what sessions had, so that what is said of it is true now.
+    /// Updates usage and shares for a request.
     pub(super) fn refresh_usage(&mut self) {
         let now_ns = self.tape.tick();
         if now_ns - self.usage_updated_ns >= USAGE_FRESH_NS {
@@ -73,7 +73,7 @@ impl Dispatcher {
         }
     }
 
-    /// Bytes that a session's tensors take on all workers.
+    /// Bytes that a session holds on all workers.
     fn held(&mut self, session_slot: SessionSlot) -> u64 {
         self.links.iter_mut().map(|link| link.held(session_slot)).sum()
     }
@@ -102,7 +102,7 @@ impl Dispatcher {
         connection.filter(|connection| connection.session.is_some()).ok_or_else(|| Self::no_such(session))
     }
 
-    /// All about a session.
+    /// The details of a session.
     pub(super) fn session_detail(&mut self, id: u64) -> Result<DaemonMessage, Refused> {
         self.refresh_usage();
         let names = worker_names(&mut self.links);
@@ -147,7 +147,7 @@ impl Dispatcher {
         Ok(DaemonMessage::Killed(Box::new(status)))
     }
 
-    /// The limits in force, of users from number `from` on.
+    /// The quotas in force, of users from number `from` on.
     pub(super) fn limits(&mut self, from: u32) -> DaemonMessage {
         self.refresh_usage();
         let present = self.connections.iter().flatten().filter(|c| c.session.is_some()).map(|c| c.peer.uid);
@@ -157,7 +157,7 @@ impl Dispatcher {
         DaemonMessage::Limits(all.page(from))
     }
 
-    /// Changes limits, for an administrator, or for users who want less for themselves.
+    /// Changes a quota, for an administrator, or for a user who lowers the own.
     pub(super) fn set_limits(
         &mut self,
         slot: usize,
@@ -185,19 +185,19 @@ impl Dispatcher {
         let whose = uid.map_or_else(|| "all users without their own".into(), |uid| format!("user {uid}"));
         let change = serde_json::to_string(change).unwrap_or_default();
         tracing::info!(target: "gtd::dispatcher", "user {asker} changes the limits of {whose}: {change}");
-        self.apply_limits();
+        self.apply_quotas();
         let users = uid.into_iter().map(|uid| self.user_status(uid)).collect();
         Ok(DaemonMessage::Limits(QuotaDocument { default: self.quotas.default_quota(), users, more: false }))
     }
 
-    /// Other limits are configured. Nobody's session ends: whoever holds more than is allowed now gets no more.
-    pub fn configure_limits(&mut self, configured: QuotaConfig) {
+    /// Applies other configured quotas. No session ends: one that holds more than its quota gets no more memory.
+    pub fn configure_quotas(&mut self, configured: QuotaConfig) {
         self.quotas.configure(configured);
-        self.apply_limits();
+        self.apply_quotas();
     }
 
-    /// Tells the sessions what is in force.
-    fn apply_limits(&mut self) {
+    /// Applies the quotas in force to all sessions.
+    fn apply_quotas(&mut self) {
         for connection in self.connections.iter_mut().flatten() {
             let quota = self.quotas.quota(connection.peer.uid);
             if let Some(session) = &mut connection.session {
@@ -207,7 +207,7 @@ impl Dispatcher {
         }
     }
 
-    /// Takes no more sessions and ends with the last, or goes on after all.
+    /// Begins or ends draining, for an administrator.
     pub(super) fn drain(&mut self, slot: usize, on: bool) -> Result<DaemonMessage, Refused> {
         if !self.peer(slot).is_some_and(|(_, administrator)| administrator) {
             let text =
@@ -222,7 +222,7 @@ impl Dispatcher {
         Ok(DaemonMessage::Draining { on, sessions })
     }
 
-    /// Begins to read the configuration again, for an administrator, who hears of it when it is done.
+    /// Begins to read the configuration again, for an administrator; the answer follows when it is done.
     pub(super) fn reload_for(&mut self, slot: usize) -> Result<(), Refused> {
         if !self.peer(slot).is_some_and(|(_, administrator)| administrator) {
             let text = "only administrators may have the configuration read again: root, the daemon's user, and members \
@@ -245,13 +245,14 @@ impl Dispatcher {
         }
     }
 
-    /// The configuration was read: puts it in force, or keeps the old one, and says so to the log and to who asked.
+    /// Applies a configuration that was read, or keeps the old one if it is wrong. Logs the outcome and answers those who
+    /// requested it.
     pub(super) fn reloaded(&mut self) {
         let Some(reload) = &mut self.reload else { return };
-        let Some(Outcome { result, askers }) = reload.outcome() else { return };
+        let Some(ReloadOutcome { result, waiting }) = reload.outcome() else { return };
         let path = reload.path().display().to_string();
         let answer = match result {
-            Ok((limits, changed, restart)) => {
+            Ok((quotas, changed, restart)) => {
                 tracing::info!(target: "gtd::dispatcher", "{path} was read again; changed: {}", listed(&changed));
                 if !restart.is_empty() {
                     let restart = restart.join(", ");
@@ -260,7 +261,7 @@ impl Dispatcher {
                         "{path} changes {restart}, which a running daemon cannot: restart it to have that too"
                     );
                 }
-                self.configure_limits(limits);
+                self.configure_quotas(quotas);
                 self.notifier.ready("Serving");
                 DaemonMessage::Reloaded { path, changed, restart }
             }
@@ -271,7 +272,7 @@ impl Dispatcher {
                 DaemonMessage::Refused(Refused::new(RefusalCode::Config, text))
             }
         };
-        for serial in askers {
+        for serial in waiting {
             if let Some(slot) = self.slot_of_serial.get(&serial) {
                 self.answer(*slot, &answer, &[]);
             }

@@ -1,7 +1,7 @@
-//! Who comes and goes: connections, their greetings and questions, and what their end leaves to do.
+//! Connections: handshakes, requests and disconnections.
 
-use super::{Dispatcher, HURRY_AFTER, WakeSource, spare_descriptor, worker_names};
-use crate::control_connection::{Asks, ControlConnection};
+use super::{CROWDED_HANDSHAKE_DEADLINE, Dispatcher, WakeSource, spare_descriptor, worker_names};
+use crate::control_connection::{ControlConnection, Received};
 use crate::session::Session;
 use crate::session::violation::Violation;
 use crate::worker::step::SessionSlot;
@@ -16,11 +16,11 @@ use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
-/// Connections taken in at one time.
+/// Connections accepted in one pass.
 const ACCEPTS_MAX: usize = 16;
-/// Connections of one user that only observe or ask,
+/// Connections of one user without a session: observers and `gtctl`.
 const OBSERVERS_PER_UID_MAX: u32 = 32;
-/// and of all users.
+/// Connections of all users without a session.
 const OBSERVERS_MAX: u32 = 256;
 
 fn no_session() -> Refused {
@@ -30,19 +30,19 @@ fn no_session() -> Refused {
 impl Dispatcher {
     pub(super) fn accept(&mut self) {
         for _ in 0..ACCEPTS_MAX {
-            if self.connections.iter().flatten().filter(|c| c.is_greeting()).count() >= HANDSHAKES_MAX as usize {
-                // The others wait in the listener's queue until some of these have said hello, or have failed to.
+            if self.connections.iter().flatten().filter(|c| c.awaits_hello()).count() >= HANDSHAKES_MAX as usize {
+                // Further connections wait in the listener's queue until some of these handshakes end.
                 return self.pause_listening(true);
             }
             match self.listener.as_ref().map(Socket::accept) {
-                Some(Ok(Some(socket))) => self.greet(socket),
-                // Out of descriptors, most likely: with the one that was kept it can be told so.
+                Some(Ok(Some(socket))) => self.add_connection(socket),
+                // Most likely no descriptor is left: with the spare one, the connection can be told so.
                 Some(Err(error)) if self.spare.take().is_some() => {
                     tracing::warn!(target: "gtd::dispatcher", %error, "the last connection that can be taken in");
                 }
                 Some(Err(error)) => {
                     tracing::debug!(target: "gtd::dispatcher", %error, "a connection could not be accepted");
-                    // Nothing is accepted until a descriptor is free again; do not ask in a loop.
+                    // Paused until a descriptor is free again, so that the listener does not wake the loop all the time.
                     return self.pause_listening(true);
                 }
                 _ => return,
@@ -50,15 +50,15 @@ impl Dispatcher {
         }
     }
 
-    /// Has a descriptor to spare again, if one is free.
+    /// Opens a new spare descriptor, if there is none and one is free.
     pub(super) fn keep_spare(&mut self) {
         if self.spare.is_none() {
             self.spare = spare_descriptor();
         }
     }
 
-    /// Takes a connection in, whose hello is still to come.
-    pub(super) fn greet(&mut self, socket: Socket) {
+    /// Adds a connection whose hello is still to come.
+    pub(super) fn add_connection(&mut self, socket: Socket) {
         let peer = match socket.peer_credentials() {
             Ok(peer) => peer,
             Err(error) => return tracing::warn!(target: "gtd::dispatcher", %error, "a connection without a peer"),
@@ -85,21 +85,21 @@ impl Dispatcher {
         self.slot_of_serial.insert(serial, slot);
     }
 
-    /// Reads what a connection has to say.
-    pub(super) fn talk(&mut self, slot: usize) {
+    /// Receives and handles the next message of a connection.
+    pub(super) fn read_message(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
-        match connection.listen() {
-            Asks::Nothing => {}
-            Asks::Gone(why) => self.disconnect(slot, &why),
-            Asks::Refuse(refused, why) => {
+        match connection.receive() {
+            Received::Nothing => {}
+            Received::Gone(why) => self.disconnect(slot, &why),
+            Received::Refuse(refused, why) => {
                 self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 self.disconnect(slot, &why);
             }
-            Asks::Hello(hello) => {
+            Received::Hello(hello) => {
                 self.pause_listening(false);
                 self.welcome(slot, &hello);
             }
-            Asks::Answer(message) => self.asked(slot, message),
+            Received::Request(message) => self.handle_request(slot, message),
         }
     }
 
@@ -146,7 +146,7 @@ impl Dispatcher {
             self.answer(slot, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(slot, "as many connections as may be are there");
         }
-        // Without a descriptor to spare the next connection could not even be told so.
+        // Without a spare descriptor the next connection could not even be refused.
         self.keep_spare();
         if self.spare.is_none() {
             let text = "the daemon has no descriptors left: close some sessions (gtctl sessions lists them), or raise its \
@@ -154,7 +154,7 @@ impl Dispatcher {
             self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
             return self.disconnect(slot, "there are no descriptors left");
         }
-        let mut welcome = self.welcoming();
+        let mut welcome = self.new_welcome();
         if hello.role != Role::Client {
             return self.answer(slot, &DaemonMessage::Welcome(welcome), &[]);
         }
@@ -196,8 +196,8 @@ impl Dispatcher {
         self.answer(slot, &DaemonMessage::Welcome(welcome), &fds.as_array());
     }
 
-    /// What is said to whoever may come in.
-    pub(super) fn welcoming(&mut self) -> Welcome {
+    /// The welcome for an accepted connection, without a session.
+    pub(super) fn new_welcome(&mut self) -> Welcome {
         let present = self.present;
         Welcome {
             protocol_version: PROTOCOL_VERSION,
@@ -208,11 +208,11 @@ impl Dispatcher {
         }
     }
 
-    /// The refusal of one more connection for `role`, if there are as many as may be.
+    /// The refusal of one more connection for `role`, if a limit is reached.
     fn limit_reached(&self, slot: usize, role: Role) -> Option<Refused> {
         let uid = self.connections.get(slot)?.as_ref()?.peer.uid;
         let of_role = |c: &&ControlConnection| {
-            c.slot != slot && !c.is_greeting() && c.session.is_some() == (role == Role::Client)
+            c.slot != slot && !c.awaits_hello() && c.session.is_some() == (role == Role::Client)
         };
         let all = self.connections.iter().flatten().filter(of_role).count() as u64;
         let own = self.connections.iter().flatten().filter(of_role).filter(|c| c.peer.uid == uid).count() as u64;
@@ -240,15 +240,15 @@ impl Dispatcher {
     }
 
     fn least_used_worker(&self) -> u16 {
-        // Not one that may leave: a session is at home for as long as it lasts.
-        let mut sessions = vec![0u32; self.own_workers];
+        // Only workers that never leave: a session keeps its home worker.
+        let mut sessions = vec![0u32; self.initial_workers];
         for session in self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref()) {
             sessions[session.worker() as usize] += 1;
         }
         sessions.iter().enumerate().min_by_key(|(_, sessions)| **sessions).map_or(0, |(worker, _)| worker as u16)
     }
 
-    fn asked(&mut self, slot: usize, message: ClientMessage) {
+    fn handle_request(&mut self, slot: usize, message: ClientMessage) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match message {
             ClientMessage::GrowArena { bytes } => {
@@ -380,7 +380,7 @@ impl Dispatcher {
         }
     }
 
-    pub(super) fn violated(&mut self, slot: usize, violation: &Violation) {
+    pub(super) fn end_violator(&mut self, slot: usize, violation: &Violation) {
         if let Some(Some(connection)) = self.connections.get(slot) {
             let (session, pid, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
             tracing::warn!(
@@ -391,7 +391,7 @@ impl Dispatcher {
         self.disconnect(slot, "it broke the quotas");
     }
 
-    /// Ends a connection and its session, and frees all it had.
+    /// Ends a connection and its session, and frees all its resources.
     pub(super) fn disconnect(&mut self, slot: usize, why: &str) {
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         let serial = connection.serial;
@@ -412,22 +412,22 @@ impl Dispatcher {
                 link.close(session.slot());
             }
             self.tape_connection(serial, EventKind::Disconnect);
-            // A table of a million tensors takes its time to go.
+            // Dropping a table of a million tensors takes long.
             self.janitor.dispose(session);
         } else {
             tracing::debug!(target: "gtd::dispatcher", connection = serial, why, "closed");
         }
     }
 
-    /// So many connections have not said hello that nobody else is let in: of the user who has most of them, those that
-    /// had a fair chance go.
-    pub(super) fn hurry(&mut self, now: Instant) {
-        let greetings = || self.connections.iter().flatten().filter(|c| c.is_greeting());
-        let crowd = |uid: u32| greetings().filter(|c| c.peer.uid == uid).count();
-        let Some(uid) = greetings().map(|c| c.peer.uid).max_by_key(|uid| crowd(*uid)) else { return };
-        let late = now + HANDSHAKE_DEADLINE - HURRY_AFTER;
+    /// Ends slow handshakes while the listener is paused: those of the user with the most open handshakes that have
+    /// lasted for [`CROWDED_HANDSHAKE_DEADLINE`].
+    pub(super) fn drop_slow_handshakes(&mut self, now: Instant) {
+        let handshakes = || self.connections.iter().flatten().filter(|c| c.awaits_hello());
+        let open = |uid: u32| handshakes().filter(|c| c.peer.uid == uid).count();
+        let Some(uid) = handshakes().map(|c| c.peer.uid).max_by_key(|uid| open(*uid)) else { return };
+        let late = now + HANDSHAKE_DEADLINE - CROWDED_HANDSHAKE_DEADLINE;
         let slow = |c: &&ControlConnection| c.peer.uid == uid && c.deadline().is_some_and(|deadline| deadline <= late);
-        let slots: Vec<usize> = greetings().filter(slow).map(|c| c.slot).collect();
+        let slots: Vec<usize> = handshakes().filter(slow).map(|c| c.slot).collect();
         for slot in slots {
             self.disconnect(slot, "it did not say hello while others waited");
         }

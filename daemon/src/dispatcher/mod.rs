@@ -1,10 +1,10 @@
 //! The dispatcher: one thread, the only writer of all session state.
 //!
-//! Sessions whose rings were used lately are *hot*: the dispatcher looks at them in turn. The others are *cold*: their
-//! doorbells wake it. It spins only for moments, and sleeps in `epoll` when no hot ring has work.
+//! Sessions that submitted something lately are *hot*: the dispatcher polls their rings. The others are *cold*: their
+//! doorbells wake the dispatcher. It spins for some microseconds, then sleeps in `epoll` until a ring has work.
 //!
-//! Here is its loop, and how it sleeps and ends; in `turns` whose turn it is, in `doors` who comes and goes, in
-//! `workers` which workers there are, and in `admin` what is commanded of sessions and users.
+//! Here are the loop, its sleep and its end; `time_slices` serves the sessions, `connections` handles connections and
+//! their requests, `workers` the workers that come and go, and `admin` requests about sessions and users.
 
 mod admin;
 mod connections;
@@ -36,34 +36,34 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
-/// How long to look for more work before sleeping, where cores are plenty,
-const LOOK_MAX: Duration = Duration::from_micros(50);
-/// and where they are few.
-const LOOK_FEW_CORES_MAX: Duration = Duration::from_micros(10);
-/// How often descriptors are looked at while rings are busy, nanoseconds.
+/// The longest spin before sleeping, with more than two cores.
+const SPIN_MAX: Duration = Duration::from_micros(50);
+/// The longest spin before sleeping, with one or two cores.
+const SPIN_FEW_CORES_MAX: Duration = Duration::from_micros(10);
+/// The interval of `epoll` while rings are busy, nanoseconds.
 const POLL_EVERY_NS: u64 = 200_000;
-/// A daemon without work for so long gives kept memory back.
+/// A daemon that is idle for this long releases memory that is kept for reuse.
 const TRIM_AFTER: Duration = Duration::from_secs(5);
-/// At the end, what is queued may take so long; then the process ends all the same.
+/// At the end, queued steps may take this long; then the process ends without them.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
-/// Nobody waits any more for what a worker still does then; the process ends soon.
+/// The time that a worker has to stop after that.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
-/// Descriptors that one look can report.
+/// Events of one `epoll` call.
 const EVENTS_MAX: usize = 64;
 
-/// Where connections crowd, those of the user with most of them may take so long to say hello.
-const HURRY_AFTER: Duration = Duration::from_millis(100);
-/// A session that submitted something so long ago may soon submit more, nanoseconds.
-const COMPANY_NS: u64 = 10_000_000_000;
-/// How often what sessions had is added up, nanoseconds.
+/// While the listener is paused, the deadline for hellos of the user with the most connections.
+const CROWDED_HANDSHAKE_DEADLINE: Duration = Duration::from_millis(100);
+/// A session whose last submission is more recent counts as active, nanoseconds.
+const ACTIVE_WITHIN_NS: u64 = 10_000_000_000;
+/// The interval at which usage and shares are updated, nanoseconds.
 const USAGE_UPDATED_EVERY_NS: u64 = 1_000_000_000;
-/// How often the deadlines of greetings and the like are looked at, nanoseconds.
+/// The interval of periodic work, such as checking the deadlines of handshakes, nanoseconds.
 const DUE_EVERY_NS: u64 = 20_000_000;
 
 /// The system's group of administrators.
 const ADMINISTRATORS: &str = "gt-admin";
 
-/// What woke the dispatcher.
+/// A descriptor that can wake the dispatcher.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WakeSource {
     Listener,
@@ -102,31 +102,31 @@ impl WakeSource {
     }
 }
 
-/// What the dispatcher is made with.
+/// The parts that a dispatcher is built from.
 pub struct DispatcherParts {
-    /// Where clients connect; none if they cannot.
+    /// The listening socket; none if nobody may connect.
     pub listener: Option<Socket>,
-    /// A client that is connected already: the daemon is its, and ends with its last client.
+    /// The connected client of a private daemon, which ends with its last client.
     pub client: Option<Socket>,
-    /// SIGTERM and SIGINT, and SIGHUP, which asks for the configuration to be read again.
+    /// SIGTERM and SIGINT, which end the daemon, and SIGHUP, which reloads the configuration.
     pub signals: SignalFd,
-    /// The workers.
+    /// The links to the workers.
     pub links: Vec<Box<dyn WorkerLink>>,
-    /// What rewrites the stream.
+    /// The pipelines of modifiers.
     pub pipelines: Pipelines,
     /// The tape.
     pub tape: Tape,
-    /// Its reader, if there is one.
+    /// The instruction log, which reads the tape; none if it is off.
     pub log: Option<InstructionLog>,
-    /// What users may have.
-    pub limits: QuotaConfig,
-    /// Bytes that the arenas of all sessions may have together.
+    /// The configured quotas.
+    pub quotas: QuotaConfig,
+    /// The limit of all sessions' arenas together, bytes.
     pub arena_bytes_max: u64,
-    /// What reads the configuration again; none if there is no file.
+    /// The reloader of the configuration; none without a file.
     pub reload: Option<Reload>,
-    /// Who tells systemd how the daemon is.
+    /// The connection to systemd's notification socket.
     pub notifier: Notifier,
-    /// Where what users have had is kept beyond the daemon's end; none if it is not.
+    /// The file in which usage outlives the daemon; none if it does not.
     pub ledger: Option<Ledger>,
 }
 
@@ -135,56 +135,57 @@ pub struct Dispatcher {
     epoll: OwnedFd,
     listener: Option<Socket>,
     listening_paused: bool,
-    /// Given up to take in one more connection where descriptors have run out.
+    /// A spare descriptor, closed to accept and refuse one more connection when descriptors have run out.
     spare: Option<OwnedFd>,
     signals: SignalFd,
     links: Vec<Box<dyn WorkerLink>>,
-    /// So many of them were there from the beginning, and stay.
-    own_workers: usize,
-    /// Those that are there: what sessions that begin compute on.
+    /// The number of workers that the daemon started itself; these never leave.
+    initial_workers: usize,
+    /// The workers that new sessions get.
     present: Workers,
     groups: Groups,
     pipelines: Pipelines,
     tape: Tape,
     log: Option<InstructionLog>,
     janitor: Janitor,
-    /// By slot, which is also the slot of the session's tensors at its worker.
+    /// By slot, which is also the session's slot at the workers.
     connections: Vec<Option<ControlConnection>>,
     slot_of_serial: HashMap<u64, usize>,
-    /// Places of sessions that are looked at.
+    /// The slots of hot sessions.
     hot: Vec<usize>,
     next_serial: u64,
     metas: Vec<InputMeta>,
-    /// Ends with its last client.
+    /// True for a private daemon, which ends with its last client.
     private: bool,
-    /// Takes no more sessions, and ends with the last.
+    /// True while the daemon takes no sessions and ends after the last one.
     draining: bool,
     quotas: QuotaTable,
     arena_bytes_max: u64,
     queue: FairQueue,
-    /// When shares last followed the time.
+    /// The time of the last update of usage and shares.
     usage_updated_ns: u64,
-    /// Expected time of what workers may have queued, nanoseconds.
+    /// The limit of a worker's queue, expected nanoseconds.
     queued_ns_max: u64,
-    /// The group whose members may command what concerns others.
+    /// The group of administrators.
     administrators: Option<u32>,
-    /// Set by a signal: nothing new is taken in, and when everything queued is done, or by then, the daemon ends.
+    /// Set by a signal: no command is read any more, and the daemon ends when the queued steps are done, at this time at
+    /// the latest.
     ending: Option<Instant>,
     spin: Spin,
-    /// True while the last passes found nothing to do.
-    looking: bool,
+    /// True while it spins: the last passes found nothing to do.
+    spinning: bool,
     last_poll_ns: u64,
     last_work_ns: u64,
     next_due_ns: u64,
-    /// When the workers were last looked at.
-    looked_ns: u64,
+    /// The time of the last check that workers live.
+    checked_ns: u64,
     trimmed: bool,
     start: Instant,
     reload: Option<Reload>,
     notifier: Notifier,
     ledger: Option<Ledger>,
-    /// Whether something was done since the ledger was written.
-    unwritten: bool,
+    /// True if work was done since the ledger was last written.
+    ledger_stale: bool,
 }
 
 impl Dispatcher {
@@ -193,7 +194,7 @@ impl Dispatcher {
     /// # Errors
     /// If the kernel refuses a descriptor.
     pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
-        let DispatcherParts { listener, client, signals, links, pipelines, tape, log, limits, .. } = parts;
+        let DispatcherParts { listener, client, signals, links, pipelines, tape, log, quotas, .. } = parts;
         let DispatcherParts { arena_bytes_max, reload, notifier, ledger, .. } = parts;
         let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
@@ -206,7 +207,7 @@ impl Dispatcher {
             listening_paused: false,
             spare: spare_descriptor(),
             signals,
-            own_workers: links.len(),
+            initial_workers: links.len(),
             present: Workers::first_of(links.len()),
             links,
             groups: Groups::default(),
@@ -221,25 +222,25 @@ impl Dispatcher {
             metas: Vec::new(),
             private: client.is_some(),
             draining: false,
-            quotas: QuotaTable::new(limits),
+            quotas: QuotaTable::new(quotas),
             arena_bytes_max,
             queue,
             usage_updated_ns: 0,
             queued_ns_max: QUEUED_NS_MAX,
             administrators: administrators_group(),
             ending: None,
-            spin: Spin::new(if cores <= 2 { LOOK_FEW_CORES_MAX } else { LOOK_MAX }, 0),
-            looking: false,
+            spin: Spin::new(if cores <= 2 { SPIN_FEW_CORES_MAX } else { SPIN_MAX }, 0),
+            spinning: false,
             last_poll_ns: 0,
             last_work_ns: 0,
             next_due_ns: 0,
-            looked_ns: 0,
+            checked_ns: 0,
             trimmed: true,
             start: Instant::now(),
             reload,
             notifier,
             ledger,
-            unwritten: false,
+            ledger_stale: false,
         };
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
@@ -253,7 +254,7 @@ impl Dispatcher {
             dispatcher.watch(link.bell(), WakeSource::Worker(index))?;
         }
         if let Some(client) = client {
-            dispatcher.greet(client);
+            dispatcher.add_connection(client);
         }
         Ok(dispatcher)
     }
@@ -262,7 +263,7 @@ impl Dispatcher {
         Ok(epoll::add(&self.epoll, fd, source.data(), epoll::EventFlags::IN | epoll::EventFlags::RDHUP)?)
     }
 
-    /// Forgets a descriptor. Closing it is not enough where the client holds a copy of it.
+    /// Stops watching a descriptor. Closing it would not be enough if the client has a copy of it.
     fn unwatch(&self, fd: BorrowedFd<'_>) {
         let _ = epoll::delete(&self.epoll, fd);
     }
@@ -280,23 +281,23 @@ impl Dispatcher {
                 break;
             }
             if worked {
-                // As of now: a look shorter than the pass would be over before it began, and never be tried again.
+                // The clock is read again: after a pass longer than the spin, the spin would otherwise be over before it began.
                 self.last_work_ns = self.tape.tick();
-                if std::mem::take(&mut self.looking) {
+                if std::mem::take(&mut self.spinning) {
                     self.spin.found();
                 }
-                (self.trimmed, self.unwritten) = (false, true);
+                (self.trimmed, self.ledger_stale) = (false, true);
                 if let Some(log) = &self.log {
                     log.wake();
                 }
                 if now_ns.saturating_sub(self.last_poll_ns) >= POLL_EVERY_NS {
                     self.poll(Some(Duration::ZERO))?;
                 }
-            } else if self.may_spin() && self.looks_on(now_ns) {
-                self.looking = true;
+            } else if self.may_spin() && self.spins_on(now_ns) {
+                self.spinning = true;
                 std::hint::spin_loop();
             } else {
-                if std::mem::take(&mut self.looking) {
+                if std::mem::take(&mut self.spinning) {
                     self.spin.found_nothing();
                 }
                 self.sleep()?;
@@ -307,20 +308,20 @@ impl Dispatcher {
     }
 
     #[inline]
-    fn looks_on(&self, now_ns: u64) -> bool {
+    fn spins_on(&self, now_ns: u64) -> bool {
         Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns)) < self.spin.look()
     }
 
-    /// A spinning dispatcher takes a core from the kernels.
+    /// True if spinning is worth a core: a session is hot, and no worker needs the core for its kernels.
     fn may_spin(&self) -> bool {
         !self.hot.is_empty() && self.ending.is_none() && !self.links.iter().any(|link| link.is_busy())
     }
 
-    /// Sleeps until something happens, unless something has.
+    /// Sleeps until a descriptor wakes the dispatcher, unless work has come already.
     fn sleep(&mut self) -> std::io::Result<()> {
         let connections = &mut self.connections;
         let ending = self.ending.is_some();
-        // What waits for a full worker is looked at again after the worker's next report.
+        // Sessions that wait for a full worker stay hot; the worker's next report wakes the dispatcher.
         let full = self.links.iter_mut().any(|link| link.is_full(self.queued_ns_max));
         let mut ready = false;
         self.hot.retain(|slot| {
@@ -338,7 +339,7 @@ impl Dispatcher {
             return Ok(());
         }
         if let Some(log) = &self.log {
-            // Or the log's thread, falling asleep, and this one could both look too early.
+            // Without the fence, the log's thread could fall asleep just before this thread's last event is visible to it.
             fence(SeqCst);
             log.wake();
         }
@@ -354,23 +355,23 @@ impl Dispatcher {
         Ok(())
     }
 
-    /// How long to sleep at most; for ever if nothing is due.
+    /// The longest sleep; none if no deadline is set.
     fn timeout(&self) -> Option<Duration> {
         let now = Instant::now();
-        let greetings = self.connections.iter().flatten().filter_map(ControlConnection::deadline);
+        let handshakes = self.connections.iter().flatten().filter_map(ControlConnection::deadline);
         let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
         let look = self.links.iter().any(|link| link.is_busy()).then(|| now + CHECK_EVERY);
-        let crowded = self.listening_paused.then(|| now + HURRY_AFTER);
-        let unwritten = self.ledger.as_ref().filter(|_| self.unwritten).map(Ledger::due);
-        // What is due is looked at every so often, so there is no use in waking earlier.
+        let crowded = self.listening_paused.then(|| now + CROWDED_HANDSHAKE_DEADLINE);
+        let ledger_stale = self.ledger.as_ref().filter(|_| self.ledger_stale).map(Ledger::due);
+        // Deadlines are checked at this interval, so waking earlier is of no use.
         let least = Duration::from_nanos(DUE_EVERY_NS);
-        greetings
+        handshakes
             .chain(self.ending)
             .chain(self.notifier.due())
             .chain(trim)
             .chain(look)
             .chain(crowded)
-            .chain(unwritten)
+            .chain(ledger_stale)
             .min()
             .map(|due| due.saturating_duration_since(now).max(least))
     }
@@ -387,17 +388,17 @@ impl Dispatcher {
         for event in events.iter() {
             self.handle(WakeSource::of(event.data.u64()));
         }
-        self.overdue();
+        self.run_periodic();
         Ok(())
     }
 
     fn handle(&mut self, source: WakeSource) {
         match source {
             WakeSource::Listener => self.accept(),
-            WakeSource::Signal => self.signalled(),
+            WakeSource::Signal => self.handle_signals(),
             WakeSource::Reload => self.reloaded(),
             WakeSource::Worker(_) => {}
-            WakeSource::Doorbell(serial) => self.rung(serial),
+            WakeSource::Doorbell(serial) => self.doorbell_rang(serial),
             WakeSource::Process(serial) => {
                 if let Some(slot) = self.slot_of_serial.get(&serial) {
                     self.disconnect(*slot, "its process has ended");
@@ -405,13 +406,13 @@ impl Dispatcher {
             }
             WakeSource::Socket(serial) => {
                 if let Some(slot) = self.slot_of_serial.get(&serial) {
-                    self.talk(*slot);
+                    self.read_message(*slot);
                 }
             }
         }
     }
 
-    fn rung(&mut self, serial: u64) {
+    fn doorbell_rang(&mut self, serial: u64) {
         let Some(&slot) = self.slot_of_serial.get(&serial) else { return };
         let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(slot) else {
             return;
@@ -425,8 +426,8 @@ impl Dispatcher {
         }
     }
 
-    /// Greetings that took too long, and memory that nobody has needed for a while.
-    fn overdue(&mut self) {
+    /// Periodic work: deadlines of handshakes, usage, checks of workers, the ledger, release of idle memory.
+    fn run_periodic(&mut self) {
         let now_ns = self.tape.tick();
         if now_ns < self.next_due_ns {
             return;
@@ -440,26 +441,26 @@ impl Dispatcher {
             self.disconnect(slot, "it did not say hello in time");
         }
         if self.listening_paused {
-            self.hurry(now);
-            // Who has gone lets go of descriptors somewhat later.
+            self.drop_slow_handshakes(now);
+            // Descriptors of connections that have ended may be free again.
             self.pause_listening(false);
         }
         self.keep_spare();
         let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
-        let company = sessions.filter(|session| now_ns.saturating_sub(session.last_work_ns) < COMPANY_NS).count();
-        self.queued_ns_max = if company > 1 { QUEUED_SHARED_NS_MAX } else { QUEUED_NS_MAX };
+        let active = sessions.filter(|session| now_ns.saturating_sub(session.last_work_ns) < ACTIVE_WITHIN_NS).count();
+        self.queued_ns_max = if active > 1 { QUEUED_SHARED_NS_MAX } else { QUEUED_NS_MAX };
         if now_ns - self.usage_updated_ns >= USAGE_UPDATED_EVERY_NS {
             self.update_usage(now_ns);
         }
-        if now_ns - self.looked_ns >= CHECK_EVERY.as_nanos() as u64 {
-            self.looked_ns = now_ns;
+        if now_ns - self.checked_ns >= CHECK_EVERY.as_nanos() as u64 {
+            self.checked_ns = now_ns;
             for link in &mut self.links {
                 link.check_life();
             }
         }
-        if let Some(ledger) = self.ledger.as_mut().filter(|ledger| self.unwritten && ledger.due() <= now) {
+        if let Some(ledger) = self.ledger.as_mut().filter(|ledger| self.ledger_stale && ledger.due() <= now) {
             ledger.write_soon(self.queue.usage());
-            self.unwritten = false;
+            self.ledger_stale = false;
         }
         let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
         if !self.trimmed && idle >= TRIM_AFTER {
@@ -473,7 +474,7 @@ impl Dispatcher {
         }
     }
 
-    /// Lets shares follow the time.
+    /// Updates usage and shares.
     fn update_usage(&mut self, now_ns: u64) {
         let elapsed = Duration::from_nanos(now_ns - std::mem::replace(&mut self.usage_updated_ns, now_ns));
         self.queue.tick(elapsed);
@@ -482,7 +483,7 @@ impl Dispatcher {
         }
     }
 
-    fn signalled(&mut self) {
+    fn handle_signals(&mut self) {
         while let Ok(Some(signal)) = self.signals.read_signal() {
             if signal.ssi_signo == libc::SIGHUP as u32 && self.reload.is_some() {
                 self.begin_reload(None);
@@ -506,7 +507,7 @@ impl Dispatcher {
         }
     }
 
-    /// True when there is nothing left to serve.
+    /// True when the daemon may end: no client is left, or the deadline has passed.
     fn is_over(&self) -> bool {
         if self.private && self.slot_of_serial.is_empty() {
             return true;
@@ -542,7 +543,7 @@ fn administrators_group() -> Option<u32> {
     nix::unistd::Group::from_name(ADMINISTRATORS).ok().flatten().map(|group| group.gid.as_raw())
 }
 
-/// A descriptor that is closed when there is no other, so that one more connection can be refused in words.
+/// A descriptor that is closed when there is no other, so that one more connection can be accepted and told why it is refused.
 fn spare_descriptor() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }

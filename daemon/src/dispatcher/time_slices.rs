@@ -1,15 +1,15 @@
-//! Turns of the hot sessions, in the order that [`crate::fair`] says, and what workers report.
+//! Time slices of the hot sessions, in the order of the [`fair_queue`](crate::fair_queue), and reports of workers.
 
 use super::Dispatcher;
 use crate::control_connection::ControlConnection;
 use crate::session::Context;
 use crate::worker::worker_link::WorkerLink;
 
-/// A session without work for so long goes cold even while others are busy, nanoseconds.
+/// A session without work for this long goes cold even while others are busy, nanoseconds.
 const HOT_NS_MAX: u64 = 2_000_000;
 
 impl Dispatcher {
-    /// Hands what workers have done to their sessions. True if there was something.
+    /// Passes the workers' reports to their sessions. True if there were any.
     pub(super) fn take_reports(&mut self) -> bool {
         let mut any = false;
         if self.links.len() > 1 {
@@ -32,17 +32,17 @@ impl Dispatcher {
                 self.queue.charge(&mut session.share, more_ns);
                 let ended = session.reported(&report, index as u16, &mut self.links, &mut self.tape);
                 if let Err(violation) = ended {
-                    self.violated(slot, &violation);
+                    self.end_violator(slot, &violation);
                 }
             }
         }
-        if self.links.len() > self.own_workers {
-            self.count_workers();
+        if self.links.len() > self.initial_workers {
+            self.update_present_workers();
         }
         any
     }
 
-    /// Some turns of hot sessions, at most one for each on average. True if any of them had something.
+    /// Visits hot sessions, as many times as there are hot sessions. True if any of them had work.
     pub(super) fn serve(&mut self, now_ns: u64) -> bool {
         let full = |links: &mut [Box<dyn WorkerLink>], most| links.iter_mut().any(|link| link.is_full(most));
         if self.ending.is_some() || full(&mut self.links, self.queued_ns_max) {
@@ -56,7 +56,7 @@ impl Dispatcher {
         let mut any = false;
         let mut begun_ns = now_ns;
         for _ in 0..self.hot.len() {
-            let Some(slot) = self.next_turn() else { break };
+            let Some(slot) = self.next_session() else { break };
             let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(slot) else {
                 break;
             };
@@ -80,7 +80,7 @@ impl Dispatcher {
                 Ok(served) => any |= served | session.spent,
                 Err(violation) => {
                     any = true;
-                    self.violated(slot, &violation);
+                    self.end_violator(slot, &violation);
                 }
             }
             if full(&mut self.links, self.queued_ns_max) {
@@ -93,13 +93,13 @@ impl Dispatcher {
             }
         }
         if any || now_ns.saturating_sub(self.last_poll_ns) >= HOT_NS_MAX {
-            self.cool(now_ns);
+            self.cool_idle_sessions(now_ns);
         }
         any
     }
 
-    /// Of the hot sessions with work, the one that is most behind.
-    fn next_turn(&mut self) -> Option<usize> {
+    /// The slot of the hot session with work that the fair queue serves next.
+    fn next_session(&mut self) -> Option<usize> {
         let mut next: Option<(usize, (u8, f64, f64))> = None;
         for slot in &self.hot {
             let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(*slot) else {
@@ -121,8 +121,8 @@ impl Dispatcher {
         next.map(|(slot, _)| slot)
     }
 
-    /// Sessions that have long been without work go cold.
-    fn cool(&mut self, now_ns: u64) {
+    /// Makes sessions cold that have had no work for [`HOT_NS_MAX`].
+    fn cool_idle_sessions(&mut self, now_ns: u64) {
         let connections = &mut self.connections;
         self.hot.retain(|slot| {
             let Some(Some(ControlConnection { session: Some(session), .. })) = connections.get_mut(*slot) else {

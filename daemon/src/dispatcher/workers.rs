@@ -1,7 +1,8 @@
-//! Which workers there are: those that the daemon was started with, and those that register themselves later.
+//! The workers: those that the daemon started, and those that register themselves later.
 //!
-//! A session computes on the workers that are there when it begins. One that comes later is for later sessions; one
-//! that leaves is lost to those that knew it, and its number is given away again when no session knows it any more.
+//! A session computes on the workers that are present when it begins; sessions on the same workers share a pipeline. A
+//! worker that registers later is for later sessions. A worker that leaves is removed from the pipelines at once, but
+//! its link stays and fails every step with the loss; its number is reused when no session has it any more.
 
 use super::{Dispatcher, WakeSource};
 use crate::devices;
@@ -17,7 +18,7 @@ use gt_shm::Socket;
 use std::os::fd::AsFd;
 
 impl Dispatcher {
-    /// Takes a worker in, which is counted when it is ready; its connection is then its link's.
+    /// Registers a worker. Its connection becomes its link, and new sessions get it once it is ready.
     pub(super) fn register(&mut self, slot: usize, hello: &Hello) {
         let (number, name, kind, offer) = match self.may_register(slot, hello) {
             Ok(may) => may,
@@ -27,9 +28,9 @@ impl Dispatcher {
                 return self.disconnect(slot, &why);
             }
         };
-        let welcome = self.welcoming();
+        let welcome = self.new_welcome();
         self.answer(slot, &DaemonMessage::Welcome(welcome), &[]);
-        let Some((socket, pid)) = self.hand_over(slot) else { return };
+        let Some((socket, pid)) = self.take_connection(slot) else { return };
         let info = WorkerInfo {
             name,
             kind: kind.backend.name.into(),
@@ -55,7 +56,7 @@ impl Dispatcher {
         }
     }
 
-    /// The number of one more worker, its name, what it computes on, and what it offers.
+    /// Checks a worker that wants to register. Returns its number, its name, its device and its resources.
     fn may_register(
         &mut self,
         slot: usize,
@@ -79,7 +80,7 @@ impl Dispatcher {
             return Err(Refused::new(RefusalCode::Malformed, "a worker says what it has to offer"));
         };
         if offer.pid != connection.peer.pid {
-            // Workers notice each other's end by their numbers.
+            // Workers notice each other's end by their process ids.
             let text = "the worker and the daemon do not see the same processes: start it outside the container";
             return Err(Refused::new(RefusalCode::NotPermitted, text));
         }
@@ -102,7 +103,7 @@ impl Dispatcher {
         Ok((number, name, kind, offer.clone()))
     }
 
-    /// Refuses a name that another worker has.
+    /// Refuses the name of another worker.
     fn must_be_free(&mut self, name: &str) -> Result<(), Refused> {
         let links = self.links.iter_mut().filter(|link| link.presence() != Presence::Gone);
         let Some(taken) = links.map(|link| link.info()).find(|info| info.name == name) else { return Ok(()) };
@@ -111,8 +112,8 @@ impl Dispatcher {
         Err(Refused::new(RefusalCode::Other, text))
     }
 
-    /// Takes the socket of a connection, which ends with that, and whose it is.
-    fn hand_over(&mut self, slot: usize) -> Option<(Socket, u32)> {
+    /// Removes a connection. Returns its socket and its peer's process id.
+    fn take_connection(&mut self, slot: usize) -> Option<(Socket, u32)> {
         let connection = self.connections.get_mut(slot)?.take()?;
         self.slot_of_serial.remove(&connection.serial);
         self.unwatch(connection.socket.as_fd());
@@ -122,8 +123,8 @@ impl Dispatcher {
         Some((connection.socket, connection.peer.pid))
     }
 
-    /// Follows which workers there are.
-    pub(super) fn count_workers(&mut self) {
+    /// Updates the set of workers that new sessions get, and drops pipelines that no session uses.
+    pub(super) fn update_present_workers(&mut self) {
         let computes = |link: &dyn WorkerLink| matches!(link.presence(), Presence::Here | Presence::Away);
         let here = self.links.iter().enumerate().filter(|(_, link)| computes(&***link));
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
@@ -134,7 +135,7 @@ impl Dispatcher {
     }
 }
 
-/// The name that a worker wants. Those with a colon are the daemon's to give.
+/// Checks the name that a worker requests. Names with a colon are reserved for the daemon.
 fn checked_name(name: &str) -> Result<String, Refused> {
     let known = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
     if (1..=WORKER_NAME_CHARACTERS_MAX).contains(&name.chars().count()) && name.chars().all(known) {

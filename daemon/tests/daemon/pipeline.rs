@@ -79,7 +79,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             pipelines: Pipelines::new(move |_| vec![Box::new(Subtractions { changed: count.clone(), seen: 0 })]),
             tape: Tape::new().unwrap(),
             log: None,
-            limits: gtd::quota::QuotaConfig::default(),
+            quotas: gtd::quota::QuotaConfig::default(),
             arena_bytes_max: 1 << 30,
             reload: None,
             notifier: gtd::systemd::Notifier::silent(),
