@@ -91,7 +91,7 @@ pub trait Real:
 
     /// The standard normal CDF.
     #[inline(always)]
-    fn normal_below(self) -> Self {
+    fn normal_cdf(self) -> Self {
         Self::from_f64(0.5) * (Self::ONE + (self * Self::from_f64(std::f64::consts::FRAC_1_SQRT_2)).erf())
     }
     /// The inverse error function.
@@ -744,7 +744,7 @@ impl Real for f32 {
     /// 1/2 + x P(x²) / Q(x²), off by at most 2e-7: P and Q are a least-squares fit of erf, its relative error levelled
     /// by reweighting.
     #[inline(always)]
-    fn normal_below(self) -> Self {
+    fn normal_cdf(self) -> Self {
         const LIMIT: f32 = 5.543_717;
         let x = if self > LIMIT { LIMIT } else { self };
         let x = if x < -LIMIT { -LIMIT } else { x };
@@ -1397,12 +1397,12 @@ mod tests {
     fn the_share_below_is_right_to_a_few_times_1e_7() {
         let reference = |x: f64| 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
         for x in samples(-40.0, 40.0) {
-            let (got, want) = (Real::normal_below(x as f32), reference(x as f32 as f64));
+            let (got, want) = (Real::normal_cdf(x as f32), reference(x as f32 as f64));
             assert!((got as f64 - want).abs() <= 3e-7 || (got.is_nan() && want.is_nan()), "{x}: {got}, not {want}");
             assert!(got.is_nan() || (0.0..=1.000_000_2).contains(&got), "{x}: {got}");
         }
-        assert_eq!(Real::normal_below(-6f32), 0.0);
-        assert_eq!(Real::normal_below(6f32), 1.0);
+        assert_eq!(Real::normal_cdf(-6f32), 0.0);
+        assert_eq!(Real::normal_cdf(6f32), 1.0);
     }
 
     #[test]

@@ -131,7 +131,7 @@ pub enum Placement {
         /// The workers, one or more.
         workers: Workers,
     },
-    /// Each worker has a contiguous shard of an axis; see [`stretch`].
+    /// Each worker has a contiguous shard of an axis; see [`shard_range`].
     Sharded {
         /// The workers, at least two.
         workers: Workers,
@@ -150,10 +150,10 @@ pub enum Placement {
 }
 
 /// The range of an axis of `size` that is the shard of `rank` of `ranks`: as even as whole granules allow.
-pub fn stretch(size: usize, granule: usize, rank: usize, ranks: usize) -> Range<usize> {
+pub fn shard_range(size: usize, granule: usize, rank: usize, ranks: usize) -> Range<usize> {
     let granules = size / granule.max(1);
-    let cut = |rank: usize| (granules as u128 * rank as u128 / ranks.max(1) as u128) as usize * granule;
-    cut(rank)..cut(rank + 1)
+    let bound = |rank: usize| (granules as u128 * rank as u128 / ranks.max(1) as u128) as usize * granule;
+    bound(rank)..bound(rank + 1)
 }
 
 impl Placement {
@@ -192,11 +192,11 @@ impl Placement {
     }
 
     /// The range of the sharded axis that `worker` has; none for other placements.
-    pub fn stretch_of(&self, shape: &Shape, worker: usize) -> Option<Range<usize>> {
+    pub fn shard_of(&self, shape: &Shape, worker: usize) -> Option<Range<usize>> {
         match self {
             Placement::Sharded { workers, axis, granule } => {
                 let size = *shape.dims().get(*axis as usize)?;
-                Some(stretch(size, *granule, workers.rank_of(worker)?, workers.len()))
+                Some(shard_range(size, *granule, workers.rank_of(worker)?, workers.len()))
             }
             _ => None,
         }
@@ -204,9 +204,9 @@ impl Placement {
 
     /// The shape and dtype of the elements that `worker` has of a tensor of `meta`.
     pub fn local(&self, meta: &Meta, worker: usize) -> Meta {
-        match (self, self.stretch_of(&meta.shape, worker)) {
-            (Placement::Sharded { axis, .. }, Some(stretch)) => {
-                Meta::new(meta.shape.with_dim(*axis as usize, stretch.len()), meta.dtype)
+        match (self, self.shard_of(&meta.shape, worker)) {
+            (Placement::Sharded { axis, .. }, Some(range)) => {
+                Meta::new(meta.shape.with_dim(*axis as usize, range.len()), meta.dtype)
             }
             _ => *meta,
         }
@@ -299,14 +299,14 @@ mod tests {
     #[test]
     fn stretches_cover_an_axis_evenly_and_may_be_empty() {
         let sizes = |size, granule, ranks| -> Vec<usize> {
-            (0..ranks).map(|rank| stretch(size, granule, rank, ranks).len()).collect()
+            (0..ranks).map(|rank| shard_range(size, granule, rank, ranks).len()).collect()
         };
         assert_eq!(sizes(128, 1, 4), [32; 4]);
         assert_eq!(sizes(10, 1, 4), [2, 3, 2, 3]);
         assert_eq!(sizes(2, 1, 4), [0, 1, 0, 1]);
         assert_eq!(sizes(0, 1, 3), [0, 0, 0]);
         assert_eq!(sizes(12, 4, 2), [4, 8]);
-        assert_eq!(stretch(10, 1, 1, 4), 2..5);
+        assert_eq!(shard_range(10, 1, 1, 4), 2..5);
     }
 
     #[test]
@@ -314,7 +314,7 @@ mod tests {
         let shape = meta(&[10, 8]);
         let cut = Placement::sharded(Workers::from_bits(0b1101), 0, 1, &shape.shape);
         assert_eq!([0, 2, 3].map(|w| cut.local(&shape, w).shape.dims()[0]), [3, 3, 4]);
-        assert_eq!(cut.stretch_of(&shape.shape, 1), None);
+        assert_eq!(cut.shard_of(&shape.shape, 1), None);
         assert_eq!(Placement::on(2).local(&shape, 2), shape);
         assert_eq!(Placement::on(2).sole(), Some(2));
         assert_eq!(Placement::sharded(Workers::one(1), 0, 1, &shape.shape), Placement::on(1));

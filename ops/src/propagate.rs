@@ -20,11 +20,11 @@ use std::ops::Range;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// All elements. Numbers have this need too.
-    All,
+    Whole,
     /// A partial tensor: the operand is the reduction of all workers' tensors.
-    Part(ReduceOp),
+    Partial(ReduceOp),
     /// A shard of an axis.
-    Stretch {
+    Shard {
         /// The axis.
         axis: u8,
         /// Elements per unit of [`Split::units`].
@@ -36,14 +36,14 @@ pub enum Need {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Produces {
     /// A shard of an axis.
-    Stretch {
+    Shard {
         /// The axis.
         axis: u8,
         /// Elements per unit of [`Split::units`].
         scale: usize,
     },
     /// A partial result of the whole shape, to be reduced.
-    Part(ReduceOp),
+    Partial(ReduceOp),
 }
 
 /// One way to divide an instruction.
@@ -63,19 +63,19 @@ pub struct Split {
 
 impl Split {
     fn along(needs: Vec<Need>, axis: usize, units: usize) -> Split {
-        Split { needs, produces: stretch_of(axis), units, nonempty: false, weighted: false }
+        Split { needs, produces: shard_of(axis), units, nonempty: false, weighted: false }
     }
     fn reduced(needs: Vec<Need>, op: ReduceOp, units: usize) -> Split {
-        Split { needs, produces: Produces::Part(op), units, nonempty: false, weighted: false }
+        Split { needs, produces: Produces::Partial(op), units, nonempty: false, weighted: false }
     }
 }
 
-const fn cut(axis: usize) -> Need {
-    Need::Stretch { axis: axis as u8, scale: 1 }
+const fn shard(axis: usize) -> Need {
+    Need::Shard { axis: axis as u8, scale: 1 }
 }
 
-const fn stretch_of(axis: usize) -> Produces {
-    Produces::Stretch { axis: axis as u8, scale: 1 }
+const fn shard_of(axis: usize) -> Produces {
+    Produces::Shard { axis: axis as u8, scale: 1 }
 }
 
 /// All splits of `op(inputs; attrs)` with result `out`.
@@ -99,14 +99,14 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
         Class::SliceScatter => {
             if let Attrs::Slice(spec) = attrs {
                 for (axis, &size) in dims(0).iter().enumerate().filter(|(axis, size)| is_whole(spec, *axis, **size)) {
-                    ways.push(Split::along(vec![cut(axis); 2], axis, size));
+                    ways.push(Split::along(vec![shard(axis); 2], axis, size));
                 }
             }
         }
         Class::Concatenation => {
             if let Attrs::Axis(joined) = attrs {
                 for (axis, &size) in result.iter().enumerate().filter(|(axis, _)| *axis != *joined as usize) {
-                    ways.push(Split::along(vec![cut(axis); inputs.len()], axis, size));
+                    ways.push(Split::along(vec![shard(axis); inputs.len()], axis, size));
                 }
             }
         }
@@ -114,7 +114,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
         Class::Convolution => convolutions(op, inputs, attrs, &mut ways),
         Class::Pooling => {
             for (axis, &size) in result.iter().enumerate().take(2) {
-                ways.push(Split::along(vec![cut(axis); inputs.len()], axis, size));
+                ways.push(Split::along(vec![shard(axis); inputs.len()], axis, size));
             }
         }
         Class::Gather | Class::Scatter => {
@@ -125,7 +125,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
         Class::Scan | Class::Sort => {
             if let Attrs::Axis(along) = attrs {
                 for (axis, &size) in result.iter().enumerate().filter(|(axis, _)| *axis != *along as usize) {
-                    ways.push(Split::along(vec![cut(axis)], axis, size));
+                    ways.push(Split::along(vec![shard(axis)], axis, size));
                 }
             }
         }
@@ -133,39 +133,39 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
             let shared = dims(0).len().saturating_sub(1);
             for (axis, &size) in result.iter().enumerate() {
                 let sorted = match shared {
-                    0 => Need::All,
-                    _ if axis < shared => cut(axis),
+                    0 => Need::Whole,
+                    _ if axis < shared => shard(axis),
                     _ => continue,
                 };
-                ways.push(Split::along(vec![sorted, cut(axis)], axis, size));
+                ways.push(Split::along(vec![sorted, shard(axis)], axis, size));
             }
         }
         Class::Creation if op == Op::Full => {
             for (axis, &size) in result.iter().enumerate() {
-                ways.push(Split::along(vec![Need::All; inputs.len()], axis, size));
+                ways.push(Split::along(vec![Need::Whole; inputs.len()], axis, size));
             }
         }
         // A random number depends on its position in row-major order: a shard must be contiguous there.
         Class::Random => {
             if let Some(axis) = result.iter().position(|size| *size > 1) {
-                ways.push(Split::along(vec![Need::All; inputs.len()], axis, result[axis]));
+                ways.push(Split::along(vec![Need::Whole; inputs.len()], axis, result[axis]));
             }
         }
         // Elements depend on their positions, which the op cannot offset: there is no split.
         Class::Creation | Class::Positions => {}
         Class::RowWise => rows(op, inputs, attrs, &mut ways),
     }
-    ways.retain(|way| way.units > 1 || way.needs.iter().any(|need| matches!(need, Need::Part(_))));
+    ways.retain(|way| way.units > 1 || way.needs.iter().any(|need| matches!(need, Need::Partial(_))));
     ways
 }
 
 /// The needs of a broadcast's operands for a shard of `axis` of a result of `rank` axes.
 fn broadcast_needs(inputs: &[InputMeta], rank: usize, axis: usize) -> Vec<Need> {
     let need = |input: &InputMeta| {
-        let Some(meta) = input.tensor() else { return Need::All };
+        let Some(meta) = input.tensor() else { return Need::Whole };
         match (axis + meta.shape.rank()).checked_sub(rank) {
-            Some(own) if meta.shape.dims()[own] != 1 => cut(own),
-            _ => Need::All,
+            Some(own) if meta.shape.dims()[own] != 1 => shard(own),
+            _ => Need::Whole,
         }
     };
     inputs.iter().map(need).collect()
@@ -173,7 +173,7 @@ fn broadcast_needs(inputs: &[InputMeta], rank: usize, axis: usize) -> Vec<Need> 
 
 fn reductions(op: Op, dims: &[usize], mask: u8, keepdim: bool, ways: &mut Vec<Split>) {
     for (axis, &size) in dims.iter().enumerate() {
-        let needs = vec![cut(axis)];
+        let needs = vec![shard(axis)];
         if mask >> axis & 1 == 0 {
             let before = if keepdim { 0 } else { (mask & ((1 << axis) - 1)).count_ones() as usize };
             ways.push(Split::along(needs, axis - before, size));
@@ -201,8 +201,8 @@ fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut
         (Op::Reshape, _) => {
             for group in reshape_groups(dims, result) {
                 ways.push(Split {
-                    needs: vec![Need::Stretch { axis: group.from as u8, scale: group.from_scale }],
-                    produces: Produces::Stretch { axis: group.to as u8, scale: group.to_scale },
+                    needs: vec![Need::Shard { axis: group.from as u8, scale: group.from_scale }],
+                    produces: Produces::Shard { axis: group.to as u8, scale: group.to_scale },
                     units: group.units,
                     nonempty: false,
                     weighted: false,
@@ -211,22 +211,22 @@ fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut
         }
         (Op::Permute, Attrs::Permutation(order)) => {
             for (axis, &size) in result.iter().enumerate() {
-                ways.push(Split::along(vec![cut(order[axis] as usize)], axis, size));
+                ways.push(Split::along(vec![shard(order[axis] as usize)], axis, size));
             }
         }
         (Op::Expand, _) => {
             let lead = result.len() - dims.len();
             for (axis, &size) in result.iter().enumerate() {
                 let need = match axis.checked_sub(lead) {
-                    Some(own) if dims[own] == size => cut(own),
-                    _ => Need::All,
+                    Some(own) if dims[own] == size => shard(own),
+                    _ => Need::Whole,
                 };
                 ways.push(Split::along(vec![need], axis, size));
             }
         }
         (Op::Slice, Attrs::Slice(spec)) => {
             for (axis, &size) in result.iter().enumerate() {
-                let need = if is_whole(spec, axis, dims[axis]) { cut(axis) } else { Need::All };
+                let need = if is_whole(spec, axis, dims[axis]) { shard(axis) } else { Need::Whole };
                 ways.push(Split::along(vec![need], axis, size));
             }
         }
@@ -303,9 +303,9 @@ fn contractions(inputs: &[InputMeta], result: &[usize], ways: &mut Vec<Split>) {
     for (axis, &size) in result[..rank - 2].iter().enumerate() {
         ways.push(Split::along(broadcast_needs(inputs, rank, axis), axis, size));
     }
-    ways.push(Split::along(vec![cut(a.len() - 2), Need::All], rank - 2, result[rank - 2]));
-    ways.push(Split::along(vec![Need::All, cut(b.len() - 1)], rank - 1, result[rank - 1]));
-    ways.push(Split::reduced(vec![cut(a.len() - 1), cut(b.len() - 2)], ReduceOp::Sum, a[a.len() - 1]));
+    ways.push(Split::along(vec![shard(a.len() - 2), Need::Whole], rank - 2, result[rank - 2]));
+    ways.push(Split::along(vec![Need::Whole, shard(b.len() - 1)], rank - 1, result[rank - 1]));
+    ways.push(Split::reduced(vec![shard(a.len() - 1), shard(b.len() - 2)], ReduceOp::Sum, a[a.len() - 1]));
 }
 
 fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
@@ -316,21 +316,21 @@ fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Spli
     };
     let (a, b) = (a.shape.dims(), b.shape.dims());
     match op {
-        Op::ConvolutionWeight => ways.push(Split::reduced(vec![cut(0); 2], ReduceOp::Sum, a[0])),
+        Op::ConvolutionWeight => ways.push(Split::reduced(vec![shard(0); 2], ReduceOp::Sum, a[0])),
         _ => {
-            let mut needs = vec![Need::All; inputs.len()];
-            needs[0] = cut(0);
+            let mut needs = vec![Need::Whole; inputs.len()];
+            needs[0] = shard(0);
             ways.push(Split::along(needs, 0, a[0]));
         }
     }
     if spec.groups == 1 {
         match op {
             Op::Convolution => {
-                let mut needs = vec![cut(0); inputs.len()];
-                needs[0] = Need::All;
+                let mut needs = vec![shard(0); inputs.len()];
+                needs[0] = Need::Whole;
                 ways.push(Split::along(needs, 1, b[0]));
             }
-            Op::ConvolutionInput => ways.push(Split::along(vec![Need::All, cut(1)], 1, b[1])),
+            Op::ConvolutionInput => ways.push(Split::along(vec![Need::Whole, shard(1)], 1, b[1])),
             _ => {}
         }
     }
@@ -338,20 +338,24 @@ fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Spli
 
 fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mut Vec<Split>) {
     if op == Op::ScatterAdd {
-        let part = Need::Part(ReduceOp::Sum);
-        ways.push(Split::reduced(vec![part, Need::All, part], ReduceOp::Sum, 1));
+        let partial = Need::Partial(ReduceOp::Sum);
+        ways.push(Split::reduced(vec![partial, Need::Whole, partial], ReduceOp::Sum, 1));
     }
     for (axis, &size) in index.iter().enumerate() {
         match op.row().class {
-            Class::Gather if axis == along => ways.push(Split::along(vec![Need::All, cut(axis)], axis, size)),
-            Class::Gather if of[axis] == size => ways.push(Split::along(vec![cut(axis); 2], axis, size)),
+            Class::Gather if axis == along => ways.push(Split::along(vec![Need::Whole, shard(axis)], axis, size)),
+            Class::Gather if of[axis] == size => ways.push(Split::along(vec![shard(axis); 2], axis, size)),
             Class::Scatter if axis != along && of[axis] == size && source[axis] == size => {
-                ways.push(Split::along(vec![cut(axis); 3], axis, size));
+                ways.push(Split::along(vec![shard(axis); 3], axis, size));
             }
             // Each worker adds its shard of the source to a partial result: the gradient of an embedding with sharded
             // samples.
             Class::Scatter if axis == along && source[axis] == size && op == Op::ScatterAdd => {
-                ways.push(Split::reduced(vec![Need::Part(ReduceOp::Sum), cut(axis), cut(axis)], ReduceOp::Sum, size));
+                ways.push(Split::reduced(
+                    vec![Need::Partial(ReduceOp::Sum), shard(axis), shard(axis)],
+                    ReduceOp::Sum,
+                    size,
+                ));
             }
             _ => {}
         }
@@ -364,7 +368,7 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
     let mut along_rows = |with: Range<usize>, leading: usize, joined: bool| {
         let of = dims(with.start);
         for (axis, &size) in of[..leading].iter().enumerate() {
-            let needs = (0..inputs.len()).map(|i| if with.contains(&i) { cut(axis) } else { Need::All }).collect();
+            let needs = (0..inputs.len()).map(|i| if with.contains(&i) { shard(axis) } else { Need::Whole }).collect();
             ways.push(if joined {
                 Split::reduced(needs, ReduceOp::Sum, size)
             } else {
@@ -393,8 +397,8 @@ fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
             let batch = dims(0).len() - 2;
             along_rows(0..inputs.len(), batch, false);
             if !causal {
-                let query = cut(batch);
-                let needs = (0..inputs.len()).map(|i| if i == 0 || i == 3 { query } else { Need::All }).collect();
+                let query = shard(batch);
+                let needs = (0..inputs.len()).map(|i| if i == 0 || i == 3 { query } else { Need::Whole }).collect();
                 ways.push(Split::along(needs, batch, dims(0)[batch]));
             }
         }
@@ -411,16 +415,16 @@ pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, loca
         (Op::Reshape | Op::Expand, Attrs::Shape(_)) => Some(Attrs::Shape(*local)),
         (Op::Full, Attrs::Create { dtype, .. }) => Some(Attrs::Create { shape: *local, dtype: *dtype }),
         (_, Attrs::Random { dtype, seed, stream, first, .. }) => {
-            let Produces::Stretch { axis, .. } = split.produces else { return None };
+            let Produces::Shard { axis, .. } = split.produces else { return None };
             let behind: usize = local.dims()[axis as usize + 1..].iter().product();
             let first = first + (units.start * behind) as u64;
             Some(Attrs::Random { shape: *local, dtype: *dtype, seed: *seed, stream: *stream, first })
         }
         (Op::Slice | Op::SliceScatter, Attrs::Slice(spec)) => {
-            let Produces::Stretch { axis, .. } = split.produces else { return None };
+            let Produces::Shard { axis, .. } = split.produces else { return None };
             let axis = axis as usize;
             let mut spec = SliceSpec { sizes: spec.sizes.with_dim(axis, local.dims()[axis]), ..**spec };
-            if split.needs[0] == Need::All {
+            if split.needs[0] == Need::Whole {
                 // The operand is whole: the worker takes its shard of the slice.
                 spec.start[axis] += spec.step[axis] * units.start as i64;
             }
@@ -431,7 +435,7 @@ pub fn localize(op: Op, attrs: &Attrs, split: &Split, units: &Range<usize>, loca
 }
 
 /// The weight of the mean over `units` in the mean over all `of` units.
-pub fn share(units: &Range<usize>, of: usize) -> Scalar {
+pub fn mean_weight(units: &Range<usize>, of: usize) -> Scalar {
     Scalar::Float(units.len() as f64 / of as f64)
 }
 
@@ -439,7 +443,7 @@ pub fn share(units: &Range<usize>, of: usize) -> Scalar {
 mod tests {
     use super::*;
     use crate::infer::infer;
-    use crate::placement::stretch;
+    use crate::placement::shard_range;
     use crate::{DType, RANK_MAX, WindowSpec};
     use proptest::prelude::*;
 
@@ -459,7 +463,7 @@ mod tests {
             assert_eq!(way.needs.len(), inputs.len(), "{op:?} {way:?}");
             let mut total = 0;
             for rank in 0..ranks {
-                let units = stretch(way.units, 1, rank, ranks);
+                let units = shard_range(way.units, 1, rank, ranks);
                 if way.nonempty && units.is_empty() {
                     continue;
                 }
@@ -468,7 +472,7 @@ mod tests {
                     .iter()
                     .zip(inputs)
                     .map(|(need, input)| match (need, input) {
-                        (Need::Stretch { axis, scale }, InputMeta::Tensor(meta)) => {
+                        (Need::Shard { axis, scale }, InputMeta::Tensor(meta)) => {
                             assert_eq!(meta.shape.dims()[*axis as usize], way.units * scale, "{op:?} {way:?}");
                             let shape = meta.shape.with_dim(*axis as usize, units.len() * scale);
                             InputMeta::Tensor(Meta::new(shape, meta.dtype))
@@ -477,16 +481,16 @@ mod tests {
                     })
                     .collect();
                 let local = match way.produces {
-                    Produces::Stretch { axis, scale } => {
+                    Produces::Shard { axis, scale } => {
                         total += units.len() * scale;
                         out.shape.with_dim(axis as usize, units.len() * scale)
                     }
-                    Produces::Part(_) => out.shape,
+                    Produces::Partial(_) => out.shape,
                 };
                 let attrs = localize(op, attrs, way, &units, &local).unwrap_or_else(|| attrs.clone());
                 assert_eq!(infer(op, &own, &attrs).unwrap(), Meta::new(local, out.dtype), "{op:?} {way:?} {units:?}");
             }
-            if let (Produces::Stretch { axis, .. }, false) = (way.produces, way.nonempty) {
+            if let (Produces::Shard { axis, .. }, false) = (way.produces, way.nonempty) {
                 assert_eq!(total, out.shape.dims()[axis as usize], "{op:?} {way:?}");
             }
         }
@@ -497,8 +501,8 @@ mod tests {
     fn a_product_is_divided_by_rows_by_columns_by_batches_and_into_sums() {
         let ways = check(Op::Matmul, &tensors(&[&[3, 4, 5], &[5, 6]]), &Attrs::None, 2);
         let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
-        assert_eq!(produces, [stretch_of(0), stretch_of(1), stretch_of(2), Produces::Part(ReduceOp::Sum)]);
-        assert_eq!(ways[3].needs, [cut(2), cut(0)]);
+        assert_eq!(produces, [shard_of(0), shard_of(1), shard_of(2), Produces::Partial(ReduceOp::Sum)]);
+        assert_eq!(ways[3].needs, [shard(2), shard(0)]);
     }
 
     #[test]
@@ -506,7 +510,7 @@ mod tests {
         let axes = Attrs::Axes { mask: 0b010, keepdim: false };
         let ways = check(Op::Sum, &tensors(&[&[4, 5, 6]]), &axes, 3);
         let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
-        assert_eq!(produces, [stretch_of(0), Produces::Part(ReduceOp::Sum), stretch_of(1)]);
+        assert_eq!(produces, [shard_of(0), Produces::Partial(ReduceOp::Sum), shard_of(1)]);
         let mean = check(Op::Mean, &tensors(&[&[4, 5, 6]]), &axes, 3);
         assert!(mean[1].weighted && mean[1].nonempty);
         assert!(check(Op::Argmax, &tensors(&[&[4, 5]]), &Attrs::Axes { mask: 1, keepdim: true }, 2).len() == 1);
@@ -516,14 +520,14 @@ mod tests {
     fn a_reshape_keeps_the_cut_of_the_first_axis_of_each_run() {
         let to = |dims: &[usize]| Attrs::Shape(Shape::new(dims).unwrap());
         let ways = check(Op::Reshape, &tensors(&[&[4, 6, 5]]), &to(&[24, 5]), 4);
-        assert_eq!(ways[0].needs, [Need::Stretch { axis: 0, scale: 1 }]);
-        assert_eq!(ways[0].produces, Produces::Stretch { axis: 0, scale: 6 });
-        assert_eq!(ways[1].produces, stretch_of(1));
+        assert_eq!(ways[0].needs, [Need::Shard { axis: 0, scale: 1 }]);
+        assert_eq!(ways[0].produces, Produces::Shard { axis: 0, scale: 6 });
+        assert_eq!(ways[1].produces, shard_of(1));
         let back = check(Op::Reshape, &tensors(&[&[24, 5]]), &to(&[4, 6, 5]), 4);
-        assert_eq!(back[0].needs, [Need::Stretch { axis: 0, scale: 6 }]);
+        assert_eq!(back[0].needs, [Need::Shard { axis: 0, scale: 6 }]);
         // Multiples of 4 and of 6 coincide every 12.
         let both = check(Op::Reshape, &tensors(&[&[6, 4]]), &to(&[4, 6]), 2);
-        assert_eq!((both[0].units, both[0].produces), (2, Produces::Stretch { axis: 0, scale: 2 }));
+        assert_eq!((both[0].units, both[0].produces), (2, Produces::Shard { axis: 0, scale: 2 }));
     }
 
     #[test]
@@ -555,11 +559,11 @@ mod tests {
         let mut inputs = tensors(&[&[7, 3], &[8, 3], &[8, 3]]);
         inputs[1] = InputMeta::Tensor(Meta::new(Shape::new(&[8, 3]).unwrap(), DType::I64));
         let ways = check(Op::ScatterAdd, &inputs, &Attrs::Axis(0), 2);
-        let part = Need::Part(ReduceOp::Sum);
-        assert_eq!(ways[0].needs, [part, Need::All, part]);
-        assert_eq!(ways[1].needs, [part, cut(0), cut(0)]);
-        assert!(ways[..2].iter().all(|way| way.produces == Produces::Part(ReduceOp::Sum)));
-        assert_eq!(ways[2].produces, stretch_of(1));
+        let partial = Need::Partial(ReduceOp::Sum);
+        assert_eq!(ways[0].needs, [partial, Need::Whole, partial]);
+        assert_eq!(ways[1].needs, [partial, shard(0), shard(0)]);
+        assert!(ways[..2].iter().all(|way| way.produces == Produces::Partial(ReduceOp::Sum)));
+        assert_eq!(ways[2].produces, shard_of(1));
     }
 
     #[test]
@@ -569,7 +573,7 @@ mod tests {
             Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2, first }
         };
         let ways = check(Op::Rand, &[], &random(&[1, 6, 5], 0), 4);
-        assert_eq!(ways.iter().map(|way| way.produces).collect::<Vec<_>>(), [stretch_of(1)]);
+        assert_eq!(ways.iter().map(|way| way.produces).collect::<Vec<_>>(), [shard_of(1)]);
         let local = Shape::new(&[1, 2, 5]).unwrap();
         let found = localize(Op::Rand, &random(&[1, 6, 5], 100), &ways[0], &(3..5), &local);
         assert_eq!(found, Some(random(&[1, 2, 5], 115)));

@@ -262,7 +262,7 @@ pub trait TestKernel<const N: usize> {
 fn gelu_slope<R: Real>(a: R) -> R {
     let half = R::from_f64(0.5);
     let density = R::from_f64(0.398_942_280_401_432_7) * (-(half * a * a)).exp();
-    a.normal_below() + a * density
+    a.normal_cdf() + a * density
 }
 
 #[inline(always)]

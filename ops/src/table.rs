@@ -35,9 +35,9 @@ macro_rules! op_table {
             Erf = 24, "erf", "Error function, elementwise.", |a| a.erf(),
                 { grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12, reference: "sp.erf(a)", cuda: "erf(a)" };
             Gelu = 25, "gelu", "Gaussian error linear unit, x * Phi(x), where Phi is the CDF of the standard normal distribution (Hendrycks and Gimpel 2016).",
-                |a| a * a.normal_below(),
+                |a| a * a.normal_cdf(),
                 { grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14, reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))",
-                  cuda: "a * normal_below(a)" };
+                  cuda: "a * normal_cdf(a)" };
             GeluTanh = 26, "gelu_tanh", "Gaussian error linear unit in its tanh approximation (Hendrycks and Gimpel 2016).",
                 |a| R::from_f64(0.5) * a * (R::ONE + (R::from_f64(0.797_884_560_802_865_4) * (a + R::from_f64(0.044715) * a * a * a)).tanh()),
                 { grad: Some(grad::gelu_tanh), saves: Saves::inputs(1), cost_flops: 14,

@@ -109,7 +109,7 @@ impl Subject {
         }
     }
     /// The category in the log, such as `BinaryOp`.
-    pub fn family(self) -> &'static str {
+    pub fn category(self) -> &'static str {
         match self {
             Subject::Nothing => "-",
             Subject::Free => "Free",
@@ -240,7 +240,7 @@ impl fmt::Display for Line<'_> {
             e.time_ns as f64 / 1e9,
             self.number,
             e.kind.name(),
-            e.subject.family(),
+            e.subject.category(),
             e.bytes,
             e.subject.name()
         )?;

@@ -76,24 +76,24 @@ impl WindowSpec {
         let mut output = [1; WINDOW_AXES_MAX];
         for (i, size) in output.iter_mut().enumerate() {
             let padded = self.input[i] + self.low[i] + self.high[i];
-            let reach = self.reach(i);
-            if padded < reach {
+            let extent = self.extent(i);
+            if padded < extent {
                 let list = |of: &dyn Fn(usize) -> usize| {
                     (unused..WINDOW_AXES_MAX).map(|i| of(i).to_string()).collect::<Vec<_>>().join(" x ")
                 };
                 return Err(OpError::runtime(format!(
                     "Calculated padded input size per channel: ({}). Kernel size: ({}). Kernel size can't be greater than actual input size",
                     list(&|i| self.input[i] + self.low[i] + self.high[i]),
-                    list(&|i| self.reach(i)),
+                    list(&|i| self.extent(i)),
                 )));
             }
-            *size = (padded - reach) / self.stride[i] + 1;
+            *size = (padded - extent) / self.stride[i] + 1;
         }
         Ok(output)
     }
 
     /// The extent of a dilated window along an axis.
-    pub fn reach(&self, axis: usize) -> usize {
+    pub fn extent(&self, axis: usize) -> usize {
         self.dilation[axis] * (self.kernel[axis] - 1) + 1
     }
 

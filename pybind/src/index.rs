@@ -122,7 +122,7 @@ pub fn advanced_get<'py>(x: &Bound<'py, PyTensor>, index: &Bound<'py, PyAny>) ->
     if let Some(indices) = index_tensors(x, index)? {
         let this = x.get().snapshot(py)?;
         let tensors: Vec<&Tensor> = std::iter::once(&this).chain(&indices).collect();
-        let found = build_from(&tensors, |g, v| indexing::pick(g, v[0], &v[1..]), |s, v| s.tensor(v)).or_raise()?;
+        let found = build_from(&tensors, |g, v| indexing::index(g, v[0], &v[1..]), |s, v| s.tensor(v)).or_raise()?;
         return Ok(Bound::new(py, PyTensor::wrap(found))?.into_any());
     }
     static GET: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -156,7 +156,7 @@ pub fn advanced_set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &B
             &tensors,
             |g, v| {
                 let source = source.as_ref().err().map_or_else(|| v[v.len() - 1].into(), |number| Arg::Scalar(*number));
-                indexing::set_picked(g, v[0], &v[1..=indices.len()], source)
+                indexing::index_put(g, v[0], &v[1..=indices.len()], source)
             },
             |s, v| s.tensor(v),
         );

@@ -172,7 +172,7 @@ pub fn input_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result
             })
             .collect();
         let starts = residues.iter().map(|residue| *residue as isize - spec.low[i] as isize).collect();
-        Axis { starts, step: stride, count: output[i] + (spec.reach(i) - 1) / stride, source: spec.input[i] }
+        Axis { starts, step: stride, count: output[i] + (spec.extent(i) - 1) / stride, source: spec.input[i] }
     });
     let planes = Planes::new(axes, channels)?;
     let mut offsets = Vec::with_capacity(spec.kernel.iter().product());

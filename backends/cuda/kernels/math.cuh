@@ -45,13 +45,13 @@ GT_DEVICE T sign(T x) {
 
 // The share of the normal distribution below, and the slopes of gelu and of its tanh approximation.
 template <typename R>
-GT_DEVICE R normal_below(R x) {
+GT_DEVICE R normal_cdf(R x) {
     return R(0.5) * (R(1) + erf(x * R(0.70710678118654752)));
 }
 template <typename R>
 GT_DEVICE R gelu_slope(R x) {
     R density = R(0.3989422804014327) * exp(-(R(0.5) * x * x));
-    return normal_below(x) + x * density;
+    return normal_cdf(x) + x * density;
 }
 template <typename R>
 GT_DEVICE R gelu_tanh_slope(R a) {

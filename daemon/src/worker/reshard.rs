@@ -197,12 +197,12 @@ impl Share<'_> {
             }
         }
         let own = from.local(meta, giver).shape;
-        let Some(wanted) = to.stretch_of(&meta.shape, taker) else {
+        let Some(wanted) = to.shard_of(&meta.shape, taker) else {
             return Some(Piece { shape: own, range: None });
         };
         let Placement::Sharded { axis, .. } = to else { return None };
         let axis = *axis as usize;
-        let range = match (from, from.stretch_of(&meta.shape, giver)) {
+        let range = match (from, from.shard_of(&meta.shape, giver)) {
             (Placement::Sharded { axis: along, .. }, Some(has)) if *along as usize == axis => {
                 let (start, end) = (wanted.start.max(has.start), wanted.end.min(has.end));
                 let start = start.min(end);
@@ -243,7 +243,7 @@ impl<B: Backend> Mover<'_, B> {
                     _ => {
                         let mut pieces = Vec::new();
                         for worker in self.share.group().iter() {
-                            let range = to.stretch_of(&meta.shape, worker).unwrap_or_default();
+                            let range = to.shard_of(&meta.shape, worker).unwrap_or_default();
                             pieces.push(self.slice(own, axis as usize, &range)?);
                         }
                         self.copy(&pieces.iter().collect::<Vec<_>>())?
@@ -667,8 +667,7 @@ mod tests {
     fn counted(meta: &Meta, placement: &Placement, worker: usize) -> Vec<f32> {
         let [rows, columns] = *meta.shape.dims() else { return Vec::new() };
         let mut stretches = [0..rows, 0..columns];
-        if let (Placement::Sharded { axis, .. }, Some(stretch)) = (placement, placement.stretch_of(&meta.shape, worker))
-        {
+        if let (Placement::Sharded { axis, .. }, Some(stretch)) = (placement, placement.shard_of(&meta.shape, worker)) {
             stretches[*axis as usize] = stretch;
         }
         let [down, across] = stretches;

@@ -14,7 +14,7 @@ use crate::shape::Shape;
 type G<'a> = &'a mut dyn Graph;
 
 /// Operands of the gather or scatter that stands for an indexing.
-struct Picked {
+struct Indexed {
     /// The tensor with the indexed axes flattened to one.
     flat: Val,
     /// Positions along the flattened axis, expanded over the other axes.
@@ -24,13 +24,13 @@ struct Picked {
 }
 
 /// The gather for index tensors of one shape on the leading axes of `v`. No tensor is empty.
-fn picked(g: G<'_>, v: Val, indices: &[Val]) -> Result<Picked> {
+fn indexed(g: G<'_>, v: Val, indices: &[Val]) -> Result<Indexed> {
     let from = g.meta(v).shape;
     let (lead, rest) = from.dims().split_at(indices.len());
     let shape = g.meta(indices[0]).shape;
     let mut places = None;
     for (axis, (index, size)) in indices.iter().zip(lead).enumerate() {
-        let mut place = from_the_front(g, *index, *size)?;
+        let mut place = wrap_negative(g, *index, *size)?;
         if indices.len() > 1 {
             place = checked(g, place, axis, *size)?;
         }
@@ -45,16 +45,16 @@ fn picked(g: G<'_>, v: Val, indices: &[Val]) -> Result<Picked> {
     let places = places.ok_or_else(|| OpError::type_("an index is missing"))?;
     let count = shape.numel();
     let with_rest = |first: usize, rest: &[usize]| Shape::new(&[&[first], rest].concat());
-    let flat = if indices.len() == 1 { v } else { seen_as(g, v, with_rest(lead.iter().product(), rest)?)? };
-    let narrow = seen_as(g, places, with_rest(count, &vec![1; rest.len()])?)?;
+    let flat = if indices.len() == 1 { v } else { reshaped(g, v, with_rest(lead.iter().product(), rest)?)? };
+    let narrow = reshaped(g, places, with_rest(count, &vec![1; rest.len()])?)?;
     let wide = with_rest(count, rest)?;
     let index = if rest.is_empty() { narrow } else { g.emit(Op::Expand, &[narrow.into()], Attrs::Shape(wide))? };
-    Ok(Picked { flat, index, shape: Shape::new(&[shape.dims(), rest].concat())? })
+    Ok(Indexed { flat, index, shape: Shape::new(&[shape.dims(), rest].concat())? })
 }
 
 /// Translates negative indices, which count from the end. Indices out of range stay as they are, so that the op that
 /// checks them reports the user's value.
-fn from_the_front(g: G<'_>, index: Val, size: usize) -> Result<Val> {
+fn wrap_negative(g: G<'_>, index: Val, size: usize) -> Result<Val> {
     let size = size as i64;
     let number = |x: i64| Arg::Scalar(Scalar::Int(x));
     let behind = elementwise(g, Op::Lt, &[index.into(), number(0)])?;
@@ -71,13 +71,13 @@ fn checked(g: G<'_>, places: Val, axis: usize, size: usize) -> Result<Val> {
     let along_axis = |length: usize| Shape::new(&[&vec![1; axis][..], &[length]].concat());
     let create = Attrs::Create { shape: Shape::new(&[size])?, dtype: DType::I64 };
     let table = g.emit(Op::Arange, &[Arg::Scalar(Scalar::Int(0)), Arg::Scalar(Scalar::Int(1))], create)?;
-    let table = seen_as(g, table, along_axis(size)?)?;
-    let line = seen_as(g, places, along_axis(shape.numel())?)?;
+    let table = reshaped(g, table, along_axis(size)?)?;
+    let line = reshaped(g, places, along_axis(shape.numel())?)?;
     let found = gather(g, table, axis as i64, line)?;
-    seen_as(g, found, shape)
+    reshaped(g, found, shape)
 }
 
-fn seen_as(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
+fn reshaped(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
     if g.meta(v).shape == shape { Ok(v) } else { g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
 }
 
@@ -85,35 +85,35 @@ fn seen_as(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
 ///
 /// # Errors
 /// The errors of a gather.
-pub fn pick(g: G<'_>, v: Val, indices: &[Val]) -> Result<Val> {
-    let picked = picked(g, v, indices)?;
-    let found = gather(g, picked.flat, 0, picked.index)?;
-    seen_as(g, found, picked.shape)
+pub fn index(g: G<'_>, v: Val, indices: &[Val]) -> Result<Val> {
+    let indexed = indexed(g, v, indices)?;
+    let found = gather(g, indexed.flat, 0, indexed.index)?;
+    reshaped(g, found, indexed.shape)
 }
 
-/// A copy of `v` after `v[i, j, …] = source`, with indices as in [`pick`]. The source is a number, or a tensor of `v`'s
+/// A copy of `v` after `v[i, j, …] = source`, with indices as in [`index`]. The source is a number, or a tensor of `v`'s
 /// dtype that broadcasts to the selection.
 ///
 /// # Errors
 /// The errors of a scatter; a source that does not broadcast.
-pub fn set_picked(g: G<'_>, v: Val, indices: &[Val], source: Arg) -> Result<Val> {
+pub fn index_put(g: G<'_>, v: Val, indices: &[Val], source: Arg) -> Result<Val> {
     let meta = g.meta(v);
-    let picked = picked(g, v, indices)?;
-    let wide = g.meta(picked.index).shape;
+    let indexed = indexed(g, v, indices)?;
+    let wide = g.meta(indexed.index).shape;
     let source = match source {
         Arg::Scalar(_) => g.emit(Op::Full, &[source], Attrs::Create { shape: wide, dtype: meta.dtype })?,
         Arg::Val(source) => {
             let from = g.meta(source).shape;
-            if from.broadcast(&picked.shape).ok() != Some(picked.shape) {
+            if from.broadcast(&indexed.shape).ok() != Some(indexed.shape) {
                 return Err(OpError::runtime(format!(
                     "shape mismatch: value tensor of shape {from} cannot be broadcast to indexing result of shape {}",
-                    picked.shape
+                    indexed.shape
                 )));
             }
-            let expanded = g.emit(Op::Expand, &[source.into()], Attrs::Shape(picked.shape))?;
-            seen_as(g, expanded, wide)?
+            let expanded = g.emit(Op::Expand, &[source.into()], Attrs::Shape(indexed.shape))?;
+            reshaped(g, expanded, wide)?
         }
     };
-    let flat = along(g, Op::Scatter, 0, &[picked.flat, picked.index, source])?;
-    seen_as(g, flat, meta.shape)
+    let flat = along(g, Op::Scatter, 0, &[indexed.flat, indexed.index, source])?;
+    reshaped(g, flat, meta.shape)
 }

@@ -8,7 +8,7 @@ use crate::shape::Shape;
 use crate::window::{WINDOW_AXES_MAX, WindowSizes, WindowSpec};
 
 /// Expands one size for all axes, or one per axis, to [`WindowSizes`].
-fn each(name: &str, sizes: &[i64], rank: usize, least: i64) -> Result<WindowSizes> {
+fn per_axis(name: &str, sizes: &[i64], rank: usize, least: i64) -> Result<WindowSizes> {
     let mut axes = [if least == 0 { 0 } else { 1 }; WINDOW_AXES_MAX];
     if sizes.len() != 1 && sizes.len() != rank {
         return Err(OpError::runtime(format!(
@@ -67,10 +67,10 @@ impl WindowParameters<'_> {
             groups: self.groups as usize,
             input: right(input),
             kernel: right(kernel),
-            stride: each("stride", self.stride, rank, 1)?,
-            dilation: each("dilation", self.dilation, rank, 1)?,
-            low: each("padding", self.low, rank, 0)?,
-            high: each("padding", self.high, rank, 0)?,
+            stride: per_axis("stride", self.stride, rank, 1)?,
+            dilation: per_axis("dilation", self.dilation, rank, 1)?,
+            low: per_axis("padding", self.low, rank, 0)?,
+            high: per_axis("padding", self.high, rank, 0)?,
         })
     }
 }
@@ -125,7 +125,7 @@ pub fn pool(g: &mut dyn Graph, op: Op, x: Val, kernel: &[i64], window: &WindowPa
         return Err(OpError::runtime(format!("{}: expected (samples, channels, …), but got {shape}", op.name())));
     }
     let rank = shape.rank() - 2;
-    let kernel = each("kernel_size", kernel, rank.min(WINDOW_AXES_MAX), 1)?;
+    let kernel = per_axis("kernel_size", kernel, rank.min(WINDOW_AXES_MAX), 1)?;
     let spec = window.spec(&shape.dims()[2..], &kernel[WINDOW_AXES_MAX - rank.min(WINDOW_AXES_MAX)..])?;
     g.emit(op, &[x.into()], Attrs::Window(Box::new(spec)))
 }

@@ -128,7 +128,7 @@ impl dyn Graph + '_ {
     }
     /// Converts half precisions to `f32`, for gradients of several steps: in half precision each step would round or
     /// overflow.
-    pub(crate) fn wide(&mut self, v: Val) -> Result<Val> {
+    pub(crate) fn upcast(&mut self, v: Val) -> Result<Val> {
         use DType::{BF16, F16, F32};
         match self.meta(v).dtype {
             F16 | BF16 => self.emit(Op::Cast, &[v.into()], Attrs::DType(F32)),
@@ -279,7 +279,7 @@ gradients! {
     sqrt(g, c) { let h = g.mul(c.grad, 0.5)?; one(g.div(h, c.out()?)) }
     /// -g/2 out^3
     rsqrt(g, c) {
-        let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
+        let (grad, out) = (g.upcast(c.grad)?, g.upcast(c.out()?)?);
         let square = g.mul(out, out)?;
         let cube = g.mul(square, out)?;
         let h = g.mul(grad, -0.5)?;
@@ -300,21 +300,21 @@ gradients! {
     tan(g, c) { let out = c.out()?; let s = g.mul(out, out)?; let d = g.add(s, 1.0)?; one(g.mul(c.grad, d)) }
     /// g (1 - out^2)
     tanh(g, c) {
-        let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
+        let (grad, out) = (g.upcast(c.grad)?, g.upcast(c.out()?)?);
         let s = g.mul(out, out)?;
         let d = g.sub(1.0, s)?;
         one(g.mul(grad, d))
     }
     /// g out (1 - out)
     sigmoid(g, c) {
-        let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
+        let (grad, out) = (g.upcast(c.grad)?, g.upcast(c.out()?)?);
         let r = g.sub(1.0, out)?;
         let d = g.mul(out, r)?;
         one(g.mul(grad, d))
     }
     /// g 2/sqrt(pi) exp(-a^2)
     erf(g, c) {
-        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let (grad, a) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
         let s = g.mul(a, a)?;
         let n = g.op1(Op::Neg, s)?;
         let e = g.op1(Op::Exp, n)?;
@@ -326,7 +326,7 @@ gradients! {
         if !c.recorded {
             return one(g.op2(Op::GeluBackward, c.grad, c.val(0)?));
         }
-        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let (grad, a) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
         let scaled = g.mul(a, std::f64::consts::FRAC_1_SQRT_2)?;
         let e = g.op1(Op::Erf, scaled)?;
         let e1 = g.add(e, 1.0)?;
@@ -345,7 +345,7 @@ gradients! {
             return one(g.op2(Op::GeluTanhBackward, c.grad, c.val(0)?));
         }
         const K: f64 = 0.797_884_560_802_865_4;
-        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let (grad, a) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
         let s = g.mul(a, a)?;
         let inner = g.mul(s, 0.044715)?;
         let inner1 = g.add(inner, 1.0)?;
@@ -370,7 +370,7 @@ gradients! {
     acos(g, c) { let d = over_root(g, c, -1.0, 1.0)?; one(g.op1(Op::Neg, d)) }
     /// g / (1 + a^2)
     atan(g, c) {
-        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let (grad, a) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
         let s = g.mul(a, a)?;
         let d = g.add(s, 1.0)?;
         one(g.div(grad, d))
@@ -385,7 +385,7 @@ gradients! {
     acosh(g, c) { one(over_root(g, c, 1.0, -1.0)) }
     /// g / (1 - a^2)
     atanh(g, c) {
-        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let (grad, a) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
         let s = g.mul(a, a)?;
         let d = g.sub(1.0, s)?;
         one(g.div(grad, d))
@@ -466,7 +466,7 @@ gradients! {
     ndtri(g, c) { one(times_exp_square(g, c, 0.5, 1.0 / INV_SQRT_2PI)) }
     /// g sqrt(2 / pi) / erfcx(-a / sqrt(2))
     log_ndtr(g, c) {
-        let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+        let (grad, a) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
         let t = g.mul(a, -std::f64::consts::FRAC_1_SQRT_2)?;
         let e = g.op1(Op::Erfcx, t)?;
         let scaled = g.mul(grad, 2.0 * INV_SQRT_2PI)?;
@@ -844,7 +844,7 @@ gradients! {
         c.each(g, |g, i| match i {
             0 => Ok(Some(c.grad)),
             1 => Ok(None),
-            _ => taken(g, c, c.grad).map(Some),
+            _ => gathered(g, c, c.grad).map(Some),
         })
     }
     /// g with 0 at the indices; g gathered at the indices
@@ -856,12 +856,12 @@ gradients! {
                 g.emit(Op::Scatter, &[c.grad.into(), index.into(), zeros.into()], c.attrs.clone()).map(Some)
             }
             1 => Ok(None),
-            _ => taken(g, c, c.grad).map(Some),
+            _ => gathered(g, c, c.grad).map(Some),
         })
     }
     /// g times the product of the other factors, exact for any number of zeros
     scatter_prod(g, c) {
-        let (base, index, source) = (c.val(0)?, c.val(1)?, boxed(g, c.val(2)?, c)?);
+        let (base, index, source) = (c.val(0)?, c.val(1)?, scattered_slice(g, c.val(2)?, c)?);
         let dtype = g.meta(base).dtype;
         let mut parts = Vec::with_capacity(2);
         for v in [base, source] {
@@ -892,12 +892,12 @@ gradients! {
             let rest = g.div(product, nonzero)?;
             let slope = g.mask(clear, rest)?;
             let grad = g.mul(grad, slope)?;
-            if i == 2 { unboxed(g, grad, c).map(Some) } else { Ok(Some(grad)) }
+            if i == 2 { pad_to_source(g, grad, c).map(Some) } else { Ok(Some(grad)) }
         })
     }
     /// g divided equally among the elements equal to the extremum
     scatter_extreme(g, c) {
-        let (base, index, source, out) = (c.val(0)?, c.val(1)?, boxed(g, c.val(2)?, c)?, c.out()?);
+        let (base, index, source, out) = (c.val(0)?, c.val(1)?, scattered_slice(g, c.val(2)?, c)?, c.out()?);
         let dtype = g.meta(base).dtype;
         let take = |g: &mut dyn Graph, v: Val| g.emit(Op::Gather, &[v.into(), index.into()], c.attrs.clone());
         let chosen = take(g, out)?;
@@ -914,7 +914,7 @@ gradients! {
             _ => {
                 let share = take(g, share)?;
                 let grad = g.mul(share, hits[1])?;
-                unboxed(g, grad, c).map(Some)
+                pad_to_source(g, grad, c).map(Some)
             }
         })
     }
@@ -969,13 +969,13 @@ gradients! {
 
 /// `v`, of the result's shape, gathered at the indices of a scatter and padded with zeros to the source's shape:
 /// elements of the source beyond the index's shape were not scattered.
-fn taken(g: &mut dyn Graph, c: &GradCtx<'_>, v: Val) -> Result<Val> {
+fn gathered(g: &mut dyn Graph, c: &GradCtx<'_>, v: Val) -> Result<Val> {
     let taken = g.emit(Op::Gather, &[v.into(), c.arg(1)?], c.attrs.clone())?;
-    unboxed(g, taken, c)
+    pad_to_source(g, taken, c)
 }
 
 /// The slice of a scatter's source that was scattered: the index's shape.
-fn boxed(g: &mut dyn Graph, source: Val, c: &GradCtx<'_>) -> Result<Val> {
+fn scattered_slice(g: &mut dyn Graph, source: Val, c: &GradCtx<'_>) -> Result<Val> {
     let sizes = c.meta(g, 1).shape;
     if g.meta(source).shape == sizes {
         return Ok(source);
@@ -984,8 +984,8 @@ fn boxed(g: &mut dyn Graph, source: Val, c: &GradCtx<'_>) -> Result<Val> {
     g.emit(Op::Slice, &[source.into()], Attrs::Slice(Box::new(spec)))
 }
 
-/// The inverse of [`boxed`]: zeros where the source was not scattered.
-fn unboxed(g: &mut dyn Graph, part: Val, c: &GradCtx<'_>) -> Result<Val> {
+/// The inverse of [`scattered_slice`]: zeros where the source was not scattered.
+fn pad_to_source(g: &mut dyn Graph, part: Val, c: &GradCtx<'_>) -> Result<Val> {
     let (source, sizes) = (c.meta(g, 2), g.meta(part).shape);
     if source.shape == sizes {
         return Ok(part);
@@ -997,7 +997,7 @@ fn unboxed(g: &mut dyn Graph, part: Val, c: &GradCtx<'_>) -> Result<Val> {
 
 /// g / sqrt(square a^2 + constant)
 fn over_root(g: &mut dyn Graph, c: &GradCtx<'_>, square: f64, constant: f64) -> Result<Val> {
-    let (grad, a) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+    let (grad, a) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
     let s = g.mul(a, a)?;
     let s = if square == 1.0 { s } else { g.mul(s, square)? };
     let d = g.add(s, constant)?;
@@ -1007,7 +1007,7 @@ fn over_root(g: &mut dyn Graph, c: &GradCtx<'_>, square: f64, constant: f64) -> 
 
 /// g factor exp(scale out^2)
 fn times_exp_square(g: &mut dyn Graph, c: &GradCtx<'_>, scale: f64, factor: f64) -> Result<Val> {
-    let (grad, out) = (g.wide(c.grad)?, g.wide(c.out()?)?);
+    let (grad, out) = (g.upcast(c.grad)?, g.upcast(c.out()?)?);
     let s = g.mul(out, out)?;
     let s = g.mul(s, scale)?;
     let e = g.op1(Op::Exp, s)?;

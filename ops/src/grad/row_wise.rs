@@ -15,7 +15,7 @@ gradients! {
         if !c.recorded {
             return one(g.op2(Op::SoftmaxBackward, c.grad, out));
         }
-        let (grad, out) = (g.wide(c.grad)?, g.wide(out)?);
+        let (grad, out) = (g.upcast(c.grad)?, g.upcast(out)?);
         let product = g.mul(grad, out)?;
         let total = row_sum(g, product)?;
         let less = g.sub(grad, total)?;
@@ -27,7 +27,7 @@ gradients! {
         if !c.recorded {
             return one(g.op2(Op::LogSoftmaxBackward, c.grad, out));
         }
-        let (grad, out) = (g.wide(c.grad)?, g.wide(out)?);
+        let (grad, out) = (g.upcast(c.grad)?, g.upcast(out)?);
         let total = row_sum(g, grad)?;
         let shares = g.op1(Op::Exp, out)?;
         let taken = g.mul(shares, total)?;
@@ -140,7 +140,7 @@ fn row_at(g: &mut dyn Graph, v: Val, i: usize) -> Result<Val> {
 }
 
 fn norm_composite(g: &mut dyn Graph, c: &GradCtx<'_>, centre: bool) -> Result<Vec<Option<Val>>> {
-    let (grad, input) = (g.wide(c.grad)?, g.wide(c.val(0)?)?);
+    let (grad, input) = (g.upcast(c.grad)?, g.upcast(c.val(0)?)?);
     let centred = if centre {
         let mean = over_rows(g, Op::Mean, input)?;
         g.sub(input, mean)?
@@ -154,7 +154,7 @@ fn norm_composite(g: &mut dyn Graph, c: &GradCtx<'_>, centre: bool) -> Result<Ve
     let normal = g.mul(centred, factor)?;
     let weighted = match c.arg(1)? {
         Arg::Val(weight) => {
-            let weight = g.wide(weight)?;
+            let weight = g.upcast(weight)?;
             g.mul(grad, weight)?
         }
         number => g.mul(grad, number)?,
@@ -199,14 +199,14 @@ fn class_loss_composite(
     // The weight of each sample, and the sum of all class weights.
     let (hit, share, all) = match weight {
         Arg::Val(weight) => {
-            let weight = g.wide(weight)?;
+            let weight = g.upcast(weight)?;
             let hit = g.mul(hit, weight)?;
             let all = g.emit(Op::Sum, &[weight.into()], Attrs::Axes { mask: 1, keepdim: false })?;
             (hit, row_sum(g, hit)?, (Arg::from(weight), Arg::from(all)))
         }
         number => (hit, counts, (number, Arg::from(classes as f64))),
     };
-    let mut grad = g.wide(c.grad)?;
+    let mut grad = g.upcast(c.grad)?;
     match spec.reduction {
         LossReduction::None => grad = g.reshaped(grad, column)?,
         LossReduction::Mean => {
@@ -219,7 +219,7 @@ fn class_loss_composite(
     let mut slope = g.mul(hit, -kept)?;
     if let Some(input) = input {
         let shares = g.op1(Op::Softmax, input)?;
-        let shares = g.wide(shares)?;
+        let shares = g.upcast(shares)?;
         let mut factor = g.mul(share, kept)?;
         if spec.smoothing != 0.0 {
             let each = spec.smoothing / classes as f64;
@@ -237,13 +237,14 @@ fn class_loss_composite(
 
 fn attention_composite(g: &mut dyn Graph, c: &GradCtx<'_>) -> Result<Vec<Option<Val>>> {
     let Attrs::Attention { causal, scale } = *c.attrs else { return Err(not_saved()) };
-    let (grad, query, key, value) = (g.wide(c.grad)?, g.wide(c.val(0)?)?, g.wide(c.val(1)?)?, g.wide(c.val(2)?)?);
+    let (grad, query, key, value) =
+        (g.upcast(c.grad)?, g.upcast(c.val(0)?)?, g.upcast(c.val(1)?)?, g.upcast(c.val(2)?)?);
     let turned = g.swap_last(key)?;
     let scores = g.op2(Op::Matmul, query, turned)?;
     let mut scores = g.mul(scores, scale)?;
     let meta = g.meta(scores);
     if c.inputs.len() > 3 {
-        let mask = g.wide(c.val(3)?)?;
+        let mask = g.upcast(c.val(3)?)?;
         scores = g.add(scores, mask)?;
     }
     if causal {

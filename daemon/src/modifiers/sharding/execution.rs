@@ -7,8 +7,8 @@ use super::resharding::{fetch_to, free, materialize, op_command, step_for};
 use crate::modifiers::stream_modifier::Output;
 use crate::table::WorkerTensor;
 use crate::worker::step::Step;
-use gt_ops::placement::stretch;
-use gt_ops::propagate::{Split, localize, share};
+use gt_ops::placement::shard_range;
+use gt_ops::propagate::{Split, localize, mean_weight};
 use gt_ops::wire::Command;
 use gt_ops::{Attrs, Inputs, Instruction, Meta, Op, Operand, Placement, Workers};
 
@@ -71,7 +71,7 @@ impl PlacedInstruction<'_> {
         let result = WorkerTensor::from_id(instruction.out);
         let n = workers.len();
         let cost_ns = step.cost_ns / n as u64;
-        let units = |rank: usize| stretch(split.units, granule, rank, n);
+        let units = |rank: usize| shard_range(split.units, granule, rank, n);
         // A mean over a part becomes a summand of the whole mean when it is multiplied by the part's share.
         let unweighted = split.weighted.then(|| out.allocate(*meta));
         let first = unweighted.map_or(result, |(_, at)| at);
@@ -93,7 +93,7 @@ impl PlacedInstruction<'_> {
         }
         let Some((id, at)) = unweighted else { return };
         for (rank, worker) in workers.iter().enumerate() {
-            let weight = Operand::Scalar(share(&units(rank), split.units));
+            let weight = Operand::Scalar(mean_weight(&units(rank), split.units));
             let command = op_command(Op::Mul, result, &[Operand::Tensor(at.id()), weight], Attrs::None);
             out.push(Step { divided: true, ..step_for(step, Workers::one(worker), command, Some(*meta)) });
         }

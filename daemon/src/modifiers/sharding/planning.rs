@@ -178,8 +178,8 @@ impl Planner {
                 let result = result_placement(split, workers, granule, &meta.shape);
                 time += match (target, split.produces) {
                     (Some(target), _) => result_ns(&result, target),
-                    (None, Produces::Part(_)) => result_ns(&result, &Placement::Replicated { workers }),
-                    (None, Produces::Stretch { .. }) => 0.0,
+                    (None, Produces::Partial(_)) => result_ns(&result, &Placement::Replicated { workers }),
+                    (None, Produces::Shard { .. }) => 0.0,
                 };
                 consider(time, workers, Some((split.clone(), granule)));
             }
@@ -276,10 +276,10 @@ pub fn operand_placement(
     operand: &PlacedOperand,
 ) -> Placement {
     match (split.needs.get(i), operand) {
-        (Some(Need::Stretch { axis, scale }), PlacedOperand::Tensor(tensor)) => {
+        (Some(Need::Shard { axis, scale }), PlacedOperand::Tensor(tensor)) => {
             Placement::sharded(workers, *axis as usize, granule * scale, &tensor.meta.shape)
         }
-        (Some(Need::Part(reduce_op)), PlacedOperand::Tensor(_)) => partial(workers, *reduce_op),
+        (Some(Need::Partial(reduce_op)), PlacedOperand::Tensor(_)) => partial(workers, *reduce_op),
         _ => Placement::Replicated { workers },
     }
 }
@@ -287,8 +287,8 @@ pub fn operand_placement(
 /// The placement in which a split leaves the result.
 pub fn result_placement(split: &Split, workers: Workers, granule: usize, shape: &Shape) -> Placement {
     match split.produces {
-        Produces::Stretch { axis, scale } => Placement::sharded(workers, axis as usize, granule * scale, shape),
-        Produces::Part(reduce_op) => partial(workers, reduce_op),
+        Produces::Shard { axis, scale } => Placement::sharded(workers, axis as usize, granule * scale, shape),
+        Produces::Partial(reduce_op) => partial(workers, reduce_op),
     }
 }
 
@@ -296,7 +296,7 @@ pub fn result_placement(split: &Split, workers: Workers, granule: usize, shape: 
 fn granule(split: &Split, operands: &[PlacedOperand], workers: Workers) -> usize {
     let mut largest = (0, 1);
     for (need, operand) in split.needs.iter().zip(operands) {
-        if let (Need::Stretch { axis, scale }, PlacedOperand::Tensor(tensor)) = (need, operand)
+        if let (Need::Shard { axis, scale }, PlacedOperand::Tensor(tensor)) = (need, operand)
             && let Placement::Sharded { workers: own, axis: along, granule } = tensor.placement
             && (own, along) == (workers, *axis)
             && granule % scale == 0

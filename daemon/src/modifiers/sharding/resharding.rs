@@ -116,7 +116,7 @@ fn reshard(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Output<'
     out.tensors().set_placement(at, *to);
     if let (true, Placement::Sharded { axis, .. }) = (is_local_slice(&tensor.placement, to), to) {
         for worker in to.workers().iter() {
-            let Some(range) = to.stretch_of(&meta.shape, worker) else { continue };
+            let Some(range) = to.shard_of(&meta.shape, worker) else { continue };
             let attrs = slice_along(&meta.shape, *axis as usize, &range);
             let command = op_command(Op::Slice, at, &[Operand::Tensor(tensor.at.id())], attrs);
             out.push(step_for(step, Workers::one(worker), command, Some(to.local(&meta, worker))));

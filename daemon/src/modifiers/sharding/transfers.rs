@@ -40,7 +40,7 @@ pub fn allocate(planner: &Planner, step: Step, out: &mut Output<'_>) {
 
 /// The bytes among `from..to` of a tensor that `worker` has, as start and end, and their offset in that worker's shard.
 fn overlap(tensor: &TensorEntry, worker: usize, from: u64, to: u64) -> Option<(u64, u64, u64)> {
-    let stretch = tensor.placement.stretch_of(&tensor.meta.shape, worker)?;
+    let stretch = tensor.placement.shard_of(&tensor.meta.shape, worker)?;
     let size = tensor.meta.shape.dims()[0].max(1) as u64;
     let row = tensor.bytes / size;
     let (first, last) = (stretch.start as u64 * row, stretch.end as u64 * row);
