@@ -3,8 +3,9 @@
 //! It converts Python objects to the client's tensors and back, and errors to PyTorch's exceptions. The client crate
 //! defines tensors and issues instructions; `nn`, `optim` and the rest of the package are written in Python.
 //!
-//! Start at [`tensor`], the class. [`operators`] has its special methods, [`methods`] the others, [`create`] the
-//! functions that make tensors, [`window`] convolution and pooling, [`data`] the conversion of lists and NumPy arrays.
+//! Start at [`tensor`], the class. [`operators`] has its special methods, [`reductions`] its reductions and [`methods`]
+//! the others; [`create`] has the functions that make tensors, [`window`] convolution and pooling, [`data`] the conversion
+//! of lists and NumPy arrays.
 
 mod autocast;
 mod autograd;
@@ -20,6 +21,7 @@ mod methods;
 mod operators;
 mod options;
 mod random;
+mod reductions;
 mod rows;
 mod session;
 mod signal;
