@@ -1,13 +1,13 @@
 //! Times collectives beside `memcpy` on the same threads:
 //! `cargo run --release -p gt-collectives --example bandwidth -- [how [operation [ranks [bytes [slot bytes]]]]]`
 //!
-//! The ranks are threads, or processes whose buffers lie in memory that all have mapped, as those of a daemon's workers
-//! do, or processes that do not reach each other's buffers ("staged").
+//! The ranks are threads, processes whose buffers lie in memory that all have mapped (as those of a daemon's workers),
+//! or processes that do not reach each other's buffers ("staged").
 //!
-//! The bound is what all ranks must read and write at least, at the speed at which as many threads or processes copy
-//! memory, all at once: in an all-reduce of `b` bytes each rank reads `b` bytes and writes `b`, in an all-gather to `b`
-//! bytes as well, which is a copy of `b` bytes a rank. A line says: how, operation, ranks, bytes, seconds, seconds of
-//! the bound, their ratio.
+//! The bound is the time in which as many threads or processes, all at once, copy the bytes that the ranks must read
+//! and write at least. In an all-reduce of `b` bytes each rank reads `b` bytes and writes `b`, and so it does in an
+//! all-gather to `b` bytes: a copy of `b` bytes per rank. The columns of the output are: how, operation, ranks, bytes,
+//! seconds, seconds of the bound, their ratio.
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
 use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions, PATIENCE_DEFAULT, SharedMemory};
@@ -27,22 +27,22 @@ const HOWS: [&str; 3] = ["threads", "processes", "staged"];
 const OPERATIONS: [&str; 2] = ["all_reduce", "all_gather"];
 const RANKS: [usize; 2] = [2, 4];
 const BYTES: [usize; 3] = [1 << 20, 16 << 20, 64 << 20];
-/// Rounds in which the collective and the copy take turns; the best of each counts.
+/// Rounds, each of the collective and then of the copy; the best time of each counts.
 const ROUNDS: usize = 7;
-/// Bytes that a rank works on in one of a round's turns.
+/// Bytes that a rank processes in each half of a round.
 const TURN_BYTES: usize = 128 << 20;
-/// What the program is told to be one rank of a group of processes.
+/// The argument that makes the program one rank of a group of processes.
 const AS_RANK: &str = "rank";
 
-/// A rank's three buffers: what it copies from, what it copies or combines to, what it gathers.
+/// A rank's three buffers: the input, the output of copies and reductions, and the output of an all-gather.
 type Buffers<'a> = [&'a mut [u8]; 3];
 
-/// The time, in nanoseconds, by a clock that all processes have.
+/// The time by a clock that all processes share, nanoseconds.
 fn now() -> Result<i64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_nanos() as i64)
 }
 
-/// Seconds from the first start to the last end among the ranks.
+/// Seconds from the first start to the last end of the ranks.
 fn span(comm: &mut dyn Communicator, start: i64, end: i64) -> Result<f64> {
     let own: Vec<u8> = [start, end].into_iter().flat_map(i64::to_ne_bytes).collect();
     let mut all = vec![0; own.len() * comm.size()];
@@ -53,13 +53,13 @@ fn span(comm: &mut dyn Communicator, start: i64, end: i64) -> Result<f64> {
     Ok(start.zip(end).map_or(f64::NAN, |(start, end)| (end - start) as f64 / 1e9))
 }
 
-/// Seconds of one collective and of one copy, from when the first rank begins to when the last is done.
+/// Seconds of one collective and of one copy, from the first rank's start to the last rank's end.
 fn measure(comm: &mut dyn Communicator, operation: &str, bytes: usize, buffers: Buffers<'_>) -> Result<[f64; 2]> {
     let [from, to, own] = buffers;
     let calls = (TURN_BYTES / bytes).max(1);
     let counts = vec![own.len() / 4; comm.size()];
     let mut best = [f64::INFINITY; 2];
-    // The first round finds cold memory.
+    // The first round is left out, as its memory is cold.
     for round in 0..=ROUNDS {
         for (turn, best) in best.iter_mut().enumerate() {
             comm.barrier()?;
@@ -135,8 +135,8 @@ fn as_rank(mut args: impl Iterator<Item = String>) -> Result<()> {
     let lengths = [bytes, bytes, bytes / 4 / ranks * 4];
     let mut at = own.segment().as_ptr();
     let buffers = lengths.map(|len| {
-        // SAFETY: stretches of this rank's memory that follow each other, which nobody else uses but as the
-        // communicator says; it is mapped as long as `own` lives.
+        // SAFETY: the three ranges lie in this rank's memory and do not overlap. The memory stays mapped as long as
+        // `own` lives, and the other ranks access it within calls of the communicator only.
         let buffer = unsafe { std::slice::from_raw_parts_mut(at, len) };
         at = at.wrapping_add(len.next_multiple_of(4096));
         buffer.fill(1);

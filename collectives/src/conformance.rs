@@ -1,17 +1,17 @@
 //! The conformance suite: programs that every communicator passes.
 //!
-//! A [`Program`] is what each rank of a group runs, with a communicator that is fresh: all ranks run the same one and
-//! check their own results. How ranks come about (threads, processes, devices) is the business of whoever tests a
-//! communicator: it runs each of [`PROGRAMS`] with groups of several sizes, by name if the ranks are processes.
+//! A [`Program`] runs on every rank of a group, each with a new communicator, and checks its own results. The test of a
+//! communicator makes the ranks (threads, processes or devices) and runs each of [`PROGRAMS`] with groups of several
+//! sizes, by name if the ranks are processes.
 //!
-//! Elements are small whole numbers, so that sums are exact in every dtype and in any order; where an order is
-//! promised, the communicator's own tests look at it.
+//! Elements are small whole numbers, so that sums are exact in every dtype and in any order. A communicator that
+//! promises an order tests it by itself.
 
 use crate::{CollectiveError, Communicator, Operation, Reduce};
 use gt_ops::DType;
 use half::{bf16, f16};
 
-/// What each rank runs.
+/// A program that every rank runs.
 pub type Program = fn(&mut dyn Communicator);
 
 /// Every program, by name.
@@ -35,14 +35,14 @@ pub const PROGRAMS: [(&str, Program); 14] = [
 /// The program called `name`.
 ///
 /// # Panics
-/// If there is none.
+/// If no program has that name.
 pub fn program(name: &str) -> Program {
     PROGRAMS.iter().find(|(known, _)| *known == name).unwrap_or_else(|| panic!("no program {name}")).1
 }
 
 /// Lengths around the edges of cache lines, tiles and slots, in elements.
 const LENGTHS: [usize; 9] = [0, 1, 3, 16, 17, 1023, 4099, 70_001, 300_007];
-/// Of lengths for which every dtype and reduction is tried.
+/// Lengths for which every dtype and reduction is tested, in elements.
 const SHORT_MAX: usize = 5000;
 /// Bytes of the largest buffers.
 const LARGE_BYTES: usize = 64 << 20;
@@ -63,7 +63,7 @@ impl Dice {
     }
 }
 
-/// What element `i` of rank `rank` is: never so large that a product of eight leaves the halves.
+/// Element `i` of rank `rank`, so small that a product of eight is exact in f16.
 fn value(dtype: DType, rank: usize, i: usize) -> i64 {
     let n = (i.wrapping_mul(7) ^ (i >> 5)).wrapping_add(rank * 3) % 5;
     match dtype {
@@ -99,7 +99,7 @@ fn elements(dtype: DType, rank: usize, from: usize, len: usize) -> Vec<u8> {
     bytes_of(dtype, (from..from + len).map(|i| value(dtype, rank, i)))
 }
 
-/// What element `i` becomes when `size` ranks are combined.
+/// Element `i` of the reduction over `size` ranks.
 fn combined(dtype: DType, how: Reduce, size: usize, i: usize) -> f64 {
     let values = (0..size).map(|rank| value(dtype, rank, i));
     let whole = match (how, dtype) {
@@ -120,7 +120,7 @@ fn reduced(dtype: DType, how: Reduce, size: usize, from: usize, len: usize) -> V
     bytes
 }
 
-/// A buffer of bytes that no result has.
+/// A buffer filled with a byte that no result has.
 fn blank(bytes: usize) -> Vec<u8> {
     vec![0xa5; bytes]
 }
@@ -134,7 +134,7 @@ fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     }
 }
 
-/// Which reductions there are of a dtype.
+/// The reductions that are defined for a dtype.
 fn reductions(dtype: DType) -> impl Iterator<Item = Reduce> {
     Reduce::ALL.into_iter().filter(move |how| how.is_defined_for(dtype))
 }
@@ -159,7 +159,7 @@ pub fn all_reduces(comm: &mut dyn Communicator) {
     }
 }
 
-/// Counts of a kind: even, uneven, all with one rank, with zeros between.
+/// Counts per rank of one kind: even, uneven, all at one rank, or with zeros between.
 fn counts(kind: usize, size: usize, len: usize) -> Vec<usize> {
     (0..size)
         .map(|rank| match kind {
@@ -228,7 +228,7 @@ fn broadcast_once(comm: &mut dyn Communicator, dtype: DType, root: usize, len: u
     assert_same(&buffer, &expected, &format!("broadcast of {len} {dtype} from {root}"));
 }
 
-/// From every rank, in every dtype and length.
+/// Broadcasts from every rank, in every dtype and length.
 pub fn broadcasts(comm: &mut dyn Communicator) {
     for root in 0..comm.size() {
         for dtype in DType::ALL {
@@ -238,7 +238,7 @@ pub fn broadcasts(comm: &mut dyn Communicator) {
     }
 }
 
-/// What rank `from` gives to rank `to`: another number for each pair, sometimes none.
+/// The elements that rank `from` sends to rank `to`: another number for each pair, sometimes 0.
 fn given(from: usize, to: usize, len: usize) -> usize {
     if (from + 2 * to) % 4 == 3 { 0 } else { len + 5 * from + to }
 }
@@ -274,7 +274,7 @@ fn message_once(comm: &mut dyn Communicator, dtype: DType, from: usize, to: usiz
     }
 }
 
-/// Every pair, both ways, in every length.
+/// Messages between every pair, both ways, in every length.
 pub fn messages(comm: &mut dyn Communicator) {
     let size = comm.size();
     for (from, to) in (0..size).flat_map(|from| (0..size).map(move |to| (from, to))) {
@@ -286,10 +286,10 @@ pub fn messages(comm: &mut dyn Communicator) {
     }
 }
 
-/// A few operations on 1, 16 and 64 MiB.
+/// Some operations on 1, 16 and 64 MiB.
 pub fn large_buffers(comm: &mut dyn Communicator) {
     let size = comm.size();
-    // Eight ranks with the largest would ask for gigabytes.
+    // The largest buffers for eight ranks would take gigabytes.
     for bytes in [1 << 20, 16 << 20, LARGE_BYTES].into_iter().filter(|bytes| bytes * size <= 4 * LARGE_BYTES) {
         let len = bytes / 4 - 3;
         // One cheap pattern: making reference values takes longer than the operation.
@@ -312,7 +312,7 @@ pub fn large_buffers(comm: &mut dyn Communicator) {
     }
 }
 
-/// Buffers that begin anywhere.
+/// Buffers at addresses of any alignment.
 pub fn misaligned_buffers(comm: &mut dyn Communicator) {
     for (offset, dtype) in (1..8).zip(DType::ALL.into_iter().rev()) {
         let (rank, size, len) = (comm.rank(), comm.size(), 1000);
@@ -327,7 +327,7 @@ pub fn misaligned_buffers(comm: &mut dyn Communicator) {
     }
 }
 
-/// One operation of any kind and size, by the numbers that `dice` gives: all ranks throw the same ones.
+/// One operation of a random kind and size. All ranks have the same `dice`.
 pub fn random_step(comm: &mut dyn Communicator, seed: u64) {
     let dice = &mut Dice(seed);
     let size = comm.size();
@@ -349,12 +349,12 @@ pub fn random_step(comm: &mut dyn Communicator, seed: u64) {
     }
 }
 
-/// All operations, one behind the other in random order.
+/// All operations in random order.
 pub fn random_orders(comm: &mut dyn Communicator) {
     (0..400).for_each(|seed| random_step(comm, seed));
 }
 
-/// Floats whose sum depends on the order of its terms come out the same on every rank, and every time.
+/// Sums of floats that depend on the order of terms have the same bits on every rank and in every run.
 pub fn same_bits(comm: &mut dyn Communicator) {
     let (rank, size) = (comm.rank(), comm.size());
     for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
@@ -386,7 +386,7 @@ fn assert_mismatch(found: Result<(), CollectiveError>, operation: Operation, com
     }
 }
 
-/// Ranks that do not agree all get an error, and the group goes on.
+/// Ranks whose calls differ all get an error, and the group remains usable.
 pub fn mismatches(comm: &mut dyn Communicator) {
     let (rank, size) = (comm.rank(), comm.size());
     if size == 1 {
@@ -411,7 +411,7 @@ pub fn mismatches(comm: &mut dyn Communicator) {
     // Roots.
     let result = comm.broadcast(&mut blank(4), usize::from(odd), DType::F32);
     assert_mismatch(result, Operation::Broadcast, comm);
-    // What one gives and the other takes.
+    // Counts of the sender and the receiver.
     let gives = vec![1; size];
     let takes = vec![1 + usize::from(odd); size];
     let result = comm.all_to_all(&blank(size), &mut blank(takes.iter().sum()), &gives, &takes, DType::U8);
@@ -436,7 +436,7 @@ pub fn mismatches(comm: &mut dyn Communicator) {
     (0..20).for_each(|seed| random_step(comm, seed));
 }
 
-/// A rank whose arguments are wrong by themselves says what is wrong; the others learn that it cannot take part.
+/// A rank with invalid arguments gets an error that says which; the others learn that it cannot take part.
 pub fn wrong_arguments(comm: &mut dyn Communicator) {
     let (rank, size) = (comm.rank(), comm.size());
     let wrong = rank == 0;
@@ -469,7 +469,7 @@ pub fn wrong_arguments(comm: &mut dyn Communicator) {
     } else {
         assert_mismatch(result, Operation::ReduceScatter, comm);
     }
-    // Wrong on every rank.
+    // Invalid arguments on every rank.
     let result = comm.all_reduce(&mut blank(4), DType::I32, Reduce::Mean);
     assert!(matches!(result, Err(CollectiveError::Undefined { .. })), "{result:?}");
     let result = comm.broadcast(&mut blank(4), size, DType::I32);
@@ -483,7 +483,7 @@ pub fn wrong_arguments(comm: &mut dyn Communicator) {
     (0..20).for_each(|seed| random_step(comm, seed));
 }
 
-/// Calls and bytes are counted as [`CommStats`](crate::CommStats) says, and what is sent is received.
+/// Calls and bytes are counted as [`CommStats`](crate::CommStats) defines, and all bytes sent are received.
 pub fn statistics(comm: &mut dyn Communicator) {
     let (rank, size) = (comm.rank() as u64, comm.size() as u64);
     let mut before = comm.stats();
@@ -528,13 +528,13 @@ pub fn statistics(comm: &mut dyn Communicator) {
     assert_eq!(moved(comm, Operation::Barrier), (0, 0));
 }
 
-/// An abort reaches whoever waits, and every later call.
+/// An abort ends every waiting and every later call.
 pub fn aborts(comm: &mut dyn Communicator) {
     comm.barrier().expect("a barrier");
     if comm.rank() == 0 {
         comm.abort();
     }
-    // The others wait for rank 0, which never comes.
+    // The others wait for rank 0, which never arrives.
     for _ in 0..2 {
         let result = if comm.rank() == 1 { comm.recv(&mut blank(4), 0, DType::F32) } else { comm.barrier() };
         assert!(matches!(result, Err(CollectiveError::Aborted { by: 0, .. })), "{result:?}");

@@ -1,8 +1,7 @@
-// A libnccl without devices: the calls that are made of NCCL, between processes of one machine that share a folder, in
-// the order of the streams that they are put into. A stream is what `backends/cuda/src/driver/emulated.rs` says it is:
-// something that runs tasks, each of which may have to wait for other ranks. Nothing is fast here, and nothing is
-// forgiven: ranks that do not call the same wait for ever, as with the real one. Where NVIDIA's header is at hand, the
-// compiler compares each function with it.
+// A fake libnccl without devices: the functions of NCCL that GT calls, between processes of one machine that share a
+// folder, in the order of the streams. A stream is that of `backends/cuda/src/driver/emulated.rs`: it runs tasks, each of
+// which may wait for other ranks. As with the real NCCL, ranks whose calls differ wait for ever. If NVIDIA's header is
+// there, the compiler compares each function with it.
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -19,7 +18,7 @@
 #include <vector>
 
 #if __has_include(<nccl.h>)
-// The header wants no more than this of CUDA's, which would want its compiler's.
+// The header needs this type only. CUDA's own header would need its compiler's.
 #define __CUDA_RUNTIME_H__
 typedef struct CUstream_st* cudaStream_t;
 #include <nccl.h>
@@ -30,7 +29,7 @@ typedef int ncclRedOp_t;
 typedef struct CUstream_st* cudaStream_t;
 typedef struct ncclComm* ncclComm_t;
 typedef struct { char internal[128]; } ncclUniqueId;
-// The part that is the same in every version.
+// The fields that every version has.
 typedef struct { size_t size; unsigned magic, version; int blocking; } ncclConfig_t;
 #endif
 
@@ -38,10 +37,10 @@ enum { SUCCESS = 0, SYSTEM_ERROR = 2, INVALID_ARGUMENT = 4, INVALID_USAGE = 5, I
 enum { SUM, PROD, MAX, MIN, AVG };
 constexpr int RANKS_MAX = 64;
 
-// What the ranks of a group share.
+// The state that the ranks of a group share.
 struct Board {
     std::atomic<int> joined;
-    // Others wait for what this rank has not done yet.
+    // Whether others wait for a call that this rank has not made yet.
     std::atomic<int> wanted[RANKS_MAX];
 };
 
@@ -55,11 +54,11 @@ struct Group {
     int rank, size;
     Board* board;
     std::atomic<bool> aborted{false};
-    // Collectives so far, and messages to and from each rank.
+    // The numbers of collectives, and of messages to and from each rank, so far.
     uint64_t collectives = 0;
     uint64_t sent[RANKS_MAX] = {}, received[RANKS_MAX] = {};
     bool complete = false;
-    // What this rank gave to the last collectives that it has done.
+    // The files of this rank's data for the last collectives.
     std::vector<std::string> given;
 
     std::string file(const char* kind, int from, int to, uint64_t number) const {
@@ -87,7 +86,7 @@ static size_t size_of(int dtype) {
     return dtype >= 0 && dtype < 10 ? sizes[dtype] : 0;
 }
 
-// Files come into being whole.
+// Writes a file under another name and renames it, so that readers see it whole.
 static void publish(const std::string& name, const void* data, size_t bytes) {
     std::string partial = name + ".partial";
     int fd = open(partial.c_str(), O_CREAT | O_WRONLY | O_TRUNC, 0600);
@@ -163,7 +162,7 @@ template <typename T> static void divide(char* into, size_t count, int size) {
         memcpy(into + i * sizeof(T), &a, sizeof(T));
     }
 }
-// Folds the pieces of all ranks into the first. Halves are folded in f32, integers as unsigned ones where that is the same.
+// Folds the pieces of all ranks into the first: halves in f32, and integers as unsigned ones where the result is the same.
 static void reduce(std::vector<std::vector<char>>& parts, size_t count, int dtype, int op) {
     auto wide = [&](const std::vector<char>& part) {
         std::vector<char> all(count * 4);
@@ -210,7 +209,7 @@ struct Work {
     std::vector<Call> calls;
     bool begun = false;
 
-    // What this rank gives to a call.
+    // Writes this rank's data of a call.
     void give(const Call& call) {
         Group& g = *group;
         size_t bytes = call.count * size_of(call.dtype);
@@ -271,7 +270,7 @@ struct Work {
         std::vector<std::string> given;
         for (Call& call : calls) if (call.kind < SEND) given.push_back(group->file("all", group->rank, 0, call.number));
         if (given.empty()) return 1;
-        // Whoever has come here has done what was before this.
+        // A rank that has arrived here has completed the calls before.
         for (auto& name : group->given) unlink(name.c_str());
         group->given = given;
         return 1;
@@ -316,7 +315,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId* id) {
 }
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t* comm, int size, ncclUniqueId id, int rank, ncclConfig_t* config) {
-    // What the macro NCCL_CONFIG_INITIALIZER writes.
+    // The values of the macro NCCL_CONFIG_INITIALIZER.
     if (config->magic != 0xcafebeef || config->blocking != 0 || config->size < sizeof(size_t) + 3 * sizeof(int))
         return ncclResult_t(fail(INVALID_ARGUMENT, "a configuration of another kind"));
     if (const char* refused = getenv("GT_FAKE_NCCL_REFUSES"); refused && atoi(refused) == rank)
@@ -342,7 +341,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* state) {
     return ncclResult_t(SUCCESS);
 }
 
-// What is in a stream ends by itself.
+// Calls that are in a stream end by themselves.
 ncclResult_t ncclCommAbort(ncclComm_t comm) {
     comm->group->aborted = true;
     delete comm;

@@ -1,4 +1,4 @@
-//! Local groups of threads and of processes pass the conformance suite, and survive what happens to ranks.
+//! Local groups of threads and of processes pass the conformance suite, and handle aborts, deaths and departures.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -19,12 +19,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
-/// How long a test waits for what must happen before it calls that a failure.
+/// How long a test waits before it fails.
 const PATIENCE: Duration = Duration::from_secs(120);
 const OPTIONS: LocalOptions = LocalOptions { patience: PATIENCE, slot_bytes: 16 << 10 };
 const SOCKET: &str = "GT_COLLECTIVES_TEST_SOCKET";
 
-/// Runs `run` on every rank, which drops its communicator when it is done.
+/// Runs `run` on every rank, each of which drops its communicator at the end.
 fn on_ranks<C: Communicator>(ranks: Vec<C>, run: impl Fn(&mut C) + Sync) {
     let run = &run;
     std::thread::scope(|scope| {
@@ -38,21 +38,21 @@ fn threads(size: usize) -> Vec<LocalCommunicator> {
     LocalGroup::threads_with(size, OPTIONS).unwrap()
 }
 
-/// Threads that meet by way of shared memory, as processes do.
+/// A group of threads that use shared memory as processes do.
 fn as_processes(size: usize) -> Vec<LocalCommunicator> {
     let memories = vec![Vec::new(); size];
     meet(size, memories)
 }
 
-/// As [`as_processes`], with buffers that the others reach, but for every `hides`th call or so, if that is not 0.
+/// As [`as_processes`], with buffers that the others reach, except in every `hides`-th call or so unless that is 0.
 fn reaching(size: usize, hides: usize) -> Vec<Reached> {
     let memories: Vec<Arc<SharedMemory>> = (0..size).map(|_| reached::memory()).collect();
     let ranks = meet(size, vec![memories.clone(); size]).into_iter().zip(memories);
-    // Of each rank other ones.
+    // Each rank hides other calls.
     ranks.enumerate().map(|(rank, (comm, memory))| Reached::new(comm, memory, hides * (rank + 1))).collect()
 }
 
-/// Threads that meet by way of shared memory, each with the memories of which it knows.
+/// A group of threads that use shared memory as processes do, each with the memories that it has mapped.
 fn meet(size: usize, memories: Vec<Vec<Arc<SharedMemory>>>) -> Vec<LocalCommunicator> {
     let group = LocalGroup::processes(size, OPTIONS).unwrap();
     let fd = || group.fd().try_clone_to_owned().unwrap();
@@ -129,7 +129,7 @@ fn ranks_that_do_not_all_know_each_others_memory_conform() {
 
 // ------------------------------------------------------------------------------------------ processes
 
-/// A rank in a process of its own. As a test it does nothing.
+/// A rank in a process of its own. It does nothing if it is run as a test.
 #[test]
 fn the_other_process() {
     let Some(socket) = std::env::var_os(SOCKET) else { return };
@@ -158,7 +158,7 @@ fn as_process(rank: &mut dyn Communicator, name: &str) {
     }
 }
 
-/// Starts the process of `rank`, which runs the program called `name`, on buffers in its one of `memories`.
+/// Starts the process of `rank`, which runs the program called `name` on buffers in its own of `memories`.
 fn start(group: &LocalGroup, memories: &[Arc<SharedMemory>], rank: usize, name: &str) -> Child {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let path = format!("@gt-collectives-test-{}-{}", std::process::id(), COUNT.fetch_add(1, Relaxed));
@@ -230,7 +230,7 @@ fn a_process_killed_in_the_middle_is_an_error_for_the_others() {
             }
         };
         assert!(matches!(error, CollectiveError::Died { rank: 0, peer: 2, .. }), "{error}");
-        // The other one noticed by itself, or from us, and ended.
+        // The other rank noticed the death, by itself or from this one, and ended.
         assert!(processes[0].wait().unwrap().success());
         processes[1].wait().unwrap();
     }
@@ -300,7 +300,7 @@ fn a_rank_that_leaves_is_an_error_for_the_others() {
                 return;
             }
             let error = rank.barrier().unwrap_err();
-            // The first to see it leaves in turn.
+            // The first rank that notices leaves, too.
             assert!(matches!(error, CollectiveError::Left { peer: 1, .. }), "{error}");
         });
     }
@@ -332,7 +332,7 @@ fn an_abort_at_any_instant_leaves_no_rank_waiting() {
                     handle.abort();
                 });
                 on_ranks(ranks, |rank| {
-                    // Buffers that end with the call: whoever still touched them would touch freed memory.
+                    // The buffers are freed with the call: a rank that still accessed them would access freed memory.
                     while let Ok(()) = rank.all_reduce(&mut vec![1; 30_000], DType::U8, Reduce::Sum) {
                         started.fetch_add(1, Relaxed);
                     }
@@ -354,7 +354,7 @@ fn an_abort_lets_nobody_go_while_another_is_at_its_buffers() {
                 if rank.all_reduce(&mut buffer, DType::U8, Reduce::Sum).is_err() {
                     break;
                 }
-                // Whoever returned too soon would have found what another wrote later, or too little.
+                // A rank that returned too soon would find bytes that another has not written yet.
                 assert!(buffer.iter().all(|x| *x == 3));
                 calls += 1;
                 if rank.rank() == calls % 3 && calls > 7 {
@@ -382,7 +382,7 @@ fn a_barrier_holds_everybody_back() {
 
 #[test]
 fn sums_are_folded_in_the_order_of_ranks() {
-    // In f32 and in this order; (a + b) + (c + d) and others differ.
+    // The sum in f32 and in this order. Other orders, as (a + b) + (c + d), give other bits.
     let terms: [f32; 4] = [1e8, 3.25, -1e8, 0.1];
     let expected = ((terms[0] + terms[1]) + terms[2]) + terms[3];
     let sums = |rank: &mut dyn Communicator| {

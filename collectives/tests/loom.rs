@@ -1,5 +1,5 @@
-//! Models of the gate and of the counts, over interleavings with few preemptions and all values that the memory model
-//! lets a load return. Run with
+//! Models of the barrier and of event counts, over interleavings with few preemptions and all values that the memory
+//! model lets a load return. Run with
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" cargo test -p gt-collectives --release --test loom
@@ -18,7 +18,7 @@ use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// A futex that compares under the lock that wakers take. Sleeps have no end: a wake that is missed is a deadlock.
+/// A futex that compares under the lock that wakers take. A sleep has no timeout, so a missed wake is a deadlock.
 #[derive(Default)]
 struct Futex {
     bucket: Mutex<()>,
@@ -42,9 +42,9 @@ impl WaitPolicy for Futex {
     fn check_peers(&self) {}
 }
 
-/// What the ranks share: the gate, and a plain cell for each rank.
+/// The state that the ranks share: the barrier, and a plain cell for each rank.
 struct Shared {
-    gate: CentralBarrier,
+    barrier: CentralBarrier,
     futex: Futex,
     cells: [UnsafeCell<usize>; 3],
 }
@@ -52,22 +52,22 @@ struct Shared {
 impl Shared {
     fn new() -> Arc<Shared> {
         Arc::new(Shared {
-            gate: CentralBarrier::default(),
+            barrier: CentralBarrier::default(),
             futex: Futex::default(),
             cells: std::array::from_fn(|_| UnsafeCell::new(0)),
         })
     }
     fn write(&self, rank: usize, value: usize) {
-        // SAFETY: loom checks that nobody else is at the cell.
+        // SAFETY: loom's `UnsafeCell` checks that no other thread accesses the cell.
         self.cells[rank].with_mut(|cell| unsafe { *cell = value });
     }
     fn read(&self, rank: usize) -> usize {
-        // SAFETY: loom checks that nobody writes the cell.
+        // SAFETY: loom's `UnsafeCell` checks that no other thread writes the cell.
         self.cells[rank].with(|cell| unsafe { *cell })
     }
 }
 
-/// Threads switched against their will, at most, in one execution: enough for every model without an ordering to fail.
+/// The most preemptions in one execution: enough for every model without an ordering to fail.
 const PREEMPTIONS_MAX: usize = 3;
 
 fn explore(model: impl Fn() + Sync + Send + 'static) {
@@ -89,52 +89,54 @@ fn on_ranks<const RANKS: usize>(shared: &Arc<Shared>, rank: fn(&Shared, usize)) 
     others.into_iter().for_each(|other| other.join().unwrap());
 }
 
-/// What was written before a gate is read after it, and may be written again after the next.
-fn what_is_written_before_the_gate<const RANKS: usize>(shared: &Shared, rank: usize, rounds: usize) {
+/// Values that were written before a barrier are read after it, and written again after the next.
+fn writes_before_the_barrier_are_read_after_it<const RANKS: usize>(shared: &Shared, rank: usize, rounds: usize) {
     for round in 1..=rounds {
         shared.write(rank, round);
-        shared.gate.pass(RANKS as u32, &shared.futex).unwrap();
+        shared.barrier.pass(RANKS as u32, &shared.futex).unwrap();
         for peer in 0..RANKS {
             assert_eq!(shared.read(peer), round, "read before it was written");
         }
         if round < rounds {
-            shared.gate.pass(RANKS as u32, &shared.futex).unwrap();
+            shared.barrier.pass(RANKS as u32, &shared.futex).unwrap();
         }
     }
 }
 
 fn two_ranks() {
-    on_ranks::<2>(&Shared::new(), |shared, rank| what_is_written_before_the_gate::<2>(shared, rank, 2));
+    on_ranks::<2>(&Shared::new(), |shared, rank| writes_before_the_barrier_are_read_after_it::<2>(shared, rank, 2));
 }
 
 #[test]
-fn a_gate_lets_two_ranks_pass_together() {
+fn a_barrier_lets_two_ranks_pass_together() {
     explore(two_ranks);
 }
 
 #[test]
-fn a_gate_lets_three_ranks_pass_together() {
-    explore(|| on_ranks::<3>(&Shared::new(), |shared, rank| what_is_written_before_the_gate::<3>(shared, rank, 1)));
+fn a_barrier_lets_three_ranks_pass_together() {
+    explore(|| {
+        on_ranks::<3>(&Shared::new(), |shared, rank| writes_before_the_barrier_are_read_after_it::<3>(shared, rank, 1))
+    });
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_gate_without_the_fence_of_who_opens_it() {
+fn a_barrier_without_the_fence_of_the_rank_that_opens_it() {
     without(FenceSite::SignalFence, || explore(two_ranks));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_gate_without_the_fence_of_who_sleeps() {
+fn a_barrier_without_the_fence_of_a_sleeping_rank() {
     without(FenceSite::SleeperFence, || explore(two_ranks));
 }
 
-/// Either both ranks pass an aborted gate, and see what the other wrote, or neither does.
+/// Either both ranks pass an aborted barrier, and see the other's write, or neither does.
 fn passed_or_not() {
     let shared = Shared::new();
     let rank = |shared: &Shared, rank: usize| {
         shared.write(rank, 1);
-        let passed = shared.gate.pass(2, &shared.futex);
+        let passed = shared.barrier.pass(2, &shared.futex);
         if passed.is_ok() {
             assert_eq!(shared.read(1 - rank), 1);
         }
@@ -142,7 +144,7 @@ fn passed_or_not() {
     };
     let aborts = {
         let shared = shared.clone();
-        thread::spawn(move || shared.gate.abort(&shared.futex))
+        thread::spawn(move || shared.barrier.abort(&shared.futex))
     };
     let other = {
         let shared = shared.clone();
@@ -151,7 +153,7 @@ fn passed_or_not() {
     let passed = rank(&shared, 0);
     assert_eq!(passed, other.join().unwrap(), "one passed and the other did not");
     aborts.join().unwrap();
-    assert_eq!(shared.gate.pass(2, &shared.futex), Err(Aborted), "it stays shut");
+    assert_eq!(shared.barrier.pass(2, &shared.futex), Err(Aborted), "it stays shut");
 }
 
 #[test]
@@ -160,19 +162,19 @@ fn an_abort_is_for_all_or_for_none() {
 }
 
 #[test]
-fn an_abort_wakes_a_rank_that_waits_for_nobody() {
+fn an_abort_wakes_a_rank_that_waits_for_no_other() {
     explore(|| {
         let shared = Shared::new();
         let aborts = {
             let shared = shared.clone();
-            thread::spawn(move || shared.gate.abort(&shared.futex))
+            thread::spawn(move || shared.barrier.abort(&shared.futex))
         };
-        assert_eq!(shared.gate.pass(2, &shared.futex), Err(Aborted));
+        assert_eq!(shared.barrier.pass(2, &shared.futex), Err(Aborted));
         aborts.join().unwrap();
     });
 }
 
-/// One slot, filled and emptied in turn.
+/// One slot, which one side fills and the other empties, alternately.
 fn a_slot_goes_back_and_forth() {
     const CHUNKS: usize = 2;
     struct Channel {
@@ -192,7 +194,7 @@ fn a_slot_goes_back_and_forth() {
         thread::spawn(move || {
             for chunk in 1..=CHUNKS {
                 channel.taken.wait(&channel.futex, |count| count as usize == chunk - 1).unwrap();
-                // SAFETY: loom checks that nobody else is at the slot.
+                // SAFETY: loom's `UnsafeCell` checks that no other thread accesses the slot.
                 channel.slot.with_mut(|slot| unsafe { *slot = chunk });
                 channel.sent.advance(&channel.futex);
             }
@@ -200,7 +202,7 @@ fn a_slot_goes_back_and_forth() {
     };
     for chunk in 1..=CHUNKS {
         channel.sent.wait(&channel.futex, |count| count as usize >= chunk).unwrap();
-        // SAFETY: loom checks that nobody writes the slot.
+        // SAFETY: loom's `UnsafeCell` checks that no other thread writes the slot.
         assert_eq!(channel.slot.with(|slot| unsafe { *slot }), chunk);
         channel.taken.advance(&channel.futex);
     }
@@ -220,12 +222,12 @@ fn a_channel_without_the_release_of_its_count() {
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_channel_without_the_fence_of_who_signals() {
+fn a_channel_without_the_fence_of_the_side_that_advances() {
     without(FenceSite::SignalFence, || explore(a_slot_goes_back_and_forth));
 }
 
 #[test]
 #[should_panic(expected = "deadlock")]
-fn a_channel_without_the_fence_of_who_sleeps() {
+fn a_channel_without_the_fence_of_a_sleeping_side() {
     without(FenceSite::SleeperFence, || explore(a_slot_goes_back_and_forth));
 }

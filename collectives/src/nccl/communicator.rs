@@ -16,13 +16,13 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 use std::time::Duration;
 
-/// Devices that CUDA finds.
+/// The number of devices that CUDA finds.
 ///
 /// # Errors
-/// [`CollectiveError::Setup`] without a driver, which says so.
+/// [`CollectiveError::Setup`] without a driver or a usable device.
 pub fn device_count() -> Result<usize> {
     let what = "use a CUDA device";
-    // SAFETY: it only opens and closes libcuda, whose initialisers do nothing harmful.
+    // SAFETY: the call opens and closes libcuda, whose initializers have no preconditions.
     if !unsafe { cudarc::driver::sys::is_culib_present() } {
         return Err(CollectiveError::setup(
             what,
@@ -36,10 +36,10 @@ pub fn device_count() -> Result<usize> {
     Ok(count.max(0) as usize)
 }
 
-/// What aborts the ranks of one process: 0, or the rank that aborted plus one.
+/// The abort flag that the ranks of one process share: 0, or one more than the rank that aborted.
 pub type AbortFlag = Arc<AtomicU32>;
 
-/// Whether anybody has aborted.
+/// A handle that checks an abort flag.
 fn health_of(flag: AbortFlag, rank: usize) -> Health {
     Health::new(move || match flag.load(Acquire) {
         0 => Ok(()),
@@ -47,15 +47,15 @@ fn health_of(flag: AbortFlag, rank: usize) -> Health {
     })
 }
 
-/// What a rank is made with.
+/// Options of a rank.
 #[derive(Clone, Debug)]
 pub struct NcclOptions {
-    /// The number of its device, as CUDA counts.
+    /// The rank's device, as CUDA numbers them.
     pub device: usize,
     /// How long a rank waits for the others before it aborts.
     pub patience: Duration,
-    /// Shared by the ranks of one process, so that an abort of one reaches the others. NCCL tells nobody: whoever
-    /// started ranks in other processes has to abort each.
+    /// The abort flag, shared by the ranks of one process. NCCL does not pass an abort on to other processes: each of
+    /// them has to be aborted.
     pub abort: AbortFlag,
 }
 
@@ -68,10 +68,10 @@ pub struct NcclCommunicator {
 }
 
 impl NcclCommunicator {
-    /// Joins the group of `id` as `rank` of `size`, and waits until all have. Every rank has a thread of its own.
+    /// Joins the group of `id` as `rank` of `size`, and waits until all ranks have. Every rank has a thread of its own.
     ///
     /// # Errors
-    /// [`CollectiveError::Setup`] without NCCL, driver or device, or what NCCL says.
+    /// [`CollectiveError::Setup`] without NCCL, driver or device, or with NCCL's error.
     pub fn join(id: &UniqueId, rank: usize, size: usize, options: NcclOptions) -> Result<NcclCommunicator> {
         let devices = device_count()?;
         let what = format!("join a group of {size} as rank {rank}");
@@ -81,7 +81,8 @@ impl NcclCommunicator {
         }
         let driver = |error: DriverError| CollectiveError::setup(what.clone(), error);
         let context = CudaContext::new(options.device).map_err(driver)?;
-        // SAFETY: one stream does everything in order, so no events are needed between uses of its memory.
+        // SAFETY: all work on this context's memory goes to one stream, in whose order it runs, so events between uses
+        // are not needed.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(driver)?;
         let health = health_of(options.abort.clone(), rank);
@@ -89,7 +90,7 @@ impl NcclCommunicator {
         Ok(NcclCommunicator { comm, stream, stats: CommStats::default(), abort: options.abort })
     }
 
-    /// What works on memory of the device, and the stream that this communicator uses itself.
+    /// The communicator for memory of the device, and the stream that this communicator uses itself.
     pub fn device(&mut self) -> (&mut DeviceComm, &Arc<CudaStream>) {
         (&mut self.comm, &self.stream)
     }
@@ -99,7 +100,7 @@ impl NcclCommunicator {
         move |error| CollectiveError::Device { operation, rank, why: format!("CUDA says: {error}") }
     }
 
-    /// Bytes on the device; at least one, as there is no memory of none.
+    /// Memory of the device with these bytes; at least one byte, as CUDA allocates no empty memory.
     fn upload(&self, operation: Operation, bytes: &[u8]) -> Result<CudaSlice<u8>> {
         let mut memory = self.room(operation, bytes.len())?;
         if !bytes.is_empty() {
@@ -112,9 +113,9 @@ impl NcclCommunicator {
         self.stream.alloc_zeros::<u8>(bytes.max(1)).map_err(self.failed(operation))
     }
 
-    /// Waits for all that was enqueued, and copies from the device.
+    /// Waits for the stream, and copies from the device.
     fn download(&mut self, operation: Operation, memory: &CudaSlice<u8>, to: &mut [u8]) -> Result<()> {
-        // SAFETY: the stream lives in `self`.
+        // SAFETY: `self.stream` keeps the stream alive.
         unsafe { self.comm.finish(operation, self.stream.cu_stream())? };
         if to.is_empty() {
             return Ok(());
@@ -124,7 +125,7 @@ impl NcclCommunicator {
         self.stream.synchronize().map_err(self.failed(operation))
     }
 
-    /// Compares what all ranks are about to do: NCCL itself would wait for ever, or worse.
+    /// Compares the calls of all ranks. NCCL itself would wait for ever, or corrupt memory.
     fn agree(&mut self, exchange: &Exchange<'_>) -> Result<()> {
         health_of(self.abort.clone(), self.comm.rank()).check()?;
         let (call, size) = (exchange.call, self.comm.size());
@@ -135,7 +136,8 @@ impl NcclCommunicator {
         let stream = self.stream.clone();
         let ((from, _from), (to_address, _to)) = (from.device_ptr(&stream), to.device_ptr(&stream));
         let counts = vec![own.len(); size];
-        // SAFETY: both have as many bytes, and are dropped after the stream has done with them.
+        // SAFETY: `from` has `own.len()` bytes and `to` as many per rank; both are dropped after `download` has waited
+        // for the stream.
         unsafe { self.comm.all_gather(from, to_address, &counts, DType::U8, stream.cu_stream())? };
         let mut all = vec![0; own.len() * size];
         self.download(call.operation, &to, &mut all)?;
@@ -153,7 +155,7 @@ impl NcclCommunicator {
     }
 }
 
-/// NCCL has no 16-bit integers: they are combined as 32-bit ones, which wrap to the same.
+/// 16-bit integers as 32-bit ones, as NCCL has none of 16 bits. The lower halves of their reductions are the same.
 fn widened(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks_exact(2).flat_map(|x| i32::from(i16::from_ne_bytes([x[0], x[1]])).to_ne_bytes()).collect()
 }
@@ -192,7 +194,8 @@ impl CollectiveEngine for NcclCommunicator {
         let (rank, cu) = (self.comm.rank(), stream.cu_stream());
         let ((a, _a), (b, _b)) = (from.device_ptr(&stream), to.device_ptr(&stream));
         let how = reduce.unwrap_or(Reduce::Sum);
-        // SAFETY: the memory holds what the counts say, as was checked, and lives until the stream has done with it.
+        // SAFETY: `check` found that the buffers hold as many elements as the counts say, and both memories live until
+        // `download` has waited for the stream.
         unsafe {
             match operation {
                 Operation::AllReduce => self.comm.all_reduce(a, b, recv_counts[rank], dtype, how, cu)?,
@@ -225,12 +228,12 @@ impl CollectiveEngine for NcclCommunicator {
         };
         let stream = self.stream.clone();
         let cu = stream.cu_stream();
-        // First both say what they expect.
+        // Both sides first exchange the length and dtype that they expect.
         let own = [Call::new(Operation::Send, dtype).encode(), bytes as u64].map(u64::to_ne_bytes).concat();
         let (heading, answer) = (self.upload(operation, &own)?, self.room(operation, own.len())?);
         {
             let ((a, _a), (b, _b)) = (heading.device_ptr(&stream), answer.device_ptr(&stream));
-            // SAFETY: both have as many bytes, and live until the stream has done with them.
+            // SAFETY: both memories have `own.len()` bytes and live until `download` below has waited for the stream.
             unsafe { self.comm.swap(operation, a, b, own.len(), peer, cu)? };
         }
         let mut theirs = vec![0; own.len()];
@@ -250,7 +253,7 @@ impl CollectiveEngine for NcclCommunicator {
             MessageBuffer::Send(data) => {
                 let memory = self.upload(operation, data)?;
                 let (address, _guard) = memory.device_ptr(&stream);
-                // SAFETY: the memory has as many bytes, and lives until the stream has done with it.
+                // SAFETY: `memory` has `bytes` bytes and lives until `finish` has waited for the stream.
                 unsafe {
                     self.comm.send(address, bytes, peer, DType::U8, cu)?;
                     self.comm.finish(operation, cu)
@@ -259,7 +262,7 @@ impl CollectiveEngine for NcclCommunicator {
             MessageBuffer::Receive(data) => {
                 let memory = self.room(operation, bytes)?;
                 let (address, guard) = memory.device_ptr(&stream);
-                // SAFETY: as above.
+                // SAFETY: `memory` has `bytes` bytes and lives until `download` has waited for the stream.
                 unsafe { self.comm.recv(address, bytes, peer, DType::U8, cu)? };
                 drop(guard);
                 self.download(operation, &memory, data)
@@ -278,7 +281,7 @@ impl CollectiveEngine for NcclCommunicator {
     fn aborter(&self) -> AbortHandle {
         let (flag, word) = (self.abort.clone(), self.comm.rank() as u32 + 1);
         AbortHandle::new(move || {
-            // The first to abort stays the one who did.
+            // The first rank that aborts is the one reported.
             let _ = flag.compare_exchange(0, word, AcqRel, Acquire);
         })
     }

@@ -1,7 +1,7 @@
 //! NCCL's collectives on memory of the device, enqueued on a stream.
 //!
-//! What the ranks do is not compared here: they must agree, as NCCL requires. A communicator is used by one thread; a
-//! wait polls NCCL, the stream, the abort flag and the clock.
+//! The ranks' calls are not compared here: they must agree, as NCCL requires. A communicator is used by one thread; a
+//! wait polls NCCL, the stream, the health of the group and the clock.
 
 use super::library::{IN_PROGRESS, NcclLibrary, SUCCESS};
 use super::unique_id::UniqueId;
@@ -15,39 +15,40 @@ use gt_ops::DType;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::time::{Duration, Instant};
 
-/// Looks without a pause before a wait begins to sleep between looks.
+/// Polls without a pause, before a wait begins to sleep between polls.
 const SPINS: u32 = 2000;
+/// The sleep between polls.
 const PAUSE: Duration = Duration::from_micros(50);
 
-/// Who a rank is and how it waits.
+/// A rank's place in its group, and how it waits.
 #[derive(Debug)]
 pub struct DeviceCommOptions {
-    /// This rank.
+    /// The number of this rank.
     pub rank: usize,
-    /// Ranks in the group.
+    /// The number of ranks in the group.
     pub size: usize,
-    /// How long it waits until NCCL has taken something up.
+    /// How long the rank waits until NCCL has accepted a call.
     pub patience: Duration,
-    /// What else it looks at meanwhile.
+    /// A check of the group's health, made while the rank waits.
     pub health: Health,
 }
 
 /// A communicator of NCCL.
 pub struct DeviceComm {
     library: &'static NcclLibrary,
-    /// Null once it has been aborted.
+    /// Null once the communicator has been aborted.
     comm: ncclComm_t,
     options: DeviceCommOptions,
 }
 
-// SAFETY: NCCL lets any thread use a communicator, one at a time: every method takes `&mut self`.
+// SAFETY: NCCL lets any thread use a communicator, one at a time, which `&mut self` of every method ensures.
 unsafe impl Send for DeviceComm {}
 
 impl DeviceComm {
-    /// Joins the group of `id` on the device that is this thread's, and waits until all have.
+    /// Joins the group of `id` on this thread's current device, and waits until all ranks have.
     ///
     /// # Errors
-    /// [`CollectiveError::Setup`] without NCCL, or with what NCCL says.
+    /// [`CollectiveError::Setup`] without NCCL, or with NCCL's error.
     pub fn join(id: &UniqueId, options: DeviceCommOptions) -> Result<DeviceComm> {
         let mut comm = DeviceComm::begin(id, options)?;
         match comm.settle(Operation::Barrier, IN_PROGRESS) {
@@ -56,13 +57,14 @@ impl DeviceComm {
         }
     }
 
-    /// As [`DeviceComm::join`], but does not wait: it is of use once it [is ready](DeviceComm::is_ready).
+    /// As [`DeviceComm::join`], but does not wait. The communicator can be used once it [is
+    /// ready](DeviceComm::is_ready).
     ///
     /// # Errors
     /// As [`DeviceComm::join`].
     pub fn begin(id: &UniqueId, options: DeviceCommOptions) -> Result<DeviceComm> {
         let library = NcclLibrary::get()?;
-        // NCCL's own initialiser of the configuration: what is undefined is its default.
+        // As `NCCL_CONFIG_INITIALIZER`: undefined fields have NCCL's defaults.
         const UNDEFINED: c_int = c_int::MIN;
         const MAGIC: c_uint = 0xcafe_beef;
         let mut config = ncclConfig_t {
@@ -79,7 +81,7 @@ impl DeviceComm {
         let id = ncclUniqueId { internal: id.0.map(|byte| byte as c_char) };
         let (size, rank) = (options.size as c_int, options.rank as c_int);
         let mut comm = DeviceComm { library, comm: std::ptr::null_mut(), options };
-        // SAFETY: it writes the communicator; the configuration is only read during the call.
+        // SAFETY: `ncclCommInitRankConfig` writes one communicator, and reads the configuration during the call only.
         let status = unsafe { (library.comm_init)(&raw mut comm.comm, size, id, rank, &raw mut config) };
         if [SUCCESS, IN_PROGRESS].contains(&status) {
             return Ok(comm);
@@ -93,10 +95,10 @@ impl DeviceComm {
         CollectiveError::setup(format!("join a group of {} as rank {}", self.size(), self.rank()), why)
     }
 
-    /// Whether NCCL has done what it was asked that takes a while: brought all ranks together, above all.
+    /// Whether NCCL has completed its last non-blocking call, above all the initialization with all ranks.
     ///
     /// # Errors
-    /// What it reports; that the communicator was given up.
+    /// NCCL's error, or that the communicator was aborted.
     pub fn is_ready(&mut self) -> Result<bool> {
         if self.comm.is_null() {
             let (operation, rank) = (Operation::Barrier, self.rank());
@@ -109,12 +111,12 @@ impl DeviceComm {
         self.is_idle(Operation::Barrier)
     }
 
-    /// This rank.
+    /// The number of this rank.
     pub fn rank(&self) -> usize {
         self.options.rank
     }
 
-    /// Ranks in the group.
+    /// The number of ranks in the group.
     pub fn size(&self) -> usize {
         self.options.size
     }
@@ -124,7 +126,7 @@ impl DeviceComm {
         CollectiveError::Device { operation, rank: self.rank(), why }
     }
 
-    /// Waits until `look` is done with it.
+    /// Polls `look` until it returns true. Aborts the communicator on an error, a broken group or the end of patience.
     fn poll(&mut self, operation: Operation, mut look: impl FnMut(&Self) -> Result<bool>) -> Result<()> {
         let started = Instant::now();
         let mut looks = 0;
@@ -139,7 +141,7 @@ impl DeviceComm {
                     Err(error) => Some(error),
                 }
             };
-            // Whether the others live takes longer to see.
+            // The health of the group takes longer to check.
             let broken = broken.or_else(|| if looks % SPINS == 0 { self.options.health.check().err() } else { None });
             let broken = broken.or((started.elapsed() >= self.options.patience).then_some(CollectiveError::TimedOut {
                 operation,
@@ -156,7 +158,7 @@ impl DeviceComm {
         }
     }
 
-    /// Waits until a call that did not block has been taken up.
+    /// Waits until NCCL has accepted a non-blocking call.
     fn settle(&mut self, operation: Operation, status: c_int) -> Result<()> {
         if status != SUCCESS && status != IN_PROGRESS {
             let error = self.error(operation, status);
@@ -168,7 +170,7 @@ impl DeviceComm {
 
     fn is_idle(&self, operation: Operation) -> Result<bool> {
         let mut state = SUCCESS;
-        // SAFETY: the communicator lives; it writes one int.
+        // SAFETY: callers check that `self.comm` is not null, so it lives; the call writes one int.
         let status = unsafe { (self.library.comm_async_error)(self.comm, &raw mut state) };
         match if status == SUCCESS { state } else { status } {
             SUCCESS => Ok(true),
@@ -177,26 +179,26 @@ impl DeviceComm {
         }
     }
 
-    /// An aborted communicator ends its kernels on the device and is freed. Also for a group that has done all.
+    /// Aborts the communicator, which ends its kernels on the device and frees it. Also for a group whose work is done.
     pub fn give_up(&mut self) {
         let comm = std::mem::replace(&mut self.comm, std::ptr::null_mut());
         if !comm.is_null() {
-            // SAFETY: the communicator lives, and is not used again.
+            // SAFETY: `comm` was not null, so it lives, and `self.comm` is null from now on.
             unsafe { (self.library.comm_abort)(comm) };
         }
     }
 
-    /// Waits until the stream has done all that was enqueued.
+    /// Waits until the stream has completed all work so far.
     ///
     /// # Safety
     /// The stream lives.
     ///
     /// # Errors
-    /// What NCCL or CUDA reports, an abort, or the end of patience.
+    /// An error of NCCL or CUDA, an abort, or the end of patience.
     pub unsafe fn finish(&mut self, operation: Operation, stream: CUstream) -> Result<()> {
         self.poll(operation, |comm| {
             comm.is_idle(operation)?;
-            // SAFETY: the caller's promise.
+            // SAFETY: the stream lives, by the contract of `finish`.
             match unsafe { cuStreamQuery(stream) } {
                 CUresult::CUDA_SUCCESS => Ok(true),
                 CUresult::CUDA_ERROR_NOT_READY => Ok(false),
@@ -209,29 +211,30 @@ impl DeviceComm {
         })
     }
 
-    /// Enqueues `calls` as one, and waits until NCCL has taken them up (not until they are done).
+    /// Enqueues `calls` as one group (`ncclGroupStart`), and waits until NCCL has accepted them, not until they
+    /// complete.
     fn group(&mut self, operation: Operation, calls: impl FnOnce(&NcclLibrary, ncclComm_t) -> c_int) -> Result<()> {
         if self.comm.is_null() {
-            // Says why.
+            // Returns the error of an aborted communicator.
             return self.poll(operation, |_| Ok(false));
         }
-        // SAFETY: a group is begun and ended on this thread.
+        // SAFETY: `ncclGroupStart` has no preconditions; `ncclGroupEnd` below ends the group on the same thread.
         let begun = unsafe { (self.library.group_start)() };
         let called = calls(self.library, self.comm);
-        // SAFETY: as above.
+        // SAFETY: the group was begun above, on this thread.
         let ended = unsafe { (self.library.group_end)() };
         let failed = [begun, called, ended].into_iter().find(|status| ![SUCCESS, IN_PROGRESS].contains(status));
         self.settle(operation, failed.unwrap_or(ended))
     }
 
-    /// Combines `elements` elements of every rank into `to`, which may be `from`.
+    /// Reduces `elements` elements of every rank into `to`, which may be `from`.
     ///
     /// # Safety
-    /// Both addresses are of this rank's device and hold as many elements until the stream has done it; the stream is
-    /// of that device too. All ranks call the same.
+    /// Both addresses are of this rank's device and hold as many elements until the stream has completed the call; the
+    /// stream is of that device, too. All ranks make the same call.
     ///
     /// # Errors
-    /// What NCCL reports; an abort.
+    /// NCCL's error, or an abort.
     pub unsafe fn all_reduce(
         &mut self,
         from: CUdeviceptr,
@@ -243,7 +246,7 @@ impl DeviceComm {
     ) -> Result<()> {
         let (kind, how) = self.kinds(Operation::AllReduce, dtype, reduce)?;
         self.group(Operation::AllReduce, |nccl, comm| {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this method, both buffers hold `elements` elements until the stream is done.
             unsafe { (nccl.all_reduce)(address(from), address(to), elements, kind, how, comm, stream) }
         })
     }
@@ -267,12 +270,13 @@ impl DeviceComm {
         let kind = byte_kind();
         self.group(Operation::AllGather, |nccl, comm| {
             if bytes.iter().all(|count| *count == bytes[0]) {
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract of this method, `from` holds `bytes[0]` bytes and `to` as many per rank.
                 return unsafe { (nccl.all_gather)(address(from), address(to), bytes[0], kind, comm, stream) };
             }
             worst(pieces(&bytes).filter(|(_, _, len)| *len > 0).map(|(root, start, len)| {
                 let to = address(to + start as CUdeviceptr);
-                // SAFETY: the caller's promise; only the root reads `from`.
+                // SAFETY: by the contract of this method, `to` has `len` bytes at `start`, and at the root, which alone
+                // reads it, `from` has as many.
                 unsafe { (nccl.broadcast)(address(from), to, len, kind, root, comm, stream) }
             }))
         })
@@ -297,14 +301,15 @@ impl DeviceComm {
         let (kind, how) = self.kinds(Operation::ReduceScatter, dtype, reduce)?;
         self.group(Operation::ReduceScatter, |nccl, comm| {
             if counts.iter().all(|count| *count == counts[0]) {
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract of this method, `to` holds `counts[0]` elements and `from` as many per rank.
                 return unsafe {
                     (nccl.reduce_scatter)(address(from), address(to), counts[0], kind, how, comm, stream)
                 };
             }
             worst(pieces(counts).filter(|(_, _, len)| *len > 0).map(|(root, start, len)| {
                 let from = address(from + (start * dtype.size()) as CUdeviceptr);
-                // SAFETY: the caller's promise; only the root writes `to`.
+                // SAFETY: by the contract of this method, `from` has `len` elements at `start`, and at the root, which
+                // alone writes it, `to` has as many.
                 unsafe { (nccl.reduce)(from, address(to), len, kind, how, root, comm, stream) }
             }))
         })
@@ -327,7 +332,7 @@ impl DeviceComm {
     ) -> Result<()> {
         let (bytes, buffer) = (elements * dtype.size(), address(buffer));
         self.group(Operation::Broadcast, |nccl, comm| {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this method, `buffer` holds `bytes` bytes until the stream is done.
             unsafe { (nccl.broadcast)(buffer, buffer, bytes, byte_kind(), root as c_int, comm, stream) }
         })
     }
@@ -352,19 +357,19 @@ impl DeviceComm {
         self.group(Operation::AllToAll, |nccl, comm| {
             let sends = pieces(send_counts).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
                 let from = address(from + (start * element) as CUdeviceptr);
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract of this method, `from` holds the pieces that `send_counts` says.
                 unsafe { (nccl.send)(from, len * element, byte_kind(), peer, comm, stream) }
             });
             let recv_counts = pieces(recv_counts).filter(|(_, _, len)| *len > 0).map(|(peer, start, len)| {
                 let to = address(to + (start * element) as CUdeviceptr);
-                // SAFETY: the caller's promise.
+                // SAFETY: by the contract of this method, `to` has room for the pieces that `recv_counts` says.
                 unsafe { (nccl.recv)(to, len * element, byte_kind(), peer, comm, stream) }
             });
             worst(sends.chain(recv_counts))
         })
     }
 
-    /// Sends to `peer`, which receives as much.
+    /// Sends to `peer`, which must receive as many elements.
     ///
     /// # Safety
     /// As [`DeviceComm::all_reduce`], for the two ranks.
@@ -381,12 +386,12 @@ impl DeviceComm {
     ) -> Result<()> {
         let bytes = elements * dtype.size();
         self.group(Operation::Send, |nccl, comm| {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this method, `from` holds `bytes` bytes until the stream is done.
             unsafe { (nccl.send)(address(from), bytes, byte_kind(), peer as c_int, comm, stream) }
         })
     }
 
-    /// Receives what `peer` sends.
+    /// Receives elements that `peer` sends.
     ///
     /// # Safety
     /// As [`DeviceComm::send`].
@@ -403,7 +408,7 @@ impl DeviceComm {
     ) -> Result<()> {
         let bytes = elements * dtype.size();
         self.group(Operation::Recv, |nccl, comm| {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this method, `to` has room for `bytes` bytes until the stream is done.
             unsafe { (nccl.recv)(address(to), bytes, byte_kind(), peer as c_int, comm, stream) }
         })
     }
@@ -422,15 +427,15 @@ impl DeviceComm {
         stream: CUstream,
     ) -> Result<()> {
         self.group(operation, |nccl, comm| {
-            // SAFETY: the caller's promise.
+            // SAFETY: by the contract of this method, `from` holds `bytes` bytes until the stream is done.
             let sent = unsafe { (nccl.send)(address(from), bytes, byte_kind(), peer as c_int, comm, stream) };
-            // SAFETY: as above.
+            // SAFETY: by the contract of this method, `to` has room for `bytes` bytes until the stream is done.
             let taken = unsafe { (nccl.recv)(address(to), bytes, byte_kind(), peer as c_int, comm, stream) };
             worst([sent, taken].into_iter())
         })
     }
 
-    /// NCCL's numbers of a dtype and a reduction. A bool is a byte of 0 or 1.
+    /// NCCL's numbers (`ncclDataType_t`, `ncclRedOp_t`) of a dtype and a reduction. A bool is a byte of 0 or 1.
     fn kinds(&self, operation: Operation, dtype: DType, reduce: Reduce) -> Result<(c_int, c_int)> {
         let rank = self.rank();
         let kind = match dtype {
@@ -458,7 +463,7 @@ impl DeviceComm {
 
 impl Drop for DeviceComm {
     fn drop(&mut self) {
-        // Every call has waited for its work: there is nothing to finish together with the others.
+        // Without waiting for the other ranks (`ncclCommFinalize`): callers have waited for the stream, or given up.
         self.give_up();
     }
 }
@@ -472,7 +477,7 @@ fn address(pointer: CUdeviceptr) -> *mut c_void {
     pointer as usize as *mut c_void
 }
 
-/// Rank, start and length of each piece.
+/// The rank, start and length of each piece of a buffer with these counts.
 fn pieces(counts: &[usize]) -> impl Iterator<Item = (c_int, usize, usize)> {
     let mut next = 0;
     counts.iter().enumerate().map(move |(rank, len)| {

@@ -1,8 +1,8 @@
-//! Finding and opening NCCL, which nothing here is linked to.
+//! NCCL's library: finding, opening and binding it, since nothing is linked.
 //!
 //! cudarc's own loader knows neither `libnccl.so.2` nor the folders of Python's packages, and panics where a library or
 //! a symbol is missing. So `gt_nvidia` opens the library, and only the types of its functions are cudarc's. Results are
-//! taken as plain numbers, since a newer NCCL may return ones that no enum has.
+//! plain integers, since a newer NCCL may return values that no enum has.
 
 use crate::error::{CollectiveError, Result};
 use cudarc::driver::sys::CUstream;
@@ -11,9 +11,9 @@ use gt_nvidia::{Missing, NCCL};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::sync::OnceLock;
 
-/// The oldest NCCL whose configuration we speak: 2.18, which can work without blocking and be aborted.
+/// The oldest NCCL that can be used: 2.18 has non-blocking communicators with this configuration.
 const VERSION_MIN: c_int = 21800;
-/// Makes what was opened the library, or says why that cannot be.
+/// Binds an opened library, or says why it cannot be used.
 type Usable = fn(gt_nvidia::Opened) -> Result<NcclLibrary, String>;
 /// `ncclSuccess`.
 pub const SUCCESS: c_int = 0;
@@ -47,7 +47,7 @@ impl NcclLibrary {
     /// NCCL, opened at the first call.
     ///
     /// # Errors
-    /// [`CollectiveError::Setup`], which says where it was looked for and how to install it.
+    /// [`CollectiveError::Setup`], which says where NCCL was looked for and how to install it.
     pub fn get() -> Result<&'static NcclLibrary> {
         static LIBRARY: OnceLock<Result<NcclLibrary>> = OnceLock::new();
         let found = LIBRARY.get_or_init(|| NcclLibrary::checked(|usable| NCCL.open(None, usable)));
@@ -60,7 +60,7 @@ impl NcclLibrary {
         NcclLibrary::checked(|usable| NCCL.open_first(paths, usable))
     }
 
-    /// What `open` finds that can be used.
+    /// The first library that `open` finds and that can be used.
     fn checked(open: impl FnOnce(Usable) -> Result<NcclLibrary, Missing>) -> Result<NcclLibrary> {
         let usable = |opened| {
             let library = NcclLibrary::bind(opened)?;
@@ -72,13 +72,13 @@ impl NcclLibrary {
         open(usable).map_err(|missing| CollectiveError::setup("use NCCL", missing.to_string()))
     }
 
-    /// As NCCL says it: 21805 is 2.18.5.
+    /// The version, as NCCL encodes it: 21805 is 2.18.5.
     ///
     /// # Errors
-    /// Whatever NCCL reports.
+    /// NCCL's error.
     pub fn version(&self) -> Result<c_int> {
         let mut version = 0;
-        // SAFETY: it writes one int.
+        // SAFETY: `ncclGetVersion` writes one int, which `version` is.
         let status = unsafe { (self.get_version)(&raw mut version) };
         if status == SUCCESS {
             Ok(version)
@@ -87,15 +87,15 @@ impl NcclLibrary {
         }
     }
 
-    /// What NCCL says about a result, and of the last error of a communicator.
+    /// NCCL's text for a result, and for the last error of a communicator.
     pub fn explain(&self, status: c_int, comm: Option<ncclComm_t>) -> String {
         let text = |text: *const c_char| {
-            // SAFETY: NCCL's strings are static or live as long as this thread.
+            // SAFETY: NCCL's strings end with NUL, and are static or live as long as this thread.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
         };
-        // SAFETY: it takes any number.
+        // SAFETY: `ncclGetErrorString` accepts any number.
         let what = text(unsafe { (self.error_string)(status) }).unwrap_or_else(|| format!("result {status}"));
-        // SAFETY: a communicator that has not been destroyed, or null.
+        // SAFETY: `ncclGetLastError` accepts null, and callers pass communicators that have not been destroyed.
         let last = text(unsafe { (self.last_error)(comm.unwrap_or(std::ptr::null_mut())) });
         match last.filter(|last| !last.is_empty()) {
             Some(last) => format!("NCCL says: {what} ({})", last.trim()),

@@ -1,11 +1,12 @@
 //! Groups whose ranks are NVIDIA devices, by NCCL.
 //!
-//! Nothing is linked: libcuda and libnccl are opened when the first rank is made, and an error says what is missing
-//! where. Communicators do not block: every call polls NCCL and the stream, so that an abort or the end of patience is
-//! noticed. Rank 0's process makes a [`UniqueId`], which reaches the others as bytes by whatever way there is.
+//! Nothing is linked: libcuda and libnccl are opened when the first rank is made, and an error says what is missing and
+//! where it was looked for. Communicators do not block: every call polls NCCL and the stream, so that an abort or the
+//! end of patience is noticed. Rank 0's process makes a [`UniqueId`], whose bytes the caller passes to the other ranks.
 //!
-//! [`NcclCommunicator`] passes the same suite as the others on bytes of the host, which it copies to the device and
-//! back; work that is on the device already goes by [`device::DeviceComm`], which enqueues on a stream.
+//! [`NcclCommunicator`] works on bytes of the host, which it copies to the device and back, and passes the same
+//! conformance suite as the others. Data that is on the device already is for [`device::DeviceComm`], which enqueues on
+//! a stream.
 
 mod communicator;
 pub mod device;

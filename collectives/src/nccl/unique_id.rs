@@ -7,19 +7,19 @@ use cudarc::nccl::sys::ncclUniqueId;
 /// Bytes of a [`UniqueId`].
 pub const UNIQUE_ID_BYTES: usize = 128;
 
-/// What the ranks of one group have in common. It holds an address of the process that made it.
+/// The id of a group (`ncclUniqueId`). It holds an address of the process that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 
 impl UniqueId {
-    /// A new one. Its process must live until the group is complete.
+    /// A new id. Its process must live until the group is complete.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] without NCCL, or if it finds no network interface.
     pub fn new() -> Result<UniqueId> {
         let library = NcclLibrary::get()?;
         let mut id = ncclUniqueId { internal: [0; UNIQUE_ID_BYTES] };
-        // SAFETY: it writes one id.
+        // SAFETY: `ncclGetUniqueId` writes one `ncclUniqueId`, which `id` is.
         let status = unsafe { (library.get_unique_id)(&raw mut id) };
         if status != SUCCESS {
             return Err(CollectiveError::setup("make the id of a group", library.explain(status, None)));
@@ -28,10 +28,10 @@ impl UniqueId {
     }
 }
 
-/// The version of NCCL here, as 21805 for 2.18.5, and where it is.
+/// The version of NCCL on this machine (21805 is 2.18.5), and the path of its library.
 ///
 /// # Errors
-/// [`CollectiveError::Setup`] where there is none.
+/// [`CollectiveError::Setup`] without NCCL.
 pub fn version() -> Result<(i32, std::path::PathBuf)> {
     let library = NcclLibrary::get()?;
     Ok((library.version()?, library.path.clone()))

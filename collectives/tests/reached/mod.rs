@@ -1,4 +1,4 @@
-//! A rank whose buffers lie where the others reach them: they are moved there before each call, and back after it.
+//! A rank whose buffers lie in memory that the others map: they are copied there before each call, and back after it.
 
 use gt_collectives::local::{LocalCommunicator, SharedMemory};
 use gt_collectives::{AbortHandle, CommStats, Communicator, Health, Reduce, Result};
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 /// Room for the buffers of any call.
 const BYTES: u64 = 1 << 40;
-/// Buffers begin at such multiples, and a little after.
+/// Buffers begin a few bytes after multiples of this.
 const APART_BYTES: usize = 4096;
 
-/// See the module.
+/// A communicator that copies its buffers into mapped memory for each call.
 pub struct Reached {
     comm: LocalCommunicator,
     memory: Arc<SharedMemory>,
-    /// Every how manieth call has buffers that the others do not reach; 0: none.
+    /// Every n-th call leaves its buffers where the others cannot reach them; 0 for none.
     hides: usize,
     calls: usize,
 }
@@ -28,7 +28,7 @@ impl Reached {
         Reached { comm, memory, hides, calls: 0 }
     }
 
-    /// Runs `call` on buffers of this rank's memory that hold what these hold, and copies the output back.
+    /// Runs `call` on copies of these buffers in this rank's memory, and copies the output back.
     fn moved<T>(
         &mut self,
         input: &[u8],
@@ -41,8 +41,8 @@ impl Reached {
         }
         let mut at = self.memory.segment().as_ptr().wrapping_add(self.calls % 3);
         let mut stretch = |len: usize| {
-            // SAFETY: stretches of this rank's memory that follow each other; only this call uses them, and the other
-            // ranks as it allows.
+            // SAFETY: the two ranges lie in this rank's mapped memory and do not overlap; only this call uses them, and
+            // the other ranks within it.
             let stretch = unsafe { std::slice::from_raw_parts_mut(at, len) };
             at = at.wrapping_add((len + 1).next_multiple_of(APART_BYTES));
             stretch
