@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// No signal.
 pub const NONE: u32 = 0;
-/// As the signal of gradients: they are computed under the signal of the thread that calls `backward`.
+/// The value for gradients that are computed under the signal of the thread that calls `backward`.
 const CALLERS: u32 = u32::MAX;
 
 /// The signal that a thread's instructions are under.

@@ -1,4 +1,4 @@
-//! What the pieces cost on this machine: nanoseconds an operation, best of several passes.
+//! Measures the crate's operations on this machine: nanoseconds per operation, best of several passes.
 //!
 //! ```sh
 //! cargo run --release --package gt-shm --example costs
@@ -17,7 +17,7 @@ const CQ_SLOTS: u32 = 512;
 const SPIN: Duration = Duration::from_millis(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The least time of `PASSES` passes of `count` operations, per operation.
+/// The time per operation of the fastest of `PASSES` passes of `count` operations.
 fn least_ns(count: u32, mut pass: impl FnMut()) -> f64 {
     let times = (0..PASSES).map(|_| {
         let start = Instant::now();
@@ -32,7 +32,7 @@ fn session() -> Result<(DaemonPort, ClientPort), AnyError> {
     Ok((daemon, ClientPort::connect(fds, SQ_SLOTS, CQ_SLOTS)?))
 }
 
-/// One thread does both, so that only instructions are counted and no cache line travels.
+/// Both ends run on one thread, so that the times contain no transfers of cache lines between cores.
 fn on_one_thread() -> Result<(), AnyError> {
     let (mut daemon, mut client) = session()?;
     let mut buffer = [Slot::default(); 64];
@@ -71,7 +71,7 @@ fn on_one_thread() -> Result<(), AnyError> {
     first_touch()
 }
 
-/// Writing to memory that an arena never had before, which is what the first upload does.
+/// Writes to new pages of an arena, as the first upload does, and to resident ones.
 fn first_touch() -> Result<(), AnyError> {
     const BYTES: u64 = 64 << 20;
     let from = vec![1; BYTES as usize];

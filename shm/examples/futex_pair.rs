@@ -1,5 +1,5 @@
-//! How long two sleepers take to wake each other in turn with nothing but a futex: the least that any
-//! round trip between sleeping processes can cost on this machine. Prints medians.
+//! Measures a round trip between two sleepers that wake each other by a futex: the lower bound of any round trip between
+//! sleeping processes on this machine. Prints medians.
 //!
 //! ```sh
 //! cargo run --release --package gt-shm --example futex_pair
@@ -19,11 +19,11 @@ const SOCKET: &str = "GT_FUTEX_PAIR_SOCKET";
 const LEN: u64 = 4096;
 const PATIENCE: Duration = Duration::from_secs(10);
 const ROUND_TRIPS: usize = 2000;
-/// After a pause the cores themselves have gone to sleep, and wake more slowly.
+/// The pause before each cold round trip: idle cores enter deeper sleep states, from which they wake more slowly.
 const PAUSE: Duration = Duration::from_millis(20);
 const ROUND_TRIPS_WITH_PAUSE: usize = 50;
 
-/// Two words on lines of their own: each counts the wake-ups that one side was sent.
+/// Two words on separate cache lines: each counts the wake-ups sent to one side.
 struct Pair<'a> {
     there: &'a AtomicU32,
     back: &'a AtomicU32,
@@ -31,8 +31,8 @@ struct Pair<'a> {
 
 impl<'a> Pair<'a> {
     fn new(segment: &'a Segment) -> Self {
-        // SAFETY: two aligned words inside the page-long mapping, which outlives the borrow; they are
-        // only used as atomics.
+        // SAFETY: both words are aligned and inside the mapping of one page, which outlives the borrow `'a`; both sides
+        // access them only as atomics.
         unsafe {
             let base = segment.as_ptr().cast::<AtomicU32>();
             Self { there: &*base, back: &*base.add(32) }
@@ -57,7 +57,7 @@ impl<'a> Pair<'a> {
         }
     }
 
-    /// The medians, back to back and with pauses, in microseconds.
+    /// The median round trips in microseconds, back to back and after pauses.
     fn measure(&self) -> (f64, f64) {
         let mut n = 0;
         let mut round_trip = || {

@@ -1,14 +1,13 @@
-//! Models of every ordering, over all interleavings and all values that the memory model lets a load
-//! return. Run with
+//! loom models of every ordering: all interleavings, and all values that the memory model allows a load to return. Run
+//! with
 //!
 //! ```sh
 //! RUSTFLAGS="--cfg loom" cargo test -p gt-shm --release --test loom
 //! ```
 //!
-//! For each ordering that the ring and the broadcast need there is a model without it that must fail,
-//! so none is there by superstition. Two have no such model: `ReleaseHead` and `AcquireHead` keep the
-//! consumer's loads before the producer's later stores to the same slots, and loom runs loads and
-//! stores in program order, so it cannot show a load that sees a store from the future.
+//! For each ordering of the ring and the broadcast ring, a model without it must fail, which shows that it is necessary.
+//! `ReleaseHead` and `AcquireHead` have no such model: they keep the consumer's loads before the producer's later stores to
+//! the same slots. loom runs loads and stores in program order, so it cannot show a load that sees a later store.
 #![cfg(loom)]
 
 use gt_shm::broadcast::{HeapBroadcast, Reader, Record, Writer};
@@ -22,7 +21,7 @@ use loom::thread;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// All executions, however often the threads are switched.
+/// Checks all executions, without a bound on the number of thread switches.
 fn explore(model: impl Fn() + Sync + Send + 'static) {
     let mut builder = loom::model::Builder::new();
     builder.max_branches = 10_000;
@@ -37,7 +36,7 @@ fn record(n: u64) -> Record {
     std::array::from_fn(|word| 10 * n + word as u64 + 1)
 }
 
-/// An eventfd: latches.
+/// A model of an eventfd, which latches.
 #[derive(Default)]
 struct Bell {
     rung: Mutex<bool>,
@@ -59,7 +58,7 @@ impl Bell {
     }
 }
 
-/// A futex: compares under the lock that wakers take.
+/// A model of a futex: it compares the word under the lock that wakers take.
 #[derive(Default)]
 struct Futex {
     bucket: Mutex<()>,
@@ -83,7 +82,7 @@ impl Futex {
 // ------------------------------------------------------------------- slots arrive whole, in order
 
 fn slots_arrive_in_order() {
-    // Two slots and three messages: one is overwritten. The cursors wrap on the way.
+    // Three messages in two slots: one slot is overwritten, and the cursors wrap.
     let (mut producer, mut consumer) = heap_ring_at(2, u32::MAX);
     let sender = thread::spawn(move || {
         for n in 0..3 {
@@ -125,8 +124,8 @@ fn ring_without_the_acquire_of_the_slots() {
     without(FenceSite::AcquireSlots, || explore(slots_arrive_in_order));
 }
 
-/// As [`slots_arrive_in_order`], looked at through the ring's words, because the SeqCst fence of an
-/// earlier `publish` would cover for the tail's release on the next.
+/// As [`slots_arrive_in_order`] with one message only: the SeqCst fence of one `publish` would stand in for the tail's
+/// release in the next.
 fn slots_arrive_without_fence() {
     let (mut producer, mut consumer) = heap_ring(2);
     let sender = thread::spawn(move || {
@@ -275,7 +274,7 @@ fn a_round_trip_with_both_sides_asleep_completes() {
 
 // --------------------------------------------------------------------------------- broadcast ring
 
-/// Every record is read whole and in order, or counted.
+/// Every record is read whole and in order, or counted as lost.
 fn observer_accounts_for_everything() {
     const RECORDS: u64 = 3;
     let mem = HeapBroadcast::new(2);

@@ -1,7 +1,7 @@
-//! Sockets and doorbells: whole messages, exactly the descriptors expected, nothing that blocks.
+//! Sockets and doorbells: messages arrive whole, with exactly the expected descriptors, and no call blocks.
 //!
-//! Apart from the tests that start processes: between fork and exec a child holds copies of every
-//! socket, and a hang-up that is looked for just then has not happened yet.
+//! They are in another binary than the tests that start processes: between fork and exec a child has copies of every
+//! socket, which would delay the hang-ups that these tests expect.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -33,7 +33,7 @@ fn abstract_name(what: &str) -> PathBuf {
     format!("@gt-test-{}-{what}", std::process::id()).into()
 }
 
-/// True once every copy of the pipe's writing end is closed.
+/// True if every copy of the pipe's write end is closed.
 fn all_closed(mut reader: std::fs::File) -> bool {
     reader.read(&mut [0]).unwrap() == 0
 }
@@ -97,7 +97,7 @@ fn waits_end() {
     let brief = Duration::from_millis(2);
     assert!(matches!(b.recv(&mut [0; 8], 0, NOW), Err(Error::TimedOut(Duration::ZERO))));
     assert!(matches!(b.recv(&mut [0; 8], 0, Some(brief)), Err(Error::TimedOut(t)) if t == brief));
-    // A peer that reads nothing fills its queue, and is not waited for.
+    // A peer that reads nothing fills its queue, and sends time out.
     let error = loop {
         if let Err(error) = a.send(&[0; 4096], &[], Some(brief)) {
             break error;
@@ -178,7 +178,7 @@ fn a_doorbell_that_its_peer_made_blocking_does_not_block() {
     let bell = Doorbell::new().unwrap();
     let theirs = bell.try_clone().unwrap();
     rustix::io::ioctl_fionbio(&theirs, false).unwrap();
-    // Would wait for ever if the read asked the file and not the call.
+    // Would block forever if the read depended on the file's O_NONBLOCK.
     assert!(!bell.silence());
     theirs.ring();
     assert!(bell.silence());

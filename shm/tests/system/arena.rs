@@ -31,7 +31,7 @@ fn bytes_go_both_ways() {
     daemon[0].copy_out(block.offset() + 10, b"result").unwrap();
     block.read(&mut seen);
     assert_eq!(&seen[10..16], b"result");
-    // SAFETY: no one writes the block any more.
+    // SAFETY: this test has one thread, and no code below writes the block.
     assert_eq!(unsafe { block.as_slice() }, seen);
 }
 
@@ -129,7 +129,7 @@ fn free_memory_beyond_the_warm_limit_goes_back() {
     drop(touch(MIB));
     allocator.trim(0).unwrap();
     assert_eq!(allocator.stats().warm_bytes, 0);
-    // SAFETY: nobody writes the block.
+    // SAFETY: this test has one thread, and no code below writes the block.
     assert!(unsafe { kept.as_slice() }.iter().all(|&byte| byte == 7), "a block keeps its bytes");
 }
 
@@ -152,7 +152,7 @@ fn threads_share_an_allocator() {
                     }
                     if held.len() > 20 {
                         let block = held.swap_remove(round as usize % 20);
-                        // SAFETY: the block is this thread's.
+                        // SAFETY: the allocator gives a block to one thread, and this one does not write it below.
                         assert!(unsafe { block.as_slice() }.iter().all(|&byte| byte == thread));
                     }
                 }
@@ -169,22 +169,22 @@ fn a_forked_child_leaves_its_parents_arenas_alone() {
     let mut block = allocator.alloc(4 * MIB).unwrap();
     block.write(&vec![7; 4 * MIB as usize]);
     let mut copies = Some((block, allocator.clone()));
-    // SAFETY: the child calls nothing that could hang on a lock of another thread: it drops, tries to
-    // allocate and leaves without unwinding or running handlers.
+    // SAFETY: the child takes no lock that another thread could have held at the fork: it drops a block, tries to
+    // allocate, and exits without unwinding or running handlers.
     let child = unsafe { libc::fork() };
     if child == 0 {
         let (block, allocator) = copies.take().unwrap();
         drop(block);
         let refused = allocator.alloc(64).is_err() && matches!(allocator.trim(0), Ok(0));
-        // SAFETY: ends the child at once.
+        // SAFETY: `_exit` ends the process without running handlers, so it needs no state of other threads.
         unsafe { libc::_exit(if refused { 0 } else { 1 }) };
     }
     let mut status = 0;
-    // SAFETY: waits for the child just made.
+    // SAFETY: `status` lives through the call, which writes nothing else.
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert_eq!(status, 0, "the child was refused");
     let (block, allocator) = copies.unwrap();
-    // SAFETY: nobody writes the block.
+    // SAFETY: the child has ended, and no code below writes the block.
     assert!(unsafe { block.as_slice() }.iter().all(|&byte| byte == 7));
     assert_eq!(allocator.stats().used_bytes, 4 * MIB);
 }

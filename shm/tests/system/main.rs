@@ -1,4 +1,4 @@
-//! What needs a kernel: sealed segments, arenas, sessions, and processes that are killed.
+//! Tests on a real kernel: sealed segments, arenas, sessions, and processes that are killed.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
@@ -12,7 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// How long a test waits for what must happen before it calls that a failure.
+/// The longest wait of a test for an event that must happen.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Waits until `fd` is readable or hung up.

@@ -1,4 +1,4 @@
-//! A session's two ends in one process: everything arrives, in order, and sleepers wake.
+//! A session's two ends in one process: all slots arrive in order, and sleepers wake.
 
 use gt_shm::port::{POP_SLOTS_MAX, segment_c_bytes};
 use gt_shm::{Access, ClientPort, Corrupt, DaemonPort, Full, PortFds, Segment, SessionState, Slot};
@@ -13,7 +13,7 @@ fn slot(n: u64) -> Slot {
     [n, 1, 2, 3, 4, 5, 6, !n]
 }
 
-/// Sends `count` slots there and back. Nobody polls: a wake-up that is lost is a failure, not a delay.
+/// Sends `count` slots there and back. Neither side polls, so a lost wake-up is a failure, not a delay.
 fn there_and_back(count: u64, in_flight_max: u64, spin: Duration) {
     let (mut daemon, fds) = DaemonPort::create(64, 16).unwrap();
     let mut client = ClientPort::connect(fds, 64, 16).unwrap();
@@ -85,7 +85,7 @@ fn a_wait_for_a_completion_ends_by_timeout_or_by_the_end_of_the_session() {
     assert_eq!(completions.wait(Duration::ZERO, Duration::ZERO), None);
     assert_eq!(completions.state(), SessionState::Running);
     let waiting = std::thread::spawn(move || {
-        // Short waits, as a client does to look for the daemon's death.
+        // Short waits, as in a client, which checks between them that the daemon is alive.
         let mut found = None;
         while found.is_none() && completions.state() != SessionState::Closed {
             found = completions.wait(SPIN, TICK);
@@ -126,15 +126,15 @@ fn one_visit_takes_a_bounded_number_of_slots() {
     assert_eq!(daemon.pop(&mut buffer), Ok(POP_SLOTS_MAX));
 }
 
-/// Words of segment C at the offsets that the layout gives them.
-fn scribble(c: &Segment, line: usize, value: u32) {
-    // SAFETY: the first page of a mapping that may be written; atomics, as the daemon reads them.
+/// Overwrites the word at line `line` of segment C, as a hostile client may.
+fn overwrite(c: &Segment, line: usize, value: u32) {
+    // SAFETY: the segment has at least one page and is mapped for writing; both sides access its words as atomics.
     let words = unsafe { &*c.as_ptr().cast::<[AtomicU32; 1024]>() };
     words[line * 32].store(value, Relaxed);
 }
 
 #[test]
-fn a_client_that_scribbles_is_found_out_or_starves() {
+fn impossible_cursors_of_a_client_are_refused_or_ignored() {
     const SQ_TAIL: usize = 0;
     const CQ_HEAD: usize = 1;
     let (mut daemon, fds) = DaemonPort::create(64, 16).unwrap();
@@ -144,14 +144,14 @@ fn a_client_that_scribbles_is_found_out_or_starves() {
     let mut buffer = [Slot::default(); 64];
 
     client.push_publish(&[slot(1)]).unwrap();
-    scribble(&c, CQ_HEAD, 99);
+    overwrite(&c, CQ_HEAD, 99);
     assert_eq!(daemon.free_completions(), 16, "an impossible head changes nothing");
-    scribble(&c, SQ_TAIL, 65);
+    overwrite(&c, SQ_TAIL, 65);
     assert_eq!(daemon.pop(&mut buffer), Err(Corrupt { claimed: 65, capacity: 64 }));
-    scribble(&c, SQ_TAIL, u32::MAX);
+    overwrite(&c, SQ_TAIL, u32::MAX);
     assert!(daemon.pop(&mut buffer).is_err());
-    // Never written, but possible: zeros, which whoever decodes them refuses.
-    scribble(&c, SQ_TAIL, 64);
+    // A possible cursor over slots that were never written: they are zeros, which decoding refuses.
+    overwrite(&c, SQ_TAIL, 64);
     assert_eq!(daemon.pop(&mut buffer), Ok(64));
     assert_eq!((buffer[0], buffer[1]), (slot(1), Slot::default()));
 }
@@ -167,14 +167,14 @@ fn a_client_that_punches_its_segment_reads_as_zeros() {
     assert_eq!(daemon.pop(&mut buffer), Ok(2));
     client.push_publish(&[slot(3)]).unwrap();
     c.punch(0, c.len() as u64).unwrap();
-    // The tail now seems to have gone back: no bus error, and a session to end.
+    // The tail reads as zero: it seems to have gone back, which is Corrupt but raises no SIGBUS.
     assert!(daemon.pop(&mut buffer).is_err());
     daemon.complete(slot(1)).unwrap();
     daemon.flush_completions();
 }
 
 #[test]
-fn a_scribbling_thread_never_breaks_the_daemon() {
+fn a_thread_that_overwrites_the_cursors_never_breaks_the_daemon() {
     let (mut daemon, fds) = DaemonPort::create(64, 16).unwrap();
     let c = Segment::map_peer(fds.c, segment_c_bytes(64), Access::ReadWrite).unwrap();
     let stop = std::sync::atomic::AtomicBool::new(false);
@@ -184,7 +184,7 @@ fn a_scribbling_thread_never_breaks_the_daemon() {
             while !stop.load(Relaxed) {
                 n = n.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                 let value = if n & 1 == 0 { n } else { n >> 26 };
-                scribble(&c, (n >> 8) as usize % 3, value);
+                overwrite(&c, (n >> 8) as usize % 3, value);
             }
         });
         let mut buffer = [Slot::default(); 64];

@@ -21,7 +21,7 @@ fn slot(n: u64) -> Slot {
     [n, n + 1, n + 2, n + 3, n + 4, n + 5, n + 6, !n]
 }
 
-/// The other process. As a test of its own it does nothing.
+/// The main function of the other process. Run as a test, it does nothing.
 #[test]
 fn the_other_process() {
     let (Ok(role), Some(socket)) = (std::env::var(ROLE), std::env::var_os(SOCKET)) else {
@@ -82,7 +82,7 @@ impl Drop for Other {
     }
 }
 
-/// Submits up to `count` slots in batches of many sizes and checks that each comes back.
+/// Submits up to `count` slots in batches of different sizes, and checks that each comes back.
 fn echo_client(socket: &Socket, count: u64) {
     let received = socket.recv(&mut [0; 16], 4, Some(PATIENCE)).unwrap();
     let mut fds = received.fds.into_iter();
@@ -95,11 +95,11 @@ fn echo_client(socket: &Socket, count: u64) {
     echo(&mut client, &allocator, socket, count);
 }
 
-/// Returns how many came back: `count`, unless the daemon is gone.
+/// Returns the number of slots that came back: `count`, unless the daemon has ended.
 fn echo(client: &mut ClientPort, arena: &ArenaAllocator, socket: &Socket, count: u64) -> u64 {
     let (mut sent, mut seen) = (0, 0);
     while seen < count {
-        // At most as many in flight as there is room for completions.
+        // No more slots are in flight than the completion ring holds.
         let batch = (sent % 17 + 1).min(count - sent).min(u64::from(CQ_SLOTS) - (sent - seen));
         let block = arena.alloc(batch * 64).ok();
         for n in sent..sent + batch {
@@ -122,7 +122,7 @@ fn echo(client: &mut ClientPort, arena: &ArenaAllocator, socket: &Socket, count:
     seen
 }
 
-/// Answers each slot with itself until the client is gone; then returns the number of answers.
+/// Answers each slot with itself until the client has ended; returns the number of answers.
 fn echo_daemon(mut port: DaemonPort, socket: &Socket, mut progress: impl FnMut(u64)) -> u64 {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let mut buffer = [Slot::default(); 64];
@@ -152,7 +152,7 @@ fn echo_daemon(mut port: DaemonPort, socket: &Socket, mut progress: impl FnMut(u
     }
 }
 
-/// Different delays in each round, the same in each run: from nothing to a few milliseconds.
+/// A pseudorandom delay for each round, the same in each run: up to a few milliseconds.
 fn delay(round: u32) -> Duration {
     Duration::from_micros(u64::from(round.wrapping_mul(2_654_435_761) >> 20))
 }
@@ -165,14 +165,14 @@ fn two_processes_talk() {
     let mut client = ClientPort::connect(PortFds::from_array(fds), SQ_SLOTS, CQ_SLOTS).unwrap();
     let count = 20_000;
     assert_eq!(echo(&mut client, &ArenaAllocator::new(), &other.socket, count), count);
-    // The other process ends by itself when this one hangs up.
+    // The other process ends when this one closes the socket.
     other.socket.shut_down();
     assert!(other.process.wait().unwrap().success());
 }
 
 #[test]
 fn a_client_killed_at_any_instant_costs_the_daemon_nothing() {
-    // Warm-up, so that what stays open for good is open before counting.
+    // A warm-up round.
     drop(Other::start("client"));
     let mut answered = 0;
     for round in 0..40 {
@@ -185,7 +185,7 @@ fn a_client_killed_at_any_instant_costs_the_daemon_nothing() {
         let pidfd = other.socket.peer_pidfd().unwrap();
         let socket = Socket::from(other.socket.as_fd().try_clone_to_owned().unwrap());
         let killer = std::thread::spawn(move || {
-            // Not synchronisation: the kill may fall anywhere.
+            // The sleep synchronizes nothing: the kill may happen at any instant.
             std::thread::sleep(delay(round));
             other.kill();
         });

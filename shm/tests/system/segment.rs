@@ -1,4 +1,4 @@
-//! Segments: what a peer can and cannot do with what it received.
+//! Segments: the operations that the seals allow and refuse to a peer.
 
 use gt_shm::segment::PAGE_BYTES;
 use gt_shm::{Access, Error, Segment};
@@ -16,9 +16,9 @@ fn make(own: Access, peer: Access) -> (Segment, OwnedFd) {
 }
 
 fn try_map(fd: &OwnedFd, protection: ProtFlags) -> Result<(), Errno> {
-    // SAFETY: a fresh mapping that is not touched.
+    // SAFETY: without MAP_FIXED the kernel chooses a free address range, so no existing mapping changes.
     let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE_BYTES, protection, MapFlags::SHARED, fd, 0) }?;
-    // SAFETY: the mapping just made.
+    // SAFETY: the range is the mapping of the line above, which nothing else uses.
     unsafe { rustix::mm::munmap(base, PAGE_BYTES) }
 }
 
@@ -26,7 +26,7 @@ fn try_map(fd: &OwnedFd, protection: ProtFlags) -> Result<(), Errno> {
 fn both_sides_see_the_same_bytes() {
     let (ours, fd) = make(Access::ReadWrite, Access::ReadOnly);
     let theirs = Segment::map_peer(fd, LEN, Access::ReadOnly).unwrap();
-    // SAFETY: both mappings are alive, LEN bytes long, and used by this thread alone.
+    // SAFETY: both mappings are alive and LEN bytes long, and only this thread uses them.
     unsafe {
         ours.as_ptr().add(5000).write_volatile(42);
         assert_eq!(theirs.as_ptr().add(5000).read_volatile(), 42);
@@ -61,7 +61,7 @@ fn no_peer_can_resize_or_unseal() {
         assert_eq!(rustix::fs::ftruncate(&fd, 2 * LEN), Err(Errno::PERM), "grow");
         let more = rustix::fs::fallocate(&fd, FallocateFlags::empty(), LEN, LEN);
         assert_eq!(more, Err(Errno::PERM), "grow by fallocate");
-        // Nor stop the daemon from writing by a seal of its own.
+        // A peer cannot add a seal either, which would stop the daemon's writes.
         let sealed = rustix::fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE);
         assert_eq!(sealed, Err(Errno::PERM), "seal");
     }
@@ -75,13 +75,13 @@ fn a_read_only_peer_cannot_write_by_any_way() {
     assert_eq!(rustix::io::pwrite(&fd, b"x", 0), Err(Errno::PERM));
     let hole = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
     assert_eq!(rustix::fs::fallocate(&fd, hole, 0, LEN), Err(Errno::PERM));
-    // Opening it anew through /proc gives no more.
+    // Opening the memfd through /proc gives no further access.
     let path = format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&fd));
     let again: OwnedFd = std::fs::File::options().read(true).write(true).open(path).unwrap().into();
     assert_eq!(try_map(&again, ProtFlags::READ | ProtFlags::WRITE), Err(Errno::PERM));
-    // A mapping for reading cannot become one for writing.
+    // A read-only mapping cannot be made writable.
     let mapped = Segment::map_peer(fd, LEN, Access::ReadOnly).unwrap();
-    // SAFETY: the range is the mapping; the call is expected to be refused.
+    // SAFETY: the range is the segment's own mapping, and more access would invalidate no reference.
     let changed = unsafe {
         rustix::mm::mprotect(
             mapped.as_ptr().cast(),
@@ -103,9 +103,9 @@ fn a_segment_that_is_not_what_was_announced_is_refused() {
     let wrong_length = Segment::map_peer(fd.try_clone().unwrap(), LEN / 2, Access::ReadWrite);
     assert!(matches!(wrong_length, Err(Error::SegmentLength { found_bytes: LEN, .. })));
     for (fd, len, access) in [
-        // Writable by others, so no source of trusted words.
+        // Other processes could write to it, so its words cannot be trusted.
         (fd, LEN, Access::ReadOnly),
-        // Could be truncated under us.
+        // A peer could truncate it.
         (unsealed, LEN, Access::ReadWrite),
         (file, file_len, Access::ReadOnly),
     ] {
@@ -118,15 +118,15 @@ fn a_segment_that_is_not_what_was_announced_is_refused() {
 fn punching_gives_memory_back_and_reads_as_zeros() {
     let (segment, _fd) = make(Access::ReadWrite, Access::ReadWrite);
     assert_eq!(segment.resident_bytes(), 0);
-    // SAFETY: the mapping is LEN bytes long and used by this thread alone.
+    // SAFETY: the mapping is LEN bytes long, and only this thread uses it.
     unsafe { segment.as_ptr().write_bytes(7, LEN as usize) };
     assert_eq!(segment.resident_bytes(), LEN);
     let page = PAGE_BYTES as u64;
-    // Only the two whole pages inside.
+    // The range contains two whole pages.
     segment.punch(page - 1, 2 * page + 1).unwrap();
     assert_eq!(segment.resident_bytes(), LEN - 2 * page);
     let byte = |offset: u64| {
-        // SAFETY: inside the mapping.
+        // SAFETY: the offsets below are less than LEN, the length of the mapping.
         unsafe { segment.as_ptr().add(offset as usize).read_volatile() }
     };
     assert_eq!([byte(page - 1), byte(page), byte(3 * page - 1), byte(3 * page)], [7, 0, 0, 7]);
