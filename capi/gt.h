@@ -96,8 +96,8 @@ typedef struct gt_session gt_session;
 /**
  * A tensor in the daemon.
  *
- * No two tensors share elements: there are no views, and only gt_tensor_assign() changes an existing tensor. Threads may
- * use a tensor at the same time; it is freed once, after the last use.
+ * No two tensors share elements: there are no views, and only gt_tensor_assign() changes an existing tensor. Threads
+ * may use a tensor at the same time; it is freed once, after the last use.
  */
 typedef struct gt_tensor gt_tensor;
 
@@ -235,9 +235,9 @@ const char *gt_version(void);
  * Connects to a daemon.
  *
  * `address` is the daemon's address: "unix:/run/gt/gtd.sock" (or just the path), "localhost:12345", or "private". NULL
- * finds a daemon as a Python program does: the one that GT_CONNECT or GT_SOCKET in the environment names; otherwise the
- * machine's; otherwise a private one, which is started and ends with its last client. Its program, gtd, is found by
- * GT_DAEMON or on PATH.
+ * finds a daemon as a Python program does: the one that GT_CONNECT or GT_SOCKET in the environment names; otherwise
+ * the machine's; otherwise a private one, which is started and ends with its last client. Its program, gtd, is found
+ * by GT_DAEMON or on PATH.
  *
  * A daemon at a TCP port requires its token: it is read from GT_TOKEN in the environment, otherwise from the file
  * ~/.config/gt/token, otherwise from /run/gt/token.
@@ -308,8 +308,8 @@ gt_status gt_tensor_from_data(const struct gt_session *session,
                               struct gt_tensor **tensor);
 
 /**
- * Frees a handle; NULL is allowed. The daemon frees the tensor when neither another handle nor a gradient that is still
- * to be computed needs it.
+ * Frees a handle; NULL is allowed. The daemon frees the tensor when neither another handle nor a gradient that is
+ * still to be computed needs it.
  */
 void gt_tensor_free(struct gt_tensor *tensor);
 
@@ -337,8 +337,8 @@ gt_dtype gt_tensor_dtype(const struct gt_tensor *tensor);
  * Waits for the elements and copies them to `data`, contiguous in row-major order. `bytes` is the size of `data` and
  * must equal gt_tensor_bytes(). gt_tensor_fetch() avoids the copy.
  *
- * Errors: the failure of an operation that the tensor depends on, for example GT_ERROR_INDEX for an index out of range;
- * GT_ERROR_ARGUMENT, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
+ * Errors: the failure of an operation that the tensor depends on, for example GT_ERROR_INDEX for an index out of
+ * range; GT_ERROR_ARGUMENT, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
  */
 gt_status gt_tensor_read(const struct gt_tensor *tensor,
                          void *data,
@@ -365,8 +365,8 @@ gt_status gt_tensor_item_int(const struct gt_tensor *tensor, int64_t *number);
  * This is PyTorch's `tensor.copy_(source)`. It updates parameters in training: with recording off (see
  * gt_set_grad_enabled()), compute the new value and assign it. `source` is not changed.
  *
- * Errors: GT_ERROR_RUNTIME for shapes that do not broadcast, and for a leaf that requires a gradient while recording is
- * on.
+ * Errors: GT_ERROR_RUNTIME for shapes that do not broadcast, and for a leaf that requires a gradient while recording
+ * is on.
  */
 gt_status gt_tensor_assign(struct gt_tensor *tensor,
                            const struct gt_tensor *source);
@@ -408,8 +408,8 @@ gt_status gt_tensor_fetch(const struct gt_tensor *tensor,
  * Makes a tensor of a buffer without copying it, and releases the buffer: on success `*buffer` becomes NULL, and the
  * memory must not be accessed any more.
  *
- * Errors: GT_ERROR_DISCONNECTED; GT_ERROR_ARGUMENT, also for a GT_BOOL element that is neither 0 nor 1. If `*buffer` is
- * not NULL after an error, the caller still owns the buffer.
+ * Errors: GT_ERROR_DISCONNECTED; GT_ERROR_ARGUMENT, also for a GT_BOOL element that is neither 0 nor 1. If `*buffer`
+ * is not NULL after an error, the caller still owns the buffer.
  */
 gt_status gt_tensor_from_buffer(struct gt_buffer **buffer,
                                 struct gt_tensor **tensor);
@@ -439,8 +439,9 @@ gt_dtype gt_buffer_dtype(const struct gt_buffer *buffer);
  *
  * Only `nonzero` waits, because its shape depends on the elements of its operand.
  *
- * Errors: wrong operands and attributes, at once and with PyTorch's messages; GT_ERROR_ARGUMENT, GT_ERROR_DISCONNECTED.
- * Failures that only execution can detect, for example an index out of range, are reported where the result is read.
+ * Errors: wrong operands and attributes, at once and with PyTorch's messages; GT_ERROR_ARGUMENT,
+ * GT_ERROR_DISCONNECTED. Failures that only execution can detect, for example an index out of range, are reported
+ * where the result is read.
  */
 gt_status gt_op(const struct gt_session *session,
                 gt_opcode op,
@@ -465,8 +466,8 @@ const char *gt_op_name(gt_opcode op);
 const char *gt_op_doc(gt_opcode op);
 
 /**
- * The names of the attributes that an operation reads, separated by spaces; NULL if there is no such operation. The text
- * is static.
+ * The names of the attributes that an operation reads, separated by spaces; NULL if there is no such operation. The
+ * text is static.
  */
 const char *gt_op_attrs(gt_opcode op);
 
@@ -544,7 +545,8 @@ gt_status gt_tensor_zero_grad(struct gt_tensor *tensor);
 gt_status gt_tensor_retain_grad(struct gt_tensor *tensor);
 
 /**
- * Returns a tensor with the same elements that is not on the tape: no gradient flows through it. No elements are copied.
+ * Returns a tensor with the same elements that is not on the tape: no gradient flows through it. No elements are
+ * copied.
  *
  * Errors: GT_ERROR_ARGUMENT.
  */

@@ -258,8 +258,8 @@ impl DaemonEnd {
         };
         let mut out = Vec::new();
         push_json(&mut out, &refusal);
-        // If the client is still sending, closing the connection would reset it and discard the message. So the client's
-        // data is drained until the client has closed its side.
+        // If the client is still sending, closing the connection would reset it and discard the message. So the
+        // client's data is drained until the client has closed its side.
         if self.write(&mut out).is_ok() && self.tcp.shutdown(Shutdown::Write).is_ok() {
             let deadline = Instant::now() + REFUSAL_DEADLINE;
             let mut rest = vec![0; DATA_BYTES_MAX];

@@ -7,8 +7,8 @@
 //! | 1–3 | zero |
 //! | 4–7 | length of the payload, little-endian |
 //!
-//! Decoding is a pure function of untrusted bytes: it never panics, never allocates, and rejects a header with an invalid
-//! length before the payload arrives.
+//! Decoding is a pure function of untrusted bytes: it never panics, never allocates, and rejects a header with an
+//! invalid length before the payload arrives.
 
 use gt_protocol::limits::MESSAGE_BYTES_MAX;
 use gt_shm::{SLOT_BYTES, Slot};

@@ -1,14 +1,14 @@
 //! Sessions over TCP, for clients that do not share the daemon's memory.
 //!
-//! Each end of a connection is an ordinary end of rings and arenas. [`client_end`] takes the daemon's place for a client:
-//! it pops instructions from the session's submission ring and sends them, each after the arena bytes that it reads.
-//! [`daemon_end`] takes a client's place for the daemon: it pushes the instructions into the ring of a session of its
-//! own, and sends the completions back, each after the bytes that were fetched. So neither the client nor the dispatcher
-//! knows of TCP, and the dispatcher validates such a client as any other.
+//! Each end of a connection is an ordinary end of rings and arenas. [`client_end`] takes the daemon's place for a
+//! client: it pops instructions from the session's submission ring and sends them, each after the arena bytes that it
+//! reads. [`daemon_end`] takes a client's place for the daemon: it pushes the instructions into the ring of a session
+//! of its own, and sends the completions back, each after the bytes that were fetched. So neither the client nor the
+//! dispatcher knows of TCP, and the dispatcher validates such a client as any other.
 //!
 //! This crate knows where commands begin and which of them move bytes, but not what they compute. Start at
-//! [`mod@frame`], the format of the stream. [`handshake`] is the first message each way, [`token`] the access token, and
-//! [`peer`] finds the user at the other end of a local connection.
+//! [`mod@frame`], the format of the stream. [`handshake`] is the first message each way, [`token`] the access token,
+//! and [`peer`] finds the user at the other end of a local connection.
 
 pub mod client_end;
 pub mod daemon_end;

@@ -172,7 +172,8 @@ pub unsafe extern "C" fn gt_tensor_retain_grad(tensor: *mut gt_tensor) -> gt_sta
     })
 }
 
-/// Returns a tensor with the same elements that is not on the tape: no gradient flows through it. No elements are copied.
+/// Returns a tensor with the same elements that is not on the tape: no gradient flows through it. No elements are
+/// copied.
 ///
 /// Errors: GT_ERROR_ARGUMENT.
 #[unsafe(no_mangle)]

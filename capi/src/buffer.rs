@@ -72,8 +72,8 @@ pub unsafe extern "C" fn gt_tensor_fetch(tensor: *const gt_tensor, buffer: *mut 
 /// Makes a tensor of a buffer without copying it, and releases the buffer: on success `*buffer` becomes NULL, and the
 /// memory must not be accessed any more.
 ///
-/// Errors: GT_ERROR_DISCONNECTED; GT_ERROR_ARGUMENT, also for a GT_BOOL element that is neither 0 nor 1. If `*buffer` is
-/// not NULL after an error, the caller still owns the buffer.
+/// Errors: GT_ERROR_DISCONNECTED; GT_ERROR_ARGUMENT, also for a GT_BOOL element that is neither 0 nor 1. If `*buffer`
+/// is not NULL after an error, the caller still owns the buffer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_from_buffer(buffer: *mut *mut gt_buffer, tensor: *mut *mut gt_tensor) -> gt_status {
     guard(|| {
@@ -81,7 +81,8 @@ pub unsafe extern "C" fn gt_tensor_from_buffer(buffer: *mut *mut gt_buffer, tens
         let (out, handle) = unsafe { (result_at(tensor, std::ptr::null_mut(), "tensor")?, reading(buffer, "buffer")?) };
         // SAFETY: `*buffer` is NULL or a valid buffer, by the contract of the header.
         check(unsafe { reading(*handle, "*buffer") }?)?;
-        // SAFETY: `gt_buffer::wrap` made the pointer with `Box::into_raw`; the handle becomes NULL, so it is freed once.
+        // SAFETY: `gt_buffer::wrap` made the pointer with `Box::into_raw`; the handle becomes NULL, so it is freed
+        // once.
         let taken = unsafe { Box::from_raw(buffer.replace(std::ptr::null_mut())) };
         let gt_buffer { session, block, meta } = *taken;
         *out = gt_tensor::wrap(Tensor::new(session.upload_block(meta, block)?, None));
@@ -106,7 +107,8 @@ fn check(buffer: &gt_buffer) -> Result<()> {
 pub unsafe extern "C" fn gt_buffer_release(buffer: *mut gt_buffer) {
     guard(|| {
         if !buffer.is_null() {
-            // SAFETY: `gt_buffer::wrap` made it with `Box::into_raw`, and it is released once, by the header's contract.
+            // SAFETY: `gt_buffer::wrap` made it with `Box::into_raw`, and it is released once, by the header's
+            // contract.
             drop(unsafe { Box::from_raw(buffer) });
         }
         Ok(())

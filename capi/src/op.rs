@@ -205,8 +205,9 @@ fn op_of(op: gt_opcode) -> Result<Op> {
 ///
 /// Only `nonzero` waits, because its shape depends on the elements of its operand.
 ///
-/// Errors: wrong operands and attributes, at once and with PyTorch's messages; GT_ERROR_ARGUMENT, GT_ERROR_DISCONNECTED.
-/// Failures that only execution can detect, for example an index out of range, are reported where the result is read.
+/// Errors: wrong operands and attributes, at once and with PyTorch's messages; GT_ERROR_ARGUMENT,
+/// GT_ERROR_DISCONNECTED. Failures that only execution can detect, for example an index out of range, are reported
+/// where the result is read.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_op(
     session: *const gt_session,
@@ -352,8 +353,8 @@ pub extern "C" fn gt_op_doc(op: gt_opcode) -> *const c_char {
     value_or(std::ptr::null(), || text_of(op).map(|text| text.doc.as_ptr()))
 }
 
-/// The names of the attributes that an operation reads, separated by spaces; NULL if there is no such operation. The text
-/// is static.
+/// The names of the attributes that an operation reads, separated by spaces; NULL if there is no such operation. The
+/// text is static.
 #[unsafe(no_mangle)]
 pub extern "C" fn gt_op_attrs(op: gt_opcode) -> *const c_char {
     value_or(std::ptr::null(), || text_of(op).map(|text| text.attrs.as_ptr()))

@@ -14,9 +14,9 @@ pub struct gt_session {
 /// Connects to a daemon.
 ///
 /// `address` is the daemon's address: "unix:/run/gt/gtd.sock" (or just the path), "localhost:12345", or "private". NULL
-/// finds a daemon as a Python program does: the one that GT_CONNECT or GT_SOCKET in the environment names; otherwise the
-/// machine's; otherwise a private one, which is started and ends with its last client. Its program, gtd, is found by
-/// GT_DAEMON or on PATH.
+/// finds a daemon as a Python program does: the one that GT_CONNECT or GT_SOCKET in the environment names; otherwise
+/// the machine's; otherwise a private one, which is started and ends with its last client. Its program, gtd, is found
+/// by GT_DAEMON or on PATH.
 ///
 /// A daemon at a TCP port requires its token: it is read from GT_TOKEN in the environment, otherwise from the file
 /// ~/.config/gt/token, otherwise from /run/gt/token.

@@ -11,8 +11,8 @@ use std::sync::{PoisonError, RwLock};
 
 /// A tensor in the daemon.
 ///
-/// No two tensors share elements: there are no views, and only gt_tensor_assign() changes an existing tensor. Threads may
-/// use a tensor at the same time; it is freed once, after the last use.
+/// No two tensors share elements: there are no views, and only gt_tensor_assign() changes an existing tensor. Threads
+/// may use a tensor at the same time; it is freed once, after the last use.
 pub struct gt_tensor {
     handle: RwLock<Tensor>,
 }
@@ -107,8 +107,8 @@ pub unsafe extern "C" fn gt_tensor_from_data(
     })
 }
 
-/// Frees a handle; NULL is allowed. The daemon frees the tensor when neither another handle nor a gradient that is still
-/// to be computed needs it.
+/// Frees a handle; NULL is allowed. The daemon frees the tensor when neither another handle nor a gradient that is
+/// still to be computed needs it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_free(tensor: *mut gt_tensor) {
     guard(|| {
@@ -185,8 +185,8 @@ unsafe fn meta(tensor: *const gt_tensor) -> Result<Meta> {
 /// Waits for the elements and copies them to `data`, contiguous in row-major order. `bytes` is the size of `data` and
 /// must equal gt_tensor_bytes(). gt_tensor_fetch() avoids the copy.
 ///
-/// Errors: the failure of an operation that the tensor depends on, for example GT_ERROR_INDEX for an index out of range;
-/// GT_ERROR_ARGUMENT, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
+/// Errors: the failure of an operation that the tensor depends on, for example GT_ERROR_INDEX for an index out of
+/// range; GT_ERROR_ARGUMENT, GT_ERROR_OUT_OF_MEMORY, GT_ERROR_DISCONNECTED.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_read(tensor: *const gt_tensor, data: *mut c_void, bytes: usize) -> gt_status {
     guard(|| {
@@ -251,8 +251,8 @@ pub(crate) fn one_element(tensor: &Tensor, dtype: DType) -> Result<[u8; 8]> {
 /// This is PyTorch's `tensor.copy_(source)`. It updates parameters in training: with recording off (see
 /// gt_set_grad_enabled()), compute the new value and assign it. `source` is not changed.
 ///
-/// Errors: GT_ERROR_RUNTIME for shapes that do not broadcast, and for a leaf that requires a gradient while recording is
-/// on.
+/// Errors: GT_ERROR_RUNTIME for shapes that do not broadcast, and for a leaf that requires a gradient while recording
+/// is on.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const gt_tensor) -> gt_status {
     guard(|| {

@@ -1,5 +1,5 @@
-//! `gt.h` and `libgt.map` are generated from the sources and the op table. `make header` writes them; this test fails if
-//! they are out of date.
+//! `gt.h` and `libgt.map` are generated from the sources and the op table. `make header` writes them; this test fails
+//! if they are out of date.
 
 use gt_ops::row::{AttrKind, Class, ROWS, Row};
 use gt_ops::{DType, Op};

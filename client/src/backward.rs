@@ -1,5 +1,5 @@
-//! The backward pass of reverse-mode automatic differentiation: visits the nodes of the tape in the reverse of the order
-//! in which they were recorded, and computes each node's gradient from those of the ops that used it.
+//! The backward pass of reverse-mode automatic differentiation: visits the nodes of the tape in the reverse of the
+//! order in which they were recorded, and computes each node's gradient from those of the ops that used it.
 
 use crate::error::{ClientError, Result};
 use crate::handle::{CustomFunction, Edge, Edges, Node, NodeKind, Tensor};
@@ -96,7 +96,8 @@ pub fn backward(roots: &Roots<'_>, inputs: Option<&[Arc<Node>]>, options: Backwa
     Ok(())
 }
 
-/// The gradients of `roots` with respect to `inputs`, without accumulating them; none for inputs that no gradient reaches.
+/// The gradients of `roots` with respect to `inputs`, without accumulating them; none for inputs that no gradient
+/// reaches.
 ///
 /// # Errors
 /// As [`backward`].

@@ -1,8 +1,8 @@
 //! Finding a daemon, or starting a private one.
 //!
 //! If the program ([`set_connect_options`]), `GT_CONNECT` or `GT_SOCKET` names a daemon, only that one is used.
-//! Otherwise the machine's daemon is used if its socket exists; if not, a private `gtd` is started. It ends with its last
-//! client: this process and the children that it forks, which connect by its abstract socket name.
+//! Otherwise the machine's daemon is used if its socket exists; if not, a private `gtd` is started. It ends with its
+//! last client: this process and the children that it forks, which connect by its abstract socket name.
 
 use crate::error::{ClientError, Result};
 use crate::lock::lock;

@@ -34,8 +34,9 @@ const BATCH_COMMANDS: u32 = 16;
 const SMALL_COST_MAX: u64 = 32 << 10;
 /// Below this estimate of the outstanding work, nanoseconds, the answer comes sooner than a sleeper would wake up.
 const QUICK_NS_MAX: u64 = 20_000;
-/// The spin before sleeping on quick work. It covers the wake-up of a sleeping daemon and the work, on a virtual machine
-/// too: at half of it, every other answer of a sleeping daemon came just too late there and cost a second wake-up.
+/// The spin before sleeping on quick work. It covers the wake-up of a sleeping daemon and the work, on a virtual
+/// machine too: at half of it, every other answer of a sleeping daemon came just too late there and cost a second
+/// wake-up.
 const QUICK_SPIN: Duration = Duration::from_micros(100);
 /// After this many spins in a row without an answer, spins get shorter: other work keeps the daemon or the cores busy.
 const QUICK_SPINS_IN_VAIN: u32 = 2;
@@ -271,8 +272,8 @@ impl ClientSession {
         self.ask(|socket| gt_protocol::ask_session(socket, id))
     }
 
-    /// Resets the session's peak memory on `worker`, or on all workers, to the current usage, after everything issued so
-    /// far is done.
+    /// Resets the session's peak memory on `worker`, or on all workers, to the current usage, after everything issued
+    /// so far is done.
     ///
     /// # Errors
     /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
@@ -410,8 +411,8 @@ impl ClientSession {
 
     /// Pushes the slots of one command; waits if the ring is full (back-pressure). Publishes at once if `now`.
     ///
-    /// `encode` returns none if the ring has no room, and is called again after each wait: the state that it reads, such
-    /// as the next id, may have changed.
+    /// `encode` returns none if the ring has no room, and is called again after each wait: the state that it reads,
+    /// such as the next id, may have changed.
     fn push<'a, T>(
         &'a self,
         mut submission: SpinLockGuard<'a, SubmissionState>,
@@ -694,7 +695,8 @@ impl ClientSession {
     /// Waits for the completion of a fetch or sync.
     ///
     /// # Errors
-    /// [`ClientError::Failed`] with the instruction that failed; [`ClientError::Disconnected`]; [`ClientError::Interrupted`].
+    /// [`ClientError::Failed`] with the instruction that failed; [`ClientError::Disconnected`];
+    /// [`ClientError::Interrupted`].
     pub(crate) fn wait(&self, token: &CompletionToken) -> Result<()> {
         loop {
             {

@@ -1,4 +1,5 @@
-//! Signals: a thread issues instructions under a signal, whose definition tells the daemon where to place their results.
+//! Signals: a thread issues instructions under a signal, whose definition tells the daemon where to place their
+//! results.
 //!
 //! A thread is under one signal at a time, or under none. The session sends a command to the daemon where the signal
 //! changes and, before the first instruction under a signal, its definition. A recorded op remembers the signal under
@@ -137,7 +138,8 @@ pub struct SignalDefinition {
     pub written: String,
 }
 
-/// Defines signals: all of them, or none if a definition is wrong. `workers` is the daemon's number of workers, if known.
+/// Defines signals: all of them, or none if a definition is wrong. `workers` is the daemon's number of workers, if
+/// known.
 ///
 /// # Errors
 /// A worker that the daemon does not have.

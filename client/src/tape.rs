@@ -207,7 +207,8 @@ pub fn entries() -> Vec<TapeEntry> {
         .iter()
         .filter(|node| !node.is_null())
         .map(|node| {
-            // SAFETY: `Node::drop` sets the pointer to null under the lock that `nodes` holds, before the node is freed.
+            // SAFETY: `Node::drop` sets the pointer to null under the lock that `nodes` holds, before the node is
+            // freed.
             let node = unsafe { &**node };
             let inputs = node.each_input(|n| n.map(|n| n.number)).into_iter().flatten().collect();
             TapeEntry { number: node.number, name: node.name().into(), leaf: node.is_leaf(), meta: node.meta, inputs }

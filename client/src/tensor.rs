@@ -336,9 +336,9 @@ impl Tensor {
         Ok(())
     }
 
-    /// Prepares binding the handle to the result of an in-place operation. This part may wait; [`Tensor::rebind`], which
-    /// needs `&mut self`, does not. `since` is the sequence number at which the operation began; the default is the
-    /// number of the op that made the result.
+    /// Prepares binding the handle to the result of an in-place operation. This part may wait; [`Tensor::rebind`],
+    /// which needs `&mut self`, does not. `since` is the sequence number at which the operation began; the default is
+    /// the number of the op that made the result.
     ///
     /// # Errors
     /// A result of another shape, or of a dtype that does not convert to the tensor's; as [`Tensor::check_in_place`];

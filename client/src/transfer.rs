@@ -7,49 +7,51 @@ use crate::value::TensorValue;
 use gt_ops::Meta;
 use gt_shm::ArenaBlock;
 use std::collections::VecDeque;
+use std::marker::PhantomData;
 use std::sync::Arc;
 
 /// Uploads travel in pieces of this size: while the daemon copies one into the tensor, past the caches, the client
 /// copies the next into the arena. The few shared blocks stay in the cache, so an upload reads and writes memory once
-/// each. As measured, waiting costs more than copying at half the size, and the daemon copies larger pieces with several
-/// threads, which leave the client no core to copy on.
+/// each. As measured, waiting costs more than copying at half the size, and the daemon copies larger pieces with
+/// several threads, which leave the client no core to copy on.
 const PIECE_BYTES: usize = 512 << 10;
 /// Pieces of one upload in flight at a time.
 const PIECES_MAX: usize = 8;
 
 /// Memory of the caller to upload from.
 #[derive(Clone, Copy)]
-pub struct UploadSource {
+pub struct UploadSource<'a> {
     ptr: *const u8,
     len: usize,
+    bytes: PhantomData<&'a [u8]>,
 }
 
-// SAFETY: the pointer is only read from, in `copy_to`; the callers of `UploadSource::new` and `From` keep the memory
-// readable and unwritten until the upload returns, on whichever thread it copies.
-unsafe impl Send for UploadSource {}
+// SAFETY: the pointer is only read from, in `copy_to`. The memory stays readable and unwritten for `'a`, on every
+// thread: `new` requires it, and `from` borrows a slice.
+unsafe impl Send for UploadSource<'_> {}
 // SAFETY: `copy_to` is the only access through `&UploadSource`, and it only reads the memory.
-unsafe impl Sync for UploadSource {}
+unsafe impl Sync for UploadSource<'_> {}
 
-impl UploadSource {
+impl<'a> UploadSource<'a> {
     /// `len` bytes at `ptr`.
     ///
     /// # Safety
-    /// The bytes must stay readable, and not be written, until the upload returns.
-    pub unsafe fn new(ptr: *const u8, len: usize) -> UploadSource {
-        UploadSource { ptr, len }
+    /// The bytes must stay readable, and not be written, for `'a`.
+    pub unsafe fn new(ptr: *const u8, len: usize) -> UploadSource<'a> {
+        UploadSource { ptr, len, bytes: PhantomData }
     }
 
     fn copy_to(&self, offset: usize, block: &ArenaBlock, len: usize) {
         assert!(offset + len <= self.len && len <= block.len());
-        // SAFETY: the assertion keeps both ranges in bounds. `new` requires the source to stay readable, and `block` is
-        // a block of the arena that no command names yet, so the ranges do not overlap and nothing else writes them.
+        // SAFETY: the assertion keeps both ranges in bounds. The source stays readable for `'a`, and no command names
+        // the arena's block yet, so the ranges do not overlap and nothing else writes them.
         unsafe { std::ptr::copy_nonoverlapping(self.ptr.add(offset), block.as_ptr(), len) };
     }
 }
 
-impl From<&[u8]> for UploadSource {
-    fn from(bytes: &[u8]) -> UploadSource {
-        UploadSource { ptr: bytes.as_ptr(), len: bytes.len() }
+impl<'a> From<&'a [u8]> for UploadSource<'a> {
+    fn from(bytes: &'a [u8]) -> UploadSource<'a> {
+        UploadSource { ptr: bytes.as_ptr(), len: bytes.len(), bytes: PhantomData }
     }
 }
 
@@ -61,7 +63,7 @@ impl ClientSession {
     ///
     /// # Panics
     /// If the length of `source` is not that of `meta`.
-    pub fn upload(self: &Arc<ClientSession>, meta: Meta, source: UploadSource) -> Result<Arc<TensorValue>> {
+    pub fn upload(self: &Arc<ClientSession>, meta: Meta, source: UploadSource<'_>) -> Result<Arc<TensorValue>> {
         assert_eq!(source.len, meta.bytes(), "the source of an upload has the tensor's bytes");
         let id = self.allocate(meta)?;
         tracing::debug!(target: "gt_client", id, shape = %meta.shape, dtype = %meta.dtype, "upload");

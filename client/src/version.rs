@@ -1,8 +1,8 @@
 //! Version counters: they tell a backward pass that an in-place operation has replaced a value it needs.
 //!
-//! A value itself never changes, so a gradient computed from a replaced one is right. But PyTorch refuses such programs,
-//! since they are rarely meant, and so does GT. Replacing a value records the tape's sequence number at that time: what
-//! the tape saved before is stale; what the in-place operation saved itself is not.
+//! A value itself never changes, so a gradient computed from a replaced one is right. But PyTorch refuses such
+//! programs, since they are rarely meant, and so does GT. Replacing a value records the tape's sequence number at that
+//! time: what the tape saved before is stale; what the in-place operation saved itself is not.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};

@@ -1,5 +1,5 @@
-//! Measures a round trip between two sleepers that wake each other by a futex: the lower bound of any round trip between
-//! sleeping processes on this machine. Prints medians.
+//! Measures a round trip between two sleepers that wake each other by a futex: the lower bound of any round trip
+//! between sleeping processes on this machine. Prints medians.
 //!
 //! ```sh
 //! cargo run --release --package gt-shm --example futex_pair

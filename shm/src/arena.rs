@@ -41,8 +41,8 @@ fn advise_huge_pages(arena: &Segment) {
 
 // ------------------------------------------------------------------------------------- daemon
 
-/// The daemon's view of an arena. Cheap to clone: any clone or slice keeps the mapping alive, so work in flight may outlive
-/// its session.
+/// The daemon's view of an arena. Cheap to clone: any clone or slice keeps the mapping alive, so work in flight may
+/// outlive its session.
 #[derive(Clone, Debug)]
 pub struct Arena(Arc<Segment>);
 
@@ -91,8 +91,8 @@ impl Arena {
         }
     }
 
-    /// Copies bytes at `offset` of the arena into `to`. If the client writes them meanwhile, each copied byte is the old or
-    /// a new one.
+    /// Copies bytes at `offset` of the arena into `to`. If the client writes them meanwhile, each copied byte is the
+    /// old or a new one.
     ///
     /// # Errors
     /// [`Error::OutOfBounds`].
@@ -131,8 +131,9 @@ impl ArenaSlice {
         self.len == 0
     }
 
-    /// The address of the first byte, valid for reads and writes of [`len`](Self::len) bytes while this lives. The client
-    /// may write the bytes at any time: make no reference to them, and copy them before control flow depends on them.
+    /// The address of the first byte, valid for reads and writes of [`len`](Self::len) bytes while this lives. The
+    /// client may write the bytes at any time: make no reference to them, and copy them before control flow depends on
+    /// them.
     pub fn as_ptr(&self) -> *mut u8 {
         self.segment.as_ptr().wrapping_add(self.offset)
     }
@@ -143,9 +144,9 @@ impl ArenaSlice {
     /// If the lengths differ.
     pub fn copy_in(&self, to: &mut [u8]) {
         assert_eq!(to.len(), self.len, "a range is copied whole");
-        // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, and `segment` keeps the mapping alive; `to`
-        // has `len` bytes of private memory. The client may write the source at the same time, which the language's memory
-        // model does not cover, but a copy of bytes does not depend on their values.
+        // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, and `segment` keeps the mapping alive;
+        // `to` has `len` bytes of private memory. The client may write the source at the same time, which the
+        // language's memory model does not cover, but a copy of bytes does not depend on their values.
         unsafe { std::ptr::copy_nonoverlapping(self.as_ptr(), to.as_mut_ptr(), self.len) };
     }
 
@@ -155,8 +156,8 @@ impl ArenaSlice {
     /// If the lengths differ.
     pub fn copy_out(&self, from: &[u8]) {
         assert_eq!(from.len(), self.len, "a range is copied whole");
-        // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, `segment` keeps the mapping alive, and it
-        // was mapped with `Access::ReadWrite`; `from` has `len` bytes of private memory. The client may access the
+        // SAFETY: `offset + len <= arena.len()` was checked in `Arena::range`, `segment` keeps the mapping alive, and
+        // it was mapped with `Access::ReadWrite`; `from` has `len` bytes of private memory. The client may access the
         // destination at the same time, but nothing here depends on its contents.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), self.len) };
     }
@@ -194,8 +195,8 @@ pub const SMALL_ALIGN_BYTES: u64 = 64;
 pub const LARGE_BYTES_MIN: u64 = 64 * 1024;
 
 /// The most free memory that is kept for reuse instead of returned to the system, bytes. The first copy into new pages
-/// runs at a tenth of the speed of a copy into resident ones, and populating them in one call (`MADV_POPULATE_WRITE`) is
-/// no faster.
+/// runs at a tenth of the speed of a copy into resident ones, and populating them in one call (`MADV_POPULATE_WRITE`)
+/// is no faster.
 pub const WARM_BYTES_MAX: u64 = 512 << 20;
 
 /// No arena has room: the client must request another from the daemon.
@@ -268,8 +269,8 @@ impl ArenaAllocator {
         }))
     }
 
-    /// Adds a received arena, announced as `len` bytes long, and returns its number. The daemon numbers arenas from 0 in
-    /// the order of its grants, and the caller must check that the numbers agree.
+    /// Adds a received arena, announced as `len` bytes long, and returns its number. The daemon numbers arenas from 0
+    /// in the order of its grants, and the caller must check that the numbers agree.
     ///
     /// # Errors
     /// If the segment differs from the announcement.
@@ -283,8 +284,8 @@ impl ArenaAllocator {
         Ok(arena)
     }
 
-    /// Allocates a block of `bytes` bytes, aligned to [`SMALL_ALIGN_BYTES`] or, from [`LARGE_BYTES_MIN`] on, to pages. Its
-    /// contents are unspecified. O(log n) in the number of free extents.
+    /// Allocates a block of `bytes` bytes, aligned to [`SMALL_ALIGN_BYTES`] or, from [`LARGE_BYTES_MIN`] on, to pages.
+    /// Its contents are unspecified. O(log n) in the number of free extents.
     ///
     /// # Errors
     /// [`NeedMore`] if no arena has room.
@@ -363,8 +364,8 @@ impl AllocatorShared {
                 continue;
             }
             let segment = state.arenas[arena as usize].clone();
-            // The lock is released, because punching gigabytes takes milliseconds. The extent is out of the lists, so no
-            // other thread can allocate it meanwhile.
+            // The lock is released, because punching gigabytes takes milliseconds. The extent is out of the lists, so
+            // no other thread can allocate it meanwhile.
             drop(state);
             let before = segment.resident_bytes();
             let punched = segment.punch(offset, len);
@@ -443,8 +444,8 @@ impl FreeLists {
     }
 }
 
-/// An allocated block of an arena, which returns to the allocator on drop. The memory is shared with the daemon: while an
-/// instruction that names the block is in flight, its owner must keep it and must not access its bytes.
+/// An allocated block of an arena, which returns to the allocator on drop. The memory is shared with the daemon: while
+/// an instruction that names the block is in flight, its owner must keep it and must not access its bytes.
 pub struct ArenaBlock {
     shared: Arc<AllocatorShared>,
     segment: Arc<Segment>,
@@ -492,9 +493,9 @@ impl ArenaBlock {
     /// If it is longer than the block.
     pub fn write(&mut self, from: &[u8]) {
         assert!(from.len() <= self.len, "{} bytes into a block of {}", from.len(), self.len);
-        // SAFETY: `from.len() <= self.len` was just checked, and the allocator keeps the block inside its arena and apart
-        // from other blocks. `&mut self` excludes other threads, and the daemon accesses only blocks that an instruction
-        // names.
+        // SAFETY: `from.len() <= self.len` was just checked, and the allocator keeps the block inside its arena and
+        // apart from other blocks. `&mut self` excludes other threads, and the daemon accesses only blocks that an
+        // instruction names.
         unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), self.as_ptr(), from.len()) };
     }
 
@@ -523,8 +524,8 @@ impl ArenaBlock {
 impl Drop for ArenaBlock {
     fn drop(&mut self) {
         if self.shared.generation != fork::generation() {
-            // This is a forked child's copy: the block is the parent's, and the lock may be held by a thread that does not
-            // exist here.
+            // This is a forked child's copy: the block is the parent's, and the lock may be held by a thread that does
+            // not exist here.
             return;
         }
         let mut state = self.shared.lock();

@@ -1,12 +1,12 @@
 //! A broadcast ring: one writer, and any number of read-only observers that the writer never waits for.
 //!
 //! Each slot is a seqlock (Boehm 2012, "Can seqlocks get along with programming language memory models?"): a sequence
-//! number and the record's words. To write record `n` the writer stores an odd number (`2n + 1`), the words, and an even
-//! number (`2n + 2`). A reader loads the number before and after its copy. Any other number tells it exactly how many
-//! records it has missed: it counts them as lost and resumes half a ring behind the writer.
+//! number and the record's words. To write record `n` the writer stores an odd number (`2n + 1`), the words, and an
+//! even number (`2n + 2`). A reader loads the number before and after its copy. Any other number tells it exactly how
+//! many records it has missed: it counts them as lost and resumes half a ring behind the writer.
 //!
-//! An observer that polls the newest record all the time slows the writer by transfers of its cache line: a record takes
-//! 36 ns instead of 2. Poll every millisecond or less often, in batches.
+//! An observer that polls the newest record all the time slows the writer by transfers of its cache line: a record
+//! takes 36 ns instead of 2. Poll every millisecond or less often, in batches.
 //!
 //! ```
 //! use gt_shm::broadcast::{self, Reader};

@@ -78,8 +78,8 @@ impl FifoReceiver {
         self.ring.mem().is_last()
     }
 
-    /// Waits until the queue is not empty or `timeout` has passed; spins for `spin`, then sleeps. May return early. True
-    /// if the queue is not empty.
+    /// Waits until the queue is not empty or `timeout` has passed; spins for `spin`, then sleeps. May return early.
+    /// True if the queue is not empty.
     pub fn wait(&mut self, spin: Duration, timeout: Duration) -> bool {
         if self.ring.has_work() {
             return true;

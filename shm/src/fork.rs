@@ -1,13 +1,13 @@
-//! Detection of `fork`. A forked child shares its parent's mappings and descriptors, and has copies of its cursors; using
-//! them would corrupt the parent's session.
+//! Detection of `fork`. A forked child shares its parent's mappings and descriptors, and has copies of its cursors;
+//! using them would corrupt the parent's session.
 
 use std::sync::Once;
 use std::sync::atomic::{AtomicI32, AtomicU32, Ordering::Relaxed};
 
 static GENERATION: AtomicU32 = AtomicU32::new(0);
 
-/// The number of forks between the process that called this first and this process. Store it with a resource, and compare
-/// to see whether the resource is the parent's. Costs one relaxed load after the first call.
+/// The number of forks between the process that called this first and this process. Store it with a resource, and
+/// compare to see whether the resource is the parent's. Costs one relaxed load after the first call.
 #[inline]
 pub fn generation() -> u32 {
     static REGISTER: Once = Once::new();

@@ -1,7 +1,7 @@
 //! Lock-free shared memory for GT: sealed segments, rings, doorbells, arenas and the broadcast ring.
 //!
-//! This crate moves 64-byte [`Slot`]s and byte ranges between one daemon and many clients that it does not trust. It must
-//! not know the meaning of a slot: no tensors, no instructions, no messages.
+//! This crate moves 64-byte [`Slot`]s and byte ranges between one daemon and many clients that it does not trust. It
+//! must not know the meaning of a slot: no tensors, no instructions, no messages.
 //!
 //! Where to start reading:
 //! 1. [`mod@ring`]: the single-producer single-consumer ring, and the fences that prevent lost wake-ups. It is generic
@@ -13,8 +13,8 @@
 //! 6. [`socket`]: descriptors and short messages over a Unix socket.
 //! 7. [`spin`]: adaptive spinning before a sleep.
 //!
-//! Invariant: the daemon trusts nothing in memory that a peer can write. The cursors that matter are in private memory. A
-//! slot is copied by relaxed atomic loads, and only the copy is used.
+//! Invariant: the daemon trusts nothing in memory that a peer can write. The cursors that matter are in private memory.
+//! A slot is copied by relaxed atomic loads, and only the copy is used.
 
 #[cfg(not(loom))]
 pub mod arena;

@@ -174,8 +174,9 @@ mod mapped {
         }
         #[inline(always)]
         fn slot(&self, cursor: u32) -> &SharedSlot {
-            // SAFETY: the mask keeps the index below the capacity, and `new` checked by `Segment::at` that all slots are
-            // inside the segment, which `_producer` keeps alive. The peer may change the words, which atomics allow.
+            // SAFETY: the mask keeps the index below the capacity, and `new` checked by `Segment::at` that all slots
+            // are inside the segment, which `_producer` keeps alive. The peer may change the words, which atomics
+            // allow.
             unsafe { self.slots.add((cursor & self.mask) as usize).as_ref() }
         }
         #[cfg(target_arch = "x86_64")]

@@ -11,8 +11,8 @@
 //! doorbell, an eventfd; the daemon wakes the client by a futex on `cq_tail`.
 //!
 //! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. A client has no more requests in
-//! flight, unread completions included, than the completion ring holds. The daemon admits work only while its completions
-//! fit, which a correct client never notices; nothing wakes the daemon when a completion is read.
+//! flight, unread completions included, than the completion ring holds. The daemon admits work only while its
+//! completions fit, which a correct client never notices; nothing wakes the daemon when a completion is read.
 //!
 //! ```
 //! use gt_shm::{ClientPort, DaemonPort, Slot, port::spin_default};
@@ -190,8 +190,8 @@ impl DaemonPort {
         Ok((port, fds))
     }
 
-    /// Copies at most [`POP_SLOTS_MAX`] submitted slots into the front of `out`, and frees them in the ring. Returns their
-    /// number.
+    /// Copies at most [`POP_SLOTS_MAX`] submitted slots into the front of `out`, and frees them in the ring. Returns
+    /// their number.
     ///
     /// # Errors
     /// [`Corrupt`] if the client's cursor is impossible: the session must end.
@@ -207,8 +207,8 @@ impl DaemonPort {
         self.sq.has_work()
     }
 
-    /// Makes the client ring the doorbell at its next publication. True if the ring is still empty: the daemon may wait for
-    /// the doorbell. False if there is work.
+    /// Makes the client ring the doorbell at its next publication. True if the ring is still empty: the daemon may wait
+    /// for the doorbell. False if there is work.
     #[inline]
     #[must_use = "only sleep if there is no work"]
     pub fn prepare_sleep(&self) -> bool {
@@ -424,9 +424,9 @@ impl Submitter {
 
     /// Publishes, then waits until `slots` slots are free, for at most `timeout`. True if they are.
     ///
-    /// Polls with exponential back-off, from 20 µs to 1 ms, so that the daemon need not check for waiters at each pop. The
-    /// daemon takes longer to empty the ring, so the ring does not run dry. Call with short timeouts, and check between
-    /// them that the daemon is alive.
+    /// Polls with exponential back-off, from 20 µs to 1 ms, so that the daemon need not check for waiters at each pop.
+    /// The daemon takes longer to empty the ring, so the ring does not run dry. Call with short timeouts, and check
+    /// between them that the daemon is alive.
     pub fn wait_space(&mut self, slots: u32, timeout: Duration) -> bool {
         self.publish();
         if self.free_slots() >= slots {
@@ -525,8 +525,8 @@ impl Completions {
     }
 }
 
-/// The default spin before sleeping: long enough for a quick answer on a machine with several cores, a few microseconds on
-/// two cores or one, where the spinner may occupy the core that computes the answer.
+/// The default spin before sleeping: long enough for a quick answer on a machine with several cores, a few microseconds
+/// on two cores or one, where the spinner may occupy the core that computes the answer.
 pub fn spin_default() -> Duration {
     static MICROS: std::sync::OnceLock<u64> = std::sync::OnceLock::new();
     let micros = MICROS.get_or_init(|| {

@@ -1,8 +1,8 @@
 //! A single-producer single-consumer (SPSC) ring buffer of [`Slot`]s (Lamport 1977) whose consumer can sleep.
 //!
-//! The cursors are free-running counters. Each side keeps its own in private memory, and the producer also the last value
-//! of the other's: it loads the shared head only when the ring looks full, which saves the transfer of a cache line per
-//! push.
+//! The cursors are free-running counters. Each side keeps its own in private memory, and the producer also the last
+//! value of the other's: it loads the shared head only when the ring looks full, which saves the transfer of a cache
+//! line per push.
 //!
 //! The producer writes slots, then [publishes](Producer::publish) them all at once:
 //!
@@ -14,9 +14,9 @@
 //! asleep.load()      1: wake it         sleep
 //! ```
 //!
-//! This is Dekker's pattern: with the two fences, the producer sees the flag or the consumer sees the tail. Without them,
-//! about one wake-up in two hundred is lost. The caller wakes the consumer, by an eventfd or a futex: `publish` only
-//! returns whether it must.
+//! This is Dekker's pattern: with the two fences, the producer sees the flag or the consumer sees the tail. Without
+//! them, about one wake-up in two hundred is lost. The caller wakes the consumer, by an eventfd or a futex: `publish`
+//! only returns whether it must.
 //!
 //! Neither side reads its own cursor back from shared memory, so a peer that overwrites the shared words can only cause
 //! [`Full`] or [`Corrupt`].

@@ -1,8 +1,8 @@
 //! Segments: memfds that the daemon creates, sizes, maps and seals before it sends them to a peer.
 //!
 //! The seal against shrinking prevents that a peer truncates a mapped segment, which would raise SIGBUS. With the seal
-//! against future writes a receiver can map it only for reading. Seals do not prevent a writer from punching holes, which
-//! read as zeros; contents are never trusted anyway.
+//! against future writes a receiver can map it only for reading. Seals do not prevent a writer from punching holes,
+//! which read as zeros; contents are never trusted anyway.
 
 use crate::error::{Error, Result, os};
 use rustix::fs::{FallocateFlags, MemfdFlags, SealFlags};
@@ -32,14 +32,15 @@ pub struct Segment {
     fd: Option<OwnedFd>,
 }
 
-// SAFETY: the fields are an address and a descriptor, neither of which belongs to a thread; the mapping is the process's.
+// SAFETY: the fields are an address and a descriptor, neither of which belongs to a thread; the mapping is the
+// process's.
 unsafe impl Send for Segment {}
 // SAFETY: no method of `&Segment` accesses the mapped bytes; code that does goes through raw pointers and atomics.
 unsafe impl Sync for Segment {}
 
 impl Segment {
-    /// Creates, maps and seals a segment of at least `bytes` bytes (rounded up to whole pages). Its bytes are zero. `own`
-    /// is this process's access, `peer` that of a process that receives it. `name` shows in `/proc/*/maps` as
+    /// Creates, maps and seals a segment of at least `bytes` bytes (rounded up to whole pages). Its bytes are zero.
+    /// `own` is this process's access, `peer` that of a process that receives it. `name` shows in `/proc/*/maps` as
     /// `/memfd:name`.
     ///
     /// # Errors
@@ -66,8 +67,8 @@ impl Segment {
     /// Maps a segment that the daemon has sent and announced as `len` bytes long, for `access`.
     ///
     /// # Errors
-    /// [`Error::SegmentLength`] or [`Error::SegmentSeals`] if the segment differs from the announcement; an error of the
-    /// system.
+    /// [`Error::SegmentLength`] or [`Error::SegmentSeals`] if the segment differs from the announcement; an error of
+    /// the system.
     pub fn map_peer(fd: OwnedFd, len: u64, access: Access) -> Result<Self> {
         let stat = rustix::fs::fstat(&fd).map_err(os("look at a received segment"))?;
         let found_bytes = stat.st_size as u64;

@@ -145,8 +145,8 @@ impl Socket {
         }
     }
 
-    /// Receives one message into `buffer`, with at most `fds_max` descriptors. Waits for at most `timeout`: `None` means
-    /// forever, zero does not wait.
+    /// Receives one message into `buffer`, with at most `fds_max` descriptors. Waits for at most `timeout`: `None`
+    /// means forever, zero does not wait.
     ///
     /// # Errors
     /// [`Error::HungUp`] after the peer has closed, [`Error::TimedOut`], [`Error::MessageTooLong`] if the buffer is too
@@ -250,8 +250,8 @@ impl Socket {
     /// Reads the socket option `name` into `value`, which must have the kernel's type for it.
     fn option<T: Copy>(&self, name: libc::c_int, value: &mut T) -> std::io::Result<()> {
         let mut len = size_of::<T>() as libc::socklen_t;
-        // SAFETY: the kernel writes at most `len` bytes, which is the size of `value`; the callers pass plain C types, for
-        // which any bytes are valid.
+        // SAFETY: the kernel writes at most `len` bytes, which is the size of `value`; the callers pass plain C types,
+        // for which any bytes are valid.
         let status = unsafe {
             libc::getsockopt(self.0.as_raw_fd(), libc::SOL_SOCKET, name, (&raw mut *value).cast(), &raw mut len)
         };

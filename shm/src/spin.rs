@@ -1,9 +1,9 @@
 //! Adaptive spinning before a sleep, as in adaptive mutexes.
 //!
-//! A wake-up costs tens of microseconds, so a short spin pays where the peer answers at once on a core of its own. Where
-//! cores are few and busy, spinning takes the core that the peer would answer on, and uses up the spinner's scheduler
-//! slice: when the answer comes, the kernel makes the spinner wait, for milliseconds. Success tells the two cases apart:
-//! after each spin in vain the next is half as long, and after many a full one tries again.
+//! A wake-up costs tens of microseconds, so a short spin pays where the peer answers at once on a core of its own.
+//! Where cores are few and busy, spinning takes the core that the peer would answer on, and uses up the spinner's
+//! scheduler slice: when the answer comes, the kernel makes the spinner wait, for milliseconds. Success tells the two
+//! cases apart: after each spin in vain the next is half as long, and after many a full one tries again.
 
 use std::time::{Duration, Instant};
 
@@ -23,7 +23,8 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Spins of at most `look_max`. Up to `patience` spins in vain in a row do not shorten the next: they may be chance.
+    /// Spins of at most `look_max`. Up to `patience` spins in vain in a row do not shorten the next: they may be
+    /// chance.
     pub fn new(look_max: Duration, patience: u32) -> Spin {
         Spin { look: look_max, look_max, patience, in_vain: 0 }
     }

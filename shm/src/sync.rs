@@ -1,7 +1,7 @@
 //! The atomics of shared words: `std`'s, or loom's under `--cfg loom`.
 //!
-//! Each ordering that a protocol depends on has a name, a [`FenceSite`]. In a normal build the name costs nothing. Under
-//! loom a model can switch one site off and show the failure that it prevents.
+//! Each ordering that a protocol depends on has a name, a [`FenceSite`]. In a normal build the name costs nothing.
+//! Under loom a model can switch one site off and show the failure that it prevents.
 
 #[cfg(loom)]
 pub use loom::sync::atomic::{AtomicU32, AtomicU64};

@@ -5,9 +5,10 @@
 //! RUSTFLAGS="--cfg loom" cargo test -p gt-shm --release --test loom
 //! ```
 //!
-//! For each ordering of the ring and the broadcast ring, a model without it must fail, which shows that it is necessary.
-//! `ReleaseHead` and `AcquireHead` have no such model: they keep the consumer's loads before the producer's later stores to
-//! the same slots. loom runs loads and stores in program order, so it cannot show a load that sees a later store.
+//! For each ordering of the ring and the broadcast ring, a model without it must fail, which shows that it is
+//! necessary. `ReleaseHead` and `AcquireHead` have no such model: they keep the consumer's loads before the producer's
+//! later stores to the same slots. loom runs loads and stores in program order, so it cannot show a load that sees a
+//! later store.
 #![cfg(loom)]
 
 use gt_shm::broadcast::{HeapBroadcast, Reader, Record, Writer};
