@@ -110,7 +110,7 @@ def _rust_graph() -> Graph:
 
 
 def _checked_only(tree: ast.Module) -> set[ast.AST]:
-    """What stands below `if TYPE_CHECKING`, which no program runs."""
+    """Returns the nodes below `if TYPE_CHECKING`, which no program runs."""
     blocks = [node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)]
     return {inner for block in blocks for inner in ast.walk(block)}
 

@@ -135,7 +135,7 @@ def _samples(op: Any, dtype: torch.dtype, learns: bool) -> Iterator[Any]:
 
 @dataclass
 class Case:
-    """One sample of one dtype."""
+    """One sample in one dtype, with its checks."""
 
     op: Any
     result: Result

@@ -1,4 +1,4 @@
-"""Whether two results are the same: structure, dtype, shape, elements."""
+"""Comparison of two results: structure, dtype, shape, elements."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""CUDA devices as a program sees them: on a machine that has one, or with kernels that the processor runs.
+"""CUDA devices from a program's view: real ones, or emulated ones whose kernels run on the CPU.
 
-Without a GPU, these need a `gtd` that has emulated devices, which `make test-python` builds (`GT_EMULATED_DAEMON`).
+Without a GPU, these tests need a `gtd` with emulated devices, which `make test-python` builds (`GT_EMULATED_DAEMON`).
 """
 
 from __future__ import annotations
@@ -341,7 +341,7 @@ x = gt.ones(64, 8)
 assert x.sum(0).tolist() == [64] * 8
 for _ in range(2):
     Path({str(dies)!r}).touch()
-    # The device of the one that lives waits for the other, and other work with it.
+    # The device of the surviving worker waits for the other, together with later work.
     y = x.sum(0)
     for _ in range(2):
         try:

@@ -25,7 +25,7 @@ def _random_index(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
             step = None if rng.random() < 0.4 else int(rng.choice([-3, -2, -1, 1, 2, 3]))
             parts.append(slice(*bounds, step))
     if rng.random() < 0.4:
-        # Behind an ellipsis, the parts would count from the end; all before it keep their places.
+        # The ellipsis comes last, so that all other parts index the first axes.
         parts.append(...)
     while rng.random() < 0.25 and sum(part is None for part in parts) < 2:
         parts.insert(int(rng.integers(0, len(parts) + 1)), None)
@@ -119,7 +119,7 @@ def test_picking_is_numpy_s(index: Any) -> None:
     t = gt.tensor(array)
     assert_close(t[index], array[index])
     assert_close(t[_of_tensors(index)], array[index])
-    # A view that is picked from is read where it is.
+    # The same through a view.
     assert_close(t.transpose(0, 1).transpose(0, 1)[_of_tensors(index)], array[index])
 
 

@@ -740,7 +740,7 @@ def test_every_row_is_tested_here() -> None:
         "elementwise", "select", "cast", "reduction", "arg-reduction", "movement", "slice-scatter", "concatenation",
         "contraction", "gather", "scatter", "scan", "sort", "search", "positions",
     }  # fmt: skip
-    # test_creation.py, test_rows.py, test_windows.py
+    # These classes are tested in test_creation.py, test_rows.py and test_windows.py.
     elsewhere = {"creation", "random", "rows", "convolution", "pooling"}
     assert {row["class"] for row in ROWS.values()} <= tested | elsewhere
     assert {row["name"] for row in ROWS.values() if row["class"] == "movement"} == set(MOVES)

@@ -70,7 +70,7 @@ def test_steps_of_muon_are_near_orthogonal(match: bool) -> None:
     u, _, vt = np.linalg.svd(GRADS[0], full_matrices=False)
     singular = np.linalg.svd(step)[1]
     assert 0.6 < singular.min() <= singular.max() < 1.3
-    # The directions are those of the gradient.
+    # The step has the singular vectors of the gradient.
     assert np.trace(u.T @ step @ vt.T) == pytest.approx(singular.sum(), rel=0.05)
 
 

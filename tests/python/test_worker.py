@@ -30,7 +30,7 @@ def told(f):
     except Exception as error: return f"{type(error).__name__}: {error}".splitlines()[0]
 """
 
-# Refused where the session has one worker.
+# A configuration that a session with one worker refuses.
 SECOND = 'gt.register_config("second", SignalConfig(shard=ShardConfig(workers=[1])))\n'
 
 
