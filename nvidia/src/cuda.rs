@@ -1,11 +1,11 @@
-//! What is asked of the driver to know the devices, and what its errors mean.
+//! The driver's device queries, and the meaning of its error codes.
 
 use crate::device::{ComputeMode, Device, NoCuda};
 use crate::find::DRIVER;
 use std::ffi::{CStr, c_char, c_int, c_uint};
 
 functions! {
-    /// The functions of the driver that are used to look around. None of them makes a context.
+    /// The driver's functions that describe devices. None of them makes a context.
     pub struct CudaQuery {
         init: "cuInit" (c_uint) -> c_uint;
         driver_version: "cuDriverGetVersion" (*mut c_int) -> c_uint;
@@ -35,7 +35,7 @@ mod attribute {
 /// `CUDA_ERROR_NO_DEVICE`.
 const NO_DEVICE: u32 = 100;
 
-/// What to do about a result of the driver's, where that is known.
+/// The remedy for a `CUresult`, where one is known.
 pub fn remedy(code: u32) -> Option<&'static str> {
     Some(match code {
         34 => "libcuda.so.1 is the stub that one links with: remove its folder from LD_LIBRARY_PATH",
@@ -56,8 +56,8 @@ pub fn remedy(code: u32) -> Option<&'static str> {
     })
 }
 
-/// What a result of the driver's is called and means: `CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)`, with
-/// what to do about it. `name` and `text` are what the driver says.
+/// The name, meaning and remedy of a `CUresult`, as in `CUDA_ERROR_NO_DEVICE (no CUDA-capable device is detected)`.
+/// `name` and `text` come from the driver.
 pub fn explain(code: u32, name: Option<&str>, text: Option<&str>) -> String {
     let name = name.map_or_else(|| format!("CUDA error {code}"), str::to_owned);
     let text = text.map(|text| format!(" ({text})")).unwrap_or_default();
@@ -65,19 +65,19 @@ pub fn explain(code: u32, name: Option<&str>, text: Option<&str>) -> String {
     format!("{name}{text}{remedy}")
 }
 
-/// `10.2` for 10020, as the driver counts.
+/// The driver's version number as text: `10.2` for 10020.
 pub fn version_text(version: i32) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
 }
 
 impl CudaQuery {
-    /// Opens the driver and begins.
+    /// Opens the driver's library and initialises it.
     ///
     /// # Errors
-    /// Why there is none, or why it does not work.
+    /// [`NoCuda`]: there is no driver, or it does not work.
     pub fn start() -> Result<CudaQuery, NoCuda> {
         let cuda = DRIVER.open(None, CudaQuery::bind).map_err(|missing| NoCuda::NoDriver(missing.to_string()))?;
-        // SAFETY: the only flags there are.
+        // SAFETY: `cuInit` may be called at any time, and 0 is its only valid flag.
         match unsafe { (cuda.init)(0) } {
             0 => Ok(cuda),
             NO_DEVICE => Err(NoCuda::NoDevice(cuda.explain(NO_DEVICE))),
@@ -88,7 +88,7 @@ impl CudaQuery {
     fn explain(&self, code: u32) -> String {
         let text = |of: unsafe extern "C" fn(c_uint, *mut *const c_char) -> c_uint| {
             let mut text = std::ptr::null();
-            // SAFETY: it writes a pointer to a static string, or null.
+            // SAFETY: both functions write a pointer to a static string, or null, to the local `text`.
             unsafe { (of(code, &raw mut text) == 0 && !text.is_null()).then(|| CStr::from_ptr(text).to_string_lossy()) }
         };
         explain(code, text(self.error_name).as_deref(), text(self.error_text).as_deref())
@@ -98,46 +98,46 @@ impl CudaQuery {
         if code == 0 { Ok(()) } else { Err(NoCuda::Failed { what: what.into(), why: self.explain(code) }) }
     }
 
-    /// The newest CUDA that the driver knows, as in 13000.
+    /// The newest CUDA version that the driver supports, as in 13000.
     pub fn version(&self) -> Result<i32, NoCuda> {
         let mut version = 0;
-        // SAFETY: it writes one int.
+        // SAFETY: `cuDriverGetVersion` writes one int, to the local `version`.
         self.check("cuDriverGetVersion", unsafe { (self.driver_version)(&raw mut version) })?;
         Ok(version)
     }
 
-    /// All devices that this process may see, by their numbers.
+    /// All devices that are visible to this process, by number.
     pub fn devices(&self) -> Result<Vec<Device>, NoCuda> {
         let mut count = 0;
-        // SAFETY: it writes one int.
+        // SAFETY: `cuDeviceGetCount` writes one int, to the local `count`.
         self.check("cuDeviceGetCount", unsafe { (self.count)(&raw mut count) })?;
         (0..count).map(|number| self.describe(number)).collect()
     }
 
     fn describe(&self, number: c_int) -> Result<Device, NoCuda> {
         let mut device = 0;
-        // SAFETY: it writes one int.
+        // SAFETY: `cuDeviceGet` writes one int, to the local `device`.
         self.check("cuDeviceGet", unsafe { (self.device)(&raw mut device, number) })?;
         let text = |what, of: unsafe extern "C" fn(*mut c_char, c_int, c_int) -> c_uint| {
             let mut text = [0; 256];
-            // SAFETY: it writes so many bytes at most, the last of them 0.
+            // SAFETY: the function writes at most `text.len()` bytes, the last of them 0.
             self.check(what, unsafe { of(text.as_mut_ptr(), text.len() as c_int, device) })?;
-            // SAFETY: the last byte is 0 in any case.
+            // SAFETY: `text` was zeroed, and its last byte stays 0.
             Ok::<_, NoCuda>(unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
         };
-        // An attribute that a driver does not know is no reason to do without the device.
+        // A driver may not know an attribute; the device is usable all the same.
         let attribute = |which| {
             let mut value = 0;
-            // SAFETY: it writes one int.
+            // SAFETY: `cuDeviceGetAttribute` writes one int, to the local `value`.
             let code = unsafe { (self.attribute)(&raw mut value, which, device) };
             if code == 0 { value.max(0) as u32 } else { 0 }
         };
         let name = text("cuDeviceGetName", self.name)?;
         let mut uuid = [0; 16];
-        // SAFETY: it writes 16 bytes.
+        // SAFETY: `cuDeviceGetUuid` writes 16 bytes, to the local `uuid` of 16 bytes.
         self.check("cuDeviceGetUuid", unsafe { (self.uuid)(&raw mut uuid, device) })?;
         let mut memory_bytes = 0;
-        // SAFETY: it writes one size.
+        // SAFETY: `cuDeviceTotalMem` writes one size, to the local `memory_bytes`.
         self.check("cuDeviceTotalMem", unsafe { (self.total_memory)(&raw mut memory_bytes, device) })?;
         let mig = name.contains(" MIG ");
         Ok(Device {
@@ -160,7 +160,7 @@ impl CudaQuery {
     }
 }
 
-/// As NVIDIA writes it: `GPU-8d2a…`.
+/// A UUID as NVIDIA writes it: `GPU-8d2a…`.
 pub fn uuid_text(kind: &str, uuid: [u8; 16]) -> String {
     let mut text = format!("{kind}-");
     for (at, byte) in uuid.iter().enumerate() {

@@ -1,72 +1,72 @@
-//! Devices, and why there may be none.
+//! The devices of a machine, and the reasons why there may be none.
 
 use serde::{Deserialize, Serialize};
 
 /// The oldest devices that can be used: Turing. NVRTC 13 compiles for none that is older.
 const CAPABILITY_MIN: (u32, u32) = (7, 5);
 
-/// A device that CUDA can use.
+/// A device that the CUDA driver lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its number in this process and those with the same `CUDA_VISIBLE_DEVICES`.
+    /// Its ordinal in this process and those with the same `CUDA_VISIBLE_DEVICES`.
     pub number: u32,
-    /// As in `NVIDIA H200`.
+    /// Product name, as in `NVIDIA H200`.
     pub name: String,
-    /// As in `GPU-8d2a…`, or `MIG-…`.
+    /// UUID, as in `GPU-8d2a…` or `MIG-…`.
     pub uuid: String,
-    /// As in 9.0.
+    /// Compute capability, as in 9.0.
     pub capability: (u32, u32),
-    /// All its memory.
+    /// Total memory in bytes.
     pub memory_bytes: u64,
-    /// Its place on the bus, as in `0000:65:00.0`.
+    /// PCI address, as in `0000:65:00.0`.
     pub pci: String,
-    /// Whether it is a slice of a GPU.
+    /// Whether it is a slice of a GPU (MIG).
     pub mig: bool,
-    /// Who may use it.
+    /// Which processes may use it.
     pub compute_mode: ComputeMode,
-    /// How many streaming multiprocessors.
+    /// Number of streaming multiprocessors.
     pub multiprocessors: u32,
-    /// Their clock; 0 if it is not known, as the next two.
+    /// Clock of the multiprocessors; 0 if unknown.
     pub clock_khz: u32,
-    /// The memory's clock,
+    /// Clock of the memory; 0 if unknown.
     pub memory_clock_khz: u32,
-    /// and the width of its bus.
+    /// Width of the memory bus; 0 if unknown.
     pub memory_bus_bits: u32,
-    /// Gigabytes a second that it sends to other devices, and receives meanwhile, if NVML says so.
+    /// Gigabytes a second to other devices, in each direction, if NVML knows.
     pub link_gbytes_per_s: Option<f64>,
-    /// Memory that is free, if NVML says so.
+    /// Free memory in bytes, if NVML knows.
     pub free_bytes: Option<u64>,
-    /// Who uses it, if NVML says so.
+    /// Processes that use it, if NVML knows.
     pub holders: Vec<DeviceProcess>,
 }
 
-/// Who may use a device.
+/// Which processes may use a device: `CUcomputemode`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ComputeMode {
-    /// Whoever wants to.
+    /// Any process.
     Shared,
     /// One process at a time.
     Exclusive,
-    /// Nobody.
+    /// No process.
     Prohibited,
 }
 
 /// A process that uses a device.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DeviceProcess {
-    /// Its number.
+    /// Process id.
     pub pid: u32,
-    /// What it is called, if that can be seen.
+    /// The process's name; empty if it cannot be read.
     pub name: String,
-    /// Memory of the device that it holds, if that is known.
+    /// Bytes of the device's memory that it holds, if known.
     pub bytes: Option<u64>,
 }
 
-/// Why there is no device to compute on.
+/// The reason why no device can be used.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum NoCuda {
-    /// The driver's library is not there.
+    /// The driver's library was not found.
     #[error("{0}")]
     NoDriver(String),
     /// The driver is too old.
@@ -74,21 +74,21 @@ pub enum NoCuda {
         "NVIDIA's driver is too old: it is for CUDA {found}, and 12.0 is needed: install driver 525 or newer, best 580"
     )]
     DriverTooOld {
-        /// The CUDA it is for.
+        /// The CUDA version that the driver supports.
         found: String,
     },
-    /// There is none, or none for this process.
+    /// The driver lists no device, or none for this process.
     #[error("no GPU can be used: {0}")]
     NoDevice(String),
-    /// The driver says no.
+    /// A call to the driver failed.
     #[error("NVIDIA's driver does not work: {what}: {why}")]
     Failed {
-        /// What it was asked.
+        /// The call.
         what: String,
-        /// What it said.
+        /// The driver's error.
         why: String,
     },
-    /// The process that asked the driver did not live to say.
+    /// The process that probed the driver died.
     #[error("NVIDIA's driver does not work: the process that asked it for devices {0}; dmesg may say why")]
     Broken(String),
 }
@@ -104,7 +104,7 @@ impl ComputeMode {
 }
 
 impl Device {
-    /// Why nothing can be computed on it, if so.
+    /// The reason why the device cannot be used, as a sentence; none if it can.
     pub fn trouble(&self) -> Option<String> {
         let (major, minor) = self.capability;
         if self.capability < CAPABILITY_MIN {
@@ -128,18 +128,18 @@ impl Device {
         }
     }
 
-    /// What it is estimated to do: gigaflops in f32, and gigabytes a second of its memory. Both are of what it says
-    /// of its clocks, less what is never reached.
+    /// Estimated gigaflops in f32 and gigabytes of memory a second: peak rates by the clocks, less the part that
+    /// programs never reach.
     pub fn rates(&self) -> (f64, f64) {
-        // Lanes of f32 a multiprocessor, which no attribute says.
+        // Lanes of f32 in a multiprocessor; the driver has no attribute for that.
         let lanes = match self.capability {
             (8, 0) | (7, _) => 64.0,
             _ => 128.0,
         };
         let gflops = f64::from(self.multiprocessors) * lanes * 2.0 * f64::from(self.clock_khz) * 1e-6;
-        // Two transfers a clock.
+        // Two transfers a clock (double data rate).
         let gbytes = 2.0 * f64::from(self.memory_clock_khz) * f64::from(self.memory_bus_bits) / 8.0 * 1e-6;
-        // A slice of a GPU does not say; nor need a driver. Then as a small device.
+        // MIG slices and some drivers report no clocks; the estimate is then that of a small device.
         let or = |rate: f64, otherwise: f64| if rate > 0.0 { rate } else { otherwise };
         (or(0.8 * gflops, 8_000.0), or(0.85 * gbytes, 400.0))
     }

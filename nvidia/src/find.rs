@@ -1,38 +1,38 @@
-//! Where a shared library may be, and opening it.
+//! Finding and opening NVIDIA's shared libraries.
 //!
-//! The loader knows the folders of the system and of `LD_LIBRARY_PATH`, but not those of Python's packages, from which
-//! most users have CUDA. Each place is tried in turn; what is there and cannot be used is not the end of the search.
+//! The system's loader knows the system's folders and `LD_LIBRARY_PATH`, but not those of Python packages, from which
+//! most users have CUDA. The search tries each candidate in turn, and goes on after a file that cannot be used.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-/// Names folders that are looked into before all others, as in a `PATH`.
+/// The environment variable with folders that are searched first, as in a `PATH`.
 pub const FOLDERS_VARIABLE: &str = "GT_CUDA_LIBRARIES";
 
-/// A shared library of NVIDIA's.
+/// A shared library of NVIDIA's, and where to look for it.
 #[derive(Debug)]
 pub struct SharedLibrary {
-    /// As people call it.
+    /// Its common name.
     pub name: &'static str,
-    /// What it is for, as a clause: "which compiles the kernels".
+    /// Its purpose, as a clause: "which compiles the kernels".
     pub purpose: &'static str,
-    /// How to get it.
+    /// How to install it.
     pub install: &'static str,
-    /// Names its file, before all else.
+    /// An environment variable that names its file and precedes all else.
     variable: Option<&'static str>,
-    /// What it may be called, the best first.
+    /// File names, the best first.
     files: &'static [File],
     /// Further folders of the system.
     folders: &'static [&'static str],
 }
 
-/// A name that a library may have.
+/// A file name that a library may have.
 #[derive(Debug)]
 struct File {
     name: &'static str,
-    /// Where it lies below a folder of Python's packages; nowhere if empty.
+    /// Its folder below a folder of Python packages; empty if no package has it.
     in_packages: &'static str,
-    /// The version of CUDA that it belongs to and that the driver must know, if it belongs to one.
+    /// The CUDA version that it requires of the driver, if it requires one.
     cuda: Option<u32>,
 }
 
@@ -47,7 +47,7 @@ pub const DRIVER: SharedLibrary = SharedLibrary {
     folders: &["/usr/lib/wsl/lib", "/run/opengl-driver/lib"],
 };
 
-/// The compiler of kernels.
+/// NVRTC, the compiler of kernels.
 pub const NVRTC: SharedLibrary = SharedLibrary {
     name: "NVRTC",
     purpose: "which compiles the kernels",
@@ -60,7 +60,7 @@ pub const NVRTC: SharedLibrary = SharedLibrary {
     folders: &["/usr/local/cuda/lib64"],
 };
 
-/// Matrix products.
+/// cuBLASLt, for matrix products.
 pub const CUBLAS_LT: SharedLibrary = SharedLibrary {
     name: "cuBLASLt",
     purpose: "which multiplies matrices",
@@ -73,7 +73,7 @@ pub const CUBLAS_LT: SharedLibrary = SharedLibrary {
     folders: &["/usr/local/cuda/lib64"],
 };
 
-/// Collectives.
+/// NCCL, for collectives.
 pub const NCCL: SharedLibrary = SharedLibrary {
     name: "NCCL",
     purpose: "by which several GPUs compute together",
@@ -86,7 +86,7 @@ pub const NCCL: SharedLibrary = SharedLibrary {
     folders: &["/usr/local/cuda/lib64"],
 };
 
-/// What the driver says about devices without using them.
+/// NVML, which describes devices without using them.
 pub const NVML: SharedLibrary = SharedLibrary {
     name: "NVML",
     purpose: "which says who uses a GPU",
@@ -96,40 +96,40 @@ pub const NVML: SharedLibrary = SharedLibrary {
     folders: &["/usr/lib/wsl/lib", "/run/opengl-driver/lib"],
 };
 
-/// A library that is open, for as long as this lives.
+/// An open library; dropping this closes it.
 #[derive(Debug)]
 pub struct Opened {
-    /// Its functions.
+    /// The library's symbols.
     pub library: libloading::Library,
-    /// Where it was found; a name alone is wherever the loader found it.
+    /// The file's path, or a bare name if the loader found it.
     pub path: PathBuf,
 }
 
-/// A library that is not here, or that cannot be used.
+/// A library that was not found or cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{name}, {purpose}, was not found: {install}. Looked for: {tried}")]
 pub struct Missing {
-    /// What it is called.
+    /// Its common name.
     pub name: &'static str,
-    /// What it would have been for.
+    /// Its purpose, as a clause.
     pub purpose: &'static str,
     /// How to get it.
     pub install: &'static str,
-    /// What was looked for, and what was wrong with it.
+    /// The candidates that were tried, and what was wrong with each.
     pub tried: String,
 }
 
-/// What the search looks at besides files.
+/// The environment that a search depends on.
 pub struct Environment<'a> {
-    /// Variables.
+    /// Looks up an environment variable.
     pub variable: &'a dyn Fn(&str) -> Option<OsString>,
-    /// The program that runs: one that pip installed lies in the `bin` of its environment.
+    /// The running program: if pip installed it, it lies in the `bin` of a Python environment.
     pub program: Option<PathBuf>,
 }
 
 impl SharedLibrary {
-    /// Opens the first file that is there and that `bind` can use. `cuda` is the version of CUDA that the driver is
-    /// for, if that is known: what belongs to a newer one is passed over.
+    /// Opens the first candidate that exists and that `bind` accepts. `cuda` is the CUDA version that the driver
+    /// supports, if known: the search skips libraries that require a newer one.
     ///
     /// # Errors
     /// [`Missing`].
@@ -143,7 +143,7 @@ impl SharedLibrary {
         self.open_first(&self.candidates(&environment, cuda), bind)
     }
 
-    /// As [`open`](Self::open), among `paths`.
+    /// As [`open`](Self::open), for the candidates `paths`.
     ///
     /// # Errors
     /// [`Missing`].
@@ -154,19 +154,20 @@ impl SharedLibrary {
     ) -> std::result::Result<T, Missing> {
         let mut tried = Vec::new();
         for path in paths {
-            // A path is looked for first, so that the message tells a file that is not there from one that is broken.
+            // Checking first lets the message tell a missing file from a broken one.
             if path.components().count() > 1 && !path.exists() {
                 tried.push(format!("{}: not there", path.display()));
                 continue;
             }
-            // SAFETY: the initialisers of NVIDIA's libraries and of what they need do nothing that others' do not.
+            // SAFETY: loading runs the initialisers of the library and its dependencies; those of NVIDIA's libraries
+            // have no requirements.
             let opened = unsafe { libloading::Library::new(path) }.map_err(|error| {
-                // What the loader says is behind what libloading says.
+                // libloading wraps the loader's message.
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
             });
             match opened.and_then(|library| bind(Opened { library, path: path.clone() })) {
                 Ok(bound) => return Ok(bound),
-                // The loader's message may begin with the name.
+                // The loader's message may repeat the path.
                 Err(error) => match error.strip_prefix(&format!("{}: ", path.display())) {
                     Some(_) => tried.push(error),
                     None => tried.push(format!("{}: {error}", path.display())),
@@ -177,7 +178,7 @@ impl SharedLibrary {
         Err(Missing { name, purpose, install, tried: tried.join("; ") })
     }
 
-    /// Where the library may be, the likeliest first.
+    /// The candidate paths, the likeliest first.
     pub fn candidates(&self, environment: &Environment<'_>, cuda: Option<u32>) -> Vec<PathBuf> {
         let variable = environment.variable;
         let files = || self.files.iter().filter(|file| cuda.is_none_or(|cuda| file.cuda <= Some(cuda)));
@@ -205,7 +206,7 @@ impl SharedLibrary {
         for folder in std::env::split_paths(&python_path) {
             paths.extend(packaged(&folder).filter(|path| path.exists()));
         }
-        // By name: what the loader knows, LD_LIBRARY_PATH and the system's folders.
+        // A bare name lets the loader search its cache, LD_LIBRARY_PATH and the system's folders.
         paths.extend(files().map(|file| file.name.into()));
         for prefix in ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(variable) {
             paths.extend(files().map(|file| Path::new(&prefix).join("lib64").join(file.name)));
@@ -219,7 +220,7 @@ impl SharedLibrary {
     }
 }
 
-/// The folders of packages of each Python below `lib`.
+/// The folders of packages of each Python version below `lib`.
 fn packages_below(lib: &Path) -> Vec<PathBuf> {
     let pythons = std::fs::read_dir(lib).into_iter().flatten().flatten();
     let pythons = pythons.filter(|entry| entry.file_name().as_encoded_bytes().starts_with(b"python3"));
@@ -227,23 +228,23 @@ fn packages_below(lib: &Path) -> Vec<PathBuf> {
         .flat_map(|python| ["site-packages", "dist-packages"].map(|packages| python.path().join(packages)))
         .filter(|folder| folder.is_dir())
         .collect();
-    // The newest Python's first.
+    // The newest Python first.
     folders.sort_by(|a, b| b.cmp(a));
     folders
 }
 
-/// Declares a struct of a library's functions, each with the name of its symbol and its signature in C.
+/// Declares a struct of a library's functions, each with its symbol and its C signature.
 ///
 /// ```
 /// gt_nvidia::functions! {
-///     /// What is used of the C library.
+///     /// Functions of the C library.
 ///     pub struct LibC {
 ///         abs: "abs" (std::ffi::c_int) -> std::ffi::c_int;
 ///     }
 /// }
 /// let path = "libc.so.6".into();
 /// let library = gt_nvidia::DRIVER.open_first(&[path], LibC::bind)?;
-/// // SAFETY: it takes any number.
+/// // SAFETY: `abs` takes any int but the least.
 /// assert_eq!(unsafe { (library.abs)(-3) }, 3);
 /// # Ok::<(), gt_nvidia::Missing>(())
 /// ```
@@ -255,20 +256,20 @@ macro_rules! functions {
         $(#[$attribute])*
         $vis struct $Name {
             $(#[doc = concat!("`", $symbol, "`.")] $(#[$of_one])* pub $name: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Where the library was found.
+            /// The library's path.
             pub path: std::path::PathBuf,
-            /// Keeps the functions mapped.
+            /// Keeps the library mapped.
             _library: $crate::libloading::Library,
         }
 
         impl $Name {
-            /// Looks every function up.
+            /// Looks up every function.
             ///
             /// # Errors
-            /// Which one is not there: the library is another, or of another version.
+            /// The name of a missing function: the file is another library, or an older version.
             pub fn bind(opened: $crate::Opened) -> std::result::Result<$Name, String> {
                 $(
-                    // SAFETY: the signature is that of the library's header, as who declared it has checked.
+                    // SAFETY: the declaration of the struct gives each symbol the signature of the library's C header.
                     let $name = *unsafe { opened.library.get(concat!($symbol, "\0").as_bytes()) }
                         .map_err(|_| format!("it has no {}: it is too old, or another library", $symbol))?;
                 )*
@@ -333,7 +334,7 @@ mod tests {
     fn a_library_that_the_driver_is_too_old_for_is_passed_over() {
         assert_eq!(candidates(&NVRTC, &[], Some(12)), ["libnvrtc.so.12", "/usr/local/cuda/lib64/libnvrtc.so.12"]);
         assert_eq!(candidates(&NVRTC, &[], Some(13)).len(), 4);
-        // What belongs to no version of CUDA fits each.
+        // A library that requires no CUDA version suits every driver.
         assert_eq!(candidates(&DRIVER, &[], Some(12))[0], "libcuda.so.1");
     }
 

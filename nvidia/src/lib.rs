@@ -1,11 +1,11 @@
-//! What a machine has of NVIDIA's: libraries, driver and devices.
+//! NVIDIA's libraries, driver and devices on this machine.
 //!
-//! Nothing of CUDA is linked to. [`SharedLibrary`] finds a shared library and opens it, wherever a system, a Python
-//! environment or an administrator has put it, and [`functions!`] binds its functions. [`probe`](fn@probe) asks the
-//! driver which devices there are, in the process that calls it; [`probe_apart`] has a short-lived process do it,
-//! since a process that has begun to use CUDA cannot undo that, and a broken driver ends it.
+//! GT links to nothing of CUDA. [`SharedLibrary`] finds a shared library and opens it, wherever the system, a Python
+//! environment or an administrator has put it, and [`functions!`] binds its functions. [`probe`](fn@probe) lists the
+//! devices in the calling process; [`probe_apart`] has a short-lived process do it, since a process that has begun to
+//! use CUDA cannot undo that, and a broken driver may end it.
 //!
-//! This crate must not know tensors, ops or sessions, nor what anybody does with the libraries.
+//! This crate must not know tensors, ops or sessions, nor what the libraries are used for.
 
 #[macro_use]
 mod find;
@@ -19,6 +19,6 @@ pub use device::{ComputeMode, Device, DeviceProcess, NoCuda};
 pub use find::{CUBLAS_LT, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary};
 pub use probe::{LibraryFound, ProbeReport, is_there, probe, probe_apart};
 
-/// For [`functions!`].
+/// Used by the expansion of [`functions!`].
 #[doc(hidden)]
 pub use libloading;

@@ -1,11 +1,11 @@
-//! What NVML says of devices besides: how much memory is free, and who holds the rest.
+//! NVML's view of devices: free memory, processes, links.
 
 use crate::device::{Device, DeviceProcess};
 use crate::find::{Missing, NVML};
 use std::ffi::{CStr, CString, c_char, c_uint, c_ulonglong, c_void};
 
 functions! {
-    /// The functions of NVML that are used.
+    /// The functions of NVML that GT uses.
     pub struct Nvml {
         init: "nvmlInit_v2" () -> c_uint;
         shutdown: "nvmlShutdown" () -> c_uint;
@@ -39,30 +39,30 @@ pub struct Process {
     compute_instance: c_uint,
 }
 
-/// Processes of a device that are looked at.
+/// The most processes that are listed for a device.
 const PROCESSES_MAX: usize = 256;
-/// `NVML_NVLINK_MAX_LINKS`, which no device reaches.
+/// `NVML_NVLINK_MAX_LINKS`; no device has more.
 const NVLINKS_MAX: c_uint = 18;
 
-/// What a link of this version moves in one direction, gigabytes a second.
+/// Gigabytes a second that one NVLink of this version moves in each direction.
 fn nvlink_gbytes_per_s(version: c_uint) -> f64 {
     match version {
         0 | 1 => 20.0,
-        // 2.0, 2.2, 3.0, 3.1 and 4.0, as NVML counts them.
+        // NVML's numbers for NVLink 2.0, 2.2, 3.0, 3.1 and 4.0.
         2..=6 => 25.0,
         _ => 50.0,
     }
 }
 
 impl Nvml {
-    /// Opens NVML and begins.
+    /// Opens NVML and initialises it.
     ///
     /// # Errors
     /// [`Missing`].
     pub fn start() -> Result<Nvml, Missing> {
         NVML.open(None, |opened| {
             let nvml = Nvml::bind(opened)?;
-            // SAFETY: it may be called at any time, as often as one likes.
+            // SAFETY: `nvmlInit_v2` may be called at any time and more than once.
             match unsafe { (nvml.init)() } {
                 0 => Ok(nvml),
                 code => Err(format!("nvmlInit says {code}")),
@@ -73,18 +73,18 @@ impl Nvml {
     /// The driver's version, as in 580.95.05.
     pub fn driver_version(&self) -> Option<String> {
         let mut text = [0; 80];
-        // SAFETY: it writes so many bytes at most, the last of them 0.
+        // SAFETY: the function writes at most `text.len()` bytes, the last of them 0.
         let code = unsafe { (self.driver_version)(text.as_mut_ptr(), text.len() as c_uint) };
-        // SAFETY: the last byte is 0 in any case.
+        // SAFETY: `text` was zeroed, and its last byte stays 0.
         (code == 0).then(|| unsafe { CStr::from_ptr(text.as_ptr()) }.to_string_lossy().into_owned())
     }
 
-    /// What a device sends to others: by its NVLinks if it has some, else by PCI.
+    /// Gigabytes a second from a device to others: by its NVLinks if it has any, else by PCI Express.
     fn link_gbytes_per_s(&self, handle: *mut c_void) -> Option<f64> {
         let mut nvlinks = 0.0;
         for link in 0..NVLINKS_MAX {
             let (mut active, mut version) = (0, 0);
-            // SAFETY: a handle of NVML's; each writes a number.
+            // SAFETY: `handle` comes from `nvmlDeviceGetHandleByUUID`; each function writes one number, to a local.
             let known = unsafe {
                 (self.nvlink_state)(handle, link, &raw mut active) == 0
                     && (self.nvlink_version)(handle, link, &raw mut version) == 0
@@ -97,31 +97,31 @@ impl Nvml {
             return Some(nvlinks);
         }
         let (mut generation, mut width) = (0, 0);
-        // SAFETY: as above.
+        // SAFETY: `handle` comes from `nvmlDeviceGetHandleByUUID`; each function writes one number, to a local.
         let known = unsafe {
             (self.pci_generation)(handle, &raw mut generation) == 0 && (self.pci_width)(handle, &raw mut width) == 0
         };
-        // A lane of PCI 3 moves 8 gigabits a second, and each generation twice as many; a fifth is lost on the way.
+        // A lane of PCI Express 3 moves 8 gigabits a second, and each generation doubles that; a fifth is overhead.
         (known && generation > 0).then(|| 0.8 * f64::from(width) * 2f64.powi(generation as i32 - 3))
     }
 
-    /// Adds what NVML knows of `device`.
+    /// Adds NVML's facts to `device`.
     pub fn add(&self, device: &mut Device) {
         let Ok(uuid) = CString::new(device.uuid.as_str()) else { return };
         let mut handle = std::ptr::null_mut();
-        // SAFETY: it reads a string and writes a pointer.
+        // SAFETY: `uuid` is a C string, and the function writes one handle, to a local.
         if unsafe { (self.by_uuid)(uuid.as_ptr(), &raw mut handle) } != 0 {
             return;
         }
         let mut memory = NvmlMemory::default();
-        // SAFETY: a handle of NVML's; it writes one struct.
+        // SAFETY: `handle` is valid, and the function writes one struct, to the local `memory`.
         if unsafe { (self.memory)(handle, &raw mut memory) } == 0 {
             device.free_bytes = Some(memory.free);
         }
         device.link_gbytes_per_s = self.link_gbytes_per_s(handle);
         let mut processes = [Process::default(); PROCESSES_MAX];
         let mut count = PROCESSES_MAX as c_uint;
-        // SAFETY: as above; it writes `count` structs at most, and how many it wrote.
+        // SAFETY: `handle` is valid; the function writes at most `count` structs, and `processes` has that many.
         if unsafe { (self.processes)(handle, &raw mut count, processes.as_mut_ptr()) } == 0 {
             device.holders = processes.iter().take(count as usize).map(holder).collect();
         }
@@ -130,7 +130,7 @@ impl Nvml {
 
 impl Drop for Nvml {
     fn drop(&mut self) {
-        // SAFETY: it was begun.
+        // SAFETY: `start` initialised NVML, and this is the only shutdown for it.
         unsafe { (self.shutdown)() };
     }
 }
@@ -140,7 +140,7 @@ fn holder(process: &Process) -> DeviceProcess {
     DeviceProcess {
         pid: process.pid,
         name: name.trim().into(),
-        // All ones where it is not known, as in a container.
+        // NVML reports all ones where the amount is unknown, as in a container.
         bytes: Some(process.used_bytes).filter(|bytes| *bytes != c_ulonglong::MAX),
     }
 }

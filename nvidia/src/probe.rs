@@ -1,4 +1,4 @@
-//! Which devices there are, which libraries, and what is missing.
+//! The probe: devices, libraries, and what is missing.
 
 use crate::cuda::{CudaQuery, version_text};
 use crate::device::{Device, NoCuda};
@@ -11,28 +11,28 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The oldest driver that can be used, by the CUDA it is for: 12.0, as a driver's from 525 on.
+/// The oldest usable driver, by the CUDA version that it supports: 12.0, which drivers from 525 on do.
 const CUDA_MIN: i32 = 12000;
-/// How often the end of the probing process is looked for when it has said all.
+/// The interval at which the probing process is polled for its end, once it has written its answer.
 const NAP: Duration = Duration::from_millis(1);
 
-/// A library that was looked for.
+/// The outcome of the search for a library.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LibraryFound {
-    /// What it is called.
+    /// The library's common name.
     pub name: String,
-    /// Whether GPUs cannot be used without it.
+    /// Whether no GPU can be used without it.
     pub needed: bool,
-    /// Where it is, or why not.
+    /// Its path, or why it cannot be used.
     pub path: Result<String, String>,
 }
 
-/// All that was found.
+/// The probe's result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ProbeReport {
-    /// The driver's version, as in 580.95.05, if NVML says it.
+    /// The driver's version, as in 580.95.05, if NVML knows it.
     pub driver: Option<String>,
-    /// The newest CUDA that it knows, as in 13.0.
+    /// The newest CUDA version that the driver supports, as in 13.0.
     pub cuda: Option<String>,
     /// The devices, or why there are none.
     pub devices: Result<Vec<Device>, NoCuda>,
@@ -41,23 +41,7 @@ pub struct ProbeReport {
 }
 
 impl ProbeReport {
-    /// How fast these devices reach each other past the host, as the slowest of them does; nothing where they do not:
-    /// there is no NCCL, or NVML says nothing, or one is named twice.
-    pub fn link_gbytes_per_s(&self, numbers: &[u32]) -> Option<f64> {
-        let nccl = self.libraries.iter().find(|found| found.name == NCCL.name)?;
-        nccl.path.as_ref().ok()?;
-        let devices = self.devices.as_ref().ok()?;
-        let mut slowest = f64::INFINITY;
-        for (at, number) in numbers.iter().enumerate() {
-            if numbers[..at].contains(number) {
-                return None;
-            }
-            slowest = slowest.min(devices.iter().find(|device| device.number == *number)?.link_gbytes_per_s?);
-        }
-        (numbers.len() > 1).then_some(slowest)
-    }
-
-    /// What keeps the devices from being used, if anything: no driver, or a library that all of them need.
+    /// The reason why none of the devices can be used, if there is one: no driver, or a library that all of them need.
     pub fn trouble(&self) -> Option<String> {
         match &self.devices {
             Err(error) => Some(error.to_string()),
@@ -65,23 +49,23 @@ impl ProbeReport {
         }
     }
 
-    /// The devices on which can be computed.
+    /// The devices that can be used.
     pub fn usable(&self) -> impl Iterator<Item = &Device> {
         let devices = if self.trouble().is_none() { self.devices.as_deref().unwrap_or_default() } else { &[] };
         devices.iter().filter(|device| device.trouble().is_none())
     }
 }
 
-/// Whether it is worth asking: without any of these files no GPU is there, whatever else is installed. Takes
+/// Whether a probe is worthwhile: without any of these files the machine has no GPU, whatever else is installed. Takes
 /// microseconds.
 pub fn is_there() -> bool {
-    // The driver's module; its first user makes /dev/nvidiactl. WSL. Tegra.
+    // In turn: the driver's kernel module (the first user of a device makes /dev/nvidiactl), WSL, Tegra.
     ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"]
         .iter()
         .any(|path| Path::new(path).exists())
 }
 
-/// Asks the driver and looks for the libraries. This process then has used CUDA; see [`probe_apart`].
+/// Probes in this process, which then has used CUDA; see [`probe_apart`].
 pub fn probe() -> ProbeReport {
     let (mut version, mut driver) = (None, None);
     let devices = CudaQuery::start().and_then(|cuda| {
@@ -122,7 +106,7 @@ fn found(library: &SharedLibrary, needed: bool, path: Result<String, Missing>) -
     LibraryFound { name: library.name.into(), needed, path: path.map_err(|missing| missing.to_string()) }
 }
 
-/// The file behind a name that the loader knew.
+/// The file that the loader mapped for a bare name.
 fn where_it_is(path: &Path) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let name = path.to_string_lossy();
@@ -133,7 +117,7 @@ fn where_it_is(path: &Path) -> String {
     found.next().map_or_else(|| name.to_string(), str::to_owned)
 }
 
-/// Has `program` say what [`probe`] found, as JSON on standard output, within `limit`.
+/// Runs `program`, which prints the result of [`probe`] as JSON on standard output, within `limit`.
 pub fn probe_apart(program: &mut Command, limit: Duration) -> ProbeReport {
     ask(program, limit).unwrap_or_else(|error| ProbeReport {
         driver: None,
@@ -169,7 +153,8 @@ fn ask(program: &mut Command, limit: Duration) -> Result<ProbeReport, String> {
             Ok(None) if said.is_ok() && Instant::now() < deadline => std::thread::sleep(NAP),
             _ => {
                 let _ = child.kill();
-                // One that hangs in the driver ends when the driver lets it, for which nobody waits.
+                // A process that hangs in the driver ends when the driver lets it; a thread reaps it, so that nobody
+                // waits.
                 std::thread::spawn(move || child.wait());
                 break None;
             }
@@ -241,20 +226,6 @@ mod tests {
         assert!((3_900.0..4_900.0).contains(&gbytes), "{gbytes}");
         let slice = Device { memory_clock_khz: 0, clock_khz: 0, ..h200() };
         assert!(slice.rates() > (0.0, 0.0));
-    }
-
-    #[test]
-    fn devices_reach_each_other_as_fast_as_the_slowest_does_and_by_nccl_only() {
-        let device = |number, rate| Device { number, link_gbytes_per_s: rate, ..h200() };
-        let nccl = |path| LibraryFound { name: NCCL.name.into(), needed: false, path };
-        let devices = || vec![device(0, Some(450.0)), device(1, Some(50.0)), device(2, None)];
-        let with = |path| ProbeReport { libraries: vec![nccl(path)], ..report(Ok(devices())) };
-        let here = with(Ok("libnccl.so.2".into()));
-        assert_eq!(here.link_gbytes_per_s(&[0, 1]), Some(50.0));
-        for none in [&[0, 2][..], &[0, 0], &[0, 7], &[0]] {
-            assert_eq!(here.link_gbytes_per_s(none), None, "{none:?}");
-        }
-        assert_eq!(with(Err("no".into())).link_gbytes_per_s(&[0, 1]), None);
     }
 
     #[test]

@@ -17,7 +17,7 @@ pub enum Input<'a, T> {
     Scalar(Scalar),
 }
 
-// Derived impls would ask for `T: Copy`.
+// `derive` would require `T: Copy`, which a reference does not need.
 impl<T> Clone for Input<'_, T> {
     fn clone(&self) -> Self {
         *self
@@ -34,7 +34,7 @@ pub enum StageInput<'a, T> {
     Stage(usize),
 }
 
-// Derived impls would ask for `T: Copy`.
+// `derive` would require `T: Copy`, which a reference does not need.
 impl<T> Clone for StageInput<'_, T> {
     fn clone(&self) -> Self {
         *self
@@ -49,13 +49,13 @@ pub struct Stage<'a, T> {
     pub op: Op,
     /// Its operands.
     pub inputs: Vec<StageInput<'a, T>>,
-    /// The rest of what it says.
+    /// Its attributes.
     pub attrs: &'a Attrs,
     /// The shape and dtype of its result.
     pub out: Meta,
-    /// Whether the result is wanted after the program; if not, it need never be in memory.
+    /// Whether the caller wants the result; if not, it need never be written to memory.
     pub kept: bool,
-    /// As in [`Backend::execute`], for given operands that no later stage reads.
+    /// As in [`Backend::execute`], for external operands that no later stage reads.
     pub last_use: u8,
 }
 
@@ -86,13 +86,14 @@ pub trait Backend {
 
     /// Computes `op(inputs; attrs)`.
     ///
-    /// The caller has run [`gt_ops::infer::infer`] on the same instruction, and `out` is what it returned: shapes,
-    /// dtypes and attributes are not checked again. Bit `i` of `last_use` promises that the caller drops operand `i`
-    /// (of the first 8) without using it again, whether this call succeeds or not: when no other handle shares its
-    /// memory, the result may take it.
+    /// The caller has run [`gt_ops::infer::infer`] on the same instruction, and `out` is its result: a backend does not
+    /// check shapes, dtypes and attributes again. Bit `i` of `last_use` promises that the caller drops operand `i` (of
+    /// the first 8) without using it again, whether this call succeeds or not: when no other handle shares its memory,
+    /// the result may take it.
     ///
     /// # Errors
-    /// What only execution finds; see [`ExecError`]. Operands flagged in `last_use` may be overwritten even then.
+    /// Errors that only execution finds; see [`ExecError`]. Operands flagged in `last_use` may be overwritten even
+    /// then.
     fn execute(
         &mut self,
         op: Op,
@@ -102,40 +103,40 @@ pub trait Backend {
         last_use: u8,
     ) -> Result<Self::Tensor, ExecError>;
 
-    /// Runs several instructions whose results have one shape, and returns those that are kept: exactly what
-    /// [`Backend::execute`] gives for one after the other.
+    /// Runs several instructions whose results have one shape, and returns those that are kept, bit for bit as if
+    /// [`Backend::execute`] had run them in turn.
     ///
     /// # Errors
-    /// As [`Backend::execute`]; after [`ExecError::OutOfMemory`] every operand is as it was.
+    /// As [`Backend::execute`]; after [`ExecError::OutOfMemory`] every operand is unchanged.
     fn execute_fused(&mut self, stages: &[Stage<'_, Self::Tensor>]) -> Result<Vec<Option<Self::Tensor>>, ExecError> {
         execute_one_by_one(self, stages)
     }
 
-    /// A tensor to be filled by [`Backend::write`].
+    /// An uninitialized tensor, for [`Backend::write`].
     ///
-    /// Its bytes are whatever the memory held before for the same usage; the caller writes all of them
-    /// before anybody may read the tensor.
+    /// The memory may hold old data of the same [`MemoryUsage`], never of another. The caller writes all bytes before
+    /// the tensor is read.
     ///
     /// # Errors
     /// [`ExecError::OutOfMemory`].
     fn allocate(&mut self, meta: &Meta) -> Result<Self::Tensor, ExecError>;
 
-    /// Copies all bytes of `src` into a tensor fresh from [`Backend::allocate`], from byte `offset_bytes` on, in
-    /// row-major order. Bytes of bools other than 0 count as 1.
+    /// Copies all of `src` into a tensor from [`Backend::allocate`], in row-major order from byte `offset_bytes` on. A
+    /// bool is stored as 1 for any byte other than 0.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] when the range does not lie in the tensor, when it cuts an element, or when the tensor
-    /// is a view or has other handles.
+    /// [`ExecError::Internal`] if the range does not lie in the tensor or cuts an element, or if the tensor is a view
+    /// or has other handles.
     fn write(&mut self, tensor: &mut Self::Tensor, offset_bytes: usize, src: HostRange) -> Result<(), ExecError>;
 
-    /// Copies bytes of a tensor, in row-major order from byte `offset_bytes` on, over all of `dst`.
+    /// Fills `dst` with bytes of a tensor, in row-major order from byte `offset_bytes` on.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] when the range does not lie in the tensor, or when it cuts an element.
+    /// [`ExecError::Internal`] if the range does not lie in the tensor or cuts an element.
     fn read(&mut self, tensor: &Self::Tensor, offset_bytes: usize, dst: HostRange) -> Result<(), ExecError>;
 
-    /// Where a tensor's bytes lie in the device's memory, and how many they are, if they lie in row-major order without
-    /// gaps. They are initialized, and stay there as long as a handle of the tensor does.
+    /// The address and size of a tensor's bytes, if this process can read them and they lie in row-major order without
+    /// gaps. They are initialized, and stay in place as long as a handle of the tensor exists.
     fn bytes_of(&self, tensor: &Self::Tensor) -> Option<(NonNull<u8>, usize)>;
 
     /// Whether calls return before the device has done the work: [`Backend::fence`] and [`Backend::poll_fence`] then
@@ -195,7 +196,7 @@ pub trait Backend {
         Ok(None)
     }
 
-    /// Whether a tensor's bytes lie in row-major order without gaps, wherever that is.
+    /// Whether a tensor's bytes lie in row-major order without gaps, in host or device memory.
     fn is_contiguous(&self, tensor: &Self::Tensor) -> bool {
         self.bytes_of(tensor).is_some()
     }
@@ -203,8 +204,8 @@ pub trait Backend {
     /// The shape and dtype of a tensor.
     fn meta(&self, tensor: &Self::Tensor) -> Meta;
 
-    /// Which device this is, if it can move tensors to and from others without the host. Makes it the one that
-    /// libraries use on this thread.
+    /// The device's UUID, if it can exchange tensors with other devices without the host. Also makes the device current
+    /// for libraries that this thread calls.
     ///
     /// # Errors
     /// [`ExecError::Lost`].
@@ -212,22 +213,21 @@ pub trait Backend {
         Ok(None)
     }
 
-    /// Waits until it is known that nothing is wrong with what `tensor` was computed from, as far as that does not
-    /// depend on other devices.
+    /// Waits until the device has checked the computation of `tensor`, apart from transfers from other devices.
     ///
     /// # Errors
-    /// What is wrong, as [`Backend::read`] says it.
+    /// The error that the device found, as [`Backend::read`] reports it.
     fn wait_for_checks(&mut self, tensor: &Self::Tensor) -> Result<(), ExecError> {
         let _ = tensor;
         Ok(())
     }
 
-    /// Lets `enqueue` give a stream of the device a move that reads `input` and reads or writes `output`, both in
-    /// row-major order without gaps, by a rank of `link`. Nothing waits for it: what comes later computes meanwhile,
-    /// until something reads `output`, which [fails](ExecError::Unreached) by then if the move did.
+    /// Lets `enqueue` put a transfer of a rank of `link` into a stream of the device. The transfer reads `input` and
+    /// reads or writes `output`, both in row-major order without gaps. Later instructions run beside it, until one
+    /// reads `output`; that one [fails](ExecError::Unreached) if the transfer did.
     ///
     /// # Errors
-    /// Those of `enqueue`; [`ExecError::Internal`] for a backend that is no [`Backend::device`].
+    /// Those of `enqueue`; [`ExecError::Internal`] for a backend without a [`Backend::device`].
     fn communicate(
         &mut self,
         link: &Arc<dyn Link>,
@@ -239,20 +239,20 @@ pub trait Backend {
         Err(ExecError::internal("a device that reaches no others"))
     }
 
-    /// The instructions from now on are part of what the caller calls `label`: [`ExecError::Earlier`] says so where a
-    /// device finds later what is wrong. A backend that finds everything at once need not know.
+    /// Labels the instructions from here on: [`ExecError::Earlier`] carries the label where the device finds an error
+    /// later. Backends that find every error at once ignore labels.
     #[inline]
     fn label(&mut self, label: u64) {
         let _ = label;
     }
 
-    /// Whether products of f32 may from now on be rounded to 11 bits, where that is faster; at first they may not.
+    /// Whether f32 matrix products may round operands to 11 bits (TF32) where that is faster; false at first.
     #[inline]
     fn allow_tf32(&mut self, allowed: bool) {
         let _ = allowed;
     }
 
-    /// Nothing more is asked for at present: what was put off, so as to be done together with what follows, begins now.
+    /// Starts work that the backend has put off to combine it with later instructions; called when none are left.
     ///
     /// # Errors
     /// [`ExecError::Lost`].
@@ -261,8 +261,8 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Memory that transfers will read and write many times, from now on or, if not `present`, no longer: a device may
-    /// have to know it to copy at full speed. Where it is no longer present, transfers with it have ended at return.
+    /// Announces host memory for many transfers (`present`), so that a device can register it and copy at full speed,
+    /// or withdraws it. Transfers with withdrawn memory have ended when this returns.
     ///
     /// # Safety
     /// The range stays mapped as long as it is present.
@@ -270,21 +270,21 @@ pub trait Backend {
         let _ = (range, present);
     }
 
-    /// What is made from now on is counted in `usage`, until the next call. Memory that others held is
-    /// cleared before it is theirs.
+    /// Counts tensors made from here on in `usage`, until the next call. Memory that another usage held is cleared
+    /// before it is reused.
     fn charge(&mut self, usage: &Arc<MemoryUsage>);
 
-    /// Bytes that `usage` holds here.
+    /// Bytes of this backend that count in `usage`.
     fn held(&self, usage: &MemoryUsage) -> usize;
 
-    /// What memory is in use now.
+    /// Memory statistics.
     fn memory(&self) -> MemoryStats;
 
-    /// Returns memory that is only kept for reuse to the system; for when nothing has run for a while.
+    /// Returns cached memory to the system; called when nothing has run for a while.
     fn trim(&mut self);
 }
 
-/// [`Backend::execute_fused`] for a backend that fuses nothing.
+/// [`Backend::execute_fused`] for a backend without fusion.
 ///
 /// # Errors
 /// As [`Backend::execute`].
@@ -309,12 +309,12 @@ pub fn execute_one_by_one<B: Backend + ?Sized>(
 /// Bytes of device memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryStats {
-    /// Held by tensors.
+    /// Bytes that tensors hold.
     pub used_bytes: usize,
-    /// The most that tensors held at one time.
+    /// The most bytes that tensors held at one time.
     pub used_bytes_peak: usize,
-    /// Kept for reuse, held by none.
+    /// Bytes that are kept for reuse and hold no tensor.
     pub cached_bytes: usize,
-    /// What tensors may hold together.
+    /// The most bytes that tensors may hold together.
     pub limit_bytes: usize,
 }

@@ -13,7 +13,7 @@ pub enum LimitScope {
     Group,
 }
 
-/// Why an instruction failed although its shapes and dtypes are right.
+/// The reason why an instruction with valid shapes and dtypes failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ExecError {
     /// A result does not fit into memory.
@@ -30,12 +30,12 @@ pub enum ExecError {
         /// The limit that the result would exceed, and so the tensors that `held` counts.
         scope: LimitScope,
     },
-    /// An element of an index tensor names no element.
+    /// An index that is out of range.
     #[error("index {index} is out of bounds for dimension {axis} with size {size}")]
     IndexOutOfRange {
         /// The index.
         index: i64,
-        /// The axis it counts along.
+        /// The axis that it indexes.
         axis: usize,
         /// The size of that axis.
         size: usize,

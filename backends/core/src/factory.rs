@@ -1,4 +1,4 @@
-//! How a backend is opened by code that does not name its type.
+//! Opening a backend without naming its type.
 
 use crate::backend::Backend;
 use crate::facts::BackendFacts;
@@ -49,13 +49,13 @@ pub struct OpenOptions {
 pub struct OpenedBackend<B> {
     /// The backend.
     pub backend: B,
-    /// What it can do.
+    /// Its capabilities.
     pub capabilities: Capabilities,
-    /// The device, if it is one that programs may ask about.
+    /// The device, if programs may ask about its properties.
     pub device: Option<DeviceDescription>,
 }
 
-/// What a worker can do.
+/// The capabilities of a worker: memory and estimated speed.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Capabilities {
     /// Bytes that its tensors may take.
@@ -67,7 +67,7 @@ pub struct Capabilities {
 }
 
 impl Capabilities {
-    /// Estimates of a [backend](BackendFacts) with this many threads, for tensors of at most so many bytes.
+    /// Estimates for a [backend](BackendFacts) with this many threads and this memory limit.
     pub fn estimated(facts: &BackendFacts, threads: u32, memory_bytes_limit: u64) -> Capabilities {
         let (gflops, gbytes_per_s) = (facts.rates)(threads);
         Capabilities { memory_bytes_limit, gflops, gbytes_per_s }

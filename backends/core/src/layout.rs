@@ -1,25 +1,25 @@
-//! Where in its memory a tensor's elements lie: what views are made of.
+//! Views: the position of each element of a tensor in its buffer.
 
 use crate::error::ExecError;
 use crate::loops::Loops;
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Meta, Op, RANK_MAX, Shape};
 
-/// How a tensor lies in a buffer.
+/// Shape, dtype, offset and strides of a tensor in a buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layout {
     /// The shape and dtype.
     pub meta: Meta,
-    /// From the start of the buffer to the element at index 0.
+    /// Offset of the element at index 0 from the start of the buffer.
     pub offset_bytes: usize,
-    /// In bytes, one an axis; 0 repeats an element. Every element they reach lies in the buffer.
+    /// Strides in bytes, one for each axis; 0 repeats an element. Every element that they reach lies in the buffer.
     pub strides: [isize; RANK_MAX],
-    /// The elements follow each other in row-major order, without gaps.
+    /// Whether the elements follow each other in row-major order, without gaps.
     pub contiguous: bool,
 }
 
 impl Layout {
-    /// Row-major, from the start of a buffer.
+    /// The row-major layout from the start of a buffer.
     #[inline]
     pub fn contiguous(meta: Meta) -> Layout {
         let mut strides = [0; RANK_MAX];
@@ -31,13 +31,13 @@ impl Layout {
         Layout { meta, offset_bytes: 0, strides, contiguous: true }
     }
 
-    /// How many elements.
+    /// The number of elements.
     #[inline]
     pub fn numel(&self) -> usize {
         self.meta.shape.numel()
     }
 
-    /// The bytes of one element.
+    /// Bytes of one element.
     #[inline]
     pub fn size(&self) -> usize {
         self.meta.dtype.size()
@@ -63,10 +63,10 @@ impl Layout {
         strides
     }
 
-    /// The view that a movement makes; nothing where only a copy in row-major order has one.
+    /// The result of a movement op as a view; none where only a copy in row-major order can be viewed so.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] for what is no movement.
+    /// [`ExecError::Internal`] for an op that is no movement.
     pub fn moved(&self, op: Op, attrs: &Attrs, out: &Shape) -> Result<Option<Layout>, ExecError> {
         match (op, attrs) {
             (Op::Reshape, _) => Ok(self.reshaped(out)),
@@ -83,7 +83,7 @@ impl Layout {
         }
     }
 
-    /// The view of a strided box.
+    /// The view that a strided slice selects.
     pub fn boxed(&self, spec: &SliceSpec) -> Layout {
         let mut offset = self.offset_bytes as isize;
         let mut strides = [0; RANK_MAX];
@@ -100,7 +100,7 @@ impl Layout {
         self.view(spec.sizes, offset as usize, strides)
     }
 
-    /// The view as `shape`, if there is one.
+    /// The view as `shape`, if strides can express it.
     fn reshaped(&self, shape: &Shape) -> Option<Layout> {
         let size = self.size() as isize;
         let mut strides = shape.contiguous_strides().map(|s| s * size);
@@ -130,10 +130,10 @@ impl Layout {
         Some(self.view(*shape, self.offset_bytes, strides))
     }
 
-    /// That bytes `offset_bytes` to `offset_bytes + len_bytes` in row-major order are whole elements of the tensor.
+    /// Checks that `len_bytes` bytes from `offset_bytes` on, in row-major order, are whole elements of the tensor.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] where they are not.
+    /// [`ExecError::Internal`] if not.
     pub fn check_range(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), ExecError> {
         let (all, size) = (self.meta.bytes(), self.size());
         let fits = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= all);

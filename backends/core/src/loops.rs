@@ -1,8 +1,8 @@
-//! Walking several strided operands of one shape together, in row-major order.
+//! Loops over several strided operands of one shape, in row-major order.
 
 use gt_ops::{RANK_MAX, Shape};
 
-/// The axes to walk, outermost first, with neighbours merged where all operands allow it.
+/// The axes of the loops, outermost first. Neighbouring axes are merged where all operands allow it.
 #[derive(Clone, Copy, Debug)]
 pub struct Loops<const N: usize> {
     rank: usize,
@@ -11,19 +11,19 @@ pub struct Loops<const N: usize> {
     strides: [[isize; N]; RANK_MAX],
 }
 
-/// A stretch of the innermost axis.
+/// A run of elements along the innermost axis.
 #[derive(Clone, Copy, Debug)]
 pub struct Run<const N: usize> {
-    /// Bytes from each operand's first element to the stretch's first.
+    /// Bytes from each operand's first element to the run's first.
     pub offsets: [isize; N],
-    /// The position of the stretch's first element in row-major order.
+    /// The row-major position of the run's first element.
     pub at: usize,
-    /// How many elements.
+    /// The number of elements.
     pub len: usize,
 }
 
 impl<const N: usize> Loops<N> {
-    /// Walks `shape`, of which no size is 0, with these strides of the operands in bytes.
+    /// Loops over `shape`, without zero sizes, for operands with these strides in bytes.
     pub fn new(shape: &Shape, strides: [&[isize; RANK_MAX]; N]) -> Loops<N> {
         let mut loops = Loops { rank: 0, sizes: [1; RANK_MAX], strides: [[0; N]; RANK_MAX] };
         for (axis, &size) in shape.dims().iter().enumerate() {
@@ -48,7 +48,7 @@ impl<const N: usize> Loops<N> {
         loops
     }
 
-    /// One axis of `size` elements, `step` bytes apart for each operand.
+    /// A single loop of `size` elements, `step` bytes apart for each operand.
     pub fn line(size: usize, step: isize) -> Loops<N> {
         let mut loops = Loops { rank: 1, sizes: [1; RANK_MAX], strides: [[0; N]; RANK_MAX] };
         loops.sizes[0] = size;
@@ -56,7 +56,7 @@ impl<const N: usize> Loops<N> {
         loops
     }
 
-    /// All axes but one.
+    /// The loops without one axis.
     #[must_use]
     pub fn without(&self, axis: usize) -> Loops<N> {
         let mut loops = *self;
@@ -87,12 +87,12 @@ impl<const N: usize> Loops<N> {
     pub fn strides(&self) -> &[[isize; N]] {
         &self.strides[..self.rank]
     }
-    /// All elements.
+    /// The number of elements.
     pub fn numel(&self) -> usize {
         self.sizes().iter().product()
     }
 
-    /// Calls `each` with the stretches that make up elements `from..to`.
+    /// Calls `each` with the runs that make up elements `from..to`.
     #[inline]
     pub fn for_runs(&self, from: usize, to: usize, mut each: impl FnMut(Run<N>)) {
         if from >= to {
@@ -117,7 +117,7 @@ impl<const N: usize> Loops<N> {
             if at == to {
                 return;
             }
-            // The stretch ended with its axis: back to the axis's start, and one on along the axes outside.
+            // The run ended at the end of its axis: reset that axis and advance the next outer one.
             for (offset, stride) in offsets.iter_mut().zip(&self.strides[last]) {
                 *offset -= index[last] as isize * stride;
             }
@@ -141,8 +141,8 @@ impl<const N: usize> Loops<N> {
     }
 }
 
-/// The kept and the reduced axes of a shape, bit `i` of `mask` for axis `i`; the reduced ones with neighbours in
-/// memory last.
+/// Splits a shape into its kept and its reduced axes (bit `i` of `mask` is set for a reduced axis `i`). The reduced
+/// axes with the smallest strides come last.
 pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loops<1>, Loops<1>) {
     let (mut kept, mut reduced) = ([0usize; RANK_MAX], [0usize; RANK_MAX]);
     let (mut stay, mut go) = (0, 0);
@@ -162,7 +162,7 @@ pub fn split_axes(shape: &Shape, strides: &[isize; RANK_MAX], mask: u8) -> (Loop
             dims[i] = shape.dims()[axis];
             steps[i] = strides[axis];
         }
-        // A part of a shape is a shape.
+        // A subset of a shape's axes is a valid shape.
         let part = Shape::new(&dims[..axes.len()]).unwrap_or(Shape::SCALAR);
         Loops::new(&part, [&steps])
     };

@@ -1,9 +1,9 @@
-//! Numbers that are operands, as backends take them.
+//! Scalar operands as backends take them.
 
 use gt_ops::{DType, Op, Scalar};
 use half::{bf16, f16};
 
-/// A number in a dtype's bytes (half precisions by way of f32, as in PyTorch), from the start of the eight.
+/// The scalar's bits in a dtype, in the low bytes. Half precisions are rounded by way of f32, as in PyTorch.
 #[inline]
 pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
     match dtype {
@@ -21,18 +21,18 @@ pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
     .to_le()
 }
 
-/// A power that has a simpler name.
+/// A simpler op that computes a power.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Power {
-    /// The operand.
+    /// `x`
     Same,
-    /// The operand times itself.
+    /// `x * x`
     Square,
-    /// A function of the operand.
+    /// A unary function of `x`.
     Function(Op),
 }
 
-/// What to compute instead of a power of floats, as PyTorch does; x² above all.
+/// The simpler op for `x ** exponent` of floats, as PyTorch chooses; x² above all.
 pub fn simple_power(exponent: Scalar) -> Option<Power> {
     match exponent.to_f64() {
         1.0 => Some(Power::Same),

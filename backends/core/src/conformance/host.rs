@@ -3,12 +3,12 @@
 use gt_ops::{DType, Meta, Scalar, Shape};
 use half::{bf16, f16};
 
-/// The elements of a tensor: floats as f64, all others as i64.
+/// Elements: floats as f64, all others as i64.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Data {
-    /// Of a floating dtype.
+    /// Elements of a floating-point dtype.
     Float(Vec<f64>),
-    /// Of an integer dtype or bool.
+    /// Elements of an integer dtype or bool.
     Int(Vec<i64>),
 }
 
@@ -21,7 +21,8 @@ pub struct Host {
     pub data: Data,
 }
 
-/// The nearest value of a floating dtype, halves to even. (`half` looks at no more than 20 bits of an f64's fraction.)
+/// The nearest value of a floating-point dtype, ties to even. (`half` looks at no more than 20 bits of an f64's
+/// fraction.)
 pub fn round(dtype: DType, x: f64) -> f64 {
     let (digits, exponent_least, largest) = match dtype {
         DType::F16 => (11, -14, 65_504.0),
@@ -59,7 +60,7 @@ impl Host {
     pub fn ints(meta: Meta, data: impl IntoIterator<Item = i64>) -> Host {
         Host { meta, data: Data::Int(data.into_iter().map(|x| wrap(meta.dtype, x)).collect()) }
     }
-    /// A tensor of rank 0 of a number, as an operand of this dtype takes it.
+    /// A scalar operand as a tensor of rank 0, converted to `dtype`.
     pub fn scalar(scalar: Scalar, dtype: DType) -> Host {
         let meta = Meta::new(Shape::SCALAR, dtype);
         match dtype {
@@ -68,11 +69,11 @@ impl Host {
             _ => Host::ints(meta, [scalar.to_i64()]),
         }
     }
-    /// How many elements.
+    /// The number of elements.
     pub fn len(&self) -> usize {
         self.meta.shape.numel()
     }
-    /// Whether there are none.
+    /// Whether there are no elements.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -117,7 +118,7 @@ impl Host {
         }
         bytes
     }
-    /// What a backend stored. A bool's byte is taken as it is, so that one other than 0 and 1 is noticed.
+    /// The elements of a backend's bytes. A bool keeps its byte, so that a value other than 0 and 1 is noticed.
     pub fn from_bytes(meta: Meta, bytes: &[u8]) -> Host {
         fn each<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
             bytes.chunks_exact(N).map(|c| f(std::array::from_fn(|i| c[i]))).collect()
@@ -137,7 +138,7 @@ impl Host {
     }
 }
 
-/// The index of row-major position `at`.
+/// The multi-index of row-major position `at`.
 pub fn index_of(shape: &Shape, mut at: usize) -> Vec<usize> {
     let mut index = vec![0; shape.rank()];
     for axis in (0..shape.rank()).rev() {

@@ -1,9 +1,8 @@
-//! The conformance suite: what every backend must do, instantiated in its tests by
-//! [`conformance_tests!`](crate::conformance_tests).
+//! The conformance suite, which each backend's tests instantiate by [`conformance_tests!`](crate::conformance_tests).
 //!
 //! Each function walks the rows of one class in the op table over shapes (empty, scalar, broadcast, large), layouts
 //! (contiguous, transposed, strided, reversed) and every accepted dtype, and compares with [`oracle`]. A new
-//! elementwise row needs nothing here.
+//! elementwise row needs no change here.
 
 pub mod host;
 pub mod oracle;
@@ -18,8 +17,8 @@ pub use suite::{
     slice_scatters, sorts, transfers,
 };
 
-/// Makes one test of each function of the suite. `$make` is an expression that makes a fresh backend with a memory
-/// limit of [`MEMORY_BYTES`].
+/// Makes one test of each function of the suite. `$make` is an expression for a new backend with a memory limit of
+/// [`MEMORY_BYTES`].
 #[macro_export]
 macro_rules! conformance_tests {
     ($make:expr) => {

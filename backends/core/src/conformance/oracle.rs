@@ -1,4 +1,4 @@
-//! The interpreter that backends are measured against: every op in a few plain lines, in f64 and i64.
+//! The reference interpreter: every op in a few plain lines, in f64 and i64.
 //!
 //! Elementwise ops evaluate the row's own kernel, on the platform's functions ([`Std`]).
 
@@ -8,20 +8,20 @@ use gt_ops::math::{Int, Std, Truth};
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox};
 
-/// An operand.
+/// An operand of [`interpret`].
 #[derive(Clone, Debug)]
 pub enum OracleOperand {
     /// A tensor.
     Tensor(Host),
-    /// A number.
+    /// A scalar.
     Scalar(Scalar),
 }
 
 impl OracleOperand {
-    /// The tensor.
+    /// The operand as a tensor.
     ///
     /// # Panics
-    /// It is a number.
+    /// If it is a scalar.
     pub fn tensor(&self) -> &Host {
         match self {
             OracleOperand::Tensor(host) => host,
@@ -90,10 +90,10 @@ fn int_of(op: Op, dtype: DType, x: [i64; 3]) -> Option<i64> {
 /// The result of `op`, of which `out` is the inferred shape and dtype.
 ///
 /// # Errors
-/// What a backend must report.
+/// The error that a backend must report.
 ///
 /// # Panics
-/// A row this interpreter knows nothing of.
+/// If the interpreter does not implement the op.
 pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) -> Result<Host, ExecError> {
     let row = op.row();
     let n = out.shape.numel();
@@ -301,7 +301,7 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
     }
 }
 
-/// For each line along the axis, the positions of its elements.
+/// The positions of the elements of each line along the axis.
 fn lines(of: &Host, axis: u8) -> Vec<Vec<usize>> {
     let shape = of.meta.shape;
     if of.is_empty() {
@@ -311,7 +311,7 @@ fn lines(of: &Host, axis: u8) -> Vec<Vec<usize>> {
     groups(of, 1 << axis, &reduced)
 }
 
-/// The order of two elements, NaN being the largest.
+/// The order of two elements; NaN is the largest.
 fn ordering(of: &Host, a: usize, b: usize) -> std::cmp::Ordering {
     if !of.meta.dtype.is_float() {
         return of.int(a).cmp(&of.int(b));
@@ -333,7 +333,7 @@ fn scan(op: Op, from: &Host, axis: u8, out: &Meta) -> Host {
             match op {
                 Op::Cumargmax | Op::Cumargmin => {
                     let order = ordering(from, *at, line[best]);
-                    // NaN is the most extreme of both; of equals the last counts.
+                    // A NaN wins in both directions; among equals the last one counts.
                     let is_nan = |at: usize| from.meta.dtype.is_float() && from.float(at).is_nan();
                     let better = match op {
                         _ if is_nan(*at) => true,
@@ -485,7 +485,7 @@ fn matmul(a: &Host, b: &Host, out: &Meta) -> Host {
     let rank = out.shape.rank();
     let k = a.meta.shape.dims()[a.meta.shape.rank() - 1];
     let columns = b.meta.shape.dims()[b.meta.shape.rank() - 1];
-    // The operands' positions of result `i`, for each term of its sum.
+    // The positions of both operands for each term of result `i`.
     let places = |i: usize| {
         let index = index_of(&out.shape, i);
         let place = |of: &Host, row: usize, column: usize| {

@@ -1,4 +1,4 @@
-//! Programs of elementwise instructions: fused, they give the bits that one instruction after the other gives.
+//! Random elementwise programs: a fused program gives the same bits as its instructions in turn.
 
 use super::host::{Data, Host};
 use super::suite::{LAYOUTS, OperandLayout, TestNumbers, download, laid_out, shape};
@@ -7,12 +7,12 @@ use gt_ops::infer::{InputMeta, infer};
 use gt_ops::row::ROWS;
 use gt_ops::{Attrs, Class, DType, Meta, Op, Row, Scalar};
 
-/// Random programs.
+/// How many random programs run.
 const PROGRAMS: usize = if cfg!(miri) { 4 } else { 120 };
-/// Instructions of the longest.
+/// The most instructions of a program.
 const STAGES_MAX: i64 = 14;
 
-/// What results look like, and what may be broadcast to that.
+/// Shapes of results, each with the shapes that broadcast to it.
 const SHAPES: [&[&[usize]]; 4] = [
     &[&[3, 5], &[5], &[3, 1], &[]],
     &[&[130, 70], &[70], &[130, 1], &[1, 1], &[]],
@@ -50,7 +50,7 @@ impl TestNumbers {
         self.unit() < p
     }
 
-    /// An operand of `dtype`: an earlier result, a tensor from outside, new or not, or a number.
+    /// An operand of `dtype`: an earlier result, a known or new external tensor, or a number.
     fn operand(&mut self, program: &mut RandomProgram, dtype: DType, shapes: &[&[usize]], whole: bool) -> From {
         let made: Vec<usize> = (0..program.stages.len()).filter(|i| program.stages[*i].out.dtype == dtype).collect();
         if !made.is_empty() && self.chance(0.6) {
@@ -69,7 +69,7 @@ impl TestNumbers {
         if let Data::Float(x) = &mut host.data
             && self.chance(0.3)
         {
-            // Past the end of the vector form of some functions.
+            // A position in the scalar tail of a vectorised loop.
             let at = self.whole(0, x.len() as i64 - 1) as usize;
             x[at] = *self.pick(&[super::host::round(dtype, 3e9), f64::INFINITY, f64::NAN, -0.0]);
         }
@@ -87,7 +87,7 @@ impl TestNumbers {
             if accepted.is_empty() {
                 continue;
             }
-            // Of the dtype of the last result, mostly, so that programs hang together.
+            // The dtype of the last result is the likeliest, so that programs form chains.
             let last = program.stages.last().map(|stage| stage.out.dtype).filter(|dtype| accepted.contains(dtype));
             let dtype = last.filter(|_| self.chance(0.8)).unwrap_or(*self.pick(&accepted));
             let attrs = match row.class {
@@ -148,7 +148,7 @@ fn results<B: Backend>(
     made.into_iter().map(|tensor| tensor.map(|tensor| download(backend, &tensor))).collect()
 }
 
-/// Element by element, all NaNs being the same.
+/// The bits of each element; all NaNs are equal.
 fn bits(host: &Host) -> Vec<u64> {
     let bit = |x: &f64| if x.is_nan() { f64::NAN.to_bits() } else { x.to_bits() };
     match &host.data {
@@ -157,7 +157,7 @@ fn bits(host: &Host) -> Vec<u64> {
     }
 }
 
-/// Random programs, whose operands have every layout, are broadcast, and are given up or not.
+/// Random programs with operands of every layout, broadcast, and with or without their last use.
 pub fn programs<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for number in 0..PROGRAMS {

@@ -1,4 +1,4 @@
-//! The functions of the suite, one or more for each class of ops.
+//! The functions of the suite, at least one for each class of ops.
 
 use super::host::Host;
 use super::oracle::{OracleOperand, interpret};
@@ -14,31 +14,31 @@ use std::ptr::NonNull;
 /// The memory limit of the backend under test.
 pub const MEMORY_BYTES: usize = 256 << 20;
 
-/// How a tensor's elements lie in memory.
+/// The memory layout of a test tensor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OperandLayout {
     /// Row-major, without gaps.
     Plain,
-    /// A view of row-major elements with the axes in reverse order.
+    /// A view of row-major elements with the axes reversed.
     Transposed,
     /// Every second element of a larger tensor, along each axis.
     Stepped,
-    /// Backwards along each axis.
+    /// Reversed along each axis (negative strides).
     Reversed,
 }
 
-/// All of them.
+/// Every layout.
 pub const LAYOUTS: [OperandLayout; 4] =
     [OperandLayout::Plain, OperandLayout::Transposed, OperandLayout::Stepped, OperandLayout::Reversed];
 
-/// Test data that is the same on every machine.
+/// A generator of test data, the same on every machine.
 #[derive(Default)]
 pub struct TestNumbers {
     block: u64,
 }
 
 impl TestNumbers {
-    /// From the first number on.
+    /// A generator at its start.
     pub fn new() -> TestNumbers {
         TestNumbers::default()
     }
@@ -51,7 +51,7 @@ impl TestNumbers {
     pub fn whole(&mut self, low: i64, high: i64) -> i64 {
         low + (self.unit() * (high - low + 1) as f64) as i64
     }
-    /// A tensor of moderate numbers in `domain`; integers are whole multiples of it, and never 0 if `nonzero`.
+    /// A tensor of moderate numbers in `domain`; integers are drawn from multiples of it, and are never 0 if `nonzero`.
     pub fn host(&mut self, meta: Meta, (low, high): (f64, f64), nonzero: bool) -> Host {
         let n = meta.shape.numel();
         if meta.dtype.is_float() {
@@ -78,7 +78,7 @@ pub(super) fn shape(dims: &[usize]) -> Shape {
 }
 
 fn range_of(bytes: &mut [u8]) -> HostRange {
-    // SAFETY: the callers pass the range to one call of a backend, while `bytes` is borrowed.
+    // SAFETY: the callers pass the range to one call of a backend, while they hold `bytes` mutably borrowed.
     unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
@@ -93,7 +93,7 @@ pub(super) fn download<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Host 
     fetch(backend, tensor).expect("a read")
 }
 
-/// A tensor's elements, or what the device found wrong with them, when it was done.
+/// The elements of a tensor, or the error that the device found.
 fn fetch<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Result<Host, ExecError> {
     let meta = backend.meta(tensor);
     let mut bytes = vec![0xa5; meta.bytes()];
@@ -156,8 +156,8 @@ pub(super) fn laid_out<B: Backend>(backend: &mut B, host: &Host, layout: Operand
     }
 }
 
-/// What a result may be off by: so many units of its own precision, and an absolute part in the precision it was
-/// computed in.
+/// The permitted error: units in the last place of the result's dtype, plus an absolute part in units of the compute
+/// type's precision.
 #[derive(Clone, Copy, Debug)]
 struct Tolerance {
     own: f64,
@@ -175,7 +175,7 @@ fn epsilon(dtype: DType) -> f64 {
     }
 }
 
-/// The precision of the type a dtype computes in.
+/// The machine epsilon of the type in which a dtype computes.
 fn compute_epsilon(dtype: DType) -> f64 {
     if dtype == DType::F64 { f64::EPSILON } else { f32::EPSILON as f64 }
 }
@@ -192,7 +192,7 @@ fn assert_close(got: &Host, want: &Host, tolerance: impl Fn(usize) -> Tolerance,
             continue;
         }
         let Tolerance { own, absolute } = tolerance(i);
-        // Below the smallest normal number, precision ends.
+        // Subnormal numbers have an absolute precision.
         let tiny = match want.meta.dtype {
             DType::F16 => 2f64.powi(-24),
             DType::BF16 | DType::F32 => 2f64.powi(-126) * epsilon(want.meta.dtype),
@@ -243,7 +243,7 @@ fn run<B: Backend>(
     fetch(backend, &result)
 }
 
-/// Runs one instruction on the backend and the interpreter and compares.
+/// Compares one instruction on the backend with the interpreter.
 fn check<B: Backend>(
     backend: &mut B,
     op: Op,
@@ -265,9 +265,8 @@ fn check<B: Backend>(
     }
 }
 
-/// Runs one instruction on a backend and on another that is known to be right: for ops that the interpreter does not
-/// know. Results may be off by `own` units of their precision, and `absolute` units of that which they are computed
-/// in.
+/// Compares one instruction on two backends, the second of which is trusted: for ops that the interpreter lacks.
+/// Results may differ by `own` units of their precision and `absolute` units of the compute type's.
 pub fn compare<A: Backend, B: Backend>(
     (backend, reference): (&mut A, &mut B),
     op: Op,
@@ -290,7 +289,7 @@ fn rows(class: Class) -> impl Iterator<Item = &'static Row> {
     ROWS.iter().filter(move |row| row.class == class)
 }
 
-/// Rounding in the compute type at each of a few steps, on operands of this size, and to the result's dtype.
+/// The error of a few steps in the compute type, on operands of this size, rounded to the result's dtype.
 fn elementwise_tolerance(inputs: &[OracleOperand], dtype: DType) -> impl Fn(&Host, usize) -> Tolerance {
     let largest =
         |host: &Host| (0..host.len()).map(|i| host.float(i).abs()).filter(|x| x.is_finite()).fold(1.0, f64::max);
@@ -309,7 +308,7 @@ fn operands(numbers: &mut TestNumbers, row: &Row, dtype: DType, dims: &[&[usize]
         .collect()
 }
 
-/// Elementwise rows over small shapes, all layouts, and numbers in place of tensors.
+/// Elementwise rows over small shapes and all layouts, with scalar operands too.
 pub fn elementwise<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     let shapes: [&[&[usize]]; 6] =
@@ -330,7 +329,7 @@ pub fn elementwise<B: Backend>(backend: &mut B) {
                     DType::U8 => &[Scalar::Int(3), Scalar::Int(2)],
                     _ => &[Scalar::Int(3), Scalar::Int(2), Scalar::Int(-1)],
                 };
-                // A negative number may cancel the root of a scaled step, and leaves nothing to compare.
+                // With a negative factor, the root of a scaled step may cancel to 0, and a relative error says nothing.
                 let positive = |number: &&Scalar| row.op != Op::ScaledStep || number.to_f64() > 0.0;
                 for number in numbers_given.iter().filter(positive) {
                     for layout in [OperandLayout::Plain, OperandLayout::Transposed] {
@@ -344,7 +343,7 @@ pub fn elementwise<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Elementwise rows over shapes large enough to be shared among threads.
+/// Elementwise rows over shapes large enough for several threads.
 pub fn elementwise_large<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     let dtypes = [DType::F32, DType::F64, DType::BF16, DType::U8, DType::I64];
@@ -384,12 +383,12 @@ pub fn elementwise_large<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Elementwise rows at infinities, NaN, zeros of both signs, huge and tiny numbers, and the ends of integers.
+/// Elementwise rows at infinities, NaN, signed zeros, huge and tiny numbers, and the limits of integers.
 pub fn elementwise_edges<B: Backend>(backend: &mut B) {
     #[rustfmt::skip]
     let edges = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 3.0, -3.0, 2.5, 88.0, -90.0, 700.0, 1e5, -1e5, 3e9, 1e30, -1e30, 1e-30, -1e-40, f64::INFINITY,
         f64::NEG_INFINITY, f64::NAN];
-    // Of three operands, a product may leave f32's range on the way: those stay moderate.
+    // The product of three operands may overflow f32 on the way, so those stay moderate.
     let mild = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -3.0, 1e4, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
     let ends = [0, 1, -1, 2, 3, -3, 7, 127, -128, 32_767, i32::MAX as i64, i32::MIN as i64, i64::MAX, i64::MIN];
     for row in rows(Class::Elementwise) {
@@ -422,7 +421,7 @@ pub fn elementwise_edges<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Operands marked as used for the last time may lend their memory, but only those that nobody else holds.
+/// Operands flagged as used for the last time may lend their memory, but only if no other handle exists.
 pub fn operands_given_up<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Elementwise) {
@@ -433,14 +432,14 @@ pub fn operands_given_up<B: Backend>(backend: &mut B) {
                 let tensors: Vec<B::Tensor> = inputs.iter().map(|i| upload(backend, i.tensor())).collect();
                 let operands: Vec<_> = tensors.iter().map(Input::Tensor).collect();
                 let what = || format!("{} of {dtype}", row.name);
-                // Somebody else holds the first.
+                // The first operand has another handle.
                 let held = tensors[0].clone();
                 let fresh = backend.execute(row.op, &operands, &Attrs::None, &out, 0).expect(row.name);
                 let fresh = download(backend, &fresh);
                 let given = backend.execute(row.op, &operands, &Attrs::None, &out, 0xff).expect(row.name);
                 assert_close(&download(backend, &given), &fresh, |_| EXACT, &what);
                 assert_close(&download(backend, &held), inputs[0].tensor(), |_| EXACT, &what);
-                // Nobody does.
+                // No operand has another handle.
                 drop(held);
                 let again: Vec<B::Tensor> = inputs.iter().map(|i| upload(backend, i.tensor())).collect();
                 let operands: Vec<_> = again.iter().map(Input::Tensor).collect();
@@ -451,7 +450,7 @@ pub fn operands_given_up<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Every dtype to every other.
+/// Casts from every dtype to every other.
 pub fn casts<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for from in DType::ALL {
@@ -465,7 +464,7 @@ pub fn casts<B: Backend>(backend: &mut B) {
                 (&[20_011], OperandLayout::Plain),
             ] {
                 let host = numbers.host(Meta::new(shape(dims), from), domain, false);
-                // Half precisions may be rounded to twice on the way.
+                // Casts to half precision may round twice, by way of f32.
                 let tolerance =
                     |_: &Host, _: usize| Tolerance { own: if from == DType::F64 { 0.5 } else { 0.0 }, absolute: 0.0 };
                 check(backend, Op::Cast, &[OracleOperand::Tensor(host)], &Attrs::DType(to), &[layout], tolerance);
@@ -515,7 +514,7 @@ pub fn selections<B: Backend>(backend: &mut B) {
     }
 }
 
-/// What a reduction of `count` elements whose magnitudes sum to `size` may be off by.
+/// The permitted error of a reduction of `count` elements whose magnitudes sum to `size`.
 fn sum_tolerance(dtype: DType, size: f64, count: usize) -> Tolerance {
     Tolerance { own: 1.0, absolute: compute_epsilon(dtype) * size * (count as f64).sqrt().clamp(4.0, 64.0) }
 }
@@ -565,7 +564,7 @@ pub fn reductions<B: Backend>(backend: &mut B) {
                 }
             }
             if dtype.is_float() {
-                // NaN, wherever it is, and infinities.
+                // A NaN or an infinity at any position.
                 for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
                     for at in 0..12 {
                         let meta = Meta::new(shape(&[3, 4]), dtype);
@@ -580,12 +579,12 @@ pub fn reductions<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Reductions long enough to be cut in pieces, along rows and columns.
+/// Reductions long enough to be split, along rows and columns.
 pub fn reductions_large<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Reduction) {
         for dtype in [DType::F32, DType::BF16, DType::I32].into_iter().filter(|d| row.accepts.contains(*d)) {
-            // Products stay in range.
+            // A domain in which products stay in range.
             let domain = if row.op == Op::Prod { (0.999, 1.001) } else { (-3.0, 3.0) };
             let cases: [(&[usize], &[u8]); 4] =
                 [(&[150_001], &[1]), (&[700, 103], &[1, 2, 3]), (&[3, 66_001], &[1, 2]), (&[66_001, 3], &[1, 2])];
@@ -601,7 +600,7 @@ pub fn reductions_large<B: Backend>(backend: &mut B) {
     }
 }
 
-/// `argmax` and `argmin`: the first of equals, and NaN before all.
+/// `argmax` and `argmin`: the first of equals wins, and NaN wins over all.
 pub fn arg_reductions<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::ArgReduction) {
@@ -690,7 +689,7 @@ pub fn movements<B: Backend>(backend: &mut B) {
             }
         }
     }
-    // A chain of views, each seen through the one before.
+    // A chain of views, each of the one before.
     let mut want = numbers.host(Meta::new(shape(&[4, 6, 5]), DType::I32), (-3.0, 3.0), false);
     let mut tensor = upload(backend, &want);
     for (op, attrs) in [
@@ -709,7 +708,7 @@ pub fn movements<B: Backend>(backend: &mut B) {
     }
 }
 
-/// A strided box replaced.
+/// Slices replaced.
 pub fn slice_scatters<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::SliceScatter) {
@@ -744,7 +743,7 @@ pub fn slice_scatters<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Tensors side by side, some of them empty.
+/// Concatenations, some of empty tensors.
 pub fn concatenations<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Concatenation) {
@@ -806,7 +805,7 @@ fn indices(numbers: &mut TestNumbers, dims: &[usize], size: usize) -> OracleOper
     OracleOperand::Tensor(Host::ints(meta, (0..meta.shape.numel()).map(|_| numbers.whole(0, size as i64 - 1))))
 }
 
-/// Elements by index, and indices out of range.
+/// Gathers, also with indices out of range.
 pub fn gathers<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Gather) {
@@ -842,7 +841,7 @@ pub fn gathers<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Elements added by index, several to one place, and indices out of range.
+/// Scatters, several elements to one position, also with indices out of range.
 pub fn scatters<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Scatter) {
@@ -855,7 +854,7 @@ pub fn scatters<B: Backend>(backend: &mut B) {
                 (&[40, 10], &[3000, 10], &[3000, 10], 0),
             ] {
                 for layout in LAYOUTS {
-                    // Whole numbers: their sums are exact, in any order.
+                    // Sums of whole numbers are exact in any order.
                     let mut whole = |dims: &[usize]| {
                         let meta = Meta::new(shape(dims), dtype);
                         let values: Vec<i64> = (0..meta.shape.numel()).map(|_| numbers.whole(0, 1)).collect();
@@ -892,7 +891,7 @@ pub fn scatters<B: Backend>(backend: &mut B) {
 const LINES: [(&[usize], u8); 7] =
     [(&[7], 0), (&[0], 0), (&[3, 0], 0), (&[4, 5], 0), (&[4, 5], 1), (&[2, 70, 3], 1), (&[3, 900], 1)];
 
-/// Moderate numbers, many of them equal, and in floats NaN, infinities and zeros of both signs if `wild`.
+/// Moderate numbers with many equal ones; floats also include NaN, infinities and signed zeros if `wild`.
 fn uneven(numbers: &mut TestNumbers, meta: Meta, wild: bool) -> Host {
     let low = if meta.dtype == DType::U8 || meta.dtype == DType::Bool { 0 } else { -3 };
     let high = if meta.dtype == DType::Bool { 1 } else { 3 };
@@ -913,7 +912,7 @@ fn uneven(numbers: &mut TestNumbers, meta: Meta, wild: bool) -> Host {
     )
 }
 
-/// Scans along every axis, and of elements of all kinds.
+/// Scans along every axis, with ties and non-finite elements.
 pub fn scans<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Scan) {
@@ -936,7 +935,7 @@ pub fn scans<B: Backend>(backend: &mut B) {
     }
 }
 
-/// The order along every axis, of elements that are equal, NaN and infinite.
+/// Sorts along every axis, with ties, NaN and infinities.
 pub fn sorts<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Sort) {
@@ -952,7 +951,7 @@ pub fn sorts<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Places among sorted elements: of one row for all, and of a row each.
+/// Searches in sorted rows: one row for all values, and one row each.
 pub fn searches<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     let shapes: [(&[usize], &[usize]); 6] =
@@ -978,7 +977,7 @@ pub fn searches<B: Backend>(backend: &mut B) {
     }
 }
 
-/// The positions of true elements: all of them, fewer, and more than there are.
+/// Positions of true elements: results of their number, of fewer and of more.
 pub fn positions<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Positions) {
@@ -995,7 +994,7 @@ pub fn positions<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Tensors from numbers.
+/// Tensors made of scalars.
 pub fn creations<B: Backend>(backend: &mut B) {
     for row in rows(Class::Creation) {
         for dtype in row.accepts.iter() {
@@ -1021,7 +1020,7 @@ pub fn creations<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Random numbers: the ones that the seed, the stream and the position say, on any number of threads.
+/// Random numbers depend on seed, stream and position only, not on the number of threads.
 pub fn randoms<B: Backend>(backend: &mut B) {
     for row in rows(Class::Random) {
         for dtype in row.accepts.iter() {
@@ -1033,7 +1032,7 @@ pub fn randoms<B: Backend>(backend: &mut B) {
                     let bounds = [OracleOperand::Scalar(Scalar::Int(low)), OracleOperand::Scalar(Scalar::Int(high))];
                     let (seed, stream) = (0x1234_5678_9abc, 1 << 40 | 3);
                     let attrs = Attrs::Random { shape: shape(&[n]), dtype, seed, stream, first };
-                    // Of Box-Muller's radius, which is 8.6 at most for f64.
+                    // An absolute error in proportion to Box-Muller's radius, which is at most 8.6 for f64.
                     let absolute = if row.op == Op::Randn { 32.0 * compute_epsilon(dtype) } else { 0.0 };
                     let own = if row.op == Op::Randn { 1.0 } else { 0.0 };
                     let tolerance = |_: &Host, _: usize| Tolerance { own, absolute };
@@ -1058,7 +1057,7 @@ pub fn randoms<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Writes and reads in pieces, of views too.
+/// Reads and writes in pieces, also of views.
 pub fn transfers<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for dtype in DType::ALL {
@@ -1072,7 +1071,7 @@ pub fn transfers<B: Backend>(backend: &mut B) {
             for layout in LAYOUTS {
                 let tensor =
                     if layout == OperandLayout::Plain { tensor.clone() } else { laid_out(backend, &host, layout) };
-                // One byte more in front, so that pieces start at odd places.
+                // An extra byte in front makes the pieces unaligned.
                 let mut back = vec![0u8; bytes.len() + 1];
                 let piece = 100 * dtype.size();
                 for start in (0..bytes.len()).step_by(piece) {
@@ -1091,13 +1090,13 @@ pub fn transfers<B: Backend>(backend: &mut B) {
             assert!(matches!(refused, Err(ExecError::Internal(_))), "{refused:?}");
         }
     }
-    // Clients write any byte: all but 0 are true.
+    // Clients may write any byte for a bool: all but 0 are true.
     let mut tensor = backend.allocate(&Meta::new(shape(&[4]), DType::Bool)).expect("room");
     backend.write(&mut tensor, 0, range_of(&mut [0, 1, 2, 255])).expect("a write");
     assert_eq!(download(backend, &tensor).data, super::host::Data::Int(vec![0, 1, 1, 1]));
 }
 
-/// Integers divided by zero are an error, floats are not.
+/// Integer division by zero is an error; float division is not.
 pub fn divisions_by_zero<B: Backend>(backend: &mut B) {
     for row in ROWS.iter().filter(|row| row.divisor_nonzero) {
         for dtype in row.accepts.iter() {
@@ -1130,7 +1129,7 @@ pub fn divisions_by_zero<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Past the limit there is an error with the numbers in it, and afterwards all goes on.
+/// Exceeding the limit is an error with the numbers, and the backend works afterwards.
 pub fn memory_limit<B: Backend>(backend: &mut B) {
     let before = backend.memory();
     assert_eq!(before.limit_bytes, MEMORY_BYTES);
