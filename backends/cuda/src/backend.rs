@@ -1,4 +1,4 @@
-//! The state of a CUDA backend, and what every op needs of it.
+//! The state of a CUDA backend, and the helpers of every op.
 
 use crate::blas::gemm::Blas;
 use crate::checks::{CheckBoard, Slot};
@@ -29,7 +29,7 @@ pub(crate) struct PendingFence {
     pub(crate) transfer: Option<Transfer>,
 }
 
-/// Computes on a CUDA device.
+/// A backend on one CUDA device.
 pub struct CudaBackend {
     pub(crate) transfers: Transfers,
     pub(crate) board: CheckBoard,
@@ -40,21 +40,21 @@ pub struct CudaBackend {
     pub(crate) kernels: Kernels,
     pub(crate) stream: CudaStream,
     pub(crate) launches: Arc<Launches>,
-    /// The same, as everybody else knows it.
+    /// `launches` as the other parts see it: a driver.
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) label: u64,
-    /// Marks that have not been told of, and the number of the next.
+    /// Fences that have not been reported yet, oldest first, and the number of the next.
     pub(crate) fences: VecDeque<PendingFence>,
     pub(crate) next_fence: u64,
-    /// What is being read piece by piece, and the same in row-major order.
+    /// A tensor that is read piece by piece, and its row-major copy.
     pub(crate) straightened: Option<(CudaTensor, CudaTensor)>,
 }
 
 impl CudaBackend {
-    /// A backend on the device of `driver`, whose tensors may hold `memory_bytes_limit` together.
+    /// A backend on the device of `driver`, whose tensors may take `memory_bytes_limit` bytes together.
     ///
     /// # Errors
-    /// What the driver says.
+    /// Those of the driver.
     pub fn new(
         driver: Arc<dyn Driver>,
         compiler: Box<dyn Compiler>,
@@ -81,14 +81,14 @@ impl CudaBackend {
         })
     }
 
-    /// The same, with a library for products of floats; without one, kernels of our own compute them.
+    /// The same backend with a library for matrix products of floats; without one, GT's own kernels compute them.
     #[must_use]
     pub fn with_blas(self, blas: Box<dyn Blas>) -> CudaBackend {
         self.launches.set_blas(blas);
         self
     }
 
-    /// What is made into graphs from now on; at first what repeats.
+    /// Sets when launches are captured into graphs; at first, where sequences repeat.
     ///
     /// # Errors
     /// Those of the driver.
@@ -96,12 +96,12 @@ impl CudaBackend {
         self.launches.set_graphs(graphs)
     }
 
-    /// How work went to the device so far.
+    /// Counts of the launches so far.
     pub fn launch_counts(&self) -> LaunchCounts {
         self.launches.counts()
     }
 
-    /// What it computes on.
+    /// The device's properties.
     pub fn properties(&self) -> &driver::Properties {
         self.driver.properties()
     }
@@ -111,8 +111,8 @@ impl CudaBackend {
         Ok(CudaTensor::contiguous(self.memory.allocate(meta.bytes())?, *meta))
     }
 
-    /// A place where a kernel of this step, which computes `op`, can say what it finds wrong; `out`, which the kernel
-    /// makes, remembers it.
+    /// A slot in which a kernel of this step, for `op`, can report an error; `out`, the kernel's result, depends on the
+    /// check.
     pub(crate) fn check(&mut self, op: Op, out: &mut CudaTensor) -> Result<Slot> {
         let label = (self.label, op);
         let begun = match self.board.begin(self.progress.step(), self.progress.done(), label) {
@@ -120,7 +120,7 @@ impl CudaBackend {
             None => {
                 let point = self.progress.point().map_err(failed)?;
                 self.progress.reached(point.unwrap_or(0), true).map_err(failed)?;
-                // What was issued of this step is done, and the kernel that is not counts as another.
+                // A wait for this step covers the kernels issued so far; the next kernel belongs to a new step.
                 self.progress.next().map_err(failed)?;
                 self.board.begin(self.progress.step(), self.progress.done(), label)
             }

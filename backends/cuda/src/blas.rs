@@ -1,4 +1,4 @@
-//! The library that multiplies matrices: the seam to it, and cuBLASLt.
+//! Libraries for matrix products: the interface, and cuBLASLt.
 
 #[cfg(feature = "emulated")]
 pub mod emulated;

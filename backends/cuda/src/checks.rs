@@ -1,9 +1,9 @@
-//! What only the device finds: an index out of range, a division by zero.
+//! Errors that only the device can find: an index out of range, a division by zero.
 //!
-//! A kernel that may find something gets a [`Slot`] in memory that device and host share, and writes there what is
-//! wrong. What it makes, and all that is computed from it, carries the check, and whoever reads such a tensor looks
-//! there when the device is done. The context stays as it is: a kernel that finds something does something harmless
-//! instead. A check that has been passed is forgotten, so that tensors do not carry all that ever came before them.
+//! A kernel that may find an error gets a [`Slot`] in memory that the device shares with the host, and reports there.
+//! Its result, and every tensor computed from it, carries the [`Check`]; a read of such a tensor looks at the slot once
+//! the device is done. The CUDA context survives, since a kernel that finds an error does something harmless instead.
+//! Tensors drop checks that have passed.
 
 use crate::driver::{DevicePtr, Driver};
 use crate::moves::Arrival;
@@ -14,18 +14,18 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicI32, AtomicI64, Ordering::Acquire, Ordering::Relaxed, Ordering::Release};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
-/// Checks that can be under way at one time.
+/// The most checks that are pending at one time.
 pub const SLOTS: usize = 4096;
 
-/// What a kernel writes: `struct Found` of `checks.cuh`.
+/// A kernel's report: `struct Found` of `checks.cuh`.
 #[repr(C)]
 struct CheckFinding {
-    /// 0: nothing; else one of the kinds below.
+    /// 0 for no error; else one of the constants below.
     kind: AtomicI32,
     axis: AtomicI32,
     index: AtomicI64,
     size: AtomicI64,
-    /// Which element of the instruction's it is, and what guards that: the device's alone.
+    /// The element's position in the instruction, and the lock of this report; only the device uses them.
     position: AtomicI64,
     lock: AtomicI32,
     unused: AtomicI32,
@@ -34,55 +34,55 @@ struct CheckFinding {
 const INDEX_OUT_OF_RANGE: i32 = 1;
 const ZERO_DIVISION: i32 = 2;
 
-/// Where a kernel says what it found, on the device.
+/// The device address of a kernel's report.
 #[derive(Clone, Copy, Debug)]
 pub struct Slot(pub DevicePtr);
 
 /// The slots of one device.
 pub struct CheckBoard {
     shared: Arc<SharedChecks>,
-    /// Checks that may still have their slot.
+    /// Checks that may still own their slot.
     open: Vec<Weak<Check>>,
 }
 
 struct SharedChecks {
     driver: Arc<dyn Driver>,
     slots: NonNull<CheckFinding>,
-    /// Free slots, each with the step that must be done before it is used again.
+    /// Free slots, each with the step that must be done before the slot is reused.
     free: Mutex<VecDeque<(usize, u64)>>,
 }
 
-// SAFETY: slots are atomics, in memory that lives as long as this.
+// SAFETY: the host accesses slots only as atomics, and they are freed when this is dropped.
 unsafe impl Send for SharedChecks {}
-// SAFETY: as above.
+// SAFETY: the host accesses slots only as atomics.
 unsafe impl Sync for SharedChecks {}
 
-/// One thing that the device may find.
+/// A pending check.
 pub struct Check {
     source: CheckSource,
-    /// The step that may find it; see [`crate::progress`].
+    /// The step whose kernel may find the error; see [`crate::progress`].
     step: u64,
-    /// Which instruction that is, as the caller of the backend calls it.
+    /// The label of the instruction; see [`gt_backend::Backend::label`].
     label: u64,
     op: Option<Op>,
-    /// What was found, or nothing, once the step is done. The slot is somebody else's then.
+    /// The error, or none, once the step is done. The slot is free then.
     verdict: OnceLock<Option<ExecError>>,
 }
 
-/// Who finds it.
+/// Where a check's error comes from.
 enum CheckSource {
-    /// A kernel, which writes it into this slot.
+    /// A kernel that reports in this slot.
     Slot(Arc<SharedChecks>, usize),
-    /// Whoever watches over a move.
+    /// A transfer between devices.
     Move(Arc<Arrival>),
 }
 
-/// The checks that a tensor depends on, in the order of their keys.
+/// The checks that a tensor depends on, sorted by key.
 #[derive(Clone, Default)]
 pub struct Checks(Option<Arc<Vec<Arc<Check>>>>);
 
 impl CheckBoard {
-    /// A board for a device.
+    /// The slots of a device, all free.
     ///
     /// # Errors
     /// Those of the driver.
@@ -92,8 +92,8 @@ impl CheckBoard {
         Ok(CheckBoard { shared: Arc::new(SharedChecks { driver, slots, free }), open: Vec::new() })
     }
 
-    /// A check for a kernel of step `step`, which computes `op` of the instruction called `label`; nothing where all
-    /// slots are taken until the device has done more than step `done`.
+    /// A check for a kernel of step `step`, which computes `op` of the instruction `label`; none if all slots are in
+    /// use until the device has done more than step `done`.
     pub fn begin(&mut self, step: u64, done: u64, (label, op): (u64, Op)) -> Option<(Slot, Checks)> {
         let slot = self.shared.take(done).or_else(|| {
             self.open.retain(|check| check.upgrade().is_some_and(|check| !check.is_settled(done)));
@@ -119,7 +119,7 @@ impl CheckBoard {
 
 impl SharedChecks {
     fn found(&self, slot: usize) -> &CheckFinding {
-        // SAFETY: there are more slots than `slot`, and they live as long as this.
+        // SAFETY: `slots` holds `SLOTS` reports, `slot` is below that, and they live as long as `self`.
         unsafe { self.slots.add(slot).as_ref() }
     }
 
@@ -137,16 +137,16 @@ impl SharedChecks {
 }
 
 impl Check {
-    /// No two checks have the same: a slot is not used twice in a step.
+    /// A unique key: a step uses each slot at most once.
     fn key(&self) -> (u64, usize) {
         match self.source {
             CheckSource::Slot(_, slot) => (self.step, slot),
-            // It is all of its step.
+            // A transfer is the only check of its step.
             CheckSource::Move(_) => (self.step, usize::MAX),
         }
     }
 
-    /// What was found, once the device has done the step; of a move, if that has ended.
+    /// The error, if the device has done the step, or the transfer has ended, and it failed.
     fn verdict(&self) -> Option<&ExecError> {
         let (shared, slot) = match &self.source {
             CheckSource::Slot(shared, slot) => (shared, *slot),
@@ -170,7 +170,7 @@ impl Check {
         self.verdict.get_or_init(look).as_ref()
     }
 
-    /// Whether it is known how it ended, now that step `done` is.
+    /// Whether the outcome is known once the device has done step `done`.
     fn is_settled(&self, done: u64) -> bool {
         if let CheckSource::Move(arrival) = &self.source {
             return arrival.is_known();
@@ -181,7 +181,7 @@ impl Check {
         self.verdict.get().is_some()
     }
 
-    /// Whether nothing was found, for good.
+    /// Whether the check has passed for good.
     fn has_passed(&self, done: u64) -> bool {
         self.is_settled(done) && self.verdict().is_none()
     }
@@ -197,25 +197,25 @@ impl Drop for Check {
 
 impl Drop for SharedChecks {
     fn drop(&mut self) {
-        // SAFETY: it came from the same driver, and no check is left.
+        // SAFETY: `slots` came from this driver's `allocate_host`, and `drop` means that no check refers to them.
         unsafe { self.driver.free_host(self.slots.cast()) };
     }
 }
 
-/// Whether all of `some` are among `all`; both are in order.
+/// Whether `all` contains `some`; both are sorted.
 fn has_all(all: &[Arc<Check>], some: &[Arc<Check>]) -> bool {
     let mut rest = all.iter();
     some.iter().all(|check| rest.any(|other| Arc::ptr_eq(check, other)))
 }
 
 impl Checks {
-    /// Whether the move that is step `step`, of the instruction called `label`, goes well.
+    /// The check of a transfer between devices, step `step` of the instruction `label`.
     pub fn of_move(arrival: Arc<Arrival>, step: u64, label: u64) -> Checks {
         let check = Check { source: CheckSource::Move(arrival), step, label, op: None, verdict: OnceLock::new() };
         Checks(Some(Arc::new(vec![Arc::new(check)])))
     }
 
-    /// The last step that a kernel of this device may still find something in.
+    /// The last step whose kernel may still find an error.
     pub fn last_step(&self, done: u64) -> Option<u64> {
         let open = self.0.iter().flat_map(|checks| checks.iter());
         let open = open.filter(|check| matches!(check.source, CheckSource::Slot(..)) && !check.is_settled(done));
@@ -227,18 +227,19 @@ impl Checks {
         self.0.as_ref().map_or(0, |checks| checks.len())
     }
 
-    /// Whether there are none.
+    /// Whether there are no checks.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()
     }
 
-    /// These and others, less what has been passed by `done`, the last step that the device is known to have done.
+    /// Adds the checks of `other`, and drops those that passed by step `done`, the last that the device is known to
+    /// have done.
     pub fn join(&mut self, other: &Checks, done: u64) {
         let Some(theirs) = &other.0 else { return };
         let ours = self.0.as_deref().map_or(&[][..], Vec::as_slice);
         let is_open = |check: &&Arc<Check>| !check.has_passed(done);
-        // Nearly always one has what the other has, and it stays as it is.
+        // Nearly always one list contains the other and is kept as it is.
         if !ours.is_empty() && has_all(ours, theirs) {
             return;
         }
@@ -252,10 +253,10 @@ impl Checks {
         self.0 = (!all.is_empty()).then(|| Arc::new(all));
     }
 
-    /// Whether the device found nothing, now that it has done all steps.
+    /// Whether all checks passed, once the device has done all steps.
     ///
     /// # Errors
-    /// [`ExecError::Earlier`] with what it found first.
+    /// [`ExecError::Earlier`] with the first error.
     pub fn wait(&self) -> Result<(), ExecError> {
         let failed = self.0.iter().flat_map(|checks| checks.iter()).filter(|check| check.verdict().is_some());
         match failed.min_by_key(|check| check.step).and_then(|check| Some((check, check.verdict()?.clone()))) {

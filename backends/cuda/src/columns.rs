@@ -1,7 +1,8 @@
-//! Convolutions by the library that multiplies matrices: what windows see is written out, some samples at a time, and
-//! multiplied (Chellapilla, Puri and Simard 2006). Where a window is one element, the input is its own matrix.
+//! Large convolutions without groups, by a library for matrix products (im2col; Chellapilla, Puri and Simard 2006).
 //!
-//! It is for convolutions without groups that are large enough; `window.rs` has kernels for the others.
+//! The elements in each window are written to a column of a matrix, some samples at a time, and the matrix is
+//! multiplied by the weight. Windows of one element need no copy. `convolution.rs` has kernels for the other
+//! convolutions.
 
 use crate::backend::CudaBackend;
 use crate::blas::gemm::{Gemm, GemmMatrix};
@@ -14,14 +15,14 @@ use crate::window::{Windows, add_parts_key};
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
 
-/// Fewer products than these, and one kernel is done before several are launched.
+/// Convolutions with fewer multiply-adds take one kernel of `convolution.rs` rather than several launches.
 const PRODUCTS_MIN: usize = 1 << 20;
-/// Bytes that are written out at a time: less than the cache of a large device, and enough to keep one busy.
+/// Bytes of columns at a time: less than the cache of a large device, and enough to keep the device busy.
 const COLUMN_BYTES_MAX: usize = 64 << 20;
-/// Sums of parts for each of a weight's gradients, at most.
+/// The most partial sums of a weight's gradient.
 const PARTS_MAX: usize = 64;
 
-/// By size of elements; a variant is 1 where the columns of all samples lie side by side.
+/// Writes columns, by element size. Variant 1 puts the columns of all samples side by side.
 static COLUMNS: Template = Template {
     name: "columns",
     includes: &["columns.cuh"],
@@ -48,7 +49,7 @@ static COLUMNS: Template = Template {
     },
 };
 
-/// In place.
+/// Adds a bias in place.
 static ADD_BIAS: Template = Template {
     name: "add_bias",
     includes: &["columns.cuh"],
@@ -76,31 +77,31 @@ fn columns_key(op: Op, dtype: DType) -> KernelKey {
     KernelKey::new(&COLUMNS, Some(op), Some(sized), (op == Op::ConvolutionWeight) as u32)
 }
 
-/// A convolution whose operands have no gaps.
+/// A convolution with contiguous operands.
 pub(crate) struct Convolution<'a> {
     pub op: Op,
-    /// What windows slide over, or what they made: of ConvolutionWeight, the former.
+    /// The tensor that the windows slide over; for ConvolutionInput, the gradient of the output.
     pub seen_through: &'a CudaTensor,
-    /// The weight, or for ConvolutionWeight what windows made.
+    /// The weight; for ConvolutionWeight, the gradient of the output.
     pub other: &'a CudaTensor,
     pub bias: Option<&'a CudaTensor>,
     pub result: &'a CudaTensor,
     pub spec: &'a WindowSpec,
     pub output: &'a [usize; 3],
     pub samples: usize,
-    /// Channels of what windows made, and of what they see.
+    /// Channels of the output and of the input, in a group.
     pub made: usize,
     pub seen: usize,
 }
 
-/// A matrix without gaps, or one turned.
+/// A contiguous matrix, or a transposed one.
 fn side(at: DevicePtr, step: usize, batch_step: usize, turned: bool) -> GemmMatrix {
     let alignment = 1 << (at | 16).trailing_zeros();
     GemmMatrix { turned, step: step as u64, batch_step: batch_step as u64, alignment }
 }
 
 impl CudaBackend {
-    /// Whether the library computes the convolution; then it does.
+    /// Computes the convolution by the library; returns false if it is not worthwhile or not supported.
     pub(crate) fn by_columns(&mut self, c: &Convolution<'_>) -> Result<bool> {
         let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
         let (taps, output, input) = (size(&c.spec.kernel), size(c.output), size(&c.spec.input));
@@ -115,15 +116,16 @@ impl CudaBackend {
         }
     }
 
-    /// How many samples, of which each takes so many bytes, are computed at a time.
+    /// The number of samples to compute at a time, if each takes this many bytes.
     fn samples_at_a_time(&self, samples: usize, bytes: usize) -> usize {
         let limit = COLUMN_BYTES_MAX.min(self.memory.stats().limit_bytes / 16);
         let count = (limit / bytes).clamp(1, samples);
-        // Whole 16 bytes from a row of joined columns to the next, where it can be.
+        // A multiple of 8 samples aligns the rows of joined columns to 16 bytes.
         if count >= 8 { count & !7 } else { count }
     }
 
-    /// A result's samples, some at a time: `rows` channels of `places`, from `channels` of `from_places`.
+    /// Computes a result with a sample axis, some samples at a time: `rows` channels of `places` positions, from
+    /// `channels` of `from_places`.
     fn samples_by_columns(
         &mut self,
         c: &Convolution<'_>,
@@ -135,7 +137,7 @@ impl CudaBackend {
         let depth = channels * taps;
         let spec = c.spec;
         let alone = spec.kernel == [1; 3] && spec.stride == [1; 3] && spec.low == [0; 3] && spec.high == [0; 3];
-        // The weight's rows are channels made; for the gradient of what they saw, they are turned or copied so.
+        // The weight has a row for each output channel; the input's gradient multiplies by its transpose.
         let backwards = c.op == Op::ConvolutionInput;
         let turned = backwards && taps == 1;
         let copied = match backwards && taps > 1 {
@@ -185,13 +187,14 @@ impl CudaBackend {
             let mut args = Args::new();
             args.push(c.result.ptr()).push(bias.ptr()).push(count as i64);
             args.push(Divider::new(places, count)).push(Divider::new(rows, count));
-            // SAFETY: the arguments are the kernel's; there is a bias for each channel.
+            // SAFETY: the arguments match `add_bias`, whose bias has one element for each channel.
             unsafe { self.launch(function, self.grid_stride(count), &args) }?;
         }
         Ok(true)
     }
 
-    /// A weight's gradient: the products of some samples at a time, in the type of sums, which are added up in order.
+    /// The gradient of the weight: products of some samples at a time, in the accumulation dtype, which are added in
+    /// order.
     fn weight_by_columns(&mut self, c: &Convolution<'_>, taps: usize, places: usize, input: usize) -> Result<bool> {
         let (dtype, size, columns) = (c.result.meta.dtype, c.result.size(), c.seen * taps);
         let total = c.result.numel();
@@ -234,17 +237,18 @@ impl CudaBackend {
         let function = self.kernels.get(&add_parts_key(dtype))?;
         let mut args = Args::new();
         args.push(c.result.ptr()).push(sums.ptr()).push(parts as i64).push(total as i64);
-        // SAFETY: the arguments are the kernel's; there are so many sums for each result.
+        // SAFETY: the arguments match `add_parts`, and `partial` holds `parts` sums for each of the result's elements.
         unsafe { self.launch(function, self.grid_stride(total), &args) }?;
         Ok(true)
     }
 
     fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
-        // SAFETY: the matrices are those of the operands, or written out; the result is new, or memory of ours.
+        // SAFETY: the pointers are those of operands, columns and result, whose matrices have the layouts in `gemm`;
+        // the result is new memory.
         unsafe { self.launches.multiply(gemm, pointers) }.map_err(failed)
     }
 
-    /// Some samples' columns, each of so many elements.
+    /// Writes the columns of some samples, each of this many elements.
     fn write_columns(
         &mut self,
         c: &Convolution<'_>,
@@ -261,11 +265,12 @@ impl CudaBackend {
         args.push((channels * from_places) as i64).push(from_places as i64);
         args.push(Divider::new(channels, count)).push(Divider::new(samples, count));
         args.push(Windows::new(c.spec, c.output, count));
-        // SAFETY: the arguments are the kernel's; the memory has room for so many elements.
+        // SAFETY: the arguments match `write_columns`, and the memory has room for `count` elements.
         unsafe { self.launch(function, self.grid_stride(count.div_ceil(16 / c.result.size())), &args) }
     }
 
-    /// A copy of elements of a tensor without gaps, from number `offset` on: with these sizes, so far apart.
+    /// A contiguous copy of elements of a contiguous tensor: those from `offset` on, with these sizes and strides in
+    /// elements.
     fn swapped(&mut self, t: &CudaTensor, offset: usize, sizes: [usize; 3], steps: [usize; 3]) -> Result<CudaTensor> {
         let shape = Shape::new(&sizes).map_err(|error| ExecError::internal(error.to_string()))?;
         let mut strides = [0; RANK_MAX];

@@ -1,4 +1,4 @@
-//! From source to what a device loads: NVRTC, and what it made before, on disk.
+//! Compilation of kernels: the compiler's interface, NVRTC, and a store of compiled images on disk.
 
 pub(crate) mod compiler;
 pub(crate) mod nvrtc;

@@ -1,7 +1,7 @@
-//! Convolutions and their gradients.
+//! Convolutions and their gradients, as implicit matrix products (implicit GEMM; see `window.cuh`).
 //!
-//! Every sum has a fixed order, so results are the same each time. A convolution is a product of matrices of which
-//! one is never written out, as `window.cuh` says; large ones without groups are the library's, in `columns.rs`.
+//! Every sum has a fixed order, so results are reproducible. `columns.rs` hands large convolutions without groups to a
+//! library.
 
 use crate::backend::CudaBackend;
 use crate::columns::Convolution;
@@ -16,14 +16,14 @@ use gt_ops::{DType, DTypeSet, Meta, Op, WindowSpec};
 
 /// Rows and columns of a block's tile, as in `window.cuh`.
 const TILE: usize = 64;
-/// The depth is cut into multiples of this.
+/// The depth of a part is a multiple of this.
 const DEPTH: usize = 16;
-/// So many steps along the depth are worth a block of their own.
+/// The fewest steps along the depth that are worth a block.
 const PART_STEPS_MIN: usize = 8;
-/// Bytes that the sums of parts may take.
+/// The most bytes of partial sums.
 const PARTIAL_BYTES_MAX: usize = 64 << 20;
 
-/// A tile each.
+/// One tile for each block.
 static CONVOLVE: Template = Template {
     name: "convolve",
     includes: &["window.cuh"],
@@ -80,11 +80,11 @@ struct ConvolutionProduct {
     channel_step: i64,
 }
 
-// SAFETY: of 64-bit numbers and dividers, without padding, as in the header.
+// SAFETY: the fields are 64-bit numbers and structs of 8-byte size and alignment, in the header's order: no padding.
 unsafe impl Param for ConvolutionProduct {}
 
 impl CudaBackend {
-    /// Any op of class convolution.
+    /// An op of class convolution.
     pub(crate) fn convolution(
         &mut self,
         op: Op,
@@ -105,7 +105,8 @@ impl CudaBackend {
         let (input, taps, places) = (size(&spec.input), size(&spec.kernel), size(&output));
         let groups = spec.groups;
         let dims = |t: &CudaTensor| (t.meta.shape.dims()[0], t.meta.shape.dims()[1]);
-        // The left matrix, the one looked up, samples, and channels of a group made and seen.
+        // The left matrix, the tensor that the windows slide over, the samples, and the output and input channels of a
+        // group.
         let (left, right, samples, made, seen) = match op {
             Op::Convolution => (&b, &a, dims(&a).0, dims(&b).0 / groups, dims(&b).1),
             Op::ConvolutionInput => (&b, &a, dims(&a).0, dims(&b).0 / groups, dims(&b).1),
@@ -120,7 +121,7 @@ impl CudaBackend {
             spec,
             output: &output,
             samples,
-            // Of ConvolutionInput too, rows of the weight are what windows made.
+            // For ConvolutionInput as well, the weight has a row for each output channel.
             made,
             seen,
         };
@@ -159,7 +160,7 @@ impl CudaBackend {
                 input,
             ),
         };
-        // Enough blocks for the device, where there are few tiles and much to sum up.
+        // Where there are few tiles and long sums, the depth is split so that the device has enough blocks.
         let tiles = rows.div_ceil(TILE) * columns.div_ceil(TILE) * groups;
         let compute_bytes = if out.dtype == DType::F64 { 8 } else { 4 };
         let wanted = (2 * self.driver.properties().multiprocessors as usize).div_ceil(tiles);
@@ -193,13 +194,15 @@ impl CudaBackend {
         args.push(result.ptr()).push(partial.as_ref().map_or(0, |partial| partial.ptr()));
         args.push(left.ptr()).push(right.ptr()).push(bias.as_ref().map_or(0, CudaTensor::ptr));
         args.push(product).push(Windows::new(spec, &output, columns.max(depth)));
-        // SAFETY: the arguments are the kernel's: operands without gaps, of the shapes that inference gave.
+        // SAFETY: the arguments match `convolve`; the operands are contiguous and have the shapes that inference
+        // checked.
         unsafe { self.launch(function, Grid::new(blocks, THREADS), &args) }?;
         if let Some(partial) = partial {
             let function = self.kernels.get(&add_parts_key(out.dtype))?;
             let mut args = Args::new();
             args.push(result.ptr()).push(partial.ptr()).push(parts as i64).push(total as i64);
-            // SAFETY: as above; there are so many sums for each result.
+            // SAFETY: the arguments match `add_parts`, and `partial` holds `parts` sums for each of the `total`
+            // results.
             unsafe { self.launch(function, self.grid_stride(total), &args) }?;
         }
         Ok(result)

@@ -1,4 +1,4 @@
-//! Tensors from numbers, random or not.
+//! Tensors of constants, ranges and random numbers.
 
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::Args;
@@ -8,12 +8,12 @@ use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, scalar_bits};
 use gt_ops::{Attrs, DType, Meta, Op};
 
-/// Bytes that a thread of `FULL` writes together.
+/// Bytes that a thread of `FULL` writes at once.
 const PIECE_BYTES: usize = 16;
-/// Numbers that a thread of `CREATE` makes together.
+/// Elements that a thread of `CREATE` computes together: one block of Philox.
 const FOUR: usize = 4;
 
-/// The same eight bytes again and again.
+/// Repeats eight bytes.
 static FULL: Template = Template {
     name: "full",
     includes: &["types.cuh", "walk.cuh"],
@@ -27,7 +27,7 @@ GT_KERNEL(256) {}(Piece* out, i64 pieces, u64 bits) {{ GT_FOR_EACH(i, pieces) ou
     catalogue: || vec![KernelKey::new(&FULL, None, None, 0)],
 };
 
-/// Each element from its place.
+/// Computes each element from its position.
 static CREATE: Template = Template {
     name: "create",
     includes: &["create.cuh"],
@@ -55,14 +55,14 @@ fn create_key(op: Op, dtype: DType) -> KernelKey {
     KernelKey::new(&CREATE, Some(op), Some(dtype), 0)
 }
 
-/// What makes the numbers, of `create.cuh`.
+/// The struct of `create.cuh` that computes the elements.
 fn maker(op: Op, dtype: DType) -> &'static str {
     match (op, dtype) {
         (Op::Arange, dtype) if dtype.is_float() => "Steps<f64>",
-        // Of a type that wraps.
+        // An unsigned type, whose overflow wraps.
         (Op::Arange, _) => "Steps<u64>",
         (Op::Rand, DType::F64) => "UniformWide",
-        // As many bits as the dtype holds just below 1: rounding never gives 1.
+        // As many bits as the dtype resolves just below 1, so that rounding never gives 1.
         (Op::Rand, DType::F16) => "Uniform<11>",
         (Op::Rand, DType::BF16) => "Uniform<8>",
         (Op::Rand, _) => "Uniform<24>",
@@ -73,7 +73,7 @@ fn maker(op: Op, dtype: DType) -> &'static str {
 }
 
 impl CudaBackend {
-    /// A tensor from numbers.
+    /// An op of class creation or random.
     pub(crate) fn create(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CudaTensor> {
         let number = |i: usize| match inputs.get(i) {
             Some(Input::Scalar(scalar)) => Ok(*scalar),
@@ -93,12 +93,12 @@ impl CudaBackend {
                 4 => bits * 0x0000_0001_0000_0001,
                 _ => bits,
             };
-            // Memory comes in multiples of more than this, so that the last piece is the tensor's own too.
+            // Allocations are multiples of a larger size, so the last piece lies in the tensor's memory too.
             let pieces = out.bytes().div_ceil(PIECE_BYTES);
             let function = self.kernels.get(&KernelKey::new(&FULL, None, None, 0))?;
             let mut args = Args::new();
             args.push(result.ptr()).push(pieces as i64).push(repeated);
-            // SAFETY: the arguments are the kernel's, and the pieces lie in the result's memory.
+            // SAFETY: the arguments match `full`, and all pieces lie in the result's memory.
             unsafe { self.launch(function, self.grid_stride(pieces), &args) }?;
             return Ok(result);
         }
@@ -121,7 +121,7 @@ impl CudaBackend {
             }
             _ => return Err(ExecError::internal(format!("{} creates nothing", op.name()))),
         }
-        // SAFETY: the arguments are the kernel's: its maker is a struct of these numbers; the result has room.
+        // SAFETY: the arguments match `create`, with the fields of its maker; the result has room for all elements.
         unsafe { self.launch(function, self.grid_stride(elements.div_ceil(FOUR) + 1), &args) }?;
         Ok(result)
     }

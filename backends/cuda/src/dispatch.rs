@@ -21,8 +21,8 @@ impl CudaBackend {
         self.upload(tensor, offset_bytes, src)
     }
 
-    /// Begins to copy bytes of a tensor in row-major order. What is copied first, to bring them into that order, serves
-    /// the next piece, too.
+    /// Starts a copy of a tensor's bytes in row-major order. A contiguous copy made for the first piece serves the next
+    /// pieces.
     fn download_straight(&mut self, tensor: &CudaTensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
         tensor.check_range(offset_bytes, dst.len())?;
         self.arrive(tensor)?;
@@ -114,7 +114,7 @@ impl Backend for CudaBackend {
         self.straightened = None;
         self.progress.next().map_err(failed)?;
         let row = op.row();
-        // A view reads nothing.
+        // A view reads no data.
         if row.class != Class::Movement {
             for input in inputs {
                 if let Input::Tensor(t) = input {
@@ -145,7 +145,7 @@ impl Backend for CudaBackend {
     }
 
     fn allocate(&mut self, meta: &Meta) -> Result<CudaTensor> {
-        // Memory may have to be cleared first.
+        // Memory may have to be cleared first, which is a step.
         self.progress.next().map_err(failed)?;
         self.new_tensor(meta)
     }
@@ -222,7 +222,7 @@ impl Backend for CudaBackend {
     }
 
     fn bytes_of(&self, _tensor: &CudaTensor) -> Option<(NonNull<u8>, usize)> {
-        // The bytes are the device's: nobody here can read them.
+        // The bytes are in device memory, which this process cannot read.
         None
     }
 
@@ -249,11 +249,12 @@ impl Backend for CudaBackend {
     unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
         for transfer in self.fences.iter().filter(|_| !present).filter_map(|fenced| fenced.transfer.as_ref()) {
             if let Err(error) = self.transfers.has_ended(transfer, true) {
-                // A device that is lost copies nothing.
+                // A lost device copies nothing any more.
                 tracing::warn!(target: "gtd::cuda", %error, "a transfer could not be waited for");
             }
         }
-        // SAFETY: the caller's promise.
+        // SAFETY: `range` stays mapped while present, by the contract of this method, and the loop above waited for its
+        // transfers.
         unsafe { self.transfers.register_host_memory(range, present) };
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-/// The driver of many GPUs that nobody uses may take this long to list them.
+/// The time limit of the probe: a driver with many idle GPUs starts slowly.
 const GPUS_LIMIT: Duration = Duration::from_secs(30);
 
 /// The findings about NVIDIA's devices, driver and libraries.
@@ -39,7 +39,7 @@ fn gpu_findings(report: &ProbeReport, bytes: fn(u64) -> String) -> Vec<Finding> 
             findings.extend(devices.iter().map(|device| gpu(device, bytes)));
         }
         Err(error) => {
-            // Its sentence says what to do after the last colon, if anything is known.
+            // The error's last clause usually says what to do.
             let next = "GT_DEVICES=cpu does without; nvidia-smi and dmesg may say more";
             findings.push(Finding::bad("gpu driver", error.to_string(), next));
         }
@@ -94,7 +94,7 @@ fn gpu(device: &Device, bytes: fn(u64) -> String) -> Finding {
     Finding { device: serde_json::to_value(device).ok(), ..finding }
 }
 
-/// The driver's device files that cannot be opened, of which the driver itself says less.
+/// The driver's device files that this user cannot open, which the driver itself reports less clearly.
 fn gpu_files() -> Vec<Finding> {
     let named = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();

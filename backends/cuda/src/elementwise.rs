@@ -1,4 +1,4 @@
-//! Elementwise instructions, selections and casts: programs of one step, which are listed and compiled one by one.
+//! Elementwise instructions, selections and casts: programs of one step, listed in the catalogue.
 
 use crate::backend::{CudaBackend, Inputs};
 use crate::checks::Slot;
@@ -13,10 +13,10 @@ use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
 use gt_ops::row::{ROWS, ResultDType};
 use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};
 
-/// Elements that one launch walks by their strides, so that their numbers have 32 bits; those of a large result are
-/// walked in several launches.
+/// The most elements of a launch with strided operands, so that indices fit into 32 bits; larger results take several
+/// launches.
 const WALKED_MAX: usize = 1 << 31;
-/// A result takes the memory of an operand that has at most so many times the room it needs.
+/// A result may reuse an operand's memory of at most this many times the needed size.
 const IN_PLACE_WASTE_MAX: usize = 2;
 
 static ELEMENTWISE: Template = Template {
@@ -37,7 +37,7 @@ fn key(op: Op, dtype: DType, out: DType, walk: Traversal) -> KernelKey {
     KernelKey::new(&ELEMENTWISE, Some(op), Some(dtype), (out as u32) << 8 | walk as u32)
 }
 
-/// The dtype of the result, and how it is walked.
+/// The result's dtype and the traversal that a key encodes.
 fn variant(key: &KernelKey) -> Option<(DType, Traversal)> {
     let walk = Traversal::ALL.into_iter().find(|walk| *walk as u32 == key.variant & 0xff)?;
     Some((DType::from_code((key.variant >> 8) as u8)?, walk))
@@ -69,7 +69,7 @@ fn catalogue() -> Vec<KernelKey> {
 pub(crate) enum ElementwiseSource<'a> {
     /// A tensor of the program's shape, or broadcast to it.
     Tensor(&'a CudaTensor),
-    /// The bits of a number.
+    /// The bits of a scalar.
     Number(u64),
 }
 
@@ -82,12 +82,12 @@ impl ElementwiseSource<'_> {
     }
 }
 
-/// Whether the elements of `t` can be read and written `lanes` at a time.
+/// Whether the elements of `t` can be loaded and stored as vectors of `lanes`.
 fn is_aligned(t: &CudaTensor, lanes: usize) -> bool {
     t.ptr().is_multiple_of((lanes * t.size()) as u64)
 }
 
-/// Whether `t` may give its memory, if nobody needs it any more, to a result of `out`.
+/// Whether a result of `out` may reuse the memory of `t`, if `t` is not needed any more.
 pub(crate) fn gives_memory(t: &CudaTensor, out: &Meta) -> bool {
     t.contiguous
         && t.meta.shape == out.shape
@@ -97,7 +97,7 @@ pub(crate) fn gives_memory(t: &CudaTensor, out: &Meta) -> bool {
 }
 
 impl CudaBackend {
-    /// An elementwise instruction.
+    /// An op of class elementwise.
     pub(crate) fn elementwise(
         &mut self,
         row: &Row,
@@ -128,12 +128,12 @@ impl CudaBackend {
         self.map(row.op, inputs, [dtype; 3], out, last_use)
     }
 
-    /// `where`.
+    /// The op `where`.
     pub(crate) fn select(&mut self, inputs: Inputs<'_, '_>, out: &Meta, last_use: u8) -> Result<CudaTensor> {
         self.map(Op::Where, inputs, [DType::Bool, out.dtype, out.dtype], out, last_use)
     }
 
-    /// A conversion.
+    /// The op `cast`.
     pub(crate) fn cast(&mut self, t: &CudaTensor, out: &Meta, last_use: u8) -> Result<CudaTensor> {
         if t.meta.dtype == out.dtype {
             return Ok(t.clone());
@@ -141,7 +141,7 @@ impl CudaBackend {
         self.map(Op::Cast, &[Input::Tensor(t)], [t.meta.dtype; 3], out, last_use)
     }
 
-    /// Computes one step on operands of these dtypes.
+    /// Computes a program of one step on operands of these dtypes.
     fn map(
         &mut self,
         op: Op,
@@ -169,7 +169,7 @@ impl CudaBackend {
                 Input::Scalar(number) => ElementwiseSource::Number(scalar_bits(*number, dtypes[i])),
             };
         }
-        // Of a selection the choices have the dtype that counts.
+        // The choices of a selection, not its condition, give the dtype.
         let dtype = dtypes[inputs.len() - 1];
         let slot = match row.divisor_nonzero && !dtype.is_float() {
             true => Some(self.check(op, &mut result)?),
@@ -181,8 +181,8 @@ impl CudaBackend {
         Ok(result)
     }
 
-    /// Runs the kernel of a program, `lanes` elements a thread, on tensors and numbers. `results` have one shape, are
-    /// not empty, and each is new or exactly where an operand is that has its shape.
+    /// Launches a program's kernel, `lanes` elements a thread, on tensors and scalars. The results have one shape and
+    /// at least one element; each is new memory, or has the memory and layout of an operand of its shape.
     pub(crate) fn launch_program(
         &mut self,
         function: impl Fn(&mut Kernels, Traversal) -> Result<Function>,
@@ -225,7 +225,7 @@ impl CudaBackend {
             let mut args = Args::new();
             arguments(&mut args, &[0; INPUTS_MAX], 0);
             args.push(elements as u64);
-            // SAFETY: the arguments are those of the program's kernel, which goes as far as the results do.
+            // SAFETY: the arguments match the program's kernel, and operands and results have `elements` elements.
             return unsafe { self.launch(function, grid(elements / lanes + elements % lanes), &args) };
         }
         let strides: [[isize; RANK_MAX]; INPUTS_MAX] = std::array::from_fn(|i| match sources.get(i) {
@@ -237,7 +237,7 @@ impl CudaBackend {
         let walk = if by_rows { Traversal::Rows } else { Traversal::Single };
         let lanes = if walk == Traversal::Rows { lanes } else { 1 };
         let function = function(&mut self.kernels, walk)?;
-        // Stretches of the outermost axis.
+        // Slices along the outermost axis.
         let outer = loops.sizes()[0];
         let each = elements / outer;
         let step = (WALKED_MAX / each).max(1).min(outer).next_multiple_of(lanes);
@@ -247,19 +247,19 @@ impl CudaBackend {
             arguments(&mut args, &loops.strides()[0].map(|stride| stride * first as isize), first * each);
             args.push((count * each) as u64);
             push_axes(&mut args, &loops, count, lanes, sources);
-            // SAFETY: as above; a stretch is where its first index along the outermost axis says.
+            // SAFETY: the arguments match the program's kernel, and each slice lies inside the operands and results.
             unsafe { self.launch(function, grid(count * each / lanes), &args)? };
         }
         Ok(())
     }
 }
 
-/// One thread for each item.
+/// A grid with one thread for each item.
 fn grid(items: usize) -> Grid {
     Grid::new(items.div_ceil(THREADS as usize) as u32, THREADS)
 }
 
-/// `struct Axes` and `struct Strides` of `elementwise.cuh`, for `count` indices along the outermost axis.
+/// Pushes `struct Axes` and `struct Strides` of `elementwise.cuh`, for `count` indices along the outermost axis.
 fn push_axes(
     args: &mut Args,
     loops: &Loops<INPUTS_MAX>,

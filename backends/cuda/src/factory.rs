@@ -1,4 +1,4 @@
-//! The CUDA backend's entries in the registry of backends: on NVIDIA's devices, and on an emulated one for tests.
+//! The CUDA backend's entries in the registry: NVIDIA's devices, and emulated devices for tests.
 
 use crate::backend::CudaBackend;
 use crate::compile::store::Store;
@@ -17,11 +17,11 @@ pub struct CudaFactory;
 /// Opens [`CudaBackend`]s on emulated devices, whose kernels the processor runs: for tests.
 pub struct EmulatedCudaFactory;
 
-/// The driver of a GPU may take long for its first user.
+/// The driver of a GPU may take long to start for its first user.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// Gigaflops and gigabytes a second of a small device, which each is taken for until its worker reports more.
+/// Gigaflops and gigabytes a second of a small device: the estimate until the worker reports more.
 const SMALL_DEVICE: (f64, f64) = (8_000.0, 400.0);
-/// Memory of an emulated device, unless there is a limit.
+/// Memory of an emulated device without a limit.
 #[cfg(feature = "emulated")]
 const EMULATED_BYTES: usize = 2 << 30;
 
@@ -82,9 +82,9 @@ impl BackendFactory for EmulatedCudaFactory {
     fn open(options: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
         use crate::driver::emulated::{Emulated, Gxx, test_store};
         let limit = if options.memory_bytes_limit == 0 { EMULATED_BYTES } else { options.memory_bytes_limit };
-        // Like other devices, it has memory beside that for tensors.
+        // An emulated device has more memory than tensors may take, as a real one.
         let mut driver = Emulated::new(2 * limit);
-        // A real NCCL would take the streams of such a device for CUDA's.
+        // A real NCCL would take an emulated device's streams for CUDA's.
         if std::env::var_os("GT_EMULATED_NCCL").is_some() {
             let mut uuid = [0; 16];
             uuid[..4].copy_from_slice(&std::process::id().to_ne_bytes());

@@ -1,7 +1,8 @@
-//! Several elementwise instructions in one kernel, which reads each operand once and stores what is wanted afterwards.
+//! Fusion: several elementwise instructions in one kernel, which reads each operand once and stores only the results
+//! that are kept.
 //!
-//! The kernel is made for the program and kept; shapes and numbers are its arguments. A program that comes by once or
-//! twice is not worth a compiler's run: its instructions are done one by one, with the same results.
+//! Each program has a kernel of its own, compiled and cached; shapes and scalars are arguments. A program that occurs
+//! once or twice is not worth compiling: its instructions run one by one, with the same results.
 
 use crate::backend::CudaBackend;
 use crate::checks::Checks;
@@ -12,17 +13,17 @@ use crate::tensor::CudaTensor;
 use gt_backend::{Input, Layout, Power, Stage, StageInput, execute_one_by_one, scalar_bits, simple_power};
 use gt_ops::{Class, DType, Op, Scalar};
 
-/// A program, and what it is to be run on.
+/// A program and its arguments.
 #[derive(Default)]
 struct FusionPlan<'a> {
     program: Program,
     sources: Vec<ElementwiseSource<'a>>,
-    /// The inputs that each step depends on, as bits.
+    /// The inputs that each step depends on, as a bit mask.
     needs: Vec<u32>,
 }
 
 impl<'a> FusionPlan<'a> {
-    /// Nothing for stages that are too many for one kernel, or that do not fuse.
+    /// The plan for stages; none if they are too many for one kernel, or do not fuse.
     fn of(stages: &[Stage<'a, CudaTensor>]) -> Option<FusionPlan<'a>> {
         let shape = stages.first()?.out.shape;
         let mut plan = FusionPlan::default();
@@ -85,7 +86,7 @@ impl<'a> FusionPlan<'a> {
     }
 }
 
-/// The dtype that a stage computes in: that of its tensor operands, for a selection that of the choices.
+/// The dtype in which a stage computes: that of its tensor operands, for a selection that of the choices.
 fn operand_dtype(stages: &[Stage<'_, CudaTensor>], stage: &Stage<'_, CudaTensor>) -> Option<DType> {
     if stage.op.row().class == Class::Select {
         return Some(stage.out.dtype);
@@ -97,13 +98,13 @@ fn operand_dtype(stages: &[Stage<'_, CudaTensor>], stage: &Stage<'_, CudaTensor>
     })
 }
 
-/// The stage's op and operands, or, for some powers, something simpler: what it would be alone.
+/// The stage's op and operands, with simple powers replaced as in the unfused op.
 fn simplified<'a>(stage: &Stage<'a, CudaTensor>, dtype: DType) -> (Op, Vec<StageInput<'a, CudaTensor>>) {
     if let (Op::Pow, [base, StageInput::External(Input::Scalar(exponent))]) = (stage.op, &stage.inputs[..])
         && dtype.is_float()
     {
         match simple_power(*exponent) {
-            // A conversion to the dtype it has.
+            // A cast to its own dtype copies.
             Some(Power::Same) => return (Op::Cast, vec![*base]),
             Some(Power::Square) => return (Op::Mul, vec![*base, *base]),
             Some(Power::Function(op)) => return (op, vec![*base]),
@@ -113,7 +114,7 @@ fn simplified<'a>(stage: &Stage<'a, CudaTensor>, dtype: DType) -> (Op, Vec<Stage
     (stage.op, stage.inputs.clone())
 }
 
-/// The operands that nobody needs after the program.
+/// The operands whose last use is in the program.
 fn given_up<'a>(stages: &[Stage<'a, CudaTensor>]) -> Vec<&'a CudaTensor> {
     let mut tensors: Vec<&CudaTensor> = Vec::new();
     for stage in stages.iter().filter(|stage| stage.last_use != 0) {
@@ -129,7 +130,7 @@ fn given_up<'a>(stages: &[Stage<'a, CudaTensor>]) -> Vec<&'a CudaTensor> {
     tensors
 }
 
-/// A stage of a shorter program, to which its operands still belong afterwards.
+/// A stage of a shorter program, without last uses.
 fn part<'a>(stage: &Stage<'a, CudaTensor>, kept: bool) -> Stage<'a, CudaTensor> {
     Stage { kept, last_use: 0, inputs: stage.inputs.clone(), ..*stage }
 }
@@ -151,7 +152,7 @@ impl CudaBackend {
         let mut results = Vec::with_capacity(plan.program.kept.len());
         for &at in &plan.program.kept {
             let out = &stages[at].out;
-            // A thread reads all that it needs before it writes, so any result may have any such memory.
+            // Each thread reads all its inputs before it writes, so any result may reuse any operand's memory.
             let mut result = match free.iter().position(|t| gives_memory(t, out)) {
                 Some(i) => {
                     let t = free.swap_remove(i);
@@ -176,8 +177,8 @@ impl CudaBackend {
         Ok(stages.iter().map(|stage| if stage.kept { results.next() } else { None }).collect())
     }
 
-    /// A program that is too long for one kernel: its halves, one after the other. Operands stay as they are, since
-    /// there may be no room for what the second half makes.
+    /// Runs a program that is too long for one kernel as two halves. Operands keep their memory, since the second half
+    /// may run out of it and the caller then needs them unchanged.
     fn in_halves(&mut self, stages: &[Stage<'_, CudaTensor>]) -> Result<Vec<Option<CudaTensor>>> {
         if stages.len() < 2 {
             return execute_one_by_one(self, stages);
@@ -207,7 +208,7 @@ impl CudaBackend {
         Ok(made)
     }
 
-    /// From now on, programs are compiled when they come by for the first time.
+    /// Compiles each program at its first occurrence from here on.
     pub fn compile_programs_at_once(&mut self) {
         self.kernels.compile_programs_at_once();
     }

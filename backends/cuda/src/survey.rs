@@ -1,4 +1,4 @@
-//! The NVIDIA devices of a machine, as the daemon wants to know them.
+//! The survey of the machine's NVIDIA devices.
 
 use gt_backend::{DeviceSurvey, SurveyedDevice};
 use gt_nvidia::{Device, NCCL, ProbeReport};

@@ -1,4 +1,4 @@
-//! A library that multiplies on the CPU, in the order of the emulated device's streams.
+//! A library for matrix products on an emulated device: the CPU multiplies, in the order of the device's streams.
 
 use super::gemm::{Blas, Gemm, GemmMatrix};
 use crate::driver::emulated::Emulated;
@@ -8,15 +8,15 @@ use half::{bf16, f16};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The library of an [`Emulated`] device.
+/// The library for an [`Emulated`] device.
 pub struct EmulatedBlas {
     device: Arc<Emulated>,
-    /// Products that were asked of it.
+    /// How many products it computed.
     pub products: Arc<AtomicU64>,
 }
 
 impl EmulatedBlas {
-    /// For this device.
+    /// The library for this device.
     pub fn new(device: Arc<Emulated>) -> EmulatedBlas {
         EmulatedBlas { device, products: Arc::default() }
     }
@@ -27,14 +27,15 @@ impl Blas for EmulatedBlas {
         let gemm = *gemm;
         let sides = [(&gemm.out, gemm.m, gemm.n), (&gemm.a, gemm.m, gemm.k), (&gemm.b, gemm.k, gemm.n)];
         for ((side, rows, columns), pointer) in sides.into_iter().zip(pointers) {
-            // What cuBLASLt refuses.
+            // cuBLASLt refuses such a layout.
             assert!(side.step >= if side.turned { rows } else { columns }, "rows overlap in {gemm:?}");
             assert_eq!(pointer % u64::from(side.alignment), 0, "{gemm:?}");
         }
         assert!(!gemm.out.turned && gemm.m * gemm.n * gemm.k > 0, "{gemm:?}");
         self.products.fetch_add(1, Relaxed);
         self.device.enqueue(stream, move || {
-            // SAFETY: the caller's promise, when the stream comes to it.
+            // SAFETY: `multiply` requires pointers to matrices of these layouts that are valid when the stream reaches
+            // the product.
             unsafe {
                 match gemm.dtype {
                     DType::F16 if gemm.out_dtype == DType::F32 => {
@@ -56,7 +57,7 @@ impl Blas for EmulatedBlas {
     }
 }
 
-/// To 11 bits, those of which tensor cores know.
+/// `x` rounded to 11 significant bits, as tensor cores read f32 (TF32).
 fn rounded(x: f32) -> f32 {
     f32::from_bits((x.to_bits() + (1 << 12)) & !((1 << 13) - 1))
 }
@@ -69,9 +70,9 @@ unsafe fn multiply<T: Copy, O>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T
         (batch * side.batch_step + across * side.step + along) as usize
     };
     for batch in 0..gemm.batches {
-        // Each row of a, and each column of b, widened.
+        // Each row of a, and each column of b, converted to f64.
         let lines = |matrix: *mut T, count: u64, place: &dyn Fn(u64, u64) -> usize| -> Vec<Vec<f64>> {
-            // SAFETY: the caller's promise.
+            // SAFETY: `i` and `j` are below the matrix's sizes, so `place` stays inside it.
             let line = |i| (0..gemm.k).map(|j| wide(unsafe { matrix.add(place(i, j)).read() })).collect();
             (0..count).map(line).collect()
         };
@@ -80,7 +81,7 @@ unsafe fn multiply<T: Copy, O>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T
         for (i, row) in rows.iter().enumerate() {
             for (j, column) in columns.iter().enumerate() {
                 let sum = row.iter().zip(column).map(|(x, y)| x * y).sum();
-                // SAFETY: the caller's promise.
+                // SAFETY: `i` and `j` are below the result's sizes, so the offset stays inside it.
                 unsafe { out.add(at(&gemm.out, batch, i as u64, j as u64)).write(narrow(sum)) };
             }
         }

@@ -3,51 +3,52 @@
 use crate::driver::{CudaStream, DevicePtr, Result};
 use gt_ops::DType;
 
-/// A matrix of a product, or one of each batch.
+/// The layout of one matrix of a product, or of a batch of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GemmMatrix {
-    /// Its columns follow each other without gaps between elements, rather than its rows.
+    /// Whether columns, rather than rows, are contiguous.
     pub turned: bool,
-    /// Elements from a row to the next, or from a column if `turned`.
+    /// Elements between rows, or between columns if `turned` (the leading dimension).
     pub step: u64,
-    /// Elements from the matrix of a batch to the next's; 0 if all have the same.
+    /// Elements between the matrices of a batch; 0 if the batch shares one.
     pub batch_step: u64,
-    /// Bytes that its address is a multiple of.
+    /// The alignment of its address, bytes.
     pub alignment: u32,
 }
 
-/// `out = a b`, for `batches` matrices of `m` by `k` and `k` by `n`: all that the choice of an algorithm depends on.
+/// `out = a b`, for `batches` matrices of `m` by `k` and `k` by `n`: the parameters that the choice of an algorithm
+/// depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gemm {
-    /// Of the operands; sums of half precisions are in f32.
+    /// The dtype of the operands; half precisions are summed in f32.
     pub dtype: DType,
-    /// Of the result: the operands', or that of their sums.
+    /// The dtype of the result: the operands' or that of the sums.
     pub out_dtype: DType,
-    /// Products of f32 may be rounded to 11 bits.
+    /// Whether f32 operands may be rounded to 11 bits (TF32).
     pub tf32: bool,
-    /// Rows of the result.
+    /// Rows of `out`.
     pub m: u64,
-    /// Its columns.
+    /// Columns of `out`.
     pub n: u64,
     /// The length of the sums.
     pub k: u64,
-    /// How many.
+    /// The number of products in the batch.
     pub batches: u64,
-    /// The result, which is never turned.
+    /// The layout of the result, which is never `turned`.
     pub out: GemmMatrix,
-    /// The left operand.
+    /// The layout of the left operand.
     pub a: GemmMatrix,
-    /// The right operand.
+    /// The layout of the right operand.
     pub b: GemmMatrix,
 }
 
 /// A library that multiplies matrices of floats.
 pub trait Blas: Send {
-    /// Computes the product behind what the stream has; false if the library cannot do this one, and nothing is done
-    /// then. `pointers` are of the result, a and b.
+    /// Enqueues the product on the stream; `pointers` are those of the result, a and b. Returns false, and enqueues
+    /// nothing, if the library does not support the product.
     ///
     /// # Errors
-    /// Those of the driver, and of the library.
+    /// Those of the driver and of the library.
     ///
     /// # Safety
     /// As for [`crate::driver::Driver::launch`]; the result overlaps no operand.

@@ -1,8 +1,9 @@
-//! cuBLASLt. Its matrices are column-major: `out = a b` in rows is `outᵀ = bᵀ aᵀ` in columns, so our right operand is
-//! its A, and a matrix whose rows follow each other is not transposed.
+//! cuBLASLt.
 //!
-//! What its heuristics choose is kept by [`Gemm`]. A bias or an activation would be attributes of the plan's operation
-//! (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of [`Gemm`].
+//! Its matrices are column-major: `out = a b` in rows is `outᵀ = bᵀ aᵀ` in columns, so our right operand is its A, and
+//! a matrix with contiguous rows is not transposed. The algorithm that its heuristics choose is cached by [`Gemm`]. A
+//! bias or an activation would be an attribute of the operation (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of
+//! [`Gemm`].
 
 use super::gemm::{Blas, Gemm, GemmMatrix};
 use crate::driver::{CudaStream, DevicePtr, Driver, DriverError, Result};
@@ -18,7 +19,7 @@ type Handle = *mut c_void;
 type Status = c_int;
 
 gt_nvidia::functions! {
-    /// What is used of cuBLASLt, the same in 12 and 13.
+    /// The functions of cuBLASLt that GT uses, the same in versions 12 and 13.
     struct LtFunctions {
         create: "cublasLtCreate" (*mut Handle) -> Status;
         destroy: "cublasLtDestroy" (Handle) -> Status;
@@ -86,26 +87,26 @@ const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
 /// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of a sum are added in f32, not rounded to half precision before.
 const IN_COMPUTE_TYPE: u32 = 2;
 
-/// Memory that an algorithm may use: what NVIDIA advises for Hopper.
+/// The workspace of algorithms: the size that NVIDIA recommends for Hopper.
 const WORKSPACE_BYTES: usize = 32 << 20;
-/// Choices that are kept.
+/// The most plans that are cached.
 const PLANS_MAX: usize = 4096;
 
-/// The library, for one device.
+/// cuBLASLt on one device.
 pub struct CublasLt {
     api: LtFunctions,
     handle: Handle,
     driver: Arc<dyn Driver>,
-    /// Memory for algorithms, made for the first that needs it; one stream uses it, in turn.
+    /// The workspace, allocated when an algorithm first needs it. One stream uses it, in order.
     workspace: Option<(DevicePtr, CudaStream)>,
-    /// None where the library knows no algorithm.
+    /// Plans by product; `None` where the library has no algorithm.
     plans: HashMap<Gemm, Option<LtPlan>>,
 }
 
-// SAFETY: a handle of the library may be used by any thread, one at a time: `multiply` takes `&mut self`.
+// SAFETY: any thread may use a handle of cuBLASLt, one at a time, and `multiply` takes `&mut self`.
 unsafe impl Send for CublasLt {}
 
-/// What the library is to do and how: its operation, its layouts of A, B and D.
+/// A plan: the operation, the layouts of A, B and D, and the algorithm.
 struct LtPlan {
     operation: Handle,
     layouts: [Handle; 3],
@@ -113,7 +114,7 @@ struct LtPlan {
 }
 
 impl CublasLt {
-    /// The library that was opened, for the device of `driver`.
+    /// Binds the opened library, for the device of `driver`.
     ///
     /// # Errors
     /// Why it is not cuBLASLt, or does not work here.
@@ -121,10 +122,10 @@ impl CublasLt {
         let api = LtFunctions::bind(opened)?;
         driver.enter().map_err(|error| error.to_string())?;
         let mut handle = std::ptr::null_mut();
-        // SAFETY: it writes one handle.
+        // SAFETY: `cublasLtCreate` writes one handle, to the local `handle`.
         let status = unsafe { (api.create)(&raw mut handle) };
         api.check("cublasLtCreate", status).map_err(|error| error.to_string())?;
-        // SAFETY: it takes nothing.
+        // SAFETY: `cublasLtGetVersion` has no arguments.
         let version = unsafe { (api.version)() };
         tracing::debug!(target: "gtd::cuda", version, path = %api.path.display(), "multiplies with cuBLASLt");
         Ok(CublasLt { api, handle, driver, workspace: None, plans: HashMap::new() })
@@ -153,14 +154,15 @@ impl Blas for CublasLt {
         let needed = self.plans.get(gemm).and_then(Option::as_ref).map_or(0, |plan| plan.choice.workspace_bytes);
         let workspace = if needed > 0 { self.workspace(stream)? } else { 0 };
         let Some(Some(plan)) = self.plans.get(gemm) else { return Ok(false) };
-        // Numbers of the type that sums are in.
+        // The factors alpha and beta, in the compute type.
         let (one, zero) = ((1f32, 1f64), (0f32, 0f64));
         let scale = |of: &(f32, f64)| -> *const c_void {
             if gemm.dtype == DType::F64 { (&raw const of.1).cast() } else { (&raw const of.0).cast() }
         };
         let at = |address: DevicePtr| address as usize as *mut c_void;
         let [layout_a, layout_b, layout_out] = plan.layouts;
-        // SAFETY: the caller's promise; descriptors are of this product, and numbers are read during the call.
+        // SAFETY: the descriptors describe this product, `pointers` are valid by the contract of `multiply`, and the
+        // library reads the factors during the call.
         let status = unsafe {
             (self.api.matmul)(
                 self.handle,
@@ -182,7 +184,8 @@ impl Blas for CublasLt {
             )
         };
         match status {
-            // The heuristics can err: another way is found once, not each time.
+            // The heuristics may choose an algorithm that fails: the plan is dropped, and the product goes to GT's
+            // kernels.
             NOT_SUPPORTED => {
                 if let Some(Some(plan)) = self.plans.insert(*gemm, None) {
                     self.api.give_back(&plan);
@@ -200,10 +203,11 @@ impl Drop for CublasLt {
             self.api.give_back(&plan);
         }
         if let Some((workspace, stream)) = self.workspace {
-            // SAFETY: nobody multiplies any more. A device that is lost takes its memory with it.
+            // SAFETY: `&mut self` in `drop` means that no product is being issued, and the workspace came from this
+            // driver and stream. A lost device has freed its memory already.
             let _ = unsafe { self.driver.free(workspace, stream) };
         }
-        // SAFETY: it was created, and is destroyed once.
+        // SAFETY: `cublasLtCreate` made the handle, and it is destroyed only here.
         unsafe { (self.api.destroy)(self.handle) };
     }
 }
@@ -229,7 +233,7 @@ fn compute_type(gemm: &Gemm) -> (c_int, c_int) {
     }
 }
 
-/// What a plan is made of until it is whole.
+/// The descriptors of a plan under construction.
 struct Parts<'a> {
     api: &'a LtFunctions,
     made: Vec<(unsafe extern "C" fn(Handle) -> Status, Handle)>,
@@ -245,7 +249,7 @@ impl Parts<'_> {
         let api = self.api;
         let (rows, columns) = if side.turned { (rows, columns) } else { (columns, rows) };
         let mut layout = std::ptr::null_mut();
-        // SAFETY: it writes one handle.
+        // SAFETY: the function writes one handle, to the local `layout`.
         let status = unsafe { (api.layout_create)(&raw mut layout, dtype, rows, columns, side.step as i64) };
         api.check("cublasLtMatrixLayoutCreate", status)?;
         let layout = self.keep(api.layout_destroy, layout);
@@ -260,7 +264,7 @@ impl Parts<'_> {
 impl Drop for Parts<'_> {
     fn drop(&mut self) {
         for (destroy, handle) in self.made.drain(..) {
-            // SAFETY: it was made, and is destroyed once.
+            // SAFETY: the matching `create` made the handle, and it is destroyed only here.
             unsafe { destroy(handle) };
         }
     }
@@ -272,7 +276,7 @@ impl LtFunctions {
             SUCCESS => Ok(()),
             ALLOC_FAILED => Err(DriverError::OutOfMemory),
             status => {
-                // SAFETY: it takes any number, and its strings are static.
+                // SAFETY: the function accepts any status and returns a static string.
                 let what = unsafe { CStr::from_ptr((self.status_text)(status)) }.to_string_lossy().into_owned();
                 Err(DriverError::Failed { call, what })
             }
@@ -287,23 +291,23 @@ impl LtFunctions {
         attribute: c_int,
         value: T,
     ) -> Result<()> {
-        // SAFETY: it reads a value of the attribute's type during the call.
+        // SAFETY: `value` has the attribute's type `T`, and the function reads it during the call.
         self.check(call, unsafe { setter(of, attribute, (&raw const value).cast(), size_of::<T>()) })
     }
 
-    /// How the library computes this, or nothing if it cannot.
+    /// The library's plan for a product; none if it has no algorithm.
     fn plan(&self, library: Handle, gemm: &Gemm) -> Result<Option<LtPlan>> {
         let (compute, scale) = compute_type(gemm);
         let (Some(dtype), Some(out_dtype)) = (data_type(gemm.dtype), data_type(gemm.out_dtype)) else {
             return Ok(None);
         };
-        // Counts that the library takes as 32-bit numbers.
+        // The library takes these counts as 32-bit integers.
         if [gemm.m, gemm.n, gemm.k, gemm.batches].iter().any(|count| *count > i32::MAX as u64) {
             return Ok(None);
         }
         let mut parts = Parts { api: self, made: Vec::new() };
         let (mut operation, mut preference) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: each writes one handle.
+        // SAFETY: each function writes one handle, to a local.
         unsafe {
             let status = (self.operation_create)(&raw mut operation, compute, scale);
             self.check("cublasLtMatmulDescCreate", status)?;
@@ -319,7 +323,7 @@ impl LtFunctions {
             parts.layout(dtype, &gemm.a, gemm.m, gemm.k, gemm.batches)?,
             parts.layout(out_dtype, &gemm.out, gemm.m, gemm.n, gemm.batches)?,
         ];
-        // SAFETY: it writes one handle.
+        // SAFETY: the function writes one handle, to the local `preference`.
         self.check("cublasLtMatmulPreferenceCreate", unsafe { (self.preference_create)(&raw mut preference) })?;
         let preferences = Parts { api: self, made: vec![(self.preference_destroy, preference)] };
         let prefer = "cublasLtMatmulPreferenceSetAttribute";
@@ -332,7 +336,8 @@ impl LtFunctions {
         }
         let [layout_a, layout_b, layout_out] = layouts;
         let (mut choice, mut found) = (Choice::default(), 0);
-        // SAFETY: descriptors are alive; it writes one choice at most, and how many it wrote.
+        // SAFETY: all descriptors are alive; the function writes at most one result and the number of results, to
+        // locals.
         let status = unsafe {
             (self.heuristic)(
                 library,
@@ -358,7 +363,7 @@ impl LtFunctions {
     }
 
     fn give_back(&self, plan: &LtPlan) {
-        // SAFETY: a plan's descriptors are destroyed once, when it is dropped from the map.
+        // SAFETY: a plan owns its descriptors and is dropped once.
         unsafe {
             (self.operation_destroy)(plan.operation);
             for layout in plan.layouts {

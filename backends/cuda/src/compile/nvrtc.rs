@@ -1,4 +1,4 @@
-//! NVRTC, NVIDIA's compiler as a library: it needs neither a device nor a driver.
+//! NVRTC, NVIDIA's compiler as a library, which needs neither a device nor a driver.
 
 use super::compiler::{Compiler, Image};
 use crate::headers::HEADERS;
@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 type Program = *mut c_void;
 
 gt_nvidia::functions! {
-    /// What is used of NVRTC, the same since CUDA 11.
+    /// The functions of NVRTC that GT uses, unchanged since CUDA 11.
     struct NvrtcFunctions {
         version: "nvrtcVersion" (*mut c_int, *mut c_int) -> c_int;
         error_string: "nvrtcGetErrorString" (c_int) -> *const c_char;
@@ -25,19 +25,19 @@ gt_nvidia::functions! {
     }
 }
 
-/// NVRTC, compiling for one architecture.
+/// NVRTC, for one architecture.
 pub struct Nvrtc {
     library: NvrtcFunctions,
     version: (c_int, c_int),
     capability: u32,
-    /// More options; what they change of an image is in its identity.
+    /// Further options, which are part of the identity.
     options: Vec<String>,
-    /// Kept mapped for NVRTC.
+    /// The library of builtins, kept mapped.
     _builtins: Option<libloading::Library>,
 }
 
 impl Nvrtc {
-    /// The library at `path`, compiling for devices of this compute capability (90 is 9.0).
+    /// Opens the library at `path`, for devices of this compute capability (90 is 9.0).
     ///
     /// # Errors
     /// Why it is not NVRTC, or cannot be loaded.
@@ -47,17 +47,17 @@ impl Nvrtc {
             .map_err(|error| error.to_string())
     }
 
-    /// The library that was opened, as [`Nvrtc::open`].
+    /// Binds an open library, as [`Nvrtc::open`].
     ///
     /// # Errors
     /// Why it is not NVRTC.
     pub fn bind(opened: Opened, capability: u32) -> Result<Nvrtc, String> {
         let builtins = opened.path.parent().and_then(builtins_in);
-        // SAFETY: its initialisers do nothing that other libraries' do not.
+        // SAFETY: loading runs the initialisers of NVRTC's builtins, which have no requirements.
         let _builtins = builtins.and_then(|path| unsafe { libloading::Library::new(path) }.ok());
         let library = NvrtcFunctions::bind(opened)?;
         let mut version = (0, 0);
-        // SAFETY: it writes two ints.
+        // SAFETY: `nvrtcVersion` writes two ints, to the local `version`.
         let status = unsafe { (library.version)(&raw mut version.0, &raw mut version.1) };
         if status != 0 {
             return Err(format!("it does not say its version: {status}"));
@@ -65,14 +65,14 @@ impl Nvrtc {
         Ok(Nvrtc { library, version, capability, options: Vec::new(), _builtins })
     }
 
-    /// With more options, such as `-Xptxas=-v`.
+    /// The same compiler with further options, such as `-Xptxas=-v`.
     #[must_use]
     pub fn with_options(mut self, options: &[&str]) -> Nvrtc {
         self.options.extend(options.iter().map(|option| (*option).to_owned()));
         self
     }
 
-    /// What it compiles for and says: the image, and its messages.
+    /// The image and the compiler's messages.
     ///
     /// # Errors
     /// As [`Compiler::compile`].
@@ -87,7 +87,7 @@ impl Nvrtc {
         }
         let pointers = |texts: &[CString]| texts.iter().map(|text| text.as_ptr()).collect::<Vec<_>>();
         let mut program = std::ptr::null_mut();
-        // SAFETY: all strings live until the call has returned, which copies them.
+        // SAFETY: `nvrtcCreateProgram` copies the strings, all of which live until it returns, and writes one handle.
         let status = unsafe {
             (self.library.create)(
                 &raw mut program,
@@ -105,17 +105,17 @@ impl Nvrtc {
             options.push(text(option)?);
         }
         let options = pointers(&options);
-        // SAFETY: the program lives, and the options until the call has returned.
+        // SAFETY: `program` is alive, and the options live until the call returns.
         let status = unsafe { (self.library.compile)(program.program, options.len() as c_int, options.as_ptr()) };
         let log = program.log();
         if status != 0 {
             return Err(ExecError::internal(format!("NVRTC does not compile {name}: {log}")));
         }
         let mut size = 0;
-        // SAFETY: it writes one number.
+        // SAFETY: `nvrtcGetCUBINSize` writes one number, to the local `size`.
         self.check(unsafe { (self.library.cubin_size)(program.program, &raw mut size) }, "give", name)?;
         let mut image = vec![0u8; size];
-        // SAFETY: it writes as many bytes as it said.
+        // SAFETY: `image` has the size that NVRTC reported.
         self.check(unsafe { (self.library.cubin)(program.program, image.as_mut_ptr().cast()) }, "give", name)?;
         Ok((image, log))
     }
@@ -124,13 +124,13 @@ impl Nvrtc {
         if status == 0 {
             return Ok(());
         }
-        // SAFETY: it takes any number, and its strings are static.
+        // SAFETY: `nvrtcGetErrorString` accepts any number and returns a static string.
         let what = unsafe { CStr::from_ptr((self.library.error_string)(status)) }.to_string_lossy();
         Err(ExecError::internal(format!("NVRTC does not {verb} {name}: {what}")))
     }
 }
 
-/// Products and sums are rounded one after the other, as on the CPU; where they shall not be, the source says `fma`.
+/// `--fmad=false`: products and sums are rounded separately, as on the CPU, except where the source says `fma`.
 const BASE_OPTIONS: [&str; 4] = ["--std=c++17", "--fmad=false", "--device-int128", "-default-device"];
 
 struct Owned<'a> {
@@ -141,12 +141,12 @@ struct Owned<'a> {
 impl Owned<'_> {
     fn log(&self) -> String {
         let mut size = 0;
-        // SAFETY: it writes one number.
+        // SAFETY: `nvrtcGetProgramLogSize` writes one number, to the local `size`.
         if unsafe { (self.library.log_size)(self.program, &raw mut size) } != 0 {
             return String::new();
         }
         let mut log = vec![0u8; size];
-        // SAFETY: it writes as many bytes as it said.
+        // SAFETY: `log` has the size that NVRTC reported.
         unsafe { (self.library.log)(self.program, log.as_mut_ptr().cast()) };
         String::from_utf8_lossy(&log).trim_end_matches('\0').trim().to_owned()
     }
@@ -154,7 +154,7 @@ impl Owned<'_> {
 
 impl Drop for Owned<'_> {
     fn drop(&mut self) {
-        // SAFETY: it was made by `create`, and is destroyed once.
+        // SAFETY: `nvrtcCreateProgram` made the program, and it is destroyed only here.
         unsafe { (self.library.destroy)(&raw mut self.program) };
     }
 }
@@ -170,7 +170,8 @@ impl Compiler for Nvrtc {
     }
 }
 
-/// The library that NVRTC opens by its name alone, which the loader finds in no package unless it is open already.
+/// NVRTC's library of builtins. NVRTC opens it by its bare name, which the loader does not find in a Python package
+/// unless it is open already.
 fn builtins_in(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| {

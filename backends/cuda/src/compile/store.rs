@@ -1,4 +1,4 @@
-//! Images on disk, so that a kernel is compiled once on a machine.
+//! A store of images on disk, so that a machine compiles a kernel once.
 
 use super::compiler::Image;
 use crate::headers::{HEADERS, Header};
@@ -9,24 +9,24 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Held while an image is made, by its hash.
+/// Locks by hash, held while an image is compiled.
 static MAKING: [Mutex<()>; 16] = [const { Mutex::new(()) }; 16];
 
-/// A folder of images, by the hash of what they were made of; or none, and nothing is kept.
+/// A folder of images, named by the hash of source and compiler; without a folder, nothing is stored.
 #[derive(Clone, Debug, Default)]
 pub struct Store {
     folder: Option<PathBuf>,
 }
 
 impl Store {
-    /// Keeps images in `folder`, which is made when it is needed.
+    /// A store in `folder`, which is created when it is first needed.
     pub fn at(folder: impl Into<PathBuf>) -> Store {
         Store { folder: Some(folder.into()) }
     }
 
-    /// The image of `source` by the compiler of this identity, made if it is not there.
+    /// The image of `source` by the compiler of this identity, from disk or from `make`.
     ///
-    /// A folder that cannot be written costs time, not results, so what is wrong with it is only logged.
+    /// A folder that cannot be written costs time, not results, so such errors are only logged.
     ///
     /// # Errors
     /// Those of `make`.
@@ -41,7 +41,7 @@ impl Store {
         if let Some(image) = read(&path) {
             return Ok(image);
         }
-        // Who wants the same at the same time, in this process, waits for it instead of making it too.
+        // A second thread that wants the same image waits for the first.
         let making = &MAKING[hash(3, identity, source) as usize % MAKING.len()];
         let _alone = making.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(image) = read(&path) {
@@ -58,12 +58,12 @@ impl Store {
 fn hash(kind: u8, identity: &str, source: &str) -> u64 {
     let mut hasher = DefaultHasher::new();
     (kind, identity, source).hash(&mut hasher);
-    // A header that changes changes what includes it.
+    // An image depends on every header that its source includes.
     included(source).hash(&mut hasher);
     hasher.finish()
 }
 
-/// The headers that `source` includes, and those that they do.
+/// The headers that `source` includes, directly or not.
 fn included(source: &str) -> Vec<&'static Header> {
     let named = |text: &str| -> Vec<&'static Header> {
         let includes = |name: &str| text.contains(&format!("#include \"{name}\""));
@@ -88,7 +88,7 @@ fn checksum(image: &[u8]) -> [u8; 8] {
     hasher.finish().to_le_bytes()
 }
 
-/// The image in the file, if it is whole.
+/// The image in the file, if its checksum holds.
 fn read(path: &Path) -> Option<Image> {
     let mut image = fs::read(path).ok()?;
     let sum: [u8; 8] = image.split_off(image.len().checked_sub(8)?).try_into().ok()?;
@@ -97,7 +97,7 @@ fn read(path: &Path) -> Option<Image> {
 
 fn write(folder: &Path, path: &Path, image: &[u8]) -> std::io::Result<()> {
     use std::os::unix::fs::DirBuilderExt;
-    // What is loaded from here runs on the device in everybody's name.
+    // Only the owner may write: images run on the device with the data of every user.
     fs::DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let partial = path.with_extension(std::process::id().to_string());
     let mut file = fs::File::create(&partial)?;

@@ -1,27 +1,27 @@
-//! The arguments of a kernel, by value, as the driver takes them.
+//! Kernel arguments, by value.
 
-/// Bytes that the arguments of one kernel may take together.
+/// The most bytes of a kernel's arguments.
 pub const BYTES_MAX: usize = 2048;
-/// Arguments that one kernel may have.
+/// The most arguments of a kernel.
 pub const COUNT_MAX: usize = 64;
 
-/// A value that a kernel takes as it lies in memory.
+/// A type that kernels take by value.
 ///
 /// # Safety
-/// It has no padding, and the type in the kernel has the same layout. Its alignment is at most 16.
+/// The type has no padding, the kernel's type has the same layout, and the alignment is at most 16.
 pub unsafe trait Param: Copy {}
 
 macro_rules! params {
     ($($type:ty)*) => { $(
-        // SAFETY: C has the same type.
+        // SAFETY: C has the same primitive type.
         unsafe impl Param for $type {}
     )* };
 }
 params! { u8 i8 i16 u16 i32 u32 i64 u64 f32 f64 }
-// SAFETY: an array has no padding, and lies as a struct of an array does in C.
+// SAFETY: an array has no padding, and the layout of a C struct that holds an array.
 unsafe impl<T: Param, const N: usize> Param for [T; N] {}
 
-/// Arguments, in order.
+/// The arguments of a launch, in order.
 pub struct Args {
     bytes: [u128; BYTES_MAX / 16],
     used: usize,
@@ -36,22 +36,22 @@ impl Default for Args {
 }
 
 impl Args {
-    /// None yet.
+    /// No arguments.
     #[inline]
     pub fn new() -> Args {
         Args { bytes: [0; BYTES_MAX / 16], used: 0, places: [(0, 0); COUNT_MAX], count: 0 }
     }
 
-    /// One more.
+    /// Appends an argument.
     ///
     /// # Panics
-    /// When there are more than a kernel can have; how many a kernel has, its code says.
+    /// With more arguments than a kernel can have; their number is fixed in the source.
     #[inline]
     pub fn push<T: Param>(&mut self, value: T) -> &mut Args {
         let size = size_of::<T>();
         let at = self.used.next_multiple_of(align_of::<T>());
         assert!(at + size <= BYTES_MAX && self.count < COUNT_MAX, "too many arguments for one kernel");
-        // SAFETY: the place is in the buffer, and aligned as the buffer is to 16.
+        // SAFETY: `at` plus the size was checked to be in the buffer, which is aligned to 16, as `at` is to `T`.
         unsafe { self.bytes.as_mut_ptr().cast::<u8>().add(at).cast::<T>().write(value) };
         self.places[self.count] = (at as u16, size as u16);
         self.count += 1;
@@ -59,7 +59,7 @@ impl Args {
         self
     }
 
-    /// One more: values side by side, as a struct of arrays has them whose length the kernel's code says.
+    /// Appends values side by side, as a C struct of arrays whose length is fixed in the kernel's source.
     ///
     /// # Panics
     /// As [`Args::push`].
@@ -68,7 +68,8 @@ impl Args {
         let size = size_of_val(values);
         let at = self.used.next_multiple_of(align_of::<T>());
         assert!(at + size <= BYTES_MAX && self.count < COUNT_MAX, "too many arguments for one kernel");
-        // SAFETY: the place is in the buffer, aligned as the buffer is to 16, and apart from the values.
+        // SAFETY: the range was checked to be in the buffer, is aligned, and does not overlap `values`, which is
+        // borrowed.
         unsafe {
             let to = self.bytes.as_mut_ptr().cast::<u8>().add(at).cast::<T>();
             to.copy_from_nonoverlapping(values.as_ptr(), values.len());
@@ -79,26 +80,26 @@ impl Args {
         self
     }
 
-    /// How many there are.
+    /// The number of arguments.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// Whether there are none.
+    /// Whether there are no arguments.
     pub fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// The bytes of each.
+    /// The bytes of each argument.
     pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
         self.places[..self.count].iter().map(|(at, size)| {
             let start = self.bytes.as_ptr().cast::<u8>();
-            // SAFETY: the range was written by `push`, from a value without padding.
+            // SAFETY: `push` initialised the range with a value without padding.
             unsafe { std::slice::from_raw_parts(start.add(*at as usize), *size as usize) }
         })
     }
 
-    /// Where each is.
+    /// The address of each argument.
     pub fn pointers(&self) -> [*mut std::ffi::c_void; COUNT_MAX] {
         let mut pointers = [std::ptr::null_mut(); COUNT_MAX];
         for (pointer, arg) in pointers.iter_mut().zip(self.iter()) {
@@ -108,7 +109,7 @@ impl Args {
     }
 }
 
-/// Arguments that are kept, in no more memory than they need.
+/// Arguments in a compact form, for storage.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Packed {
     bytes: Vec<u128>,
@@ -117,13 +118,13 @@ pub struct Packed {
 }
 
 impl Args {
-    /// The bytes of all, as they lie: between them are zeros.
+    /// The bytes of all arguments, with zeros as padding.
     #[inline]
     fn words(&self) -> &[u128] {
         &self.bytes[..self.used.div_ceil(16)]
     }
 
-    /// A number that differs for different arguments, nearly always.
+    /// A hash.
     #[inline]
     pub fn hash(&self) -> u64 {
         let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -133,7 +134,7 @@ impl Args {
 }
 
 impl Packed {
-    /// Takes the place of what was kept.
+    /// Replaces the stored arguments, reusing the memory.
     #[inline]
     pub fn pack(&mut self, args: &Args) {
         self.bytes.clear();
@@ -143,7 +144,7 @@ impl Packed {
         self.used = args.used;
     }
 
-    /// As they were.
+    /// The arguments as they were.
     pub fn unpack(&self) -> Args {
         let mut args = Args::new();
         args.bytes[..self.bytes.len()].copy_from_slice(&self.bytes);
@@ -152,13 +153,13 @@ impl Packed {
         args
     }
 
-    /// Whether these are the same.
+    /// Whether the arguments are equal.
     #[inline]
     pub fn is(&self, args: &Args) -> bool {
         self.is_like(args) && self.bytes == args.words()
     }
 
-    /// Whether as many lie in the same places, whatever they are.
+    /// Whether the arguments have equal sizes and positions, whatever their values.
     #[inline]
     pub fn is_like(&self, args: &Args) -> bool {
         self.used == args.used && self.places == args.places[..args.count]

@@ -1,7 +1,7 @@
-//! NVIDIA's driver, `libcuda`, found and opened at run time.
+//! NVIDIA's driver, `libcuda`, opened at run time.
 //!
-//! The signatures are those of `cuda.h`, by the names that the library exports: a name with `_v2` is what the header's
-//! name stands for. Results are numbers, not an enum: a newer driver may say what no header of today knows.
+//! The signatures are those of `cuda.h`, under the names that the library exports: the header maps a name to its newest
+//! version, as `_v2`. Results are integers, not an enum, since a newer driver may return unknown ones.
 
 use super::{
     Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Module, Properties, Result,
@@ -13,13 +13,13 @@ use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// `CUcontext`, `CUstream`, …: the driver's own, never looked into.
+/// `CUcontext`, `CUstream` and others: opaque pointers of the driver.
 type Handle = *mut c_void;
 /// `CUresult`.
 type Status = c_uint;
 
 gt_nvidia::functions! {
-    /// What is used of the driver.
+    /// The functions of the driver that GT uses.
     struct DriverFunctions {
         init: "cuInit" (c_uint) -> Status;
         version: "cuDriverGetVersion" (*mut c_int) -> Status;
@@ -98,80 +98,80 @@ mod attribute {
 const NON_BLOCKING: c_uint = 1;
 /// `CU_EVENT_DISABLE_TIMING`: an event without a clock costs less.
 const WITHOUT_TIME: c_uint = 2;
-/// `CU_MEMHOSTALLOC_PORTABLE`, and the same of `CU_MEMHOSTREGISTER_`: pinned for every context. Without
-/// `WRITECOMBINED`, as the host reads what comes down.
+/// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every context. Not `WRITECOMBINED`, since
+/// the host reads downloads.
 const PORTABLE: c_uint = 1;
-/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`: what a pool keeps when it is waited for.
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`: bytes that a pool keeps at a synchronisation.
 const RELEASE_THRESHOLD: c_uint = 4;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED_BYTES: c_uint = 8;
 
-/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads do what they like meanwhile.
+/// `CU_STREAM_CAPTURE_MODE_THREAD_LOCAL`: other threads may call the driver meanwhile.
 const CAPTURE_THREAD: c_uint = 1;
 
 const SUCCESS: Status = 0;
 const OUT_OF_MEMORY: Status = 2;
 const NOT_READY: Status = 600;
 
-/// Whether every call fails from now on, whatever is done: the context is gone, or the device.
+/// Whether the context or the device is lost, so that every further call fails.
 fn is_final(status: Status) -> bool {
     matches!(
         status,
-        // Deinitialised; the device has become unavailable.
+        // Deinitialised; device unavailable.
         4 | 46
-        // ECC, NVLink, and an error that was contained to this process.
+        // ECC, NVLink, and an error contained to this process.
         | 214 | 220 | 226
         // Illegal address, timeout, context destroyed, assertion, stack, instruction, alignment, address space, program
         // counter, launch, tensor memory.
         | 700 | 702 | 709 | 710 | 714
             ..=719 | 721
-        // The server shared by several processes has ended.
+        // The MPS server has ended.
         | 806 | 810
-        // An external device, key rotation, and what the driver cannot name.
+        // External device, key rotation, unknown error.
         | 911 | 916 | 999
     )
 }
 
 thread_local! {
-    /// The [`CudaDriver`] whose context is current here, by its number.
+    /// The number of the [`CudaDriver`] whose context is current in this thread.
     static CURRENT: Cell<u64> = const { Cell::new(0) };
 }
 
-/// A device behind NVIDIA's driver.
+/// A device of NVIDIA's driver.
 pub struct CudaDriver {
     api: DriverFunctions,
     number: u64,
     device: c_int,
     context: Handle,
-    /// Where memory comes from in a stream's order, if the device can do that.
+    /// The pool of stream-ordered memory, if the device supports that.
     pool: Option<Handle>,
     properties: Properties,
     version: u32,
 }
 
-// SAFETY: the driver may be called from every thread, and its handles are the process's.
+// SAFETY: any thread may call the driver, and its handles are valid in the whole process.
 unsafe impl Send for CudaDriver {}
-// SAFETY: as above.
+// SAFETY: the driver is thread-safe, and the fields do not change after `open`.
 unsafe impl Sync for CudaDriver {}
 
-/// Why a device cannot be used.
+/// The reason why a device cannot be opened.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum OpenError {
-    /// A library that it takes is not here.
+    /// A library is missing.
     #[error(transparent)]
     Missing(#[from] Missing),
-    /// The driver refuses.
+    /// The driver refused.
     #[error("cuda:{ordinal} cannot be used: {why}")]
     Refused {
-        /// Which device.
+        /// The device's number.
         ordinal: u32,
-        /// What the driver says.
+        /// The driver's error.
         why: DriverError,
     },
 }
 
 impl CudaDriver {
-    /// The device of this number, among those that `CUDA_VISIBLE_DEVICES` leaves.
+    /// Opens the device of this number, among those in `CUDA_VISIBLE_DEVICES`.
     ///
     /// # Errors
     /// There is no driver, or it refuses.
@@ -179,7 +179,7 @@ impl CudaDriver {
         CudaDriver::with(DRIVER.open(None, DriverFunctions::bind)?, ordinal)
     }
 
-    /// As [`CudaDriver::open`], the driver being one of these files.
+    /// As [`CudaDriver::open`], with the driver's library at one of `paths`.
     ///
     /// # Errors
     /// As [`CudaDriver::open`].
@@ -193,7 +193,7 @@ impl CudaDriver {
 
     fn start(api: DriverFunctions, ordinal: u32) -> Result<CudaDriver> {
         let (mut version, mut device) = (0, 0);
-        // SAFETY: the only flags there are; the others write one int.
+        // SAFETY: 0 is the only valid flag of `cuInit`; the other functions write one int each, to locals.
         unsafe {
             api.check("cuInit", (api.init)(0))?;
             api.check("cuDriverGetVersion", (api.version)(&raw mut version))?;
@@ -201,18 +201,19 @@ impl CudaDriver {
         }
         let properties = api.properties(device)?;
         let mut context = std::ptr::null_mut();
-        // SAFETY: it writes one handle.
+        // SAFETY: the function writes one handle, to the local `context`.
         api.check("cuDevicePrimaryCtxRetain", unsafe { (api.retain_context)(&raw mut context, device) })?;
         static NEXT: AtomicU64 = AtomicU64::new(1);
         let number = NEXT.fetch_add(1, Relaxed);
-        // From here on what is dropped gives the context back.
+        // Dropping `cuda` releases the context from here on.
         let mut cuda =
             CudaDriver { api, number, device, context, pool: None, properties, version: version.max(0) as u32 };
         if cuda.api.attribute(device, attribute::MEMORY_POOLS)? != 0 {
             let mut pool = std::ptr::null_mut();
             let mut keep = u64::MAX;
             let api = cuda.api()?;
-            // SAFETY: the one writes a handle, the other reads the number that this attribute has.
+            // SAFETY: the first function writes one handle to a local; the second reads a number of the type of this
+            // attribute.
             unsafe {
                 api.check("cuDeviceGetDefaultMemPool", (api.device_pool)(&raw mut pool, device))?;
                 let set = (api.pool_attribute)(pool, RELEASE_THRESHOLD, (&raw mut keep).cast());
@@ -223,16 +224,16 @@ impl CudaDriver {
         Ok(cuda)
     }
 
-    /// The newest CUDA that the driver is for: 13 is 13.x.
+    /// The newest CUDA major version that the driver supports: 13 for 13.x.
     pub fn version_major(&self) -> u32 {
         self.version / 1000
     }
 
-    /// The functions, for a thread in which the context is current.
+    /// The functions, after making the context current in this thread.
     #[inline]
     fn api(&self) -> Result<&DriverFunctions> {
         if CURRENT.get() != self.number {
-            // SAFETY: the context is retained.
+            // SAFETY: `cuDevicePrimaryCtxRetain` gave the context, and it is released only in `drop`.
             self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })?;
             CURRENT.set(self.number);
         }
@@ -242,8 +243,8 @@ impl CudaDriver {
 
 impl Drop for CudaDriver {
     fn drop(&mut self) {
-        // What was made in the context goes with it, if nobody else in the process retains it.
-        // SAFETY: it was retained once.
+        // The last release destroys the context with all its resources. SAFETY: the context was retained once, and this
+        // is the only release.
         let status = unsafe { (self.api.release_context)(self.device) };
         if let Err(error) = self.api.check("cuDevicePrimaryCtxRelease", status) {
             tracing::debug!(target: "gtd::cuda", %error, "the context could not be given back");
@@ -264,7 +265,7 @@ impl DriverFunctions {
         }
         let text = |of: unsafe extern "C" fn(Status, *mut *const c_char) -> Status| {
             let mut text = std::ptr::null();
-            // SAFETY: it writes a pointer to a static string, or null.
+            // SAFETY: the function writes a pointer to a static string, or null, to a local.
             unsafe {
                 (of(status, &raw mut text) == SUCCESS && !text.is_null())
                     .then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
@@ -276,7 +277,7 @@ impl DriverFunctions {
 
     fn attribute(&self, device: c_int, which: c_uint) -> Result<u32> {
         let mut value = 0;
-        // SAFETY: it writes one int.
+        // SAFETY: the function writes one int, to the local `value`.
         self.check("cuDeviceGetAttribute", unsafe { (self.device_attribute)(&raw mut value, which, device) })?;
         Ok(value.max(0) as u32)
     }
@@ -284,7 +285,8 @@ impl DriverFunctions {
     fn properties(&self, device: c_int) -> Result<Properties> {
         let mut name = [0; 256];
         let (mut memory_bytes, mut uuid) = (0, [0; 16]);
-        // SAFETY: the one writes so many bytes at most, the last of them 0; the others one size, and 16 bytes.
+        // SAFETY: the first function writes at most `text.len()` bytes, the last of them 0; the others write one size
+        // and 16 bytes, to locals.
         let name = unsafe {
             self.check("cuDeviceGetName", (self.device_name)(name.as_mut_ptr(), name.len() as c_int, device))?;
             self.check("cuDeviceTotalMem", (self.device_memory)(&raw mut memory_bytes, device))?;
@@ -314,11 +316,11 @@ fn number(handle: Handle) -> u64 {
     handle as usize as u64
 }
 
-// SAFETY of all calls below: the context is current, and handles are those that the driver gave, as the trait asks.
+// In every method below, `self.api()` has made the context current, and by the contract of [`Driver`] each handle came
+// from this driver and has not been given back.
 impl Driver for CudaDriver {
     fn enter(&self) -> Result<()> {
-        // A library may have made another context current since.
-        // SAFETY: the context is retained.
+        // A library may have made another context current in this thread. SAFETY: the context is retained until `drop`.
         self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })
     }
 
@@ -329,7 +331,7 @@ impl Driver for CudaDriver {
     fn new_stream(&self) -> Result<CudaStream> {
         let api = self.api()?;
         let mut stream = std::ptr::null_mut();
-        // SAFETY: it writes one handle.
+        // SAFETY: the context is current; the function writes one handle, to a local.
         api.check("cuStreamCreate", unsafe { (api.stream_create)(&raw mut stream, NON_BLOCKING) })?;
         Ok(CudaStream(number(stream)))
     }
@@ -340,14 +342,14 @@ impl Driver for CudaDriver {
 
     fn synchronize(&self, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above.
+        // SAFETY: the context is current, and the handles are valid; see the head of this impl.
         api.check("cuStreamSynchronize", unsafe { (api.stream_synchronize)(handle(stream.0)) })
     }
 
     fn new_event(&self) -> Result<CudaEvent> {
         let api = self.api()?;
         let mut event = std::ptr::null_mut();
-        // SAFETY: it writes one handle.
+        // SAFETY: the context is current; the function writes one handle, to a local.
         api.check("cuEventCreate", unsafe { (api.event_create)(&raw mut event, WITHOUT_TIME) })?;
         Ok(CudaEvent(number(event)))
     }
@@ -355,34 +357,35 @@ impl Driver for CudaDriver {
     fn new_timer(&self) -> Result<CudaEvent> {
         let api = self.api()?;
         let mut event = std::ptr::null_mut();
-        // SAFETY: it writes one handle.
+        // SAFETY: the context is current; the function writes one handle, to a local.
         api.check("cuEventCreate", unsafe { (api.event_create)(&raw mut event, 0) })?;
         Ok(CudaEvent(number(event)))
     }
 
     fn drop_event(&self, event: CudaEvent) {
-        // A device that is lost took its events with it.
+        // A lost device has freed its events already.
         if let Ok(api) = self.api() {
-            // SAFETY: see above; the driver lets an event end that has not passed.
+            // SAFETY: the context is current, and the event is valid; the driver keeps a pending event until it has
+            // passed.
             unsafe { (api.event_destroy)(handle(event.0)) };
         }
     }
 
     fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above.
+        // SAFETY: the context is current, and the handles are valid; see the head of this impl.
         api.check("cuEventRecord", unsafe { (api.event_record)(handle(event.0), handle(stream.0)) })
     }
 
     fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above; there are no flags for this.
+        // SAFETY: the context is current, the handles are valid, and 0 is the only valid flag.
         api.check("cuStreamWaitEvent", unsafe { (api.stream_wait)(handle(stream.0), handle(event.0), 0) })
     }
 
     fn has_passed(&self, event: CudaEvent) -> Result<bool> {
         let api = self.api()?;
-        // SAFETY: see above.
+        // SAFETY: the context is current, and the handles are valid; see the head of this impl.
         match unsafe { (api.event_query)(handle(event.0)) } {
             NOT_READY => Ok(false),
             status => api.check("cuEventQuery", status).map(|()| true),
@@ -391,14 +394,14 @@ impl Driver for CudaDriver {
 
     fn await_event(&self, event: CudaEvent) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above.
+        // SAFETY: the context is current, and the handles are valid; see the head of this impl.
         api.check("cuEventSynchronize", unsafe { (api.event_synchronize)(handle(event.0)) })
     }
 
     fn elapsed_ns(&self, from: CudaEvent, to: CudaEvent) -> Result<u64> {
         let api = self.api()?;
         let mut milliseconds = 0.0;
-        // SAFETY: see above; it writes one float.
+        // SAFETY: the context is current, both timers have passed, and the function writes one float, to a local.
         let status = unsafe { (api.event_elapsed)(&raw mut milliseconds, handle(from.0), handle(to.0)) };
         api.check("cuEventElapsedTime", status)?;
         Ok((f64::from(milliseconds) * 1e6) as u64)
@@ -409,11 +412,11 @@ impl Driver for CudaDriver {
         let (mut ptr, bytes) = (0, bytes.max(1));
         match self.pool {
             Some(_) => {
-                // SAFETY: see above; it writes one address.
+                // SAFETY: the context is current, the stream is valid, and the function writes one address, to a local.
                 let status = unsafe { (api.alloc_async)(&raw mut ptr, bytes, handle(stream.0)) };
                 api.check("cuMemAllocAsync", status)?;
             }
-            // SAFETY: as above.
+            // SAFETY: the context is current, and the function writes one address, to a local.
             None => api.check("cuMemAlloc", unsafe { (api.alloc)(&raw mut ptr, bytes) })?,
         }
         Ok(ptr)
@@ -422,11 +425,12 @@ impl Driver for CudaDriver {
     unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         match self.pool {
-            // SAFETY: see above, and the caller's promise.
+            // SAFETY: `ptr` came from `allocate`, and no stream uses it after what this stream has (contract of
+            // `free`).
             Some(_) => api.check("cuMemFreeAsync", unsafe { (api.free_async)(ptr, handle(stream.0)) }),
             None => {
                 self.synchronize(stream)?;
-                // SAFETY: as above; nobody uses it any more.
+                // SAFETY: the stream was synchronised, and no other uses `ptr` (contract of `free`).
                 api.check("cuMemFree", unsafe { (api.free)(ptr) })
             }
         }
@@ -434,39 +438,41 @@ impl Driver for CudaDriver {
 
     fn trim(&self) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above.
+        // SAFETY: the context is current, and the handles are valid; see the head of this impl.
         self.pool.map_or(Ok(()), |pool| api.check("cuMemPoolTrimTo", unsafe { (api.pool_trim)(pool, 0) }))
     }
 
     fn free_bytes(&self) -> Result<usize> {
         let api = self.api()?;
         let (mut free, mut total) = (0, 0);
-        // SAFETY: it writes two sizes.
+        // SAFETY: the context is current; the function writes two sizes, to locals.
         api.check("cuMemGetInfo", unsafe { (api.memory_info)(&raw mut free, &raw mut total) })?;
         Ok(free)
     }
 
     unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the range is allocated for the stream and nobody else uses it meanwhile (contract of `fill`).
         api.check("cuMemsetD8Async", unsafe { (api.fill)(to, byte, bytes, handle(stream.0)) })
     }
 
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: both ranges are allocated for the stream and nobody else writes them meanwhile (contract of `copy`).
         api.check("cuMemcpyDtoDAsync", unsafe { (api.copy)(to, from, bytes, handle(stream.0)) })
     }
 
     unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `to` is allocated for the stream, and `from` stays readable until the copy is done (contract of
+        // `upload`).
         api.check("cuMemcpyHtoDAsync", unsafe { (api.upload)(to, from.cast(), bytes, handle(stream.0)) })
     }
 
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `from` is allocated for the stream, and `to` stays writable until the copy is done (contract of
+        // `download`).
         api.check("cuMemcpyDtoHAsync", unsafe { (api.download)(to.cast(), from, bytes, handle(stream.0)) })
     }
 
@@ -474,21 +480,21 @@ impl Driver for CudaDriver {
         let api = self.api()?;
         let failed = |what: &str| DriverError::Failed { call: "cuMemHostAlloc", what: what.into() };
         let (mut start, bytes) = (std::ptr::null_mut(), bytes.max(1));
-        // SAFETY: it writes one pointer. Where addresses are unified, as on every device with 64-bit code, the device
-        // reaches the memory by the same.
+        // SAFETY: the function writes one pointer, to a local. With unified addressing, which every device with 64-bit
+        // code has, the device uses the same address.
         match api.check("cuMemHostAlloc", unsafe { (api.host_alloc)(&raw mut start, bytes, PORTABLE) }) {
             Err(DriverError::OutOfMemory) => return Err(failed("no memory of the host can be pinned")),
             other => other?,
         }
         let start = NonNull::new(start.cast::<u8>()).ok_or_else(|| failed("it gave nothing"))?;
-        // SAFETY: the memory is new, and so long.
+        // SAFETY: the memory is new and `bytes` long.
         unsafe { start.as_ptr().write_bytes(0, bytes) };
         Ok(start)
     }
 
     unsafe fn free_host(&self, start: NonNull<u8>) {
         let Ok(api) = self.api() else { return };
-        // SAFETY: the caller's promise.
+        // SAFETY: `start` came from `allocate_host`, and nobody uses it any more (contract of `free_host`).
         if let Err(error) = api.check("cuMemFreeHost", unsafe { (api.host_free)(start.as_ptr().cast()) }) {
             tracing::debug!(target: "gtd::cuda", %error, "pinned memory could not be given back");
         }
@@ -496,7 +502,7 @@ impl Driver for CudaDriver {
 
     unsafe fn register(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: the range stays mapped until `unregister` (contract of `register`).
         let status = unsafe { (api.host_register)(start.as_ptr().cast(), bytes, PORTABLE) };
         match api.check("cuMemHostRegister", status) {
             Err(DriverError::OutOfMemory) => {
@@ -508,14 +514,14 @@ impl Driver for CudaDriver {
 
     unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: the caller's promise.
+        // SAFETY: `start` was registered, and no copy is in flight (contract of `unregister`).
         api.check("cuMemHostUnregister", unsafe { (api.host_unregister)(start.as_ptr().cast()) })
     }
 
     fn load(&self, image: &[u8]) -> Result<Module> {
         let api = self.api()?;
         let mut module = std::ptr::null_mut();
-        // SAFETY: the image says itself how long it is, and is only read during the call.
+        // SAFETY: the driver reads the image, whose header contains its length, only during the call.
         api.check("cuModuleLoadData", unsafe { (api.module_load)(&raw mut module, image.as_ptr().cast()) })?;
         Ok(Module(number(module)))
     }
@@ -525,7 +531,7 @@ impl Driver for CudaDriver {
         let failed = |_| DriverError::Failed { call: "cuModuleGetFunction", what: "a name with a zero byte".into() };
         let name = CString::new(name).map_err(failed)?;
         let mut function = std::ptr::null_mut();
-        // SAFETY: see above; it writes one handle.
+        // SAFETY: the context is current, `name` is a C string, and the function writes one handle, to a local.
         let status = unsafe { (api.module_function)(&raw mut function, handle(module.0), name.as_ptr()) };
         api.check("cuModuleGetFunction", status)?;
         Ok(Function(number(function)))
@@ -534,7 +540,7 @@ impl Driver for CudaDriver {
     fn allow_shared(&self, function: Function, bytes: u32) -> Result<()> {
         let api = self.api()?;
         let function = handle(function.0);
-        // SAFETY: see above.
+        // SAFETY: the context is current, and the handles are valid; see the head of this impl.
         let status = unsafe { (api.function_attribute)(function, DYNAMIC_SHARED_BYTES, bytes as c_int) };
         api.check("cuFuncSetAttribute", status)
     }
@@ -544,7 +550,8 @@ impl Driver for CudaDriver {
         let api = self.api()?;
         let Grid { blocks: [x, y, z], threads, shared_bytes } = grid;
         let mut pointers = args.pointers();
-        // SAFETY: see above, and the caller's promise; the arguments are copied during the call.
+        // SAFETY: the arguments match the kernel, and its accesses are valid (contract of `launch`); the driver copies
+        // the arguments during the call.
         let status = unsafe {
             (api.launch)(
                 handle(function.0),
@@ -565,14 +572,14 @@ impl Driver for CudaDriver {
 
     fn begin_capture(&self, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above.
+        // SAFETY: the context is current, and the handles are valid; see the head of this impl.
         api.check("cuStreamBeginCapture", unsafe { (api.capture_begin)(handle(stream.0), CAPTURE_THREAD) })
     }
 
     fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph> {
         let api = self.api()?;
         let (mut graph, mut exec) = (std::ptr::null_mut(), std::ptr::null_mut());
-        // SAFETY: see above; each writes one handle, and the graph is destroyed once.
+        // SAFETY: each function writes one handle, to a local, and the graph is destroyed once.
         unsafe {
             api.check("cuStreamEndCapture", (api.capture_end)(handle(stream.0), &raw mut graph))?;
             let made = (api.graph_instantiate)(&raw mut exec, graph, 0);
@@ -585,14 +592,14 @@ impl Driver for CudaDriver {
 
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
-        // SAFETY: see above, and the caller's promise.
+        // SAFETY: everything that was captured may run again (contract of `launch_graph`).
         api.check("cuGraphLaunch", unsafe { (api.graph_launch)(handle(graph.0), handle(stream.0)) })
     }
 
     fn drop_graph(&self, graph: CudaGraph) {
-        // A device that is lost took its graphs with it.
+        // A lost device has freed its graphs already.
         if let Ok(api) = self.api() {
-            // SAFETY: see above; the driver lets a launch end that is under way.
+            // SAFETY: the graph is valid; the driver completes a launch that is in flight.
             unsafe { (api.graph_exec_destroy)(handle(graph.0)) };
         }
     }

@@ -1,10 +1,9 @@
-//! A device that is the CPU: the very kernels, compiled by g++, in memory that is the host's.
+//! An emulated device: the same kernels, compiled by g++, run on the CPU in host memory.
 //!
-//! It is for tests where there is no GPU, and made to find mistakes rather than to be fast. Streams do nothing until
-//! somebody waits for them, and then in their own order alone, so that work which should have waited for an event is
-//! done too early or too late. Freed memory is overwritten, memory is never what a kernel hopes for, and what is
-//! written beyond the end of an allocation is found when that is freed. Everything that is asked of the driver is
-//! counted.
+//! It serves tests on machines without a GPU, and aims to expose mistakes rather than to be fast. A stream does nothing
+//! until the host waits for it, and then only its own work in order, so that work which should have waited for an event
+//! runs too early or too late. Freed memory is overwritten, new memory is filled with noise, and a write beyond the end
+//! of an allocation is detected when that is freed. Calls to the driver are counted.
 
 use super::{
     Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Module, Properties, Result,
@@ -21,17 +20,17 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Bytes behind each allocation that nobody may write.
+/// Guard bytes behind each allocation.
 const FENCE_BYTES: usize = 64;
 const FENCE: u8 = 0x5e;
-/// What memory holds that nobody wrote, or that was freed.
+/// The byte that fills new and freed memory.
 const NOISE: u8 = 0xa5;
 const ALIGN_BYTES: usize = 256;
-/// Work that streams put off at most, so that freed memory comes back.
+/// The most work that is put off, so that freed memory comes back.
 const PUT_OFF_MAX: usize = 4096;
-/// What a stream does whenever somebody asks how far it is.
+/// How much work a stream does when the host polls one of its events.
 const DONE_WHEN_ASKED: usize = 8;
-/// What a kernel takes unless somebody says otherwise, and a copy, nanoseconds.
+/// The duration of a copy, and the default duration of a kernel, nanoseconds.
 const TAKES_NS: u64 = 1000;
 
 type Run = unsafe extern "C" fn(args: *mut *mut c_void, blocks: *const c_uint, threads: c_uint);
@@ -45,44 +44,45 @@ enum EmulatedWork {
     Wait { record: Record },
     Do(Arc<dyn Fn() + Send + Sync>),
     Task(Task),
-    CudaGraph(Arc<Vec<EmulatedWork>>),
+    Graph(Arc<Vec<EmulatedWork>>),
 }
 
-/// What came of a stream's turn.
+/// The outcome of an attempt to run a stream's first work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Turn {
     Did,
-    /// There is nothing to do.
+    /// The stream is empty.
     Idle,
-    /// What comes next waits for another device.
+    /// The work waits for another device.
     Stuck,
 }
 
-/// Work of a library that may have to wait for other devices: what `cudaStream_t` is to a stand-in for NCCL.
+/// Work of a library that may have to wait for other devices: the tests' replacement of NCCL enqueues it by
+/// `cudaStream_t`.
 #[repr(C)]
 struct Task {
     data: *mut c_void,
-    /// Goes on with it; not 0 once it is done.
+    /// Continues the work; returns nonzero once it is done.
     step: unsafe extern "C" fn(*mut c_void) -> c_int,
-    /// Whether another device waits for it.
+    /// Whether another device waits for this work.
     wanted: unsafe extern "C" fn(*mut c_void) -> c_int,
     /// Frees `data`.
     release: unsafe extern "C" fn(*mut c_void),
 }
 
-// SAFETY: libraries for tests make tasks that any thread may go on with.
+// SAFETY: the test libraries that make tasks allow any thread to continue them.
 unsafe impl Send for Task {}
-// SAFETY: only who holds the lock of the state goes on with one.
+// SAFETY: a task's functions are called only under the lock of `EmulatedState`.
 unsafe impl Sync for Task {}
 
 impl Drop for Task {
     fn drop(&mut self) {
-        // SAFETY: the library's function for its data.
+        // SAFETY: the library that made the task declared `release` for `data`, and a task is dropped once.
         unsafe { (self.release)(self.data) };
     }
 }
 
-/// What the handle of a stream points to.
+/// The target of a stream's raw handle.
 #[repr(C)]
 struct RawStream {
     magic: u64,
@@ -93,9 +93,10 @@ struct RawStream {
 
 const RAW_STREAM_MAGIC: u64 = 0x6774_7374_7265_616d;
 
-/// Puts a task into the stream; it is the stream's from then on.
+/// Enqueues a task; the stream takes ownership.
 unsafe extern "C" fn enqueue_task(stream: *const RawStream, task: *const Task) {
-    // SAFETY: a library for tests passes the handle that it was given, and a task of its own.
+    // SAFETY: the library passes the handle that it was given for this stream, and a task that it does not use any
+    // more.
     let (stream, task) = unsafe { (&*stream, task.read()) };
     let mut state = lock(&stream.state);
     state.streams[stream.stream.0 as usize].push_back(EmulatedWork::Task(task));
@@ -106,11 +107,11 @@ fn lock(state: &Mutex<EmulatedState>) -> MutexGuard<'_, EmulatedState> {
     state.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How often it is looked whether another device waits for this one, and how long a waiting one pauses.
+/// The interval at which a thread looks for work that other devices wait for, and at which a stuck stream tries again.
 const TASK_NAP: std::time::Duration = std::time::Duration::from_micros(200);
 
-/// A record of an event: its number, and the stream that it is in. An event may be recorded again, elsewhere, before
-/// the stream has come to it; who waits for the one record does not wait for the other.
+/// A record of an event: its number and its stream. An event may be recorded again before the stream has reached the
+/// first record; a wait is for one record.
 #[derive(Clone, Copy, Default)]
 struct Record {
     number: u64,
@@ -120,12 +121,12 @@ struct Record {
 #[derive(Default)]
 struct EmulatedState {
     streams: Vec<VecDeque<EmulatedWork>>,
-    /// How late it is in each stream, nanoseconds: nothing takes time but kernels and copies.
+    /// The emulated time of each stream, nanoseconds: only kernels and copies take time.
     clocks: Vec<u64>,
-    /// When each event was last passed.
+    /// The emulated time at which each event was last passed.
     passed_ns: HashMap<u64, u64>,
     put_off: usize,
-    /// The last record of each event, and the numbers of those that their streams have not come to.
+    /// The last record of each event, and the numbers of records that their streams have not reached.
     events: HashMap<u64, Record>,
     ahead: HashSet<u64>,
     next: u64,
@@ -134,44 +135,44 @@ struct EmulatedState {
     host: HashMap<usize, usize>,
     modules: Vec<libloading::Library>,
     functions: Vec<Run>,
-    /// What streams keep that are captured, and what was kept.
+    /// The streams that are captured and their captured work.
     captures: HashMap<u64, Vec<EmulatedWork>>,
     graphs: HashMap<u64, Arc<Vec<EmulatedWork>>>,
     lost: Option<String>,
 }
 
-/// What has been asked of an [`Emulated`] driver.
+/// Counts of the calls to an [`Emulated`] driver.
 #[derive(Debug, Default)]
 pub struct Counts {
-    /// Kernels launched, each by a call of its own.
+    /// Kernels that were launched one by one.
     pub launches: AtomicU64,
-    /// Graphs launched.
+    /// Graph launches.
     pub graphs: AtomicU64,
-    /// Graphs made.
+    /// Graphs captured.
     pub captures: AtomicU64,
     /// Allocations.
     pub allocations: AtomicU64,
-    /// Copies to and from the device.
+    /// Copies between host and device.
     pub transfers: AtomicU64,
     /// Modules loaded.
     pub modules: AtomicU64,
 }
 
-/// The driver of a device that is not there.
+/// The driver of an emulated device.
 pub struct Emulated {
     properties: Properties,
     state: Arc<Mutex<EmulatedState>>,
     raw: Mutex<Vec<Arc<RawStream>>>,
-    /// What has been asked of it.
+    /// Counts of calls.
     pub counts: Counts,
-    /// What kernels that are launched from now on take, nanoseconds.
+    /// The duration of each kernel launched from here on, nanoseconds.
     pub kernel_ns: AtomicU64,
-    /// From now on it has no memory for graphs.
+    /// Makes captures of graphs fail from here on, as if memory was short.
     pub without_room_for_graphs: AtomicBool,
 }
 
 impl Emulated {
-    /// A device with so much memory.
+    /// A device with this much memory.
     pub fn new(memory_bytes: usize) -> Emulated {
         let properties = Properties {
             name: "an emulated device".into(),
@@ -187,8 +188,8 @@ impl Emulated {
         Emulated { properties, state, raw, counts, kernel_ns, without_room_for_graphs }
     }
 
-    /// The same as the device of this name, for a stand-in for NCCL. A thread goes on with what other devices wait for,
-    /// whether or not somebody waits here.
+    /// The same device with a UUID, for the tests' replacement of NCCL. A thread then runs work that other devices wait
+    /// for, whether or not the host waits for this device.
     #[must_use]
     pub fn named(mut self, uuid: [u8; 16]) -> Emulated {
         self.properties.uuid = Some(uuid);
@@ -203,24 +204,24 @@ impl Emulated {
         self
     }
 
-    /// From now on every call fails as those of a broken device do.
+    /// Makes every call fail from here on, as on a lost device.
     pub fn lose(&self, why: &str) {
         self.state().lost = Some(why.into());
     }
 
-    /// Allocations that nobody freed, once all streams have done their work.
+    /// The number of allocations that were not freed, after all streams have run.
     pub fn leaked(&self) -> usize {
         let mut state = self.state();
         state.run_all();
         state.memory.len()
     }
 
-    /// Graphs that nobody has given back.
+    /// The number of graphs that were not dropped.
     pub fn graphs(&self) -> usize {
         self.state().graphs.len()
     }
 
-    /// Does something when the stream comes to it, once or, if it is captured, as often as its graph is launched.
+    /// Enqueues a function that runs when the stream reaches it, and again at each launch of a graph that captured it.
     pub(crate) fn enqueue(&self, stream: CudaStream, work: impl Fn() + Send + Sync + 'static) -> Result<()> {
         self.put_off(stream, EmulatedWork::Do(Arc::new(work)))
     }
@@ -261,7 +262,7 @@ impl Emulated {
 }
 
 impl EmulatedWork {
-    /// The same once more, of what can be captured.
+    /// A copy of work that can be captured.
     fn again(&self) -> EmulatedWork {
         match self {
             EmulatedWork::Launch { run, grid, args, takes_ns } => {
@@ -282,11 +283,11 @@ impl EmulatedState {
         }
     }
 
-    /// Goes on with what other devices wait for.
+    /// Runs work that other devices wait for.
     fn serve(&mut self) {
         for stream in 0..self.streams.len() {
             let last = self.streams[stream].iter().rposition(|work| match work {
-                // SAFETY: the library's function for its data.
+                // SAFETY: the library that made the task declared `wanted` for `data`, and the state is locked.
                 EmulatedWork::Task(task) => unsafe { (task.wanted)(task.data) != 0 },
                 _ => false,
             });
@@ -298,13 +299,13 @@ impl EmulatedState {
         }
     }
 
-    /// Does the first thing of a stream; and before it, what that waits for.
+    /// Runs the first work of a stream, after the work that it waits for.
     fn run_one(&mut self, stream: usize) -> Turn {
         let Some(work) = self.streams[stream].pop_front() else { return Turn::Idle };
         self.put_off -= 1;
         let stuck = match &work {
             EmulatedWork::Wait { record } => !self.pass(*record),
-            // SAFETY: the library's function for its data.
+            // SAFETY: the library that made the task declared `step` for `data`, and the state is locked.
             EmulatedWork::Task(task) => unsafe { (task.step)(task.data) == 0 },
             _ => false,
         };
@@ -322,14 +323,15 @@ impl EmulatedState {
             EmulatedWork::Launch { run, grid, mut args, takes_ns } => {
                 self.clocks[stream] += takes_ns;
                 let mut pointers: Vec<*mut c_void> = args.iter_mut().map(|arg| arg.as_mut_ptr().cast()).collect();
-                // SAFETY: the arguments are the kernel's, as whoever launched it promised.
+                // SAFETY: the arguments match the kernel, by the contract of `Driver::launch`; `args` holds them.
                 unsafe { run(pointers.as_mut_ptr(), grid.blocks.as_ptr(), grid.threads) };
             }
-            // SAFETY: as whoever asked for it promised.
+            // SAFETY: the range is allocated until the stream has done this, by the contract of `Driver::fill`.
             EmulatedWork::Fill { to, byte, bytes } => unsafe {
                 std::ptr::write_bytes(to as usize as *mut u8, byte, bytes)
             },
-            // SAFETY: as above.
+            // SAFETY: both ranges are valid until the stream has done this, by the contracts of `Driver::copy`,
+            // `upload` and `download`.
             EmulatedWork::Copy { to, from, bytes } => unsafe {
                 self.clocks[stream] += TAKES_NS;
                 std::ptr::copy_nonoverlapping(from as usize as *const u8, to as usize as *mut u8, bytes);
@@ -339,15 +341,15 @@ impl EmulatedState {
                 self.ahead.remove(&number);
                 self.passed_ns.insert(event, self.clocks[stream]);
             }
-            // As late as it is there, if not later.
+            // The stream is at least as late as the recorded event.
             EmulatedWork::Wait { record } => self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]),
             EmulatedWork::Task(_) => {}
             EmulatedWork::Do(work) => work(),
-            EmulatedWork::CudaGraph(all) => all.iter().for_each(|work| self.run(stream, work.again())),
+            EmulatedWork::Graph(all) => all.iter().for_each(|work| self.run(stream, work.again())),
         }
     }
 
-    /// Runs the stream of a record until that is reached. False if something before it waits for another device.
+    /// Runs the record's stream until it has passed the record. False if earlier work waits for another device.
     fn pass(&mut self, record: Record) -> bool {
         while self.ahead.contains(&record.number) {
             match self.run_one(record.stream) {
@@ -368,11 +370,11 @@ impl EmulatedState {
         self.held -= bytes;
         let start = at as usize as *mut u8;
         for i in bytes..bytes + FENCE_BYTES {
-            // SAFETY: the fence is part of the allocation.
+            // SAFETY: an allocation has `FENCE_BYTES` behind its `bytes`, so `start.add(i)` lies in it.
             let byte = unsafe { start.add(i).read() };
             assert_eq!(byte, FENCE, "a kernel wrote byte {i} of an allocation of {bytes}");
         }
-        // SAFETY: the allocation is as long as that, and freed once, with the layout it was made with.
+        // SAFETY: `allocate` made the allocation with this layout, and the map gave up its entry, so it is freed once.
         unsafe {
             std::ptr::write_bytes(start, NOISE, bytes);
             std::alloc::dealloc(start, layout(bytes + FENCE_BYTES));
@@ -460,7 +462,7 @@ impl Driver for Emulated {
         let mut state = self.alive()?;
         let record = state.last_record(event);
         let passed = !state.ahead.contains(&record.number);
-        // Whoever asks often enough sees the device get on.
+        // Polling lets the device make progress.
         if !passed {
             (0..DONE_WHEN_ASKED).all(|_| state.run_one(record.stream) == Turn::Did);
         }
@@ -492,10 +494,10 @@ impl Driver for Emulated {
                 return Err(DriverError::OutOfMemory);
             }
         }
-        // SAFETY: the fence makes the size at least one byte.
+        // SAFETY: the size is at least `FENCE_BYTES`, so not 0.
         let start = unsafe { std::alloc::alloc(layout(bytes + FENCE_BYTES)) };
         assert!(!start.is_null(), "the host is out of memory");
-        // SAFETY: the allocation is as long as that.
+        // SAFETY: the allocation has this size.
         unsafe {
             std::ptr::write_bytes(start, NOISE, bytes);
             std::ptr::write_bytes(start.add(bytes), FENCE, FENCE_BYTES);
@@ -547,7 +549,7 @@ impl Driver for Emulated {
 
     unsafe fn free_host(&self, start: NonNull<u8>) {
         let bytes = self.state().host.remove(&(start.as_ptr() as usize)).expect("host memory of ours");
-        // SAFETY: it was allocated with this layout.
+        // SAFETY: `allocate_host` made it with this layout.
         unsafe { std::alloc::dealloc(start.as_ptr(), layout(bytes)) };
     }
 
@@ -564,7 +566,7 @@ impl Driver for Emulated {
         let failed = |what: String| DriverError::Failed { call: "load", what };
         let file = scratch("so");
         std::fs::write(&file, image).map_err(|error| failed(error.to_string()))?;
-        // SAFETY: it is what g++ made of our kernels, and has no initialisers but those of the C++ library.
+        // SAFETY: g++ compiled the library from our kernels; its only initialisers are those of the C++ library.
         let library = unsafe { libloading::Library::new(&file) };
         let _ = std::fs::remove_file(&file);
         let mut state = self.alive()?;
@@ -575,7 +577,7 @@ impl Driver for Emulated {
     fn function(&self, module: Module, name: &str) -> Result<Function> {
         let mut state = self.alive()?;
         let symbol = format!("emulator_run_{name}\0");
-        // SAFETY: `wrapped` gave it this signature.
+        // SAFETY: `wrapped` gives each kernel's function this signature.
         let run = *unsafe { state.modules[module.0 as usize].get::<Run>(symbol.as_bytes()) }
             .map_err(|error| DriverError::Failed { call: "function", what: error.to_string() })?;
         state.functions.push(run);
@@ -631,7 +633,7 @@ impl Driver for Emulated {
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
         let work = self.alive()?.graphs.get(&graph.0).expect("a graph that is there").clone();
         self.counts.graphs.fetch_add(1, Relaxed);
-        self.put_off(stream, EmulatedWork::CudaGraph(work))
+        self.put_off(stream, EmulatedWork::Graph(work))
     }
 
     fn drop_graph(&self, graph: CudaGraph) {
@@ -640,14 +642,14 @@ impl Driver for Emulated {
     }
 }
 
-/// A file of our own that does not exist yet.
+/// A new file name in the folder for temporary files.
 fn scratch(extension: &str) -> PathBuf {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let name = format!("gt-emulated-{}-{}.{extension}", std::process::id(), NEXT.fetch_add(1, Relaxed));
     std::env::temp_dir().join(name)
 }
 
-/// g++, as a compiler of kernels.
+/// g++ as a compiler of kernels.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Gxx;
 
@@ -655,7 +657,7 @@ const EMULATOR: &str = include_str!("emulator.h");
 const OPTIONS: [&str; 9] =
     ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-xc++", "-fwrapv"];
 
-/// The source with a function for each of its kernels that runs all of the kernel's threads.
+/// The source with a function for each kernel that runs all threads of a launch.
 fn wrapped(source: &str) -> String {
     let mut text = format!("{EMULATOR}\n");
     text.push_str(source);
@@ -668,7 +670,7 @@ fn wrapped(source: &str) -> String {
     text
 }
 
-/// The names behind each `GT_KERNEL(threads)`.
+/// The names after each `GT_KERNEL(threads)`.
 fn kernel_names(source: &str) -> Vec<&str> {
     let after = source.split("GT_KERNEL(").skip(1);
     let name = |rest: &str| -> Option<usize> { rest.find(')') };
@@ -722,12 +724,12 @@ impl Compiler for Gxx {
     }
 }
 
-/// Whether g++ is here.
+/// Whether g++ is installed.
 pub fn is_available() -> bool {
     Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Where tests keep what g++ made, so that the next run need not wait for it.
+/// The store of images that the tests share, so that kernels are compiled once.
 pub fn test_store() -> crate::compile::store::Store {
     crate::compile::store::Store::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/emulated-kernels"))
 }

@@ -1,32 +1,32 @@
-//! What was issued by calls of its own, and which of it repeats what came earlier.
+//! The history of issued work, and which of it repeats.
 
 use super::work::{GraphWork, Kept};
 use std::ops::Range;
 
-/// How far back it goes: the launches of a training step have room.
+/// The length of the history: a training step has fewer launches.
 const LENGTH: usize = 8192;
-/// Places where the last time of something is noted, by the low bits of its hash.
+/// Size of the table of last occurrences, which is indexed by the low bits of a hash.
 const LAST: usize = 2 * LENGTH;
 
-/// Things issued, by their number.
+/// Issued work by sequence number.
 pub struct History {
     ring: Vec<(u64, Kept)>,
-    /// One more than the number; what is there may be something else's, or long gone.
+    /// One more than the number of the last work with such a hash; may be a collision, or too old.
     last: Vec<u64>,
     next: u64,
-    /// What the newest repeats, if it does.
+    /// The earlier occurrence that the newest work repeats, if any.
     earlier: Option<u64>,
-    /// From here on everything repeats what came earlier, in the same order.
+    /// The work from here on repeats earlier work in the same order.
     start: u64,
 }
 
 impl History {
-    /// Nothing was issued yet.
+    /// An empty history.
     pub fn new() -> History {
         History { ring: Vec::new(), last: vec![0; LAST], next: 0, earlier: None, start: 0 }
     }
 
-    /// Adds one thing, and returns the stretch that repeated if this does not go on with it.
+    /// Adds work, and returns the repeated stretch that this work ends by not repeating.
     pub fn push(&mut self, hash: u64, work: &GraphWork<'_>) -> Range<u64> {
         let at = self.next;
         let mut ended = at..at;
@@ -50,7 +50,7 @@ impl History {
         ended
     }
 
-    /// Whether this would repeat what came earlier, as what was issued before it did.
+    /// Whether this work would continue the current repetition.
     #[inline]
     pub fn goes_on(&self, hash: u64) -> bool {
         self.earlier.is_some_and(|earlier| self.hash(earlier + 1) == Some(hash))
@@ -61,24 +61,24 @@ impl History {
         is_there.then(|| self.ring[number as usize % LENGTH].0)
     }
 
-    /// What has repeated without interruption until now.
+    /// The stretch that has repeated until now.
     #[inline]
     pub fn stretch(&self) -> Range<u64> {
         self.start.min(self.next)..self.next
     }
 
-    /// The next thing begins a stretch of its own.
+    /// Ends the stretch: the next work begins another.
     pub fn cut(&mut self) {
         self.start = self.next;
     }
 
-    /// Something came between that is not in here.
+    /// Notes that work happened which the history does not contain.
     pub fn interrupt(&mut self) {
         self.earlier = None;
         self.start = self.next;
     }
 
-    /// Things by their numbers, which are among the last [`LENGTH`], with their hashes.
+    /// The work with these numbers, which are among the last [`LENGTH`], with hashes.
     pub fn get(&self, numbers: Range<u64>) -> impl Iterator<Item = &(u64, Kept)> + Clone {
         numbers.map(|number| &self.ring[number as usize % LENGTH])
     }
@@ -102,7 +102,7 @@ mod tests {
         assert!(history.goes_on(u64::from(b'd')) && !history.goes_on(u64::from(b'a')));
         assert_eq!(pushed(&mut history, "x").pop(), Some(4..7));
         assert!(history.stretch().is_empty());
-        // The newest of what began alike is what is expected to come again.
+        // Among equal beginnings, the newest predicts what follows.
         pushed(&mut history, "bcx");
         assert_eq!(history.stretch(), 8..11);
     }

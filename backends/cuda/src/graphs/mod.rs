@@ -1,41 +1,41 @@
-//! Between the backend and the driver: what repeats on the stream of computation goes as graphs.
+//! CUDA graphs for repeated work, between the backend and the driver.
 //!
-//! [`Launches`] is a driver in front of a driver. It sees all that is issued on one stream, and compares it with what
-//! came before ([`History`]). Where a stretch comes for the second time, same kernels with the same arguments, it is
-//! captured as a graph. When the first thing of a graph comes again, it is held back, and so is what follows as long as
-//! it is what the graph does; at its end the graph is launched instead, in one call. At anything else, and wherever the
-//! order of things shows (another stream waits, somebody reads, memory is given back), what is held is issued one by
-//! one. So a graph changes what the driver is told, and never what is computed.
+//! [`Launches`] is a driver in front of a driver. It sees everything that is issued on one stream, and compares it with
+//! earlier work ([`History`]). A stretch that occurs for the second time, the same kernels with the same arguments, is
+//! captured as a graph. When the first launch of a graph recurs, it is held back, and so are the following ones as long
+//! as they match; at the graph's end, the graph is launched in one call instead. A mismatch, or any call whose result
+//! depends on the order of work (another stream waits, the host reads, memory is freed), issues the held work one by
+//! one. So a graph changes the calls to the driver, never the results.
 //!
-//! Whoever holds work back keeps the device waiting. So no graph is followed that does more than the device has been
-//! given since it was last waited for: while it is at that, the next graph comes together. The first ones after a wait
-//! are short. And a worker to which nothing more comes says so ([`Launches::let_go`]).
+//! Held work keeps the device waiting. So a graph is followed only if it is no longer than the work issued since the
+//! host last waited for the device: while the device does that, the graph is collected. Graphs just after a wait are
+//! short. A worker with nothing more to issue calls [`Launches::let_go`].
 
-mod front;
+mod as_driver;
+mod cache;
 mod history;
-mod shelf;
 mod work;
 
 use crate::blas::gemm::{Blas, Gemm};
 use crate::driver::{CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Result};
+use cache::GraphCache;
 use history::History;
-use shelf::Shelf;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::{GraphWork, Kept};
 
-/// When a graph is made, and how many there may be.
+/// When graphs are captured, and how many are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Stretches shorter than this are not worth a graph.
+    /// The shortest stretch that is worth a graph.
     pub shortest: usize,
-    /// What may be held back when the device has nothing else to do.
+    /// The most work that is held back while the device is idle.
     pub first: usize,
-    /// No graph does more.
+    /// The longest graph.
     pub longest: usize,
-    /// Graphs at one time,
+    /// The most graphs.
     pub graphs: usize,
-    /// and what they do together.
+    /// The most work in all graphs together.
     pub steps: usize,
 }
 
@@ -45,44 +45,44 @@ impl Default for Limits {
     }
 }
 
-/// What is made into graphs.
+/// Which work is captured as graphs.
 #[derive(Clone, Copy, Debug)]
 pub enum Graphs {
-    /// Nothing.
+    /// No work.
     Never,
-    /// What repeats.
+    /// Repeated work.
     Repeated(Limits),
-    /// Each single thing, for tests: all that can be issued can be captured.
+    /// Every launch by itself, for tests: everything that can be issued can be captured.
     Each,
 }
 
-/// What was issued how, so far.
+/// Counts of issued work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCounts {
-    /// Things issued by calls of their own: launches, fills, copies, products.
+    /// Launches, fills, copies and products that were issued one by one.
     pub single: u64,
     /// Graphs launched.
     pub graphs: u64,
-    /// Things that were done by them.
+    /// Launches, fills, copies and products that graphs did.
     pub in_graphs: u64,
-    /// Graphs made.
+    /// Graphs captured.
     pub made: u64,
 }
 
-/// A driver that makes graphs of what repeats on one stream, and otherwise does as the one behind it.
+/// A driver that launches repeated work of one stream as graphs, and forwards everything else to the inner driver.
 pub struct Launches {
     driver: Arc<dyn Driver>,
     stream: CudaStream,
-    /// Where graphs are captured.
+    /// The stream on which graphs are captured.
     side: CudaStream,
     state: Mutex<GraphsState>,
 }
 
-/// A graph whose first things have come.
+/// A graph whose first launches have recurred.
 #[derive(Clone, Copy)]
 struct Following {
     id: usize,
-    /// How many have come, and how many of them were issued by themselves all the same.
+    /// How much of it has recurred, and how much of that has been issued one by one all the same.
     came: usize,
     issued: usize,
 }
@@ -91,32 +91,32 @@ struct GraphsState {
     blas: Option<Box<dyn Blas>>,
     graphs: Graphs,
     history: History,
-    shelf: Shelf,
+    cache: GraphCache,
     following: Option<Following>,
-    /// The graph that came to its end just now, and how much had been issued when it began.
+    /// The graph that has just ended, and how much work had been issued when it began.
     ended: Option<(usize, usize)>,
-    /// Records of events that come behind what is held.
+    /// Events that are recorded behind held work.
     late: Vec<CudaEvent>,
-    /// How often somebody asked for one of them.
+    /// How often the host has polled one of them.
     asked: u32,
-    /// Things issued since the device was last waited for.
+    /// Work issued since the host last waited for the device.
     since: usize,
     counts: LaunchCounts,
-    /// Graphs in a row that could not be made.
+    /// Captures that failed in a row.
     refused: u32,
-    /// Something that was held could not be issued: nobody knows what holds after that.
+    /// The error of held work that could not be issued: the contents of memory are unknown after that.
     broken: Option<DriverError>,
 }
 
-/// After so many that could not be made, no more graphs are tried.
+/// After this many failed captures in a row, no more are tried.
 const REFUSED_MAX: u32 = 8;
-/// Whoever asks so often whether an event has passed that is held back waits for it.
+/// After this many polls of an event that is held back, the held work is issued.
 const ASKED_MAX: u32 = 64;
 
-// SAFETY of what is issued below: whoever asked for it promised what it takes, in the order in which it was asked for.
-// What a graph does was asked for when it is launched, with the same arguments.
+// Every `issue` and `launch_graph` below does work whose submitter fulfilled the driver's contract, in the order of
+// submission; a graph is launched only after all its work was submitted with the same arguments.
 impl Launches {
-    /// For a new stream of this driver.
+    /// Graphs for a new stream of `driver`.
     ///
     /// # Errors
     /// Those of the driver.
@@ -126,7 +126,7 @@ impl Launches {
             blas: None,
             graphs: Graphs::Repeated(Limits::default()),
             history: History::new(),
-            shelf: Shelf::default(),
+            cache: GraphCache::default(),
             following: None,
             ended: None,
             late: Vec::new(),
@@ -139,47 +139,47 @@ impl Launches {
         Ok(Launches { driver, stream, side, state: Mutex::new(state) })
     }
 
-    /// The stream.
+    /// The stream of computation.
     pub fn stream(&self) -> CudaStream {
         self.stream
     }
 
-    /// The library that [`Launches::multiply`] asks.
+    /// Sets the library that [`Launches::multiply`] uses.
     pub fn set_blas(&self, blas: Box<dyn Blas>) {
         self.state().blas = Some(blas);
     }
 
-    /// Whether there is such a library.
+    /// Whether a library is set.
     pub fn has_blas(&self) -> bool {
         self.state().blas.is_some()
     }
 
-    /// What is made into graphs from now on.
+    /// Sets which work is captured from here on.
     ///
     /// # Errors
     /// Those of the driver.
     pub fn set_graphs(&self, graphs: Graphs) -> Result<()> {
-        let mut state = self.settled()?;
+        let mut state = self.all_issued()?;
         self.forget(&mut state);
         state.graphs = graphs;
         Ok(())
     }
 
-    /// What was issued how.
+    /// The counts so far.
     pub fn counts(&self) -> LaunchCounts {
         self.state().counts
     }
 
-    /// As [`Blas::multiply`], on the stream.
+    /// [`Blas::multiply`] on the stream of computation.
     ///
     /// # Safety
-    /// As there.
+    /// As [`Blas::multiply`].
     pub unsafe fn multiply(&self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller fulfils the contract of `Blas::multiply`.
         unsafe { self.issue(&GraphWork::Product { gemm, pointers }) }
     }
 
-    /// Issues what is held back, as nothing more comes for now.
+    /// Issues held work, when no more comes for now.
     ///
     /// # Errors
     /// Those of the driver.
@@ -187,7 +187,7 @@ impl Launches {
         let mut state = self.alive()?;
         if let Some(Following { id, came, issued }) = state.following {
             self.issue_held(&mut state, id, issued..came)?;
-            // What comes next may still be what the graph does: it is no news.
+            // The next launch may still match the graph, so it is not counted as a miss.
             state.following = Some(Following { id, came, issued: came });
         }
         self.record_late(&mut state)
@@ -205,14 +205,14 @@ impl Launches {
         }
     }
 
-    /// With everything issued: for what shows the order of things. Nothing is held back across this.
-    fn settled(&self) -> Result<MutexGuard<'_, GraphsState>> {
+    /// The state after all held work is issued, for calls whose result depends on the order of work.
+    fn all_issued(&self) -> Result<MutexGuard<'_, GraphsState>> {
         let mut state = self.alive()?;
-        self.settle(&mut state)?;
+        self.issue_all(&mut state)?;
         Ok(state)
     }
 
-    fn settle(&self, state: &mut GraphsState) -> Result<()> {
+    fn issue_all(&self, state: &mut GraphsState) -> Result<()> {
         self.abandon(state)?;
         self.record_late(state)?;
         let stretch = state.history.stretch();
@@ -229,15 +229,15 @@ impl Launches {
             Graphs::Repeated(limits) => limits,
             Graphs::Never => {
                 state.counts.single += 1;
-                // SAFETY: see above.
+                // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
                 return unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) };
             }
-            // SAFETY: see above.
+            // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
             Graphs::Each => return unsafe { self.issue_as_graph(&mut state, work) },
         };
         if let Some(mut following) = state.following {
-            if !state.shelf.get(following.id).steps[following.came].1.is(work) {
-                match state.shelf.like(following.id, following.came, work) {
+            if !state.cache.get(following.id).steps[following.came].1.is(work) {
+                match state.cache.like(following.id, following.came, work) {
                     Some(other) => following.id = other,
                     None => {
                         self.abandon(&mut state)?;
@@ -250,16 +250,16 @@ impl Launches {
         self.issue_new(&mut state, work, &limits)
     }
 
-    /// One more of the things came that a graph does.
+    /// Advances a followed graph by one launch.
     #[inline]
     fn follow(&self, state: &mut GraphsState, mut following: Following) -> Result<()> {
         following.came += 1;
         state.since += 1;
         let Following { id, came, issued } = following;
-        let is_whole = came == state.shelf.get(id).steps.len();
+        let is_whole = came == state.cache.get(id).steps.len();
         state.following = (!is_whole).then_some(following);
         if issued > 0 {
-            // Part of it is on its way by itself: so is the rest.
+            // A part was issued one by one, so the rest is too.
             state.ended = None;
             self.issue_held(state, id, came - 1..came)?;
             if let Some(following) = &mut state.following {
@@ -276,11 +276,11 @@ impl Launches {
     }
 
     fn launch_whole(&self, state: &mut GraphsState, id: usize) -> Result<()> {
-        let (graph, len) = (state.shelf.get(id).graph, state.shelf.get(id).steps.len());
-        // SAFETY: see above.
+        let (graph, len) = (state.cache.get(id).graph, state.cache.get(id).steps.len());
+        // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
         match unsafe { self.driver.launch_graph(graph, self.stream) } {
             Ok(()) => {
-                state.shelf.hit(id);
+                state.cache.hit(id);
                 state.counts.graphs += 1;
                 state.counts.in_graphs += len as u64;
                 let before = state.ended.replace((id, state.since - len));
@@ -290,10 +290,10 @@ impl Launches {
             Err(error) => {
                 tracing::warn!(target: "gtd::cuda", %error, "a graph could not be launched");
                 state.ended = None;
-                // All but the last may go by others; the graph itself is no more.
+                // Shorter graphs may do all but the last; this graph is dropped.
                 self.issue_held(state, id, 0..len - 1)?;
                 self.issue_held(state, id, len - 1..len)?;
-                if let Some(graph) = state.shelf.take(id) {
+                if let Some(graph) = state.cache.take(id) {
                     self.driver.drop_graph(graph);
                 }
                 Ok(())
@@ -301,37 +301,37 @@ impl Launches {
         }
     }
 
-    /// Makes one graph of two that come one after the other again and again, where it would not hold back too much.
+    /// Joins two graphs that follow each other repeatedly into one, unless it would hold back too much.
     fn join(&self, state: &mut GraphsState, before: Option<(usize, usize)>, id: usize) -> Result<()> {
         let (Some((first, since)), Graphs::Repeated(limits)) = (before, state.graphs) else { return Ok(()) };
-        if !state.shelf.followed(first, id) {
+        if !state.cache.followed(first, id) {
             return Ok(());
         }
-        let (one, two) = (&state.shelf.get(first).steps, &state.shelf.get(id).steps);
+        let (one, two) = (&state.cache.get(first).steps, &state.cache.get(id).steps);
         let both = one.iter().chain(two);
-        if one.len() + two.len() > wanted(since, &limits) || state.shelf.has(both.clone().map(|(hash, _)| *hash)) {
+        if one.len() + two.len() > wanted(since, &limits) || state.cache.has(both.clone().map(|(hash, _)| *hash)) {
             return Ok(());
         }
         let both = both.cloned().collect();
         self.make(state, both, &limits)
     }
 
-    /// What comes is no graph's next, or that of one that begins.
+    /// Issues work that no followed graph expects; it may begin a graph.
     fn issue_new(&self, state: &mut GraphsState, work: &GraphWork<'_>, limits: &Limits) -> Result<bool> {
         let hash = work.hash();
         let stretch = state.history.stretch();
         let wanted = wanted(state.since - (stretch.end - stretch.start) as usize, limits);
-        if let Some((id, len)) = state.shelf.starting(hash, work, limits.first.max(state.since))
+        if let Some((id, len)) = state.cache.starting(hash, work, limits.first.max(state.since))
             && (len >= wanted || !state.history.goes_on(hash))
         {
             self.learn(state, stretch)?;
-            // Learning may have taken the place of what was not used for long.
-            if state.shelf.starting(hash, work, len).is_some_and(|found| found == (id, len)) {
+            // Learning may have evicted the graph.
+            if state.cache.starting(hash, work, len).is_some_and(|found| found == (id, len)) {
                 self.follow(state, Following { id, came: 0, issued: 0 })?;
                 return Ok(true);
             }
         }
-        // SAFETY: see above.
+        // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
         if !unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) }? {
             return Ok(false);
         }
@@ -348,14 +348,14 @@ impl Launches {
         Ok(true)
     }
 
-    /// Gives up the graph that is followed, if one is: what came of it is issued by itself.
+    /// Stops following a graph and issues its held work.
     fn abandon(&self, state: &mut GraphsState) -> Result<()> {
         let Some(Following { id, came, issued }) = state.following.take() else { return Ok(()) };
         state.ended = None;
         self.issue_held(state, id, issued..came)?;
-        // Nothing was held back in vain where it had been let go before.
+        // A graph counts as missed only if work was held back for it.
         if came > issued
-            && let Some(graph) = state.shelf.miss(id)
+            && let Some(graph) = state.cache.miss(id)
         {
             self.driver.drop_graph(graph);
         }
@@ -363,15 +363,15 @@ impl Launches {
         self.record_late(state)
     }
 
-    /// Issues some of what a graph does, by shorter graphs where there are any.
+    /// Issues part of a graph's work, by shorter graphs where there are any.
     fn issue_held(&self, state: &mut GraphsState, id: usize, which: Range<usize>) -> Result<()> {
         let mut at = which.start;
         while at < which.end {
-            if let Some((shorter, len)) = state.shelf.within(id, at, which.end).filter(|(_, len)| *len > 1) {
-                // SAFETY: see above.
-                match unsafe { self.driver.launch_graph(state.shelf.get(shorter).graph, self.stream) } {
+            if let Some((shorter, len)) = state.cache.within(id, at, which.end).filter(|(_, len)| *len > 1) {
+                // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
+                match unsafe { self.driver.launch_graph(state.cache.get(shorter).graph, self.stream) } {
                     Ok(()) => {
-                        state.shelf.hit(shorter);
+                        state.cache.hit(shorter);
                         state.counts.graphs += 1;
                         state.counts.in_graphs += len as u64;
                         at += len;
@@ -381,9 +381,9 @@ impl Launches {
                     Err(error) => tracing::warn!(target: "gtd::cuda", %error, "a graph could not be launched"),
                 }
             }
-            let GraphsState { shelf, blas, counts, .. } = &mut *state;
-            let step = &shelf.get(id).steps[at].1;
-            // SAFETY: see above.
+            let GraphsState { cache, blas, counts, .. } = &mut *state;
+            let step = &cache.get(id).steps[at].1;
+            // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
             if let Err(error) = unsafe { step.issue(&*self.driver, blas.as_deref_mut(), self.stream) } {
                 return Err(self.broke(state, error));
             }
@@ -396,7 +396,7 @@ impl Launches {
     fn broke(&self, state: &mut GraphsState, error: DriverError) -> DriverError {
         let error = match error {
             lost @ DriverError::Lost { .. } => lost,
-            // Whoever asked for it was told that it is done.
+            // The submitter was told that this work is issued.
             other => DriverError::Lost { call: "work that was held back", what: other.to_string() },
         };
         state.following = None;
@@ -412,12 +412,12 @@ impl Launches {
         Ok(())
     }
 
-    /// Makes a graph of a stretch that came again.
+    /// Captures a repeated stretch as a graph.
     fn learn(&self, state: &mut GraphsState, stretch: Range<u64>) -> Result<()> {
         let Graphs::Repeated(limits) = state.graphs else { return Ok(()) };
         let len = (stretch.end - stretch.start) as usize;
         let hashes = state.history.get(stretch.clone()).map(|(hash, _)| *hash);
-        if len < limits.shortest || state.shelf.has(hashes) {
+        if len < limits.shortest || state.cache.has(hashes) {
             return Ok(());
         }
         let steps = state.history.get(stretch).cloned().collect();
@@ -425,20 +425,20 @@ impl Launches {
     }
 
     fn make(&self, state: &mut GraphsState, steps: Vec<(u64, Kept)>, limits: &Limits) -> Result<()> {
-        while state.shelf.len() >= limits.graphs || state.shelf.steps() + steps.len() > limits.steps {
-            let Some(graph) = state.shelf.take_oldest() else { return Ok(()) };
+        while state.cache.len() >= limits.graphs || state.cache.steps() + steps.len() > limits.steps {
+            let Some(graph) = state.cache.take_oldest() else { return Ok(()) };
             state.ended = None;
             self.driver.drop_graph(graph);
         }
         match self.captured(state, &steps) {
             Ok(graph) => {
                 (state.counts.made, state.refused) = (state.counts.made + 1, 0);
-                state.shelf.put(graph, steps);
+                state.cache.put(graph, steps);
                 Ok(())
             }
             Err(error @ DriverError::Lost { .. }) => Err(self.broke(state, error)),
             Err(error) => {
-                // Others may need what graphs take.
+                // Graphs take memory that others may need.
                 self.forget(state);
                 state.refused += 1;
                 tracing::debug!(target: "gtd::cuda", %error, "no graph was made");
@@ -454,7 +454,7 @@ impl Launches {
     fn captured(&self, state: &mut GraphsState, steps: &[(u64, Kept)]) -> Result<CudaGraph> {
         self.driver.begin_capture(self.side)?;
         let issue = |(_, kept): &(u64, Kept)| {
-            // SAFETY: see above; it is not done before it is asked for again.
+            // SAFETY: the stream captures the work; it runs only when a graph is launched after it was submitted again.
             unsafe { kept.issue(&*self.driver, state.blas.as_deref_mut(), self.side) }
         };
         let issued = steps.iter().try_for_each(issue);
@@ -466,15 +466,15 @@ impl Launches {
     }
 
     unsafe fn issue_as_graph(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
-        // What the library cannot do, it says when asked; and a product may be done twice.
+        // The library reports an unsupported product only when asked, and a product may be computed twice.
         if let GraphWork::Product { .. } = work
-            // SAFETY: see above.
+            // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
             && !unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) }?
         {
             return Ok(false);
         }
         let graph = self.captured(state, &[(0, Kept::from(work))])?;
-        // SAFETY: see above.
+        // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
         let launched = unsafe { self.driver.launch_graph(graph, self.stream) };
         self.driver.drop_graph(graph);
         state.counts.graphs += 1;
@@ -482,9 +482,9 @@ impl Launches {
         launched.map(|()| true)
     }
 
-    /// Gives all graphs back. None is followed.
+    /// Drops all graphs and follows none.
     fn forget(&self, state: &mut GraphsState) {
-        while let Some(graph) = state.shelf.take_oldest() {
+        while let Some(graph) = state.cache.take_oldest() {
             self.driver.drop_graph(graph);
         }
         state.history.interrupt();
@@ -492,7 +492,7 @@ impl Launches {
     }
 }
 
-/// How much is best put into a graph that begins when so much has been issued since the device was waited for.
+/// The best length of a graph that begins when this much work was issued since the last wait.
 fn wanted(since: usize, limits: &Limits) -> usize {
     let most = since.clamp(limits.first, limits.longest);
     1 << most.ilog2()

@@ -1,37 +1,37 @@
-//! What is issued on the stream of computation, as it comes and as it is kept.
+//! Work on the stream of computation, borrowed and stored.
 
 use crate::blas::gemm::{Blas, Gemm};
 use crate::driver::{Args, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Packed, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-/// One thing to do.
+/// One call that enqueues work.
 #[derive(Clone, Copy)]
 pub enum GraphWork<'a> {
-    /// A kernel.
+    /// A kernel launch.
     Launch { function: Function, grid: Grid, args: &'a Args },
-    /// Bytes to set.
+    /// A fill.
     Fill { to: DevicePtr, byte: u8, bytes: usize },
-    /// Bytes to copy.
+    /// A copy within the device.
     Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
-    /// A product by the library: the result, a and b.
+    /// A product by the library; the pointers of the result, a and b.
     Product { gemm: &'a Gemm, pointers: [DevicePtr; 3] },
 }
 
-/// The same, kept.
+/// Stored work.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kept {
-    /// A kernel.
+    /// A kernel launch.
     Launch { function: Function, grid: Grid, args: Packed },
-    /// Bytes to set.
+    /// A fill.
     Fill { to: DevicePtr, byte: u8, bytes: usize },
-    /// Bytes to copy.
+    /// A copy within the device.
     Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
     /// A product by the library.
     Product { gemm: Gemm, pointers: [DevicePtr; 3] },
 }
 
 impl GraphWork<'_> {
-    /// A number that differs for different work, nearly always.
+    /// A hash.
     #[inline]
     pub fn hash(&self) -> u64 {
         match *self {
@@ -47,17 +47,17 @@ impl GraphWork<'_> {
         }
     }
 
-    /// Issues it. False if it is a product that the library cannot do: then nothing is done.
+    /// Issues the work. Returns false, and does nothing, for a product that the library does not support.
     ///
     /// # Safety
-    /// As for what it calls.
+    /// As the driver's or the library's method.
     pub unsafe fn issue(
         &self,
         driver: &dyn Driver,
         blas: Option<&mut (dyn Blas + 'static)>,
         stream: CudaStream,
     ) -> Result<bool> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller fulfils the contract of the method that is called.
         let issued = unsafe {
             match *self {
                 GraphWork::Launch { function, grid, args } => driver.launch(function, grid, args, stream),
@@ -95,7 +95,7 @@ impl From<&GraphWork<'_>> for Kept {
 }
 
 impl Kept {
-    /// Keeps this from now on, in the memory that there is.
+    /// Stores other work, reusing the memory.
     #[inline]
     pub fn keep(&mut self, work: &GraphWork<'_>) {
         match (self, work) {
@@ -107,7 +107,7 @@ impl Kept {
         }
     }
 
-    /// Whether it is this.
+    /// Whether this is the same work.
     #[inline]
     pub fn is(&self, work: &GraphWork<'_>) -> bool {
         match (self, *work) {
@@ -127,17 +127,17 @@ impl Kept {
         }
     }
 
-    /// Issues it. Whatever is kept was issued before, so the library can do it.
+    /// Issues the work. The library supports stored products, since they were issued before.
     ///
     /// # Safety
-    /// As for [`GraphWork::issue`].
+    /// As [`GraphWork::issue`].
     pub unsafe fn issue(
         &self,
         driver: &dyn Driver,
         blas: Option<&mut (dyn Blas + 'static)>,
         stream: CudaStream,
     ) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller fulfils the contract of the method that is called.
         let done = unsafe {
             match self {
                 Kept::Launch { function, grid, args } => {

@@ -1,53 +1,53 @@
-//! The graphs that there are.
+//! The cache of graphs.
 
 use super::work::{GraphWork, Kept};
 use crate::driver::CudaGraph;
 use std::collections::HashMap;
 
-/// A graph that failed to come to its end so much more often than it did is given up.
+/// A graph is dropped when it has been abandoned this many times more often than completed.
 const MISSES_MAX: u32 = 8;
 
-/// A graph, and what it is made of.
-pub struct Entry {
-    /// What the driver made.
+/// A graph and its work.
+pub struct CachedGraph {
+    /// The captured graph.
     pub graph: CudaGraph,
-    /// What it does, and the hash of each.
+    /// Its work, with hashes.
     pub steps: Vec<(u64, Kept)>,
     used: u64,
     hits: u32,
     misses: u32,
-    /// The graph that came at once after it, and how often in a row.
+    /// The graph that followed it last, and how often in a row.
     next: (usize, u32),
 }
 
-/// Graphs by a number of their own, and by what they begin with.
+/// Graphs by id, and by the hash of their first work.
 #[derive(Default)]
-pub struct Shelf {
-    entries: Vec<Option<Entry>>,
+pub struct GraphCache {
+    entries: Vec<Option<CachedGraph>>,
     by_start: HashMap<u64, Vec<usize>>,
     clock: u64,
     count: usize,
     steps: usize,
 }
 
-impl Shelf {
-    /// The graph of this number.
+impl GraphCache {
+    /// The graph of this id.
     #[inline]
-    pub fn get(&self, id: usize) -> &Entry {
+    pub fn get(&self, id: usize) -> &CachedGraph {
         self.entries[id].as_ref().expect("a graph that is followed is there")
     }
 
-    /// How many there are.
+    /// The number of graphs.
     pub fn len(&self) -> usize {
         self.count
     }
 
-    /// How many things they do together.
+    /// The amount of work in all graphs together.
     pub fn steps(&self) -> usize {
         self.steps
     }
 
-    /// The longest that begins with this and does `longest` things at most.
+    /// The longest graph that begins with this work and has at most `longest` steps.
     #[inline]
     pub fn starting(&self, hash: u64, work: &GraphWork<'_>, longest: usize) -> Option<(usize, usize)> {
         let fits = |id: &usize| {
@@ -57,7 +57,7 @@ impl Shelf {
         self.by_start.get(&hash)?.iter().filter_map(fits).max_by_key(|(_, len)| *len)
     }
 
-    /// The longest graph that does what `id` does from `at` on, and nothing from `end` on.
+    /// The longest graph that equals steps of graph `id` from `at` on, and ends by `end`.
     pub fn within(&self, id: usize, at: usize, end: usize) -> Option<(usize, usize)> {
         let steps = &self.get(id).steps[at..end];
         let fits = |other: &usize| {
@@ -67,7 +67,7 @@ impl Shelf {
         self.by_start.get(&steps.first()?.0)?.iter().filter_map(fits).max_by_key(|(_, len)| *len)
     }
 
-    /// Another graph than `id` that does the same in its first `at` things, and then this.
+    /// A graph other than `id` with the same first `at` steps and then this work.
     pub fn like(&self, id: usize, at: usize, work: &GraphWork<'_>) -> Option<usize> {
         let followed = &self.get(id).steps;
         let fits = |other: &usize| {
@@ -78,14 +78,14 @@ impl Shelf {
         self.by_start.get(&followed[0].0)?.iter().copied().find(fits)
     }
 
-    /// Whether there is a graph of these hashes already.
+    /// Whether a graph has these hashes.
     pub fn has(&self, hashes: impl Iterator<Item = u64> + Clone) -> bool {
         let Some(start) = hashes.clone().next() else { return true };
         let same = |id: &usize| self.get(*id).steps.iter().map(|(hash, _)| *hash).eq(hashes.clone());
         self.by_start.get(&start).is_some_and(|ids| ids.iter().any(same))
     }
 
-    /// All of `next` came at once after all of `id`: whether that is no news.
+    /// Notes that graph `next` followed `id`; returns whether that has become a habit.
     #[inline]
     pub fn followed(&mut self, id: usize, next: usize) -> bool {
         let Some(entry) = &mut self.entries[id] else { return false };
@@ -93,13 +93,13 @@ impl Shelf {
         entry.next.1 > 1
     }
 
-    /// Puts a graph there.
+    /// Adds a graph.
     pub fn put(&mut self, graph: CudaGraph, steps: Vec<(u64, Kept)>) {
         self.clock += 1;
         self.count += 1;
         self.steps += steps.len();
         let start = steps[0].0;
-        let entry = Entry { graph, steps, used: self.clock, hits: 0, misses: 0, next: (usize::MAX, 0) };
+        let entry = CachedGraph { graph, steps, used: self.clock, hits: 0, misses: 0, next: (usize::MAX, 0) };
         let id = self.entries.iter().position(Option::is_none).unwrap_or(self.entries.len());
         if id == self.entries.len() {
             self.entries.push(None);
@@ -108,7 +108,7 @@ impl Shelf {
         self.by_start.entry(start).or_default().push(id);
     }
 
-    /// Takes one away.
+    /// Removes a graph.
     pub fn take(&mut self, id: usize) -> Option<CudaGraph> {
         let entry = self.entries.get_mut(id)?.take()?;
         self.count -= 1;
@@ -123,14 +123,14 @@ impl Shelf {
         Some(entry.graph)
     }
 
-    /// Takes the one away that was not used for longest.
+    /// Removes the least recently used graph.
     pub fn take_oldest(&mut self) -> Option<CudaGraph> {
         let used = |id: &usize| self.entries[*id].as_ref().map(|entry| entry.used);
         let oldest = (0..self.entries.len()).filter(|id| self.entries[*id].is_some()).min_by_key(used)?;
         self.take(oldest)
     }
 
-    /// All of `id` came.
+    /// Notes that graph `id` was completed.
     #[inline]
     pub fn hit(&mut self, id: usize) {
         self.clock += 1;
@@ -140,7 +140,7 @@ impl Shelf {
         }
     }
 
-    /// Something else came than `id` does. Returns the graph if it is not worth keeping.
+    /// Notes that graph `id` was abandoned. Returns the driver's graph if it is not worth keeping.
     pub fn miss(&mut self, id: usize) -> Option<CudaGraph> {
         let entry = self.entries[id].as_mut()?;
         entry.misses += 1;

@@ -1,5 +1,6 @@
-//! The driver that the backend sees: what goes to the stream of computation is issued by way of [`Launches`], and what
-//! shows the order of things waits until that is done. All else goes to the driver behind it.
+//! [`Launches`] as a [`Driver`], which the backend sees. Work for the stream of computation goes through [`Launches`];
+//! a call whose result depends on the order of work waits until held work has been issued. Everything else goes to the
+//! inner driver.
 
 use super::work::GraphWork;
 use super::{ASKED_MAX, Launches};
@@ -9,15 +10,15 @@ use crate::driver::{
 use std::ptr::NonNull;
 
 impl Launches {
-    fn settle_if(&self, stream: CudaStream) -> Result<()> {
-        if stream == self.stream { self.settled().map(drop) } else { Ok(()) }
+    fn issue_all_if(&self, stream: CudaStream) -> Result<()> {
+        if stream == self.stream { self.all_issued().map(drop) } else { Ok(()) }
     }
 }
 
-// SAFETY of all calls below: the caller's promise.
+// Each unsafe method forwards to the inner driver's method of the same contract.
 impl Driver for Launches {
     fn enter(&self) -> Result<()> {
-        self.settled().map(drop)?;
+        self.all_issued().map(drop)?;
         self.driver.enter()
     }
 
@@ -34,7 +35,7 @@ impl Driver for Launches {
     }
 
     fn synchronize(&self, stream: CudaStream) -> Result<()> {
-        self.settle_if(stream)?;
+        self.issue_all_if(stream)?;
         self.driver.synchronize(stream)
     }
 
@@ -65,8 +66,8 @@ impl Driver for Launches {
     }
 
     fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()> {
-        // Either computation waits, or another stream does, most likely for computation.
-        self.settled().map(drop)?;
+        // Either computation waits for another stream, or another stream waits, most likely for computation.
+        self.all_issued().map(drop)?;
         self.driver.wait(stream, event)
     }
 
@@ -77,7 +78,7 @@ impl Driver for Launches {
             if state.asked <= ASKED_MAX {
                 return Ok(false);
             }
-            self.settle(&mut state)?;
+            self.issue_all(&mut state)?;
         }
         drop(state);
         self.driver.has_passed(event)
@@ -85,29 +86,29 @@ impl Driver for Launches {
 
     fn await_event(&self, event: CudaEvent) -> Result<()> {
         if self.alive()?.late.contains(&event) {
-            self.settled().map(drop)?;
+            self.all_issued().map(drop)?;
         }
         self.driver.await_event(event)
     }
 
     fn elapsed_ns(&self, from: CudaEvent, to: CudaEvent) -> Result<u64> {
-        // Both have passed, so neither is held back.
+        // Both timers have passed, so neither record is held back.
         self.driver.elapsed_ns(from, to)
     }
 
     fn allocate(&self, bytes: usize, stream: CudaStream) -> Result<DevicePtr> {
-        // Nothing that is held knows of it.
+        // New memory is used by no held work.
         self.driver.allocate(bytes, stream)
     }
 
     unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()> {
-        self.settle_if(stream)?;
-        // SAFETY: see above.
+        self.issue_all_if(stream)?;
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe { self.driver.free(ptr, stream) }
     }
 
     fn trim(&self) -> Result<()> {
-        let mut state = self.settled()?;
+        let mut state = self.all_issued()?;
         tracing::debug!(target: "gtd::cuda", counts = ?state.counts, "has launched");
         self.forget(&mut state);
         self.driver.trim()
@@ -118,7 +119,7 @@ impl Driver for Launches {
     }
 
     unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: CudaStream) -> Result<()> {
-        // SAFETY: see above.
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe {
             if stream == self.stream {
                 return self.issue(&GraphWork::Fill { to, byte, bytes }).map(drop);
@@ -128,7 +129,7 @@ impl Driver for Launches {
     }
 
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
-        // SAFETY: see above.
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe {
             if stream == self.stream {
                 return self.issue(&GraphWork::Copy { to, from, bytes }).map(drop);
@@ -138,14 +139,14 @@ impl Driver for Launches {
     }
 
     unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: CudaStream) -> Result<()> {
-        self.settle_if(stream)?;
-        // SAFETY: see above.
+        self.issue_all_if(stream)?;
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe { self.driver.upload(to, from, bytes, stream) }
     }
 
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()> {
-        self.settle_if(stream)?;
-        // SAFETY: see above.
+        self.issue_all_if(stream)?;
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe { self.driver.download(to, from, bytes, stream) }
     }
 
@@ -154,17 +155,17 @@ impl Driver for Launches {
     }
 
     unsafe fn free_host(&self, start: NonNull<u8>) {
-        // SAFETY: see above.
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe { self.driver.free_host(start) }
     }
 
     unsafe fn register(&self, start: NonNull<u8>, bytes: usize) -> Result<()> {
-        // SAFETY: see above.
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe { self.driver.register(start, bytes) }
     }
 
     unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()> {
-        // SAFETY: see above.
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe { self.driver.unregister(start) }
     }
 
@@ -182,7 +183,7 @@ impl Driver for Launches {
 
     #[inline]
     unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
-        // SAFETY: see above.
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe {
             if stream == self.stream {
                 return self.issue(&GraphWork::Launch { function, grid, args }).map(drop);
@@ -200,8 +201,8 @@ impl Driver for Launches {
     }
 
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()> {
-        self.settle_if(stream)?;
-        // SAFETY: see above.
+        self.issue_all_if(stream)?;
+        // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe { self.driver.launch_graph(graph, stream) }
     }
 
@@ -212,8 +213,8 @@ impl Driver for Launches {
 
 impl Drop for Launches {
     fn drop(&mut self) {
-        // What is held uses memory that others are about to give back. A device that is lost does nothing any more.
-        if let Ok(mut state) = self.settled() {
+        // Held work uses memory that is about to be freed. A lost device does nothing any more.
+        if let Ok(mut state) = self.all_issued() {
             self.forget(&mut state);
         }
     }
