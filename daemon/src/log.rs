@@ -1,6 +1,6 @@
 //! The instruction log: a thread that reads the tape, as any observer may, and writes a line for each event.
 
-use gt_ops::text::Event;
+use gt_ops::event::Event;
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use std::fs::File;
 use std::io::{BufWriter, Write};

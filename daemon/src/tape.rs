@@ -2,7 +2,7 @@
 //!
 //! Writing an event takes seven stores. The clock is read once for each pass of the dispatcher, not for each event.
 
-use gt_ops::text::Event;
+use gt_ops::event::Event;
 use gt_protocol::limits::TAPE_RECORDS;
 use gt_shm::broadcast::{self, MappedBroadcast, Reader, Writer};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn ends_survive_the_wire_and_are_never_nothing() {
+    fn ends_survive_the_wire_and_are_never_zero() {
         let ends = [
             WorkerEnd::Signal(9),
             WorkerEnd::Exit(101),

@@ -14,6 +14,7 @@ pub mod build;
 pub mod cost;
 pub mod dtype;
 pub mod error;
+pub mod event;
 pub mod failure;
 pub mod grad;
 pub mod graph;
@@ -29,7 +30,6 @@ pub mod row;
 pub mod shape;
 pub mod special;
 pub mod table;
-pub mod text;
 pub mod window;
 pub mod wire;
 

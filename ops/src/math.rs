@@ -1166,14 +1166,14 @@ int! { u8, false; i8, true; i16, true; i32, true; i64, true; }
 /// A bool in kernels: one byte, 0 or 1. Addition is a logical or, multiplication a logical and.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
-pub struct Truth(pub u8);
+pub struct BoolByte(pub u8);
 
-impl Int for Truth {
-    const ZERO: Self = Truth(0);
-    const ONE: Self = Truth(1);
+impl Int for BoolByte {
+    const ZERO: Self = BoolByte(0);
+    const ONE: Self = BoolByte(1);
     #[inline(always)]
     fn from_i64(x: i64) -> Self {
-        Truth((x != 0) as u8)
+        BoolByte((x != 0) as u8)
     }
     #[inline(always)]
     fn to_i64(self) -> i64 {
@@ -1185,15 +1185,15 @@ impl Int for Truth {
     }
     #[inline(always)]
     fn wrapping_add(self, other: Self) -> Self {
-        Truth(self.0 | other.0)
+        BoolByte(self.0 | other.0)
     }
     #[inline(always)]
     fn wrapping_sub(self, other: Self) -> Self {
-        Truth(self.0 ^ other.0)
+        BoolByte(self.0 ^ other.0)
     }
     #[inline(always)]
     fn wrapping_mul(self, other: Self) -> Self {
-        Truth(self.0 & other.0)
+        BoolByte(self.0 & other.0)
     }
     #[inline(always)]
     fn wrapping_abs(self) -> Self {
@@ -1205,51 +1205,51 @@ impl Int for Truth {
     }
     #[inline(always)]
     fn floor_div(self, divisor: Self) -> Self {
-        Truth(self.0 & divisor.0)
+        BoolByte(self.0 & divisor.0)
     }
     #[inline(always)]
     fn floor_rem(self, _divisor: Self) -> Self {
-        Truth(0)
+        BoolByte(0)
     }
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
-        Truth(self.0 | (exponent.0 ^ 1))
+        BoolByte(self.0 | (exponent.0 ^ 1))
     }
     #[inline(always)]
     fn imin(self, other: Self) -> Self {
-        Truth(self.0 & other.0)
+        BoolByte(self.0 & other.0)
     }
     #[inline(always)]
     fn imax(self, other: Self) -> Self {
-        Truth(self.0 | other.0)
+        BoolByte(self.0 | other.0)
     }
     #[inline(always)]
     fn bit_not(self) -> Self {
-        Truth(self.0 ^ 1)
+        BoolByte(self.0 ^ 1)
     }
     #[inline(always)]
     fn bit_and(self, other: Self) -> Self {
-        Truth(self.0 & other.0)
+        BoolByte(self.0 & other.0)
     }
     #[inline(always)]
     fn bit_or(self, other: Self) -> Self {
-        Truth(self.0 | other.0)
+        BoolByte(self.0 | other.0)
     }
     #[inline(always)]
     fn bit_xor(self, other: Self) -> Self {
-        Truth(self.0 ^ other.0)
+        BoolByte(self.0 ^ other.0)
     }
     #[inline(always)]
     fn shift_left(self, bits: Self) -> Self {
-        Truth(self.0 & (bits.0 ^ 1))
+        BoolByte(self.0 & (bits.0 ^ 1))
     }
     #[inline(always)]
     fn shift_right(self, bits: Self) -> Self {
-        Truth(self.0 & (bits.0 ^ 1))
+        BoolByte(self.0 & (bits.0 ^ 1))
     }
     #[inline(always)]
     fn trunc_rem(self, _divisor: Self) -> Self {
-        Truth(0)
+        BoolByte(0)
     }
     #[inline(always)]
     fn trunc_div(self, _divisor: Self) -> Self {
@@ -1257,7 +1257,7 @@ impl Int for Truth {
     }
     #[inline(always)]
     fn gcd(self, other: Self) -> Self {
-        Truth(self.0 | other.0)
+        BoolByte(self.0 | other.0)
     }
 }
 
@@ -1381,7 +1381,7 @@ mod tests {
     }
 
     #[test]
-    fn falling_exponentials_are_right_down_to_normal_numbers() {
+    fn exponentials_of_negative_numbers_are_accurate_down_to_normal_numbers() {
         for x in samples(-86.9, 0.0) {
             if x <= 0.0 || x.is_nan() {
                 let error = ulps(Real::exp_of_fall(x as f32) as f64, (x as f32 as f64).exp(), false);
@@ -1394,7 +1394,7 @@ mod tests {
     }
 
     #[test]
-    fn the_share_below_is_right_to_a_few_times_1e_7() {
+    fn the_normal_cdf_is_accurate_to_a_few_times_1e_7() {
         let reference = |x: f64| 0.5 * libm::erfc(-x * std::f64::consts::FRAC_1_SQRT_2);
         for x in samples(-40.0, 40.0) {
             let (got, want) = (Real::normal_cdf(x as f32), reference(x as f32 as f64));

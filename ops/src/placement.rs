@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_counts_the_workers_of_its_session() {
+    fn a_requested_placement_numbers_the_workers_of_its_session() {
         let all = Workers::from_bits(0b1101);
         let requested =
             |bits| RequestedPlacement { workers: Workers::from_bits(bits), layout: RequestedLayout::Replicated };
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_cover_an_axis_evenly_and_may_be_empty() {
+    fn shards_cover_an_axis_evenly_and_may_be_empty() {
         let sizes = |size, granule, ranks| -> Vec<usize> {
             (0..ranks).map(|rank| shard_range(size, granule, rank, ranks).len()).collect()
         };
@@ -310,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_has_its_stretch_of_a_sharded_tensor_and_all_of_another() {
+    fn a_worker_has_its_shard_of_a_sharded_tensor_and_all_of_a_replicated_one() {
         let shape = meta(&[10, 8]);
         let cut = Placement::sharded(Workers::from_bits(0b1101), 0, 1, &shape.shape);
         assert_eq!([0, 2, 3].map(|w| cut.local(&shape, w).shape.dims()[0]), [3, 3, 4]);
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn a_granule_that_changes_no_cut_is_forgotten() {
+    fn a_granule_that_does_not_change_shards_is_normalized() {
         let shape = meta(&[8]).shape;
         let two = Workers::first_of(2);
         assert_eq!(Placement::sharded(two, 0, 2, &shape), Placement::sharded(two, 0, 1, &shape));
@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wish_counts_axes_from_the_end_and_is_ignored_where_there_is_no_such_axis() {
+    fn a_requested_axis_counts_from_the_end_and_is_ignored_by_tensors_without_it() {
         let all = Workers::first_of(4);
         let requested = |axis, workers| RequestedPlacement { workers, layout: RequestedLayout::Sharded { axis } };
         let shape = meta(&[8, 6]).shape;

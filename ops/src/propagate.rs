@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_product_is_divided_by_rows_by_columns_by_batches_and_into_sums() {
+    fn a_matrix_product_is_split_by_batches_rows_columns_and_into_partial_sums() {
         let ways = check(Op::Matmul, &tensors(&[&[3, 4, 5], &[5, 6]]), &Attrs::None, 2);
         let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
         assert_eq!(produces, [shard_of(0), shard_of(1), shard_of(2), Produces::Partial(ReduceOp::Sum)]);
@@ -506,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reduced_axis_gives_parts_and_the_others_stay_cut() {
+    fn reducing_a_sharded_axis_gives_partial_results_and_other_axes_stay_sharded() {
         let axes = Attrs::Axes { mask: 0b010, keepdim: false };
         let ways = check(Op::Sum, &tensors(&[&[4, 5, 6]]), &axes, 3);
         let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
@@ -517,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reshape_keeps_the_cut_of_the_first_axis_of_each_run() {
+    fn a_reshape_keeps_the_first_axis_of_each_group_sharded() {
         let to = |dims: &[usize]| Attrs::Shape(Shape::new(dims).unwrap());
         let ways = check(Op::Reshape, &tensors(&[&[4, 6, 5]]), &to(&[24, 5]), 4);
         assert_eq!(ways[0].needs, [Need::Shard { axis: 0, scale: 1 }]);
@@ -531,7 +531,7 @@ mod tests {
     }
 
     #[test]
-    fn windows_and_rows_are_divided_by_samples() {
+    fn windowed_and_row_wise_ops_are_split_by_samples() {
         let spec = WindowSpec {
             rank: 1,
             groups: 1,
@@ -555,7 +555,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_added_along_a_cut_axis_gives_parts() {
+    fn scatter_add_along_a_sharded_axis_gives_partial_results() {
         let mut inputs = tensors(&[&[7, 3], &[8, 3], &[8, 3]]);
         inputs[1] = InputMeta::Tensor(Meta::new(Shape::new(&[8, 3]).unwrap(), DType::I64));
         let ways = check(Op::ScatterAdd, &inputs, &Attrs::Axis(0), 2);
@@ -567,7 +567,7 @@ mod tests {
     }
 
     #[test]
-    fn random_numbers_are_drawn_from_where_a_stretch_begins() {
+    fn the_random_numbers_of_a_shard_start_at_its_position() {
         let random = |dims: &[usize], first| {
             let shape = Shape::new(dims).unwrap();
             Attrs::Random { shape, dtype: DType::F32, seed: 1, stream: 2, first }
@@ -580,13 +580,13 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_where_it_is_cannot_be_divided() {
+    fn a_scan_cannot_be_split_along_its_axis() {
         assert!(check(Op::Cumsum, &tensors(&[&[6]]), &Attrs::Axis(0), 2).is_empty());
     }
 
     proptest! {
         #[test]
-        fn every_way_of_moving_elements_gives_what_is_asked(
+        fn every_split_of_a_movement_gives_the_workers_their_parts(
             dims in prop::collection::vec(1usize..6, 1..4),
             picks in prop::collection::vec((0usize..6, 1usize..6, any::<bool>()), 4),
             ranks in 1usize..5,

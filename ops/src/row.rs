@@ -373,7 +373,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_row_is_found_by_wire_id_and_name_and_says_what_it_does() {
+    fn every_op_is_found_by_wire_id_and_name_and_has_a_doc_line() {
         for row in ROWS {
             assert_eq!(Op::from_wire(row.op as u16), Some(row.op));
             assert_eq!(Op::from_name(row.name), Some(row.op), "two rows are called {}", row.name);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn elementwise_rows_and_no_others_say_what_they_compute_in_cuda() {
+    fn elementwise_rows_and_no_others_have_cuda_expressions() {
         for row in ROWS {
             let elementwise = row.class == Class::Elementwise;
             let computes_on = |dtypes: DTypeSet| elementwise && dtypes.iter().any(|dtype| row.accepts.contains(dtype));
@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_gradient_saves_is_within_its_operands() {
+    fn saved_operands_exist_and_only_differentiable_ops_save() {
         for row in ROWS {
             assert_eq!(row.saves.inputs >> (row.operands + row.optional), 0, "{}", row.name);
             assert!(row.grad.is_some() || row.saves == Saves::NOTHING, "{}", row.name);

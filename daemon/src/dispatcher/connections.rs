@@ -5,7 +5,7 @@ use crate::control_connection::{ControlConnection, Received};
 use crate::session::Session;
 use crate::session::violation::Violation;
 use crate::worker::step::SessionSlot;
-use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
+use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
 use gt_protocol::limits::{CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SQ_SLOTS, TAPE_RECORDS};
 use gt_protocol::{
     ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant, StatusDocument,

@@ -5,8 +5,8 @@ use super::violation::Violation;
 use crate::tape::Tape;
 use crate::worker::step::{Report, completes};
 use crate::worker::worker_link::WorkerLink;
+use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
-use gt_ops::text::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::wire::Completion;
 
 impl Session {

@@ -6,7 +6,7 @@ use crate::worker::fusion_window::is_large;
 use crate::worker::reshard::traffic;
 use crate::worker::step::{Step, Submission, completes, subject};
 use gt_ops::Workers;
-use gt_ops::text::{EventKind, Subject};
+use gt_ops::event::{EventKind, Subject};
 use gt_ops::wire::Command;
 
 /// After a step of this estimate the clock is read again, nanoseconds.

@@ -3,8 +3,8 @@
 
 use super::step::{Report, SessionSlot, Step, subject};
 use super::step_wire::{ReportWords, RunHeader, StepHeader, StepKind};
+use gt_ops::event::Subject;
 use gt_ops::failure::{Failure, Fault};
-use gt_ops::text::Subject;
 use gt_ops::wire::{Encoder, SLOTS_MAX, Slot};
 use std::collections::VecDeque;
 

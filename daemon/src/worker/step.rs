@@ -1,8 +1,8 @@
 //! Steps: validated commands on their way from the dispatcher to workers, and the reports of how they ended.
 
+use gt_ops::event::Subject;
 use gt_ops::failure::Failure;
 use gt_ops::placement::{RequestedPlacement, Workers};
-use gt_ops::text::Subject;
 use gt_ops::wire::Command;
 use gt_ops::{Meta, TensorId};
 

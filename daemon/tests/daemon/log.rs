@@ -2,7 +2,7 @@
 
 use crate::support::{Client, Gtd};
 use gt_ops::Op;
-use gt_ops::text::{Event, EventKind, Subject};
+use gt_ops::event::{Event, EventKind, Subject};
 use gt_ops::wire::{Command, binary_slot};
 use gt_protocol::{Hello, Role, attach_tape, connect};
 use nix::sys::signal::Signal;

@@ -1,9 +1,9 @@
 //! `docs/internals/wire.md`, rendered from the layouts.
 
 use crate::dtype::DType;
+use crate::event::{EventKind, EventWords};
 use crate::packing::{CodesDoc, FieldDoc, LayoutDoc};
 use crate::row::{AttrKind, ROWS};
-use crate::text::{EventKind, EventWords};
 use crate::wire::layouts::*;
 use crate::wire::{CONTROL_IDS, SLOTS_MAX};
 use std::fmt::Write;
