@@ -138,7 +138,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     def predict(self, input: Tensor) -> Tensor:
         """The most probable class of each sample.
 
-        A cluster is evaluated only for samples whose argmax may lie in it.
+        Clusters are evaluated only for samples whose most probable entry of the head is a cluster.
         """
         output = self.head(input).argmax(1)
         rows = (output >= self.shortlist_size).nonzero().squeeze(1)
