@@ -1,7 +1,7 @@
-//! A worker's process that lies: whatever it writes into its rings, the dispatcher's side of the link neither panics
-//! nor waits, and every step that was sent has an end.
+//! A hostile worker's process: whatever it writes into its rings, the dispatcher's side of the link neither panics nor
+//! waits, and every step that was sent is reported.
 //!
-//! The liar is this program itself, so it has no test harness: started as `liar worker …` it is the worker.
+//! The worker is this program itself, started as `liar worker …`, so it has no test harness.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![expect(clippy::print_stdout, reason = "in place of the harness")]
 
@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 const DEADLINE: Duration = Duration::from_secs(20);
 const STEPS: u64 = 40;
 
-/// What the liar does once it has seen its steps, and how that ends it.
+/// The worker's behaviour once it has received its steps, and the end of its process that follows.
 const LIES: [(&str, WorkerEnd); 9] = [
     ("cursor", WorkerEnd::InvalidReport),
     ("wrong-token", WorkerEnd::InvalidReport),
@@ -74,7 +74,7 @@ fn sync(token: u64) -> Step {
     }
 }
 
-/// What the dispatcher does with a link, until `enough`.
+/// Drives a link as the dispatcher does, until `enough` returns true.
 fn drive(link: &mut ProcessLink, mut enough: impl FnMut(&mut ProcessLink, Option<Report>) -> bool) {
     let deadline = Instant::now() + DEADLINE;
     loop {
@@ -112,7 +112,7 @@ fn every_step_ends(lie: &str, end: WorkerEnd) {
             next += 1;
             last = report.result;
         }
-        // One that reports what nobody asked for has done its steps first.
+        // The worker that sends unasked reports reports its steps first.
         next > STEPS && link.info().losses > 0
     });
     let loss = link.info().last_loss.unwrap();
@@ -126,7 +126,7 @@ fn every_step_ends(lie: &str, end: WorkerEnd) {
     link.stop(Duration::from_millis(10));
 }
 
-/// A report whose words are nonsense, but whose turn it is, is a failure like another.
+/// A report of the right step with arbitrary words is an ordinary result of that step.
 fn odd_results_are_results() {
     let mut link = start("odd");
     link.open(OWNER, &std::sync::Arc::new(gt_backend::MemoryUsage::new(OWNER.session)));
@@ -147,7 +147,7 @@ fn odd_results_are_results() {
 // --------------------------------------------------------------------------------- the process
 
 fn lie() {
-    // SAFETY: standard input is the socket, and nothing else here knows of it.
+    // SAFETY: descriptor 0 is the socket that the daemon passed, and nothing else in this program uses it.
     let socket = Socket::from(unsafe { <OwnedFd as std::os::fd::FromRawFd>::from_raw_fd(0) });
     let (message, fds): (Message, _) = gt_protocol::link::recv(&socket, 8, DEADLINE).unwrap();
     let Message::Start { info, report_slots, work_slots, .. } = message else { panic!("{message:?}") };
@@ -157,7 +157,7 @@ fn lie() {
         _ => env!("CARGO_PKG_VERSION"),
     };
     let [c, d, bell]: [OwnedFd; 3] = fds.try_into().unwrap();
-    // The rings must be those of the limits, or mapping them would fail.
+    // The mappings check the lengths of the rings, and that the ring of steps is sealed against writes.
     assert!(Segment::map_peer(d.try_clone().unwrap(), segment_d_bytes(work_slots), Access::ReadOnly).is_ok());
     assert!(Segment::map_peer(d.try_clone().unwrap(), segment_d_bytes(work_slots), Access::ReadWrite).is_err());
     let words = Segment::map_peer(c.try_clone().unwrap(), segment_c_bytes(report_slots), Access::ReadWrite).unwrap();
@@ -175,7 +175,7 @@ fn lie() {
         DEADLINE,
     )
     .unwrap();
-    // The opening of the session, its limits, and the steps with their heads.
+    // The steps that open the session and set its limits, then the commands with their headers.
     let mut tokens = vec![0, 0];
     let mut slots = 0;
     while slots < 2 + 2 * STEPS {
@@ -188,7 +188,7 @@ fn lie() {
     let report = |token: u64| Completion { token, result: Ok(()) }.encode();
     match info.name.as_str() {
         "cursor" => {
-            // SAFETY: the first word of the mapping is the ring's tail; both sides reach it with atomics.
+            // SAFETY: the mapping begins with the ring's tail, a word that both sides access atomically, and lives on.
             let tail = unsafe { &*words.as_ptr().cast::<std::sync::atomic::AtomicU32>() };
             tail.store(report_slots + 1, std::sync::atomic::Ordering::Relaxed);
         }
@@ -210,13 +210,13 @@ fn lie() {
         "odd" => {
             let odd = |token: &u64| [*token, token * 977, u64::MAX, u64::MAX, *token, u64::MAX, u64::MAX, u64::MAX];
             port.push_publish(&tokens.iter().map(odd).collect::<Vec<_>>()).unwrap();
-            // Until it is told to end.
+            // The worker waits until it is told to end.
             port.wait_completion(Duration::ZERO, DEADLINE);
             return;
         }
         _ => std::process::exit(3),
     }
-    // Rings on, whether anybody listens or not; the daemon ends it.
+    // The worker keeps ringing the bell until the daemon ends it.
     let deadline = Instant::now() + DEADLINE;
     while Instant::now() < deadline && !socket.is_hung_up() {
         port.publish();

@@ -1,4 +1,4 @@
-//! When the machine has nothing left, and when the daemon goes: whoever is there goes on or is told, and nobody waits.
+//! Exhausted descriptors and disks, and daemons that end: existing sessions go on or get an error, and no client hangs.
 
 use crate::support::{DEADLINE, Folder, Gtd, eventually, f32s, gtd_path, range};
 use gt_client::launch::ConnectOptions;
@@ -10,7 +10,7 @@ use nix::sys::signal::Signal;
 use std::process::{Command as Program, Stdio};
 use std::sync::Arc;
 
-/// Every write to it fails as on a disk that is full.
+/// A file to which every write fails, as on a full disk.
 const FULL_DISK: &str = "/dev/full";
 
 #[test]
@@ -56,7 +56,7 @@ fn a_daemon_that_can_say_nothing_serves_on() {
 }
 
 #[test]
-fn a_daemon_without_descriptors_refuses_whoever_comes_and_keeps_whoever_is_there() {
+fn a_daemon_without_descriptors_refuses_new_connections_and_keeps_its_sessions() {
     let folder = Folder::new();
     let child = Program::new("sh")
         .args(["-c", "ulimit -n 48; exec \"$0\" --socket \"$1\""])
@@ -71,7 +71,7 @@ fn a_daemon_without_descriptors_refuses_whoever_comes_and_keeps_whoever_is_there
     let mut old = gtd.client();
     let kept = old.full(&[2], 3.0);
     let mut connections = Vec::new();
-    // Whoever needs the one that is not to be had: a session takes several, a connection that only asks takes two.
+    // Each connection takes descriptors until none are left: a session several, a control connection two.
     for role in [Role::Client, Role::Client, Role::Control, Role::Control, Role::Client] {
         let refused = loop {
             match gt_protocol::connect(&gtd.folder.socket(), &Hello::new(role, None)) {
@@ -104,7 +104,7 @@ fn ones(session: &Arc<ClientSession>, size: usize) -> Tensor {
     Tensor::new(session.upload(meta, bytes.as_slice().into()).unwrap(), None)
 }
 
-/// Computes and fetches until that is an error.
+/// Computes and fetches until an error comes, which it returns.
 fn compute_until_told(session: &Arc<ClientSession>, mut begun: impl FnMut()) -> ClientError {
     let tensor = ones(session, 64);
     loop {
@@ -120,7 +120,7 @@ fn compute_until_told(session: &Arc<ClientSession>, mut begun: impl FnMut()) -> 
     }
 }
 
-/// Clients that compute while the daemon gets `signal`: what they are told.
+/// The errors of clients that compute while the daemon receives `signal`.
 fn told_by(signal: Signal) -> (Gtd, Vec<String>) {
     let mut gtd = Gtd::start(&[]);
     let sessions: Vec<_> = (0..4).map(|_| open(&gtd).unwrap()).collect();
@@ -180,7 +180,7 @@ const PATTERN: u8 = 0xa5;
 const SECRET_BYTES: usize = 4 << 20;
 
 #[test]
-fn what_was_uploaded_is_not_in_the_half_written_tensor_of_the_next() {
+fn uploaded_bytes_do_not_show_in_a_later_sessions_half_written_tensor() {
     let gtd = Gtd::start(&["--memory", "64M"]);
     let meta = f32s(&[SECRET_BYTES / 4]);
     let mut owner = gtd.client();

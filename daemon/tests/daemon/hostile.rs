@@ -1,4 +1,4 @@
-//! Clients that break the rules: each loses its session, and nobody else notices.
+//! Clients that break the rules: each loses its session, and other sessions go on.
 
 use crate::support::{Client, Gtd, eventually, f32s};
 use gt_bridge::token::{TOKEN_ENV, Token};
@@ -19,12 +19,12 @@ use std::net::{TcpListener, TcpStream};
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-/// Runs `offence` in a session of its own, which must be closed, while another goes on.
+/// Runs `offence` in a session of its own, which must be closed, while another session goes on.
 fn offend(what: &str, offence: impl FnOnce(&mut Client)) {
     offend_with(&[], what, offence);
 }
 
-/// [`offend`] with a daemon started so.
+/// As [`offend`], with a daemon that is started with `arguments`.
 fn offend_with(arguments: &[&str], what: &str, offence: impl FnOnce(&mut Client)) {
     let gtd = Gtd::start(arguments);
     let mut witness = gtd.client();
@@ -184,7 +184,7 @@ fn where_tensors_lie_is_asked_by_signals_only() {
 #[test]
 fn a_completion_is_asked_for_once_at_a_time_where_several_workers_have_a_part_in_it() {
     offend_with(&["--workers", "cpu:2"], "again before it came", |client| {
-        // Sorting takes much longer than the daemon needs to read two commands.
+        // The sort takes much longer than the daemon needs to read two commands.
         let numbers = client.id();
         let create = Attrs::Create { shape: Shape::new(&[1 << 18]).unwrap(), dtype: DType::F32 };
         let down = [Operand::Scalar(Scalar::Float(0.0)), Operand::Scalar(Scalar::Float(-1.0))];
@@ -197,7 +197,7 @@ fn a_completion_is_asked_for_once_at_a_time_where_several_workers_have_a_part_in
 }
 
 #[test]
-fn signals_may_ask_for_what_cannot_be_and_change_nothing() {
+fn signals_that_request_impossible_placements_change_nothing() {
     let gtd = Gtd::start(&["--workers", "cpu:2"]);
     let mut client = gtd.client();
     for (signal, workers, axis) in [(1, u64::MAX, i8::MAX), (2, 1 << 63, 0), (3, 2, i8::MIN), (4, 0, -1)] {
@@ -229,13 +229,13 @@ fn a_cursor_that_cannot_be_ends_the_session() {
     assert!(matches!(answer, DaemonMessage::Welcome(_)));
     let doorbell = gt_shm::Doorbell::from(fds.remove(2));
     let c = Segment::map_peer(fds.remove(0), segment_c_bytes(SQ_SLOTS), Access::ReadWrite).unwrap();
-    // SAFETY: the first word of the mapping is the ring's tail; both sides reach it with atomics.
+    // SAFETY: the mapping begins with the ring's tail, a word that both sides access atomically, and lives on.
     let tail = unsafe { &*c.as_ptr().cast::<std::sync::atomic::AtomicU32>() };
     tail.store(SQ_SLOTS + 1, std::sync::atomic::Ordering::Relaxed);
     doorbell.ring();
     eventually("the daemon hangs up", || socket.is_hung_up());
     assert!(gtd.stderr().contains("ring is corrupt"));
-    // A bell that keeps ringing after its session has ended wakes nobody.
+    // A bell that rings after its session has ended must not wake the dispatcher.
     for _ in 0..1000 {
         doorbell.ring();
     }
@@ -252,7 +252,7 @@ fn an_arena_has_a_limit_that_is_refused_and_not_fatal() {
             panic!("{bytes} bytes were not refused");
         };
         assert_eq!(refused.code, gt_protocol::RefusalCode::ArenaLimit);
-        // The machine may have less.
+        // The machine's own limit may be lower.
         assert!((1..=gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX).contains(&refused.limit));
     }
     let one = client.full(&[1], 1.0);
@@ -282,7 +282,7 @@ fn nonsense_on_the_control_socket_ends_the_connection() {
 }
 
 #[test]
-fn a_crowd_that_says_nothing_keeps_nobody_out() {
+fn silent_connections_do_not_keep_clients_out() {
     let gtd = Gtd::start(&[]);
     let mut crowd: Vec<_> = (0..150).map(|_| Socket::connect(&gtd.folder.socket()).unwrap()).collect();
     let mut client = gtd.client();
@@ -295,7 +295,7 @@ fn a_crowd_that_says_nothing_keeps_nobody_out() {
 }
 
 #[test]
-fn a_crowd_that_says_nothing_by_tcp_keeps_nobody_out() {
+fn silent_tcp_connections_do_not_keep_clients_out() {
     let (port, text) = (TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port(), "0123456789abcdef");
     let gtd = Gtd::start_with(&["--listen", &port.to_string()], &[(TOKEN_ENV, text)]);
     let mut crowd: Vec<_> = (0..400).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
@@ -331,7 +331,7 @@ fn enormous_shapes_are_only_poisoned() {
     assert_eq!(gtd.status().sessions[0].tensor_bytes, u64::MAX);
 }
 
-/// Slots that are sometimes nearly right.
+/// Random slots, some of which are nearly valid commands.
 fn slots() -> impl Strategy<Value = Vec<Slot>> {
     let id = || prop_oneof![4 => 0u64..40, 1 => any::<u64>()];
     let word0 = prop_oneof![
@@ -365,7 +365,7 @@ fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
             let windows = (sizes(0, 3), sizes(0, 2), sizes(0, 2), sizes(0, 2), sizes(0, 2), sizes(0, 2));
             (0u8..5, 0usize..3, windows)
                 .prop_map(|(rank, groups, (input, kernel, stride, dilation, low, high))| {
-                    // Mostly neutral where they have to be.
+                    // Dimensions beyond the rank are mostly neutral, as they must be.
                     let fit = |sizes: [usize; 3], neutral| {
                         std::array::from_fn(|i| if i + (rank as usize) < 3 { neutral } else { sizes[i] })
                     };
@@ -398,7 +398,7 @@ fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
     }
 }
 
-/// Instructions that are well-formed and often right. Tensors are drawn from 64 that exist.
+/// Well-formed instructions, many of them valid, on 64 tensors that exist.
 fn instructions() -> impl Strategy<Value = Instruction> {
     (0..ROWS.len()).prop_flat_map(|row| {
         let row = &ROWS[row];
@@ -422,7 +422,7 @@ fn instructions() -> impl Strategy<Value = Instruction> {
 
 const TENSORS: u64 = 64;
 
-/// One of each dtype in a few shapes.
+/// Makes a tensor of each dtype in some shapes.
 fn zoo(client: &mut Client) {
     for n in 0..TENSORS {
         let dtype = DType::from_code((n % 10) as u8).unwrap();
@@ -443,7 +443,7 @@ fn well_formed_instructions_compute_or_fail_but_break_nothing() {
     while accepted < CASES {
         let mut client = gtd.client();
         zoo(&mut client);
-        // Until the daemon refuses one: then the session is over.
+        // The session ends with the first instruction that the daemon refuses.
         loop {
             let mut next = instructions.new_tree(&mut runner).unwrap().current();
             next.out = client.id();
@@ -466,11 +466,11 @@ fn well_formed_instructions_compute_or_fail_but_break_nothing() {
     assert!(!gtd.stderr().contains("ERROR"), "{}", gtd.stderr());
 }
 
-/// Batches of slots that are tried.
+/// The number of batches of random slots.
 const CASES: usize = 1000;
 
 #[test]
-fn no_slots_whatever_hurt_anybody_else() {
+fn random_slots_hurt_no_other_session() {
     let mut gtd = Gtd::start(&["--memory", "64M"]);
     let mut witness = gtd.client();
     let kept = witness.full(&[2], 3.0);
@@ -483,7 +483,7 @@ fn no_slots_whatever_hurt_anybody_else() {
             client = Client::connect(&socket);
             let _ = client.block(64);
         }
-        // Something to hit: tensors whose ids the slots may name.
+        // These tensors have ids that the slots may name.
         client.next_id = client.next_id.max(1);
         for dims in [&[2, 2][..], &[1], &[0, 3]] {
             if client.port.state() == gt_shm::SessionState::Running {

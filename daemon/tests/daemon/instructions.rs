@@ -1,4 +1,4 @@
-//! Instructions, transfers and what they do to tensors.
+//! Instructions and transfers, and their effect on tensors.
 
 use crate::support::{Client, Gtd, f32s, range};
 use gt_ops::failure::{Failure, Fault, MemoryScope};
@@ -12,7 +12,7 @@ fn daemon() -> (Gtd, Client) {
 }
 
 #[test]
-fn what_is_computed_can_be_fetched() {
+fn results_can_be_fetched() {
     let (gtd, mut client) = daemon();
     assert_eq!(client.welcome.daemon_pid, gtd.child.id());
     let two = client.full(&[3], 2.0);
@@ -75,7 +75,7 @@ fn a_part_of_a_tensor_can_be_fetched() {
 #[test]
 fn long_and_short_steps_keep_their_order() {
     let (_gtd, mut client) = daemon();
-    // Long enough for the worker's thread; the short steps after it must wait for it.
+    // A product long enough for the worker's thread. The short steps behind it must wait for it.
     let a = client.full(&[768, 768], 0.5);
     let mut last = client.binary(Op::Matmul, a, a);
     for _ in 0..50 {
@@ -122,7 +122,7 @@ fn the_last_use_of_an_operand_frees_it() {
 }
 
 #[test]
-fn a_failure_poisons_what_is_computed_from_it_and_nothing_else() {
+fn a_failure_poisons_only_the_results_computed_from_it() {
     let (gtd, mut client) = daemon();
     let i64s = |dims: &[usize]| Meta::new(Shape::new(dims).unwrap(), DType::I64);
     let ok = client.upload(i64s(&[2]), &[6i64, 8].map(i64::to_le_bytes).concat());

@@ -1,4 +1,4 @@
-//! How a daemon begins and ends, and what is left of clients that have gone.
+//! The start and end of a daemon, and its cleanup after clients that have gone.
 
 use crate::support::{Client, DEADLINE, Folder, Gtd, Private, eventually, f32s, wait};
 use gt_ops::wire::Command;
@@ -18,7 +18,7 @@ fn a_private_daemon_lives_as_long_as_its_clients() {
     let mut first = Client::of(connect_over(private.socket, &hello).unwrap());
     let mut second = Client::connect(&private.name);
     assert_eq!(first.welcome.daemon_pid, second.welcome.daemon_pid);
-    // Ctrl-C in the client's terminal does not reach it.
+    // Ctrl-C in the client's terminal must not reach the daemon.
     let pid = nix::unistd::Pid::from_raw(private.child.id() as i32);
     assert_eq!(nix::unistd::getsid(Some(pid)), Ok(pid));
     let one = first.full(&[1], 1.0);
@@ -50,7 +50,7 @@ fn a_private_daemon_ends_when_its_client_is_killed() {
 }
 
 fn is_alive(pid: u32) -> bool {
-    // A zombie that nobody has collected yet has ended too.
+    // A zombie has ended, too.
     std::fs::read_to_string(format!("/proc/{pid}/stat"))
         .is_ok_and(|stat| !stat.rsplit(')').next().unwrap_or_default().trim_start().starts_with('Z'))
 }
@@ -70,7 +70,7 @@ fn a_daemon_is_silent_and_has_a_version() {
 }
 
 #[test]
-fn a_signal_finishes_what_is_queued_and_leaves_nothing() {
+fn a_signal_ends_the_daemon_after_queued_steps_and_leaves_nothing() {
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let mut gtd = Gtd::start(&[]);
         let mut client = gtd.client();
@@ -188,7 +188,7 @@ fn clients_killed_at_any_instant_leave_nothing() {
         let mode = ["silent", "computing", "half-said", "uploading"][round % 4];
         let mut victim = Victim::start(mode, gtd.folder.socket().to_str().unwrap());
         victim.line();
-        // Not to wait for anything: so that each is killed at another instant.
+        // The delay waits for no event: it makes each victim die at another instant.
         std::thread::sleep(Duration::from_micros(137 * (round as u64 % 11)));
         victim.kill();
     }
@@ -212,7 +212,7 @@ fn memory_of_a_session_comes_back_when_it_ends() {
 
 // ------------------------------------------------------------------------ clients that are killed
 
-/// A process that behaves as its mode says until it is killed.
+/// A client process that acts by its mode until it is killed.
 struct Victim {
     child: Child,
     lines: BufReader<std::process::ChildStdout>,
@@ -231,11 +231,11 @@ impl Victim {
         Victim { child, lines }
     }
 
-    /// What it says when it has begun.
+    /// The line that the victim prints when it has begun.
     fn line(&mut self) -> String {
         for line in self.lines.by_ref().lines() {
             let line = line.unwrap();
-            // The test harness writes its own words before, without a line end.
+            // The test harness prints text before it, without a line end.
             if let Some((_, said)) = line.split_once("victim: ") {
                 return said.to_string();
             }
@@ -246,7 +246,7 @@ impl Victim {
     fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        // The private daemon of a victim has its own standard output; nothing else holds the pipe.
+        // A victim's private daemon has a standard output of its own, so nothing else holds the pipe.
         let mut rest = String::new();
         let _ = self.lines.read_to_string(&mut rest);
     }

@@ -1,4 +1,4 @@
-//! The tape and the instruction log: everything that happened, in order, or how much is missing.
+//! The instruction log: all events in order, or the number of missing ones.
 
 use crate::support::{Client, Gtd};
 use gt_ops::Op;
@@ -26,7 +26,7 @@ fn events(lines: &[String]) -> Vec<String> {
 }
 
 #[test]
-fn the_log_tells_the_whole_story_in_order() {
+fn the_log_has_all_events_in_order() {
     let lines = logged(|client| {
         let a = client.full(&[1], 2.0);
         let b = client.binary(Op::Add, a, a);
@@ -104,7 +104,7 @@ fn every_instruction_is_logged_or_counted_as_lost() {
     // RECV, WORKER_SEND, WORKER_RECV of each op, RECV and FREE of each free, and those of the full, sync and session.
     let told: u64 = counts.values().sum();
     assert_eq!(told + lost, 5 * ADDS + 3 + 4 + 2);
-    // The last lines are never lost: what was written at the end is read at the end.
+    // The last events are never missing.
     assert!(lines.last().unwrap().contains("DISCONNECT"));
     let last_number = lines.last().unwrap().split(" | ").nth(1).unwrap();
     assert_eq!(last_number, format!("#{}", 5 * ADDS + 3 + 4 + 1));

@@ -1,9 +1,9 @@
-//! What the daemon promises its clients, tested over real rings against the real program.
+//! Tests of the daemon's promises to its clients, over real rings against the real program.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 mod support;
 
-/// With workers on threads; for workers in processes of their own there is `tests/processes`.
+/// The workers of every test: threads. Workers in processes of their own are for `tests/processes`.
 fn workers() -> String {
     "cpu:1".into()
 }

@@ -1,4 +1,4 @@
-//! A modifier rewrites the stream, and the client cannot tell.
+//! A modifier rewrites a session's stream of steps, and the client's results stay the same.
 
 use crate::support::{Client, Folder};
 use gt_cpu::{CpuBackend, CpuOptions};
@@ -17,7 +17,7 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Turns `a - b` into `a + (-b)`, with a tensor of its own in between.
+/// A modifier that rewrites `a - b` to `a + (-b)`, with a tensor of its own in between.
 struct Subtractions {
     changed: Arc<AtomicU64>,
     seen: u64,
@@ -88,7 +88,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
         Dispatcher::new(parts).unwrap().run().unwrap();
     });
     let mut client = Client::of(connect_over(ours, &Hello::new(Role::Client, None)).unwrap());
-    // Small ones run on the dispatcher's thread, large ones on the worker's.
+    // Small instructions run on the dispatcher's thread, large ones on the worker's.
     for len in [1, 100_000] {
         let (five, two) = (client.full(&[len], 5.0), client.full(&[len], 2.0));
         let difference = client.binary(Op::Sub, five, two);

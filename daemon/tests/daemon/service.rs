@@ -1,4 +1,4 @@
-//! What an administrator and systemd can rely on: the configuration file, and what the daemon is given and tells.
+//! The daemon as a service: its configuration file, its state folder, and its protocol with systemd.
 
 use crate::support::{Client, Folder, Gtd, eventually, gtd_path, wait};
 use gt_ops::Op;
@@ -79,13 +79,13 @@ fn without_a_file_there_is_nothing_to_read_again() {
         Err(ProtocolError::Refused(refused)) => assert!(refused.text.contains("gtd --config PATH"), "{refused}"),
         other => panic!("{other:?}"),
     }
-    // Its terminal has gone.
+    // The daemon's terminal has closed.
     gtd.signal(Signal::SIGHUP);
     assert!(gtd.wait().success());
 }
 
 #[test]
-fn what_users_have_had_is_remembered_by_the_next_daemon() {
+fn the_next_daemon_remembers_how_much_users_have_used() {
     let state = Folder::new();
     let path = state.0.to_str().unwrap();
     let me = nix::unistd::getuid().as_raw();
@@ -113,7 +113,7 @@ fn what_users_have_had_is_remembered_by_the_next_daemon() {
     };
     let file = state.0.join("usage.json");
     {
-        // By the environment this time, as systemd says it.
+        // The environment names the state folder, as systemd does.
         let gtd = Gtd::start_with(&[], &[("STATE_DIRECTORY", path)]);
         let client = gtd.client();
         let now = usage_s(&gtd);
@@ -130,7 +130,7 @@ fn what_users_have_had_is_remembered_by_the_next_daemon() {
     assert!(said.contains("what users have had is forgotten") && said.contains("usage.json: EOF"), "{said}");
 }
 
-/// A daemon that is started as systemd does it: with the listening socket as descriptor 3.
+/// Starts a daemon as systemd does: with the listening socket as descriptor 3.
 fn activated(listener: Socket, folder: &Folder, environment: &[(&str, &str)]) -> std::process::Child {
     Program::new("sh")
         .args([
@@ -153,7 +153,7 @@ fn a_socket_that_systemd_listens_on_outlives_daemons() {
     for _ in 0..2 {
         let copy = OwnedFd::from(listener_copy(&listener));
         let mut child = activated(Socket::from(copy), &folder, &[]);
-        // Connects before the daemon is ready: the kernel has it wait.
+        // The kernel queues a connection that comes before the daemon is ready.
         let mut client = Client::connect(&folder.socket());
         let id = client.full(&[1], 4.0);
         assert_eq!(client.fetch_f32(id, 1).unwrap(), [4.0]);

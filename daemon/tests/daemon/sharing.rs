@@ -1,4 +1,4 @@
-//! What a daemon that many share answers those who look after it.
+//! A daemon with many users: its answers to administrators, and its quotas.
 
 use crate::support::{Client, Gtd, eventually, f32s, range};
 use gt_ops::failure::{Fault, MemoryScope};
@@ -94,7 +94,7 @@ fn a_draining_daemon_takes_no_more_sessions_and_ends_with_its_last() {
 
 const MIB: usize = 1 << 20;
 
-/// Why so many bytes, asked for as one tensor, are not to be had; none if they are.
+/// The limit that refuses a tensor of so many bytes; none if it fits.
 fn refused(client: &mut Client, bytes: usize) -> Option<(MemoryScope, u64)> {
     let id = client.full(&[bytes / 4], 1.0);
     let failure = client.fetch(id, 4).err()?;
@@ -120,7 +120,7 @@ fn a_session_may_hold_so_much_and_others_do_not_notice() {
     assert_eq!(refused(&mut one, 5 * MIB), None);
     assert_eq!(refused(&mut one, 5 * MIB), Some((MemoryScope::Session, 8 * MIB as u64)));
     assert_eq!(refused(&mut two, 5 * MIB), None);
-    // Views take no memory, and what was freed may be taken again.
+    // Views take no memory, and freed memory may be used again.
     let id = one.next_id - 1;
     one.free(&[id]);
     assert_eq!(refused(&mut one, 6 * MIB), None);
@@ -177,7 +177,7 @@ fn arenas_have_a_limit() {
 }
 
 #[test]
-fn nobody_sees_what_another_session_left_in_memory() {
+fn a_session_never_sees_what_another_left_in_memory() {
     const SECRET: f64 = 1234.5;
     let gtd = Gtd::start(&[]);
     let sizes = [1, 16, 1000, 100_000, 3 << 18];
@@ -189,7 +189,7 @@ fn nobody_sees_what_another_session_left_in_memory() {
     drop(one);
     eventually("the session is gone", || gtd.status().sessions.is_empty());
     for n in sizes {
-        // The bytes of a tensor that were not written cannot be asked for, and no instruction takes it.
+        // A tensor whose bytes are not all written cannot be fetched or used by an instruction.
         let mut two = gtd.client();
         let id = two.id();
         two.send(&Command::Allocate { out: id, meta: f32s(&[n]) });

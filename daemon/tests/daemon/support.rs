@@ -1,4 +1,4 @@
-//! A daemon under test, and a raw client made of nothing but rings, messages and slots.
+//! A daemon under test, and a raw client that uses rings, messages and slots directly.
 
 use gt_ops::failure::Failure;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, Slot};
@@ -12,7 +12,7 @@ use std::process::{Child, Command as Program, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// How long anything may take before a test gives up.
+/// How long a test waits before it fails.
 pub const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Waits until `condition` holds.
@@ -27,13 +27,13 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
 pub fn gtd_path() -> PathBuf {
     match option_env!("CARGO_BIN_EXE_gtd") {
         Some(path) => path.into(),
-        // An example is told which, or lies in `examples/` beside it.
+        // An example finds `gtd` by a variable, or in the folder above its own.
         None => std::env::var_os("GT_DAEMON")
             .map_or_else(|| std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("gtd"), PathBuf::from),
     }
 }
 
-/// A folder of its own for each test, removed at the end.
+/// A folder for one test, removed at its end.
 pub struct Folder(pub PathBuf);
 
 impl Folder {
@@ -55,11 +55,11 @@ impl Drop for Folder {
     }
 }
 
-/// A daemon in the foreground; killed when the test is over.
+/// A daemon in the foreground, killed at the end of the test.
 pub struct Gtd {
     pub folder: Folder,
     pub child: Child,
-    /// One connection for all questions: a new one each time would be seen in what is asked about.
+    /// One control connection for all queries. A new one for each would show in their answers.
     control: RefCell<Option<Connection>>,
 }
 
@@ -72,13 +72,13 @@ impl Gtd {
         Gtd::start_in(Folder::new(), arguments, environment)
     }
 
-    /// In a folder that may hold something already.
+    /// Starts a daemon in a folder that may have files already.
     pub fn start_in(folder: Folder, arguments: &[&str], environment: &[(&str, &str)]) -> Gtd {
         let child = Gtd::spawn(&folder, arguments, environment);
         Gtd::around(folder, child)
     }
 
-    /// A daemon that was started to listen at the folder's socket.
+    /// A daemon that was started elsewhere, and listens at the folder's socket.
     pub fn around(folder: Folder, child: Child) -> Gtd {
         let mut gtd = Gtd { child, folder, control: RefCell::default() };
         gtd.wait_listening();
@@ -136,12 +136,12 @@ impl Gtd {
         wait(&mut self.child)
     }
 
-    /// Descriptors that the daemon has open.
+    /// The number of descriptors that the daemon has open.
     pub fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// Segments that the daemon has mapped.
+    /// The number of segments that the daemon has mapped.
     pub fn segments(&self) -> usize {
         let maps = std::fs::read_to_string(format!("/proc/{}/maps", self.child.id())).unwrap();
         maps.lines().filter(|line| line.contains("/memfd:gt-")).count()
@@ -174,7 +174,7 @@ pub fn wait(child: &mut Child) -> ExitStatus {
     status.unwrap()
 }
 
-/// A daemon that belongs to its clients, and its first client.
+/// A private daemon, which belongs to its clients, and its first client.
 pub struct Private {
     pub child: Child,
     pub name: PathBuf,
@@ -196,7 +196,7 @@ impl Private {
     }
 }
 
-/// A client that may say anything.
+/// A raw client, which may send anything.
 pub struct Client {
     pub socket: Socket,
     pub welcome: Welcome,

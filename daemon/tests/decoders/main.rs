@@ -1,5 +1,5 @@
-//! Everything that reads what somebody else wrote, with what nobody should write: the bodies of the fuzzing targets on
-//! bytes that follow from a seed, some of any kind and most made from what is right.
+//! All decoders of other processes' bytes, on invalid input: the bodies of the fuzzing targets on bytes that follow
+//! from a seed. Some are random, and most are mutations of valid input.
 
 #[path = "../../../fuzz/bodies.rs"]
 mod bodies;
@@ -13,11 +13,11 @@ use seeds::valid_input;
 use std::path::Path;
 use streams::Dice;
 
-/// Inputs for each.
+/// The number of inputs per decoder.
 const CASES: u64 = 3000;
-/// Inputs that nothing is wrong with for each target of `cargo fuzz`.
+/// The number of valid inputs for each target of `cargo fuzz`.
 const SEEDS: u64 = 100;
-/// The folder that they are written to, if they are wanted.
+/// The variable that names the folder for those, if they are to be written.
 const SEEDS_ENV: &str = "GT_WRITE_SEEDS";
 
 fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Between the daemon and its workers. Not a target of its own, as that would take all of the daemon.
+/// Decodes messages of the daemon to its workers. It is no fuzzing target, which would need all of the daemon.
 fn workers_messages(bytes: &[u8]) {
     let _ = serde_json::from_slice::<gtd::worker::process::message::Message>(bytes);
 }

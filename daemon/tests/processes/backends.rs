@@ -1,4 +1,4 @@
-//! The daemon needs nothing of a backend but its line in the registry: the stub computes as the processor does.
+//! A line in the registry is all that a backend needs: the stub backend gives the results of the CPU's.
 
 use crate::support::Gtd;
 use gt_ops::Op;

@@ -1,4 +1,4 @@
-//! Workers that die: what is lost, what is not, and what comes back.
+//! Workers that die: their tensors are lost, other workers' are not, and a new process takes their place.
 
 use crate::support::{Client, Gtd, Private, eventually, f32s, range, wait};
 use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
@@ -14,7 +14,7 @@ fn worker(gtd: &Gtd, index: usize) -> WorkerInfo {
     gtd.status().workers.remove(index)
 }
 
-/// The process of a worker, once it runs.
+/// The process id of a worker, once it runs.
 fn process(gtd: &Gtd, index: usize) -> u32 {
     let mut found = None;
     eventually("the worker runs", || {
@@ -28,7 +28,7 @@ fn signal(process: u32, signal: Signal) {
     kill(Pid::from_raw(process as i32), signal).unwrap();
 }
 
-/// Ends a worker's process and waits until another runs in its place.
+/// Kills a worker's process and waits until another runs in its place.
 fn replace(gtd: &Gtd, index: usize, how: Signal) {
     let (before, losses) = (process(gtd, index), worker(gtd, index).losses);
     signal(before, how);
@@ -42,7 +42,7 @@ fn lost(index: usize, end: WorkerEnd) -> Fault {
     Fault::WorkerLost { worker: WorkerName::new(&format!("cpu:{index}")), end }
 }
 
-/// Processes that `parent` has started.
+/// The child processes of `parent`.
 fn children(parent: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{parent}/task")).unwrap();
     let of_task = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("children")).unwrap_or_default();
@@ -56,7 +56,7 @@ fn is_gone(process: u32) -> bool {
 }
 
 #[test]
-fn what_a_dead_worker_held_is_lost_and_the_session_goes_on() {
+fn a_dead_workers_tensors_are_lost_and_the_session_goes_on() {
     let gtd = Gtd::start(&[]);
     let mut client = gtd.client();
     let held = client.upload(f32s(&[2]), &[0; 8]);
@@ -72,7 +72,7 @@ fn what_a_dead_worker_held_is_lost_and_the_session_goes_on() {
         assert_eq!(client.fetch(poisoned, 8), Err(failure));
         let after = client.binary(Op::Mul, poisoned, two);
         assert_eq!(client.fetch(after, 8), Err(failure), "it says where the poison came from");
-        // Tensors made since, and arenas granted before, are there.
+        // Tensors made since and arenas granted before can be used.
         let five = client.binary(Op::Add, two, three);
         assert_eq!(client.fetch_f32(five, 2).unwrap(), [5.0; 2]);
         let uploaded = client.upload(f32s(&[1]), &1.5f32.to_le_bytes());
@@ -129,13 +129,13 @@ fn other_workers_and_sessions_do_not_notice() {
 }
 
 #[test]
-fn what_is_queued_when_a_worker_dies_fails() {
+fn steps_that_are_queued_when_a_worker_dies_fail() {
     let gtd = Gtd::start(&[]);
     let process = process(&gtd, 0);
     let mut client = gtd.client();
     let mut product = client.full(&[1024, 1024], 1e-3);
     let block = client.block(4);
-    // So that none of it is done: a stopped process can still be killed.
+    // A stopped process executes none of the steps, and can still be killed.
     signal(process, Signal::SIGSTOP);
     for _ in 0..4 {
         product = client.binary(Op::Matmul, product, product);
@@ -150,12 +150,12 @@ fn what_is_queued_when_a_worker_dies_fails() {
     assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
 }
 
-/// Numbers that look random.
+/// A hash of `n`.
 fn scatter(n: u64) -> u64 {
     (n + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40
 }
 
-/// Computes until `rounds` rounds are done; what is fetched is right or lost.
+/// Computes for `rounds` rounds, in which each fetched result is right or lost. Returns the number of losses.
 fn compute(client: &mut Client, rounds: usize) -> usize {
     let mut losses = 0;
     let mut kept: Option<TensorId> = None;
@@ -227,7 +227,7 @@ fn a_worker_may_die_at_any_instant_and_leaves_nothing() {
     eventually("all is as before", || settled() == before);
 }
 
-/// Ends a worker's processes until it is given up for a while.
+/// Kills a worker's processes until the worker is down.
 fn wear_out(gtd: &Gtd, index: usize) {
     loop {
         let mut info = worker(gtd, index);
@@ -251,7 +251,7 @@ fn a_worker_that_dies_again_and_again_is_down_for_a_while() {
     client.fetch_f32(first, 1).unwrap();
     wear_out(&gtd, 0);
     assert!(children(gtd.child.id()).is_empty());
-    // Nobody waits for it: what it should do fails at once.
+    // The steps of a worker that is down fail at once.
     for _ in 0..3 {
         let one = client.full(&[1], 1.0);
         assert_eq!(client.fetch(one, 4).unwrap_err().fault, lost(0, WorkerEnd::Signal(9)));
@@ -262,7 +262,7 @@ fn a_worker_that_dies_again_and_again_is_down_for_a_while() {
 }
 
 #[test]
-fn nobody_waits_for_a_worker_that_is_down_to_meet_it() {
+fn a_reshard_with_a_worker_that_is_down_fails_at_once() {
     for workers in ["proc-cpu:2", "cpu:1,proc-cpu:1"] {
         let gtd = Gtd::start(&["--workers", workers]);
         let mut client = gtd.client();
@@ -306,7 +306,7 @@ fn a_worker_has_nothing_of_the_daemons() {
             u64::from_str_radix(line.trim(), 16).unwrap() & 0x7fff_ffff
         };
         assert_eq!((mask("SigBlk:"), mask("SigIgn:")), (0, 1 << (Signal::SIGPIPE as u32 - 1)), "as in every program");
-        // Ctrl-C in the daemon's terminal does not reach it.
+        // Ctrl-C in the daemon's terminal must not reach the worker.
         assert_eq!(nix::unistd::getpgid(Some(Pid::from_raw(process as i32))), Ok(Pid::from_raw(process as i32)));
     }
 }

@@ -1,11 +1,11 @@
-//! What the daemon promises its clients holds where workers are processes of their own; and what happens when they die.
-//! What `hostile` tests never reaches a worker, and is not tested again.
+//! Tests of the daemon's promises to its clients with workers in processes of their own, and of the deaths of those.
+//! The tests of `hostile` are left out, as nothing of them reaches a worker.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 #[path = "../daemon/support.rs"]
 mod support;
 
-/// For every test that does not say otherwise.
+/// The workers of every test that does not name others.
 fn workers() -> String {
     "proc-cpu:1".into()
 }

@@ -1,6 +1,7 @@
-//! What bad clients do, each in a process of its own that may be killed at any instant.
+//! Attacks, each by a client in a process of its own, which may be killed at any instant.
 //!
-//! What they find out they print: `count NAME` for what is to be added up, `breach WHAT` for what must never be.
+//! The clients print their findings: `count NAME` for an event to be counted, `breach WHAT` for one that must never
+//! happen.
 
 use crate::seeds::client_messages;
 use crate::streams::{Dice, encoded, mutated, valid};
@@ -18,11 +19,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// The token that comes last.
+/// The token of the last command of a stream.
 pub const LAST_TOKEN: u64 = 0x1a57;
-/// How long a bad client waits for what may never come.
+/// How long a client waits for an answer that may never come.
 pub const PATIENCE: Duration = Duration::from_millis(200);
-/// Sessions of one client that wants them all: others of its user want some, too.
+/// The most sessions of one greedy client, which leaves some to its user's other clients.
 const SESSIONS_HOARDED: usize = 24;
 
 pub type Attack = fn(&Path, &mut Dice<'_>);
@@ -63,7 +64,7 @@ fn connect(socket: &Path) -> Option<Client> {
     gt_protocol::connect(socket, &hello).ok().map(Client::of)
 }
 
-/// Sends what there is room for. False once the session is over.
+/// Sends slots as far as the ring has room. False once the session is over.
 fn push(client: &mut Client, slots: &[Slot]) -> bool {
     while client.port.push_publish(slots).is_err() {
         if client.port.state() == SessionState::Closed || client.socket.is_hung_up() {
@@ -87,7 +88,7 @@ fn floods_with_small(socket: &Path, _dice: &mut Dice<'_>) {
             return;
         }
         if client.next_id % 64 == 0 {
-            // Of the last ones half are forgotten, and never freed.
+            // Only a few of the tensors are ever freed.
             let ids = [client.next_id, client.next_id - 1, client.next_id - 2, client.next_id - 3, 0, 0, 0];
             let free = encoded(&[Command::Free { ids }]).remove(0);
             push(&mut client, &free);
@@ -100,7 +101,7 @@ fn floods_with_large(socket: &Path, dice: &mut Dice<'_>) {
     let size = 128 << dice.below(4);
     let a = client.full(&[size, size], 0.5);
     for round in 0.. {
-        // More and more that is never freed, until nothing fits.
+        // Results are never freed, until nothing fits.
         let product = client.binary(Op::Matmul, a, a);
         client.binary(Op::Add, product, a);
         if round % 8 == 7 && client.fetch(product, 4).is_err() {
@@ -113,7 +114,7 @@ fn floods_with_large(socket: &Path, dice: &mut Dice<'_>) {
 fn says_nothing(socket: &Path, dice: &mut Dice<'_>) {
     let sockets: Vec<_> = (0..1 + dice.below(90)).filter_map(|_| Socket::connect(socket).ok()).collect();
     for socket in &sockets {
-        // The beginning of something, or a whole message from which everything is missing; most say nothing at all.
+        // Some send the beginning of a message or a message without fields; most send nothing at all.
         if dice.percent(30) {
             let said = dice.pick(&[b"{\"message\":".as_slice(), b"{\"message\":\"hello\"}", b" "]);
             let _ = socket.send(said, &[], Some(PATIENCE));
@@ -166,7 +167,7 @@ fn hoards(socket: &Path, dice: &mut Dice<'_>) {
     std::thread::sleep(PATIENCE);
 }
 
-/// A client whose own descriptors run out, so that what the daemon sends is lost on the way.
+/// A client without free descriptors, so that those which the daemon sends are lost on the way.
 fn has_no_descriptors(socket: &Path, dice: &mut Dice<'_>) {
     let open = std::fs::read_dir("/proc/self/fd").map_or(8, Iterator::count) as u64;
     let most = open + dice.below(4);
@@ -182,7 +183,7 @@ fn has_no_descriptors(socket: &Path, dice: &mut Dice<'_>) {
     }
 }
 
-/// A session as it comes from the socket: its descriptors, too.
+/// A session's socket, welcome and descriptors.
 fn raw_session(path: &Path) -> Option<(Socket, gt_protocol::Welcome, [OwnedFd; 3])> {
     let socket = Socket::connect(path).ok()?;
     let hello = ClientMessage::Hello(Hello::new(Role::Client, Some("attacker".into())));
@@ -205,7 +206,7 @@ fn scribbles(socket: &Path, dice: &mut Dice<'_>) {
         let Ok(c) = Segment::map_peer(copy(&fds[0]), c_bytes, Access::ReadWrite) else { return };
         let Ok(port) = ClientPort::connect(PortFds::from_array(fds), SQ_SLOTS, CQ_SLOTS) else { return };
         let mut client = Client::of(gt_protocol::Connection { socket, welcome, port: Some(port) });
-        // Work under way, while what it is done with changes.
+        // An upload is in flight while its source changes.
         let mut block = client.block(1 << 20);
         let id = client.id();
         let token = client.token();
@@ -215,15 +216,15 @@ fn scribbles(socket: &Path, dice: &mut Dice<'_>) {
         block.write(&vec![0xff; 1 << 20]);
         let whole = dice.percent(30);
         for _ in 0..400 {
-            // SAFETY: inside the mapping, which lives; only this process and the kernel's copies for the daemon, which
-            // expects anything, look at it.
+            // SAFETY: the offsets lie in the mapping of `c_bytes` bytes, which lives; the writes are volatile, and no
+            // Rust reference to the bytes exists. The daemon expects any bytes there.
             unsafe {
                 if whole {
                     for at in (0..c_bytes as usize).step_by(8) {
                         c.as_ptr().add(at).cast::<u64>().write_volatile(dice.word());
                     }
                 } else {
-                    // The cursors and the flag more often than the slots.
+                    // The cursors and the flag are overwritten more often than the slots.
                     let end = if dice.percent(50) { 256 } else { c_bytes };
                     let at = dice.below(end / 4) as usize * 4;
                     c.as_ptr().add(at).cast::<u32>().write_volatile(dice.below(10_000) as u32);
@@ -258,7 +259,7 @@ fn punches(socket: &Path, dice: &mut Dice<'_>) {
         else {
             return;
         };
-        // Holes read as zeros, in the middle of what is sent.
+        // Holes are punched into commands on their way, and read as zeros.
         for command in encoded(&valid(dice)) {
             let _ = port.push_publish(&command);
             let _ = rustix::fs::fallocate(&c, punch, dice.below(64) * 4096, 4096);
@@ -271,7 +272,7 @@ fn punches(socket: &Path, dice: &mut Dice<'_>) {
 fn sends_mutants(socket: &Path, dice: &mut Dice<'_>) {
     while let Some(mut client) = connect(socket) {
         let commands = valid(dice);
-        // Now and then an honest one, so that what is refused is refused for what was changed.
+        // Some streams are left unchanged: they must be accepted, so that mutants are refused for their mutations.
         let honest = dice.percent(10);
         let stream = if honest { encoded(&commands) } else { mutated(&commands, dice) };
         let _block = client.block(64);
@@ -285,7 +286,7 @@ fn sends_mutants(socket: &Path, dice: &mut Dice<'_>) {
                 Some(slot) if slot[0] == LAST_TOKEN => break "accepted",
                 Some(_) => {}
                 None if client.port.state() == SessionState::Closed || client.socket.is_hung_up() => break "rejected",
-                // What was sent last is taken for the rest of a command.
+                // The daemon may read the last slots as the rest of a command.
                 None if Instant::now() > deadline => break "unfinished",
                 None => {}
             }
@@ -294,7 +295,7 @@ fn sends_mutants(socket: &Path, dice: &mut Dice<'_>) {
     }
 }
 
-/// A message with something wrong in it.
+/// A mutated message.
 pub fn garbled(mut bytes: Vec<u8>, dice: &mut Dice<'_>) -> Vec<u8> {
     match dice.below(8) {
         0 => bytes.truncate(dice.index(bytes.len())),

@@ -1,11 +1,12 @@
-//! A storm: clients that train, and must not notice those that flood, scribble, lie, hoard, say nothing and are killed.
+//! A stress test: training clients must not notice hostile ones, which flood, scribble, lie, hoard, stay silent and are
+//! killed.
 //!
 //!     cargo test --package gtd --test storm -- --seconds 600 --clients 8 --seed 7
 //!
-//! It starts a daemon, or takes the one at `--socket`, and says at the end what happened; anything wrong makes its exit
-//! status 1: a loss of whose bits one differs from those of an undisturbed run, a seal that did not hold, a daemon that
-//! ended, or anything left in it once everybody has gone. Half of those that train come by TCP. What the bad clients do
-//! is in `attacks`, and in `tcp` what those do that come so.
+//! It starts a daemon, or uses the one at `--socket`, and prints a report. The exit status is 1 if a loss differs in a
+//! bit from that of an undisturbed run, a seal did not hold, the daemon ended, or a resource is left in it once all
+//! clients have gone. Half of the training clients connect by TCP. The attacks are in `attacks`, and those by TCP in
+//! `tcp`.
 //!
 //! Each client is this program itself in a process of its own, so it has no test harness.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
@@ -36,19 +37,19 @@ use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 use streams::Dice;
 
-/// Different networks: losses of another's tensors would be those of another.
+/// The number of different networks: a client that read another's tensors would get other losses.
 const SEEDS: u64 = 4;
-/// How long a bad client may live at most before it is killed.
+/// The longest life of a hostile client before it is killed.
 const LIFE_MS_MAX: u64 = 900;
-/// How long one that trains may take: the machine may be slow, but nothing may hang.
+/// How long a training client may take: the machine may be slow, but nothing may hang.
 const TRAINING_MAX: Duration = Duration::from_secs(120);
-/// How long the daemon may take to forget who has gone.
+/// How long the daemon may take to clean up after clients that have gone.
 const SETTLING_MAX: Duration = Duration::from_secs(30);
-/// So often the same is seen when nothing changes any more.
+/// The number of equal observations in a row after which nothing changes any more.
 const SETTLED_LOOKS: u32 = 100;
-/// What each session may hold, so that no flood takes what others need.
+/// The configuration, with quotas by which no client takes the memory that others need.
 const CONFIG: &str = "memory: 4G\nlimits: {session_memory: 48M, arena: 64M}\n";
-/// What lets one in by TCP, where the daemon is one that was started for this.
+/// The token for TCP of a daemon that this test starts.
 const TOKEN: &str = "0123456789abcdef-storm";
 
 fn token() -> String {
@@ -59,37 +60,37 @@ fn workers() -> String {
     std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1".into())
 }
 
-/// Clients that train beside clients that are killed, flood, scribble and lie.
+/// Runs training clients beside hostile clients, which flood, scribble, lie and are killed.
 #[derive(Parser)]
 struct Arguments {
-    /// How long.
+    /// The duration of the attacks.
     #[arg(long, default_value_t = 15.0)]
     seconds: f64,
-    /// Clients that train at a time; there are as many bad ones, and two more.
+    /// Training clients at a time; there are two more hostile ones.
     #[arg(long, default_value_t = 2)]
     clients: usize,
-    /// What the choices follow from; the instants do not.
+    /// The seed of all choices; the timing does not follow from it.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The daemon's socket; without it a daemon is started for this, with limits for each session.
+    /// The daemon's socket; by default a daemon is started, with quotas for each session.
     #[arg(long)]
     socket: Option<PathBuf>,
-    /// Where that daemon listens by TCP, of which `GT_TOKEN` is the token; without it nobody comes so.
+    /// The TCP address of that daemon, with the token in `GT_TOKEN`; by default no client uses TCP.
     #[arg(long, requires = "socket")]
     tcp: Option<Address>,
-    /// Only this attack.
+    /// Run this attack only.
     #[arg(long)]
     only: Option<String>,
-    /// Say at the end what happened as JSON.
+    /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// As the other tests' programs take them: the tests to run.
+    /// The tests to run, as a test harness takes them.
     filters: Vec<String>,
     #[command(flatten)]
     harness: Harness,
 }
 
-/// What the other tests' programs take, of which nothing matters here: `cargo test -- --test-threads=1` says it to all.
+/// Options of Rust's test harness, which are ignored: `cargo test -- --test-threads=1` passes them to every test.
 #[derive(clap::Args)]
 struct Harness {
     #[arg(long, visible_alias = "no-capture", hide = true)]
@@ -102,7 +103,7 @@ struct Harness {
     exact: bool,
     #[arg(long, hide = true)]
     include_ignored: bool,
-    /// Nothing here is ignored otherwise, so none of it is wanted.
+    /// Asks for ignored tests only, of which there are none here.
     #[arg(long, hide = true)]
     ignored: bool,
     #[arg(long, hide = true)]
@@ -155,7 +156,7 @@ fn found<A: Copy>(attacks: &[(&str, A)], name: &str) -> A {
     attacks.iter().find(|(known, _)| *known == name).unwrap().1
 }
 
-/// What must be the same before and after.
+/// The daemon's resources, which must be the same before and after.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Held {
     sessions: usize,
@@ -184,7 +185,7 @@ impl Held {
         }
     }
 
-    /// What there is more of than `before`, by name.
+    /// The differences to `before`, by name.
     fn beyond(&self, before: &Held) -> BTreeMap<&'static str, i64> {
         let more = |now: u64, before: u64| now as i64 - before as i64;
         BTreeMap::from([
@@ -204,9 +205,9 @@ struct Process {
     child: Child,
     name: String,
     by_tcp: bool,
-    /// Which network it trains.
+    /// The seed of the network that the client trains.
     seed: u64,
-    /// When it is killed, if it has not ended.
+    /// The time at which the process is killed, if it has not ended.
     until: Instant,
     was_killed: bool,
 }
@@ -215,7 +216,7 @@ impl Process {
     fn start(words: [&str; 3], address: &Address, seed: u64, life: Duration) -> Process {
         let mut program = Command::new(std::env::current_exe().unwrap());
         let child = program.args(words).arg(address.to_string()).env(TOKEN_ENV, token()).stdin(Stdio::null());
-        // A bad client that cannot go on panics: that is its business.
+        // A hostile client may panic, so its standard error is dropped.
         let child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let by_tcp = matches!(address, Address::Tcp { .. });
         Process { child, name: words[1].into(), by_tcp, seed, until: Instant::now() + life, was_killed: false }
@@ -226,7 +227,7 @@ impl Process {
         Process::start(["train", &seed.to_string(), ""], address, seed, TRAINING_MAX)
     }
 
-    /// True once it has ended; one whose time is over is killed.
+    /// True once the process has ended. Kills it if its time is over.
     fn is_over(&mut self) -> bool {
         if self.child.try_wait().unwrap().is_some() {
             return true;
@@ -254,7 +255,7 @@ struct Report {
     trainings_by_tcp: u64,
     kills: u64,
     kills_by_tcp: u64,
-    /// Those that train and those that do not.
+    /// Counts of the training and of the hostile clients.
     served_by_tcp: u64,
     counts: BTreeMap<String, u64>,
     attacks: BTreeMap<String, u64>,
@@ -310,7 +311,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let look = || gt_protocol::ask_status(&control.socket).map(|status| Held::by(pid, &status));
 
     form_group(&socket, control.welcome.workers.len());
-    // Undisturbed.
+    // The losses of undisturbed training are the reference.
     let alone = |address: &Address, seed| {
         let mut process = Process::train(address, seed);
         support::eventually("a training ends", || process.child.try_wait().unwrap().is_some());
@@ -321,7 +322,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
     for address in &addresses {
         assert_eq!(alone(address, 0).said(), expected[0], "{address}");
     }
-    // What they had is let go of after they are gone.
+    // The daemon frees resources some time after a client has gone.
     let (mut before, mut times) = (look().unwrap(), 0);
     support::eventually("nothing is left of those sessions", || {
         let now = look().unwrap();
@@ -353,7 +354,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
         gather(&mut training, &mut attacking, &mut report, &expected);
         std::thread::sleep(Duration::from_millis(2));
     }
-    // Those that train go on to their end while the others do what they can, and are killed.
+    // Training clients run to their end, while hostile ones are killed at random times.
     while !training.is_empty() || !attacking.is_empty() {
         gather(&mut training, &mut attacking, &mut report, &expected);
         std::thread::sleep(Duration::from_millis(2));
@@ -390,7 +391,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
-/// Has all workers be a group, which they stay: what it takes is no leak.
+/// Makes all workers form a group, whose resources stay and must not count as a leak.
 fn form_group(socket: &Path, workers: usize) {
     let mut client = support::Client::connect(socket);
     let requested =
@@ -407,7 +408,7 @@ fn form_group(socket: &Path, workers: usize) {
     assert_eq!(client.fetch_f32(product, 64 * 64).unwrap(), [64.0; 64 * 64]);
 }
 
-/// Takes in what those said that have ended.
+/// Adds the output of processes that have ended to the report.
 fn gather(training: &mut Vec<Process>, attacking: &mut Vec<Process>, report: &mut Report, expected: &[String]) {
     for process in training.extract_if(.., Process::is_over) {
         report.trained(process, expected);

@@ -1,5 +1,5 @@
-//! Streams of commands that a client could send, and what a hostile one makes of them: fields, order, ids, shapes and
-//! flags changed where they are, so that what comes out is wrong in one place and right in all others.
+//! Streams of commands that a client could send, and mutations of them: fields, order, ids, shapes and flags change in
+//! place, so that a mutant is wrong in one place and right everywhere else.
 
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::{LossReduction, LossSpec, SliceSpec};
@@ -8,7 +8,7 @@ use gt_ops::row::{AttrKind, ROWS};
 use gt_ops::wire::{ArenaRange, Command, Encoder, FREE_IDS_MAX, Reshard, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, TensorId, WindowSpec, Workers};
 
-/// Where choices come from: bytes that somebody found, then numbers that follow from a seed.
+/// The source of choices: a fuzzer's bytes, then pseudorandom numbers (SplitMix64, Steele et al. 2014).
 pub struct Dice<'a> {
     bytes: &'a [u8],
     state: u64,
@@ -29,7 +29,6 @@ impl<'a> Dice<'a> {
             return u64::from_le_bytes(*word);
         }
         self.bytes = &[];
-        // SplitMix64.
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
         z = (z ^ z >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -37,7 +36,7 @@ impl<'a> Dice<'a> {
         z ^ z >> 31
     }
 
-    /// A number below `bound`. One byte is enough for a small one, so that a fuzzer's change changes one choice.
+    /// A number below `bound`. A small one takes a single byte, so that a fuzzer's mutation changes one choice.
     pub fn below(&mut self, bound: u64) -> u64 {
         match self.bytes.split_first() {
             Some((byte, rest)) if bound <= 256 => {
@@ -64,7 +63,7 @@ impl<'a> Dice<'a> {
 /// The largest tensor of a valid stream, elements.
 const NUMEL_MAX: usize = 4096;
 const SHAPES: [&[usize]; 9] = [&[], &[1], &[3], &[2, 3], &[3, 2], &[3, 3], &[0, 3], &[1, 2, 3], &[2, 1, 3, 1]];
-/// Words with which things go wrong, if they do.
+/// Words at the edges of ranges, where decoders may go wrong.
 const ODD: [u64; 12] =
     [0, 1, 2, 7, 0xff, 0xffff, u32::MAX as u64, 1 << 48, (1 << 63) - 1, 1 << 63, u64::MAX - 1, u64::MAX];
 
@@ -133,8 +132,7 @@ fn attrs(kind: AttrKind, first: &Meta, dice: &mut Dice<'_>) -> Attrs {
     }
 }
 
-/// An instruction that a client library would send, on `tensors`, and what it gives; none if the one that was drawn
-/// would be refused there.
+/// A random instruction on `tensors` and its result; none if the client library would refuse it.
 fn instruction(tensors: &[(TensorId, Meta)], dice: &mut Dice<'_>) -> Option<(Instruction, Meta)> {
     let row = &ROWS[dice.index(ROWS.len())];
     let count = row.operands as usize + dice.index(row.optional as usize + 1);
@@ -157,7 +155,7 @@ fn instruction(tensors: &[(TensorId, Meta)], dice: &mut Dice<'_>) -> Option<(Ins
     Some((Instruction { op: row.op, out: 0, inputs, last_use: 0, attrs, tf32: false }, meta))
 }
 
-/// A stream of a session's first commands that breaks no rule.
+/// A valid stream of a session's first commands.
 pub fn valid(dice: &mut Dice<'_>) -> Vec<Command> {
     let (mut commands, mut tensors, mut id) = (Vec::new(), Vec::new(), 0);
     for _ in 0..8 {
@@ -212,13 +210,13 @@ pub fn valid(dice: &mut Dice<'_>) -> Vec<Command> {
     commands
 }
 
-/// The slots of `commands`, each command's for itself.
+/// The slots of each of `commands`.
 pub fn encoded(commands: &[Command]) -> Vec<Vec<Slot>> {
     let mut encoder = Encoder::new();
     commands.iter().map(|command| encoder.encode(command).to_vec()).collect()
 }
 
-/// What a hostile client makes of `commands`.
+/// The slots of `commands` after some mutations.
 pub fn mutated(commands: &[Command], dice: &mut Dice<'_>) -> Vec<Vec<Slot>> {
     let mut stream = encoded(commands);
     for _ in 0..1 + dice.below(3) {
@@ -234,7 +232,7 @@ fn mutate(stream: &mut Vec<Vec<Slot>>, dice: &mut Dice<'_>) {
         1 => stream.insert(at, stream[other].clone()),
         2 if stream.len() > 1 => drop(stream.remove(at)),
         3 => {
-            // Its rest never comes, or is what follows.
+            // The rest of the command is missing: the daemon waits for it, or reads the next one as such.
             stream[at].pop();
             if stream[at].is_empty() {
                 stream[at].push([0; 8]);
@@ -252,14 +250,15 @@ fn mutate(stream: &mut Vec<Vec<Slot>>, dice: &mut Dice<'_>) {
             match dice.below(12) {
                 0 => field(slot, 0, 16, ROWS[dice.index(ROWS.len())].op as u64),
                 1 => field(slot, 0, 16, dice.below(512)),
-                // How many slots follow, the dtype, kinds of operands, how many of them, their last uses, flags.
+                // The next six change the number of slots, the dtype, the kinds and number of operands, last uses and
+                // flags.
                 2 => field(slot, 16, 8, dice.below(12)),
                 3 => field(slot, 24, 8, dice.below(12)),
                 4 => field(slot, 32, 8, dice.below(256)),
                 5 => field(slot, 40, 8, dice.below(9)),
                 6 => field(slot, 48, 8, dice.below(256)),
                 7 => field(slot, 56, 8, dice.below(256)),
-                // An id or a size near what is right, an odd one, a number that is no id at all, a bit.
+                // The last four put a small number, an edge, a random word or a flipped bit in place of an id or size.
                 8 => slot[1 + dice.index(7)] = dice.below(40),
                 9 => slot[1 + dice.index(7)] = dice.pick(&ODD),
                 10 => slot[dice.index(8)] = dice.word(),
@@ -269,7 +268,7 @@ fn mutate(stream: &mut Vec<Vec<Slot>>, dice: &mut Dice<'_>) {
     }
 }
 
-/// A command that no honest client sends at this point, well-formed in itself.
+/// A well-formed command that is not valid here.
 fn hostile(dice: &mut Dice<'_>) -> Command {
     let (id, token) = (dice.below(40), dice.below(3));
     let range = ArenaRange { segment: dice.pick(&ODD), offset_bytes: dice.pick(&ODD), len_bytes: dice.pick(&ODD) };

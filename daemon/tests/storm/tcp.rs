@@ -1,6 +1,6 @@
-//! What bad clients do by TCP, where every byte that comes is theirs: greetings, frames, and when they end.
+//! Attacks by TCP, where every byte is the client's: handshakes, frames, and the end of the connection.
 //!
-//! As in `attacks`, `count NAME` is to be added up and `breach WHAT` must never be.
+//! As in `attacks`, the clients print `count NAME` and `breach WHAT`.
 
 use crate::attacks::{LAST_TOKEN, PATIENCE, breach, count, garbled};
 use crate::streams::{Dice, encoded, mutated, valid};
@@ -15,7 +15,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::{Duration, Instant};
 
-/// Where the daemon listens, and what lets one in.
+/// The address at which the daemon listens, and its token.
 pub struct Port {
     pub address: Address,
     pub token: String,
@@ -35,7 +35,7 @@ pub const ATTACKS: [(&str, Attack); 8] = [
 ];
 
 const ARENA_BYTES: u64 = 1 << 20;
-/// The tensor that is uploaded and fetched, behind those of a stream.
+/// The id of the tensor that is uploaded and fetched, above those of a stream.
 const LARGE_ID: u64 = 1000;
 const LARGE_BYTES: u64 = 1 << 16;
 
@@ -57,7 +57,7 @@ impl Port {
         }
     }
 
-    /// A session as it comes from the connection.
+    /// A new session.
     fn session(&self) -> Option<Wire> {
         let mut wire = Wire { tcp: self.dial()?, unread: Vec::new() };
         wire.say(&said(&self.greeting()))?;
@@ -68,7 +68,7 @@ impl Port {
     }
 }
 
-/// How a connection goes on.
+/// The next event of a connection.
 enum Next {
     Slots(Vec<u64>),
     Other,
@@ -86,7 +86,7 @@ impl Wire {
         self.tcp.write_all(bytes).ok()
     }
 
-    /// More bytes: none if the connection has ended, false if nothing comes until `deadline`.
+    /// Reads more bytes: none if the connection has ended, false if nothing comes until `deadline`.
     fn read(&mut self, deadline: Instant) -> Option<bool> {
         let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         self.tcp.set_read_timeout(Some(left)).ok()?;
@@ -131,7 +131,7 @@ impl Wire {
         }
     }
 
-    /// What the daemon says to a greeting. None if it ends the connection without a word.
+    /// The daemon's answer to a handshake; none if it closes the connection without one.
     fn answer(&mut self) -> Option<HandshakeReply> {
         let deadline = Instant::now() + Duration::from_secs(10);
         loop {
@@ -148,7 +148,7 @@ impl Wire {
         }
     }
 
-    /// What becomes of what was sent, of which the last was a [`LAST_TOKEN`].
+    /// Whether a stream that ends with [`LAST_TOKEN`] was accepted, rejected or left unfinished.
     fn outcome(&mut self) -> &'static str {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -156,7 +156,7 @@ impl Wire {
                 Next::Slots(tokens) if tokens.contains(&LAST_TOKEN) => return "accepted",
                 Next::Slots(_) | Next::Other => {}
                 Next::Ended => return "rejected",
-                // What was sent last is taken for the rest of a command or a frame.
+                // The daemon may read the last bytes as the rest of a command or a frame.
                 Next::Silence => return "unfinished",
             }
         }
@@ -173,7 +173,7 @@ fn message(bytes: &mut Vec<u8>, message: &ClientMessage) {
     push_message(bytes, &serde_json::to_vec(message).expect("it is serializable"));
 }
 
-/// All that a session says: an arena, `stream`, an upload and a fetch, and the token that comes last.
+/// All bytes of a session: an arena, `stream`, an upload and a fetch, and the last token.
 fn session_with(stream: &[Vec<Slot>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let range = ArenaRange { segment: 0, offset_bytes: 0, len_bytes: LARGE_BYTES };
@@ -194,7 +194,7 @@ fn trains(port: &Port, dice: &mut Dice<'_>) {
     let _ = training::train(&port.address, dice.below(4), true);
 }
 
-/// More than may be greeting at a time, most of which say nothing at all.
+/// Opens more connections than may be in their handshake, most of which stay silent.
 fn says_nothing(port: &Port, dice: &mut Dice<'_>) {
     let whole = said(&port.greeting());
     let mut crowd: Vec<TcpStream> =
@@ -208,7 +208,7 @@ fn says_nothing(port: &Port, dice: &mut Dice<'_>) {
     std::thread::sleep(PATIENCE * 3);
 }
 
-/// A session whose every byte comes alone, and now and then not at all any more.
+/// Sends a session byte by byte, and sometimes stops before its end.
 fn dribbles(port: &Port, dice: &mut Dice<'_>) {
     loop {
         let Some(mut wire) = port.session() else { continue };
@@ -223,7 +223,7 @@ fn dribbles(port: &Port, dice: &mut Dice<'_>) {
     }
 }
 
-/// Greetings of whoever may not come in, and bytes that are none.
+/// Sends handshakes that must be refused, and bytes that are none.
 fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
     loop {
         let mut greeting = port.greeting();
@@ -273,7 +273,7 @@ fn sends_mutants(port: &Port, dice: &mut Dice<'_>) {
     }
 }
 
-/// Where the frames of `bytes` begin.
+/// The offsets of the frames in `bytes`.
 fn starts(bytes: &[u8]) -> Vec<usize> {
     let mut at = 0;
     let frames = std::iter::from_fn(|| {
@@ -284,7 +284,7 @@ fn starts(bytes: &[u8]) -> Vec<usize> {
     frames.collect()
 }
 
-/// An honest session of whose frames one has another kind, length or place, or is cut short.
+/// Sends a valid session in which one frame has another kind, length or offset, or is cut short.
 fn garbles_frames(port: &Port, dice: &mut Dice<'_>) {
     loop {
         let Some(mut wire) = port.session() else { continue };
@@ -294,7 +294,7 @@ fn garbles_frames(port: &Port, dice: &mut Dice<'_>) {
             0 => bytes[start] = dice.below(256) as u8,
             1 => bytes[start + 1 + dice.index(3)] = 1 + dice.below(255) as u8,
             2 => bytes[start + 4 + dice.index(4)] ^= 1 << dice.below(8),
-            // Where bytes go in an arena, if it is a frame of them.
+            // In a frame of arena bytes, this is their offset.
             3 => bytes[start + HEADER_BYTES + dice.index(16)] = dice.below(256) as u8,
             4 => drop(bytes.drain(start..start + 1 + dice.index(24))),
             _ => drop(bytes.splice(start..start, (0..1 + dice.below(20)).map(|at| at as u8))),
@@ -304,7 +304,7 @@ fn garbles_frames(port: &Port, dice: &mut Dice<'_>) {
     }
 }
 
-/// Fetches more and more, and reads nothing of it.
+/// Fetches more and more, and reads nothing.
 fn reads_nothing(port: &Port, dice: &mut Dice<'_>) {
     let Some(mut wire) = port.session() else { return };
     let mut bytes = session_with(&[]);
@@ -315,7 +315,7 @@ fn reads_nothing(port: &Port, dice: &mut Dice<'_>) {
     push_slots(&mut bytes, &encoded(&fetches).concat());
     let _ = wire.say(&bytes);
     count("tcp_deaf");
-    // Until it is killed, or ended by the daemon, what it can it still sends.
+    // The client keeps sending until it is killed or the daemon closes the connection.
     let sync = encoded(&[Command::Sync { token: 3 }]).concat();
     let mut more = Vec::new();
     push_slots(&mut more, &sync);
@@ -325,7 +325,7 @@ fn reads_nothing(port: &Port, dice: &mut Dice<'_>) {
     }
 }
 
-/// Says that nothing more comes, in the middle of anything, and waits for the end.
+/// Shuts down one direction of the connection at any byte, and waits for its end.
 fn half_closes(port: &Port, dice: &mut Dice<'_>) {
     loop {
         let Some(mut wire) = port.session() else { continue };
