@@ -239,7 +239,8 @@ mod tests {
         let places: Vec<_> =
             (0..200).map(|_| [first, second].map(|component| step(&mut components, component, &mut loads))).collect();
         let stayed = places.iter().take_while(|places| **places == [Some(0); 2]).count();
-        // The second has to be a tenth of what the worker did lately; the first has computed enough to move.
+        // The second component moves once its work is a tenth of the worker's recent work; the first could have moved
+        // before.
         assert!((6..50).contains(&stayed), "{stayed}");
         assert_ne!(places[stayed][0], places[stayed][1]);
         assert!(places[stayed..].iter().all(|later| *later == places[stayed]));

@@ -131,7 +131,7 @@ mod tests {
         text.parse::<gt_config::WorkerKinds>().unwrap().0[0]
     }
 
-    /// A worker on each of these devices of the backend that discovers devices.
+    /// A worker on each of these devices of the CUDA backend.
     fn on(numbers: &[u32]) -> Vec<WorkerKind> {
         let backend = one("cuda").backend;
         numbers.iter().map(|number| WorkerKind::on(backend, *number)).collect()
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_where_nothing_of_nvidias_is_there() {
+    fn no_driver_is_queried_without_signs_of_devices() {
         let never = |_| panic!("asked");
         let (cpu, proc_cpu, emulated_cuda) = (one("cpu"), one("proc-cpu"), one("emulated-cuda"));
         assert_eq!(resolve(None, 0, |_| false, never), Ok(vec![cpu]));
@@ -173,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn without_being_asked_all_devices_that_can_be_used_are() {
+    fn all_usable_devices_are_used_by_default() {
         let (cpu, old) = (one("cpu"), unusable(1, "is too old"));
         assert_eq!(unasked_on(with(vec![device(0), old.clone(), device(2)]), 0), on(&[0, 2]));
         assert_eq!(unasked_on(with(vec![old]), 0), [cpu]);
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_for_and_not_there_is_an_error_that_says_why() {
+    fn a_requested_device_that_is_missing_is_an_error_with_its_reason() {
         let two = |_| with(vec![device(0), unusable(1, "may not be used: its compute mode is Prohibited")]);
         let (cpu, each) = (one("cpu"), one("cuda"));
         assert_eq!(resolve(Some(&[each, cpu]), 0, |_| true, two), Ok(vec![on(&[0])[0], cpu]));

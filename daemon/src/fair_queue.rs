@@ -72,7 +72,7 @@ pub struct SessionShare {
     /// The number of its last time slice, and the time charged since that began, nanoseconds.
     slice: u64,
     slice_ns: f64,
-    /// What is left of the time that it is served before everybody else after waking up, nanoseconds.
+    /// The rest of the time for which it is served before everybody else after waking up, nanoseconds.
     boost_ns: f64,
     /// Charged since the last tick, nanoseconds.
     charged_ns: f64,
@@ -374,7 +374,7 @@ mod tests {
                 let took = loads[next].step_ns * (0.5 + (random >> 40) as f64 / (1u64 << 24) as f64);
                 let expected = took * loads[next].wrong;
                 queue.charge(&mut shares[next], expected);
-                // The report comes.
+                // The worker's report corrects the charge.
                 queue.charge(&mut shares[next], took - expected);
                 budget -= expected;
                 had[next] += took;
@@ -399,7 +399,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn users_get_what_their_weights_say_whatever_they_submit(
+        fn users_get_time_by_their_weights_whatever_they_submit(
             weights in prop::collection::vec(0.2f64..5.0, 2..6),
             sessions in prop::collection::vec((0usize..6, 300.0f64..300_000.0, 0.1f64..10.0), 2..14),
             seed in any::<u64>(),
@@ -412,7 +412,7 @@ mod tests {
             let users = by_user(&loads, &had);
             let total: f64 = users.keys().map(|uid| weights[*uid as usize]).sum();
             let all_ns: f64 = had.iter().sum();
-            // Up to a turn that has just been had, and one that comes next.
+            // Up to the last time slice and the next one.
             let is_due = |ns: f64, due_ns: f64| (ns - due_ns).abs() < 0.05 * due_ns + 2.0 * TIME_SLICE_NS;
             for (uid, part) in users {
                 let due = weights[uid as usize] / total;
@@ -427,7 +427,7 @@ mod tests {
     }
 
     #[test]
-    fn ten_sessions_of_one_user_get_what_one_of_another_gets() {
+    fn ten_sessions_of_one_user_get_as_much_as_one_of_another() {
         let mut queue = FairQueue::default();
         let mut loads: Vec<Load> = (0..10).map(|_| load(1, 20_000.0, 1.0)).collect();
         loads.push(load(2, 20_000.0, 1.0));
@@ -446,13 +446,13 @@ mod tests {
         assert_eq!(had[0], 0.0);
         assert!(had[1] >= 1e9);
         loads[0].busy = true;
-        // What the other had meanwhile is no debt.
+        // The time that the other session used meanwhile is no debt.
         let had = simulate(&mut queue, &loads, &mut shares, 1e9, 2);
         assert!((had[0] / had[1] - 1.0).abs() < 0.01, "{had:?}");
     }
 
     #[test]
-    fn who_comes_back_is_next() {
+    fn a_session_that_wakes_up_is_next() {
         let mut queue = FairQueue::default();
         let mut loads = [load(1, 10_000.0, 1.0), load(1, 10_000.0, 1.0), load(1, 10_000.0, 1.0)];
         let mut shares = open(&mut queue, &loads, |_| 1.0);
@@ -464,7 +464,7 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_need_not_wait_for_the_end_of_a_turn() {
+    fn a_session_that_wakes_up_need_not_wait_for_the_end_of_a_time_slice() {
         let mut queue = FairQueue::default();
         let loads: Vec<Load> = (0..3).map(|uid| load(uid, 10_000.0, 1.0)).collect();
         let mut shares = open(&mut queue, &loads, |_| 1.0);
@@ -478,32 +478,32 @@ mod tests {
         }
         queue.serve(&mut shares[0]);
         queue.charge(&mut shares[0], TIME_SLICE_NS / 2.0);
-        assert_eq!(first(&queue, &shares), 0, "a turn lasts");
-        // As often as it comes, while it has had little.
+        assert_eq!(first(&queue, &shares), 0, "a time slice goes on");
+        // It comes first each time that it wakes up, as long as it has used little.
         for _ in 0..5 {
             queue.set_backlogged(&mut shares[2]);
             assert_eq!(first(&queue, &shares), 2);
             queue.serve(&mut shares[2]);
             queue.charge(&mut shares[2], VISIT_NS as f64);
-            assert_eq!(first(&queue, &shares), 0, "and then it goes on");
+            assert_eq!(first(&queue, &shares), 0, "the time slice goes on after that");
             queue.set_idle(&mut shares[2]);
         }
         queue.charge(&mut shares[2], TIME_SLICE_NS);
         queue.set_backlogged(&mut shares[2]);
-        assert_eq!(first(&queue, &shares), 0, "who comes has had more than a turn");
+        assert_eq!(first(&queue, &shares), 0, "a session that used more than a time slice gets no boost");
         queue.charge(&mut shares[0], TIME_SLICE_NS);
-        assert_eq!(first(&queue, &shares), 1, "the turn is over, and clocks decide");
+        assert_eq!(first(&queue, &shares), 1, "the time slice is over, and virtual time decides");
     }
 
     #[test]
-    fn who_comes_need_not_wait_for_another_session_of_the_same_user_either() {
+    fn a_session_that_wakes_up_need_not_wait_for_another_of_its_user() {
         let mut queue = FairQueue::default();
         let loads = [load(0, 10_000.0, 1.0), load(0, 10_000.0, 1.0)];
         let mut shares = open(&mut queue, &loads, |_| 1.0);
         queue.set_backlogged(&mut shares[0]);
         queue.charge(&mut shares[0], VISIT_NS as f64);
         queue.serve(&mut shares[0]);
-        // The user has had more than a turn since this one began: the one session nearly all of it, the other little.
+        // The user has used almost a time slice since this one began, and nearly all of that by one session.
         queue.charge(&mut shares[0], 0.99 * TIME_SLICE_NS);
         for _ in 0..3 {
             queue.set_backlogged(&mut shares[1]);
@@ -512,11 +512,11 @@ mod tests {
             queue.charge(&mut shares[1], VISIT_NS as f64);
             queue.set_idle(&mut shares[1]);
         }
-        assert!(queue.has_slice(&shares[0]), "and then it goes on");
+        assert!(queue.has_slice(&shares[0]), "the time slice goes on after that");
     }
 
     #[test]
-    fn what_was_used_long_ago_counts_less_and_takes_half_of_a_weight_at_most() {
+    fn usage_decays_and_lowers_a_weight_by_half_at_most() {
         let mut queue = FairQueue::default();
         let loads = [load(1, 10_000.0, 1.0), load(2, 10_000.0, 1.0)];
         let mut shares = open(&mut queue, &loads, |_| 1.0);
@@ -527,7 +527,7 @@ mod tests {
             by_user(&loads, &had)[&1]
         };
         assert!((part(&mut queue, &mut shares) - 0.5).abs() < 0.01);
-        // Ten days of it, while nobody else was there.
+        // Ten days of use without competition.
         queue.charge(&mut shares[0], 864_000e9);
         queue.users[0].virtual_time = queue.slice_start;
         shares[0].virtual_time = queue.users[0].slice_start;
@@ -554,7 +554,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_gone_is_remembered_for_a_while_and_then_forgotten() {
+    fn usage_of_a_user_without_sessions_is_kept_for_a_while() {
         let mut queue = FairQueue::default();
         let mut session = queue.open(7, 1.0);
         queue.charge(&mut session, 50e9);
@@ -568,7 +568,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_had_counts_after_a_new_start() {
+    fn usage_counts_after_a_restart() {
         let mut before = FairQueue::default();
         let mut session = before.open(7, 2.0);
         before.charge(&mut session, 7200e9);
@@ -584,7 +584,7 @@ mod tests {
         queue.tick(Duration::from_secs(1));
         let part = part(simulate(&mut queue, &loads, &mut shares, 1e9, 2));
         assert!(part < 0.4, "{part}");
-        // Who never comes back is forgotten.
+        // Users without sessions are forgotten.
         let mut queue = FairQueue::default();
         queue.restore_usage(BTreeMap::from([(9, 100.0)]), Duration::ZERO);
         queue.tick(USAGE_HALF_LIFE * 20);
@@ -592,7 +592,7 @@ mod tests {
     }
 
     #[test]
-    fn a_share_is_that_of_the_last_seconds() {
+    fn a_share_is_an_average_of_the_last_seconds() {
         let mut queue = FairQueue::default();
         let mut session = queue.open(1, 1.0);
         for _ in 0..30 {
@@ -606,7 +606,7 @@ mod tests {
     }
 
     #[test]
-    fn estimates_that_are_wrong_are_put_right() {
+    fn wrong_estimates_are_corrected() {
         for wrong in [0.1, 1.0, 10.0] {
             let mut correction = CostCorrection::default();
             for _ in 0..100_000 {

@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_by_the_next() {
+    fn usage_is_read_by_the_next_daemon() {
         let folder = Folder::new("next");
         assert_eq!(folder.read().0, BTreeMap::new(), "there is no file yet");
         let usage = BTreeMap::from([(0, 1.5), (1000, 7200.25)]);
@@ -154,21 +154,21 @@ mod tests {
         ledger.write_soon(BTreeMap::from([(0, 1.0)]));
         ledger.close(usage.clone());
         assert_eq!(folder.read().0, usage);
-        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "nothing lies beside it");
+        assert_eq!(std::fs::read_dir(&folder.0).unwrap().count(), 1, "no other file is left");
     }
 
     #[test]
-    fn it_says_how_long_ago_that_was() {
+    fn a_record_has_an_age() {
         let folder = Folder::new("age");
         folder.says(&format!(r#"{{"unix_s": {}, "usage_s": {{"7": 3.0}}}}"#, unix_now_s() - 7200.0));
         let (usage, age) = folder.read();
         assert_eq!((usage[&7], age.as_secs() / 60), (3.0, 120));
         folder.says(r#"{"unix_s": 1e15, "usage_s": {}}"#);
-        assert_eq!(folder.read().1, Duration::ZERO, "a clock that was put back");
+        assert_eq!(folder.read().1, Duration::ZERO, "the clock was set back");
     }
 
     #[test]
-    fn what_no_daemon_wrote_counts_as_nothing() {
+    fn an_invalid_file_counts_as_none() {
         let folder = Folder::new("bad");
         let long = " ".repeat(FILE_BYTES_MAX as usize + 1);
         for text in [
@@ -185,7 +185,7 @@ mod tests {
             assert!(read(&folder.0.join(FILE)).is_err(), "{text:?}");
             assert_eq!(folder.read().0, BTreeMap::new(), "{text:?}");
         }
-        // Nor does it keep the next from being written.
+        // The next write replaces it.
         Ledger::new(folder.0.clone()).close(BTreeMap::from([(1, 2.0)]));
         assert_eq!(folder.read().0, BTreeMap::from([(1, 2.0)]));
     }

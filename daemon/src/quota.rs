@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_set_beats_what_is_configured_and_the_user_beats_all() {
+    fn a_change_beats_the_configuration_and_a_users_own_quota_the_default() {
         let configured = QuotaConfig {
             default: QuotaSettings { weight: Some(2.0), sessions: Some(7), ..QuotaSettings::default() },
             users: BTreeMap::from([(1, QuotaSettings { weight: Some(3.0), ..QuotaSettings::default() })]),

@@ -105,7 +105,7 @@ pub struct Session {
     pub share: SessionShare,
     /// The ratio of measured to estimated time of its steps.
     correction: CostCorrection,
-    /// What is left of the visit, expected nanoseconds. Negative after a long step.
+    /// The rest of the visit, expected nanoseconds. Negative after a long step.
     budget_ns: i64,
     bill: Bill,
     /// The time of the last submission, by the tape's clock.

@@ -142,23 +142,23 @@ mod tests {
 
     const WORKERS: Workers = Workers::first_of(4);
 
-    /// A session whose tensors are all of one shape, and the modifier that divides its instructions.
-    struct Session {
+    /// A table of tensors of one shape, and the sharding modifier.
+    struct Sharded {
         pipeline: Pipeline,
         tensors: TensorTable,
         meta: Meta,
         last: TensorId,
     }
 
-    impl Session {
-        fn new(link_bytes_per_ns: f64) -> Session {
+    impl Sharded {
+        fn new(link_bytes_per_ns: f64) -> Sharded {
             let costs = Costs { shard_bytes_min: Some(1 << 30), link_bytes_per_ns };
             let meta = Meta::new(Shape::new(&[64, 256]).unwrap(), DType::F32);
             let pipeline = Pipeline::new(vec![Box::new(Sharding::new(WORKERS, costs))]);
-            Session { pipeline, tensors: TensorTable::new(0), meta, last: 0 }
+            Sharded { pipeline, tensors: TensorTable::new(0), meta, last: 0 }
         }
 
-        fn does(
+        fn run(
             &mut self,
             op: Op,
             operands: &[TensorId],
@@ -190,49 +190,49 @@ mod tests {
             self.last
         }
 
-        /// A tensor that a signal places.
+        /// Creates a tensor that a signal places.
         fn full(&mut self, workers: Workers, layout: RequestedLayout) -> TensorId {
             let attrs = Attrs::Create { shape: self.meta.shape, dtype: self.meta.dtype };
-            self.does(Op::Full, &[], attrs, Some(RequestedPlacement { workers, layout }))
+            self.run(Op::Full, &[], attrs, Some(RequestedPlacement { workers, layout }))
         }
 
-        fn place(&self, id: TensorId) -> Placement {
+        fn placement(&self, id: TensorId) -> Placement {
             self.tensors.get(id).unwrap().placement
         }
     }
 
     #[test]
-    fn what_is_updated_stays_where_a_signal_put_it() {
-        // However long moving takes.
+    fn an_updated_parameter_stays_where_a_signal_placed_it() {
+        // For any cost of moves.
         for link_bytes_per_ns in [0.01, 1.0, 100.0] {
-            let mut session = Session::new(link_bytes_per_ns);
+            let mut session = Sharded::new(link_bytes_per_ns);
             let columns = Placement::sharded(WORKERS, 1, 1, &session.meta.shape);
             let mut parameter = session.full(WORKERS, RequestedLayout::Sharded { axis: 1 });
             let gradient = session.full(WORKERS, RequestedLayout::Sharded { axis: 0 });
-            let root = session.does(Op::Sqrt, &[gradient], Attrs::None, None);
+            let root = session.run(Op::Sqrt, &[gradient], Attrs::None, None);
             for _ in 0..3 {
-                // Both others lie along rows: two against one.
-                parameter = session.does(Op::Addcmul, &[parameter, gradient, root], Attrs::None, None);
-                assert_eq!(session.place(parameter), columns);
-                parameter = session.does(Op::Neg, &[parameter], Attrs::None, None);
-                assert_eq!(session.place(parameter), columns);
+                // The other two operands are sharded by rows.
+                parameter = session.run(Op::Addcmul, &[parameter, gradient, root], Attrs::None, None);
+                assert_eq!(session.placement(parameter), columns);
+                parameter = session.run(Op::Neg, &[parameter], Attrs::None, None);
+                assert_eq!(session.placement(parameter), columns);
             }
-            // Until another signal asks for something else.
+            // Until another signal places it.
             let requested = RequestedPlacement { workers: Workers::one(2), layout: RequestedLayout::Replicated };
-            let moved = session.does(Op::Sub, &[parameter, gradient], Attrs::None, Some(requested));
-            let updated = session.does(Op::Sub, &[moved, gradient], Attrs::None, None);
-            assert_eq!([moved, updated].map(|id| session.place(id)), [Placement::on(2); 2]);
+            let moved = session.run(Op::Sub, &[parameter, gradient], Attrs::None, Some(requested));
+            let updated = session.run(Op::Sub, &[moved, gradient], Attrs::None, None);
+            assert_eq!([moved, updated].map(|id| session.placement(id)), [Placement::on(2); 2]);
         }
     }
 
     #[test]
-    fn what_was_copied_to_others_is_updated_where_a_signal_put_it_alone() {
-        let mut session = Session::new(1.0);
+    fn a_replicated_parameter_is_updated_only_where_a_signal_placed_it() {
+        let mut session = Sharded::new(1.0);
         let parameter = session.full(Workers::one(1), RequestedLayout::Replicated);
         let everywhere = RequestedPlacement { workers: WORKERS, layout: RequestedLayout::Replicated };
-        let gradient = session.does(Op::Neg, &[parameter], Attrs::None, Some(everywhere));
-        assert_eq!(session.place(gradient), Placement::Replicated { workers: WORKERS });
-        let updated = session.does(Op::Sub, &[parameter, gradient], Attrs::None, None);
-        assert_eq!(session.place(updated), Placement::on(1));
+        let gradient = session.run(Op::Neg, &[parameter], Attrs::None, Some(everywhere));
+        assert_eq!(session.placement(gradient), Placement::Replicated { workers: WORKERS });
+        let updated = session.run(Op::Sub, &[parameter, gradient], Attrs::None, None);
+        assert_eq!(session.placement(updated), Placement::on(1));
     }
 }
