@@ -1,7 +1,7 @@
 //! Events of the instruction log, and the line of text of each.
 
 use crate::op::Op;
-use crate::packing::layout;
+use crate::packing::{PackedLayout, layout};
 use crate::row::Class;
 use crate::wire::layouts::id;
 use std::fmt;

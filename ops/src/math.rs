@@ -808,7 +808,7 @@ impl Real for f32 {
         let near = near.mul_add(t, t);
         (if t > 0.927_734_4 { far } else { near }).copysign(self)
     }
-    /// In f64, where the error of [`power`] is far below f32's last bit.
+    /// In f64, where the error of `power` is far below f32's last bit.
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
         let magnitude = power(self.abs() as f64, exponent as f64) as f32;
@@ -945,7 +945,7 @@ impl Real for f64 {
             c(1.086_350_055_417_794_351_34e2, 4.745_285_412_069_553_672_15e2),
             c(6.570_249_770_319_281_701_35, -2.244_095_244_658_581_833_62e1),
             c(-6.042_441_521_485_809_874_38e-2, 0.0));
-        // exp(-x^2) by way of x cut to 21 bits, whose square is exact.
+        // exp(-x^2) from x truncated to 21 bits, whose square is exact.
         let cut = f64::from_bits(x.to_bits() & 0xffff_ffff_0000_0000);
         let far = Real::exp(-cut * cut - 0.5625) * Real::exp((cut - x).mul_add(cut + x, r / d));
         let far = 1.0 - far / x;

@@ -1,13 +1,13 @@
 //! Typed fields in 64-bit words: one declaration gives a layout's encoder, its decoder and its documentation.
 //!
-//! [`layout!`] declares a struct whose fields lie at fixed bits of a sequence of words, such as a slot of the wire.
-//! Ranges are constants, so that packing compiles to the shifts and masks that one would write by hand.
+//! `layout!` declares a struct whose fields have fixed bits in a sequence of words, such as a slot of the wire. Bit
+//! ranges are constants, so that packing compiles to the same shifts and masks as code written by hand.
 
-/// Bits of a value that its type or range does not allow; holds the name of the field.
+/// A field whose bits its type does not allow; holds the field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidField(pub &'static str);
 
-/// The place of a field: bits `low..high` of word `word`. A field of several words begins at `word`.
+/// The bits of a field: `low..high` of word `word`. A field of several words begins at `word`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BitRange {
     pub word: usize,
@@ -156,10 +156,23 @@ impl<T: PackedField + Copy, const N: usize> PackedField for [T; N] {
     }
 }
 
-/// Declares a struct by the places of its fields.
+/// A struct that [`layout`] declares.
+pub(crate) trait PackedLayout: Sized {
+    /// The bits of the fields, in order.
+    const FIELDS: &'static [BitRange];
+    /// The layout in the documentation of the wire.
+    #[cfg(test)]
+    const DOC: LayoutDoc;
+    /// Sets the bits of the fields in words that are zero there.
+    fn write(self, words: &mut [u64]);
+    /// Extracts the fields.
+    fn read(words: &[u64]) -> Result<Self, InvalidField>;
+}
+
+/// Declares a struct by the bits of its fields.
 ///
 /// `write` sets the bits of the fields in words that are zero there, so that several layouts can share a slot; `read`
-/// takes the fields out of words. A field is a whole word unless its bits are given.
+/// extracts the fields. A field is a whole word unless its bits are given.
 macro_rules! layout {
     (@range $word:literal) => { $crate::packing::BitRange::new($word, 0, 64) };
     (@range $word:literal $low:literal $high:literal) => { $crate::packing::BitRange::new($word, $low, $high) };
@@ -175,13 +188,11 @@ macro_rules! layout {
             $(#[doc = $meaning] pub $field: $type,)+
         }
 
-        impl $name {
-            /// The places of the fields, in order.
-            #[allow(dead_code)]
-            pub const FIELDS: &[$crate::packing::BitRange] = &[$(layout!(@range $word $($low $high)?)),+];
+        impl $crate::packing::PackedLayout for $name {
+            const FIELDS: &'static [$crate::packing::BitRange] = &[$(layout!(@range $word $($low $high)?)),+];
 
             #[cfg(test)]
-            pub const DOC: $crate::packing::LayoutDoc = $crate::packing::LayoutDoc {
+            const DOC: $crate::packing::LayoutDoc = $crate::packing::LayoutDoc {
                 about: &[$($about),+],
                 fields: &[$($crate::packing::FieldDoc {
                     range: layout!(@range $word $($low $high)?),
@@ -192,13 +203,12 @@ macro_rules! layout {
             };
 
             #[inline(always)]
-            pub fn write(self, words: &mut [u64]) {
+            fn write(self, words: &mut [u64]) {
                 $($crate::packing::PackedField::write(self.$field, words, const { layout!(@range $word $($low $high)?) });)+
             }
 
             #[inline(always)]
-            #[allow(dead_code)]
-            pub fn read(words: &[u64]) -> Result<$name, $crate::packing::InvalidField> {
+            fn read(words: &[u64]) -> Result<$name, $crate::packing::InvalidField> {
                 Ok($name {
                     $($field: $crate::packing::PackedField::read(
                         words,

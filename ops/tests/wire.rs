@@ -10,7 +10,7 @@ use gt_ops::{
 };
 
 fn shape(dims: &[usize]) -> Shape {
-    Shape::new(dims).unwrap()
+    Shape::new(dims).expect("a shape")
 }
 
 fn tensors(ids: impl IntoIterator<Item = TensorId>) -> Vec<Operand> {
@@ -175,19 +175,20 @@ fn commands_and_completions_are_encoded_as_the_golden_slots() {
 #[test]
 fn golden_slots_are_decoded_to_the_commands_and_completions() {
     let mut slots = include_str!("golden/wire.txt").lines().map(|line| {
-        let (_, words) = line.split_once(": ").unwrap();
-        let words: Vec<u64> = words.split(' ').map(|word| u64::from_str_radix(word, 16).unwrap()).collect();
-        Slot::try_from(words).unwrap()
+        let (_, words) = line.split_once(": ").expect("a name and words");
+        let words: Vec<u64> =
+            words.split(' ').map(|word| u64::from_str_radix(word, 16).expect("hexadecimal")).collect();
+        Slot::try_from(words).expect("eight words")
     });
     for (name, command) in commands() {
-        let mut own = vec![slots.next().unwrap()];
-        while own.len() < slots_of(&own[0]).unwrap() {
-            own.push(slots.next().unwrap());
+        let mut own = vec![slots.next().expect("a slot")];
+        while own.len() < slots_of(&own[0]).expect("a header") {
+            own.push(slots.next().expect("a slot"));
         }
-        assert_eq!(decode(&own).unwrap(), command, "{name}");
+        assert_eq!(decode(&own).expect("a command"), command, "{name}");
     }
     for (name, completion) in completions() {
-        assert_eq!(Completion::decode(&slots.next().unwrap()), completion, "{name}");
+        assert_eq!(Completion::decode(&slots.next().expect("a slot")), completion, "{name}");
     }
     assert_eq!(slots.next(), None);
 }

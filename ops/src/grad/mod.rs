@@ -18,7 +18,7 @@ use crate::special;
 /// A gradient function: returns one entry per operand, none where no gradient flows.
 pub type GradFn = fn(&mut dyn Graph, &GradCtx<'_>) -> Result<Vec<Option<Val>>>;
 
-/// An operand or result as the backward pass sees it.
+/// An operand or result as it is available to the backward pass.
 #[derive(Clone, Copy, Debug)]
 pub enum Saved {
     /// A tensor saved in the forward pass, as the row's `saves` says.

@@ -2,6 +2,7 @@
 
 use crate::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
 use crate::op::Op;
+use crate::packing::PackedLayout;
 use crate::wire::layouts::{CompletionSlot, Slot, fault};
 
 /// The end of a fetch, write or sync.

@@ -1,6 +1,6 @@
-//! The layouts of slots: where each field of a command or completion lies, and what it means.
+//! The layouts of slots: the bits and the meaning of each field of a command or completion.
 //!
-//! These declarations are all that says so. The encoder and the decoder read and write fields by them, and a test
+//! These declarations are the only definition of the wire format. The encoder and the decoder use them, and a test
 //! renders them as `docs/internals/wire.md`.
 
 use crate::dtype::DType;

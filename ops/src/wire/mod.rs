@@ -1,4 +1,4 @@
-//! How instructions, commands and completions travel: in 64-byte slots of eight words.
+//! The wire format of instructions, commands and completions: 64-byte slots of eight words.
 //!
 //! A command is a first slot and up to [`SLOTS_MAX`] − 1 extension slots, whose number the header announces. Extension
 //! slots hold the attributes that do not fit the first slot (a shape, a slice, a window), then the operands past the
@@ -12,7 +12,7 @@ mod page;
 use crate::dtype::DType;
 use crate::instruction::{Attrs, INPUTS_MAX, Inputs, Instruction, LossSpec, Operand, Scalar, SliceSpec, TensorId};
 use crate::op::Op;
-use crate::packing::InvalidField;
+use crate::packing::{InvalidField, PackedLayout};
 use crate::placement::{Placement, ReduceOp, RequestedLayout, RequestedPlacement, Workers};
 use crate::row::AttrKind;
 use crate::shape::{Meta, RANK_MAX, Shape};
@@ -38,7 +38,7 @@ pub const FREE_IDS_MAX: usize = 7;
 
 /// The wire id of [`Command::Free`].
 pub const FREE_ID: u16 = id::FREE;
-/// Operands that fit the first slot, and those that fit one extension slot.
+/// Number of operands in the first slot, and in an extension slot of operands.
 const FIRST_OPERANDS: usize = 4;
 const SLOT_OPERANDS: usize = 8;
 /// The word of the first operand.
@@ -436,7 +436,7 @@ fn decode_placement(words: [u64; 2]) -> Option<Placement> {
     }
 }
 
-/// Words of which `fill` sets the bits.
+/// Zeroed words after `fill` has set bits.
 #[inline(always)]
 fn packed<const N: usize>(fill: impl FnOnce(&mut [u64; N])) -> [u64; N] {
     let mut words = [0; N];
@@ -613,7 +613,8 @@ mod tests {
             (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<(u8, bool)>()).prop_map(
                 move |(attrs, mut operands, more, out, (last_use, tf32))| {
                     let tf32 = tf32 && row.multiplies();
-                    // Where random numbers begin stands in the place of a fourth operand, which they never have.
+                    // The position of the first random number is in the fourth operand's word: random ops have two
+                    // operands at most.
                     if row.attrs == AttrKind::Random {
                         operands.truncate(2)
                     } else {

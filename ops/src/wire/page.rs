@@ -2,7 +2,7 @@
 
 use crate::dtype::DType;
 use crate::event::{EventKind, EventWords};
-use crate::packing::{CodesDoc, FieldDoc, LayoutDoc};
+use crate::packing::{CodesDoc, FieldDoc, LayoutDoc, PackedLayout};
 use crate::row::{AttrKind, ROWS};
 use crate::wire::layouts::*;
 use crate::wire::{CONTROL_IDS, SLOTS_MAX};
@@ -27,7 +27,7 @@ fn attributes(kind: AttrKind) -> (Option<&'static LayoutDoc>, Vec<&'static Layou
     }
 }
 
-/// A heading, and what it is about unless the title says so.
+/// Writes a heading and a description, unless the description repeats the title.
 fn heading(text: &mut String, level: &str, title: &str, about: &[&str]) {
     write!(text, "\n{level} {title}\n\n").unwrap();
     let about = about.join("");
@@ -36,7 +36,7 @@ fn heading(text: &mut String, level: &str, title: &str, about: &[&str]) {
     }
 }
 
-/// A heading and a row for each field.
+/// Writes a heading and a row for each field.
 fn layout(text: &mut String, level: &str, title: &str, doc: &LayoutDoc) {
     heading(text, level, title, doc.about);
     text.push_str("| word | bits | field | meaning |\n| --- | --- | --- | --- |\n");
