@@ -73,7 +73,7 @@ fn first_words() -> Vec<Vec<u8>> {
         Hello { offer, ..Hello::new(Role::Worker, None) },
     ];
     let token = "0123456789abcdef".to_owned();
-    let greeting = |hello: &Hello| HandshakeRequest {
+    let request = |hello: &Hello| HandshakeRequest {
         protocol_version: PROTOCOL_VERSION,
         token: token.clone(),
         purpose: ConnectionPurpose::Session,
@@ -83,7 +83,7 @@ fn first_words() -> Vec<Vec<u8>> {
     let socket = HandshakeReply::Socket { path: "/run/gt/gtd.sock".into(), protocol_version: PROTOCOL_VERSION };
     let answers = [HandshakeReply::Welcome(Box::new(welcome())), socket, HandshakeReply::Refused(refused())];
     let mut words: Vec<Vec<u8>> = hellos.iter().map(|hello| json(&ClientMessage::Hello(hello.clone()))).collect();
-    words.extend(hellos.iter().map(|hello| json(&greeting(hello))));
+    words.extend(hellos.iter().map(|hello| json(&request(hello))));
     words.extend([json(&DaemonMessage::Welcome(welcome())), json(&DaemonMessage::Refused(refused()))]);
     words.extend(answers.iter().map(json));
     let addresses = ["localhost:12345", "unix:/run/gt/gtd.sock", "[::1]:7", "private", "gt://box:1"];

@@ -47,7 +47,7 @@ impl Port {
         Some(tcp)
     }
 
-    fn greeting(&self) -> HandshakeRequest {
+    fn handshake(&self) -> HandshakeRequest {
         HandshakeRequest {
             protocol_version: PROTOCOL_VERSION,
             token: self.token.clone(),
@@ -60,7 +60,7 @@ impl Port {
     /// A new session.
     fn session(&self) -> Option<Wire> {
         let mut wire = Wire { tcp: self.dial()?, unread: Vec::new() };
-        wire.say(&said(&self.greeting()))?;
+        wire.say(&said(&self.handshake()))?;
         match wire.answer()? {
             HandshakeReply::Welcome(_) => Some(wire),
             _ => None,
@@ -163,9 +163,9 @@ impl Wire {
     }
 }
 
-fn said(greeting: &HandshakeRequest) -> Vec<u8> {
+fn said(request: &HandshakeRequest) -> Vec<u8> {
     let mut bytes = MAGIC.to_vec();
-    push_message(&mut bytes, &serde_json::to_vec(greeting).expect("it is serializable"));
+    push_message(&mut bytes, &serde_json::to_vec(request).expect("it is serializable"));
     bytes
 }
 
@@ -196,7 +196,7 @@ fn trains(port: &Port, dice: &mut Dice<'_>) {
 
 /// Opens more connections than may be in their handshake, most of which stay silent.
 fn says_nothing(port: &Port, dice: &mut Dice<'_>) {
-    let whole = said(&port.greeting());
+    let whole = said(&port.handshake());
     let mut crowd: Vec<TcpStream> =
         (0..1 + dice.below(u64::from(HANDSHAKES_MAX) * 2)).filter_map(|_| port.dial()).collect();
     for tcp in &mut crowd {
@@ -226,20 +226,20 @@ fn dribbles(port: &Port, dice: &mut Dice<'_>) {
 /// Sends handshakes that must be refused, and bytes that are none.
 fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
     loop {
-        let mut greeting = port.greeting();
+        let mut request = port.handshake();
         let mut raw = None;
         match dice.below(9) {
-            0 => greeting.token.clear(),
-            1 => drop(greeting.token.pop()),
-            2 => greeting.token.push('0'),
-            3 => greeting.token = greeting.token.to_uppercase() + "é",
-            4 => greeting.protocol_version = dice.pick(&[0, PROTOCOL_VERSION + 1, u32::MAX]),
-            5 => greeting.hello = Hello::new(dice.pick(&[Role::Control, Role::Observer]), None),
-            6 => greeting.hello.name = Some("x".repeat(5000)),
+            0 => request.token.clear(),
+            1 => drop(request.token.pop()),
+            2 => request.token.push('0'),
+            3 => request.token = request.token.to_uppercase() + "é",
+            4 => request.protocol_version = dice.pick(&[0, PROTOCOL_VERSION + 1, u32::MAX]),
+            5 => request.hello = Hello::new(dice.pick(&[Role::Control, Role::Observer]), None),
+            6 => request.hello.name = Some("x".repeat(5000)),
             7 => raw = Some(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
             _ => {
-                greeting.token = "0".repeat(64);
-                let text = serde_json::to_vec(&greeting).expect("it is serializable");
+                request.token = "0".repeat(64);
+                let text = serde_json::to_vec(&request).expect("it is serializable");
                 let mut bytes = MAGIC.to_vec();
                 let text = garbled(text, dice);
                 if (1..=gt_protocol::limits::MESSAGE_BYTES_MAX).contains(&text.len()) {
@@ -251,7 +251,7 @@ fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
         let Some(tcp) = port.dial() else { continue };
         let mut wire = Wire { tcp, unread: Vec::new() };
         let has_magic_alone = raw.as_ref().is_some_and(|bytes| bytes.len() == MAGIC.len());
-        if has_magic_alone || wire.say(&raw.unwrap_or_else(|| said(&greeting))).is_none() {
+        if has_magic_alone || wire.say(&raw.unwrap_or_else(|| said(&request))).is_none() {
             continue;
         }
         match wire.answer() {
