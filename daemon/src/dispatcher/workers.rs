@@ -8,7 +8,7 @@ use super::{Dispatcher, WakeSource};
 use crate::devices;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::worker_device::WorkerDevice;
-use crate::worker::worker_link::{Presence, WorkerLink};
+use crate::worker::worker_link::{Availability, WorkerLink};
 use gt_config::WorkerKind;
 use gt_ops::Workers;
 use gt_ops::failure::WORKER_NAME_CHARACTERS_MAX;
@@ -86,7 +86,8 @@ impl Dispatcher {
         }
         let sessions = self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref());
         let known = sessions.fold(Workers::NONE, |all, session| all.with(session.workers()));
-        let free = |number: &usize| self.links[*number].presence() == Presence::Gone && !known.contains(*number);
+        let free =
+            |number: &usize| self.links[*number].availability() == Availability::Left && !known.contains(*number);
         let number = (0..self.links.len()).find(free).unwrap_or(self.links.len());
         if number >= WORKERS_MAX {
             let text = format!("the daemon has {WORKERS_MAX} workers, and no more are possible");
@@ -105,7 +106,7 @@ impl Dispatcher {
 
     /// Refuses the name of another worker.
     fn must_be_free(&mut self, name: &str) -> Result<(), Refused> {
-        let links = self.links.iter_mut().filter(|link| link.presence() != Presence::Gone);
+        let links = self.links.iter_mut().filter(|link| link.availability() != Availability::Left);
         let Some(taken) = links.map(|link| link.info()).find(|info| info.name == name) else { return Ok(()) };
         let process = taken.process.map_or_else(String::new, |process| format!(", process {process}"));
         let text = format!("a worker called {name} is there{process}: choose another --name, or end that one first");
@@ -125,7 +126,8 @@ impl Dispatcher {
 
     /// Updates the set of workers that new sessions get, and drops pipelines that no session uses.
     pub(super) fn update_present_workers(&mut self) {
-        let computes = |link: &dyn WorkerLink| matches!(link.presence(), Presence::Here | Presence::Away);
+        let computes =
+            |link: &dyn WorkerLink| matches!(link.availability(), Availability::Available | Availability::Down);
         let here = self.links.iter().enumerate().filter(|(_, link)| computes(&***link));
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
         if present != std::mem::replace(&mut self.present, present) {

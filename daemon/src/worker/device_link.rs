@@ -2,10 +2,10 @@
 //!
 //! The hosts of a group always have a communicator of their own, over shared memory, beside NCCL's. With it the ranks
 //! agree on each reshard before the devices are given it, which takes microseconds: a poisoned operand or a worker that
-//! is gone is known then, and no device waits for a rank that does not come. NCCL tells nobody that a rank is gone, so
-//! a thread watches the hosts' group while transfers are in flight. When that group is broken, the thread aborts NCCL's
-//! communicator: the device goes on, and what was in flight fails with the name of the lost worker. The next reshard
-//! forms both groups anew.
+//! is gone is known then, and no device waits for a rank that does not come. NCCL does not notice that a rank is gone,
+//! so a thread watches the hosts' group while transfers are in flight. When that group is broken, the thread aborts
+//! NCCL's communicator: the device goes on, and what was in flight fails with the name of the lost worker. The next
+//! reshard forms both groups anew.
 //!
 //! The ranks form NCCL's communicator through the hosts' group, so that the daemon knows nothing of NCCL: rank 0 makes
 //! its id and hands it to the others, and all tell each other whether they have joined.

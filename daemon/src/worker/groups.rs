@@ -1,7 +1,7 @@
 //! Groups of workers that reshard tensors among themselves, as the dispatcher forms and breaks them.
 
 use super::rank_assignment::{GROUP_PATIENCE, RankAssignment};
-use super::worker_link::{Presence, WorkerLink};
+use super::worker_link::{Availability, WorkerLink};
 use gt_collectives::CollectiveError;
 use gt_collectives::local::{LocalGroup, LocalOptions};
 use gt_ops::Workers;
@@ -30,7 +30,7 @@ impl Groups {
         if self.formed.iter().any(|group| group.workers == workers) {
             return;
         }
-        let is_gone = |worker: &usize| matches!(links[*worker].presence(), Presence::Gone | Presence::Away);
+        let is_gone = |worker: &usize| matches!(links[*worker].availability(), Availability::Left | Availability::Down);
         let gone = workers.iter().filter(is_gone);
         let gone = gone.fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
         if !gone.is_empty() {
@@ -53,7 +53,7 @@ impl Groups {
         }
     }
 
-    /// Ends the groups of workers that were lost: nobody waits for them, and what is needed next is formed anew.
+    /// Breaks the groups of workers that were lost. The next reshard forms its group anew.
     #[inline]
     pub fn look_after(&mut self, links: &mut [Box<dyn WorkerLink>]) {
         self.losses.resize(links.len(), 0);

@@ -362,7 +362,7 @@ impl<B: Backend> Mover<'_, B> {
             link.enqueue(|comm| {
                 let DeviceBuffers { input, output, stream } = at;
                 let stream = stream as usize as *mut _;
-                // SAFETY: `pack` allocated both buffers with the lengths that the placements give, all ranks compared
+                // SAFETY: `pack` made both buffers with the lengths that the placements give, all ranks compared
                 // those in `agree`, and `Backend::communicate` keeps the buffers until the stream has passed the
                 // collective.
                 unsafe {

@@ -12,7 +12,7 @@ use super::serve::{Transport, Worker};
 use super::session_tensors::SessionShared;
 use super::step::{Report, SessionSlot, Step, Submission};
 use super::step_wire::{StepKind, WorkerLoss};
-use super::worker_link::{Presence, WorkerLink};
+use super::worker_link::{Availability, WorkerLink};
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_collectives::local::SharedMemory;
@@ -220,8 +220,8 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         0
     }
 
-    fn presence(&self) -> Presence {
-        Presence::Here
+    fn availability(&self) -> Availability {
+        Availability::Available
     }
 
     fn join(&mut self, workers: Workers, assignment: RankAssignment) {

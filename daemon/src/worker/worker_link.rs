@@ -61,7 +61,7 @@ pub trait WorkerLink {
     }
 
     /// Whether the worker can be used.
-    fn presence(&self) -> Presence;
+    fn availability(&self) -> Availability;
 
     /// Makes the worker a rank of the group of `workers`. Steps that are submitted later may reshard tensors in it.
     fn join(&mut self, workers: Workers, assignment: RankAssignment);
@@ -109,13 +109,13 @@ pub trait WorkerLink {
 
 /// Whether a worker can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Presence {
+pub enum Availability {
     /// The worker runs or is starting.
-    Here,
+    Available,
     /// The worker ended too often. Its steps fail until the next attempt to start it.
-    Away,
+    Down,
     /// The worker is registering itself.
-    Coming,
+    Registering,
     /// The worker had registered itself, and has left for good.
-    Gone,
+    Left,
 }

@@ -255,7 +255,7 @@ struct Report {
     trainings_by_tcp: u64,
     kills: u64,
     kills_by_tcp: u64,
-    /// Counts of the training and of the hostile clients.
+    /// Clients that connected by TCP, whether they trained or attacked.
     served_by_tcp: u64,
     counts: BTreeMap<String, u64>,
     attacks: BTreeMap<String, u64>,

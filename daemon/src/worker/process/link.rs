@@ -8,7 +8,7 @@ use crate::worker::queue::{InvalidReport, Queue, Wire};
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::step::{Report, SessionSlot, Step, Submission};
 use crate::worker::step_wire::{MemoryLimits, StepKind, WorkerLoss};
-use crate::worker::worker_link::{Presence, WorkerLink};
+use crate::worker::worker_link::{Availability, WorkerLink};
 use gt_backend::MemoryUsage;
 use gt_ops::Workers;
 use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
@@ -102,8 +102,8 @@ impl Wire for PortWire {
 }
 
 impl ProcessLink {
-    /// Starts worker `number`, called what `info` says, which computes on `device`. Its process runs `program`, which
-    /// is `gtd`; it is not waited for.
+    /// Starts worker `number` on `device`, which `info` describes to users. Its process runs `program`, which is `gtd`.
+    /// The call does not wait for it.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -119,8 +119,8 @@ impl ProcessLink {
         Ok(ProcessLink::new(info, device, bell, keeper, false))
     }
 
-    /// Takes worker `number` in, called what `info` says, which is process `pid` at the other end of `socket`. It is
-    /// not waited for.
+    /// Takes in process `pid`, at the other end of `socket`, as worker `number` on `device`, which `info` describes to
+    /// users. The call does not wait for it.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -160,7 +160,7 @@ impl ProcessLink {
         Fault::WorkerLost { worker: self.name, end: self.last_end }
     }
 
-    /// Takes in what the keeper says of the process.
+    /// Handles the keeper's news of the process.
     #[cold]
     fn read_news(&mut self) {
         while let Some(news) = self.keeper.news() {
@@ -367,12 +367,12 @@ impl WorkerLink for ProcessLink {
         self.info.losses.into()
     }
 
-    fn presence(&self) -> Presence {
+    fn availability(&self) -> Availability {
         match self.info.state {
-            WorkerState::Starting if self.registered => Presence::Coming,
-            WorkerState::Left => Presence::Gone,
-            WorkerState::Down => Presence::Away,
-            _ => Presence::Here,
+            WorkerState::Starting if self.registered => Availability::Registering,
+            WorkerState::Left => Availability::Left,
+            WorkerState::Down => Availability::Down,
+            _ => Availability::Available,
         }
     }
 
