@@ -1166,14 +1166,14 @@ int! { u8, false; i8, true; i16, true; i32, true; i64, true; }
 /// A bool in kernels: one byte, 0 or 1. Addition is a logical or, multiplication a logical and.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(transparent)]
-pub struct BoolByte(pub u8);
+pub struct KernelBool(pub u8);
 
-impl Int for BoolByte {
-    const ZERO: Self = BoolByte(0);
-    const ONE: Self = BoolByte(1);
+impl Int for KernelBool {
+    const ZERO: Self = KernelBool(0);
+    const ONE: Self = KernelBool(1);
     #[inline(always)]
     fn from_i64(x: i64) -> Self {
-        BoolByte((x != 0) as u8)
+        KernelBool((x != 0) as u8)
     }
     #[inline(always)]
     fn to_i64(self) -> i64 {
@@ -1185,15 +1185,15 @@ impl Int for BoolByte {
     }
     #[inline(always)]
     fn wrapping_add(self, other: Self) -> Self {
-        BoolByte(self.0 | other.0)
+        KernelBool(self.0 | other.0)
     }
     #[inline(always)]
     fn wrapping_sub(self, other: Self) -> Self {
-        BoolByte(self.0 ^ other.0)
+        KernelBool(self.0 ^ other.0)
     }
     #[inline(always)]
     fn wrapping_mul(self, other: Self) -> Self {
-        BoolByte(self.0 & other.0)
+        KernelBool(self.0 & other.0)
     }
     #[inline(always)]
     fn wrapping_abs(self) -> Self {
@@ -1205,51 +1205,51 @@ impl Int for BoolByte {
     }
     #[inline(always)]
     fn floor_div(self, divisor: Self) -> Self {
-        BoolByte(self.0 & divisor.0)
+        KernelBool(self.0 & divisor.0)
     }
     #[inline(always)]
     fn floor_rem(self, _divisor: Self) -> Self {
-        BoolByte(0)
+        KernelBool(0)
     }
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
-        BoolByte(self.0 | (exponent.0 ^ 1))
+        KernelBool(self.0 | (exponent.0 ^ 1))
     }
     #[inline(always)]
     fn imin(self, other: Self) -> Self {
-        BoolByte(self.0 & other.0)
+        KernelBool(self.0 & other.0)
     }
     #[inline(always)]
     fn imax(self, other: Self) -> Self {
-        BoolByte(self.0 | other.0)
+        KernelBool(self.0 | other.0)
     }
     #[inline(always)]
     fn bit_not(self) -> Self {
-        BoolByte(self.0 ^ 1)
+        KernelBool(self.0 ^ 1)
     }
     #[inline(always)]
     fn bit_and(self, other: Self) -> Self {
-        BoolByte(self.0 & other.0)
+        KernelBool(self.0 & other.0)
     }
     #[inline(always)]
     fn bit_or(self, other: Self) -> Self {
-        BoolByte(self.0 | other.0)
+        KernelBool(self.0 | other.0)
     }
     #[inline(always)]
     fn bit_xor(self, other: Self) -> Self {
-        BoolByte(self.0 ^ other.0)
+        KernelBool(self.0 ^ other.0)
     }
     #[inline(always)]
     fn shift_left(self, bits: Self) -> Self {
-        BoolByte(self.0 & (bits.0 ^ 1))
+        KernelBool(self.0 & (bits.0 ^ 1))
     }
     #[inline(always)]
     fn shift_right(self, bits: Self) -> Self {
-        BoolByte(self.0 & (bits.0 ^ 1))
+        KernelBool(self.0 & (bits.0 ^ 1))
     }
     #[inline(always)]
     fn trunc_rem(self, _divisor: Self) -> Self {
-        BoolByte(0)
+        KernelBool(0)
     }
     #[inline(always)]
     fn trunc_div(self, _divisor: Self) -> Self {
@@ -1257,7 +1257,7 @@ impl Int for BoolByte {
     }
     #[inline(always)]
     fn gcd(self, other: Self) -> Self {
-        BoolByte(self.0 | other.0)
+        KernelBool(self.0 | other.0)
     }
 }
 

@@ -7,7 +7,7 @@ use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
 use gt_backend::ExecError;
 use gt_backend::{Loops, split_axes};
-use gt_ops::math::{BoolByte, Int};
+use gt_ops::math::{Int, KernelBool};
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
 use std::slice;
@@ -17,7 +17,7 @@ use std::sync::Mutex;
 macro_rules! with_type {
     ($dtype:expr, $f:ident($($arg:expr),*)) => {
         match $dtype {
-            DType::Bool => $f::<BoolByte>($($arg),*),
+            DType::Bool => $f::<KernelBool>($($arg),*),
             DType::U8 => $f::<u8>($($arg),*),
             DType::I8 => $f::<i8>($($arg),*),
             DType::I16 => $f::<i16>($($arg),*),
@@ -63,7 +63,7 @@ macro_rules! int_number {
         }
     )*};
 }
-int_number!(BoolByte u8 i8 i16 i32 i64);
+int_number!(KernelBool u8 i8 i16 i32 i64);
 
 macro_rules! float_number {
     ($($t:ty, |$a:ident, $b:ident| $plus:expr, $times:expr;)*) => {$(

@@ -5,7 +5,7 @@
 //! vectorises each for that level. The level is chosen once, when a backend starts. All levels compute the same bits:
 //! no operations are contracted or reassociated except where the op table says so.
 
-use gt_ops::math::{BoolByte, Int, Real, Std};
+use gt_ops::math::{Int, KernelBool, Real, Std};
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{DType, Op, for_each_elementwise};
 use std::mem::MaybeUninit;
@@ -321,22 +321,22 @@ macro_rules! int_element {
 }
 int_element!(u8 as i32, i8 as i32, i16 as i32, i32 as i32, i64 as i64);
 
-impl CastElement for BoolByte {
+impl CastElement for KernelBool {
     #[inline(always)]
     fn cast<T: CastElement>(self) -> T {
         T::from_int(self.0 as i64)
     }
     #[inline(always)]
     fn from_int(x: i64) -> Self {
-        BoolByte((x != 0) as u8)
+        KernelBool((x != 0) as u8)
     }
     #[inline(always)]
     fn from_f32(x: f32) -> Self {
-        BoolByte((x != 0.0) as u8)
+        KernelBool((x != 0.0) as u8)
     }
     #[inline(always)]
     fn from_f64(x: f64) -> Self {
-        BoolByte((x != 0.0) as u8)
+        KernelBool((x != 0.0) as u8)
     }
 }
 
@@ -575,7 +575,7 @@ macro_rules! level {
 
             fn casts_from<A: CastElement>() -> [Option<Kernel>; 10] {
                 [
-                    Some(cast::<A, BoolByte>), Some(cast::<A, u8>), Some(cast::<A, i8>), Some(cast::<A, i16>), Some(cast::<A, i32>),
+                    Some(cast::<A, KernelBool>), Some(cast::<A, u8>), Some(cast::<A, i8>), Some(cast::<A, i16>), Some(cast::<A, i32>),
                     Some(cast::<A, i64>), None, None, Some(cast::<A, f32>), Some(cast::<A, f64>),
                 ]
             }
@@ -588,7 +588,7 @@ macro_rules! level {
                 KernelTable {
                     elementwise,
                     cast: [
-                        casts_from::<BoolByte>(), casts_from::<u8>(), casts_from::<i8>(), casts_from::<i16>(), casts_from::<i32>(),
+                        casts_from::<KernelBool>(), casts_from::<u8>(), casts_from::<i8>(), casts_from::<i16>(), casts_from::<i32>(),
                         casts_from::<i64>(), none, none, casts_from::<f32>(), casts_from::<f64>(),
                     ],
                     select: [select::<u8>, select::<u16>, select::<u32>, select::<u64>],
@@ -618,7 +618,7 @@ macro_rules! by_dtype {
     };
     (int $int:ident, $k:ident) => {
         [
-            Some($int::<kernels::$k, BoolByte>),
+            Some($int::<kernels::$k, KernelBool>),
             Some($int::<kernels::$k, u8>),
             Some($int::<kernels::$k, i8>),
             Some($int::<kernels::$k, i16>),
@@ -632,7 +632,7 @@ macro_rules! by_dtype {
     };
     (both $real:ident, $int:ident, $k:ident) => {
         [
-            Some($int::<kernels::$k, BoolByte>),
+            Some($int::<kernels::$k, KernelBool>),
             Some($int::<kernels::$k, u8>),
             Some($int::<kernels::$k, i8>),
             Some($int::<kernels::$k, i16>),

@@ -13,7 +13,7 @@ use crate::thread_pool::ThreadPool;
 use crate::tile::{TILE, Tile};
 use gt_backend::ExecError;
 use gt_backend::{Loops, split_axes};
-use gt_ops::math::{BoolByte, Int, Real};
+use gt_ops::math::{Int, KernelBool, Real};
 use gt_ops::{DType, Meta, Op};
 use std::mem::MaybeUninit;
 use std::slice;
@@ -325,7 +325,7 @@ macro_rules! int_folds {
     };
 }
 int_folds! {
-    BoolByte, BoolByte(0), BoolByte(1);
+    KernelBool, KernelBool(0), KernelBool(1);
     u8, u8::MIN, u8::MAX;
     i8, i8::MIN, i8::MAX;
     i16, i16::MIN, i16::MAX;
@@ -482,10 +482,10 @@ macro_rules! level {
             pub fn of(op: Op, dtype: DType) -> Option<Reducer> {
                 fn ints<F>(dtype: DType) -> Option<Reducer>
                 where
-                    F: Fold<BoolByte> + Fold<u8> + Fold<i8> + Fold<i16> + Fold<i32> + Fold<i64>,
+                    F: Fold<KernelBool> + Fold<u8> + Fold<i8> + Fold<i16> + Fold<i32> + Fold<i64>,
                 {
                     Some(match dtype {
-                        DType::Bool => reducer::<BoolByte, F>(),
+                        DType::Bool => reducer::<KernelBool, F>(),
                         DType::U8 => reducer::<u8, F>(),
                         DType::I8 => reducer::<i8, F>(),
                         DType::I16 => reducer::<i16, F>(),

@@ -91,8 +91,8 @@ pub fn index(g: G<'_>, v: Val, indices: &[Val]) -> Result<Val> {
     reshaped(g, found, indexed.shape)
 }
 
-/// A copy of `v` after `v[i, j, …] = source`, with indices as in [`index`]. The source is a number, or a tensor of `v`'s
-/// dtype that broadcasts to the selection.
+/// A copy of `v` after `v[i, j, …] = source`, with indices as in [`index`]. The source is a number, or a tensor of the
+/// dtype of `v` that broadcasts to the selection.
 ///
 /// # Errors
 /// The errors of a scatter; a source that does not broadcast.

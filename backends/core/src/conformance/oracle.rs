@@ -4,7 +4,7 @@
 
 use super::host::{Data, Host, broadcast_position, index_of, position_of, round, wrap};
 use crate::error::ExecError;
-use gt_ops::math::{BoolByte, Int, Std};
+use gt_ops::math::{Int, KernelBool, Std};
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
 use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox};
 
@@ -78,7 +78,7 @@ for_each_elementwise!(evaluators);
 
 fn int_of(op: Op, dtype: DType, x: [i64; 3]) -> Option<i64> {
     match dtype {
-        DType::Bool => int(op, x.map(BoolByte::from_i64)),
+        DType::Bool => int(op, x.map(KernelBool::from_i64)),
         DType::U8 => int(op, x.map(u8::from_i64)),
         DType::I8 => int(op, x.map(i8::from_i64)),
         DType::I16 => int(op, x.map(i16::from_i64)),
