@@ -1,15 +1,15 @@
-// Attention without keeping its scores, and its gradients.
+// Attention and its gradients without storing the matrix of scores, as in FlashAttention-2 (Dao 2023).
 //
-// A block of 256 threads has a tile of N queries and meets the keys in tiles of N: scores are made in registers, M by M
-// of them a thread, their exponentials summed while the largest is still growing (Milakov and Gimelshein 2018), and
-// what was gathered before is scaled down where a larger one comes, as in FlashAttention-2 (Dao 2023). The gradients
-// compute the scores again: first what each query's softmax was and how its result pulls, then a block for each tile
-// of queries or keys whose gradient it gathers, so that nobody adds to what another wrote and the result is always
-// the same. Products are f32's (or f64's) own; halves that lie well go to tensor cores, in `attention_mma.cuh`.
+// A block of 256 threads computes one tile of N queries and loops over the keys in tiles of N. Each thread holds M by M
+// scores in registers. The softmax is online (Milakov and Gimelshein 2018): where a larger score appears, the sums so
+// far are scaled down. The backward pass recomputes the scores: one kernel computes each query's softmax statistics,
+// then each block sums the gradient of one tile of queries or keys. No two blocks add to the same element, so the
+// result is deterministic. Products are computed in f32 (or f64); `attention_mma.cuh` uses tensor cores for f16 and
+// bf16 operands of a suitable layout.
 #pragma once
 #include "reduce.cuh"
 
-// An operand as matrices, strides in elements.
+// A strided matrix, one of a batch; strides in elements.
 template <typename T>
 struct Matrix {
     const T *first;
@@ -27,7 +27,7 @@ struct Sizes {
 
 template <typename T>
 struct Operands {
-    // Without a mask, that is null.
+    // `mask.first` is null without a mask, `grad.first` in the forward pass.
     Matrix<T> query, key, value, grad, mask;
 
     __device__ __forceinline__ void move(const Walk<5> &batches, i64 batch) {
@@ -41,21 +41,23 @@ struct Operands {
     }
 };
 
-// Scores of a thread along each side of a tile, and of a tile; features that are in shared memory at a time.
+// M: scores per thread along each side of a tile. N: scores of the tile along each side. DEPTH: features that are
+// staged in shared memory at a time.
 template <typename C>
 struct Tile {
     static constexpr int M = sizeof(C) == 4 ? 4 : 2, N = 16 * M, DEPTH = 32;
     static constexpr int STAGE = 2 * N * (DEPTH + 1);
 };
 
-// A thread's rows of a tile follow each other, its columns are 16 apart.
+// A thread's rows of a tile are consecutive; its columns are 16 apart.
 template <typename C>
 GT_DEVICE int tile_row(int i) {
     return threadIdx.x / 16 * Tile<C>::M + i;
 }
 GT_DEVICE int tile_column(int j) { return threadIdx.x % 16 + 16 * j; }
 
-// Adds the products of rows of `a` from `a_first` and rows of `b` from `b_first` on; there are so many rows of each.
+// scores += a b^T for the tile of `a` that starts at row `a_first` and the tile of `b` that starts at `b_first`. Rows
+// past `a_rows` or `b_rows` count as 0.
 template <typename T, typename C, int M>
 GT_DEVICE void add_scores(C (&scores)[M][M], C *stage, const Matrix<T> &a, i64 a_first, i64 a_rows, const Matrix<T> &b,
                           i64 b_first, i64 b_rows, i64 depth) {
@@ -85,7 +87,7 @@ GT_DEVICE void add_scores(C (&scores)[M][M], C *stage, const Matrix<T> &a, i64 a
     }
 }
 
-// Adds the products of a tile of weights and N rows of `b` from `first` on: E tiles of columns from `column` on.
+// sums += weights b for the N rows of `b` that start at `first`, and E tiles of columns that start at `column`.
 template <typename T, typename C, int E, int M>
 GT_DEVICE void add_products(C (&sums)[E][M][M], C *weights, const C (&tile)[M][M], C *stage, const Matrix<T> &b,
                             i64 first, i64 rows, i64 column, i64 columns) {
@@ -121,7 +123,8 @@ GT_DEVICE void add_products(C (&sums)[E][M][M], C *weights, const C (&tile)[M][M
     }
 }
 
-// The score of a query and a key from their product: negative infinity where the query does not see the key.
+// Scales the product of a query and a key and adds the mask; negative infinity where the query may not attend to the
+// key.
 template <typename T, typename C>
 GT_DEVICE C finished(C product, const Matrix<T> &mask, const Sizes &sizes, i64 query, i64 key) {
     bool seen = query < sizes.queries && key < sizes.keys && (!sizes.causal || key <= query);
@@ -130,7 +133,7 @@ GT_DEVICE C finished(C product, const Matrix<T> &mask, const Sizes &sizes, i64 q
     return mask.first ? score + mask.at(query, key) : score;
 }
 
-// The largest, or the sum, of what the 16 threads of a tile's row have.
+// Maximum and sum over the 16 threads of a tile's row (warp shuffles).
 template <typename C>
 GT_DEVICE C row_largest(C x) {
     for (u32 lanes = 8; lanes > 0; lanes /= 2) x = maximum(x, shuffled_xor(x, lanes));
@@ -142,15 +145,15 @@ GT_DEVICE C row_sum(C x) {
     return x;
 }
 
-// The softmax of a tile's row goes on with more scores, which become exponentials: what its past is to be multiplied
-// by.
+// One step of the online softmax of a row: updates its maximum and sum, replaces the scores with exponentials, and
+// returns the factor by which the earlier sums must be multiplied.
 template <typename C, int M>
 GT_DEVICE C advance(C &largest, C &sum, C (&scores)[M]) {
     C most = scores[0];
 #pragma unroll
     for (int j = 1; j < M; j++) most = maximum(most, scores[j]);
     most = maximum(largest, row_largest(most));
-    // Of a row that sees nothing, all exponentials are 0.
+    // If every score so far is negative infinity, subtracting 0 instead of it makes all exponentials 0, not NaN.
     C base = most == Ends<C>::low() ? C(0) : most, added = C(0);
     C factor = exp(largest - base);
 #pragma unroll
@@ -163,7 +166,7 @@ GT_DEVICE C advance(C &largest, C &sum, C (&scores)[M]) {
     return factor;
 }
 
-// Blocks are tiles of queries of one batch after the other, by E tiles of columns.
+// blockIdx.x enumerates the tiles of queries of every batch, blockIdx.y groups of E tiles of columns.
 template <typename T, int E>
 GT_DEVICE void attention(T *out, Operands<T> x, const Walk<5> &batches, const Sizes &sizes) {
     typedef typename Compute<T>::type C;
@@ -215,7 +218,8 @@ GT_DEVICE void attention(T *out, Operands<T> x, const Walk<5> &batches, const Si
     }
 }
 
-// What a query's softmax was: exp(score - largest) * share; and the sum of its weights times their gradients.
+// The softmax statistics of a query: a weight is exp(score - largest) * share, and `pull` is the sum over the keys of
+// weight times the weight's gradient (D in FlashAttention-2).
 template <typename C>
 struct Softmax {
     C largest, share, pull;
@@ -261,8 +265,8 @@ GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, Operan
     }
 }
 
-// Gathers the gradient of queries, of keys (TURNED: tiles have keys as rows) or, if `of_values`, of values: for E
-// tiles of columns from `column` on, to rows that follow each other at `to`.
+// Computes the gradient of a tile of queries, of keys (TURNED: the rows of tiles are keys) or, if `of_values`, of
+// values, for E tiles of columns that start at `column`. The rows of `to` are contiguous.
 template <typename T, int E, bool TURNED>
 GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
                                   const Sizes &sizes, bool of_values, i64 first, i64 column) {
@@ -273,7 +277,7 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
     i64 columns = of_values ? sizes.columns : sizes.features;
     Matrix<T> source = of_values ? x.grad : TURNED ? x.query : x.key;
     C sums[E][M][M] = {};
-    // Queries see keys up to their own number alone.
+    // With `causal`, a query attends only to keys up to its own index.
     i64 begin = sizes.causal && TURNED ? first : 0;
     i64 end = sizes.causal && !TURNED && first + N < others ? first + N : others;
     for (i64 other = begin; other < end; other += N) {
@@ -312,8 +316,9 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
     }
 }
 
-// Blocks are tiles of rows of one batch after the other, by E tiles of columns: with TURNED, those of the values'
-// gradient and then of the keys'. A batch's gradients follow each other at `out`: queries, keys, values.
+// blockIdx.x enumerates the tiles of rows of every batch, blockIdx.y groups of E tiles of columns; with TURNED, the
+// first groups are those of the values' gradient, the rest those of the keys'. `out` holds, for each batch, the
+// gradients of queries, keys and values.
 template <typename T, int E, bool TURNED>
 GT_DEVICE void attention_backward(T *out, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
                                   const Walk<5> &batches, const Sizes &sizes) {

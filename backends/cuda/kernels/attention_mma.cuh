@@ -1,16 +1,17 @@
-// Attention of halves by tensor cores, and its gradients: FlashAttention-2 (Dao 2023) with the instructions of Ampere.
+// Attention of f16 and bf16 and its gradients on tensor cores: FlashAttention-2 (Dao 2023) with Ampere's instructions.
 //
-// A warp has 16 rows of scores, or R times as many, for all columns of a tile, so that a row's softmax is among the
-// four lanes of a quarter of a matrix; scores turn into weights in the very registers in which the next product takes
-// them. Tiles of what the rows meet come into shared memory while those before are computed with. Operands have at
-// most D columns, a multiple of 8, that follow each other, and rows that begin at multiples of 16 bytes.
+// A warp computes 16 R rows of scores for all columns of a tile. A row's scores are then in the registers of four
+// lanes, which compute its softmax by shuffles, and the weights are already in the registers that the next product
+// takes as its left operand. The next tiles are copied to shared memory asynchronously (double buffering) while the
+// current ones are multiplied. Operands have at most D contiguous columns, a multiple of 8, and rows that begin at
+// multiples of 16 bytes.
 //
-// The gradients compute the scores again, with nobody adding to what another wrote, so the result is always the same:
-// first what each query's softmax was and how its result pulls, then tiles of queries, and tiles of keys.
+// The backward pass recomputes the scores in three kernels: the softmax statistics of each query, the gradient of the
+// queries, the gradients of keys and values. No two blocks add to the same element, so the result is deterministic.
 //
-// Registers decide how much is under way: D = 64 without a mask takes up to 251 of a thread's 255 with no spills, so a
-// multiprocessor holds 2 blocks of 4 warps; wider tiles would spill, narrower ones do less between two barriers. A mask,
-// which is read where it is needed, has tiles half as wide. See `attention.rs`.
+// Registers limit the occupancy: D = 64 without a mask takes up to 251 of a thread's 255 registers without spills, so a
+// multiprocessor holds 2 blocks of 4 warps. Wider tiles would spill, narrower ones do less work between two barriers. A
+// mask is read from global memory where it is needed; its tiles are half as wide. See `attention.rs`.
 #pragma once
 #include "attention.cuh"
 #include "mma.cuh"
@@ -27,14 +28,15 @@ GT_DEVICE f32 fast_exp2(f32 x) {
 #endif
 }
 
-// Where 8 elements of a staged row are. Neighbouring rows have them in another order, so that 8 rows of one column are
-// in all banks.
+// The address of 8 elements (16 bytes) of a staged row. An XOR swizzle permutes them by the row's index, so that the
+// same 16 bytes of 8 consecutive rows lie in different banks.
 template <int D, typename T>
 GT_DEVICE T *staged(T *tile, int row, int eighth) {
     return tile + row * D + (eighth ^ (row & 7)) * 8;
 }
 
-// Begins to copy a tile of ROWS rows from `first` on; there are so many rows and columns.
+// Begins the asynchronous copy of the tile of ROWS rows that starts at `first`; elements past `rows` or `columns` are
+// 0.
 template <int D, int ROWS, typename T>
 GT_DEVICE void stage(T *tile, const Matrix<T> &from, i64 first, i64 rows, i64 columns) {
     constexpr int EIGHTHS = D / 8, APART = MMA_THREADS / EIGHTHS;
@@ -47,7 +49,7 @@ GT_DEVICE void stage(T *tile, const Matrix<T> &from, i64 first, i64 rows, i64 co
         copy_behind(staged<D>(tile, row, eighth), row < left ? at : from.first, row < left);
 }
 
-// Rows of a staged tile from `first` on, as left operands.
+// Loads 16 R rows of a staged tile, from `first` on, as fragments of a left operand.
 template <int D, int R, typename T>
 GT_DEVICE void load_rows(u32 (&rows)[R][D / 16][4], T *tile, int first) {
     int lane = threadIdx.x % 32;
@@ -58,7 +60,7 @@ GT_DEVICE void load_rows(u32 (&rows)[R][D / 16][4], T *tile, int first) {
             load_matrices<false>(rows[r][k], staged<D>(tile, first + r * 16 + lane % 16, 2 * k + lane / 16));
 }
 
-// Adds the products of rows and the rows of a staged tile.
+// scores += rows tile^T.
 template <int D, int R, int N, typename T>
 GT_DEVICE void add_scores(f32 (&scores)[R][N / 8][4], const u32 (&rows)[R][D / 16][4], T *tile) {
     int lane = threadIdx.x % 32;
@@ -76,7 +78,7 @@ GT_DEVICE void add_scores(f32 (&scores)[R][N / 8][4], const u32 (&rows)[R][D / 1
         }
 }
 
-// Adds the products of weights, which are rounded to halves, and a staged tile.
+// sums += weights tile, with the weights rounded to T.
 template <int D, int R, int N, typename T>
 GT_DEVICE void add_products(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N / 8][4], T *tile) {
     int lane = threadIdx.x % 32;
@@ -101,16 +103,17 @@ GT_DEVICE void add_products(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N 
     }
 }
 
-// What number `c` of a lane's four of a matrix is: its row and column.
+// The row and column of element `c` of the four elements that a lane holds of a 16 by 8 fragment.
 GT_DEVICE int row_in_matrix(int c) { return threadIdx.x % 32 / 4 + c / 2 * 8; }
 GT_DEVICE int column_in_matrix(int c) { return threadIdx.x % 4 * 2 + c % 2; }
 
-// Scores from products, in powers of 2: negative infinity where a query does not see a key. TURNED: keys are rows.
+// Turns products into scores in base 2 (times log2(e)), adds the mask, and writes negative infinity where a query may
+// not attend to a key. TURNED: rows are keys.
 template <bool MASKED, bool TURNED, int R, int N, typename T>
 GT_DEVICE void finish(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const Sizes &sizes, i64 row0, i64 column0) {
     const f32 log2_e = 1.4426950408889634f;
     const f32 scale = f32(sizes.scale) * log2_e;
-    // How many rows and columns there are from here on, and how much the first query is behind the first key.
+    // The rows and columns left from this tile on, and the index of the first query minus that of the first key.
     auto within = [](i64 x) { return int(x < -1024 ? -1024 : x > 1024 ? 1024 : x); };
     int rows = within((TURNED ? sizes.keys : sizes.queries) - row0);
     int columns = within((TURNED ? sizes.queries : sizes.keys) - column0);
@@ -140,7 +143,7 @@ GT_DEVICE void finish(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const S
         });
 }
 
-// The largest, or the sum, of what the four lanes of a row have.
+// Maximum and sum over the four lanes of a row (warp shuffles).
 GT_DEVICE f32 largest_of_row(f32 x) {
     x = fmax(x, shuffled_xor(x, 1));
     return fmax(x, shuffled_xor(x, 2));
@@ -150,15 +153,16 @@ GT_DEVICE f32 sum_of_row(f32 x) {
     return x + shuffled_xor(x, 2);
 }
 
-// A row's softmax goes on with more scores, which become exponentials; `lower` chooses the row of the lane's two. Returns
-// what its past is to be multiplied by; `sum` is of this lane's alone.
+// One step of the online softmax of a row: updates its maximum and sum, replaces the scores with exponentials, and
+// returns the factor by which the earlier sums must be multiplied. `lower` selects one of the lane's two rows; `sum` is
+// this lane's share only.
 template <int COUNT>
 GT_DEVICE f32 advance_row(f32 &largest, f32 &sum, f32 (&scores)[COUNT][4], int lower) {
     f32 most = largest;
 #pragma unroll
     for (int n = 0; n < COUNT; n++) most = fmax(most, fmax(scores[n][2 * lower], scores[n][2 * lower + 1]));
     most = largest_of_row(most);
-    // Of a row that sees nothing, all exponentials are 0.
+    // If every score so far is negative infinity, subtracting 0 instead of it makes all exponentials 0, not NaN.
     f32 base = most == Ends<f32>::low() ? 0.0f : most, added = 0.0f;
     f32 factor = fast_exp2(largest - base);
 #pragma unroll
@@ -173,7 +177,7 @@ GT_DEVICE f32 advance_row(f32 &largest, f32 &sum, f32 (&scores)[COUNT][4], int l
     return factor;
 }
 
-// Writes rows that follow each other; the number of columns is even.
+// Writes contiguous rows, scaled by `upper` and `lower`; the number of columns is even.
 template <int D, typename T>
 GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 lower, i64 row0, i64 rows, i64 columns) {
 #pragma unroll
@@ -191,7 +195,8 @@ GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 low
     }
 }
 
-// Blocks are tiles of queries of one batch after the other; the last ones, which see most where they are causal, begin.
+// blockIdx.x enumerates the tiles of queries of every batch, the last tile of each first: with `causal` it has the most
+// keys.
 template <typename T, int D, bool MASKED>
 GT_DEVICE void attention_mma(T *out, Operands<T> x, const Walk<5> &batches, const Sizes &sizes) {
     constexpr int R = D == 64 ? 2 : 1, ROWS = 64 * R, N = D == 64 && !MASKED ? 64 : 32;
@@ -215,7 +220,7 @@ GT_DEVICE void attention_mma(T *out, Operands<T> x, const Walk<5> &batches, cons
     for (int r = 0; r < R; r++) largest[r][0] = largest[r][1] = Ends<f32>::low();
     int now = 0;
     for (i64 key = 0; key < end; key += N, now ^= 1) {
-        // The tile is there, and nobody reads any more what was before the one now.
+        // The current tile has arrived, and no warp reads the buffer that the next copy overwrites.
         wait_for_copies();
         __syncthreads();
         if (key + N < end) {
@@ -251,28 +256,29 @@ GT_DEVICE void attention_mma(T *out, Operands<T> x, const Walk<5> &batches, cons
     }
 }
 
-// What a query's softmax was: a weight is 2 to the power of score - `all`; and the sum of its weights times their
-// gradients.
+// The softmax statistics of a query: a weight is 2 to the power of score - `all` (the base-2 logarithm of the sum of
+// exponentials), and `pull` is the sum over the keys of weight times the weight's gradient (D in FlashAttention-2).
 struct Query {
     f32 all, pull;
 };
 enum Part { SOFTMAX, QUERIES, KEYS };
 
-// Blocks are tiles of queries or, for KEYS, of keys, of one batch after the other. A batch's gradients follow each
-// other at `out`: queries, keys, values.
+// blockIdx.x enumerates the tiles of queries (KEYS: of keys) of every batch. `out` holds, for each batch, the gradients
+// of queries, keys and values.
 template <typename T, int D, Part PART, bool MASKED>
 GT_DEVICE void attention_backward_mma(T *out, Query *softmax, Operands<T> x, const Walk<5> &batches,
                                       const Sizes &sizes) {
     constexpr bool TURNED = PART == KEYS;
     constexpr int ROWS = 64, N = D == 128 ? 16 : TURNED || MASKED ? 32 : 64;
-    // Rows, and what they meet: queries and gradients, or keys and values.
+    // `own` and `own_slopes` hold the block's rows: queries and output gradients or, for KEYS, keys and values. `met`
+    // and `met_slopes` double-buffer tiles of the others.
     alignas(128) __shared__ T own[ROWS * D];
     alignas(128) __shared__ T own_slopes[ROWS * D];
     alignas(128) __shared__ T met[2][N * D];
     alignas(128) __shared__ T met_slopes[2][N * D];
     i64 rows = TURNED ? sizes.keys : sizes.queries, others = TURNED ? sizes.queries : sizes.keys;
     i64 tiles = (rows + ROWS - 1) / ROWS, batch = blockIdx.x / tiles, tile = blockIdx.x - batch * tiles;
-    // Those with most to do begin.
+    // With `causal`, the tiles with the most work start first.
     i64 first = (TURNED ? tile : tiles - 1 - tile) * ROWS;
     int warp_row = threadIdx.x / 32 * 16;
     x.move(batches, batch);
@@ -286,7 +292,7 @@ GT_DEVICE void attention_backward_mma(T *out, Query *softmax, Operands<T> x, con
     stage<D, ROWS>(own, TURNED ? x.key : x.query, first, rows, sizes.features);
     stage<D, ROWS>(own_slopes, TURNED ? x.value : x.grad, first, rows, sizes.columns);
     if (begin < end) meet(0, begin);
-    // Of the lane's two rows.
+    // The statistics of the lane's two rows.
     f32 largest[2] = {Ends<f32>::low(), Ends<f32>::low()}, sum[2] = {}, pull[2] = {};
     Query of_row[2] = {};
     if (PART == QUERIES)
@@ -298,7 +304,7 @@ GT_DEVICE void attention_backward_mma(T *out, Query *softmax, Operands<T> x, con
     f32 sums[1][D / 8][4] = {}, value_sums[1][D / 8][4] = {};
     int now = 0;
     for (i64 other = begin; other < end; other += N, now ^= 1) {
-        // The tile is there, and nobody reads any more what was before the one now.
+        // The current tile has arrived, and no warp reads the buffer that the next copy overwrites.
         wait_for_copies();
         __syncthreads();
         if (other + N < end) meet(now ^ 1, other + N);
@@ -341,7 +347,7 @@ GT_DEVICE void attention_backward_mma(T *out, Query *softmax, Operands<T> x, con
             if (TURNED) add_products<D, 1, N>(value_sums, scores, met_slopes[now]);
         }
     }
-    // What was begun is not left behind.
+    // If `begin >= end`, the copies of `own` and `own_slopes` are still in flight.
     wait_for_copies();
     i64 row0 = first + warp_row, of_queries = sizes.queries * sizes.features, of_keys = sizes.keys * sizes.features;
     if (PART == SOFTMAX) {
@@ -349,7 +355,7 @@ GT_DEVICE void attention_backward_mma(T *out, Query *softmax, Operands<T> x, con
         for (int lower = 0; lower < 2; lower++) {
             i64 query = row0 + row_in_matrix(2 * lower);
             f32 all = sum_of_row(sum[lower]), pulled = sum_of_row(pull[lower]);
-            // Of a query that sees nothing, all weights are 0.
+            // If every score is negative infinity, `all` is infinite, which makes all weights 0.
             Query found = {-Ends<f32>::low(), 0.0f};
             if (all != 0.0f) found = {largest[lower] + log2(all), pulled / all};
             if (query < rows && threadIdx.x % 4 == 0) softmax[query] = found;

@@ -1,4 +1,4 @@
-// What a kernel finds wrong and the host learns later: see `checks.rs`.
+// An error that a kernel detects and the host reads later; see `checks.rs`.
 #pragma once
 #include "types.cuh"
 
@@ -11,8 +11,9 @@ struct Found {
 constexpr i32 INDEX_OUT_OF_RANGE = 1;
 constexpr i32 ZERO_DIVISION = 2;
 
-// What is told is what is wrong with the first element in order, whichever thread comes first, so that it is the same each
-// time. A thread that walks its elements in order reports the first it finds alone: the slot is in the host's memory.
+// Reports an error at `position`. The error of the smallest position wins, so the report is deterministic. A thread
+// that visits its elements in order reports only its first error, because the slot is in host memory and writing it is
+// slow.
 GT_DEVICE void report(Found *found, i32 kind, i64 index = 0, i32 axis = 0, i64 size = 0, i64 position = 0) {
     volatile Found *shared = found;
     if (shared->kind != 0) {

@@ -1,13 +1,14 @@
-// Convolutions as products of matrices that a library multiplies: the matrix that windows make of the input, written out.
+// im2col (Chellapilla et al. 2006): the matrix of window elements, written out, so that a library's matrix product
+// computes the convolution.
 #pragma once
 #include "elementwise.cuh"
 #include "window.cuh"
 
-// Rows are channels by taps, columns places; one matrix a sample or, if JOINED, all samples' columns side by side.
-// FORWARD: the input as windows see it, places are the output's. INPUT: the output as it is pulled back, places are the
-// input's. Elements are only moved: T is of their size.
+// Rows are channels by taps, columns are places: one matrix per sample or, if JOINED, one matrix with the columns of
+// all samples side by side. FORWARD reads the convolution's input, and places are those of its output. INPUT reads the
+// output or its gradient, and places are those of the input. Elements are only copied, so T is any type of their size.
 //
-// A thread has 16 bytes of a row or of two, and finds its place anew only where a plane ends.
+// A thread writes 16 bytes and recomputes indices by division only where a plane ends.
 template <Mode MODE, bool JOINED, typename T>
 GT_DEVICE void write_columns(T *__restrict__ out, const T *__restrict__ from, i64 count, i64 sample_step,
                              i64 channel_step, const Divider &by_channel, const Divider &by_sample, const Windows &w) {

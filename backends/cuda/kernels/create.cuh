@@ -1,5 +1,5 @@
-// Tensors from numbers, random or not, as `backends/cpu/src/create.rs` makes them. A maker gives the four numbers from
-// place 4 t of the sequence on, which is one Philox block, or two of 64-bit words.
+// Kernels that fill tensors with ranges and random numbers, as `backends/cpu/src/create.rs` does. A maker's
+// `four(t)` computes numbers 4 t to 4 t + 3 of the sequence: one Philox block, or two where numbers take 64-bit words.
 #pragma once
 #include "philox.cuh"
 
@@ -35,7 +35,7 @@ struct UniformWide {
     }
 };
 
-// Box and Muller 1958.
+// The Box-Muller transform (1958): two independent normal numbers from two uniform ones.
 template <typename R>
 GT_DEVICE void pair(R u, R v, R *out) {
     R radius = sqrt(R(-2) * log(u)), turn = R(6.283185307179586) * v;
@@ -64,7 +64,7 @@ struct NormalWide {
     }
 };
 
-// low + (w * range >> 64) of 64-bit words w.
+// Integers in [low, low + range): low + (w * range >> 64) of 64-bit words w.
 struct Below {
     typedef i64 Made;
     u64 seed, stream, low, range;
@@ -82,7 +82,7 @@ struct alignas(4 * sizeof(T) < 16 ? 4 * sizeof(T) : 16) Four {
     T at[4];
 };
 
-// Numbers first, first + 1, ... of the maker as elements of `out`, which is aligned to 16 bytes.
+// Writes numbers first, first + 1, ... of the maker to `out`, which is aligned to 16 bytes.
 template <typename T, typename Maker>
 GT_DEVICE void create(T *out, u64 elements, u64 first, Maker maker) {
     u64 before = first % 4, fours = (before + elements + 3) / 4;

@@ -1,24 +1,24 @@
-// How elementwise kernels walk their operands. What they compute is made from the op table (`src/program.rs`).
+// How elementwise kernels read and write their operands; `src/program.rs` generates their bodies from the op table.
 //
-// A thread computes V elements, which follow each other in the result: 16 bytes of the widest operand, if it is aligned.
+// A thread computes V consecutive elements of the result: 16 bytes of the widest operand, if it is aligned.
 #pragma once
 #include "checks.cuh"
 #include "special.cuh"
 #include "walk.cuh"
 
-// Elements that are read or written together.
+// V elements that one vector instruction reads or writes.
 template <typename T, int V>
 struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Lanes {
     T at[V];
 };
 
-// An operand: its first element, or a number's bits where that is null.
+// An operand: the address of its first element or, if that is null, the bits of a scalar.
 struct Operand {
     const void *first;
     u64 bits;
 };
 
-// The one element of an operand that has only one.
+// The value of a scalar operand or of a one-element one.
 template <typename T>
 GT_DEVICE T only(Operand from) {
     if (from.first) return *(const T *)from.first;
@@ -38,7 +38,7 @@ GT_DEVICE Lanes<T, V> repeated(T x) {
     return lanes;
 }
 
-// Elements `from[0]` to `from[V - 1]`, aligned together.
+// Elements `from[0]` to `from[V - 1]`, by one aligned vector access.
 template <int V, typename T>
 GT_DEVICE Lanes<T, V> read(const T *from) {
     return *(const Lanes<T, V> *)from;
@@ -59,24 +59,24 @@ GT_DEVICE Lanes<T, V> read_stepped(const T *from, i64 step) {
     return lanes;
 }
 
-// The axes that operands are walked along, innermost first, which counts in steps of V elements. All are looked at by
-// numbers that the compiler knows: it would copy these structs to local memory to look at the n-th.
+// The axes that operands are indexed by, innermost first; the innermost counts steps of V elements. All accesses use
+// constant indices, since a dynamic index would make the compiler copy these structs to local memory.
 struct Axes {
     u32 rank;
     u32 sizes[RANK_MAX];
-    // What division by a size multiplies with and shifts by; see `divider` in `launch.rs`.
+    // The multiplier and shift that replace the division by a size; see `divider` in `launch.rs`.
     u32 multipliers[RANK_MAX];
     u32 shifts[RANK_MAX];
 };
 template <int N>
 struct Strides {
-    // In elements, from one index to the next; along the innermost axis from one step to the next.
+    // Strides in elements; that of the innermost axis is for a step of V elements.
     i64 along[RANK_MAX][N];
-    // From one element to the next along the innermost axis.
+    // The stride of a single element along the innermost axis.
     i64 inner[N];
 };
 
-// How far the elements of the `at`-th step are from the operands' first.
+// The operands' offsets at step `at`, in elements.
 template <int N>
 GT_DEVICE void find(i64 (&offsets)[N], const Axes &axes, const Strides<N> &strides, u32 at) {
 #pragma unroll

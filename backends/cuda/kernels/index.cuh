@@ -1,19 +1,19 @@
-// Elements looked up and put where an index tensor says.
+// Gather, scatter and their variants with an index tensor.
 #pragma once
 #include "checks.cuh"
 #include "move.cuh"
 
-// The axis that is looked up along.
+// The axis that the index applies to.
 struct Lookup {
     i64 size;
-    // From one of its elements to the next, in what the kernel copies.
+    // The stride of the axis, in units of T.
     i64 step;
     i64 axis;
 
     __device__ __forceinline__ bool has(i64 index) const { return u64(index) < u64(size); }
 };
 
-// out[i] = from[.., index[i], ..]; `walk` is over the index and over the source at index 0.
+// out[i] = from[.., index[i], ..]. `walk` gives the offsets of the index and of the source at index 0.
 template <typename T>
 GT_DEVICE void gather(T *__restrict__ out, const i64 *__restrict__ index, const T *__restrict__ from, i64 count,
                       Lookup lookup, i64 lanes, Found *found, const Walk<2> &walk) {
@@ -31,7 +31,7 @@ GT_DEVICE void gather(T *__restrict__ out, const i64 *__restrict__ index, const 
     }
 }
 
-// How an element that is put joins the one that is there.
+// How a scattered element is combined with the one that is there.
 enum Join { PUT, SUM, PRODUCT, LARGEST, SMALLEST };
 
 template <Join JOIN, typename C>
@@ -39,7 +39,7 @@ GT_DEVICE C joined(C old, C x) {
     if constexpr (JOIN == PUT) {
         return x;
     } else if constexpr (JOIN == LARGEST || JOIN == SMALLEST) {
-        // NaN is more extreme than any number.
+        // NaN propagates, as in PyTorch's amax and amin.
         bool beats = JOIN == LARGEST ? x > old : x < old;
         return beats || (x != x && old == old) ? x : old;
     } else if constexpr (C(0.5) != C(0)) {
@@ -50,9 +50,9 @@ GT_DEVICE C joined(C old, C x) {
     }
 }
 
-// out[.., index[i], ..] joined with from[i]: a thread goes along the axis in order, for one place off it after the other.
-// So the result is that of going through all elements in order, whatever the join. `walk` is over index, source and
-// result at index 0; `inner` the number of places after the axis, to say where in the index something is wrong.
+// Combines out[.., index[i], ..] with from[i]. One thread goes along a whole line of the axis, so duplicate indices are
+// combined in the index's order, whatever JOIN is. `walk` gives the offsets of index, source and result at index 0;
+// `inner` is the number of places after the axis, which the position of an error is computed from.
 template <Join JOIN, typename T>
 GT_DEVICE void scatter_lines(T *__restrict__ out, const i64 *__restrict__ index, const T *__restrict__ from, i64 lines,
                              i64 length, i64 index_step, i64 from_step, i64 inner, Lookup lookup, Found *found,
@@ -92,7 +92,7 @@ struct Bits<8> {
     typedef u64 type;
 };
 
-// Joins `x` with what is at `at` in one step. The element's word is exchanged as a whole.
+// Combines `x` with `*at` atomically: compare-and-swap of the whole 32- or 64-bit word that contains the element.
 template <Join JOIN, typename T>
 GT_DEVICE void join_at_once(T *at, T x) {
     typedef typename Bits<sizeof(T)>::type B;
@@ -115,7 +115,7 @@ GT_DEVICE void join_at_once(T *at, T x) {
         seen = atomicCAS(word, assumed, next);
     } while (seen != assumed);
 }
-// What the device adds by itself.
+// Sums of these types have an atomic instruction.
 template <Join JOIN>
 GT_DEVICE void join_at_once(float *at, float x) {
     if constexpr (JOIN == SUM) atomicAdd(at, x);
@@ -137,7 +137,7 @@ GT_DEVICE void join_at_once(i64 *at, i64 x) {
     else join_at_once<JOIN, i64>(at, x);
 }
 
-// Calls `put(place in the result, place in the source)` for the elements of the index in a grid's order.
+// Calls `put(element, place in the result, place in the source)` for each element of the index, in a grid-stride loop.
 template <typename Put>
 GT_DEVICE void each_place(const i64 *index, i64 count, Lookup lookup, Found *found, const Walk<3> &walk, Put put) {
     bool fine = true;
@@ -154,7 +154,8 @@ GT_DEVICE void each_place(const i64 *index, i64 count, Lookup lookup, Found *fou
     }
 }
 
-// The same in any order: for joins that do not depend on it, but for the rounding of sums and products.
+// Scatter with atomics, in any order: exact where JOIN does not depend on the order; sums and products of floats depend
+// on it in their rounding.
 template <Join JOIN, typename T>
 GT_DEVICE void scatter_at_once(T *__restrict__ out, const i64 *__restrict__ index, const T *__restrict__ from, i64 count,
                                Lookup lookup, Found *found, const Walk<3> &walk) {
@@ -162,7 +163,8 @@ GT_DEVICE void scatter_at_once(T *__restrict__ out, const i64 *__restrict__ inde
                [&](i64, i64 to, i64 source) { join_at_once<JOIN>(out + to, from[source]); });
 }
 
-// Which element of the index is the last to name each place of the result, counted from 1; and those elements, put there.
+// `mark_last` writes, for each place of the result, the last element of the index that names it, counted from 1.
+// `put_last` then copies only those elements, so that duplicates resolve as in a sequential loop.
 GT_DEVICE void mark_last(u32 *__restrict__ last, const i64 *__restrict__ index, i64 count, Lookup lookup, Found *found,
                          const Walk<3> &walk) {
     each_place(index, count, lookup, found, walk, [&](i64 i, i64 to, i64) { atomicMax(last + to, u32(i + 1)); });

@@ -1,9 +1,9 @@
-// Losses over classes that an index names, and their gradients.
+// Negative log-likelihood and cross-entropy of class indices, and their gradients.
 #pragma once
 #include "checks.cuh"
 #include "rows.cuh"
 
-// The classes that samples should have, and what each counts.
+// The target classes of the samples, the weights of the classes, and the label smoothing.
 struct Targets {
     const i64 *index;
     i64 classes, ignored;
@@ -12,7 +12,7 @@ struct Targets {
     Found *found;
 };
 
-// The class of a sample; -1 if it does not count, or does not exist, which is reported.
+// The target class of a sample; -1 if it is `ignored` or out of range, which is reported.
 GT_DEVICE i64 class_of(const Targets &targets, i64 sample) {
     i64 index = targets.index[sample];
     if (index == targets.ignored) return -1;
@@ -21,8 +21,8 @@ GT_DEVICE i64 class_of(const Targets &targets, i64 sample) {
     return -1;
 }
 
-// The loss of each sample, to `to` or, if that is null, in full to `losses`. With SCORES, logarithms of probabilities
-// come of a softmax.
+// Writes the loss of each sample to `to` or, if that is null, in f64 to `losses`. With SCORES the input holds logits;
+// without, log-probabilities.
 template <typename T, bool SCORES, int V, int PACKS>
 GT_DEVICE void class_loss(T *to, f64 *losses, const T *from, Targets targets, i64 rows, u32 size) {
     typedef typename Compute<T>::type C;
@@ -57,7 +57,8 @@ GT_DEVICE void class_loss(T *to, f64 *losses, const T *from, Targets targets, i6
     }
 }
 
-// By one block: the sum of the losses if there are any, what all samples count together, and all classes.
+// Computed by one block: the sum of the losses if there are any, the total weight of the samples, and that of all
+// classes.
 template <typename T>
 GT_DEVICE void class_totals(f64 (&totals)[3], const f64 *losses, const Targets &targets, i64 samples) {
     Team team(blockDim.x);
@@ -71,7 +72,8 @@ GT_DEVICE void class_totals(f64 (&totals)[3], const f64 *losses, const Targets &
     for (int i = 0; i < 3; i++) totals[i] = joined<Sum<f64>>(team, totals[i]);
 }
 
-// The gradient of the losses: `grads` has one for all samples, or one for each (`step` 1); `totals` as above.
+// The gradient of the losses. `grads` holds one gradient (`step` 0) or one for each sample (`step` 1); `totals` is from
+// `class_totals`.
 template <typename T, bool SCORES, int V, int PACKS>
 GT_DEVICE void class_loss_backward(T *to, const T *grads, i64 step, const T *from, const f64 *totals, bool mean,
                                    Targets targets, i64 rows, u32 size) {

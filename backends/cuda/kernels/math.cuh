@@ -1,6 +1,4 @@
-// What the op table's CUDA expressions are written in, beside the functions that CUDA has itself (exp, log, erf, ...).
-//
-// Each computes what the function of the same name in `ops/src/math.rs` computes.
+// The functions that the op table's CUDA expressions call, beside CUDA's own (exp, log, erf, ...).
 #pragma once
 
 #include "types.cuh"
@@ -24,13 +22,13 @@ GT_DEVICE bool sign_bit(R x) {
     return copysign(R(1), x) < R(0);
 }
 
-// The smaller; NaN if either is. Of floats and integers.
+// The smaller of two floats or integers; NaN if either is NaN.
 template <typename T>
 GT_DEVICE T minimum(T a, T b) {
     T low = a < b ? a : b;
     return a != a ? a : low;
 }
-// The larger; NaN if either is.
+// The larger; NaN if either is NaN.
 template <typename T>
 GT_DEVICE T maximum(T a, T b) {
     T high = a > b ? a : b;
@@ -43,7 +41,7 @@ GT_DEVICE T sign(T x) {
     return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
 }
 
-// The share of the normal distribution below, and the slopes of gelu and of its tanh approximation.
+// The CDF of the standard normal distribution, and the derivatives of gelu and of its tanh approximation.
 template <typename R>
 GT_DEVICE R normal_cdf(R x) {
     return R(0.5) * (R(1) + erf(x * R(0.70710678118654752)));
@@ -55,16 +53,16 @@ GT_DEVICE R gelu_slope(R x) {
 }
 template <typename R>
 GT_DEVICE R gelu_tanh_slope(R a) {
-    // Beyond 30, the slope is 0 or 1 to the last bit, and the square would overflow on the way there.
+    // Beyond 30 the derivative is 0 or 1 to the last bit, and x squared could overflow.
     R x = minimum(maximum(a, R(-30)), R(30));
     R k = R(0.7978845608028654), square = x * x;
     R u = k * x * (R(1) + R(0.044715) * square);
-    // (1 + tanh(u)) / 2, without what the sum loses of a small one.
+    // (1 + tanh(u)) / 2 as a sigmoid, which does not cancel where tanh(u) is near -1.
     R below = R(1) / (R(1) + exp(-(R(2) * u)));
     return below + R(2) * x * below * (R(1) - below) * k * (R(1) + R(3.0 * 0.044715) * square);
 }
 
-// The sum of two exponentials, as a logarithm; of equal infinities the difference is no number.
+// log(exp(a) + exp(b)), and the same to base 2. Equal operands are a case of their own: inf - inf is NaN.
 template <typename R>
 GT_DEVICE R log_add(R a, R b) {
     R sum = maximum(a, b) + log1p(exp(-fabs(a - b)));
@@ -76,14 +74,14 @@ GT_DEVICE R log_add2(R a, R b) {
     return a == b ? a + R(1) : sum;
 }
 
-// a log(b), which is 0 where a is.
+// a log(b); 0 where a is 0, unless b is NaN.
 template <typename R>
 GT_DEVICE R xlogy(R a, R b) {
     R y = a == R(0) ? R(0) : a * log(b);
     return is_nan(b) ? b : y;
 }
 
-// What floor division leaves: the sign of the divisor, as Python's %.
+// The remainder of floor division, with the sign of the divisor, as Python's %.
 template <typename R>
 GT_DEVICE R float_floor_rem(R a, R divisor) {
     R r = fmod(a, divisor);
@@ -106,7 +104,7 @@ GT_DEVICE R float_floor_div(R a, R divisor) {
 GT_DEVICE float floor_div(float a, float divisor) { return float_floor_div(a, divisor); }
 GT_DEVICE double floor_div(double a, double divisor) { return float_floor_div(a, divisor); }
 
-// Integers. Arithmetic wraps; division by 0 gives 0, and whoever divides looks for that beforehand.
+// Integers. Arithmetic wraps; division by 0 gives 0, and kernels that divide report it before.
 
 template <typename I>
 GT_DEVICE I wrapping_add(I a, I b) {
@@ -132,7 +130,7 @@ GT_DEVICE I wrapping_abs(I a) {
     return a < I(0) ? wrapping_neg(a) : a;
 }
 
-// The least integer over -1 has no quotient: it wraps to itself, and leaves nothing.
+// The least integer over -1 overflows: the quotient wraps to itself, and the remainder is 0.
 template <typename I>
 GT_DEVICE I trunc_div(I a, I divisor) {
     if (I(-1) < I(0) && divisor == I(-1)) return wrapping_neg(a);
@@ -192,7 +190,7 @@ GT_DEVICE I bit_not(I a) {
 }
 GT_DEVICE bool bit_not(bool a) { return !a; }
 
-// Bits moved up, 0 where there are not so many; and down, the sign staying.
+// Left shift, 0 if all bits are shifted out; arithmetic right shift, all sign bits if so.
 template <typename I>
 GT_DEVICE I shift_left(I a, I bits) {
     typedef typename Wrapping<I>::type U;
@@ -205,8 +203,8 @@ GT_DEVICE I shift_right(I a, I bits) {
     return within ? I(a >> bits) : a < I(0) ? I(-1) : I(0);
 }
 
-// Conversions between what kernels compute in, as Rust's `as`: floats truncate towards 0 and saturate, NaN giving 0; what
-// then does not fit an integer of less than 32 bits wraps. A bool is whether the number is not 0.
+// Conversions between compute types, as Rust's `as`: floats truncate towards 0 and saturate, NaN becomes 0, and a
+// result that does not fit an integer of fewer than 32 bits wraps. A number converts to true if it is not 0.
 
 template <typename I, typename R>
 GT_DEVICE I saturated(R x, R least, I min, I max) {

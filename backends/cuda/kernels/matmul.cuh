@@ -1,16 +1,17 @@
-// Matrix products of our own: of integers, and of floats where no library is there that multiplies faster.
+// Matrix products of integers, and of floats where no library such as cuBLASLt is available.
 //
-// A block makes a tile of the result, 64 by 64; a thread 4 by 4 of it, in registers. Tiles of both operands go through
-// shared memory, 16 terms of the sums at a time, so that each element is read from memory once for 64 products.
+// A block computes a 64 by 64 tile of the result, each thread 4 by 4 elements of it in registers. Tiles of both
+// operands are staged in shared memory, 16 terms of the sums at a time, so each element read from memory serves 64
+// products.
 #pragma once
 #include "types.cuh"
 #include "walk.cuh"
 
 constexpr int TILE = 64, TERMS = 16, EACH = 4;
-// Threads of a block: one for each 4 by 4.
+// Threads of a block, one for each 4 by 4 part of the tile.
 constexpr int MATMUL_THREADS = (TILE / EACH) * (TILE / EACH);
 
-// Where a matrix is, and how far apart its rows and columns are, in elements.
+// The first element of a matrix and the strides of its rows and columns, in elements.
 template <typename T>
 struct Matrix {
     T* at;
@@ -19,19 +20,20 @@ struct Matrix {
 
 GT_DEVICE f32 add_product(f32 a, f32 b, f32 sum) { return fma(a, b, sum); }
 GT_DEVICE f64 add_product(f64 a, f64 b, f64 sum) { return fma(a, b, sum); }
-// Integers wrap; so do the products of narrow ones, whose lowest bits are all that is kept.
+// Integers wrap. For narrow integers the low bits of the 32-bit product are the result.
 template <typename T>
 GT_DEVICE T add_product(T a, T b, T sum) {
     typedef typename Wrapping<T>::type U;
     return T(U(sum) + U(a) * U(b));
 }
 
-// Brings a tile of `rows` by `columns` into shared memory, a row of the tile being a column of `to`; 0 beyond the matrix.
+// Stages the TILE by TERMS tile at (row, column) of a `rows` by `columns` matrix in shared memory, transposed; elements
+// past the matrix are 0.
 template <typename T, typename C>
 GT_DEVICE void bring(C (*to)[TILE + 1], Matrix<const T> from, i64 row, i64 column, i64 rows, i64 columns) {
-    // Neighbouring threads read neighbouring elements, whichever way the matrix lies.
+    // Consecutive threads read consecutive elements (coalesced), whether the matrix is row-major or column-major.
     const bool along_columns = from.column_step == 1;
-    // One element at a time: the addresses of all at once would take twice the registers.
+    // Not unrolled, since holding all addresses would take twice the registers.
 #pragma unroll 1
     for (int i = int(threadIdx.x); i < TILE * TERMS; i += MATMUL_THREADS) {
         int r = along_columns ? i / TERMS : i % TILE, c = along_columns ? i % TERMS : i / TILE;
@@ -41,12 +43,12 @@ GT_DEVICE void bring(C (*to)[TILE + 1], Matrix<const T> from, i64 row, i64 colum
     }
 }
 
-// out = a b, for matrices of m by k and k by n, in as many batches as `batch` walks: its operands are out, a, b.
+// out = a b for m by k and k by n matrices, in a batch; the operands of `batch` are out, a, b.
 template <typename T>
 GT_DEVICE void matmul(T* out, const T* a, const T* b, i64 m, i64 n, i64 k, i64 a_row, i64 a_column, i64 b_row,
                       i64 b_column, i64 batches, const Walk<3>& batch) {
     typedef typename Compute<T>::type C;
-    // One more than a tile: threads that write a column of it meet different banks.
+    // Padded by one element, so that threads that write a column of the tile access different banks.
     __shared__ C left[TERMS][TILE + 1], right[TERMS][TILE + 1];
     const i64 tiles_across = (n + TILE - 1) / TILE;
     const i64 row = blockIdx.x / tiles_across * TILE, column = blockIdx.x % tiles_across * TILE;
@@ -55,7 +57,7 @@ GT_DEVICE void matmul(T* out, const T* a, const T* b, i64 m, i64 n, i64 k, i64 a
         i64 at[3];
         batch.offsets(which, at);
         Matrix<const T> from_a = {a + at[1], a_row, a_column};
-        // Seen from its columns, b is brought as a is.
+        // `b` is passed transposed, so that `bring` stages it as it does `a`.
         Matrix<const T> from_b = {b + at[2], b_column, b_row};
         C sums[EACH][EACH];
         for (int i = 0; i < EACH; i++)
@@ -64,7 +66,7 @@ GT_DEVICE void matmul(T* out, const T* a, const T* b, i64 m, i64 n, i64 k, i64 a
             bring(left, from_a, row, term, m, k);
             bring(right, from_b, column, term, n, k);
             __syncthreads();
-// All terms at once would take so many registers that few blocks fit a multiprocessor.
+// Unrolling all terms would take so many registers that few blocks would fit a multiprocessor.
 #pragma unroll 4
             for (int t = 0; t < TERMS; t++) {
                 C l[EACH], r[EACH];

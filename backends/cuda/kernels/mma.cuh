@@ -1,13 +1,13 @@
-// Tensor cores: products of small matrices of halves by a warp, and how they get there.
+// Tensor cores: a warp's products of small matrices of f16 or bf16, and the copies and loads that feed them.
 //
-// The three parts of the PTX ISA that are used, as functions of whole warps: `mma.sync.m16n8k16` with sums in f32,
-// `ldmatrix` and `cp.async`. In emulation the lanes of a warp show each other their registers and compute the same from
-// the layouts that the PTX ISA gives (9.7.14, "Matrix multiply-accumulate operation using mma instruction").
+// These are the three groups of PTX instructions in use, as functions that a whole warp calls: `mma.sync.m16n8k16` with
+// f32 accumulators, `ldmatrix` and `cp.async`. In emulation, lanes read each other's registers and compute the same
+// from the layouts that the PTX ISA documents (9.7.14, "Matrix multiply-accumulate operation using mma instruction").
 #pragma once
 #include "types.cuh"
 
-// 1. Registers. Of a matrix of 8 by 8 halves, lane i has row i / 4 and columns i % 4 * 2 and the next, in one register;
-// larger matrices are made of those.
+// 1. Registers. Lane i holds columns i % 4 * 2 and i % 4 * 2 + 1 of row i / 4 of an 8 by 8 matrix, in one register.
+// Larger fragments consist of such matrices.
 
 template <typename T>
 GT_DEVICE T narrow_to(f32 x) {
@@ -16,7 +16,7 @@ GT_DEVICE T narrow_to(f32 x) {
     return y;
 }
 
-// Two numbers as halves, the first in the lower bits.
+// Two numbers rounded to T, the first in the lower 16 bits.
 template <typename T>
 GT_DEVICE u32 packed(f32 first, f32 second) {
     return narrow_to<T>(first).bits | u32(narrow_to<T>(second).bits) << 16;
@@ -36,8 +36,9 @@ __device__ __forceinline__ u32 packed<f16>(f32 first, f32 second) {
 }
 #endif
 
-// 2. Products: `sums` of 16 by 8, whose upper half is in the first two numbers, of `a`, 16 by 16 (its quarters: upper
-// left, lower left, upper right, lower right), and `b`, 16 by 8, whose upper and lower half are given turned.
+// 2. Products: sums += a b. `sums` is 16 by 8, its upper half in the first two numbers. `a` is 16 by 16, its quarters
+// in the order upper left, lower left, upper right, lower right. `b` is 16 by 8, its upper and lower half each
+// transposed.
 
 #ifdef GT_EMULATED
 template <typename T>
@@ -47,7 +48,7 @@ GT_DEVICE void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 
     } given = {{a[0], a[1], a[2], a[3]}, {b_upper, b_lower}};
     auto half = [](u32 both, int which) { return to_compute(T{u16(both >> 16 * which)}); };
     emulator::together(given, [&](auto of) {
-        // Of `a`, the lane's two rows, which four lanes have; of `b`, its two columns.
+        // The lane's two rows of `a`, each spread over four lanes, and its two columns of `b`.
         const int lane = threadIdx.x % 32;
         f32 rows[2][16], columns[2][16];
         for (int k = 0; k < 16; k++) {
@@ -62,7 +63,7 @@ GT_DEVICE void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 
     });
 }
 #else
-// Volatile, so that no compiler moves it to where some lanes of the warp do not go.
+// The asm is volatile, so that the compiler does not move it into a divergent branch.
 template <typename T>
 __device__ __forceinline__ void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower);
 #define GT_MMA(T, NAME)                                                                                               \
@@ -79,8 +80,8 @@ GT_MMA(bf16, "bf16")
 #undef GT_MMA
 #endif
 
-// 3. Shared memory: four matrices of 8 by 8 at once. Lane i says where row i % 8 of matrix i / 8 is, which is 16 bytes
-// and begins at a multiple of them. TURNED: columns and rows are exchanged on the way.
+// 3. `ldmatrix`: loads four 8 by 8 matrices from shared memory. Lane i passes the address of row i % 8 of matrix i / 8,
+// 16 aligned bytes. TURNED transposes each matrix.
 #ifndef GT_EMULATED
 GT_DEVICE u32 shared_address(const void *at) {
     u32 address;
@@ -114,9 +115,9 @@ GT_DEVICE void load_matrices(u32 (&to)[4], const void *row) {
 #endif
 }
 
-// 4. Copies of 16 bytes to shared memory that go on while the thread does something else, both addresses multiples of
-// that; zeros where nothing is there, and the address is not read then. What was copied is there for the thread once it
-// has waited, and for others after the next barrier.
+// 4. `cp.async`: asynchronous copies of 16 bytes to shared memory; both addresses are multiples of 16. If not `there`,
+// zeros are written and `from` is not read. The copying thread sees the bytes after `wait_for_copies`, the other
+// threads after the next barrier.
 GT_DEVICE void copy_behind(void *to, const void *from, bool there) {
 #ifdef GT_EMULATED
     emulator::copy_behind(to, there ? from : nullptr, 16);

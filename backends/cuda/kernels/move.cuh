@@ -1,8 +1,8 @@
-// Copies of elements, whatever they are, between layouts.
+// Copies between layouts, of elements of any type.
 #pragma once
 #include "walk.cuh"
 
-// What is copied together: elements of 1 to 8 bytes, or several that follow each other, up to 16 bytes.
+// The widest unit of a copy. A unit is an element of 1 to 8 bytes, or several consecutive elements of up to 16 bytes.
 struct alignas(16) u128 {
     u64 halves[2];
 };
@@ -16,11 +16,11 @@ GT_DEVICE void copy(T *__restrict__ to, const T *__restrict__ from, i64 count, c
     }
 }
 
-// A copy where the elements of a column follow each other in the source and those of a row in the destination: square
-// tiles go through shared memory, so that both are accessed along what follows each other there. Threads are 256.
+// A transposing copy: elements of a column are contiguous in the source, those of a row in the destination. Square
+// tiles pass through shared memory, so that both global accesses are coalesced. Blocks have 256 threads.
 //
-// Small elements have larger tiles, so that each warp still covers whole sectors. Rows are padded to an odd number of
-// words: reading a column then touches every bank once.
+// Smaller elements have larger tiles, so that each warp still covers whole 32-byte sectors. Rows are padded by a 4-byte
+// word, or by an element if that is larger, so that reading a column causes no bank conflicts.
 template <typename T>
 GT_DEVICE void transpose(T *__restrict__ to, const T *__restrict__ from, i64 width, i64 height, i64 to_step,
                          i64 from_step, i64 batches, const Walk<2> &batch) {
@@ -48,14 +48,14 @@ GT_DEVICE void transpose(T *__restrict__ to, const T *__restrict__ from, i64 wid
     }
 }
 
-// Where each of several operands begins that are laid side by side, and where its share of a row of the result ends.
+// The first elements of the operands of a concatenation, and the end of each one's columns in a row of the result.
 template <int PARTS>
 struct Parts {
     const void *from[PARTS];
     i64 ends[PARTS];
 };
 
-// Rows of the result, `pitch` apart, each made of a stretch of every part; the parts' stretches follow each other.
+// Concatenates contiguous operands along the columns; rows of the result are `pitch` apart.
 template <typename T, int PARTS>
 GT_DEVICE void concatenate(T *__restrict__ to, i64 count, i64 pitch, Divider width, int parts,
                            const Parts<PARTS> &operands) {

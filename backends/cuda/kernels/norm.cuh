@@ -1,14 +1,14 @@
-// Layer norms (CENTRE) and root-mean-square norms, and their gradients.
+// Layer normalization (CENTRE) and RMS normalization, and their gradients.
 #pragma once
 #include "rows.cuh"
 
-// What is taken off a row, and what it is multiplied by then.
+// The mean of a row (0 without CENTRE) and 1 / sqrt(variance + eps).
 template <typename C>
 struct Moments {
     C mean, factor;
 };
 
-// Of column 0 of the operands.
+// The moments of a row of operand 0, in two passes.
 template <bool CENTRE, typename T, int N, int V, int PACKS>
 GT_DEVICE Moments<typename Compute<T>::type> moments_of(const Team &team, const Rows<T, N, V, PACKS> &row, i64 columns,
                                                         f64 eps) {
@@ -59,7 +59,8 @@ GT_DEVICE void norm_backward(T *to, const T *grad, const T *from, Numbers weight
         Rows<T, 2, V, PACKS> row(team, {from + at * columns, grad + at * columns}, at < rows ? columns : 0);
         Moments<C> moments = moments_of<CENTRE>(team, row, columns, eps);
         C mean = moments.mean, factor = moments.factor, share = C(1) / C(columns);
-        // How the gradient pulls along the row, and at its level, neither of which changes the result.
+        // The sums of the gradient, times the weight, over the row: weighted with the centred input (`along`), and
+        // plain (`level`). The input's gradient is orthogonal to both.
         Pulls<C> pulls = {C(0), C(0)};
         row.each([&](i64 column, const C(&x)[2]) {
             C pull = x[1] * number_of<T>(weight, column);
@@ -75,7 +76,7 @@ GT_DEVICE void norm_backward(T *to, const T *grad, const T *from, Numbers weight
     }
 }
 
-// The moments of each row.
+// Writes the moments of each row.
 template <typename T, bool CENTRE, int V, int PACKS>
 GT_DEVICE void norm_moments(Moments<typename Compute<T>::type> *to, const T *from, f64 eps, i64 rows, i64 columns,
                             u32 size) {
@@ -87,8 +88,8 @@ GT_DEVICE void norm_moments(Moments<typename Compute<T>::type> *to, const T *fro
     }
 }
 
-// The sums over a piece of `each` rows of the gradient times what the norm made of the row, and of the gradient: a
-// row of `columns` each, for each piece. Blocks of 32 columns by 8 rows.
+// First pass of the gradients of weight and bias: for each piece of `each` rows, a row of `columns` sums of the
+// gradient times the normalized input, then one of the gradient. Blocks have 32 columns by 8 rows of threads.
 template <typename T, bool CENTRE>
 GT_DEVICE void norm_weight_sums(typename Compute<T>::type *parts, const T *grad, const T *from,
                                 const Moments<typename Compute<T>::type> *moments, i64 rows, i64 columns, i64 each) {
@@ -118,7 +119,7 @@ GT_DEVICE void norm_weight_sums(typename Compute<T>::type *parts, const T *grad,
     parts[(blockIdx.y * 2 + 1) * columns + column] = bias;
 }
 
-// The sums of all pieces, as many as the result has.
+// Second pass: adds up the pieces for the first `sums` of those sums.
 template <typename T>
 GT_DEVICE void norm_weight_join(T *to, const typename Compute<T>::type *parts, i64 sums, i64 columns, i64 pieces) {
     typedef typename Compute<T>::type C;

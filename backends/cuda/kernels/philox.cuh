@@ -1,4 +1,4 @@
-// Random numbers, the same as the CPU's: `ops/src/philox.rs` says which element is which word of which block.
+// Random numbers, equal to the CPU's; `ops/src/philox.rs` defines which word of which block each element takes.
 #pragma once
 #include "types.cuh"
 
@@ -6,7 +6,7 @@ struct Words {
     u32 at[4];
 };
 
-// Philox4x32-10 (Salmon, Moraes, Dror and Shaw 2011).
+// Philox 4x32-10 (Salmon, Moraes, Dror and Shaw 2011).
 GT_DEVICE Words philox(u64 seed, u64 stream, u64 block) {
     u32 c0 = u32(block), c1 = u32(block >> 32), c2 = u32(stream), c3 = u32(stream >> 32);
     u32 k0 = u32(seed), k1 = u32(seed >> 32);
@@ -24,10 +24,10 @@ GT_DEVICE Words philox(u64 seed, u64 stream, u64 block) {
     return Words{{c0, c1, c2, c3}};
 }
 
-// A word as a float in [0, 1) with so many bits, at most 24.
+// The upper `bits` bits of a word, at most 24, as a float in [0, 1).
 GT_DEVICE float unit(u32 word, int bits) { return float(word >> (32 - bits)) * float_of(u32(127 - bits) << 23); }
 
-// Two words as a double in [0, 1) with 53 bits.
+// The upper 53 bits of two words as a double in [0, 1).
 GT_DEVICE double unit(u32 low, u32 high) {
     return double((u64(high) << 32 | low) >> 11) * (1.0 / double(1ull << 53));
 }

@@ -1,12 +1,13 @@
-// Reductions along any axes: of rows, whose elements neighbours in a team take in turn, and of columns, which lie
-// side by side in memory. What is cut in pieces leaves a state of each, joined by another kernel in a fixed order.
+// Reductions along any axes. `reduce_rows` gives each result to a team of threads; `reduce_columns` gives neighbouring
+// results, which are contiguous in memory, to neighbouring threads. A long reduction is split into pieces whose states
+// `reduce_parts` joins. The order is fixed, so results are deterministic.
 //
-// A fold F of elements T says what a state is: `start` of none, `lift` of one at a position of its row, `join` of two,
-// and how `store` writes the result.
+// A fold F over elements T defines its `State`: `start` is the neutral state, `lift` the state of one element at a
+// position, `join` combines two states, and `store` writes the result.
 #pragma once
 #include "team.cuh"
 
-// What sums and products gather in: halves in f32, and integers without a sign, so that they wrap.
+// The accumulator type of sums and products: f32 for f16 and bf16, unsigned integers, which wrap, for integers.
 template <typename T>
 struct Gathered {
     typedef u32 type;
@@ -32,7 +33,7 @@ struct Gathered<f64> {
     typedef double type;
 };
 
-// The ends of the numbers that kernels compute in.
+// The smallest and largest value of a compute type.
 template <typename S>
 struct Ends;
 template <>
@@ -56,7 +57,7 @@ struct Ends<i64> {
     static __device__ __forceinline__ i64 low() { return -0x7fffffffffffffffll - 1; }
 };
 
-// What elements are compared as: integers with a sign, which hold all of theirs.
+// The type in which elements are compared; the signed integers represent every value of the narrower types.
 template <typename T>
 struct Compared {
     typedef i32 type;
@@ -108,7 +109,7 @@ struct Norm : Sum<T> {
     GT_FOLD void store(T *to, State x, i64) { ::store(to, sqrt(x)); }
 };
 
-// Products leave f32's range on the way more easily than at the end.
+// Products of f32 are accumulated in f64, since a partial product may overflow although the result does not.
 template <typename S>
 struct Multiplied {
     typedef S type;
@@ -128,7 +129,7 @@ struct Prod {
     GT_FOLD void store(T *to, State x, i64) { ::store(to, C(x)); }
 };
 
-// The largest or smallest; NaN if any is.
+// The maximum or minimum; NaN if any element is NaN.
 template <typename T, bool MAX>
 struct Extreme {
     typedef typename Compared<T>::type State;
@@ -140,7 +141,7 @@ struct Extreme {
     GT_FOLD void store(T *to, State x, i64) { ::store(to, C(x)); }
 };
 
-// Whether any, or every element is not 0.
+// Whether any element, or with ALL every element, is not 0.
 template <typename T, bool ALL>
 struct Truth {
     typedef u32 State;
@@ -152,11 +153,11 @@ struct Truth {
     GT_FOLD void store(bool *to, State x, i64) { *to = x != 0; }
 };
 
-// Where the first of the largest or smallest is, or the first NaN.
+// The index of the first maximum or minimum, or of the first NaN.
 template <typename S>
 struct Best {
     S value;
-    // Of none, -1.
+    // -1 in the neutral state.
     i64 index;
 };
 template <typename S>
@@ -183,7 +184,7 @@ struct Position {
     GT_FOLD void store(i64 *to, State x, i64) { *to = x.index; }
 };
 
-// A sum of exponentials, over that of the largest exponent.
+// A sum of exponentials divided by the largest one: the sum of exp(x - largest).
 template <typename C>
 struct Exps {
     C largest, sum;
@@ -194,7 +195,8 @@ GT_DEVICE Exps<C> shuffled_xor(Exps<C> x, u32 lanes) {
 }
 constexpr int UNROLLED = 4;
 
-// A row for each result, V elements at a time: `reduced` walks in such steps. Cut in `pieces` of `each` steps.
+// One row per result, V elements at a time; `reduced` walks in steps of V elements. A row is split into `pieces` of
+// `each` steps.
 template <typename F, typename T, int V>
 GT_DEVICE void reduce_rows(typename F::Out *out, typename F::State *parts, const T *from, i64 results, i64 count,
                            u32 size, i64 pieces, i64 each, const Walk<1> &kept, const Walk<1> &reduced) {
@@ -229,7 +231,7 @@ GT_DEVICE void reduce_rows(typename F::Out *out, typename F::State *parts, const
                     for (int u = 0; u < UNROLLED; u++) states[u] = gather(states[u], lanes[u], i + u * i64(size));
                 }
             }
-            // The rest, and what goes along several axes.
+            // The remainder, and reductions over several axes.
 #pragma unroll 1
             for (; i < last; i += size) {
                 i64 offset[1];
@@ -245,8 +247,9 @@ GT_DEVICE void reduce_rows(typename F::Out *out, typename F::State *parts, const
     }
 }
 
-// `columns` results lie side by side, `across` elements apart in memory, and that `outer` times. A block takes `width`
-// columns, 256 / width rows at once. Cut in `gridDim.y` pieces of `each` rows.
+// `columns` results are neighbours, `across` elements apart in memory, and there are `outer` such groups. A block
+// reduces `width` columns, 256 / width rows at a time, then joins the rows by a tree reduction in shared memory. A
+// column is split into `gridDim.y` pieces of `each` rows.
 template <typename F, typename T>
 GT_DEVICE void reduce_columns(typename F::Out *out, typename F::State *parts, const T *from, i64 outer, i64 columns,
                               i64 count, u32 width, i64 across, i64 each, const Walk<1> &kept, const Walk<1> &reduced) {
@@ -299,7 +302,7 @@ GT_DEVICE void reduce_columns(typename F::Out *out, typename F::State *parts, co
     }
 }
 
-// The pieces of each result joined.
+// Joins the pieces of each result.
 template <typename F>
 GT_DEVICE void reduce_parts(typename F::Out *out, const typename F::State *parts, i64 results, i64 pieces, i64 count,
                             u32 size) {

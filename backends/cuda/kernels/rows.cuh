@@ -1,10 +1,10 @@
-// Ops on rows that follow each other without gaps, each row by a team of threads; softmax and its kin.
+// Ops on contiguous rows, one team of threads per row: softmax here, normalization and losses in their own files.
 //
-// A row that fits is kept in the team's registers and so read once; a longer one is read again, from a cache mostly.
+// A row that fits in the team's registers is read once; a longer one is read again, mostly from a cache.
 #pragma once
 #include "reduce.cuh"
 
-// A number, or one for each column.
+// A scalar, or a value for each column.
 struct Numbers {
     const void *first;
     f64 number;
@@ -15,8 +15,8 @@ GT_DEVICE typename Compute<T>::type number_of(const Numbers &numbers, i64 column
     return numbers.first ? load((const T *)numbers.first + column) : C(numbers.number);
 }
 
-// The same row of N operands. Each thread has every `size`-th pack of V elements: PACKS of them in registers, or, if
-// that is 0, as many as there are.
+// The same row of N operands. Each thread has every `size`-th pack of V elements: up to PACKS of them in registers or,
+// if PACKS is 0, any number, read from memory in each pass.
 template <typename T, int N, int V, int PACKS>
 struct Rows {
     typedef typename Compute<T>::type C;
@@ -36,7 +36,7 @@ struct Rows {
                 for (int n = 0; n < N; n++) kept[p][n] = from[n][p * size + lane];
     }
 
-    // Calls `f(column, elements)` for each column of the thread's.
+    // Calls `f(column, elements)` for each column of this thread.
     template <typename F>
     __device__ __forceinline__ void each(const F &f) const {
         packs_of([&](i64 pack, const Lanes<T, V>(&lanes)[N]) {
@@ -50,7 +50,7 @@ struct Rows {
         });
     }
 
-    // Writes what `f(column, elements)` returns.
+    // Writes the results of `f(column, elements)`.
     template <typename F>
     __device__ __forceinline__ void write(T *to, const F &f) const {
         packs_of([&](i64 pack, const Lanes<T, V>(&lanes)[N]) {
@@ -83,21 +83,21 @@ struct Rows {
     }
 };
 
-// A sum of exponentials goes on in one pass (Milakov and Gimelshein 2018).
+// Joins two sums of exponentials: the online softmax (Milakov and Gimelshein 2018).
 template <typename C>
 struct JoinExps {
     typedef Exps<C> State;
     GT_FOLD State join(State a, State b) {
         C most = a.largest > b.largest ? a.largest : b.largest;
-        // The differences of equal infinities are no numbers.
+        // Equal maxima need no scaling, and the difference of equal infinities is NaN.
         C scaled_a = a.largest == most ? a.sum : a.sum * exp(a.largest - most);
         C scaled_b = b.largest == most ? b.sum : b.sum * exp(b.largest - most);
         return {most, scaled_a + scaled_b};
     }
 };
 
-// The sum of a row's exponentials. It is NaN if an element is NaN or positive infinity. Negative infinity adds nothing,
-// even where a thread has nothing else; if nobody has, the sum is 0, and what it divides no number.
+// The sum of a row's exponentials. It is NaN if an element is NaN or positive infinity. Negative infinity adds 0, also
+// in a thread with no other elements; if the whole row is negative infinity, the sum is 0 and the softmax NaN.
 template <typename T, int V, int PACKS>
 GT_DEVICE Exps<typename Compute<T>::type> exps_of(const Team &team, const Rows<T, 1, V, PACKS> &row) {
     typedef typename Compute<T>::type C;
@@ -133,7 +133,7 @@ GT_DEVICE void softmax(T *to, const T *from, i64 rows, i64 columns, u32 size) {
     }
 }
 
-// From the gradient of the result and the result.
+// The input's gradient, from the result and its gradient.
 template <typename T, bool LOG, int V, int PACKS>
 GT_DEVICE void softmax_backward(T *to, const T *grad, const T *out, i64 rows, i64 columns, u32 size) {
     typedef typename Compute<T>::type C;

@@ -1,19 +1,21 @@
-// Scans along an axis: each element becomes what all up to it are joined to.
+// Inclusive scans (prefix sums and the like) along an axis.
 //
-// A scan S of elements T says what a state is: `start` of none, `lift` of an element at a position, `join` of two that
-// follow each other, and what `result` is written. Lines that lie side by side in memory have a thread each. Others
-// have a block each, or one for each piece: then the pieces are joined first, and scanned by whoever starts from
-// there.
+// A scan S over elements T defines its `State`: `start` is the neutral state, `lift` the state of one element at a
+// position, `join` combines the states of two consecutive stretches, and `store` writes the result. Lines that are
+// neighbours in memory are scanned by one thread each. Otherwise a block scans a line or, if the line is split, one
+// piece: a first pass computes the total of each piece, a scan of the totals the start of each piece, a last pass the
+// results.
 #pragma once
 #include "reduce.cuh"
 
-// A line for each of the other positions; strides of operand and result along a line.
+// The lines along the scanned axis: their number, their length, the strides of operand and result along a line, and the
+// walk over the other axes.
 struct Lines {
     i64 lines, count, from_step, to_step;
     Walk<2> kept;
 };
 
-// Sums and products of single precision are carried in double, as PyTorch does.
+// Sums and products of f32 are accumulated in f64, as PyTorch does on the CPU.
 template <typename T>
 struct Carried {
     typedef typename Gathered<T>::type type;
@@ -40,7 +42,8 @@ struct ScanProd : ScanSum<T> {
     GT_FOLD State join(State a, State b) { return a * b; }
 };
 
-// A sum of exponentials over that of the largest exponent. NaN stays; of equal infinities, one counts.
+// log-cumsum-exp: the state is the maximum and the sum of exp(x - maximum). NaN propagates; equal infinities count
+// once.
 template <typename T>
 struct ScanExps {
     typedef Exps<f64> State;
@@ -56,7 +59,7 @@ struct ScanExps {
     GT_FOLD void store(T *to, State x) { ::store(to, C(x.largest + log(x.sum))); }
 };
 
-// Where the last of the largest or smallest is, or the last NaN.
+// The index of the last maximum or minimum so far, or of the last NaN.
 template <typename T, bool MAX>
 struct ScanPosition {
     typedef typename Compared<T>::type S;
@@ -87,13 +90,13 @@ GT_DEVICE Exps<C> shuffled_up(Exps<C> x, u32 lanes) {
     return {shuffled_up(x.largest, lanes), shuffled_up(x.sum, lanes)};
 }
 
-// What comes before this thread's `x` in its block of 256 threads; and in `all`, what all have.
+// The exclusive scan of `x` over a block of 256 threads; `all` becomes the total.
 template <typename S>
 GT_DEVICE typename S::State before(typename S::State x, typename S::State &all) {
     typedef typename S::State State;
     __shared__ State warps[8];
     u32 lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    // Up to each lane, twice as many at each step (Hillis and Steele 1986).
+    // An inclusive scan within the warp, in log2(32) steps (Hillis and Steele 1986).
     for (u32 lanes = 1; lanes < 32; lanes *= 2) {
         State other = shuffled_up(x, lanes);
         if (lane >= lanes) x = S::join(other, x);
@@ -113,8 +116,8 @@ GT_DEVICE typename S::State before(typename S::State x, typename S::State &all) 
 
 constexpr int SCANNED = 4;
 
-// Pieces of `each` elements of each line. With TOTALS, what a piece is joined to goes to `totals`; otherwise pieces are
-// scanned, from `starts` on if there are any.
+// Scans pieces of `each` elements of each line. With TOTALS, only the total of each piece is written, to `totals`;
+// otherwise the results, beginning with the state in `starts` unless that is null.
 template <typename S, typename T, bool TOTALS>
 GT_DEVICE void scan_lines(typename S::Out *out, typename S::State *totals, const typename S::State *starts, const T *from,
                           Lines lines, i64 pieces, i64 each) {
@@ -145,7 +148,7 @@ GT_DEVICE void scan_lines(typename S::Out *out, typename S::State *totals, const
     }
 }
 
-// What each piece of a line starts from, in place of what it is joined to.
+// Replaces the total of each piece of a line with the state that the piece starts from (an exclusive scan).
 template <typename S>
 GT_DEVICE void scan_starts(typename S::State *totals, i64 lines, i64 pieces) {
     typedef typename S::State State;
@@ -161,7 +164,7 @@ GT_DEVICE void scan_starts(typename S::State *totals, i64 lines, i64 pieces) {
     }
 }
 
-// A thread for each line.
+// Scans lines sequentially, one thread per line.
 template <typename S, typename T>
 GT_DEVICE void scan_side_by_side(typename S::Out *out, const T *from, Lines lines) {
     GT_FOR_EACH(line, lines.lines) {

@@ -1,9 +1,9 @@
-// Where elements belong among sorted ones, and where true elements are.
+// Binary search in sorted rows, and the positions of true elements.
 #pragma once
 #include "scan.cuh"
 
-// How many of the `count` sorted elements of its row are below each wanted one, or not above it (RIGHT). NaN comes
-// last, and all are below it. `row` wanted elements belong to each row of sorted ones.
+// For each wanted element, the number of sorted elements of its row that are less than it, or with RIGHT not greater.
+// NaN sorts last. Each row of `count` sorted elements serves `row` wanted ones.
 template <typename T, bool RIGHT>
 GT_DEVICE void searchsorted(i64 *out, const T *sorted, const T *wanted, i64 elements, i64 row, i64 count) {
     GT_FOR_EACH(i, elements) {
@@ -23,7 +23,7 @@ GT_DEVICE void searchsorted(i64 *out, const T *sorted, const T *wanted, i64 elem
 
 constexpr int LOOKED_AT = 16;
 
-// True elements among the 256 * LOOKED_AT of each block.
+// Counts the true elements of each block's 256 * LOOKED_AT.
 GT_DEVICE void count_true(u64 *counts, const bool *mask, i64 elements) {
     i64 first = (i64(blockIdx.x) * 256 + threadIdx.x) * LOOKED_AT, found = 0;
     for (int k = 0; k < LOOKED_AT; k++) found += first + k < elements && mask[first + k];
@@ -32,7 +32,8 @@ GT_DEVICE void count_true(u64 *counts, const bool *mask, i64 elements) {
     if (threadIdx.x == 0) counts[blockIdx.x] = all;
 }
 
-// The index of each true element on each axis, if it is among the first `rows`; `starts` are those before each block.
+// Writes the index of each true element along each axis, for the first `rows` of them; `starts` counts the true
+// elements before each block.
 GT_DEVICE void write_true(i64 *out, const u64 *starts, const bool *mask, i64 elements, i64 rows, const Walk<1> &shape) {
     i64 first = (i64(blockIdx.x) * 256 + threadIdx.x) * LOOKED_AT, found = 0;
     for (int k = 0; k < LOOKED_AT; k++) found += first + k < elements && mask[first + k];

@@ -1,11 +1,11 @@
-// The order of the elements of lines. An item is an element's key, an unsigned integer that grows with it, and its
-// position; no two are equal, so any way to sort them is stable. Tiles are sorted in shared memory by a bitonic network
-// (Batcher 1968), and runs of them merged, each block finding its share of both by bisection (merge path: Green, McColl
-// and Bader 2012).
+// Argsort of lines. An item is a key, an unsigned integer that grows with the element, and the element's position. No
+// two items are equal, so any sorting algorithm is stable. Tiles are sorted in shared memory by a bitonic network
+// (Batcher 1968); the sorted runs are then merged, and each block finds its part of both runs by bisection (merge path:
+// Green, McColl and Bader 2012).
 #pragma once
 #include "scan.cuh"
 
-// Of elements of up to 4 bytes, key and position are one number.
+// The item of an 8-byte element. For elements of up to 4 bytes, key and position fit one u64.
 struct Item {
     u64 key;
     u32 position;
@@ -30,7 +30,7 @@ struct ItemOf<f64> {
     typedef Item type;
 };
 
-// Integers in their order. Both zeros of floats are one number, and all NaNs the last.
+// Keys preserve the order. Both zeros of floats have the same key; all NaNs have the largest.
 GT_DEVICE u32 key_of(bool x) { return x; }
 GT_DEVICE u32 key_of(u8 x) { return x; }
 GT_DEVICE u32 key_of(i8 x) { return u32(x) ^ 0x80000000u; }
@@ -57,8 +57,8 @@ GT_DEVICE void last_item(Item &item) { item = {0xffffffffffffffffull, 0xffffffff
 
 constexpr int SORT_TILE = 1024;
 
-// Sorts tiles of `width` items, a power of two up to SORT_TILE, which lie in lines: several short lines a block, or one
-// tile. `out` gets positions where a tile is a line, otherwise `items` get the runs.
+// Sorts tiles of `width` items, a power of two up to SORT_TILE: a block holds several short lines or one tile. If a
+// tile is a whole line, its positions go to `out`; otherwise its sorted run goes to `items`.
 template <typename T>
 GT_DEVICE void sort_tiles(i64 *out, typename ItemOf<T>::type *items, const T *from, Lines lines, i64 tiles, u32 width,
                           bool descending) {
@@ -82,7 +82,8 @@ GT_DEVICE void sort_tiles(i64 *out, typename ItemOf<T>::type *items, const T *fr
                 __syncthreads();
                 for (u32 pair = threadIdx.x; pair < SORT_TILE / 2; pair += blockDim.x) {
                     u32 low = pair / apart * apart * 2 + pair % apart, high = low + apart;
-                    // Every second run falls, so that two make a bitonic one; the last rises.
+                    // Every second run is sorted in descending order, so that two adjacent runs form a bitonic one; the
+                    // last ascends.
                     bool falls = (low & (width - 1) & run) != 0;
                     I a = shared[low], b = shared[high];
                     if (before_item(b, a) != falls) {
@@ -107,7 +108,7 @@ GT_DEVICE void sort_tiles(i64 *out, typename ItemOf<T>::type *items, const T *fr
     }
 }
 
-// Of the first `rank` items of two sorted runs merged, how many are of the first run.
+// The number of items of run `a` among the first `rank` of the merged runs (merge path).
 template <typename I>
 GT_DEVICE i64 share_of(const I *a, i64 a_count, const I *b, i64 b_count, i64 rank) {
     i64 low = rank > b_count ? rank - b_count : 0, high = rank < a_count ? rank : a_count;
@@ -121,8 +122,8 @@ GT_DEVICE i64 share_of(const I *a, i64 a_count, const I *b, i64 b_count, i64 ran
 
 constexpr int MERGED = SORT_TILE / 256;
 
-// Merges pairs of runs of `run` items; a block makes SORT_TILE items of the result. `out` gets the positions after the
-// last merge.
+// Merges pairs of runs of `run` items; a block writes SORT_TILE items of the result. In the last merge, positions go to
+// `out`.
 template <typename T>
 GT_DEVICE void merge_runs(i64 *out, typename ItemOf<T>::type *to, const typename ItemOf<T>::type *from, Lines lines,
                           i64 run, i64 tiles) {

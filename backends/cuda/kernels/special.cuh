@@ -1,4 +1,4 @@
-// Functions of mathematical physics and statistics, in double: those of `ops/src/special.rs`, by the same steps.
+// Special functions, in f64, by the algorithms of `ops/src/special.rs`.
 #pragma once
 #include "math.cuh"
 
@@ -8,7 +8,8 @@
 #define GT_INFINITY double_of(0x7ff0000000000000ull)
 #define GT_NAN double_of(0x7ff8000000000000ull)
 
-// The slope of lgamma: the recurrence up to 10, reflection below 0, then the asymptotic series (DLMF 5.11.2).
+// The derivative of lgamma: the recurrence up to 10, the reflection formula below 0, then the asymptotic series (DLMF
+// 5.11.2).
 GT_DEVICE double digamma(double x) {
     if (x == 0.0) return copysign(GT_INFINITY, -x);
     double reflected = 0.0;
@@ -21,17 +22,17 @@ GT_DEVICE double digamma(double x) {
     double sum = 0.0;
     for (; x < 10.0; x += 1.0) sum -= 1.0 / x;
     double z = 1.0 / (x * x);
-    // Bernoulli's numbers of even index over that index.
+    // Bernoulli numbers B(2k) / 2k.
     const double terms[7] = {1.0 / 12, -1.0 / 120, 1.0 / 252, -1.0 / 240, 1.0 / 132, -691.0 / 32760, 1.0 / 12};
     double series = 0.0;
     for (int i = 6; i >= 0; i--) series = series * z + terms[i];
     return sum + log(x) - 0.5 / x - z * series + reflected;
 }
 
-// Hurwitz' zeta function for q above 0, by the formula of Euler and Maclaurin.
+// The Hurwitz zeta function for q > 0, by Euler-Maclaurin summation.
 GT_DEVICE double zeta_above(double x, double q) {
     if (q > 1e8) return (1.0 / (x - 1.0) + 1.0 / (2.0 * q)) * pow(q, 1.0 - x);
-    // Of Bernoulli's number of index 2k over (2k)!, the reciprocal.
+    // (2k)! / B(2k), where B(2k) is a Bernoulli number.
     const double terms[12] = {12.0, -720.0, 30240.0, -1209600.0, 47900160.0, -1892437580.3183792, 74724249600.0,
                               -2950130727918.164, 116467828143500.67, -4597978722407472.6, 1.8152105401943547e17,
                               -7.166165256175667e18};
@@ -57,20 +58,20 @@ GT_DEVICE double zeta_above(double x, double q) {
     return sum;
 }
 
-// Hurwitz' zeta function, the sum of (q + k) ^ -x over k from 0 on.
+// The Hurwitz zeta function, the sum of (q + k) ^ -x over k from 0 on.
 GT_DEVICE double zeta(double x, double q) {
     if (is_nan(x) || is_nan(q) || x < 1.0) return GT_NAN;
     if (x == 1.0) return GT_INFINITY;
     if (q > 0.0) return zeta_above(x, q);
     if (q == floor(q)) return GT_INFINITY;
     if (x != floor(x) || is_inf(x)) return GT_NAN;
-    // The terms below 0 are a stretch of the series of their absolute values.
+    // The sum of the terms with q + k < 0 is, up to its sign, a difference of two zeta functions.
     double count = ceil(-q);
     double below = zeta_above(x, 1.0 - q - count) - zeta_above(x, 1.0 - q);
     return (fmod(x, 2.0) == 0.0 ? below : -below) + zeta_above(x, q + count);
 }
 
-// The y with erfc(y) = z, for z at most 1: Winitzki's approximation of 2008, made exact by Halley's rule.
+// The inverse of erfc for z at most 1: Winitzki's approximation (2008), refined by Halley's method.
 GT_DEVICE double erfc_inverse(double z) {
     if (z == 0.0) return GT_INFINITY;
     if (z < 0.0 || is_nan(z)) return GT_NAN;
@@ -86,10 +87,10 @@ GT_DEVICE double erfc_inverse(double z) {
 }
 
 #ifdef GT_EMULATED
-// CUDA has these two itself.
+// CUDA provides these two functions.
 GT_DEVICE double erfcx(double x) {
     if (x < 2.0) return exp(x * x) * erfc(x);
-    // A continued fraction (DLMF 7.9.1) where both factors would leave the range.
+    // For larger x, exp(x * x) overflows: a continued fraction (DLMF 7.9.1).
     double rest = 0.0;
     for (int k = 60; k > 0; k--) rest = 0.5 * k / (x + rest);
     return 1.0 / ((x + rest) * sqrt(GT_PI));
@@ -108,13 +109,13 @@ GT_DEVICE float erfcx(float x) { return float(erfcx(double(x))); }
 GT_DEVICE float erfinv(float x) { return float(erfinv(double(x))); }
 #endif
 
-// The number below which a normal variable lies with this probability.
+// The quantile function of the standard normal distribution.
 GT_DEVICE double ndtri(double p) {
     double root2 = 1.41421356237309504880;
     return p > 0.5 ? root2 * erfc_inverse(2.0 * (1.0 - p)) : -root2 * erfc_inverse(2.0 * p);
 }
 
-// The logarithm of the probability that a normal variable lies below.
+// The logarithm of the standard normal CDF.
 GT_DEVICE double log_ndtr(double x) {
     double t = x * 0.70710678118654752440;
     return x < -1.0 ? log(erfcx(-t)) - GT_LN_2 - t * t : log1p(-0.5 * erfc(t));
@@ -144,7 +145,7 @@ GT_DEVICE double bessel_scaled(double x, double order) {
     }
     return sum / sqrt(2.0 * GT_PI * a);
 }
-// exp(|x|) y, in two steps: the exponential alone may be out of range.
+// exp(|x|) y, as two factors, since exp(|x|) alone may overflow.
 GT_DEVICE double unscaled(double y, double x) {
     if (is_inf(x)) return copysign(GT_INFINITY, y);
     double root = exp(0.5 * fabs(x));
@@ -155,18 +156,18 @@ GT_DEVICE double i1e(double x) { return copysign(bessel_scaled(x, 1.0), x); }
 GT_DEVICE double i0(double x) { return unscaled(i0e(x), x); }
 GT_DEVICE double i1(double x) { return unscaled(i1e(x), x); }
 
-// How far two exponential series have to go, in terms: those of shape 1e8 near their middle take 90,000.
+// The most terms of the two expansions below; shape 1e8 takes 90,000 near its middle.
 #define GT_TERMS_MAX (1 << 20)
 
-// x^a e^-x / gamma(a + 1), without loss for large a.
+// x^a e^-x / gamma(a + 1), without cancellation for large a.
 GT_DEVICE double gamma_factor(double a, double x) {
     if (a < 10.0) return exp(a * log(x) - x - lgamma(a + 1.0));
-    // By Stirling's formula, its error as a series: only how far x is from a remains.
+    // Stirling's formula with its error series, so that only the relative distance of x from a remains.
     double error = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / (1260.0 * a * a)) / (a * a)) / a;
     double away = (x - a) / a;
     return exp(-a * (away - log1p(away)) - error) / sqrt(2.0 * GT_PI * a);
 }
-// The lower incomplete gamma function over the whole by its series (DLMF 8.11.4), for x below a + 1.
+// The regularized lower incomplete gamma function by its series (DLMF 8.11.4), for x < a + 1.
 GT_DEVICE double gamma_series(double a, double x) {
     double term = 1.0, sum = 1.0;
     for (int n = 1; n < GT_TERMS_MAX; n++) {
@@ -176,7 +177,8 @@ GT_DEVICE double gamma_series(double a, double x) {
     }
     return gamma_factor(a, x) * sum;
 }
-// The upper one by its continued fraction (DLMF 8.9.2, by Lentz' method), for x from a + 1 on.
+// The regularized upper incomplete gamma function by its continued fraction (DLMF 8.9.2, by Lentz's method), for x >= a
+// + 1.
 GT_DEVICE double gamma_fraction(double a, double x) {
     const double tiny = 1e-300;
     double b = x + 1.0 - a, c = 1.0 / tiny, d = 1.0 / b, product = d;
@@ -192,7 +194,7 @@ GT_DEVICE double gamma_fraction(double a, double x) {
     }
     return gamma_factor(a, x) * a * product;
 }
-// The share of a gamma variable of shape a below x, or above it.
+// The regularized incomplete gamma function, lower if `below`, otherwise upper.
 GT_DEVICE double gamma_share(double a, double x, bool below) {
     double lower;
     if (!(a >= 0.0 && x >= 0.0) || (a == 0.0 && x == 0.0) || (is_inf(a) && is_inf(x))) {
@@ -212,10 +214,11 @@ GT_DEVICE double gamma_share(double a, double x, bool below) {
 GT_DEVICE double gammainc(double a, double x) { return gamma_share(a, x, true); }
 GT_DEVICE double gammaincc(double a, double x) { return gamma_share(a, x, false); }
 
-// How fast x moves as a grows and gammainc(a, x) stays: minus its slope by a over that by x.
+// The derivative of a gamma sample by its shape, with the CDF held constant (implicit reparameterization, Figurnov et
+// al. 2018): -(d gammainc / da) / (d gammainc / dx).
 //
-// Of the series of gammainc, each term and its slope; in the upper tail, where those cancel, the integral
-// of (ln(x + s) - digamma(a)) (1 + s / x)^(a - 1) e^-s over s from 0 on, by Simpson's rule.
+// The series of gammainc and its derivative term by term; in the upper tail, where those cancel, the integral of (ln(x
+// + s) - digamma(a)) (1 + s / x)^(a - 1) e^-s over s from 0 on, by Simpson's rule.
 GT_DEVICE double gamma_slope(double a, double x) {
     if (!(a > 0.0 && x > 0.0) || is_inf(a) || is_inf(x)) return GT_NAN;
     if (a > 1e6) return 1.0 + (x - a) / (2.0 * a);

@@ -1,13 +1,13 @@
-// Threads that work on one thing together, such as a row.
+// Teams of threads that cooperate on one item, such as a row.
 #pragma once
 #include "elementwise.cuh"
 #include "walk.cuh"
 
-// 2, 4, 8, 16 or 32 neighbours in a warp, a thread alone, or all threads of a block. Teams take things in turn.
+// A team: a power of two of consecutive threads of a warp, one thread, or all threads of a block.
 struct Team {
-    // Threads, and which of them this is.
+    // The number of threads, and this thread's index among them.
     u32 size, lane;
-    // Which of its block's teams, which of all, and how many there are.
+    // The team's index in its block and in the grid, and the number of teams in the grid.
     u32 place;
     i64 index, count;
 
@@ -19,8 +19,8 @@ struct Team {
     }
 };
 
-// The thing `at` of each turn. All threads of a block take the same number of turns, as they meet to join what they
-// have: in the last, `at` may be beyond the end.
+// A grid-stride loop over items, one per team. All threads of a block make the same number of iterations, since
+// `joined` has barriers; in the last one `at` may be past the end.
 #define GT_FOR_TEAMS(team, at, things) for (i64 at = team.index; at - team.place < (things); at += team.count)
 
 template <typename S>
@@ -28,7 +28,8 @@ GT_DEVICE S shuffled_xor(S x, u32 lanes) {
     return __shfl_xor_sync(0xffffffffu, x, lanes);
 }
 
-// What all threads of the team have, joined by `F::join`; all of them get it. The order is always the same.
+// Reduces `x` over the team with `F::join`: warp shuffles in a butterfly, then across the warps of a block through
+// shared memory. Every thread gets the result, and the order is fixed.
 template <typename F>
 GT_DEVICE typename F::State joined(const Team &team, typename F::State x) {
     u32 within = team.size < 32 ? team.size : 32;
@@ -36,7 +37,7 @@ GT_DEVICE typename F::State joined(const Team &team, typename F::State x) {
     if (team.size <= 32) return x;
     __shared__ typename F::State parts[32];
     u32 warps = team.size / 32;
-    // Nobody reads any more what was joined before.
+    // Every thread has finished reading the parts of the previous call.
     __syncthreads();
     if (threadIdx.x % 32 == 0) parts[threadIdx.x / 32] = x;
     __syncthreads();

@@ -1,11 +1,11 @@
-// The element types of tensors, and how they get from memory to what kernels compute in and back.
+// The element types of tensors, and their conversion between memory and the types that kernels compute in.
 //
-// C++17 without headers: NVRTC compiles it for devices and, in tests, g++ with `emulator.h` before it, which defines
+// C++17 without headers: NVRTC compiles it for devices, and tests compile it with g++ after `emulator.h`, which defines
 // GT_EMULATED.
 #pragma once
 
 #define GT_DEVICE static __device__ __forceinline__
-// A kernel of blocks of at most so many threads.
+// A kernel whose blocks have at most `threads` threads.
 #define GT_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
 
 typedef signed char i8;
@@ -19,7 +19,7 @@ typedef unsigned long long u64;
 typedef float f32;
 typedef double f64;
 
-// Half precision floats are only stored: kernels compute in f32.
+// f16 and bf16 are storage types; kernels compute in f32.
 struct f16 {
     u16 bits;
 };
@@ -32,13 +32,13 @@ GT_DEVICE u64 bits_of(double x) { return (u64)__double_as_longlong(x); }
 GT_DEVICE float float_of(u32 bits) { return __uint_as_float(bits); }
 GT_DEVICE double double_of(u64 bits) { return __longlong_as_double((i64)bits); }
 
-// Conversions between half precisions and f32: exact, or to nearest with halves to even. NaN stays NaN.
+// Conversions between f16 or bf16 and f32: exact, or rounded to nearest even. NaN stays NaN.
 
 GT_DEVICE float widen(bf16 x) { return float_of((u32)x.bits << 16); }
 
 GT_DEVICE float widen(f16 x) {
 #ifdef GT_EMULATED
-    // The product moves the exponent's bias, and normalises what is subnormal in half precision (Giesen 2012).
+    // The product corrects the exponent's bias and normalizes numbers that are subnormal in f16 (Giesen 2012).
     u32 magnitude = (u32)(x.bits & 0x7fff) << 13;
     u32 finite = bits_of(float_of(magnitude) * float_of((127u + 112u) << 23));
     u32 wide = magnitude >= 0x7c00u << 13 ? 0x7f800000u | magnitude : finite;
@@ -67,7 +67,7 @@ GT_DEVICE f16 narrow_f16(float x) {
     const u32 least = (127u - 15 + (23 - 10) + 1) << 23;
     u32 bits = bits_of(x);
     u32 magnitude = bits & 0x7fffffffu;
-    // The sum rounds at the place where a subnormal half ends (Giesen 2012).
+    // The addition rounds at the last bit of a subnormal f16 (Giesen 2012).
     u32 subnormal = bits_of(float_of(magnitude) + float_of(least)) - least;
     u32 normal = (magnitude - ((127u - 15) << 23) + 0xfff + (magnitude >> 13 & 1)) >> 13;
     u32 finite = magnitude < 113u << 23 ? subnormal : normal;
@@ -81,7 +81,7 @@ GT_DEVICE f16 narrow_f16(float x) {
 #endif
 }
 
-// What kernels compute in for elements of type T. A bool is one byte in memory, 0 or 1.
+// The compute type of elements of type T. A bool is one byte in memory, 0 or 1.
 template <typename T>
 struct Compute {
     typedef T type;
@@ -95,7 +95,7 @@ struct Compute<bf16> {
     typedef float type;
 };
 
-// An element as kernels compute with it.
+// Converts an element to its compute type.
 template <typename T>
 GT_DEVICE T to_compute(T x) {
     return x;
@@ -110,7 +110,7 @@ GT_DEVICE void put(T *at, T x) {
 GT_DEVICE void put(f16 *at, float x) { *at = narrow_f16(x); }
 GT_DEVICE void put(bf16 *at, float x) { *at = narrow_bf16(x); }
 
-// Between memory and what kernels compute in.
+// Loads and stores with conversion.
 template <typename T>
 GT_DEVICE typename Compute<T>::type load(const T *at) {
     return to_compute(*at);
@@ -119,7 +119,7 @@ template <typename T>
 GT_DEVICE void store(T *at, typename Compute<T>::type x) {
     put(at, x);
 }
-// What is left of a computed number once it is stored as a T.
+// A computed number rounded to T and converted back.
 template <typename T>
 GT_DEVICE typename Compute<T>::type rounded(typename Compute<T>::type x) {
     T stored;
@@ -127,8 +127,8 @@ GT_DEVICE typename Compute<T>::type rounded(typename Compute<T>::type x) {
     return to_compute(stored);
 }
 
-// A type without a sign for arithmetic that wraps: signed overflow is undefined, and so is that of u16, which is
-// promoted to int. A bool computes as 0 and 1, and what is not 0 counts as 1.
+// The unsigned type for wrapping arithmetic: signed overflow is undefined, and u16 is promoted to int. Bools compute as
+// 0 and 1, and any number that is not 0 converts to true.
 template <typename I>
 struct Wrapping {
     typedef u32 type;

@@ -1,17 +1,17 @@
-// Walking strided operands of one shape in row-major order.
+// Row-major iteration over strided operands of one shape.
 #pragma once
 #include "types.cuh"
 
 constexpr int RANK_MAX = 8;
 
-// Division by a size that is known before the kernel runs; see `Divider` in `launch.rs`.
+// Division by a size that is fixed at launch; see `Divider` in `launch.rs`.
 struct Divider {
     i64 size;
-    // x / size is (x * multiplier >> 32) + x >> shift for x below 2^31 (Granlund and Montgomery 1994). No multiplier: x may
-    // be larger.
+    // x / size is ((x * multiplier >> 32) + x) >> shift for x below 2^31 (Granlund and Montgomery 1994). A multiplier
+    // of 0 means that x may be larger and is divided.
     u32 multiplier, shift;
 
-    // The quotient; x becomes the rest.
+    // Returns the quotient; x becomes the remainder.
     __device__ __forceinline__ i64 divide(i64 &x) const {
         if (multiplier) {
             u32 small = u32(x), quotient = (__umulhi(small, multiplier) + small) >> shift;
@@ -31,7 +31,7 @@ struct Walk {
     Divider axes[RANK_MAX];
     i64 strides[N][RANK_MAX];
 
-    // Where each operand's element is that comes as number `i`.
+    // The offset of element `i`, in row-major order, in each operand.
     __device__ __forceinline__ void offsets(i64 i, i64 (&at)[N]) const {
         for (int n = 0; n < N; n++) at[n] = 0;
         for (int axis = int(rank) - 1; axis > 0; axis--) {
@@ -43,6 +43,6 @@ struct Walk {
     }
 };
 
-// The first item of a thread and how far it is to its next, where a grid takes all items in turn.
+// A grid-stride loop.
 #define GT_FOR_EACH(i, items) \
     for (i64 i = i64(blockIdx.x) * blockDim.x + threadIdx.x; i < (items); i += i64(gridDim.x) * blockDim.x)

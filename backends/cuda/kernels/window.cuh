@@ -1,14 +1,14 @@
-// Windows that slide over one to three axes: pools, convolutions and their gradients. See `ops/src/window.rs`.
+// Sliding windows over one to three axes: pooling, convolutions and their gradients. See `ops/src/window.rs`.
 #pragma once
 #include "walk.cuh"
 
-// The geometry of windows; see `Windows` in `window.rs`. Axes that are not slid over have size 1.
+// The geometry of windows; see `Windows` in `window.rs`. Axes without windows have size 1.
 struct Windows {
     i64 input[3], output[3], kernel[3], stride[3], dilation[3], low[3];
     Divider by_input[3], by_output[3], by_kernel[3], by_stride[3];
 };
 
-// The place along three axes that comes as number `i`; what is left is returned.
+// Splits index `i` into indices along three axes; returns the quotient.
 GT_DEVICE i64 split(i64 i, const Divider (&by)[3], i64 (&at)[3]) {
 #pragma unroll
     for (int axis = 2; axis >= 0; axis--) {
@@ -20,7 +20,8 @@ GT_DEVICE i64 split(i64 i, const Divider (&by)[3], i64 (&at)[3]) {
 
 GT_DEVICE i64 product(const i64 (&sizes)[3]) { return sizes[0] * sizes[1] * sizes[2]; }
 
-// Calls `each(place in the channel)` for the elements of the window at `at` that are inside the input, in order.
+// Calls `each(place in the channel)` for the elements of the window at `at` that are inside the input, in row-major
+// order.
 template <typename Each>
 GT_DEVICE void each_inside(const Windows &w, const i64 (&at)[3], Each each) {
     i64 from[3];
@@ -35,7 +36,7 @@ GT_DEVICE void each_inside(const Windows &w, const i64 (&at)[3], Each each) {
     }
 }
 
-// The windows along an axis, from `first` to `last`, that may have the element at `at`.
+// The range of windows along an axis whose extent contains element `at`.
 GT_DEVICE void covering(const Windows &w, int axis, i64 at, i64 &first, i64 &last) {
     i64 end = at + w.low[axis], begin = end - w.dilation[axis] * (w.kernel[axis] - 1);
     last = w.by_stride[axis].divide(end);
@@ -47,12 +48,12 @@ GT_DEVICE void covering(const Windows &w, int axis, i64 at, i64 &first, i64 &las
     begin += w.stride[axis] - 1;
     first = w.by_stride[axis].divide(begin);
 }
-// Whether the element at `at` is in window `o`, or falls between the elements of it.
+// Whether window `o` contains element `at`, which with dilation may fall between the window's elements.
 GT_DEVICE bool is_in(const Windows &w, int axis, i64 at, i64 o) {
     return w.dilation[axis] == 1 || (at + w.low[axis] - o * w.stride[axis]) % w.dilation[axis] == 0;
 }
 
-// Calls `each(place in the channel of the output)` for the windows that have the element at `at`: row by row, and in a row
+// Calls `each(place in the channel of the output)` for the windows that contain element `at`, row by row, within a row
 // from the last to the first if `backwards`.
 template <typename Each>
 GT_DEVICE void each_window(const Windows &w, const i64 (&at)[3], bool backwards, Each each) {
@@ -71,7 +72,7 @@ GT_DEVICE void each_window(const Windows &w, const i64 (&at)[3], bool backwards,
     }
 }
 
-// Pools: a result each, of `count` in planes. Sums have the order of the CPU's.
+// Pooling: one thread per result, `count` results. Sums have the same order as the CPU's.
 
 template <typename C>
 GT_DEVICE bool beats(C x, C best) {
@@ -92,7 +93,7 @@ GT_DEVICE void max_pool(T *__restrict__ out, const T *__restrict__ from, i64 cou
     }
 }
 
-// -1 for a window of padding alone. Of several NaNs, the last counts.
+// The index of the maximum in its channel; the last NaN if there are any, -1 for a window of padding alone.
 template <typename T>
 GT_DEVICE void max_pool_indices(i64 *__restrict__ out, const T *__restrict__ from, i64 count, const Windows &w) {
     typedef typename Compute<T>::type C;
@@ -110,7 +111,7 @@ GT_DEVICE void max_pool_indices(i64 *__restrict__ out, const T *__restrict__ fro
     }
 }
 
-// Of each element, what the windows have that chose it.
+// The gradient of each input element: the sum over the windows whose maximum it is.
 template <typename T>
 GT_DEVICE void max_pool_input(T *__restrict__ out, const T *__restrict__ grads, const i64 *__restrict__ chosen, i64 count,
                               const Windows &w) {
@@ -148,33 +149,35 @@ GT_DEVICE void sum_pool_input(T *__restrict__ out, const T *__restrict__ grads, 
     }
 }
 
-// Convolutions, as products of matrices of which one is never written out (Chetlur et al. 2014):
+// Convolutions as implicit matrix products, in which the im2col matrix is never stored (Chetlur et al. 2014):
 //
 //            rows                columns               depth
-//   FORWARD  channels made       samples x places      channels seen x taps
-//   INPUT    channels seen       samples x places      channels made x taps
-//   WEIGHT   channels made       channels seen x taps  samples x places
+//   FORWARD  output channels     samples x places      input channels x taps
+//   INPUT    input channels      samples x places      output channels x taps
+//   WEIGHT   output channels     input channels x taps samples x places
 //
-// for each group of channels; places are those of the output, for INPUT those of the input, and taps the elements of the
-// window. The left matrix is the weight or, for WEIGHT, the output's gradient; the right one is looked up.
+// for each group of channels. Places are those of the output, for INPUT those of the input; taps are the elements of
+// the window. The left matrix is the weight or, for WEIGHT, the output's gradient; the right one is gathered through
+// windows.
 enum Mode { FORWARD, INPUT, WEIGHT };
 
-// See `Product` in `window.rs`. An element of the left matrix is at
-// group * group_step + row * row_step + depth / inner * outer_step + depth % inner, of the result with its column.
+// The strides of a matrix; see `Product` in `window.rs`. An element of the left matrix is at group * group_step + row *
+// row_step + depth / inner * outer_step + depth % inner; an element of the result is found the same way, with its
+// column in place of the depth.
 struct Matrix {
     i64 group_step, row_step, outer_step;
     Divider inner;
 };
 struct Product {
     i64 rows, columns, depth, groups;
-    // Each part of the depth is summed up by a block of its own, and the sums are added up later.
+    // The depth is split into parts: a block sums up each, and `add_parts` adds the sums (split-K).
     i64 parts, part_depth;
     Matrix left, result;
-    // Of what is looked up: from one group, sample and channel to the next.
+    // The strides of the gathered operand between groups, samples and channels.
     i64 group_step, sample_step, channel_step;
 };
 
-// Where along an axis a tap finds its element for a place; -1 where that is padding, or between windows.
+// The index along an axis that a tap of the window at `place` reads; -1 in the padding or between windows.
 template <Mode MODE>
 GT_DEVICE i64 along(const Windows &w, int axis, i64 place, i64 tap) {
     if (MODE == INPUT) {
@@ -186,7 +189,7 @@ GT_DEVICE i64 along(const Windows &w, int axis, i64 place, i64 tap) {
     i64 x = place * w.stride[axis] + tap * w.dilation[axis] - w.low[axis];
     return u64(x) >= u64(w.input[axis]) ? -1 : x;
 }
-// The same along all axes.
+// The offset in the channel along all axes; -1 in the padding or between windows.
 template <Mode MODE>
 GT_DEVICE i64 looked_up(const Windows &w, const i64 (&place)[3], const i64 (&tap)[3]) {
     i64 at = 0;
@@ -199,8 +202,8 @@ GT_DEVICE i64 looked_up(const Windows &w, const i64 (&place)[3], const i64 (&tap
     return at;
 }
 
-// A block of 256 threads computes a tile of 64 rows and columns, a thread 4 by 4 of its elements, 16 of the depth at a
-// time from shared memory. The left tile's rows are padded: threads that write a column meet in fewer banks.
+// A block of 256 threads computes a 64 by 64 tile, each thread 4 by 4 of its elements, staging 16 of the depth at a
+// time in shared memory. The rows of the left tile are padded, so that writing a column causes fewer bank conflicts.
 template <Mode MODE, typename T>
 GT_DEVICE void convolve(T *__restrict__ out, typename Compute<T>::type *__restrict__ partial, const T *__restrict__ left,
                         const T *__restrict__ right, const T *__restrict__ bias, const Product &p, const Windows &w) {
@@ -219,7 +222,7 @@ GT_DEVICE void convolve(T *__restrict__ out, typename Compute<T>::type *__restri
     left += group * p.left.group_step;
     right += group * p.group_step;
 
-    // Of the right matrix a thread loads one column, of the left one a column too.
+    // A thread always loads the same column of the right tile and the same column of the left tile.
     const i64 column = column0 + thread % TILE;
     const bool has_column = column < p.columns;
     i64 along_column[3], outer_of_column = has_column ? split(column, MODE == WEIGHT ? w.by_kernel : MODE == INPUT ? w.by_input : w.by_output, along_column) : 0;
@@ -289,7 +292,7 @@ GT_DEVICE void convolve(T *__restrict__ out, typename Compute<T>::type *__restri
     }
 }
 
-// The sums of parts, in order.
+// Adds up the parts, in order.
 template <typename T>
 GT_DEVICE void add_parts(T *__restrict__ out, const typename Compute<T>::type *__restrict__ partial, i64 parts, i64 count) {
     GT_FOR_EACH(i, count) {

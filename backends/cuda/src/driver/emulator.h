@@ -1,10 +1,10 @@
-// CUDA on the CPU, for tests: what a kernel's source uses of the language, run one thread after the other.
+// CUDA on the CPU, for tests: the parts of CUDA C++ that the kernels use, executed by one thread.
 //
-// Threads of a block are fibers that give way at barriers and shuffles; a barrier that some threads of the block never
-// reach ends the program with a message instead of hanging a device. Blocks run one after the other.
+// Threads of a block are fibers that yield at barriers and shuffles. A barrier that some threads of the block never
+// reach aborts the program with a message, where a device would hang. Blocks run one after another.
 #pragma once
 #define GT_EMULATED 1
-// Fibers jump to stacks of their own, which a check of jumps takes for a mistake.
+// Fibers longjmp between stacks, which glibc's fortified longjmp reports as an error.
 #undef _FORTIFY_SOURCE
 #include <cmath>
 #include <csetjmp>
@@ -40,7 +40,8 @@ constexpr size_t STACK_BYTES = 128 << 10;
 constexpr unsigned THREADS_MAX = 1024;
 enum Wait { RUNS, AT_BLOCK, AT_WARP, ENDED };
 
-// A context begins a fiber; jumps, which leave the signal mask alone and so need no system call, go on with it.
+// `setcontext` starts a fiber; `longjmp` resumes it. `_setjmp` does not save the signal mask and so needs no system
+// call.
 struct Fiber {
     ucontext_t context;
     jmp_buf place;
@@ -61,7 +62,7 @@ static void* body_args;
 alignas(32) static unsigned char slots[THREADS_MAX][32];
 alignas(128) static unsigned char dynamic_shared[256 << 10];
 
-// Gives way until the others are there too.
+// Yields to the scheduler until the barrier of the block or of the warp's `mask` is complete.
 static inline void give_way(Wait wait, unsigned mask = 0xffffffffu) {
     Fiber* self = running;
     waits[self->thread] = wait;
@@ -71,7 +72,8 @@ static inline void give_way(Wait wait, unsigned mask = 0xffffffffu) {
     threadIdx = {self->thread, 0, 0};
 }
 
-// A fiber runs threads until one of them waits, when another fiber takes the rest; and then waits for the next block.
+// A fiber runs one thread after another until one of them waits; another fiber then runs the remaining threads. When
+// none are left, the fiber waits for the next block.
 static void fiber_main() {
     Fiber* self = running;
     for (;;) {
@@ -97,7 +99,8 @@ static void resume(Fiber* fiber) {
     setcontext(&fiber->context);
 }
 
-// Lets go who waits for nobody any more; whether there was one.
+// Releases the threads whose barrier is complete: those of warps first, of the block if no thread waits in a warp.
+// Returns whether any was released.
 static bool release() {
     bool any = false;
     for (unsigned warp = 0; warp < threads; warp += 32) {
@@ -175,13 +178,14 @@ static void run(const char* name, void** args, const unsigned* blocks, unsigned 
         for (unsigned y = 0; y < blocks[1]; y++)
             for (unsigned x = 0; x < blocks[0]; x++) {
                 blockIdx = {x, y, z};
-                // What a kernel expects of memory that nobody wrote, it shall not find.
+                // Fills the beginning of dynamic shared memory with noise, so that a kernel which relies on zeros
+                // fails.
                 std::memset(dynamic_shared, 0xa5, sizeof dynamic_shared / 16);
                 run_block(name);
             }
 }
 
-// What `see` makes of the values that the lanes of the warp give: it is called with a function of a lane's number.
+// Exchanges `value` between the lanes of a warp: `see` is called with a function that maps a lane to its value.
 template <class T, class See>
 static void together(T value, See see, unsigned mask = 0xffffffffu) {
     static_assert(sizeof(T) <= sizeof slots[0], "a lane gives no more at a time");
@@ -202,8 +206,9 @@ static T exchange(unsigned mask, T value, unsigned from) {
     return result;
 }
 
-// Copies that may happen at any time until they are waited for: those of even threads happen at once, which shows who
-// writes over what others still read, and those of odd ones as late as they can, which shows who forgot to wait.
+// Asynchronous copies may complete at any time until they are waited for. Those of even threads complete at once, which
+// exposes a buffer that is overwritten while others still read it; those of odd threads complete as late as possible,
+// which exposes a missing wait.
 struct Copy {
     void* to;
     unsigned char bytes[16];
@@ -297,7 +302,7 @@ static inline float rsqrtf(float x) { return 1.0f / std::sqrt(x); }
 static inline float rsqrt(float x) { return 1.0f / std::sqrt(x); }
 static inline double rsqrt(double x) { return 1.0 / std::sqrt(x); }
 static inline float __fdividef(float a, float b) { return a / b; }
-// The C library has a function of this name.
+// glibc has a function of this name.
 #define __expf(x) std::exp(float(x))
 using std::abs; using std::acos; using std::acosh; using std::asin; using std::asinh; using std::atan; using std::atan2;
 using std::atanh; using std::ceil; using std::copysign; using std::cos; using std::cosh; using std::erf; using std::erfc;

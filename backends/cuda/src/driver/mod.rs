@@ -1,7 +1,7 @@
-//! What the backend asks of a CUDA driver: the seam between its logic and the device.
+//! The [`Driver`] trait: the CUDA driver calls that the backend makes.
 //!
-//! [`cuda`] is NVIDIA's; `emulated` runs the same kernels on the CPU, for tests where there is no device. A handle is a
-//! number that the driver which gave it understands.
+//! [`cuda`] calls NVIDIA's driver; `emulated` runs the same kernels on the CPU, for tests without a device. Handles are
+//! opaque numbers, valid only for the driver that returned them.
 
 mod args;
 pub mod cuda;
@@ -15,15 +15,15 @@ use std::ptr::NonNull;
 /// An address in the device's memory.
 pub type DevicePtr = u64;
 
-/// A queue of work, done in order.
+/// A stream: work in it runs in the order in which it was enqueued.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CudaStream(pub u64);
 
-/// A point in a stream.
+/// An event: a point in a stream that can be waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CudaEvent(pub u64);
 
-/// Loaded code.
+/// A loaded module of kernels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Module(pub u64);
 
@@ -31,184 +31,185 @@ pub struct Module(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Function(pub u64);
 
-/// Work that was captured, to be done as often as wanted.
+/// An instantiated graph of captured work, which can be launched repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct CudaGraph(pub u64);
 
-/// What is to be known of a device.
+/// The properties of a device.
 #[derive(Clone, Debug)]
 pub struct Properties {
-    /// Its name.
+    /// The device's name.
     pub name: String,
-    /// Compute capability: 90 is 9.0.
+    /// The compute capability times ten: 90 is 9.0.
     pub capability: u32,
-    /// Multiprocessors.
+    /// The number of multiprocessors.
     pub multiprocessors: u32,
-    /// Threads that one of them holds.
+    /// The most resident threads of a multiprocessor.
     pub threads_per_multiprocessor: u32,
-    /// Shared memory that a block may ask for, in bytes.
+    /// The most shared memory of a block, in bytes.
     pub shared_bytes_per_block: u32,
-    /// Its memory.
+    /// The device's memory, in bytes.
     pub memory_bytes: usize,
-    /// Which of all devices there are, if NVIDIA's libraries can use it.
+    /// The device's UUID; none if NVIDIA's libraries cannot use the device.
     pub uuid: Option<[u8; 16]>,
 }
 
-/// What a driver says when it does not do as asked.
+/// An error of a driver call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DriverError {
-    /// The device has no room.
+    /// The device is out of memory.
     #[error("the device is out of memory")]
     OutOfMemory,
-    /// The device, or this process's use of it, is beyond repair: nothing works any more, nothing can be read.
+    /// The context is corrupt or the device is gone: every further call fails, and no memory can be read.
     #[error("{call}: {what}")]
     Lost {
-        /// Which call said so.
+        /// The call that failed.
         call: &'static str,
-        /// What it said.
+        /// The driver's error name and description.
         what: String,
     },
-    /// Anything else.
+    /// Any other error.
     #[error("{call}: {what}")]
     Failed {
-        /// Which call said so.
+        /// The call that failed.
         call: &'static str,
-        /// What it said.
+        /// The driver's error name and description.
         what: String,
     },
 }
 
-/// What a driver returns.
+/// The result of a driver call.
 pub type Result<T> = std::result::Result<T, DriverError>;
 
-/// How many threads run a kernel.
+/// The launch configuration of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grid {
-    /// Blocks, along x, y and z.
+    /// The number of blocks along x, y and z.
     pub blocks: [u32; 3],
-    /// Threads of a block, along x.
+    /// The threads of a block, along x.
     pub threads: u32,
-    /// Dynamic shared memory of a block.
+    /// The dynamic shared memory of a block, in bytes.
     pub shared_bytes: u32,
 }
 
 impl Grid {
-    /// So many blocks of so many threads.
+    /// A one-dimensional grid without dynamic shared memory.
     pub fn new(blocks: u32, threads: u32) -> Grid {
         Grid { blocks: [blocks, 1, 1], threads, shared_bytes: 0 }
     }
 }
 
-/// A device. Work goes to a stream and is done there after what the stream already has; a call returns at once unless
-/// it says otherwise. One thread at a time uses a driver, not always the same;
-/// others may ask about events meanwhile.
+/// A device. Work is enqueued on a stream and runs after the stream's earlier work; a call returns at once unless its
+/// documentation says otherwise. One thread at a time uses a driver, not always the same one; other threads may query
+/// events meanwhile.
 pub trait Driver: Send + Sync {
-    /// Makes the device the one that libraries of NVIDIA's use on this thread, and what they do come after what was
-    /// asked of the driver. The driver's own calls need no such thing.
+    /// Makes the device's context current in this thread for NVIDIA's libraries, and orders their work after earlier
+    /// calls of the driver. The driver's own methods do not need it.
     ///
     /// # Errors
-    /// See [`DriverError`]; so for all.
+    /// A [`DriverError`], here and in all methods.
     fn enter(&self) -> Result<()>;
 
-    /// The device.
+    /// The properties of the device.
     fn properties(&self) -> &Properties;
 
-    /// A new stream, not ordered with any other.
+    /// Creates a stream, not ordered with any other.
     fn new_stream(&self) -> Result<CudaStream>;
-    /// NVIDIA's own handle of a stream.
+    /// The `CUstream` of a stream, for NVIDIA's libraries.
     fn raw(&self, stream: CudaStream) -> u64;
-    /// Waits until the stream has done all.
+    /// Blocks until the stream has completed all its work.
     fn synchronize(&self, stream: CudaStream) -> Result<()>;
 
-    /// A new event, which counts as passed until it is recorded.
+    /// Creates an event without timing; it counts as passed until it is recorded.
     fn new_event(&self) -> Result<CudaEvent>;
-    /// As [`Driver::new_event`], for [`Driver::elapsed_ns`].
+    /// Creates an event with timing, for [`Driver::elapsed_ns`].
     fn new_timer(&self) -> Result<CudaEvent>;
-    /// Gives it back.
+    /// Destroys an event.
     fn drop_event(&self, event: CudaEvent);
-    /// Puts the event behind what the stream has.
+    /// Records the event behind the stream's current work.
     fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()>;
-    /// What comes to the stream from now on waits until the event has passed.
+    /// Makes later work of the stream wait until the event has passed.
     fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()>;
     /// Whether the event has passed.
     fn has_passed(&self, event: CudaEvent) -> Result<bool>;
-    /// Waits until the event has passed.
+    /// Blocks until the event has passed.
     fn await_event(&self, event: CudaEvent) -> Result<()>;
-    /// Nanoseconds from one timer that has passed to another.
+    /// The nanoseconds between two timers that have passed.
     fn elapsed_ns(&self, from: CudaEvent, to: CudaEvent) -> Result<u64>;
 
-    /// Device memory, for what comes to the stream from now on. Aligned to 256 bytes.
+    /// Allocates device memory for later work of the stream, aligned to 256 bytes.
     fn allocate(&self, bytes: usize, stream: CudaStream) -> Result<DevicePtr>;
-    /// Gives memory back once the stream has done what it has.
+    /// Frees memory once the stream has completed its current work.
     ///
     /// # Safety
-    /// It came from `allocate`, and no stream uses it after what this one has now.
+    /// `ptr` came from `allocate`, and no stream uses it after the current work of this one.
     unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()>;
-    /// Gives memory that is only kept for reuse back to the system.
+    /// Returns the memory that the driver's pool keeps for reuse to the system.
     fn trim(&self) -> Result<()>;
-    /// Bytes of the device that nobody holds, this process or another.
+    /// The bytes of device memory that no process has allocated.
     fn free_bytes(&self) -> Result<usize>;
 
     /// Sets bytes of device memory.
     ///
     /// # Safety
-    /// As for every access: the range is allocated for the stream, and nobody else uses it meanwhile.
+    /// The range is allocated for the stream, and nothing else accesses it until the stream has completed this.
     unsafe fn fill(&self, to: DevicePtr, byte: u8, bytes: usize, stream: CudaStream) -> Result<()>;
     /// Copies within the device.
     ///
     /// # Safety
-    /// As [`Driver::fill`].
+    /// Both ranges are as for [`Driver::fill`].
     unsafe fn copy(&self, to: DevicePtr, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()>;
-    /// Copies to the device.
+    /// Copies from the host to the device.
     ///
     /// # Safety
-    /// As [`Driver::fill`]; `from` stays readable and as it is until the stream has done it.
+    /// `to` is as for [`Driver::fill`]; `from` stays readable and unchanged until the stream has completed the copy.
     unsafe fn upload(&self, to: DevicePtr, from: *const u8, bytes: usize, stream: CudaStream) -> Result<()>;
-    /// Copies from the device.
+    /// Copies from the device to the host.
     ///
     /// # Safety
-    /// As [`Driver::fill`]; `to` stays writable, and nobody reads it, until the stream has done it.
+    /// `from` is as for [`Driver::fill`]; `to` stays writable, and nothing reads it, until the stream has completed the
+    /// copy.
     unsafe fn download(&self, to: *mut u8, from: DevicePtr, bytes: usize, stream: CudaStream) -> Result<()>;
 
-    /// Host memory that the device reaches at the same address and copies from at full speed. Zeroed.
+    /// Allocates pinned host memory, which has the same address on the device. Zeroed.
     fn allocate_host(&self, bytes: usize) -> Result<NonNull<u8>>;
-    /// Gives it back.
+    /// Frees pinned host memory.
     ///
     /// # Safety
-    /// It came from `allocate_host`, and nobody uses it any more.
+    /// `start` came from `allocate_host`, and neither the host nor the device uses the memory any more.
     unsafe fn free_host(&self, start: NonNull<u8>);
-    /// Makes the device copy to and from this memory of ours at full speed.
+    /// Pins host memory (`cuMemHostRegister`), so that the device copies to and from it at full speed.
     ///
     /// # Safety
-    /// It stays mapped until `unregister`.
+    /// The memory stays mapped until `unregister`.
     unsafe fn register(&self, start: NonNull<u8>, bytes: usize) -> Result<()>;
-    /// Takes [`Driver::register`] back.
+    /// Unpins memory that [`Driver::register`] pinned.
     ///
     /// # Safety
-    /// No copy is on its way.
+    /// No copy of it is in flight.
     unsafe fn unregister(&self, start: NonNull<u8>) -> Result<()>;
 
-    /// Loads what a [`crate::compile::compiler::Compiler`] made for this device.
+    /// Loads the image that a [`crate::compile::compiler::Compiler`] compiled for this device.
     fn load(&self, image: &[u8]) -> Result<Module>;
-    /// The kernel of this name.
+    /// The kernel of this name in the module.
     fn function(&self, module: Module, name: &str) -> Result<Function>;
-    /// Allows a kernel more dynamic shared memory than 48 KiB.
+    /// Allows a kernel more than 48 KiB of dynamic shared memory.
     fn allow_shared(&self, function: Function, bytes: u32) -> Result<()>;
-    /// Runs a kernel.
+    /// Launches a kernel.
     ///
     /// # Safety
-    /// The arguments are those of the kernel; what it accesses is as for [`Driver::fill`].
+    /// The arguments are those of the kernel, and its accesses are as for [`Driver::fill`].
     unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()>;
 
-    /// What comes to the stream from now on is not done but kept, until [`Driver::end_capture`].
+    /// Begins a capture: later work of the stream is recorded instead of run, until [`Driver::end_capture`].
     fn begin_capture(&self, stream: CudaStream) -> Result<()>;
-    /// What came since [`Driver::begin_capture`]; also after an error, so that the stream does again as it is asked.
+    /// Ends the capture and instantiates the graph of the recorded work. The stream runs work again even if this fails.
     fn end_capture(&self, stream: CudaStream) -> Result<CudaGraph>;
-    /// Does what was captured, in the order in which it came, with one call.
+    /// Launches the captured work, in its order, with one call.
     ///
     /// # Safety
-    /// As for each thing that was captured.
+    /// Each captured call's contract holds again.
     unsafe fn launch_graph(&self, graph: CudaGraph, stream: CudaStream) -> Result<()>;
-    /// Gives it back; a launch of it that is under way goes on.
+    /// Destroys a graph; a launch that is in flight completes.
     fn drop_graph(&self, graph: CudaGraph);
 }
