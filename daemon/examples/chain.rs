@@ -1,4 +1,4 @@
-//! What the daemon's path costs: chained one-element adds with their frees, and round trips.
+//! A benchmark of the daemon's path: chained one-element adds with their frees, and round trips.
 //!
 //!     cargo run --release --package gtd --example chain
 //!     GT_WORKERS=proc-cpu:1 cargo run --release --package gtd --example chain
@@ -22,7 +22,7 @@ fn workers() -> String {
     std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1".into())
 }
 
-/// Processor time that the dispatcher has taken.
+/// The processor time of the dispatcher's thread.
 fn busy_ns(pid: u32) -> u64 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap();
     text.split_whitespace().next().unwrap().parse().unwrap()

@@ -1,4 +1,4 @@
-//! What a daemon costs while a thousand sessions do nothing: processor, and memory for each.
+//! A benchmark of a daemon with a thousand idle sessions: processor time, and memory for each session.
 //!
 //!     cargo run --release --package gtd --example crowd
 
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use support::{Client, Gtd};
 
 const SESSIONS: u32 = 1000;
-/// Long enough for every session to go cold.
+/// A time after which every session is cold.
 const SETTLE: Duration = Duration::from_secs(6);
 const WATCH: Duration = Duration::from_secs(3);
 
@@ -22,7 +22,7 @@ fn workers() -> String {
     std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1".into())
 }
 
-/// Processor time of all of the daemon's threads.
+/// The processor time of all threads of the daemon.
 fn busy(gtd: &Gtd) -> Duration {
     let threads = std::fs::read_dir(format!("/proc/{}/task", gtd.child.id())).unwrap();
     let of = |thread: std::fs::DirEntry| {
@@ -33,7 +33,7 @@ fn busy(gtd: &Gtd) -> Duration {
 }
 
 fn main() {
-    // Each session is descriptors of this process, too.
+    // Each session takes descriptors of this process, too.
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
     let gtd = Gtd::start(&[]);

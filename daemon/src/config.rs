@@ -52,7 +52,8 @@ pub struct Config {
     #[arg(long, value_name = "BYTES", env = "GT_SHARD_BYTES_MIN")]
     pub shard_bytes_min: Option<Bytes>,
 
-    /// The socket at which clients connect; a name that starts with @ is abstract [default: $GT_SOCKET or /run/gt/gtd.sock].
+    /// The socket at which clients connect; a name that starts with @ is abstract [default: $GT_SOCKET or
+    /// /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
@@ -64,8 +65,8 @@ pub struct Config {
     #[arg(long, value_name = "PATH", requires = "listen")]
     pub token_file: Option<PathBuf>,
 
-    /// The folder in which the users' recorded usage outlives the daemon [default: $STATE_DIRECTORY, which systemd sets;
-    /// without it, none].
+    /// The folder in which the users' recorded usage outlives the daemon [default: $STATE_DIRECTORY, which systemd
+    /// sets; without it, none].
     #[arg(long, value_name = "FOLDER")]
     pub state: Option<PathBuf>,
 

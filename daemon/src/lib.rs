@@ -1,8 +1,8 @@
 //! The GT daemon: sessions, stream modifiers, scheduling, workers and the tape.
 //!
-//! It must not know how a kernel is written (that is the task of a [`gt_backend::Backend`]), nor anything of autograd or
-//! Python (the client's). It trusts nothing in memory that a client can write: it copies a command, then validates the
-//! copy.
+//! It must not know how a kernel is written (that is the task of a [`gt_backend::Backend`]), nor anything of autograd
+//! or Python (the client's). It trusts nothing in memory that a client can write: it copies a command, then validates
+//! the copy.
 //!
 //! The way of a command, as an order of reading:
 //! 1. [`dispatcher`]: the one thread that serves all sessions, in the order of the [`fair_queue`].
@@ -14,10 +14,10 @@
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
 //! The other modules: [`start`] puts everything together. [`config`] is the command line, [`reload`] reads the
-//! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`devices`] chooses the
-//! workers. [`listen`] is the listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to
-//! systemd. [`tape`] and [`log`] record instructions, [`journal`] is the log of everything else. [`janitor`] drops ended
-//! sessions, [`bandwidth`] measures the machine's memory.
+//! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`devices`] chooses
+//! the workers. [`listen`] is the listening socket, [`control_connection`] a connection on it, [`systemd`] the
+//! interface to systemd. [`tape`] and [`log`] record instructions, [`journal`] is the log of everything else.
+//! [`janitor`] drops ended sessions, [`bandwidth`] measures the machine's memory.
 
 pub mod affinity;
 pub mod bandwidth;

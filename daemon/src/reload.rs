@@ -21,8 +21,8 @@ pub fn quotas(file: &Settings) -> QuotaConfig {
 
 /// The outcome of a reload.
 pub struct ReloadOutcome {
-    /// The new quotas, the names of changed settings, and those that change only when the daemon is started again; or the
-    /// error in the file, and then nothing has changed.
+    /// The new quotas, the names of changed settings, and those that change only when the daemon is started again; or
+    /// the error in the file, and then nothing has changed.
     pub result: Result<(QuotaConfig, Vec<String>, Vec<String>), String>,
     /// The connections that wait for the outcome.
     pub waiting: Vec<u64>,

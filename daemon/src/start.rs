@@ -301,8 +301,8 @@ fn take_socket(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
     let own_fd = own.as_raw_fd() as libc::c_uint;
     for (first, last) in [(3, own_fd.saturating_sub(1)), (own_fd + 1, libc::c_uint::MAX)] {
         if first <= last {
-            // SAFETY: the process has just started, so only `own` and the standard three descriptors are in use, and the
-            // ranges exclude these. The descriptors that are closed were inherited by accident.
+            // SAFETY: the process has just started, so only `own` and the standard three descriptors are in use, and
+            // the ranges exclude these. The descriptors that are closed were inherited by accident.
             unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) };
         }
     }

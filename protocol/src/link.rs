@@ -163,8 +163,8 @@ pub struct Connection {
 /// Connects to the daemon at `path` and sends `hello`.
 ///
 /// # Errors
-/// [`ProtocolError::Connect`] if no daemon listens; [`ProtocolError::DaemonVersion`], [`ProtocolError::Refused`], or any
-/// error of [`recv`].
+/// [`ProtocolError::Connect`] if no daemon listens; [`ProtocolError::DaemonVersion`], [`ProtocolError::Refused`], or
+/// any error of [`recv`].
 pub fn connect(path: &Path, hello: &Hello) -> Result<Connection> {
     let socket = Socket::connect(path).map_err(|source| ProtocolError::Connect { path: path.to_owned(), source })?;
     connect_over(socket, hello)
@@ -340,7 +340,8 @@ pub fn ask_reset_peak(socket: &Socket, worker: Option<String>) -> Result<Session
 /// Ends session `session`. Returns its last status.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if there is no such session or this user is not allowed to end it; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if there is no such session or this user is not allowed to end it; if the daemon is gone
+/// or does not answer.
 pub fn ask_kill(socket: &Socket, session: u64) -> Result<SessionStatus> {
     match ask(socket, &ClientMessage::Kill { session })? {
         (DaemonMessage::Killed(status), _) => Ok(*status),
@@ -373,7 +374,8 @@ pub fn ask_limits(socket: &Socket) -> Result<QuotaDocument> {
 /// Changes the quota of user `uid`, or the default quota. Returns the quotas in force after it.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if this user is not allowed to or the quota is invalid; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user is not allowed to or the quota is invalid; if the daemon is gone or does not
+/// answer.
 pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: QuotaChange) -> Result<QuotaDocument> {
     match ask(socket, &ClientMessage::SetLimits { uid, change })? {
         (DaemonMessage::Limits(limits), _) => Ok(limits),
@@ -396,7 +398,8 @@ pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
 /// settings that change only when the daemon is started again.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if this user is not allowed to or the file is wrong; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if this user is not allowed to or the file is wrong; if the daemon is gone or does not
+/// answer.
 pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)> {
     match ask(socket, &ClientMessage::Reload)? {
         (DaemonMessage::Reloaded { path, changed, restart }, _) => Ok((path, changed, restart)),

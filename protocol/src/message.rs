@@ -71,14 +71,14 @@ pub enum ClientMessage {
         /// The fields to change.
         change: QuotaChange,
     },
-    /// Begins or ends draining: while it drains, the daemon takes no sessions, and it ends after the last one. Allowed to
-    /// administrators. Answered by `draining`, or `refused`.
+    /// Begins or ends draining: while it drains, the daemon takes no sessions, and it ends after the last one. Allowed
+    /// to administrators. Answered by `draining`, or `refused`.
     Drain {
         /// True to begin, false to end it.
         on: bool,
     },
-    /// Reads the configuration file again. Allowed to administrators. Answered by `reloaded`, or by `refused` if the file
-    /// is wrong: then the old configuration stays in force.
+    /// Reads the configuration file again. Allowed to administrators. Answered by `reloaded`, or by `refused` if the
+    /// file is wrong: then the old configuration stays in force.
     Reload,
     /// Renames the session. Not answered.
     Name {

@@ -1,4 +1,4 @@
-//! A client and a daemon talking over a real socket, and what each says when the other is wrong.
+//! A client and a daemon on a real socket, and their errors about invalid messages of the other.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use gt_protocol::limits::{CQ_SLOTS, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, SQ_SLOTS, STATUS_SESSIONS_MAX};
@@ -31,7 +31,7 @@ fn grant() -> SessionGrant {
     SessionGrant { session_id: 7, sq_slots: SQ_SLOTS, cq_slots: CQ_SLOTS, arena_bytes_max: 1 << 30 }
 }
 
-/// A daemon that lets one client in and hands its end to `serve`.
+/// A daemon that accepts one client and passes its connection to `serve`.
 fn daemon(serve: impl FnOnce(Socket, DaemonPort) + Send + 'static) -> (Socket, JoinHandle<()>) {
     let (client, socket) = Socket::pair().unwrap();
     let thread = std::thread::spawn(move || {
@@ -45,19 +45,19 @@ fn daemon(serve: impl FnOnce(Socket, DaemonPort) + Send + 'static) -> (Socket, J
     (client, thread)
 }
 
-/// A daemon that answers a hello with these bytes.
+/// A daemon that answers a hello with `bytes`.
 fn answering(bytes: &'static [u8]) -> Socket {
     let (client, socket) = Socket::pair().unwrap();
     std::thread::spawn(move || {
         socket.recv(&mut [0; 4096], 0, Some(PATIENCE)).unwrap();
         socket.send(bytes, &[], Some(PATIENCE)).unwrap();
-        // Until the client has looked and gone.
+        // Until the client has read the answer and closed the connection.
         let _ = socket.recv(&mut [0; 8], 0, Some(PATIENCE));
     });
     client
 }
 
-/// What a daemon makes of these bytes as a hello.
+/// The result of reading these bytes as a hello.
 fn as_hello(bytes: &[u8]) -> Result<Hello> {
     let (client, socket) = Socket::pair().unwrap();
     client.send(bytes, &[], Some(PATIENCE)).unwrap();
@@ -130,7 +130,7 @@ fn the_tape_and_error_texts_are_handed_out() {
 
 #[test]
 fn a_status_of_many_sessions_comes_in_parts_that_fit() {
-    // The longest names there may be, each character of which JSON writes as six.
+    // The longest names, with characters that JSON writes as six.
     let name = "\u{1}".repeat(NAME_BYTES_MAX);
     let sessions: Vec<_> = (0..3 * STATUS_SESSIONS_MAX as u64 + 5)
         .rev()
@@ -191,7 +191,7 @@ fn an_observer_gets_no_rings() {
 
 #[test]
 fn a_daemon_of_another_version_is_named() {
-    // Neither a later welcome nor a later refusal need be understood otherwise.
+    // No other field of another version's welcome or refusal has to be valid.
     for answer in [
         &br#"{"message":"welcome","protocol_version":2,"rings":{"new":"shape"}}"#[..],
         br#"{"message":"refused","protocol_version":2,"because":"whatever"}"#,

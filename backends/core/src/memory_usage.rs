@@ -15,7 +15,8 @@ pub struct MemoryUsage {
 }
 
 impl MemoryUsage {
-    /// No bytes held and no limit. A freed block keeps the data of usage `id`; an allocation for the same `id` may see it.
+    /// No bytes held and no limit. A freed block keeps the data of usage `id`; an allocation for the same `id` may see
+    /// it.
     pub fn new(id: u64) -> MemoryUsage {
         let (held, peak, limit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
         MemoryUsage { id, held, peak, limit, group: OnceLock::new() }

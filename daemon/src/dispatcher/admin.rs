@@ -245,8 +245,8 @@ impl Dispatcher {
         }
     }
 
-    /// Applies a configuration that was read, or keeps the old one if it is wrong. Logs the outcome and answers those who
-    /// requested it.
+    /// Applies a configuration that was read, or keeps the old one if it is wrong. Logs the outcome and answers those
+    /// who requested it.
     pub(super) fn reloaded(&mut self) {
         let Some(reload) = &mut self.reload else { return };
         let Some(ReloadOutcome { result, waiting }) = reload.outcome() else { return };

@@ -42,7 +42,8 @@ impl Dispatcher {
                 }
                 Some(Err(error)) => {
                     tracing::debug!(target: "gtd::dispatcher", %error, "a connection could not be accepted");
-                    // Paused until a descriptor is free again, so that the listener does not wake the loop all the time.
+                    // Paused until a descriptor is free again, so that the listener does not wake the loop all the
+                    // time.
                     return self.pause_listening(true);
                 }
                 _ => return,

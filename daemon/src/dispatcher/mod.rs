@@ -168,8 +168,8 @@ pub struct Dispatcher {
     queued_ns_max: u64,
     /// The group of administrators.
     administrators: Option<u32>,
-    /// Set by a signal: no command is read any more, and the daemon ends when the queued steps are done, at this time at
-    /// the latest.
+    /// Set by a signal: no command is read any more, and the daemon ends when the queued steps are done, at this time
+    /// at the latest.
     ending: Option<Instant>,
     spin: Spin,
     /// True while it spins: the last passes found nothing to do.
@@ -281,7 +281,8 @@ impl Dispatcher {
                 break;
             }
             if worked {
-                // The clock is read again: after a pass longer than the spin, the spin would otherwise be over before it began.
+                // The clock is read again: after a pass longer than the spin, the spin would otherwise be over before
+                // it began.
                 self.last_work_ns = self.tape.tick();
                 if std::mem::take(&mut self.spinning) {
                     self.spin.found();
@@ -339,7 +340,8 @@ impl Dispatcher {
             return Ok(());
         }
         if let Some(log) = &self.log {
-            // Without the fence, the log's thread could fall asleep just before this thread's last event is visible to it.
+            // Without the fence, the log's thread could fall asleep just before this thread's last event is visible to
+            // it.
             fence(SeqCst);
             log.wake();
         }
@@ -543,7 +545,8 @@ fn administrators_group() -> Option<u32> {
     nix::unistd::Group::from_name(ADMINISTRATORS).ok().flatten().map(|group| group.gid.as_raw())
 }
 
-/// A descriptor that is closed when there is no other, so that one more connection can be accepted and told why it is refused.
+/// A descriptor that is closed when there is no other, so that one more connection can be accepted and told why it is
+/// refused.
 fn spare_descriptor() -> Option<OwnedFd> {
     std::fs::File::open("/dev/null").ok().map(OwnedFd::from)
 }

@@ -18,8 +18,8 @@ pub struct ModifierStats {
 
 /// A rewriter of the stream of steps between a session and its workers.
 ///
-/// A modifier sees one step at a time, with the workers' tensor ids. It may pass the step on, change it, hold it back or
-/// add others, but must not change what the client computes.
+/// A modifier sees one step at a time, with the workers' tensor ids. It may pass the step on, change it, hold it back
+/// or add others, but must not change what the client computes.
 pub trait StreamModifier {
     /// The modifier's name, as users see it.
     fn name(&self) -> &'static str;

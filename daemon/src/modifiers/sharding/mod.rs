@@ -6,9 +6,9 @@
 //! cannot be divided is done whole, on operands that are gathered: so no instruction fails because of a placement.
 //!
 //! Partial tensors stay partial while the ops on them are views or linear, so that a gradient times a learning rate is
-//! reduced once. A partial tensor is reduced into replicas rather than shards, unless a signal requests shards or another
-//! operand is sharded: a reduce-scatter is cheaper than an all-reduce, but a consumer of the whole tensor pays for both
-//! the reduce-scatter and an all-gather.
+//! reduced once. A partial tensor is reduced into replicas rather than shards, unless a signal requests shards or
+//! another operand is sharded: a reduce-scatter is cheaper than an all-reduce, but a consumer of the whole tensor pays
+//! for both the reduce-scatter and an all-gather.
 //!
 //! - `planning` chooses a placement, by the estimates of [`costs`].
 //! - `execution` makes the steps of a planned instruction, and `resharding` the moves between placements.

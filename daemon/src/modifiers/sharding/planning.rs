@@ -292,7 +292,8 @@ pub fn result_placement(split: &Split, workers: Workers, granule: usize, shape: 
     }
 }
 
-/// The granule of a split's cuts, in units: that of the largest operand which is sharded along the split's axis already.
+/// The granule of a split's cuts, in units: that of the largest operand which is sharded along the split's axis
+/// already.
 fn granule(split: &Split, operands: &[PlacedOperand], workers: Workers) -> usize {
     let mut largest = (0, 1);
     for (need, operand) in split.needs.iter().zip(operands) {
