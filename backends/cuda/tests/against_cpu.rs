@@ -1,4 +1,5 @@
-//! The CUDA backend computes what the CPU backend does, on an emulated device: windows, and moves of every shape.
+//! The CUDA backend, on an emulated device, agrees with the CPU backend: pooling, convolutions, copies of every layout,
+//! concatenation, gather and scatter.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use gt_backend::conformance::host::{Data, Host};
@@ -14,7 +15,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// Movements, one after the other.
+/// View ops, applied in order.
 type Views = Vec<(Op, Attrs)>;
 
 const LIMIT: usize = 64 << 20;
@@ -29,7 +30,7 @@ fn shape(dims: &[usize]) -> Shape {
     Shape::new(dims).unwrap()
 }
 
-/// Whole numbers from -3 to 3, of which sums and products are exact in any order.
+/// Integers from -3 to 3 (0 to 6 for integer dtypes), whose sums and products are exact in any order.
 fn whole(meta: Meta, seed: usize) -> Host {
     let number = |i: usize| ((i + seed).wrapping_mul(2_654_435_761) >> 7) % 7;
     if meta.dtype.is_float() {
@@ -39,7 +40,7 @@ fn whole(meta: Meta, seed: usize) -> Host {
     }
 }
 
-/// An operand: what is uploaded, and the view of it that is taken.
+/// An operand: the uploaded tensor, and the view ops applied to it.
 struct Operand {
     host: Host,
     view: Vec<(Op, Attrs)>,
@@ -63,7 +64,7 @@ fn result<B: Backend>(backend: &mut B, op: Op, operands: &[Operand], attrs: &Att
     for Operand { host, view } in operands {
         let mut bytes = host.to_bytes();
         let mut tensor = backend.allocate(&host.meta).unwrap();
-        // SAFETY: the bytes outlive the call, as below.
+        // SAFETY: `bytes` outlives the call of `write`, which has copied it on return.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) };
         backend.write(&mut tensor, 0, range).unwrap();
         for (op, attrs) in view {
@@ -74,12 +75,12 @@ fn result<B: Backend>(backend: &mut B, op: Op, operands: &[Operand], attrs: &Att
     let out = execute(backend, op, &inputs, attrs);
     let meta = backend.meta(&out);
     let mut bytes = vec![0; meta.bytes()];
-    // SAFETY: as above.
+    // SAFETY: `bytes` outlives the call of `read`, and nothing refers to it meanwhile.
     backend.read(&out, 0, unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) }).unwrap();
     Host::from_bytes(meta, &bytes)
 }
 
-/// Both give the same, where NaN is NaN.
+/// Asserts that both backends compute the same numbers; all NaNs are equal.
 fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operand], attrs: &Attrs) {
     let (want, got) = (result(cpu, op, operands, attrs), result(cuda, op, operands, attrs));
     assert_eq!(got.meta, want.meta);
@@ -97,7 +98,7 @@ fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operan
     }
 }
 
-/// Stride, dilation, padding before and after, sizes of the kernel and of the input.
+/// Stride, dilation, padding before and after, kernel size, input size.
 type Case = (&'static [i64], &'static [i64], &'static [i64], &'static [i64], &'static [usize], &'static [usize]);
 
 const CASES: [Case; 9] = [
@@ -146,7 +147,8 @@ fn pools_and_their_gradients() {
 #[test]
 fn convolutions_and_their_gradients() {
     let mut both = backends();
-    // Samples, channels seen and made of a group, groups. The third sums up enough for several blocks a tile.
+    // Samples, input and output channels of a group, groups. The sums of the third are long enough to be split among
+    // blocks.
     for (i, (samples, seen, made, groups)) in
         [(2, 3, 4, 1), (1, 2, 3, 2), (3, 70, 5, 1), (0, 2, 2, 1)].into_iter().enumerate()
     {
@@ -155,7 +157,7 @@ fn convolutions_and_their_gradients() {
             let output = spec.output().unwrap();
             let (input, kernel, output) = (spec.used(&spec.input), spec.used(&spec.kernel), spec.used(&output));
             let attrs = Attrs::Window(Box::new(spec));
-            // All dtypes once, and f32 always.
+            // f32 for every combination, the other dtypes for every fourth.
             for dtype in DTypeSet::FLOAT.iter().filter(|dtype| *dtype == DType::F32 || (i + j) % 4 == 0) {
                 let of = |shape: Shape, seed| whole(Meta::new(shape, dtype), seed);
                 let x = of(with(&[samples, groups * seen], input), 1);
@@ -186,14 +188,14 @@ fn convolutions_of_many_tiles_and_long_sums() {
 
 #[test]
 fn large_convolutions_are_products_of_the_library() {
-    // Memory for a few samples' columns at a time.
+    // Limits memory to the im2col columns of a few samples at a time.
     let (cpu, _) = backends();
     let driver = Arc::new(Emulated::new(2 * LIMIT));
     let blas = EmulatedBlas::new(driver.clone());
     let products = blas.products.clone();
     let cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), LIMIT / 4).unwrap().with_blas(Box::new(blas));
     let mut both = (cpu, cuda);
-    // Samples, channels seen and made, and products of the library for each op.
+    // Samples, input channels, output channels; and the library's products for each op.
     let cases: [(Case, [usize; 3], DType, [u64; 3]); 6] = [
         ((&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[20, 19]), [3, 17, 70], DType::F32, [1, 3, 1]),
         ((&[1, 1], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[21, 13]), [3, 48, 40], DType::BF16, [1; 3]),
@@ -265,7 +267,7 @@ fn copies_of_every_layout() {
             let InputMeta::Tensor(seen) = seen else { unreachable!("a view is a tensor") };
             let flat = Attrs::Shape(shape(&[seen.shape.numel()]));
             agree(&mut both, Op::Reshape, &[operand], &flat);
-            // And into a box of a larger tensor, which is walked as that lies.
+            // Also writes the view into a slice of a larger tensor, in the slice's order.
             if let [rows, columns] = *seen.shape.dims() {
                 let base = whole(Meta::new(shape(&[rows * 2, columns + 8]), dtype), 1);
                 let (_, hole) = slice(&[(rows as i64 * 2 - 1, -2, rows), (8, 1, columns)]);
@@ -285,7 +287,7 @@ fn many_operands_side_by_side() {
                 let mut dims = [4, 3, 8];
                 dims[axis as usize] = i % 4 * 2;
                 let meta = Meta::new(shape(&dims), dtype);
-                // Some of them as views that are not in order.
+                // Some operands are views in another order.
                 let view = if i % 9 == 5 { vec![permutation(&[2, 1, 0]), permutation(&[2, 1, 0])] } else { Vec::new() };
                 let view = if i % 7 == 3 {
                     vec![slice(&[(0, 1, dims[0]), (0, 1, dims[1]), (dims[2] as i64 - 1, -1, dims[2])])]
@@ -309,13 +311,13 @@ fn rows_by_index_and_elements_put_in_order() {
     };
     for dtype in [DType::U8, DType::BF16, DType::F32, DType::I64] {
         let of = |dims: &[usize], seed| whole(Meta::new(shape(dims), dtype), seed);
-        // One index a row: rows are copied together.
+        // One index per row, so that whole rows are copied.
         for width in [64usize, 12, 7] {
             let rows =
                 Operand { host: index(&[30, 1], 11), view: vec![(Op::Expand, Attrs::Shape(shape(&[30, width])))] };
             agree(&mut both, Op::Gather, &[of(&[11, width], 3).into(), rows], &Attrs::Axis(0));
         }
-        // Short lines, and long ones with many elements for one place.
+        // Short lines, and long ones with many duplicates of an index.
         for (dims, axis) in [([9, 12], 1u8), ([9, 12], 0), ([400, 6], 0), ([5, 300], 1)] {
             let mut base = dims;
             base[axis as usize] = 8;

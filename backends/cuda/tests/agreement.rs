@@ -1,5 +1,5 @@
-//! The CUDA expressions of the op table compute what its Rust expressions compute: on an emulated device, beside the
-//! CPU backend, bit for bit where nothing is approximated.
+//! The op table's CUDA expressions, on an emulated device, agree with its Rust expressions on the CPU backend: bit for
+//! bit where nothing is approximated.
 
 use gt_backend::conformance::MEMORY_BYTES;
 use gt_backend::conformance::host::Host;
@@ -13,7 +13,7 @@ use gt_ops::{Attrs, Class, DType, Meta, Op, Row, Shape};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// TestNumbers at which functions tend to go wrong; those that a dtype does not have become its nearest.
+/// Numbers at which functions tend to fail; each dtype rounds them to its nearest.
 #[rustfmt::skip]
 const FLOATS: [f64; 38] = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, -1.5, 2.0, 2.5, -3.0, 7.25, 127.5, -128.5, 255.0, 256.0, 32_768.0, -65_504.0, 65_519.9,
@@ -55,7 +55,7 @@ fn cpu() -> CpuBackend {
 }
 
 fn range_of(bytes: &mut [u8]) -> HostRange {
-    // SAFETY: the callers pass the range to one call of a backend, while `bytes` is borrowed.
+    // SAFETY: each caller passes the range to one call of a backend, which borrows `bytes` until it returns.
     unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
@@ -77,7 +77,7 @@ fn computed<B: Backend>(backend: &mut B, op: Op, operands: &[Host], attrs: &Attr
     Host::from_bytes(out, &bytes)
 }
 
-/// Whether both are the same number of the dtype, a zero's sign and all.
+/// Whether both have the same value at `i`, including a zero's sign; all NaNs are equal.
 fn is_same(a: &Host, b: &Host, i: usize) -> bool {
     if !a.meta.dtype.is_float() {
         return a.int(i) == b.int(i);
@@ -86,7 +86,7 @@ fn is_same(a: &Host, b: &Host, i: usize) -> bool {
     a.to_bits() == b.to_bits() || (a.is_nan() && b.is_nan())
 }
 
-/// Every choice of one of the edges for each operand.
+/// The Cartesian product of the edge numbers over the operands.
 fn at_edges(row: &Row, dtype: DType) -> Vec<Host> {
     let edges = if dtype.is_float() { FLOATS.len() } else { INTS.len() };
     let count = edges.pow(row.operands as u32);
@@ -104,7 +104,7 @@ fn at_edges(row: &Row, dtype: DType) -> Vec<Host> {
     (0..row.operands as u32).map(operand).collect()
 }
 
-/// TestNumbers evenly spread over the row's domain.
+/// Numbers spread evenly over the op's domain.
 fn in_domain(row: &Row, dtype: DType) -> Vec<Host> {
     const COUNT: usize = 2000;
     let meta = Meta::new(Shape::new(&[COUNT]).expect("a shape"), dtype);
@@ -116,7 +116,7 @@ fn in_domain(row: &Row, dtype: DType) -> Vec<Host> {
     (0..row.operands as usize).map(operand).collect()
 }
 
-/// Whether the row's value follows from roundings that IEEE 754 prescribes, and from nothing else.
+/// Whether the op's result is determined by IEEE 754's rounding rules alone.
 fn is_exact(row: &Row) -> bool {
     row.cost_flops <= 8 && !matches!(row.op, Op::Exp | Op::Exp2 | Op::Log)
 }
@@ -165,7 +165,7 @@ fn what_is_approximated_is_near() {
             ];
             for i in 0..want.len() {
                 let (g, w) = (got.float(i), want.float(i));
-                // An inverse or a difference may lose what is small beside its operands.
+                // A difference of close numbers loses precision relative to its result.
                 let bound = 8.0 * of_compute * w.abs().max(2.0) + epsilon * w.abs();
                 let near = (g - w).abs() <= bound || g == w || (g.is_nan() && w.is_nan());
                 let at: Vec<f64> = operands.iter().map(|o| o.float(i)).collect();

@@ -1,4 +1,4 @@
-//! Attention and its gradients are what the CPU backend computes, their kernels running on an emulated device.
+//! Attention and its gradients, on an emulated device, agree with the CPU backend.
 
 use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
@@ -8,7 +8,7 @@ use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::{Attrs, DType, Meta, Op, Shape};
 use std::sync::Arc;
 
-/// Leading axes, queries, keys, features and columns of values.
+/// Leading dimensions, queries, keys, features, columns of values.
 struct Case(&'static [usize], usize, usize, usize, usize);
 
 const CASES: [Case; 8] = [
@@ -22,7 +22,7 @@ const CASES: [Case; 8] = [
     Case(&[0], 3, 2, 4, 2),
 ];
 
-/// What tensor cores take: rows of whole 16 bytes that begin at multiples of them, in tiles that are full and not.
+/// Cases for tensor cores: rows begin at multiples of 16 bytes; some tiles are full, some partial.
 const FOR_TENSOR_CORES: [Case; 6] = [
     Case(&[], 1, 1, 8, 8),
     Case(&[2], 3, 40, 24, 16),
@@ -32,7 +32,7 @@ const FOR_TENSOR_CORES: [Case; 6] = [
     Case(&[1], 70, 33, 72, 128),
 ];
 
-/// The greatest errors: rounding of the result to its own dtype so many times, and of f32.
+/// Compares with the CPU backend. `tolerance` bounds the error in units of the result dtype's rounding and of f32's.
 fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[OperandLayout], tolerance: (f64, f64)) {
     let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
     let mut cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
@@ -53,7 +53,7 @@ fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[OperandLayout], to
                 tensor(*keys, *columns),
             ];
             if masked {
-                // The first query sees nothing, and every third key is seen by none.
+                // The first query attends to no key, and no query attends to every third key.
                 let mask = |i: usize| {
                     let (query, key) = (i / keys % queries, i % keys);
                     if query == 0 || key % 3 == 2 { f64::NEG_INFINITY } else { (i % 7) as f64 / 8.0 }
@@ -86,7 +86,7 @@ fn attention() {
 
 #[test]
 fn attention_of_halves() {
-    // As they lie in memory, some of the layouts are for tensor cores, too.
+    // Some of these cases and layouts also run on tensor cores.
     check(DType::F16, &BOTH, &CASES, &LAYOUTS, of_weights(DType::F16));
     check(DType::BF16, &BOTH, &CASES, &LAYOUTS, of_weights(DType::BF16));
 }
@@ -104,7 +104,7 @@ fn gradients() {
     check(DType::F64, &[Op::AttentionBackward], &CASES, &LAYOUTS, (4.0, 256.0));
 }
 
-/// Tensor cores take weights and their gradients rounded to halves, as PyTorch's do.
+/// The tolerance of tensor cores, whose weights and gradients are rounded to f16 or bf16, as in PyTorch's kernels.
 fn of_weights(dtype: DType) -> (f64, f64) {
     let epsilon = if dtype == DType::BF16 { 2f64.powi(-8) } else { 2f64.powi(-11) };
     (4.0, 2.0 * epsilon / f64::from(f32::EPSILON))

@@ -1,4 +1,4 @@
-//! The CUDA backend passes the suite of every backend, its kernels running on an emulated device.
+//! The CUDA backend, on an emulated device, passes the conformance suite.
 
 use gt_backend::conformance::MEMORY_BYTES;
 use gt_cuda::CudaBackend;

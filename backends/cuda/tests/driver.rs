@@ -1,5 +1,5 @@
-//! NVIDIA's driver, as far as it can be had without a device: how it is missed, and every call that is made of it,
-//! taken by a library of the same functions that has no device either.
+//! The calls to NVIDIA's driver, tested without a device: the errors where it is missing, and each call against
+//! `fake_driver.cpp`, a library with the same functions.
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
 use gt_backend::conformance::{self, MEMORY_BYTES};
@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-/// The library that is made of a file beside this.
+/// Compiles the C++ file of this name in `tests/` to a shared library.
 fn compile(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let partial = folder.join(format!("{name}-{}.so", std::process::id()));
     let mut gxx = Command::new("g++");
     gxx.args(["-std=c++17", "-O1", "-Wall", "-Wextra", "-shared", "-fPIC"]);
-    // NVIDIA's headers lie beside its libraries.
+    // NVIDIA's headers are in `include`, next to the folder of its libraries.
     for libraries in std::env::var_os("GT_CUDA_LIBRARIES").iter().flat_map(std::env::split_paths) {
         gxx.arg("-isystem").arg(libraries.join("../include"));
     }
@@ -33,7 +33,7 @@ fn compile(name: &str) -> PathBuf {
     path
 }
 
-/// The fake, for one test at a time.
+/// The fake driver, locked for one test at a time.
 struct Fake {
     path: PathBuf,
     library: libloading::Library,
@@ -50,7 +50,7 @@ impl Fake {
         }
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let path = MADE.get_or_init(|| compile("fake_driver")).clone();
-        // SAFETY: the library is ours.
+        // SAFETY: the library is compiled from `fake_driver.cpp`, which has no initialisers with preconditions.
         let library = unsafe { libloading::Library::new(&path) }.expect("a library");
         let fake = Fake { path, library, _turn: turn };
         fake.set("fake_lose", 0);
@@ -64,12 +64,12 @@ impl Fake {
     }
 
     fn set(&self, name: &str, value: i32) {
-        // SAFETY: both functions that this is used for have this signature.
+        // SAFETY: every function of the fake that is called with a value takes an `i32` and returns nothing.
         unsafe { self.library.get::<extern "C" fn(i32)>(name.as_bytes()).expect("a function of the fake")(value) };
     }
 
     fn get(&self, name: &str) -> u64 {
-        // SAFETY: the function has this signature.
+        // SAFETY: every function of the fake that is called without one returns an integer.
         unsafe { self.library.get::<extern "C" fn() -> u64>(name.as_bytes()).expect("a function of the fake")() }
     }
 }
@@ -144,7 +144,7 @@ fn any_thread_may_use_the_device() {
             let ptr = cuda.allocate(1 << 20, stream).expect("memory");
             let free = cuda.free_bytes().expect("a number");
             assert_eq!(free, (2 << 30) - (1 << 20));
-            // SAFETY: the memory is ours.
+            // SAFETY: `ptr` was allocated with 1 << 20 bytes, and nothing uses it after `free`.
             unsafe { cuda.fill(ptr, 7, 1 << 20, stream).and_then(|()| cuda.free(ptr, stream)) }.expect("done");
         });
     });
@@ -166,7 +166,7 @@ fn a_broken_context_is_told_from_a_call_that_failed() {
     let Some(fake) = Fake::new() else { return };
     let cuda = fake.open();
     let stream = cuda.new_stream().expect("a stream");
-    // SAFETY: it refuses: such a function is not there.
+    // SAFETY: the fake refuses a null function before it reads the kernel's arguments.
     let refused = unsafe { cuda.launch(gt_cuda::driver::Function(0), Grid::new(1, 1), &Default::default(), stream) };
     assert!(matches!(refused, Err(DriverError::Failed { call: "cuLaunchKernel", .. })));
     fake.set("fake_lose", 700);
@@ -182,9 +182,9 @@ fn a_broken_context_is_told_from_a_call_that_failed() {
 fn products_go_to_cublaslt_with_an_algorithm_chosen_once_for_each_kind() {
     let Some(fake) = Fake::new() else { return };
     let path = compile("fake_blas");
-    // SAFETY: the library is ours, and the functions have this signature.
+    // SAFETY: the library is compiled from `fake_blas.cpp`, which has no initialisers with preconditions.
     let library = unsafe { libloading::Library::new(&path) }.expect("a library");
-    // SAFETY: as above.
+    // SAFETY: every function of the fake library that is counted takes nothing and returns a `long`, 64 bits here.
     let count = |name: &str| unsafe { library.get::<extern "C" fn() -> i64>(name.as_bytes()).expect("a function")() };
     let cuda = fake.open();
     let blas = CUBLAS_LT.open_first(std::slice::from_ref(&path), |opened| CublasLt::bind(opened, cuda.clone()));

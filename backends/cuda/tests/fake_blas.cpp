@@ -1,5 +1,6 @@
-// A libcublasLt that multiplies on the CPU, at once: it takes the calls of `blas/lt.rs` as the real one would, and refuses
-// what that would refuse. Where the library's header is at hand, the compiler compares each function with it.
+// A fake libcublasLt that multiplies on the CPU, immediately or in a captured graph. It accepts the calls of
+// `blas/lt.rs` as the real library would and refuses what that would refuse. Where NVIDIA's header is installed, the
+// compiler checks each function against its declaration.
 #include <cstdint>
 #include <cstddef>
 #include <cstdlib>
@@ -76,7 +77,7 @@ static void set(void* at, int type, int64_t i, double value) {
     }
 }
 
-// The operation's m, n, k, if everything fits; else 0.
+// Whether types and shapes of a product match; `mnk` receives its m, n and k.
 static bool fits(const Operation* o, const Layout* a, const Layout* b, const Layout* d, uint64_t (&mnk)[3]) {
     uint64_t am = o->transposed[0] ? a->columns : a->rows, ak = o->transposed[0] ? a->rows : a->columns;
     uint64_t bk = o->transposed[1] ? b->columns : b->rows, bn = o->transposed[1] ? b->rows : b->columns;
@@ -131,7 +132,7 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
     if (which >= 5 && which <= 8) return take(&p->alignment[int(which) - 5], value, bytes);
     return result(INVALID);
 }
-// The algorithm says which alignments it counts on, and needs memory besides.
+// The algorithm records the alignments that it relies on, and requires a workspace.
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t operation, cublasLtMatrixLayout_t a,
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
@@ -141,7 +142,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     auto A = (Layout*)a;
     if ((void*)handle != &alive || c != d || wanted < 1 || !fits((Operation*)operation, A, (Layout*)b, (Layout*)d, mnk)) return result(INVALID);
     heuristics++;
-    // As the real one may, it knows no way for something: here, one term in half precision.
+    // As the real library may, it finds no algorithm for some products: here f16 products with k = 1.
     *found = !(mnk[2] == 1 && A->type == 2);
     results[0] = {};
     for (int i = 0; i < 4; i++) results[0].algo.data[i] = p->alignment[i];

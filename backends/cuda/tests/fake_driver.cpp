@@ -1,6 +1,6 @@
-// A libcuda that has no device: it takes the calls of `driver/cuda.rs` as the real one would, refuses what that would
-// refuse, and does everything at once on the CPU. Modules are what the emulator's g++ made of kernels. Where CUDA's header
-// is at hand, the compiler compares each function with it.
+// A fake libcuda without a device. It accepts the calls of `driver/cuda.rs` as the real driver would, refuses what that
+// would refuse, and runs all work immediately on the CPU. Modules are shared objects that g++ compiled from the
+// kernels. Where CUDA's header is installed, the compiler checks each function against its declaration.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -58,10 +58,10 @@ static std::map<void*, Event> events;
 static thread_local CUcontext current;
 
 static CUresult result(int status) { return CUresult(sticky ? sticky : status); }
-// What every call on a context begins with.
+// The checks of every call that needs a current context.
 #define NEEDS_CONTEXT if (sticky || current != (CUcontext)&context_place || !retained) return result(INVALID_CONTEXT)
 #define NEEDS_STREAM(s) NEEDS_CONTEXT; if (!streams.count(s)) return result(INVALID_HANDLE)
-// What cannot be captured, spoils a capture.
+// Calls that a capture does not allow fail.
 #define NEEDS_OWN_STREAM(s) NEEDS_STREAM(s); if (((FakeStream*)s)->captured) return result(CAPTURE_UNSUPPORTED)
 
 static bool on_device(CUdeviceptr at, size_t bytes) {
@@ -78,7 +78,7 @@ static bool pinned(const void* at, size_t bytes) {
 }
 
 extern "C" {
-// For tests: from now on every call says this; and what is left.
+// Controls for tests: make every call fail, refuse features, and count what has not been freed.
 void fake_lose(int status) { sticky = status; }
 void fake_without_pools(int without) { pools = !without; }
 unsigned long long fake_held() { return held + 1000000000ull * events.size() + 1000000000000ull * host.size(); }
@@ -246,7 +246,7 @@ CUresult cuMemHostUnregister(void* at) {
     return result(0);
 }
 
-// A shared object says in its header where its section table begins, which ends it.
+// An ELF image ends with its section table, whose offset is in the header.
 CUresult cuModuleLoadData(CUmodule* module, const void* image) {
     NEEDS_CONTEXT;
     auto bytes = (const unsigned char*)image;
@@ -281,8 +281,8 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     NEEDS_STREAM(stream);
     if (!f || !gx || !gy || !gz || gy > 65535 || gz > 65535 || !bx || bx > 1024 || by != 1 || bz != 1 || shared > 99 << 10 || extra)
         return result(INVALID_VALUE);
-    // The driver knows from the module how large arguments are. Here: they lie in one buffer of 2 KiB, and the last
-    // pointer to one is followed by a null.
+    // The real driver knows the sizes of arguments from the module. Here all arguments are in one buffer of 2 KiB, and
+    // a null pointer follows the last one.
     std::vector<char> bytes(2048);
     std::vector<size_t> places;
     if (params[0]) std::memcpy(bytes.data(), params[0], bytes.size());

@@ -1,4 +1,4 @@
-// What the fake driver's streams are, for the fake library that gives them work.
+// The streams of the fake driver, shared with the fake BLAS library, which enqueues work on them.
 #pragma once
 #include <functional>
 #include <vector>
@@ -7,7 +7,7 @@ struct FakeStream {
     bool captured = false;
     std::vector<std::function<void()>> kept;
 
-    // Does it at once, or keeps it for a graph.
+    // Runs the work immediately or, during a capture, stores it for the graph.
     void take(std::function<void()> work) {
         if (captured) kept.push_back(std::move(work));
         else work();

@@ -1,4 +1,4 @@
-//! Several elementwise instructions become one kernel, once they have come by often enough.
+//! A chain of elementwise instructions that has occurred often enough is compiled to one kernel.
 
 use gt_backend::conformance::MEMORY_BYTES;
 use gt_backend::{Backend, HostRange, Input, Stage, StageInput};
@@ -12,11 +12,11 @@ use std::sync::atomic::Ordering::Relaxed;
 const N: usize = 1000;
 
 fn range_of(bytes: &mut [u8]) -> HostRange {
-    // SAFETY: the callers pass the range to one call of a backend, while `bytes` is borrowed.
+    // SAFETY: each caller passes the range to one call of a backend, which borrows `bytes` until it returns.
     unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
-/// `(x + number) * x`, of which only the product is wanted afterwards, and then the same with another shape.
+/// `(x + number) * x`, where only the product is kept; one round has another shape.
 #[test]
 fn a_program_is_one_launch_for_all_shapes_and_numbers() {
     let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));

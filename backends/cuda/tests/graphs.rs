@@ -1,4 +1,4 @@
-//! What repeats goes to the device as graphs, and nothing else changes by it. On an emulated device, which counts.
+//! Repeated work is launched as CUDA graphs without changing results, on an emulated device that counts its calls.
 
 use gt_backend::conformance::{self, MEMORY_BYTES};
 use gt_backend::{Backend, ExecError, HostRange, Input};
@@ -33,7 +33,7 @@ fn device() -> Device {
 }
 
 fn range(bytes: &mut [u8]) -> HostRange {
-    // SAFETY: the callers pass it to one call, while `bytes` is borrowed.
+    // SAFETY: each caller passes the range to one call of a backend, which borrows `bytes` until it returns.
     unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
@@ -80,7 +80,7 @@ impl Device {
         self.op(Op::Mul, &[Input::Tensor(a), Input::Scalar(Scalar::Float(factor))], Attrs::None)
     }
 
-    /// `x` and so many times `b`, one after the other.
+    /// `x` plus `b`, `ops` times, one op each.
     fn chain(&mut self, x: &CudaTensor, b: &CudaTensor, ops: usize) -> CudaTensor {
         let mut x = x.clone();
         for _ in 0..ops {
@@ -89,7 +89,7 @@ impl Device {
         x
     }
 
-    /// What `work` adds to the counts.
+    /// The launches that `work` adds to the counts.
     fn counted(&mut self, work: impl FnOnce(&mut Device)) -> LaunchCounts {
         let before = self.backend.launch_counts();
         work(self);
@@ -103,7 +103,7 @@ impl Device {
     }
 }
 
-/// A step of different operations: results of each size are made and dropped.
+/// A step of different ops, some of whose results are dropped early.
 fn step(device: &mut Device, x: &CudaTensor, factor: f64) -> CudaTensor {
     let mut kept = Vec::new();
     let mut y = x.clone();
@@ -176,7 +176,7 @@ fn other_memory_is_computed_with() {
         let y = device.chain(&x, &b, 40);
         assert_eq!(device.read(&y).unwrap(), [81.0; ELEMENTS]);
     }
-    // What the chain was made in is somebody else's now.
+    // Other tensors occupy the memory that the chain used before.
     let held: Vec<CudaTensor> = (0..4).map(|i| device.upload(&[i as f32; ELEMENTS])).collect();
     let y = device.chain(&x, &b, 40);
     assert_eq!(device.read(&y).unwrap(), [81.0; ELEMENTS]);
@@ -302,7 +302,7 @@ fn a_device_that_is_lost_says_so_when_a_graph_is_launched() {
     device.driver.lose("an illegal memory access was encountered");
     let meta = device.backend.meta(&y);
     let operands = [Input::Tensor(&y), Input::Tensor(&b)];
-    // What is held back is not asked of the device before the graph is whole.
+    // The error appears only once the graph is complete and its held work is launched.
     let lost = (0..16).find_map(|_| device.backend.execute(Op::Add, &operands, &Attrs::None, &meta, 0).err());
     assert!(matches!(&lost, Some(ExecError::Lost(why)) if why.contains("an illegal memory access")), "{lost:?}");
     assert!(matches!(device.read(&y), Err(ExecError::Lost(_))));
@@ -317,7 +317,7 @@ fn nothing_is_left_on_the_device() {
     assert_eq!((driver.graphs(), driver.leaked()), (0, 0));
 }
 
-/// What the suite asks of every backend, in an order that shows each class of instructions.
+/// The conformance suite, ordered so that each class of instructions occurs.
 const SUITE: &[fn(&mut CudaBackend)] = &[
     conformance::arg_reductions,
     conformance::casts,

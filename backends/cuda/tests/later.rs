@@ -1,5 +1,5 @@
-//! What is asked of the CUDA backend is done later: transfers that have been issued, fences, and what the device says
-//! when it comes to them. The emulated device does nothing until somebody asks.
+//! The CUDA backend works asynchronously: transfers in flight, fences, and errors that the device reports later. The
+//! emulated device runs nothing until the host polls or waits.
 
 use gt_backend::{Backend, ExecError, Fence, FenceStatus, HostRange, Input, MemoryUsage};
 use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
@@ -34,7 +34,7 @@ fn plus_one(backend: &mut CudaBackend, of: &CudaTensor, last_use: u8) -> CudaTen
     backend.execute(Op::Add, &[Input::Tensor(of), one], &Attrs::None, &of.meta, last_use).expect("room")
 }
 
-/// Host memory, which transfers use while nobody looks at it.
+/// Host memory for transfers, not accessed while one is in flight.
 struct Memory(Vec<u8>);
 
 impl Memory {
@@ -42,7 +42,7 @@ impl Memory {
         Memory(vec![0xee; bytes])
     }
     fn range(&mut self) -> HostRange {
-        // SAFETY: the tests look at it when the transfer has ended.
+        // SAFETY: the tests access the bytes only after the transfer has completed, and free them after that.
         unsafe { HostRange::new(NonNull::from(&mut self.0[..]).cast(), self.0.len()) }
     }
     fn floats(&self) -> Vec<f32> {
@@ -50,7 +50,7 @@ impl Memory {
     }
 }
 
-/// Asks until the device has come to `fence`.
+/// Polls until the device has passed `fence`.
 fn come_to(backend: &mut CudaBackend, fence: Fence) -> FenceStatus {
     loop {
         if let Some(reached) = backend.poll_fence(false).expect("a device")
@@ -63,17 +63,18 @@ fn come_to(backend: &mut CudaBackend, fence: Fence) -> FenceStatus {
 
 #[test]
 fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
-    // By way of the pinned buffers, and by DMA.
+    // Through the pinned buffers, then by DMA into registered memory.
     for registered in [false, true] {
         let (_driver, mut backend) = device();
         let mut to = Memory::new(N * 4);
         if registered {
-            // SAFETY: the memory outlives the backend's use of it.
+            // SAFETY: the memory stays mapped until the test's transfers have completed.
             unsafe { backend.register_host_memory(to.range(), true) };
         }
         let given = full(&mut backend, N, 3.0);
         let fetch = backend.start_read(&given, 0, to.range()).unwrap().expect("the device is behind");
-        // Nothing shares the memory but the transfer, so this would compute in place; then it is freed and made anew.
+        // Only the transfer still uses the tensor's memory, so this op could compute in place; then the tensor is freed
+        // and its memory could be reused.
         let next = plus_one(&mut backend, &given, 1);
         drop(given);
         let others: Vec<CudaTensor> = (0..20).map(|i| full(&mut backend, N, f64::from(i))).collect();
@@ -114,7 +115,7 @@ fn fetches_larger_than_the_buffers_together_end_in_order() {
     let [a, b] = &mut to;
     let first = backend.start_read(&one, 0, a.range()).unwrap().unwrap();
     let second = backend.start_read(&two, 0, b.range()).unwrap().unwrap();
-    // One that waits goes by, and takes nothing from the others.
+    // A blocking read overtakes the transfers in flight, and takes no buffer from them.
     let mut now = Memory::new(N * 4);
     let small = full(&mut backend, N, 7.0);
     backend.read(&small, 0, now.range()).unwrap();
@@ -130,7 +131,7 @@ fn an_upload_reads_its_source_until_the_mark_and_what_follows_sees_it() {
     let (_driver, mut backend) = device();
     let mut from = Memory::new(N * 4);
     from.0 = (0..N).flat_map(|i| (i as f32).to_le_bytes()).collect();
-    // SAFETY: the memory outlives the backend's use of it.
+    // SAFETY: the memory stays mapped until the test's transfers have completed.
     unsafe { backend.register_host_memory(from.range(), true) };
     let mut tensor = backend.allocate(&floats(N)).unwrap();
     let write = backend.start_write(&mut tensor, 0, from.range()).unwrap().expect("the device is behind");
@@ -146,11 +147,11 @@ fn an_upload_reads_its_source_until_the_mark_and_what_follows_sees_it() {
 fn memory_that_goes_is_not_used_any_more() {
     let (driver, mut backend) = device();
     let mut to = Memory::new(N * 4);
-    // SAFETY: the memory outlives the backend's use of it.
+    // SAFETY: the memory stays mapped until the test's transfers have completed.
     unsafe { backend.register_host_memory(to.range(), true) };
     let given = full(&mut backend, N, 3.0);
     let fetch = backend.start_read(&given, 0, to.range()).unwrap().unwrap();
-    // SAFETY: as above. It waits for the transfer.
+    // SAFETY: `to` is still mapped; this call waits for the transfer.
     unsafe { backend.register_host_memory(to.range(), false) };
     assert_eq!(to.floats(), [3.0; N]);
     to.0.fill(0);
@@ -216,7 +217,7 @@ fn a_mark_tells_how_long_the_device_computed_since_the_one_before() {
     let took: Vec<u64> = fences.into_iter().map(|fence| come_to(&mut backend, fence).computed_ns).collect();
     assert_eq!(took, [3_000, 150_000, 21_000]);
     assert_eq!(backend.fence().unwrap(), None, "everything is done");
-    // What it waits for is not what it computes: neither for more to do nor for a copy.
+    // Time that the device waits, for more work or for a copy, is not computation.
     let mut from = Memory::new(8 << 20);
     let mut tensor = backend.allocate(&floats((8 << 20) / 4)).unwrap();
     let write = backend.start_write(&mut tensor, 0, from.range()).unwrap().unwrap();

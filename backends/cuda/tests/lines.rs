@@ -1,5 +1,4 @@
-//! Scans and sorts that are cut in pieces are what the CPU backend computes, their kernels running on an emulated
-//! device.
+//! Scans and sorts that are split into pieces, on an emulated device, agree with the CPU backend.
 
 use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare};
@@ -39,7 +38,7 @@ fn sorts_of_several_tiles() {
 fn scans_in_pieces() {
     let cases: [(&[usize], u8); 3] = [(&[30_001], 0), (&[2, 9_000], 1), (&[9_000, 2], 0)];
     let sums = [Op::Cumsum, Op::Logcumsumexp];
-    // The reference adds one after the other.
+    // The reference adds sequentially, so rounding differs.
     check(&sums, &[DType::F32, DType::F64, DType::I32], &cases, (0.0, 1.0), 64.0);
     check(&[Op::Cumargmax, Op::Cumargmin], &[DType::F32, DType::I8], &cases, (-3.0, 3.0), 0.0);
     check(&[Op::Cumprod], &[DType::F32, DType::I64], &cases, (1.0, 1.0), 8.0);

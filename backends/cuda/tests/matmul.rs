@@ -1,4 +1,4 @@
-//! Products by a library: what it is asked for, and in which order with the rest.
+//! Matrix products by the BLAS library: the calls it receives, and their order in the stream.
 
 use gt_backend::conformance::{self, MEMORY_BYTES};
 use gt_backend::{Backend, HostRange, Input};
@@ -34,7 +34,7 @@ impl Device {
         self.backend.execute(op, &inputs, &attrs, &out, 0).expect("a result")
     }
 
-    /// TestNumbers that count up from 0.
+    /// A tensor of 0, 1, 2, ...
     fn counting(&mut self, dims: &[usize]) -> CudaTensor {
         let meta = Meta::new(Shape::new(dims).expect("a shape"), DType::F32);
         let mut bytes: Vec<u8> = (0..meta.shape.numel()).flat_map(|i| (i as f32).to_le_bytes()).collect();
@@ -55,7 +55,7 @@ impl Device {
         bytes.chunks_exact(4).map(|x| f32::from_le_bytes([x[0], x[1], x[2], x[3]])).collect()
     }
 
-    /// The library's products and the kernels that `work` takes.
+    /// The numbers of library products and of kernel launches by `work`, and its result.
     fn counted<T>(&mut self, work: impl FnOnce(&mut Device) -> T) -> (u64, u64, T) {
         let before = (self.products.load(Relaxed), self.driver.counts.launches.load(Relaxed));
         let result = work(self);
@@ -64,7 +64,7 @@ impl Device {
 }
 
 fn range(bytes: &mut [u8]) -> HostRange {
-    // SAFETY: the callers pass it to one call, while `bytes` is borrowed.
+    // SAFETY: each caller passes the range to one call of a backend, which borrows `bytes` until it returns.
     unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
@@ -105,7 +105,7 @@ fn transposed_operands_are_multiplied_as_they_lie() {
 #[test]
 fn heads_beside_each_other_are_one_call_and_a_weight_for_many_batches_is_one_tall_product() {
     let mut device = Device::new();
-    // One sequence of 5, 2 heads of 3: (1, 5, 2, 3) seen as (1, 2, 5, 3), times its own transpose.
+    // A sequence of 5 with 2 heads of 3 features: (1, 5, 2, 3) viewed as (1, 2, 5, 3), times its own transpose.
     let t = device.counting(&[1, 5, 2, 3]);
     let (q, k) = (device.permuted(&t, &[0, 2, 1, 3]), device.permuted(&t, &[0, 2, 3, 1]));
     let (products, kernels, scores) = device.counted(|device| device.run(Op::Matmul, &[&q, &k], Attrs::None));
@@ -141,7 +141,7 @@ fn products_stand_in_the_order_of_the_stream() {
     let doubled = device.run(Op::Add, &[&a, &turned], Attrs::None);
     let product = device.run(Op::Matmul, &[&doubled, &a], Attrs::None);
     drop(doubled);
-    // Takes the memory that was given up, while the device has not yet multiplied.
+    // The result reuses the memory of `doubled`, although the device has not multiplied yet.
     let later = device.run(Op::Add, &[&a, &a], Attrs::None);
     assert_eq!(device.numbers(&product), [6., 9., 12., 21.]);
     assert_eq!(device.numbers(&later), [0., 2., 4., 6.]);

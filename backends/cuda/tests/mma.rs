@@ -1,4 +1,4 @@
-//! `mma.cuh` by itself: matrices come through registers in the layouts of the PTX ISA, and are multiplied.
+//! `mma.cuh` alone: fragments have the register layouts of the PTX ISA, and products are right.
 
 use gt_cuda::compile::Compiler;
 use gt_cuda::driver::emulated::{Emulated, Gxx};
@@ -6,7 +6,7 @@ use gt_cuda::driver::{Args, Grid};
 use gt_cuda::{Driver, headers};
 use half::{bf16, f16};
 
-/// A warp copies 16 by 16 and 16 by 8 halves, and 8 by 16 that are turned, and writes both products.
+/// A warp copies a 16 by 16, a 16 by 8 and a transposed 8 by 16 matrix to shared memory, and writes both products.
 const KERNEL: &str = r#"
 #include "mma.cuh"
 GT_KERNEL(32) multiply_TYPE(f32 *out, const TYPE *a, const TYPE *b, const TYPE *turned) {
@@ -15,7 +15,7 @@ GT_KERNEL(32) multiply_TYPE(f32 *out, const TYPE *a, const TYPE *b, const TYPE *
     alignas(16) __shared__ TYPE right_turned[8 * 16];
     int lane = threadIdx.x;
     copy_behind(left + lane * 8, a + lane * 8, true);
-    // The last row is not there.
+    // The last row is filled with zeros.
     if (lane < 16) copy_behind(right + lane * 8, b + lane * 8, lane < 15);
     else copy_behind(right_turned + (lane - 16) * 8, turned + (lane - 16) * 8, true);
     wait_for_copies();
@@ -34,20 +34,21 @@ GT_KERNEL(32) multiply_TYPE(f32 *out, const TYPE *a, const TYPE *b, const TYPE *
 GT_KERNEL(1) pack_TYPE(u32 *out, const f32 *two) { *out = packed<TYPE>(two[0], two[1]); }
 "#;
 
-/// An emulated device and what is on it.
+/// An emulated device.
 struct Device(Emulated);
 
 impl Device {
     fn put(&self, bytes: &[u8]) -> u64 {
         let stream = self.0.new_stream().expect("a stream");
         let at = self.0.allocate(bytes.len(), stream).expect("memory");
-        // SAFETY: the memory is as long as that, and the bytes live until the stream is done.
+        // SAFETY: `at` was allocated with `bytes.len()` bytes, and `bytes` is borrowed until the stream was
+        // synchronized.
         unsafe { self.0.upload(at, bytes.as_ptr(), bytes.len(), stream) }.expect("an upload");
         self.0.synchronize(stream).expect("a stream that ends");
         at
     }
 
-    /// What the kernel writes, so many bytes, when it is given `operands`.
+    /// Runs the kernel on `operands`; returns the `bytes` bytes that it writes.
     fn run(&self, source: &str, kernel: &str, threads: u32, bytes: usize, operands: &[u64]) -> Vec<u8> {
         let stream = self.0.new_stream().expect("a stream");
         let module = self.0.load(&Gxx.compile(kernel, source).expect("a kernel")).expect("a module");
@@ -59,7 +60,8 @@ impl Device {
         for operand in operands {
             args.push(*operand);
         }
-        // SAFETY: the arguments are the kernel's, and its operands are alive.
+        // SAFETY: the arguments match the kernel's parameters; `out` and `written` have `bytes` bytes and outlive the
+        // stream's work.
         unsafe {
             self.0.launch(function, Grid::new(1, threads), &args, stream).expect("a launch");
             self.0.download(written.as_mut_ptr(), out, bytes, stream).expect("a download");
@@ -73,7 +75,7 @@ fn check(name: &str, narrow: fn(f32) -> u16) {
     assert!(headers::HEADERS.iter().any(|(name, _)| *name == "mma.cuh"));
     let device = Device(Emulated::new(1 << 20));
     let source = KERNEL.replace("TYPE", name);
-    // Small whole numbers, whose products and sums are exact.
+    // Small integers, whose products and sums are exact.
     let left = |i: usize, k: usize| ((i * 7 + k * 3) % 11) as f32 - 5.0;
     let right = |k: usize, j: usize| ((k * 5 + j * 2) % 13) as f32 - 6.0;
     let halves = |rows: usize, columns: usize, of: &dyn Fn(usize, usize) -> f32| -> u64 {
@@ -85,7 +87,7 @@ fn check(name: &str, narrow: fn(f32) -> u16) {
     let product = |i: usize, j: usize, depth: usize| (0..depth).map(|k| left(i, k) * right(k, j)).sum::<f32>();
     for (at, bytes) in written.chunks_exact(4).enumerate() {
         let got = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
-        // Of the first product's right operand, the last row was not there.
+        // The last row of the first product's right operand was filled with zeros.
         let depth = if at < 128 { 15 } else { 16 };
         assert_eq!(got, product(at / 8 % 16, at % 8, depth), "{name}: row {}, column {}", at / 8, at % 8);
     }

@@ -1,4 +1,4 @@
-//! Every kernel compiles to code for the devices of today, on a machine that has none.
+//! Every kernel compiles with NVRTC for current devices, on a machine without one.
 
 use gt_cuda::catalogue::catalogue;
 use gt_cuda::compile::Nvrtc;
@@ -23,7 +23,7 @@ fn nvrtc(capability: u32) -> Option<Nvrtc> {
     Some(Nvrtc::open(&path, capability).expect("a library that is NVRTC"))
 }
 
-/// Compiles these, on all processors, and gives what the assembler says of each.
+/// Compiles the kernels on all processors; returns the log of `ptxas`.
 fn compile(capability: u32, keys: &[KernelKey]) -> Option<String> {
     assert!(!keys.is_empty());
     nvrtc(capability)?;
@@ -50,7 +50,7 @@ fn compile(capability: u32, keys: &[KernelKey]) -> Option<String> {
     Some(said.into_inner().expect("no thread has failed"))
 }
 
-/// While a kernel is being written: those alone whose template's name begins with this.
+/// Restricts the kernels, while one is being written, to the templates whose name begins with `GT_KERNELS`.
 fn asked_for(mut keys: Vec<KernelKey>) -> Vec<KernelKey> {
     if let Ok(beginning) = std::env::var("GT_KERNELS") {
         keys.retain(|key| key.template.name.starts_with(&beginning));
@@ -58,7 +58,7 @@ fn asked_for(mut keys: Vec<KernelKey>) -> Vec<KernelKey> {
     keys
 }
 
-/// Kernels that need so many registers that a little more would be kept in memory, which is slow.
+/// Asserts that kernels near the register limit spill nothing to local memory, which is slow.
 fn nothing_is_spilled(log: &str, keys: &[KernelKey]) {
     for key in keys.iter().filter(|key| key.template.name == "attention_mma" && key.variant < 1024) {
         let begins = format!("Function properties for {}\n", key.name());
@@ -85,7 +85,7 @@ fn every_kernel_for_hopper() {
     nothing_is_spilled(&log, &keys);
 }
 
-/// `where(x < y, gelu(float(x * y)), number)`, of which the product and the choice are kept.
+/// `where(x < y, gelu(float(x * y)), number)`, where the product and the result are kept.
 fn program(dtype: DType) -> Program {
     use ProgramValue::{Input, Step as Made};
     let step = |op, dtype, out, operands: &[ProgramValue]| ProgramStep { op, dtype, out, operands: operands.to_vec() };

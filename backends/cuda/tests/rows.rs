@@ -1,4 +1,4 @@
-//! Ops on rows compute what the CPU backend computes, their kernels running on an emulated device.
+//! Row-wise ops, on an emulated device, agree with the CPU backend.
 
 use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
@@ -21,7 +21,7 @@ fn backends() -> (CudaBackend, CpuBackend) {
 }
 
 const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
-/// None, one, odd, of whole packs, more than a warp keeps, more than a block keeps.
+/// Rows that are empty, of one element, odd, of whole packs, longer than a warp's registers hold, than a block's.
 const SHAPES: [&[usize]; 9] =
     [&[0, 3], &[2, 0], &[1], &[5, 1], &[3, 7], &[2, 3, 64], &[4, 515], &[2, 1024], &[2, 16_640]];
 
@@ -37,7 +37,7 @@ fn number(x: f64) -> OracleOperand {
     OracleOperand::Scalar(Scalar::Float(x))
 }
 
-/// What operands of more elements than that are laid out in besides row-major order makes no difference.
+/// Long operands are tested in row-major order only, since they are copied to it first.
 fn layouts(dims: &[usize]) -> &'static [OperandLayout] {
     if dims.iter().product::<usize>() > 4096 { &LAYOUTS[..1] } else { &LAYOUTS }
 }
@@ -52,7 +52,7 @@ fn softmax() {
                 let inputs = [tensor(&mut numbers, dims, dtype), tensor(&mut numbers, dims, dtype)];
                 for op in [Op::Softmax, Op::LogSoftmax, Op::SoftmaxBackward, Op::LogSoftmaxBackward] {
                     let inputs = &inputs[..op.row().operands as usize];
-                    // A gradient's sum has as many terms as there are columns, and is multiplied by up to e^3.
+                    // A gradient's sum has one term per column and is multiplied by up to e^3.
                     let terms = if inputs.len() > 1 { dims[dims.len() - 1] } else { 0 };
                     let absolute = 64.0 + 16.0 * terms as f64;
                     compare((&mut cuda, &mut cpu), op, inputs, &Attrs::None, &[*layout], (4.0, absolute));
@@ -87,7 +87,7 @@ fn norms() {
                     let inputs: Vec<OracleOperand> = inputs.iter().map(|input| (*input).clone()).collect();
                     compare((&mut cuda, &mut cpu), op, &inputs, &Attrs::None, &[*layout], (4.0, absolute));
                 };
-                // A row of one element has no variance, and its root is large.
+                // A row of one element has variance 0, so 1 / sqrt(eps) amplifies errors.
                 let absolute = if columns[0] == 1 { 1e5 } else { 64.0 };
                 run(Op::LayerNorm, &[&x, &weight, &bias, &eps], absolute);
                 run(Op::LayerNorm, &[&x, &number(1.0), &number(0.0), &eps], absolute);
@@ -99,7 +99,7 @@ fn norms() {
                 run(Op::RmsNormWeightBackward, &[&grad, &x, &eps], absolute * 8.0);
             }
         }
-        // Enough rows to be cut in pieces.
+        // Enough rows to be split into pieces.
         let inputs = [tensor(&mut numbers, &[700, 37], dtype), tensor(&mut numbers, &[700, 37], dtype), number(1e-5)];
         for op in [Op::LayerNormWeightBackward, Op::RmsNormWeightBackward] {
             compare((&mut cuda, &mut cpu), op, &inputs, &Attrs::None, &[OperandLayout::Plain], (4.0, 1000.0));
@@ -156,7 +156,7 @@ fn a_class_that_is_not_there_is_an_error_of_whoever_reads_the_loss() {
     let mut cuda = backend();
     let mut upload = |meta: Meta, mut bytes: Vec<u8>| {
         let mut tensor = cuda.allocate(&meta).expect("room");
-        // SAFETY: the bytes are there during the call.
+        // SAFETY: `bytes` outlives the call of `write`, which has copied it on return.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) };
         cuda.write(&mut tensor, 0, range).expect("a write");
         tensor
@@ -168,7 +168,7 @@ fn a_class_that_is_not_there_is_an_error_of_whoever_reads_the_loss() {
         let inputs = [Input::Tensor(&x), Input::Tensor(&index), Input::Scalar(Scalar::Float(1.0))];
         let loss = cuda.execute(op, &inputs, &attrs, &meta(&[], DType::F32), 0).expect("a loss to come");
         let mut bytes = [0; 4];
-        // SAFETY: as above.
+        // SAFETY: `bytes` outlives the call of `read`, and nothing refers to it meanwhile.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), 4) };
         match cuda.read(&loss, 0, range) {
             Err(ExecError::Earlier { op: of, error, .. }) => {

@@ -1,4 +1,4 @@
-//! What the CUDA backend does besides computing, on an emulated device: memory, order, and a device that breaks.
+//! Memory, ordering and device loss of the CUDA backend, on an emulated device.
 
 use gt_backend::{Backend, ExecError, HostRange, Input, LimitScope, MemoryUsage};
 use gt_cuda::CudaBackend;
@@ -26,7 +26,7 @@ fn meta(dims: &[usize], dtype: DType) -> Meta {
 }
 
 fn range(bytes: &mut [u8]) -> HostRange {
-    // SAFETY: the callers pass it to one call, while `bytes` is borrowed.
+    // SAFETY: the callers pass the range to one call of a backend, or withdraw it before they access `bytes` again.
     unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
@@ -42,7 +42,7 @@ fn read<B: Backend>(backend: &mut B, tensor: &B::Tensor) -> Result<Vec<u8>, Exec
     Ok(bytes)
 }
 
-/// The transpose of a matrix, which is then copied into row-major order.
+/// Transposes a matrix and copies it into row-major order.
 fn transposed_copy(backend: &mut CudaBackend, of: &gt_cuda::CudaTensor) -> gt_cuda::CudaTensor {
     let turned = {
         let mut p = [0u8; RANK_MAX];
@@ -61,7 +61,7 @@ fn run(backend: &mut CudaBackend, op: Op, of: &gt_cuda::CudaTensor, attrs: Attrs
 #[test]
 fn an_upload_may_be_forgotten_as_soon_as_it_returns() {
     let (_driver, mut backend) = device();
-    // Larger than the pinned buffers together, so that they are used again while the device is behind.
+    // Larger than the pinned buffers together, so that they are reused while the device is behind.
     let meta = meta(&[5 << 20], DType::I32);
     let mut bytes: Vec<u8> = (0..meta.bytes()).map(|i| (i * 7 + i / 4096) as u8).collect();
     let expected = bytes.clone();
@@ -76,17 +76,17 @@ fn memory_that_is_registered_is_copied_without_a_detour() {
     let mut arena: Vec<u8> = (0..16 << 20).map(|i| (i * 13 + i / 999) as u8).collect();
     let expected = arena[..8 << 20].to_vec();
     let whole = range(&mut arena);
-    // SAFETY: the memory outlives the backend's use of it.
+    // SAFETY: `arena` stays mapped until it is withdrawn at the end of the test.
     unsafe { backend.register_host_memory(whole, true) };
     let start = NonNull::new(whole.as_ptr()).unwrap();
-    // SAFETY: both halves lie in the memory, and nobody else uses it.
+    // SAFETY: both halves are within `arena`, which nothing else accesses until it is withdrawn.
     let (source, target) = unsafe { (HostRange::new(start, 8 << 20), HostRange::new(start.add(8 << 20), 8 << 20)) };
     let meta = meta(&[8 << 20], DType::U8);
     let mut tensor = backend.allocate(&meta).unwrap();
     backend.write(&mut tensor, 0, source).unwrap();
     backend.read(&tensor, 0, target).unwrap();
     assert_eq!(driver.counts.transfers.load(Relaxed), 2);
-    // SAFETY: as above.
+    // SAFETY: `arena` is still mapped, and its transfers have completed.
     unsafe { backend.register_host_memory(whole, false) };
     assert_eq!(&arena[8 << 20..], expected);
 }
@@ -102,7 +102,7 @@ fn memory_is_used_again_in_the_order_of_the_stream() {
     drop(first);
     let before = driver.counts.allocations.load(Relaxed);
     for _ in 0..100 {
-        // Made in the memory of the one before, which may not have been computed yet.
+        // Reuses the memory of the previous copy, which may not have been computed yet.
         let copy = transposed_copy(&mut backend, &tensor);
         drop(copy);
     }
@@ -181,11 +181,12 @@ fn transfers_of_both_kinds_follow_each_other() {
     let meta = meta(&[64, 64], DType::F32);
     let mut arena = vec![0u8; meta.bytes()];
     let whole = range(&mut arena);
-    // SAFETY: the memory outlives the backend's use of it.
+    // SAFETY: `arena` stays mapped until it is withdrawn at the end of the test.
     unsafe { backend.register_host_memory(whole, true) };
     let mut bytes: Vec<u8> = (0..meta.bytes()).map(|i| (i % 251) as u8).collect();
     let first = upload(&mut backend, &meta, &mut bytes);
-    // By way of the pinned buffers: nobody has waited for the copy when what is registered is copied.
+    // This upload goes through the pinned buffers, and nothing has waited for it when the registered memory is copied
+    // to.
     bytes.reverse();
     let second = upload(&mut backend, &meta, &mut bytes);
     backend.read(&first, 0, whole).unwrap();
@@ -193,6 +194,6 @@ fn transfers_of_both_kinds_follow_each_other() {
     let again = run(&mut backend, Op::Reshape, &copy, Attrs::Shape(meta.shape));
     let turned = transposed_copy(&mut backend, &again);
     assert_eq!(read(&mut backend, &turned).unwrap(), bytes);
-    // SAFETY: as above.
+    // SAFETY: `arena` is still mapped, and its transfers have completed.
     unsafe { backend.register_host_memory(whole, false) };
 }
