@@ -142,7 +142,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     auto A = (Layout*)a;
     if ((void*)handle != &alive || c != d || wanted < 1 || !fits((Operation*)operation, A, (Layout*)b, (Layout*)d, mnk)) return result(INVALID);
     heuristics++;
-    // As the real library may, it finds no algorithm for some products: here f16 products with k = 1.
+    // The real library may find no algorithm for a product; the fake finds none for f16 products with k = 1.
     *found = !(mnk[2] == 1 && A->type == 2);
     results[0] = {};
     for (int i = 0; i < 4; i++) results[0].algo.data[i] = p->alignment[i];

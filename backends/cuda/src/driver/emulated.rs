@@ -26,9 +26,9 @@ const FENCE: u8 = 0x5e;
 /// The byte that fills new and freed memory.
 const NOISE: u8 = 0xa5;
 const ALIGN_BYTES: usize = 256;
-/// The most work that is put off, so that freed memory comes back.
+/// The most pending work: beyond it, streams run, so that freed memory becomes available.
 const PUT_OFF_MAX: usize = 4096;
-/// How much work a stream does when the host polls one of its events.
+/// The amount of work that a stream runs when the host polls one of its events.
 const DONE_WHEN_ASKED: usize = 8;
 /// The duration of a copy, and the default duration of a kernel, nanoseconds.
 const TAKES_NS: u64 = 1000;

@@ -4,7 +4,7 @@ use super::work::{GraphWork, Kept};
 use crate::driver::CudaGraph;
 use std::collections::HashMap;
 
-/// A graph is dropped when it has been abandoned this many times more often than completed.
+/// A graph is dropped once its misses exceed this number plus twice its hits.
 const MISSES_MAX: u32 = 8;
 
 /// A graph and its work.
@@ -67,7 +67,7 @@ impl GraphCache {
         self.by_start.get(&steps.first()?.0)?.iter().filter_map(fits).max_by_key(|(_, len)| *len)
     }
 
-    /// A graph other than `id` with the same first `at` steps and then this work.
+    /// Another graph whose first `at` steps equal those of graph `id`, and whose next step is `work`.
     pub fn like(&self, id: usize, at: usize, work: &GraphWork<'_>) -> Option<usize> {
         let followed = &self.get(id).steps;
         let fits = |other: &usize| {
@@ -85,7 +85,7 @@ impl GraphCache {
         self.by_start.get(&start).is_some_and(|ids| ids.iter().any(same))
     }
 
-    /// Notes that graph `next` followed `id`; returns whether that has become a habit.
+    /// Notes that graph `next` followed `id`; returns whether it did so at least twice in a row.
     #[inline]
     pub fn followed(&mut self, id: usize, next: usize) -> bool {
         let Some(entry) = &mut self.entries[id] else { return false };

@@ -11,7 +11,8 @@ const LAST: usize = 2 * LENGTH;
 /// Issued work by sequence number.
 pub struct History {
     ring: Vec<(u64, Kept)>,
-    /// One more than the number of the last work with such a hash; may be a collision, or too old.
+    /// One more than the sequence number of the last work with this hash; it may be a collision, or older than the
+    /// history.
     last: Vec<u64>,
     next: u64,
     /// The earlier occurrence that the newest work repeats, if any.
@@ -26,7 +27,7 @@ impl History {
         History { ring: Vec::new(), last: vec![0; LAST], next: 0, earlier: None, start: 0 }
     }
 
-    /// Adds work, and returns the repeated stretch that this work ends by not repeating.
+    /// Adds work. If it ends a repetition, returns the repeated stretch, which may be empty.
     pub fn push(&mut self, hash: u64, work: &GraphWork<'_>) -> Range<u64> {
         let at = self.next;
         let mut ended = at..at;
@@ -72,13 +73,13 @@ impl History {
         self.start = self.next;
     }
 
-    /// Notes that work happened which the history does not contain.
+    /// Ends the repetition, because work was issued that the history does not contain.
     pub fn interrupt(&mut self) {
         self.earlier = None;
         self.start = self.next;
     }
 
-    /// The work with these numbers, which are among the last [`LENGTH`], with hashes.
+    /// The work with these sequence numbers, which are among the last [`LENGTH`], with hashes.
     pub fn get(&self, numbers: Range<u64>) -> impl Iterator<Item = &(u64, Kept)> + Clone {
         numbers.map(|number| &self.ring[number as usize % LENGTH])
     }
@@ -102,7 +103,7 @@ mod tests {
         assert!(history.goes_on(u64::from(b'd')) && !history.goes_on(u64::from(b'a')));
         assert_eq!(pushed(&mut history, "x").pop(), Some(4..7));
         assert!(history.stretch().is_empty());
-        // Among equal beginnings, the newest predicts what follows.
+        // Among several earlier occurrences, the newest predicts what follows.
         pushed(&mut history, "bcx");
         assert_eq!(history.stretch(), 8..11);
     }

@@ -1,15 +1,15 @@
 //! CUDA graphs for repeated work, between the backend and the driver.
 //!
-//! [`Launches`] is a driver in front of a driver. It sees everything that is issued on one stream, and compares it with
-//! earlier work ([`History`]). A stretch that occurs for the second time, the same kernels with the same arguments, is
-//! captured as a graph. When the first launch of a graph recurs, it is held back, and so are the following ones as long
-//! as they match; at the graph's end, the graph is launched in one call instead. A mismatch, or any call whose result
-//! depends on the order of work (another stream waits, the host reads, memory is freed), issues the held work one by
-//! one. So a graph changes the calls to the driver, never the results.
+//! [`Launches`] is a [`Driver`] around another driver. It compares everything that is issued on one stream with earlier
+//! work ([`History`]). A stretch that occurs for the second time, the same kernels with the same arguments, is captured
+//! as a graph. When the first launch of a graph recurs, it is held back, and so are the following ones as long as they
+//! match; at the graph's end, one call launches the graph instead. A mismatch, or any call whose result depends on the
+//! order of work (another stream waits, the host reads, memory is freed), issues the held work one by one. So a graph
+//! changes the calls to the driver, never the results.
 //!
 //! Held work keeps the device waiting. So a graph is followed only if it is no longer than the work issued since the
-//! host last waited for the device: while the device does that, the graph is collected. Graphs just after a wait are
-//! short. A worker with nothing more to issue calls [`Launches::let_go`].
+//! host last waited for the device: the device runs that work while the graph is held back. Graphs just after a wait
+//! are short. A worker with nothing more to issue calls [`Launches::let_go`].
 
 mod as_driver;
 mod cache;
@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::{GraphWork, Kept};
 
-/// When graphs are captured, and how many are kept.
+/// The sizes of graphs, and how many are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The shortest stretch that is worth a graph.
@@ -82,7 +82,7 @@ pub struct Launches {
 #[derive(Clone, Copy)]
 struct Following {
     id: usize,
-    /// How much of it has recurred, and how much of that has been issued one by one all the same.
+    /// The number of its steps that have recurred, and of those that were nevertheless issued one by one.
     came: usize,
     issued: usize,
 }
@@ -93,11 +93,11 @@ struct GraphsState {
     history: History,
     cache: GraphCache,
     following: Option<Following>,
-    /// The graph that has just ended, and how much work had been issued when it began.
+    /// The last completed graph, and the amount of work issued when it began.
     ended: Option<(usize, usize)>,
     /// Events that are recorded behind held work.
     late: Vec<CudaEvent>,
-    /// How often the host has polled one of them.
+    /// The number of times that the host has polled one of them.
     asked: u32,
     /// Work issued since the host last waited for the device.
     since: usize,
@@ -116,7 +116,7 @@ const ASKED_MAX: u32 = 64;
 // Every `issue` and `launch_graph` below does work whose submitter fulfilled the driver's contract, in the order of
 // submission; a graph is launched only after all its work was submitted with the same arguments.
 impl Launches {
-    /// Graphs for a new stream of `driver`.
+    /// Creates the stream of computation on `driver`, and a second one for captures.
     ///
     /// # Errors
     /// Those of the driver.
@@ -179,7 +179,7 @@ impl Launches {
         unsafe { self.issue(&GraphWork::Product { gemm, pointers }) }
     }
 
-    /// Issues held work, when no more comes for now.
+    /// Issues held work, since no more comes for now.
     ///
     /// # Errors
     /// Those of the driver.
