@@ -3,7 +3,7 @@
 #pragma once
 #include "philox.cuh"
 
-// start + i * step.
+// A range: start + i * step.
 template <typename N>
 struct Steps {
     typedef N Made;

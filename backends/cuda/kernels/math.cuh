@@ -3,7 +3,7 @@
 
 #include "types.cuh"
 
-// Floats.
+// Functions of floats.
 
 template <typename R>
 GT_DEVICE bool is_nan(R x) {
@@ -35,7 +35,7 @@ GT_DEVICE T maximum(T a, T b) {
     return a != a ? a : high;
 }
 
-// -1, 0 or 1; 0 for NaN.
+// The sign: -1, 0 or 1; 0 for NaN.
 template <typename T>
 GT_DEVICE T sign(T x) {
     return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
@@ -90,7 +90,7 @@ GT_DEVICE R float_floor_rem(R a, R divisor) {
 GT_DEVICE float floor_rem(float a, float divisor) { return float_floor_rem(a, divisor); }
 GT_DEVICE double floor_rem(double a, double divisor) { return float_floor_rem(a, divisor); }
 
-// Division rounded down, by way of the exact remainder (CPython's float_floor_div).
+// Floor division by way of the exact remainder (CPython's float_floor_div).
 template <typename R>
 GT_DEVICE R float_floor_div(R a, R divisor) {
     if (divisor == R(0)) return a / divisor;
@@ -104,7 +104,7 @@ GT_DEVICE R float_floor_div(R a, R divisor) {
 GT_DEVICE float floor_div(float a, float divisor) { return float_floor_div(a, divisor); }
 GT_DEVICE double floor_div(double a, double divisor) { return float_floor_div(a, divisor); }
 
-// Integers. Arithmetic wraps; division by 0 gives 0, and kernels that divide report it before.
+// Functions of integers. Arithmetic wraps; division by 0 gives 0, and kernels that divide report it before.
 
 template <typename I>
 GT_DEVICE I wrapping_add(I a, I b) {
@@ -152,7 +152,7 @@ GT_DEVICE I floor_rem(I a, I divisor) {
     return left != I(0) && (left < I(0)) != (divisor < I(0)) ? I(left + divisor) : left;
 }
 
-// A power; negative exponents give 0, or 1 and -1 for bases of 1 and -1.
+// Integer power by repeated squaring. Negative exponents give 0, or 1 and -1 for bases of 1 and -1.
 template <typename I>
 GT_DEVICE I int_pow(I base, I exponent) {
     if (exponent < I(0)) {

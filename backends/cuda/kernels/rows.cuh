@@ -108,7 +108,7 @@ GT_DEVICE Exps<typename Compute<T>::type> exps_of(const Team &team, const Rows<T
     } else {
         row.each([&](i64, const C(&x)[1]) {
             if (x[0] > exps.largest) {
-                // 1, or NaN for an infinity.
+                // exp(0) = 1; NaN if x is positive infinity.
                 exps.sum = exps.sum * exp(exps.largest - x[0]) + (C(1) + (x[0] - x[0]));
                 exps.largest = x[0];
             } else if (x[0] != Ends<C>::low()) {

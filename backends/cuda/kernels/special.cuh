@@ -121,8 +121,8 @@ GT_DEVICE double log_ndtr(double x) {
     return x < -1.0 ? log(erfcx(-t)) - GT_LN_2 - t * t : log1p(-0.5 * erfc(t));
 }
 
-// The modified Bessel function of the first kind, of order 0 or 1, times exp(-|x|): the power series (DLMF 10.25.2)
-// up to 30, the asymptotic one (DLMF 10.40.1) past it.
+// The modified Bessel function of the first kind, of order 0 or 1, times exp(-|x|): the power series (DLMF 10.25.2) up
+// to 30, the asymptotic expansion (DLMF 10.40.1) beyond.
 GT_DEVICE double bessel_scaled(double x, double order) {
     double a = fabs(x);
     if (is_inf(a)) return 0.0;

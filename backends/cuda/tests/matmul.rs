@@ -110,7 +110,7 @@ fn heads_beside_each_other_are_one_call_and_a_weight_for_many_batches_is_one_tal
     let (q, k) = (device.permuted(&t, &[0, 2, 1, 3]), device.permuted(&t, &[0, 2, 3, 1]));
     let (products, kernels, scores) = device.counted(|device| device.run(Op::Matmul, &[&q, &k], Attrs::None));
     assert_eq!((products, kernels), (1, 0));
-    // Row 1 of head 1 is 9, 10, 11, and row 0 is 3, 4, 5.
+    // Row 1 of head 1 is (9, 10, 11), row 0 is (3, 4, 5).
     assert_eq!(device.numbers(&scores)[25 + 5], 9. * 3. + 10. * 4. + 11. * 5.);
     let (x, w) = (device.counting(&[4, 5, 3]), device.counting(&[3, 2]));
     let (products, kernels, y) = device.counted(|device| device.run(Op::Matmul, &[&x, &w], Attrs::None));

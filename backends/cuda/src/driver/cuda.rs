@@ -101,7 +101,7 @@ const WITHOUT_TIME: c_uint = 2;
 /// `CU_MEMHOSTALLOC_PORTABLE` and `CU_MEMHOSTREGISTER_PORTABLE`: pinned for every context. Not `WRITECOMBINED`, since
 /// the host reads downloads.
 const PORTABLE: c_uint = 1;
-/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`: bytes that a pool keeps at a synchronisation.
+/// `CU_MEMPOOL_ATTR_RELEASE_THRESHOLD`: bytes that a pool does not release at a synchronisation.
 const RELEASE_THRESHOLD: c_uint = 4;
 /// `CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES`.
 const DYNAMIC_SHARED_BYTES: c_uint = 8;
@@ -285,7 +285,7 @@ impl DriverFunctions {
     fn properties(&self, device: c_int) -> Result<Properties> {
         let mut name = [0; 256];
         let (mut memory_bytes, mut uuid) = (0, [0; 16]);
-        // SAFETY: the first function writes at most `text.len()` bytes, the last of them 0; the others write one size
+        // SAFETY: the first function writes at most `name.len()` bytes, the last of them 0; the others write one size
         // and 16 bytes, to locals.
         let name = unsafe {
             self.check("cuDeviceGetName", (self.device_name)(name.as_mut_ptr(), name.len() as c_int, device))?;
@@ -317,7 +317,7 @@ fn number(handle: Handle) -> u64 {
 }
 
 // In every method below, `self.api()` has made the context current, and by the contract of [`Driver`] each handle came
-// from this driver and has not been given back.
+// from this driver and has not been destroyed.
 impl Driver for CudaDriver {
     fn enter(&self) -> Result<()> {
         // A library may have made another context current in this thread. SAFETY: the context is retained until `drop`.
