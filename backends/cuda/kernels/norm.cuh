@@ -59,8 +59,8 @@ GT_DEVICE void norm_backward(T *to, const T *grad, const T *from, Numbers weight
         Rows<T, 2, V, PACKS> row(team, {from + at * columns, grad + at * columns}, at < rows ? columns : 0);
         Moments<C> moments = moments_of<CENTRE>(team, row, columns, eps);
         C mean = moments.mean, factor = moments.factor, share = C(1) / C(columns);
-        // The sums of the gradient, times the weight, over the row: weighted with the centred input (`along`), and
-        // plain (`level`). The input's gradient is orthogonal to both.
+        // The sums over the row of the gradient times the weight: multiplied with the centred input (`along`), and
+        // plain (`level`). Both components are subtracted from the input's gradient, `level` with CENTRE only.
         Pulls<C> pulls = {C(0), C(0)};
         row.each([&](i64 column, const C(&x)[2]) {
             C pull = x[1] * number_of<T>(weight, column);
