@@ -7,7 +7,7 @@
 //! and sessions of one user get equal time. A session that wakes up starts at the virtual time of the last time slice,
 //! so idling earns no credit.
 //!
-//! A time slice lasts for [`TIME_SLICE_NS`], since the tensors that a session works on then stay in the caches: with
+//! A time slice lasts for 2 ms, since the tensors that a session works on then stay in the caches: with
 //! slices of a single step each, thirty sessions together did an eighth less than one. A session that wakes up need not
 //! wait for the end of a slice: if it is ahead of the session that is served by a time slice at most, its first
 //! [`VISIT_NS`] come before everybody else's.

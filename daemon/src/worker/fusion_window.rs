@@ -6,7 +6,7 @@
 //! million 0.9 instead of 1.5. The kernels are those of single instructions, so the bits are the same.
 //!
 //! Nothing is held back to be fused. The dispatcher hands over what its session's ring holds as one group
-//! (`daemon/src/session.rs`), and a worker that is behind finds the rest of an expression in its queue
+//! (`daemon/src/session/handover.rs`), and a worker that is behind finds the rest of an expression in its queue
 //! (`daemon/src/worker/fused_steps.rs`).
 //!
 //! An instruction joins a window if it is elementwise ([`is_fusible`]), if its result has the shape of the first
