@@ -12,7 +12,8 @@
 //! A process that registers itself is not started again. When it ends, the link stays for the sessions that use it, and
 //! fails their steps because the worker is lost.
 //!
-//! A [`WorkerDevice`] names the device of a process, which reports the capabilities itself.
+//! A [`WorkerDevice`](worker_device::WorkerDevice) names the device of a process, which reports the capabilities
+//! itself.
 //!
 //! - [`link`]: the dispatcher's side, which never waits for the process.
 //! - [`keeper`]: the thread that starts the process and waits for its end.
