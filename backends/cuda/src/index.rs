@@ -1,9 +1,8 @@
-//! Elements looked up and put where an index tensor says.
+//! Gather and scatter along an axis.
 //!
-//! An index out of range is found on the device: see `checks`. What is put in one place is joined in the order of the
-//! index where that is fast enough, which is where many lines along the axis are worked on at the same time. Else
-//! elements are put in any order, by atomic operations: results are then the same but for the rounding of sums and
-//! products of floats.
+//! The device finds indices that are out of range; see `checks`. A scatter combines elements with one destination in
+//! index order where that is fast, which is where many lines along the axis run at the same time. Otherwise it uses
+//! atomic operations in any order: results then differ only in the rounding of sums and products of floats.
 
 use crate::backend::CudaBackend;
 use crate::driver::{Args, Param};
@@ -16,12 +15,12 @@ use gt_backend::Loops;
 use gt_ops::row::ROWS;
 use gt_ops::{Class, DType, Meta, Op};
 
-/// So many lines keep a device busy, whatever their length.
+/// The number of lines that keeps a device busy, whatever their length.
 const LINES_MIN: usize = 1 << 15;
-/// Lines this short take no longer than other ways to put their elements.
+/// Lines this short take no longer than atomic operations.
 const LINE_LENGTH_MAX: usize = 16;
 
-/// Units of so many bytes, whatever they are.
+/// Copies units of a given number of bytes.
 static GATHER: Template = Template {
     name: "gather",
     includes: &["index.cuh"],
@@ -37,7 +36,7 @@ static GATHER: Template = Template {
     catalogue: || [1, 2, 4, 8, 16].map(gather_key).to_vec(),
 };
 
-/// A line along the axis after the other.
+/// One thread for each line along the axis, in index order.
 static SCATTER_LINES: Template = Template {
     name: "scatter_lines",
     includes: &["index.cuh"],
@@ -55,7 +54,7 @@ static SCATTER_LINES: Template = Template {
     catalogue: || scatter_keys(&SCATTER_LINES, |_| true),
 };
 
-/// All elements at once.
+/// One thread for each element, by atomic operations.
 static SCATTER: Template = Template {
     name: "scatter",
     includes: &["index.cuh"],
@@ -73,7 +72,7 @@ static SCATTER: Template = Template {
     catalogue: || scatter_keys(&SCATTER, |op| op != Op::Scatter),
 };
 
-/// Of a scatter that keeps the last element: which that is for each place.
+/// For a scatter that keeps the last element: marks which element that is for each destination.
 static MARK_LAST: Template = Template {
     name: "mark_last",
     includes: &["index.cuh"],
@@ -88,7 +87,7 @@ static MARK_LAST: Template = Template {
     catalogue: || vec![KernelKey::new(&MARK_LAST, None, None, 0)],
 };
 
-/// And its elements, of so many bytes.
+/// Writes the marked elements, of a given number of bytes.
 static PUT_LAST: Template = Template {
     name: "put_last",
     includes: &["index.cuh"],
@@ -111,7 +110,7 @@ fn gather_key(bytes: usize) -> KernelKey {
     KernelKey::new(&GATHER, None, None, bytes as u32)
 }
 
-/// What is only put is moved: the dtype stands for its size.
+/// A scatter that only copies depends on the size of the dtype, so unsigned integers stand for all dtypes.
 fn scatter_key(template: &'static Template, op: Op, dtype: DType) -> KernelKey {
     let dtype = match (op, dtype.size()) {
         (Op::Scatter, 1) => DType::U8,
@@ -149,11 +148,11 @@ struct Lookup {
     axis: i64,
 }
 
-// SAFETY: of 64-bit numbers alone, as in the header.
+// SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
 unsafe impl Param for Lookup {}
 
 impl Lookup {
-    /// Along an axis of `t`, in units of so many bytes.
+    /// The lookup along an axis of `t`, in units of this many bytes.
     fn along(t: &CudaTensor, axis: usize, unit: usize) -> Lookup {
         let step = t.strides[axis] as i64 / unit as i64;
         Lookup { size: t.meta.shape.dims()[axis] as i64, step, axis: axis as i64 }
@@ -161,7 +160,7 @@ impl Lookup {
 }
 
 impl CudaBackend {
-    /// The elements of `from` that `index` names along an axis.
+    /// The op `gather`.
     pub(crate) fn gather(
         &mut self,
         from: &CudaTensor,
@@ -178,7 +177,7 @@ impl CudaBackend {
         others[axis] = 0;
         let loops = Loops::new(&out.shape, [&index.strides, &others]);
         let (size, last) = (from.size(), loops.sizes().len() - 1);
-        // Of rows that one index names, several elements are copied together.
+        // Where one index selects several neighbouring elements, they are copied as one unit.
         let mut unit = size;
         if loops.inner_strides() == [0, size as isize] {
             let steps = loops.strides()[..last].iter().map(|[_, stride]| *stride).chain([from.strides[axis]]);
@@ -193,13 +192,13 @@ impl CudaBackend {
         args.push(result.ptr()).push(index.ptr()).push(from.ptr()).push(count as i64);
         args.push(lookup).push(lanes as i64).push(slot.0);
         args.push(Walk::by(&loops, lanes, [index.size(), unit]));
-        // SAFETY: the arguments are the kernel's. The index has the result's shape, and off the axis the source is as
-        // large; along it the kernel looks before it reads.
+        // SAFETY: the arguments match `gather`. The index has the result's shape, and `from` is as large off the axis;
+        // along the axis the kernel checks each index.
         unsafe { self.launch(function, self.grid_stride(count), &args) }?;
         Ok(result)
     }
 
-    /// A copy of the first operand joined with the third's elements where the second says along an axis.
+    /// The scatter ops: a copy of the first operand, combined with elements of the third at indices of the second.
     pub(crate) fn scatter(
         &mut self,
         op: Op,
@@ -229,29 +228,30 @@ impl CudaBackend {
             args.push(out.ptr()).push(index.ptr()).push(source.ptr()).push(lines as i64).push(length as i64);
             args.push(index.element_strides()[axis]).push(source.element_strides()[axis]).push(inner as i64);
             args.push(lookup).push(slot.0).push(Walk::new(&loops, [index.size(), size, size]));
-            // SAFETY: the arguments are the kernel's. Source and, off the axis, result are at least as large as the
-            // index, and along the axis the kernel looks before it writes; the result is ours alone.
+            // SAFETY: the arguments match `scatter_lines`. Source and, off the axis, result are at least as large as
+            // the index, and along the axis the kernel checks each index; `private_copy` made the result unshared.
             unsafe { self.launch(function, self.grid_stride(lines), &args) }?;
             return Ok(out);
         }
         let walk = Walk::new(&Loops::new(&shape, strides), [index.size(), size, size]);
         let grid = self.grid_stride(elements);
         if op == Op::Scatter {
-            // The last of several elements in one place stays.
+            // Among elements with one destination, the last in index order stays.
             let last_bytes = out.numel() * size_of::<u32>();
             let last = self.memory.allocate(last_bytes)?;
-            // SAFETY: the memory is ours.
+            // SAFETY: the memory was just allocated for `last_bytes`.
             unsafe { self.driver.fill(last.ptr(), 0, last_bytes, self.stream) }.map_err(failed)?;
             let mark = self.kernels.get(&KernelKey::new(&MARK_LAST, None, None, 0))?;
             let mut args = Args::new();
             args.push(last.ptr()).push(index.ptr()).push(elements as i64).push(lookup).push(slot.0).push(walk);
-            // SAFETY: as above; there is a mark for each element of the result.
+            // SAFETY: the arguments match `mark_last`, which checks each index; `last` has a mark for each element of
+            // the result.
             unsafe { self.launch(mark, grid, &args) }?;
             let put = self.kernels.get(&KernelKey::new(&PUT_LAST, None, None, size as u32))?;
             let mut args = Args::new();
             args.push(out.ptr()).push(last.ptr()).push(index.ptr()).push(source.ptr()).push(elements as i64);
             args.push(lookup).push(walk);
-            // SAFETY: as above.
+            // SAFETY: the arguments match `put_last`; its index is the one that `mark_last` checked.
             unsafe { self.launch(put, grid, &args) }?;
             return Ok(out);
         }
@@ -259,7 +259,8 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(out.ptr()).push(index.ptr()).push(source.ptr()).push(elements as i64);
         args.push(lookup).push(slot.0).push(walk);
-        // SAFETY: as above.
+        // SAFETY: the arguments match `scatter`, which checks each index; source and, off the axis, result are at least
+        // as large as the index.
         unsafe { self.launch(function, grid, &args) }?;
         Ok(out)
     }
@@ -292,7 +293,7 @@ pub(crate) mod tests {
     pub(crate) fn upload(backend: &mut CudaBackend, values: &[i64]) -> crate::tensor::CudaTensor {
         let mut bytes: Vec<u8> = values.iter().flat_map(|x| x.to_ne_bytes()).collect();
         let mut tensor = backend.allocate(&meta(values.len())).unwrap();
-        // SAFETY: the bytes outlive the call.
+        // SAFETY: `bytes` outlives the call, and nothing else uses it meanwhile.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) };
         backend.write(&mut tensor, 0, range).unwrap();
         tensor
@@ -300,7 +301,7 @@ pub(crate) mod tests {
 
     pub(crate) fn read(backend: &mut CudaBackend, tensor: &crate::tensor::CudaTensor) -> Result<Vec<i64>, ExecError> {
         let mut bytes = vec![0u8; tensor.meta.bytes()];
-        // SAFETY: as above.
+        // SAFETY: `bytes` outlives the call, and nothing else uses it meanwhile.
         let range = unsafe { HostRange::new(NonNull::from(&mut bytes[..]).cast(), bytes.len()) };
         backend.read(tensor, 0, range)?;
         Ok(bytes.chunks_exact(8).map(|x| i64::from_ne_bytes(x.try_into().unwrap())).collect())
@@ -337,12 +338,12 @@ pub(crate) mod tests {
         backend.label(43);
         let derived = add_one(&mut backend, &wrong);
         let other = add_one(&mut backend, &fine);
-        // Of several bad ones, the first.
+        // The first of several wrong indices is reported.
         assert_eq!(read(&mut backend, &wrong), Err(found(42, Op::Gather, 3, 3)));
         assert_eq!(read(&mut backend, &derived), Err(found(42, Op::Gather, 3, 3)));
         assert_eq!(read(&mut backend, &fine), Ok(vec![12, 10]));
         assert_eq!(read(&mut backend, &other), Ok(vec![13, 11]));
-        // Again, and of what is computed only now.
+        // The error stays, also for tensors computed after it was found.
         assert_eq!(read(&mut backend, &wrong), Err(found(42, Op::Gather, 3, 3)));
         let later = add_one(&mut backend, &derived);
         assert_eq!(read(&mut backend, &later), Err(found(42, Op::Gather, 3, 3)));
@@ -352,7 +353,7 @@ pub(crate) mod tests {
     fn scatters_tell_the_first_bad_index_and_put_the_others() {
         let mut backend = backend();
         let base = upload(&mut backend, &[0; 40]);
-        // Long enough that its elements are put in any order.
+        // Long enough for atomic operations.
         let mut places: Vec<i64> = (0..40).collect();
         (places[17], places[30]) = (-1, 40);
         let index = upload(&mut backend, &places);

@@ -1,4 +1,4 @@
-//! The kernels of a device: compiled when they are first asked for, kept on disk, and loaded.
+//! The kernels of a device: compiled at first use, stored on disk, and loaded.
 
 use crate::compile::compiler::{Compiler, Image};
 use crate::compile::store::Store;
@@ -10,10 +10,10 @@ use gt_backend::ExecError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A program that came by no more often than this is not compiled: what is fused depends on how far the device is
-/// behind, so some programs never come again.
+/// A program is compiled after this many occurrences. What is fused depends on how far the device is behind, so some
+/// programs never recur.
 const SEEN_BEFORE_COMPILED: u32 = 2;
-/// Programs that are remembered; past this, those that were not compiled are forgotten.
+/// The most programs that are remembered; beyond that, those without a kernel are forgotten.
 const PROGRAMS_MAX: usize = 4096;
 
 /// The kernels of one device.
@@ -22,19 +22,19 @@ pub struct Kernels {
     compiler: Box<dyn Compiler>,
     store: Store,
     loaded: HashMap<u128, Function>,
-    /// Kernels that are made of several instructions rather than listed.
+    /// Fused programs, which have no key.
     programs: HashMap<Program, Seen>,
     seen_before_compiled: u32,
 }
 
-/// How often a program came by, and its kernels.
+/// The number of a program's occurrences, and its kernels.
 struct Seen {
     times: u32,
     loaded: [Option<Function>; Traversal::ALL.len()],
 }
 
 impl Kernels {
-    /// None is loaded yet.
+    /// No kernel is loaded.
     pub fn new(driver: Arc<dyn Driver>, compiler: Box<dyn Compiler>, store: Store) -> Kernels {
         Kernels {
             driver,
@@ -46,10 +46,10 @@ impl Kernels {
         }
     }
 
-    /// The kernel, compiled and loaded if it has not been used yet.
+    /// The kernel of a key, compiled and loaded at first use.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] where it cannot be compiled or loaded.
+    /// [`ExecError::Internal`] if it cannot be compiled or loaded.
     #[inline]
     pub fn get(&mut self, key: &KernelKey) -> Result<Function, ExecError> {
         match self.loaded.get(&key.id()) {
@@ -60,7 +60,7 @@ impl Kernels {
 
     #[cold]
     fn load(&mut self, key: &KernelKey) -> Result<Function, ExecError> {
-        // Where each run of the compiler is dear, all kernels of the dtype come in one.
+        // With a slow compiler, all kernels of the dtype are compiled together.
         let keys: Vec<KernelKey> = if self.compiler.takes_many() {
             let all = (key.template.catalogue)();
             debug_assert!(all.iter().any(|other| other.id() == key.id()), "{} is in no catalogue", key.name());
@@ -77,7 +77,7 @@ impl Kernels {
         self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
     }
 
-    /// Whether a program comes by often enough to be compiled.
+    /// Counts an occurrence of a program, and returns whether it is compiled.
     pub fn is_worth_it(&mut self, program: &Program) -> bool {
         if let Some(seen) = self.programs.get_mut(program) {
             seen.times += 1;
@@ -90,12 +90,12 @@ impl Kernels {
         self.seen_before_compiled == 0
     }
 
-    /// From now on, every program is worth it.
+    /// Compiles each program at its first occurrence from here on.
     pub fn compile_programs_at_once(&mut self) {
         self.seen_before_compiled = 0;
     }
 
-    /// The kernel of a program that is worth it.
+    /// The kernel of a program that [`is_worth_it`](Self::is_worth_it).
     ///
     /// # Errors
     /// As [`Kernels::get`].

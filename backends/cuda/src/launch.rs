@@ -1,4 +1,4 @@
-//! What every launch needs: grids, and shapes as kernels take them.
+//! Launches: grids, and strided loops as kernel arguments.
 
 use crate::backend::CudaBackend;
 use crate::driver::{Args, Function, Grid, Param};
@@ -6,13 +6,13 @@ use crate::error::{Result, failed};
 use gt_backend::Loops;
 use gt_ops::{RANK_MAX, Shape};
 
-/// Threads of a block, where nothing says otherwise.
+/// The usual number of threads in a block.
 pub const THREADS: u32 = 256;
 
-/// Numbers below this are divided by multiplying.
+/// Numbers below this are divided by a multiplication and a shift.
 const NARROW_MAX: usize = 1 << 31;
 
-/// What division by a size needs: `struct Divider` of `walk.cuh`.
+/// The constants of a division by an invariant (Granlund and Montgomery 1994): `struct Divider` of `walk.cuh`.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Divider {
@@ -21,11 +21,11 @@ pub struct Divider {
     shift: u32,
 }
 
-// SAFETY: without padding, as in the header.
+// SAFETY: an `i64` and two `u32`s, in the header's order: no padding.
 unsafe impl Param for Divider {}
 
 impl Divider {
-    /// Divides numbers below `below` by `size`.
+    /// The divider of numbers below `below` by `size`.
     pub fn new(size: usize, below: usize) -> Divider {
         let size = size.max(1);
         if below > NARROW_MAX || size > NARROW_MAX {
@@ -36,7 +36,7 @@ impl Divider {
     }
 }
 
-/// The multiplier and shift that divide numbers below 2^31 by `size`, as `Divider` in `walk.cuh` does.
+/// The multiplier and shift that divide numbers below 2^31 by `size`, as `Divider` in `walk.cuh` uses them.
 pub fn divider(size: u32) -> (u32, u32) {
     let size = size.max(1) as u64;
     let shift = size.next_power_of_two().trailing_zeros();
@@ -44,27 +44,26 @@ pub fn divider(size: u32) -> (u32, u32) {
     (multiplier as u32, shift)
 }
 
-/// Strides and sizes of the axes to walk: `struct Walk<N>` of `walk.cuh`, with neighbouring axes merged.
+/// Sizes and strides of strided loops: `struct Walk<N>` of `walk.cuh`, with neighbouring axes merged.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 pub struct Walk<const N: usize> {
     rank: i64,
     axes: [Divider; RANK_MAX],
-    /// In elements of each operand.
+    /// Strides of each operand, in its elements.
     strides: [[i64; RANK_MAX]; N],
 }
 
-// SAFETY: without padding, as in the header.
+// SAFETY: 8-byte numbers and structs of 16 bytes, in the header's order: no padding.
 unsafe impl<const N: usize> Param for Walk<N> {}
 
 impl<const N: usize> Walk<N> {
-    /// Of loops whose strides are in bytes, over operands with elements of these sizes.
+    /// Loops whose strides are in bytes, over operands with elements of these sizes.
     pub fn new(loops: &Loops<N>, sizes: [usize; N]) -> Walk<N> {
         Walk::by(loops, 1, sizes)
     }
 
-    /// The same, `lanes` elements along the innermost axis being one item: `units` are the bytes of what the operands
-    /// are walked in.
+    /// Loops over items of `lanes` elements along the innermost axis; `units` are the bytes of an item of each operand.
     pub fn by(loops: &Loops<N>, lanes: usize, units: [usize; N]) -> Walk<N> {
         let rank = loops.sizes().len();
         let items = loops.numel() / lanes;
@@ -79,7 +78,7 @@ impl<const N: usize> Walk<N> {
         walk
     }
 
-    /// The sizes alone, of all axes.
+    /// The sizes of all axes, without strides.
     pub fn sizes(shape: &Shape) -> Walk<N> {
         let (rank, items) = (shape.rank() as i64, shape.numel());
         let mut walk = Walk { rank, axes: [Divider::new(1, 1); RANK_MAX], strides: [[0; RANK_MAX]; N] };
@@ -91,28 +90,28 @@ impl<const N: usize> Walk<N> {
 }
 
 impl CudaBackend {
-    /// Blocks for `items` threads that each take one item after the other, a whole grid apart.
+    /// A grid for `items` in a grid-stride loop.
     pub(crate) fn grid_stride(&self, items: usize) -> Grid {
         let properties = self.driver.properties();
         let resident = properties.multiprocessors * properties.threads_per_multiprocessor / THREADS;
-        // A few waves even out what some blocks take longer.
+        // A few waves balance blocks of different duration.
         let blocks = items.div_ceil(THREADS as usize).clamp(1, resident as usize * 4);
         Grid::new(blocks as u32, THREADS)
     }
 
-    /// Blocks that the device runs at one time.
+    /// The number of blocks that the device runs at the same time.
     pub(crate) fn resident_blocks(&self) -> usize {
         let properties = self.driver.properties();
         (properties.multiprocessors * properties.threads_per_multiprocessor / THREADS) as usize
     }
 
-    /// Runs a kernel behind everything issued so far.
+    /// Enqueues a kernel on the stream of computation.
     ///
     /// # Safety
-    /// As [`crate::driver::Driver::launch`]: the arguments are the kernel's, and the tensors they name are alive and as large
-    /// as the kernel goes.
+    /// As [`crate::driver::Driver::launch`]: the arguments match the kernel, and their tensors are alive and as large
+    /// as the kernel assumes.
     pub(crate) unsafe fn launch(&self, function: Function, grid: Grid, args: &Args) -> Result<()> {
-        // SAFETY: the caller's promise.
+        // SAFETY: the caller fulfils the same contract.
         unsafe { self.driver.launch(function, grid, args, self.stream) }.map_err(failed)
     }
 }

@@ -1,8 +1,7 @@
-//! Matrix products: by cuBLASLt where it is there, else by a kernel of our own.
+//! Matrix products: by cuBLASLt if it is installed, else by GT's own kernel.
 //!
-//! Operands are multiplied as they lie: the library takes matrices whose rows or whose columns follow each other
-//! without gaps between elements, with any distance from one to the next; only what lies in neither way is copied
-//! first.
+//! The library takes matrices with contiguous rows or contiguous columns and any leading dimension, so views are
+//! multiplied without a copy; only other layouts are copied first.
 
 use crate::backend::CudaBackend;
 use crate::blas::gemm::{Gemm, GemmMatrix};
@@ -14,13 +13,13 @@ use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Loops};
 use gt_ops::{DType, DTypeSet, Meta, RANK_MAX, Shape};
 
-/// Rows and columns of the result that a block makes: `TILE` of `matmul.cuh`; and its threads.
+/// Rows and columns of a block's tile of the result: `TILE` of `matmul.cuh`; and the threads of a block.
 const TILE: usize = 64;
 const THREADS: u32 = 256;
-/// The library is called once for each index of the outer batch axes; where these are more, operands are copied so that
-/// one call does.
+/// The library is called once for each index of the outer batch axes; with more indices, operands are copied so that
+/// one call suffices.
 const CALLS_MAX: usize = 8;
-/// Blocks along z, at most.
+/// The most blocks along z.
 const BLOCKS_Z_MAX: usize = 65535;
 
 static MATMUL: Template = Template {
@@ -45,7 +44,7 @@ fn matmul_key(dtype: DType) -> KernelKey {
     KernelKey::new(&MATMUL, None, Some(dtype), 0)
 }
 
-/// A product, as the tensors say it.
+/// A product with its operands' layouts.
 struct Product {
     out: CudaTensor,
     a: CudaTensor,
@@ -53,7 +52,7 @@ struct Product {
     m: usize,
     n: usize,
     k: usize,
-    /// The axes before the last two: those of the result, of a, of b; in bytes.
+    /// The batch axes: strides of the result, of a and of b, in bytes.
     batch: Loops<3>,
 }
 
@@ -76,7 +75,7 @@ impl Product {
         Ok(Product { out, a, b, m, n, k, batch })
     }
 
-    /// Many matrices times one are one tall matrix, if their rows follow each other.
+    /// A batch of matrices times a single one as one tall matrix, if the rows are evenly spaced.
     fn flattened(mut self) -> Product {
         let [_, a_step, b_step] = self.batch.inner_strides();
         let batches = self.batch.inner();
@@ -88,7 +87,7 @@ impl Product {
     }
 }
 
-/// Bytes from a row of a tensor's matrices to the next, and from a column.
+/// Bytes between the rows, and between the columns, of a tensor's matrices.
 fn rows(t: &CudaTensor) -> isize {
     t.strides[t.meta.shape.rank() - 2]
 }
@@ -97,7 +96,8 @@ fn columns(t: &CudaTensor) -> isize {
     t.strides[t.meta.shape.rank() - 1]
 }
 
-/// How the library sees matrices of so many rows and columns, `batch_step` bytes apart; nothing if it cannot.
+/// The library's view of matrices with this many rows and columns, `batch_step` bytes apart; none if their layout is
+/// unsupported.
 fn side(
     t: &CudaTensor,
     (row_count, column_count): (usize, usize),
@@ -105,7 +105,7 @@ fn side(
     offset: isize,
 ) -> Option<GemmMatrix> {
     let size = t.size() as isize;
-    // One row or column has no next: as if it were right behind.
+    // A single row or column has no stride, so any valid one serves.
     let row = if row_count == 1 { (columns(t) * column_count as isize).max(size) } else { rows(t) };
     let column = if column_count == 1 { (rows(t) * row_count as isize).max(size) } else { columns(t) };
     let (turned, step, least) = if column == size || column_count == 1 {
@@ -121,7 +121,7 @@ fn side(
         turned,
         step: step as u64,
         batch_step: (batch_step / size) as u64,
-        // What the library is told of the address: more than 16 bytes help no kernel.
+        // An alignment of more than 16 bytes helps no kernel.
         alignment: 1 << (address | 16).trailing_zeros(),
     })
 }
@@ -134,7 +134,7 @@ impl CudaBackend {
         }
         let product = Product::new(result.clone(), a.clone(), b.clone())?.flattened();
         if product.k == 0 {
-            // SAFETY: the result is new, and so long.
+            // SAFETY: the result was just allocated with `out.bytes()`.
             unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
         } else if !(out.dtype.is_float() && self.launches.has_blas() && self.by_library(product)?) {
             self.by_kernel(&Product::new(result.clone(), a.clone(), b.clone())?.flattened())?;
@@ -142,9 +142,9 @@ impl CudaBackend {
         Ok(result)
     }
 
-    /// Whether the library computes the product; then it does.
+    /// Computes the product by the library; returns false if it is not supported.
     fn by_library(&mut self, mut product: Product) -> Result<bool> {
-        // What lies in no way that the library knows is laid out anew.
+        // Operands in an unsupported layout are copied.
         let lies_well = |t: &CudaTensor, shape| side(t, shape, 0, 0).is_some();
         let (m, n, k) = (product.m, product.n, product.k);
         if !lies_well(&product.a, (m, k)) || !lies_well(&product.b, (k, n)) {
@@ -163,7 +163,7 @@ impl CudaBackend {
             let mut offsets = [0; 3];
             product.batch.for_runs(first, first + 1, |run| offsets = run.offsets);
             if !self.one_call(&product, offsets)? {
-                // The kernel does it all.
+                // The kernel computes the whole product.
                 return Ok(false);
             }
         }
@@ -194,16 +194,17 @@ impl CudaBackend {
         for (pointer, offset) in pointers.iter_mut().zip(offsets) {
             *pointer = pointer.wrapping_add_signed(offset as i64);
         }
-        // SAFETY: the matrices are those of the tensors, which have the shapes that inference gave; the result is new.
+        // SAFETY: `gemm` describes the layouts of these tensors, whose shapes inference checked; the result is new
+        // memory.
         unsafe { self.launches.multiply(&gemm, pointers) }.map_err(failed)
     }
 
-    /// The elements in row-major order, copied.
+    /// A contiguous copy.
     fn copied(&mut self, t: &CudaTensor) -> Result<CudaTensor> {
         self.laid_out(t, t.meta)
     }
 
-    /// An operand with all the batches of the result, if one step does not lead from each of its own to the next.
+    /// An operand with all the batches of the result, copied if its own batches are not evenly spaced.
     fn spread(&mut self, product: &Product, t: &CudaTensor) -> Result<CudaTensor> {
         let lead = product.out.meta.shape.rank() - 2;
         let mut dims = [0; RANK_MAX];
@@ -218,7 +219,7 @@ impl CudaBackend {
         self.laid_out(t, Meta::new(shape(&dims[..lead + 2])?, t.meta.dtype))
     }
 
-    /// A copy with this shape, to which the tensor broadcasts.
+    /// A copy of the tensor, broadcast to this shape.
     fn laid_out(&mut self, t: &CudaTensor, meta: Meta) -> Result<CudaTensor> {
         let out = self.new_tensor(&meta)?;
         let seen = t.seen(t.view(meta.shape, t.offset_bytes, t.broadcast_strides(&meta.shape)));
@@ -238,10 +239,10 @@ impl CudaBackend {
         }
         args.push(batches as i64).push(Walk::new(batch, [size as usize; 3]));
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
-        // More tiles than a grid may have are more elements than any memory has.
+        // A grid's limit on tiles exceeds any device's memory.
         let blocks = [tiles as u32, 1, batches.min(BLOCKS_Z_MAX) as u32];
         let grid = Grid { blocks, threads: THREADS, shared_bytes: 0 };
-        // SAFETY: the arguments are the kernel's, and the matrices are those of the tensors.
+        // SAFETY: the arguments match `matmul`, with the layouts of the tensors.
         unsafe { self.launch(function, grid, &args) }
     }
 }

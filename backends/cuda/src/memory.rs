@@ -1,24 +1,24 @@
-//! Memory of tensors on the device: a caching allocator in the order of one stream.
+//! A caching allocator of device memory, in the order of one stream.
 //!
-//! A freed block may be used again at once by what comes to the stream later, so nothing waits. Sizes are rounded up to
-//! classes, eight to a doubling, and a block is kept for the next tensor of its class: a training step then asks the
-//! driver for nothing. Each block is held in the name of an account; who held it before is given it first, and for
-//! anybody else it is cleared.
+//! A freed block may be reused at once by later work of the stream, so nothing waits. Sizes are rounded up to classes,
+//! eight to a doubling, and a block is kept for the next tensor of its class: a training step then makes no call to the
+//! driver. A free block keeps the data of the [`MemoryUsage`] that held it; the allocator gives it back to that usage
+//! first, and clears it for any other.
 
 use crate::driver::{CudaEvent, CudaStream, DevicePtr, Driver, DriverError};
 use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// Blocks are multiples of this, so that the widest loads are aligned wherever a tensor begins.
+/// Blocks are multiples of this size, so that the widest loads are aligned in every tensor.
 pub const ALIGN_BYTES: usize = 256;
-/// So many free blocks of a class are looked at for one that the account held before.
+/// How many free blocks of a class are searched for one with the usage's own data.
 const OWN_BLOCKS_TRIED: usize = 8;
 
-/// Shared ownership of a piece of device memory.
+/// A shared handle of a block.
 pub type Buffer = Arc<Block>;
 
-/// A piece of device memory, given back when its last owner is dropped.
+/// A block of device memory, freed when its last handle is dropped.
 pub struct Block {
     ptr: DevicePtr,
     capacity_bytes: usize,
@@ -27,59 +27,59 @@ pub struct Block {
 }
 
 impl Block {
-    /// Where it begins.
+    /// The address.
     #[inline]
     pub fn ptr(&self) -> DevicePtr {
         self.ptr
     }
-    /// How many bytes it has.
+    /// The size in bytes.
     #[inline]
     pub fn capacity_bytes(&self) -> usize {
         self.capacity_bytes
     }
 }
 
-/// A block that is free, or about to be handed out.
+/// A free block.
 struct Free {
     ptr: DevicePtr,
-    /// The account whose data it has.
+    /// The id of the usage whose data it has.
     owner: u64,
 }
 
-/// Free blocks of one class: where they begin, and the account whose data each has. The lowest is taken first, so that
-/// what a tensor gets depends on which blocks are free, and not on the order in which they became so: a loop gets the
-/// same memory each time around, and what it launches can be a graph.
+/// Free blocks of one class: address, and the id of the usage whose data each has. The lowest address is taken first,
+/// so that allocations depend on which blocks are free and not on the order in which they were freed: a loop gets the
+/// same memory in each iteration, and its launches can be a graph.
 type FreeBlocks = BTreeMap<DevicePtr, u64>;
 
 struct Pool {
     driver: Arc<dyn Driver>,
     stream: CudaStream,
-    /// Free blocks by their capacity.
+    /// Free blocks by class.
     free: HashMap<usize, FreeBlocks>,
-    /// What each account holds here.
+    /// Bytes that each usage holds here, by id.
     held: HashMap<u64, usize>,
     stats: MemoryStats,
 }
 
-// SAFETY of the calls to the driver below: blocks belong to one owner or to a free list, and whatever uses a block is
-// on the pool's stream, or that stream waits for it, before the block is dropped.
+// A block has one owner or is in one free list. Work that uses a block is on the pool's stream, or that stream waits
+// for it before the block is dropped.
 
-/// Memory that another stream reads, until an event: see [`Allocator::lend`].
+/// Memory that another stream uses until an event; see [`Allocator::lend`].
 pub struct Loan(u64);
 
-/// A loan by its number, and the event that ends it.
+/// A loan: its number, the event that ends it, and the memory.
 type Lent = (u64, CudaEvent, Buffer);
 
-/// Hands out [`Buffer`]s.
+/// The allocator.
 pub struct Allocator {
     pool: Arc<Mutex<Pool>>,
     account: Arc<MemoryUsage>,
     driver: Arc<dyn Driver>,
-    /// What is lent, oldest first, and the number of the next loan.
+    /// The loans, oldest first, and the number of the next.
     lent: Mutex<(VecDeque<Lent>, u64)>,
 }
 
-/// The size of the class that `bytes` are in: at most an eighth more.
+/// The size of the class of `bytes`: at most an eighth more.
 fn class_bytes(bytes: usize) -> usize {
     let units = bytes.div_ceil(ALIGN_BYTES).max(1);
     let shift = (usize::BITS - (units - 1).leading_zeros()).saturating_sub(4);
@@ -87,12 +87,12 @@ fn class_bytes(bytes: usize) -> usize {
 }
 
 fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
-    // The pool is consistent between any two statements that could panic.
+    // The pool is consistent at every point that may panic.
     pool.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Allocator {
-    /// Memory for what comes to `stream`, at most `limit_bytes` together.
+    /// An allocator for work of `stream`, of at most `limit_bytes`.
     pub fn new(driver: Arc<dyn Driver>, stream: CudaStream, limit_bytes: usize) -> Allocator {
         let stats = MemoryStats { limit_bytes, ..MemoryStats::default() };
         let pool = Pool { driver: driver.clone(), stream, free: HashMap::new(), held: HashMap::new(), stats };
@@ -100,8 +100,8 @@ impl Allocator {
         Allocator { pool, account, driver, lent: Mutex::default() }
     }
 
-    /// Nobody gets this memory before `event` has passed, whoever drops it. The event is recorded already, and not
-    /// again before the loan is [taken back](Allocator::take_back).
+    /// Keeps memory from reuse until `event` has passed, even if it is dropped. The event has been recorded, and is not
+    /// recorded again before the loan is [taken back](Allocator::take_back).
     pub fn lend(&self, buffer: &Buffer, event: CudaEvent) -> Loan {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         let number = lent.1;
@@ -110,7 +110,7 @@ impl Allocator {
         Loan(number)
     }
 
-    /// The event of a loan has passed.
+    /// Ends a loan whose event has passed.
     pub fn take_back(&self, loan: &Loan) {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(at) = lent.0.iter().position(|(number, ..)| *number == loan.0) {
@@ -118,7 +118,7 @@ impl Allocator {
         }
     }
 
-    /// Waits for everything that is lent. Whether there was anything.
+    /// Waits for all loans; returns whether there were any.
     fn await_loans(&self) -> Result<bool, ExecError> {
         let lent = std::mem::take(&mut self.lent.lock().unwrap_or_else(PoisonError::into_inner).0);
         for (_, event, _) in &lent {
@@ -127,7 +127,7 @@ impl Allocator {
         Ok(!lent.is_empty())
     }
 
-    /// What is made from now on is held in the name of `account`.
+    /// Counts allocations from here on in `account`.
     #[inline]
     pub fn charge(&mut self, account: &Arc<MemoryUsage>) {
         if !Arc::ptr_eq(&self.account, account) {
@@ -135,13 +135,13 @@ impl Allocator {
         }
     }
 
-    /// A block of at least `bytes`, which holds nothing of another account's.
+    /// A block of at least `bytes`, without the data of another usage.
     ///
     /// # Errors
     /// [`ExecError::OutOfMemory`].
     pub fn allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
         match self.try_allocate(bytes) {
-            // What is on its way to the host may have been freed since.
+            // Memory of pending transfers may have been dropped: it is free once they end.
             Err(ExecError::OutOfMemory { .. }) if self.await_loans()? => self.try_allocate(bytes),
             other => other,
         }
@@ -167,7 +167,7 @@ impl Allocator {
             Err(error) => {
                 self.account.give(class);
                 Err(match error {
-                    // Others use the device too.
+                    // Other processes use the device too.
                     DriverError::OutOfMemory => pool.full(bytes),
                     error => crate::error::failed(error),
                 })
@@ -175,17 +175,17 @@ impl Allocator {
         }
     }
 
-    /// Bytes held in the name of `account`.
+    /// Bytes that count in `account`.
     pub fn held(&self, account: &MemoryUsage) -> usize {
         lock(&self.pool).held.get(&account.id()).copied().unwrap_or(0)
     }
 
-    /// What is in use.
+    /// Memory statistics.
     pub fn stats(&self) -> MemoryStats {
         lock(&self.pool).stats
     }
 
-    /// Gives what is only kept for reuse back to the driver, and that to the system.
+    /// Frees cached blocks, and lets the driver return memory to the system.
     pub fn trim(&self) {
         let mut pool = lock(&self.pool);
         pool.release();
@@ -201,7 +201,7 @@ impl Pool {
         ExecError::OutOfMemory { requested, held, limit, scope: LimitScope::Device }
     }
 
-    /// A block of this class that holds nothing of another account's.
+    /// A block of this class without the data of another usage.
     fn block(&mut self, class: usize, owner: u64) -> Result<Free, DriverError> {
         let kept = self.free.get_mut(&class).and_then(|free| {
             let own = free.iter().take(OWN_BLOCKS_TRIED).find(|(_, holder)| **holder == owner);
@@ -212,7 +212,7 @@ impl Pool {
         let Some(mut block) = kept else { return self.new_block(class, owner) };
         self.stats.cached_bytes -= class;
         if block.owner != owner {
-            // SAFETY: see above; the block is free.
+            // SAFETY: the block has `class` bytes, and was taken from the free list, so that no one else uses it.
             let cleared = unsafe { self.driver.fill(block.ptr, 0, class, self.stream) };
             if let Err(error) = cleared {
                 self.keep(class, block);
@@ -229,7 +229,7 @@ impl Pool {
     }
 
     fn new_block(&mut self, class: usize, owner: u64) -> Result<Free, DriverError> {
-        // What is kept counts where there is no room for both.
+        // Cached blocks are freed where the limit has no room for both.
         if self.stats.cached_bytes + class > self.stats.limit_bytes - self.stats.used_bytes {
             self.release();
         }
@@ -242,16 +242,17 @@ impl Pool {
             }
             other => other?,
         };
-        // The driver clears what another process had, but not what this one gave back before, whoever held it.
-        // SAFETY: see above; the memory is new.
+        // The driver clears memory of other processes, but not what this process freed before. SAFETY: the memory was
+        // just allocated with `class` bytes.
         unsafe { self.driver.fill(ptr, 0, class, self.stream) }?;
         Ok(Free { ptr, owner })
     }
 
-    /// Gives all free blocks back to the driver.
+    /// Frees all cached blocks.
     fn release(&mut self) {
         for ptr in self.free.drain().flat_map(|(_, blocks)| blocks.into_keys()) {
-            // SAFETY: see above; the block is free, and named nowhere else from here on.
+            // SAFETY: the block came from the driver, was in a free list and is removed from it, and later work cannot
+            // use it.
             if let Err(error) = unsafe { self.driver.free(ptr, self.stream) } {
                 tracing::warn!(target: "gtd::cuda", %error, "a block could not be given back");
             }

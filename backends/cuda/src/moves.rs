@@ -6,7 +6,7 @@ use gt_backend::{EnqueuedTransfer, ExecError, Link};
 use std::collections::VecDeque;
 use std::sync::{Arc, OnceLock};
 
-/// The end of a move.
+/// The end of a transfer between devices.
 pub(crate) struct Arrival {
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) event: CudaEvent,
@@ -15,12 +15,12 @@ pub(crate) struct Arrival {
 }
 
 impl Arrival {
-    /// Whether its end has been seen.
+    /// Whether the end has been observed.
     pub(crate) fn is_known(&self) -> bool {
         self.outcome.get().is_some()
     }
 
-    /// Why it failed, if it has ended so.
+    /// The error of a transfer that has failed.
     pub(crate) fn failure(&self) -> Option<&ExecError> {
         self.has_ended();
         self.outcome.get()?.as_ref()
@@ -32,7 +32,7 @@ impl EnqueuedTransfer for Arrival {
         let ended = self.is_known()
             || match self.driver.has_passed(self.event) {
                 Ok(passed) => passed,
-                // Whatever else is asked of a lost device says so.
+                // Other calls to a lost device report the loss.
                 Err(error) => matches!(error, DriverError::Lost { .. }),
             };
         if ended {
@@ -48,20 +48,20 @@ impl Drop for Arrival {
     }
 }
 
-/// A move that computation has not waited for, and the memory that is its own until then.
+/// A transfer that computation has not waited for, with the memory that it uses.
 pub(crate) struct Move {
     pub(crate) number: u64,
     pub(crate) arrival: Arc<Arrival>,
     pub(crate) lent: [Option<Loan>; 2],
 }
 
-/// The moves of a device.
+/// The transfers of a device.
 pub(crate) struct Moves {
     pub(crate) stream: CudaStream,
-    /// The last move that was issued, and the last that computation waits for.
+    /// The numbers of the last transfer issued, and of the last that computation waits for.
     pub(crate) begun: u64,
     pub(crate) awaited: u64,
-    /// Those in between, oldest first.
+    /// The transfers in between, oldest first.
     pub(crate) open: VecDeque<Move>,
 }
 

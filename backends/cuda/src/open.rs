@@ -1,4 +1,4 @@
-//! A backend on a device of this machine, with the libraries that it takes.
+//! Opening a backend on a device of this machine.
 
 use crate::backend::CudaBackend;
 use crate::blas::lt::CublasLt;
@@ -9,13 +9,12 @@ use crate::graphs::Graphs;
 use gt_nvidia::{CUBLAS_LT, NVRTC};
 use std::sync::Arc;
 
-/// What libraries and the driver take of a device's memory beside tensors: workspaces, modules, local memory.
+/// Device memory that the libraries and the driver use: workspaces, modules, local memory.
 const RESERVE_BYTES: usize = 512 << 20;
 
 impl CudaBackend {
-    /// A backend on the device of this number, among those that `CUDA_VISIBLE_DEVICES` leaves, whose tensors may hold
-    /// what is free there less a reserve, and `memory_bytes_limit` at most. Kernels that are compiled are kept in
-    /// `store`.
+    /// Opens the device of this number, among those in `CUDA_VISIBLE_DEVICES`. Tensors may take the device's free
+    /// memory less a reserve, and at most `memory_bytes_limit`. Compiled kernels are kept in `store`.
     ///
     /// # Errors
     /// There is no driver, no compiler, or no such device; [`gt_nvidia::probe`] says more.

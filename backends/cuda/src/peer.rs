@@ -1,9 +1,9 @@
-//! Moves to and from other devices, on a stream of their own.
+//! Transfers to and from other devices, on a stream of their own.
 //!
-//! A move begins when computation has come to where it was issued, and computation goes on beside it. A tensor that a
-//! move makes has its number: the first kernel that reads one waits for the move, in the device, and with it for all
-//! before. Until then the memory of both sides stays as it is; from then on it is used again in the order of
-//! computation like any other. Whether a move went well is a check ([`crate::checks`]) of what it made.
+//! A transfer starts when the stream of computation has reached the point where it was issued, and computation
+//! continues beside it. A tensor that a transfer writes has the transfer's number: before the first kernel that reads
+//! one, the stream of computation waits for the transfer and all before it. Until then the memory of both operands is
+//! lent to the transfer. The success of a transfer is a check ([`crate::checks`]) of its output.
 
 use crate::backend::CudaBackend;
 use crate::checks::Checks;
@@ -13,17 +13,17 @@ use crate::tensor::CudaTensor;
 use gt_backend::{DeviceBuffers, Link};
 use std::sync::{Arc, OnceLock};
 
-/// Moves whose memory nothing has waited for: past this, computation waits for the oldest.
+/// The most transfers that computation has not waited for; beyond that, it waits for the oldest half.
 const MOVES_MAX: usize = 64;
 
 impl CudaBackend {
-    /// Lets computation wait for `tensor`, if a move makes it.
+    /// Lets the stream of computation wait for the transfer that writes `tensor`, if any.
     #[inline]
     pub(crate) fn arrive(&mut self, tensor: &CudaTensor) -> Result<()> {
         if tensor.arrival > self.moves.awaited { self.wait_for_moves(tensor.arrival) } else { Ok(()) }
     }
 
-    /// Lets computation wait for a move, and with it for those before.
+    /// Lets the stream of computation wait for a transfer and all before it.
     #[cold]
     fn wait_for_moves(&mut self, number: u64) -> Result<()> {
         let count = self.moves.open.iter().take_while(|open| open.number <= number).count();
@@ -32,7 +32,7 @@ impl CudaBackend {
         if !last.is_known() {
             self.progress.wait_for(last.event).map_err(failed)?;
         }
-        // What they had is now used again in the order of computation.
+        // Their memory may now be reused in the order of computation.
         for loan in self.moves.open.drain(..count).flat_map(|open| open.lent).flatten() {
             self.memory.take_back(&loan);
         }
@@ -59,7 +59,7 @@ impl CudaBackend {
         let at = |tensor: Option<&CudaTensor>| tensor.filter(|t| t.meta.bytes() > 0).map_or(0, CudaTensor::ptr);
         let (input_at, output_at) = (at(input), at(output.as_deref()));
         let enqueued = enqueue(DeviceBuffers { input: input_at, output: output_at, stream: self.driver.raw(stream) });
-        // Also what was enqueued in part has its memory until it has ended.
+        // A transfer that was enqueued in part keeps its memory until it ends.
         self.driver.record(event, stream).map_err(failed)?;
         link.begun(arrival.clone());
         self.moves.begun += 1;
@@ -89,7 +89,7 @@ mod tests {
     use std::sync::Mutex;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-    /// A group whose other devices are not there: what a move brings is twice what it is given.
+    /// A group without other devices: a transfer's output is twice its input.
     #[derive(Default)]
     struct Doubling {
         failure: Mutex<Option<ExecError>>,
@@ -115,7 +115,7 @@ mod tests {
             Device { backend: backend_on(driver.clone()), driver, link: Arc::default() }
         }
 
-        /// What a move makes of `input`.
+        /// The output of a transfer of `input`.
         fn moved(&mut self, input: &CudaTensor) -> CudaTensor {
             let mut output = self.backend.allocate(&input.meta).unwrap();
             let link: Arc<dyn Link> = self.link.clone();
@@ -125,7 +125,8 @@ mod tests {
                 let done = done.clone();
                 let double = move || {
                     for i in 0..numbers {
-                        // SAFETY: both sides have so many numbers, until the stream has come here.
+                        // SAFETY: both buffers have this many numbers, and they stay allocated until the stream has
+                        // done this.
                         unsafe { (at.output as *mut i64).add(i).write(2 * (at.input as *const i64).add(i).read()) };
                     }
                     done.fetch_add(1, Relaxed);
@@ -153,7 +154,7 @@ mod tests {
         assert_eq!(device.done(), 0, "nobody has asked for it");
         let after = add_one(&mut device.backend, &moved);
         assert_eq!(read(&mut device.backend, &after), Ok(vec![5, 7]));
-        // A move of what another brings needs no computation in between.
+        // A transfer of another transfer's output needs no computation in between.
         let again = device.moved(&moved);
         assert_eq!(read(&mut device.backend, &again), Ok(vec![8, 12]));
         assert_eq!(device.done(), 2);
@@ -170,7 +171,7 @@ mod tests {
         }
         drop(device.moved(&x));
         for _ in 0..8 {
-            // As large as what was moved, and everything else than that.
+            // Of the same size as the memory that was transferred, with other values.
             let other = upload(&mut device.backend, &[-1, -1]);
             drop(add_one(&mut device.backend, &other));
         }

@@ -1,61 +1,61 @@
-//! Elementwise programs and the code of their kernels.
+//! Elementwise programs, and the code of their kernels.
 //!
-//! A program is a handful of steps in static single assignment: each computes one number from inputs and earlier steps,
-//! by the expression in the op's row. What is stored in half precision is rounded to it at each step, so that a program
-//! gives the bits that its steps give one by one. Shapes, strides and numbers are no part of it: they are arguments of
-//! the kernel. A single instruction is a program of one step.
+//! A program is a few steps in static single assignment form: each computes one number from inputs and earlier steps,
+//! by the expression in the op's row. Half precisions are rounded at each step, so that a program gives the same bits
+//! as its instructions one by one. Shapes, strides and scalars are arguments of the kernel, not part of the program. A
+//! single instruction is a program of one step.
 
 use crate::template::c_name;
 use gt_ops::{Class, DType, Op};
 use std::borrow::Cow;
 use std::fmt::Write;
 
-/// Operands of one step.
+/// The most operands of a step.
 pub const OPERANDS_MAX: usize = 3;
-/// Inputs of a program: their strides are arguments, for which there is limited room.
+/// The most inputs of a program: their strides are kernel arguments, whose size is limited.
 pub const INPUTS_MAX: usize = 16;
-/// Results of a program.
+/// The most results of a program.
 pub const KEPT_MAX: usize = 8;
-/// Bytes of a kernel's name.
+/// The most bytes of a kernel's name.
 const NAME_MAX: usize = 100;
 /// Threads of a block.
 pub const THREADS: u32 = 256;
-/// Bytes that a thread reads or writes at once.
+/// Bytes of a vector load or store.
 const VECTOR_BYTES: usize = 16;
-/// Steps of more operations an element, on floats and on integers, do not wait for memory, and would be long when
-/// repeated for each lane.
+/// The most operations an element, on floats and on integers, for which a thread takes several elements: costlier steps
+/// are not bound by memory, and their code would be repeated for each lane.
 const LANES_COST_MAX: [u16; 2] = [80, 8];
 
-/// Where an operand of a step comes from.
+/// An operand of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ProgramValue {
-    /// From outside.
+    /// The input of this number.
     Input(usize),
-    /// An earlier step.
+    /// The result of an earlier step.
     Step(usize),
 }
 
-/// One instruction.
+/// A step of a program.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ProgramStep {
-    /// What it computes: elementwise, a selection or a cast.
+    /// The op: elementwise, a selection or a cast.
     pub op: Op,
-    /// The dtype it computes on; of a selection, that of the choices.
+    /// The dtype in which it computes; for a selection, that of the choices.
     pub dtype: DType,
-    /// The dtype of its result.
+    /// The result's dtype.
     pub out: DType,
     /// Its operands.
     pub operands: Vec<ProgramValue>,
 }
 
 impl ProgramStep {
-    /// Whether it looks for divisors that are 0.
+    /// Whether the step checks for division by zero.
     pub fn checks_divisor(&self) -> bool {
         self.op.row().divisor_nonzero && !self.dtype.is_float()
     }
 
-    /// The code that computes `s{number}` from the inputs `v0`, `v1`, ... and earlier steps, and puts it into the
-    /// result that it is.
+    /// Writes code that computes `s{number}` from the inputs `v0`, `v1`, ... and earlier steps, and stores it if it is
+    /// a result.
     fn write(&self, text: &mut String, number: usize, kept: Option<usize>) -> std::fmt::Result {
         let out = computed(self.out);
         write!(text, "        {out} s{number};\n        {{ ")?;
@@ -90,23 +90,23 @@ impl ProgramStep {
     }
 }
 
-/// How a kernel walks its operands.
+/// How a kernel traverses its operands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Traversal {
-    /// Those of more than one element have the result's order, without gaps, and are aligned to vectors.
+    /// Linear: operands of more than one element are contiguous, have the result's shape, and are aligned to vectors.
     Straight,
-    /// They have any strides; the innermost axis is a multiple of [`Program::lanes`].
+    /// Strided, with an innermost axis that is a multiple of [`Program::lanes`].
     Rows,
-    /// They have any strides.
+    /// Strided, one element at a time.
     Single,
 }
 
 impl Traversal {
-    /// Every way.
+    /// Every traversal.
     pub const ALL: [Traversal; 3] = [Traversal::Straight, Traversal::Rows, Traversal::Single];
 }
 
-/// A program.
+/// An elementwise program.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Program {
     /// The dtypes of its inputs.
@@ -118,7 +118,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// A single instruction.
+    /// A program of a single instruction.
     pub fn single(op: Op, dtype: DType, out: DType) -> Program {
         let row = op.row();
         let input = |i: usize| if row.class == Class::Select && i == 0 { DType::Bool } else { dtype };
@@ -134,7 +134,7 @@ impl Program {
         self.steps.iter().map(|step| lanes(step.op, step.dtype, widest.unwrap_or(1))).min().unwrap_or(1)
     }
 
-    /// A name for its kernel, which says what it computes as far as there is room.
+    /// The kernel's name, made of its ops as far as there is room.
     pub fn name(&self) -> String {
         let mut name = String::from("gt_fused");
         for step in &self.steps {
@@ -148,17 +148,17 @@ impl Program {
         name
     }
 
-    /// Whether any step looks for divisors that are 0: the kernel then takes a place to report one.
+    /// Whether any step checks for division by zero: the kernel then has an argument for the report.
     pub fn checks_divisor(&self) -> bool {
         self.steps.iter().any(ProgramStep::checks_divisor)
     }
 
-    /// The whole source of the program's kernel, which is called [`Program::name`].
+    /// The source of the program's kernel, called [`Program::name`].
     pub fn source(&self, walk: Traversal) -> String {
         format!("#include \"elementwise.cuh\"\n{}", self.code(&self.name(), walk))
     }
 
-    /// The code of a kernel called `name`. Its arguments are those that [`crate::elementwise`] gives.
+    /// The code of a kernel called `name`, with the arguments that [`crate::elementwise`] pushes.
     pub fn code(&self, name: &str, walk: Traversal) -> String {
         let mut text = String::with_capacity(2048);
         self.write(&mut text, name, walk).unwrap_or_default();
@@ -182,7 +182,7 @@ impl Program {
         }
         parameters.push_str("u32 ones, ");
         arguments.push_str("ones, ");
-        // What one thread does, to V elements from the `at`-th on.
+        // The device function of one thread, for V elements from `at` on.
         let places = if straight { "" } else { ", const i64 *offsets, const i64 *inner" };
         writeln!(text, "template <int V>\nGT_DEVICE void {name}_lanes({parameters}u64 at{places}) {{")?;
         for (i, dtype) in self.inputs.iter().map(|dtype| c_name(*dtype)).enumerate() {
@@ -237,13 +237,13 @@ impl Program {
     }
 }
 
-/// Elements that a thread computes together of `op` on `dtype`, where those in memory have at most so many bytes.
+/// Elements that a thread computes together for `op` on `dtype`, if the widest in memory has this many bytes.
 pub fn lanes(op: Op, dtype: DType, widest_bytes: usize) -> usize {
     let costs_much = op.row().cost_flops > LANES_COST_MAX[usize::from(!dtype.is_float())];
     if costs_much { 1 } else { VECTOR_BYTES / widest_bytes }
 }
 
-/// What kernels compute in for a dtype.
+/// The type in which kernels compute a dtype.
 fn computed(dtype: DType) -> &'static str {
     match dtype {
         DType::F16 | DType::BF16 => "f32",

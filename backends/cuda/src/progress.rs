@@ -1,43 +1,43 @@
-//! How far the device has come, how far the worker may run ahead of it, and how long it computes.
+//! Progress of the device: which steps are done, how far the worker may run ahead, and how long the device computes.
 //!
-//! What is issued is counted in steps, and points in the stream say which of them are done. This is the one place where
-//! the stream of computation is marked and where other streams wait for it.
+//! Issued work is counted in steps, and events in the stream, called points, tell which steps are done. Only this file
+//! records events in the stream of computation and lets other streams wait for it.
 
 use crate::driver::{CudaEvent, CudaStream, Driver, Result};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
-/// Steps between two points at most.
+/// The most steps between two points.
 const STEPS_PER_POINT: u64 = 128;
-/// Points that the device may be behind: past this the worker waits for it.
+/// The most points that the device may be behind; beyond that the worker waits.
 const POINTS_MAX: usize = 64;
 
-/// A place in the stream behind step `step`.
+/// An event behind step `step`.
 #[derive(Clone, Copy)]
 struct Point {
     at: CudaEvent,
     step: u64,
-    /// Where the time of the steps up to here begins: at the point before, or where the device had nothing to do.
+    /// The timer at which these steps began: the point before, or the end of an idle period.
     since: CudaEvent,
 }
 
-/// Counts steps, and marks the stream so that it is known which of them are done.
+/// Counts steps, and records points in the stream.
 pub struct StreamProgress {
     driver: Arc<dyn Driver>,
     stream: CudaStream,
     step: u64,
     done: u64,
-    /// Of the last point.
+    /// The step of the last point.
     pointed: u64,
     points: VecDeque<Point>,
-    /// Where the time of the next point begins; none while the device has nothing to do.
+    /// The timer at which the next point's time begins; none while the device is idle.
     since: Option<CudaEvent>,
     computed_ns: u64,
     spare: Vec<CudaEvent>,
 }
 
 impl StreamProgress {
-    /// Of a stream without work.
+    /// The progress of a stream without work.
     pub fn new(driver: Arc<dyn Driver>, stream: CudaStream) -> StreamProgress {
         StreamProgress {
             driver,
@@ -58,13 +58,13 @@ impl StreamProgress {
         self.step
     }
 
-    /// The last step that the device is known to have done.
+    /// The last step that is known to be done.
     #[inline]
     pub fn done(&self) -> u64 {
         self.done
     }
 
-    /// Begins another step: whatever comes to the stream from now on. Waits for the device where it is too far behind.
+    /// Begins another step for the work issued from here on. Waits for the device if it is too far behind.
     ///
     /// # Errors
     /// Those of the driver.
@@ -92,7 +92,8 @@ impl StreamProgress {
         Ok(event)
     }
 
-    /// A point behind all steps so far, by the number of the last; none if they are known to be done.
+    /// Records a point behind all steps so far, and returns the last step's number; none if all steps are known to be
+    /// done.
     ///
     /// # Errors
     /// Those of the driver.
@@ -107,7 +108,7 @@ impl StreamProgress {
         Ok((self.step > self.done).then_some(self.step))
     }
 
-    /// Lets what comes to `stream` from now on wait for all steps so far. Returns as [`StreamProgress::point`].
+    /// Lets later work of `stream` wait for all steps so far. Returns as [`StreamProgress::point`].
     ///
     /// # Errors
     /// Those of the driver.
@@ -119,7 +120,7 @@ impl StreamProgress {
         Ok(point)
     }
 
-    /// Lets the steps from the next on wait for `event` of another stream. The wait is no time of theirs.
+    /// Lets the steps from the next on wait for `event` of another stream. The wait does not count as computing.
     ///
     /// # Errors
     /// Those of the driver.
@@ -149,7 +150,7 @@ impl StreamProgress {
         }
     }
 
-    /// Whether the device has come to a point; waits for it if `wait`.
+    /// Whether the device has passed a point; blocks until then if `wait`.
     ///
     /// # Errors
     /// Those of the driver.
@@ -168,14 +169,14 @@ impl StreamProgress {
             if next != Some(at) {
                 self.spare.push(at);
             } else if self.step == step {
-                // Nothing to do: what comes next begins anew.
+                // The device is idle: the next step starts another timer.
                 self.spare.extend(self.since.take());
             }
         }
         Ok(true)
     }
 
-    /// How long the device computed up to the points that have been reached since the last call, nanoseconds.
+    /// Nanoseconds that the device computed up to the points passed since the last call.
     pub fn take_computed_ns(&mut self) -> u64 {
         std::mem::take(&mut self.computed_ns)
     }

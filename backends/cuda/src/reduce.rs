@@ -1,8 +1,8 @@
 //! Reductions along axes, and the positions of extremes.
 //!
-//! Rows are reduced by teams of threads as large as the rows are long; where the axis that stays is the one without
-//! gaps, columns side by side. Few long results are cut in pieces, so that all multiprocessors have something to do;
-//! how, shapes and the device alone decide, so that the same sum is always the same.
+//! Rows are reduced by teams of threads, whose size follows from the length; if the kept axis is the contiguous one,
+//! threads take neighbouring columns. A few long rows are split into parts, so that all multiprocessors are busy. The
+//! split depends on shapes and device only, so that a sum is reproducible.
 
 use crate::backend::CudaBackend;
 use crate::driver::{Args, Grid};
@@ -13,13 +13,13 @@ use crate::tensor::CudaTensor;
 use gt_backend::{Loops, split_axes};
 use gt_ops::{Class, DType, Meta, Op, row::ROWS};
 
-/// Rows of more steps are reduced by a whole block, and of so many if there are few rows.
+/// Rows with more steps than this are reduced by a whole block, shorter ones only if there are few.
 const WARP_STEPS_MAX: usize = 2048;
 const BLOCK_STEPS_MIN: usize = 256;
-/// A piece of a row has at least so many steps of a block, and one of columns so many rows of each thread.
+/// The fewest steps of a part: of a block for rows, of each thread for columns.
 const PIECE_STEPS_MIN: usize = 16 * THREADS as usize;
 const PIECE_ROWS_MIN: usize = 16;
-/// The states of folds take at most so many bytes.
+/// The most bytes of a fold's state.
 const STATE_BYTES_MAX: usize = 16;
 
 const ROWS_ONE_BY_ONE: u32 = 0;
@@ -69,7 +69,7 @@ static REDUCE: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&REDUCE];
 
-/// The fold of `reduce.cuh` that an op is.
+/// The struct of `reduce.cuh` that folds an op.
 fn fold(op: Op, t: &str) -> String {
     match op {
         Op::Sum => format!("Sum<{t}>"),
@@ -90,7 +90,7 @@ fn lanes(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
-/// One reduction, on its way.
+/// A reduction in progress.
 struct Reduction<'a> {
     op: Op,
     dtype: DType,
@@ -100,7 +100,7 @@ struct Reduction<'a> {
 }
 
 impl CudaBackend {
-    /// A reduction along the axes of `mask`.
+    /// An op of class reduction, along the axes in `mask`.
     pub(crate) fn reduce(&mut self, op: Op, t: &CudaTensor, mask: u8, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let results = out.shape.numel();
@@ -136,7 +136,7 @@ impl CudaBackend {
         let team = if steps > WARP_STEPS_MAX || (few && steps > BLOCK_STEPS_MIN) {
             THREADS as usize
         } else {
-            // Each thread has a few steps.
+            // A few steps for each thread.
             steps.div_ceil(4).next_power_of_two().clamp(1, 32)
         };
         let pieces =
@@ -150,7 +150,7 @@ impl CudaBackend {
         args.push(team as u32).push(pieces as i64).push(each as i64);
         args.push(Walk::new(kept, [t.size()])).push(Walk::by(reduced, lanes, [t.size()]));
         let grid = self.grid_stride(r.results * pieces * team);
-        // SAFETY: the arguments are the kernel's; the axes are those of the operand, the result and the parts have
+        // SAFETY: the arguments match the kernel; the loops are those of the operand, and the result and the parts have
         // room.
         unsafe { self.launch(function, grid, &args)? };
         if pieces > 1 { self.reduce_parts(r, parts.ptr(), pieces) } else { Ok(()) }
@@ -172,20 +172,21 @@ impl CudaBackend {
         args.push(r.count as i64).push(width as u32).push(1i64).push(each as i64);
         args.push(Walk::new(&outer, [t.size()])).push(Walk::new(reduced, [t.size()]));
         let blocks = [groups.min(i32::MAX as usize) as u32, pieces as u32, 1];
-        // SAFETY: as in `reduce_rows`.
+        // SAFETY: the arguments match the kernel; the loops are those of the operand, and the result and the parts have
+        // room.
         unsafe { self.launch(function, Grid { blocks, threads: THREADS, shared_bytes: 0 }, &args)? };
         if pieces > 1 { self.reduce_parts(r, parts.ptr(), pieces) } else { Ok(()) }
     }
 
     fn reduce_parts(&mut self, r: &Reduction<'_>, parts: u64, pieces: usize) -> Result<()> {
-        // Neighbouring results lie side by side: only where there are few is it worth to share one.
+        // Neighbouring results are adjacent in memory, so a team for each is worthwhile only if there are few.
         let team = if r.results >= 1024 { 1 } else { pieces.div_ceil(4).next_power_of_two().clamp(1, 32) };
         let function = self.kernels.get(&KernelKey::new(&REDUCE, Some(r.op), Some(r.dtype), PARTS))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts).push(r.results as i64).push(pieces as i64);
         args.push(r.count as i64).push(team as u32);
         let grid = self.grid_stride(r.results * team);
-        // SAFETY: the arguments are the kernel's, and there is a part for each result and piece.
+        // SAFETY: the arguments match the kernel, and there is a part for each result and each piece.
         unsafe { self.launch(function, grid, &args) }
     }
 }

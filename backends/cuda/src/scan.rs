@@ -1,4 +1,4 @@
-//! Scans: each element from all up to it along an axis.
+//! Scans: each element combined with all before it along an axis.
 
 use crate::backend::CudaBackend;
 use crate::driver::{Args, Grid, Param};
@@ -9,12 +9,12 @@ use crate::tensor::CudaTensor;
 use gt_backend::Loops;
 use gt_ops::{Class, Meta, Op, row::ROWS};
 
-/// Lines that lie side by side are scanned by a thread each from so many on, or where they are at most so long.
+/// Adjacent lines are scanned by one thread each if there are at least this many, or if they are at most this long.
 const SIDE_BY_SIDE_MIN: usize = 4096;
 const SHORT_LINE: usize = 32;
-/// A piece of a line has at least so many elements.
+/// The fewest elements of a part of a line.
 const PIECE_MIN: usize = 4096;
-/// The states of scans take at most so many bytes.
+/// The most bytes of a scan's state.
 const STATE_BYTES_MAX: usize = 16;
 
 const LINES: u32 = 0;
@@ -76,7 +76,7 @@ pub(crate) struct Lines {
     to_step: i64,
     kept: Walk<2>,
 }
-// SAFETY: of 64-bit numbers alone, as in the header.
+// SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
 unsafe impl Param for Lines {}
 
 impl Lines {
@@ -95,13 +95,13 @@ impl Lines {
     }
 }
 
-/// A block for each of so many things, that take turns if there are too many.
+/// One block for each of these many items, or fewer blocks in a grid-stride loop.
 pub(crate) fn block_each(things: usize) -> Grid {
     Grid::new(things.clamp(1, i32::MAX as usize) as u32, THREADS)
 }
 
 impl CudaBackend {
-    /// A scan along an axis.
+    /// An op of class scan.
     pub(crate) fn scan(&mut self, op: Op, t: &CudaTensor, axis: usize, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
@@ -115,7 +115,7 @@ impl CudaBackend {
             let function = self.kernels.get(&key(SIDE_BY_SIDE))?;
             let mut args = Args::new();
             args.push(result.ptr()).push(t.ptr()).push(lines);
-            // SAFETY: the arguments are the kernel's; the lines are those of operand and result.
+            // SAFETY: the arguments match `scan`; the lines are those of operand and result.
             unsafe { self.launch(function, self.grid_stride(scans), &args)? };
             return Ok(result);
         }
@@ -128,19 +128,20 @@ impl CudaBackend {
         args.push(lines).push(pieces as i64).push(each as i64);
         if pieces > 1 {
             let function = self.kernels.get(&key(TOTALS))?;
-            // SAFETY: as above; each piece has room for what it is joined to.
+            // SAFETY: the arguments match `scan`; `totals` has a state for each part.
             unsafe { self.launch(function, block_each(scans * pieces), &args)? };
             let function = self.kernels.get(&key(STARTS))?;
             let mut args = Args::new();
             args.push(totals.ptr()).push(scans as i64).push(pieces as i64);
-            // SAFETY: as above.
+            // SAFETY: the arguments match `starts`; `totals` has a state for each part.
             unsafe { self.launch(function, block_each(scans), &args)? };
         }
         let mut args = Args::new();
         args.push(result.ptr()).push(totals.ptr()).push(starts).push(t.ptr());
         args.push(lines).push(pieces as i64).push(each as i64);
         let function = self.kernels.get(&key(LINES))?;
-        // SAFETY: as above.
+        // SAFETY: the arguments match `scan`; the lines are those of operand and result, and `totals` has a state for
+        // each part.
         unsafe { self.launch(function, block_each(scans * pieces), &args)? };
         Ok(result)
     }

@@ -1,4 +1,4 @@
-//! Ops that find positions: of true elements, and among sorted ones.
+//! Ops that find positions: of true elements, and in sorted rows.
 
 use crate::backend::CudaBackend;
 use crate::driver::Args;
@@ -9,7 +9,7 @@ use crate::template::{KernelKey, Template, c_name};
 use crate::tensor::CudaTensor;
 use gt_ops::{DType, Meta, Op};
 
-/// Elements of a mask that a block looks at: 256 * LOOKED_AT of `search.cuh`.
+/// Elements of a mask that a block reads: 256 * LOOKED_AT of `search.cuh`.
 const CHUNK: usize = 4096;
 
 static SEARCH: Template = Template {
@@ -60,7 +60,7 @@ static POSITIONS: Template = Template {
 pub(crate) static TEMPLATES: &[&Template] = &[&SEARCH, &POSITIONS];
 
 impl CudaBackend {
-    /// Where each element of `wanted` belongs among the sorted ones of its row.
+    /// The ops `searchsorted`: the position of each element of `wanted` in its sorted row.
     pub(crate) fn search(
         &mut self,
         op: Op,
@@ -75,18 +75,18 @@ impl CudaBackend {
         }
         let (sorted, wanted) = (self.contiguous(sorted)?, self.contiguous(wanted)?);
         let last = |meta: &Meta| meta.shape.dims().last().copied().unwrap_or(1);
-        // Elements of `wanted` to a row of sorted ones.
+        // The number of elements of `wanted` for each sorted row.
         let row = if sorted.meta.shape.rank() == 1 { elements } else { last(out) };
         let function = self.kernels.get(&KernelKey::new(&SEARCH, Some(op), Some(sorted.meta.dtype), 0))?;
         let mut args = Args::new();
         args.push(result.ptr()).push(sorted.ptr()).push(wanted.ptr());
         args.push(elements as i64).push(row as i64).push(last(&sorted.meta) as i64);
-        // SAFETY: the arguments are the kernel's; all tensors are contiguous and of these sizes.
+        // SAFETY: the arguments match `search`; all tensors are contiguous and have these sizes.
         unsafe { self.launch(function, self.grid_stride(elements), &args)? };
         Ok(result)
     }
 
-    /// The positions of a mask's true elements, as many as the result has rows; zeros where there are fewer.
+    /// The positions of a mask's true elements, as many as the result has rows; missing ones are zeros.
     pub(crate) fn positions(&mut self, mask: &CudaTensor, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let (rows, elements, shape) = (out.shape.dims()[0], mask.numel(), mask.meta.shape);
@@ -94,7 +94,7 @@ impl CudaBackend {
             return Ok(result);
         }
         let mask = self.contiguous(mask)?;
-        // SAFETY: the result is new and has so many bytes.
+        // SAFETY: the result was just allocated with `out.bytes()`.
         unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
         let blocks = elements.div_ceil(CHUNK);
         let counts = self.memory.allocate(blocks * size_of::<u64>())?;
@@ -102,20 +102,20 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(counts.ptr()).push(mask.ptr()).push(elements as i64);
         let function = self.kernels.get(&key)?;
-        // SAFETY: the arguments are the kernel's; there is a count for each block.
+        // SAFETY: the arguments match `count`; `counts` has an element for each block.
         unsafe { self.launch(function, block_each(blocks), &args)? };
         key.variant = STARTS;
         let mut args = Args::new();
         args.push(counts.ptr()).push(blocks as i64);
         let function = self.kernels.get(&key)?;
-        // SAFETY: as above.
+        // SAFETY: the arguments match `starts`; `counts` has `blocks` elements.
         unsafe { self.launch(function, block_each(1), &args)? };
         key.variant = WRITE;
         let mut args = Args::new();
         args.push(result.ptr()).push(counts.ptr()).push(mask.ptr()).push(elements as i64).push(rows as i64);
         args.push(Walk::<1>::sizes(&shape));
         let function = self.kernels.get(&key)?;
-        // SAFETY: as above; no row beyond the result's is written.
+        // SAFETY: the arguments match `write`, which writes at most `rows` rows of the result.
         unsafe { self.launch(function, block_each(blocks), &args)? };
         Ok(result)
     }

@@ -1,4 +1,4 @@
-//! The order of elements along an axis.
+//! Argsort along an axis: bitonic sorts of tiles, then merges.
 
 use crate::backend::CudaBackend;
 use crate::driver::Args;
@@ -37,7 +37,7 @@ static SORT: Template = Template {
     },
     catalogue: || {
         let tiles = DType::ALL.map(|dtype| KernelKey::new(&SORT, None, Some(dtype), TILES));
-        // Items are alike for all elements of up to 4 bytes.
+        // All dtypes of up to 4 bytes have the same items.
         [&tiles[..], &[merge_key(DType::I32), merge_key(DType::I64)]].concat()
     },
 };
@@ -50,7 +50,7 @@ fn merge_key(dtype: DType) -> KernelKey {
 }
 
 impl CudaBackend {
-    /// The positions of the elements along an axis, in order.
+    /// The positions of the elements along an axis, in sorted order.
     pub(crate) fn sort(&mut self, op: Op, t: &CudaTensor, axis: usize, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
@@ -72,7 +72,8 @@ impl CudaBackend {
         args.push(result.ptr()).push(from.ptr()).push(t.ptr()).push(lines).push(tiles as i64).push(width as u32);
         args.push((op == Op::ArgsortDescending) as u8);
         let blocks = (sorts * tiles).div_ceil(TILE / width);
-        // SAFETY: the arguments are the kernel's; lines are those of operand and result, and items have room.
+        // SAFETY: the arguments match `sort_tiles`; the lines are those of operand and result, and `from` has room for
+        // all items.
         unsafe { self.launch(function, block_each(blocks), &args)? };
         let mut run = TILE;
         while run < count {
@@ -81,7 +82,8 @@ impl CudaBackend {
             let mut args = Args::new();
             args.push(if last { result.ptr() } else { 0 }).push(to.ptr()).push(from.ptr());
             args.push(lines).push(run as i64).push(tiles as i64);
-            // SAFETY: as above.
+            // SAFETY: the arguments match `merge`; both buffers have room for all items, and the last merge writes the
+            // result.
             unsafe { self.launch(function, block_each(sorts * tiles), &args)? };
             std::mem::swap(&mut from, &mut to);
             run *= 2;

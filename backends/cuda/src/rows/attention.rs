@@ -1,4 +1,4 @@
-//! Attention without keeping its scores, and its gradients.
+//! Attention without materialised scores (FlashAttention-2, Dao 2023), and its gradients.
 
 use super::row_plan::{FLOATS, tensor};
 use crate::backend::{CudaBackend, Inputs};
@@ -10,12 +10,14 @@ use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops};
 use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
 
-/// Which kernel of the gradient: the queries' softmax, then their gradient, then that of keys and values.
+/// Which kernel of the gradient a variant selects: the softmax statistics of the queries, the gradient of the queries,
+/// or those of keys and values.
 const SOFTMAX: u32 = 0;
 const QUERIES: u32 = 1;
 const KEYS: u32 = 2;
 
-/// A variant is how many tiles of columns a block gathers (E of `attention.cuh`), and for gradients, by 8, which part.
+/// The variant is the number of column tiles that a block accumulates (E of `attention.cuh`), and for gradients, times
+/// 8, which kernel.
 pub(super) static ATTENTION: Template = Template {
     name: "attention",
     includes: &["attention.cuh"],
@@ -57,8 +59,8 @@ pub(super) static ATTENTION: Template = Template {
 const MMA_THREADS: u32 = 128;
 const MMA_CAPABILITY: u32 = 80;
 
-/// By tensor cores. A variant is D of `attention_mma.cuh`, columns that operands may have; by 256, which part of a
-/// gradient; and by 1024, whether there is a mask.
+/// With tensor cores. The variant is D of `attention_mma.cuh`, the most features of operands; plus 256 times which
+/// kernel of a gradient; plus 1024 with a mask.
 pub(super) static ATTENTION_MMA: Template = Template {
     name: "attention_mma",
     includes: &["attention_mma.cuh"],
@@ -101,14 +103,14 @@ struct AttentionMatrix {
     column: i64,
 }
 
-/// `struct Operands`.
+/// `struct Operands` of `attention.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Operands([AttentionMatrix; 5]);
-// SAFETY: of 64-bit numbers alone, as in the header.
+// SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
 unsafe impl Param for Operands {}
 
-/// `struct Sizes`.
+/// `struct Sizes` of `attention.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct Sizes {
@@ -119,23 +121,23 @@ struct Sizes {
     causal: i64,
     scale: f64,
 }
-// SAFETY: as above.
+// SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
 unsafe impl Param for Sizes {}
 
-/// What all kernels of an attention take.
+/// The arguments that all kernels of an attention share.
 struct AttentionCall {
     operands: Operands,
     walk: Walk<5>,
     sizes: Sizes,
     batches: usize,
     dtype: DType,
-    /// Tensor cores can take the operands: D of `attention_mma.cuh`.
+    /// D of `attention_mma.cuh`, if tensor cores can take the operands.
     mma: Option<u32>,
 }
 
 impl AttentionCall {
-    /// Of a query, key, value, gradient and mask, of which the last two may not be there. None of the others is empty
-    /// but for its features.
+    /// The arguments for query, key, value, and optionally gradient and mask. None of the first three is empty, except
+    /// for features.
     fn new(
         [query, key, value]: [&CudaTensor; 3],
         grad: Option<&CudaTensor>,
@@ -183,7 +185,7 @@ impl AttentionCall {
         if self.dtype == DType::F64 { 32 } else { 64 }
     }
 
-    /// Tiles of columns that a block gathers, and how many blocks gather so many columns of each kind.
+    /// The column tiles that a block accumulates, and the number of blocks for these numbers of columns.
     fn blocks(&self, columns: &[i64]) -> (u32, u32) {
         let widest = columns.iter().max().map_or(1, |columns| *columns as usize);
         let e = widest.div_ceil(self.tile()).next_power_of_two().clamp(1, 4);
@@ -233,11 +235,11 @@ impl CudaBackend {
         let call = AttentionCall::new(operands, Some(grad), optional(inputs, 4), causal, scale)?;
         let Sizes { queries, keys, features, columns, .. } = call.sizes;
         if grad.numel() == 0 || keys == 0 {
-            // SAFETY: the result is new and has so many bytes.
+            // SAFETY: the result was just allocated with `out.bytes()`.
             unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
             return Ok(result);
         }
-        // Three numbers in the compute type.
+        // Three numbers a query, in the compute type.
         let bytes = call.batches * queries as usize * 3 * out.dtype.size().max(4);
         let softmax = self.memory.allocate(bytes)?;
         if let Some(d) = self.mma(&call) {
@@ -260,12 +262,12 @@ impl CudaBackend {
         Ok(result)
     }
 
-    /// D of the kernels for tensor cores, if they compute this.
+    /// D of the kernels with tensor cores, if they support this call.
     fn mma(&self, call: &AttentionCall) -> Option<u32> {
         call.mma.filter(|_| self.driver.properties().capability >= MMA_CAPABILITY && call.sizes.keys > 0)
     }
 
-    /// A kernel for tensor cores that takes `args` and then what all do, for `rows` rows, `tile` a block.
+    /// Launches a kernel with tensor cores on `args` and the shared arguments, for `rows` rows, `tile` a block.
     fn launch_mma(
         &mut self,
         call: &AttentionCall,
@@ -280,7 +282,7 @@ impl CudaBackend {
         self.launch_tiles(call, key, args, (rows, tile), 1, MMA_THREADS)
     }
 
-    /// A kernel that takes `args` and then what all do, for tiles of so many rows and blocks of columns.
+    /// Launches a kernel on `args` and the shared arguments, for tiles of rows and blocks of columns.
     fn launch_attention(
         &mut self,
         call: &AttentionCall,
@@ -293,7 +295,7 @@ impl CudaBackend {
         self.launch_tiles(call, key, args, (rows, call.tile()), blocks, 256)
     }
 
-    /// So many blocks for each tile of rows.
+    /// Launches this many blocks for each tile of rows.
     fn launch_tiles(
         &mut self,
         call: &AttentionCall,
@@ -310,12 +312,12 @@ impl CudaBackend {
             return Ok(());
         }
         let function = self.kernels.get(&key)?;
-        // SAFETY: the arguments are the kernel's; the sizes and strides are those of the operands.
+        // SAFETY: the arguments match the kernel, with the operands' sizes and strides.
         unsafe { self.launch(function, Grid { blocks: [tiles, blocks, 1], threads, shared_bytes: 0 }, &args) }
     }
 }
 
-/// Whether rows can be read 16 bytes at a time: so many whole ones, each at a multiple of them.
+/// Whether each row is a multiple of 16 bytes and aligned to 16, so that vector loads can read it.
 fn lies_in_eighths(t: &CudaTensor) -> bool {
     let rank = t.meta.shape.rank();
     let (dims, strides) = (t.meta.shape.dims(), &t.strides[..rank]);
@@ -328,7 +330,7 @@ fn lies_in_eighths(t: &CudaTensor) -> bool {
         && (0..rank - 1).all(aligned)
 }
 
-/// Operand `i`, if there is one.
+/// Operand `i`, if it is a tensor.
 fn optional<'a>(inputs: Inputs<'a, '_>, i: usize) -> Option<&'a CudaTensor> {
     match inputs.get(i) {
         Some(Input::Tensor(t)) => Some(t),

@@ -1,4 +1,4 @@
-//! Losses over classes that an index names, and their gradients.
+//! Cross-entropy and negative log-likelihood of class indices, and their gradients.
 
 use super::row_plan::{FLOATS, KEPT, Numbers, RowPlan, VARIANTS, VECTORS, extent, packs, tensor};
 use crate::backend::{CudaBackend, Inputs};
@@ -36,7 +36,7 @@ pub(super) static LOSS: Template = Template {
     },
 };
 
-/// Variant 0 makes the loss of all samples, variant 1 leaves what gradients are divided by.
+/// Variant 0 reduces the losses of all samples; variant 1 computes the divisor of gradients.
 pub(super) static TOTALS: Template = Template {
     name: "loss_totals",
     includes: &["loss.cuh"],
@@ -73,7 +73,7 @@ struct Targets {
     smoothing: f64,
     found: u64,
 }
-// SAFETY: of 64-bit numbers alone, as in the header.
+// SAFETY: all fields are 64-bit numbers, or a struct of these, in the header's order: no padding.
 unsafe impl Param for Targets {}
 
 const ONE_BLOCK: Grid = Grid { blocks: [1, 1, 1], threads: 1024, shared_bytes: 0 };
@@ -101,7 +101,7 @@ impl CudaBackend {
             args.push(if each { result.ptr() } else { 0 }).push(losses.ptr()).push(from.ptr()).push(targets);
             args.push(samples as i64).push(plan.team as u32);
             let function = self.kernels.get(&KernelKey::new(&LOSS, Some(op), Some(out.dtype), plan.variant))?;
-            // SAFETY: the arguments are the kernel's; there is a row, an index and a place for each sample.
+            // SAFETY: the arguments match `loss`; each sample has a row, an index and a place for its loss.
             unsafe { self.launch(function, plan.grid, &args)? };
         }
         if !each {
@@ -138,7 +138,7 @@ impl CudaBackend {
         args.push(result.ptr()).push(grads.ptr()).push((grads.numel() > 1) as i64).push(from.ptr()).push(totals.ptr());
         args.push(mean as u8).push(targets).push(samples as i64).push(plan.team as u32);
         let function = self.kernels.get(&KernelKey::new(&LOSS, Some(op), Some(out.dtype), plan.variant))?;
-        // SAFETY: the arguments are the kernel's; operands and result have these rows.
+        // SAFETY: the arguments match the kernel; operands and result have these rows.
         unsafe { self.launch(function, plan.grid, &args)? };
         Ok(result)
     }
@@ -155,13 +155,12 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(to).push(losses).push(mean as u8).push(targets).push(samples as i64);
         let function = self.kernels.get(&KernelKey::new(&TOTALS, None, Some(out.dtype), variant))?;
-        // SAFETY: the arguments are the kernel's; there is an index, and a loss if any, for each sample.
+        // SAFETY: the arguments match `totals`; each sample has an index, and a loss if there are losses.
         unsafe { self.launch(function, ONE_BLOCK, &args) }
     }
 }
 
-/// Who computes the rows of a loss. Where no softmax is taken, one thread has a sample, and a warp the row of a
-/// gradient.
+/// The plan for rows of a loss. Without a softmax, one thread takes a sample, and a warp the row of a gradient.
 fn plan(op: Op, from: &Meta, places: &[u64]) -> RowPlan {
     let (rows, columns) = extent(from);
     let mut plan = RowPlan::new(from.dtype, (rows, columns), places);

@@ -1,4 +1,4 @@
-//! Ops that do several steps over rows, the last axis, in one pass.
+//! Ops of class row-wise: several steps over each row, the last axis, in one pass.
 
 mod attention;
 mod loss;
@@ -27,7 +27,7 @@ pub(crate) static TEMPLATES: &[&Template] = &[
 ];
 
 impl CudaBackend {
-    /// One op on rows.
+    /// An op of class row-wise.
     pub(crate) fn rows(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CudaTensor> {
         match (op, attrs) {
             (Op::Softmax | Op::LogSoftmax, _) => self.softmax(op, &[tensor(inputs, 0)?], out),

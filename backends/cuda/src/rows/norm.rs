@@ -1,4 +1,4 @@
-//! Layer and root-mean-square norms, and their gradients.
+//! Layer normalization and RMS normalization, and their gradients.
 
 use super::row_plan::{Numbers, RowPlan, extent, keys, number, packs, tensor};
 use crate::backend::{CudaBackend, Inputs};
@@ -8,13 +8,13 @@ use crate::template::{KernelKey, Template, c_name};
 use crate::tensor::CudaTensor;
 use gt_ops::{Meta, Op};
 
-/// Columns and rows that a block of the weights' gradients looks at together.
+/// Columns and rows of a block's tile in the gradients of weights.
 const BLOCK_COLUMNS: usize = 32;
 const BLOCK_ROWS: usize = 8;
-/// A piece of the weights' gradients has at least so many rows.
+/// The fewest rows of a part in the gradients of weights.
 const PIECE_ROWS_MIN: usize = 8 * BLOCK_ROWS;
 
-/// The norms, their gradients, and, called by the op of the weight's gradient, the moments of rows.
+/// Forward, gradient, and, under the op of the weight's gradient, the moments of rows.
 pub(super) static NORM: Template = Template {
     name: "norm",
     includes: &["norm.cuh"],
@@ -81,7 +81,7 @@ pub(super) static WEIGHT_JOIN: Template = Template {
     catalogue: || super::row_plan::FLOATS.map(|dtype| KernelKey::new(&WEIGHT_JOIN, None, Some(dtype), 0)).to_vec(),
 };
 
-/// Whether a norm takes the mean off.
+/// Whether a norm subtracts the mean.
 fn centres(op: Op) -> bool {
     matches!(op, Op::LayerNorm | Op::LayerNormBackward | Op::LayerNormWeightBackward)
 }
@@ -115,13 +115,13 @@ impl CudaBackend {
         Ok(result)
     }
 
-    /// A kernel of [`NORM`] over rows of operands of `meta`, with `args` and then what all of them take.
+    /// Launches a kernel of [`NORM`] over rows of operands of `meta`, on `args` and the shared arguments.
     fn launch_norm(&mut self, op: Op, meta: &Meta, places: &[u64], mut args: Args) -> Result<()> {
         let (rows, columns) = extent(meta);
         let plan = RowPlan::new(meta.dtype, (rows, columns), places);
         args.push(rows as i64).push(columns as i64).push(plan.team as u32);
         let function = self.kernels.get(&KernelKey::new(&NORM, Some(op), Some(meta.dtype), plan.variant))?;
-        // SAFETY: the arguments are the kernel's; operands and result have these rows.
+        // SAFETY: the arguments match the kernel; operands and result have these rows.
         unsafe { self.launch(function, plan.grid, &args) }
     }
 
@@ -148,13 +148,13 @@ impl CudaBackend {
         args.push(rows as i64).push(columns as i64).push(rows.div_ceil(pieces) as i64);
         let function = self.kernels.get(&KernelKey::new(&WEIGHT_SUMS, Some(op), Some(dtype), 0))?;
         let grid = Grid { blocks: [blocks as u32, pieces as u32, 1], threads: 256, shared_bytes: 0 };
-        // SAFETY: the arguments are the kernel's; each piece has its own sums, two of each column.
+        // SAFETY: the arguments match the kernel; each part has two sums for each column.
         unsafe { self.launch(function, grid, &args)? };
         let sums = out.shape.numel();
         let mut args = Args::new();
         args.push(result.ptr()).push(parts.ptr()).push(sums as i64).push(columns as i64).push(pieces as i64);
         let function = self.kernels.get(&KernelKey::new(&WEIGHT_JOIN, None, Some(dtype), 0))?;
-        // SAFETY: the arguments are the kernel's; the result has at most two sums of each column.
+        // SAFETY: the arguments match the kernel; the result has at most two sums for each column.
         unsafe { self.launch(function, self.grid_stride(sums), &args)? };
         Ok(result)
     }

@@ -1,4 +1,4 @@
-//! How rows are given to threads, and the operands that kernels on rows share.
+//! Plans: how rows are assigned to threads; and the operands that row-wise kernels share.
 
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Grid, Param};
@@ -8,49 +8,49 @@ use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input};
 use gt_ops::{DType, Meta, Op};
 
-/// Threads of a block whose teams are parts of warps, and the largest team.
+/// Threads of a block whose teams are parts of warps; and the largest team, which is a whole block.
 pub(crate) const THREADS: usize = 256;
 pub(crate) const THREADS_MAX: usize = 1024;
-/// Blocks of one launch; they take turns.
+/// The most blocks of a launch; they take further rows in a grid-stride loop.
 pub(crate) const BLOCKS_MAX: usize = 1 << 20;
 
-/// Bits of a kernel's variant: packs of 16 bytes, and rows kept in registers.
+/// Bits of a kernel's variant: vector loads of 16 bytes, and rows kept in registers.
 pub(crate) const VECTORS: u32 = 1;
 pub(crate) const KEPT: u32 = 2;
 pub(crate) const VARIANTS: [u32; 4] = [0, VECTORS, KEPT, VECTORS | KEPT];
 
-/// The floats.
+/// The floating-point dtypes.
 pub(crate) const FLOATS: [DType; 4] = [DType::F16, DType::BF16, DType::F32, DType::F64];
 
-/// A kernel of each op, dtype and variant.
+/// A kernel for each op, dtype and variant.
 pub(crate) fn keys(template: &'static Template, ops: &[Op]) -> Vec<KernelKey> {
     let of =
         |op: &Op| FLOATS.map(|dtype| VARIANTS.map(|variant| KernelKey::new(template, Some(*op), Some(dtype), variant)));
     ops.iter().flat_map(of).flatten().collect()
 }
 
-/// Elements of a row that a thread keeps.
+/// Elements of a row that a thread keeps in registers.
 pub(crate) fn kept(dtype: DType) -> usize {
     if dtype == DType::F64 { 8 } else { 16 }
 }
 
-/// Elements of a pack, and packs that a thread keeps: the arguments V and PACKS of the kernels' templates.
+/// The template arguments V (elements of a vector) and PACKS (vectors that a thread keeps).
 pub(crate) fn packs(key: &KernelKey) -> String {
     let dtype = key.dtypes[0].unwrap_or(DType::F32);
     let lanes = if key.variant & VECTORS != 0 { 16 / dtype.size() } else { 1 };
     format!("{lanes}, {}", if key.variant & KEPT != 0 { kept(dtype) / lanes } else { 0 })
 }
 
-/// Who computes rows.
+/// How rows are assigned to threads.
 pub(crate) struct RowPlan {
     pub(crate) variant: u32,
-    /// Threads a row.
+    /// Threads for each row.
     pub(crate) team: usize,
     pub(crate) grid: Grid,
 }
 
 impl RowPlan {
-    /// For rows of tensors that begin at these addresses.
+    /// The plan for rows of tensors at these addresses.
     pub(crate) fn new(dtype: DType, (rows, columns): (usize, usize), places: &[u64]) -> RowPlan {
         let lanes = 16 / dtype.size();
         let vectors = columns.is_multiple_of(lanes) && places.iter().all(|place| place.is_multiple_of(16));
@@ -69,14 +69,14 @@ impl RowPlan {
     }
 }
 
-/// A number, or one for each column: `struct Numbers` of `rows.cuh`.
+/// A scalar, or a vector with an element for each column: `struct Numbers` of `rows.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct Numbers {
     pub(crate) first: u64,
     pub(crate) number: f64,
 }
-// SAFETY: of 64-bit numbers alone, as in the header.
+// SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
 unsafe impl Param for Numbers {}
 
 /// Rows and columns of a tensor with at least one axis.
@@ -100,7 +100,7 @@ pub(crate) fn number(inputs: Inputs<'_, '_>, i: usize) -> Result<f64> {
 }
 
 impl CudaBackend {
-    /// A number or a tensor of one for each column, which must be kept while a kernel may read it.
+    /// A scalar operand, or a vector and its tensor, which must live until the kernel is enqueued.
     pub(crate) fn numbers(&mut self, inputs: Inputs<'_, '_>, i: usize) -> Result<(Numbers, Option<CudaTensor>)> {
         match inputs.get(i) {
             Some(Input::Tensor(t)) => {

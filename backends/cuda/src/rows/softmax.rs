@@ -1,4 +1,4 @@
-//! Softmax, its logarithm, and their gradients.
+//! Softmax, log-softmax, and their gradients.
 
 use super::row_plan::{RowPlan, extent, keys, packs};
 use crate::backend::CudaBackend;
@@ -31,7 +31,7 @@ pub(crate) static SOFTMAX: Template = Template {
 };
 
 impl CudaBackend {
-    /// Softmax or its logarithm, or the gradient of either.
+    /// Softmax or log-softmax, or the gradient of either.
     pub(crate) fn softmax(&mut self, op: Op, operands: &[&CudaTensor], out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         let (rows, columns) = extent(out);
@@ -48,7 +48,7 @@ impl CudaBackend {
         let plan = RowPlan::new(out.dtype, (rows, columns), &places);
         args.push(rows as i64).push(columns as i64).push(plan.team as u32);
         let function = self.kernels.get(&KernelKey::new(&SOFTMAX, Some(op), Some(out.dtype), plan.variant))?;
-        // SAFETY: the arguments are the kernel's; operands and result have this shape.
+        // SAFETY: the arguments match the kernel; operands and result have this shape.
         unsafe { self.launch(function, plan.grid, &args)? };
         Ok(result)
     }
