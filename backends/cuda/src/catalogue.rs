@@ -21,7 +21,7 @@ pub static TEMPLATES: &[&[&Template]] = &[
     crate::convolution::TEMPLATES,
 ];
 
-/// Every kernel that can be asked for by a key.
+/// Every kernel that has a key.
 pub fn catalogue() -> Vec<KernelKey> {
     TEMPLATES.iter().copied().flatten().flat_map(|template| (template.catalogue)()).collect()
 }

@@ -1,9 +1,9 @@
-//! The sources in `kernels/`, compiled into the program.
+//! The CUDA C++ sources in `kernels/`, embedded in the program.
 
-/// A header that kernels include, by its name in `kernels/`.
+/// A header: its name in `kernels/`, and its text.
 pub type Header = (&'static str, &'static str);
 
-/// What every kernel may include.
+/// The headers that kernels may include.
 pub static HEADERS: &[Header] = &[
     ("attention.cuh", include_str!("../kernels/attention.cuh")),
     ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),

@@ -1,12 +1,13 @@
 //! The CUDA backend of GT: kernels and memory for tensors on an NVIDIA device.
 //!
-//! This crate must not know sessions, clients or tensor ids, and links to nothing of CUDA: what it needs is opened at
-//! run time. Start at [`CudaBackend`]; an instruction's way leads from `execute` here to the file of its class, which
-//! picks a kernel (`kernels`: source, compilation, cache; the CUDA C++ itself is in `kernels/`) and launches it on the
-//! one stream of computation. `driver` is the seam to the device, with an emulated one for tests; `memory` the
-//! allocator, in the order of that stream; `graphs` launches what repeats together; `transfer` moves bytes between host
-//! and device on streams of its own; `checks` is how the device says what is wrong with an instruction; `progress`
-//! keeps the worker from running too far ahead.
+//! This crate must not know sessions, clients or tensor ids, and links to nothing of CUDA: libraries are opened at run
+//! time. Start at [`CudaBackend`]. `dispatch` implements `gt_backend::Backend` and hands each instruction to the file
+//! of its op's class, which picks a kernel (`template` and `kernels`; the CUDA C++ itself is in `kernels/`) and
+//! launches it on the stream of computation. Below lie `driver` (the interface to the device, with an emulated one for
+//! tests), `memory` (the allocator, in the order of that stream), `graphs` (launches repeated work as CUDA graphs),
+//! `transfer` (copies between host and device, on streams of their own), `peer` (copies between devices), `checks`
+//! (errors that only the device finds) and `progress` (keeps the worker from running too far ahead). `factory` is the
+//! entry in the registry of backends.
 
 mod backend;
 pub mod blas;

@@ -1,4 +1,4 @@
-//! Copies between layouts, and what is made of copies alone.
+//! Copies between layouts, and the ops that only copy.
 
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, DevicePtr, Grid};
@@ -10,16 +10,16 @@ use gt_backend::{ExecError, Input, Loops};
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Meta, RANK_MAX, Shape};
 
-/// The most bytes that a thread copies together.
+/// The most bytes that a thread copies at once.
 const UNIT_BYTES_MAX: usize = 16;
-/// Axes this long, or longer, are transposed by tiles.
+/// The shortest axes that are transposed by tiles.
 const TILED_MIN: usize = 8;
-/// Blocks of a transposition; each takes several tiles where there are more.
+/// The most blocks of a transposition; each takes several tiles if there are more.
 const TILED_BLOCKS_MAX: usize = 1 << 20;
-/// Operands of one launch of `CONCATENATE`.
+/// The most operands of a launch of `CONCATENATE`.
 const PARTS_MAX: usize = 64;
 
-/// Units of so many bytes, whatever they are.
+/// Copies units of a given number of bytes.
 static COPY: Template = Template {
     name: "copy",
     includes: &["move.cuh"],
@@ -34,7 +34,7 @@ static COPY: Template = Template {
     catalogue: || [1, 2, 4, 8, 16].map(|bytes| of_bytes(&COPY, bytes)).to_vec(),
 };
 
-/// Elements of so many bytes, by tiles.
+/// Transposes elements of a given number of bytes, by tiles.
 static TRANSPOSE: Template = Template {
     name: "transpose",
     includes: &["move.cuh"],
@@ -50,7 +50,7 @@ static TRANSPOSE: Template = Template {
     catalogue: || [1, 2, 4, 8].map(|bytes| of_bytes(&TRANSPOSE, bytes)).to_vec(),
 };
 
-/// Units of so many bytes of several operands side by side.
+/// Copies units of several operands side by side.
 static CONCATENATE: Template = Template {
     name: "concatenate",
     includes: &["move.cuh"],
@@ -73,19 +73,19 @@ fn of_bytes(template: &'static Template, bytes: usize) -> KernelKey {
     KernelKey::new(template, None, None, bytes as u32)
 }
 
-/// The type of units of so many bytes in kernels.
+/// The C type of a unit of this many bytes.
 pub(crate) fn unit_name(bytes: u32) -> String {
     format!("u{}", 8 * bytes)
 }
 
-/// The largest unit of at most 16 bytes that all of these are multiples of.
+/// The largest unit, at most 16 bytes, that divides all of these.
 pub(crate) fn unit_bytes(all: impl Iterator<Item = u64>) -> usize {
     let bits = all.fold(UNIT_BYTES_MAX as u64, |bits, x| bits | x);
     1 << bits.trailing_zeros()
 }
 
-/// The loops of a copy in an order that suits the destination: strides there are positive and fall towards the
-/// innermost axis. And how far from each operand's first element the loops begin, in bytes.
+/// The loops of a copy in the order of the destination, whose strides become positive and fall towards the innermost
+/// axis; and the byte offset at which the loops begin in each operand.
 fn destination_first(
     shape: &Shape,
     to: &[isize; RANK_MAX],
@@ -128,7 +128,7 @@ impl CudaBackend {
         let [to_step, from_step] = loops.inner_strides();
         if loops.inner() == 1 || dense(to_step) && dense(from_step) {
             if last == 0 {
-                // SAFETY: both are tensors of so many bytes.
+                // SAFETY: both tensors have `elements * size` contiguous bytes, and they share no memory.
                 return unsafe { self.driver.copy(to, from, elements * size, self.stream) }.map_err(failed);
             }
             let outer = loops.strides()[..last].iter().flatten().map(|stride| *stride as u64);
@@ -150,11 +150,11 @@ impl CudaBackend {
         let count = loops.numel() / lanes;
         let mut args = Args::new();
         args.push(to).push(from).push(count as i64).push(Walk::by(loops, lanes, [unit; 2]));
-        // SAFETY: the arguments are the kernel's, and the layouts stay within the tensors.
+        // SAFETY: the arguments match `copy`, and both layouts lie in their tensors.
         unsafe { self.launch(function, self.grid_stride(count), &args) }
     }
 
-    /// A copy whose axis `column` is dense in the source, as the innermost is in the destination.
+    /// A copy whose axis `column` is contiguous in the source, as the innermost one is in the destination.
     fn transpose(
         &mut self,
         to: DevicePtr,
@@ -175,11 +175,11 @@ impl CudaBackend {
         args.push(in_elements(to_step)).push(in_elements(from_step));
         args.push(batch.numel() as i64).push(Walk::new(&batch, [size; 2]));
         let grid = Grid::new(tiles.min(TILED_BLOCKS_MAX) as u32, THREADS);
-        // SAFETY: the arguments are the kernel's, and the layouts stay within the tensors.
+        // SAFETY: the arguments match `transpose`, and both layouts lie in their tensors.
         unsafe { self.launch(function, grid, &args) }
     }
 
-    /// The same elements in row-major order without gaps, by a copy if need be.
+    /// The tensor itself if it is contiguous, otherwise a contiguous copy.
     pub(crate) fn contiguous(&mut self, t: &CudaTensor) -> Result<CudaTensor> {
         if t.contiguous {
             return Ok(t.clone());
@@ -190,7 +190,7 @@ impl CudaBackend {
         Ok(out)
     }
 
-    /// A tensor of `t`'s elements that nobody else sees: `t` itself when the caller gave it up.
+    /// An unshared tensor of `t`'s elements: `t` itself if the caller gave it up, otherwise a copy.
     pub(crate) fn private_copy(&mut self, t: &CudaTensor, given_up: bool) -> Result<CudaTensor> {
         if given_up && t.contiguous && t.is_sole_owner() {
             return Ok(t.clone());
@@ -201,7 +201,7 @@ impl CudaBackend {
         Ok(out)
     }
 
-    /// A copy of `base` with a box replaced by `source`.
+    /// A copy of `base` with a strided slice replaced by `source`.
     pub(crate) fn slice_scatter(
         &mut self,
         base: &CudaTensor,
@@ -214,7 +214,7 @@ impl CudaBackend {
         Ok(out)
     }
 
-    /// Tensors side by side along an axis.
+    /// The op `cat`: tensors side by side along an axis.
     pub(crate) fn cat(&mut self, inputs: Inputs<'_, '_>, axis: usize, out: &Meta) -> Result<CudaTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
@@ -222,7 +222,7 @@ impl CudaBackend {
         }
         let pitch_bytes: usize = out.shape.dims()[axis..].iter().product::<usize>() * result.size();
         let rows = out.bytes() / pitch_bytes;
-        // Operands without gaps whose rows follow each other, and where in a row of the result the first begins.
+        // Consecutive contiguous operands that one launch copies, and the first one's offset in a row of the result.
         let (mut run, mut begin_bytes, mut at_bytes) = (Vec::with_capacity(inputs.len()), 0, 0);
         for input in inputs {
             let Input::Tensor(t) = input else { return Err(ExecError::internal("a number where a tensor belongs")) };
@@ -252,7 +252,7 @@ impl CudaBackend {
         Ok(result)
     }
 
-    /// Copies the rows of each operand, of so many bytes, side by side to rows that are `pitch_bytes` apart.
+    /// Copies the rows of each operand, of this many bytes, side by side into rows that are `pitch_bytes` apart.
     fn concatenate(
         &mut self,
         run: &[(DevicePtr, usize)],
@@ -276,7 +276,7 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(to).push(count as i64).push((pitch_bytes / unit) as i64).push(Divider::new(width, count));
         args.push(run.len() as i64).push([from, ends.map(|end| end as u64)]);
-        // SAFETY: the arguments are the kernel's; the operands' rows fill those of the result.
+        // SAFETY: the arguments match `concatenate`, and the operands' rows fill those of the result.
         unsafe { self.launch(function, self.grid_stride(count), &args) }
     }
 }

@@ -1,20 +1,20 @@
-//! Families of kernels and the keys of single kernels.
+//! Templates of kernels, and the keys of single kernels.
 //!
-//! A [`Template`] is a family of kernels that one Rust file launches; a [`KernelKey`] names one of them: the template for an
-//! op, dtypes and a variant.
+//! A [`Template`] is a family of kernels that one Rust file launches; a [`KernelKey`] names one of them by template,
+//! op, dtypes and variant.
 
 use gt_ops::{DType, Op};
 use std::fmt::Write;
 
 /// A family of kernels.
 pub struct Template {
-    /// Its name, which begins those of its kernels.
+    /// The name, with which the kernels' names begin.
     pub name: &'static str,
-    /// The headers it includes.
+    /// The headers that its source includes.
     pub includes: &'static [&'static str],
-    /// The code of a kernel called [`KernelKey::name`].
+    /// The code of the kernel called [`KernelKey::name`].
     pub code: fn(&KernelKey) -> String,
-    /// Every key that its file asks for.
+    /// Every key that the backend may ask for.
     pub catalogue: fn() -> Vec<KernelKey>,
 }
 
@@ -30,26 +30,26 @@ impl std::fmt::Debug for Template {
     }
 }
 
-/// One kernel.
+/// The key of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub struct KernelKey {
-    /// Its family.
+    /// The template.
     pub template: &'static Template,
-    /// The op, where the code depends on it.
+    /// The op, if the code depends on it.
     pub op: Option<Op>,
     /// The dtypes, as many as the code depends on.
     pub dtypes: [Option<DType>; 3],
-    /// What else it depends on, as its template says.
+    /// A number that selects among variants of the code, as the template defines it.
     pub variant: u32,
 }
 
 impl KernelKey {
-    /// A kernel for an op of a dtype.
+    /// The key for an op and a dtype.
     pub const fn new(template: &'static Template, op: Option<Op>, dtype: Option<DType>, variant: u32) -> KernelKey {
         KernelKey { template, op, dtypes: [dtype, None, None], variant }
     }
 
-    /// The kernel's name in the code.
+    /// The kernel's name in the source.
     pub fn name(&self) -> String {
         let mut name = format!("gt_{}", self.template.name);
         if let Some(op) = self.op {
@@ -74,7 +74,7 @@ impl KernelKey {
     }
 }
 
-/// The name of a dtype in kernels.
+/// The C type of a dtype in kernels.
 pub fn c_name(dtype: DType) -> &'static str {
     match dtype {
         DType::Bool => "bool",
@@ -90,7 +90,7 @@ pub fn c_name(dtype: DType) -> &'static str {
     }
 }
 
-/// The whole source of kernels of one template.
+/// The source of several kernels of one template.
 pub fn source(keys: &[KernelKey]) -> String {
     let mut text = String::new();
     if let Some(key) = keys.first() {

@@ -7,14 +7,13 @@ use gt_backend::Layout;
 use gt_ops::Meta;
 use std::ops::Deref;
 
-/// A handle of a tensor in device memory: a buffer, where in it each element is, and what the device may yet find wrong
-/// with what it was computed from.
+/// A handle of a tensor in device memory: a buffer, a layout in it, and the pending checks of its computation.
 #[derive(Clone)]
 pub struct CudaTensor {
     pub(crate) buffer: Buffer,
     pub(crate) layout: Layout,
     pub(crate) checks: Checks,
-    /// Which move makes it; 0 for none. See [`crate::moves`].
+    /// The transfer that writes it, by number; 0 for none. See [`crate::peer`].
     pub(crate) arrival: u64,
 }
 
@@ -28,16 +27,17 @@ impl Deref for CudaTensor {
 }
 
 impl CudaTensor {
-    /// A tensor that fills `buffer` in row-major order.
+    /// A contiguous tensor that fills `buffer`.
     #[inline]
     pub(crate) fn contiguous(buffer: Buffer, meta: Meta) -> CudaTensor {
         CudaTensor { buffer, layout: Layout::contiguous(meta), checks: Checks::default(), arrival: 0 }
     }
 
-    /// The first element of a non-empty tensor.
+    /// The address of the first element of a non-empty tensor.
     #[inline]
     pub(crate) fn ptr(&self) -> DevicePtr {
-        // Inside the buffer, by the invariant of `strides`; wrapping, as an empty tensor has no first element.
+        // `offset_bytes` lies inside the buffer, by the invariant of `strides`; `wrapping_add` serves empty tensors,
+        // which have no first element.
         self.buffer.ptr().wrapping_add(self.offset_bytes as u64)
     }
 
@@ -51,7 +51,7 @@ impl CudaTensor {
         self.strides.map(|stride| stride as i64 / self.size() as i64)
     }
 
-    /// Whether nobody else has a handle of the memory.
+    /// Whether no other handle shares the memory.
     #[inline]
     pub(crate) fn is_sole_owner(&self) -> bool {
         std::sync::Arc::strong_count(&self.buffer) == 1

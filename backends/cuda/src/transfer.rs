@@ -9,7 +9,7 @@ use crate::transfers::Transfer;
 use gt_backend::HostRange;
 use gt_ops::DType;
 
-/// Bools are 0 or 1 whatever byte came.
+/// Stores 1 for every bool byte other than 0.
 static TRUTH: Template = Template {
     name: "truth",
     includes: &["types.cuh", "walk.cuh"],
@@ -30,7 +30,7 @@ fn truth_key() -> KernelKey {
 }
 
 impl CudaBackend {
-    /// Copies `src` into a contiguous tensor that nobody else sees; what comes to the stream next waits for it.
+    /// Starts a copy of `src` into a contiguous, unshared tensor; later work of the stream of computation waits for it.
     pub(crate) fn upload(
         &mut self,
         tensor: &CudaTensor,
@@ -42,7 +42,7 @@ impl CudaBackend {
         }
         let to = tensor.ptr() + offset_bytes as u64;
         let copied = (|| {
-            // Whoever had the memory before may still be at it.
+            // Earlier work may still use the memory for another tensor.
             let point = self.progress.let_wait(self.transfers.up)?;
             let transfer = Transfer { point, ..self.transfers.upload(to, src)? };
             self.progress.wait_for(transfer.end)?;
@@ -54,13 +54,13 @@ impl CudaBackend {
             let mut args = Args::new();
             args.push(to).push(src.len() as i64);
             let grid = self.grid_stride(src.len());
-            // SAFETY: the arguments are the kernel's, and the bytes lie in the tensor.
+            // SAFETY: the arguments match `truth`, and the bytes lie in the tensor.
             unsafe { self.launch(function, grid, &args) }?;
         }
         Ok(Some(transfer))
     }
 
-    /// Copies from a contiguous tensor to `dst`, once it has been computed.
+    /// Starts a copy from a contiguous tensor to `dst`, after the tensor has been computed.
     pub(crate) fn download(&mut self, tensor: &CudaTensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
         let from = tensor.ptr() + offset_bytes as u64;
         let copied = (|| {
@@ -72,7 +72,7 @@ impl CudaBackend {
         Ok(Transfer { lent: Some(lent), checks: tensor.checks.clone(), ..transfer })
     }
 
-    /// What becomes of a transfer that has ended: how long it took, nanoseconds, and what the device found.
+    /// Ends a transfer that is done: its duration in nanoseconds, and the error that the device found.
     pub(crate) fn end(&mut self, transfer: Transfer) -> Result<(u64, Result<()>)> {
         if let Some(loan) = &transfer.lent {
             self.memory.take_back(loan);

@@ -1,10 +1,10 @@
-//! Bytes between host and device, on streams of their own.
+//! Streams and staging buffers for transfers between host and device.
 //!
-//! The device copies by itself from and to host memory that it knows (`Driver::register`: the clients' arenas, where
-//! the system allows it). Anything else goes by way of pinned buffers in turn: while the device copies one, the host
-//! copies another. A transfer is issued and ends later, when the event behind it has passed; both the device and the
-//! host go on meanwhile. What is on its way to the host stays as it is until then, however the instructions that come
-//! next use or free it: the tensor's memory is lent to the transfer (`crate::memory`).
+//! The device copies directly from and to registered host memory (`Driver::register`: the clients' arenas, where the
+//! system allows it). Other memory goes through pinned staging buffers in turn: while the device copies one, the host
+//! copies another. A transfer is enqueued and ends when the event behind it has passed; device and host continue
+//! meanwhile. The memory of a tensor that is read is lent to the transfer (`crate::memory`), so that later instructions
+//! can neither overwrite nor reuse it.
 
 use crate::checks::Checks;
 use crate::driver::{self, CudaEvent, CudaStream, DevicePtr, Driver};
@@ -14,47 +14,47 @@ use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// Each of the pinned buffers,
+/// Bytes of a staging buffer.
 const BOUNCE_BYTES: usize = 2 << 20;
-/// and how many there are for each direction.
+/// Staging buffers for each direction.
 const BUFFERS: usize = 4;
-/// A smaller transfer's time is not worth being taken.
+/// Smaller transfers are not timed.
 const TIMED_BYTES_MIN: usize = 64 << 10;
 
-/// The streams and buffers of transfers.
+/// The streams and staging buffers of transfers.
 pub(crate) struct Transfers {
     driver: Arc<dyn Driver>,
     pub(crate) up: CudaStream,
     pub(crate) down: CudaStream,
-    /// The pinned buffers of uploads, each with the event behind its last use, and which of them comes next.
+    /// The staging buffers of uploads, each with the event behind its last use, and the number of the next use.
     upload_buffers: [(NonNull<u8>, CudaEvent); BUFFERS],
     uploaded: usize,
-    /// Those of downloads; number `i` uses buffer `i % BUFFERS`.
+    /// The staging buffers of downloads; download piece `i` uses buffer `i % BUFFERS`.
     download_buffers: [(NonNull<u8>, CudaEvent); BUFFERS],
     downloaded: usize,
-    /// What lies in buffers, or soon will, and belongs elsewhere: the last downloads, in order.
+    /// The destinations of the last download pieces, in order, which the host has not copied yet.
     pieces: VecDeque<HostRange>,
-    /// What the device copies from and to by itself.
+    /// The registered host memory.
     registered: Vec<HostRange>,
     events: Vec<CudaEvent>,
     spare: Vec<CudaEvent>,
 }
 
-/// A transfer that has been issued.
+/// A transfer that has been enqueued.
 pub(crate) struct Transfer {
     pub(crate) begin: Option<CudaEvent>,
     pub(crate) end: CudaEvent,
-    /// How many downloads there were up to its last by way of a buffer.
+    /// The number of download pieces up to its last.
     pub(crate) pieces: usize,
-    /// What it reads, if that is a tensor.
+    /// The memory of the tensor that it reads, if any.
     pub(crate) lent: Option<Loan>,
-    /// What the device may have found wrong with it.
+    /// The checks of the tensor that it reads.
     pub(crate) checks: Checks,
-    /// The step that it comes after, unless that was done already.
+    /// The point of the step that it comes after, unless that was done already.
     pub(crate) point: Option<u64>,
 }
 
-// SAFETY: the buffers are ours alone.
+// SAFETY: the pointers are those of the staging buffers, which only this struct uses.
 unsafe impl Send for Transfers {}
 
 impl Transfers {
@@ -78,19 +78,19 @@ impl Transfers {
         })
     }
 
-    /// As [`gt_backend::Backend::register_host_memory`], once transfers with what goes have ended.
+    /// As [`gt_backend::Backend::register_host_memory`], once transfers with withdrawn memory have ended.
     pub(crate) unsafe fn register_host_memory(&mut self, range: HostRange, present: bool) {
         let Some(start) = NonNull::new(range.as_ptr()) else { return };
         if present {
-            // SAFETY: the caller's promise.
+            // SAFETY: `range` stays mapped until it is withdrawn, by the contract of this method.
             match unsafe { self.driver.register(start, range.len()) } {
                 Ok(()) => self.registered.push(range),
-                // Transfers then go by way of the buffers.
+                // Transfers then go through the staging buffers.
                 Err(error) => tracing::debug!(target: "gtd::cuda", %error, "memory could not be registered"),
             }
         } else if let Some(at) = self.registered.iter().position(|known| known.as_ptr() == range.as_ptr()) {
             self.registered.swap_remove(at);
-            // SAFETY: it was registered, and transfers with it have ended.
+            // SAFETY: `register` registered the range, and transfers with it have ended.
             if let Err(error) = unsafe { self.driver.unregister(start) } {
                 tracing::warn!(target: "gtd::cuda", %error, "memory could not be unregistered");
             }
@@ -114,7 +114,7 @@ impl Transfers {
         Ok(event)
     }
 
-    /// Begins to time a transfer that is issued next.
+    /// Records the start of a transfer that is enqueued next, if it is timed.
     fn begin(&mut self, bytes: usize, stream: CudaStream) -> driver::Result<Option<CudaEvent>> {
         if bytes < TIMED_BYTES_MIN {
             return Ok(None);
@@ -133,7 +133,7 @@ impl Transfers {
     pub(crate) fn upload(&mut self, to: DevicePtr, src: HostRange) -> driver::Result<Transfer> {
         let begin = self.begin(src.len(), self.up)?;
         if self.is_registered(&src) {
-            // SAFETY: the range is the transfer's until that has ended.
+            // SAFETY: `to` lies in the tensor, and the caller keeps `src` readable until the transfer has ended.
             unsafe { self.driver.upload(to, src.as_ptr(), src.len(), self.up) }?;
             return self.end(begin, self.up);
         }
@@ -142,7 +142,8 @@ impl Transfers {
             self.uploaded += 1;
             let len = BOUNCE_BYTES.min(src.len() - at);
             self.driver.await_event(free)?;
-            // SAFETY: the buffer is ours, and the device has read what it held; the range is the caller's.
+            // SAFETY: the event says that the device has read the buffer's last piece; `at + len` is at most
+            // `src.len()`.
             unsafe {
                 buffer.as_ptr().copy_from_nonoverlapping(src.as_ptr().add(at), len);
                 self.driver.upload(to + at as u64, buffer.as_ptr(), len, self.up)?;
@@ -155,7 +156,7 @@ impl Transfers {
     pub(crate) fn download(&mut self, from: DevicePtr, dst: HostRange) -> driver::Result<Transfer> {
         let begin = self.begin(dst.len(), self.down)?;
         if self.is_registered(&dst) {
-            // SAFETY: the range is the transfer's until that has ended.
+            // SAFETY: `from` lies in the tensor, and the caller keeps `dst` writable until the transfer has ended.
             unsafe { self.driver.download(dst.as_ptr(), from, dst.len(), self.down) }?;
             return self.end(begin, self.down);
         }
@@ -165,7 +166,8 @@ impl Transfers {
                 self.hand_out(self.downloaded + 1 - BUFFERS, true)?;
             }
             let len = BOUNCE_BYTES.min(dst.len() - at);
-            // SAFETY: the buffer is ours, and what it held has been copied on; the piece lies in the range.
+            // SAFETY: the host has copied the buffer's last piece; `at + len` is at most `dst.len()`, so the piece lies
+            // in `dst`.
             let piece = unsafe {
                 self.driver.download(buffer.as_ptr(), from + at as u64, len, self.down)?;
                 HostRange::new(NonNull::new_unchecked(dst.as_ptr().add(at)), len)
@@ -177,8 +179,8 @@ impl Transfers {
         self.end(begin, self.down)
     }
 
-    /// Copies the first `count` downloads out of their buffers, as far as the device is done with them; waits for it if
-    /// `wait`. Whether all have been.
+    /// Copies the first `count` download pieces to their destinations, as far as the device has filled their buffers;
+    /// blocks for those if `wait`. Returns whether all are copied.
     fn hand_out(&mut self, count: usize, wait: bool) -> driver::Result<bool> {
         while self.downloaded - self.pieces.len() < count
             && let Some(dst) = self.pieces.front()
@@ -189,14 +191,15 @@ impl Transfers {
             } else if !self.driver.has_passed(filled)? {
                 return Ok(false);
             }
-            // SAFETY: the device has filled the buffer; the range is the transfer's until that has ended.
+            // SAFETY: the event says that the device has filled the buffer; the caller keeps the destination writable
+            // until the transfer has ended.
             unsafe { buffer.as_ptr().copy_to_nonoverlapping(dst.as_ptr(), dst.len()) };
             self.pieces.pop_front();
         }
         Ok(true)
     }
 
-    /// Whether a transfer has ended; waits for it if `wait`.
+    /// Whether a transfer has ended; blocks until then if `wait`.
     pub(crate) fn has_ended(&mut self, transfer: &Transfer, wait: bool) -> driver::Result<bool> {
         if !self.hand_out(transfer.pieces, wait)? {
             return Ok(false);
@@ -208,7 +211,7 @@ impl Transfers {
         self.driver.has_passed(transfer.end)
     }
 
-    /// How long a transfer took that has ended, nanoseconds, and what it found.
+    /// The duration of a transfer that has ended, nanoseconds, and its checks.
     pub(crate) fn finish(&mut self, transfer: Transfer) -> driver::Result<(u64, Checks)> {
         let took_ns = match transfer.begin {
             Some(begin) => self.driver.elapsed_ns(begin, transfer.end)?,
@@ -225,7 +228,7 @@ impl Drop for Transfers {
         let at_rest = self.driver.synchronize(self.up).and_then(|()| self.driver.synchronize(self.down)).is_ok();
         for (buffer, event) in self.upload_buffers.into_iter().chain(self.download_buffers) {
             if at_rest {
-                // SAFETY: every transfer that used the buffer has ended.
+                // SAFETY: both streams are synchronised, so no transfer uses the buffer.
                 unsafe { self.driver.free_host(buffer) };
             }
             self.driver.drop_event(event);

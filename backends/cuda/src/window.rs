@@ -1,4 +1,4 @@
-//! Windows that slide: their sizes as kernels take them, and pooling.
+//! Sliding windows: their geometry as a kernel argument, and pooling.
 
 use crate::backend::CudaBackend;
 use crate::driver::{Args, Param};
@@ -9,7 +9,7 @@ use crate::tensor::CudaTensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, WindowSpec};
 
-/// A result each.
+/// One result for each thread.
 static POOL: Template = Template {
     name: "pool",
     includes: &["window.cuh"],
@@ -30,7 +30,7 @@ static POOL: Template = Template {
     },
 };
 
-/// What several blocks summed up for one result.
+/// Adds the partial sums of several blocks.
 static ADD_PARTS: Template = Template {
     name: "add_parts",
     includes: &["window.cuh"],
@@ -49,7 +49,7 @@ static ADD_PARTS: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&POOL, &ADD_PARTS];
 
-/// The kernel that adds up sums of parts.
+/// The kernel that adds partial sums.
 pub(crate) fn add_parts_key(dtype: DType) -> KernelKey {
     key(&ADD_PARTS, None, dtype)
 }
@@ -74,11 +74,11 @@ pub(crate) struct Windows {
     by_stride: [Divider; 3],
 }
 
-// SAFETY: without padding, as in the header.
+// SAFETY: 8-byte numbers and structs of 16 bytes, in the header's order: no padding.
 unsafe impl Param for Windows {}
 
 impl Windows {
-    /// For numbers of places and taps below `below`.
+    /// The windows, whose positions and taps are numbered below `below`.
     pub(crate) fn new(spec: &WindowSpec, output: &[usize; 3], below: usize) -> Windows {
         let signed = |sizes: &[usize; 3]| sizes.map(|size| size as i64);
         let by = |sizes: &[usize; 3]| sizes.map(|size| Divider::new(size, below));
@@ -106,7 +106,7 @@ pub(crate) fn output_of(spec: &WindowSpec) -> Result<[usize; 3]> {
 }
 
 impl CudaBackend {
-    /// Any op of class pooling.
+    /// An op of class pooling.
     pub(crate) fn pooling(
         &mut self,
         op: Op,
@@ -126,7 +126,7 @@ impl CudaBackend {
         let function = self.kernels.get(&key(&POOL, Some(op), a.meta.dtype))?;
         let mut args = Args::new();
         args.push(result.ptr()).push(a.ptr());
-        // Which element each window chose.
+        // The index of the element that each window chose.
         let mut chosen = None;
         if op == Op::MaxPoolInput {
             let input = other.ok_or_else(|| ExecError::internal("an operand is missing"))?;
@@ -135,7 +135,8 @@ impl CudaBackend {
             args.push(places.ptr());
         }
         args.push(count as i64).push(windows);
-        // SAFETY: the arguments are the kernel's: operands without gaps, of the shapes that inference gave.
+        // SAFETY: the arguments match the kernel; the operands are contiguous and have the shapes that inference
+        // checked.
         unsafe { self.launch(function, self.grid_stride(count), &args) }?;
         drop(chosen);
         Ok(result)
