@@ -62,7 +62,7 @@ fn maker(op: Op, dtype: DType) -> &'static str {
         // An unsigned type, whose overflow wraps.
         (Op::Arange, _) => "Steps<u64>",
         (Op::Rand, DType::F64) => "UniformWide",
-        // As many bits as the dtype resolves just below 1, so that rounding never gives 1.
+        // The dtype resolves this many bits just below 1, so rounding never gives 1.
         (Op::Rand, DType::F16) => "Uniform<11>",
         (Op::Rand, DType::BF16) => "Uniform<8>",
         (Op::Rand, _) => "Uniform<24>",

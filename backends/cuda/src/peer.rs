@@ -171,7 +171,7 @@ mod tests {
         }
         drop(device.moved(&x));
         for _ in 0..8 {
-            // Of the same size as the memory that was transferred, with other values.
+            // A tensor of the same size as the transferred memory, with other values.
             let other = upload(&mut device.backend, &[-1, -1]);
             drop(add_one(&mut device.backend, &other));
         }
