@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 /// The result of receiving on a connection.
-pub enum Received {
+pub enum ReceivedMessage {
     /// No message.
     Nothing,
     /// A valid hello.
@@ -76,23 +76,23 @@ impl ControlConnection {
     }
 
     /// Receives the next message. Does not wait.
-    pub fn receive(&mut self) -> Received {
+    pub fn receive(&mut self) -> ReceivedMessage {
         let received = if self.awaits_hello() {
-            gt_protocol::recv_hello(&self.socket, Duration::ZERO).map(Received::Hello)
+            gt_protocol::recv_hello(&self.socket, Duration::ZERO).map(ReceivedMessage::Hello)
         } else {
-            gt_protocol::recv_client_message(&self.socket, Duration::ZERO).map(Received::Request)
+            gt_protocol::recv_client_message(&self.socket, Duration::ZERO).map(ReceivedMessage::Request)
         };
         match received {
             Ok(received) => {
-                if let Received::Hello(hello) = &received {
+                if let ReceivedMessage::Hello(hello) = &received {
                     self.deadline = None;
                     self.name = hello.name.clone();
                 }
                 received
             }
-            Err(ProtocolError::TimedOut(_)) => Received::Nothing,
-            Err(ProtocolError::HungUp) => Received::Gone("it hung up".into()),
-            Err(error) => Received::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
+            Err(ProtocolError::TimedOut(_)) => ReceivedMessage::Nothing,
+            Err(ProtocolError::HungUp) => ReceivedMessage::Gone("it hung up".into()),
+            Err(error) => ReceivedMessage::Refuse(gt_protocol::refusal_for(&error), error.to_string()),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Connections: handshakes, requests and disconnections.
 
 use super::{CROWDED_HANDSHAKE_DEADLINE, Dispatcher, WakeSource, spare_descriptor, worker_names};
-use crate::control_connection::{ControlConnection, Received};
+use crate::control_connection::{ControlConnection, ReceivedMessage};
 use crate::session::Session;
 use crate::session::violation::Violation;
 use crate::worker::step::SessionSlot;
@@ -90,17 +90,17 @@ impl Dispatcher {
     pub(super) fn read_message(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match connection.receive() {
-            Received::Nothing => {}
-            Received::Gone(why) => self.disconnect(slot, &why),
-            Received::Refuse(refused, why) => {
+            ReceivedMessage::Nothing => {}
+            ReceivedMessage::Gone(why) => self.disconnect(slot, &why),
+            ReceivedMessage::Refuse(refused, why) => {
                 self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 self.disconnect(slot, &why);
             }
-            Received::Hello(hello) => {
+            ReceivedMessage::Hello(hello) => {
                 self.pause_listening(false);
                 self.welcome(slot, &hello);
             }
-            Received::Request(message) => self.handle_request(slot, message),
+            ReceivedMessage::Request(message) => self.handle_request(slot, message),
         }
     }
 
