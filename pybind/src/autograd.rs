@@ -278,8 +278,7 @@ impl PyTensor {
     ///
     /// Args:
     ///     gradient: The gradient of the loss with respect to this tensor; not needed for a tensor of one element,
-    ///         whose
-    ///         gradient is 1.
+    ///         whose gradient is 1.
     ///     retain_graph: Whether to keep the graph for another pass; `create_graph` if not given.
     ///     create_graph: Whether to record the computation of the gradients, for gradients of gradients.
     ///     inputs: The tensors to collect gradients in; all leaves if not given.

@@ -219,8 +219,7 @@ impl PyTensor {
     ///
     /// Returns:
     ///     A tensor without axes; with `dim`, a pair `(values, indices)` of the input's shape without that axis. A NaN
-    ///     is
-    ///     larger than any number.
+    ///     is larger than any number.
     ///
     /// Example:
     ///     >>> x = gt.tensor([[1.0, 5.0], [7.0, 2.0]])
@@ -248,8 +247,7 @@ impl PyTensor {
     ///
     /// Returns:
     ///     A tensor without axes; with `dim`, a pair `(values, indices)` of the input's shape without that axis. A NaN
-    ///     is
-    ///     smaller than any number.
+    ///     is smaller than any number.
     ///
     /// Example:
     ///     >>> x = gt.tensor([[1.0, 5.0], [7.0, 2.0]])

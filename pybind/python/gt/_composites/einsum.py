@@ -12,8 +12,7 @@ def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Sums of products in Einstein's notation: letters name axes, and those missing from the output are summed over.
 
     Operands are contracted from left to right, each pair by one matrix product. `...` stands for axes that broadcast,
-    and
-    a letter twice in one operand takes its diagonal.
+    and a letter twice in one operand takes its diagonal.
 
     Args:
         equation: Subscripts of the operands, separated by commas, and `->` with those of the output. Without `->`, the

@@ -11,8 +11,7 @@ class set_detect_anomaly:  # noqa: N801 (PyTorch's name)
     """Turns anomaly detection on or off; as a context manager, restores the earlier mode at the end.
 
     While it is on, operations remember the line of code that recorded them, and `backward()` raises at the first
-    operation
-    whose gradient is NaN, with that line.
+    operation whose gradient is NaN, with that line.
 
     Args:
         mode: Whether to turn it on.

@@ -55,8 +55,7 @@ class CorrCholeskyTransform(Transform):
     """Maps vectors of n(n-1)/2 numbers to the Cholesky factor of a correlation matrix of size n.
 
     The hyperbolic tangents of the numbers are canonical partial correlations: each takes its fraction of what is left
-    of
-    its row's norm, which is 1, and the diagonal takes the rest (Lewandowski et al. 2009).
+    of its row's norm, which is 1, and the diagonal takes the rest (Lewandowski et al. 2009).
     """
 
     domain = constraints.real_vector

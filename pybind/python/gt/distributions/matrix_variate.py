@@ -131,8 +131,7 @@ class LKJCholesky(Distribution):
     """LKJ distribution of the Cholesky factors of correlation matrices (Lewandowski, Kurowicka and Joe 2009).
 
     The density of a correlation matrix is proportional to `det^(concentration - 1)`: uniform for 1, and concentrated at
-    the
-    identity above. Samples are drawn by the onion method.
+    the identity above. Samples are drawn by the onion method.
 
     Args:
         dim: The size of the matrices.

@@ -226,8 +226,7 @@ class VonMises(ElementwiseDistribution):
     """Von Mises distribution of angles, with density proportional to `exp(concentration cos(x - loc))`.
 
     `mean` and `variance` are the circular ones. Samples, from -pi to pi, are drawn by rejection (Best and Fisher 1979);
-    each
-    round waits for the device.
+    each round waits for the device.
 
     Args:
         loc: The mean angle.

@@ -1,8 +1,8 @@
 """`ctc_loss`: connectionist temporal classification (Graves et al. 2006), by the forward-backward algorithm.
 
 A target of L labels is extended by blanks before, between and after the labels: 2 L + 1 states. An alignment (path)
-moves
-through the states, one time step each: it stays, advances by one state, or skips a blank between different labels.
+moves through the states, one time step each: it stays, advances by one state, or skips a blank between different
+labels.
 """
 
 from __future__ import annotations

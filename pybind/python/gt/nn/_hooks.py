@@ -248,8 +248,7 @@ class Hooked:
 
         Args:
             hook: `hook(module, state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs)`;
-                it may
-                change the state dict and the lists in place.
+                it may change the state dict and the lists in place.
 
         Returns:
             A handle; `handle.remove()` unregisters the hook.

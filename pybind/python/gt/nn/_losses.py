@@ -202,8 +202,7 @@ def kl_div(
         size_average: Deprecated: see `reduction`.
         reduce: Deprecated: see `reduction`.
         reduction: `"batchmean"` divides the sum by the batch size, which is the divergence's definition; `"mean"`
-            divides
-            it by the number of elements; or `"sum"`, or `"none"`.
+            divides it by the number of elements; or `"sum"`, or `"none"`.
         log_target: Whether `target` holds logarithms.
 
     Example:

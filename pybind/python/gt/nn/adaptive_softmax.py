@@ -23,10 +23,8 @@ class AdaptiveLogSoftmaxWithLoss(Module):
     """Adaptive softmax (Grave et al. 2017): an approximation for many classes of uneven frequency.
 
     Classes are numbered by falling frequency and split into clusters at `cutoffs`. The head scores the classes of the
-    first
-    cluster and each other cluster as a whole; a cluster's own classes are scored only for samples that belong to it,
-    through
-    a projection that is `div_value` times smaller from one cluster to the next.
+    first cluster and each other cluster as a whole; a cluster's own classes are scored only for samples that belong to
+    it, through a projection that is `div_value` times smaller from one cluster to the next.
 
     Args:
         in_features: The size of the input's last axis.

@@ -25,8 +25,7 @@ def calculate_gain(nonlinearity: str, param: float | None = None) -> float:
 
     Args:
         nonlinearity: `"linear"`, `"conv1d"`, `"conv2d"`, `"conv3d"`, `"sigmoid"` (1), `"tanh"` (5/3), `"relu"` (sqrt
-            2),
-            `"selu"` (3/4) or `"leaky_relu"` (`sqrt(2 / (1 + param^2))`).
+            2), `"selu"` (3/4) or `"leaky_relu"` (`sqrt(2 / (1 + param^2))`).
         param: The negative slope of a leaky ReLU; 0.01 if not given.
 
     Example:

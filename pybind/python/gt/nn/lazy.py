@@ -27,9 +27,8 @@ class LazyModuleMixin:
     """The mixin that precedes a module's class in the bases of its lazy variant.
 
     The lazy variant's `__init__` assigns an `UninitializedParameter` where a shape is unknown. The first call passes
-    its
-    arguments to `initialize_parameters`, which materializes the parameters; the module then becomes a `cls_to_become`,
-    if that is set.
+    its arguments to `initialize_parameters`, which materializes the parameters; the module then becomes a
+    `cls_to_become`, if that is set.
     """
 
     cls_to_become: type[Module] | None = None

@@ -271,8 +271,7 @@ class CrossEntropyLoss(_ClassLoss):
 
     Shape:
         Logits `(C)`, `(N, C)` or `(N, C, *)`, and either class indices of that shape without `C`, or class
-        probabilities
-        of that shape.
+        probabilities of that shape.
 
     Example:
         >>> loss = gt.nn.CrossEntropyLoss()

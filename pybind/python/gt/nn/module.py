@@ -33,9 +33,8 @@ class Module(Hooked, Stateful):
     """The base class of layers and models.
 
     A subclass calls `super().__init__()`, assigns its parameters and submodules to attributes in `__init__`, and
-    computes
-    its output in `forward`. Assigned attributes are registered: `parameters()`, `state_dict()`, `to()` and the other
-    methods reach them in all submodules.
+    computes its output in `forward`. Assigned attributes are registered: `parameters()`, `state_dict()`, `to()` and the
+    other methods reach them in all submodules.
 
     Attributes:
         training: Whether the module is in training mode, which `Dropout` and `BatchNorm` tell from evaluation mode.
@@ -427,8 +426,7 @@ class Module(Hooked, Stateful):
         """Moves the parameters and buffers to a device, or converts the floating ones to a dtype.
 
         Call it with a device, with a dtype, with both, or with a tensor whose device and dtype are taken. The
-        parameters stay
-        the same objects, so an optimizer made before still holds them. Returns this module.
+        parameters stay the same objects, so an optimizer made before still holds them. Returns this module.
 
         Raises:
             TypeError: The dtype is not floating.

@@ -17,8 +17,7 @@ class DataParallel(Module):
     """Wraps a module and calls it with the whole batch.
 
     The daemon and signals decide which devices compute the parts of the batch. Results equal PyTorch's on at most one
-    CUDA
-    device: batch normalization, for example, sees the whole batch.
+    CUDA device: batch normalization, for example, sees the whole batch.
 
     Args:
         module: The module, registered under the name `module`.

@@ -228,8 +228,7 @@ class AvgPool2d(_AvgPool):
     """Mean of each window of `(N, C, H, W)`.
 
     The arguments are those of `AvgPool1d`; a size may be one number for both axes, or a pair. `divisor_override`
-    replaces
-    the number of elements as the divisor.
+    replaces the number of elements as the divisor.
 
     Example:
         >>> gt.nn.AvgPool2d(2)(gt.ones(1, 3, 8, 8)).shape

@@ -221,13 +221,11 @@ class RNNBase(Module):
             input: `(L, N, input_size)`, `(N, L, input_size)` if `batch_first`, `(L, input_size)` without a batch, or a
                 `PackedSequence`.
             hx: The initial state, `(num_layers * directions, N, hidden_size)`; zeros if not given. An `LSTM` takes the
-                pair
-                `(h_0, c_0)`.
+                pair `(h_0, c_0)`.
 
         Returns:
             The last layer's hidden state at each step, `(L, N, directions * hidden_size)` in the form of the input, and
-            each
-            layer's final state in the form of `hx`.
+            each layer's final state in the form of `hx`.
         """
         packed = input if isinstance(input, PackedSequence) else None
         single = packed is None and input.ndim == 2
@@ -346,8 +344,7 @@ class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber 1997), in one or more layers.
 
     With gates `i, f, o = sigmoid(W x_t + U h_{t-1} + b)` and the candidate `g = tanh(W_g x_t + U_g h_{t-1} + b_g)`, the
-    cell
-    state is `c_t = f * c_{t-1} + i * g` and the hidden state is `h_t = o * tanh(c_t)`.
+    cell state is `c_t = f * c_{t-1} + i * g` and the hidden state is `h_t = o * tanh(c_t)`.
 
     Args:
         *args: See below.
@@ -369,8 +366,7 @@ class GRU(RNNBase):
     """Gated recurrent unit (Cho et al. 2014), in one or more layers.
 
     With gates `r, z = sigmoid(W x_t + U h_{t-1} + b)` and the candidate `n = tanh(W_n x_t + b_n + r * (U_n h_{t-1} +
-    c_n))`,
-    the hidden state is `h_t = (1 - z) * n + z * h_{t-1}`.
+    c_n))`, the hidden state is `h_t = (1 - z) * n + z * h_{t-1}`.
 
     Args:
         *args: See below.

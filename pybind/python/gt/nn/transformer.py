@@ -122,15 +122,13 @@ class MultiheadAttention(Module):
             key_padding_mask: `(N, S)`: true, or `-inf`, where a key is padding.
             need_weights: Whether to return the weights; without them, the fused instruction is used.
             attn_mask: `(L, S)` or `(N * num_heads, L, S)`: true, or `-inf`, where a query does not attend to a key;
-                other
-                numbers are added to the scores.
+                other numbers are added to the scores.
             average_attn_weights: Whether the weights are averaged over the heads.
             is_causal: A hint that `attn_mask` is the causal mask.
 
         Returns:
             The output, of the shape of `query`, and the weights: `(N, L, S)`, `(N, num_heads, L, S)` if not averaged,
-            or
-            `None`.
+            or `None`.
         """
         separate = None if self._qkv_same_embed_dim else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
         return multi_head_attention(

@@ -21,8 +21,7 @@ class Adafactor(Optimizer):
         lr: The upper bound of the relative step size `min(lr, 1 / sqrt(t))`.
         beta2_decay: The exponent of the second moment's update: a weight of `t^beta2_decay` at step `t`.
         eps: The lower bounds of the second moment's root, by default the dtype's machine epsilon, and of the
-            parameter's
-            root mean square.
+            parameter's root mean square.
         d: The clipping threshold: the largest root mean square of an update before scaling.
         weight_decay: The factor of the decoupled weight decay.
         foreach: Ignored: it affects speed in PyTorch alone.

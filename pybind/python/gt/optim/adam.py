@@ -59,8 +59,7 @@ class Adam(_WithMoments):
     """Adam (Kingma and Ba 2015): `p -= lr * m_hat / (sqrt(v_hat) + eps)`.
 
     The moments are `m = beta1 * m + (1 - beta1) * grad` and `v = beta2 * v + (1 - beta2) * grad^2`, with the bias
-    corrections
-    `m_hat = m / (1 - beta1^t)` and `v_hat = v / (1 - beta2^t)` at step `t`.
+    corrections `m_hat = m / (1 - beta1^t)` and `v_hat = v / (1 - beta2^t)` at step `t`.
 
     Args:
         params: Tensors, or dicts of parameter groups.

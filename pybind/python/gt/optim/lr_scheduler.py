@@ -46,8 +46,7 @@ class LRScheduler:
 
     A user's subclass implements `get_lr` instead, from `base_lrs` and `last_epoch` or from the groups' present rates.
     If something else changes a rate, such as another scheduler of the same optimizer, a step multiplies it by the
-    factor
-    by which this scheduler's own rate changes.
+    factor by which this scheduler's own rate changes.
 
     Args:
         optimizer: The optimizer whose rates are scheduled.
@@ -672,8 +671,7 @@ class CyclicLR(LRScheduler):
         step_size_up: The number of steps up.
         step_size_down: The number of steps down; as many as up if not given.
         mode: `"triangular"`; `"triangular2"`, which halves the amplitude each cycle; or `"exp_range"`, which multiplies
-            it
-            by `gamma` each step.
+            it by `gamma` each step.
         gamma: The factor of `"exp_range"`.
         scale_fn: A function for the amplitude in place of a mode.
         scale_mode: The argument of `scale_fn`: the number of the `"cycle"`, or of `"iterations"`.

@@ -101,8 +101,7 @@ class Optimizer:
 
         Args:
             param_group: A dict with tensors, or pairs of names and tensors, under `"params"`, and options that differ
-                from the
-                defaults.
+                from the defaults.
 
         Raises:
             ValueError: A parameter is in another group already, is not a leaf, or a required option is missing.

@@ -14,8 +14,7 @@ class Rprop(Optimizer):
     """Resilient backpropagation (Riedmiller and Braun 1993): each element has a step size of its own.
 
     The step size grows while the sign of the element's gradient stays the same, and shrinks when it changes. For
-    gradients
-    of the full batch.
+    gradients of the full batch.
 
     Args:
         params: Tensors, or dicts of parameter groups.

@@ -79,8 +79,7 @@ def weight_norm(module: M, name: str = "weight", dim: int | None = 0) -> M:
     """Weight normalization (Salimans and Kingma 2016): `weight = g * v / ||v||`, with `g` and `v` trained.
 
     The magnitude `g` is `parametrizations.weight.original0` and the direction `v` is `original1`. State dicts of the
-    older
-    `nn.utils.weight_norm` can be loaded.
+    older `nn.utils.weight_norm` can be loaded.
 
     Args:
         module: The layer.

@@ -85,8 +85,7 @@ def pack_padded_sequence(
         lengths: The length of each sequence, `(N)`.
         batch_first: Whether the batch is the first axis.
         enforce_sorted: Whether to raise an error for sequences that are not sorted by falling length; otherwise they
-            are
-            sorted here.
+            are sorted here.
 
     Example:
         >>> packed = gt.nn.utils.rnn.pack_padded_sequence(gt.tensor([[1, 3], [2, 0]]), [2, 1])

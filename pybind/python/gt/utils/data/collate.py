@@ -29,8 +29,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     """Makes a batch of a list of samples.
 
     Tensors, arrays and numbers are stacked; mappings and sequences are collated entry by entry; strings and bytes stay
-    a
-    list. As in PyTorch, Python floats become float64 and ints int64.
+    a list. As in PyTorch, Python floats become float64 and ints int64.
 
     Raises:
         RuntimeError: The samples are sequences of different lengths.
