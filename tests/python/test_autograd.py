@@ -168,7 +168,7 @@ def test_no_grad_is_a_context_and_a_decorator() -> None:
     assert not called(x).requires_grad
     assert not bare(x).requires_grad
     assert called.__name__ == "called"
-    assert called.__doc__ == "Doubles."
+    assert called.__doc__ == "A function that doubles its argument."
     assert gt.is_grad_enabled()
 
 
