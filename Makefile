@@ -203,8 +203,9 @@ reports: $(VENV)/.stamp-test ## the lists of all operations and of PyTorch's nam
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
 	$(BENCH_VENV)/bin/python -m tests.parity --page $(REPORTS)/parity.md $(PARITY)
 
-header: tools ## write capi/gt.h and capi/libgt.map anew, after a row or a function of the C library was added
+header: tools ## write capi/gt.h, capi/libgt.map and docs/internals/wire.md, after a row, a C function or a field of the wire was added
 	GT_WRITE_HEADER=1 cargo test --quiet --package gt-capi --test header
+	GT_WRITE_WIRE=1 cargo test --quiet --package gt-ops --lib wire
 
 libgt: $(LIBGT) ## the library for C, in target/libgt
 
