@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-/// The settings of a file. The environment or the default decides settings that are none.
+/// The settings of a configuration file, `None` where it has no such key. The command line and the environment take
+/// precedence over the file, and the file over the defaults.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// The workers to run.
@@ -18,9 +19,9 @@ pub struct Settings {
     pub threads: Option<u32>,
     /// The memory limit for all tensors.
     pub memory: Option<Bytes>,
-    /// True if large tensors are sharded over several workers without a signal.
+    /// True if large tensors are sharded over several workers even where the program does not ask for it by a signal.
     pub auto_shard: Option<bool>,
-    /// The smallest size of tensors that are sharded without a signal.
+    /// The smallest size of the tensors that `auto_shard` shards.
     pub shard_bytes_min: Option<Bytes>,
     /// The socket at which clients connect.
     pub socket: Option<PathBuf>,
@@ -36,12 +37,12 @@ pub struct Settings {
     pub users: BTreeMap<u32, QuotaSettings>,
 }
 
-/// The documentation of a key that a reload applies.
+/// Documents a key whose new value takes effect at a reload of the configuration.
 const fn soon(value: &'static str, default: &'static str, text: &'static str) -> About {
     About { value, default, text, needs_start: false }
 }
 
-/// The documentation of a key that is read only when the daemon starts.
+/// Documents a key whose new value takes effect only when the daemon starts again.
 const fn at_start(value: &'static str, default: &'static str, text: &'static str) -> About {
     About { needs_start: true, ..soon(value, default, text) }
 }

@@ -1,4 +1,4 @@
-//! Sends messages over the control socket and awaits answers.
+//! Sends messages over the control socket, a Unix socket between a client and the daemon, and awaits answers.
 
 use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
@@ -15,13 +15,13 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
-/// Descriptors that a daemon's message may carry: segment C, segment D, doorbell.
+/// The most descriptors that a daemon's message carries: the three of [`PortFds`].
 const DAEMON_FDS_MAX: usize = 3;
 
 /// Sends any message, as JSON.
 ///
 /// # Errors
-/// If the peer is gone or has no room for `timeout`, or the message is too long.
+/// If the peer is gone, the socket stays full for `timeout`, or the message is too long.
 pub fn send<M: Serialize>(socket: &Socket, message: &M, fds: &[BorrowedFd<'_>], timeout: Duration) -> Result<()> {
     let bytes = serde_json::to_vec(message).map_err(|error| ProtocolError::Malformed(error.to_string()))?;
     if bytes.len() > MESSAGE_BYTES_MAX {
@@ -53,16 +53,16 @@ pub fn recv<M: DeserializeOwned>(socket: &Socket, fds_max: usize, timeout: Durat
 /// Sends a client's message.
 ///
 /// # Errors
-/// If the daemon is gone or has no room for `timeout` (zero: does not wait).
+/// If the daemon is gone, or the socket stays full for `timeout`; with a `timeout` of zero, if it is full now.
 pub fn send_client_message(socket: &Socket, message: &ClientMessage, timeout: Duration) -> Result<()> {
     send(socket, message, &[], timeout)
 }
 
-/// Sends a daemon's message. The daemon passes a `timeout` of zero: for a client that does not read its answers this is
-/// [`ProtocolError::TimedOut`] at once, and the daemon may drop the client.
+/// Sends a daemon's message. The daemon passes a `timeout` of zero, so it never waits for a client that does not read
+/// its answers: the call fails with [`ProtocolError::TimedOut`] at once, and the daemon may drop the client.
 ///
 /// # Errors
-/// If the client is gone or has no room for `timeout`.
+/// If the client is gone, or the socket stays full for `timeout`.
 pub fn send_daemon_message(
     socket: &Socket,
     message: &DaemonMessage,
@@ -75,7 +75,8 @@ pub fn send_daemon_message(
 /// Receives a client's message after its hello. Descriptors are not allowed.
 ///
 /// # Errors
-/// If the client is gone, sends nothing for `timeout` (zero: does not wait) or sends an invalid message.
+/// If the client is gone, sends nothing for `timeout` or sends an invalid message. With a `timeout` of zero the call
+/// does not wait.
 pub fn recv_client_message(socket: &Socket, timeout: Duration) -> Result<ClientMessage> {
     let message = recv(socket, 0, timeout)?.0;
     if let ClientMessage::Name { name } = &message {
@@ -222,7 +223,7 @@ fn unexpected(wanted: &str, found: &DaemonMessage) -> ProtocolError {
     ProtocolError::Malformed(format!("{found:?} instead of {wanted}"))
 }
 
-/// Sends a request and waits for the answer. A socket has one request at a time.
+/// Sends a request and waits for the answer. No other request may be in flight on the socket.
 fn ask(socket: &Socket, request: &ClientMessage) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
     send_client_message(socket, request, REPLY_DEADLINE)?;
     match recv_daemon_message(socket, REPLY_DEADLINE)? {
@@ -241,7 +242,7 @@ fn only_fd(fds: Vec<OwnedFd>) -> Result<OwnedFd> {
 /// An arena that the daemon granted.
 #[derive(Debug)]
 pub struct GrantedArena {
-    /// The number, which [`gt_shm::ArenaAllocator::add`] must give it too.
+    /// The daemon's number for the arena. [`gt_shm::ArenaAllocator::add`] must return the same number.
     pub segment: u32,
     /// The length, bytes.
     pub bytes: u64,
@@ -371,7 +372,7 @@ pub fn ask_limits(socket: &Socket) -> Result<QuotaDocument> {
     }
 }
 
-/// Changes the quota of user `uid`, or the default quota. Returns the quotas in force after it.
+/// Changes the quota of user `uid`, or the default quota if `None`. Returns the quotas in force after the change.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] if this user is not allowed to or the quota is invalid; if the daemon is gone or does not
@@ -407,7 +408,7 @@ pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)>
     }
 }
 
-/// Requests the tape, from its oldest record on.
+/// Requests the daemon's tape, the ring buffer of its events. The reader starts at the oldest record.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] if this user is not allowed to; if the daemon is gone or does not answer.

@@ -1,8 +1,9 @@
-//! Arenas: segments for bulk bytes, which both client and daemon write.
+//! Arenas: shared-memory segments that carry the bytes of tensors between a client and the daemon. Both sides write
+//! them.
 //!
-//! The daemon's side is [`Arena`]: bounds-checked ranges, and copies through raw pointers, never a reference to bytes
-//! that the client may change meanwhile. The client's side is [`ArenaAllocator`]: a best-fit allocator of blocks from
-//! several arenas. A block returns to it on drop.
+//! The daemon uses an [`Arena`]. It checks the bounds of every range, and copies through raw pointers: a reference
+//! would be unsound, because the client may change the bytes at any time. The client uses an [`ArenaAllocator`], a
+//! best-fit allocator of blocks from several arenas. A block returns to its allocator on drop.
 //!
 //! ```
 //! use gt_shm::{Arena, ArenaAllocator};
@@ -47,10 +48,10 @@ fn advise_huge_pages(arena: &Segment) {
 pub struct Arena(Arc<Segment>);
 
 impl Arena {
-    /// Creates an arena of at least `bytes` bytes, and the descriptor for its client.
+    /// Creates an arena of at least `bytes` bytes. Also returns the descriptor by which the client maps it.
     ///
     /// # Errors
-    /// An error of the system.
+    /// If the system refuses the memory.
     pub fn create(bytes: u64) -> Result<(Self, OwnedFd)> {
         let segment = Segment::create(ARENA_NAME, bytes, Access::ReadWrite, Access::ReadWrite)?;
         advise_huge_pages(&segment);
@@ -95,7 +96,7 @@ impl Arena {
     /// old or a new one.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`].
+    /// [`Error::OutOfBounds`] if the bytes exceed the arena.
     pub fn copy_in(&self, offset: u64, to: &mut [u8]) -> Result<()> {
         self.range(offset, to.len() as u64)?.copy_in(to);
         Ok(())
@@ -104,7 +105,7 @@ impl Arena {
     /// Copies `from` into the arena at `offset`.
     ///
     /// # Errors
-    /// [`Error::OutOfBounds`].
+    /// [`Error::OutOfBounds`] if the bytes exceed the arena.
     pub fn copy_out(&self, offset: u64, from: &[u8]) -> Result<()> {
         self.range(offset, from.len() as u64)?.copy_out(from);
         Ok(())
@@ -131,7 +132,7 @@ impl ArenaSlice {
         self.len == 0
     }
 
-    /// The address of the first byte, valid for reads and writes of [`len`](Self::len) bytes while this lives. The
+    /// The address of the first byte, valid for reads and writes of [`len`](Self::len) bytes while the slice lives. The
     /// client may write the bytes at any time: make no reference to them, and copy them before control flow depends on
     /// them.
     pub fn as_ptr(&self) -> *mut u8 {
@@ -215,7 +216,7 @@ struct AllocatorShared {
     state: Mutex<AllocatorState>,
     /// Held while a free extent is taken out of the free lists to be trimmed.
     trim: Mutex<()>,
-    /// See [`fork::generation`].
+    /// The [`fork::generation`] of the process that made the allocator. A forked child has another one.
     generation: u32,
 }
 
@@ -230,8 +231,8 @@ struct AllocatorState {
 }
 
 impl AllocatorState {
-    /// The bytes of resident memory that no block uses. Costs a system call per arena. An underestimate if blocks were
-    /// never written.
+    /// The bytes of resident memory that no block uses. Costs a system call per arena. Too low if blocks have pages
+    /// that were never touched: these count as used, but are not resident.
     fn warm_bytes(&self) -> u64 {
         let resident: u64 = self.arenas.iter().map(|arena| arena.resident_bytes()).sum();
         resident.saturating_sub(self.used_bytes)
@@ -247,7 +248,7 @@ pub struct ArenaStats {
     pub total_bytes: u64,
     /// The bytes of allocated blocks, rounding included.
     pub used_bytes: u64,
-    /// Free bytes with resident memory.
+    /// The bytes of resident memory that no block uses.
     pub warm_bytes: u64,
     /// The number of free extents.
     pub free_extents: usize,
@@ -294,7 +295,8 @@ impl ArenaAllocator {
         let need = NeedMore { bytes: bytes.saturating_add(unit) };
         let rounded = bytes.max(1).checked_next_multiple_of(unit).ok_or(need)?;
         if self.0.generation != fork::generation() {
-            // The arenas are the parent process's, whose allocator would not know of this block.
+            // This is a forked child. The arenas belong to its parent process, whose allocator would not know of a
+            // block that is allocated here.
             return Err(need);
         }
         let mut state = self.0.lock();
@@ -316,7 +318,7 @@ impl ArenaAllocator {
     /// Returns free memory to the system until at most `keep_bytes` of it remain. Returns the number of bytes released.
     ///
     /// # Errors
-    /// An error of the system.
+    /// If the system refuses to release memory.
     pub fn trim(&self, keep_bytes: u64) -> Result<u64> {
         self.0.trim(keep_bytes)
     }
@@ -352,7 +354,7 @@ impl AllocatorShared {
         }
         let _trimming = self.trim.lock().unwrap_or_else(PoisonError::into_inner);
         let mut released = 0;
-        // The largest extents first, each once. Extents freed meanwhile are left to the next trim.
+        // Visits the largest extents first, each once. Extents freed meanwhile are left to the next trim.
         let mut state = self.lock();
         let candidates: Vec<_> = state.free.by_len.iter().rev().copied().collect();
         for (len, arena, offset) in candidates {
@@ -390,7 +392,7 @@ struct Extent {
 struct FreeLists {
     /// (arena, offset) → len.
     by_offset: BTreeMap<(u32, u64), u64>,
-    /// (len, arena, offset): the smallest that fits comes first.
+    /// (len, arena, offset): in this order, the first entry from a wanted length on is the smallest extent that fits.
     by_len: BTreeSet<(u64, u32, u64)>,
 }
 
@@ -422,12 +424,13 @@ impl FreeLists {
         found
     }
 
-    /// Takes `len` bytes aligned to `align` out of the smallest extent that is sure to hold them.
+    /// Takes `len` bytes aligned to `align` out of a free extent. `None` if no extent is certain to have room.
     fn take(&mut self, len: u64, align: u64) -> Option<(u32, Extent)> {
         let fits = |&&(have, _, offset): &&(u64, u32, u64)| {
             (offset.next_multiple_of(align) - offset).saturating_add(len) <= have
         };
-        // The best fit, if it holds the aligned block; otherwise the smallest extent that fits at any alignment.
+        // The smallest extent of at least `len` bytes, if it has room at this alignment; otherwise the smallest one
+        // that has room wherever it starts.
         let first = self.by_len.range((len, 0, 0)..).next().filter(fits);
         let roomy = len.saturating_add(align - SMALL_ALIGN_BYTES);
         let &(have, arena, offset) = first.or_else(|| self.by_len.range((roomy, 0, 0)..).next())?;
@@ -445,7 +448,7 @@ impl FreeLists {
 }
 
 /// An allocated block of an arena, which returns to the allocator on drop. The memory is shared with the daemon: while
-/// an instruction that names the block is in flight, its owner must keep it and must not access its bytes.
+/// an instruction that names the block is in flight, the owner must keep the block and must not access its bytes.
 pub struct ArenaBlock {
     shared: Arc<AllocatorShared>,
     segment: Arc<Segment>,
@@ -462,7 +465,7 @@ impl std::fmt::Debug for ArenaBlock {
 }
 
 impl ArenaBlock {
-    /// The number of its arena, in the order of the daemon's grants.
+    /// The number of the arena that the block lies in. The daemon numbers arenas in the order of its grants.
     pub fn arena(&self) -> u32 {
         self.arena
     }
@@ -554,7 +557,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Bytes in each of the two arenas of the model.
+    /// The size of each of the two arenas in these tests, bytes.
     const ARENA_BYTES: u64 = 64 * PAGE_BYTES as u64;
 
     fn fresh() -> FreeLists {

@@ -27,13 +27,14 @@ pub enum Fill {
     /// Uniform in [0, 1), in f32: seed, stream, and the number of bits of the fraction. Element `i` is word `i % 4` of
     /// block `i / 4`.
     Rand(u64, u64, u32),
-    /// Uniform in [0, 1), in f64. Element `i` is words `2 (i % 2)` and the next of block `i / 2`.
+    /// Uniform in [0, 1), in f64. Element `i` is made of words `2 (i % 2)` and `2 (i % 2) + 1` of block `i / 2`.
     RandWide(u64, u64),
     /// Standard normal, in f32, by the Box-Muller transform (1958): elements `2 j` and `2 j + 1` are `r cos t` and
-    /// `r sin t` with `r = sqrt(-2 ln u)` and `t = 2 pi v`, where `u` in (0, 1] and `v` in [0, 1) are words `2 (j % 2)`
-    /// and the next of block `j / 2`.
+    /// `r sin t` with `r = sqrt(-2 ln u)` and `t = 2 pi v`, where `u` in (0, 1] is made of word `2 (j % 2)` of block
+    /// `j / 2`, and `v` in [0, 1) of the word after it.
     Randn(u64, u64),
-    /// Standard normal, in f64: as [`Fill::Randn`], with `u` words 0 and 1 and `v` words 2 and 3 of block `j`.
+    /// Standard normal, in f64: as [`Fill::Randn`], but `u` is made of words 0 and 1 of block `j`, and `v` of words 2
+    /// and 3.
     RandnWide(u64, u64),
     /// Uniform integers from `low` on, in i64: seed, stream, `low` and `range`. Element `i` is `low + (w * range >>
     /// 64)` (Lemire 2019, without rejection), where `w` is the 64-bit word `i % 2` of block `i / 2`.
@@ -41,7 +42,7 @@ pub enum Fill {
 }
 
 impl Fill {
-    /// The dtype that the numbers are made in; none for [`Fill::Same`], which has the result's bits.
+    /// The dtype that the numbers are made in; `None` for [`Fill::Same`], whose bits need no conversion.
     pub fn made_in(&self) -> Option<DType> {
         match self {
             Fill::Same(..) => None,
@@ -52,19 +53,19 @@ impl Fill {
     }
 }
 
-/// The conversions from the dtype that numbers are made in to the result's.
+/// The conversions that take a number from the dtype of [`Fill::made_in`] to the dtype of the result.
 #[derive(Clone, Copy)]
 pub struct Conversion {
     /// The cast to the compute type of the result's dtype.
     pub cast: Option<Kernel>,
-    /// The rounding from there to a half precision.
+    /// The rounding from the compute type to a half precision.
     pub narrow: Option<Kernel>,
 }
 
-/// Makes numbers `first..first + n` of a [`Fill`], where `first` and `n` are multiples of 4.
+/// A function that makes numbers `first..first + n` of a [`Fill`], where `first` and `n` are multiples of 4.
 type Maker = unsafe fn(fill: Fill, first: usize, n: usize, out: *mut u8);
 
-/// Writes elements `first..last` of a tensor that starts at `out` with the numbers of `fill` from `begin` on.
+/// Writes elements `first..last` of a tensor that starts at `out`. Element `i` becomes number `begin + i` of `fill`.
 ///
 /// # Safety
 /// `out` is writable for `last` elements of `size` bytes each, and `route` converts from the dtype that `fill` is made
@@ -126,7 +127,7 @@ unsafe fn same(bits: u64, size: usize, out: *mut u8, n: usize) {
     }
 }
 
-/// The words of Philox from word `first` on, a multiple of four.
+/// Fills `out` with the words of Philox from number `first` on, which is a multiple of four.
 #[inline(always)]
 fn words(seed: u64, stream: u64, first: usize, out: &mut [u32]) {
     let first = (first / 4) as u64;
@@ -139,7 +140,7 @@ fn words(seed: u64, stream: u64, first: usize, out: &mut [u32]) {
     }
 }
 
-/// A [`Maker`], to be inlined into a function of each level.
+/// Makes numbers as a [`Maker`] does. It is inlined into one function for each SIMD level.
 ///
 /// # Safety
 /// `out` has room for `n` numbers, at most [`TILE`].
@@ -222,8 +223,7 @@ macro_rules! level {
             use crate::create::*;
             $(#[$enable])*
             pub unsafe fn make(fill: Fill, first: usize, n: usize, out: *mut u8) {
-                // SAFETY: `fill` chose this instance for a level that the CPU has, and the contract is that of
-                // `make`.
+                // SAFETY: `fill` chose this function for a level that the CPU has, and `out` has room for `n` numbers.
                 unsafe { crate::create::make(fill, first, n, out) }
             }
         }
