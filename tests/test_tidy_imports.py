@@ -225,3 +225,21 @@ def test_a_type_s_name_means_one_thing() -> None:
     assert len(places) > 300
     several = {name: files for name, files in places.items() if len(files) > 1}
     assert several == {}
+
+
+def test_crates_depend_only_on_crates_above_them_in_the_architecture() -> None:
+    rows = re.findall(r"^\| (`[^|]*`) \|", (ROOT / "ARCHITECTURE.md").read_text(), re.MULTILINE)
+    order = [folder for row in rows for folder in re.findall(r"`([a-z_]+)/`", row)]
+    manifests = {name: (ROOT / name).read_text() for name in _listed("*Cargo.toml") if name != "Cargo.toml"}
+    folders = {re.search(r'^name = "(.*)"', text, re.MULTILINE)[1]: name for name, text in manifests.items()}
+    broken, checked = [], 0
+    for name, text in manifests.items():
+        dependencies = re.search(r"^\[dependencies\]\n(.*?)(?:^\[|\Z)", text, re.MULTILINE | re.DOTALL)
+        for crate in re.findall(r"^([\w-]+)\b", dependencies[1] if dependencies else "", re.MULTILINE):
+            if crate in folders:
+                checked += 1
+                above, below = (order.index(path.split("/")[0]) for path in (folders[crate], name))
+                if above > below:
+                    broken.append(f"{name} depends on {crate}")
+    assert checked > 30
+    assert broken == []

@@ -115,7 +115,8 @@ with context("layer"):
     done = python(PROLOGUE + program + "gt.synchronize()", GT_DEBUG_DISPATCHER="1")
     assert done.returncode == 0, done.stderr
     asked = re.findall(
-        r"DefineSignal \{ signal: 1, requested: RequestedPlacement \{ workers: Workers\(0\), layout: (\w+(?: \{.*?\})?)",
+        r"DefineSignal \{ signal: 1, requested: RequestedPlacement "
+        r"\{ workers: Workers\(0\), layout: (\w+(?: \{.*?\})?)",
         plain(done.stderr),
     )
     assert asked == ["Sharded { axis: 0 }", "Sharded { axis: 1 }", "Any", "Sharded { axis: 0 }"]
