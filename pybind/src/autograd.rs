@@ -276,12 +276,15 @@ impl PyTensor {
     }
     /// Computes the gradient of this tensor with respect to the leaves of its graph, and adds it to their `grad`.
     ///
+    /// A leaf is a tensor with `requires_grad` that no recorded operation made, such as a parameter. Gradients
+    /// accumulate: set `grad` to `None`, or call `optimizer.zero_grad()`, before the next step.
+    ///
     /// Args:
-    ///     gradient: The gradient of the loss with respect to this tensor; not needed for a tensor of one element,
-    ///         whose gradient is 1.
-    ///     retain_graph: Whether to keep the graph for another pass; `create_graph` if not given.
+    ///     gradient: The gradient of the loss with respect to this tensor, of its shape. A tensor of one element needs
+    ///         none: it is taken as the loss, and its gradient is 1.
+    ///     retain_graph: Whether to keep the graph for another pass; the value of `create_graph` if not given.
     ///     create_graph: Whether to record the computation of the gradients, for gradients of gradients.
-    ///     inputs: The tensors to collect gradients in; all leaves if not given.
+    ///     inputs: The tensors whose `grad` is added to, and no others; all leaves if not given.
     ///
     /// Raises:
     ///     RuntimeError: The tensor requires no grad, has several elements and no `gradient` is given, or its graph was
@@ -292,6 +295,9 @@ impl PyTensor {
     ///     >>> (x * x).sum().backward()
     ///     >>> x.grad
     ///     tensor([2., 4., 6.])
+    ///     >>> (x * x).backward(gt.tensor([1.0, 0.0, 0.0]))
+    ///     >>> x.grad
+    ///     tensor([4., 4., 6.])
     #[pyo3(signature = (gradient=None, retain_graph=None, create_graph=false, inputs=None))]
     fn backward(
         &self,

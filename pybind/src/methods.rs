@@ -319,7 +319,7 @@ impl PyTensor {
     ///     shape: The sizes, as arguments or as one sequence. One may be -1: it follows from the others.
     ///
     /// Returns:
-    ///     A view.
+    ///     A view where the strides allow one, as in PyTorch; otherwise a copy.
     ///
     /// Raises:
     ///     RuntimeError: The shape has another number of elements.
@@ -333,21 +333,30 @@ impl PyTensor {
         let shape = sizes(shape)?;
         self.view_of(py, false, |g, v| build::reshape(g, v, &shape))
     }
-    /// A view of the elements under another shape. `reshape` accepts every tensor; this only those whose strides allow
-    /// a view in PyTorch.
+    /// A view of the same elements, in row-major order, under another shape. Writing to it writes to this tensor.
+    ///
+    /// As in PyTorch, some tensors have no such view, the transpose of a matrix for example; `reshape` accepts them.
     ///
     /// Args:
     ///     shape: The sizes, as arguments or as one sequence. One may be -1: it follows from the others.
     ///
+    /// Returns:
+    ///     A tensor of the new shape.
+    ///
     /// Raises:
-    ///     RuntimeError: The shape has another number of elements, or in PyTorch the strides would not allow a view.
-    ///     NotImplementedError: A dtype is given instead: memory is not reinterpreted.
+    ///     RuntimeError: The shape has another number of elements, or the strides of this tensor do not allow a view.
+    ///     NotImplementedError: A dtype is given instead of a shape. Use `.to(dtype)` to convert the elements.
     ///
     /// Example:
-    ///     >>> gt.arange(6).view(3, 2)
-    ///     tensor([[0, 1],
+    ///     >>> x = gt.arange(6)
+    ///     >>> y = x.view(3, -1)
+    ///     >>> y[0] = 7
+    ///     >>> y
+    ///     tensor([[7, 7],
     ///             [2, 3],
     ///             [4, 5]])
+    ///     >>> x
+    ///     tensor([7, 7, 2, 3, 4, 5])
     #[pyo3(signature = (*shape))]
     fn view(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
         if shape.len() == 1 && shape.get_item(0)?.is_instance_of::<PyDType>() {
@@ -609,17 +618,22 @@ impl PyTensor {
         .or_raise()
         .map(PyTensor::wrap)
     }
-    /// Elements picked along an axis: `output[i][j] = input[index[i][j]][j]` for `dim=0` of a matrix.
+    /// Elements picked along an axis, by an index of its own for each element of the output.
+    ///
+    /// For a matrix, `output[i][j] = input[index[i][j]][j]` if `dim=0`, and `input[i][index[i][j]]` if `dim=1`.
     ///
     /// Args:
-    ///     dim: The axis to index.
-    ///     index: A tensor of int64 or int32 with as many axes as the input, no longer than it along the others.
+    ///     dim: The axis that the indices count along.
+    ///     index: A tensor of int64 or int32 with as many axes as the input. Along each axis other than `dim`, it is at
+    ///         most as long as the input; nothing is broadcast.
     ///
     /// Returns:
-    ///     A tensor of the shape of `index`.
+    ///     A tensor of the shape of `index` and the dtype of the input.
     ///
     /// Raises:
-    ///     IndexError: An index is out of range; raised when the result is fetched.
+    ///     RuntimeError: `index` is too long along another axis.
+    ///     IndexError: An index is out of range. The indices are known to the daemon only, so this is raised where the
+    ///         result is fetched, by `item()` or `print` for example.
     ///
     /// Example:
     ///     >>> x = gt.tensor([[1, 2], [3, 4]])

@@ -319,17 +319,21 @@ impl PyTensor {
         let along = convert::axis(dim, axis)?;
         self.build(py, |g, v| build::arg_reduce(g, Op::Argmin, v, along, keepdim || keepdims))
     }
-    /// The variance of all elements, or along axes: sum((x - mean) ** 2) / (n - correction).
+    /// The variance of all elements, or along axes: sum((x - mean(x)) ** 2) / (n - correction).
+    ///
+    /// `n` is the number of elements over which the variance is taken. With `n <= correction` it is NaN or infinite.
     ///
     /// Args:
     ///     dim: An axis or several; all if not given.
-    ///     unbiased: `False` stands for `correction=0`.
+    ///     unbiased: An older form of `correction`: `True` is `correction=1`, `False` is `correction=0`.
     ///     keepdim: Whether reduced axes stay with size 1.
-    ///     correction: The degrees of freedom that the divisor loses: 1 by default (Bessel's correction), 0 for the
-    ///         variance of a whole population.
+    ///     correction: The number subtracted from `n`: 1 by default, for the unbiased estimate from a sample (Bessel's
+    ///         correction); 0 for the variance of a whole population.
+    ///     axis: NumPy's name of `dim`.
+    ///     keepdims: NumPy's name of `keepdim`.
     ///
     /// Returns:
-    ///     A tensor of the input's shape without the reduced axes.
+    ///     A tensor of the input's shape without the reduced axes, or with size 1 there if `keepdim`.
     ///
     /// Example:
     ///     >>> x = gt.tensor([[1.0, 2.0, 3.0], [4.0, 6.0, 8.0]])
@@ -391,11 +395,15 @@ impl PyTensor {
     /// The largest element is subtracted first, so large logits do not overflow.
     ///
     /// Args:
-    ///     dim: The axis along which the result sums to 1.
-    ///     dtype: The dtype to convert the input to before.
+    ///     dim: The axis along which the result sums to 1. It has to be given.
+    ///     axis: NumPy's name of `dim`.
+    ///     dtype: The dtype that the input is converted to first; its own dtype if not given.
     ///
     /// Returns:
-    ///     A tensor of the input's shape.
+    ///     A tensor of the input's shape, whose elements lie between 0 and 1.
+    ///
+    /// Raises:
+    ///     TypeError: `dim` is not given.
     ///
     /// Example:
     ///     >>> x = gt.tensor([[1.0, 2.0, 3.0], [1.0, 1.0, 1.0]])
@@ -421,11 +429,15 @@ impl PyTensor {
     /// Log-probabilities from logits: x - log(sum(exp(x))) along an axis, without overflow.
     ///
     /// Args:
-    ///     dim: The axis along which the exponentials of the result sum to 1.
-    ///     dtype: The dtype to convert the input to before.
+    ///     dim: The axis along which the exponentials of the result sum to 1. It has to be given.
+    ///     axis: NumPy's name of `dim`.
+    ///     dtype: The dtype that the input is converted to first; its own dtype if not given.
     ///
     /// Returns:
-    ///     A tensor of the input's shape.
+    ///     A tensor of the input's shape, whose elements are at most 0.
+    ///
+    /// Raises:
+    ///     TypeError: `dim` is not given.
     ///
     /// Example:
     ///     >>> gt.log_softmax(gt.tensor([1.0, 2.0, 3.0]), dim=0)

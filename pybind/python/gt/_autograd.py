@@ -56,13 +56,22 @@ class _GradMode:
 class no_grad(_GradMode):  # noqa: N801 (PyTorch's name)
     """A context in which autograd records nothing: for evaluation, and for updating parameters.
 
-    It is a context manager (`with gt.no_grad():`) and a decorator (`@gt.no_grad()` or `@gt.no_grad`) for this thread.
+    Results of operations do not require a gradient, whatever their inputs, and nothing is kept for `backward`, which
+    saves memory. New tensors with `requires_grad=True`, such as parameters, still require one.
+
+    It is a context manager (`with gt.no_grad():`) and a decorator (`@gt.no_grad()` or `@gt.no_grad`). It affects the
+    thread that enters it, and no other.
 
     Example:
         >>> x = gt.ones(2, requires_grad=True)
         >>> with gt.no_grad():
         ...     y = x * 2
         >>> y.requires_grad
+        False
+        >>> @gt.no_grad
+        ... def evaluate(x):
+        ...     return x * 2
+        >>> evaluate(x).requires_grad
         False
     """
 

@@ -15,20 +15,26 @@ __all__ = ["connect", "disconnect", "session"]
 def connect(address: str | None = None, *, token: str | None = None) -> None:
     """Begins this process's session with the daemon at an address.
 
-    It does nothing if the session has begun with that daemon. After the daemon has died, the next operation connects to
-    the same address again; `disconnect` forgets it.
+    Calling it is optional: the first operation connects by itself. It has to come before the first operation, and does
+    nothing if the session has already begun with that daemon. If the daemon dies, the tensors are lost, and the next
+    operation connects to the same address again; `disconnect` forgets the address.
 
     Args:
-        address: `"unix:/run/gt/gtd.sock"` (or just the path), `"localhost:12345"`, or `"private"` for a daemon of this
-            process's own. Without it, the daemon is that of the first operation: the one that `GT_CONNECT` or
-            `GT_SOCKET`
-            names, the machine's, or a private one.
-        token: The token for TCP; by default `GT_TOKEN`, or that of the file which the daemon wrote.
+        address: `"unix:/run/gt/gtd.sock"` (or just the path), `"localhost:12345"` for TCP, or `"private"` for a daemon
+            of this process's own. If not given, the daemon that the environment variables `GT_CONNECT` or `GT_SOCKET`
+            name; without them, the machine's; without one, a private daemon.
+        token: The token for TCP; if not given, `GT_TOKEN`, or the token in the file that the daemon wrote.
 
     Raises:
         ValueError: The address cannot be parsed.
-        DisconnectedError: There is no daemon, or it refuses this user.
-        RuntimeError: The session has begun with another daemon.
+        DisconnectedError: There is no daemon at the address, or it refuses this user.
+        RuntimeError: The session has begun with another daemon. Call `disconnect` first.
+
+    Example:
+        >>> import subprocess, sys
+        >>> program = 'import gt; gt.connect("private"); print(gt.ones(3).sum().item())'
+        >>> subprocess.check_output([sys.executable, "-c", program], text=True).strip()
+        '3.0'
     """
     _gt.connect(address, token)
 

@@ -24,10 +24,12 @@ def save(obj: Any, f: File, *, format: str | None = None) -> None:
     """Saves an object as a checkpoint that `gt.load` and PyTorch's `torch.load` read.
 
     Args:
-        obj: Tensors, numbers, strings, bytes, None, dtypes, devices, and dicts, lists, tuples and sets of these; for a
-            safetensors file, a dict of tensors.
+        obj: Tensors, numbers, strings, bytes, `None`, dtypes, devices, and dicts, lists, tuples and sets of these. Save
+            the `state_dict()` of a module or optimizer, not the object itself. For a safetensors file, a dict of
+            tensors.
         f: A path, or a file opened for writing bytes.
-        format: `"torch"` or `"safetensors"`; by default the file's name decides: `*.safetensors` is of the latter.
+        format: `"torch"` or `"safetensors"`. If not given, a path that ends with `.safetensors` gets that format, and
+            every other file PyTorch's.
 
     Raises:
         TypeError: `obj` contains something else; the message says where.
@@ -36,6 +38,10 @@ def save(obj: Any, f: File, *, format: str | None = None) -> None:
         >>> gt.save({"weight": gt.ones(2)}, "model.pt")
         >>> gt.load("model.pt")
         {'weight': tensor([1., 1.])}
+        >>> model = gt.nn.Linear(2, 3)
+        >>> gt.save(model.state_dict(), "model.safetensors")
+        >>> model.load_state_dict(gt.load("model.safetensors"))
+        <All keys matched successfully>
     """
     if format is None:
         named = isinstance(f, str | os.PathLike) and os.fspath(f).endswith(SAFETENSORS)
@@ -58,9 +64,10 @@ def load(
 
     Args:
         f: A path, or a file opened for reading bytes.
-        map_location: The device for tensors that were saved on another: the CPU.
-        weights_only: Accepted; only data is ever loaded.
-        mmap: Accepted; the file is read at once.
+        map_location: If given, tensors that were saved on a device that is not here are loaded, too. The daemon places
+            all tensors; the device itself does not matter.
+        weights_only: Ignored: only data is ever loaded.
+        mmap: Ignored: the whole file is read at once.
 
     Returns:
         The object that was saved.

@@ -11,22 +11,29 @@ from gt._gt import Tensor
 def einsum(equation: str, *operands: Tensor | Sequence[Tensor]) -> Tensor:
     """Sums of products in Einstein's notation: letters name axes, and those missing from the output are summed over.
 
-    Operands are contracted from left to right, each pair by one matrix product. `...` stands for axes that broadcast,
-    and a letter twice in one operand takes its diagonal.
+    `"ik,kj->ij"`, for example, is `output[i, j] = sum over k of a[i, k] * b[k, j]`: a matrix product. A letter that
+    occurs twice in one operand takes its diagonal, and `...` stands for any number of axes, which broadcast. Operands
+    are contracted from left to right, each pair by one matrix product.
 
     Args:
-        equation: Subscripts of the operands, separated by commas, and `->` with those of the output. Without `->`, the
-            output has the letters that occur once, in alphabetical order.
+        equation: A letter for each axis of each operand, with commas between operands, then `->` and the letters of the
+            output. Without `->`, the output has the letters that occur once, in alphabetical order.
         operands: The tensors, as arguments or as one sequence.
 
+    Returns:
+        A tensor with an axis for each letter of the output.
+
     Raises:
-        RuntimeError: The letters do not fit the operands.
+        RuntimeError: An operand has another number of axes than its letters, or a letter stands for axes of different
+            sizes.
 
     Example:
         >>> a, b = gt.ones(2, 3), gt.ones(3, 4)
         >>> gt.einsum("ik,kj->ij", a, b).shape
         gt.Size([2, 4])
-        >>> gt.einsum("ii", gt.eye(3))
+        >>> gt.einsum("bik,bkj->bij", gt.ones(5, 2, 3), gt.ones(5, 3, 4)).shape  # a batch of products
+        gt.Size([5, 2, 4])
+        >>> gt.einsum("ii", gt.eye(3))  # the trace
         tensor(3.)
     """
     if not isinstance(equation, str):

@@ -87,12 +87,16 @@ def where(
 
     Args:
         condition: A tensor of bools.
-        input: A tensor or a number.
-        other: A tensor or a number.
+        input: A tensor or a number, taken where the condition is true.
+        other: A tensor or a number, taken elsewhere.
 
     Returns:
-        A tensor of the shape that the three broadcast to. With `condition` alone, the indices of its true elements, a
-        vector for each axis: `gt.nonzero(condition, as_tuple=True)`.
+        A tensor of the shape that the three broadcast to, with the dtype that `input` and `other` promote to. If only
+        `condition` is given: the indices of its true elements, as a tuple of one vector for each axis, like
+        `gt.nonzero(condition, as_tuple=True)`.
+
+    Raises:
+        RuntimeError: `condition` is not a tensor of bools.
 
     Example:
         >>> x = gt.tensor([-1.0, 2.0, -3.0])

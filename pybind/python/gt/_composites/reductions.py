@@ -15,13 +15,19 @@ def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) ->
     """ln(sum(exp(x))) along axes, without overflow: the largest element is subtracted first.
 
     Args:
-        input: A tensor.
+        input: A tensor; integers are converted to float32.
         dim: An axis or several.
         keepdim: Whether reduced axes stay with size 1.
 
+    Returns:
+        A tensor of the input's shape without the reduced axes, or with size 1 there if `keepdim`.
+
     Example:
-        >>> gt.logsumexp(gt.tensor([1000.0, 1000.0]), dim=0)
+        >>> gt.logsumexp(gt.tensor([1000.0, 1000.0]), dim=0)  # 1000 + ln(2)
         tensor(1000.6932)
+        >>> gt.logsumexp(gt.zeros(2, 3), dim=1, keepdim=True)
+        tensor([[1.0986],
+                [1.0986]])
     """
     wide = input if input.is_floating_point() else input.float()
     largest = wide.detach().amax(dim, keepdim=True)

@@ -70,17 +70,28 @@ def scatter(
 
 
 def scatter_add(input: Tensor, dim: int, index: Tensor, src: Tensor) -> Tensor:
-    """A copy with elements added along an axis: `output[index[i][j]][j] += src[i][j]` for `dim=0` of a matrix.
+    """A copy of `input`, with elements of `src` added along an axis at the positions that `index` names.
+
+    For a matrix, `output[index[i][j]][j] += src[i][j]` if `dim=0`, and `output[i][index[i][j]] += src[i][j]` if
+    `dim=1`. An index may occur several times: all its elements are added. It is the adjoint of `gather`.
 
     Args:
-        input: A tensor.
-        dim: The axis.
-        index: A tensor of int64 or int32.
-        src: The elements to add, of the dtype of `input`.
+        input: The tensor to add to.
+        dim: The axis that the indices count along.
+        index: A tensor of int64 or int32 with as many axes as `input` and `src`. Along each axis it is at most as long
+            as `src`, and along each but `dim` at most as long as `input`.
+        src: The elements to add, of the dtype of `input`. Elements beyond the shape of `index` are not used.
+
+    Returns:
+        A tensor of the shape of `input`.
+
+    Raises:
+        RuntimeError: The shapes or dtypes do not fit.
+        IndexError: An index is out of range; raised where the result is fetched.
 
     Example:
-        >>> gt.scatter_add(gt.zeros(3), 0, gt.tensor([0, 0, 2]), gt.ones(3))
-        tensor([2., 0., 1.])
+        >>> gt.scatter_add(gt.zeros(3), 0, gt.tensor([0, 0, 2]), gt.tensor([1.0, 2.0, 3.0]))
+        tensor([3., 0., 3.])
     """
     _check_source("scatter_add", input, src)
     return scatter_by("scatter_add", input, dim, index, src)

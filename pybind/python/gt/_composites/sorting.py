@@ -68,18 +68,25 @@ def topk(input: Tensor, k: int, dim: int = -1, largest: bool = True, sorted: boo
 
     Args:
         input: A tensor.
-        k: The number of elements.
-        dim: The axis.
-        largest: Whether the largest are taken; the smallest otherwise.
-        sorted: Accepted; the result is always sorted.
+        k: The number of elements to take, at most the size of the axis.
+        dim: The axis; the last if not given.
+        largest: Whether the largest elements are taken, in descending order; otherwise the smallest, in ascending
+            order.
+        sorted: Ignored: the result is always sorted.
 
     Returns:
-        A pair `(values, indices)`.
+        A named tuple `(values, indices)`. Both have the input's shape with size `k` along the axis, and
+        `values = input.gather(dim, indices)`.
+
+    Raises:
+        RuntimeError: `k` is negative or larger than the axis.
 
     Example:
         >>> values, indices = gt.topk(gt.tensor([1.0, 4.0, 3.0, 2.0]), 2)
         >>> values, indices
         (tensor([4., 3.]), tensor([1, 2]))
+        >>> gt.topk(gt.tensor([1.0, 4.0, 3.0, 2.0]), 2, largest=False).values
+        tensor([1., 2.])
     """
     axis = axis_of(input, dim)
     if not 0 <= k <= (input.shape[axis] if input.ndim else 1):

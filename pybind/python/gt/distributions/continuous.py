@@ -44,10 +44,16 @@ class _LocScale(Distribution):
 class Normal(_LocScale):
     """Normal (Gaussian) distribution with mean `loc` and standard deviation `scale`.
 
+    Its density is `p(x) = exp(-(x - loc)^2 / (2 scale^2)) / (scale sqrt(2 pi))`. `rsample` is differentiable with
+    respect to both parameters (reparameterization), `sample` is not.
+
     Args:
-        loc: The mean.
-        scale: The standard deviation.
+        loc: The mean, a tensor or a number.
+        scale: The standard deviation, positive. The batch shape is the shape that both broadcast to.
         validate_args: Whether parameters and values are validated.
+
+    Raises:
+        ValueError: `scale` is not positive, if parameters are validated.
 
     Example:
         >>> normal = gt.distributions.Normal(gt.tensor([0.0, 1.0]), gt.tensor([1.0, 2.0]))

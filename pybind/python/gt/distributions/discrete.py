@@ -48,10 +48,16 @@ class ProbsOrLogits(Distribution):
 class Categorical(ProbsOrLogits):
     """Categorical distribution over the classes 0, …, K - 1, along the last axis of `probs` or `logits`.
 
+    A sample is a class index of dtype int64, with `P(k) = probs[..., k] / sum(probs)` or `softmax(logits)[..., k]`. The
+    batch shape is the parameter's shape without its last axis.
+
     Args:
-        probs: The probabilities, which are normalized; or give `logits`.
+        probs: The probabilities of the classes, which need not sum to 1. Give either these or `logits`.
         logits: The unnormalized log probabilities.
         validate_args: Whether parameters and values are validated.
+
+    Raises:
+        ValueError: Both or neither of `probs` and `logits` are given, or a validated parameter is out of range.
 
     Example:
         >>> categorical = gt.distributions.Categorical(probs=gt.tensor([0.25, 0.75]))

@@ -58,7 +58,10 @@ class _LogDeterminant(Function):
 
 
 class _Solution(Function):
-    """The solution of `a @ x = b` for a matrix `b`; `part` keeps the triangle of `a` that is read."""
+    """The solution of `a @ x = b` for a matrix `b`.
+
+    `part` maps `a` to the triangle that is used, by `triu` or `tril`; `None` uses the whole matrix.
+    """
 
     @staticmethod
     def forward(ctx: Any, a: Tensor, b: Tensor, name: str, part: Any) -> Tensor:
@@ -78,10 +81,13 @@ class _Solution(Function):
 
 
 def inv(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The inverse of square matrices.
+    """The inverse of square matrices. To solve linear equations, `gt.linalg.solve` is faster and more accurate.
 
     Args:
-        A: A square matrix, or a batch of them.
+        A: Square matrices, `(*, n, n)`.
+
+    Returns:
+        A tensor of the shape of `A`.
 
     Raises:
         LinAlgError: A matrix is singular.
@@ -96,7 +102,16 @@ def inv(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
 
 
 def det(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The determinant of square matrices. It has no gradient where a matrix is singular.
+    """The determinant of square matrices.
+
+    The gradient, `det(A) * inv(A).mT`, is computed by the inverse: `backward` raises `LinAlgError` if a matrix is
+    singular.
+
+    Args:
+        A: Square matrices, `(*, n, n)`.
+
+    Returns:
+        A tensor of shape `(*)`.
 
     Example:
         >>> gt.linalg.det(gt.tensor([[2.0, 0.0], [0.0, 4.0]]))
@@ -107,33 +122,50 @@ def det(A: Tensor) -> Tensor:  # noqa: N803 (PyTorch's name)
 
 
 def slogdet(A: Tensor) -> SignLogAbsDet:  # noqa: N803 (PyTorch's name)
-    """The sign and the logarithm of the absolute value of the determinant, which neither overflow nor underflow.
+    """The sign of the determinant, and the natural logarithm of its absolute value.
+
+    For large matrices the determinant itself overflows or underflows; its logarithm does not.
+
+    Args:
+        A: Square matrices, `(*, n, n)`.
 
     Returns:
-        A pair `(sign, logabsdet)`.
+        A named tuple `(sign, logabsdet)` with `det(A) = sign * exp(logabsdet)`: 0 and -inf for a singular matrix.
 
     Example:
-        >>> gt.linalg.slogdet(gt.tensor([[2.0, 0.0], [0.0, -4.0]])).sign
-        tensor(-1.)
+        >>> sign, logabsdet = gt.linalg.slogdet(gt.tensor([[2.0, 0.0], [0.0, -4.0]]))
+        >>> sign, logabsdet
+        (tensor(-1.), tensor(2.0794))
     """
     lapack.check("slogdet", A, square=True)
     return SignLogAbsDet(*_LogDeterminant.apply(A))
 
 
 def solve(A: Tensor, B: Tensor, *, left: bool = True) -> Tensor:  # noqa: N803 (PyTorch's names)
-    """The solution X of `A @ X = B`.
+    """The solution X of the linear equations `A @ X = B`, or of `X @ A = B` if `left` is false.
+
+    This is faster and more accurate than `gt.linalg.inv(A) @ B`. The decomposition is LAPACK's LU with pivoting.
 
     Args:
-        A: A square matrix, or a batch of them.
-        B: The right-hand sides: matrices, or vectors.
-        left: Whether A stands on the left; otherwise `X @ A = B` is solved.
+        A: Square matrices, `(*, n, n)`.
+        B: The right-hand sides: a vector `(n,)`, vectors `(*, n)` if `*` is that of `A`, or matrices `(*, n, k)`;
+            `(*, k, n)` if `left` is false. Its dtype is that of `A`.
+        left: Whether `A` stands on the left of the unknown.
+
+    Returns:
+        A tensor of the shape of `B`; batch axes of `A` and `B` broadcast.
 
     Raises:
         LinAlgError: A matrix is singular.
+        RuntimeError: The shapes or dtypes do not fit.
 
     Example:
-        >>> gt.linalg.solve(gt.tensor([[2.0, 0.0], [0.0, 4.0]]), gt.tensor([2.0, 4.0]))
+        >>> A = gt.tensor([[2.0, 1.0], [0.0, 4.0]])
+        >>> gt.linalg.solve(A, gt.tensor([3.0, 4.0]))
         tensor([1., 1.])
+        >>> gt.linalg.solve(A, gt.tensor([[3.0, 2.0], [4.0, 0.0]]))  # a column for each right-hand side
+        tensor([[1., 1.],
+                [1., 0.]])
     """
     lapack.check("solve", A, square=True)
     if A.dtype != B.dtype:
@@ -164,14 +196,20 @@ def solve_triangular(
     left: bool = True,
     unitriangular: bool = False,
 ) -> Tensor:
-    """The solution X of `A @ X = B` for triangular matrices A.
+    """The solution X of `A @ X = B` for triangular matrices A, or of `X @ A = B` if `left` is false.
 
     Args:
-        A: A square matrix, or a batch of them. Only one triangle is read.
-        B: The right-hand sides.
-        upper: Whether the upper triangle is read.
-        left: Whether A stands on the left; otherwise `X @ A = B` is solved.
-        unitriangular: Whether the diagonal counts as ones.
+        A: Square matrices, `(*, n, n)`. Only one triangle is used; the other elements count as zeros.
+        B: The right-hand sides, matrices `(*, n, k)`; `(*, k, n)` if `left` is false.
+        upper: Whether the upper triangle is used, rather than the lower one.
+        left: Whether `A` stands on the left of the unknown.
+        unitriangular: Whether the elements on the diagonal count as ones, whatever they are.
+
+    Returns:
+        A tensor of the shape of `B`; batch axes of `A` and `B` broadcast.
+
+    Raises:
+        LinAlgError: A matrix is singular.
 
     Example:
         >>> A = gt.tensor([[2.0, 1.0], [0.0, 4.0]])
@@ -194,7 +232,19 @@ def solve_triangular(
 
 
 def tensorinv(A: Tensor, ind: int = 2) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The inverse with respect to `tensordot`; the first `ind` axes are those of the rows."""
+    """The inverse of a tensor as a linear map: `tensordot(tensorinv(A, ind), A, ind)` is the identity.
+
+    Args:
+        A: A tensor whose first `ind` sizes have the same product as its other sizes.
+        ind: The number of leading axes that are the rows of the matrix; the other axes are its columns.
+
+    Returns:
+        A tensor of the shape `A.shape[ind:] + A.shape[:ind]`.
+
+    Example:
+        >>> gt.linalg.tensorinv(gt.eye(4).reshape(4, 2, 2), ind=1).shape
+        gt.Size([2, 2, 4])
+    """
     if ind <= 0:
         raise RuntimeError("Expected a strictly positive integer for 'ind'")
     rows, columns = math.prod(A.shape[:ind]), math.prod(A.shape[ind:])
@@ -210,9 +260,17 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
     """The solution X of `tensordot(A, X, X.ndim) = B`.
 
     Args:
-        A: A tensor.
+        A: A tensor whose shape is that of `B` followed by that of X; both have the same number of elements.
         B: The right-hand side.
-        dims: The axes of `A` to move to its end first.
+        dims: The axes of `A` that belong to X, if they are not at its end: they are moved there first.
+
+    Returns:
+        A tensor of the shape `A.shape[B.ndim:]`.
+
+    Example:
+        >>> A = 2 * gt.eye(6).reshape(2, 3, 6)
+        >>> gt.linalg.tensorsolve(A, gt.ones(2, 3))
+        tensor([0.5000, 0.5000, 0.5000, 0.5000, 0.5000, 0.5000])
     """
     if dims is not None:
         A = A.movedim(list(dims), list(range(A.ndim - len(dims), A.ndim)))  # noqa: N806
@@ -226,11 +284,14 @@ def tensorsolve(A: Tensor, B: Tensor, dims: Sequence[int] | None = None) -> Tens
 
 
 def cholesky(A: Tensor, *, upper: bool = False) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The Cholesky factor L of symmetric positive-definite matrices: `A = L @ L.mT` with a lower triangle L.
+    """The Cholesky factor of symmetric positive-definite matrices: the lower triangular L with `A = L @ L.mT`.
 
     Args:
-        A: A symmetric matrix, or a batch of them. Only the lower triangle is read.
-        upper: Whether the transpose of L is returned.
+        A: Symmetric matrices, `(*, n, n)`. Only the lower triangle is read.
+        upper: Whether the upper triangular `L.mT` is returned instead.
+
+    Returns:
+        A tensor of the shape of `A`.
 
     Raises:
         LinAlgError: A matrix is not positive-definite.
@@ -255,7 +316,7 @@ class _Cholesky(Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        # The gradient is that of Murray (2016), made symmetric.
+        # The gradient of the Cholesky factorization (Murray 2016), symmetrized.
         (factor,) = ctx.saved_tensors
         inner = (factor.mT @ grad).tril()
         inner = (inner + inner.tril(-1).mT) / 2

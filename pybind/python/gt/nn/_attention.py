@@ -28,12 +28,13 @@ def scaled_dot_product_attention(
     Without dropout it is one instruction, which does not store the matrix of scores.
 
     Args:
-        query: `(*, L, E)`.
+        query: `(*, L, E)`: `L` queries of `E` features. `*` are batch axes, usually `(batch, heads)`.
         key: `(*, S, E)`.
         value: `(*, S, Ev)`.
-        attn_mask: Broadcasts to `(*, L, S)`: a bool tensor, true where a query attends to a key, or a floating one that
-            is added to the scores. A query that attends to no key gets zeros.
-        dropout_p: The probability of dropping an attention weight, whatever the mode of a module.
+        attn_mask: A tensor that broadcasts to `(*, L, S)`: of bools, true where a query attends to a key, or floating,
+            to be added to the scores. A query that attends to no key gets zeros.
+        dropout_p: The probability of dropping an attention weight. A function knows of no training mode: pass 0 in
+            evaluation.
         is_causal: Whether query `i` attends to keys `0` to `i` alone.
         scale: The factor of the scores; `1 / sqrt(E)` if not given.
         enable_gqa: Whether each head of `key` and `value` (axis -3) serves several heads of `query`: grouped-query
@@ -48,6 +49,9 @@ def scaled_dot_product_attention(
     Example:
         >>> q = k = v = gt.ones(2, 8, 5, 16)  # (batch, heads, length, features)
         >>> gt.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).shape
+        gt.Size([2, 8, 5, 16])
+        >>> padding = gt.tensor([True, True, True, False, False])  # the last two keys are not attended to
+        >>> gt.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=padding).shape
         gt.Size([2, 8, 5, 16])
     """
     if is_causal and attn_mask is not None:

@@ -170,10 +170,28 @@ class Conv1d(_PlainConv):
 class Conv2d(_PlainConv):
     """2-D convolution (cross-correlation) of `(N, C, H, W)` with learned filters, plus a bias.
 
-    The arguments are those of `Conv1d`; a size may be one number for both axes, or a pair.
+    `out[n, k] = bias[k] + sum_c weight[k, c] ⋆ input[n, c]`, where ⋆ is the cross-correlation: a convolution without
+    flipping the filter. `kernel_size`, `stride`, `padding` and `dilation` may each be one number for both axes, or a
+    pair `(height, width)`.
+
+    Args:
+        in_channels: The number of input channels.
+        out_channels: The number of output channels, and of filters.
+        kernel_size: The size of the window.
+        stride: The step between windows.
+        padding: The width of the border added on each side; `"valid"` for none, `"same"` to keep the size (with
+            stride 1).
+        dilation: The step between the elements of a window.
+        groups: The number of groups that channels are split into; each output channel sees its group's inputs alone.
+            With `groups=in_channels` it is a depthwise convolution.
+        bias: Whether there is a bias.
+        padding_mode: The content of the border: `"zeros"`, `"reflect"`, `"replicate"` or `"circular"`.
+        device: Where the parameters are.
+        dtype: Their dtype.
 
     Attributes:
-        weight: `(out_channels, in_channels / groups, *kernel_size)`.
+        weight: `(out_channels, in_channels / groups, *kernel_size)`. It and the bias are initialized uniformly within
+            ±1/sqrt(k), where `k = in_channels / groups * kernel_size[0] * kernel_size[1]`.
         bias: `(out_channels,)`, or `None`.
 
     Shape:
@@ -184,6 +202,8 @@ class Conv2d(_PlainConv):
         >>> layer = gt.nn.Conv2d(3, 8, kernel_size=3, padding=1)
         >>> layer(gt.ones(2, 3, 32, 32)).shape
         gt.Size([2, 8, 32, 32])
+        >>> gt.nn.Conv2d(3, 8, kernel_size=(3, 5), stride=(2, 1))(gt.ones(2, 3, 32, 32)).shape
+        gt.Size([2, 8, 15, 28])
     """
 
     rank = 2

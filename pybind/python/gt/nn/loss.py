@@ -360,12 +360,24 @@ class GaussianNLLLoss(_Loss):
 class CTCLoss(_Loss):
     """Connectionist temporal classification: negative log-likelihood of label sequences, summed over their alignments.
 
-    See Graves et al. 2006.
+    It trains a model that emits one class for each time step, such as a speech recognizer, on label sequences that are
+    shorter and not aligned with the steps. An alignment spells the labels with repetitions and blanks between them
+    (Graves et al. 2006).
 
     Args:
         blank: The class index of the blank.
         reduction: `"mean"` (each loss divided by the length of its target first), `"sum"` or `"none"`.
         zero_infinity: Whether infinite losses, of inputs that are too short for their targets, count as 0.
+
+    Shape:
+        The call is `loss(log_probs, targets, input_lengths, target_lengths)`, for `T` time steps, a batch of `N` and
+        `C` classes with the blank.
+
+        - `log_probs`: `(T, N, C)`, or `(T, C)` without a batch: the output of `log_softmax`.
+        - `targets`: `(N, S)`, padded to the longest, or the labels of all samples one after the other,
+          `(sum(target_lengths))`. Labels are class indices other than the blank.
+        - `input_lengths`, `target_lengths`: `(N)`, tensors or lists.
+        - The loss is a scalar; `(N)` if `reduction` is `"none"`.
 
     Example:
         >>> log_probs = gt.zeros(12, 2, 5).log_softmax(2)  # (time, batch, classes)

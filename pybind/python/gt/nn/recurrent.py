@@ -220,12 +220,13 @@ class RNNBase(Module):
         Args:
             input: `(L, N, input_size)`, `(N, L, input_size)` if `batch_first`, `(L, input_size)` without a batch, or a
                 `PackedSequence`.
-            hx: The initial state, `(num_layers * directions, N, hidden_size)`; zeros if not given. An `LSTM` takes the
-                pair `(h_0, c_0)`.
+            hx: The initial state, `(D * num_layers, N, hidden_size)`, where `D` is 2 if `bidirectional` and otherwise
+                1; zeros if not given. An `LSTM` takes the pair `(h_0, c_0)`.
 
         Returns:
-            The last layer's hidden state at each step, `(L, N, directions * hidden_size)` in the form of the input, and
-            each layer's final state in the form of `hx`.
+            A pair. First, the last layer's hidden state at each step: `(L, N, D * hidden_size)`, `(N, L, …)` if
+            `batch_first`, or a `PackedSequence`, as the input is. Second, each layer's final state, of the shape of
+            `hx`.
         """
         packed = input if isinstance(input, PackedSequence) else None
         single = packed is None and input.ndim == 2
@@ -343,13 +344,39 @@ class RNN(RNNBase):
 class LSTM(RNNBase):
     """Long short-term memory (Hochreiter and Schmidhuber 1997), in one or more layers.
 
-    With gates `i, f, o = sigmoid(W x_t + U h_{t-1} + b)` and the candidate `g = tanh(W_g x_t + U_g h_{t-1} + b_g)`, the
-    cell state is `c_t = f * c_{t-1} + i * g` and the hidden state is `h_t = o * tanh(c_t)`.
+    At each step, for the input `x_t`, the hidden state `h_{t-1}` and the cell state `c_{t-1}`:
+
+    - input gate `i = sigmoid(W_i x_t + U_i h_{t-1} + b_i)`, forget gate `f` and output gate `o` likewise;
+    - candidate `g = tanh(W_g x_t + U_g h_{t-1} + b_g)`;
+    - `c_t = f * c_{t-1} + i * g` and `h_t = o * tanh(c_t)`.
+
+    Each further layer takes the `h_t` of the layer before as its input.
 
     Args:
-        *args: See below.
-        **kwargs: `input_size`, `hidden_size`, `num_layers`, `bias`, `batch_first`, `dropout`, `bidirectional` and
-            `proj_size`: see `RNNBase`.
+        input_size: The features of an input element.
+        hidden_size: The features of the hidden state.
+        num_layers: The number of stacked layers.
+        bias: Whether there are biases.
+        batch_first: Whether inputs and outputs are `(N, L, features)` rather than `(L, N, features)`; states are not
+            affected.
+        dropout: The probability of dropout between layers, in training mode.
+        bidirectional: Whether each layer also runs backwards in time; the outputs are concatenated.
+        proj_size: The size that the hidden state is projected to; 0 for no projection (Sak et al. 2014).
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Attributes:
+        weight_ih_l0: The matrices `W_i, W_f, W_g, W_o` of the first layer in this order, `(4 hidden_size, input_size)`.
+        weight_hh_l0: The matrices `U`, `(4 hidden_size, hidden_size)`.
+        bias_ih_l0: `(4 hidden_size)`. There are two biases, `bias_hh_l0` is the other; `b` is their sum.
+
+    Shape:
+        The call `lstm(input, (h_0, c_0))` returns `output, (h_n, c_n)`. `(h_0, c_0)` may be left out: zeros.
+
+        - `input`: `(L, N, input_size)`, `(L, input_size)` without a batch, or a `PackedSequence`.
+        - `output`: `(L, N, D hidden_size)`, the last layer's `h_t` at each step; `D` is 2 if `bidirectional`, else 1.
+        - `h_0`, `h_n`, `c_0`, `c_n`: `(D num_layers, N, hidden_size)`, the states of each layer before the first step
+          and after the last. With a projection, `h_0`, `h_n` and `output` have `proj_size` for `hidden_size`.
 
     Example:
         >>> lstm = gt.nn.LSTM(input_size=10, hidden_size=20, num_layers=2, batch_first=True)
@@ -365,13 +392,33 @@ class LSTM(RNNBase):
 class GRU(RNNBase):
     """Gated recurrent unit (Cho et al. 2014), in one or more layers.
 
-    With gates `r, z = sigmoid(W x_t + U h_{t-1} + b)` and the candidate `n = tanh(W_n x_t + b_n + r * (U_n h_{t-1} +
-    c_n))`, the hidden state is `h_t = (1 - z) * n + z * h_{t-1}`.
+    At each step, for the input `x_t` and the hidden state `h_{t-1}`:
+
+    - reset gate `r = sigmoid(W_r x_t + U_r h_{t-1} + b_r)`, update gate `z` likewise;
+    - candidate `n = tanh(W_n x_t + b_in + r * (U_n h_{t-1} + b_hn))`;
+    - `h_t = (1 - z) * n + z * h_{t-1}`.
+
+    Each further layer takes the `h_t` of the layer before as its input.
 
     Args:
-        *args: See below.
-        **kwargs: `input_size`, `hidden_size`, `num_layers`, `bias`, `batch_first`, `dropout` and `bidirectional`: see
-            `RNNBase`.
+        input_size: The features of an input element.
+        hidden_size: The features of the hidden state.
+        num_layers: The number of stacked layers.
+        bias: Whether there are biases.
+        batch_first: Whether inputs and outputs are `(N, L, features)` rather than `(L, N, features)`; states are not
+            affected.
+        dropout: The probability of dropout between layers, in training mode.
+        bidirectional: Whether each layer also runs backwards in time; the outputs are concatenated.
+        device: Where the parameters are.
+        dtype: Their dtype.
+
+    Shape:
+        The call `gru(input, h_0)` returns `output, h_n`. `h_0` may be left out: zeros.
+
+        - `input`: `(L, N, input_size)`, `(L, input_size)` without a batch, or a `PackedSequence`.
+        - `output`: `(L, N, D hidden_size)`, the last layer's `h_t` at each step; `D` is 2 if `bidirectional`, else 1.
+        - `h_0`, `h_n`: `(D num_layers, N, hidden_size)`, the states of each layer before the first step and after the
+          last.
 
     Example:
         >>> gru = gt.nn.GRU(input_size=10, hidden_size=20, batch_first=True)

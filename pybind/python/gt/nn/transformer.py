@@ -22,11 +22,13 @@ from gt.nn.parameter import Parameter
 class MultiheadAttention(Module):
     """Multi-head attention: `concat(head_1, …, head_h) W_o`, `head_i = attention(Q W_i^Q, K W_i^K, V W_i^V)`.
 
-    See Vaswani et al. 2017, section 3.2.
+    Each head projects queries, keys and values to `embed_dim / num_heads` features and attends by
+    `attention(q, k, v) = softmax(q k^T / sqrt(embed_dim / num_heads)) v` (Vaswani et al. 2017, section 3.2). The
+    arguments of the call, `attention(query, key, value, …)`, are described at `forward`.
 
     Args:
         embed_dim: The features of queries and outputs, `E`.
-        num_heads: The number of heads, which divides `embed_dim`.
+        num_heads: The number of heads. It has to divide `embed_dim`.
         dropout: The probability of dropping an attention weight in training mode.
         bias: Whether the projections have biases.
         add_bias_kv: Whether a learned key and value are appended to the sequences.
@@ -37,12 +39,19 @@ class MultiheadAttention(Module):
         device: Where the parameters are.
         dtype: Their dtype.
 
+    Shape:
+        - `query`: `(L, N, E)`; `(N, L, E)` if `batch_first`; `(L, E)` without a batch.
+        - `key`, `value`: `(S, N, kdim)` and `(S, N, vdim)`, likewise.
+        - The output has the shape of `query`. The weights, averaged over the heads, are `(N, L, S)`.
+
     Example:
         >>> attention = gt.nn.MultiheadAttention(16, num_heads=4, batch_first=True)
         >>> x = gt.ones(2, 5, 16)
-        >>> output, weights = attention(x, x, x)
+        >>> output, weights = attention(x, x, x)  # self-attention
         >>> output.shape, weights.shape
         (gt.Size([2, 5, 16]), gt.Size([2, 5, 5]))
+        >>> causal = gt.ones(5, 5, dtype=gt.bool).triu(1)  # true where a query must not attend
+        >>> output, _ = attention(x, x, x, attn_mask=causal, need_weights=False)
     """
 
     def __init__(
@@ -121,8 +130,8 @@ class MultiheadAttention(Module):
             value: `(S, N, vdim)`, likewise.
             key_padding_mask: `(N, S)`: true, or `-inf`, where a key is padding.
             need_weights: Whether to return the weights; without them, the fused instruction is used.
-            attn_mask: `(L, S)` or `(N * num_heads, L, S)`: true, or `-inf`, where a query does not attend to a key;
-                other numbers are added to the scores.
+            attn_mask: `(L, S)` or `(N * num_heads, L, S)`. A bool mask is true where a query does not attend to a key
+                (the opposite of `scaled_dot_product_attention`); a floating mask is added to the scores.
             average_attn_weights: Whether the weights are averaged over the heads.
             is_causal: A hint that `attn_mask` is the causal mask.
 

@@ -121,10 +121,14 @@ class Adam(_WithMoments):
 class AdamW(Adam):
     """Adam with decoupled weight decay: `p *= 1 - lr * weight_decay` before the step (Loshchilov and Hutter 2019).
 
+    The step is that of `Adam`, `p -= lr * m_hat / (sqrt(v_hat) + eps)`, where `m_hat` and `v_hat` are the running means
+    of the gradient and of its square. Unlike an L2 penalty, the decay does not enter these means.
+
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, such as `model.parameters()`; or dicts, each a parameter group with options of
+            its own: `[{"params": weights, "weight_decay": 0.1}, {"params": biases}]`.
         lr: The learning rate.
-        betas: The decay rates of both moments.
+        betas: The decay rates of the running means of the gradient and of its square.
         eps: Added to the denominator.
         weight_decay: The factor of the weight decay.
         amsgrad: Whether to use the largest second moment so far (Reddi et al. 2018).

@@ -546,14 +546,16 @@ class SequentialLR(LRScheduler):
 class OneCycleLR(LRScheduler):
     """The 1cycle policy (Smith and Topin 2018): up to `max_lr`, then down far below the initial rate.
 
-    Momentum, or the first of Adam's `betas`, moves in the opposite direction.
+    The rate rises from `max_lr / div_factor` to `max_lr`, and falls to `max_lr / div_factor / final_div_factor`.
+    Momentum, or the first of Adam's `betas`, moves in the opposite direction. Call `step` after every batch, rather
+    than after every epoch.
 
     Args:
-        optimizer: The optimizer.
+        optimizer: The optimizer, whose rate is replaced.
         max_lr: The peak rate, or one for each group.
-        total_steps: The number of steps; or give `epochs` and `steps_per_epoch`.
+        total_steps: The number of batches of the whole training; or give `epochs` and `steps_per_epoch`.
         epochs: The number of epochs.
-        steps_per_epoch: The number of steps in an epoch.
+        steps_per_epoch: The number of batches in an epoch.
         pct_start: The fraction of the steps in which the rate rises.
         anneal_strategy: `"cos"` or `"linear"`.
         cycle_momentum: Whether momentum is cycled too.
@@ -561,14 +563,23 @@ class OneCycleLR(LRScheduler):
         max_momentum: The momentum at both ends, or one for each group.
         div_factor: The initial rate is `max_lr / div_factor`.
         final_div_factor: The final rate is the initial one divided by this.
-        three_phase: Whether to fall to the initial rate symmetrically first, and then to the final one.
-        last_epoch: The step to resume from; -1 to start.
+        three_phase: Whether to fall to the initial rate first, in as many steps as the rise took, and then to the final
+            rate.
+        last_epoch: The last step that was done before, to resume; -1 to start.
+
+    Raises:
+        ValueError: The number of steps is not given, or `step` is called more often.
 
     Example:
         >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=0.1, momentum=0.9)
         >>> scheduler = gt.optim.lr_scheduler.OneCycleLR(optimizer, max_lr=1.0, total_steps=10)
-        >>> round(scheduler.get_last_lr()[0], 4)
-        0.04
+        >>> rates = []
+        >>> for batch in range(5):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 2))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [0.04, 0.52, 1.0, 0.95, 0.81]
     """
 
     _absolute = True

@@ -74,21 +74,28 @@ def _leave(outer: tuple[_Entered, ...], before: int) -> None:
 def context(name: str, *, backward: str | None = None) -> Iterator[None]:
     """Runs a block, or as a decorator a function, under the signal `name`.
 
-    A configuration (`gt.register_config`) names the workers and the layout that a signal requests for the results of
-    operations; values do not depend on it. The innermost context counts. Each thread and each asyncio task has its own.
+    A signal is a name for a part of a program. A configuration (`gt.load_config`, `gt.register_config`) says on which
+    workers, and with which layout, the results of the operations under a signal are placed. This changes speed, never
+    values, and a signal without a configuration changes nothing. In nested contexts, the innermost signal is the one
+    that counts. Each thread and each asyncio task has signals of its own.
 
     Args:
         name: The signal.
         backward: The signal under which the gradients of these operations are computed, instead of the configured one.
 
     Raises:
-        ValueError: `backward` leads back to `name`.
+        ValueError: The signals that `backward` leads to come back to `name`, in a cycle.
         RuntimeError: A signal that was entered inside has not been exited.
 
     Example:
         >>> with gt.signal.context("encoder"):
         ...     gt.signal.current()
         'encoder'
+        >>> @gt.signal.context("head")
+        ... def classify(x):
+        ...     return x.softmax(dim=-1), gt.signal.current()
+        >>> classify(gt.zeros(2))
+        (tensor([0.5000, 0.5000]), 'head')
     """
     outer = _entered()
     _enter(name, backward, "gt.signal.context")

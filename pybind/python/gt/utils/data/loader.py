@@ -23,20 +23,21 @@ def get_worker_info() -> None:
 class DataLoader:
     """Iterates over a dataset in batches.
 
-    Samples are read in the calling process, while the daemon computes.
+    Samples are read in the calling process, while the daemon computes the previous steps.
 
     Args:
         dataset: A map-style dataset, anything with `__getitem__` and `__len__`, or an `IterableDataset`.
-        batch_size: The number of samples in a batch; `None` for single samples.
+        batch_size: The number of samples in a batch; `None` for single samples that are not collated.
         shuffle: Whether to read in a new random order in each epoch.
-        sampler: The order of the indices, in place of `shuffle`.
-        batch_sampler: Lists of indices, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
+        sampler: An iterable of indices, in place of `shuffle`.
+        batch_sampler: An iterable of lists of indices, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
         num_workers: Ignored: PyTorch's number of data-loading processes.
-        collate_fn: Makes a batch of a list of samples; `default_collate` if not given.
+        collate_fn: A function from a list of samples to a batch. If not given, `default_collate` stacks tensors, arrays
+            and numbers along a first axis, also inside tuples, lists and dicts.
         pin_memory: Ignored: memory is shared with the daemon.
         drop_last: Whether an incomplete last batch is dropped.
         timeout: Ignored.
-        worker_init_fn: Not supported with `num_workers`.
+        worker_init_fn: Not supported with `num_workers`, and ignored without.
         multiprocessing_context: Ignored.
         generator: The random generator of the order; the default one if not given.
         prefetch_factor: Ignored.
@@ -45,13 +46,16 @@ class DataLoader:
         in_order: Ignored: batches always come in order.
 
     Raises:
-        NotImplementedError: An option needs data-loading processes.
+        NotImplementedError: `worker_init_fn` is given with `num_workers`.
         ValueError: Options exclude each other.
 
     Example:
-        >>> dataset = gt.utils.data.TensorDataset(gt.arange(5))
-        >>> [x.tolist() for (x,) in gt.utils.data.DataLoader(dataset, batch_size=2)]
-        [[0, 1], [2, 3], [4]]
+        >>> dataset = gt.utils.data.TensorDataset(gt.arange(5), gt.arange(5) ** 2)
+        >>> for x, y in gt.utils.data.DataLoader(dataset, batch_size=2):
+        ...     print(x.tolist(), y.tolist())
+        [0, 1] [0, 1]
+        [2, 3] [4, 9]
+        [4] [16]
     """
 
     def __class_getitem__(cls, item: Any) -> type:
