@@ -1,7 +1,9 @@
-//! The client's end of a connection, which takes the daemon's place for the client.
+//! The client's end of a TCP connection to a daemon. It runs in the client's process and acts as a local daemon there:
+//! it holds the daemon's side of the rings, the arenas and the control socket.
 //!
-//! It has two threads. One pops instructions from the session's submission ring and sends them, each after the arena
-//! bytes that it reads. The other receives: bytes go into the arenas, completions into the completion ring.
+//! It has two threads. One pops instructions from the session's submission ring and sends them; before an instruction
+//! that reads arena bytes it sends these bytes. The other thread receives: it copies tensor bytes into the arenas and
+//! pushes completions to the completion ring.
 
 use crate::frame::{DATA_BYTES_MAX, Frame, push_data, push_slots, slots_in};
 use crate::handshake::{ConnectError, ConnectionPurpose, HandshakeReply, push_json, shake_hands};
@@ -34,10 +36,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a session with the daemon at `host` and `port`. The connection is used as one to a daemon on this machine.
+/// Opens a session with the daemon at `host` and `port`. The result is used like a connection to a local daemon.
 ///
 /// # Errors
-/// No daemon at that address, or one that refuses.
+/// If there is no daemon at that address, or it refuses.
 pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Connection, ConnectError> {
     let (tcp, incoming, reply) = shake_hands(host, port, token, ConnectionPurpose::Session, hello)?;
     let malformed = |what: String| ConnectError::Refused {
@@ -128,7 +130,7 @@ impl ClientEnd {
         }
     }
 
-    /// Sends the slots in the ring. Returns false if it was empty.
+    /// Sends the slots in the submission ring. Returns false if it was empty.
     fn ship(&self, out: &mut Vec<u8>, extension_slots: &mut usize) -> Result<bool, BoxError> {
         let mut slots = [Slot::default(); POP_SLOTS_MAX];
         loop {
@@ -196,7 +198,8 @@ impl ClientEnd {
         }
     }
 
-    /// Passes the daemon's reply to the client. A granted arena segment is created here, with the client sharing it.
+    /// Passes the daemon's reply to the client. If the reply grants an arena, creates a local segment for it and sends
+    /// the client its descriptor.
     fn answer(&self, message: DaemonMessage) -> Result<(), BoxError> {
         let send = |message: &DaemonMessage, fds: &[_]| {
             gt_protocol::send_daemon_message(&self.control, message, fds, Duration::ZERO)

@@ -1,5 +1,5 @@
 //! The backward pass of reverse-mode automatic differentiation: visits the nodes of the tape in the reverse of the
-//! order in which they were recorded, and computes each node's gradient from those of the ops that used it.
+//! order in which they were recorded, and computes each node's gradient from the gradients of the ops that used it.
 
 use crate::error::{ClientError, Result};
 use crate::handle::{CustomFunction, Edge, Edges, Node, NodeKind, Tensor};
@@ -75,7 +75,7 @@ fn seed_gradient(i: usize, root: &Tensor, gradient: Option<&Tensor>) -> Result<T
     scope.finish(outcome, |s, v| s.tensor(v))
 }
 
-/// The tensors that a pass starts from, each with its gradient; a scalar needs none.
+/// The tensors that a pass starts from, each with its gradient; a tensor of one element needs no gradient.
 pub type Roots<'a> = [(&'a Tensor, Option<&'a Tensor>)];
 
 /// Computes the gradients of `roots` and accumulates them in the leaves, or only in `inputs` if given.
@@ -96,17 +96,17 @@ pub fn backward(roots: &Roots<'_>, inputs: Option<&[Arc<Node>]>, options: Backwa
     Ok(())
 }
 
-/// The gradients of `roots` with respect to `inputs`, without accumulating them; none for inputs that no gradient
-/// reaches.
+/// Returns the gradients of `roots` with respect to `inputs` without accumulating them; `None` for an input that no
+/// gradient reaches.
 ///
 /// # Errors
-/// As [`backward`].
+/// The errors of [`backward`].
 pub fn grad(roots: &Roots<'_>, inputs: &[Arc<Node>], options: BackwardOptions) -> Result<Vec<Option<Tensor>>> {
     walk(roots, Some(inputs), options)
 }
 
-/// The nodes that `starts` were computed from, back to leaves and to nodes older than sequence number `since`: those,
-/// each once and oldest first.
+/// Follows the graph from `starts` back to its leaves and to nodes older than sequence number `since`. Returns these
+/// leaves and older nodes, each once, oldest first.
 pub fn frontier(starts: Vec<Arc<Node>>, since: u64) -> Vec<Arc<Node>> {
     let mut seen = HashSet::new();
     let mut found = Vec::new();
@@ -176,8 +176,8 @@ fn tiled_axis(slices: &mut [SliceGradient], shape: &Shape) -> Option<usize> {
     (end == dims[axis] as i64).then_some(axis)
 }
 
-/// The gradients of a tensor of `whole`, to be added up, from those of its slices: one concatenation if the slices tile
-/// the tensor, else each slice among zeros.
+/// Turns the gradients of a tensor's slices into tensors of shape and dtype `whole`, whose sum is the tensor's
+/// gradient: one concatenation if the slices tile the tensor, else each slice padded with zeros.
 fn whole_gradients(mut slices: Vec<SliceGradient>, whole: Meta) -> Result<Vec<Tensor>> {
     let Some(axis) = tiled_axis(&mut slices, &whole.shape) else {
         let placed = |SliceGradient { spec, grad }: SliceGradient| {
@@ -208,12 +208,13 @@ struct BackwardPass {
     heap: BinaryHeap<ReadyNode>,
     /// The sum of the gradients that have arrived at a node.
     grads: HashMap<u64, Tensor>,
-    /// Gradients of slices of a node's tensor. They are collected, because the slices of a tensor that was split become
-    /// its gradient by one concatenation. To add each up among zeros would cost the whole tensor for each slice.
+    /// Gradients of slices of a node's tensor. They are collected, because one concatenation makes the gradient of a
+    /// tensor that was split into slices. To pad each slice with zeros and add them up would take time proportional to
+    /// the whole tensor for each slice.
     slices: HashMap<u64, Vec<SliceGradient>>,
-    /// Gradients of the results of a custom function.
+    /// Gradients of the results of a custom function, one for each result.
     result_grads: HashMap<u64, Vec<Option<Tensor>>>,
-    /// The nodes to visit; all if none.
+    /// The nodes to visit; `None` for all nodes.
     path: Option<HashSet<u64>>,
 }
 
@@ -470,7 +471,7 @@ fn op_gradients(
             }
         }
     }
-    // Dropped after the lock is released: freeing a tensor may wait.
+    // The saved values are dropped after the lock is released, because freeing a tensor may wait.
     drop(released);
     let needs: SmallVec<[bool; 4]> = targets.iter().map(Option::is_some).collect();
     let transposed: SmallVec<[bool; 4]> =
@@ -498,7 +499,7 @@ fn op_gradients(
 
 /// Adds `grad` to the gradient that `node` has accumulated, and calls its hooks.
 fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
-    // The node's lock is not held over the addition, which may wait.
+    // The node's lock is not held during the addition, which may wait.
     match node.grad() {
         None => node.set_grad(Some(grad)),
         Some(total) if grad_enabled() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),

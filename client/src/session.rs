@@ -1,11 +1,11 @@
 //! One connection to a daemon: tensor ids, the submission ring, completions and the arena.
 //!
-//! The costs of a publication and of a wake-up shape this file. Publishing to the ring needs a full fence, which waits
-//! until the store has reached the daemon's core: 170 ns an instruction when each was published by itself. So small
-//! instructions are published in batches, large ones at once, and everything before a wait. Frees travel seven to a
-//! slot, those of large tensors at once. A waiter spins if the answer should come soon: the session adds up the
-//! estimated cost of the instructions issued since the last wait; below `QUICK_NS_MAX` it spins for `QUICK_SPIN`,
-//! otherwise it soon sleeps on the futex.
+//! Two costs decide how this file works: that of publishing an instruction and that of waking a sleeping thread.
+//! Publishing to the ring needs a full fence, which waits until the store has reached the daemon's core and takes about
+//! 170 ns. So small instructions are published in batches, large ones at once, and all of them before a wait. Frees are
+//! batched too, seven to a slot; the free of a large tensor is published at once. A waiting thread spins if the answer
+//! should come soon: the session adds up the estimated cost of the instructions issued since the last wait. Up to
+//! `QUICK_NS_MAX` the thread spins for `QUICK_SPIN`, otherwise it soon sleeps on the futex.
 
 use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{ClientError, Result, bytes_text};
@@ -32,22 +32,26 @@ const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
 const BATCH_COMMANDS: u32 = 16;
 /// An instruction that touches more bytes, or computes more flops, is large.
 const SMALL_COST_MAX: u64 = 32 << 10;
-/// Below this estimate of the outstanding work, nanoseconds, the answer comes sooner than a sleeper would wake up.
+/// If the outstanding work is estimated to take at most this, nanoseconds, the answer comes sooner than a sleeping
+/// thread would wake up.
 const QUICK_NS_MAX: u64 = 20_000;
 /// The spin before sleeping on quick work. It covers the wake-up of a sleeping daemon and the work, on a virtual
-/// machine too: at half of it, every other answer of a sleeping daemon came just too late there and cost a second
-/// wake-up.
+/// machine too. With half of it, every second answer of a sleeping daemon came after the spin on a virtual machine, and
+/// this thread had to be woken up, too.
 const QUICK_SPIN: Duration = Duration::from_micros(100);
-/// After this many spins in a row without an answer, spins get shorter: other work keeps the daemon or the cores busy.
+/// After this many spins in a row without an answer, spins get shorter: the daemon or the cores are busy with other
+/// work.
 const QUICK_SPINS_IN_VAIN: u32 = 2;
-/// Rates for estimates: one core of a small machine. Too slow a rate costs a wake-up, too fast a rate a spin.
+/// The rates for estimates of cost, those of one core of a small machine. A rate that is too low makes the thread sleep
+/// and be woken up where a spin would do; one that is too high makes it spin for nothing.
 const FLOPS_PER_NS: u64 = 20;
 const BYTES_PER_NS: u64 = 8;
 /// The first sleep while the ring is full; the sleeps double up to [`ROOM_NAP_MAX`].
 const ROOM_NAP_MIN: Duration = Duration::from_micros(20);
-/// The longest sleep while the ring is full. The daemon meanwhile has seven eighths of the ring to execute.
+/// The longest sleep while the ring is full. The daemon has up to seven eighths of the ring to execute meanwhile.
 const ROOM_NAP_MAX: Duration = Duration::from_millis(10);
-/// The length of one wait; after each, the daemon's health and signals are checked.
+/// The length of one wait. After each, the thread checks whether the daemon is alive and whether Unix signals, such as
+/// Ctrl-C, have arrived.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// Under `GT_TRACEBACK=1`, the number of instructions whose origins are remembered.
 const ORIGINS_MAX: usize = 1 << 18;
@@ -56,22 +60,22 @@ const ORIGINS_MAX: usize = 1 << 18;
 pub struct ClientSession {
     submission: SpinLock<SubmissionState>,
     completion: Mutex<CompletionState>,
-    /// Notified when completions have arrived or the polling thread leaves the ring.
+    /// Notified when completions have arrived, and when the polling thread stops polling the ring.
     completed: Condvar,
     socket: Socket,
-    /// Held during a request on the socket: requests and replies alternate.
+    /// Held during a request on the socket, which can have only one request in flight.
     asking: Mutex<()>,
     arena: ArenaAllocator,
     cq_slots: usize,
     generation: u32,
     closed: AtomicBool,
-    /// The reason why the session ended, once noticed.
+    /// The reason why the session ended, once a thread has noticed the end.
     lost: OnceLock<String>,
     traceback: bool,
     /// Whether the daemon has another core to answer on while this one spins.
     spins: bool,
     info: SessionInfo,
-    /// The private daemon's process, waited for at the end.
+    /// The private daemon's process, for whose end `close` waits a while.
     private: Mutex<Option<PrivateDaemon>>,
 }
 
@@ -108,13 +112,13 @@ struct SubmissionState {
     outstanding_ns: u64,
     /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
     origins: HashMap<TensorId, String>,
-    /// The signal of the instructions in the ring; [`UNKNOWN_SIGNAL`] to send it again.
+    /// The placement signal that was last sent; [`UNKNOWN_SIGNAL`] if the next instruction must send its signal again.
     signal: u32,
     /// The version of each signal's definition that the daemon has.
     defined: HashMap<u32, u64>,
 }
 
-/// Differs from every signal's number, so the next instruction sends its signal.
+/// A number that differs from every signal's, so that the next instruction sends its signal.
 const UNKNOWN_SIGNAL: u32 = u32::MAX;
 
 struct CompletionState {
@@ -150,7 +154,7 @@ impl ClientSession {
     /// Connects to the daemon that [`crate::launch`] finds or starts, by the process's [`connect_options`].
     ///
     /// # Errors
-    /// No daemon that can be reached or started, or one of another version.
+    /// If no daemon can be reached or started, or the daemon has another version.
     pub fn open() -> Result<Arc<ClientSession>> {
         Self::with(connect_any(&connect_options())?)
     }
@@ -158,7 +162,7 @@ impl ClientSession {
     /// Connects to the daemon of `options`.
     ///
     /// # Errors
-    /// As for [`open`](Self::open).
+    /// The errors of [`open`](Self::open).
     pub fn connect(options: &ConnectOptions) -> Result<Arc<ClientSession>> {
         Self::with(connect_any(options)?)
     }
@@ -330,7 +334,7 @@ impl ClientSession {
     /// Waits until everything issued so far has been done, and ends the session.
     ///
     /// # Errors
-    /// [`ClientError::Interrupted`]: the session has ended all the same.
+    /// [`ClientError::Interrupted`] if a Unix signal ended the wait; the session has ended nevertheless.
     pub fn finish(&self) -> Result<()> {
         let done = if self.is_open() { self.synchronize() } else { Ok(()) };
         blocking_quietly(|| self.close())?;
@@ -359,7 +363,7 @@ impl ClientSession {
         }
     }
 
-    /// As [`ClientSession::is_open`], with the reason as an error.
+    /// Checks that the session is open ([`ClientSession::is_open`]); the error says why it is not.
     ///
     /// # Errors
     /// [`ClientError::Disconnected`].
@@ -377,7 +381,8 @@ impl ClientSession {
                     .into(),
             );
         }
-        // Kept for later calls: the first to notice may be a drop, which cannot raise an error.
+        // The reason is kept for later calls, because the first call that notices the end may be a drop, which cannot
+        // raise an error.
         let why = self.lost.get_or_init(|| {
             if self.closed.swap(true, Relaxed) {
                 return "the session is closed: its tensors are gone; create new ones".into();
@@ -431,7 +436,7 @@ impl ClientSession {
             submission.publish();
             drop(submission);
             tracing::debug!(target: "gt_client", "the submission ring is full; waiting for the daemon");
-            // Not interruptible: callers such as drops cannot report a signal. The next fetch does.
+            // A Unix signal does not end this wait: callers such as drops cannot report it. The next fetch does.
             blocking_quietly(|| self.wait_for_room())?;
             if self.is_dead() {
                 return Err(self.disconnected());
@@ -442,7 +447,7 @@ impl ClientSession {
     }
 
     /// Sleeps, with exponential back-off, until an eighth of the ring is free or [`WAIT_SLICE`] has passed. Waiting for
-    /// that much leaves the daemon its core, and enough instructions to execute while this thread sleeps.
+    /// an eighth leaves the core to the daemon, which has enough instructions to execute meanwhile.
     fn wait_for_room(&self) {
         let room = (self.submission.lock().submitter.capacity() / 8).max(2 * SLOTS_MAX as u32);
         let mut nap = ROOM_NAP_MIN;
@@ -681,7 +686,8 @@ impl ClientSession {
         Ok(CompletionToken(token))
     }
 
-    /// Waits until everything issued so far is done. Errors are raised where their poisoned tensors are fetched.
+    /// Waits until everything issued so far is done. An instruction that fails poisons its result, and the error is
+    /// raised when the result, or a tensor computed from it, is fetched.
     ///
     /// # Errors
     /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
@@ -717,7 +723,7 @@ impl ClientSession {
         }
     }
 
-    /// Stops waiting for a fetch into `block`, which is kept until the daemon has completed it.
+    /// Stops waiting for a fetch into `block`. The block is kept until the daemon has completed the fetch.
     pub(crate) fn abandon(&self, token: CompletionToken, block: ArenaBlock) {
         let mut completion = lock(&self.completion);
         if let Some(PendingCompletion::Waited) = completion.pending.get(&token.0) {

@@ -90,7 +90,8 @@ impl PyTensor {
         Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan))))
     }
 
-    /// Binds the object to the result of an in-place operation that began when the tape's clock was `since`.
+    /// Binds the object to the result of an in-place operation. `since` is the tape's sequence number at which the
+    /// operation began; `None` for the number of the op that made the result.
     pub fn rebind(&self, py: Python<'_>, result: Tensor, since: Option<u64>) -> PyResult<()> {
         let plan = self.read(py).plan_rebind(result, since).or_raise()?;
         drop(self.write(py, |tensor| tensor.rebind(plan)));
