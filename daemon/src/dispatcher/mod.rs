@@ -44,11 +44,11 @@ const SPIN_FEW_CORES_MAX: Duration = Duration::from_micros(10);
 const POLL_EVERY_NS: u64 = 200_000;
 /// A daemon that is idle for this long releases memory that is kept for reuse.
 const TRIM_AFTER: Duration = Duration::from_secs(5);
-/// At the end, queued steps may take this long; then the process ends without them.
+/// When the daemon ends, it waits this long for queued steps; then it ends without them.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
-/// The time that a worker has to stop after that.
+/// The time that a worker has to stop when the daemon ends, after the last session.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
-/// Events of one `epoll` call.
+/// The most events that one `epoll` call returns.
 const EVENTS_MAX: usize = 64;
 
 /// While the listener is paused, the deadline for hellos of the user with the most connections.
@@ -114,7 +114,7 @@ pub struct DispatcherParts {
     pub links: Vec<Box<dyn WorkerLink>>,
     /// The pipelines of modifiers.
     pub pipelines: Pipelines,
-    /// The tape.
+    /// The tape, on which the dispatcher records the daemon's events.
     pub tape: Tape,
     /// The instruction log, which reads the tape; none if it is off.
     pub log: Option<InstructionLog>,
@@ -126,7 +126,7 @@ pub struct DispatcherParts {
     pub reload: Option<Reload>,
     /// The connection to systemd's notification socket.
     pub notifier: Notifier,
-    /// The file in which usage outlives the daemon; none if it does not.
+    /// The file that keeps the users' usage across restarts; none if usage is not kept.
     pub ledger: Option<Ledger>,
 }
 
@@ -148,7 +148,7 @@ pub struct Dispatcher {
     tape: Tape,
     log: Option<InstructionLog>,
     janitor: Janitor,
-    /// By slot, which is also the session's slot at the workers.
+    /// The connections by slot, which is also the session's slot at the workers.
     connections: Vec<Option<ControlConnection>>,
     slot_of_serial: HashMap<u64, usize>,
     /// The slots of hot sessions.
@@ -164,20 +164,20 @@ pub struct Dispatcher {
     queue: FairQueue,
     /// The time of the last update of usage and shares.
     usage_updated_ns: u64,
-    /// The limit of a worker's queue, expected nanoseconds.
+    /// The most work that a worker's queue may hold, expected nanoseconds.
     queued_ns_max: u64,
-    /// The group of administrators.
+    /// The id of the system's group of administrators.
     administrators: Option<u32>,
-    /// Set by a signal: no command is read any more, and the daemon ends when the queued steps are done, at this time
-    /// at the latest.
+    /// Set by SIGTERM or SIGINT: the dispatcher reads no more commands, and the daemon ends when the queued steps are
+    /// done, at this time at the latest.
     ending: Option<Instant>,
     spin: Spin,
-    /// True while it spins: the last passes found nothing to do.
+    /// True while the dispatcher spins: its last passes found nothing to do.
     spinning: bool,
     last_poll_ns: u64,
     last_work_ns: u64,
     next_due_ns: u64,
-    /// The time of the last check that workers live.
+    /// The time of the last check that the workers are alive.
     checked_ns: u64,
     trimmed: bool,
     start: Instant,
@@ -268,7 +268,8 @@ impl Dispatcher {
         let _ = epoll::delete(&self.epoll, fd);
     }
 
-    /// Serves until a signal, or until the last client of a private daemon has gone.
+    /// Serves until SIGTERM or SIGINT, until the last client of a private daemon has gone, or until a draining daemon
+    /// has no sessions.
     ///
     /// # Errors
     /// If the kernel refuses to wait.
@@ -509,7 +510,7 @@ impl Dispatcher {
         }
     }
 
-    /// True when the daemon may end: no client is left, or the deadline has passed.
+    /// True when the daemon may end: there is no client that it must wait for, or the deadline has passed.
     fn is_over(&self) -> bool {
         if self.private && self.slot_of_serial.is_empty() {
             return true;
@@ -540,7 +541,7 @@ impl Dispatcher {
     }
 }
 
-/// The number of the system's group of administrators, if there is one. Its members may do what root may.
+/// The id of the system's group of administrators, if there is one. Its members may ask of the daemon what root may.
 fn administrators_group() -> Option<u32> {
     nix::unistd::Group::from_name(ADMINISTRATORS).ok().flatten().map(|group| group.gid.as_raw())
 }

@@ -15,10 +15,11 @@ use gt_protocol::limits::TENSORS_PER_SESSION_MAX;
 
 /// The estimated rate of transfers between arenas and tensors, bytes a nanosecond.
 const TRANSFER_BYTES_PER_NS: u64 = 8;
-/// The largest estimate of a step, nanoseconds. Without it, a step that fails at once for want of memory could cost its
-/// session its share for hours.
+/// The largest estimate of a step, nanoseconds. Without it, a step that fails at once because memory is short could be
+/// charged as hours of work, and other sessions would be served first for as long.
 const STEP_NS_MAX: u64 = 1_000_000_000;
-/// The clock is read after so many commands of a visit: many short commands with wrong estimates must not prolong it.
+/// The clock is read once per this many commands of a session's time slice, so that many short commands with wrong
+/// estimates cannot prolong the slice.
 const TICK_COMMANDS: u64 = 64;
 
 impl Session {
@@ -276,7 +277,8 @@ impl Session {
         }
     }
 
-    /// Counts one more completion in flight, which must fit into the ring beside those that the client has not read.
+    /// Counts one more completion in flight. The completion ring must have room for it beside the completions that the
+    /// client has not read yet.
     fn expect_completion(&mut self) -> Result<(), Violation> {
         if self.completions_in_flight >= self.port.free_completions() {
             return Err(Violation::TooManyInFlight);

@@ -11,14 +11,14 @@ use gt_ops::placement::ReduceOp;
 use gt_ops::propagate::{Need, Produces, Split, splits};
 use gt_ops::{Class, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
 
-/// An instruction on unsharded tensors is divided only if it is estimated to take longer, nanoseconds.
+/// An instruction on unsharded tensors is divided only if it is estimated to take at least this, nanoseconds.
 const DIVIDE_NS_MIN: u64 = 200_000;
 
 /// Once tensors are on several workers, new tensors of up to this size are made on every worker: that takes less time
 /// than a copy to the others.
 const MADE_EVERYWHERE_BYTES_MAX: u64 = 16 << 10;
 
-/// The decisions of the sharding modifier that do not depend on earlier ones.
+/// Makes those decisions of the sharding modifier that do not depend on its earlier decisions.
 #[derive(Clone, Copy, Debug)]
 pub struct Planner {
     /// The session's workers.
@@ -31,7 +31,8 @@ pub struct Planner {
 pub struct ExecutionPlan {
     /// The workers.
     pub workers: Workers,
-    /// The split, and the granule of its cuts in units; none if every worker does the whole instruction.
+    /// The split and its granule: workers get ranges of [`Split::units`] that begin at multiples of the granule. `None`
+    /// if every worker does the whole instruction.
     pub split: Option<(Split, usize)>,
 }
 
@@ -45,17 +46,17 @@ impl Planner {
         operands: &[PlacedOperand],
     ) -> Option<Placement> {
         let requested = step.requested?;
-        // A view stays with its base, except for a reshape to the same shape, by which a client places a tensor.
+        // A view stays where its base is, except for a reshape to the same shape: a client places a tensor by it.
         let same_shape = matches!(operands, [PlacedOperand::Tensor(tensor)] if tensor.meta.shape == meta.shape);
         let applies = instruction.op.row().class != Class::Movement || instruction.op == Op::Reshape && same_shape;
         if applies { requested.placement(&meta.shape, self.workers) } else { None }
     }
 
-    /// The placement of a result that has no tensor operands and that no signal places; none for other instructions.
-    /// `spread` says that tensors are on several workers already.
+    /// The placement of the result of a creation op or random op that no signal places; `None` for other ops, and for
+    /// results that stay on one worker. `spread` says that the session already has tensors on several workers.
     pub fn creation_placement(&self, instruction: &Instruction, meta: &Meta, spread: bool) -> Option<Placement> {
         let class = instruction.op.row().class;
-        // Small constants: the seed of a backward pass, positions, the zeros to which gradients are added.
+        // Examples are the seed of a backward pass, positions, and the zeros to which gradients are added.
         let small = meta.shape.numel() == 1
             || meta.bytes() as u64 <= MADE_EVERYWHERE_BYTES_MAX && self.costs.shard_bytes_min != Some(0);
         if spread && class == Class::Creation && small {
@@ -65,7 +66,7 @@ impl Planner {
         if creates { self.placement_by_size(meta) } else { None }
     }
 
-    /// Shards a new tensor that is large enough.
+    /// A sharded placement for a new tensor; `None` if the tensor is too small or has no axis that is long enough.
     pub fn placement_by_size(&self, meta: &Meta) -> Option<Placement> {
         let least = self.costs.shard_bytes_min?;
         let dims = meta.shape.dims();
@@ -74,8 +75,8 @@ impl Planner {
         (meta.bytes() as u64 >= least).then(|| Placement::sharded(self.workers, axis, 1, &meta.shape))
     }
 
-    /// The placement of the result if every worker applies the instruction to its own part of each operand, without
-    /// any move; none if that would not give the result. Most instructions are of this kind.
+    /// The placement of the result if every worker applies the instruction to its own part of each operand, and no
+    /// operand is moved; `None` if that would not give the result. Most instructions need no more than this.
     pub fn placement_in_place(
         &self,
         instruction: &Instruction,
@@ -134,7 +135,7 @@ impl Planner {
             })
             .collect();
         let all_splits = splits(instruction.op, &metas, &instruction.attrs, meta);
-        // With a threshold of 0 bytes, only instructions without a split are done whole.
+        // With a threshold of 0 bytes, every instruction is divided that can be.
         let forced = self.costs.shard_bytes_min == Some(0)
             && meta.shape.rank() > 0
             && all_splits.iter().any(|split| split.units > 1 && !split.nonempty || split.units >= self.workers.len());
@@ -212,8 +213,8 @@ fn is_pointwise(instruction: &Instruction) -> bool {
     matches!(instruction.op.row().class, Class::Elementwise | Class::Select | Class::Cast)
 }
 
-/// The requested placement of the first operand, if the result is a new value of it: a parameter that is updated stays
-/// where a signal put it, wherever gradients and moments are.
+/// The requested placement of the first operand, if the result is a new value of it. So an updated parameter stays
+/// where a signal put it, wherever its gradient and the optimizer's moments are.
 pub fn inherited_request(instruction: &Instruction, operands: &[PlacedOperand], meta: &Meta) -> Option<Placement> {
     match operands.first()?.tensor()? {
         TensorEntry { membership: Membership::Requested(placement), meta: own, .. }
@@ -246,7 +247,7 @@ fn preserves_partial(instruction: &Instruction, operands: &[PlacedOperand], redu
 fn expected_placement(instruction: &Instruction, operands: &[PlacedOperand], meta: &Meta) -> Option<Placement> {
     let keeps_shape =
         is_pointwise(instruction) || matches!(instruction.op.row().class, Class::RowWise | Class::Scatter);
-    // Single numbers are replicated because they were made on every worker: no hint for other tensors.
+    // Tensors of one element are replicated because every worker made them, which is no hint for other tensors.
     if !keeps_shape || meta.shape.numel() == 1 {
         return None;
     }
@@ -292,8 +293,8 @@ pub fn result_placement(split: &Split, workers: Workers, granule: usize, shape: 
     }
 }
 
-/// The granule of a split's cuts, in units: that of the largest operand which is sharded along the split's axis
-/// already.
+/// The granule of a split, in units: that of the largest operand which is already sharded along the split's axis; 1 if
+/// there is none, or if its granule does not suit the split.
 fn granule(split: &Split, operands: &[PlacedOperand], workers: Workers) -> usize {
     let mut largest = (0, 1);
     for (need, operand) in split.needs.iter().zip(operands) {

@@ -21,9 +21,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-/// The wait between checks whether the process has ended, while the daemon ends.
+/// While the daemon ends, the interval of the checks whether the process has ended.
 const STOP_NAP: Duration = Duration::from_micros(100);
-/// How long the end of a killed process is waited for.
+/// The longest wait for the end of a killed process.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 
 /// The link to a worker's process.
@@ -39,7 +39,8 @@ pub struct ProcessLink {
     /// Messages for which the socket had no room, oldest first.
     letters: VecDeque<Letter>,
     sessions: HashMap<u64, OpenSession>,
-    /// Reports of steps that were lost with a process.
+    /// Reports that are still to be handed out after the process has ended: its last ones, and the failures of the
+    /// steps that it did not finish.
     lost: VecDeque<Report>,
     /// How the last process ended.
     last_end: WorkerEnd,
@@ -49,7 +50,7 @@ pub struct ProcessLink {
     stopping: bool,
 }
 
-/// A session's state, with which it is opened in this process or the next.
+/// The state with which a session is opened in this process, and again in the next one.
 struct OpenSession {
     owner: SessionSlot,
     arenas: Vec<(u64, Arc<OwnedFd>)>,
@@ -58,7 +59,7 @@ struct OpenSession {
     held: u64,
     /// The most bytes that they took at one time.
     peak: u64,
-    /// The end of the process with which the session last lost tensors.
+    /// How the last process ended that had this session open; `None` if none has ended.
     loss: Option<WorkerEnd>,
 }
 
@@ -79,7 +80,7 @@ impl Wire for PortWire {
     fn push(&mut self, slots: &[Slot]) {
         let Some(port) = &mut self.0 else { return };
         for slot in slots {
-            // There is room: `Queue::push` has asked, and room never shrinks.
+            // There is room: `Queue::push` has checked it, and only this thread writes to the ring.
             let _ = port.complete(*slot);
         }
     }
@@ -103,7 +104,7 @@ impl Wire for PortWire {
 
 impl ProcessLink {
     /// Starts worker `number` on `device`, which `info` describes to users. Its process runs `program`, which is `gtd`.
-    /// The call does not wait for it.
+    /// The call does not wait until the process has started.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -120,7 +121,7 @@ impl ProcessLink {
     }
 
     /// Takes in process `pid`, at the other end of `socket`, as worker `number` on `device`, which `info` describes to
-    /// users. The call does not wait for it.
+    /// users. The call does not wait until the process is ready.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -160,7 +161,7 @@ impl ProcessLink {
         Fault::WorkerLost { worker: self.name, end: self.last_end }
     }
 
-    /// Handles the keeper's news of the process.
+    /// Handles the events that the keeper, the thread that starts and watches the process, has sent.
     #[cold]
     fn read_news(&mut self) {
         while let Some(news) = self.keeper.news() {
@@ -239,8 +240,8 @@ impl ProcessLink {
         self.queue.wire.0 = None;
     }
 
-    /// Sends the process a message, which takes effect after the queued steps. The next process is told of all sessions
-    /// when it starts.
+    /// Sends the process a message, which takes effect after the queued steps. Without a process it sends nothing: the
+    /// next one is told of all sessions when it starts.
     fn tell(&mut self, owner: SessionSlot, letter: Letter) {
         if self.child.is_some() {
             self.letters.push_back(letter);
@@ -257,7 +258,7 @@ impl ProcessLink {
                 Ok(()) => drop(self.letters.pop_front()),
                 Err(gt_protocol::ProtocolError::Shm(gt_shm::Error::TimedOut(_))) => return,
                 Err(error) => {
-                    // The process is ending, or would miss a message.
+                    // The process has ended, or must be ended because it would miss a message.
                     tracing::warn!(target: "gtd::worker", worker = %self.name, %error, "it takes no messages: it is ended");
                     child.kill();
                     self.letters.clear();
@@ -272,12 +273,12 @@ impl ProcessLink {
         self.is_down().then(|| Failure { fault: self.fault(), instruction: step.origin, op })
     }
 
-    /// Whether steps fail because there is no process, and will not be soon.
+    /// Whether steps fail because there is no process and none will start soon.
     fn is_down(&self) -> bool {
         matches!(self.info.state, WorkerState::Down | WorkerState::Left)
     }
 
-    /// Queues a step of the link's own.
+    /// Queues a step that the link itself needs, for example to open a session.
     fn control(&mut self, owner: SessionSlot, kind: StepKind) {
         // The next process is told of all sessions when it starts.
         if self.child.is_some() {
@@ -292,7 +293,7 @@ impl Letter {
     }
 }
 
-/// The limits of a session's usage and of its user's.
+/// The memory limits of a session and of its user.
 fn limits_of(usage: &MemoryUsage) -> MemoryLimits {
     let (user, user_bytes) = usage.group().map_or((0, 0), |group| (group.id(), group.limit()));
     MemoryLimits { session_bytes: usage.limit(), user, user_bytes }
@@ -378,7 +379,7 @@ impl WorkerLink for ProcessLink {
 
     fn join(&mut self, workers: Workers, assignment: RankAssignment) {
         if self.child.is_none() {
-            // The next process is in no group until one is formed anew.
+            // The next process is in no group until a new one is formed.
             return;
         }
         let RankAssignment::Shared { group, rank, memories } = assignment else {
@@ -473,11 +474,11 @@ impl WorkerLink for ProcessLink {
     fn prepare_sleep(&mut self) -> bool {
         self.post();
         if self.queue.is_empty() && self.queue.wire.0.as_ref().is_some_and(DaemonPort::has_work) {
-            // A report came without a step.
+            // The process has sent a report although no step is queued, so the report is invalid.
             self.distrust();
         }
         self.queue.flush();
-        // Without a process, the keeper rings the bell.
+        // Without a process there is nothing to poll: the keeper rings the bell when it has news.
         let sleeps = match &self.queue.wire.0 {
             Some(port) => self.letters.is_empty() && self.queue.has_no_backlog() && port.prepare_sleep(),
             None => true,
