@@ -8,7 +8,7 @@ const CAPABILITY_MIN: (u32, u32) = (7, 5);
 /// A device that the CUDA driver lists.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Device {
-    /// Its ordinal in this process and those with the same `CUDA_VISIBLE_DEVICES`.
+    /// The device's CUDA ordinal, in this process and in others with the same `CUDA_VISIBLE_DEVICES`.
     pub number: u32,
     /// Product name, as in `NVIDIA H200`.
     pub name: String,
@@ -32,7 +32,7 @@ pub struct Device {
     pub memory_clock_khz: u32,
     /// Width of the memory bus; 0 if unknown.
     pub memory_bus_bits: u32,
-    /// Gigabytes a second to other devices, in each direction, if NVML knows.
+    /// Gigabytes a second to other devices in each direction, by NVLink or else by PCI Express, if NVML knows.
     pub link_gbytes_per_s: Option<f64>,
     /// Free memory in bytes, if NVML knows.
     pub free_bytes: Option<u64>,
@@ -128,10 +128,10 @@ impl Device {
         }
     }
 
-    /// Estimated gigaflops in f32 and gigabytes of memory a second: peak rates by the clocks, less the part that
-    /// programs never reach.
+    /// Estimated gigaflops in f32, and gigabytes of memory traffic a second: the part that programs can reach of the
+    /// peak rates at the device's clocks.
     pub fn rates(&self) -> (f64, f64) {
-        // Lanes of f32 in a multiprocessor; the driver has no attribute for that.
+        // The number of f32 lanes of a multiprocessor; the driver has no attribute for it.
         let lanes = match self.capability {
             (8, 0) | (7, _) => 64.0,
             _ => 128.0,
@@ -139,7 +139,7 @@ impl Device {
         let gflops = f64::from(self.multiprocessors) * lanes * 2.0 * f64::from(self.clock_khz) * 1e-6;
         // Two transfers a clock (double data rate).
         let gbytes = 2.0 * f64::from(self.memory_clock_khz) * f64::from(self.memory_bus_bits) / 8.0 * 1e-6;
-        // MIG slices and some drivers report no clocks; the estimate is then that of a small device.
+        // MIG slices and some drivers report no clocks; the estimate is then the rate of a small device.
         let or = |rate: f64, otherwise: f64| if rate > 0.0 { rate } else { otherwise };
         (or(0.8 * gflops, 8_000.0), or(0.85 * gbytes, 400.0))
     }

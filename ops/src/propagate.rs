@@ -1,9 +1,9 @@
 //! Sharding propagation: how each class of op computes on placed operands.
 //!
 //! A [`Split`] is one way to divide an instruction among workers: each computes the same op on shards of some operands,
-//! and gets a shard of the result or a partial result that is yet to be reduced. [`splits`] lists the ways of an
-//! instruction. The caller chooses the best, and handles instructions without any. With every split the result is that
-//! of one worker, except for the order of summation where partial results are reduced.
+//! and gets a shard of the result or a partial result that is yet to be reduced. [`splits`] lists the splits of an
+//! instruction. The caller chooses the best one, and handles instructions that have none. Every split gives the result
+//! that one worker would compute, except for the order of summation where partial results are reduced.
 //!
 //! Listing an op's sharding strategies and choosing by communication cost follows GSPMD (Xu et al. 2021) and PyTorch's
 //! DTensor.
@@ -19,7 +19,7 @@ use std::ops::Range;
 /// The part of an operand that each worker needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
-    /// All elements. Numbers have this need too.
+    /// All elements. An operand that is a number has this need, too.
     Whole,
     /// A partial tensor: the operand is the reduction of all workers' tensors.
     Partial(ReduceOp),
@@ -53,11 +53,11 @@ pub struct Split {
     pub needs: Vec<Need>,
     /// The part of the result that each worker produces.
     pub produces: Produces,
-    /// The number of equal pieces to divide among workers; 1 where each worker computes everything on partial tensors.
+    /// The number of equal pieces to divide among the workers; 1 if each worker computes on its whole partial tensors.
     pub units: usize,
-    /// Every worker must get a unit: the op is not defined on no elements.
+    /// True if every worker must get a unit, because the op is not defined on an empty tensor.
     pub nonempty: bool,
-    /// The partial result is a mean of the worker's elements, to be weighted by its share of the units.
+    /// True if the partial result is a mean of the worker's elements, to be weighted by its share of the units.
     pub weighted: bool,
 }
 
@@ -145,13 +145,13 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
                 ways.push(Split::along(vec![Need::Whole; inputs.len()], axis, size));
             }
         }
-        // A random number depends on its position in row-major order: a shard must be contiguous there.
+        // A random number depends on its position in row-major order, so a shard must be contiguous in that order.
         Class::Random => {
             if let Some(axis) = result.iter().position(|size| *size > 1) {
                 ways.push(Split::along(vec![Need::Whole; inputs.len()], axis, result[axis]));
             }
         }
-        // Elements depend on their positions, which the op cannot offset: there is no split.
+        // An element depends on its position in the whole tensor, and these ops take no offset: there is no split.
         Class::Creation | Class::Positions => {}
         Class::RowWise => rows(op, inputs, attrs, &mut ways),
     }
@@ -272,7 +272,7 @@ fn reshape_groups(from: &[usize], to: &[usize]) -> Vec<ReshapeGroup> {
                 b *= to[j];
             }
         }
-        // Shards begin at whole indices of both first axes.
+        // A shard must begin at an index of the first axis on both sides of the reshape.
         let (inner, outer) = (a / from[first], a / to[second]);
         let common = lcm(inner, outer);
         if a % common == 0 {
@@ -364,7 +364,8 @@ fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mu
 
 fn rows(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
     let dims = |i: usize| inputs.get(i).and_then(InputMeta::tensor).map_or(&[][..], |meta| meta.shape.dims());
-    // Splits along the first `leading` axes, which the operands in `with` share.
+    // Adds splits along the first `leading` axes, which the operands in `with` share. If `joined`, the op reduces these
+    // axes, so each worker has a partial sum.
     let mut along_rows = |with: Range<usize>, leading: usize, joined: bool| {
         let of = dims(with.start);
         for (axis, &size) in of[..leading].iter().enumerate() {

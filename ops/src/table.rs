@@ -1,12 +1,12 @@
-//! The table of primitive ops: one row each, and all that is known of an op in its row.
+//! The table of primitive ops. The row of an op has everything that GT knows about it.
 //!
 //! To add an elementwise op, add a row below: its name, its wire id (explicit, never reused), one sentence on what it
 //! computes, the expression in Rust for floats and for integers, then its gradient, a NumPy reference and the
 //! expressions in CUDA C++. The enum [`crate::Op`], the CPU and CUDA kernels, the Python method, the reference page and
 //! the per-op tests follow from the row.
 //!
-//! The table is a list of tokens (an X macro), so that [`crate::op`] makes the enum of it below the gradients, which
-//! emit ops, and [`crate::row`] the rows above them, which name the gradients.
+//! The table is a list of tokens (an X macro), because two modules expand it: [`crate::op`] makes the enum of ops,
+//! which the gradients use, and [`crate::row`] makes the rows, which name the gradients.
 //!
 //! Groups of elementwise rows differ in arity and dtypes: `real` rows compute on floats alone, `map` rows on floats and
 //! integers, `int` rows on integers and bools, and `test` rows return bools.

@@ -63,10 +63,11 @@ impl Layout {
         strides
     }
 
-    /// The result of a movement op as a view; none where only a copy in row-major order can be viewed so.
+    /// The result of a movement op as a view of the same buffer; `None` if no strides express it, so that the tensor
+    /// must be copied to row-major order first.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] for an op that is no movement.
+    /// [`ExecError::Internal`] for an op that is not a movement op.
     pub fn moved(&self, op: Op, attrs: &Attrs, out: &Shape) -> Result<Option<Layout>, ExecError> {
         match (op, attrs) {
             (Op::Reshape, _) => Ok(self.reshaped(out)),
@@ -100,7 +101,7 @@ impl Layout {
         self.view(spec.sizes, offset as usize, strides)
     }
 
-    /// The view as `shape`, if strides can express it.
+    /// The tensor's elements viewed as `shape`, if strides can express that.
     fn reshaped(&self, shape: &Shape) -> Option<Layout> {
         let size = self.size() as isize;
         let mut strides = shape.contiguous_strides().map(|s| s * size);
@@ -133,7 +134,7 @@ impl Layout {
     /// Checks that `len_bytes` bytes from `offset_bytes` on, in row-major order, are whole elements of the tensor.
     ///
     /// # Errors
-    /// [`ExecError::Internal`] if not.
+    /// [`ExecError::Internal`] if they are not.
     pub fn check_range(&self, offset_bytes: usize, len_bytes: usize) -> Result<(), ExecError> {
         let (all, size) = (self.meta.bytes(), self.size());
         let fits = offset_bytes.checked_add(len_bytes).is_some_and(|end| end <= all);

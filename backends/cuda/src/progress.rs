@@ -1,7 +1,7 @@
 //! Progress of the device: which steps are done, how far the worker may run ahead, and how long the device computes.
 //!
-//! Issued work is counted in steps, and events in the stream, called points, tell which steps are done. Only this file
-//! records events in the stream of computation and lets other streams wait for it.
+//! Issued work is counted in steps. Events in the stream, called points, tell which steps are done. No other file
+//! asks for events in the compute stream, or makes other streams wait for it.
 
 use crate::driver::{CudaEvent, CudaStream, Driver, Result};
 use std::collections::{HashSet, VecDeque};
@@ -9,15 +9,16 @@ use std::sync::Arc;
 
 /// The most steps between two points.
 const STEPS_PER_POINT: u64 = 128;
-/// The most points that the device may be behind; beyond that the worker waits.
+/// The most recorded points that the device may not have reached yet; with more, the worker waits.
 const POINTS_MAX: usize = 64;
 
-/// An event behind step `step`.
+/// An event that the stream reaches when step `step` and all earlier ones are done.
 #[derive(Clone, Copy)]
 struct Point {
     at: CudaEvent,
     step: u64,
-    /// The timer at which these steps began: the point before, or the end of an idle period.
+    /// The event from which the time of the point's steps counts: the point before, or the end of an idle period or of
+    /// a wait for another stream.
     since: CudaEvent,
 }
 
@@ -27,10 +28,10 @@ pub struct StreamProgress {
     stream: CudaStream,
     step: u64,
     done: u64,
-    /// The step of the last point.
+    /// The step of the last recorded point.
     pointed: u64,
     points: VecDeque<Point>,
-    /// The timer at which the next point's time begins; none while the device is idle.
+    /// The event from which the time of the next point's steps counts; `None` while the device is idle.
     since: Option<CudaEvent>,
     computed_ns: u64,
     spare: Vec<CudaEvent>,
@@ -67,7 +68,7 @@ impl StreamProgress {
     /// Begins another step for the work issued from here on. Waits for the device if it is too far behind.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// If a call to the driver fails.
     #[inline]
     pub fn next(&mut self) -> Result<()> {
         if self.step - self.pointed >= STEPS_PER_POINT {
@@ -92,11 +93,11 @@ impl StreamProgress {
         Ok(event)
     }
 
-    /// Records a point behind all steps so far, and returns the last step's number; none if all steps are known to be
+    /// Records a point after all steps so far, and returns the last step's number; `None` if all steps are known to be
     /// done.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// If a call to the driver fails.
     pub fn point(&mut self) -> Result<Option<u64>> {
         if self.step > self.pointed
             && let Some(since) = self.since
@@ -108,10 +109,10 @@ impl StreamProgress {
         Ok((self.step > self.done).then_some(self.step))
     }
 
-    /// Lets later work of `stream` wait for all steps so far. Returns as [`StreamProgress::point`].
+    /// Makes later work of `stream` wait for all steps so far. Returns the result of [`StreamProgress::point`].
     ///
     /// # Errors
-    /// Those of the driver.
+    /// If a call to the driver fails.
     pub fn let_wait(&mut self, stream: CudaStream) -> Result<Option<u64>> {
         let point = self.point()?;
         if let (Some(_), Some(last)) = (point, self.points.back()) {
@@ -120,10 +121,10 @@ impl StreamProgress {
         Ok(point)
     }
 
-    /// Lets the steps from the next on wait for `event` of another stream. The wait does not count as computing.
+    /// Makes the next step and all later ones wait for `event` of another stream. The wait does not count as computing.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// If a call to the driver fails.
     pub fn wait_for(&mut self, event: CudaEvent) -> Result<()> {
         self.point()?;
         self.driver.wait(self.stream, event)?;
@@ -139,7 +140,7 @@ impl StreamProgress {
     /// Waits until the device has done `step`, which has been issued.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// If a call to the driver fails.
     pub fn await_step(&mut self, step: u64) -> Result<()> {
         if self.pointed < step {
             self.point()?;
@@ -150,10 +151,10 @@ impl StreamProgress {
         }
     }
 
-    /// Whether the device has passed a point; blocks until then if `wait`.
+    /// True if the device has passed all recorded points up to step `point`; if `wait`, blocks until it has.
     ///
     /// # Errors
-    /// Those of the driver.
+    /// If a call to the driver fails.
     pub fn reached(&mut self, point: u64, wait: bool) -> Result<bool> {
         while let Some(Point { at, step, since }) = self.points.front().copied().filter(|first| first.step <= point) {
             if wait {
@@ -169,7 +170,7 @@ impl StreamProgress {
             if next != Some(at) {
                 self.spare.push(at);
             } else if self.step == step {
-                // The device is idle: the next step starts another timer.
+                // The device is idle: the next step records another event to count from.
                 self.spare.extend(self.since.take());
             }
         }

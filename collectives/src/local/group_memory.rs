@@ -1,8 +1,8 @@
 //! The memory that the ranks of a local group share: the barrier, announcements, channels and staging slots.
 //!
-//! It lies on the heap for threads of one process, and in a sealed segment for processes. The layout is the same, and
-//! follows from the number of ranks and the size of a slot. Only atomics in it are ever referenced; bytes of slots are
-//! copied through raw pointers, ordered by the barrier and the event counts.
+//! Threads of one process share it on the heap, and processes in a sealed segment. Both have the same layout, which
+//! follows from the number of ranks and the size of a slot. References into the memory are to atomics only; the bytes
+//! of slots are copied through raw pointers, and the barrier and the event counts order these copies.
 
 use super::channel::{CHANNEL_SLOT_BYTES, CHANNEL_SLOTS, Channel};
 use crate::call::Call;
@@ -21,28 +21,29 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64};
 pub const RANKS_MAX: usize = 64;
 /// The name of a group's segment in `/proc`.
 const NAME: &str = "gt-collective";
-/// Marks a segment as a group's of this layout.
+/// Identifies a segment as a group's memory, and the version of its layout.
 const MAGIC: u64 = 0x6774_636f_6c6c_0002;
-/// The alignment of parts that lie in pages of their own.
+/// The alignment of the parts that start on a page.
 const PAGE_BYTES: usize = gt_shm::segment::PAGE_BYTES;
 
 /// A type made of atomics, which may lie in shared memory.
 ///
 /// # Safety
-/// Any bytes are a value of the type, and all of them are inside atomics.
+/// Any bytes are a value of the type, and it consists of atomics and padding.
 pub unsafe trait SharedAtomics {}
 
-/// The first line: the group's parameters and state.
+/// The first cache line of the memory: the group's parameters and state.
 #[repr(C, align(128))]
 struct Head {
     magic: AtomicU64,
     ranks: AtomicU64,
     slot_bytes: AtomicU64,
-    /// Why the group is broken: reason and rank; 0 while it is not.
+    /// The reason why the group is broken, in the upper half, and the rank that it concerns, in the lower half; 0 while
+    /// the group is not broken.
     pub reason: AtomicU32,
 }
 
-/// Instead of a process id: the rank has left, and its process may end.
+/// The value of [`RankState::pid`] for a rank that has left. The end of its process is then not taken for a death.
 pub const LEFT: u32 = u32::MAX;
 
 /// The shared state of a rank.
@@ -50,18 +51,18 @@ pub const LEFT: u32 = u32::MAX;
 pub struct RankState {
     /// The id of the rank's process; 0 before it has joined, [`LEFT`] after it has left.
     pub pid: AtomicU32,
-    /// Whether the rank has mapped the memory of every rank, and would notice the death of each.
+    /// 1 if the rank has mapped the memory of every rank, and would notice the death of each; 0 otherwise.
     pub reaches: AtomicU32,
-    /// The number of the rank's own memory; 0 if it has none.
+    /// The id of the memory that the rank shares with the others; 0 if it shares none.
     pub memory: AtomicU64,
     /// Counts the direct exchanges that the rank has finished. Aborted once the rank is known to be dead.
     pub done: EventCount,
 }
 
-/// A rank's announcement of a call, which the others compare with theirs.
+/// A rank's announcement of a call, which every other rank compares with its own.
 #[repr(C, align(128))]
 pub struct Announcement {
-    /// [`Call::encode`].
+    /// The call, as [`Call::encode`] encodes it.
     pub call: AtomicU64,
     /// The buffer that the others access: its address for threads, its offset in the rank's memory for processes;
     /// [`NOWHERE`] if they cannot.
@@ -70,12 +71,12 @@ pub struct Announcement {
     pub bytes: AtomicU64,
 }
 
-/// Instead of an address: the other ranks cannot reach the buffer.
+/// The value of [`Announcement::offered`] for a buffer that the other ranks cannot access.
 pub const NOWHERE: *mut u8 = std::ptr::without_provenance_mut(usize::MAX);
 
 // SAFETY: `Head` consists of atomic integers and padding, for which any bytes are a value.
 unsafe impl SharedAtomics for Head {}
-// SAFETY: `RankState` consists of atomic integers, an event count of such, and padding.
+// SAFETY: `RankState` consists of atomic integers, an event count made of atomic integers, and padding.
 unsafe impl SharedAtomics for RankState {}
 // SAFETY: `Announcement` consists of atomics and padding. Any bytes are a value of a raw pointer; it is dereferenced
 // only if a rank of this process stored it.
@@ -107,7 +108,7 @@ unsafe impl Send for GroupMemory {}
 // SAFETY: the reasons for `Send` hold for shared references, too.
 unsafe impl Sync for GroupMemory {}
 
-/// Byte offsets of the parts.
+/// The byte offsets of the parts of the memory.
 #[derive(Clone, Copy)]
 struct Offsets {
     barrier: usize,
@@ -145,7 +146,7 @@ impl Offsets {
     }
 }
 
-/// Bytes of one rank's counts of elements to and from each rank, on cache lines of their own.
+/// The bytes that one rank's counts take: elements sent to and received from each rank, on cache lines of their own.
 fn counts_bytes(ranks: usize) -> usize {
     (2 * ranks * size_of::<u64>()).next_multiple_of(LINE_BYTES)
 }
@@ -177,10 +178,10 @@ impl GroupMemory {
         Ok((memory, fd))
     }
 
-    /// The memory behind a descriptor of [`GroupMemory::create`].
+    /// Maps the memory of a group, by the descriptor that [`GroupMemory::create`] returned.
     ///
     /// # Errors
-    /// If the descriptor is another's.
+    /// If the descriptor is not that of a group of this version of GT.
     pub fn open(fd: OwnedFd) -> Result<GroupMemory> {
         let what = "map the shared memory of a group";
         let bytes = rustix::fs::fstat(&fd).map_err(|error| CollectiveError::setup(what, error))?.st_size as u64;
@@ -222,7 +223,7 @@ impl GroupMemory {
         let offset = start + index * size_of::<T>();
         assert!(offset + size_of::<T>() <= self.bytes() && offset.is_multiple_of(align_of::<T>()));
         // SAFETY: the assertion checked that the value lies inside the memory, which lives as long as `self`, and that
-        // it is aligned (the base is that of a page). Any bytes are a value of a `SharedAtomics`, and atomics may
+        // it is aligned (the memory starts on a page). Any bytes are a value of a `SharedAtomics`, and atomics may
         // change under a reference.
         unsafe { self.base.add(offset).cast::<T>().as_ref() }
     }
@@ -242,7 +243,7 @@ impl GroupMemory {
         self.ranks
     }
 
-    /// Bytes of a staging slot, a multiple of 64 per rank.
+    /// The bytes of a staging slot, a multiple of 64 times the number of ranks.
     pub fn slot_bytes(&self) -> usize {
         self.slot_bytes
     }
@@ -252,7 +253,7 @@ impl GroupMemory {
         self.at(self.offsets.barrier, 0)
     }
 
-    /// The reason for which the group is broken; see [`Head::reason`].
+    /// The reason why the group is broken; see [`Head::reason`].
     pub fn reason(&self) -> &AtomicU32 {
         &self.head().reason
     }
@@ -300,26 +301,26 @@ impl GroupMemory {
     }
 
     /// The slot of [`GroupMemory::slot_bytes`] bytes that `rank` fills before the barrier of `generation`, and the
-    /// others read behind it.
+    /// other ranks read after it.
     pub fn stage(&self, generation: u32, rank: usize) -> Window<'_> {
         self.window(self.offsets.stages + self.buffer_index(generation, rank) * self.slot_bytes, self.slot_bytes)
     }
 
-    /// The slot of [`GroupMemory::slot_bytes`] bytes for the elements that `rank` reduces behind the barrier of
+    /// The slot of [`GroupMemory::slot_bytes`] bytes for the elements that `rank` reduces after the barrier of
     /// `generation`.
     pub fn result(&self, generation: u32, rank: usize) -> Window<'_> {
         self.window(self.offsets.results + self.buffer_index(generation, rank) * self.slot_bytes, self.slot_bytes)
     }
 
-    /// The index in a double buffer: whatever is written before one barrier is read behind it, while the next is
-    /// written.
+    /// The index of a rank's entry in a double buffer. The ranks read the entries of one generation after its barrier,
+    /// while they already write those of the next.
     fn buffer_index(&self, generation: u32, rank: usize) -> usize {
         assert!(rank < self.ranks);
         generation as usize % 2 * self.ranks + rank
     }
 }
 
-/// Bytes of a group's memory that one rank writes before a barrier or an event, and others read after it.
+/// A range of a group's memory that one rank writes before a barrier or an event, and others read after it.
 #[derive(Clone, Copy)]
 pub struct Window<'a> {
     start: NonNull<u8>,
@@ -343,7 +344,8 @@ impl Window<'_> {
         unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.at(offset, bytes.len()), bytes.len()) };
     }
 
-    /// Copies bytes out, which are part of a result of `whole` bytes. As [`Window::put`].
+    /// Copies bytes out. They are part of a result of `whole` bytes; a large result is written past the caches. If a
+    /// peer breaks the protocol and writes the bytes meanwhile, the copy may hold any bytes.
     pub fn get(&self, offset: usize, bytes: &mut [u8], whole: usize) {
         // SAFETY: `at` checked the length, and a private slice does not overlap shared memory; a copy of bytes does not
         // depend on their values.
