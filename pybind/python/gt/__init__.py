@@ -4,7 +4,7 @@
 this process.
 """
 
-# ruff: noqa: F401, F403, F405 (what is imported here is the package; `_core.__all__` lists its names)
+# ruff: noqa: F401, F403, F405 (the imports are names that the package exports; `_core.__all__` lists more of them)
 from __future__ import annotations
 
 import atexit as _atexit
@@ -104,7 +104,7 @@ from gt.nn.functional import (
 from gt.optim import swa_utils as _swa_utils
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))
-# Instructions that were issued run, even if nobody waited for them.
+# At exit, the last issued instructions are handed to the daemon, which executes them even if nobody waits for them.
 _atexit.register(_gt.flush)
 _gt.Tensor.__array_namespace__ = _array_namespace
 
@@ -112,5 +112,5 @@ __getattr__ = _absent.getter(__name__)
 
 _sharding.load_named_config()
 
-# Everything here that does not start with an underscore is the package's.
+# Every name here that does not start with an underscore is public.
 __all__ = ["__version__", *sorted(name for name in globals() if not name.startswith("_") and name != "annotations")]

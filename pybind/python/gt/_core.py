@@ -1,10 +1,10 @@
-"""`Tensor`, dtypes and all functions of the package's top level: what its other modules are built on.
+"""The package's top level without its submodules: `Tensor`, the dtypes and the functions.
 
-`nn`, `optim`, `linalg`'s users and so on import this module as `gt`, and read as a program does that imports the
-package. `gt/__init__.py` is above them all: it gives a program these names and the modules.
+`nn`, `optim` and other submodules build on this module. They import it as `gt` (`from gt import _core as gt`), so that
+their code reads like a user's program. `gt/__init__.py` imports all of them, and exports their names and those here.
 """
 
-# ruff: noqa: F401 (what is imported here is the package)
+# ruff: noqa: F401 (the imports are names that the package exports)
 from __future__ import annotations
 
 import math as _math
@@ -98,7 +98,8 @@ concat = concatenate = cat
 e, inf, nan, pi = _math.e, _math.inf, _math.nan, _math.pi
 newaxis = None
 
-# All of these are the package's; names that start with an underscore are of this module alone, functions excepted.
+# `gt` exports the names that do not start with an underscore, and all functions: PyTorch has some that do start with
+# one, such as `_standard_gamma`.
 __all__ = [
     "__version__",
     *_functions,

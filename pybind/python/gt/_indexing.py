@@ -1,9 +1,12 @@
 """Advanced indexing: `x[index]` with index tensors, arrays, lists or masks among its parts.
 
-The extension calls `get` and `set` for such an index, unless it is made of index tensors only, for which it issues the
-same instructions itself. The basic parts are applied first and give a view. The axes of the advanced parts are then
-merged into one, with the picked positions as one int64 vector. Reading is a gather along that axis and writing a
-scatter, from which their gradients follow.
+An index is a tuple of parts, one for each axis or more. Numbers, slices, `None` and `...` are basic parts; the others
+are advanced, and make the result a copy. The extension calls `get` and `set` here for an index with advanced parts,
+unless it is made of index tensors only, for which it issues the same instructions itself.
+
+The basic parts are applied first and give a view. The axes of the advanced parts are then merged into one, and the
+picked elements' positions along it into one int64 vector. Reading is then a gather along that axis and writing a
+scatter, whose gradients are known.
 """
 
 from __future__ import annotations
@@ -21,7 +24,8 @@ from gt import _gt
 from gt._composites.selection import nonnegative_index, nonzero
 from gt._gt import Tensor
 
-# An index or a mask; an array if its elements are known to this process.
+# An advanced part of an index: indices or a mask. It is an array if this process knows its elements, and a tensor if
+# only the daemon does.
 Part = Tensor | np.ndarray
 
 
@@ -86,12 +90,16 @@ def set(x: Tensor, index: Any, value: Any) -> None:
 
 
 def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate: bool = False) -> Tensor:
-    """A copy after `copy[indices] = values`; with `accumulate`, values are added, for repeated indices each time."""
+    """A copy of the input after `copy[indices] = values`, or after `copy[indices] += values` if `accumulate`.
+
+    An index that occurs several times then adds each of its values.
+    """
     view, parts = _split(input, tuple(slice(None) if part is None else part for part in indices))
     return _put(view, parts, values, accumulate)
 
 
 def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate: bool = False) -> Tensor:
+    """A copy of the view with `source` written, or added if `accumulate`, at the advanced parts of an index."""
     masked = len(parts) == 1 and _is_mask(parts[0][1]) and not accumulate
     if masked and source.numel() == 1:
         source = source.to(view.dtype)
@@ -104,7 +112,7 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
     if masked:
         axis, mask = parts[0]
         trail = list(view.shape[axis + mask.ndim :])
-        # A source that is the same at every place needs no indices: the mask selects.
+        # A source that does not vary along the masked axes needs no indices: `where` selects by the mask.
         if source.numel() == 1 or source.ndim <= len(trail):
             _check_mask(view, axis, mask)
             wide = _gt.as_tensor(mask).reshape([*mask.shape] + [1] * len(trail))
@@ -141,7 +149,7 @@ def _split(x: Tensor, index: Any) -> tuple[Tensor, list[tuple[int, Part]]]:
     if isinstance(index, Tensor) and index.dtype == _gt.int64 and index.ndim and x.ndim:
         return x, [(0, index)]
     if isinstance(index, list) and len(index) < 32 and not all(np.isscalar(part) for part in index):
-        # As PyTorch: a short list with anything but numbers in it counts as a tuple.
+        # As in PyTorch, a short list counts as a tuple unless all its items are numbers.
         index = tuple(index)
     parts = [_part(part) for part in (index if isinstance(index, tuple) else (index,))]
     free = x.ndim - sum(_axes_of(part) for part in parts)
@@ -214,6 +222,10 @@ def _axes_of(part: Any) -> int:
 
 
 def _merge_axes(view: Tensor, parts: list[tuple[int, Part]]) -> MergedAxes:
+    """The view with the axes of the advanced parts merged into one.
+
+    As in NumPy, the merged axis is where the parts are if they are adjacent, and otherwise the first.
+    """
     if len(parts) == 1 and not _is_mask(parts[0][1]):
         axis, part = parts[0]
         positions = _positions(view, axis, part)
@@ -242,7 +254,7 @@ def _merge_axes(view: Tensor, parts: list[tuple[int, Part]]) -> MergedAxes:
 
 
 def _positions(view: Tensor, axis: int, part: Part) -> Tensor:
-    """The indices that a part picks along its merged axes, counted from the front."""
+    """The indices that a part picks along the axes that it consumes, all of them nonnegative."""
     if _is_mask(part):
         _check_mask(view, axis, part)
         return nonzero(part.flatten()).squeeze(1) if isinstance(part, Tensor) else _gt.tensor(np.flatnonzero(part))
@@ -268,7 +280,10 @@ def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
 
 
 def _looked_up(positions: Tensor, size: int, axis: int, unknown: bool) -> Tensor:
-    """The indices, checked by a lookup if their values are known to the daemon alone."""
+    """The indices, looked up in `arange(size)` if only the daemon knows their values.
+
+    The lookup raises for an index that is out of range. Once merged, it could pick an element of another row instead.
+    """
     if not unknown:
         return positions
     lead = [1] * axis

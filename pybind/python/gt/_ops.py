@@ -1,7 +1,8 @@
-"""The functions of the package and the methods of `Tensor`, made from the op table and the composites' lists.
+"""The functions of the package and the methods of `Tensor`, made from the op table and the lists in `_composites`.
 
-An elementwise row gives a method, a function and an in-place method: `x.exp()` and `gt.exp(x)` issue one instruction,
-and `x.exp_()` binds `x` to the result. Start at `install`.
+Each elementwise op of the table becomes a method, a function and an in-place method: `x.exp()` and `gt.exp(x)` issue
+one instruction, and `x.exp_()` issues the same one and then binds `x` to its result. A composite is a function written
+in terms of other ops. Start at `install`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from gt._composites.special import next_half
 from gt._gt import Tensor
 from gt._rows import ROWS, Function
 
-# Other names of functions: NumPy's, and those that PyTorch has besides its first one.
+# Aliases, by the function that they stand for: NumPy's names, and PyTorch's second names.
 ALIASES = {
     "absolute": "abs",
     "negative": "neg",
@@ -48,7 +49,7 @@ ALIASES = {
     "ger": "outer",
 }
 
-# Methods that are functions too.
+# Methods, implemented by the extension, that are functions too: `gt.sum(x)` calls `x.sum()`.
 METHODS = """
     sum mean prod amax amin any all max min argmax argmin var std softmax log_softmax matmul clamp reshape transpose
     swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather numel t diagonal clone detach
@@ -57,6 +58,8 @@ METHODS = """
 
 
 def _in_place(function: Function) -> Function:
+    """The in-place method of a function: it binds the tensor to the function's result, and returns the tensor."""
+
     def method(self: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         since = _gt.tape_clock()
         return self._rebind(function(self, *args, **kwargs), since)
@@ -65,17 +68,18 @@ def _in_place(function: Function) -> Function:
 
 
 def _in_place_doc(name: str) -> str:
-    return f"`{name}`, written to the tensor itself, which is returned."
+    return f"In-place `{name}`: writes the result to this tensor, and returns this tensor."
 
 
 def _name(function: Function, name: str, doc: str) -> Function:
+    """The function itself, after it got a name and a docstring."""
     function.__name__ = function.__qualname__ = name
     function.__doc__ = doc
     return function
 
 
 def _method_function(name: str) -> Function:
-    """The function `gt.name(x, ...)` of the method `x.name(...)`."""
+    """The function `gt.name(x, ...)` that calls the method `x.name(...)`."""
     method = getattr(Tensor, name)
 
     def function(input: Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -112,7 +116,7 @@ def _div(plain: Function) -> Function:
         if rounding_mode == "trunc":
             if any(x.is_floating_point() if isinstance(x, Tensor) else isinstance(x, float) for x in (input, other)):
                 return ROWS["trunc"](plain(input, other))
-            # Exact: subtract the remainder, which has the sign of the input, and divide.
+            # The division is exact once the remainder, which has the sign of the input, is subtracted.
             return ROWS["floor_divide"](input - ROWS["fmod"](input, other), other)
         raise RuntimeError(
             f"div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{rounding_mode}'"
@@ -203,7 +207,7 @@ def flip(input: Tensor, dims: int | Sequence[int]) -> Tensor:
 
 
 def isclose(input: Tensor, other: Tensor, rtol: float = 1e-5, atol: float = 1e-8, equal_nan: bool = False) -> Tensor:
-    """Whether elements are close: abs(input - other) <= atol + rtol * abs(other).
+    """Whether each element is close to its counterpart: `abs(input - other) <= atol + rtol * abs(other)`.
 
     Args:
         input: A tensor.
@@ -260,7 +264,7 @@ def contains(self: Tensor, element: object) -> bool:
     return bool((self == element).any())
 
 
-# Rows that fuse a gradient or a step of an optimizer into one pass have no function of their own.
+# Ops whose names end like this fuse a gradient or an optimizer's step into one pass. They are not public.
 _UNNAMED = ("_backward", "_step")
 _docs = {
     row["name"]: _row_docs.document(row, row["name"] in _forms.TENSORS_ONLY)
@@ -283,7 +287,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
     """Adds the methods to `Tensor` and the functions to `namespace`; returns the functions' names."""
     functions: dict[str, Function] = {"square": square}
     for name, function in ROWS.items():
-        # The op clamps to both bounds; `Tensor.clamp` takes either.
+        # The op takes two bounds. The extension's `Tensor.clamp` takes one or both, so the function is made from it.
         if name != "clamp" and not name.endswith(_UNNAMED):
             functions[name] = _name(_wrapped.get(name, function), name, _docs[name])
     for name, function in functions.items():

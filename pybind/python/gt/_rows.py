@@ -1,6 +1,6 @@
 """The elementwise ops of the op table as functions: `ROWS["exp"](x)` issues one instruction.
 
-`_ops` adds PyTorch's keyword arguments and other names.
+A row is an entry of the table. `_ops` makes the public functions of these, with PyTorch's keyword arguments and names.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Function = Callable[..., Any]
 
 
 def _row_function(row: dict[str, Any]) -> Function:
-    """The function of an elementwise row of the op table."""
+    """A function that issues the instruction of an elementwise row, with one, two or three operands."""
     op = row["wire_id"]
     if row["operands"] == 1:
 

@@ -235,7 +235,7 @@ def _polygamma_method(self: Tensor, n: int) -> Tensor:
 
 
 def _polygamma_in_place(self: Tensor, n: int) -> Tensor:
-    """`polygamma` written to the tensor itself, which is returned."""
+    """In-place `polygamma`: writes the result to this tensor, and returns this tensor."""
     return self._rebind(polygamma(n, self))
 
 

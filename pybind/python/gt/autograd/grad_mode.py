@@ -1,4 +1,4 @@
-"""Context managers that turn gradient recording on and off, under PyTorch's path."""
+"""Context managers that turn the recording of gradients on and off; the module's name is PyTorch's."""
 
 from gt import _absent
 from gt._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled

@@ -20,7 +20,7 @@ class TransformedDistribution(Distribution):
 
     Args:
         base_distribution: The distribution of x.
-        transforms: One transform, or several, applied in order.
+        transforms: A transform, or a list of transforms; the first is applied to x first.
         validate_args: Whether parameters and values are validated.
 
     Example:
@@ -49,6 +49,7 @@ class TransformedDistribution(Distribution):
         # The axes that the transforms act on jointly become event axes of the base distribution.
         more = whole.domain.event_dim - len(base_distribution.event_shape)
         self.base_dist = Independent(base_distribution, more) if more > 0 else base_distribution
+        # The result's event axes: those that the transforms make, and the base distribution's other ones.
         axes = whole.codomain.event_dim + max(len(base_distribution.event_shape) - whole.domain.event_dim, 0)
         shape = whole.forward_shape(shape)
         cut = len(shape) - axes
@@ -83,6 +84,8 @@ class TransformedDistribution(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         self._validate_sample(value)
+        # `axes` is the number of event axes of `y`, and then of `x`. A log-determinant has none for the axes that its
+        # transform acts on jointly; it is summed over the other event axes.
         axes = len(self.event_shape)
         total: Any = 0.0
         y = value
@@ -94,7 +97,7 @@ class TransformedDistribution(Distribution):
         return total + summed(self.base_dist.log_prob(y), axes - len(self.base_dist.event_shape))
 
     def _monotonized(self, value: Tensor) -> Tensor:
-        """A probability, or its complement where the transforms are decreasing."""
+        """The probability `value` itself if the composed transform is increasing, `1 - value` if it is decreasing."""
         sign: Any = 1
         for transform in self.transforms:
             if transform.sign is None:

@@ -15,7 +15,7 @@ from gt._gt import Tensor
 
 
 def resample(input: Tensor, axis: int, matrix: np.ndarray) -> Tensor:
-    """Multiplies an axis by `matrix`, whose rows are the interpolation weights of the output's elements."""
+    """Multiplies an axis by a matrix. A row of it holds the weights of the inputs for one element of the output."""
     wanted, size = matrix.shape
     weights = gt.from_numpy(matrix).to(input.dtype)
     if axis == input.ndim - 1:
@@ -40,13 +40,17 @@ def averaging_matrix(size: int, wanted: int) -> np.ndarray:
 
 
 def _weight_matrix(places: np.ndarray, weights: np.ndarray, size: int) -> np.ndarray:
-    """The matrix of indices and weights, one row each; indices are clamped to the axis."""
+    """The matrix that has `weights[i, j]` in row `i` and column `places[i, j]`.
+
+    Positions beyond the ends of the axis count as its ends; weights of one position are summed.
+    """
     matrix = np.zeros((len(places), size))
     np.add.at(matrix, (np.arange(len(places))[:, None], places.clip(0, size - 1)), weights)
     return matrix
 
 
 def _linear_matrix(at: np.ndarray, size: int) -> np.ndarray:
+    """The weights of linear interpolation at the positions `at`: two in each row."""
     at = at.clip(0)
     low = np.minimum(at.astype(np.int64), size - 1)
     share = at - low
@@ -54,12 +58,13 @@ def _linear_matrix(at: np.ndarray, size: int) -> np.ndarray:
 
 
 def _cubic_matrix(at: np.ndarray, size: int) -> np.ndarray:
+    """The weights of cubic interpolation at the positions `at`: four in each row."""
     places = np.floor(at).astype(np.int64)[:, None] + np.arange(-1, 3)
     return _weight_matrix(places, _keys_kernel(at[:, None] - places, -0.75), size)
 
 
 def _keys_kernel(x: np.ndarray, a: float) -> np.ndarray:
-    """Cubic convolution kernel (Keys 1981)."""
+    """Cubic convolution kernel with the parameter `a`, its slope at 1 (Keys 1981)."""
     x = np.abs(x)
     near = ((a + 2) * x - (a + 3)) * x * x + 1
     far = ((a * x - 5 * a) * x + 8 * a) * x - 4 * a
@@ -75,7 +80,10 @@ _FILTERS: dict[str, tuple[int, Callable[[np.ndarray], np.ndarray]]] = {
 
 
 def _antialias_matrix(mode: str, size: int, wanted: int, step: float) -> np.ndarray:
-    """The weights of antialiased interpolation: a filter whose support grows with the downscaling factor `step`."""
+    """The weights of antialiased interpolation: a filter whose support grows with the downscaling factor `step`.
+
+    Each row is normalized to the sum 1, also at the ends of the axis, where the filter is cut off.
+    """
     reach, weight = _FILTERS[mode]
     wide = max(step, 1.0)
     centre = (np.arange(wanted)[:, None] + 0.5) * step
@@ -85,7 +93,7 @@ def _antialias_matrix(mode: str, size: int, wanted: int, step: float) -> np.ndar
     return weights / weights.sum(1, keepdims=True)
 
 
-# The number of spatial axes of each mode.
+# The number of spatial axes that a mode is for; the other modes take any.
 _RANKS = {"linear": 1, "bilinear": 2, "trilinear": 3, "bicubic": 2, "lanczos": 2}
 
 
@@ -101,15 +109,26 @@ def interpolate(
     """Resizes the spatial axes of `(N, C, *)` to `size`, or by `scale_factor`.
 
     Args:
-        input: A tensor with one to three spatial axes.
-        size: The output's spatial sizes: one number for all axes, or one for each.
-        scale_factor: Or the factors of the sizes.
-        mode: `"nearest"`, `"nearest-exact"`, `"linear"` (one axis), `"bilinear"`, `"bicubic"` (two), `"trilinear"`
-            (three),
-            `"area"` (adaptive mean pooling), or `"lanczos"` (two, with `antialias`).
-        align_corners: Whether the centres of the corner pixels, rather than their outer edges, are aligned.
-        recompute_scale_factor: Whether the scale is recomputed from the rounded sizes.
-        antialias: Whether downscaling filters the image; for `"bilinear"`, `"bicubic"` and `"lanczos"`.
+        input: A tensor `(N, C, *)` with one to three spatial axes.
+        size: The output's spatial sizes: one number for all axes, or one for each. Give either `size` or
+            `scale_factor`.
+        scale_factor: The factors of the spatial sizes, likewise; the products are rounded down.
+        mode: `"nearest"`, `"nearest-exact"` or `"area"` (adaptive mean pooling) for any number of spatial axes;
+            `"linear"` for one; `"bilinear"`, `"bicubic"` or `"lanczos"` (with `antialias`) for two; `"trilinear"` for
+            three.
+        align_corners: Whether the centres of the corner pixels, rather than their outer edges, are aligned. For the
+            modes of linear and cubic interpolation; false if not given.
+        recompute_scale_factor: Whether the output's rounded size, rather than `scale_factor` itself, determines where
+            the input is sampled.
+        antialias: Whether a filter removes what a smaller image cannot show; for `"bilinear"`, `"bicubic"` and
+            `"lanczos"`.
+
+    Returns:
+        A tensor with the input's first two sizes and the new spatial sizes.
+
+    Raises:
+        ValueError: Both or neither of `size` and `scale_factor` are given, or an option does not apply to the mode.
+        NotImplementedError: The mode does not exist, or not for this number of spatial axes.
 
     Example:
         >>> x = gt.tensor([[[1.0, 3.0]]])

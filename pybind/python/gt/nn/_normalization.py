@@ -11,6 +11,7 @@ from gt.nn._pooling import avg_pool2d
 
 
 def _by_channel(input: Tensor, parameter: Tensor) -> Tensor:
+    """A parameter of shape `(C)`, reshaped so that it broadcasts to `(N, C, *)`."""
     return parameter.reshape(1, -1, *[1] * (input.ndim - 2))
 
 
@@ -33,21 +34,32 @@ def batch_norm(
 
     Args:
         input: `(N, C, *)`.
-        running_mean: `(C)`, used in place of the batch's mean in evaluation.
-        running_var: `(C)`, used in place of the batch's variance in evaluation.
-        weight: The scale, `(C)`.
-        bias: The shift, `(C)`.
-        training: Whether to normalize by the batch's statistics, and to update the running ones in place:
-            `running = (1 - momentum) * running + momentum * batch`.
+        running_mean: The running mean, `(C)`. With `training` it is updated; otherwise the input is normalized by it.
+        running_var: The running variance, `(C)`, likewise.
+        weight: The scale, `(C)`; 1 if not given.
+        bias: The shift, `(C)`; 0 if not given.
+        training: Whether to normalize by the mean and variance of the batch, over all axes but `C`, and to update the
+            running ones in place: `running = (1 - momentum) * running + momentum * batch`.
         momentum: The weight of the batch in the running statistics.
         eps: Added to the variance.
 
+    Returns:
+        A tensor of the input's shape and dtype.
+
     Raises:
-        ValueError: There is one value per channel in training, or no running statistics in evaluation.
+        ValueError: `training` is true and there is only one value per channel, or it is false and the running
+            statistics are not given.
+
+    Example:
+        >>> x = gt.tensor([[1.0, 4.0], [3.0, 8.0]])
+        >>> gt.nn.functional.batch_norm(x, None, None, training=True)
+        tensor([[-1.0000, -1.0000],
+                [ 1.0000,  1.0000]])
     """
     if not training and (running_mean is None or running_var is None):
         raise ValueError("Expected running_mean and running_var to be defined when training=False")
     if input.numel() == 0:
+        # An empty batch has no statistics. The parameters take part in the result so that they get gradients of zero.
         scaled = input.clone() if weight is None else input * weight[0]
         return scaled if bias is None else scaled + bias[0]
     axes = tuple(axis for axis in range(input.ndim) if axis != 1)
@@ -80,14 +92,19 @@ def batch_norm(
 def group_norm(
     input: Tensor, num_groups: int, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
 ) -> Tensor:
-    """Group normalization: mean 0 and variance 1 over each group of channels of each sample (Wu and He 2018).
+    """Group normalization (Wu and He 2018): `(x - mean) / sqrt(var + eps) * weight + bias`.
+
+    The mean and the variance are taken over each group of channels of each sample.
 
     Args:
         input: `(N, C, *)`.
-        num_groups: The number of groups, which divides `C`.
-        weight: The scale, `(C)`.
-        bias: The shift, `(C)`.
+        num_groups: The number of groups. It has to divide `C`.
+        weight: The scale, `(C)`; 1 if not given.
+        bias: The shift, `(C)`; 0 if not given.
         eps: Added to the variance.
+
+    Returns:
+        A tensor of the input's shape.
 
     Example:
         >>> gt.nn.functional.group_norm(gt.tensor([[1.0, 3.0, 2.0, 2.0]]), num_groups=2)
@@ -125,17 +142,32 @@ def instance_norm(
     momentum: float = 0.1,
     eps: float = 1e-5,
 ) -> Tensor:
-    """Instance normalization: mean 0 and variance 1 over each channel of each sample (Ulyanov et al. 2016).
+    """Instance normalization (Ulyanov et al. 2016): `(x - mean) / sqrt(var + eps) * weight + bias`.
+
+    The mean and the variance are taken over each channel of each sample.
 
     Args:
         input: `(N, C, *)`.
-        running_mean: `(C)`, updated in place by the samples' mean, or used if not `use_input_stats`.
-        running_var: `(C)`, updated in place by the samples' variance, or used if not `use_input_stats`.
-        weight: The scale, `(C)`.
-        bias: The shift, `(C)`.
+        running_mean: The running mean, `(C)`. With `use_input_stats` it is updated in place, by the mean over the
+            samples; otherwise the input is normalized by it.
+        running_var: The running variance, `(C)`, likewise.
+        weight: The scale, `(C)`; 1 if not given.
+        bias: The shift, `(C)`; 0 if not given.
         use_input_stats: Whether to normalize by the input's statistics rather than by the running ones.
         momentum: The weight of the input in the running statistics.
         eps: Added to the variance.
+
+    Returns:
+        A tensor of the input's shape.
+
+    Raises:
+        ValueError: There is only one value per channel and sample.
+        RuntimeError: `use_input_stats` is false and the running statistics are not given.
+
+    Example:
+        >>> gt.nn.functional.instance_norm(gt.tensor([[[1.0, 3.0], [2.0, 6.0]]]))
+        tensor([[[-1.0000,  1.0000],
+                 [-1.0000,  1.0000]]])
     """
     if not use_input_stats:
         if running_mean is None or running_var is None:
@@ -159,10 +191,18 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
 
     Args:
         input: `(N, C, *)`.
-        size: The number of neighbouring channels over which the mean is taken.
+        size: The number of neighbouring channels over which the mean is taken, the channel itself among them. Channels
+            beyond the first and the last count as zeros.
         alpha: The factor of the mean.
         beta: The exponent.
         k: The additive constant.
+
+    Returns:
+        A tensor of the input's shape.
+
+    Example:
+        >>> gt.nn.functional.local_response_norm(gt.ones(1, 3, 1), size=3, alpha=3.0, beta=1.0).flatten()
+        tensor([0.3333, 0.2500, 0.3333])
     """
     if input.ndim < 3:
         raise ValueError(f"Expected 3D or higher dimensionality input (got {input.ndim} dimensions)")

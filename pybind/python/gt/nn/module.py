@@ -37,7 +37,8 @@ class Module(Hooked, Stateful):
     other methods reach them in all submodules.
 
     Attributes:
-        training: Whether the module is in training mode, which `Dropout` and `BatchNorm` tell from evaluation mode.
+        training: Whether the module is in training mode, as it is at first, or in evaluation mode. Layers such as
+            `Dropout` and `BatchNorm` compute something else in each: see `train`.
 
     Example:
         >>> class Perceptron(gt.nn.Module):
@@ -222,7 +223,7 @@ class Module(Hooked, Stateful):
         Args:
             memo: Modules to skip; the traversal adds the ones it has visited.
             prefix: Put before each name.
-            remove_duplicate: Whether a module that is reachable by several names comes once.
+            remove_duplicate: Whether a module that several names lead to comes once, under its first name.
 
         Example:
             >>> model = gt.nn.Sequential(gt.nn.Linear(2, 2), gt.nn.ReLU())
@@ -302,12 +303,12 @@ class Module(Hooked, Stateful):
         return module
 
     def set_submodule(self, target: str, module: Module, strict: bool = False) -> None:
-        """Sets the submodule at a dotted name.
+        """Puts a module at a dotted name, in place of the submodule there.
 
         Args:
-            target: The dotted name.
+            target: The dotted name, such as `"encoder.layers.0"`.
             module: The module to put there.
-            strict: Whether the name must hold a module already.
+            strict: Whether there must be a module at that name already.
 
         Raises:
             AttributeError: A module on the way does not exist, or, if `strict`, the last one.
@@ -348,7 +349,7 @@ class Module(Hooked, Stateful):
     # Changes to all parameters -----------------------------------------------------------------------------------
 
     def apply(self: M, fn: Callable[[Module], Any]) -> M:
-        """Calls `fn` on every submodule and then on this module; returns this module.
+        """Calls `fn` on every submodule, at any depth, and then on this module; returns this module.
 
         Example:
             >>> def zero_bias(module):
@@ -366,10 +367,10 @@ class Module(Hooked, Stateful):
     def train(self: M, mode: bool = True) -> M:
         """Puts this module and all submodules in training mode, or in evaluation mode if `mode` is false.
 
-        Dropout layers drop elements, and batch normalization uses the statistics of the batch, in training mode alone.
+        Only in training mode does dropout drop elements, and batch normalization use the statistics of the batch.
 
         Returns:
-        this module.
+            This module.
         """
         if not isinstance(mode, bool):
             raise ValueError("training mode is expected to be boolean")
@@ -407,9 +408,9 @@ class Module(Hooked, Stateful):
         return self
 
     def _apply(self: M, function: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
-        """Replaces the values of all parameters, gradients and buffers.
+        """Replaces the values of all parameters, gradients and buffers by `function` of them.
 
-        The parameters stay the same objects, for optimizers.
+        The parameters stay the same objects, so an optimizer still holds them.
         """
         for tensor in (*self.parameters(recurse), *self.buffers(recurse)):
             value = function(tensor.detach())
@@ -496,7 +497,7 @@ class Module(Hooked, Stateful):
         return self.to("cuda" if device is None else device)
 
     def compile(self, *_args: Any, **_kwargs: Any) -> None:
-        """Leaves the module as it is: the daemon sees, and fuses, every instruction of a program anyway."""
+        """Does nothing: the daemon sees every instruction of a program, and fuses them, in any case."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         Module.__init__(self)
@@ -507,7 +508,7 @@ class Module(Hooked, Stateful):
     def extra_repr(self) -> str:
         """The text between the parentheses of the module's `repr`, such as `in_features=4, out_features=2`.
 
-        A subclass returns it.
+        It is empty here; a subclass overrides this method.
         """
         return ""
 

@@ -17,7 +17,7 @@ class Adafactor(Optimizer):
     Its state is of the size of a row and a column; steps are relative to the root mean square of the parameter.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The upper bound of the relative step size `min(lr, 1 / sqrt(t))`.
         beta2_decay: The exponent of the second moment's update: a weight of `t^beta2_decay` at step `t`.
         eps: The lower bounds of the second moment's root, by default the dtype's machine epsilon, and of the

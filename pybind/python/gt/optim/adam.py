@@ -62,7 +62,7 @@ class Adam(_WithMoments):
     corrections `m_hat = m / (1 - beta1^t)` and `v_hat = v / (1 - beta2^t)` at step `t`.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The learning rate.
         betas: The decay rates of both moments.
         eps: Added to the denominator.

@@ -15,9 +15,9 @@ class Adagrad(Optimizer):
     """Adagrad (Duchi et al. 2011): `p -= lr * grad / (sqrt(s) + eps)`, where `s` is the sum of the squared gradients.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The learning rate.
-        lr_decay: Step `t`, from 0, has the learning rate `lr / (1 + t * lr_decay)`.
+        lr_decay: The decay of the learning rate, which is `lr / (1 + t * lr_decay)` in step `t`, counted from 0.
         weight_decay: The factor of the L2 penalty: `grad += weight_decay * p`.
         initial_accumulator_value: The initial value of `s`.
         eps: Added to the denominator.
@@ -84,13 +84,15 @@ class RMSprop(Optimizer):
     """RMSprop (Tieleman and Hinton 2012): `v = alpha * v + (1 - alpha) * grad^2`, `p -= lr * grad / (sqrt(v) + eps)`.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The learning rate.
         alpha: The decay rate of the mean square `v`.
         eps: Added to the denominator.
         weight_decay: The factor of the L2 penalty: `grad += weight_decay * p`.
-        momentum: The momentum factor.
-        centered: Whether to divide by the standard deviation: `v` less the square of the gradient's running mean.
+        momentum: The momentum factor. If it is not 0, the step is `p -= lr * b` with the buffer
+            `b = momentum * b + grad / (sqrt(v) + eps)`.
+        centered: Whether the square of the gradient's running mean is subtracted from `v`, which turns `v` into an
+            estimate of the gradient's variance.
         capturable: Ignored.
         foreach: Ignored: it affects speed in PyTorch alone.
         maximize: Whether to ascend the gradient.
@@ -161,12 +163,13 @@ class RMSprop(Optimizer):
 
 
 class Adadelta(Optimizer):
-    """Adadelta (Zeiler 2012): `p -= lr * sqrt(u + eps) / sqrt(v + eps) * grad`.
+    """Adadelta (Zeiler 2012): `p -= lr * delta` with `delta = sqrt(u + eps) / sqrt(v + eps) * grad`.
 
-    `v` is the running mean of the squared gradients, `u` that of the squared updates.
+    `v = rho * v + (1 - rho) * grad^2` is the running mean of the squared gradients, and
+    `u = rho * u + (1 - rho) * delta^2`, updated after the step, that of the squared updates.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The factor of the update.
         rho: The decay rate of both running means.
         eps: Added under the roots; it sets the size of the first steps.
@@ -175,6 +178,14 @@ class Adadelta(Optimizer):
         capturable: Ignored.
         maximize: Whether to ascend the gradient.
         differentiable: Not supported.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.Adadelta([w])
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9968])
     """
 
     def __init__(

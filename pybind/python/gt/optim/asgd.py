@@ -14,7 +14,7 @@ class ASGD(Optimizer):
     """Averaged stochastic gradient descent (Polyak and Juditsky 1992): `ax` in the state is the mean of the iterates.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The initial learning rate.
         lambd: The decay: each step multiplies the parameter by `1 - lambd * eta`.
         alpha: The exponent of the learning rate `eta = lr / (1 + lambd * lr * t)^alpha` at step `t`.

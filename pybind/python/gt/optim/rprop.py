@@ -17,7 +17,7 @@ class Rprop(Optimizer):
     gradients of the full batch.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The initial step size.
         etas: The factors of a step size when the sign changes, and when it does not.
         step_sizes: The smallest and the largest step size.

@@ -16,7 +16,7 @@ class SGD(Optimizer):
     A step is one instruction for each parameter, and one more for each option.
 
     Args:
-        params: Tensors, or dicts of parameter groups.
+        params: The tensors to optimize, or dicts that each describe a parameter group.
         lr: The learning rate.
         momentum: The momentum factor.
         dampening: The dampening of the momentum.
