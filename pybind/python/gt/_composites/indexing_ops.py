@@ -254,14 +254,26 @@ def rot90(input: Tensor, k: int = 1, dims: Sequence[int] = (0, 1)) -> Tensor:
 
 
 def fliplr(input: Tensor) -> Tensor:
-    """A copy with the columns (axis 1) in reverse order."""
+    """A copy with the columns (axis 1) in reverse order.
+
+    Example:
+        >>> gt.fliplr(gt.tensor([[1, 2], [3, 4]]))
+        tensor([[2, 1],
+                [4, 3]])
+    """
     if input.ndim < 2:
         raise RuntimeError("Input must be >= 2-d.")
     return input.flip(1)
 
 
 def flipud(input: Tensor) -> Tensor:
-    """A copy with the rows (axis 0) in reverse order."""
+    """A copy with the rows (axis 0) in reverse order.
+
+    Example:
+        >>> gt.flipud(gt.tensor([[1, 2], [3, 4]]))
+        tensor([[3, 4],
+                [1, 2]])
+    """
     if input.ndim < 1:
         raise RuntimeError("Input must be >= 1-d.")
     return input.flip(0)

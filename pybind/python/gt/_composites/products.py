@@ -141,7 +141,12 @@ def addr(input: Tensor, vec1: Tensor, vec2: Tensor, *, beta: float = 1, alpha: f
 
 
 def chain_matmul(*matrices: Tensor) -> Tensor:
-    """The product of several matrices: `linalg.multi_dot` under its older name."""
+    """The product of several matrices: `linalg.multi_dot` under its older name.
+
+    Example:
+        >>> gt.chain_matmul(gt.ones(2, 3), gt.ones(3, 4), gt.ones(4, 1)).shape
+        gt.Size([2, 1])
+    """
     return multi_dot(list(matrices))
 
 

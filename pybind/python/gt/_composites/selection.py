@@ -51,7 +51,13 @@ def nonzero_static(input: Tensor, *, size: int, fill_value: int = -1) -> Tensor:
 
 
 def argwhere(input: Tensor) -> Tensor:
-    """The indices of the nonzero elements, a row each: `nonzero` under NumPy's name."""
+    """The indices of the nonzero elements, a row each: `nonzero` under NumPy's name.
+
+    Example:
+        >>> gt.argwhere(gt.tensor([[0, 1], [1, 0]]))
+        tensor([[0, 1],
+                [1, 0]])
+    """
     return nonzero(input)
 
 

@@ -190,7 +190,12 @@ def _split_evenly(name: str, input: Tensor, parts: int | Sequence[int], axis: in
 
 
 def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` into equal parts along axis 1, or along axis 0 of a vector."""
+    """`tensor_split` into equal parts along axis 1, or along axis 0 of a vector.
+
+    Example:
+        >>> gt.hsplit(gt.arange(4).reshape(1, 4), 2)
+        (tensor([[0, 1]]), tensor([[2, 3]]))
+    """
     if input.ndim < 1:
         raise RuntimeError(
             "torch.hsplit requires a tensor with at least 1 dimension, but got a tensor with 0 dimensions!"
@@ -199,7 +204,12 @@ def hsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Ten
 
 
 def vsplit(input: Tensor, indices_or_sections: int | Sequence[int]) -> tuple[Tensor, ...]:
-    """`tensor_split` into equal parts along axis 0."""
+    """`tensor_split` into equal parts along axis 0.
+
+    Example:
+        >>> gt.vsplit(gt.arange(4).reshape(2, 2), 2)
+        (tensor([[0, 1]]), tensor([[2, 3]]))
+    """
     if input.ndim < 2:
         raise RuntimeError(
             f"torch.vsplit requires a tensor with at least 2 dimension, but got a tensor with {input.ndim} dimensions!"

@@ -149,6 +149,11 @@ class Gumbel(_LocScale):
         loc: The mode.
         scale: The scale.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gumbel = gt.distributions.Gumbel(gt.tensor(0.0), gt.tensor(1.0))
+        >>> gumbel.log_prob(gt.tensor(0.0)), gumbel.mean
+        (tensor(-1.), tensor(0.5772))
     """
 
     @property
@@ -194,6 +199,10 @@ class Cauchy(_LocScale):
         loc: The median.
         scale: The half width at half maximum.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Cauchy(gt.tensor(0.0), gt.tensor(1.0)).log_prob(gt.tensor(0.0))
+        tensor(-1.1447)
     """
 
     @property
@@ -232,6 +241,10 @@ class LogNormal(_LocScale):
         loc: The mean of the logarithm.
         scale: The standard deviation of the logarithm.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.LogNormal(gt.tensor(0.0), gt.tensor(1.0)).mean
+        tensor(1.6487)
     """
 
     support = constraints.positive

@@ -168,6 +168,10 @@ class NegativeBinomial(_TrialCounts):
         probs: The probability of a success; or give `logits`.
         logits: The log odds of a success.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.NegativeBinomial(gt.tensor(5.0), gt.tensor(0.5)).mean
+        tensor(5.)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -314,6 +314,10 @@ class Geometric(_SingleProbability):
         probs: The probability of a success; or give `logits`.
         logits: The log odds of a success.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Geometric(gt.tensor(0.25)).log_prob(gt.tensor(2.0)).exp()
+        tensor(0.1406)
     """
 
     support = constraints.nonnegative_integer

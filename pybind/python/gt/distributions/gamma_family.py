@@ -79,6 +79,10 @@ class Chi2(Gamma):
     Args:
         df: The degrees of freedom.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Chi2(gt.tensor(3.0)).mean
+        tensor(3.)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"df": constraints.positive}
@@ -104,6 +108,10 @@ class InverseGamma(ElementwiseDistribution):
         concentration: The shape parameter.
         rate: The scale parameter: the rate of x.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.InverseGamma(gt.tensor(3.0), gt.tensor(2.0)).mean
+        tensor(1.)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Gamma.arg_constraints
@@ -268,6 +276,10 @@ class StudentT(ElementwiseDistribution):
         loc: The median.
         scale: The scale.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.StudentT(gt.tensor(3.0)).log_prob(gt.tensor(0.0))
+        tensor(-1.0009)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -27,6 +27,11 @@ class Wishart(Distribution):
         precision_matrix: Its inverse.
         scale_tril: Its lower Cholesky factor.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Wishart(gt.tensor(3.0), covariance_matrix=gt.eye(2)).mean
+        tensor([[3., 0.],
+                [0., 3.]])
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -26,6 +26,10 @@ class Kumaraswamy(TransformedDistribution):
         concentration1: The first shape parameter, a.
         concentration0: The second shape parameter, b.
         validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Kumaraswamy(gt.tensor(2.0), gt.tensor(2.0)).log_prob(gt.tensor(0.5))
+        tensor(0.4055)
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {

@@ -35,7 +35,12 @@ def silu(input: Tensor, inplace: bool = False) -> Tensor:
 
 
 def mish(input: Tensor, inplace: bool = False) -> Tensor:
-    """`x * tanh(softplus(x))`, element by element (Misra 2019)."""
+    """`x * tanh(softplus(x))`, element by element (Misra 2019).
+
+    Example:
+        >>> gt.nn.functional.mish(gt.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.3034,  0.0000,  0.8651])
+    """
     return _apply(input, inplace, lambda x: x * softplus(x).tanh())
 
 
@@ -109,7 +114,12 @@ def _elu(x: Tensor, alpha: float, stretch: float) -> Tensor:
 
 
 def celu(input: Tensor, alpha: float = 1.0, inplace: bool = False) -> Tensor:
-    """Continuously differentiable ELU: `x` if `x > 0`, else `alpha * (exp(x / alpha) - 1)` (Barron 2017)."""
+    """Continuously differentiable ELU: `x` if `x > 0`, else `alpha * (exp(x / alpha) - 1)` (Barron 2017).
+
+    Example:
+        >>> gt.nn.functional.celu(gt.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.6321,  0.0000,  1.0000])
+    """
     if alpha == 0:
         raise RuntimeError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return _apply(input, inplace, lambda x: _elu(x, alpha, alpha))
@@ -175,22 +185,42 @@ def hardtanh(input: Tensor, min_val: float = -1.0, max_val: float = 1.0, inplace
 
 
 def relu6(input: Tensor, inplace: bool = False) -> Tensor:
-    """`min(max(x, 0), 6)`, element by element."""
+    """`min(max(x, 0), 6)`, element by element.
+
+    Example:
+        >>> gt.nn.functional.relu6(gt.tensor([-1.0, 3.0, 8.0]))
+        tensor([0., 3., 6.])
+    """
     return hardtanh(input, 0.0, 6.0, inplace)
 
 
 def hardsigmoid(input: Tensor, inplace: bool = False) -> Tensor:
-    """Piecewise linear sigmoid: `min(max(x / 6 + 1/2, 0), 1)`, element by element."""
+    """Piecewise linear sigmoid: `min(max(x / 6 + 1/2, 0), 1)`, element by element.
+
+    Example:
+        >>> gt.nn.functional.hardsigmoid(gt.tensor([-4.0, 0.0, 1.5]))
+        tensor([0.0000, 0.5000, 0.7500])
+    """
     return _apply(input, inplace, lambda x: hardtanh(x + 3, 0.0, 6.0) / 6)
 
 
 def hardswish(input: Tensor, inplace: bool = False) -> Tensor:
-    """`x * hardsigmoid(x)`, element by element (Howard et al. 2019)."""
+    """`x * hardsigmoid(x)`, element by element (Howard et al. 2019).
+
+    Example:
+        >>> gt.nn.functional.hardswish(gt.tensor([1.0, 2.0, 4.0]))
+        tensor([0.6667, 1.6667, 4.0000])
+    """
     return _apply(input, inplace, lambda x: x * (hardtanh(x + 3, 0.0, 6.0) / 6))
 
 
 def softsign(input: Tensor) -> Tensor:
-    """`x / (1 + |x|)`, element by element."""
+    """`x / (1 + |x|)`, element by element.
+
+    Example:
+        >>> gt.nn.functional.softsign(gt.tensor([-1.0, 0.0, 3.0]))
+        tensor([-0.5000,  0.0000,  0.7500])
+    """
     return input / (input.abs() + 1)
 
 
@@ -200,19 +230,34 @@ def tanhshrink(input: Tensor) -> Tensor:
 
 
 def hardshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """`x` if `|x| > lambd`, else 0, element by element."""
+    """`x` if `|x| > lambd`, else 0, element by element.
+
+    Example:
+        >>> gt.nn.functional.hardshrink(gt.tensor([-1.0, 0.2, 2.0]))
+        tensor([-1.,  0.,  2.])
+    """
     return gt.where((input >= -lambd) & (input <= lambd), 0.0, input).to(input.dtype)
 
 
 def softshrink(input: Tensor, lambd: float = 0.5) -> Tensor:
-    """Soft thresholding: `sign(x) * max(|x| - lambd, 0)`, element by element."""
+    """Soft thresholding: `sign(x) * max(|x| - lambd, 0)`, element by element.
+
+    Example:
+        >>> gt.nn.functional.softshrink(gt.tensor([-1.0, 0.2, 2.0]))
+        tensor([-0.5000,  0.0000,  1.5000])
+    """
     if lambd < 0:
         raise RuntimeError(f"lambda must be greater or equal to 0, but found to be {lambd}.")
     return gt.where(input > lambd, input - lambd, gt.where(input < -lambd, input + lambd, 0.0)).to(input.dtype)
 
 
 def threshold(input: Tensor, threshold: float, value: float, inplace: bool = False) -> Tensor:
-    """`x` if `x > threshold`, else `value`, element by element."""
+    """`x` if `x > threshold`, else `value`, element by element.
+
+    Example:
+        >>> gt.nn.functional.threshold(gt.tensor([0.5, 2.0]), threshold=1.0, value=-1.0)
+        tensor([-1.,  2.])
+    """
     return _apply(input, inplace, lambda x: gt.where(x > threshold, x, value).to(x.dtype))
 
 
@@ -246,6 +291,11 @@ def gumbel_softmax(logits: Tensor, tau: float = 1.0, hard: bool = False, eps: fl
 
     Returns:
         A tensor of the shape of `logits` that sums to 1 along `dim`.
+
+    Example:
+        >>> sample = gt.nn.functional.gumbel_softmax(gt.zeros(3, 4), hard=True)
+        >>> sample.sum(dim=1)
+        tensor([1., 1., 1.])
     """
     del eps
     noise = gt.rand_like(logits).clamp(min=1e-20 if logits.dtype in (gt.float32, gt.float64) else 1e-7)
@@ -306,6 +356,11 @@ def bilinear(input1: Tensor, input2: Tensor, weight: Tensor, bias: Tensor | None
 
     Shape:
         `(*, in1)` and `(*, in2)` with a weight `(out, in1, in2)` and a bias `(out)` to `(*, out)`.
+
+    Example:
+        >>> x, y, weight = gt.ones(4, 2), gt.ones(4, 3), gt.ones(5, 2, 3)
+        >>> gt.nn.functional.bilinear(x, y, weight).shape
+        gt.Size([4, 5])
     """
     if input1.shape[:-1] != input2.shape[:-1]:
         raise RuntimeError(

@@ -116,6 +116,12 @@ def embedding_bag(
 
     Returns:
         `(bags, embedding_dim)`.
+
+    Example:
+        >>> weight = gt.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
+        >>> gt.nn.functional.embedding_bag(gt.tensor([[0, 1], [2, 2]]), weight, mode="sum")
+        tensor([[ 4.,  6.],
+                [10., 12.]])
     """
     if mode not in ("sum", "mean", "max"):
         raise ValueError("mode has to be one of sum, mean or max")

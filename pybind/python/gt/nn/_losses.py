@@ -464,6 +464,10 @@ def poisson_nll_loss(
         eps: Added to the rate before its logarithm.
         reduce: Deprecated: see `reduction`.
         reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> gt.nn.functional.poisson_nll_loss(gt.tensor([0.0]), gt.tensor([2.0]))
+        tensor(1.)
     """
     losses = input.exp() - target * input if log_input else input - target * (input + eps).log()
     if full:
@@ -493,6 +497,10 @@ def gaussian_nll_loss(
 
     Raises:
         ValueError: A variance is negative, or the shapes do not match.
+
+    Example:
+        >>> gt.nn.functional.gaussian_nll_loss(gt.tensor([1.0]), gt.tensor([3.0]), var=gt.tensor([4.0]))
+        tensor(1.1931)
     """
     if not isinstance(var, Tensor):
         if var < 0:

@@ -26,6 +26,11 @@ def margin_ranking_loss(
     """Margin ranking loss: `max(-target * (input1 - input2) + margin, 0)`, reduced.
 
     A target of 1 wants `input1` larger than `input2`, one of -1 the opposite.
+
+    Example:
+        >>> x, y = gt.tensor([2.0, 1.0]), gt.tensor([1.0, 3.0])
+        >>> gt.nn.functional.margin_ranking_loss(x, y, target=gt.tensor([1.0, 1.0]))
+        tensor(1.)
     """
     if input1.ndim != input2.ndim or input1.ndim != target.ndim:
         raise RuntimeError(
@@ -46,6 +51,10 @@ def hinge_embedding_loss(
     """Hinge embedding loss: `input` where the target is 1, `max(margin - input, 0)` where it is -1, reduced.
 
     `input` is usually a distance between two embeddings.
+
+    Example:
+        >>> gt.nn.functional.hinge_embedding_loss(gt.tensor([0.5, 0.2]), gt.tensor([1.0, -1.0]))
+        tensor(0.6500)
     """
     near = gt.where(target == -1, 0.0, input)
     far = gt.where(target == 1, 0.0, (margin - input).clamp(min=0))

@@ -30,7 +30,12 @@ def pixel_shuffle(input: Tensor, upscale_factor: int) -> Tensor:
 
 
 def pixel_unshuffle(input: Tensor, downscale_factor: int) -> Tensor:
-    """Moves pixels to channels: `(*, C, H r, W r)` to `(*, C r^2, H, W)`; the inverse of `pixel_shuffle`."""
+    """Moves pixels to channels: `(*, C, H r, W r)` to `(*, C r^2, H, W)`; the inverse of `pixel_shuffle`.
+
+    Example:
+        >>> gt.nn.functional.pixel_unshuffle(gt.ones(1, 3, 8, 8), downscale_factor=2).shape
+        gt.Size([1, 12, 4, 4])
+    """
     r = downscale_factor
     *lead, channels, height, width = _image("pixel_unshuffle", input)
     if r <= 0:
@@ -49,6 +54,10 @@ def channel_shuffle(input: Tensor, groups: int) -> Tensor:
     """Interleaves the channels (axis 1) of `groups` groups: the first of each group, then the second of each, ….
 
     See Zhang et al. 2018 (ShuffleNet).
+
+    Example:
+        >>> gt.nn.functional.channel_shuffle(gt.arange(4.0).reshape(1, 4, 1, 1), groups=2).flatten()
+        tensor([0., 2., 1., 3.])
     """
     samples, channels, *sizes = input.shape
     if groups <= 0 or channels % groups:

@@ -208,6 +208,10 @@ def avg_pool1d(
         padding: The zeros added at both ends, at most half a window.
         ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
         count_include_pad: Whether the divisor counts the padding.
+
+    Example:
+        >>> gt.nn.functional.avg_pool1d(gt.tensor([[1.0, 3.0, 5.0, 7.0]]), kernel_size=2)
+        tensor([[2., 6.]])
     """
     return _average(1, input, kernel_size, stride, padding, ceil_mode, count_include_pad)
 

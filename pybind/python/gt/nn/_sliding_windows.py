@@ -152,6 +152,11 @@ def fold(
         dilation: The step between the elements of a window.
         padding: The zeros that were added at both ends of each axis.
         stride: The step between windows.
+
+    Example:
+        >>> columns = gt.nn.functional.unfold(gt.ones(1, 1, 4, 4), kernel_size=2, stride=2)
+        >>> gt.nn.functional.fold(columns, output_size=4, kernel_size=2, stride=2).shape
+        gt.Size([1, 1, 4, 4])
     """
     if input.ndim not in (2, 3):
         raise RuntimeError(f"Expected 2D or 3D (batch mode) tensor for input, but got {list(input.shape)}")

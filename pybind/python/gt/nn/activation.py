@@ -119,6 +119,10 @@ class ELU(_InPlace):
     Args:
         alpha: Minus the limit for large negative inputs.
         inplace: Whether the result overwrites the input.
+
+    Example:
+        >>> gt.nn.ELU()(gt.tensor([-1.0, 2.0]))
+        tensor([-0.6321,  2.0000])
     """
 
     def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
@@ -148,6 +152,10 @@ class Hardtanh(_InPlace):
         min_val: The lower bound.
         max_val: The upper bound.
         inplace: Whether the result overwrites the input.
+
+    Example:
+        >>> gt.nn.Hardtanh()(gt.tensor([-2.0, 0.5, 3.0]))
+        tensor([-1.0000,  0.5000,  1.0000])
     """
 
     def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
@@ -217,6 +225,10 @@ class PReLU(Module):
         init: The initial slope.
         device: Where the parameter is.
         dtype: Its dtype.
+
+    Example:
+        >>> gt.nn.PReLU()(gt.tensor([-2.0, 3.0])).detach()
+        tensor([-0.5000,  3.0000])
     """
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None, dtype: Any = None) -> None:
@@ -233,7 +245,12 @@ class PReLU(Module):
 
 
 class LogSigmoid(Module):
-    """`log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow."""
+    """`log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow.
+
+    Example:
+        >>> gt.nn.LogSigmoid()(gt.tensor([0.0, 2.0]))
+        tensor([-0.6931, -0.1269])
+    """
 
     def forward(self, input: Tensor) -> Tensor:
         return functional.logsigmoid(input)
@@ -316,6 +333,10 @@ class GLU(Module):
 
     Shape:
         `(*, 2n, *)` to `(*, n, *)`.
+
+    Example:
+        >>> gt.nn.GLU()(gt.tensor([1.0, 2.0, 0.0, 0.0]))
+        tensor([0.5000, 1.0000])
     """
 
     def __init__(self, dim: int = -1) -> None:

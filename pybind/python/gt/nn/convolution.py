@@ -342,6 +342,10 @@ class ConvTranspose3d(_TransposedConv):
     """Transposed 3-D convolution: the gradient of `Conv3d` with respect to its input, as a layer.
 
     The arguments are those of `ConvTranspose1d`; a size may be one number for all axes, or three.
+
+    Example:
+        >>> gt.nn.ConvTranspose3d(2, 3, kernel_size=2, stride=2)(gt.ones(1, 2, 3, 4, 4)).shape
+        gt.Size([1, 3, 6, 8, 8])
     """
 
     rank = 3

@@ -40,6 +40,10 @@ class PairwiseDistance(Module):
         p: The order of the norm.
         eps: Added to the differences, for their gradient at 0.
         keepdim: Whether the last axis stays, with size 1.
+
+    Example:
+        >>> gt.nn.PairwiseDistance()(gt.tensor([[0.0, 0.0]]), gt.tensor([[3.0, 4.0]]))
+        tensor([5.0000])
     """
 
     def __init__(self, p: float = 2.0, eps: float = 1e-6, keepdim: bool = False) -> None:

@@ -64,6 +64,10 @@ class Dropout2d(_ChannelDropout):
     Args:
         p: The probability of zeroing a channel; the others are scaled by `1 / (1 - p)`.
         inplace: Whether the result overwrites the input.
+
+    Example:
+        >>> gt.nn.Dropout2d(0.5).eval()(gt.ones(1, 1, 1, 2))
+        tensor([[[[1., 1.]]]])
     """
 
     function = "dropout2d"

@@ -157,7 +157,13 @@ class LazyConv1d(_LazyConv, Conv1d):
 
 
 class LazyConv2d(_LazyConv, Conv2d):
-    """`Conv2d` whose `in_channels` is that of the first input."""
+    """`Conv2d` whose `in_channels` is that of the first input.
+
+    Example:
+        >>> layer = gt.nn.LazyConv2d(8, kernel_size=3)
+        >>> layer(gt.ones(1, 3, 5, 5)).shape, layer.in_channels
+        (gt.Size([1, 8, 3, 3]), 3)
+    """
 
     cls_to_become = Conv2d
 

@@ -318,6 +318,10 @@ class PoissonNLLLoss(_Loss):
         eps: Added to the rate before its logarithm.
         reduce: Deprecated: see `reduction`.
         reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> gt.nn.PoissonNLLLoss()(gt.tensor([0.0]), gt.tensor([2.0]))
+        tensor(1.)
     """
 
     def __init__(
@@ -346,6 +350,10 @@ class GaussianNLLLoss(_Loss):
         full: Whether to add the constant `log(2 pi) / 2`.
         eps: The lower bound of the variances.
         reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> gt.nn.GaussianNLLLoss()(gt.tensor([1.0]), gt.tensor([3.0]), gt.tensor([4.0]))
+        tensor(1.1931)
     """
 
     def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:

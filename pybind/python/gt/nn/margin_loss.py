@@ -34,6 +34,10 @@ class MarginRankingLoss(_MarginLoss):
         size_average: Deprecated: see `reduction`.
         reduce: Deprecated: see `reduction`.
         reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> gt.nn.MarginRankingLoss()(gt.tensor([2.0, 1.0]), gt.tensor([1.0, 3.0]), gt.tensor([1.0, 1.0]))
+        tensor(1.)
     """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
@@ -48,6 +52,11 @@ class CosineEmbeddingLoss(_MarginLoss):
         size_average: Deprecated: see `reduction`.
         reduce: Deprecated: see `reduction`.
         reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> x, y = gt.tensor([[1.0, 0.0]]), gt.tensor([[0.0, 1.0]])
+        >>> gt.nn.CosineEmbeddingLoss()(x, y, gt.tensor([1.0]))
+        tensor(1.)
     """
 
     def forward(self, input1: Tensor, input2: Tensor, target: Tensor) -> Tensor:
@@ -62,6 +71,10 @@ class HingeEmbeddingLoss(_MarginLoss):
         size_average: Deprecated: see `reduction`.
         reduce: Deprecated: see `reduction`.
         reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> gt.nn.HingeEmbeddingLoss()(gt.tensor([0.5, 0.2]), gt.tensor([1.0, -1.0]))
+        tensor(0.6500)
     """
 
     _margin = 1.0

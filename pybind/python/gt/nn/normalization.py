@@ -254,6 +254,10 @@ class BatchNorm3d(_BatchNorm):
 
     Shape:
         `(N, C, D, H, W)` to the same.
+
+    Example:
+        >>> gt.nn.BatchNorm3d(4)(gt.ones(2, 4, 3, 5, 5)).shape
+        gt.Size([2, 4, 3, 5, 5])
     """
 
     axes = (5,)
@@ -387,6 +391,10 @@ class InstanceNorm2d(_InstanceNorm):
 
     Shape:
         `(N, C, H, W)` or `(C, H, W)` to the same.
+
+    Example:
+        >>> gt.nn.InstanceNorm2d(3)(gt.randn(2, 3, 8, 8)).shape
+        gt.Size([2, 3, 8, 8])
     """
 
     axes = (3, 4)

@@ -94,6 +94,10 @@ class MaxPool3d(_MaxPool):
     """Maximum of each window of `(N, C, D, H, W)`.
 
     The arguments are those of `MaxPool1d`; a size may be one number for all axes, or three.
+
+    Example:
+        >>> gt.nn.MaxPool3d(2)(gt.ones(1, 2, 4, 6, 8)).shape
+        gt.Size([1, 2, 2, 3, 4])
     """
 
     function = "max_pool3d"

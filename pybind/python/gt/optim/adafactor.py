@@ -26,6 +26,15 @@ class Adafactor(Optimizer):
         weight_decay: The factor of the decoupled weight decay.
         foreach: Ignored: it affects speed in PyTorch alone.
         maximize: Whether to ascend the gradient.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.ones(2, 3))
+        >>> optimizer = gt.optim.Adafactor([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([[0.9000, 0.9000, 0.9000],
+                [0.9000, 0.9000, 0.9000]])
     """
 
     def __init__(

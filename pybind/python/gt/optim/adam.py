@@ -171,6 +171,14 @@ class Adamax(_WithMoments):
     """Adam with the infinity norm: `p -= lr / (1 - beta1^t) * m / u`, `u = max(beta2 * u, |grad| + eps)`.
 
     See Kingma and Ba 2015, section 7. The arguments are those of `Adam`.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.Adamax([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9000])
     """
 
     def __init__(
@@ -205,6 +213,14 @@ class NAdam(_WithMoments):
     """Adam with Nesterov momentum (Dozat 2016).
 
     The arguments are those of `Adam`, and `momentum_decay`, the rate at which the momentum grows to `beta1`.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.NAdam([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.8944])
     """
 
     def __init__(
@@ -243,6 +259,14 @@ class RAdam(_WithMoments):
     """Rectified Adam (Liu et al. 2020): plain momentum while the variance of the second moment is too large.
 
     The arguments are those of `Adam`.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.RAdam([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.7000])
     """
 
     def __init__(

@@ -24,6 +24,14 @@ class ASGD(Optimizer):
         maximize: Whether to ascend the gradient.
         differentiable: Not supported.
         capturable: Ignored.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.ASGD([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.7000])
     """
 
     def __init__(

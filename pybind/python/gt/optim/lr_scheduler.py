@@ -295,6 +295,17 @@ class ConstantLR(LRScheduler):
         factor: The factor, at most 1.
         total_iters: The number of steps.
         last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.ConstantLR(optimizer, factor=0.5, total_iters=2)
+        >>> rates = []
+        >>> for epoch in range(4):
+        ...     rates.append(scheduler.get_last_lr()[0])
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [0.5, 0.5, 1.0, 1.0]
     """
 
     def __init__(self, optimizer: Optimizer, factor: float = 1 / 3, total_iters: int = 5, last_epoch: int = -1) -> None:
@@ -389,6 +400,17 @@ class PolynomialLR(LRScheduler):
         total_iters: The number of steps.
         power: The exponent.
         last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.PolynomialLR(optimizer, total_iters=4)
+        >>> rates = []
+        >>> for epoch in range(5):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.75, 0.5, 0.25, 0.0]
     """
 
     def __init__(self, optimizer: Optimizer, total_iters: int = 5, power: float = 1.0, last_epoch: int = -1) -> None:
@@ -407,6 +429,17 @@ class MultiplicativeLR(LRScheduler):
         optimizer: The optimizer.
         lr_lambda: The function, or one for each group.
         last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.MultiplicativeLR(optimizer, lambda epoch: 0.5)
+        >>> rates = []
+        >>> for epoch in range(3):
+        ...     rates.append(scheduler.get_last_lr()[0])
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 0.25]
     """
 
     _absolute = True
@@ -442,6 +475,17 @@ class CosineAnnealingWarmRestarts(LRScheduler):
         T_mult: The factor by which each period is longer than the one before.
         eta_min: The minimum rate.
         last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=1.0)
+        >>> scheduler = gt.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, T_0=2)
+        >>> rates = []
+        >>> for epoch in range(4):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [1.0, 0.5, 1.0, 0.5]
     """
 
     _absolute = True
@@ -690,6 +734,17 @@ class CyclicLR(LRScheduler):
         base_momentum: The lower bound of the momentum.
         max_momentum: The upper bound of the momentum.
         last_epoch: The step to resume from; -1 to start.
+
+    Example:
+        >>> optimizer = gt.optim.SGD([gt.nn.Parameter(gt.zeros(1))], lr=0.1, momentum=0.9)
+        >>> scheduler = gt.optim.lr_scheduler.CyclicLR(optimizer, base_lr=0.1, max_lr=0.5, step_size_up=2)
+        >>> rates = []
+        >>> for batch in range(5):
+        ...     rates.append(round(scheduler.get_last_lr()[0], 4))
+        ...     optimizer.step()
+        ...     scheduler.step()
+        >>> rates
+        [0.1, 0.3, 0.5, 0.3, 0.1]
     """
 
     _absolute = True

@@ -28,6 +28,12 @@ class Muon(Optimizer):
 
     Raises:
         ValueError: A parameter is not a matrix.
+
+    Example:
+        >>> layer = gt.nn.Linear(4, 3, bias=False)
+        >>> optimizer = gt.optim.Muon(layer.parameters(), lr=0.1)
+        >>> layer(gt.ones(2, 4)).sum().backward()
+        >>> optimizer.step()
     """
 
     def __init__(

@@ -25,6 +25,14 @@ class Rprop(Optimizer):
         foreach: Ignored: it affects speed in PyTorch alone.
         maximize: Whether to ascend the gradient.
         differentiable: Not supported.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.tensor([1.0]))
+        >>> optimizer = gt.optim.Rprop([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([0.9000])
     """
 
     def __init__(

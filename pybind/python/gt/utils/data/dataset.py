@@ -71,7 +71,13 @@ class TensorDataset(Dataset):
 
 
 class ConcatDataset(Dataset):
-    """Concatenation of map-style datasets."""
+    """Concatenation of map-style datasets.
+
+    Example:
+        >>> dataset = gt.utils.data.ConcatDataset([range(3), range(10, 12)])
+        >>> list(dataset)
+        [0, 1, 2, 10, 11]
+    """
 
     def __init__(self, datasets: Iterable[Dataset]) -> None:
         self.datasets = list(datasets)
@@ -117,7 +123,13 @@ class ChainDataset(IterableDataset):
 
 
 class StackDataset(Dataset):
-    """Samples `(d1[i], d2[i], …)` of datasets of the same length, or a dict of them for keyword arguments."""
+    """Samples `(d1[i], d2[i], …)` of datasets of the same length, or a dict of them for keyword arguments.
+
+    Example:
+        >>> dataset = gt.utils.data.StackDataset(range(3), range(10, 13))
+        >>> dataset[1]
+        (1, 11)
+    """
 
     def __init__(self, *args: Dataset, **kwargs: Dataset) -> None:
         if args and kwargs:
@@ -143,7 +155,13 @@ class StackDataset(Dataset):
 
 
 class Subset(Dataset):
-    """The samples of a dataset at the given indices."""
+    """The samples of a dataset at the given indices.
+
+    Example:
+        >>> dataset = gt.utils.data.Subset(gt.utils.data.TensorDataset(gt.arange(5)), [0, 3])
+        >>> len(dataset), dataset[1]
+        (2, (tensor(3),))
+    """
 
     def __init__(self, dataset: Dataset, indices: Sequence[int]) -> None:
         self.dataset = dataset

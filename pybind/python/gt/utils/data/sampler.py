@@ -45,6 +45,10 @@ class SequentialSampler(Sampler):
 
     Args:
         data_source: The dataset.
+
+    Example:
+        >>> list(gt.utils.data.SequentialSampler(range(3)))
+        [0, 1, 2]
     """
 
     def __init__(self, data_source: Sized) -> None:
@@ -65,6 +69,10 @@ class RandomSampler(Sampler):
         replacement: Whether indices are drawn with replacement.
         num_samples: The number of indices; the length of the dataset if not given.
         generator: The random generator; the default one if not given.
+
+    Example:
+        >>> sorted(gt.utils.data.RandomSampler(range(4)))  # each index once, in a random order
+        [0, 1, 2, 3]
     """
 
     def __init__(
@@ -107,6 +115,10 @@ class SubsetRandomSampler(Sampler):
     Args:
         indices: The indices.
         generator: The random generator; the default one if not given.
+
+    Example:
+        >>> sorted(gt.utils.data.SubsetRandomSampler([2, 5, 7]))
+        [2, 5, 7]
     """
 
     def __init__(self, indices: Sequence[int], generator: Generator | None = None) -> None:
@@ -128,6 +140,10 @@ class WeightedRandomSampler(Sampler):
         num_samples: The number of indices.
         replacement: Whether indices are drawn with replacement.
         generator: The random generator; the default one if not given.
+
+    Example:
+        >>> list(gt.utils.data.WeightedRandomSampler([0.0, 1.0], num_samples=3))
+        [1, 1, 1]
     """
 
     def __init__(
