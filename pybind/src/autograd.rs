@@ -125,7 +125,15 @@ impl PyTensor {
     fn grad_fn(&self, py: Python<'_>) -> Option<PyNode> {
         self.read(py).node().filter(|n| !n.is_leaf()).map(|n| PyNode::of(&n))
     }
-    /// The gradient that `backward()` accumulated; `None` before the first.
+    /// The sum of the gradients that `backward()` computed for this tensor; `None` before the first one.
+    ///
+    /// Assign `None` to begin a new sum.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([1.0, 2.0], requires_grad=True)
+    ///     >>> (3 * x).sum().backward()
+    ///     >>> x.grad
+    ///     tensor([3., 3.])
     #[getter]
     fn grad(&self, py: Python<'_>) -> Option<PyTensor> {
         self.read(py).grad().map(PyTensor::wrap)

@@ -213,7 +213,18 @@ Example:
     >>> gt.zeros(2, 3)
     tensor([[0., 0., 0.],
             [0., 0., 0.]])"
-        "A tensor filled with zeros, with the shape and, unless given, the dtype of another.";
+        "A tensor filled with zeros, with the shape and, unless given, the dtype of another.
+
+Args:
+    input: The tensor whose shape is taken.
+    dtype: The dtype; that of the input if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.zeros_like(gt.tensor([[1, 2], [3, 4]]))
+    tensor([[0, 0],
+            [0, 0]])";
     ones ones_like 1
         "A tensor filled with ones.
 
@@ -226,7 +237,17 @@ Args:
 Example:
     >>> gt.ones(2, dtype=gt.int64)
     tensor([1, 1])"
-        "A tensor filled with ones, with the shape and, unless given, the dtype of another.";
+        "A tensor filled with ones, with the shape and, unless given, the dtype of another.
+
+Args:
+    input: The tensor whose shape is taken.
+    dtype: The dtype; that of the input if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.ones_like(gt.tensor([1, 2]), dtype=gt.float32)
+    tensor([1., 1.])";
     empty empty_like 0
         "A tensor to be written to later. It holds zeros: memory is never shown uncleared.
 
@@ -239,7 +260,17 @@ Args:
 Example:
     >>> gt.empty(2, 3).shape
     gt.Size([2, 3])"
-        "A tensor to be written to later, with the shape and, unless given, the dtype of another.";
+        "A tensor to be written to later, with the shape and, unless given, the dtype of another. It holds zeros.
+
+Args:
+    input: The tensor whose shape is taken.
+    dtype: The dtype; that of the input if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.empty_like(gt.tensor([1, 2])).shape
+    gt.Size([2])";
 }
 
 /// A tensor filled with one number.
@@ -425,7 +456,17 @@ Example:
     >>> x = gt.rand(100, 2)
     >>> bool(((0 <= x) & (x < 1)).all())
     True"
-        "Random numbers, uniform over [0, 1), with the shape and, unless given, the dtype of another tensor.";
+        "Random numbers, uniform over [0, 1), with the shape and, unless given, the dtype of another tensor.
+
+Args:
+    input: The tensor whose shape is taken.
+    dtype: The dtype; that of the input if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> gt.rand_like(gt.zeros(2, 3)).shape
+    gt.Size([2, 3])";
     randn randn_like Randn
         "Random numbers from the normal distribution with mean 0 and variance 1.
 
@@ -439,7 +480,19 @@ Args:
 Example:
     >>> gt.randn(2, 3).shape
     gt.Size([2, 3])"
-        "Random numbers of the standard normal distribution, with the shape and, unless given, the dtype of another.";
+        "Random numbers of the standard normal distribution, with the shape and, unless given, the dtype of another.
+
+Args:
+    input: The tensor whose shape is taken.
+    dtype: The dtype; that of the input if not given.
+    device: Where to put it; the daemon decides if not given.
+    requires_grad: Whether autograd records what is computed from it.
+
+Example:
+    >>> x = gt.zeros(2, 3)
+    >>> noisy = x + 0.1 * gt.randn_like(x)
+    >>> noisy.shape
+    gt.Size([2, 3])";
 }
 
 /// Random integers, uniform over `low <= x < high`: `randint(high, size)` or `randint(low, high, size)`.

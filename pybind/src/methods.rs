@@ -97,7 +97,11 @@ impl PyTensor {
     fn nbytes(&self, py: Python<'_>) -> usize {
         self.read(py).meta().bytes()
     }
-    /// Whether the dtype is one of the floating-point ones.
+    /// Whether the dtype is a floating-point one: float16, bfloat16, float32 or float64.
+    ///
+    /// Example:
+    ///     >>> gt.tensor([1.5]).is_floating_point(), gt.tensor([1]).is_floating_point()
+    ///     (True, False)
     fn is_floating_point(&self, py: Python<'_>) -> bool {
         self.read(py).meta().dtype.is_float()
     }
@@ -534,7 +538,15 @@ impl PyTensor {
         let start = start.extract()?;
         self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, length))
     }
-    /// The tensor itself, or a copy where PyTorch would have gaps between its elements, or another order.
+    /// This tensor if its elements lie in row-major order without gaps; otherwise a copy for which they do.
+    ///
+    /// Args:
+    ///     memory_format: The order; row-major (`gt.contiguous_format`) if not given.
+    ///
+    /// Example:
+    ///     >>> x = gt.zeros(2, 3).T
+    ///     >>> x.is_contiguous(), x.contiguous().is_contiguous()
+    ///     (False, True)
     #[pyo3(signature = (memory_format=None))]
     fn contiguous<'py>(slf: &Bound<'py, Self>, memory_format: Option<MemoryFormat>) -> PyResult<Bound<'py, Self>> {
         match memory_format.unwrap_or(MemoryFormat::Contiguous) {

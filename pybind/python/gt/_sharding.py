@@ -362,10 +362,15 @@ def load_named_config() -> None:
 def gpu_workers(count: int) -> None:
     """Begins the session with a number of workers, each of which holds tensors and computes.
 
-    A private daemon is started with as many; a running daemon must have at least as many.
+    Call it before the first operation. A private daemon is started with this number of workers: on GPUs if the machine
+    has that many, otherwise on the processor's cores. A daemon that already runs must have at least as many.
+
+    Args:
+        count: The number of workers.
 
     Raises:
         RuntimeError: The session has begun already, or the daemon has fewer workers.
+        ValueError: The number is not possible.
     """
     if not _is_int(count) or not 1 <= count <= _gt.WORKERS_MAX:
         raise ValueError(f"gpu_workers({count!r}): from 1 to {_gt.WORKERS_MAX} workers are possible")

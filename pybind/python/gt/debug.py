@@ -81,6 +81,12 @@ class Placement:
 def placement(x: Tensor) -> Placement:
     """The placement of a tensor on the workers. Waits until all issued instructions are done.
 
+    Args:
+        x: The tensor.
+
+    Returns:
+        A `Placement`. `print` shows it as a sentence, such as `sharded along axis 0 over [cpu:0, cpu:1]`.
+
     Example:
         >>> gt.debug.placement(gt.ones(2)).layout
         'replicated'

@@ -64,15 +64,20 @@ def _layers(kind: type[_Pad], name: str, doc: str, mode: str | None = None) -> l
 
 
 ConstantPad1d, ConstantPad2d, ConstantPad3d = _layers(
-    _ConstantPad, "ConstantPad", "Pads the last {} axes with a constant value."
+    _ConstantPad, "ConstantPad", "{}-D padding with a constant value, at both ends of each of the last axes."
 )
-ZeroPad1d, ZeroPad2d, ZeroPad3d = _layers(_ZeroPad, "ZeroPad", "Pads the last {} axes with zeros.")
+ZeroPad1d, ZeroPad2d, ZeroPad3d = _layers(
+    _ZeroPad, "ZeroPad", "{}-D padding with zeros, at both ends of each of the last axes."
+)
 ReflectionPad1d, ReflectionPad2d, ReflectionPad3d = _layers(
-    _Pad, "ReflectionPad", "Pads the last {} axes with their reflection at the edges.", "reflect"
+    _Pad,
+    "ReflectionPad",
+    "{}-D padding with the reflection of the input at its edges, which are not repeated.",
+    "reflect",
 )
 ReplicationPad1d, ReplicationPad2d, ReplicationPad3d = _layers(
-    _Pad, "ReplicationPad", "Pads the last {} axes by repeating the edge elements.", "replicate"
+    _Pad, "ReplicationPad", "{}-D padding that repeats the elements at the edges.", "replicate"
 )
 CircularPad1d, CircularPad2d, CircularPad3d = _layers(
-    _Pad, "CircularPad", "Pads the last {} axes periodically, with elements of the opposite end.", "circular"
+    _Pad, "CircularPad", "{}-D periodic padding, with the elements of the opposite end.", "circular"
 )
