@@ -64,7 +64,7 @@ pub enum FrameError {
     },
 }
 
-/// The frame at the start of `bytes` and its length with the header, or none if it is incomplete.
+/// The frame at the start of `bytes` and its length with the header, or `None` if the frame is incomplete.
 ///
 /// # Errors
 /// An invalid header.

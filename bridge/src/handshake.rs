@@ -187,7 +187,7 @@ pub fn ask_socket(host: &str, port: u16, token: &Token, hello: Hello) -> Result<
 
 /// Appends a message as JSON.
 pub(crate) fn push_json<M: Serialize>(out: &mut Vec<u8>, message: &M) {
-    // These types always serialize, to less than a message may have.
+    // These types always serialize, to fewer bytes than a message may have.
     frame::push_message(out, &serde_json::to_vec(message).unwrap_or_else(|_| b"null".to_vec()));
 }
 

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Instant;
 
-/// The end of the incoming frames.
+/// The reason why no further frame can be received.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StreamError {
     /// The peer has closed the connection, perhaps in the middle of a frame.
@@ -49,7 +49,7 @@ impl Incoming {
         };
         let start = self.start;
         self.start += len;
-        // Decoded again: the borrow checker does not let the frame decoded in the loop leave it.
+        // The frame is decoded again, because the borrow checker does not let the loop return it.
         match decode(&self.buffer[start..start + len])? {
             Some((frame, _)) => Ok(frame),
             None => Err(StreamError::Ended),

@@ -27,7 +27,7 @@ pub struct Token(String);
 /// A missing or unusable token.
 #[derive(Debug, thiserror::Error)]
 pub enum TokenError {
-    /// Text that is not a token; has its origin.
+    /// The text is not a token; the field names where the text comes from.
     #[error(
         "{0} holds no token: it has {TOKEN_BYTES_MIN} to {TOKEN_BYTES_MAX} letters and digits; remove it to have one made"
     )]
@@ -46,7 +46,7 @@ pub enum TokenError {
     /// Neither a token file nor a home directory is known.
     #[error("there is no home for a token file: name one with --token-file, or set {TOKEN_ENV}")]
     Nowhere,
-    /// The client has no token; has the path where it would be read.
+    /// The client has no token; the field is the path of the file that could hold it.
     #[error(
         "connecting by TCP takes the daemon's token: set {TOKEN_ENV}, or copy the daemon's token file to {0}; the daemon \
          says where its own is"
@@ -54,7 +54,7 @@ pub enum TokenError {
     None(String),
 }
 
-// Does not show the text, which must not get into a log.
+// `Debug` does not show the token's text, which must not get into a log.
 impl fmt::Debug for Token {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token")
@@ -73,7 +73,7 @@ impl Token {
         if good { Ok(Token(text.to_owned())) } else { Err(TokenError::Malformed(origin.to_owned())) }
     }
 
-    /// Whether `other` is this token. The comparison takes constant time, wherever they differ.
+    /// Whether `other` is this token. The time does not depend on where the texts differ.
     pub fn matches(&self, other: &str) -> bool {
         let differ = self.0.bytes().zip(other.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
         std::hint::black_box(differ) == 0 && self.0.len() == other.len()
@@ -103,8 +103,8 @@ fn in_environment() -> Option<Result<Token, TokenError>> {
     Some(Token::new(&text, TOKEN_ENV))
 }
 
-/// The daemon's token and its file: the environment's token, else that in `file`. If the file does not exist, it is
-/// created with a new token.
+/// The daemon's token and its file: the token in `file`, or without `file` the environment's token, else the token in
+/// the default file. If the file does not exist, it is created with a new token.
 ///
 /// # Errors
 /// A malformed token; a file that others may read, or that cannot be read or written.
@@ -114,7 +114,7 @@ pub fn daemon_token(file: Option<&Path>) -> Result<(Token, Option<PathBuf>), Tok
     {
         return Ok((token?, None));
     }
-    // By default the service manager's directory for this service, else the user's file.
+    // The default is a file in the service manager's directory for this service, else the user's file.
     let runtime = || std::env::var_os("RUNTIME_DIRECTORY").map(|folder| PathBuf::from(folder).join("token"));
     let file = file.map(Path::to_owned).or_else(runtime).or_else(user_file).ok_or(TokenError::Nowhere)?;
     let failed = |source| TokenError::File { path: file.display().to_string(), source };
@@ -134,7 +134,8 @@ pub fn daemon_token(file: Option<&Path>) -> Result<(Token, Option<PathBuf>), Tok
     }
 }
 
-/// A client's token: `given`, else the environment's, that of the user's file, or that of the machine's daemon.
+/// A client's token: `given`, else the environment's, else the one in the user's file, else the one in
+/// [`SYSTEM_TOKEN`].
 ///
 /// # Errors
 /// A malformed token, a file that others may read, or no token.

@@ -71,7 +71,7 @@ fn on_one_thread() -> Result<(), AnyError> {
     first_touch()
 }
 
-/// Writes to new pages of an arena, as the first upload does, and to resident ones.
+/// Measures a copy to new pages of an arena, as the first upload makes, and a copy to resident pages.
 fn first_touch() -> Result<(), AnyError> {
     const BYTES: u64 = 64 << 20;
     let from = vec![1; BYTES as usize];

@@ -2,8 +2,9 @@
 //!
 //! Each slot is a seqlock (Boehm 2012, "Can seqlocks get along with programming language memory models?"): a sequence
 //! number and the record's words. To write record `n` the writer stores an odd number (`2n + 1`), the words, and an
-//! even number (`2n + 2`). A reader loads the number before and after its copy. Any other number tells it exactly how
-//! many records it has missed: it counts them as lost and resumes half a ring behind the writer.
+//! even number (`2n + 2`). A reader loads the number before and after its copy. A smaller number means that record `n`
+//! is not complete yet. A larger one means that the writer has overwritten it: the reader resumes half a ring behind
+//! the writer and counts the records that it skips as lost.
 //!
 //! An observer that polls the newest record all the time slows the writer by transfers of its cache line: a record
 //! takes 36 ns instead of 2. Poll every millisecond or less often, in batches.
@@ -194,8 +195,8 @@ impl<M: BroadcastMem> Reader<M> {
         self.next = resume;
     }
 
-    /// The number of records that were overwritten before they were read. Exact: records read and lost add up to those
-    /// written since the observer's start.
+    /// The number of records that this observer skipped because it was too far behind the writer. Exact: the records
+    /// read and lost are all those from the observer's start to its position.
     pub fn lost(&self) -> u64 {
         self.lost
     }

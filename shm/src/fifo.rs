@@ -22,7 +22,7 @@ pub struct FifoSender {
 }
 
 impl FifoSender {
-    /// Writes all of `slots`, or none; they travel with the next [`publish`](Self::publish).
+    /// Writes all of `slots`, or none; the next [`publish`](Self::publish) makes them visible to the receiver.
     ///
     /// # Errors
     /// [`Full`] if they do not fit.

@@ -45,7 +45,7 @@ pub fn close_in_child(fd: i32) {
     let _ = CLOSED.iter().any(|entry| entry.compare_exchange(NONE, fd, Relaxed, Relaxed).is_ok());
 }
 
-/// Undoes [`close_in_child`]; to be called before `fd` is closed.
+/// Undoes [`close_in_child`]. Call it before closing `fd`.
 pub fn keep_in_child(fd: i32) {
     let _ = CLOSED.iter().any(|entry| entry.compare_exchange(fd, NONE, Relaxed, Relaxed).is_ok());
 }

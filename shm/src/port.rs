@@ -10,9 +10,10 @@
 //! The daemon maps C read-only, and the client can map D only for reading. The client wakes the daemon by the session's
 //! doorbell, an eventfd; the daemon wakes the client by a futex on `cq_tail`.
 //!
-//! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. A client has no more requests in
-//! flight, unread completions included, than the completion ring holds. The daemon admits work only while its
-//! completions fit, which a correct client never notices; nothing wakes the daemon when a completion is read.
+//! The daemon never waits for a client: every call of [`DaemonPort`] returns at once. A correct client has
+//! at most as many requests in flight, unread completions included, as the completion ring has slots. The daemon takes
+//! work only while its completions fit: this never delays a correct client, and reading a completion does not wake the
+//! daemon.
 //!
 //! ```
 //! use gt_shm::{ClientPort, DaemonPort, Slot, port::spin_default};
@@ -115,7 +116,7 @@ impl PortFds {
         [self.c.as_fd(), self.d.as_fd(), self.doorbell.as_fd()]
     }
 
-    /// The descriptors from the order in which they are sent.
+    /// Names descriptors that arrived in the order in which they are sent.
     pub fn from_array([c, d, doorbell]: [OwnedFd; 3]) -> Self {
         Self { c, d, doorbell }
     }
@@ -425,8 +426,8 @@ impl Submitter {
     /// Publishes, then waits until `slots` slots are free, for at most `timeout`. True if they are.
     ///
     /// Polls with exponential back-off, from 20 µs to 1 ms, so that the daemon need not check for waiters at each pop.
-    /// The daemon takes longer to empty the ring, so the ring does not run dry. Call with short timeouts, and check
-    /// between them that the daemon is alive.
+    /// The daemon takes longer than one pause to empty a full ring, so it has work meanwhile. Call with short
+    /// timeouts, and check between calls that the daemon is alive.
     pub fn wait_space(&mut self, slots: u32, timeout: Duration) -> bool {
         self.publish();
         if self.free_slots() >= slots {
@@ -490,8 +491,8 @@ impl Completions {
         self.pop().or_else(|| if self.wait_any(spin, timeout) { self.pop() } else { None })
     }
 
-    /// Waits for a completion: spins for `spin` (see [`spin_default`]), then sleeps on a futex, for at most `timeout`
-    /// together. False after the timeout, or when the session is closed.
+    /// Waits for a completion, for at most `timeout`: spins for `spin` (see [`spin_default`]), then sleeps on a futex.
+    /// False after the timeout, or when the session is closed.
     ///
     /// A killed daemon cannot wake the client: use timeouts of about 100 ms, and check the socket between them.
     pub fn wait_any(&mut self, spin: Duration, timeout: Duration) -> bool {

@@ -1,8 +1,8 @@
 //! A single-producer single-consumer (SPSC) ring buffer of [`Slot`]s (Lamport 1977) whose consumer can sleep.
 //!
-//! The cursors are free-running counters. Each side keeps its own in private memory, and the producer also the last
-//! value of the other's: it loads the shared head only when the ring looks full, which saves the transfer of a cache
-//! line per push.
+//! The cursors are free-running counters. Each side keeps its own cursor in private memory. The producer also keeps the
+//! head that it loaded last, and loads the shared head only when the ring looks full, which saves the transfer of a
+//! cache line per push.
 //!
 //! The producer writes slots, then [publishes](Producer::publish) them all at once:
 //!
@@ -138,7 +138,8 @@ impl<M: Mem> Producer<M> {
             }
             self.tail = self.tail.wrapping_add(1);
         }
-        // The slot's cache line is in the consumer's core since the last lap, and loading it takes longer than writing.
+        // The slot's cache line has been in the consumer's core since the last lap, and loading it takes longer than
+        // writing.
         self.mem.prefetch(self.tail.wrapping_add(PREFETCH_SLOTS));
         Ok(())
     }

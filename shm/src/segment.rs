@@ -1,6 +1,6 @@
 //! Segments: memfds that the daemon creates, sizes, maps and seals before it sends them to a peer.
 //!
-//! The seal against shrinking prevents that a peer truncates a mapped segment, which would raise SIGBUS. With the seal
+//! The seal against shrinking keeps a peer from truncating a mapped segment, which would raise SIGBUS. With the seal
 //! against future writes a receiver can map it only for reading. Seals do not prevent a writer from punching holes,
 //! which read as zeros; contents are never trusted anyway.
 
@@ -40,8 +40,8 @@ unsafe impl Sync for Segment {}
 
 impl Segment {
     /// Creates, maps and seals a segment of at least `bytes` bytes (rounded up to whole pages). Its bytes are zero.
-    /// `own` is this process's access, `peer` that of a process that receives it. `name` shows in `/proc/*/maps` as
-    /// `/memfd:name`.
+    /// `own` is the access of this process, `peer` the access of a process that receives the segment. `name` shows in
+    /// `/proc/*/maps` as `/memfd:name`.
     ///
     /// # Errors
     /// An error of the system at any step, sealing included.

@@ -9,6 +9,6 @@ pub type Slot = [u64; SLOT_WORDS];
 /// Bytes in a [`Slot`].
 pub const SLOT_BYTES: usize = size_of::<Slot>();
 
-/// The distance of shared fields that different sides write, bytes: two cache lines, because the adjacent-line
-/// prefetcher loads lines in pairs.
+/// The bytes between shared fields that different sides write: two cache lines, because the adjacent-line prefetcher
+/// loads lines in pairs.
 pub const LINE_BYTES: usize = 128;

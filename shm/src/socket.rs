@@ -155,8 +155,8 @@ impl Socket {
         let deadline = Deadline::new(timeout);
         loop {
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MESSAGE_FDS_MAX))];
-            // If no descriptor is expected, there is no room for one, so the kernel drops it before it becomes this
-            // process's. Closing the descriptor of a hostile peer (a file of its own FUSE) could block.
+            // If no descriptor is expected, the buffer has no room for one, so the kernel does not install it in this
+            // process. Closing a descriptor of a hostile peer (a file in its own FUSE file system) could block.
             let room = if fds_max == 0 { 0 } else { space.len() };
             let mut control = RecvAncillaryBuffer::new(&mut space[..room]);
             let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
@@ -164,7 +164,7 @@ impl Socket {
             let mut parts = [IoSliceMut::new(buffer)];
             match rustix::net::recvmsg(&self.0, &mut parts, &mut control, flags) {
                 Ok(message) => {
-                    // Taken out first, so that an error below closes them.
+                    // The descriptors are taken out first, so that an error below closes them.
                     let mut fds = Vec::new();
                     for part in control.drain() {
                         if let RecvAncillaryMessage::ScmRights(rights) = part {
@@ -177,7 +177,7 @@ impl Socket {
                     if message.flags.contains(ReturnFlags::TRUNC) {
                         return Err(Error::MessageTooLong { limit_bytes });
                     }
-                    // End of file. No protocol here has empty messages, which look the same.
+                    // The peer has closed. An empty message would look the same, but no protocol here has one.
                     if message.bytes == 0 {
                         return Err(Error::HungUp);
                     }

@@ -3,7 +3,7 @@
 //! A wake-up costs tens of microseconds, so a short spin pays where the peer answers at once on a core of its own.
 //! Where cores are few and busy, spinning takes the core that the peer would answer on, and uses up the spinner's
 //! scheduler slice: when the answer comes, the kernel makes the spinner wait, for milliseconds. Success tells the two
-//! cases apart: after each spin in vain the next is half as long, and after many a full one tries again.
+//! cases apart: each spin in vain halves the next one, and after many in a row one spin has the full duration again.
 
 use std::time::{Duration, Instant};
 
@@ -23,8 +23,8 @@ pub struct Spin {
 }
 
 impl Spin {
-    /// Spins of at most `look_max`. Up to `patience` spins in vain in a row do not shorten the next: they may be
-    /// chance.
+    /// Creates the state for spins of at most `look_max`. Up to `patience` spins in vain in a row do not shorten the
+    /// next: they may be chance.
     pub fn new(look_max: Duration, patience: u32) -> Spin {
         Spin { look: look_max, look_max, patience, in_vain: 0 }
     }

@@ -1,7 +1,7 @@
 //! Sockets and doorbells: messages arrive whole, with exactly the expected descriptors, and no call blocks.
 //!
-//! They are in another binary than the tests that start processes: between fork and exec a child has copies of every
-//! socket, which would delay the hang-ups that these tests expect.
+//! These tests are not in the binary of the tests that start processes: between fork and exec a child has copies of
+//! every socket, which would delay the hang-ups that these tests expect.
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
