@@ -66,7 +66,8 @@ pub struct CpuBackend {
     pub(crate) pool: ThreadPool,
     pub(crate) kernels: KernelTable,
     pub(crate) level: SimdLevel,
-    /// A counter of the calls that may write memory or allocate it, by which [`RowMoments`] go stale.
+    /// The number of calls so far that may have written or allocated memory. [`RowMoments`] are valid only in the call
+    /// after the one that cached them.
     pub(crate) step: u64,
     pub(crate) moments: Option<RowMoments>,
 }
@@ -124,8 +125,8 @@ impl CpuBackend {
         Ok(out)
     }
 
-    /// A tensor with `t`'s elements that may be written: `t` itself if this is its last use and its only handle, else a
-    /// copy.
+    /// A tensor with `t`'s elements that may be written: `t` itself if this is its last use (`given_up`) and its only
+    /// handle and it is contiguous, else a copy.
     pub(crate) fn private_copy(&mut self, t: &CpuTensor, given_up: bool) -> Result<CpuTensor> {
         if given_up && t.contiguous && t.buffer.is_unique() {
             return Ok(t.clone());

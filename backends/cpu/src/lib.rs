@@ -13,8 +13,8 @@
 //! | `create`, `movement` | creation and random numbers; views, slices and concatenation |
 //!
 //! Below them lie `backend` (the state they share), `strided` (copies between strides), `lanes` (vector registers),
-//! `tile` (scratch buffers in L1), `thread_pool`, and `memory` (the caching allocator), which takes blocks that other
-//! processes are to reach from `space`.
+//! `tile` (scratch buffers in L1), `thread_pool`, `memory` (the caching allocator) and `space` (an allocator over a
+//! shared segment, for tensors that other processes read).
 
 mod backend;
 mod conv;

@@ -4,7 +4,7 @@
 //! tensor of that size, so that a training step asks the system for no memory. Blocks of [`MAP_BYTES_MIN`] and more are
 //! mappings of their own, on huge pages, since page faults would otherwise cost several times what a kernel does.
 //!
-//! Each block is charged to a [`MemoryUsage`], a session's, which has its own limit. A freed block keeps its data and
+//! Each block is charged to the [`MemoryUsage`] of a session, which has its own limit. A freed block keeps its data and
 //! its owner: an allocation of the same owner gets such a block first and uncleared; for any other owner it is cleared.
 //!
 //! If the backend has a shared segment, blocks of [`SHARED_BYTES_MIN`] and more lie in it while it has room, so that
@@ -28,7 +28,8 @@ pub const MAP_BYTES_MIN: usize = 2 << 20;
 pub const SHARED_BYTES_MIN: usize = 32 << 10;
 /// Whether the system can move pages between mappings (`mremap`).
 const MOVES_PAGES: bool = cfg!(all(target_os = "linux", not(miri)));
-/// No pages are moved beyond this footprint: each moved huge page may be a mapping, of which Linux allows 65,530.
+/// No pages are moved while live and free blocks together take more bytes than this: each moved huge page may become a
+/// mapping of its own, and Linux allows a process 65,530 mappings.
 const MOVING_FOOTPRINT_BYTES_MAX: usize = 32 << 30;
 /// All free blocks together hold at most the limit divided by this.
 const CACHE_SHARE_OF_LIMIT: usize = 4;
@@ -96,7 +97,7 @@ struct UsageEntry {
 // SAFETY: the raw pointers are the free lists, whose blocks no `Buffer` refers to, so they move with the heap.
 unsafe impl Send for Heap {}
 
-/// Hands out [`Buffer`]s.
+/// Allocates [`Buffer`]s, and keeps freed blocks for later allocations.
 pub struct CachingAllocator {
     heap: NonNull<Mutex<Heap>>,
     /// The usage that allocations are charged to; the heap keeps it alive.
@@ -265,7 +266,7 @@ impl Heap {
         }
     }
 
-    /// Charges the current usage for a block, and returns its index and id.
+    /// Charges the current usage for a block, and returns the usage's index and id.
     #[inline]
     fn charge_current(&mut self, capacity_bytes: usize, requested: usize) -> Result<(usize, u64), ExecError> {
         let slot = self.current;
@@ -287,7 +288,8 @@ impl Heap {
         }
     }
 
-    /// Removes a block from a free list that is not empty: one that `owner` held before, if one is near its head.
+    /// Removes a block from the class's free list, which must not be empty: a block that `owner` held before if one is
+    /// among the first [`OWN_BLOCKS_TRIED`], else the first block.
     fn free_block(&mut self, class: usize, owner: u64) -> *mut HeapBlock {
         let first = self.free[class];
         let mut link: *mut *mut HeapBlock = &raw mut self.free[class];
@@ -526,8 +528,8 @@ fn map(bytes: usize) -> Option<*mut u8> {
     }
 }
 
-/// Moves pages from the mapping at `from` to that at `to`; both are aligned to [`MAP_BYTES_MIN`]. Returns how many
-/// leading bytes are no longer mapped at `from`, or an error if some of them are not mapped at `to` either.
+/// Moves pages from the mapping at `from` to the mapping at `to`; both are aligned to [`MAP_BYTES_MIN`]. Returns how
+/// many leading bytes were moved, or an error if a part of `to` is no longer mapped.
 ///
 /// # Safety
 /// Both are mapped for `bytes`, and nothing else accesses them.
@@ -563,8 +565,8 @@ const PAGE_BYTES: usize = if cfg!(target_arch = "aarch64") { 64 << 10 } else { 4
 
 #[cfg(all(unix, not(miri)))]
 fn unmap(data: *mut u8, bytes: usize) {
-    // SAFETY: callers pass data of a mapping of `map` that no live block uses; `munmap` takes whole pages, as `map`
-    // made.
+    // SAFETY: callers pass a mapping that `map` made, or its end, which no live block uses. `map` mapped whole pages,
+    // so rounding up to a page stays within the mapping.
     unsafe { libc::munmap(data.cast(), bytes.next_multiple_of(PAGE_BYTES)) };
 }
 
@@ -585,7 +587,7 @@ fn unmap(data: *mut u8, bytes: usize) {
 }
 
 impl Buffer {
-    /// The first byte; valid for [`Buffer::capacity_bytes`] while a handle lives.
+    /// The address of the first byte; it is valid for [`Buffer::capacity_bytes`] bytes while a handle lives.
     #[inline]
     pub fn as_ptr(&self) -> *mut u8 {
         // SAFETY: a handle keeps its block alive, and a live block's `data` never changes.

@@ -339,7 +339,7 @@ pub fn in_chunks(
     pool.run(elements.div_ceil(chunk), &|i| range(i * chunk, ((i + 1) * chunk).min(elements)))
 }
 
-/// Calls `chunk` with each of `0..chunks`, on several threads when all of them together touch enough bytes.
+/// Calls `chunk` with each of `0..chunks`, on several threads when the chunks touch enough `bytes` in total.
 ///
 /// # Errors
 /// A panic in a call.

@@ -55,7 +55,7 @@ struct PoolState {
 // SAFETY: `work` is written only while the job is closed and no helper is inside, and read only by helpers inside an
 // open job; the work itself is `Sync`.
 unsafe impl Sync for PoolState {}
-// SAFETY: the same holds for sending the state: the work pointer is used only as `join` says, and the work is `Sync`.
+// SAFETY: only `join` dereferences the pointer in `work`, and only inside a job; the work is `Sync`.
 unsafe impl Send for PoolState {}
 
 /// Threads that share the work of one caller.
@@ -99,7 +99,7 @@ impl ThreadPool {
         self.helpers.len() + 1
     }
 
-    /// Whether several threads finish sooner than one does alone in `work_ns` nanoseconds.
+    /// Whether several threads finish work sooner than one thread alone, which takes `work_ns` nanoseconds.
     #[inline]
     pub fn pays(&self, work_ns: usize) -> bool {
         if work_ns < SHARED_NS_MIN || self.helpers.is_empty() {
@@ -108,7 +108,7 @@ impl ThreadPool {
         work_ns >= WAKING_NS_MIN || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
     }
 
-    /// The number of chunks to divide such work into.
+    /// The number of chunks to divide work into that takes one thread `work_ns` nanoseconds.
     pub fn chunks(&self, work_ns: usize) -> usize {
         (work_ns / CHUNK_NS).clamp(1, self.threads() * CHUNKS_PER_THREAD)
     }
@@ -134,8 +134,8 @@ impl ThreadPool {
         shared.panicked.store(false, Ordering::Relaxed);
         let job = shared.state.load(Ordering::Relaxed) + NEXT_JOB;
         shared.state.store(job | OPEN, Ordering::Release);
-        // With the helper's fence this orders the two flags: a helper that goes to sleep sees the job, or is seen
-        // asleep.
+        // This fence and the one in `help` order the accesses to `state` and `asleep`: a helper that goes to sleep sees
+        // the open job, or the caller sees that the helper is asleep.
         fence(Ordering::SeqCst);
         for (i, (helper, asleep)) in self.helpers.iter().zip(&shared.asleep).take(chunks - 1).enumerate() {
             if asleep.load(Ordering::Relaxed) && asleep.swap(false, Ordering::Relaxed) {
@@ -274,7 +274,7 @@ impl PoolState {
 /// guests. It then starts a woken thread on the waker's core, and both share that core for milliseconds, until the load
 /// is balanced. The caller keeps working on its core, so any other core is better for a helper.
 struct HelperAffinity {
-    /// The cores of this process; none if there is nothing to choose.
+    /// The cores of this process, or `None` if the scheduler alone chooses where helpers run.
     #[cfg(all(target_os = "linux", not(miri)))]
     all: Option<libc::cpu_set_t>,
     /// The core that is excluded from each helper's set, or -1.
