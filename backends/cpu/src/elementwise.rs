@@ -18,7 +18,7 @@ const ROW_MIN: usize = 64;
 /// Elements computed between non-temporal stores: few, so that the loads of the next ones overlap with the stores.
 const STREAM_TILE: usize = 128;
 /// Non-temporal stores are used up to this many operations per element. Heavier work is not bound by memory, and is
-/// slower in such small steps.
+/// slower in steps of [`STREAM_TILE`] elements.
 const STREAM_WEIGHT_MAX: usize = 2;
 /// Results of at least this many bytes bypass the caches, which they would only evict.
 pub const STREAM_BYTES_MIN: usize = 32 << 20;

@@ -72,7 +72,7 @@ struct FusedStep {
     narrow: Option<Kernel>,
     /// Bytes per element of the result.
     size: usize,
-    /// The tile that the result is computed in, unless that is memory.
+    /// The tile that the result is computed in; unused if the kernel writes to memory.
     tile: usize,
     kept: ResultStore,
     memory: *mut u8,
@@ -272,7 +272,7 @@ impl CpuBackend {
         })
     }
 
-    /// Gives every result that is kept its memory: that of an operand that is not used any more, or a new block.
+    /// Gives memory to every result that is kept: the memory of an operand that no later step reads, or a new block.
     fn allocate_results(
         &self,
         stages: &[Stage<'_, CpuTensor>],

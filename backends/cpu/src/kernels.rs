@@ -94,7 +94,7 @@ impl KernelTable {
     pub fn elementwise(&self, op: Op, dtype: DType) -> Option<Kernel> {
         self.elementwise.get(op as usize)?[dtype as usize]
     }
-    /// The kernel of a cast, if both dtypes have one; half precisions are cast through `f32`.
+    /// The kernel of a cast. Half precisions have none, and are cast through `f32`.
     pub fn cast(&self, from: DType, to: DType) -> Option<Kernel> {
         self.cast[from as usize][to as usize]
     }
@@ -280,15 +280,15 @@ unsafe fn map3<B: Body3<A, C, O>, A: Copy, C: Copy, O>(out: *mut u8, operands: [
     }
 }
 
-/// Ops whose vectorised form is accurate up to [`Real::PERIODIC_MAX`] only.
+/// Ops whose vectorised form is accurate only for arguments up to [`Real::PERIODIC_MAX`].
 const PERIODIC: [Op; 3] = [Op::Sin, Op::Cos, Op::Tan];
-/// Ops whose vectorised form is accurate up to [`Real::QUOTIENT_MAX`] only.
+/// Ops whose vectorised form is accurate only for quotients up to [`Real::QUOTIENT_MAX`].
 const QUOTIENT: [Op; 3] = [Op::FloorDivide, Op::Remainder, Op::Fmod];
-/// Elements that are checked together for being beyond the vectorised form's range. Only those beyond it are computed
-/// again by the standard library's function, so that no result depends on its neighbours.
+/// The number of elements that are checked together for the range in which the vectorised form is accurate. Only those
+/// beyond it are computed again by the standard library's function, so that no result depends on its neighbours.
 const CAREFUL_BLOCK: usize = 1024;
 
-/// A type that can be cast from and to.
+/// An element type that a cast converts from or to.
 trait CastElement: Copy {
     fn cast<T: CastElement>(self) -> T;
     fn from_int(x: i64) -> Self;
@@ -418,7 +418,7 @@ fn f32_to_f16(x: f32) -> u16 {
     (half | bits >> 16 & 0x8000) as u16
 }
 
-/// The functions of one level.
+/// Defines the module of one level: its kernels, compiled with the level's instructions enabled.
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident) => {
         mod $name {

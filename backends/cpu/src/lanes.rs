@@ -88,7 +88,7 @@ pub trait Lanes<R: Real>: Copy + Add<Output = Self> + Sub<Output = Self> + Mul<O
 
 /// A number type with lanes at every level.
 pub trait Vectors: Real {
-    /// An array, without vector instructions of a level.
+    /// An array, with the instructions that every CPU of the architecture has.
     type Baseline: Lanes<Self>;
     /// Registers of 256 bits.
     #[cfg(target_arch = "x86_64")]
@@ -169,7 +169,7 @@ mod x86 {
     use std::ops::{Add, Mul, Sub};
 
     /// Defines a type of [`LANES`] numbers in registers, given its name, the number and register types, the indices of
-    /// the registers, those of a quarter, and the instructions.
+    /// all registers, the indices and count of a quarter's registers, and the instructions.
     macro_rules! registers {
         ($name:ident, $number:ty, $register:ty, [$($i:literal),+], [$($q:literal),+] of $n:literal,
          $set1:ident, $loadu:ident, $add:ident, $sub:ident, $mul:ident, $mul_add:ident,
@@ -352,7 +352,7 @@ pub trait Registers {
 
 macro_rules! levels {
     ($($(#[$when:meta])* $level:ident;)*) => {$(
-        /// The vector level of that name.
+        /// The type for the [`SimdLevel`](crate::kernels::SimdLevel) of the same name.
         $(#[$when])*
         pub struct $level;
         $(#[$when])*
@@ -429,8 +429,8 @@ macro_rules! gather_over {
 }
 pub(crate) use gather_over;
 
-/// Sums a function of the elements of slices of one length: blocks of [`SUM_BLOCK`] by [`gather_over`], their sums in
-/// f64.
+/// Sums a function of the elements of slices of one length. [`gather_over`] sums each block of [`SUM_BLOCK`] elements,
+/// and the sums of blocks are added in f64.
 macro_rules! sum_over {
     ($R:ty, $V:ty: $($x:ident in $from:expr),+; $sum:ident => $step:expr) => {{
         $(let $x: &[$R] = $from;)+

@@ -18,7 +18,7 @@ use gt_ops::{DType, Meta, Op};
 use std::mem::MaybeUninit;
 use std::slice;
 
-/// The number of partial results of a row shorter than [`LONG_ROW`], in an array.
+/// The number of partial results of a row shorter than [`LONG_ROW`].
 const LANES_SHORT: usize = 16;
 /// Rows of this length and more use [`LANES`] partial results, which take longer to combine.
 const LONG_ROW: usize = 512;
@@ -26,11 +26,11 @@ const LONG_ROW: usize = 512;
 const SHORT_ROW: usize = 48;
 /// A column is divided into at most this many pieces.
 const PIECES_MAX: usize = 64;
-/// The number of elements in partial results before these are added to the accumulator.
+/// The number of elements of a block, whose partial result is added to the accumulator.
 const BLOCK: usize = 8 << 10;
-/// The number of rows in a column's partial result before it is added to the accumulator.
+/// The number of rows that a column's partial result covers before it is added to the accumulator.
 const BLOCK_ROWS: usize = 256;
-/// The number of elements of one result that one thread reduces by itself. The order of a sum depends on it.
+/// The number of elements of one result that one thread reduces by itself. The order of additions depends on it.
 const PIECE: usize = 64 << 10;
 /// The number of elements in a chunk of rows.
 const ROWS_CHUNK_ELEMENTS: usize = 16 << 10;
