@@ -20,8 +20,8 @@ const BLOCK: usize = 64;
 /// The cost of a score besides its products, and the fixed cost of a query, in elementwise operations.
 const SCORE_WEIGHT: usize = 16;
 const QUERY_WEIGHT: usize = 4_000;
-/// Consecutive units share their buffers for scores, in this many turns per thread. Later causal blocks cost more, so
-/// threads need several turns to balance their work.
+/// The number of chunks per thread. A chunk consists of consecutive units (blocks of queries, or batches), which share
+/// buffers for scores. Later causal blocks cost more, so threads need several chunks to balance their work.
 const TURNS_PER_THREAD: usize = 8;
 
 /// Batches of matrices: tensors with the same leading axes.
@@ -77,8 +77,8 @@ impl Scores {
         if self.causal { self.keys.min(i + 1) } else { self.keys }
     }
 
-    /// Computes the exponentials of the scores of `rows` queries from `first` on, less the maximum of each row of
-    /// `keys` scores. `factors` gets the reciprocal of each row's sum, which makes weights of them.
+    /// Computes `exp(score - maximum of the row)` for `rows` queries from `first` on, in rows of `keys` scores.
+    /// `factors` gets the reciprocal of each row's sum: a row times its factor gives the attention weights.
     ///
     /// # Safety
     /// The matrices hold these queries and all keys, and `scores` and `factors` have room. The CPU has the level of

@@ -30,7 +30,7 @@ struct ClassTargets<R> {
 }
 
 impl<R: Real> ClassTargets<R> {
-    /// The class of a sample; none if it is ignored or out of range.
+    /// The class of a sample, or `None` if it is ignored or out of range, which `bad` records.
     ///
     /// # Safety
     /// The index has an element for `sample`.

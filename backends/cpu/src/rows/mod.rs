@@ -26,7 +26,7 @@ use std::slice;
 const BLOCK_ELEMENTS: usize = 1024;
 /// Rows shorter than this are processed several at a time.
 const SHORT_ROW: usize = 64;
-/// The fixed cost of a row, in elementwise operations: combining its partial sums, and more.
+/// The fixed cost of a row, such as combining its partial sums, in elementwise operations.
 const ROW_WEIGHT: usize = 3_000;
 
 /// An op on rows, ready to run.
@@ -58,8 +58,8 @@ unsafe fn at_level<R: Vectors, W: RowKernel<R>>(level: SimdLevel, work: &W, firs
         // the contract of `at_level`.
         unsafe { work.rows::<R::Avx512>(first, last) }
     }
-    // SAFETY: the backend chose a `level` that the CPU has, and each call is compiled for its level; rows by the
-    // contract of `at_level`.
+    // SAFETY: the backend chose a `level` that the CPU has, and each call is compiled for its level. The rows are those
+    // of the contract of `at_level`.
     unsafe {
         match level {
             SimdLevel::Baseline => work.rows::<R::Baseline>(first, last),
@@ -255,8 +255,8 @@ impl<R> Deref for DenseValues<R> {
     type Target = [R];
     fn deref(&self) -> &[R] {
         match &self.tensor {
-            // SAFETY: `made` is empty only if the tensor has the compute type, and it has `count` elements, which stay
-            // alive with `self`.
+            // SAFETY: `made` is empty only if the tensor has the compute type or no elements. The tensor has `count`
+            // elements, which stay alive with `self`.
             Some(tensor) if self.made.is_empty() => unsafe {
                 slice::from_raw_parts(tensor.ptr().cast::<R>(), self.count)
             },

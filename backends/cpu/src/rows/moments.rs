@@ -3,7 +3,8 @@
 use gt_ops::Meta;
 
 /// The mean and scale of each row of a norm's operand, cached by the gradient of the input for the gradient of the
-/// weights, which usually follows. They are valid for one step, since later steps may overwrite the operand's memory.
+/// weights, which usually follows. They are valid only in the backend's next step, since later steps may overwrite the
+/// operand's memory.
 pub struct RowMoments {
     pub(crate) step: u64,
     pub(crate) from: *const u8,

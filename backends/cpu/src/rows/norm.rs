@@ -1,6 +1,6 @@
 //! Layer norm (Ba et al. 2016) and RMS norm (Zhang & Sennrich 2019) with their gradients.
 //!
-//! The variance takes a second pass over the row, which is in L1 by then, and has no cancellation.
+//! The variance is computed in a second pass over the row, which is in L1 by then; that avoids cancellation.
 
 use super::moments::RowMoments;
 use super::{ROW_WEIGHT, RowKernel, RowSink, RowSource, extent, number, run};
@@ -18,12 +18,12 @@ const WEIGHT: usize = 6;
 /// The gradient of the weights is summed in at most this many pieces, of at least this many rows.
 const PIECES_MAX: usize = 64;
 const PIECE_ROWS_MIN: usize = 16;
-/// The number of rows in partial sums before these are added to sums in f64.
+/// The number of rows that partial sums cover before they are added to sums in f64.
 const BLOCK_ROWS: usize = 256;
 /// The number of rows that are added to the partial sums together.
 const GROUP_ROWS: usize = 4;
 
-/// The mean of a row (0 without `CENTRE`, for an RMS norm) and the reciprocal of its standard deviation around that.
+/// The mean of a row (0 without `CENTRE`, for an RMS norm) and `1 / sqrt(variance around that mean + eps)`.
 ///
 /// # Safety
 /// Same as for [`Lanes::splat`].
@@ -114,7 +114,7 @@ struct NormBackward<'a, R, const CENTRE: bool> {
     columns: usize,
     weight: &'a [R],
     eps: f64,
-    /// The moments of all rows, to be written.
+    /// Memory to which the moments of all rows are written.
     moments: SharedPtr<(f64, f64)>,
 }
 

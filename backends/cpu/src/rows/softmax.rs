@@ -1,4 +1,5 @@
-//! Softmax and log-softmax with their gradients, from the exponentials of the row less its maximum.
+//! Softmax and log-softmax with their gradients. The maximum of a row is subtracted before the exponentials are taken,
+//! so that they do not overflow.
 
 use super::{RowKernel, RowSink, RowSource, SHORT_ROW, block_rows, extent, run};
 use crate::backend::{CpuBackend, Result};
@@ -7,7 +8,7 @@ use crate::tensor::CpuTensor;
 use gt_ops::Meta;
 use gt_ops::math::Real;
 
-/// The cost of an element in operations, and that of the gradient of softmax, which has no exponentials.
+/// The cost of an element in operations. The gradient of softmax costs less, since it has no exponentials.
 const WEIGHT: usize = 20;
 const WEIGHT_PLAIN: usize = 4;
 /// The number of exponentials that are summed while they are in L1.
