@@ -59,7 +59,7 @@ fn blocks(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 impl<E: Tiled> Correlation<'_, E> {
-    /// The positions of one depth slice of a pass when its rows are laid end to end at the planes' pitch.
+    /// The number of positions in one depth slice of a pass, with its rows laid end to end at the planes' pitch.
     fn flat(&self, pass: &ConvolutionPass) -> usize {
         let [_, rows, columns] = pass.count;
         if rows == 0 || columns == 0 { 0 } else { (rows - 1) * self.planes.pitch[1] + columns }
@@ -67,7 +67,7 @@ impl<E: Tiled> Correlation<'_, E> {
     fn steps(&self) -> usize {
         self.tiles.lanes * self.tiles.width
     }
-    /// The number of tiles of a sample, each of all its channels.
+    /// The number of tiles of one sample and group. A tile covers all channels of the result in the group.
     fn count(&self) -> usize {
         self.passes.iter().map(|pass| pass.count[0] * self.flat(pass).div_ceil(self.steps())).sum()
     }
@@ -201,7 +201,8 @@ impl CpuBackend {
             return Ok(result);
         }
         if a.numel() == 0 || b.numel() == 0 {
-            // Sums without terms, whose sizes no memory bounds: the bias or zeros.
+            // The sums have no terms, so the result is the bias or zeros. The padded planes are not allocated, since no
+            // memory bounds the other sizes of an empty operand.
             let mut view = [0; gt_ops::RANK_MAX];
             let Some(bias) = bias else {
                 zero_all(&result);
@@ -344,8 +345,9 @@ impl CpuBackend {
             let which = tiles * part / parts..tiles * (part + 1) / parts;
             let scratch = scratch_at.get().wrapping_add(i * planes.elements);
             for item in items * chunk / chunks..items * (chunk + 1) / chunks {
-                // SAFETY: item `item` reads and writes its own `source` and `made * plane` elements, parts write
-                // different tiles, and each of the `chunks * parts` calls has its own scratch memory.
+                // SAFETY: item `item` reads its own `source` elements and writes its own `out_channels * plane`
+                // elements, parts write different tiles, and each of the `chunks * parts` calls has its own scratch
+                // memory.
                 unsafe {
                     planes.fill(in_channels, from.get().wrapping_add(item * source).cast_const(), scratch);
                     let to = to.get().wrapping_add(item * out_channels * correlation.plane);

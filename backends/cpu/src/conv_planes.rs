@@ -161,7 +161,7 @@ pub fn input_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> Result
     let mut places: [Vec<(usize, usize)>; WINDOW_AXES_MAX] = Default::default();
     let axes: [Axis; WINDOW_AXES_MAX] = std::array::from_fn(|i| {
         let stride = spec.stride[i];
-        // Only the phases that some tap reads.
+        // Only the phases that some tap reads have planes.
         let mut residues: Vec<usize> = (0..spec.kernel[i].min(stride)).map(|k| k * spec.dilation[i] % stride).collect();
         residues.sort_unstable();
         residues.dedup();
@@ -192,7 +192,8 @@ pub struct ConvolutionPass {
     /// The offset of each tap within a channel, with its index in the kernel.
     pub taps: Vec<(isize, usize)>,
     pub count: Axes,
-    /// The offset of the pass's first result within a channel; `steps` are those between its positions.
+    /// The offset of the pass's first result within a channel. `steps` are the offsets from a result to the next, along
+    /// each axis.
     pub base: usize,
     pub steps: Axes,
     /// The offset of the pass's packed weights, which are ordered by blocks of rows, then by terms.
@@ -205,7 +206,8 @@ struct Phase {
     first: usize,
     /// The number of positions.
     count: usize,
-    /// Each tap that reaches them, with the distance to its gradient in output positions.
+    /// Each tap that reaches them, with a distance: through the tap, position `i` of the phase gets the gradient of
+    /// output position `i` plus this distance.
     taps: Vec<(usize, isize)>,
 }
 

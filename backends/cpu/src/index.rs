@@ -445,8 +445,8 @@ impl IndexedAxis {
         out: *mut u8,
     ) -> Result<()> {
         let places = ScatterTask { lookup: self, loops, index, from, out };
-        // SAFETY: index, source and result are valid for all elements of `loops`, of the dtype's type or one of its
-        // size.
+        // SAFETY: index, source and result are valid for all elements of `loops`. Source and result are accessed as the
+        // dtype's type or as an integer of the same size.
         unsafe {
             match op {
                 Op::Scatter => match dtype.size() {

@@ -122,8 +122,8 @@ pub unsafe fn one(
     rows_in_registers: bool,
     onto: bool,
 ) {
-    // The kernels hold several elements of a column in a register. For several of a row, the transposed product
-    // b^T a^T = (a b)^T is computed.
+    // The kernels hold several elements of a column in a register. To hold several elements of a row instead, they
+    // compute the transposed product b^T a^T = (a b)^T.
     let ([out, left, right], m, n) = if rows_in_registers {
         (matrices, m, n)
     } else {

@@ -86,7 +86,8 @@ unsafe fn largest<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) 
     });
 }
 
-/// Like [`largest`], and records the position of each maximum, less the steps taken along the row.
+/// Like [`largest`], and records where each maximum is: `place` is the position that column 0 of the results would
+/// read, and the caller adds a stride for each column.
 ///
 /// # Safety
 /// Same as for [`largest`], with `found` valid for `n` elements too.
@@ -120,7 +121,7 @@ unsafe fn sum<E: Pooled>(to: *mut E, from: *const E, step: usize, n: usize) {
     });
 }
 
-/// Adds each gradient of a result to an element of the input, the gradient of [`sum`].
+/// The gradient of [`sum`]: adds the gradient of each result to the gradient of its input element.
 ///
 /// # Safety
 /// `from` is valid for `n` elements, and `to` for `n` steps.
@@ -215,7 +216,8 @@ impl PoolWindows {
         first..end
     }
 
-    /// Calls `f` for each row of results, with an iterator function over the starts of the input rows in its windows.
+    /// Calls `f` with each row of results and a function that calls its argument with the start of each input row in
+    /// the row's windows.
     fn rows(&self, mut f: impl FnMut(usize, &dyn Fn(&mut dyn FnMut(usize)))) {
         let [depth, height, _] = self.output;
         let [_, input_height, input_width] = self.spec.input;
@@ -352,7 +354,7 @@ impl CpuBackend {
                         Op::MaxPoolIndices => {
                             let to = to.get().cast::<i64>().add(plane * outputs);
                             search(&windows, &rows, from, |at, position| {
-                                // A window over padding only has no position: -1.
+                                // A window that contains only padding has no position; its result is -1.
                                 to.add(at).write(position.map_or(-1, |position| position as i64));
                             });
                         }
@@ -395,7 +397,7 @@ unsafe fn fill<E: Pooled>(to: *mut E, n: usize, x: E) {
     }
 }
 
-/// Pools one channel with `row_loop`, from results of `start`.
+/// Pools one channel: sets all results to `start`, then combines them with the input by `row_loop`.
 ///
 /// # Safety
 /// `from` points to a channel's input and `to` to its result.

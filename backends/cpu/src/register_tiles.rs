@@ -61,7 +61,7 @@ pub struct RegisterTiles<E: 'static> {
 pub trait Tiled: Copy + Send + Sync + 'static {
     /// The number 0.
     const ZERO: Self;
-    /// The sum of both.
+    /// The sum of `self` and `other`.
     fn plus(self, other: Self) -> Self;
     /// The tiles of a level that this CPU has.
     fn tiles(level: SimdLevel) -> RegisterTiles<Self>;
@@ -128,8 +128,8 @@ unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
     to: *mut V::E,
     step: usize,
 ) {
-    // SAFETY: `offsets` holds `TAPS` offsets, `sums` has `TAPS` rows `step` apart of `WIDTH` vectors, and input and
-    // gradients are readable at all positions, by the contract of `Collect`.
+    // SAFETY: `offsets` holds `TAPS` offsets, `to` has `TAPS` rows of `WIDTH` vectors, `step` elements apart, and input
+    // and gradients are readable at all positions, by the contract of `Collect`.
     unsafe {
         let mut sums = [[V::load(to); WIDTH]; TAPS];
         for tap in 0..TAPS {

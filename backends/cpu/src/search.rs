@@ -19,7 +19,7 @@ fn rank_of<T: PartialOrd + Copy, const RIGHT: bool>(sorted: &[T], x: T) -> usize
 }
 
 impl CpuBackend {
-    /// The position at which each element of `wanted` keeps its row of `sorted` in order.
+    /// For each element of `wanted`, the position in its row of `sorted` where inserting it keeps the row in order.
     pub(crate) fn search(&mut self, op: Op, sorted: &CpuTensor, wanted: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
         let (sorted, wanted) = (self.contiguous(sorted)?, self.contiguous(wanted)?);
         let result = self.new_tensor(out)?;
