@@ -16,8 +16,8 @@ pub fn set_hook(hook: BlockingHook) {
     let _ = HOOK.set(hook);
 }
 
-/// Runs `wait` outside the host language's lock. The caller must not hold a lock of a session: to end the wait may take
-/// the host's lock, and the thread that holds that may be waiting for the session's lock.
+/// Runs `wait` outside the host language's lock. The caller must not hold a session's lock: the hook takes the host's
+/// lock again after the wait, and the thread that holds it may be waiting for the session's lock.
 ///
 /// # Errors
 /// [`ClientError::Interrupted`] if a signal arrived.
@@ -28,7 +28,7 @@ pub fn blocking<T: Send>(wait: impl FnOnce() -> T + Send) -> Result<T> {
 /// As [`blocking`], but leaves signals for the next wait: for callers that cannot report an interruption.
 ///
 /// # Errors
-/// None that the caller can act on.
+/// [`ClientError::Interrupted`] if the hook did not run `wait`.
 pub fn blocking_quietly<T: Send>(wait: impl FnOnce() -> T + Send) -> Result<T> {
     run(wait, false)
 }

@@ -62,8 +62,8 @@ impl Tensor {
     }
 }
 
-/// The current node of a tensor, for all handles and views that gradients flow through together. `detach()` shares the
-/// storage, but has its own.
+/// The current node of a tensor, shared by all handles and views that gradients flow through together. The handle that
+/// `detach()` returns shares the storage, but has its own node.
 pub(crate) struct AutogradMeta {
     node: Mutex<Option<Arc<Node>>>,
     /// Whether in-place operations leave saved values valid, as those through `x.data` do.
@@ -74,7 +74,7 @@ impl AutogradMeta {
     pub(crate) fn new(node: Option<Arc<Node>>) -> Arc<AutogradMeta> {
         Arc::new(AutogradMeta { node: Mutex::new(node), untracked: false })
     }
-    /// For a handle that is not on the tape.
+    /// The metadata of a handle that is not on the tape.
     pub(crate) fn detached(untracked: bool) -> Arc<AutogradMeta> {
         Arc::new(AutogradMeta { node: Mutex::new(None), untracked })
     }
@@ -227,7 +227,7 @@ pub(crate) struct NodeExtras {
 }
 
 impl Node {
-    /// The node of the custom function and the index of its result; for all other nodes, the node itself and 0.
+    /// For a result of a custom function, the function's node and the result's index; for any other node, itself and 0.
     pub fn function(self: &Arc<Node>) -> (Arc<Node>, usize) {
         match &self.kind {
             NodeKind::CustomOutput { function: Some(function), index } => (function.clone(), *index),

@@ -1,8 +1,9 @@
 //! Finding a daemon, or starting a private one.
 //!
 //! If the program ([`set_connect_options`]), `GT_CONNECT` or `GT_SOCKET` names a daemon, only that one is used.
-//! Otherwise the machine's daemon is used if its socket exists; if not, a private `gtd` is started. It ends with its
-//! last client: this process and the children that it forks, which connect by its abstract socket name.
+//! Otherwise the machine's daemon is used if its socket exists; if not, a private `gtd` is started. Its clients are
+//! this process and the children that it forks, which connect by its abstract socket name. It ends with the last of
+//! them.
 
 use crate::error::{ClientError, Result};
 use crate::lock::lock;
@@ -34,7 +35,7 @@ pub(crate) struct PrivateDaemon {
 const REAP_DEADLINE: Duration = Duration::from_millis(500);
 
 impl PrivateDaemon {
-    /// Waits for the process if it ends soon; other clients may keep it alive.
+    /// Waits until the process ends, at most [`REAP_DEADLINE`]: other clients may keep it alive.
     pub(crate) fn reap(mut self) {
         let deadline = Instant::now() + REAP_DEADLINE;
         while matches!(self.child.try_wait(), Ok(None)) && Instant::now() < deadline {
@@ -143,7 +144,7 @@ pub fn workers_wanted() -> usize {
     WORKERS_WANTED.load(Relaxed)
 }
 
-/// Checks that a daemon with `count` workers has as many as were asked for; `started` if it is a private one.
+/// Checks that a daemon with `count` workers has as many as were asked for. `started`: this process has started it.
 pub(crate) fn check_workers(count: usize, started: bool) -> Result<()> {
     let wanted = workers_wanted();
     if count >= wanted {
@@ -178,7 +179,7 @@ pub(crate) fn connect_any(options: &ConnectOptions) -> Result<Daemon> {
         None => match join_private(&hello) {
             Some(daemon) => Ok(daemon),
             None => by_unix(SYSTEM_SOCKET.into(), &hello).or_else(|error| match error {
-                // A private daemon, started unasked, would not have the machine's devices.
+                // No private daemon is started here unasked: it would not have the machine's devices.
                 error if error.is_forbidden() => Err(ClientError::Launch(format!(
                     "{error}. {CONNECT_ENV}=private, or gt.connect('private'), starts a daemon of your own"
                 ))),
@@ -232,7 +233,7 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
     tracing::info!(target: "gt_client", program = %gtd.display(), pid = child.id(), name, "started a private daemon");
     let mut private = PrivateDaemon { child };
     let connection = connect_over(ours, hello).map_err(|error| match private.child.try_wait() {
-        // The daemon's refusal has its own reason.
+        // A refusal states its reason, so it precedes the exit status.
         _ if matches!(error, ProtocolError::Refused(_)) => failed("used", &error),
         Ok(Some(status)) => failed("used", &format!("it ended at once ({status})")),
         _ => failed("used", &error),

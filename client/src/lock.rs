@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Acquire, Ordering::Relaxed, Orderi
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Locks a mutex of this crate. A panic does not invalidate what they guard: it is consistent between any two
+/// Locks a mutex of this crate. A panic does not invalidate the guarded data: they are consistent between any two
 /// statements that can unwind.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -13,7 +13,7 @@ use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val};
 use std::sync::Arc;
 
-/// Operands that a scope tells apart from its results: the bits of `Scope::operands`.
+/// The number of bits of `Scope::operands`.
 const OPERANDS_MAX: u32 = u64::BITS;
 
 /// The tensors of one call into [`gt_ops::build`]; a [`Val`] is an index into them.
@@ -57,7 +57,7 @@ impl Scope {
     /// A value of another session.
     pub(crate) fn push_operand(&mut self, value: Arc<TensorValue>, node: Option<Arc<Node>>) -> Result<Val> {
         if !Arc::ptr_eq(value.session(), &self.session) {
-            // If one of the two sessions has ended, the error names that reason.
+            // If one of the two sessions has ended, the error says so.
             let ended = !self.session.is_open();
             return Err(foreign(if ended { &self.session } else { value.session() }));
         }

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// No signal.
 pub const NONE: u32 = 0;
-/// The value for gradients that are computed under the signal of the thread that calls `backward`.
+/// Stands for the signal of the thread that calls `backward`: the gradients are computed under that.
 const CALLERS: u32 = u32::MAX;
 
 /// The signal that a thread's instructions are under.
@@ -24,17 +24,17 @@ const CALLERS: u32 = u32::MAX;
 pub struct ActiveSignal {
     /// The signal of the instructions.
     signal: u32,
-    /// The signal of the gradients of the ops that are recorded meanwhile.
+    /// The signal under which the gradients of the ops recorded meanwhile are computed.
     backward: u32,
 }
 
 impl ActiveSignal {
     /// No signal.
     pub const NONE: ActiveSignal = ActiveSignal { signal: NONE, backward: CALLERS };
-    /// The lookup hook returns the signal each time: the host language may run several tasks on one thread.
+    /// Asks the lookup hook whenever the signal is needed: the host language may run several tasks on one thread.
     pub const ASK_HOST: ActiveSignal = ActiveSignal { signal: u32::MAX, backward: CALLERS };
 
-    /// Instructions under `signal`, gradients under `backward`; by default under the signal that its definition names.
+    /// Instructions run under `signal`, their gradients under `backward`: by default, the one in `signal`'s definition.
     pub fn new(signal: u32, backward: Option<u32>) -> ActiveSignal {
         ActiveSignal { signal, backward: backward.unwrap_or_else(|| backward_of(signal)) }
     }
@@ -47,11 +47,11 @@ impl ActiveSignal {
     pub(crate) fn backward(self) -> u32 {
         self.backward
     }
-    /// Packed into one word.
+    /// Both signals, packed into one word.
     pub fn bits(self) -> u64 {
         (self.backward as u64) << 32 | self.signal as u64
     }
-    /// Unpacked from [`ActiveSignal::bits`].
+    /// The signals that [`ActiveSignal::bits`] packed.
     pub fn from_bits(bits: u64) -> ActiveSignal {
         ActiveSignal { signal: bits as u32, backward: (bits >> 32) as u32 }
     }
@@ -176,7 +176,7 @@ fn backward_of(signal: u32) -> u32 {
 /// Checks that a daemon with `count` workers has those that signals name.
 ///
 /// # Errors
-/// The first worker that it does not have, with the place that names it.
+/// A worker that the daemon does not have, with the place that names it.
 pub(crate) fn check_workers(count: usize) -> Result<()> {
     KNOWN.lock().values().try_for_each(|known| check(&known.requested, &known.written, count))
 }

@@ -32,8 +32,8 @@ impl Storage {
     pub(crate) fn with_value<R>(&self, look: impl FnOnce(&Arc<TensorValue>) -> R) -> R {
         look(&lock(&self.0).value)
     }
-    /// Replaces the value and returns the old one, to be dropped without the lock: freeing a tensor may wait. What the
-    /// tape saved before `since` becomes stale; with none, nothing does.
+    /// Replaces the value and returns the old one, to be dropped without the lock: freeing a tensor may wait. Values of
+    /// views that the tape saved before `since` become stale; if it is `None`, no value does.
     #[must_use = "to be dropped outside every lock"]
     pub(crate) fn replace(&self, value: Arc<TensorValue>, since: Option<u64>) -> Arc<TensorValue> {
         let mut contents = lock(&self.0);

@@ -54,7 +54,7 @@ fn reshape_strides(from: &Shape, strides: &Strides, to: &Shape) -> Option<Stride
     if from.numel() == 0 || from.numel() == 1 {
         return Some(to.contiguous_strides());
     }
-    // Runs of axes with one common stride: (elements, stride of the innermost).
+    // Runs of axes that are contiguous with each other: (elements, stride of the innermost axis).
     let mut runs: Vec<(usize, isize)> = Vec::with_capacity(RANK_MAX);
     for (axis, &size) in from.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
         match runs.last_mut() {

@@ -32,8 +32,8 @@ static ANOMALY: AtomicU32 = AtomicU32::new(0);
 const ANOMALY_ORIGINS: u32 = 1;
 const ANOMALY_NAN: u32 = 2;
 
-/// Turns anomaly detection on or off: ops remember where they were recorded and, with `check_nan`, a backward pass ends
-/// at the op that gives a NaN.
+/// Turns anomaly detection on or off: ops remember where they were recorded and, with `check_nan`, a backward pass
+/// fails at the first op that computes a gradient with a NaN.
 pub fn set_anomaly(on: bool, check_nan: bool) {
     let mode = if on { ANOMALY_ORIGINS | if check_nan { ANOMALY_NAN } else { 0 } } else { 0 };
     ANOMALY.store(mode, Relaxed);

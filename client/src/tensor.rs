@@ -40,7 +40,7 @@ impl Scope {
     }
 }
 
-/// One builder call over several tensors.
+/// Calls a builder on tensors of one session, and `take` on its result.
 ///
 /// # Errors
 /// No tensors at all, tensors of different sessions, the builder's error.
@@ -142,7 +142,7 @@ impl Tensor {
             Binding::Own(_, own) => std::mem::replace(own, node),
             Binding::Shared(_, autograd) => autograd.replace(node),
             Binding::View(view) => {
-                // The base keeps its node: the view becomes a leaf, or is off the tape, on its own.
+                // Only the view becomes a leaf or leaves the tape; the base keeps its node.
                 let mut detached = view.detached(view.autograd.untracked);
                 detached.leaf = node;
                 let old = std::mem::replace(&mut **view, detached);
@@ -462,7 +462,7 @@ impl Tensor {
         Ok(())
     }
 
-    /// One builder call on this tensor alone.
+    /// Calls a builder on this tensor alone.
     ///
     /// # Errors
     /// The builder's error.

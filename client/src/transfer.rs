@@ -12,8 +12,8 @@ use std::sync::Arc;
 
 /// Uploads travel in pieces of this size: while the daemon copies one into the tensor, past the caches, the client
 /// copies the next into the arena. The few shared blocks stay in the cache, so an upload reads and writes memory once
-/// each. As measured, waiting costs more than copying at half the size, and the daemon copies larger pieces with
-/// several threads, which leave the client no core to copy on.
+/// each. With pieces of half the size, waiting was measured to cost more than copying; the daemon copies larger pieces
+/// with several threads, which leave the client no core to copy on.
 const PIECE_BYTES: usize = 512 << 10;
 /// Pieces of one upload in flight at a time.
 const PIECES_MAX: usize = 8;

@@ -25,7 +25,7 @@ impl Epoch {
 pub(crate) struct VersionCounter {
     /// How many in-place operations led to the value.
     version: AtomicU32,
-    /// The sequence number at which its handle's value was replaced; 0 while it is current.
+    /// The sequence number at which the value was replaced in its handle; 0 while it is current.
     replaced: AtomicU64,
     /// Whether independent handles hold the value: replacing it in one leaves it current in the others.
     shared: AtomicBool,
@@ -45,8 +45,8 @@ impl VersionCounter {
     pub(crate) fn view_of(&self, epoch: Epoch) {
         let _ = self.base.set(epoch);
     }
-    /// Records that `next` replaces the value in its handle. What the tape saved before `since` is stale; with none,
-    /// the operation is untracked and nothing becomes stale.
+    /// Records that `next` replaces the value in its handle. Nodes older than `since` have then saved a stale value,
+    /// unless other handles hold it. If `since` is `None`, the operation is untracked, and the saved value stays valid.
     pub(crate) fn replace(&self, next: &VersionCounter, since: Option<u64>) {
         next.version.store(self.version() + u32::from(since.is_some()), Relaxed);
         if let Some(since) = since

@@ -27,7 +27,7 @@ impl View {
         let mut current = self.cached();
         let (value, version) = self.base.read();
         if current.version != version {
-            // Replaying records always: the result is cached, and the next reader may want its gradient.
+            // A replay is always recorded: its result is cached, and the next reader may need the gradient.
             let epoch = self.base.epoch();
             let recording = tape::set_grad_enabled(true);
             let replayed = self.replay(value, version);
