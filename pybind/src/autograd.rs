@@ -28,7 +28,7 @@ impl PyNode {
     fn name(&self) -> String {
         self.0.backward_name()
     }
-    /// The nodes of the operands, each with the index of its output.
+    /// For each operand, the node that computed it and the operand's index among that node's outputs.
     #[getter]
     fn next_functions<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         let next = self.0.inputs().into_iter().map(|node| match node {
@@ -235,7 +235,7 @@ impl PyTensor {
     fn output_nr(&self, py: Python<'_>) -> usize {
         self.read(py).node().map_or(0, |node| node.function().1)
     }
-    /// The elements outside the graph; writing to either in place is seen through both.
+    /// A tensor outside the graph that shares the elements: an in-place write to either changes both.
     #[getter]
     fn data(&self, py: Python<'_>) -> PyTensor {
         PyTensor::wrap(self.write(py, |tensor| tensor.alias(true)))
@@ -248,7 +248,7 @@ impl PyTensor {
     }
     /// A tensor that shares the elements but is no part of the graph: no gradient flows through it.
     ///
-    /// Writing to either in place is seen through both.
+    /// An in-place write to either tensor changes both.
     ///
     /// Example:
     ///     >>> x = gt.ones(2, requires_grad=True)
@@ -349,7 +349,7 @@ fn set_grad_enabled(mode: bool) -> bool {
     tape::set_grad_enabled(mode)
 }
 
-/// The nodes of one or several tensors, or of nodes themselves.
+/// The node of a tensor, or the nodes of a sequence of tensors and nodes.
 fn wanted(object: &Bound<'_, PyAny>) -> PyResult<Vec<Arc<Node>>> {
     if object.is_instance_of::<PyTensor>() {
         return wanted(PyTuple::new(object.py(), [object])?.as_any());
@@ -471,7 +471,7 @@ fn tape_clock() -> u64 {
     tape::next_number()
 }
 
-/// Sets whether products of float32 may use TF32 (11 bits of mantissa): in matrix products, in convolutions.
+/// Sets whether matrix products of float32, and whether convolutions, may use TF32 (11 significant bits).
 #[pyfunction]
 fn allow_tf32(matmuls: bool, convolutions: bool) {
     gt_client::precision::allow_tf32(matmuls, convolutions);

@@ -30,7 +30,7 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     Ok(None)
 }
 
-/// An argument that is a tensor. Another library's tensor, as PyTorch's, is copied to one.
+/// An argument that is a tensor. A tensor of another library, such as PyTorch's, is copied to a tensor of GT's.
 pub struct TensorArg<'py>(Bound<'py, PyTensor>);
 
 impl<'py> FromPyObject<'_, 'py> for TensorArg<'py> {
@@ -86,17 +86,17 @@ pub fn operand<'py>(object: &Bound<'py, PyAny>) -> PyResult<Option<PyOperand<'py
 /// The tensor operands of one call, in the order in which a builder takes them.
 pub struct PyOperands(Vec<Tensor>);
 
-/// Where an argument is: among the tensors, or a number by itself.
+/// An argument of a builder: one of the tensor operands, or a number.
 #[derive(Clone, Copy)]
 pub enum PyArg {
-    /// The tensor of this number.
+    /// The index of a tensor operand.
     Tensor(usize),
     /// A number.
     Scalar(Scalar),
 }
 
 impl PyOperands {
-    /// PyOperands whose first is `first`.
+    /// A list of operands that begins with `first`.
     pub fn new(first: Tensor) -> PyOperands {
         PyOperands(vec![first])
     }

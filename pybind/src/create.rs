@@ -26,7 +26,7 @@ fn fresh(py: Python<'_>, options: &Options, build: impl FnOnce(&mut dyn Graph) -
     finish(scope.finish(outcome, |s, v| s.tensor(v)).or_raise()?, options.requires_grad)
 }
 
-/// A new tensor that `build` makes, or `out=` with its elements.
+/// A new tensor that `build` makes, or the tensor of `out=`, to which its elements are written.
 fn make(
     py: Python<'_>,
     options: Options,
@@ -48,7 +48,7 @@ fn finish(mut tensor: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
 fn scalar(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Scalar> {
     match number(object)? {
         Some(scalar) => Ok(scalar),
-        // A tensor or a NumPy scalar of one element counts as its number.
+        // A tensor of one element or a NumPy scalar stands for its number.
         None if object.hasattr("item")? => number(&object.call_method0("item")?)?
             .ok_or_else(|| PyTypeError::new_err(format!("{what} must be a number"))),
         None => Err(PyTypeError::new_err(format!("{what} must be a number, not {}", object.get_type().name()?))),
@@ -96,7 +96,7 @@ impl PyTensor {
 /// Args:
 ///     data: The elements.
 ///     dtype: The dtype. By default that of the data: bool, int64 for integers, the default dtype for floats.
-///     device: Where to put it; the daemon decides if not given.
+///     device: A device that the daemon must have; the daemon decides where the tensor is.
 ///     requires_grad: Whether autograd records what is computed from it.
 ///
 /// Example:
@@ -122,7 +122,7 @@ fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, options: Option<&Bou
 /// Args:
 ///     data: A tensor, numbers, nested sequences of numbers or a NumPy array.
 ///     dtype: The dtype; that of the data if not given.
-///     device: Where to put it; the daemon decides if not given.
+///     device: A device that the daemon must have; the daemon decides where the tensor is.
 ///
 /// Example:
 ///     >>> x = gt.ones(2)
@@ -279,7 +279,7 @@ Example:
 ///     size: The shape, a sequence.
 ///     fill_value: The number.
 ///     dtype: The dtype; that of the number if not given.
-///     device: Where to put it; the daemon decides if not given.
+///     device: A device that the daemon must have; the daemon decides where the tensor is.
 ///     requires_grad: Whether autograd records what is computed from it.
 ///
 /// Example:

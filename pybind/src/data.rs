@@ -129,7 +129,7 @@ impl Nested {
         let item;
         let scalar = match crate::convert::number(object)? {
             Some(scalar) => scalar,
-            // A tensor or a NumPy scalar of one element counts as its number.
+            // A tensor of one element or a NumPy scalar stands for its number.
             None if object.hasattr("item")? => {
                 item = object.call_method0("item")?;
                 crate::convert::number(&item)?.ok_or_else(|| not_a_number(&item))?
@@ -173,7 +173,7 @@ fn not_a_number(object: &Bound<'_, PyAny>) -> PyErr {
     PyTypeError::new_err(format!("expected a number, a sequence of them or an array, but got {kind}"))
 }
 
-/// The bytes of numbers that were converted to `dtype`.
+/// The numbers converted to `dtype`, as bytes.
 fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
     macro_rules! bytes {
         ($convert:expr) => {

@@ -160,7 +160,7 @@ fn cuda_workers(py: Python<'_>) -> PyResult<Vec<String>> {
 pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     static CPU_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
     static CUDA_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
-    // Tensors outlive a session that has ended; their device need not be asked of another.
+    // A tensor may outlive its session; asking for its device does not open another one.
     let on_cuda = open().is_some_and(|session| !cuda_workers_of(session.info()).is_empty());
     let device = if on_cuda {
         CUDA_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CUDA, index: Some(0) }))

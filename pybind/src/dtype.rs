@@ -52,7 +52,7 @@ type Reduced = (Py<PyAny>, (Py<PyAny>, &'static str));
 
 static INSTANCES: PyOnceLock<Vec<Py<PyDType>>> = PyOnceLock::new();
 
-/// The Python object of `dtype`, of which there is one.
+/// The only Python object of `dtype`.
 pub fn instance(py: Python<'_>, dtype: DType) -> PyResult<Py<PyDType>> {
     let all = INSTANCES.get_or_try_init(py, || {
         DType::ALL.into_iter().map(|d| Py::new(py, PyDType(d))).collect::<PyResult<Vec<_>>>()
@@ -96,7 +96,7 @@ impl<'py> FromPyObject<'_, 'py> for DTypeArg {
             }
         };
         let name = name.trim_start_matches("torch.").trim_start_matches("gt.");
-        // The tensor types that `type()` returns, as `FloatTensor`, have a dtype too.
+        // The names of tensor types that `type()` returns, such as `FloatTensor`, are accepted too.
         let typed = |d: &DType| name.strip_suffix("Tensor") == Some(d.scalar_type_name());
         DType::from_name(name).or_else(|| DType::ALL.into_iter().find(typed)).map(DTypeArg).ok_or_else(|| {
             let all: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();

@@ -66,7 +66,7 @@ impl<T> Drop for Reading<'_, T> {
 }
 
 thread_local! {
-    /// The exception that interrupted a wait (a signal's) or a backward pass (of Python code that it called).
+    /// The exception that ended a wait (raised by a signal handler) or a backward pass (raised by Python code in it).
     static INTERRUPT: RefCell<Option<PyErr>> = const { RefCell::new(None) };
 }
 

@@ -63,7 +63,7 @@ fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
     })
 }
 
-/// Whether a part makes the index an advanced one. Integers do not, nor tensors and arrays of an integer without axes.
+/// Whether a part makes the index an advanced one. Integers do not, nor do integer tensors and arrays without axes.
 fn is_advanced(part: &Bound<'_, PyAny>) -> PyResult<bool> {
     if let Ok(tensor) = part.cast::<PyTensor>() {
         let meta = tensor.get().read(part.py()).meta();
@@ -82,7 +82,7 @@ fn function<'py>(py: Python<'py>, cell: &'static PyOnceLock<Py<PyAny>>, name: &s
     cell.import(py, "gt._indexing", name).cloned()
 }
 
-/// The index tensors, if the index is made of such tensors only, as [`gt_ops::build::indexing`] takes them.
+/// The parts of the index, if all of them are tensors that [`gt_ops::build::indexing`] accepts.
 fn index_tensors(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Tensor>>> {
     let py = x.py();
     let from = x.get().read(py).meta();

@@ -244,7 +244,7 @@ impl PyTensor {
         let py = slf.py();
         let Some(parts) = index::parts(index)? else { return index::advanced_set(slf, index, value) };
         if slf.get().read(py).repeats_elements() {
-            // An element that repeats in this view may be there once in the part that is written.
+            // An element that this view repeats may occur only once in the part that is written.
             let part = Bound::new(py, slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?)?;
             return PyTensor::copy_(&part, value).map(drop);
         }
@@ -269,13 +269,13 @@ impl PyTensor {
     ///
     /// Args:
     ///     dtype: The dtype to convert to.
-    ///     device: `"cpu"` or `"cuda"`, with or without a number; the daemon must have one.
+    ///     device: `"cpu"` or `"cuda"`, with or without a number; the daemon must have such a device.
     ///     other: A tensor whose dtype is taken.
-    ///     non_blocking: Accepted; nothing blocks before elements are read.
-    ///     copy: Whether to copy where dtype and device are those of the tensor already.
+    ///     non_blocking: Without effect: nothing blocks before elements are read.
+    ///     copy: Whether to return a copy even if there is nothing to convert.
     ///
     /// Returns:
-    ///     The tensor itself if there is nothing to convert.
+    ///     The converted tensor; the tensor itself if there is nothing to convert and `copy` is false.
     ///
     /// Example:
     ///     >>> gt.tensor([1.7, -1.7]).to(gt.int64)
@@ -298,7 +298,7 @@ impl PyTensor {
             _ => in_format(slf, wanted.format),
         }
     }
-    /// The elements in another dtype, or the dtype's name.
+    /// The tensor in another dtype; without `dtype`, the name of its type, such as `gt.FloatTensor`.
     #[pyo3(name = "type", signature = (dtype=None, non_blocking=false))]
     fn type_<'py>(slf: &Bound<'py, Self>, dtype: Option<DTypeArg>, non_blocking: bool) -> PyResult<Bound<'py, PyAny>> {
         // Nothing blocks before elements are asked for.
@@ -438,7 +438,7 @@ impl PyTensor {
     /// A view with a new axis of size 1.
     ///
     /// Args:
-    ///     dim: The position of the new axis; -1 is behind the last.
+    ///     dim: The position of the new axis; -1 puts it after the last.
     ///
     /// Example:
     ///     >>> gt.tensor([1, 2, 3]).unsqueeze(1).shape
@@ -630,7 +630,7 @@ impl PyTensor {
         .or_raise()
         .map(PyTensor::wrap)
     }
-    /// Elements picked along an axis, by an index of its own for each element of the output.
+    /// Elements picked along an axis: each element of the output has its own index.
     ///
     /// For a matrix, `output[i][j] = input[index[i][j]][j]` if `dim=0`, and `input[i][index[i][j]]` if `dim=1`.
     ///
@@ -699,7 +699,7 @@ impl PyTensor {
     /// Views of the tensor cut along an axis into a number of chunks.
     ///
     /// Args:
-    ///     chunks: The number of chunks. Where the size is not divisible, the last is smaller and there may be fewer.
+    ///     chunks: The number of chunks. If it does not divide the size, the last is smaller, and there may be fewer.
     ///     dim: The axis.
     ///
     /// Returns:
@@ -763,7 +763,7 @@ impl PyTensor {
     fn zero_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
         PyTensor::fill_(slf, &0i64.into_pyobject(slf.py())?.into_any())
     }
-    /// Binds this object to a view of it, as `unsqueeze_()` does.
+    /// Binds this object to a view of its tensor, for methods such as `unsqueeze_()`.
     fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
         slf.get().read(py).check_in_place().or_raise()?;
@@ -771,8 +771,8 @@ impl PyTensor {
         drop(slf.get().write(py, |tensor| std::mem::replace(tensor, same)));
         Ok(slf.clone())
     }
-    /// Binds this object to another's value: the last step of in-place methods. Those of several steps pass the tape's
-    /// clock of their beginning as `since`.
+    /// Binds this object to another's value: the last step of in-place methods. A method of several operations passes
+    /// `tape_clock()` from before the first as `since`.
     #[pyo3(signature = (result, since=None))]
     fn _rebind<'py>(
         slf: &Bound<'py, Self>,

@@ -86,7 +86,7 @@ pub enum MemoryFormat {
     Preserve,
     /// Row-major order.
     Contiguous,
-    /// Channels, the second of this many axes, last.
+    /// The channels, axis 1, are innermost. The tensor has this many axes.
     ChannelsLast(usize),
 }
 

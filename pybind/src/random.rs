@@ -14,7 +14,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::sync::Arc;
 
-/// A random number generator: functions that draw take one as `generator`.
+/// A random number generator, which functions that draw random numbers take as `generator`.
 ///
 /// Numbers are counter-based (Philox 4x32-10, Salmon et al. 2011): a seed gives the same numbers on every device and
 /// on any number of workers.
@@ -97,7 +97,7 @@ impl PyGenerator {
         copy.set_state(self.0.state());
         PyGenerator(copy)
     }
-    /// The seed and number of the next draw, which counts as drawn.
+    /// Makes one draw, and returns its seed and number.
     fn _next(&self) -> (u64, u64) {
         let draw = self.0.next();
         (draw.seed, draw.stream)

@@ -42,7 +42,7 @@ macro_rules! reductions {
                             None => v,
                         };
                         let result = build::reduce(g, Op::$op, v, axes.as_deref(), keepdim || keepdims)?;
-                        // Integers are summed as int64; its low bits are those of a narrower sum.
+                        // Integers are summed as int64; the low bits are those of a sum in the narrower dtype.
                         match dtype {
                             Some(DTypeArg(dtype)) if matches!(Op::$op, Op::Sum | Op::Prod) => {
                                 build::cast(g, result, dtype)
@@ -363,7 +363,7 @@ impl PyTensor {
     ///     dim: An axis or several; all if not given.
     ///     unbiased: `False` stands for `correction=0`.
     ///     keepdim: Whether reduced axes stay with size 1.
-    ///     correction: The degrees of freedom that the divisor loses: 1 by default (Bessel's correction).
+    ///     correction: The number subtracted from the number of elements: 1 by default (Bessel's correction).
     ///
     /// Returns:
     ///     A tensor of the input's shape without the reduced axes.

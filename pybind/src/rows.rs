@@ -11,7 +11,7 @@ use gt_ops::{Graph, Op, OpError, Val};
 use pyo3::exceptions::{PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 
-/// One builder call on required and optional tensors.
+/// Calls a builder on required and optional tensors.
 fn build_with<const N: usize, const M: usize>(
     py: Python<'_>,
     tensors: [TensorArg<'_>; N],
@@ -39,7 +39,7 @@ fn build_with<const N: usize, const M: usize>(
     .map(PyTensor::wrap)
 }
 
-/// Cross entropy of logits, or with `scores` false of log-probabilities, and class indices.
+/// Cross entropy between logits (log-probabilities if `scores` is false) and class indices.
 #[pyfunction]
 #[pyo3(signature = (input, target, weight, ignore_index, reduction, label_smoothing, scores))]
 #[expect(clippy::too_many_arguments, reason = "PyTorch's signature")]
@@ -69,7 +69,7 @@ fn class_loss(
     })
 }
 
-/// Layer normalization, or with `centre` false RMS normalization, over the last axes, whose sizes are
+/// Layer normalization (RMS normalization if `centre` is false) over the last axes, whose sizes are
 /// `normalized_shape`.
 #[pyfunction]
 #[pyo3(signature = (input, normalized_shape, weight, bias, eps, centre))]

@@ -33,7 +33,7 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<ClientSession>> {
             _ => ClientSession::open().map(|session| (session.clone(), current.replace(session))),
         }
     });
-    // Dropping a session may drop the last owners of tensors, which take the lock: so it is dropped after the lock.
+    // Dropping a session may drop the last owners of tensors, which take the lock: the lock is released before that.
     let (session, _old) = opened.or_raise()?;
     Ok(session)
 }
@@ -87,7 +87,7 @@ fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyRe
         launch::set_connect_options(options);
         Ok(current.replace(session))
     });
-    // Dropping a session may drop the last owners of tensors, which take the lock: so it is dropped after the lock.
+    // Dropping a session may drop the last owners of tensors, which take the lock: the lock is released before that.
     opened.or_raise().map(drop)
 }
 
@@ -99,7 +99,7 @@ fn disconnect(py: Python<'_>) -> PyResult<()> {
     session.map_or(Ok(()), |session| session.finish().or_raise())
 }
 
-/// Names the session and those to come; returns the former name.
+/// Names the session and those opened later; returns the previous name.
 #[pyfunction]
 #[pyo3(signature = (name))]
 fn set_session_name(py: Python<'_>, name: Option<String>) -> PyResult<Option<String>> {

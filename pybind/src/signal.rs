@@ -10,8 +10,8 @@ use gt_ops::{Attrs, Op, OpError};
 use pyo3::prelude::*;
 use std::sync::OnceLock;
 
-/// The bits of a thread's signal state: operations run under `signal`, and the gradients of what they record under
-/// `backward`, or under the signal that is configured for them.
+/// The bits of a thread's signal state: operations run under `signal`, and their gradients under `backward`, by default
+/// the signal that is configured for gradients.
 #[pyfunction]
 #[pyo3(signature = (signal, backward=None))]
 fn under_signal(signal: u32, backward: Option<u32>) -> u64 {
@@ -91,7 +91,7 @@ fn tell_unknown_signal(name: &str) {
     tracing::warn!(target: "gt_client", name, "a signal for which nothing is configured: it changes nothing");
 }
 
-/// A copy of a tensor, made by an instruction of its own, through which gradients flow.
+/// A copy of a tensor, which a cast to its own dtype computes. Gradients flow through it.
 #[pyfunction]
 fn copy_of(py: Python<'_>, tensor: &Bound<'_, PyTensor>) -> PyResult<PyTensor> {
     tensor.get().build(py, |g, v| {
