@@ -90,7 +90,7 @@ pub unsafe extern "C" fn gt_tensor_from_buffer(buffer: *mut *mut gt_buffer, tens
     })
 }
 
-/// Checks that a tensor can be made of a buffer, before its owner loses it.
+/// Checks that a tensor can be made of a buffer, before the caller gives the buffer up.
 fn check(buffer: &gt_buffer) -> Result<()> {
     buffer.session.check_open()?;
     // SAFETY: no instruction in flight names the block: `download` has waited for its fetch, and `upload_block` takes

@@ -1,4 +1,4 @@
-//! Calls of any op of the op table by operands and attributes: the op's builder, and the attributes that it reads.
+//! Calls any op of the op table: checks its operands and attributes, and selects its builder.
 
 use gt_ops::build::row_wise;
 use gt_ops::build::window::{self, WindowParameters};
@@ -14,7 +14,7 @@ type G<'a> = &'a mut dyn Graph;
 /// An omitted bound or step of a slice, as in Python's `a[::2]`.
 pub(crate) const OMIT: i64 = i64::MIN;
 
-/// The attributes of a call: all that any op reads.
+/// The attributes of a call: a field for each attribute that some op reads.
 #[derive(Default)]
 pub(crate) struct CallAttributes<'a> {
     pub(crate) dtype: Option<DType>,

@@ -125,7 +125,7 @@ pub struct gt_attrs {
 /// The attributes of a C caller; the defaults for NULL.
 ///
 /// # Safety
-/// `attrs` is NULL or points to attributes whose lists have `len` numbers each, which stay while the result lives.
+/// `attrs` is NULL or points to attributes whose lists have `len` numbers each and stay valid while the result lives.
 unsafe fn attributes<'a>(attrs: *const gt_attrs) -> Result<CallAttributes<'a>> {
     if attrs.is_null() {
         return Ok(CallAttributes::default());
@@ -165,7 +165,7 @@ unsafe fn attributes<'a>(attrs: *const gt_attrs) -> Result<CallAttributes<'a>> {
     })
 }
 
-/// An operand of a call, after the checks of its C form.
+/// An operand of a call, converted from its C form.
 enum CallInput {
     Tensor(Tensor),
     Number(Scalar),

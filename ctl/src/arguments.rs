@@ -11,14 +11,14 @@ const EXITS: &str = "Exit status: 0 done; 1 failed, or doctor found something wr
                      listens; 4 not permitted; 5 the daemon is of another version; 6 there is no such session; 7 the \
                      configuration is wrong.";
 
-/// Asks and commands the GT daemon.
+/// Queries and controls the GT daemon.
 #[derive(Debug, Parser)]
 #[command(name = "gtctl", version, disable_help_subcommand = true, after_help = EXITS)]
 pub struct Arguments {
     /// The daemon's socket [default: $GT_SOCKET or /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
-    /// Prints one JSON document, for programs; errors too.
+    /// Prints one JSON document, for programs, also for an error.
     #[arg(long, global = true)]
     pub json: bool,
     /// The command.
@@ -51,7 +51,7 @@ pub enum CtlCommand {
         #[command(subcommand)]
         command: Option<LimitsCommand>,
     },
-    /// Drains the daemon: no session begins, and the daemon ends after the last one.
+    /// Drains the daemon: no new session begins, and the daemon ends after the last session.
     Drain {
         /// Ends draining: sessions may begin again.
         #[arg(long)]
@@ -106,7 +106,7 @@ struct Change {
     /// Memory of the tensors of each session; 0 for no limit.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     session_memory: Option<Setting<u64>>,
-    /// Sessions at a time.
+    /// The most sessions at a time.
     #[arg(long, value_name = "N", value_parser = number::<u32>)]
     sessions: Option<Setting<u32>>,
     /// Memory that each session may share with the daemon for uploads and fetches.
@@ -115,7 +115,7 @@ struct Change {
     /// Instructions in flight of each session; 0 for no limit.
     #[arg(long, value_name = "N", value_parser = number::<u32>)]
     queued: Option<Setting<u32>>,
-    /// The weight of the user's part of the devices' time.
+    /// The weight of the user's share of the devices' time.
     #[arg(long, value_name = "NUMBER", value_parser = weight)]
     weight: Option<Setting<f64>>,
 }
@@ -167,7 +167,7 @@ pub enum ConfigCommand {
         #[arg(default_value = SYSTEM_FILE)]
         path: PathBuf,
     },
-    /// Lists the keys of a file with their meaning.
+    /// Lists the keys of the configuration file with their meaning.
     Keys,
     /// Prints the manual page of the file.
     #[command(hide = true)]

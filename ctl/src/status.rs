@@ -110,7 +110,7 @@ pub fn session(detail: &SessionDetail, now: f64) -> String {
     lines.join("\n") + "\n"
 }
 
-/// A worker's state and its last loss.
+/// A worker's state, and how it was last lost.
 fn state(worker: &WorkerInfo) -> String {
     let mut text = match worker.state {
         WorkerState::Running => "running",
@@ -134,7 +134,7 @@ fn times(count: u32) -> String {
     if count == 1 { "once".into() } else { format!("{count} times") }
 }
 
-/// A user's name. It is looked up here and not in the daemon, since that can take long.
+/// A user's name. It is looked up here and not in the daemon, since a lookup can take long.
 pub fn user(uid: u32, known: Option<String>) -> String {
     let looked_up = || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
     known.or_else(looked_up).unwrap_or_else(|| uid.to_string())

@@ -18,7 +18,7 @@ pub struct SharedLibrary {
     pub purpose: &'static str,
     /// How to install it.
     pub install: &'static str,
-    /// An environment variable that names its file and precedes all else.
+    /// An environment variable with the path of its file, which is tried first.
     variable: Option<&'static str>,
     /// File names, the best first.
     files: &'static [File],

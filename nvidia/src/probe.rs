@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-/// The oldest usable driver, by the CUDA version that it supports: 12.0, which drivers from 525 on do.
+/// The CUDA version that a driver must support to be usable: 12.0, which drivers from version 525 on support.
 const CUDA_MIN: i32 = 12000;
 /// The interval at which the probing process is polled for its end, once it has written its answer.
 const NAP: Duration = Duration::from_millis(1);
@@ -56,8 +56,8 @@ impl ProbeReport {
     }
 }
 
-/// Whether a probe is worthwhile: without any of these files the machine has no GPU, whatever else is installed. Takes
-/// microseconds.
+/// Whether a probe is worthwhile: if none of these files exists, the machine has no usable GPU, whatever else is
+/// installed. Takes microseconds.
 pub fn is_there() -> bool {
     // In turn: the driver's kernel module (the first user of a device makes /dev/nvidiactl), WSL, Tegra.
     ["/proc/driver/nvidia", "/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-ctrl-gpu"]
@@ -65,7 +65,7 @@ pub fn is_there() -> bool {
         .any(|path| Path::new(path).exists())
 }
 
-/// Probes in this process, which then has used CUDA; see [`probe_apart`].
+/// Probes in this process, which cannot undo its use of CUDA; see [`probe_apart`].
 pub fn probe() -> ProbeReport {
     let (mut version, mut driver) = (None, None);
     let devices = CudaQuery::start().and_then(|cuda| {
@@ -106,7 +106,7 @@ fn found(library: &SharedLibrary, needed: bool, path: Result<String, Missing>) -
     LibraryFound { name: library.name.into(), needed, path: path.map_err(|missing| missing.to_string()) }
 }
 
-/// The file that the loader mapped for a bare name.
+/// The path of an opened library; for a bare name, that of the file that the loader mapped.
 fn where_it_is(path: &Path) -> String {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap_or_default();
     let name = path.to_string_lossy();
@@ -117,7 +117,7 @@ fn where_it_is(path: &Path) -> String {
     found.next().map_or_else(|| name.to_string(), str::to_owned)
 }
 
-/// Runs `program`, which prints the result of [`probe`] as JSON on standard output, within `limit`.
+/// Runs `program`, which must print the result of [`probe`] as JSON on standard output within `limit`.
 pub fn probe_apart(program: &mut Command, limit: Duration) -> ProbeReport {
     ask(program, limit).unwrap_or_else(|error| ProbeReport {
         driver: None,
@@ -153,8 +153,8 @@ fn ask(program: &mut Command, limit: Duration) -> Result<ProbeReport, String> {
             Ok(None) if said.is_ok() && Instant::now() < deadline => std::thread::sleep(NAP),
             _ => {
                 let _ = child.kill();
-                // A process that hangs in the driver ends when the driver lets it; a thread reaps it, so that nobody
-                // waits.
+                // A killed process that hangs in the driver ends only when its driver call returns. A thread reaps it,
+                // so that this function does not wait.
                 std::thread::spawn(move || child.wait());
                 break None;
             }
