@@ -4,10 +4,10 @@
 //! The ranks are threads, processes whose buffers lie in memory that all have mapped (as those of a daemon's workers),
 //! or processes that do not reach each other's buffers ("staged").
 //!
-//! The bound is the time in which as many threads or processes, all at once, copy the bytes that the ranks must read
-//! and write at least. In an all-reduce of `b` bytes each rank reads `b` bytes and writes `b`, and so it does in an
-//! all-gather to `b` bytes: a copy of `b` bytes per rank. The columns of the output are: how, operation, ranks, bytes,
-//! seconds, seconds of the bound, their ratio.
+//! The bound is the time in which the same number of threads or processes, all at once, copy the bytes that the ranks
+//! must at least read and write. In an all-reduce of `b` bytes, and in an all-gather with a result of `b` bytes, each
+//! rank reads `b` bytes and writes `b`: a copy of `b` bytes per rank. The columns of the output are: how, operation,
+//! ranks, bytes, seconds, seconds of the bound, their ratio.
 #![expect(clippy::print_stdout, reason = "its output is what it is for")]
 
 use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions, PATIENCE_DEFAULT, SharedMemory};

@@ -12,7 +12,7 @@ pub struct Call {
     pub dtype: DType,
     pub reduce: Option<Reduce>,
     pub root: usize,
-    /// Whether the rank has wrong arguments and takes part only to say so.
+    /// Whether the rank has wrong arguments and takes part only to tell the other ranks.
     pub refused: bool,
 }
 

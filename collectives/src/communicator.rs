@@ -70,7 +70,7 @@ pub trait Communicator: Send {
         dtype: DType,
     ) -> Result<()>;
 
-    /// Sends a message to rank `to`, which must `recv` one of this length. May wait until it does.
+    /// Sends a message to rank `to`, which must `recv` one of this length. May wait until that rank calls `recv`.
     ///
     /// # Errors
     /// See the trait.
@@ -82,7 +82,7 @@ pub trait Communicator: Send {
     /// See the trait.
     fn recv(&mut self, data: &mut [u8], from: usize, dtype: DType) -> Result<()>;
 
-    /// Returns when every rank has called it.
+    /// Waits until every rank has called `barrier`.
     ///
     /// # Errors
     /// See the trait.
@@ -113,8 +113,8 @@ impl Health {
         Health(Arc::new(look))
     }
 
-    /// Checks that no rank has died, aborted the group or run out of patience. A rank that has left breaks nothing that
-    /// all ranks had begun before.
+    /// Checks that no rank has died, aborted the group or run out of patience. A rank that has left
+    /// is no error here: operations that all ranks began before still complete.
     ///
     /// # Errors
     /// Why the group is broken.

@@ -73,7 +73,7 @@ fn value(dtype: DType, rank: usize, i: usize) -> i64 {
     }
 }
 
-/// A number as an element of `dtype`.
+/// Appends `x` to `to` as an element of `dtype`.
 pub fn encode(dtype: DType, x: f64, to: &mut Vec<u8>) {
     match dtype {
         DType::Bool | DType::U8 => to.push(x as i64 as u8),
@@ -238,7 +238,7 @@ pub fn broadcasts(comm: &mut dyn Communicator) {
     }
 }
 
-/// The elements that rank `from` sends to rank `to`: another number for each pair, sometimes 0.
+/// The number of elements that rank `from` sends to rank `to`. It depends on the pair, and is 0 for some pairs.
 fn given(from: usize, to: usize, len: usize) -> usize {
     if (from + 2 * to) % 4 == 3 { 0 } else { len + 5 * from + to }
 }
@@ -255,7 +255,7 @@ fn all_to_all_once(comm: &mut dyn Communicator, dtype: DType, len: usize) {
     assert_same(&output, &expected, &format!("all_to_all of {takes:?} {dtype}"));
 }
 
-/// Every dtype, with another count for every pair.
+/// Every dtype, with counts that depend on the pair of ranks.
 pub fn all_to_alls(comm: &mut dyn Communicator) {
     for dtype in DType::ALL {
         LENGTHS.into_iter().filter(|len| *len < SHORT_MAX).for_each(|len| all_to_all_once(comm, dtype, len));

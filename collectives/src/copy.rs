@@ -1,6 +1,6 @@
-//! Copies of bytes, by non-temporal stores where they would sweep the caches.
+//! Copies of bytes. Large results are written by non-temporal stores, which bypass the caches.
 
-/// Results of at least this many bytes are written past the caches, which they would sweep.
+/// Results of at least this many bytes bypass the caches, because they would evict all other data from them.
 const STREAM_BYTES_MIN: usize = 32 << 20;
 
 /// Copies `bytes` bytes, which are part of a result of `whole` bytes.

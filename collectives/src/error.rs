@@ -8,7 +8,7 @@ use std::time::Duration;
 /// `Result` with [`CollectiveError`] where no other error is named.
 pub type Result<T, E = CollectiveError> = std::result::Result<T, E>;
 
-/// Why a collective failed. `rank` is the one that reports.
+/// The error of a collective. `rank` is the rank that reports it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CollectiveError {

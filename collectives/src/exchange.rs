@@ -1,7 +1,8 @@
 //! The part of a call that is the same for every communicator.
 //!
-//! An operation becomes an [`Exchange`]: the elements that each rank sends to each. A [`CollectiveEngine`] executes
-//! it. This file has the methods of [`Communicator`], the checks of their arguments and the counting of bytes.
+//! An operation becomes an [`Exchange`]: the call, its buffers, and the number of elements that this rank sends to and
+//! receives from each rank. A [`CollectiveEngine`] executes it. This file has the methods of [`Communicator`], the
+//! checks of their arguments and the counting of bytes.
 
 use crate::call::Call;
 use crate::communicator::{AbortHandle, Communicator, Health};
@@ -16,7 +17,7 @@ use gt_ops::DType;
 pub enum Offer {
     /// The same bytes to every rank.
     Same,
-    /// A piece to every rank, in the order of ranks.
+    /// A different piece to every rank, in the order of ranks.
     Pieces,
 }
 
@@ -55,8 +56,8 @@ pub trait CollectiveEngine: Send {
     fn watch_health(&self) -> Health;
 }
 
-/// Compares the announced calls of all ranks, with the same result on each. The sender is the first argument of
-/// `send_counts`, the receiver that of `recv_counts`.
+/// Compares the announced calls of all ranks: either every rank gets an error or none does. `send_counts` takes the
+/// sender and then the receiver, `recv_counts` the receiver and then the sender.
 pub fn compare(
     call: Call,
     rank: usize,
@@ -72,7 +73,8 @@ pub fn compare(
         expected,
         found,
     };
-    // The others name the rank that differs from them; that rank names the first that differs from it.
+    // The error names the first rank whose call differs from this rank's: if one rank differs from all others, they
+    // name it.
     for peer in 0..size {
         let theirs = announced(peer);
         if theirs == Some(call) && !call.refused {

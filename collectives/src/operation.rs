@@ -37,7 +37,7 @@ impl Operation {
         Operation::Barrier,
     ];
 
-    /// Its name, which is the method's.
+    /// The name of the operation, which is also its method's name in [`crate::Communicator`].
     pub const fn name(self) -> &'static str {
         match self {
             Operation::AllReduce => "all_reduce",

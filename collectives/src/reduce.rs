@@ -231,8 +231,9 @@ mod f16c {
 /// Reduces `elements` elements of every source, in their order, and writes the result to every destination.
 ///
 /// # Safety
-/// Sources are readable and destinations writable for as many elements. Nothing else writes the sources or accesses the
-/// destinations meanwhile. A destination is exactly a source, or overlaps none; destinations do not overlap each other.
+/// Sources are readable and destinations writable for `elements` elements. Nothing else writes the sources or accesses
+/// the destinations meanwhile. A destination is exactly a source, or overlaps none; destinations do not overlap each
+/// other.
 ///
 /// # Panics
 /// With a `reduce` that is not defined for `dtype`, or without a source.
@@ -240,7 +241,7 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
     assert!(reduce.is_defined_for(dtype) && !sources.is_empty());
     macro_rules! floats {
         ($t:ty, $wide:ty) => {{
-            // A comparison with a NaN is false and gives `b`; that leaves the case that only `a` is one.
+            // A comparison with a NaN is false and gives `b`, so only a NaN in `a` needs `nan_or`.
             let nan_or = |a: $wide, other: $wide| if a.is_nan() { a } else { other };
             let ranks = sources.len() as $wide;
             let same = |x: $wide| x;
@@ -289,7 +290,7 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
     }
 }
 
-/// Runs the loops, compiled for AVX2 if the processor has it: the same bits, sooner.
+/// Runs [`fold_tiles`], compiled for AVX2 if the processor has it, which gives the same bits in less time.
 ///
 /// # Safety
 /// As [`reduce`].

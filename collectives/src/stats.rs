@@ -4,8 +4,8 @@ use crate::operation::Operation;
 
 /// How often a rank took part in each operation, and the bytes that it sent and received.
 ///
-/// Bytes are those of the bandwidth-optimal algorithm (for all-reduce, the ring of Patarasuk and Yuan 2009), whatever
-/// the communicator does. With `n` ranks and buffers of `b` bytes:
+/// Bytes are those of the bandwidth-optimal algorithm (for all-reduce, the ring of Patarasuk and Yuan 2009), even if
+/// the communicator uses another. With `n` ranks and buffers of `b` bytes:
 ///
 /// | operation | sent | received |
 /// |---|---|---|

@@ -51,7 +51,7 @@ impl EventCount {
         self.wake_sleepers(kernel);
     }
 
-    /// Waits until `ready` accepts the count, even if that happens after an abort.
+    /// Waits until `ready` accepts the count. An accepted count is `Ok` even after an abort.
     ///
     /// # Errors
     /// [`Aborted`].
@@ -101,7 +101,7 @@ pub struct CentralBarrier {
 }
 
 impl CentralBarrier {
-    /// Arrives and waits for the other `ranks - 1`. What a rank wrote before it arrived is visible to every rank after.
+    /// Arrives and waits for the other `ranks - 1`. A rank's writes before it arrives are visible to all that pass.
     ///
     /// # Errors
     /// [`Aborted`], for all ranks or none.

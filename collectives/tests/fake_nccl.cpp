@@ -1,7 +1,7 @@
-// A fake libnccl without devices: the functions of NCCL that GT calls, between processes of one machine that share a
-// folder, in the order of the streams. A stream is that of `backends/cuda/src/driver/emulated.rs`: it runs tasks, each of
-// which may wait for other ranks. As with the real NCCL, ranks whose calls differ wait for ever. If NVIDIA's header is
-// there, the compiler compares each function with it.
+// A fake libnccl that needs no devices. It implements the functions of NCCL that GT calls, for processes of one
+// machine: they exchange data by files in a shared folder. Calls run in the order of their stream. A stream is that of
+// `backends/cuda/src/driver/emulated.rs`: it runs tasks, each of which may wait for other ranks. As with the real NCCL,
+// ranks whose calls differ wait for ever. If NVIDIA's header is there, the compiler compares each function with it.
 #include <atomic>
 #include <csignal>
 #include <cstdint>
@@ -18,7 +18,7 @@
 #include <vector>
 
 #if __has_include(<nccl.h>)
-// The header needs this type only. CUDA's own header would need its compiler's.
+// NCCL's header needs only this type of CUDA's header, which would in turn need the headers of CUDA's compiler.
 #define __CUDA_RUNTIME_H__
 typedef struct CUstream_st* cudaStream_t;
 #include <nccl.h>
@@ -270,7 +270,7 @@ struct Work {
         std::vector<std::string> given;
         for (Call& call : calls) if (call.kind < SEND) given.push_back(group->file("all", group->rank, 0, call.number));
         if (given.empty()) return 1;
-        // A rank that has arrived here has completed the calls before.
+        // All ranks have begun this work, so they have completed the work before it: its files are no longer read.
         for (auto& name : group->given) unlink(name.c_str());
         group->given = given;
         return 1;

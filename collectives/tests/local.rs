@@ -44,11 +44,12 @@ fn as_processes(size: usize) -> Vec<LocalCommunicator> {
     meet(size, memories)
 }
 
-/// As [`as_processes`], with buffers that the others reach, except in every `hides`-th call or so unless that is 0.
+/// As [`as_processes`], with buffers that the others reach. If `hides` is not 0, rank `r` hides its buffers from the
+/// others in every `hides * (r + 1)`-th call.
 fn reaching(size: usize, hides: usize) -> Vec<Reached> {
     let memories: Vec<Arc<SharedMemory>> = (0..size).map(|_| reached::memory()).collect();
     let ranks = meet(size, vec![memories.clone(); size]).into_iter().zip(memories);
-    // Each rank hides other calls.
+    // Each rank hides its buffers in different calls.
     ranks.enumerate().map(|(rank, (comm, memory))| Reached::new(comm, memory, hides * (rank + 1))).collect()
 }
 

@@ -1,7 +1,7 @@
 //! Groups of devices pass the conformance suite; on a machine without device or NCCL, the errors name what is missing.
 //!
-//! With one device the suite runs with one rank, or with two that share it where `NCCL_MULTI_RANK_GPU_ENABLE=1` is set
-//! (NCCL 2.30). Without a device or NCCL, the errors are tested.
+//! With one device the suite runs with one rank, and also with two that share it if `NCCL_MULTI_RANK_GPU_ENABLE=1` is
+//! set (NCCL 2.30).
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 

@@ -2,7 +2,7 @@
 //! side (Reed and Kanodia 1979).
 //!
 //! Each message begins with a heading from both sides, so that both learn of a mismatch. Its bytes follow in chunks.
-//! Both sides count headings and chunks alike, so that a number names the same one on both.
+//! Both sides count headings and chunks alike, so that a number names the same heading or chunk on both.
 
 use crate::sync::EventCount;
 use std::sync::atomic::AtomicU64;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 use std::time::Duration;
 
-/// Bytes of a staging slot. Smaller slots need more barriers, larger ones leave the caches: of the bound that the
+/// Bytes of a staging slot. Smaller slots need more barriers, larger ones exceed the caches: of the bound that the
 /// example `bandwidth` measures, all-reduces of 64 MB by two ranks reach 0.40 with 64 KiB, 0.50 with 256 KiB and 0.67
 /// with this; those of 16 MB 0.52 with this and 0.36 with 2 MiB.
 const SLOT_BYTES_DEFAULT: usize = 1 << 20;
@@ -113,7 +113,7 @@ pub struct LocalCommunicator {
     pub(super) sending: Vec<ChannelProgress>,
     pub(super) receiving: Vec<ChannelProgress>,
     pub(super) stats: CommStats,
-    /// The process of this rank. A child that inherits the value by `fork` must not leave in its place.
+    /// The process of this rank. A forked child, which inherits this value, must not leave the group for its parent.
     pid: u32,
 }
 
@@ -203,7 +203,7 @@ impl LocalCommunicator {
         Ok(())
     }
 
-    /// Announces this rank's call and the place of its buffer, for the others to read behind the next barrier.
+    /// Announces this rank's call and the address of its buffer, for the others to read after the next barrier.
     pub(super) fn announce(&self, exchange: &Exchange<'_>, offered: *mut u8, bytes: usize) {
         let memory = &self.group.memory;
         let announcement = memory.announcement(self.generation, self.rank);
@@ -217,7 +217,7 @@ impl LocalCommunicator {
     }
 
     /// The address by which the others reach bytes of this rank: a pointer for threads, an offset in its memory for
-    /// processes; none if they cannot.
+    /// processes; `None` if they cannot reach them.
     pub(super) fn reach(&self, start: *mut u8, bytes: usize) -> Option<*mut u8> {
         if self.group.direct {
             return Some(start);

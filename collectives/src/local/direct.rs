@@ -1,10 +1,10 @@
 //! Direct exchanges: ranks that reach each other's buffers work on them in place.
 //!
 //! An all-reduce is a reduce-scatter and an all-gather in one pass (after Rabenseifner 2004): each rank reduces its
-//! share of all buffers and writes the result to all of them. Behind the barrier at which the ranks agree, no rank
-//! waits for another or fails until it has departed, and no rank returns before all have departed: so no caller gets
-//! its buffer back while another rank may access it. Only a process that dies departs without saying so, and it
-//! accesses nothing.
+//! share of all buffers and writes the result to all of them. A rank *departs* when it has finished with the buffers of
+//! the others. After the barrier at which the ranks agree, no rank waits for another or fails until it has departed,
+//! and no rank returns before all have departed: so no caller gets its buffer back while another rank may access it. A
+//! process that dies does not announce its departure, but it accesses nothing any more.
 
 use super::communicator::{LocalCommunicator, PIECE_ALIGN};
 use crate::copy::copy;
@@ -36,7 +36,7 @@ pub fn share(elements: usize, element_bytes: usize, ranks: usize, rank: usize) -
 
 impl LocalCommunicator {
     /// Executes a call that all ranks announced in `generation`. `offered` are the ranks' buffers: those that an
-    /// all-reduce reduces, otherwise those of the inputs. `output` is this rank's own.
+    /// all-reduce reduces, otherwise the inputs. `output` is this rank's own.
     pub(super) fn exchange_direct(
         &mut self,
         exchange: &Exchange<'_>,

@@ -79,7 +79,7 @@ impl CollectiveEngine for LocalCommunicator {
     }
 }
 
-/// Small enough for Miri, which checks every access of threads to each other's buffers.
+/// These tests are small enough for Miri, which checks every access of threads to each other's buffers.
 #[cfg(test)]
 mod tests {
     use super::super::communicator::{LocalGroup, LocalOptions};
@@ -145,7 +145,7 @@ mod tests {
         let group = LocalGroup::processes(1, LocalOptions::default()).unwrap();
         let fd = || group.fd().try_clone_to_owned().unwrap();
         let rank = LocalCommunicator::join(fd(), 0, PATIENCE_DEFAULT).unwrap();
-        // The id of no process: it is beyond Linux's largest.
+        // No process has this id: it is beyond Linux's largest.
         rank.group.memory.rank_state(0).pid.store(1 << 22, Relaxed);
         let seen_by_others = Group::new(GroupMemory::open(fd()).unwrap(), false, PATIENCE_DEFAULT);
         assert_eq!(seen_by_others.dead_ranks(), [0]);

@@ -173,7 +173,8 @@ impl Group {
                         dead.push(rank);
                         continue;
                     }
-                    // Without a pidfd (no descriptors are left, or a sandbox forbids it) patience must do.
+                    // Without a pidfd (no descriptors are left, or a sandbox forbids it), only the end of patience ends
+                    // a wait for this process.
                     Err(_) => continue,
                 }
             }
@@ -187,7 +188,7 @@ impl Group {
     }
 }
 
-/// The wait policy of one call of one rank: it ends by the death of a rank or the end of patience.
+/// The wait policy of one call of one rank: the death of a rank or the end of patience ends the wait.
 pub struct CallWait<'a> {
     group: &'a Group,
     rank: usize,
@@ -220,7 +221,7 @@ impl WaitPolicy for CallWait<'_> {
     }
 }
 
-/// The wait policy for the departure of ranks from this rank's buffers: it ends if they die.
+/// The wait policy for the departure of ranks from this rank's buffers: the death of a rank ends the wait.
 struct DepartureWait<'a>(&'a Group);
 
 impl WaitPolicy for DepartureWait<'_> {
@@ -238,7 +239,7 @@ impl WaitPolicy for DepartureWait<'_> {
     }
 }
 
-/// A wait policy without checks, for what happens soon in any case.
+/// A wait policy without checks, for events that happen soon in any case.
 pub struct PlainWait(Spinning);
 
 impl WaitPolicy for PlainWait {

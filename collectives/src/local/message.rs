@@ -56,7 +56,7 @@ impl LocalCommunicator {
             let slot = group.memory.channel_slot(from, to, step);
             match &mut side {
                 MessageBuffer::Send(data) => {
-                    // The slot is free once its chunk before the last has been received.
+                    // The slot is free once the receiver has copied the chunk of `CHANNEL_SLOTS` steps ago out of it.
                     wait(other, step.wrapping_sub(CHANNEL_SLOTS as u32 - 1))?;
                     slot.put(0, &data[start..][..len]);
                 }

@@ -23,7 +23,7 @@ pub struct SharedMemory {
 }
 
 impl SharedMemory {
-    /// New memory of `bytes` bytes, all zero. Its user allocates in it.
+    /// Creates memory of `bytes` bytes, all zero. The caller allocates ranges of it.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] if the kernel refuses it.
@@ -72,7 +72,8 @@ impl SharedMemory {
         &self.segment
     }
 
-    /// The descriptor by which others [open](SharedMemory::open) it; only the creator has it.
+    /// The descriptor by which other processes [open](SharedMemory::open) the memory; `None` unless this process
+    /// created it.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.segment.fd()
     }

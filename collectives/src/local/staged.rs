@@ -2,8 +2,8 @@
 //!
 //! In each round a rank fills its slot, passes the barrier, and copies from the slots of the others. Slots are double
 //! buffers, so a rank fills the next one while others still copy. An all-reduce is a pipeline of a reduce-scatter and
-//! an all-gather (after Rabenseifner 2004): behind a barrier, a rank reduces its share of this round's chunk, and
-//! copies the shares that the others reduced of the chunk before.
+//! an all-gather (after Rabenseifner 2004): after each barrier, a rank reduces its share of this round's chunk, and
+//! copies the shares of the previous chunk that the others reduced.
 
 use super::communicator::LocalCommunicator;
 use super::direct::share;
@@ -15,7 +15,7 @@ use crate::reduce::reduce;
 use std::ops::Range;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The range of chunk `round` of `len` bytes in chunks of `chunk`; empty behind the end.
+/// The range of chunk number `round` of `len` bytes in chunks of `chunk` bytes; empty past the end.
 fn chunk_of(len: usize, chunk: usize, round: usize) -> Range<usize> {
     let start = chunk.saturating_mul(round).min(len);
     start..(start + chunk).min(len)
@@ -157,8 +157,8 @@ impl LocalCommunicator {
         }
     }
 
-    /// Reduces this rank's share of the chunk that was staged before the last barrier, and copies the others' shares of
-    /// the round before.
+    /// Reduces this rank's share of the chunk that was staged before the last barrier, and copies the shares that the
+    /// others reduced in the previous round.
     fn all_reduce_round(&self, exchange: &mut Exchange<'_>, round: usize) {
         let call = exchange.call;
         let Some(how) = call.reduce else { return };

@@ -125,7 +125,7 @@ impl NcclCommunicator {
         self.stream.synchronize().map_err(self.failed(operation))
     }
 
-    /// Compares the calls of all ranks. NCCL itself would wait for ever, or corrupt memory.
+    /// Compares the calls of all ranks. If they differed, NCCL itself would wait for ever or corrupt memory.
     fn agree(&mut self, exchange: &Exchange<'_>) -> Result<()> {
         health_of(self.abort.clone(), self.comm.rank()).check()?;
         let (call, size) = (exchange.call, self.comm.size());
@@ -155,7 +155,8 @@ impl NcclCommunicator {
     }
 }
 
-/// 16-bit integers as 32-bit ones, as NCCL has none of 16 bits. The lower halves of their reductions are the same.
+/// Widens 16-bit integers to 32 bits, because NCCL has no 16-bit integers. The lower half of the 32-bit reduction is
+/// the 16-bit reduction.
 fn widened(bytes: &[u8]) -> Vec<u8> {
     bytes.chunks_exact(2).flat_map(|x| i32::from(i16::from_ne_bytes([x[0], x[1]])).to_ne_bytes()).collect()
 }

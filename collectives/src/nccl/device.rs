@@ -15,7 +15,7 @@ use gt_ops::DType;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::time::{Duration, Instant};
 
-/// Polls without a pause, before a wait begins to sleep between polls.
+/// The number of polls without a pause, after which a wait sleeps between polls.
 const SPINS: u32 = 2000;
 /// The sleep between polls.
 const PAUSE: Duration = Duration::from_micros(50);
@@ -141,7 +141,7 @@ impl DeviceComm {
                     Err(error) => Some(error),
                 }
             };
-            // The health of the group takes longer to check.
+            // The health of the group takes longer to check, so not every poll checks it.
             let broken = broken.or_else(|| if looks % SPINS == 0 { self.options.health.check().err() } else { None });
             let broken = broken.or((started.elapsed() >= self.options.patience).then_some(CollectiveError::TimedOut {
                 operation,
@@ -179,7 +179,8 @@ impl DeviceComm {
         }
     }
 
-    /// Aborts the communicator, which ends its kernels on the device and frees it. Also for a group whose work is done.
+    /// Aborts the communicator, which ends its kernels on the device and frees it. It also frees a communicator whose
+    /// work is done.
     pub fn give_up(&mut self) {
         let comm = std::mem::replace(&mut self.comm, std::ptr::null_mut());
         if !comm.is_null() {
@@ -230,8 +231,8 @@ impl DeviceComm {
     /// Reduces `elements` elements of every rank into `to`, which may be `from`.
     ///
     /// # Safety
-    /// Both addresses are of this rank's device and hold as many elements until the stream has completed the call; the
-    /// stream is of that device, too. All ranks make the same call.
+    /// Both addresses are of this rank's device and hold `elements` elements until the stream has completed the call;
+    /// the stream is of that device, too. All ranks make the same call.
     ///
     /// # Errors
     /// NCCL's error, or an abort.
@@ -254,7 +255,7 @@ impl DeviceComm {
     /// As [`Communicator::all_gather`](crate::Communicator::all_gather).
     ///
     /// # Safety
-    /// As [`DeviceComm::all_reduce`]; the buffers hold what the counts say.
+    /// As [`DeviceComm::all_reduce`]; the buffers hold as many elements as the counts say.
     ///
     /// # Errors
     /// As [`DeviceComm::all_reduce`].
@@ -463,7 +464,8 @@ impl DeviceComm {
 
 impl Drop for DeviceComm {
     fn drop(&mut self) {
-        // Without waiting for the other ranks (`ncclCommFinalize`): callers have waited for the stream, or given up.
+        // This does not wait for the other ranks, as `ncclCommFinalize` would: callers have waited for the stream, or
+        // given up.
         self.give_up();
     }
 }
@@ -487,7 +489,7 @@ fn pieces(counts: &[usize]) -> impl Iterator<Item = (c_int, usize, usize)> {
     })
 }
 
-/// The first failure among the results of calls, all of which are made.
+/// The first failure among the results of calls. All calls are made, even after a failure.
 fn worst(results: impl Iterator<Item = c_int>) -> c_int {
     results.fold(SUCCESS, |worst, status| if [SUCCESS, IN_PROGRESS].contains(&worst) { status } else { worst })
 }

@@ -12,7 +12,7 @@ pub const UNIQUE_ID_BYTES: usize = 128;
 pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 
 impl UniqueId {
-    /// A new id. Its process must live until the group is complete.
+    /// Makes an id. The process that makes it must live until all ranks have joined the group.
     ///
     /// # Errors
     /// [`CollectiveError::Setup`] without NCCL, or if it finds no network interface.

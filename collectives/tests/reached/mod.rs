@@ -42,7 +42,7 @@ impl Reached {
         let mut at = self.memory.segment().as_ptr().wrapping_add(self.calls % 3);
         let mut stretch = |len: usize| {
             // SAFETY: the two ranges lie in this rank's mapped memory and do not overlap; only this call uses them, and
-            // the other ranks within it.
+            // the other ranks during the call.
             let stretch = unsafe { std::slice::from_raw_parts_mut(at, len) };
             at = at.wrapping_add((len + 1).next_multiple_of(APART_BYTES));
             stretch
