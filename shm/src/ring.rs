@@ -264,7 +264,7 @@ impl<M: Mem> Consumer<M> {
     }
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -143,7 +143,7 @@ struct Extreme {
 
 // Whether any element, or with ALL every element, is not 0.
 template <typename T, bool ALL>
-struct Truth {
+struct BoolReduction {
     typedef u32 State;
     typedef typename Compute<T>::type C;
     typedef bool Out;

@@ -78,8 +78,8 @@ fn fold(op: Op, t: &str) -> String {
         Op::Prod => format!("Prod<{t}>"),
         Op::Amax => format!("Extreme<{t}, true>"),
         Op::Amin => format!("Extreme<{t}, false>"),
-        Op::Any => format!("KernelBool<{t}, false>"),
-        Op::All => format!("KernelBool<{t}, true>"),
+        Op::Any => format!("BoolReduction<{t}, false>"),
+        Op::All => format!("BoolReduction<{t}, true>"),
         Op::Argmax => format!("Position<{t}, true>"),
         _ => format!("Position<{t}, false>"),
     }
