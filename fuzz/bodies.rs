@@ -100,7 +100,7 @@ pub fn stream(bytes: &[u8]) {
     });
 }
 
-/// A socket from which `bytes` can be read.
+/// Two connected sockets; `bytes` can be read from the first. None if they are too long for a message.
 fn said(bytes: &[u8]) -> Option<(Socket, Socket)> {
     let (ours, theirs) = Socket::pair().expect("a descriptor is free");
     theirs.send(bytes, &[], Some(Duration::ZERO)).ok()?;
@@ -145,7 +145,7 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// Frames of TCP; frames of slots must be encoded again as they came.
+/// Frames of a TCP connection. A frame of slots must have the same bytes when it is encoded again.
 pub fn frames(mut bytes: &[u8]) {
     while let Ok(Some((frame, len))) = frame::decode(bytes) {
         assert!(len > 0 && len <= bytes.len(), "{len} of {} bytes", bytes.len());

@@ -24,7 +24,7 @@ pub fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Placement { id: 1 },
         ClientMessage::Session { id: 1 },
         ClientMessage::Limits { from: 0 },
-        // A session and a user that do not exist, and an empty change.
+        // The session and the user do not exist, and the change sets no value.
         ClientMessage::Kill { session: u64::MAX },
         ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged },
         ClientMessage::Drain { on: false },

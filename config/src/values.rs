@@ -9,7 +9,7 @@ use std::str::FromStr;
 pub struct WorkerKind {
     /// The backend.
     pub backend: &'static BackendFacts,
-    /// Whether a backend whose workers are threads has this one in a process: `proc-NAME`.
+    /// True if the worker runs in a process although it could be a thread of the daemon: `proc-NAME`.
     pub process: bool,
     /// The device.
     pub device: DeviceChoice,
@@ -18,7 +18,7 @@ pub struct WorkerKind {
 /// The device of a worker, among those of its backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DeviceChoice {
-    /// The only one: the backend does not number its devices.
+    /// The backend's only device: the backend does not number devices.
     Only,
     /// The device of this number.
     Number(u32),
@@ -26,7 +26,7 @@ pub enum DeviceChoice {
     Each,
 }
 
-/// The prefix of a worker's kind that runs in a process although it could be a thread.
+/// The prefix of a backend's name for workers that run in processes although they could be threads.
 const PROCESS_PREFIX: &str = "proc-";
 
 impl WorkerKind {
@@ -75,7 +75,7 @@ impl FromStr for WorkerKinds {
     fn from_str(text: &str) -> Result<WorkerKinds, String> {
         let mut workers: Vec<WorkerKind> = Vec::new();
         for part in text.split(',') {
-            // A number alone is one more device of the backend before, as in cuda:0,1.
+            // A number alone is one more device of the backend named before it, as in cuda:0,1.
             let before = workers.last().filter(|kind| matches!(kind.device, DeviceChoice::Number(_)));
             let (name, number) = match before.filter(|_| part.parse::<u32>().is_ok()) {
                 Some(kind) => (kind.backend.name, Some(part)),
@@ -112,7 +112,7 @@ fn numbered(name: &str, number: &str) -> Result<DeviceChoice, String> {
         .map_err(|_| format!("`{number}` is no number of a device: write {name} for all, or {name}:0, or {name}:0,1"))
 }
 
-/// The one device that a worker computes on.
+/// Parses the name of one device, such as `cuda:0`.
 ///
 /// # Errors
 /// A text that names none, or several.
@@ -141,12 +141,12 @@ fn twice(workers: &[WorkerKind]) -> Option<WorkerKind> {
     None
 }
 
-/// The backends that help texts name, which leave out those of tests.
+/// The backends that help texts name: all but those for tests.
 fn told() -> impl Iterator<Item = &'static BackendFacts> {
     gt_backends::BACKENDS.iter().copied().filter(|facts| !facts.help.is_empty())
 }
 
-/// `a, b or c`.
+/// Joins words as in `a, b or c`.
 fn any_of(words: &[String]) -> String {
     match words {
         [first @ .., last] if !first.is_empty() => format!("{} or {last}", first.join(", ")),
@@ -180,14 +180,14 @@ pub fn workers_help() -> String {
     told().map(|facts| facts.help).collect::<Vec<_>>().join("; ")
 }
 
-/// The workers that run where nothing is asked for: "cuda where there is an NVIDIA device, otherwise cpu:1".
+/// The workers that run if the user names none: "cuda where there is an NVIDIA device, otherwise cpu:1".
 pub fn workers_default() -> String {
     let devices = told().filter_map(|facts| Some((facts.name, facts.discovery.as_ref()?)));
     let taken = devices.map(|(name, discovery)| format!("{name} where there is {}, otherwise ", discovery.product));
     format!("{}{}:1", taken.collect::<String>(), gt_backends::host().name)
 }
 
-/// An address: `12345` on loopback, or `127.0.0.1:12345`.
+/// Parses an address to listen at: `12345` on loopback, or `127.0.0.1:12345`.
 ///
 /// # Errors
 /// A text that is no address.
@@ -199,7 +199,7 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     found.ok_or_else(|| format!("`{text}` is no address to listen at: write 12345, or 127.0.0.1:12345"))
 }
 
-/// A number of bytes, written with a suffix K, M, G or T (of 1024) or none.
+/// A number of bytes, written alone or with a suffix K, M, G or T: powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);
 

@@ -14,7 +14,7 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// The time on a device of these rates, plus a fixed time per instruction.
+    /// The time on a device with these rates of compute and memory, plus a fixed time per instruction.
     pub fn nanoseconds(&self, gflops: f64, gbytes_per_s: f64, overhead_ns: u64) -> u64 {
         let compute = self.flops as f64 / gflops;
         let memory = self.bytes as f64 / gbytes_per_s;
@@ -22,7 +22,7 @@ impl Cost {
     }
 }
 
-/// The estimated work of `op` from its tensor operands to `out`.
+/// The estimated work of `op` on the tensor operands `inputs` with the result `out`.
 #[inline]
 pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) -> Cost {
     let row = op.row();
@@ -54,7 +54,7 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) 
     Cost { flops, bytes }
 }
 
-/// Two operations for each weight element of each output element's channel.
+/// Two operations for each output element and each weight element of its channel.
 fn convolution<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) -> Cost {
     let mut bytes = out.bytes() as u64;
     let mut shapes = [&out.shape; 3];

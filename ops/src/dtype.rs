@@ -36,7 +36,7 @@ static DEFAULT_FLOAT: AtomicU8 = AtomicU8::new(F32 as u8);
 impl DType {
     /// Every dtype, in wire order.
     pub const ALL: [DType; 10] = [Bool, U8, I8, I16, I32, I64, F16, BF16, F32, F64];
-    /// The dtype of a Python float where no tensor decides; f32 until [`DType::set_default_float`].
+    /// The dtype of a Python float where no tensor operand decides; f32 until [`DType::set_default_float`].
     pub fn default_float() -> DType {
         Self::from_code(DEFAULT_FLOAT.load(Ordering::Relaxed)).unwrap_or(F32)
     }
@@ -151,7 +151,7 @@ impl fmt::Display for DType {
 pub struct DTypeSet(u16);
 
 impl DTypeSet {
-    /// All ten.
+    /// All ten dtypes.
     pub const ALL: DTypeSet = DTypeSet(0x3ff);
     /// The four floating dtypes.
     pub const FLOAT: DTypeSet = DTypeSet(0x3c0);

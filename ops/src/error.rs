@@ -30,19 +30,19 @@ impl OpError {
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into().into_boxed_str() }
     }
-    /// [`ErrorKind::Runtime`].
+    /// An error of kind [`ErrorKind::Runtime`].
     pub fn runtime(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Runtime, message)
     }
-    /// [`ErrorKind::Index`].
+    /// An error of kind [`ErrorKind::Index`].
     pub fn index(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Index, message)
     }
-    /// [`ErrorKind::Type`].
+    /// An error of kind [`ErrorKind::Type`].
     pub fn type_(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Type, message)
     }
-    /// [`ErrorKind::Value`].
+    /// An error of kind [`ErrorKind::Value`].
     pub fn value(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Value, message)
     }

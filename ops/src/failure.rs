@@ -58,7 +58,7 @@ pub struct Failure {
     pub fault: Fault,
     /// The id of the result of the instruction that failed: its sequence number.
     pub instruction: TensorId,
-    /// The op that failed; none for a transfer.
+    /// The op that failed; none if no op failed, as in a transfer.
     pub op: Option<Op>,
 }
 
@@ -95,7 +95,7 @@ impl WorkerName {
         [u64::from_le_bytes(low), u64::from_le_bytes(high)]
     }
 
-    /// The name in two words of the wire.
+    /// Decodes a name from two words of the wire.
     pub fn from_words([low, high]: [u64; 2]) -> WorkerName {
         let bytes = [low.to_le_bytes(), high.to_le_bytes()].concat();
         let text: String = bytes.iter().take_while(|byte| **byte != 0).map(|byte| *byte as char).collect();
@@ -155,7 +155,7 @@ impl WorkerEnd {
         }
     }
 
-    /// The name in two words of the wire.
+    /// Decodes an end from a word of the wire.
     pub fn from_word(word: u64) -> WorkerEnd {
         let detail = (word >> 8) as u8;
         match word & 0xff {

@@ -119,12 +119,12 @@ impl Inputs {
         }
         self.len += 1;
     }
-    /// All of them, in order.
+    /// All operands, in order.
     #[inline]
     pub fn as_slice(&self) -> &[Operand] {
         if self.len <= 4 { &self.inline[..self.len] } else { &self.spilled }
     }
-    /// All of them, mutable.
+    /// All operands, in order and mutable.
     #[inline]
     pub fn as_mut_slice(&mut self) -> &mut [Operand] {
         if self.len <= 4 { &mut self.inline[..self.len] } else { &mut self.spilled }
@@ -188,7 +188,7 @@ pub struct LossSpec {
 /// The parameters of an instruction besides its operands. The op's [`crate::row::AttrKind`] determines the variant.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Attrs {
-    /// Nothing.
+    /// No attributes.
     None,
     /// A target dtype.
     DType(DType),
@@ -222,9 +222,9 @@ pub enum Attrs {
         shape: Shape,
         /// Its dtype.
         dtype: DType,
-        /// The key of the generator.
+        /// The key of the generator, see [`crate::philox`].
         seed: u64,
-        /// The number of the random instruction since the seed was set: the upper half of the counter.
+        /// The number of the random instruction since the seed was set: the upper half of the generator's counter.
         stream: u64,
         /// The position of the first element in the instruction's random numbers: nonzero only for a shard of a tensor.
         first: u64,

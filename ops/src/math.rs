@@ -29,9 +29,9 @@ pub trait Real:
     const ONE: Self;
     /// Positive infinity.
     const INFINITY: Self;
-    /// The largest magnitude for which the trigonometric functions are accurate; [`Std`] has them beyond it.
+    /// The largest magnitude for which the trigonometric functions are accurate; larger arguments need [`Std`].
     const PERIODIC_MAX: Self;
-    /// The largest quotient for which [`Real::fmod`] is exact; [`Std`] has it beyond that.
+    /// The largest quotient for which [`Real::fmod`] is exact; larger quotients need [`Std`].
     const QUOTIENT_MAX: Self;
     /// The nearest value to `x`.
     fn from_f64(x: f64) -> Self;
@@ -73,9 +73,9 @@ pub trait Real:
     fn pow(self, exponent: Self) -> Self;
     /// The absolute value.
     fn abs(self) -> Self;
-    /// The largest integer not above.
+    /// The largest integer not above self.
     fn floor(self) -> Self;
-    /// The smallest integer not below.
+    /// The smallest integer not below self.
     fn ceil(self) -> Self;
     /// The nearest integer, halves to even.
     fn round_even(self) -> Self;
@@ -123,7 +123,7 @@ pub trait Real:
     /// The smaller value; NaN if either is NaN.
     #[inline(always)]
     fn minimum(self, other: Self) -> Self {
-        // A comparison with NaN is false: `low` is then `other`, the NaN unless `self` is.
+        // A comparison with NaN is false: if `other` is NaN, so is `low`.
         let low = if self < other { self } else { other };
         if self.is_nan() { self } else { low }
     }
@@ -243,7 +243,7 @@ pub trait Real:
 }
 
 /// The standard library's functions, one element at a time: the reference for `f32` and `f64`, and their fallback
-/// beyond [`Real::PERIODIC_MAX`].
+/// beyond [`Real::PERIODIC_MAX`] and [`Real::QUOTIENT_MAX`].
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 #[repr(transparent)]
 pub struct Std<T>(pub T);
@@ -380,7 +380,7 @@ macro_rules! std_real {
 std_real!(f32, libm::erff);
 std_real!(f64, libm::erf);
 
-/// The operations that processors have as instructions for both float types.
+/// The functions that have the same code for `f32` and `f64`; most are one processor instruction.
 macro_rules! hardware {
     ($t:ty) => {
         const ZERO: Self = 0.0;
@@ -436,14 +436,14 @@ macro_rules! hardware {
             let next = if self == other { other } else { next };
             if Real::is_nan(self) | Real::is_nan(other) { self + other } else { next }
         }
-        /// Rounding can raise the quotient to a whole number but not carry it past one, and the fused difference is
-        /// exact.
+        /// Rounding can raise the quotient to the next whole number but not past it: the remainder, which the fused
+        /// multiply-add computes exactly, is then one divisor too low.
         #[inline(always)]
         fn fmod(self, other: Self) -> Self {
             let (a, b) = (self.abs(), other.abs());
             let r = (-(a / b).trunc()).mul_add(b, a);
             let r = if r < 0.0 { r + b } else { r };
-            // Also where b is infinite.
+            // This covers an infinite b too, for which the product above is NaN.
             let r = if a < b { a } else { r };
             r.copysign(self)
         }
@@ -580,7 +580,7 @@ fn turn(quadrant: u64, (sin, cos): (f64, f64)) -> f64 {
 }
 
 /// The logarithm to base 2 of an f32 that is not negative, to about 30 bits: fdlibm's `e_log` with a shorter series
-/// (atanh's own, whose next term is 2^-39).
+/// (the Taylor series of atanh, whose next term is 2^-39).
 #[inline(always)]
 fn log2_wide(x: f64) -> f64 {
     const UNIT: f64 = 2.0 * std::f64::consts::LOG2_E;
@@ -599,17 +599,17 @@ fn log2_wide(x: f64) -> f64 {
 #[inline(always)]
 fn log2_f32(x: f32) -> f64 {
     let log = log2_wide(x.abs() as f64);
-    // Also where x is NaN.
+    // The comparison is false for NaN too.
     if x >= 0.0 { log } else { f64::NAN }
 }
 
-/// 2^(y log2 x) for x and y that are f32s, x not negative, to about 30 bits. 2^f is Taylor's series, whose next term is
-/// 2^-32.
+/// 2^(y log2 x) for x and y that are f32s, x not negative, to about 30 bits. Taylor's series, whose next term is 2^-32,
+/// gives 2^f.
 #[inline(always)]
 fn power(x: f64, y: f64) -> f64 {
     const L: f64 = std::f64::consts::LN_2;
     let t = y * log2_wide(x);
-    // Clamped beyond f32's range but within f64's.
+    // The bounds are beyond f32's exponents but within f64's.
     let t = if t > 300.0 { 300.0 } else { t };
     let t = if t < -300.0 { -300.0 } else { t };
     let shifted = t + ROUND_F64;
@@ -620,13 +620,13 @@ fn power(x: f64, y: f64) -> f64 {
     p * exp2_f64(shifted.to_bits().wrapping_sub(ROUND_F64.to_bits()) as i64)
 }
 
-/// The inverse tangent: fdlibm's `s_atan`, its five ranges by one quotient.
+/// The inverse tangent: fdlibm's `s_atan`, with one quotient for all of its five ranges.
 #[inline(always)]
 fn atan_f64(x: f64) -> f64 {
     use std::f64::consts::{FRAC_PI_2, FRAC_PI_4};
     let a = x.abs();
-    // The tangent of the difference between the angle and that of 0, 1/2, 1, 3/2 or infinity, which is added in two
-    // parts.
+    // `high + low`, an angle in two parts, is the inverse tangent of 0, 1/2, 1, 3/2 or infinity, by the range of a;
+    // `over / under` is the tangent of the angle of a less this one.
     let (over, under, high, low) = (a, 1.0, 0.0, 0.0);
     let c = |far: bool, yes: f64, no: f64| if far { yes } else { no };
     let far = a >= 0.4375;
@@ -682,7 +682,7 @@ impl Real for f32 {
         let x = if self > 89.0 { 89.0 } else { self };
         let x = if x < -104.0 { -104.0 } else { x };
         let (n, p) = exp_parts_f32(x);
-        // In two steps, since 2^n may be beyond f32's range at both ends.
+        // 2^n is multiplied in two steps, since it may be above or below f32's range.
         let half = n >> 1;
         (1.0 + p) * exp2_f32(half) * exp2_f32(n.wrapping_sub(half))
     }
@@ -711,7 +711,7 @@ impl Real for f32 {
         let y = k.mul_add(0.693_138_1, s.mul_add(half + r, k * 9.058_000_6e-6) - half + f);
         let y = if self == f32::INFINITY { self } else { y };
         let y = if self == 0.0 { f32::NEG_INFINITY } else { y };
-        // Also where self is NaN.
+        // The comparison is false for NaN too.
         if self >= 0.0 { y } else { f32::NAN }
     }
     #[inline(always)]
@@ -741,8 +741,8 @@ impl Real for f32 {
         let y = p.mul_add(scale, scale);
         if self < LEAST { 0.0 } else { y }
     }
-    /// 1/2 + x P(x²) / Q(x²), off by at most 2e-7: P and Q are a least-squares fit of erf, its relative error levelled
-    /// by reweighting.
+    /// 1/2 + x P(x²) / Q(x²), off by at most 2e-7. P and Q are a least-squares fit of erf, with weights that level its
+    /// relative error.
     #[inline(always)]
     fn normal_cdf(self) -> Self {
         const LIMIT: f32 = 5.543_717;
@@ -752,7 +752,7 @@ impl Real for f32 {
         let p = poly!(s; 3.989_422_6e-1, 3.365_773e-2, 4.662_244_6e-3, 1.663_980_8e-4, 6.294_683_8e-6, 2.265_019_8e-8);
         let q = poly!(s; 1.0, 2.510_337_8e-1, 2.852_624_7e-2, 1.871_037_8e-3, 7.265_065_5e-5, 1.190_328_7e-6);
         let y = (x * p) / q + 0.5;
-        // Beyond the bound the result is 0, whatever the factor.
+        // Below -LIMIT the result is exactly 0, so that its product with x, which is gelu, is 0 too.
         let y = if (y < 0.0) | (self < -LIMIT) { 0.0 } else { y };
         if self > LIMIT { 1.0 } else { y }
     }
@@ -766,11 +766,11 @@ impl Real for f32 {
         let far = poly!(t; 2.832_976_8, 1.001_674_1, 9.438_87e-3, -7.622_461_3e-3, 5.739_507_7e-3, -3.673_428_4e-3,
             1.349_343_2e-3, 1.009_505_6e-4, -2.002_142_6e-4);
         let y = self * if w < 5.0 { near } else { far };
-        // Where the argument is out of range, its logarithm is NaN.
+        // Outside of [-1, 1] the logarithm is NaN, and so is the result.
         if Real::abs(self) == 1.0 { self * f32::INFINITY } else { y }
     }
-    /// Stirling's series (DLMF 5.11.1) from 8 on, the recurrence below, reflection below 0. In f64, so that the
-    /// logarithms can cancel without loss, and without branches, so that loops vectorize.
+    /// Stirling's series (DLMF 5.11.1) from 8 on, the recurrence below 8, reflection below 0. It computes in f64, so
+    /// that the logarithms can cancel without loss, and without branches, so that loops vectorize.
     #[inline(always)]
     fn lgamma(self) -> Self {
         const HALF_LN_TWO_PI: f64 = 0.918_938_533_204_672_7;
@@ -808,7 +808,7 @@ impl Real for f32 {
         let near = near.mul_add(t, t);
         (if t > 0.927_734_4 { far } else { near }).copysign(self)
     }
-    /// In f64, where the error of `power` is far below f32's last bit.
+    /// `power` computes in f64, with an error far below f32's last bit.
     #[inline(always)]
     fn pow(self, exponent: Self) -> Self {
         let magnitude = power(self.abs() as f64, exponent as f64) as f32;
@@ -884,7 +884,7 @@ impl Real for f64 {
         let y = k.mul_add(6.931_471_803_691_238_164_90e-1, tail + f);
         let y = if self == f64::INFINITY { self } else { y };
         let y = if self == 0.0 { f64::NEG_INFINITY } else { y };
-        // Also where self is NaN.
+        // The comparison is false for NaN too.
         if self >= 0.0 { y } else { f64::NAN }
     }
     #[inline(always)]
@@ -905,19 +905,19 @@ impl Real for f64 {
         let y = turn(quadrant, parts) / turn(quadrant.wrapping_add(1), parts);
         if self == 0.0 { self } else { y }
     }
-    /// fdlibm's `s_erf`, its four ranges computed side by side.
+    /// fdlibm's `s_erf`: it computes all four ranges and selects one, without branches.
     #[inline(always)]
     fn erf(self) -> Self {
         let x = self.abs();
         let x = if x > 6.0 { 6.0 } else { x };
-        // Below 0.84375.
+        // For x below 0.84375.
         let z = x * x;
         let near = poly!(z; 1.283_791_670_955_125_585_61e-1, -3.250_421_072_470_014_993_70e-1, -2.848_174_957_559_851_047_66e-2,
             -5.770_270_296_489_441_591_57e-3, -2.376_301_665_665_016_260_84e-5)
             / poly!(z; 1.0, 3.979_172_239_591_553_528_19e-1, 6.502_224_998_876_729_444_85e-2, 5.081_306_281_875_765_627_76e-3,
                 1.324_947_380_043_216_445_26e-4, -3.960_228_278_775_368_123_20e-6);
         let near = x.mul_add(near, x);
-        // Below 1.25.
+        // For x below 1.25.
         let s = x - 1.0;
         let middle = poly!(s; -2.362_118_560_752_659_440_77e-3, 4.148_561_186_837_483_316_66e-1, -3.722_078_760_357_013_238_47e-1,
             3.183_466_199_011_617_536_74e-1, -1.108_946_942_823_966_774_76e-1, 3.547_830_432_561_823_593_71e-2,
@@ -925,7 +925,7 @@ impl Real for f64 {
             / poly!(s; 1.0, 1.064_208_804_008_442_282_86e-1, 5.403_979_177_021_710_489_37e-1, 7.182_865_441_419_626_628_68e-2,
                 1.261_712_198_087_616_421_12e-1, 1.363_708_391_202_905_073_62e-2, 1.198_449_984_679_910_741_70e-2);
         let middle = 8.450_629_115_104_675_292_97e-1 + middle;
-        // To 1 / 0.35, and beyond: one expression, two sets of coefficients.
+        // From 1.25 on: one expression with two sets of coefficients, one below 1 / 0.35 and one above.
         let s = 1.0 / z;
         let below = x < 1.0 / 0.35;
         let c = |a: f64, b: f64| if below { a } else { b };
@@ -986,9 +986,9 @@ pub trait Int: Copy + Eq + Ord + Send + Sync + 'static {
     fn floor_rem(self, divisor: Self) -> Self;
     /// Power; negative exponents give 0, or ±1 for a base of ±1, as in PyTorch.
     fn pow(self, exponent: Self) -> Self;
-    /// The smaller.
+    /// The smaller value.
     fn imin(self, other: Self) -> Self;
-    /// The larger.
+    /// The larger value.
     fn imax(self, other: Self) -> Self;
     /// Bitwise complement.
     fn bit_not(self) -> Self;

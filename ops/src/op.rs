@@ -57,7 +57,7 @@ static INDEX: [u8; WIRE_ID_MAX] = {
 };
 
 impl Op {
-    /// The position of its row in the table.
+    /// The position of the op's row in the table.
     #[inline]
     pub(crate) fn index(self) -> usize {
         INDEX[self as usize] as usize
@@ -71,7 +71,7 @@ impl Op {
     pub fn from_name(name: &str) -> Option<Op> {
         NAMES.iter().position(|own| *own == name).map(|i| Op::ALL[i])
     }
-    /// Its name: PyTorch's, where PyTorch has it.
+    /// The op's name: PyTorch's, where PyTorch has the op.
     pub fn name(self) -> &'static str {
         NAMES[self.index()]
     }

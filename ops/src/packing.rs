@@ -3,7 +3,7 @@
 //! `layout!` declares a struct whose fields have fixed bits in a sequence of words, such as a slot of the wire. Bit
 //! ranges are constants, so that packing compiles to the same shifts and masks as code written by hand.
 
-/// A field whose bits its type does not allow; holds the field's name.
+/// An error: bits that are no value of the field's type. Holds the field's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct InvalidField(pub &'static str);
 

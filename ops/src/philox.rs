@@ -1,7 +1,8 @@
 //! Counter-based random numbers: the same program gives the same numbers on any worker and any backend.
 //!
 //! Philox4x32-10 of Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3" (SC 2011). The key is
-//! the session's seed; the counter's upper half is the random instruction's stream number, its lower half the block.
+//! the session's seed; the counter's upper half is the random instruction's stream number, its lower half the block
+//! number.
 //! Element `i` of a tensor is word `i % 4` of block `i / 4` (or, for 64-bit words, word `i % 2` of block `i / 2`).
 
 /// The four 32-bit words of block `block` of `stream`.

@@ -108,7 +108,7 @@ pub enum ReduceOp {
 }
 
 impl ReduceOp {
-    /// The name that users read.
+    /// The name in messages to users, as in `partial (sum)`.
     pub const fn name(self) -> &'static str {
         match self {
             ReduceOp::Sum => "sum",
@@ -169,7 +169,7 @@ impl Placement {
             return Placement::Replicated { workers };
         }
         let size = shape.dims().get(axis).copied().unwrap_or(0);
-        // Equal placements compare equal: where shards are even, the granule does not matter.
+        // Where shards are even, the granule does not matter: it becomes 1, so that equal placements compare equal.
         let even = granule == 0 || size % granule != 0 || (size / granule).is_multiple_of(workers.len());
         Placement::Sharded { workers, axis: axis as u8, granule: if even { 1 } else { granule } }
     }

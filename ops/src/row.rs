@@ -29,7 +29,7 @@ pub enum Class {
     Contraction,
     /// Convolution and its gradients.
     Convolution,
-    /// Reduction of windows to one element each, and the gradients of that.
+    /// Reduction of each window to one element, and the gradients of such ops.
     Pooling,
     /// Elements at the positions in an index tensor.
     Gather,
@@ -39,7 +39,7 @@ pub enum Class {
     Scan,
     /// Indices that sort elements along an axis.
     Sort,
-    /// Insertion points of elements in sorted ones.
+    /// Insertion points of elements in a sorted sequence.
     Search,
     /// Indices of the true elements of a mask.
     Positions,
@@ -159,7 +159,7 @@ impl Saves {
 pub struct Row {
     /// The op.
     pub op: Op,
-    /// Its name: PyTorch's, where PyTorch has it.
+    /// Its name: PyTorch's, where PyTorch has the op.
     pub name: &'static str,
     /// One sentence on what it computes.
     pub doc: &'static str,
@@ -173,7 +173,7 @@ pub struct Row {
     pub attrs: AttrKind,
     /// The dtypes it computes in.
     pub accepts: DTypeSet,
-    /// How operands are promoted to one of them.
+    /// The rule that promotes its operands to one of these dtypes.
     pub promotion: Promotion,
     /// The dtype of its result.
     pub result: ResultDType,
@@ -268,7 +268,7 @@ fn gelu_slope<R: Real>(a: R) -> R {
 #[inline(always)]
 fn gelu_tanh_slope<R: Real>(a: R) -> R {
     let (two, k) = (R::from_f64(2.0), R::from_f64(0.797_884_560_802_865_4));
-    // Beyond the bound the derivative is 0 or 1 to the last bit; its square could overflow.
+    // Beyond the bound the derivative is 0 or 1 to the last bit; the square of x could overflow.
     let bound = R::from_f64(30.0);
     let x = a.maximum(-bound).minimum(bound);
     let square = x * x;
@@ -293,7 +293,7 @@ macro_rules! define_rows {
      test2 { $($t2:ident = $t2w:literal, $t2n:literal, $t2d:literal, real |$t2a:ident, $t2b:ident| $t2e:expr, int |$t2ia:ident, $t2ib:ident| $t2ie:expr, { $($t2f:tt)* };)* }
      other { $($o:ident = $ow:literal, $on:literal, $od:literal, { $($of:tt)* };)* }
     ) => {
-        /// Every row.
+        /// All rows, in the order of the table.
         pub static ROWS: &[Row] = &[
             $(Row { op: Op::$r1, name: $r1n, doc: $r1d, $($r1f)*, ..OF_REALS },)*
             $(Row { op: Op::$r2, name: $r2n, doc: $r2d, operands: 2, $($r2f)*, ..OF_REALS },)*
@@ -361,7 +361,7 @@ macro_rules! define_rows {
 op_table!(define_rows $);
 
 impl Op {
-    /// Its row. Constant time.
+    /// The op's row, found in constant time.
     #[inline]
     pub fn row(self) -> &'static Row {
         &ROWS[self.index()]

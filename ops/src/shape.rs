@@ -12,13 +12,13 @@ pub const ELEMENTS_MAX: usize = 1 << 48;
 /// The sizes of a tensor's dimensions, outermost first.
 #[derive(Clone, Copy, Eq)]
 pub struct Shape {
-    // Dimensions past `rank` are 0, so that the derived comparisons hold.
+    // Dimensions past `rank` are 0, so that `eq` can compare the whole arrays.
     dims: [usize; RANK_MAX],
     rank: u8,
 }
 
 impl PartialEq for Shape {
-    /// Every small op compares two shapes: without branches this is a handful of instructions, not a call.
+    /// Every small op compares two shapes: without branches, a comparison is a few machine instructions and no call.
     #[inline(always)]
     fn eq(&self, other: &Shape) -> bool {
         let differing = self.dims.iter().zip(&other.dims).fold(0, |bits, (a, b)| bits | (a ^ b));
@@ -49,7 +49,7 @@ impl Shape {
         }
         let mut shape = Shape { dims: [0; RANK_MAX], rank: dims.len() as u8 };
         shape.dims[..dims.len()].copy_from_slice(dims);
-        // The bound holds without the zeros too: strides are products of the other sizes.
+        // The product of the nonzero sizes is bounded too, since strides are products of them.
         let mut elements = 1usize;
         for &d in dims.iter().filter(|d| **d > 0) {
             elements = elements.checked_mul(d).filter(|n| *n <= ELEMENTS_MAX).ok_or_else(|| {
@@ -171,7 +171,7 @@ pub struct Meta {
 }
 
 impl Meta {
-    /// A tensor of `shape` and `dtype`.
+    /// The metadata of a tensor of `shape` and `dtype`.
     pub fn new(shape: Shape, dtype: DType) -> Meta {
         Meta { shape, dtype }
     }

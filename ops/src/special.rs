@@ -55,7 +55,8 @@ pub fn zeta(x: f64, q: f64) -> f64 {
         if x != x.floor() || x.is_infinite() {
             return f64::NAN;
         }
-        // The terms with negative base are a section of the series of their absolute values.
+        // The absolute values of the terms with a negative base are consecutive terms of a zeta series with a positive
+        // q: the difference of two zeta values is their sum.
         let count = (-q).ceil();
         let below = zeta(x, 1.0 - q - count) - zeta(x, 1.0 - q);
         let sign = if x % 2.0 == 0.0 { 1.0 } else { -1.0 };
@@ -229,7 +230,7 @@ fn unscaled(y: f64, x: f64) -> f64 {
     y * root * root
 }
 
-/// Maximum number of terms of the series below: those of shape 1e8 near x = a take 90,000.
+/// Maximum number of terms of the series below: for a = 1e8 and x near a, a series takes 90,000.
 const TERMS_MAX: usize = 1 << 20;
 
 /// x^a e^-x / gamma(a + 1), accurate for large a.
@@ -237,7 +238,8 @@ fn gamma_factor(a: f64, x: f64) -> f64 {
     if a < 10.0 {
         return (a * x.ln() - x - libm::lgamma(a + 1.0)).exp();
     }
-    // Stirling's formula with its error as a series leaves a function of x - a only.
+    // With Stirling's formula for gamma(a + 1) the large factors cancel: the exponent needs only a, (x - a) / a and the
+    // formula's error, a series.
     let error = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / (1260.0 * a * a)) / (a * a)) / a;
     let away = (x - a) / a;
     (-a * (away - away.ln_1p()) - error).exp() / (2.0 * PI * a).sqrt()

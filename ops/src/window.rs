@@ -8,8 +8,8 @@ use crate::error::{OpError, Result};
 
 /// Maximum number of axes that a window slides over.
 pub const WINDOW_AXES_MAX: usize = 3;
-/// Maximum of strides, dilations, paddings, sizes of kernels and inputs, and groups: sums and products of a few of them
-/// stay far from overflow.
+/// Maximum of strides, dilations, paddings, sizes of kernels and inputs, and groups: sums of a few of them and products
+/// of two fit in 64 bits.
 pub const WINDOW_SIZE_MAX: usize = 1 << 31;
 
 /// Maximum number of elements in a pool's window.

@@ -155,7 +155,7 @@ fn completions() -> Vec<(&'static str, Completion)> {
     ]
 }
 
-/// A line for each slot: the name of what it belongs to, and its eight words.
+/// One line per slot: the name of its command or completion, and its eight words.
 fn text<'a>(slots: impl IntoIterator<Item = (&'a str, Slot)>) -> String {
     let line = |(name, slot): (&str, Slot)| format!("{name}: {}\n", slot.map(|word| format!("{word:x}")).join(" "));
     slots.into_iter().map(line).collect()

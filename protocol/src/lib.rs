@@ -1,11 +1,11 @@
 //! The control protocol between GT's clients and the daemon.
 //!
 //! The control socket opens sessions and answers requests; instructions go through the rings. Each message is one JSON
-//! document in one datagram, with descriptors beside it. This crate must not know what an instruction is, nor how
-//! either side is written.
+//! document in one datagram, with file descriptors attached. This crate must not know instructions, nor how the client
+//! or the daemon is implemented.
 //!
-//! Start reading at [`message`], the messages; [`mod@link`] sends them and awaits answers. [`quota`] is what users may
-//! have, [`limits`] the constants that bound everything, [`path`] the path of the socket, [`address`] the addresses of
+//! Start reading at [`message`], the messages; [`mod@link`] sends them and awaits answers. [`quota`] has the quotas of
+//! users, [`limits`] the constants that bound everything, [`path`] the path of the socket, [`address`] the addresses of
 //! daemons as users write them.
 //!
 //! ```no_run

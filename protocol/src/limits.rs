@@ -18,8 +18,8 @@ pub const RING_SLOTS_MAX: u32 = 1 << 20;
 pub const ARENA_BYTES_PER_SESSION_MAX: u64 = 64 << 30;
 /// The smallest arena worth a mapping, bytes.
 pub const ARENA_BYTES_MIN: u64 = 1 << 20;
-/// Arenas of one session. Each is a mapping, of which Linux allows the daemon some 65,000; arenas are made larger and
-/// larger, so few are needed.
+/// Arenas of one session. Each is a mapping, of which Linux allows the daemon some 65,000. A new arena is usually as
+/// large as all before it together, up to a bound, so a session needs few.
 pub const ARENAS_PER_SESSION_MAX: u32 = 128;
 /// Live tensors of one session. Each costs the daemon some hundred bytes, whatever its size.
 pub const TENSORS_PER_SESSION_MAX: usize = 1 << 22;
@@ -35,7 +35,7 @@ pub const STATUS_USERS_MAX: usize = 64;
 pub const WEIGHT_MIN: f64 = 0.01;
 /// The largest weight of a user.
 pub const WEIGHT_MAX: f64 = 100.0;
-/// Records of the tape, of 64 bytes each.
+/// Records of the daemon's tape, the ring of the instruction log's events; each has 64 bytes.
 pub const TAPE_RECORDS: u64 = 1 << 16;
 /// A client is disconnected if its hello takes longer, milliseconds.
 pub const HANDSHAKE_DEADLINE_MS: u64 = 2_000;

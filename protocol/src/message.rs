@@ -19,7 +19,8 @@ pub enum ClientMessage {
         /// The size of a block that must fit, bytes.
         bytes: u64,
     },
-    /// Requests the tape, for observers. Answered by `tape` with its descriptor, or `refused`.
+    /// Requests the daemon's tape, the ring of the instruction log's events. Answered by `tape` with its descriptor, or
+    /// `refused`.
     TapeAttach,
     /// Requests the status document. Answered by `status`, with as many sessions as one message holds.
     Status {
@@ -27,9 +28,9 @@ pub enum ClientMessage {
         #[serde(default)]
         after: u64,
     },
-    /// Requests the text of a failed completion's error. Answered by `error_detail`.
+    /// Requests the text of an error. Answered by `error_detail`, or `refused` if the daemon has none.
     ErrorDetail {
-        /// The error's number in the completion.
+        /// The error's number.
         error: u64,
     },
     /// Requests the bytes that this session's workers have sent in collectives. Answered by `traffic`, or `refused`.
@@ -160,7 +161,7 @@ pub enum Role {
     Observer,
     /// Sends requests and commands, as `gtctl` does.
     Control,
-    /// Computes for the daemon. After the welcome, the connection becomes the link to this worker.
+    /// A worker that registers itself. After the welcome, the connection becomes the daemon's link to it.
     Worker,
 }
 
@@ -343,7 +344,7 @@ pub struct CollectiveTraffic {
 pub struct PlacementInfo {
     /// The kind of placement.
     pub layout: PlacementLayout,
-    /// The names of the workers that have some of it, by number.
+    /// The names of the workers that have some of its elements, in the order of their numbers.
     pub workers: Vec<String>,
     /// The sharded axis.
     #[serde(default)]
@@ -357,7 +358,7 @@ pub struct PlacementInfo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum PlacementLayout {
-    /// Each worker has all of it; also a tensor on one worker.
+    /// Each worker has the whole tensor. A tensor on one worker is replicated too.
     Replicated,
     /// Each worker has a shard: a stretch of one axis.
     Sharded,
@@ -387,7 +388,7 @@ pub enum RefusalCode {
     Draining,
     /// There is no such session.
     NoSession,
-    /// Somebody has ended the session; sent without a request.
+    /// The session's owner or an administrator has ended it; sent without a request.
     Killed,
     /// The configuration is wrong.
     Config,

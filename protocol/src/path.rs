@@ -15,8 +15,8 @@ pub fn socket_path() -> PathBuf {
     named_socket_path().unwrap_or_else(|| SYSTEM_SOCKET.into())
 }
 
-/// The socket in [`SOCKET_ENV`], if that is set and not empty. If no daemon listens there it is an error, not a reason
-/// to start one.
+/// The socket in [`SOCKET_ENV`], if that is set and not empty. A client whose user names a socket fails if no daemon
+/// listens there; it starts no daemon.
 pub fn named_socket_path() -> Option<PathBuf> {
     named_in(std::env::var_os(SOCKET_ENV))
 }

@@ -13,7 +13,7 @@ use crate::shape::Shape;
 
 type G<'a> = &'a mut dyn Graph;
 
-/// Operands of the gather or scatter that stands for an indexing.
+/// Operands of the gather or scatter that implements an indexing.
 struct Indexed {
     /// The tensor with the indexed axes flattened to one.
     flat: Val,
@@ -23,7 +23,7 @@ struct Indexed {
     shape: Shape,
 }
 
-/// The gather for index tensors of one shape on the leading axes of `v`. No tensor is empty.
+/// Computes these operands for index tensors of one shape on the leading axes of `v`. No tensor is empty.
 fn indexed(g: G<'_>, v: Val, indices: &[Val]) -> Result<Indexed> {
     let from = g.meta(v).shape;
     let (lead, rest) = from.dims().split_at(indices.len());
@@ -64,8 +64,8 @@ fn wrap_negative(g: G<'_>, index: Val, size: usize) -> Result<Val> {
     where_(g, from_end, turned.into(), index.into())
 }
 
-/// The positions themselves, gathered from a range: the gather reports an index out of range with its own axis and
-/// size.
+/// Returns `places` unchanged, after a gather from the numbers below `size` along `axis`: the gather reports an index
+/// out of range with this axis and size.
 fn checked(g: G<'_>, places: Val, axis: usize, size: usize) -> Result<Val> {
     let shape = g.meta(places).shape;
     let along_axis = |length: usize| Shape::new(&[&vec![1; axis][..], &[length]].concat());

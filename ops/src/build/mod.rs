@@ -176,14 +176,14 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
     g.emit(Op::Div, &[total.into(), (count as f64 - correction).max(0.0).into()], Attrs::None)
 }
 
-/// The standard deviation along axes: the square root of [`var`]. Where it is 0 its gradient is 0, as in PyTorch.
+/// The standard deviation along axes: the square root of [`var`]. Where it is 0, the gradient is 0, as in PyTorch.
 ///
 /// # Errors
 /// As [`var`].
 pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
     let var = var(g, v, axes, correction, keepdim)?;
     let dtype = g.meta(var).dtype;
-    // The derivative of the square root is infinite at 0: the root is taken of 1 there, and the result discarded.
+    // The derivative of the square root is infinite at 0: there, the root of 1 is computed and discarded.
     let flat = g.emit(Op::Eq, &[var.into(), 0.0.into()], Attrs::None)?;
     let safe = g.emit(Op::Where, &[flat.into(), 1.0.into(), var.into()], Attrs::DType(dtype))?;
     let root = g.emit(Op::Sqrt, &[safe.into()], Attrs::None)?;
@@ -423,7 +423,7 @@ pub enum Index {
     },
     /// A new axis of size 1.
     NewAxis,
-    /// `...`: as many whole axes as are left.
+    /// `...`: all axes that no other index takes.
     Ellipsis,
 }
 
@@ -468,7 +468,7 @@ fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
                 let place = |i: i64| (if i < 0 { i.saturating_add(size) } else { i }).clamp(low, high);
                 let start = start.map_or(if step > 0 { low } else { high }, place);
                 let stop = stop.map_or(if step > 0 { high } else { low }, place);
-                // A step beyond the end selects the same as one of the whole size.
+                // A step larger than the axis selects one element, as a step of the axis's size does.
                 let step = step.clamp(-size.max(1), size.max(1));
                 let span = if step > 0 { stop - start } else { start - stop };
                 let count = if span <= 0 { 0 } else { (span as u64).div_ceil(step.unsigned_abs()) as usize };
@@ -689,7 +689,7 @@ pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<
         ((span + stride - stride.signum()) / stride) as f64
     };
     let shape = Shape::new(&[count as usize])?;
-    // As bools, elements after the second would all be equal.
+    // Computed as bools, all elements after the second would be equal.
     let compute = if dtype == DType::Bool { DType::I64 } else { dtype };
     let v = g.emit(Op::Arange, &[start.into(), step.into()], Attrs::Create { shape, dtype: compute })?;
     cast(g, v, dtype)
@@ -716,7 +716,8 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
     let down = if dtype.is_float() {
         g.emit(Op::Arange, &[(end - step * (count - 1) as f64).into(), step.into()], create)?
     } else {
-        // Counted back from the end: a rounding error below a whole number would be truncated to the number before it.
+        // Counting back from `end` makes the last element exact: if rounding left it just below `end`, the cast would
+        // truncate it to the integer before.
         let back = g.emit(Op::Arange, &[((count - 1) as f64).into(), (-1.0).into()], create)?;
         let distance = g.emit(Op::Mul, &[back.into(), step.into()], Attrs::None)?;
         g.emit(Op::Sub, &[Scalar::Float(end).into(), distance.into()], Attrs::None)?
@@ -849,7 +850,7 @@ pub fn shape_of(sizes: &[i64]) -> Result<Shape> {
     Shape::new(&dims[..sizes.len()])
 }
 
-/// The shape and dtype of `meta`, with optional replacements.
+/// The shape of `meta` with `dtype`, or with the dtype of `meta` if none is given.
 pub fn like(meta: Meta, dtype: Option<DType>) -> Meta {
     Meta::new(meta.shape, dtype.unwrap_or(meta.dtype))
 }

@@ -2,7 +2,7 @@
 //!
 //! A gradient function takes the gradient of the result and returns one for each operand, a vector-Jacobian product. A
 //! gradient may have the result's broadcast shape: [`to_operand`] sums and casts it to the operand's shape and dtype.
-//! Since these are ordinary instructions, sharding, fusion and higher-order gradients need nothing more.
+//! Sharding and fusion treat a gradient's instructions as any others, and a recorded gradient is itself differentiable.
 //! In the comments below, g is the gradient of the result, `out` the result, and a, b and c the operands.
 
 pub mod row_wise;
@@ -41,8 +41,8 @@ pub struct GradCtx<'a> {
     pub grad: Val,
     /// Whether each operand requires a gradient.
     pub needs: &'a [bool],
-    /// Whether each operand is a transpose (of the last two axes) of another tensor: its gradient will be transposed
-    /// back, and is cheaper computed transposed.
+    /// Whether each operand is another tensor with its last two axes swapped. The backward pass will swap the axes of
+    /// such an operand's gradient back, so the gradient is cheaper to compute transposed.
     pub transposed: &'a [bool],
     /// The gradient is itself recorded for a higher-order gradient: only differentiable ops may compute it.
     pub recorded: bool,
@@ -152,7 +152,7 @@ impl dyn Graph + '_ {
         spec.step[axis as usize] = -1;
         self.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))
     }
-    /// A scan in reverse order.
+    /// A scan from the end of the axis to its start.
     fn scan_back(&mut self, op: Op, v: Val, axis: u8) -> Result<Val> {
         let turned = self.flipped(v, axis)?;
         let scanned = self.emit(op, &[turned.into()], Attrs::Axis(axis))?;
@@ -746,7 +746,7 @@ gradients! {
     }
     /// g, which `to_operand` sums over the repeated axes
     expand(_g, c) { one(Ok(c.grad)) }
-    /// g written to the slice of zeros
+    /// zeros with g written to the slice
     slice(g, c) {
         let zeros = g.zeros(c.meta(g, 0))?;
         one(g.emit(Op::SliceScatter, &[zeros.into(), c.grad.into()], c.attrs.clone()))
@@ -802,7 +802,8 @@ gradients! {
         let grad = g.emit(Op::ScatterAdd, &[zeros.into(), c.arg(1)?, c.grad.into()], c.attrs.clone())?;
         Ok(vec![Some(grad), None])
     }
-    /// to the input and the weight, the transposed products; to the bias, g summed over all axes but the channels
+    /// to the input, the transposed convolution of g; to the weight, the products of g and the input's windows, summed;
+    /// to the bias, g summed over all axes but the channels
     convolution(g, c) { c.each(g, |g, i| match i {
         0 => c.window(g, Op::ConvolutionInput, &[c.grad.into(), c.arg(1)?]),
         1 => c.window(g, Op::ConvolutionWeight, &[c.grad.into(), c.arg(0)?]),
@@ -811,7 +812,7 @@ gradients! {
             g.emit(Op::Sum, &[c.grad.into()], Attrs::Axes { mask, keepdim: false }).map(Some)
         }
     }) }
-    /// g has the input's shape: its convolution, and the weight's gradient with g as the input
+    /// g has the input's shape: the convolution of g, and the weight's gradient with g as the input
     convolution_input(g, c) { c.each(g, |g, i| match i {
         0 => c.window(g, Op::Convolution, &[c.grad.into(), c.arg(1)?]),
         _ => c.window(g, Op::ConvolutionWeight, &[c.arg(0)?, c.grad.into()]),
@@ -823,7 +824,7 @@ gradients! {
     }) }
     /// g scattered to the maxima
     max_pool(g, c) { Ok(vec![c.window(g, Op::MaxPoolInput, &[c.grad.into(), c.arg(0)?])?]) }
-    /// g gathered at the maxima; none to the input, which only chooses the maxima
+    /// g gathered at the maxima; 0 to the input, which only chooses the maxima
     max_pool_input(g, c) { c.each(g, |g, i| {
         if i == 1 {
             let meta = c.meta(g, 1);
@@ -923,8 +924,8 @@ gradients! {
         let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
         one(g.scan_back(Op::Cumsum, c.grad, axis))
     }
-    /// the reverse cumulative sum of g out, divided by a; at the first zero, where that is NaN, computed with a 1 in
-    /// its place; 0 past it
+    /// before the first zero of a, the reverse cumulative sum of g out, divided by a; at that zero, where this would be
+    /// 0 / 0, the reverse cumulative sum of g times the product of a with 1 in place of the zero; after it, 0
     cumprod(g, c) {
         let Attrs::Axis(axis) = *c.attrs else { return Err(not_saved()) };
         let (a, out) = (c.val(0)?, c.out()?);
@@ -974,7 +975,7 @@ fn gathered(g: &mut dyn Graph, c: &GradCtx<'_>, v: Val) -> Result<Val> {
     pad_to_source(g, taken, c)
 }
 
-/// The slice of a scatter's source that was scattered: the index's shape.
+/// The part of a scatter's source that was scattered: a slice of the index's shape.
 fn scattered_slice(g: &mut dyn Graph, source: Val, c: &GradCtx<'_>) -> Result<Val> {
     let sizes = c.meta(g, 1).shape;
     if g.meta(source).shape == sizes {

@@ -122,7 +122,7 @@ gradients! {
     }
 }
 
-/// A reduction of the last axis, which stays with size 1.
+/// Reduces the last axis and keeps it with size 1.
 fn over_rows(g: &mut dyn Graph, op: Op, v: Val) -> Result<Val> {
     let mask = 1 << (g.meta(v).shape.rank() - 1);
     g.emit(op, &[v.into()], Attrs::Axes { mask, keepdim: true })

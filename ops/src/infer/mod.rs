@@ -17,7 +17,7 @@ use crate::shape::{Meta, RANK_MAX, Shape};
 
 pub use operand::InputMeta;
 
-/// Maximum of random numbers in one instruction: the position of a shard's first element stays countable.
+/// Maximum number of random numbers in one instruction; the elements of a shard are at positions below it, too.
 const RANDOM_NUMBERS_MAX: u64 = 1 << 60;
 
 /// The shape and dtype of `op(inputs; attrs)`.

@@ -29,7 +29,7 @@ fn shape_of(first: usize, second: usize, sizes: &[usize]) -> Result<Shape> {
 /// The result's shape and dtype of an op of class convolution.
 ///
 /// # Errors
-/// Operands that do not have the shapes that `spec` gives them.
+/// Operands whose shapes do not fit `spec` or each other, dtypes that differ.
 pub fn convolution(op: Op, a: &Meta, b: &Meta, bias: Option<&Meta>, spec: &WindowSpec) -> Result<Meta> {
     let output = spec.output()?;
     let (input, kernel, output) = (spec.used(&spec.input), spec.used(&spec.kernel), spec.used(&output));

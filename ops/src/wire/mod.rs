@@ -38,8 +38,9 @@ pub const FREE_IDS_MAX: usize = 7;
 
 /// The wire id of [`Command::Free`].
 pub const FREE_ID: u16 = id::FREE;
-/// Number of operands in the first slot, and in an extension slot of operands.
+/// Number of operands in the first slot.
 const FIRST_OPERANDS: usize = 4;
+/// Number of operands in an extension slot.
 const SLOT_OPERANDS: usize = 8;
 /// The word of the first operand.
 const OPERANDS_WORD: usize = OperandWords::FIELDS[0].word;
@@ -57,7 +58,7 @@ pub struct ArenaRange {
     pub len_bytes: u64,
 }
 
-/// Everything that a client can ask of the daemon, and the daemon of a worker.
+/// A command from a client to the daemon, or from the daemon to a worker.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Command {
     /// Computes an op.
@@ -133,7 +134,7 @@ pub struct Reshard {
     pub to: Placement,
 }
 
-/// The reason why slots are not a command.
+/// The reason why a sequence of slots is not a valid command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum WireError {
     /// No command has this id.
@@ -436,7 +437,7 @@ fn decode_placement(words: [u64; 2]) -> Option<Placement> {
     }
 }
 
-/// Zeroed words after `fill` has set bits.
+/// Words that are zero except for the bits that `fill` sets.
 #[inline(always)]
 fn packed<const N: usize>(fill: impl FnOnce(&mut [u64; N])) -> [u64; N] {
     let mut words = [0; N];

@@ -181,8 +181,8 @@ fn fields_that_share_a_slot_do_not_overlap() {
         for FieldDoc { range, words, name, .. } in layouts.iter().flat_map(|doc| doc.fields) {
             let mask = (u64::MAX >> (64 - (range.high - range.low))) << range.low;
             for word in &mut taken[range.word..range.word + words] {
-                // The reduction of a loss covers the flag of products, which losses do not have; random ops have no
-                // fourth operand.
+                // Two fields may overlap another: the reduction of a loss overlaps `tf32`, which losses ignore, and
+                // `first` overlaps the fourth operand, which random ops do not have.
                 let exclusive = !matches!(*name, "reduction" | "first");
                 assert!(*word & mask == 0 || !exclusive, "{name} overlaps another field");
                 *word |= mask;
