@@ -15,7 +15,7 @@ use std::sync::Arc;
 /// each. With pieces of half the size, waiting was measured to cost more than copying; the daemon copies larger pieces
 /// with several threads, which leave the client no core to copy on.
 const PIECE_BYTES: usize = 512 << 10;
-/// Pieces of one upload in flight at a time.
+/// The most pieces of one upload in flight at a time.
 const PIECES_MAX: usize = 8;
 
 /// Memory of the caller to upload from.

@@ -83,7 +83,7 @@ pub enum CtlCommand {
 /// The commands of `gtctl limits`.
 #[derive(Debug, Subcommand)]
 pub enum LimitsCommand {
-    /// Changes limits until the daemon ends; lasting ones are in the configuration file. `default` undoes a change.
+    /// Changes limits until the daemon ends; the configuration file sets lasting limits. `default` undoes a change.
     Set(LimitsSet),
 }
 

@@ -397,7 +397,8 @@ fn run_backward(
     backward::backward(&borrowed(&roots), inputs.as_deref(), options(retain_graph, create_graph)).or_raise()
 }
 
-/// The gradients of tensors, with a gradient or `None` for each, with respect to tensors or nodes.
+/// The gradients of `tensors` with respect to `inputs`, which are tensors or nodes. For each tensor, `grads` has its
+/// gradient or `None`.
 #[pyfunction]
 fn gradients<'py>(
     py: Python<'py>,

@@ -66,7 +66,7 @@ fn size_args(args: &Bound<'_, PyTuple>, size: Option<&Bound<'_, PyAny>>) -> PyRe
 
 #[pymethods]
 impl PyTensor {
-    /// PyTorch's legacy constructor: from sizes, or from data that are converted to the default dtype.
+    /// Makes a tensor as PyTorch's legacy constructor does: zeros of the given sizes, or data in the default dtype.
     #[new]
     #[pyo3(signature = (*args, device=None))]
     fn new(args: &Bound<'_, PyTuple>, device: Option<DeviceArg>) -> PyResult<PyTensor> {
@@ -324,7 +324,7 @@ fn full_like(
 ///
 /// Args:
 ///     start: The first number, 0 if not given.
-///     end: The bound, which is left out.
+///     end: The end of the interval, which is not included.
 ///     step: The distance between neighbours, 1 if not given.
 ///     dtype: The dtype; int64 if all three are integers, otherwise the default dtype.
 ///
@@ -499,7 +499,7 @@ Example:
 ///
 /// Args:
 ///     low: The smallest number, 0 if not given.
-///     high: The bound, which is left out.
+///     high: The upper bound, which is not included.
 ///     size: The shape, a sequence.
 ///     dtype: The dtype, int64 if not given.
 ///     generator: The generator to draw from; the default one if not given.

@@ -228,7 +228,7 @@ pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Te
     }
 }
 
-/// A list of arrays stacked by NumPy, which is faster than element by element.
+/// Stacks a list of arrays with NumPy, which is faster than reading element by element; `None` for any other object.
 fn stack_arrays<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyAny>>> {
     let Ok(list) = data.cast::<PyList>() else { return Ok(None) };
     let arrays = !list.is_empty()

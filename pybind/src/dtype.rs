@@ -140,7 +140,7 @@ fn set_default_dtype(d: &Bound<'_, PyAny>) -> PyResult<()> {
     Ok(())
 }
 
-/// The smallest dtype to which both can be converted without losing their kind.
+/// The dtype of an operation on tensors of these two dtypes, by PyTorch's promotion rules.
 ///
 /// Example:
 ///     >>> gt.promote_types(gt.int64, gt.float16)
