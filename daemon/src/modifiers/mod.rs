@@ -13,8 +13,8 @@ use pipeline::{Pipelines, SessionWorkers};
 use sharding::Sharding;
 use sharding::costs::Costs;
 
-/// The modifiers of this version. A session that began with one worker needs none. `devices` are workers that reach
-/// each other directly, at so many gigabytes a second.
+/// The modifiers of this version. A session that began with one worker needs none. `devices` are workers whose
+/// devices reach each other directly, and the bandwidth between these, gigabytes a second.
 pub fn standard(shard_bytes_min: Option<u64>, devices: Option<(Workers, f64)>) -> Pipelines {
     Pipelines::new(move |SessionWorkers { workers, several }| {
         let link_bytes_per_ns = || match devices {

@@ -36,7 +36,7 @@ pub struct Pipelines {
 const IDS_PER_PIPELINE: TensorId = 1 << 40;
 
 impl Pipelines {
-    /// No pipelines yet; `make` makes the modifiers of each, in order.
+    /// An empty set of pipelines; `make` makes the modifiers of each pipeline, in order.
     pub fn new(make: impl FnMut(SessionWorkers) -> Vec<Box<dyn StreamModifier>> + Send + 'static) -> Pipelines {
         Pipelines { make: Box::new(make), made: Vec::new(), count: 0 }
     }

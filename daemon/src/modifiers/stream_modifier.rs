@@ -44,7 +44,7 @@ impl Output<'_> {
         self.steps.push(step);
     }
 
-    /// Adds a tensor to the session's table: its id, for [`release`](Self::release), and its id at workers.
+    /// Adds a tensor to the session's table. Returns its id, for [`release`](Self::release), and its id at workers.
     pub fn allocate(&mut self, meta: Meta) -> (TensorId, WorkerTensor) {
         *self.next_id += 1;
         (*self.next_id, self.tensors.insert(*self.next_id, meta, Content::Defined))

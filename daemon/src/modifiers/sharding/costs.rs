@@ -9,8 +9,8 @@ const COLLECTIVE_NS: f64 = 20_000.0;
 /// The parameters of all estimates.
 #[derive(Clone, Copy, Debug)]
 pub struct Costs {
-    /// New tensors of at least so many bytes are sharded without a signal; none are if this is `None`. With 0 all
-    /// tensors and instructions are sharded that can be.
+    /// New tensors of at least this many bytes are sharded without a signal. `None` shards none of them; 0 shards all
+    /// tensors and divides all instructions for which that is possible.
     pub shard_bytes_min: Option<u64>,
     /// The bandwidth between two workers, bytes a nanosecond.
     pub link_bytes_per_ns: f64,

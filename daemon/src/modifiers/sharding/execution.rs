@@ -21,12 +21,13 @@ pub struct PlacedInstruction<'a> {
     pub operands: &'a [PlacedOperand],
     /// The shape and dtype of the whole result.
     pub meta: &'a Meta,
-    /// The step that it came in.
+    /// The step whose command is the instruction.
     pub step: &'a Step,
 }
 
 impl PlacedInstruction<'_> {
-    /// Pushes the steps that do the instruction as planned. The result ends in `target`, if there is one.
+    /// Pushes the steps that do the instruction as planned. The result ends up in the placement
+    /// `target`, if there is one.
     pub fn execute(&self, plan: &ExecutionPlan, target: Option<&Placement>, out: &mut Output<'_>) {
         let PlacedInstruction { instruction, meta, step, .. } = *self;
         let workers = plan.workers;

@@ -9,7 +9,8 @@ use gt_ops::instruction::{LossReduction, LossSpec, slice_along};
 use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, TensorId};
 
 /// Replaces a mean loss over sharded samples by instructions that can be divided: a sum of losses, the sum of the
-/// samples' weights, and their quotient. The two sums are reduced in one collective. `place` places and pushes one
+/// samples' weights, and their quotient. The two sums are reduced in one collective. The gradient of a mean loss
+/// becomes that of the sum, with the incoming gradient divided by the sum of the weights. `place` places and pushes one
 /// instruction. Returns none, and pushes nothing, for any other instruction.
 pub fn lower_mean_loss(
     instruction: &Instruction,
@@ -31,7 +32,7 @@ pub fn lower_mean_loss(
     };
     let sharded = matches!(tensor.placement, Placement::Sharded { axis: 0, .. })
         || matches!(target, Some(Placement::Sharded { axis: 0, .. }));
-    // A sum of many 16-bit losses can overflow; those are computed on one worker.
+    // A sum of many 16-bit losses can overflow; those are not divided.
     if !sharded || !matches!(tensor.meta.dtype, DType::F32 | DType::F64) {
         return None;
     }
@@ -57,7 +58,7 @@ fn vector(size: usize) -> Shape {
     Shape::new(&[size]).unwrap_or(Shape::SCALAR)
 }
 
-/// The instructions that replace one of the client's.
+/// Emits the instructions that replace one instruction of the client.
 struct Lowering<'a, 'b> {
     place: &'a mut dyn FnMut(Step, &mut Output<'_>),
     step: &'a Step,
@@ -82,7 +83,7 @@ impl Lowering<'_, '_> {
         (self.place)(Step { command, ..self.step.clone() }, self.out);
     }
 
-    /// Two numbers, replicated. Partial ones are reduced in one collective.
+    /// Reduces two partial numbers in one collective. Other numbers are returned as they are.
     fn reduce_together(&mut self, numbers: [Operand; 2], dtype: DType) -> [Operand; 2] {
         let placement = |number: &Operand| {
             let at = WorkerTensor::from_id(number.tensor()?);

@@ -1,9 +1,9 @@
 //! Sharding: placement and division of a session's instructions among its workers.
 //!
-//! A client's instruction names whole tensors. This modifier replaces it by steps of workers, each on its own shards,
-//! and moves operands first where that is needed. Of the ways to divide an instruction that its op's class allows
-//! ([`gt_ops::propagate`]), it takes the one that is estimated to finish first, moves included. An instruction that
-//! cannot be divided is done whole, on operands that are gathered: so no instruction fails because of a placement.
+//! A client's instruction names whole tensors. This modifier replaces it by steps that workers execute on their own
+//! shards, and moves operands first where that is needed. Of the ways to divide an instruction that its op's class
+//! allows ([`gt_ops::propagate`]), it takes the one that is estimated to finish first, moves included. An instruction
+//! that cannot be divided is done whole, on operands that are gathered: so no instruction fails because of a placement.
 //!
 //! Partial tensors stay partial while the ops on them are views or linear, so that a gradient times a learning rate is
 //! reduced once. A partial tensor is reduced into replicas rather than shards, unless a signal requests shards or
@@ -121,7 +121,7 @@ impl Sharding {
         self.stats.changed += 1;
         let plan = self.planner.plan(instruction, &operands, &meta, target.as_ref(), &step, out.tensors());
         placed.execute(&plan, target.as_ref(), out);
-        // An instruction worth dividing takes its component from the home worker: its consumers may be divided, too.
+        // If the result is on other workers, its component loses its home worker: consumers may be divided, too.
         if let (Some(_), Some(result)) = (home, out.tensors().get_at(result).copied())
             && result.placement.sole() != home
             && let Membership::Member(component) = result.membership
@@ -203,7 +203,7 @@ mod tests {
 
     #[test]
     fn an_updated_parameter_stays_where_a_signal_placed_it() {
-        // For any cost of moves.
+        // This holds for any cost of moves.
         for link_bytes_per_ns in [0.01, 1.0, 100.0] {
             let mut session = Sharded::new(link_bytes_per_ns);
             let columns = Placement::sharded(WORKERS, 1, 1, &session.meta.shape);
@@ -217,7 +217,7 @@ mod tests {
                 parameter = session.run(Op::Neg, &[parameter], Attrs::None, None);
                 assert_eq!(session.placement(parameter), columns);
             }
-            // Until another signal places it.
+            // When another signal moves the parameter, it stays at the new place.
             let requested = RequestedPlacement { workers: Workers::one(2), layout: RequestedLayout::Replicated };
             let moved = session.run(Op::Sub, &[parameter, gradient], Attrs::None, Some(requested));
             let updated = session.run(Op::Sub, &[moved, gradient], Attrs::None, None);

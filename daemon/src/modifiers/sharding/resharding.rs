@@ -16,8 +16,8 @@ const STEP_NS: u64 = 200;
 /// such a copy where there is none; `step` is the step that needs it. A partial tensor that moves to other workers is
 /// reduced first.
 ///
-/// A copy stays beside the tensor until that is freed, for later steps. A copy whose placement includes that of the
-/// tensor replaces it.
+/// A copy is kept for later steps until the tensor is freed. It replaces its source if the source is partial, or if
+/// both are replicated and the copy's workers include the source's.
 pub fn fetch_to(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Output<'_>) -> WorkerTensor {
     let (mut source, _) = nearest_copy(tensor, to, 1.0, out.tensors());
     if satisfies(&source.placement, to) {
@@ -26,7 +26,7 @@ pub fn fetch_to(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Out
     if let Placement::Partial { workers, .. } = source.placement
         && to.workers() != workers
     {
-        // Reduced on its own workers, then moved.
+        // The tensor is reduced on its own workers, then moved.
         fetch_to(&source, &Placement::Replicated { workers }, step, out);
         let Some(reduced) = out.tensors().get(source.id).copied() else { return source.at };
         source = reduced;
@@ -62,7 +62,7 @@ pub fn fetch_to(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Out
     at
 }
 
-/// Makes the data of `other` that of `id`, and frees what `id` had.
+/// Gives the tensor `id` the data of `other`, and frees the data that `id` had.
 fn replace(id: TensorId, other: TensorId, step: &Step, out: &mut Output<'_>) {
     out.tensors().swap(id, other);
     if let Some(old) = out.tensors().get(other).copied() {
@@ -91,7 +91,7 @@ pub fn free(tensor: &TensorEntry, step: &Step, out: &mut Output<'_>) {
     out.release(tensor.id);
 }
 
-/// A step of a modifier's own, which `step` needs. `meta` is the result's, if there is one.
+/// A step that a modifier adds because `step` needs it. `meta` is the shape and dtype of its result, if it has one.
 pub fn step_for(step: &Step, workers: Workers, command: Command, meta: Option<Meta>) -> Step {
     Step {
         workers,
@@ -155,7 +155,7 @@ pub fn op_command(op: Op, out: WorkerTensor, operands: &[Operand], attrs: Attrs)
     })
 }
 
-/// The placement of a tensor of which every worker has a part; on one worker, that part is the whole.
+/// The placement of a tensor of which every worker has a partial result; on one worker, that is the whole result.
 pub fn partial(workers: Workers, reduce_op: ReduceOp) -> Placement {
     if workers.len() < 2 { Placement::Replicated { workers } } else { Placement::Partial { workers, reduce_op } }
 }

@@ -1,4 +1,4 @@
-//! Transfers between a client's arenas and placed tensors: stretches of a tensor's row-major bytes, to and from the
+//! Transfers between a client's arenas and placed tensors: ranges of a tensor's row-major bytes go to and from the
 //! workers that have them.
 
 use super::planning::Planner;
