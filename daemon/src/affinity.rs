@@ -6,8 +6,8 @@
 //! has computed for many times as long as the move takes. Results stay on the worker of their operands. A component
 //! whose tensors lie on several workers, or are sharded, has no home worker and stays as it is.
 //!
-//! All decisions are made with estimated times, never measured ones, so the same program is placed in the same way
-//! again.
+//! All decisions are made with the estimated times of instructions, not with measured ones, so a slow run of a program
+//! does not change its placement.
 
 use gt_ops::{Placement, Workers};
 
@@ -44,8 +44,9 @@ struct Component {
     home: Option<usize>,
     /// Estimated work since the last move, nanoseconds.
     work_ns: u64,
-    /// The part of [`WorkerLoads`] that is this component's, as of `halvings`, nanoseconds.
+    /// The component's part of the home worker's recent work in [`WorkerLoads`], nanoseconds.
     recent_ns: u64,
+    /// The number of halvings that `recent_ns` includes.
     halvings: u64,
     /// Leaves that it has used, and their bytes.
     leaves: u32,
@@ -56,7 +57,7 @@ struct Component {
 #[derive(Debug, Default)]
 pub struct Components(Vec<Component>);
 
-/// Recent estimated work of each worker, of instructions that are done whole on one worker.
+/// The recent estimated work of each worker: the instructions that [`Components::schedule`] gave it.
 #[derive(Debug)]
 pub struct WorkerLoads {
     workers: Workers,
@@ -67,7 +68,7 @@ pub struct WorkerLoads {
 }
 
 impl WorkerLoads {
-    /// No work yet on any of `workers`.
+    /// The loads of `workers`, none of which has done any work.
     pub fn new(workers: Workers) -> WorkerLoads {
         let numbers = workers.iter().last().map_or(0, |last| last + 1);
         WorkerLoads { workers, recent_ns: vec![0; numbers], since_halving_ns: 0, halvings: 0 }
@@ -239,8 +240,8 @@ mod tests {
         let places: Vec<_> =
             (0..200).map(|_| [first, second].map(|component| step(&mut components, component, &mut loads))).collect();
         let stayed = places.iter().take_while(|places| **places == [Some(0); 2]).count();
-        // The second component moves once its work is a tenth of the worker's recent work; the first could have moved
-        // before.
+        // A component moves once the second has done a tenth of the worker's recent work; either of the two may be the
+        // one that moves.
         assert!((6..50).contains(&stayed), "{stayed}");
         assert_ne!(places[stayed][0], places[stayed][1]);
         assert!(places[stayed..].iter().all(|later| *later == places[stayed]));

@@ -9,15 +9,15 @@
 //!
 //! A time slice lasts for 2 ms, since the tensors that a session works on then stay in the caches: with
 //! slices of a single step each, thirty sessions together did an eighth less than one. A session that wakes up need not
-//! wait for the end of a slice: if it is ahead of the session that is served by a time slice at most, its first
-//! [`VISIT_NS`] come before everybody else's.
+//! wait for the end of a slice: if its virtual time is at most one time slice past the start of the last slice, it is
+//! served for [`VISIT_NS`] before all others.
 //!
 //! Usage of the last hours lowers the *effective weight*, gently: among competing users, one that used more than the
 //! others counts less than its weight, by half at most. Usage in proportion to the weights changes nothing.
 //!
 //! Time is charged as measured. A queued step is charged its expected time until the worker reports how long it took.
-//! The *cost correction* of a session, the ratio of measured to estimated time, says how much of its work fills a
-//! queue, so wrong estimates neither win time nor make queues long.
+//! The *cost correction* of a session, the ratio of measured to estimated time, scales its estimates, so wrong
+//! estimates neither win time nor make queues long.
 
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
@@ -26,15 +26,15 @@ use std::time::Duration;
 pub const VISIT_NS: u64 = 50_000;
 /// A time slice of one session, nanoseconds.
 const TIME_SLICE_NS: f64 = 2e6;
-/// The number of no time slice.
+/// The slice number of a session that has had no time slice yet.
 const NO_SLICE: u64 = u64::MAX;
 /// The half-life of a user's recorded usage.
 pub const USAGE_HALF_LIFE: Duration = Duration::from_secs(4 * 3600);
-/// Differences in usage of far less than this have no effect, seconds of a user of weight 1.
+/// Differences in usage that are far smaller than this have little effect, seconds of a user of weight 1.
 const USAGE_GRACE_S: f64 = 600.0;
 /// Past usage lowers a user's weight by this part at most.
 const USAGE_PART_MAX: f64 = 0.5;
-/// A user without sessions whose usage is less is forgotten, seconds.
+/// A user without sessions is forgotten when the user's usage is below this, seconds.
 const USAGE_FORGOTTEN_S: f64 = 0.1;
 /// The time constant of the moving average of a session's share, seconds.
 const SHARE_S: f64 = 5.0;
@@ -52,7 +52,7 @@ struct User {
     /// The weight, lowered by past usage.
     effective_weight: f64,
     virtual_time: f64,
-    /// The virtual time, among this user's sessions, of the session that got the user's last time slice, at its start.
+    /// The virtual time of the session that got this user's last time slice, at the start of that slice.
     slice_start: f64,
     sessions: u32,
     /// Sessions that have work.
@@ -105,7 +105,7 @@ pub struct FairQueue {
     users: Vec<User>,
     by_uid: HashMap<u32, usize>,
     vacant: Vec<usize>,
-    /// The virtual time, among users, of the user that got the last time slice, at its start.
+    /// The virtual time of the user that got the last time slice, at the start of that slice.
     slice_start: f64,
     /// The number of the current time slice, and the user whose session has it.
     slice: u64,
@@ -191,7 +191,7 @@ impl FairQueue {
         }
     }
 
-    /// Marks the session as having work. One that had none starts at the virtual time of the last time slice.
+    /// Marks the session as having work. If it had none, its virtual time is at least that of the last time slice.
     #[inline]
     pub fn set_backlogged(&mut self, session: &mut SessionShare) {
         if session.backlogged {
@@ -205,7 +205,8 @@ impl FairQueue {
         user.backlogged += 1;
         session.virtual_time = session.virtual_time.max(user.slice_start);
         let mut ahead_ns = session.virtual_time - user.slice_start;
-        // A user's own virtual time advances during the slice, whichever of the sessions is served: it does not count.
+        // The virtual time of the user with the slice advances whichever of the user's sessions is served, so it does
+        // not count for these.
         if self.slice_user != Some(session.user) {
             ahead_ns = ahead_ns.max((user.virtual_time - self.slice_start) * user.effective_weight);
         }
@@ -352,7 +353,7 @@ mod tests {
         Load { uid, step_ns, wrong, busy: true }
     }
 
-    /// Serves the loads for `ns` nanoseconds, as the dispatcher does. Returns what each session had.
+    /// Serves the loads for `ns` nanoseconds, as the dispatcher does. Returns the time that each session got.
     fn simulate(queue: &mut FairQueue, loads: &[Load], shares: &mut [SessionShare], ns: f64, seed: u64) -> Vec<f64> {
         let mut had = vec![0.0; loads.len()];
         let mut random = seed | 1;
@@ -412,7 +413,7 @@ mod tests {
             let users = by_user(&loads, &had);
             let total: f64 = users.keys().map(|uid| weights[*uid as usize]).sum();
             let all_ns: f64 = had.iter().sum();
-            // Up to the last time slice and the next one.
+            // The simulation ends within a time slice, so two slices more or less are allowed.
             let is_due = |ns: f64, due_ns: f64| (ns - due_ns).abs() < 0.05 * due_ns + 2.0 * TIME_SLICE_NS;
             for (uid, part) in users {
                 let due = weights[uid as usize] / total;
@@ -503,7 +504,7 @@ mod tests {
         queue.set_backlogged(&mut shares[0]);
         queue.charge(&mut shares[0], VISIT_NS as f64);
         queue.serve(&mut shares[0]);
-        // The user has used almost a time slice since this one began, and nearly all of that by one session.
+        // The user has used almost a time slice since the current one began, all of it in one session.
         queue.charge(&mut shares[0], 0.99 * TIME_SLICE_NS);
         for _ in 0..3 {
             queue.set_backlogged(&mut shares[1]);
