@@ -7,7 +7,7 @@ use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The id of a tensor at its workers: the slot in the lower half, in the upper half its generation, which counts how
-/// often the slot was taken. No two tensors of a session have the same.
+/// often the slot was taken. No two tensors of a session have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WorkerTensor(u64);
 
@@ -36,7 +36,7 @@ impl WorkerTensor {
 /// A slot is retired at this generation, before the count would overflow.
 const GENERATION_MAX: u32 = u32::MAX - 1;
 
-/// Components without tensors are dropped once there are this many more than two for each tensor.
+/// Components without tensors are dropped once there are two components for each tensor and this many more.
 const COMPONENTS_SPARE: usize = 64;
 
 /// How much of a tensor's data is defined.
@@ -44,7 +44,7 @@ const COMPONENTS_SPARE: usize = 64;
 pub enum Content {
     /// All of it, or an instruction in flight computes it.
     Defined,
-    /// The first so many bytes, by an upload that goes on.
+    /// This many bytes from the start; an upload in progress writes the others.
     Uploading(u64),
 }
 
@@ -268,8 +268,8 @@ impl BuildHasher for KeyedState {
     }
 }
 
-/// Folded multiplication of an id by a secret key (as in wyhash): a client cannot choose ids that collide, and no id
-/// costs a cryptographic hash.
+/// Folded multiplication of an id by a secret key (as in wyhash): a client cannot choose ids that collide, and no
+/// cryptographic hash is computed.
 pub struct KeyedHasher {
     key: u64,
     hash: u64,

@@ -9,11 +9,11 @@ use gt_ops::Workers;
 use gt_ops::event::{EventKind, Subject};
 use gt_ops::wire::Command;
 
-/// After a step of this estimate the clock is read again, nanoseconds.
+/// The clock is read again after a step whose estimate is at least this, nanoseconds.
 const TICK_COST_NS: u64 = 2_000;
 
 impl Session {
-    /// Passes a step through the modifiers and submits what becomes of it.
+    /// Passes a step through the modifiers and submits the steps that replace it.
     #[inline(always)]
     pub(super) fn send(&mut self, mut step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         if cx.pipeline.is_empty() { self.submit(&mut step, cx) } else { self.rewrite(step, cx) }
@@ -38,8 +38,8 @@ impl Session {
         Ok(())
     }
 
-    /// Sends a step to the worker, or adds it to the group, which is sent before the first step that does not join it,
-    /// or at the end of the visit.
+    /// Sends a step to its workers, or adds it to the group. The group is sent before the first step that does not join
+    /// it, at the latest at the end of the visit.
     #[inline]
     fn submit(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         if !self.group.is_empty() {
@@ -137,7 +137,7 @@ impl Session {
     #[inline]
     fn account(&mut self, step: &mut Step, cx: &mut Context<'_>) {
         step.expected_ns = self.correction.expect(step.cost_ns);
-        // The budget is time of all workers together.
+        // The budget counts the mean time over all workers.
         self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.workers as i64;
         let subject = subject(&step.command);
         // The free of each tensor is on the tape already.

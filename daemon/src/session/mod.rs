@@ -44,7 +44,7 @@ const STEP_NS: u64 = 200;
 const COMMAND_NS: i64 = 50;
 /// The longest visit while others have work, nanoseconds, unless a single step takes longer.
 const VISIT_NS_MAX: u64 = 2 * VISIT_NS;
-/// Each arena is made as large as all before it together, so that there are few; but not larger than this.
+/// A new arena is as large as all earlier ones together, so that there are few, but larger than this only on request.
 const ARENA_GROWTH_BYTES_MAX: u64 = 1 << 30;
 
 /// The state of the dispatcher that a visit needs.
@@ -92,7 +92,8 @@ pub struct Session {
     usage: Arc<MemoryUsage>,
     /// Allocations that failed.
     out_of_memory: u64,
-    /// Completions in flight that several workers have a part in: by token, the parts in flight and the first failure.
+    /// Completions in flight of steps that modifiers rewrote: by token, the number of parts in flight and the first
+    /// failure.
     parts: HashMap<u64, (u32, Result<(), Failure>)>,
     signals: Signals,
     /// Collectives, by worker and name.
@@ -105,7 +106,7 @@ pub struct Session {
     pub share: SessionShare,
     /// The ratio of measured to estimated time of its steps.
     correction: CostCorrection,
-    /// The rest of the visit, expected nanoseconds. Negative after a long step.
+    /// The time left of the visit, expected nanoseconds. Negative after a long step.
     budget_ns: i64,
     bill: Bill,
     /// The time of the last submission, by the tape's clock.
@@ -198,7 +199,7 @@ impl Session {
         self.worker
     }
 
-    /// The rings.
+    /// The daemon's end of the session's rings.
     pub fn port(&mut self) -> &mut DaemonPort {
         &mut self.port
     }
@@ -277,8 +278,8 @@ impl Session {
         cx.tape.write(Event { time_ns: 0, kind, subject, worker, session, bytes, result, left, right });
     }
 
-    /// Adds an arena with room for a block of `bytes`. Returns its number, length and descriptor. `left` is what the
-    /// arenas of all sessions leave of their limit, bytes.
+    /// Adds an arena with room for a block of `bytes`. Returns its number, length and descriptor. `left` is how
+    /// much the arenas of all sessions may still grow, bytes.
     ///
     /// # Errors
     /// A limit is reached, or the system has no memory or descriptors.

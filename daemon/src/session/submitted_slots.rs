@@ -14,7 +14,7 @@ pub struct SubmittedSlots {
 }
 
 impl SubmittedSlots {
-    /// No slots.
+    /// An empty buffer, with room for a full copy after the beginning of a command.
     pub fn new() -> SubmittedSlots {
         SubmittedSlots { slots: vec![[0; 8]; POP_SLOTS_MAX + SLOTS_MAX].into_boxed_slice(), start: 0, end: 0 }
     }
@@ -22,7 +22,7 @@ impl SubmittedSlots {
         self.end - self.start
     }
 
-    /// True if a whole command is here. False also if only the beginning of one is.
+    /// True if a whole command is here, or a slot that cannot begin one; false if only the beginning of one is here.
     #[inline]
     pub fn has_command(&self) -> bool {
         self.len() > 0 && slots_of(&self.slots[self.start]).map_or(true, |needed| needed <= self.len())

@@ -1,4 +1,4 @@
-//! Violations: what ends a session.
+//! Violations: breaches of the protocol, which end a session.
 
 use gt_ops::wire::{ArenaRange, WireError};
 use gt_ops::{OpError, TensorId};
