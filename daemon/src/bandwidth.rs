@@ -8,8 +8,8 @@ const COPY_BYTES: usize = 8 << 20;
 /// Copies; the fastest one counts.
 const COPIES: usize = 3;
 
-/// Bytes a nanosecond of a copy from and to memory outside the caches: at least the cost of a move between workers.
-/// Measured at the first call, in some milliseconds.
+/// The bandwidth of a copy from and to memory outside the caches, bytes a nanosecond. A move between workers on the CPU
+/// is no faster. The first call measures it, in some milliseconds.
 pub fn machine_bytes_per_ns() -> f64 {
     static MEASURED: OnceLock<f64> = OnceLock::new();
     *MEASURED.get_or_init(|| {

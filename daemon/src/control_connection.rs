@@ -24,7 +24,7 @@ pub enum ReceivedMessage {
 
 /// A connection on the control socket.
 pub struct ControlConnection {
-    /// The connection's number, which is used once; also its session's.
+    /// The connection's number, never used again, which is also the number of its session.
     pub serial: u64,
     /// The index in the dispatcher's table.
     pub slot: usize,
@@ -96,7 +96,7 @@ impl ControlConnection {
         }
     }
 
-    /// Makes the connection that of a client by TCP, for which the daemon's own process opened it.
+    /// Gives the connection, which the daemon's own process opened, the user, process and address of a TCP client.
     pub fn speaks_for(&mut self, client: &OnBehalf) {
         (self.peer.uid, self.peer.pid) = (client.uid, client.pid);
         self.from = Some(client.from.clone());

@@ -1,7 +1,7 @@
 //! The workers to run: those that are requested, or one on each device of the machine.
 //!
 //! The daemon's own process never uses a device's driver: if a backend finds files of a driver, a separate process of
-//! this program queries the driver, once. Without such files, that costs a few file look-ups.
+//! this program queries the driver, once. Without such files, the search costs a few file look-ups.
 
 use gt_backend::{BackendFacts, DeviceSurvey, Discovery, SurveyedDevice};
 use gt_config::{DeviceChoice, WorkerKind};
@@ -30,15 +30,15 @@ pub fn survey(program: &str, backend: &BackendFacts) -> DeviceSurvey {
     }
 }
 
-/// The name of worker `index` if it has none of its own: by its device, or by its index.
+/// The default name of worker `index`, with the number of its device, or with its index if it has no device number.
 pub fn worker_name(kind: WorkerKind, index: usize) -> String {
     let number = if let DeviceChoice::Number(number) = kind.device { number as usize } else { index };
     format!("{}:{number}", kind.backend.worker_prefix)
 }
 
-/// The kind of each worker to run: `asked`, or if that is none, one on each device of the first backend that finds any,
-/// else workers on the CPU. A program needs `wanted` workers at least, on any device. A backend is surveyed only if its
-/// devices are requested, or if nothing is requested and `is_there` finds signs of devices.
+/// The kind of each worker to run. If `asked` is none, these are workers on all usable devices of the first backend
+/// that has at least `wanted` of them, else `wanted` workers on the CPU, but at least one. A backend is surveyed only
+/// if its devices are requested, or if nothing is requested and `is_there` finds signs of devices.
 ///
 /// # Errors
 /// A device that is requested and cannot be used, as a sentence.
@@ -99,7 +99,7 @@ fn discovered(kind: &WorkerKind, discovery: &Discovery, survey: &DeviceSurvey) -
     Ok(kinds)
 }
 
-/// The workers whose devices reach each other directly, and their bandwidth, gigabytes a second.
+/// The workers whose devices reach each other directly, and the bandwidth of the slowest link, gigabytes a second.
 pub fn reach(kinds: &[WorkerKind], surveys: &[(&'static BackendFacts, DeviceSurvey)]) -> Option<(Workers, f64)> {
     surveys.iter().find_map(|(backend, survey)| {
         let number = |kind: &WorkerKind| match kind.device {

@@ -42,7 +42,7 @@ fn filter(level: Option<Level>) -> EnvFilter {
 pub struct LogLevel(reload::Handle<EnvFilter, Registry>);
 
 impl LogLevel {
-    /// Sets the level, or the default.
+    /// Sets the log level; `None` sets the default.
     pub fn set(&self, level: Option<Level>) {
         if let Err(error) = self.0.reload(filter(level)) {
             tracing::error!(target: "gtd::dispatcher", %error, "the log's level could not be changed");

@@ -36,7 +36,7 @@ pub struct Ledger {
 }
 
 impl Ledger {
-    /// The file in `folder`, which exists.
+    /// The file in `folder`. If the folder does not exist, nothing is written.
     pub fn new(folder: PathBuf) -> Ledger {
         Ledger { folder, due: Instant::now() + WRITE_EVERY, writing: None }
     }
@@ -75,7 +75,7 @@ impl Ledger {
 
     /// Writes the usage and returns when that is done.
     pub fn close(mut self, usage_s: BTreeMap<u32, f64>) {
-        // The thread, which writes older usage, must not overwrite this.
+        // The thread writes older usage, so it must end before the newer usage is written.
         let _ = self.writing.take().map(JoinHandle::join);
         write_or_log(&self.folder, usage_s);
     }

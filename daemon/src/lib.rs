@@ -1,10 +1,10 @@
 //! The GT daemon: sessions, stream modifiers, scheduling, workers and the tape.
 //!
-//! It must not know how a kernel is written (that is the task of a [`gt_backend::Backend`]), nor anything of autograd
-//! or Python (the client's). It trusts nothing in memory that a client can write: it copies a command, then validates
-//! the copy.
+//! It must not know how a kernel is written, which is the task of a [`gt_backend::Backend`], nor anything of autograd
+//! or Python, which are the client's task. It trusts nothing in memory that a client can write: it copies a command,
+//! then validates the copy.
 //!
-//! The way of a command, as an order of reading:
+//! A command passes through these modules, which is also an order in which to read them:
 //! 1. [`dispatcher`]: the one thread that serves all sessions, in the order of the [`fair_queue`].
 //! 2. [`session`]: copies slots from the submission ring, decodes and validates them against the session's [`table`] of
 //!    tensors, and turns them into steps.

@@ -4,7 +4,7 @@ use gt_protocol::{Quota, QuotaChange, QuotaSettings};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
-/// Users whose quotas can be changed at a time; more are refused, to bound the daemon's memory.
+/// The most users who can have settings besides the configured ones; the limit bounds the daemon's memory.
 pub const USERS_MAX: usize = 4096;
 
 /// The quotas in a configuration.
@@ -42,7 +42,7 @@ impl QuotaTable {
         self.configured = configured;
     }
 
-    /// The settings of user `uid` alone.
+    /// The settings of user `uid`, without the default's.
     pub fn own(&self, uid: u32) -> QuotaSettings {
         self.set.own(uid).or(self.configured.own(uid))
     }

@@ -31,7 +31,7 @@ pub struct ReloadOutcome {
 /// The reloader of the configuration.
 pub struct Reload {
     path: PathBuf,
-    /// The command line alone, and completed by the file at the start.
+    /// The command line alone; `running` is the command line completed by the file as it was at the start.
     arguments: Config,
     running: Config,
     /// The last valid contents of the file.

@@ -21,7 +21,7 @@ impl Signals {
         self.current = signal;
     }
 
-    /// The placement that the active signal requests; none if it was not defined.
+    /// The placement that the active signal requests; none if no signal is active or the active one is not defined.
     pub fn requested(&self) -> Option<RequestedPlacement> {
         if self.current == 0 { None } else { self.requested.get(&self.current).copied() }
     }

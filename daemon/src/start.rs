@@ -101,14 +101,15 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         None => arguments.clone(),
     };
     let client = match config.client_fd {
-        // Before any other descriptor is opened.
+        // This comes before the daemon opens descriptors, since `take_socket` closes all others.
         Some(fd) => Some(take_socket(fd)?),
         None => None,
     };
     let given = if config.private { None } else { systemd::take_listener()? };
     let signals = take_signals(config.private)?;
     if config.private {
-        // A session of its own, so that Ctrl-C in a terminal reaches only the client. Fails if it leads one already.
+        // A new POSIX session, so that Ctrl-C in a terminal reaches only the client. The call fails if this process
+        // leads a process group already.
         let _ = nix::unistd::setsid();
     }
     raise_descriptor_limit();
@@ -158,7 +159,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         .inspect_err(|error| refuse(client.as_ref(), error))?;
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
-        // Measured at the start, and not while sessions wait.
+        // The bandwidth is measured here, and not later while sessions wait.
         machine_bytes_per_ns();
     }
     let reach = devices::reach(&kinds, &found);
@@ -219,7 +220,7 @@ fn refuse(client: Option<&Socket>, why: &str) {
     }
 }
 
-/// Serves clients by TCP, in threads. Returns the address, and the file of the token if it is in one.
+/// Serves clients by TCP, in threads. Returns the address, and the token's file if the token is in a file.
 fn listen_by_tcp(
     address: SocketAddr,
     token_file: Option<&Path>,
@@ -269,7 +270,7 @@ fn describe(subprogram: &Subprogram) -> std::io::Result<()> {
 }
 
 fn work(fd: RawFd) -> Result<(), Box<dyn Error>> {
-    // Before any other descriptor is opened.
+    // This comes before the worker opens descriptors, since `take_socket` closes all others.
     child::run(take_socket(fd)?)
 }
 
@@ -284,7 +285,7 @@ fn take_signals(private: bool) -> nix::Result<SignalFd> {
 
 /// Takes the inherited socket `fd`, and closes all other inherited descriptors but the standard three.
 fn take_socket(fd: RawFd) -> Result<Socket, Box<dyn Error>> {
-    // SAFETY: F_GETFD only reads the flags of a descriptor; for a number that is none it returns an error.
+    // SAFETY: F_GETFD only reads the flags of a descriptor; it returns an error if no such descriptor is open.
     if unsafe { libc::fcntl(fd, libc::F_GETFD) } < 0 {
         return Err(format!("descriptor {fd} is not open").into());
     }
@@ -316,8 +317,8 @@ fn raise_descriptor_limit() {
     }
 }
 
-/// The limit of all arenas together: the machine's memory without the limit of tensors, so that both fit; at least an
-/// eighth of the memory.
+/// The limit of all arenas together, bytes: the machine's memory minus the memory limit of tensors, so that both fit,
+/// but at least an eighth of the machine's memory.
 fn arena_bytes_max(config: &Config) -> u64 {
     let machine = gt_cpu::machine_bytes() as u64;
     let tensors = config.memory.map_or(CpuOptions::default().memory_bytes_limit as u64, |bytes| bytes.0);

@@ -45,7 +45,7 @@ impl Notifier {
         Notifier { watchdog: every.map(|every| (every, Instant::now())), is_on: true }
     }
 
-    /// A notifier that does nothing, for a private daemon: the service in whose environment it runs is its client's.
+    /// A notifier that does nothing, for a private daemon: if its environment names a service, that is its client's.
     pub fn silent() -> Notifier {
         Notifier { watchdog: None, is_on: false }
     }
@@ -81,7 +81,7 @@ impl Notifier {
         self.watchdog.map(|(_, due)| due)
     }
 
-    /// Notifies the watchdog, if that is due, that the dispatcher's loop is alive.
+    /// Notifies the watchdog that the dispatcher's loop is alive, if a notification is due.
     pub fn alive(&mut self, now: Instant) {
         if let Some((every, due)) = &mut self.watchdog
             && now >= *due

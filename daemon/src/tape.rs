@@ -1,6 +1,6 @@
 //! The tape: all events of the daemon, in one broadcast ring that permitted observers can read.
 //!
-//! Writing an event takes seven stores. The clock is read once for each pass of the dispatcher, not for each event.
+//! Writing an event takes seven stores. The clock is read by [`Tape::tick`], not for each event.
 
 use gt_ops::event::Event;
 use gt_protocol::limits::TAPE_RECORDS;

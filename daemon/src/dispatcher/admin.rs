@@ -147,7 +147,7 @@ impl Dispatcher {
         Ok(DaemonMessage::Killed(Box::new(status)))
     }
 
-    /// The quotas in force, of users from number `from` on.
+    /// The quotas in force: the default, and those of users from user id `from` on, as many as one message holds.
     pub(super) fn limits(&mut self, from: u32) -> DaemonMessage {
         self.refresh_usage();
         let present = self.connections.iter().flatten().filter(|c| c.session.is_some()).map(|c| c.peer.uid);
@@ -157,7 +157,7 @@ impl Dispatcher {
         DaemonMessage::Limits(all.page(from))
     }
 
-    /// Changes a quota, for an administrator, or for a user who lowers the own.
+    /// Changes a quota. An administrator may change any quota, other users may only lower their own.
     pub(super) fn set_limits(
         &mut self,
         slot: usize,
@@ -190,7 +190,7 @@ impl Dispatcher {
         Ok(DaemonMessage::Limits(QuotaDocument { default: self.quotas.default_quota(), users, more: false }))
     }
 
-    /// Applies other configured quotas. No session ends: one that holds more than its quota gets no more memory.
+    /// Replaces the configured quotas. No session ends: one that holds more than its quota gets no more memory.
     pub fn configure_quotas(&mut self, configured: QuotaConfig) {
         self.quotas.configure(configured);
         self.apply_quotas();
@@ -245,8 +245,8 @@ impl Dispatcher {
         }
     }
 
-    /// Applies a configuration that was read, or keeps the old one if it is wrong. Logs the outcome and answers those
-    /// who requested it.
+    /// Applies a configuration that was read, or keeps the old one if the new one is wrong. Logs the outcome and
+    /// answers the connections that requested the reload.
     pub(super) fn reloaded(&mut self) {
         let Some(reload) = &mut self.reload else { return };
         let Some(ReloadOutcome { result, waiting }) = reload.outcome() else { return };

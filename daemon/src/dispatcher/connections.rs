@@ -42,8 +42,8 @@ impl Dispatcher {
                 }
                 Some(Err(error)) => {
                     tracing::debug!(target: "gtd::dispatcher", %error, "a connection could not be accepted");
-                    // Paused until a descriptor is free again, so that the listener does not wake the loop all the
-                    // time.
+                    // The listener is paused until the next periodic work or disconnection, since it would wake the
+                    // loop all the time.
                     return self.pause_listening(true);
                 }
                 _ => return,
@@ -241,7 +241,7 @@ impl Dispatcher {
     }
 
     fn least_used_worker(&self) -> u16 {
-        // Only workers that never leave: a session keeps its home worker.
+        // Only initial workers are candidates: they never leave, and a session keeps its home worker.
         let mut sessions = vec![0u32; self.initial_workers];
         for session in self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref()) {
             sessions[session.worker() as usize] += 1;

@@ -42,7 +42,8 @@ impl Dispatcher {
         any
     }
 
-    /// Visits hot sessions, as many times as there are hot sessions. True if any of them had work.
+    /// Makes at most as many visits as there are hot sessions, each to the session that the fair queue serves next.
+    /// True if any of them had work.
     pub(super) fn serve(&mut self, now_ns: u64) -> bool {
         let full = |links: &mut [Box<dyn WorkerLink>], most| links.iter_mut().any(|link| link.is_full(most));
         if self.ending.is_some() || full(&mut self.links, self.queued_ns_max) {

@@ -2,7 +2,8 @@
 //!
 //! A session computes on the workers that are present when it begins; sessions on the same workers share a pipeline. A
 //! worker that registers later is for later sessions. A worker that leaves is removed from the pipelines at once, but
-//! its link stays and fails every step with the loss; its number is reused when no session has it any more.
+//! its link stays and fails every step, naming the lost worker. Its number is reused once all sessions that began with
+//! it have ended.
 
 use super::{Dispatcher, WakeSource};
 use crate::devices;
@@ -104,7 +105,7 @@ impl Dispatcher {
         Ok((number, name, kind, offer.clone()))
     }
 
-    /// Refuses the name of another worker.
+    /// Refuses a name that another worker has.
     fn must_be_free(&mut self, name: &str) -> Result<(), Refused> {
         let links = self.links.iter_mut().filter(|link| link.availability() != Availability::Left);
         let Some(taken) = links.map(|link| link.info()).find(|info| info.name == name) else { return Ok(()) };
