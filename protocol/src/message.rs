@@ -258,12 +258,12 @@ pub struct SessionGrant {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerState {
-    /// It executes steps.
+    /// It executes commands.
     #[default]
     Running,
-    /// It is starting; its steps wait.
+    /// It is starting; its commands wait.
     Starting,
-    /// It ended too often and is started again later; until then its steps fail.
+    /// It ended too often and is started again later; until then its commands fail.
     Down,
     /// It had registered itself and has ended; its tensors are lost.
     Left,

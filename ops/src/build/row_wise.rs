@@ -1,4 +1,4 @@
-//! Builders of row-wise ops: bring operands to the shapes that the ops take.
+//! Builders of row-wise ops: they reshape, expand and cast operands to the shapes and dtypes that the ops take.
 
 use crate::build::{cast, expand, permute, reshape, transpose};
 use crate::dtype::DType;

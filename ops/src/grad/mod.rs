@@ -3,7 +3,8 @@
 //! A gradient function takes the gradient of the result and returns one for each operand, a vector-Jacobian product. A
 //! gradient may have the result's broadcast shape: [`to_operand`] sums and casts it to the operand's shape and dtype.
 //! Sharding and fusion treat a gradient's instructions as any others, and a recorded gradient is itself differentiable.
-//! In the comments below, g is the gradient of the result, `out` the result, and a, b and c the operands.
+//! The comment of a gradient function lists the gradients of the operands in order, between commas or semicolons: g is
+//! the gradient of the result, `out` the result, and a, b and c the operands.
 
 pub mod row_wise;
 

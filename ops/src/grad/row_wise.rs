@@ -1,4 +1,5 @@
 //! Gradients of row-wise ops: a fused op, or a composite of differentiable ops where the gradient is itself recorded.
+//! Comments list the gradients of the operands in order, as in [`crate::grad`].
 
 use crate::dtype::DType;
 use crate::error::Result;
