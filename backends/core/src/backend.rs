@@ -30,7 +30,7 @@ impl<T> Copy for Input<'_, T> {}
 pub enum StageInput<'a, T> {
     /// A tensor or a number from outside the program.
     External(Input<'a, T>),
-    /// The result of the stage at this index, which is an earlier one.
+    /// The result of an earlier stage, by its index.
     Stage(usize),
 }
 
@@ -55,7 +55,7 @@ pub struct Stage<'a, T> {
     pub out: Meta,
     /// Whether the caller wants the result; if not, it need never be written to memory.
     pub kept: bool,
-    /// As in [`Backend::execute`], for external operands that no later stage reads.
+    /// The operands that the caller drops, as in [`Backend::execute`]: only external ones that no later stage reads.
     pub last_use: u8,
 }
 
@@ -68,7 +68,7 @@ pub struct Fence(pub u64);
 pub struct FenceStatus {
     /// The fence.
     pub fence: Fence,
-    /// Nanoseconds that the device computed since the fence before.
+    /// Nanoseconds that the device computed since the previous fence.
     pub computed_ns: u64,
     /// Nanoseconds that the transfer of this fence took between host and device; 0 without a transfer.
     pub copied_ns: u64,
@@ -146,8 +146,8 @@ pub trait Backend {
         false
     }
 
-    /// Starts a [`Backend::read`] and returns the fence behind it: `dst` is in use until the device has passed that.
-    /// None if the read has ended already.
+    /// Starts a [`Backend::read`] and returns a fence that the device passes once the read has ended; until then `dst`
+    /// is in use. Returns `None` if the read has already ended.
     ///
     /// # Errors
     /// As [`Backend::read`]; errors that the device finds come with [`FenceStatus`].
@@ -161,8 +161,8 @@ pub trait Backend {
         self.read(tensor, offset_bytes, dst).map(|()| None)
     }
 
-    /// Starts a [`Backend::write`] and returns the fence behind it: `src` is in use until the device has passed that,
-    /// but the tensor may be used at once.
+    /// Starts a [`Backend::write`] and returns a fence that the device passes once the write has ended. Until then
+    /// `src` is in use, but the tensor may be used at once.
     ///
     /// # Errors
     /// As [`Backend::write`].
@@ -176,7 +176,7 @@ pub trait Backend {
         self.write(tensor, offset_bytes, src).map(|()| None)
     }
 
-    /// Puts a fence behind all work so far; none if that is done.
+    /// Returns a fence that the device passes once all work so far is done; `None` if it is already done.
     ///
     /// # Errors
     /// [`ExecError::Lost`].
@@ -213,7 +213,7 @@ pub trait Backend {
         Ok(None)
     }
 
-    /// Waits until the device has checked the computation of `tensor`, apart from transfers from other devices.
+    /// Waits until the device has run the checks that `tensor` depends on, except those of transfers between devices.
     ///
     /// # Errors
     /// The error that the device found, as [`Backend::read`] reports it.
@@ -222,9 +222,9 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Lets `enqueue` put a transfer of a rank of `link` into a stream of the device. The transfer reads `input` and
-    /// reads or writes `output`, both in row-major order without gaps. Later instructions run beside it, until one
-    /// reads `output`; that one [fails](ExecError::Unreached) if the transfer did.
+    /// Lets `enqueue` put a transfer over `link` into a stream of the device. The transfer reads `input` and reads or
+    /// writes `output`, both in row-major order without gaps. Later instructions run beside it, until one reads
+    /// `output`; that one [fails](ExecError::Unreached) if the transfer did.
     ///
     /// # Errors
     /// Those of `enqueue`; [`ExecError::Internal`] for a backend without a [`Backend::device`].
@@ -246,13 +246,15 @@ pub trait Backend {
         let _ = label;
     }
 
-    /// Whether f32 matrix products may round operands to 11 bits (TF32) where that is faster; false at first.
+    /// Sets whether f32 matrix products may round operands to 11 bits (TF32) where that is faster; at first they may
+    /// not.
     #[inline]
     fn allow_tf32(&mut self, allowed: bool) {
         let _ = allowed;
     }
 
-    /// Starts work that the backend has put off to combine it with later instructions; called when none are left.
+    /// Starts work that the backend has put off to combine it with later instructions; called when no instructions are
+    /// left.
     ///
     /// # Errors
     /// [`ExecError::Lost`].
@@ -261,8 +263,8 @@ pub trait Backend {
         Ok(())
     }
 
-    /// Announces host memory for many transfers (`present`), so that a device can register it and copy at full speed,
-    /// or withdraws it. Transfers with withdrawn memory have ended when this returns.
+    /// Announces host memory that many transfers will use, so that a device can register it and copy at full speed;
+    /// withdraws it if not `present`. Transfers with withdrawn memory have ended when this returns.
     ///
     /// # Safety
     /// The range stays mapped as long as it is present.
@@ -274,7 +276,7 @@ pub trait Backend {
     /// before it is reused.
     fn charge(&mut self, usage: &Arc<MemoryUsage>);
 
-    /// Bytes of this backend that count in `usage`.
+    /// The bytes of this backend's memory that count in `usage`.
     fn held(&self, usage: &MemoryUsage) -> usize;
 
     /// Memory statistics.

@@ -3,7 +3,7 @@
 use serde::Serialize;
 use std::path::Path;
 
-/// The means that `gtctl doctor` gives a backend.
+/// The arguments of [`crate::Discovery::doctor`].
 #[derive(Clone, Copy, Debug)]
 pub struct DoctorContext<'a> {
     /// The program `gtd`, if it is installed; `gtd probe NAME` runs [`crate::Discovery::probe`].

@@ -27,7 +27,7 @@ pub enum ExecError {
         held: usize,
         /// Bytes that they may hold together.
         limit: usize,
-        /// The limit that the result would exceed, and so the tensors that `held` counts.
+        /// The limit that the result would exceed; `held` counts the tensors that are under this limit.
         scope: LimitScope,
     },
     /// An index that is out of range.
@@ -43,12 +43,12 @@ pub enum ExecError {
     /// An integer division by zero.
     #[error("ZeroDivisionError")]
     ZeroDivision,
-    /// The error of an earlier instruction, known only since the device has executed it.
+    /// The error of an earlier instruction, which was found only when the device executed it.
     #[error("{error}")]
     Earlier {
         /// The [`crate::Backend::label`] of that instruction.
         label: u64,
-        /// The instruction's op; none where it moves a tensor.
+        /// The instruction's op; `None` for a transfer between devices.
         op: Option<Op>,
         /// The error.
         error: Box<ExecError>,
@@ -56,7 +56,7 @@ pub enum ExecError {
     /// A transfer between devices failed.
     #[error("the devices of a group do not reach each other: {why}")]
     Unreached {
-        /// The worker that is gone, if that is the cause.
+        /// The worker whose loss is the cause, if it is one.
         worker: Option<usize>,
         /// The cause, as a sentence.
         why: Box<str>,
@@ -70,7 +70,7 @@ pub enum ExecError {
 }
 
 impl ExecError {
-    /// [`ExecError::Internal`].
+    /// An [`ExecError::Internal`] with this message.
     pub fn internal(what: impl Into<String>) -> ExecError {
         ExecError::Internal(what.into().into_boxed_str())
     }

@@ -6,7 +6,7 @@ use gt_shm::Segment;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 
-/// A backend as the registry lists it.
+/// An entry of the registry: the facts of a backend, and how it is opened.
 pub trait BackendFactory {
     /// The backend that it opens.
     type Backend: Backend + Send + 'static;
@@ -21,12 +21,13 @@ pub trait BackendFactory {
     fn open(options: &OpenOptions) -> Result<OpenedBackend<Self::Backend>, String>;
 }
 
-/// A function that is generic over the backend: the compiler makes one for each, with no dynamic dispatch inside.
+/// A function that is generic over the backend: the compiler makes an instance for each backend, without dynamic
+/// dispatch inside.
 pub trait BackendVisitor {
     /// The result, the same for every backend.
     type Output;
 
-    /// Takes the opened backend, or why it was not opened.
+    /// Calls the function with the opened backend, or with the reason why it was not opened.
     fn visit<B: Backend + Send + 'static>(self, opened: Result<OpenedBackend<B>, String>) -> Self::Output;
 }
 
@@ -37,10 +38,11 @@ pub struct OpenOptions {
     pub device: u32,
     /// Threads that compute, for [`crate::Site::Host`].
     pub threads: usize,
-    /// Bytes that tensors may take; 0 for what the device has.
+    /// The most bytes that tensors may take. For [`crate::Site::Device`], 0 means no limit other than the device's
+    /// memory.
     pub memory_bytes_limit: usize,
     /// Shared memory for tensors that other processes read directly, for [`crate::Site::Host`]. A backend may leave it
-    /// unused: such tensors are copied once more. It may be longer than the limit.
+    /// unused; such tensors are then copied once more. The segment may be larger than the memory limit.
     pub shared: Option<Arc<Segment>>,
 }
 
@@ -78,10 +80,10 @@ impl Capabilities {
         (self.gflops, self.gbytes_per_s)
     }
 
-    /// These capabilities as a worker's process reported them, if estimates can be divided by the rates.
+    /// Checks the capabilities that a worker's process reported, since estimates divide by the rates.
     ///
     /// # Errors
-    /// A rate that is not positive and finite.
+    /// If a rate is not positive and finite.
     pub fn checked(self) -> Result<Capabilities, String> {
         let possible = |rate: f64| rate.is_finite() && rate > 0.0;
         if possible(self.gflops) && possible(self.gbytes_per_s) {

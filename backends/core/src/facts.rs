@@ -1,4 +1,4 @@
-//! The facts of a backend that the daemon, its configuration and `gtctl doctor` need, beside its kernels.
+//! The facts of a backend that the daemon, its configuration and `gtctl doctor` need.
 
 use crate::doctor::{DoctorContext, Finding};
 use std::io::Write;
@@ -10,21 +10,21 @@ use std::time::Duration;
 pub struct BackendFacts {
     /// The name in `--workers NAME:N`, also the `kind` that `gtctl status` shows.
     pub name: &'static str,
-    /// The first part of its workers' names, as `cpu` in `cpu:0`; with the number at most 16 characters.
+    /// The first part of its workers' names, as `cpu` in `cpu:0`. A whole name has at most 16 characters.
     pub worker_prefix: &'static str,
     /// Where it computes.
     pub site: Site,
-    /// How help texts explain its workers, as a clause; empty for a backend of tests, which they leave out.
+    /// The clause that explains its workers in help texts; empty for a test backend, which help texts leave out.
     pub help: &'static str,
-    /// Why this program cannot use it, and what to do; none if it can.
+    /// Why this program cannot use the backend, and what to do about that; `None` if it can.
     pub unavailable: Option<&'static str>,
     /// How long a worker's process may take to become ready.
     pub ready_deadline: Duration,
-    /// Estimates that hold until a worker reports its own: gigaflops of this many threads (of the device, for
-    /// [`Site::Device`]), and gigabytes a second of memory.
+    /// Estimates of gigaflops and of gigabytes of memory a second, used until a worker reports its own. The argument is
+    /// the number of threads; a [`Site::Device`] backend ignores it.
     pub rates: fn(u32) -> (f64, f64),
-    /// How its devices are found, if a machine may have several, which users name by number: `NAME:0,2`. A backend
-    /// without discovery runs as many workers as asked for: `NAME:4`.
+    /// How its devices are found, for a backend whose devices users select by number: `NAME:0,2`. For a backend without
+    /// discovery, the number is a count of workers: `NAME:4`.
     pub discovery: Option<Discovery>,
 }
 
@@ -42,23 +42,25 @@ pub enum Site {
     /// On the processor, with threads and memory of the host: a worker `NAME` is a thread of the daemon, `proc-NAME` a
     /// process.
     Host,
-    /// On a device with memory of its own, asynchronously: a worker is a process, since a broken driver may end it.
+    /// On a device with memory of its own, asynchronously: a worker is a process of its own, since a broken driver may
+    /// end the process that uses it.
     Device,
 }
 
 /// How the devices of a backend are found at run time.
 #[derive(Debug)]
 pub struct Discovery {
-    /// A device in an error message, as in "a GPU is asked for".
+    /// The noun for a device in error messages, as in "a GPU is asked for".
     pub device: &'static str,
-    /// A device in a help text, as in "where there is an NVIDIA device".
+    /// The noun for a device in help texts, as in "where there is an NVIDIA device".
     pub product: &'static str,
-    /// Whether a survey is worth its time: a look at a few files, in microseconds.
+    /// Whether a survey is worthwhile. The check looks for a few files and takes microseconds.
     pub is_there: fn() -> bool,
-    /// Asks the driver from this process, and prints the answer for [`Discovery::survey`].
+    /// Queries the driver in this process, and prints the report that [`Discovery::survey`] reads.
     pub probe: fn(&mut dyn Write) -> std::io::Result<()>,
-    /// Runs a program that calls [`Discovery::probe`], waits for at most the time limit, and reads its answer. A
-    /// process of its own uses the driver, since a process cannot undo that and a broken driver may end it.
+    /// Runs a program that calls [`Discovery::probe`], and reads its report; the duration is the time limit. The driver
+    /// is used in a separate process because a process cannot undo the driver's initialization, and because a broken
+    /// driver may end the process.
     pub survey: fn(&mut Command, Duration) -> DeviceSurvey,
     /// The findings of `gtctl doctor` about devices, driver and libraries.
     pub doctor: fn(&DoctorContext<'_>) -> Vec<Finding>,
@@ -82,7 +84,8 @@ pub struct SurveyedDevice {
     pub name: String,
     /// Why it cannot be used, as a sentence that says what to do.
     pub trouble: Option<String>,
-    /// Gigabytes a second between this device and others without the host, if that is possible and known.
+    /// The rate of transfers between this device and others that bypass the host, in gigabytes a second; `None` if such
+    /// transfers are impossible or their rate is unknown.
     pub link_gbytes_per_s: Option<f64>,
 }
 
@@ -93,8 +96,8 @@ impl DeviceSurvey {
         devices.iter().filter(|device| device.trouble.is_none()).map(|device| device.number)
     }
 
-    /// Gigabytes a second between these devices, which is the rate of the slowest; none if one of them reaches no
-    /// other, or is named twice.
+    /// The rate of transfers between these devices, in gigabytes a second, which is the slowest device's rate. `None`
+    /// for fewer than two devices, and if one of them has no rate or is named twice.
     pub fn link_gbytes_per_s(&self, numbers: &[u32]) -> Option<f64> {
         let mut slowest = f64::INFINITY;
         for (at, number) in numbers.iter().enumerate() {

@@ -1,10 +1,10 @@
-//! Host memory as a backend sees it.
+//! Ranges of host memory that backends copy from and to.
 
 use std::ptr::NonNull;
 
 /// Bytes of host memory that another process may write to at any time.
 ///
-/// It is no slice, since a Rust slice promises that nobody else writes. Code may copy the bytes and check the copy.
+/// It is not a slice, since a Rust slice promises that nobody else writes. Code may copy the bytes and check the copy.
 #[derive(Clone, Copy, Debug)]
 pub struct HostRange {
     start: NonNull<u8>,

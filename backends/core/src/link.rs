@@ -3,7 +3,7 @@
 use crate::error::ExecError;
 use std::sync::Arc;
 
-/// Device addresses and the stream that a communication library, as NCCL, needs to enqueue a transfer.
+/// Device addresses and the stream that a communication library such as NCCL needs to enqueue a transfer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceBuffers {
     /// Address of the elements to send; 0 if this rank sends none.
@@ -25,6 +25,7 @@ pub trait Link: Send + Sync {
     /// Registers a transfer that was enqueued on the device, in the order of its stream.
     fn begun(&self, step: Arc<dyn EnqueuedTransfer>);
 
-    /// Why the group's transfers fail: a transfer that ends once this is not `None` has failed.
+    /// The reason why the group's transfers fail, if they do. A transfer that ends after this has become `Some` has
+    /// failed.
     fn failure(&self) -> Option<ExecError>;
 }

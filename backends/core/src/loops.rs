@@ -23,7 +23,7 @@ pub struct Run<const N: usize> {
 }
 
 impl<const N: usize> Loops<N> {
-    /// Loops over `shape`, without zero sizes, for operands with these strides in bytes.
+    /// Loops over `shape`, which has no zero sizes, for operands with these strides in bytes.
     pub fn new(shape: &Shape, strides: [&[isize; RANK_MAX]; N]) -> Loops<N> {
         let mut loops = Loops { rank: 0, sizes: [1; RANK_MAX], strides: [[0; N]; RANK_MAX] };
         for (axis, &size) in shape.dims().iter().enumerate() {

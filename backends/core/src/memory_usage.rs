@@ -4,7 +4,8 @@ use crate::error::{ExecError, LimitScope};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
-/// Bytes that a session holds on all devices of this process, with its limit; counted in its user's usage as well.
+/// The bytes that a session holds on all devices of this process, and their limit. Its user's usage counts them as
+/// well.
 #[derive(Debug)]
 pub struct MemoryUsage {
     id: u64,
@@ -15,8 +16,8 @@ pub struct MemoryUsage {
 }
 
 impl MemoryUsage {
-    /// No bytes held and no limit. A freed block keeps the data of usage `id`; an allocation for the same `id` may see
-    /// it.
+    /// Creates a usage that holds no bytes and has no limit. An allocation may contain old data of freed tensors whose
+    /// usage had the same `id`.
     pub fn new(id: u64) -> MemoryUsage {
         let (held, peak, limit) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(usize::MAX));
         MemoryUsage { id, held, peak, limit, group: OnceLock::new() }
@@ -69,7 +70,8 @@ impl MemoryUsage {
     /// Adds `bytes`, the size of the block for an allocation of `requested` bytes.
     ///
     /// # Errors
-    /// [`ExecError::OutOfMemory`] if the sum would exceed the limit, or that of the group; nothing has changed then.
+    /// [`ExecError::OutOfMemory`] if the sum would exceed this usage's limit or the group's; both usages are then
+    /// unchanged.
     #[inline]
     pub fn take(&self, bytes: usize, requested: usize) -> Result<(), ExecError> {
         let held = self.add(bytes, requested, LimitScope::Usage)?;

@@ -1,4 +1,4 @@
-//! Scalar operands as backends take them.
+//! The bits of scalar operands in a dtype, and simpler ops for common powers.
 
 use gt_ops::{DType, Op, Scalar};
 use half::{bf16, f16};
@@ -32,7 +32,7 @@ pub enum Power {
     Function(Op),
 }
 
-/// The simpler op for `x ** exponent` of floats, as PyTorch chooses; x² above all.
+/// The simpler op that computes `x ** exponent` for floats, chosen as in PyTorch; `None` if there is none.
 pub fn simple_power(exponent: Scalar) -> Option<Power> {
     match exponent.to_f64() {
         1.0 => Some(Power::Same),

@@ -1,10 +1,10 @@
 //! The registry of device backends: the one place that names them all.
 //!
-//! Everything above asks [`BACKENDS`] for facts and [`open`] for a backend. To add one, see `gt_backend`.
+//! Other crates get facts from [`BACKENDS`] and a backend from [`open`]. To add one, see `gt_backend`.
 
 use gt_backend::{BackendFactory, BackendFacts, BackendVisitor, OpenOptions};
 
-/// Makes [`BACKENDS`] and [`open`] of a list of factories. The daemon prefers the devices of the first backend that
+/// Makes [`BACKENDS`] and [`open`] from a list of factories. The daemon prefers the devices of the first backend that
 /// finds any, and otherwise the first entry.
 macro_rules! backends {
     ($($(#[$condition:meta])? $factory:ty),+ $(,)?) => {
@@ -35,7 +35,7 @@ pub fn find(name: &str) -> Option<&'static BackendFacts> {
     BACKENDS.iter().copied().find(|facts| facts.name == name)
 }
 
-/// The backend of workers that nobody asked for, where no device is found: the processor.
+/// The backend of the processor, for workers without a configured backend on machines without a device.
 pub fn host() -> &'static BackendFacts {
     BACKENDS[0]
 }

@@ -55,7 +55,7 @@ struct StubBuffer {
     held: Arc<Mutex<Held>>,
 }
 
-/// The bytes that tensors hold: of each usage by its id, and in all.
+/// The bytes that tensors hold: for each usage by its id, in total, and the largest total so far.
 #[derive(Debug, Default)]
 struct Held {
     of: HashMap<u64, usize>,
@@ -63,7 +63,7 @@ struct Held {
     peak: usize,
 }
 
-/// A backend that interprets.
+/// A backend that computes each op with the reference interpreter.
 #[derive(Debug)]
 pub struct StubBackend {
     limit_bytes: usize,

@@ -21,8 +21,8 @@ pub struct Host {
     pub data: Data,
 }
 
-/// The nearest value of a floating-point dtype, ties to even. (`half` looks at no more than 20 bits of an f64's
-/// fraction.)
+/// The nearest value of a floating-point dtype, ties to even. (`half` converts an f64 by no more than 20 bits of its
+/// fraction, so it may round wrongly.)
 pub fn round(dtype: DType, x: f64) -> f64 {
     let (digits, exponent_least, largest) = match dtype {
         DType::F16 => (11, -14, 65_504.0),
@@ -118,7 +118,8 @@ impl Host {
         }
         bytes
     }
-    /// The elements of a backend's bytes. A bool keeps its byte, so that a value other than 0 and 1 is noticed.
+    /// A tensor whose elements are a backend's bytes. A bool keeps its byte, so that a value other than 0 and 1 is
+    /// noticed.
     pub fn from_bytes(meta: Meta, bytes: &[u8]) -> Host {
         fn each<const N: usize, T>(bytes: &[u8], f: impl Fn([u8; N]) -> T) -> Vec<T> {
             bytes.chunks_exact(N).map(|c| f(std::array::from_fn(|i| c[i]))).collect()

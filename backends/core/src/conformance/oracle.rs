@@ -1,6 +1,6 @@
 //! The reference interpreter: every op in a few plain lines, in f64 and i64.
 //!
-//! Elementwise ops evaluate the row's own kernel, on the platform's functions ([`Std`]).
+//! For an elementwise op, it evaluates the kernel in the op table with the platform's math functions ([`Std`]).
 
 use super::host::{Data, Host, broadcast_position, index_of, position_of, round, wrap};
 use crate::error::ExecError;

@@ -69,7 +69,7 @@ impl TestNumbers {
         if let Data::Float(x) = &mut host.data
             && self.chance(0.3)
         {
-            // A position in the scalar tail of a vectorised loop.
+            // Any position, so that both the vectorised part of a loop and its scalar tail meet special values.
             let at = self.whole(0, x.len() as i64 - 1) as usize;
             x[at] = *self.pick(&[super::host::round(dtype, 3e9), f64::INFINITY, f64::NAN, -0.0]);
         }
@@ -157,7 +157,8 @@ fn bits(host: &Host) -> Vec<u64> {
     }
 }
 
-/// Random programs with operands of every layout, broadcast, and with or without their last use.
+/// Compares random programs, fused, with their instructions one by one. Operands have any layout, may be broadcast, and
+/// may be flagged as used for the last time.
 pub fn programs<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for number in 0..PROGRAMS {

@@ -47,11 +47,12 @@ impl TestNumbers {
         let w = philox::block(7, 7, self.block);
         philox::unit_f64(w[0], w[1])
     }
-    /// Whole numbers from `low` to `high`.
+    /// A whole number from `low` to `high`, both included.
     pub fn whole(&mut self, low: i64, high: i64) -> i64 {
         low + (self.unit() * (high - low + 1) as f64) as i64
     }
-    /// A tensor of moderate numbers in `domain`; integers are drawn from multiples of it, and are never 0 if `nonzero`.
+    /// A tensor of moderate numbers in `domain`. Integers are in a range up to three times as wide, and never 0 if
+    /// `nonzero`.
     pub fn host(&mut self, meta: Meta, (low, high): (f64, f64), nonzero: bool) -> Host {
         let n = meta.shape.numel();
         if meta.dtype.is_float() {
@@ -289,7 +290,8 @@ fn rows(class: Class) -> impl Iterator<Item = &'static Row> {
     ROWS.iter().filter(move |row| row.class == class)
 }
 
-/// The error of a few steps in the compute type, on operands of this size, rounded to the result's dtype.
+/// The permitted error of an elementwise op: a few roundings in the compute type, on operands of this magnitude, and
+/// the rounding to the result's dtype.
 fn elementwise_tolerance(inputs: &[OracleOperand], dtype: DType) -> impl Fn(&Host, usize) -> Tolerance {
     let largest =
         |host: &Host| (0..host.len()).map(|i| host.float(i).abs()).filter(|x| x.is_finite()).fold(1.0, f64::max);
@@ -308,7 +310,7 @@ fn operands(numbers: &mut TestNumbers, row: &Row, dtype: DType, dims: &[&[usize]
         .collect()
 }
 
-/// Elementwise rows over small shapes and all layouts, with scalar operands too.
+/// Elementwise ops over small shapes and all layouts, with scalar operands too.
 pub fn elementwise<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     let shapes: [&[&[usize]]; 6] =
@@ -343,7 +345,7 @@ pub fn elementwise<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Elementwise rows over shapes large enough for several threads.
+/// Elementwise ops over shapes large enough for several threads.
 pub fn elementwise_large<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     let dtypes = [DType::F32, DType::F64, DType::BF16, DType::U8, DType::I64];
@@ -383,7 +385,7 @@ pub fn elementwise_large<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Elementwise rows at infinities, NaN, signed zeros, huge and tiny numbers, and the limits of integers.
+/// Elementwise ops at infinities, NaN, signed zeros, huge and tiny numbers, and the limits of integers.
 pub fn elementwise_edges<B: Backend>(backend: &mut B) {
     #[rustfmt::skip]
     let edges = [0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 2.0, 3.0, -3.0, 2.5, 88.0, -90.0, 700.0, 1e5, -1e5, 3e9, 1e30, -1e30, 1e-30, -1e-40, f64::INFINITY,
@@ -708,7 +710,7 @@ pub fn movements<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Slices replaced.
+/// Copies of a tensor with a slice replaced.
 pub fn slice_scatters<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::SliceScatter) {
@@ -951,7 +953,7 @@ pub fn sorts<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Searches in sorted rows: one row for all values, and one row each.
+/// Searches in sorted rows: one row for all values, and a row for each row of values.
 pub fn searches<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     let shapes: [(&[usize], &[usize]); 6] =
@@ -977,7 +979,7 @@ pub fn searches<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Positions of true elements: results of their number, of fewer and of more.
+/// Positions of true elements: results with a row for each of them, with fewer rows and with more.
 pub fn positions<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Positions) {
