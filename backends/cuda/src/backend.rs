@@ -1,4 +1,4 @@
-//! The state of a CUDA backend, and the helpers of every op.
+//! The state of a CUDA backend, and helpers that every op uses.
 
 use crate::blas::gemm::Blas;
 use crate::checks::{CheckBoard, Slot};
@@ -24,7 +24,7 @@ pub(crate) type Inputs<'a, 'b> = &'a [Input<'b, CudaTensor>];
 /// A fence, and the work that the device must do to pass it.
 pub(crate) struct PendingFence {
     pub(crate) fence: Fence,
-    /// The step that the stream must have passed, if it had not already.
+    /// The step that the device must have done; `None` if it had done all steps when the fence was set.
     pub(crate) point: Option<u64>,
     pub(crate) transfer: Option<Transfer>,
 }
@@ -40,7 +40,7 @@ pub struct CudaBackend {
     pub(crate) kernels: Kernels,
     pub(crate) stream: CudaStream,
     pub(crate) launches: Arc<Launches>,
-    /// `launches` as the other parts see it: a driver.
+    /// `launches`, as the driver that the other parts use.
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) label: u64,
     /// Fences that have not been reported yet, oldest first, and the number of the next.
@@ -88,7 +88,7 @@ impl CudaBackend {
         self
     }
 
-    /// Sets when launches are captured into graphs; at first, where sequences repeat.
+    /// Sets which launches are captured as graphs; at first, those of repeated sequences.
     ///
     /// # Errors
     /// Those of the driver.

@@ -2,8 +2,8 @@
 //!
 //! A kernel that may find an error gets a [`Slot`] in memory that the device shares with the host, and reports there.
 //! Its result, and every tensor computed from it, carries the [`Check`]; a read of such a tensor looks at the slot once
-//! the device is done. The CUDA context survives, since a kernel that finds an error does something harmless instead.
-//! Tensors drop checks that have passed.
+//! the device is done. The CUDA context survives, since a kernel that finds an error reports it and goes on instead of
+//! trapping. Tensors drop checks that have passed.
 
 use crate::driver::{DevicePtr, Driver};
 use crate::moves::Arrival;
@@ -65,7 +65,7 @@ pub struct Check {
     /// The label of the instruction; see [`gt_backend::Backend::label`].
     label: u64,
     op: Option<Op>,
-    /// The error, or none, once the step is done. The slot is free then.
+    /// The outcome, once it has been read: the error, or `None` if the check passed. The slot is free from then on.
     verdict: OnceLock<Option<ExecError>>,
 }
 
@@ -146,7 +146,8 @@ impl Check {
         }
     }
 
-    /// The error, if the device has done the step, or the transfer has ended, and it failed.
+    /// The error that the check found, if any. The device must have done a kernel's step before; a transfer that has
+    /// not ended has no error yet.
     fn verdict(&self) -> Option<&ExecError> {
         let (shared, slot) = match &self.source {
             CheckSource::Slot(shared, slot) => (shared, *slot),
@@ -170,7 +171,7 @@ impl Check {
         self.verdict.get_or_init(look).as_ref()
     }
 
-    /// Whether the outcome is known once the device has done step `done`.
+    /// Whether the outcome is known, given that the device has done step `done`.
     fn is_settled(&self, done: u64) -> bool {
         if let CheckSource::Move(arrival) = &self.source {
             return arrival.is_known();
@@ -181,7 +182,7 @@ impl Check {
         self.verdict.get().is_some()
     }
 
-    /// Whether the check has passed for good.
+    /// Whether the check has passed, given that the device has done step `done`.
     fn has_passed(&self, done: u64) -> bool {
         self.is_settled(done) && self.verdict().is_none()
     }
@@ -253,7 +254,7 @@ impl Checks {
         self.0 = (!all.is_empty()).then(|| Arc::new(all));
     }
 
-    /// Whether all checks passed, once the device has done all steps.
+    /// Checks that no error was found. The device must have done the steps of all checks.
     ///
     /// # Errors
     /// [`ExecError::Earlier`] with the first error.

@@ -17,7 +17,7 @@ use gt_ops::{DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
 
 /// Convolutions with fewer multiply-adds take one kernel of `convolution.rs` rather than several launches.
 const PRODUCTS_MIN: usize = 1 << 20;
-/// Bytes of columns at a time: less than the cache of a large device, and enough to keep the device busy.
+/// The most bytes of columns at a time: enough to keep a device busy.
 const COLUMN_BYTES_MAX: usize = 64 << 20;
 /// The most partial sums of a weight's gradient.
 const PARTS_MAX: usize = 64;
@@ -124,8 +124,8 @@ impl CudaBackend {
         if count >= 8 { count & !7 } else { count }
     }
 
-    /// Computes a result with a sample axis, some samples at a time: `rows` channels of `places` positions, from
-    /// `channels` of `from_places`.
+    /// Computes a result with a sample axis, some samples at a time. A sample of the result has `rows` channels of
+    /// `places` positions; a sample of the operand has `channels` channels of `from_places` positions.
     fn samples_by_columns(
         &mut self,
         c: &Convolution<'_>,
@@ -237,7 +237,7 @@ impl CudaBackend {
         let function = self.kernels.get(&add_parts_key(dtype))?;
         let mut args = Args::new();
         args.push(c.result.ptr()).push(sums.ptr()).push(parts as i64).push(total as i64);
-        // SAFETY: the arguments match `add_parts`, and `partial` holds `parts` sums for each of the result's elements.
+        // SAFETY: the arguments match `add_parts`, and `sums` holds `parts` sums for each of the result's elements.
         unsafe { self.launch(function, self.grid_stride(total), &args) }?;
         Ok(true)
     }

@@ -145,7 +145,7 @@ impl Backend for CudaBackend {
     }
 
     fn allocate(&mut self, meta: &Meta) -> Result<CudaTensor> {
-        // Memory may have to be cleared first, which is a step.
+        // Memory may have to be cleared first, which counts as a step.
         self.progress.next().map_err(failed)?;
         self.new_tensor(meta)
     }

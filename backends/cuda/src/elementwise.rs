@@ -16,7 +16,7 @@ use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};
 /// The most elements of a launch with strided operands, so that indices fit into 32 bits; larger results take several
 /// launches.
 const WALKED_MAX: usize = 1 << 31;
-/// A result may reuse an operand's memory of at most this many times the needed size.
+/// A result may reuse an operand's memory if that has at most this many times the needed size.
 const IN_PLACE_WASTE_MAX: usize = 2;
 
 static ELEMENTWISE: Template = Template {
@@ -32,7 +32,7 @@ static ELEMENTWISE: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&ELEMENTWISE];
 
-/// The kernel of `op` on `dtype` with results of `out`.
+/// The key of the kernel for `op` on `dtype` with results of `out`.
 fn key(op: Op, dtype: DType, out: DType, walk: Traversal) -> KernelKey {
     KernelKey::new(&ELEMENTWISE, Some(op), Some(dtype), (out as u32) << 8 | walk as u32)
 }
@@ -237,7 +237,7 @@ impl CudaBackend {
         let walk = if by_rows { Traversal::Rows } else { Traversal::Single };
         let lanes = if walk == Traversal::Rows { lanes } else { 1 };
         let function = function(&mut self.kernels, walk)?;
-        // Slices along the outermost axis.
+        // Each launch computes a slice along the outermost axis.
         let outer = loops.sizes()[0];
         let each = elements / outer;
         let step = (WALKED_MAX / each).max(1).min(outer).next_multiple_of(lanes);

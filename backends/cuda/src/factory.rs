@@ -19,9 +19,9 @@ pub struct EmulatedCudaFactory;
 
 /// The driver of a GPU may take long to start for its first user.
 const READY_DEADLINE: Duration = Duration::from_secs(60);
-/// Gigaflops and gigabytes a second of a small device: the estimate until the worker reports more.
+/// Gigaflops and gigabytes a second of a small device: the estimate until the worker reports its own.
 const SMALL_DEVICE: (f64, f64) = (8_000.0, 400.0);
-/// Memory of an emulated device without a limit.
+/// The bytes that tensors may take on an emulated device if no limit is given.
 #[cfg(feature = "emulated")]
 const EMULATED_BYTES: usize = 2 << 30;
 
@@ -82,9 +82,10 @@ impl BackendFactory for EmulatedCudaFactory {
     fn open(options: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
         use crate::driver::emulated::{Emulated, Gxx, test_store};
         let limit = if options.memory_bytes_limit == 0 { EMULATED_BYTES } else { options.memory_bytes_limit };
-        // An emulated device has more memory than tensors may take, as a real one.
+        // An emulated device has more memory than tensors may take, like a real one.
         let mut driver = Emulated::new(2 * limit);
-        // A real NCCL would take an emulated device's streams for CUDA's.
+        // Only with the tests' replacement of NCCL does the device get a UUID: a real NCCL would take the emulated
+        // streams for CUDA's.
         if std::env::var_os("GT_EMULATED_NCCL").is_some() {
             let mut uuid = [0; 16];
             uuid[..4].copy_from_slice(&std::process::id().to_ne_bytes());

@@ -1,8 +1,8 @@
 //! Gather and scatter along an axis.
 //!
-//! The device finds indices that are out of range; see `checks`. A scatter combines elements with one destination in
-//! index order where that is fast, which is where many lines along the axis run at the same time. Otherwise it uses
-//! atomic operations in any order: results then differ only in the rounding of sums and products of floats.
+//! The device finds indices that are out of range; see `checks`. A scatter combines elements with the same destination
+//! in index order where that is fast, which is where there are many lines along the axis, or short ones. Otherwise it
+//! uses atomic operations in any order: results then differ only in the rounding of sums and products of floats.
 
 use crate::backend::CudaBackend;
 use crate::driver::{Args, Param};
@@ -110,7 +110,8 @@ fn gather_key(bytes: usize) -> KernelKey {
     KernelKey::new(&GATHER, None, None, bytes as u32)
 }
 
-/// A scatter that only copies depends on the size of the dtype, so unsigned integers stand for all dtypes.
+/// A scatter that only copies depends only on the size of the dtype, so an integer dtype of each size stands for all
+/// dtypes of that size.
 fn scatter_key(template: &'static Template, op: Op, dtype: DType) -> KernelKey {
     let dtype = match (op, dtype.size()) {
         (Op::Scatter, 1) => DType::U8,
@@ -192,8 +193,8 @@ impl CudaBackend {
         args.push(result.ptr()).push(index.ptr()).push(from.ptr()).push(count as i64);
         args.push(lookup).push(lanes as i64).push(slot.0);
         args.push(Walk::by(&loops, lanes, [index.size(), unit]));
-        // SAFETY: the arguments match `gather`. The index has the result's shape, and `from` is as large off the axis;
-        // along the axis the kernel checks each index.
+        // SAFETY: the arguments match `gather`. The index has the result's shape, and `from` is at least as large along
+        // the other axes; along this axis the kernel checks each index.
         unsafe { self.launch(function, self.grid_stride(count), &args) }?;
         Ok(result)
     }
@@ -228,8 +229,9 @@ impl CudaBackend {
             args.push(out.ptr()).push(index.ptr()).push(source.ptr()).push(lines as i64).push(length as i64);
             args.push(index.element_strides()[axis]).push(source.element_strides()[axis]).push(inner as i64);
             args.push(lookup).push(slot.0).push(Walk::new(&loops, [index.size(), size, size]));
-            // SAFETY: the arguments match `scatter_lines`. Source and, off the axis, result are at least as large as
-            // the index, and along the axis the kernel checks each index; `private_copy` made the result unshared.
+            // SAFETY: the arguments match `scatter_lines`. The source, and the result along the other axes, are at
+            // least as large as the index; along this axis the kernel checks each index; `private_copy` made the result
+            // unshared.
             unsafe { self.launch(function, self.grid_stride(lines), &args) }?;
             return Ok(out);
         }
@@ -259,8 +261,8 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(out.ptr()).push(index.ptr()).push(source.ptr()).push(elements as i64);
         args.push(lookup).push(slot.0).push(walk);
-        // SAFETY: the arguments match `scatter`, which checks each index; source and, off the axis, result are at least
-        // as large as the index.
+        // SAFETY: the arguments match `scatter`, which checks each index; the source, and the result along the other
+        // axes, are at least as large as the index.
         unsafe { self.launch(function, grid, &args) }?;
         Ok(out)
     }

@@ -10,8 +10,8 @@ use gt_backend::ExecError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A program is compiled after this many occurrences. What is fused depends on how far the device is behind, so some
-/// programs never recur.
+/// A program is compiled after this many occurrences. Which instructions are fused depends on how far the device is
+/// behind, so some programs never recur.
 const SEEN_BEFORE_COMPILED: u32 = 2;
 /// The most programs that are remembered; beyond that, those without a kernel are forgotten.
 const PROGRAMS_MAX: usize = 4096;
@@ -34,7 +34,7 @@ struct Seen {
 }
 
 impl Kernels {
-    /// No kernel is loaded.
+    /// The kernels of a device, none of them loaded yet.
     pub fn new(driver: Arc<dyn Driver>, compiler: Box<dyn Compiler>, store: Store) -> Kernels {
         Kernels {
             driver,
@@ -77,7 +77,7 @@ impl Kernels {
         self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
     }
 
-    /// Counts an occurrence of a program, and returns whether it is compiled.
+    /// Counts an occurrence of a program, and returns whether the program is worth compiling.
     pub fn is_worth_it(&mut self, program: &Program) -> bool {
         if let Some(seen) = self.programs.get_mut(program) {
             seen.times += 1;

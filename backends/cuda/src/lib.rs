@@ -1,6 +1,6 @@
 //! The CUDA backend of GT: kernels and memory for tensors on an NVIDIA device.
 //!
-//! This crate must not know sessions, clients or tensor ids, and links to nothing of CUDA: libraries are opened at run
+//! This crate must not know sessions, clients or tensor ids, and links to no library of CUDA: it opens libraries at run
 //! time. Start at [`CudaBackend`]. `dispatch` implements `gt_backend::Backend` and hands each instruction to the file
 //! of its op's class, which picks a kernel (`template` and `kernels`; the CUDA C++ itself is in `kernels/`) and
 //! launches it on the stream of computation. Below lie `driver` (the interface to the device, with an emulated one for

@@ -239,7 +239,7 @@ impl CudaBackend {
         }
         args.push(batches as i64).push(Walk::new(batch, [size as usize; 3]));
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
-        // A grid's limit on tiles exceeds any device's memory.
+        // A result with more tiles than a grid has blocks does not fit into any device's memory.
         let blocks = [tiles as u32, 1, batches.min(BLOCKS_Z_MAX) as u32];
         let grid = Grid { blocks, threads: THREADS, shared_bytes: 0 };
         // SAFETY: the arguments match `matmul`, with the layouts of the tensors.

@@ -100,8 +100,9 @@ impl Allocator {
         Allocator { pool, account, driver, lent: Mutex::default() }
     }
 
-    /// Keeps memory from reuse until `event` has passed, even if it is dropped. The event has been recorded, and is not
-    /// recorded again before the loan is [taken back](Allocator::take_back).
+    /// Keeps a buffer from reuse, even if all its tensors are dropped, until the loan ends, which is after `event` has
+    /// passed. The event has been recorded, and is not recorded again before the loan is
+    /// [taken back](Allocator::take_back).
     pub fn lend(&self, buffer: &Buffer, event: CudaEvent) -> Loan {
         let mut lent = self.lent.lock().unwrap_or_else(PoisonError::into_inner);
         let number = lent.1;
@@ -229,7 +230,7 @@ impl Pool {
     }
 
     fn new_block(&mut self, class: usize, owner: u64) -> Result<Free, DriverError> {
-        // Cached blocks are freed where the limit has no room for both.
+        // Cached blocks are freed if the limit leaves no room for them and the new block.
         if self.stats.cached_bytes + class > self.stats.limit_bytes - self.stats.used_bytes {
             self.release();
         }

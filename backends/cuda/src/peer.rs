@@ -1,9 +1,9 @@
 //! Transfers to and from other devices, on a stream of their own.
 //!
 //! A transfer starts when the stream of computation has reached the point where it was issued, and computation
-//! continues beside it. A tensor that a transfer writes has the transfer's number: before the first kernel that reads
-//! one, the stream of computation waits for the transfer and all before it. Until then the memory of both operands is
-//! lent to the transfer. The success of a transfer is a check ([`crate::checks`]) of its output.
+//! continues beside it. A tensor that a transfer writes carries the transfer's number: before the first kernel that
+//! reads the tensor, the stream of computation waits for that transfer and all earlier ones. Until then the memory of
+//! both operands is lent to the transfer. The success of a transfer is a check ([`crate::checks`]) of its output.
 
 use crate::backend::CudaBackend;
 use crate::checks::Checks;

@@ -22,8 +22,8 @@ const NAME_MAX: usize = 100;
 pub const THREADS: u32 = 256;
 /// Bytes of a vector load or store.
 const VECTOR_BYTES: usize = 16;
-/// The most operations an element, on floats and on integers, for which a thread takes several elements: costlier steps
-/// are not bound by memory, and their code would be repeated for each lane.
+/// The most operations per element, on floats and on integers, for which a thread takes several elements: costlier
+/// steps are not bound by memory, and their code would be repeated for each lane.
 const LANES_COST_MAX: [u16; 2] = [80, 8];
 
 /// An operand of a step.
@@ -237,7 +237,7 @@ impl Program {
     }
 }
 
-/// Elements that a thread computes together for `op` on `dtype`, if the widest in memory has this many bytes.
+/// Elements that a thread computes together for `op` on `dtype`, if the widest element in memory has this many bytes.
 pub fn lanes(op: Op, dtype: DType, widest_bytes: usize) -> usize {
     let costs_much = op.row().cost_flops > LANES_COST_MAX[usize::from(!dtype.is_float())];
     if costs_much { 1 } else { VECTOR_BYTES / widest_bytes }

@@ -13,7 +13,8 @@ use crate::tensor::CudaTensor;
 use gt_backend::{Loops, split_axes};
 use gt_ops::{Class, DType, Meta, Op, row::ROWS};
 
-/// Rows with more steps than this are reduced by a whole block, shorter ones only if there are few.
+/// Rows with more steps than the first are reduced by a whole block; if there are few rows, so are those with more
+/// steps than the second.
 const WARP_STEPS_MAX: usize = 2048;
 const BLOCK_STEPS_MIN: usize = 256;
 /// The fewest steps of a part: of a block for rows, of each thread for columns.

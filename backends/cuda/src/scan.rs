@@ -95,7 +95,7 @@ impl Lines {
     }
 }
 
-/// One block for each of these many items, or fewer blocks in a grid-stride loop.
+/// A grid with one block for each item, or with fewer blocks that take further items in a grid-stride loop.
 pub(crate) fn block_each(things: usize) -> Grid {
     Grid::new(things.clamp(1, i32::MAX as usize) as u32, THREADS)
 }

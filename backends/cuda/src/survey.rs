@@ -19,7 +19,7 @@ pub fn survey(program: &mut Command, limit: Duration) -> DeviceSurvey {
     survey_of(&gt_nvidia::probe_apart(program, limit))
 }
 
-/// Devices reach each other through NCCL, at the rate that NVML knows.
+/// The devices of a report. The rate between devices is the one that NVML reports, or unknown without NCCL.
 fn survey_of(report: &ProbeReport) -> DeviceSurvey {
     let nccl = report.libraries.iter().any(|library| library.name == NCCL.name && library.path.is_ok());
     let surveyed = |device: &Device| SurveyedDevice {

@@ -8,7 +8,7 @@ use std::fmt::Write;
 
 /// A family of kernels.
 pub struct Template {
-    /// The name, with which the kernels' names begin.
+    /// The template's name; the names of its kernels begin with `gt_` and this.
     pub name: &'static str,
     /// The headers that its source includes.
     pub includes: &'static [&'static str],

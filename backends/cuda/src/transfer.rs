@@ -72,7 +72,7 @@ impl CudaBackend {
         Ok(Transfer { lent: Some(lent), checks: tensor.checks.clone(), ..transfer })
     }
 
-    /// Ends a transfer that is done: its duration in nanoseconds, and the error that the device found.
+    /// Ends a transfer that is done. Returns its duration in nanoseconds, and the error that the device found.
     pub(crate) fn end(&mut self, transfer: Transfer) -> Result<(u64, Result<()>)> {
         if let Some(loan) = &transfer.lent {
             self.memory.take_back(loan);

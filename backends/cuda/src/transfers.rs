@@ -2,9 +2,9 @@
 //!
 //! The device copies directly from and to registered host memory (`Driver::register`: the clients' arenas, where the
 //! system allows it). Other memory goes through pinned staging buffers in turn: while the device copies one, the host
-//! copies another. A transfer is enqueued and ends when the event behind it has passed; device and host continue
-//! meanwhile. The memory of a tensor that is read is lent to the transfer (`crate::memory`), so that later instructions
-//! can neither overwrite nor reuse it.
+//! copies another. A transfer is enqueued, and ends when the event recorded after it has passed; device and host
+//! continue meanwhile. The memory of a tensor that is read is lent to the transfer (`crate::memory`), so that later
+//! instructions can neither overwrite nor reuse it.
 
 use crate::checks::Checks;
 use crate::driver::{self, CudaEvent, CudaStream, DevicePtr, Driver};
@@ -26,13 +26,13 @@ pub(crate) struct Transfers {
     driver: Arc<dyn Driver>,
     pub(crate) up: CudaStream,
     pub(crate) down: CudaStream,
-    /// The staging buffers of uploads, each with the event behind its last use, and the number of the next use.
+    /// The staging buffers of uploads, each with the event that ends its last use, and the number of uses so far.
     upload_buffers: [(NonNull<u8>, CudaEvent); BUFFERS],
     uploaded: usize,
     /// The staging buffers of downloads; download piece `i` uses buffer `i % BUFFERS`.
     download_buffers: [(NonNull<u8>, CudaEvent); BUFFERS],
     downloaded: usize,
-    /// The destinations of the last download pieces, in order, which the host has not copied yet.
+    /// The destinations of the download pieces that the host has not copied yet, in order.
     pieces: VecDeque<HostRange>,
     /// The registered host memory.
     registered: Vec<HostRange>,
@@ -44,13 +44,13 @@ pub(crate) struct Transfers {
 pub(crate) struct Transfer {
     pub(crate) begin: Option<CudaEvent>,
     pub(crate) end: CudaEvent,
-    /// The number of download pieces up to its last.
+    /// The number of download pieces enqueued up to its last one.
     pub(crate) pieces: usize,
     /// The memory of the tensor that it reads, if any.
     pub(crate) lent: Option<Loan>,
     /// The checks of the tensor that it reads.
     pub(crate) checks: Checks,
-    /// The point of the step that it comes after, unless that was done already.
+    /// The step that it waits for; `None` if the device had already done it.
     pub(crate) point: Option<u64>,
 }
 
@@ -180,7 +180,7 @@ impl Transfers {
     }
 
     /// Copies the first `count` download pieces to their destinations, as far as the device has filled their buffers;
-    /// blocks for those if `wait`. Returns whether all are copied.
+    /// if `wait`, blocks until it has filled them. Returns whether all are copied.
     fn hand_out(&mut self, count: usize, wait: bool) -> driver::Result<bool> {
         while self.downloaded - self.pieces.len() < count
             && let Some(dst) = self.pieces.front()

@@ -78,7 +78,7 @@ pub(crate) struct Windows {
 unsafe impl Param for Windows {}
 
 impl Windows {
-    /// The windows, whose positions and taps are numbered below `below`.
+    /// The geometry of the windows. The indices of positions and taps that the kernel divides are below `below`.
     pub(crate) fn new(spec: &WindowSpec, output: &[usize; 3], below: usize) -> Windows {
         let signed = |sizes: &[usize; 3]| sizes.map(|size| size as i64);
         let by = |sizes: &[usize; 3]| sizes.map(|size| Divider::new(size, below));

@@ -80,11 +80,13 @@ const TRANSPOSED: i32 = 1;
 /// `CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT`, `STRIDED_BATCH_OFFSET`.
 const BATCH_COUNT: c_int = 5;
 const BATCH_STEP: c_int = 6;
-/// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, `REDUCTION_SCHEME_MASK`, `MIN_ALIGNMENT_A_BYTES` and on to `D`.
+/// `CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES`, `REDUCTION_SCHEME_MASK`, `MIN_ALIGNMENT_A_BYTES` to
+/// `MIN_ALIGNMENT_D_BYTES`.
 const WORKSPACE_MAX: c_int = 1;
 const REDUCTION_SCHEMES: c_int = 3;
 const ALIGNMENTS: [c_int; 4] = [5, 6, 7, 8];
-/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: parts of a sum are added in f32, not rounded to half precision before.
+/// `CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE`: partial sums are added in f32, without rounding them to half precision
+/// first.
 const IN_COMPUTE_TYPE: u32 = 2;
 
 /// The workspace of algorithms: the size that NVIDIA recommends for Hopper.

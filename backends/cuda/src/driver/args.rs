@@ -45,7 +45,7 @@ impl Args {
     /// Appends an argument.
     ///
     /// # Panics
-    /// With more arguments than a kernel can have; their number is fixed in the source.
+    /// If there are more than `COUNT_MAX` arguments or `BYTES_MAX` bytes. The source of the caller fixes both.
     #[inline]
     pub fn push<T: Param>(&mut self, value: T) -> &mut Args {
         let size = size_of::<T>();
@@ -124,7 +124,7 @@ impl Args {
         &self.bytes[..self.used.div_ceil(16)]
     }
 
-    /// A hash.
+    /// A hash of the arguments.
     #[inline]
     pub fn hash(&self) -> u64 {
         let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -144,7 +144,7 @@ impl Packed {
         self.used = args.used;
     }
 
-    /// The arguments as they were.
+    /// The arguments in their original form.
     pub fn unpack(&self) -> Args {
         let mut args = Args::new();
         args.bytes[..self.bytes.len()].copy_from_slice(&self.bytes);

@@ -425,7 +425,7 @@ impl Driver for CudaDriver {
     unsafe fn free(&self, ptr: DevicePtr, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         match self.pool {
-            // SAFETY: `ptr` came from `allocate`, and no stream uses it after what this stream has (contract of
+            // SAFETY: `ptr` came from `allocate`, and no stream uses it after the current work of this one (contract of
             // `free`).
             Some(_) => api.check("cuMemFreeAsync", unsafe { (api.free_async)(ptr, handle(stream.0)) }),
             None => {

@@ -57,8 +57,8 @@ enum Turn {
     Stuck,
 }
 
-/// Work of a library that may have to wait for other devices: the tests' replacement of NCCL enqueues it by
-/// `cudaStream_t`.
+/// Work of a library that may have to wait for other devices: the tests' replacement of NCCL enqueues it through the
+/// [`RawStream`] that it gets as a `cudaStream_t`.
 #[repr(C)]
 struct Task {
     data: *mut c_void,
@@ -82,7 +82,7 @@ impl Drop for Task {
     }
 }
 
-/// The target of a stream's raw handle.
+/// The struct that a stream's raw handle points to.
 #[repr(C)]
 struct RawStream {
     magic: u64,
@@ -167,7 +167,7 @@ pub struct Emulated {
     pub counts: Counts,
     /// The duration of each kernel launched from here on, nanoseconds.
     pub kernel_ns: AtomicU64,
-    /// Makes captures of graphs fail from here on, as if memory was short.
+    /// Makes captures of graphs fail from here on, as if memory were short.
     pub without_room_for_graphs: AtomicBool,
 }
 
@@ -341,7 +341,7 @@ impl EmulatedState {
                 self.ahead.remove(&number);
                 self.passed_ns.insert(event, self.clocks[stream]);
             }
-            // The stream is at least as late as the recorded event.
+            // The clock of the waiting stream catches up with that of the stream it waited for.
             EmulatedWork::Wait { record } => self.clocks[stream] = self.clocks[stream].max(self.clocks[record.stream]),
             EmulatedWork::Task(_) => {}
             EmulatedWork::Do(work) => work(),

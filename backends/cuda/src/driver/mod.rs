@@ -126,7 +126,7 @@ pub trait Driver: Send + Sync {
     fn new_timer(&self) -> Result<CudaEvent>;
     /// Destroys an event.
     fn drop_event(&self, event: CudaEvent);
-    /// Records the event behind the stream's current work.
+    /// Records the event after the stream's current work.
     fn record(&self, event: CudaEvent, stream: CudaStream) -> Result<()>;
     /// Makes later work of the stream wait until the event has passed.
     fn wait(&self, stream: CudaStream, event: CudaEvent) -> Result<()>;

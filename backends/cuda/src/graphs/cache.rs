@@ -78,7 +78,7 @@ impl GraphCache {
         self.by_start.get(&followed[0].0)?.iter().copied().find(fits)
     }
 
-    /// Whether a graph has these hashes.
+    /// Whether there is a graph whose work has exactly these hashes.
     pub fn has(&self, hashes: impl Iterator<Item = u64> + Clone) -> bool {
         let Some(start) = hashes.clone().next() else { return true };
         let same = |id: &usize| self.get(*id).steps.iter().map(|(hash, _)| *hash).eq(hashes.clone());

@@ -11,13 +11,13 @@ const LAST: usize = 2 * LENGTH;
 /// Issued work by sequence number.
 pub struct History {
     ring: Vec<(u64, Kept)>,
-    /// One more than the sequence number of the last work with this hash; it may be a collision, or older than the
-    /// history.
+    /// For each value of a hash's low bits, one more than the sequence number of the last work whose hash has these
+    /// bits. That work may have another hash, or be older than the history.
     last: Vec<u64>,
     next: u64,
     /// The earlier occurrence that the newest work repeats, if any.
     earlier: Option<u64>,
-    /// The work from here on repeats earlier work in the same order.
+    /// The sequence number from which the work repeats earlier work in the same order.
     start: u64,
 }
 

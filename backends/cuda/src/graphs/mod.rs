@@ -2,10 +2,10 @@
 //!
 //! [`Launches`] is a [`Driver`] around another driver. It compares everything that is issued on one stream with earlier
 //! work ([`History`]). A stretch that occurs for the second time, the same kernels with the same arguments, is captured
-//! as a graph. When the first launch of a graph recurs, it is held back, and so are the following ones as long as they
-//! match; at the graph's end, one call launches the graph instead. A mismatch, or any call whose result depends on the
-//! order of work (another stream waits, the host reads, memory is freed), issues the held work one by one. So a graph
-//! changes the calls to the driver, never the results.
+//! as a graph. When the first launch of a graph recurs, the graph is *followed*: this launch is held back, and so are
+//! the next ones as long as they match; at the graph's end, one call launches the graph instead. A mismatch, or any
+//! call whose result depends on the order of work (another stream waits, the host reads, memory is freed), issues the
+//! held work one by one, or as shorter graphs. So a graph changes the calls to the driver, never the results.
 //!
 //! Held work keeps the device waiting. So a graph is followed only if it is no longer than the work issued since the
 //! host last waited for the device: the device runs that work while the graph is held back. Graphs just after a wait
@@ -24,7 +24,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use work::{GraphWork, Kept};
 
-/// The sizes of graphs, and how many are kept.
+/// The sizes of graphs, in calls that enqueue work, and how many graphs are kept.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// The shortest stretch that is worth a graph.
@@ -52,7 +52,7 @@ pub enum Graphs {
     Never,
     /// Repeated work.
     Repeated(Limits),
-    /// Every launch by itself, for tests: everything that can be issued can be captured.
+    /// Every launch by itself, to test that all work can be captured.
     Each,
 }
 
@@ -82,7 +82,7 @@ pub struct Launches {
 #[derive(Clone, Copy)]
 struct Following {
     id: usize,
-    /// The number of its steps that have recurred, and of those that were nevertheless issued one by one.
+    /// The number of its steps that have recurred, and how many of these were issued one by one.
     came: usize,
     issued: usize,
 }
@@ -93,11 +93,11 @@ struct GraphsState {
     history: History,
     cache: GraphCache,
     following: Option<Following>,
-    /// The last completed graph, and the amount of work issued when it began.
+    /// The last completed graph, and the value of `since` when it began.
     ended: Option<(usize, usize)>,
-    /// Events that are recorded behind held work.
+    /// Events that will be recorded once the held work has been issued.
     late: Vec<CudaEvent>,
-    /// The number of times that the host has polled one of them.
+    /// The number of times that the host has polled an event of `late`.
     asked: u32,
     /// Work issued since the host last waited for the device.
     since: usize,
@@ -179,7 +179,7 @@ impl Launches {
         unsafe { self.issue(&GraphWork::Product { gemm, pointers }) }
     }
 
-    /// Issues held work, since no more comes for now.
+    /// Issues held work; called when no more work comes for now.
     ///
     /// # Errors
     /// Those of the driver.
@@ -290,7 +290,7 @@ impl Launches {
             Err(error) => {
                 tracing::warn!(target: "gtd::cuda", %error, "a graph could not be launched");
                 state.ended = None;
-                // Shorter graphs may do all but the last; this graph is dropped.
+                // The work is issued in two parts, so that only shorter graphs are tried. This graph is dropped.
                 self.issue_held(state, id, 0..len - 1)?;
                 self.issue_held(state, id, len - 1..len)?;
                 if let Some(graph) = state.cache.take(id) {
@@ -466,7 +466,7 @@ impl Launches {
     }
 
     unsafe fn issue_as_graph(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
-        // The library reports an unsupported product only when asked, and a product may be computed twice.
+        // Only an attempt tells whether the library supports a product, and computing one twice does no harm.
         if let GraphWork::Product { .. } = work
             // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
             && !unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) }?
@@ -482,7 +482,7 @@ impl Launches {
         launched.map(|()| true)
     }
 
-    /// Drops all graphs and follows none.
+    /// Drops all graphs, and ends the current repetition.
     fn forget(&self, state: &mut GraphsState) {
         while let Some(graph) = state.cache.take_oldest() {
             self.driver.drop_graph(graph);

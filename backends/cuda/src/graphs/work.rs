@@ -31,7 +31,7 @@ pub enum Kept {
 }
 
 impl GraphWork<'_> {
-    /// A hash.
+    /// A hash of the call and its arguments.
     #[inline]
     pub fn hash(&self) -> u64 {
         match *self {

@@ -16,8 +16,8 @@ const SOFTMAX: u32 = 0;
 const QUERIES: u32 = 1;
 const KEYS: u32 = 2;
 
-/// The variant is the number of column tiles that a block accumulates (E of `attention.cuh`), and for gradients, times
-/// 8, which kernel.
+/// The variant is the number of column tiles that a block accumulates (E of `attention.cuh`), plus, for gradients, 8
+/// times the kernel's number.
 pub(super) static ATTENTION: Template = Template {
     name: "attention",
     includes: &["attention.cuh"],
@@ -59,8 +59,8 @@ pub(super) static ATTENTION: Template = Template {
 const MMA_THREADS: u32 = 128;
 const MMA_CAPABILITY: u32 = 80;
 
-/// With tensor cores. The variant is D of `attention_mma.cuh`, the most features of operands; plus 256 times which
-/// kernel of a gradient; plus 1024 with a mask.
+/// Attention on tensor cores. The variant is D of `attention_mma.cuh` (the most features of operands), plus, for
+/// gradients, 256 times the kernel's number, plus 1024 if there is a mask.
 pub(super) static ATTENTION_MMA: Template = Template {
     name: "attention_mma",
     includes: &["attention_mma.cuh"],
@@ -136,8 +136,7 @@ struct AttentionCall {
 }
 
 impl AttentionCall {
-    /// The arguments for query, key, value, and optionally gradient and mask. None of the first three is empty, except
-    /// for features.
+    /// The arguments for query, key, value, and optionally gradient and mask. No batch axis has size 0.
     fn new(
         [query, key, value]: [&CudaTensor; 3],
         grad: Option<&CudaTensor>,

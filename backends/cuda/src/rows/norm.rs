@@ -14,7 +14,7 @@ const BLOCK_ROWS: usize = 8;
 /// The fewest rows of a part in the gradients of weights.
 const PIECE_ROWS_MIN: usize = 8 * BLOCK_ROWS;
 
-/// Forward, gradient, and, under the op of the weight's gradient, the moments of rows.
+/// The norm, its gradient, and the moments of rows, whose key has the op of the weight's gradient.
 pub(super) static NORM: Template = Template {
     name: "norm",
     includes: &["norm.cuh"],

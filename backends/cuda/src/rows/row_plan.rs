@@ -8,7 +8,7 @@ use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input};
 use gt_ops::{DType, Meta, Op};
 
-/// Threads of a block whose teams are parts of warps; and the largest team, which is a whole block.
+/// Threads of a block whose teams are at most a warp; and the largest team, which is a whole block.
 pub(crate) const THREADS: usize = 256;
 pub(crate) const THREADS_MAX: usize = 1024;
 /// The most blocks of a launch; they take further rows in a grid-stride loop.
