@@ -31,7 +31,7 @@ const REFUSAL_DEADLINE: Duration = Duration::from_secs(2);
 const WAIT_SLICE: Duration = Duration::from_millis(500);
 /// The most slots that are pushed into the ring at one time.
 const PUSH_SLOTS_MAX: usize = 64;
-/// The sleep after a failed accept, for example for want of descriptors.
+/// The sleep after a failed accept, for example when no descriptors are left.
 const ACCEPT_NAP: Duration = Duration::from_millis(20);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;

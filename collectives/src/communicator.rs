@@ -36,8 +36,8 @@ pub trait Communicator: Send {
     /// See the trait.
     fn all_gather(&mut self, input: &[u8], output: &mut [u8], counts: &[usize], dtype: DType) -> Result<()>;
 
-    /// Reduces the inputs of all ranks and scatters the result: rank `r` gets the `counts[r]` elements behind those of
-    /// the ranks before it.
+    /// Reduces the inputs of all ranks and scatters the result: rank `r` gets the `counts[r]` elements that follow
+    /// those of the ranks before it.
     ///
     /// # Errors
     /// See the trait.

@@ -4,8 +4,8 @@
 //! communicator makes the ranks (threads, processes or devices) and runs each of [`PROGRAMS`] with groups of several
 //! sizes, by name if the ranks are processes.
 //!
-//! Elements are small whole numbers, so that sums are exact in every dtype and in any order. A communicator that
-//! promises an order tests it by itself.
+//! Elements are small whole numbers, so that sums are exact in every dtype and in any order. The tests of a
+//! communicator that promises an order check that order.
 
 use crate::{CollectiveError, Communicator, Operation, Reduce};
 use gt_ops::DType;

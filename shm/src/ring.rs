@@ -106,8 +106,8 @@ impl<M: Mem> Producer<M> {
     #[inline]
     pub fn free_slots(&mut self) -> u32 {
         let head = self.mem.head().load(Relaxed);
-        // A head beyond the published slots, or more than a ring behind them, is not a correct consumer's. Keeping the
-        // last valid one makes the ring look full.
+        // A correct consumer's head is never beyond the published slots, more than a ring behind them, or behind an
+        // earlier head. Ignoring any other head makes the ring look full.
         if self.published.wrapping_sub(head) <= self.mem.capacity()
             && head.wrapping_sub(self.head_seen) <= self.mem.capacity()
         {

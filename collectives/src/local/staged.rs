@@ -146,7 +146,7 @@ impl LocalCommunicator {
             let sources: Vec<_> = (0..size).map(|peer| if peer == rank { own } else { others(peer) }).collect();
             let to = &mut exchange.output[part.clone()];
             // SAFETY: all sources and the destination have `part.len()` bytes. The slots were written before the last
-            // barrier and stay until the next but one; input and output are this call's and do not overlap.
+            // barrier and are not rewritten before the next; input and output are this call's and do not overlap.
             unsafe { reduce(call.dtype, how, &sources, &[to.as_mut_ptr()], part.len() / element) };
             return;
         }
@@ -171,8 +171,8 @@ impl LocalCommunicator {
         let theirs = |peer| memory.stage(generation, peer).at(rank * stride, own.len()).cast_const();
         let sources: Vec<_> = (0..size).map(|peer| if peer == rank { to.cast_const() } else { theirs(peer) }).collect();
         // SAFETY: all sources and destinations are as long as this rank's share. The slots were written before the last
-        // barrier and stay until the next but one; no rank reads this generation's result before the next barrier; the
-        // buffer is this call's.
+        // barrier and are not rewritten before the next; no rank reads this generation's result before the next barrier;
+        // the buffer is this call's.
         unsafe { reduce(call.dtype, how, &sources, &[to, result], own.len() / element) };
         if let Some(before) = round.checked_sub(1) {
             for peer in self.others() {
