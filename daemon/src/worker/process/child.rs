@@ -1,7 +1,7 @@
 //! A worker's process: the program `gtd worker`.
 //!
-//! The process holds nothing of the daemon's but the socket that it was started with, and the descriptors that come
-//! through that. It ends when it is told to, when the socket hangs up, or with the daemon.
+//! Apart from standard error, the process has no descriptors of the daemon's but the socket that it was started with,
+//! and those that arrive over this socket. It ends when the daemon tells it to, hangs up the socket, or ends.
 
 use super::life::Lifeline;
 use super::message::{Message, Ready};
@@ -29,11 +29,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-/// The daemon sends the first message at once.
+/// The timeout of the first message, which the daemon sends at once, and of the answer.
 const START_DEADLINE: Duration = Duration::from_secs(10);
-/// How much later than asked for the kernel may end a sleep, nanoseconds.
+/// How many nanoseconds too late the kernel may end a sleep.
 const TIMER_SLACK_NS: u64 = 1000;
-/// How long to wait for a message that was announced, or for steps.
+/// The longest wait for a message that was announced.
 const NAP: Duration = Duration::from_secs(3600);
 
 /// Works for the daemon at the other end of `socket` until it is told to end.
@@ -42,7 +42,7 @@ const NAP: Duration = Duration::from_secs(3600);
 /// The error that keeps the worker from starting.
 pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
     reset_signals()?;
-    // The kernel kills this process when the daemon ends in whatever way.
+    // The kernel kills this process when the daemon ends, in whatever way.
     nix::sys::prctl::set_pdeathsig(Signal::SIGKILL)?;
     work(socket, |_| ())
 }
@@ -112,7 +112,7 @@ impl BackendVisitor for Begin {
             None => Ok(()),
             Some(why) => {
                 tracing::error!(target: "gtd::worker", worker = self.info.name, why, "the device is lost");
-                // Without destructors, which would call a driver that does not answer any more.
+                // `exit` runs no destructors: they would call a driver that does not answer any more.
                 std::process::exit(i32::from(WorkerEnd::DEVICE_LOST_STATUS))
             }
         }
@@ -155,7 +155,7 @@ struct PortTransport {
     reports: Submitter,
     registered: Box<dyn Fn()>,
     sessions: HashMap<u64, Arc<SessionShared>>,
-    /// The memory of each user's sessions together, while there are any.
+    /// The memory of all sessions of a user together, by user. The sessions keep it alive.
     users: HashMap<u64, Weak<MemoryUsage>>,
 }
 

@@ -31,7 +31,7 @@ use std::time::{Duration, Instant};
 const STABLE_AFTER: Duration = Duration::from_secs(30);
 /// The delay before the second start in a row. It doubles with each further one (exponential backoff).
 const BACKOFF_MIN: Duration = Duration::from_millis(50);
-/// After so many losses in a row, the worker is down.
+/// The number of losses in a row after which the worker is down.
 const LOSSES_MAX: u32 = 6;
 /// The delay before a worker that is down is started again.
 const DOWN_FOR: Duration = Duration::from_secs(30);
@@ -49,7 +49,7 @@ pub enum News {
     Ended {
         /// How the process ended.
         end: WorkerEnd,
-        /// The reason, if the process told one.
+        /// The error that kept the process from starting, if there was one.
         why: Option<String>,
         /// Whether the worker is down until a long delay has passed.
         waits: bool,
@@ -103,7 +103,7 @@ struct KeeperState {
     stopped: Condvar,
 }
 
-/// The dispatcher's end of the thread.
+/// The dispatcher's handle of the thread.
 pub struct Keeper {
     shared: Arc<KeeperState>,
     news: Receiver<News>,
@@ -161,7 +161,7 @@ impl Keeper {
         self.news.try_recv().ok()
     }
 
-    /// Prevents further starts. The thread ends with the process that runs.
+    /// Prevents further starts. The thread ends when the running process has ended.
     pub fn stop(&self) {
         *self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.shared.stopped.notify_all();
@@ -173,7 +173,7 @@ impl Keeper {
     }
 }
 
-/// The thread's side.
+/// The state of the thread.
 struct Keeping {
     number: usize,
     device: WorkerDevice,
@@ -240,7 +240,7 @@ impl Keeping {
                 process.wait()
             }
             Err(error) => {
-                // The error that kept it from starting is reported, unless another signal had ended it before.
+                // The error names the signal that ended the process, unless it is the SIGKILL sent here.
                 let _ = process.kill();
                 let status = process.wait()?;
                 match status.signal() {
@@ -310,7 +310,7 @@ impl Keeping {
         self.bell.ring();
     }
 
-    /// Waits for `delay`. True if no further process may be started.
+    /// Waits for `delay`, or until [`Keeper::stop`] is called. True if it was called: no process may be started again.
     fn waits_to_stop(&self, delay: Duration) -> bool {
         let stopping = self.shared.stopping.lock().unwrap_or_else(PoisonError::into_inner);
         let waited = self.shared.stopped.wait_timeout_while(stopping, delay, |stopping| !*stopping);
@@ -318,7 +318,7 @@ impl Keeping {
     }
 }
 
-/// The delay before the next start, after so many losses in a row.
+/// The delay before the next start, after `in_a_row` losses in a row.
 fn delay(in_a_row: u32) -> Duration {
     match in_a_row {
         0 | 1 => Duration::ZERO,

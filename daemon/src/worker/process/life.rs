@@ -1,8 +1,9 @@
-//! Heartbeats, by which the daemon knows that a worker's process runs, and lifelines, by which it ends one of any user.
+//! Heartbeats, by which the daemon knows that a worker's process runs, and lifelines, by which it can kill the process
+//! of any user.
 //!
 //! A thread of the process sends a heartbeat every half second, however long a step takes. If steps are queued and no
-//! heartbeat has come for long, as from a stopped process, the worker is killed and counts as failed; otherwise the
-//! ranks of its groups would wait for ever. Heartbeats are not checked while nothing is queued.
+//! heartbeat comes for about ten seconds, as from a stopped process, the daemon kills the process; otherwise the other
+//! ranks of the worker's groups would wait for ever. Missing heartbeats do not count while nothing is queued.
 //!
 //! The daemon may not send signals to a process of another user. So each process gives the daemon a lifeline: a socket
 //! whose readiness raises SIGKILL in the process (`O_ASYNC` with `F_SETSIG`), whether it runs or is stopped.
@@ -13,12 +14,12 @@ use std::time::Duration;
 
 /// The period of heartbeats.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
-/// The period in which the daemon checks the heartbeats of busy workers.
+/// The interval between the daemon's checks of the heartbeats of busy workers.
 pub const CHECK_EVERY: Duration = Duration::from_secs(1);
-/// After so many checks in a row without a heartbeat, a warning is logged.
+/// The number of checks in a row without a heartbeat after which a warning is logged.
 const SILENT_CHECKS_LOGGED: u32 = 3;
-/// After so many, the process is killed. Checks are counted and not seconds, so that a process which was stopped
-/// together with the daemon has time to go on.
+/// The number of such checks after which the process is killed. Checks are counted and not seconds, so that a process
+/// which was stopped together with the daemon has time to go on.
 const SILENT_CHECKS_MAX: u32 = 10;
 /// The most heartbeats that one check reads; more may have come since the last check.
 const BEATS_MAX: usize = 1024;
@@ -26,7 +27,7 @@ const BEAT: &[u8] = b".";
 /// The command of `fcntl` that sets the signal for events on a descriptor.
 const F_SETSIG: libc::c_int = 10;
 
-/// The two ends of a process's lifeline. The daemon holds a copy of the second.
+/// The two ends of a process's lifeline. The daemon holds a copy of `given`.
 pub struct Lifeline {
     own: Socket,
     given: Socket,
@@ -53,7 +54,7 @@ impl Lifeline {
         Ok(Lifeline { own, given })
     }
 
-    /// The end for the daemon.
+    /// The end that the daemon gets a copy of.
     pub fn end(&self) -> std::os::fd::BorrowedFd<'_> {
         self.given.as_fd()
     }
@@ -68,7 +69,8 @@ impl Lifeline {
             // Both ends stay open, as closing one would be an event on the other.
             let _lifeline = (&self.own, &self.given);
             loop {
-                // Fails if the daemon does not check now, or has ended, which the worker notices elsewhere.
+                // This fails if unread heartbeats fill the socket, or if the daemon has ended, which the worker notices
+                // elsewhere.
                 let _ = socket.send(BEAT, &[], Some(Duration::ZERO));
                 std::thread::sleep(BEAT_EVERY);
             }
@@ -79,18 +81,18 @@ impl Lifeline {
 
 /// Kills the process at the other end of `lifeline`.
 pub fn end(lifeline: &OwnedFd) {
-    // Fails if the process has ended already.
+    // The write fails if the process has ended already.
     let _ = rustix::io::write(lifeline, BEAT);
 }
 
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Liveness {
-    /// The process runs, or has nothing to do.
+    /// The process runs or has nothing to do, or this check without a heartbeat calls for no action.
     Alive,
     /// No heartbeat for some checks in a row; a warning is due.
     Silent,
-    /// No heartbeat for so many checks that the process is to be killed.
+    /// No heartbeat for so long that the process must be killed.
     Lost,
 }
 

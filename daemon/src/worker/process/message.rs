@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// A message of the daemon to a worker's process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum Message {
-    /// The first message: the worker's description. With the descriptors of the rings and the bell.
+    /// The first message: the worker's description, with the descriptors of the rings and the bell.
     Start {
         /// The worker's description for users, with the number of its threads and its limit of memory (0 for none).
         info: WorkerInfo,
@@ -16,19 +16,19 @@ pub enum Message {
         device: WorkerDevice,
         /// Its number among the workers.
         number: usize,
-        /// Room of the ring of reports, slots.
+        /// Capacity of the ring of reports, slots.
         report_slots: u32,
-        /// Room of the ring of steps, slots.
+        /// Capacity of the ring of steps, slots.
         work_slots: u32,
     },
-    /// A session's next arena. With the descriptor of its memory.
+    /// A session's next arena, with the descriptor of its memory.
     Arena {
         /// The session's number.
         session: u64,
         /// The arena's length.
         bytes: u64,
     },
-    /// A rank in a group, to be joined. With the descriptor of the group's memory.
+    /// The rank as which the worker is to join a group, with the descriptor of the group's memory.
     #[serde(rename = "Place")]
     Rank {
         /// The rank.
@@ -36,12 +36,12 @@ pub enum Message {
         /// How many [`Message::Memory`] follow.
         memories: usize,
     },
-    /// The memory of the next rank's tensors. With its descriptor.
+    /// The memory of the next rank's tensors, as a descriptor.
     Memory,
 }
 
-/// The process's answer to [`Message::Start`]. With the descriptors of its lifeline and, if other processes can map it,
-/// of the memory of its tensors.
+/// The process's answer to [`Message::Start`], with the descriptor of its lifeline and, if other processes can map the
+/// memory of its tensors, the descriptor of that memory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The program's version.

@@ -1,7 +1,7 @@
 //! The process of a worker that registers itself: `gtd worker --connect`, which `python -m gt.worker` runs.
 //!
-//! It finds the daemon as a client does, sends the greeting of a worker, and continues as [`child`]. The kernel does
-//! not end it with the daemon, so a thread watches for the daemon's end, and for Ctrl-C.
+//! The process finds the daemon as a client does, sends a [`Hello`] with the role of a worker, and continues as
+//! [`child`]. The kernel does not kill it when the daemon ends, so a thread watches for that, and for Ctrl-C.
 
 use super::child;
 use crate::devices;
@@ -35,7 +35,7 @@ pub struct Registration {
     pub memory_bytes_limit: Option<u64>,
 }
 
-/// Works for the daemon at `address`, or the one that a client would find, until either of them ends.
+/// Works for the daemon at `address`, or the one that a client would find, until the worker or the daemon ends.
 ///
 /// # Errors
 /// There is no daemon, or it refuses the worker.
@@ -89,7 +89,8 @@ fn end(status: i32, why: &str) -> ! {
     std::process::exit(status)
 }
 
-/// The Unix socket of the daemon at `address`. A worker shares memory with the daemon, so TCP does not do.
+/// The Unix socket of the daemon at `address`. A daemon at a TCP address is asked for it, since a worker shares memory
+/// with its daemon and cannot work over TCP.
 fn socket_at(address: &Address) -> Result<PathBuf, Box<dyn Error>> {
     match address {
         Address::Unix(path) => Ok(path.clone()),

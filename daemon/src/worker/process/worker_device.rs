@@ -1,4 +1,4 @@
-//! The device of a worker's process, as the daemon tells it.
+//! The device of a worker's process, as the daemon's first message names it.
 
 use gt_backend::{BackendFacts, Capabilities};
 use gt_config::{DeviceChoice, WorkerKind};
@@ -40,12 +40,12 @@ impl WorkerDevice {
         Some(WorkerDevice { backend: kind.backend, number })
     }
 
-    /// The processor.
+    /// The host's processor.
     pub fn host() -> WorkerDevice {
         WorkerDevice { backend: gt_backends::host(), number: 0 }
     }
 
-    /// Estimates for the worker that `info` describes, until it reports its own.
+    /// Estimated capabilities of the worker that `info` describes, for use until the worker reports its own.
     pub fn estimated(self, info: &WorkerInfo) -> Capabilities {
         Capabilities::estimated(self.backend, info.threads, info.memory_bytes_limit)
     }
