@@ -43,7 +43,8 @@ impl<B: Backend> Core<B> {
         };
     }
 
-    /// Leaves the group of `workers`. The workers in `gone` belong to no group until one is formed with them anew.
+    /// Leaves the group of `workers`. Reshards with the workers in `gone` fail until a group with
+    /// them is formed.
     pub fn leave(&mut self, workers: Workers, gone: Workers) {
         if let Some(group) = self.groups.joined.remove(&workers) {
             group.leave();
@@ -327,7 +328,7 @@ fn repeats(instruction: &Instruction) -> bool {
 #[derive(Default)]
 struct JoinedGroups {
     joined: HashMap<Workers, GroupMember>,
-    /// Workers that belong to no group any more.
+    /// Workers that are gone: reshards with them fail.
     gone: Workers,
 }
 

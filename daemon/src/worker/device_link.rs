@@ -1,14 +1,14 @@
 //! A worker's membership in a group, and NCCL's communicator between the devices of a group.
 //!
-//! The hosts of a group always have a communicator of their own, over shared memory, beside NCCL's. With it the ranks
-//! agree on each reshard before the devices are given it, which takes microseconds: a poisoned operand or a worker that
-//! is gone is known then, and no device waits for a rank that does not come. NCCL does not notice that a rank is gone,
-//! so a thread watches the hosts' group while transfers are in flight. When that group is broken, the thread aborts
-//! NCCL's communicator: the device goes on, and what was in flight fails with the name of the lost worker. The next
-//! reshard forms both groups anew.
+//! Beside NCCL's communicator, the ranks always have one in shared host memory, the hosts' group. Through it they agree
+//! on each reshard before they enqueue it on their devices, which takes microseconds: a poisoned operand or a worker
+//! that is gone is noticed then, and no device waits for a rank that does not come. NCCL does not notice that a rank is
+//! gone, so a thread watches the hosts' group while transfers are in flight. When the hosts' group is broken, this
+//! thread aborts NCCL's communicator: the device goes on, and the transfers in flight fail with the name of the lost
+//! worker. The next reshard forms both groups again.
 //!
 //! The ranks form NCCL's communicator through the hosts' group, so that the daemon knows nothing of NCCL: rank 0 makes
-//! its id and hands it to the others, and all tell each other whether they have joined.
+//! the communicator's id and sends it to the others, and all tell each other whether they have joined.
 
 use super::rank_assignment::GROUP_PATIENCE;
 use gt_backend::{Backend, EnqueuedTransfer, ExecError, Link};
@@ -25,7 +25,7 @@ const FORMING_PATIENCE: Duration = Duration::from_secs(120);
 const FORMING_NAP: Duration = Duration::from_millis(1);
 /// How often transfers in flight are checked.
 const TICK: Duration = Duration::from_millis(20);
-/// How long to wait, after NCCL has failed, for the hosts' group to tell that another rank is gone: a better reason.
+/// After NCCL has failed, how long to wait for the hosts' group to report that another rank is gone: a better reason.
 const GRACE: Duration = Duration::from_secs(2);
 /// Allows two workers on one device, which NCCL supports since 2.30.
 const SHARED_DEVICES_VARIABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
@@ -38,7 +38,7 @@ pub struct GroupMember {
 
 /// The routes that a tensor may take.
 pub struct Routes<'a> {
-    /// Between the hosts.
+    /// Through host memory.
     pub group: &'a mut dyn Communicator,
     /// Between the devices, if every worker of the group has one.
     pub devices: Option<&'a Arc<DeviceLink>>,
@@ -75,7 +75,7 @@ impl GroupMember {
 }
 
 impl Routes<'_> {
-    /// The hosts' route alone.
+    /// The route through host memory alone.
     #[cfg(test)]
     pub fn by_host(group: &mut dyn Communicator) -> Routes<'_> {
         Routes { group, devices: None }
@@ -157,7 +157,8 @@ fn form<B: Backend>(
     Ok(Some(DeviceLink::new(comm, group.health(), workers)))
 }
 
-/// Waits until all ranks have joined; none if one cannot. The others learn here that NCCL would wait for it in vain.
+/// Waits until all ranks have joined NCCL's communicator; none if a rank cannot. The other ranks learn that through
+/// `group`, instead of waiting in NCCL for ever.
 fn joined(
     group: &mut dyn Communicator,
     mut comm: Result<DeviceComm, CollectiveError>,
@@ -245,7 +246,7 @@ impl Watched {
         let ended: Vec<_> = moves.open.drain(..ended).collect();
         let oldest = moves.open.first().map(|(begun, _)| *begun);
         drop(moves);
-        // Dropping the last of them may drop the link, which takes the lock again.
+        // Dropping the last transfer may drop the link, whose `drop` takes the lock again.
         drop(ended);
         oldest
     }
@@ -277,7 +278,7 @@ impl DeviceLink {
         link
     }
 
-    /// Ranks of the group.
+    /// The number of ranks in the group.
     pub fn size(&self) -> usize {
         self.workers.len()
     }
@@ -328,7 +329,7 @@ impl DeviceLink {
     }
 
     /// Aborts NCCL's communicator. If another rank is gone, the error names that worker; if NCCL itself failed, this
-    /// worker's device is lost and its process starts anew.
+    /// worker's device is lost and its process is started again.
     #[cold]
     fn fail(&self, error: CollectiveError) -> ExecError {
         let begun = Instant::now();

@@ -1,4 +1,4 @@
-//! From a backend's errors to the failures that poison tensors and travel to clients.
+//! Conversion of a backend's errors to the failures that poison tensors and travel to clients.
 
 use gt_backend::{ExecError, LimitScope};
 use gt_ops::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};

@@ -1,5 +1,5 @@
-//! Fused execution of queued steps: instructions of a [fusion window](super::fusion_window) as one program, and memory
-//! of operands that the next steps free as memory for results.
+//! Fused execution of queued steps: the instructions of a [fusion window](super::fusion_window) run as one program, and
+//! results take the memory of operands that the next steps free.
 
 use super::core::Core;
 use super::exec_failure::{caught, failure};
@@ -58,7 +58,7 @@ impl<'a> Fusion<'a> {
         fusion
     }
 
-    /// The shape and dtype of the result of an instruction, if that can be fused.
+    /// The shape and dtype of an instruction's result, if the instruction can be fused.
     fn result<B: Backend>(
         &self,
         backend: &B,
@@ -83,7 +83,7 @@ impl<'a> Fusion<'a> {
         if is_fusible(instruction, dtype?) { infer(instruction.op, &metas, &instruction.attrs).ok() } else { None }
     }
 
-    /// The program for the backend. No step after it names a tensor in `freed`.
+    /// The program for the backend; none if an operand is missing or poisoned. No later step names a tensor in `freed`.
     fn program<'b, B: Backend>(
         &self,
         session: &'b SessionTensors<B::Tensor>,
@@ -127,7 +127,7 @@ fn freed(jobs: &[Job]) -> Vec<TensorId> {
 }
 
 impl<B: Backend> Core<B> {
-    /// Whether a step may be executed better with the steps that are queued behind it.
+    /// Whether a step can gain from the steps behind it: by fusion, or by the memory of operands that they free.
     pub fn opens_window(&mut self, slot: u32, command: &Command) -> bool {
         let Command::Op(instruction) = command else { return false };
         let Some((backend, session)) = self.session(slot) else { return false };
@@ -173,7 +173,7 @@ impl<B: Backend> Core<B> {
         1
     }
 
-    /// [`Core::run_window`] if several instructions are fused; otherwise executes nothing.
+    /// As [`Core::run_window`] if several instructions can be fused; otherwise executes nothing and returns `None`.
     fn run_fused(&mut self, jobs: &[Job], done: &mut impl FnMut(Result<(), Failure>)) -> Option<usize> {
         let first = jobs.first()?;
         let (backend, session) = self.session(first.slot).filter(|(_, s)| !s.shared.cancelled.load(Relaxed))?;
@@ -200,7 +200,7 @@ impl<B: Backend> Core<B> {
                 }
                 Ok(())
             }
-            // One by one they may need less memory, and only the instruction without room fails.
+            // Executed one by one, the instructions may need less memory, and only those without room fail.
             Err(ExecError::OutOfMemory { .. }) => {
                 for job in jobs {
                     done(self.run(job.slot, job.origin, &job.command, None));
@@ -237,10 +237,10 @@ mod tests {
     use proptest::prelude::*;
     use std::sync::Arc;
 
-    /// Large enough to be fused.
+    /// The elements of a tensor that is just large enough to be fused.
     const ELEMENTS: usize = WINDOW_BYTES_MIN / size_of::<f32>();
 
-    /// Jobs on tensors whose ids are reused as the dispatcher does: those of freed tensors first.
+    /// Jobs on tensors whose ids are chosen as the dispatcher does: it reuses the ids of freed tensors first.
     #[derive(Default)]
     struct Client {
         jobs: Vec<Job>,
@@ -388,7 +388,7 @@ mod tests {
                 client.op(op, &[Operand::Tensor(first); 2][..op.row().operands as usize], Attrs::None);
                 client.free(first);
             };
-            // A single instruction does not reuse a tensor that is two of its operands.
+            // A single instruction does not reuse the memory of a tensor that is two of its operands.
             assert_eq!(peak(step), (op == Op::Add) as usize);
         }
         let cumulative = |client: &mut Client| {

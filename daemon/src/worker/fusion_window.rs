@@ -1,12 +1,12 @@
-//! Which instructions are fused: the one rule, which the dispatcher and its workers both follow.
+//! The rule for which instructions are fused. The dispatcher and its workers both follow it.
 //!
-//! Large elementwise instructions are bound by memory. Several that wait anyway are computed in one pass over tiles of
-//! 4 KiB while they are in the L1 cache (`backends/cpu/src/fused.rs`), and the frees among them tell which results
-//! nobody will read: those are never in memory. Twelve operations on 10 million floats take 9 ms instead of 51, on a
-//! million 0.9 instead of 1.5. The kernels are those of single instructions, so the bits are the same.
+//! Large elementwise instructions are bound by memory. Several that are queued together are computed in one pass over
+//! tiles of 4 KiB, which stay in the L1 cache (`backends/cpu/src/fused.rs`). The frees among them tell which results
+//! nobody will read: those are never written to memory. Twelve operations on 10 million floats take 9 ms instead of 51,
+//! on a million 0.9 instead of 1.5. The kernels are those of single instructions, so the bits are the same.
 //!
-//! Nothing is held back to be fused. The dispatcher hands over what its session's ring holds as one group
-//! (`daemon/src/session/handover.rs`), and a worker that is behind finds the rest of an expression in its queue
+//! No instruction is held back to be fused. The dispatcher hands over the instructions in a session's ring as one group
+//! (`daemon/src/session/handover.rs`), and a worker that lags behind finds the rest of an expression in its queue
 //! (`daemon/src/worker/fused_steps.rs`).
 //!
 //! An instruction joins a window if it is elementwise ([`is_fusible`]), if its result has the shape of the first
@@ -14,11 +14,11 @@
 
 use gt_ops::{DType, Inputs, Instruction, Meta, TensorId};
 
-/// Instructions on smaller tensors are not fused: each is done sooner than others are found for it.
+/// Instructions on smaller tensors are not fused: executing one takes less time than finding others for it.
 pub const WINDOW_BYTES_MIN: usize = 128 << 10;
-/// Instructions in a window. Each adds operands, and with them streams from memory.
+/// The most instructions in a window: each adds operands, and with them streams from memory.
 pub const STAGES_MAX: usize = 32;
-/// Instructions in a worker's window that share no tensor with the first one, unless a later one connects them.
+/// The most instructions in a worker's window that wait for a later one to connect them to the first by shared tensors.
 pub const UNCONNECTED_MAX: usize = 4;
 
 /// Whether it pays to look for instructions to fuse with one that reads or makes such a tensor.
@@ -45,7 +45,7 @@ struct WindowStage {
     id: TensorId,
     inputs: Inputs,
     out: Meta,
-    /// The first stage of the connected component by shared tensors (quick-find union).
+    /// The index of the first stage of this stage's connected component by shared tensors (quick-find).
     component: usize,
 }
 
@@ -94,7 +94,7 @@ impl FusionWindow {
         true
     }
 
-    /// How many stages come before the first that no shared tensor connects to the first stage.
+    /// The number of leading stages that shared tensors connect to stage 0.
     pub fn connected(&self) -> usize {
         self.stages.iter().position(|stage| stage.component != 0).unwrap_or(self.stages.len())
     }

@@ -53,7 +53,7 @@ impl Groups {
         }
     }
 
-    /// Breaks the groups of workers that were lost. The next reshard forms its group anew.
+    /// Breaks the groups of workers that were lost. The next reshard among their members forms the group again.
     #[inline]
     pub fn look_after(&mut self, links: &mut [Box<dyn WorkerLink>]) {
         self.losses.resize(links.len(), 0);

@@ -14,9 +14,9 @@ use super::step_wire::{StepHeader, StepKind};
 /// The most steps without a fence: each fence costs the device and the host about a microsecond.
 const UNFENCED_MAX: usize = 64;
 
-/// A completion to be reported when the device has passed a fence.
+/// A transfer or a sync, which is complete when the device has passed its fence.
 pub struct InFlightTransfer {
-    /// The fence behind the transfer.
+    /// The fence behind the transfer or sync.
     pub fence: Fence,
     /// Keeps the arena mapped that the transfer uses; none for a sync.
     _range: Option<gt_shm::ArenaSlice>,
@@ -35,7 +35,7 @@ pub struct InFlightStep {
     pub header: StepHeader,
     /// The result so far; a transfer may still fail.
     pub result: Result<(), Failure>,
-    /// The step's transfer, or the sync that it is.
+    /// The step's transfer or sync, if it is one.
     pub transfer: Option<InFlightTransfer>,
     /// Whether a client waits for the report.
     pub awaited: bool,

@@ -1,5 +1,5 @@
-//! The dispatcher's side of a worker: a ring of steps to it, a ring of reports back, and what is in flight between.
-//! Whether the worker is a thread or a process is the [`Wire`]'s business.
+//! The dispatcher's side of a worker: a ring of steps to it, a ring of reports back, and the steps in flight. Only the
+//! [`Wire`] knows whether the worker is a thread or a process.
 
 use super::step::{Report, SessionSlot, Step, subject};
 use super::step_wire::{ReportWords, RunHeader, StepHeader, StepKind};
@@ -8,16 +8,16 @@ use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{Encoder, SLOTS_MAX, Slot};
 use std::collections::VecDeque;
 
-/// The most expected time of steps that a worker has queued, nanoseconds.
+/// The most expected time of the steps that are queued at a worker, nanoseconds.
 pub const QUEUED_NS_MAX: u64 = 2_000_000;
-/// The same where several sessions are at work: so long a light session may wait behind heavy ones.
+/// The same while several sessions are at work: a light session may wait this long behind heavy ones.
 pub const QUEUED_SHARED_NS_MAX: u64 = 500_000;
-/// Room of the ring of steps, slots.
+/// Capacity of the ring of steps, slots.
 pub const WORK_SLOTS: u32 = 4096;
-/// Room of the ring of reports, and with it the most steps in flight.
+/// Capacity of the ring of reports, slots, and with it the most steps in flight.
 pub const STEPS_MAX: usize = 2048;
 
-/// The worker holds reports back for at most this part of the time that may be queued.
+/// The worker holds reports back for at most the time that may be queued, divided by this.
 const REPORTS_HELD_SHARE: u64 = 4;
 
 /// The two rings, of steps to a worker and of reports back.
@@ -52,13 +52,13 @@ pub struct Queue<W> {
     memory_bytes: u64,
     /// The last report's session, the bytes that its tensors take, and their peak unless the step failed.
     held: Option<(u64, u64, Option<u64>)>,
-    /// Boxed and taken while it is used, as it is large.
+    /// Boxed because it is large; [`Queue::step`] takes it out while it uses it.
     encoder: Option<Box<Encoder>>,
 }
 
 struct SentStep {
     owner: SessionSlot,
-    /// None for a step of the link's own.
+    /// None for a step that the link itself needs ([`Queue::control`]).
     subject: Option<Subject>,
     origin: u64,
     token: u64,
@@ -100,7 +100,7 @@ impl<W: Wire> Queue<W> {
         self.in_flight.is_empty()
     }
 
-    /// Back-pressure: true while enough is queued, which is at most `queued_ns_max` expected nanoseconds.
+    /// Back-pressure: true while steps of `queued_ns_max` expected nanoseconds are queued, or little room is left.
     #[inline]
     pub fn is_full(&mut self, queued_ns_max: u64) -> bool {
         if self.in_flight.is_empty() {
@@ -135,8 +135,8 @@ impl<W: Wire> Queue<W> {
         }
     }
 
-    /// Queues a step of the link's own, which has no command, and publishes it at once. Its end is not reported to the
-    /// dispatcher.
+    /// Queues a step that the link itself needs and that has no command, and publishes it at once. Its end is not
+    /// reported to the dispatcher.
     pub fn control(&mut self, owner: SessionSlot, kind: StepKind) {
         let (subject, origin, token, bytes) = (None, 0, 0, 0);
         let sent = SentStep { owner, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0 };

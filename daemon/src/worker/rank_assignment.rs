@@ -25,7 +25,7 @@ pub enum RankAssignment {
 }
 
 impl RankAssignment {
-    /// Joins the group. Waits for the other ranks of a shared one.
+    /// Joins the group. If it is shared, waits for the other ranks.
     ///
     /// # Errors
     /// The group broke before every rank had joined.

@@ -3,7 +3,7 @@
 use gt_collectives::local::SharedMemory;
 use std::sync::Arc;
 
-/// The memory's size in multiples of the worker's limit: with gaps between tensors there is still room for each.
+/// The memory's size in multiples of the worker's limit, which leaves room for gaps between tensors.
 const REACHABLE_LIMITS: u64 = 4;
 /// The size never exceeds this many bytes, so that a process can map the memories of all workers.
 const REACHABLE_BYTES_MAX: u64 = 1 << 40;

@@ -2,8 +2,8 @@
 //!
 //! The placements before and after decide the collective: partial to replicated is an all-reduce, partial to sharded a
 //! reduce-scatter, sharded to replicated an all-gather, one copy to several a broadcast, and everything else an
-//! all-to-all. A worker whose operand is poisoned calls a barrier instead; the mismatch is found by every rank
-//! ([`gt_collectives::Communicator`]), and all then tell each other why.
+//! all-to-all. A worker whose operand is poisoned calls a barrier instead; every rank then notices the mismatch
+//! ([`gt_collectives::Communicator`]), and the ranks exchange their failures.
 
 use super::device_link::{DeviceLink, Routes};
 use super::exec_failure::{caught, failure, worker_lost};
@@ -23,12 +23,12 @@ use std::sync::Arc;
 
 type Result<T> = std::result::Result<T, ExecError>;
 
-/// Reshards a tensor with the other ranks of the group. `input` is what worker `me` holds of it, or the failure that
-/// poisoned it. There is no result on a worker outside the new placement. A partial input is consumed: the result may
-/// take its memory.
+/// Reshards a tensor with the other ranks of the group. `input` is what worker `me` holds of the tensor, or the failure
+/// that poisoned it. There is no result on a worker outside the new placement. A partial input is consumed: the result
+/// may take its memory.
 ///
 /// # Errors
-/// The failure, the same on every rank; but an error after the exchange is this rank's alone.
+/// The failure, the same on every rank; but an error after the exchange fails this rank alone.
 pub fn reshard_tensor<B: Backend>(
     backend: &mut B,
     routes: Routes<'_>,
@@ -67,7 +67,7 @@ pub fn reshard_tensor<B: Backend>(
     }
 }
 
-/// The worker that is gone, if that made the collective fail.
+/// The loss of the worker that made the collective fail; an internal fault if no worker did.
 fn lost_worker(reshard: &Reshard, error: &CollectiveError) -> Fault {
     let rank = match error {
         CollectiveError::Died { peer, .. } | CollectiveError::Left { peer, .. } => *peer,
@@ -78,7 +78,7 @@ fn lost_worker(reshard: &Reshard, error: &CollectiveError) -> Fault {
     group.iter().nth(rank).map_or(Fault::Internal, worker_lost)
 }
 
-/// The failure of the lowest rank that has one, which all ranks gather.
+/// Gathers the failures of all ranks, and returns that of the lowest rank that has one.
 fn ask_why(group: &mut dyn Communicator, own: Option<Failure>, origin: TensorId) -> Failure {
     let size = size_of::<Slot>();
     let unknown = Failure { fault: Fault::Internal, instruction: origin, op: None };
@@ -180,7 +180,7 @@ impl Share<'_> {
         })
     }
 
-    /// The piece that `giver` sends to `taker`; none if `taker` gets it from another rank.
+    /// The piece that `giver` sends to `taker`; none if `taker` needs none, or gets it from another rank.
     fn piece(&self, giver: usize, taker: usize) -> Option<Piece> {
         let Reshard { meta, from, to, .. } = self.reshard;
         if !to.workers().contains(taker) || !from.workers().contains(giver) {
@@ -304,7 +304,7 @@ impl<B: Backend> Mover<'_, B> {
         Ok(Some([input, output]))
     }
 
-    /// A buffer of a tensor's length, with its bytes if they are `wanted`.
+    /// A host buffer of a tensor's length, which holds the tensor's bytes if they are `wanted`.
     fn host_copy(&mut self, tensor: &B::Tensor, wanted: bool) -> Result<Vec<u8>> {
         let mut bytes = vec![0; self.backend.meta(tensor).bytes()];
         if wanted {
@@ -313,7 +313,7 @@ impl<B: Backend> Mover<'_, B> {
         Ok(bytes)
     }
 
-    /// A tensor like `tensor` that holds `bytes`.
+    /// A new tensor of the shape and dtype of `tensor` that holds `bytes`.
     fn device_copy(&mut self, tensor: &B::Tensor, mut bytes: Vec<u8>) -> Result<B::Tensor> {
         let mut copy = self.backend.allocate(&self.backend.meta(tensor))?;
         self.backend.write(&mut copy, 0, host_range(&mut bytes))?;
@@ -477,7 +477,7 @@ impl<B: Backend> Mover<'_, B> {
         self.run(Op::Reshape, &[Input::Tensor(tensor)], &Attrs::Shape(*shape))
     }
 
-    /// An uninitialized tensor of so many elements in one dimension.
+    /// An uninitialized one-dimensional tensor of `elements` elements.
     fn flat(&mut self, elements: usize) -> Result<B::Tensor> {
         self.backend.allocate(&Meta::new(line(elements)?, self.share.reshard.meta.dtype))
     }
@@ -493,7 +493,8 @@ impl<B: Backend> Mover<'_, B> {
         self.run(Op::Cat, &operands, &Attrs::Axis(0))
     }
 
-    /// A partial tensor that is not used again, in memory that no other tensor shares: its own, if it shares none.
+    /// The elements of a partial tensor that is not used again, in memory that no other tensor shares: the tensor's own
+    /// memory if no other tensor shares that, otherwise a copy.
     fn taken_over(&mut self, part: &B::Tensor) -> Result<B::Tensor> {
         let Meta { shape, dtype } = self.backend.meta(part);
         if shape.rank() == 0 {
@@ -505,7 +506,7 @@ impl<B: Backend> Mover<'_, B> {
         self.run_last(Op::SliceScatter, &operands, &slice_along(&shape, 0, &(0..0)), 1)
     }
 
-    /// A contiguous tensor of the same elements: the same one if it is contiguous.
+    /// A contiguous tensor of the same elements: `tensor` itself if it is contiguous, otherwise a copy.
     fn contiguous(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
         if self.backend.is_contiguous(tensor) { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
     }

@@ -16,29 +16,31 @@ use gt_shm::Full;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Reports are published after so many, if not sooner. Each publication to a sleeping dispatcher takes a core from the
-/// kernels on a small machine: at 16, the training step of a small GPT woke it a hundred times, at 64 fifty.
+/// The number of reports after which they are published, if not sooner. Each publication to a sleeping dispatcher takes
+/// a core from the kernels on a small machine: with 16, one training step of a small GPT woke the dispatcher a hundred
+/// times, with 64 fifty times.
 const REPORTS_HELD_MAX: u32 = 64;
-/// Slots that the worker sees at once: a full window of instructions with a free and an extension each, or any step.
+/// The slots that the worker looks at together: a full window of instructions with a free and an extension each, or any
+/// step.
 const WINDOW_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
 /// The wait between attempts to write a report while the ring is full.
 const REPORTS_FULL_NAP: Duration = Duration::from_micros(50);
 
 /// Steps between polls of the device while nobody waits for a report.
 const UNPOLLED_MAX: u32 = 16;
-/// How long a device may hold work back to issue it together with what follows, if nothing follows.
+/// How long a backend may put work off to combine it with later steps, if none come.
 const HOLD: Duration = Duration::from_micros(10);
 /// How long an idle worker polls its device without sleeping.
 const SPIN: Duration = Duration::from_micros(50);
-/// After that it sleeps between polls for this part of the time that it has waited: the device's end is noticed late by
-/// an eighth at most.
+/// After [`SPIN`], each sleep between polls lasts as long as the worker has waited, divided by this: it notices the end
+/// of the device's work late by at most an eighth of the time.
 const NAP_SHARE: u32 = 8;
 /// The longest sleep between polls.
 const NAP_MAX: Duration = Duration::from_millis(1);
-/// How long to sleep while the device has nothing to do. New steps end it.
+/// How long to sleep while the device has nothing to do. New steps end the sleep.
 const NAP: Duration = Duration::from_secs(3600);
 
-/// The worker's ends of the two rings, and the sessions and groups that come beside them.
+/// The worker's ends of the two rings, and the source of the sessions and groups that come beside the rings.
 pub trait Transport {
     /// Copies waiting slots to the front of `out`, and returns how many.
     fn pop(&mut self, out: &mut [Slot]) -> usize;
@@ -58,7 +60,7 @@ pub trait Transport {
     /// Publishes the reports to the dispatcher, and wakes it if it sleeps.
     fn publish(&mut self);
 
-    /// The shared state of a session that begins. `loss` tells what became of the tensors that it had before.
+    /// The shared state of a session that begins. `loss` tells how it lost the tensors that it had before.
     fn open(&mut self, session: u64, loss: Option<WorkerLoss>) -> Arc<SessionShared>;
 
     /// Applies changed limits to a session's memory, unless the worker shares the dispatcher's counts.
@@ -70,10 +72,10 @@ pub trait Transport {
     /// Sees the headers of steps that have arrived, before they are executed.
     fn arrived(&mut self, _headers: &mut dyn Iterator<Item = StepHeader>) {}
 
-    /// Takes the next message beside the ring. False if it does not come.
+    /// Takes the next message, which comes beside the rings. False if that fails.
     fn message(&mut self) -> bool;
 
-    /// Notes that sessions that begin compute on this worker, which has registered itself.
+    /// Called when new sessions compute on this worker, which has registered itself.
     fn registered(&mut self) {}
 
     /// Joins a group as the next rank that the dispatcher assigned, waiting for the other ranks.
@@ -108,8 +110,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         Worker { core, transport, unreported_ns: 0, in_flight, is_asynchronous, unpolled: 0, waits: None }
     }
 
-    /// Works until it is told to end, or until its device is lost. Returns the error of a lost device; steps that were
-    /// not reported then did not happen.
+    /// Works until it is told to end, or until its device is lost. If the device was lost, returns its error: the steps
+    /// without a report then count as not executed.
     pub fn run(mut self) -> Option<Box<str>> {
         let mut slots: Vec<Slot> = vec![[0; 8]; WINDOW_SLOTS];
         let (mut start, mut end) = (0, 0);
@@ -189,7 +191,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         }
     }
 
-    /// Reports the steps that the device has done; all of them if `wait`. True if there were any.
+    /// Reports the steps that the device has completed; if `wait`, waits for all of them. True if any were complete.
     fn poll(&mut self, wait: bool) -> bool {
         if wait && self.in_flight.is_unfenced() {
             self.fence();
@@ -232,7 +234,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     }
 
     /// Executes the step in the `len` slots from `start` on, and those behind it that are fused with it. Returns how
-    /// many slots they took; none at the end, or when the device is lost.
+    /// many slots they took; none if the worker must end or the device is lost.
     fn step(&mut self, slots: &mut [Slot], start: usize, end: &mut usize, len: usize) -> Option<usize> {
         let header = match StepHeader::decode(&slots[start]) {
             Ok(header) => header,
@@ -318,7 +320,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
     }
 
     /// Executes `first`, whose `len` slots begin `slots`, with the queued instructions that are fused with it. Returns
-    /// as [`step`](Self::step).
+    /// the same as [`step`](Self::step).
     fn window(&mut self, mut core: MutexGuard<'_, Core<B>>, first: Job, slots: &[Slot], len: usize) -> Option<usize> {
         let mut jobs = vec![first];
         let mut ends = vec![len];
@@ -354,7 +356,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         Some(ends[count - 1])
     }
 
-    /// Reports how a step ended. `used` are the bytes of all sessions' tensors, of its own session's, and its peak.
+    /// Reports how a step ended. `used` has the bytes of all sessions' tensors, those of the step's session, and the
+    /// session's peak.
     fn report(
         &mut self,
         header: &StepHeader,
@@ -490,7 +493,7 @@ mod tests {
         fn trim(&mut self) {}
     }
 
-    /// A queue that holds all steps from the start, and the reports.
+    /// A transport that has all steps from the start, and collects the reports.
     struct Script {
         slots: VecDeque<Slot>,
         reports: Arc<Mutex<Vec<Slot>>>,
@@ -553,7 +556,7 @@ mod tests {
     }
 
     /// Runs a worker with two sessions that each compute and fetch. Returns the reports, why the device was lost if it
-    /// was, and the calls of the device in order. The first fetch ends as `found`.
+    /// was, and the calls of the device in order. The first fetch ends with `found`.
     fn work(found: Result<(), ExecError>) -> (Vec<Completion>, Option<Box<str>>, Vec<String>) {
         let open = |slot| vec![header(slot, StepKind::Open { loss: None })];
         let stop = vec![header(0, StepKind::Stop)];

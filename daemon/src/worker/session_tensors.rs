@@ -1,4 +1,4 @@
-//! A session's tensors at one worker, and the state of it that dispatcher and worker share.
+//! A session's tensors at one worker, and the session's state that dispatcher and worker share.
 
 use super::exec_failure::defect;
 use crate::table::WorkerTensor;
@@ -38,8 +38,9 @@ impl SessionShared {
         }
     }
 
-    /// The failure of an instruction that names a tensor which the worker does not have. Unless the tensor was lost,
-    /// or its making was cancelled (resharding is not, as other workers wait for it), that is a defect.
+    /// The failure of an instruction that names a tensor which the worker does not have. That is a defect, unless the
+    /// tensor was lost, or the session has ended and the step that makes the tensor was skipped. (Reshards are never
+    /// skipped, as other workers wait for them.)
     #[cold]
     pub fn missing(&self, what: &'static str, instruction: TensorId, op: Option<Op>) -> Failure {
         match self.lost {
@@ -95,7 +96,7 @@ pub struct SessionTensors<T> {
 }
 
 impl<T> SessionTensors<T> {
-    /// No tensors.
+    /// A table without tensors.
     pub fn new(shared: Arc<SessionShared>) -> SessionTensors<T> {
         SessionTensors { cells: Vec::new(), shared, arenas_registered: 0 }
     }

@@ -1,4 +1,4 @@
-//! The slots between dispatcher and worker: a header before each step, and a report after it.
+//! The slots between dispatcher and worker: a header at the beginning of each step, and a report of its end.
 //!
 //! A header names the session and the request. The slots of a command follow the header of a
 //! [`StepKind::Run`]; every other step is its header alone. A report is a [`Completion`] whose spare bits carry
@@ -31,7 +31,7 @@ pub struct StepHeader {
 pub enum StepKind {
     /// Execute the command in the slots that follow.
     Run(RunHeader),
-    /// Make room for the session's tensors. `loss` tells what became of the tensors that it had before.
+    /// Make room for the session's tensors. `loss` tells how it lost the tensors that it had before.
     Open {
         /// The end of the worker's last process, if that held tensors of the session.
         loss: Option<WorkerLoss>,
@@ -40,7 +40,7 @@ pub enum StepKind {
     Close,
     /// Return memory that is only cached.
     Trim,
-    /// End.
+    /// End the worker.
     Stop,
     /// Take the next message from the socket.
     Message,
@@ -53,14 +53,14 @@ pub enum StepKind {
     Leave {
         /// The group's members.
         workers: Workers,
-        /// Members that belong to no group until one is formed with them anew.
+        /// Members that are gone: reshards with them fail until a group with them is formed.
         gone: Workers,
     },
     /// Apply changed limits to the session's memory.
     Limit(MemoryLimits),
-    /// Sessions that begin compute on this worker, which has registered itself.
+    /// Tell the user that new sessions compute on this worker, which has registered itself.
     Registered,
-    /// Reset the session's peak of memory to what it holds.
+    /// Reset the session's peak of memory to the bytes that it holds.
     ResetPeak,
 }
 
@@ -73,7 +73,8 @@ pub struct RunHeader {
     pub origin: TensorId,
     /// The expected time, nanoseconds.
     pub expected_ns: u64,
-    /// The worker publishes its reports after so many expected nanoseconds of steps, lest it be idle until more come.
+    /// The worker publishes its reports after steps of this many expected nanoseconds, so that more steps come before
+    /// it is idle.
     pub unreported_ns_max: u64,
 }
 
@@ -111,7 +112,7 @@ pub struct UnknownStep(u64);
 const COMMAND_SLOTS_SHIFT: u32 = 32;
 
 impl StepHeader {
-    /// The slot.
+    /// The header as a slot.
     pub fn encode(&self) -> Slot {
         let (number, [a, b, c]) = self.kind.words();
         let command_slots = if let StepKind::Run(run) = self.kind { run.command_slots } else { 0 };
@@ -123,7 +124,7 @@ impl StepHeader {
     /// The header in a slot.
     ///
     /// # Errors
-    /// The slot has the number of no kind, or a session's slot that cannot be.
+    /// The slot has an unknown number of a kind, or an index of a session that does not fit in 32 bits.
     pub fn decode(slot: &Slot) -> Result<StepHeader, UnknownStep> {
         let [first, index, session, origin, expected_ns, a, b, c] = *slot;
         let command_slots = (first >> COMMAND_SLOTS_SHIFT) as u32;
@@ -148,7 +149,7 @@ impl StepHeader {
         Ok(StepHeader { owner: SessionSlot { session, slot }, kind })
     }
 
-    /// How many slots the step takes whose header is `slot`, the header included.
+    /// The number of slots of the step whose header is `slot`, including the header.
     pub fn step_slots(slot: &Slot) -> usize {
         1 + (slot[0] >> COMMAND_SLOTS_SHIFT) as usize
     }
@@ -189,9 +190,9 @@ impl StepKind {
 
 /// The report of a step's end.
 ///
-/// It is the [`Completion`] of the step, by its origin, with measurements in bits that a completion leaves zero: the
-/// time from bit 16 of word 1 on, the session's bytes from bit 16 of word 3 on, the session's peak in word 4 (which a
-/// failure needs for itself), and the worker's bytes in word 7.
+/// It is a [`Completion`] whose token is the step's origin, with measurements in bits that a completion leaves zero:
+/// the time from bit 16 of word 1 on, the session's bytes from bit 16 of word 3 on, the session's peak in word 4
+/// (unless the step failed: a failure needs the word for itself), and the worker's bytes in word 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportWords {
     /// The step's end, with the step's origin as its token.
@@ -212,11 +213,11 @@ const PEAK_WORD: usize = 4;
 const MEMORY_WORD: usize = 7;
 /// The lower bits of [`TOOK_WORD`] and [`HELD_WORD`] belong to the completion.
 const MEASURED_SHIFT: u32 = 16;
-/// No step is believed to have taken longer: an hour.
+/// The longest time of a step that a report can state, nanoseconds: an hour.
 const TOOK_NS_MAX: u64 = 3600 * 1_000_000_000;
 
 impl ReportWords {
-    /// The slot.
+    /// The report as a slot.
     pub fn encode(&self) -> Slot {
         let mut slot = self.completion.encode();
         slot[TOOK_WORD] |= self.took_ns.min(TOOK_NS_MAX) << MEASURED_SHIFT;
@@ -228,8 +229,8 @@ impl ReportWords {
         slot
     }
 
-    /// The report in a slot that a worker wrote. Every slot is one; its numbers are no more than estimates, and a time
-    /// of more than an hour reads as an hour.
+    /// The report in a slot that a worker wrote. Every slot can be decoded, so the measurements may be wrong; a time of
+    /// more than an hour reads as an hour.
     #[inline]
     pub fn decode(slot: &Slot) -> ReportWords {
         let mut slot = *slot;

@@ -1,8 +1,8 @@
 //! A worker on a thread of this process.
 //!
 //! A short step is executed on the dispatcher's thread if the worker is idle: handing it to another thread costs
-//! microseconds, where a small op takes a fraction of one. Order is kept, since an empty queue means that nothing runs,
-//! and the worker's lock is held meanwhile.
+//! microseconds, where a small op takes a fraction of one. Steps keep their order, since an empty queue means that
+//! nothing else runs, and the worker's lock is held meanwhile.
 
 use super::core::Core;
 use super::fused_steps::Job;
@@ -41,7 +41,7 @@ const STOP_NAP: Duration = Duration::from_micros(50);
 /// Sessions that the worker has still to open, by number.
 type Opening = Arc<Mutex<HashMap<u64, Arc<SessionShared>>>>;
 
-/// Ranks that the worker has still to join groups as, in order.
+/// The worker's ranks in the groups that it has still to join, in order.
 type Joining = Arc<Mutex<VecDeque<RankAssignment>>>;
 
 /// The link to a worker thread.
@@ -72,7 +72,7 @@ impl Wire for HeapWire {
     }
     #[inline]
     fn push(&mut self, slots: &[Slot]) {
-        // There is room: `Queue::push` has asked.
+        // There is room: `Queue::push` has checked it.
         let _ = self.work.push(slots);
     }
     #[inline]
@@ -161,7 +161,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
     }
 
     fn limit(&mut self, _: SessionSlot, _: &MemoryUsage) {
-        // The worker counts on the same `MemoryUsage`.
+        // The worker counts its memory in the same `MemoryUsage`, so it has the new limits already.
     }
 
     fn held(&mut self, owner: SessionSlot) -> u64 {

@@ -21,7 +21,7 @@ pub trait WorkerLink {
     fn rates(&self) -> (f64, f64);
 
     /// Makes room for a session's tensors, which count towards `usage`. A worker in another process counts
-    /// by itself, with the limits of `usage` and of its group.
+    /// the bytes itself, under the limits of `usage` and of its group.
     fn open(&mut self, owner: SessionSlot, usage: &Arc<MemoryUsage>);
 
     /// Applies changed limits of a session's usage and of its group.
@@ -39,8 +39,8 @@ pub trait WorkerLink {
     /// Adds a session's next arena; arenas are numbered from 0. `fd` is its memory, for a worker in another process.
     fn add_arena(&mut self, owner: SessionSlot, arena: Arena, fd: &Arc<OwnedFd>);
 
-    /// Checks that a busy worker shows signs of life, and ends one that does not. The dispatcher calls it every
-    /// [`CHECK_EVERY`](super::process::life::CHECK_EVERY) at most.
+    /// Checks that a busy worker sends heartbeats, and kills one that does not. The dispatcher calls it at most once
+    /// every [`CHECK_EVERY`](super::process::life::CHECK_EVERY).
     fn check_life(&mut self) {}
 
     /// Cancels the queued steps of a session, then frees its tensors and unmaps its arenas.
@@ -52,7 +52,7 @@ pub trait WorkerLink {
     /// The memory in which the worker's tensors lie, for other processes to map; none if they cannot.
     fn memory(&self) -> Option<Arc<OwnedFd>>;
 
-    /// How often the worker ended and lost its tensors and its membership in groups.
+    /// How often the worker has ended, and with that lost its tensors and its memberships in groups.
     fn losses(&self) -> u64;
 
     /// How the worker ended the last time, if it ever did.
@@ -66,12 +66,12 @@ pub trait WorkerLink {
     /// Makes the worker a rank of the group of `workers`. Steps that are submitted later may reshard tensors in it.
     fn join(&mut self, workers: Workers, assignment: RankAssignment);
 
-    /// Takes the worker out of the group of `workers`. The workers in `gone` belong to no group until one is formed
-    /// with them anew.
+    /// Takes the worker out of the group of `workers`. Reshards with the workers in `gone` fail until a group
+    /// with them is formed.
     fn leave(&mut self, workers: Workers, gone: Workers);
 
-    /// Back-pressure: true while the worker has enough queued, which is at most `queued_ns_max` expected nanoseconds.
-    /// The caller must not submit more meanwhile.
+    /// Back-pressure: true while steps of `queued_ns_max` expected nanoseconds are queued, or the link has no room for
+    /// more. The caller must not submit more meanwhile.
     fn is_full(&mut self, queued_ns_max: u64) -> bool;
 
     /// Executes a step at once or queues it. Never waits for queued steps.
@@ -93,14 +93,15 @@ pub trait WorkerLink {
     /// The descriptor that becomes readable when a report comes after [`prepare_sleep`](Self::prepare_sleep).
     fn bell(&self) -> BorrowedFd<'_>;
 
-    /// Asks for the bell. False if there is a report already.
+    /// Makes the next report ring the bell. False if the caller must not sleep, as there is a report already or steps
+    /// are still to be sent.
     #[must_use = "only sleep if there is no report"]
     fn prepare_sleep(&mut self) -> bool;
 
-    /// Silences the bell.
+    /// Ends the wait for the bell, and silences it.
     fn cancel_sleep(&mut self);
 
-    /// Lets the worker return memory that it only caches. For times of idleness.
+    /// Makes the worker return cached memory to the system; called when the daemon is idle.
     fn trim(&mut self);
 
     /// Ends the worker after its queued steps, and waits for the end for at most `patience`.
