@@ -171,8 +171,8 @@ impl LocalCommunicator {
         let theirs = |peer| memory.stage(generation, peer).at(rank * stride, own.len()).cast_const();
         let sources: Vec<_> = (0..size).map(|peer| if peer == rank { to.cast_const() } else { theirs(peer) }).collect();
         // SAFETY: all sources and destinations are as long as this rank's share. The slots were written before the last
-        // barrier and are not rewritten before the next; no rank reads this generation's result before the next barrier;
-        // the buffer is this call's.
+        // barrier and are not rewritten before the next; no rank reads this generation's result before the next
+        // barrier; the buffer is this call's.
         unsafe { reduce(call.dtype, how, &sources, &[to, result], own.len() / element) };
         if let Some(before) = round.checked_sub(1) {
             for peer in self.others() {
