@@ -21,7 +21,7 @@ pub static TEMPLATES: &[&[&Template]] = &[
     crate::convolution::TEMPLATES,
 ];
 
-/// Every kernel that has a key.
+/// The keys of every kernel but those of fused programs, which have no key.
 pub fn catalogue() -> Vec<KernelKey> {
     TEMPLATES.iter().copied().flatten().flat_map(|template| (template.catalogue)()).collect()
 }

@@ -21,8 +21,8 @@ impl CudaBackend {
         self.upload(tensor, offset_bytes, src)
     }
 
-    /// Starts a copy of a tensor's bytes in row-major order. A contiguous copy made for the first piece serves the next
-    /// pieces.
+    /// Starts a copy of a tensor's bytes, in row-major order, to the host. If the tensor is read in pieces, the
+    /// contiguous copy made for the first piece serves the next ones.
     fn download_straight(&mut self, tensor: &CudaTensor, offset_bytes: usize, dst: HostRange) -> Result<Transfer> {
         tensor.check_range(offset_bytes, dst.len())?;
         self.arrive(tensor)?;

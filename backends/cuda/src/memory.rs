@@ -1,9 +1,9 @@
 //! A caching allocator of device memory, in the order of one stream.
 //!
 //! A freed block may be reused at once by later work of the stream, so nothing waits. Sizes are rounded up to classes,
-//! eight to a doubling, and a block is kept for the next tensor of its class: a training step then makes no call to the
-//! driver. A free block keeps the data of the [`MemoryUsage`] that held it; the allocator gives it back to that usage
-//! first, and clears it for any other.
+//! eight for each doubling of the size, and a block is kept for the next tensor of its class: a training step then
+//! makes no call to the driver. A free block keeps the data of the [`MemoryUsage`] that held it; the allocator prefers
+//! to reuse the block for the same usage, and clears it before it reuses it for another.
 
 use crate::driver::{CudaEvent, CudaStream, DevicePtr, Driver, DriverError};
 use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};

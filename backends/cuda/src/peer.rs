@@ -17,13 +17,13 @@ use std::sync::{Arc, OnceLock};
 const MOVES_MAX: usize = 64;
 
 impl CudaBackend {
-    /// Lets the stream of computation wait for the transfer that writes `tensor`, if any.
+    /// Makes the stream of computation wait for the transfer that writes `tensor`, if any.
     #[inline]
     pub(crate) fn arrive(&mut self, tensor: &CudaTensor) -> Result<()> {
         if tensor.arrival > self.moves.awaited { self.wait_for_moves(tensor.arrival) } else { Ok(()) }
     }
 
-    /// Lets the stream of computation wait for a transfer and all before it.
+    /// Makes the stream of computation wait for a transfer and all earlier ones.
     #[cold]
     fn wait_for_moves(&mut self, number: u64) -> Result<()> {
         let count = self.moves.open.iter().take_while(|open| open.number <= number).count();

@@ -91,7 +91,8 @@ fn lanes(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
-/// A reduction in progress.
+/// The op of a reduction, its operand's dtype, its result, and the numbers of results and of elements that each
+/// reduces.
 struct Reduction<'a> {
     op: Op,
     dtype: DType,

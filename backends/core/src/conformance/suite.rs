@@ -996,7 +996,7 @@ pub fn positions<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Tensors made of scalars.
+/// Creation ops: constants and ranges, made from scalar operands.
 pub fn creations<B: Backend>(backend: &mut B) {
     for row in rows(Class::Creation) {
         for dtype in row.accepts.iter() {

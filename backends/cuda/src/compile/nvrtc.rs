@@ -170,8 +170,8 @@ impl Compiler for Nvrtc {
     }
 }
 
-/// NVRTC's library of builtins. NVRTC opens it by its bare name, which the loader does not find in a Python package
-/// unless it is open already.
+/// The path of NVRTC's library of builtins in `folder`. NVRTC opens it by its bare name; in a Python package, the
+/// loader finds it by that name only if it is already open.
 fn builtins_in(folder: &Path) -> Option<PathBuf> {
     let files = std::fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
     let named = |path: &PathBuf| {

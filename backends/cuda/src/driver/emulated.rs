@@ -1,9 +1,9 @@
 //! An emulated device: the same kernels, compiled by g++, run on the CPU in host memory.
 //!
 //! It serves tests on machines without a GPU, and aims to expose mistakes rather than to be fast. A stream does nothing
-//! until the host waits for it, and then only its own work in order, so that work which should have waited for an event
-//! runs too early or too late. Freed memory is overwritten, new memory is filled with noise, and a write beyond the end
-//! of an allocation is detected when that is freed. Calls to the driver are counted.
+//! until the host waits for it or polls one of its events, and then only its own work in order, so that work which
+//! should have waited for an event runs too early or too late. Freed memory is overwritten, new memory is filled with
+//! noise, and a write beyond the end of an allocation is detected when that is freed. Calls to the driver are counted.
 
 use super::{
     Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Module, Properties, Result,
