@@ -188,7 +188,8 @@ fn lie() {
     let report = |token: u64| Completion { token, result: Ok(()) }.encode();
     match info.name.as_str() {
         "cursor" => {
-            // SAFETY: the mapping begins with the ring's tail, a word that both sides access atomically, and lives on.
+            // SAFETY: the mapping `words` begins with the ring's tail, which both sides access atomically, and outlives
+            // `tail`.
             let tail = unsafe { &*words.as_ptr().cast::<std::sync::atomic::AtomicU32>() };
             tail.store(report_slots + 1, std::sync::atomic::Ordering::Relaxed);
         }

@@ -29,7 +29,7 @@ impl InFlightTransfer {
     }
 }
 
-/// A step that the device may not have executed.
+/// A step that the device may not have executed yet.
 pub struct InFlightStep {
     /// The step's header.
     pub header: StepHeader,

@@ -69,7 +69,7 @@ pub trait Transport {
     /// Forgets a session that has ended.
     fn close(&mut self, session: u64);
 
-    /// Sees the headers of steps that have arrived, before they are executed.
+    /// Called with the headers of steps that have arrived, before they are executed.
     fn arrived(&mut self, _headers: &mut dyn Iterator<Item = StepHeader>) {}
 
     /// Takes the next message, which comes beside the rings. False if that fails.

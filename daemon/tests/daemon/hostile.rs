@@ -229,7 +229,7 @@ fn a_cursor_that_cannot_be_ends_the_session() {
     assert!(matches!(answer, DaemonMessage::Welcome(_)));
     let doorbell = gt_shm::Doorbell::from(fds.remove(2));
     let c = Segment::map_peer(fds.remove(0), segment_c_bytes(SQ_SLOTS), Access::ReadWrite).unwrap();
-    // SAFETY: the mapping begins with the ring's tail, a word that both sides access atomically, and lives on.
+    // SAFETY: the mapping `c` begins with the ring's tail, which both sides access atomically, and outlives `tail`.
     let tail = unsafe { &*c.as_ptr().cast::<std::sync::atomic::AtomicU32>() };
     tail.store(SQ_SLOTS + 1, std::sync::atomic::Ordering::Relaxed);
     doorbell.ring();
@@ -365,7 +365,7 @@ fn attrs(kind: AttrKind) -> BoxedStrategy<Attrs> {
             let windows = (sizes(0, 3), sizes(0, 2), sizes(0, 2), sizes(0, 2), sizes(0, 2), sizes(0, 2));
             (0u8..5, 0usize..3, windows)
                 .prop_map(|(rank, groups, (input, kernel, stride, dilation, low, high))| {
-                    // Dimensions beyond the rank are mostly neutral, as they must be.
+                    // Valid instructions have neutral sizes in the dimensions that the rank does not use.
                     let fit = |sizes: [usize; 3], neutral| {
                         std::array::from_fn(|i| if i + (rank as usize) < 3 { neutral } else { sizes[i] })
                     };
@@ -422,7 +422,7 @@ fn instructions() -> impl Strategy<Value = Instruction> {
 
 const TENSORS: u64 = 64;
 
-/// Makes a tensor of each dtype in some shapes.
+/// Makes [`TENSORS`] tensors of all dtypes in several shapes.
 fn zoo(client: &mut Client) {
     for n in 0..TENSORS {
         let dtype = DType::from_code((n % 10) as u8).unwrap();
@@ -466,7 +466,7 @@ fn well_formed_instructions_compute_or_fail_but_break_nothing() {
     assert!(!gtd.stderr().contains("ERROR"), "{}", gtd.stderr());
 }
 
-/// The number of batches of random slots.
+/// The number of batches of random slots, and of random instructions that the daemon accepts.
 const CASES: usize = 1000;
 
 #[test]

@@ -101,7 +101,8 @@ fn every_instruction_is_logged_or_counted_as_lost() {
             None => *counts.entry(line.split(" | ").nth(2).unwrap().trim()).or_default() += 1,
         }
     }
-    // RECV, WORKER_SEND, WORKER_RECV of each op, RECV and FREE of each free, and those of the full, sync and session.
+    // Each add has RECV, WORKER_SEND and WORKER_RECV, each free RECV and FREE; the full has three events, the sync four
+    // and the session two.
     let told: u64 = counts.values().sum();
     assert_eq!(told + lost, 5 * ADDS + 3 + 4 + 2);
     // The last events are never missing.

@@ -79,7 +79,7 @@ fn without_a_file_there_is_nothing_to_read_again() {
         Err(ProtocolError::Refused(refused)) => assert!(refused.text.contains("gtd --config PATH"), "{refused}"),
         other => panic!("{other:?}"),
     }
-    // The daemon's terminal has closed.
+    // Without a file, SIGHUP means that the daemon's terminal has closed.
     gtd.signal(Signal::SIGHUP);
     assert!(gtd.wait().success());
 }
@@ -113,7 +113,7 @@ fn the_next_daemon_remembers_how_much_users_have_used() {
     };
     let file = state.0.join("usage.json");
     {
-        // The environment names the state folder, as systemd does.
+        // The environment names the state folder, as under systemd.
         let gtd = Gtd::start_with(&[], &[("STATE_DIRECTORY", path)]);
         let client = gtd.client();
         let now = usage_s(&gtd);

@@ -94,7 +94,7 @@ fn a_draining_daemon_takes_no_more_sessions_and_ends_with_its_last() {
 
 const MIB: usize = 1 << 20;
 
-/// The limit that refuses a tensor of so many bytes; none if it fits.
+/// The limit that refuses a tensor of `bytes` bytes, and its scope; none if the tensor fits.
 fn refused(client: &mut Client, bytes: usize) -> Option<(MemoryScope, u64)> {
     let id = client.full(&[bytes / 4], 1.0);
     let failure = client.fetch(id, 4).err()?;
@@ -120,7 +120,7 @@ fn a_session_may_hold_so_much_and_others_do_not_notice() {
     assert_eq!(refused(&mut one, 5 * MIB), None);
     assert_eq!(refused(&mut one, 5 * MIB), Some((MemoryScope::Session, 8 * MIB as u64)));
     assert_eq!(refused(&mut two, 5 * MIB), None);
-    // Views take no memory, and freed memory may be used again.
+    // Freed memory may be used again.
     let id = one.next_id - 1;
     one.free(&[id]);
     assert_eq!(refused(&mut one, 6 * MIB), None);

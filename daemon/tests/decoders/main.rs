@@ -1,5 +1,5 @@
-//! All decoders of other processes' bytes, on invalid input: the bodies of the fuzzing targets on bytes that follow
-//! from a seed. Some are random, and most are mutations of valid input.
+//! Runs all decoders of other processes' bytes on invalid input: the bodies of the fuzzing targets, on bytes that are
+//! generated from fixed seeds. Some inputs are random, and most are mutations of valid ones.
 
 #[path = "../../../fuzz/bodies.rs"]
 mod bodies;
@@ -17,7 +17,7 @@ use streams::Dice;
 const CASES: u64 = 3000;
 /// The number of valid inputs for each target of `cargo fuzz`.
 const SEEDS: u64 = 100;
-/// The variable that names the folder for those, if they are to be written.
+/// The environment variable that names the folder to write the valid inputs to; without it none are written.
 const SEEDS_ENV: &str = "GT_WRITE_SEEDS";
 
 fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
@@ -40,7 +40,7 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Decodes messages of the daemon to its workers. It is no fuzzing target, which would need all of the daemon.
+/// Decodes messages of the daemon to its workers. This is not a fuzzing target, as that would have to link the daemon.
 fn workers_messages(bytes: &[u8]) {
     let _ = serde_json::from_slice::<gtd::worker::process::message::Message>(bytes);
 }

@@ -1,4 +1,4 @@
-//! A line in the registry is all that a backend needs: the stub backend gives the results of the CPU's.
+//! A backend needs only a line in the registry: the stub backend computes correct results in threads and in processes.
 
 use crate::support::Gtd;
 use gt_ops::Op;

@@ -72,7 +72,7 @@ fn a_dead_workers_tensors_are_lost_and_the_session_goes_on() {
         assert_eq!(client.fetch(poisoned, 8), Err(failure));
         let after = client.binary(Op::Mul, poisoned, two);
         assert_eq!(client.fetch(after, 8), Err(failure), "it says where the poison came from");
-        // Tensors made since and arenas granted before can be used.
+        // Tensors made after the death and arenas granted before it can be used.
         let five = client.binary(Op::Add, two, three);
         assert_eq!(client.fetch_f32(five, 2).unwrap(), [5.0; 2]);
         let uploaded = client.upload(f32s(&[1]), &1.5f32.to_le_bytes());

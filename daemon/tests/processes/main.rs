@@ -1,5 +1,5 @@
-//! Tests of the daemon's promises to its clients with workers in processes of their own, and of the deaths of those.
-//! The tests of `hostile` are left out, as nothing of them reaches a worker.
+//! Tests of the daemon's promises to its clients with workers in processes of their own, and tests of workers that die.
+//! The tests of `hostile` are left out: they test how the daemon rejects commands, before these reach a worker.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 
 #[path = "../daemon/support.rs"]

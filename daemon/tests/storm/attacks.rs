@@ -64,7 +64,7 @@ fn connect(socket: &Path) -> Option<Client> {
     gt_protocol::connect(socket, &hello).ok().map(Client::of)
 }
 
-/// Sends slots as far as the ring has room. False once the session is over.
+/// Sends slots, after a wait for room in the ring. False once the session is over.
 fn push(client: &mut Client, slots: &[Slot]) -> bool {
     while client.port.push_publish(slots).is_err() {
         if client.port.state() == SessionState::Closed || client.socket.is_hung_up() {
@@ -101,7 +101,7 @@ fn floods_with_large(socket: &Path, dice: &mut Dice<'_>) {
     let size = 128 << dice.below(4);
     let a = client.full(&[size, size], 0.5);
     for round in 0.. {
-        // Results are never freed, until nothing fits.
+        // Results are never freed, so that after a while nothing fits.
         let product = client.binary(Op::Matmul, a, a);
         client.binary(Op::Add, product, a);
         if round % 8 == 7 && client.fetch(product, 4).is_err() {
@@ -216,8 +216,8 @@ fn scribbles(socket: &Path, dice: &mut Dice<'_>) {
         block.write(&vec![0xff; 1 << 20]);
         let whole = dice.percent(30);
         for _ in 0..400 {
-            // SAFETY: the offsets lie in the mapping of `c_bytes` bytes, which lives; the writes are volatile, and no
-            // Rust reference to the bytes exists. The daemon expects any bytes there.
+            // SAFETY: the offsets lie in `c`, a mapping of `c_bytes` bytes that outlives the writes; the writes are
+            // volatile, and no Rust reference to the bytes exists. The daemon must accept any bytes there.
             unsafe {
                 if whole {
                     for at in (0..c_bytes as usize).step_by(8) {

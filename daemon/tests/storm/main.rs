@@ -66,7 +66,7 @@ struct Arguments {
     /// The duration of the attacks.
     #[arg(long, default_value_t = 15.0)]
     seconds: f64,
-    /// Training clients at a time; there are two more hostile ones.
+    /// The number of training clients at a time; there are two more hostile clients than that.
     #[arg(long, default_value_t = 2)]
     clients: usize,
     /// The seed of all choices; the timing does not follow from it.
@@ -84,7 +84,7 @@ struct Arguments {
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
-    /// The tests to run, as a test harness takes them.
+    /// The names of tests to run, as a test harness takes them.
     filters: Vec<String>,
     #[command(flatten)]
     harness: Harness,

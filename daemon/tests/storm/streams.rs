@@ -232,7 +232,7 @@ fn mutate(stream: &mut Vec<Vec<Slot>>, dice: &mut Dice<'_>) {
         1 => stream.insert(at, stream[other].clone()),
         2 if stream.len() > 1 => drop(stream.remove(at)),
         3 => {
-            // The rest of the command is missing: the daemon waits for it, or reads the next one as such.
+            // The command's last slot is missing: the daemon waits for it, or reads the next command's first slot instead.
             stream[at].pop();
             if stream[at].is_empty() {
                 stream[at].push([0; 8]);
@@ -268,7 +268,7 @@ fn mutate(stream: &mut Vec<Vec<Slot>>, dice: &mut Dice<'_>) {
     }
 }
 
-/// A well-formed command that is not valid here.
+/// A well-formed command that is not valid in the stream, except by chance.
 fn hostile(dice: &mut Dice<'_>) -> Command {
     let (id, token) = (dice.below(40), dice.below(3));
     let range = ArenaRange { segment: dice.pick(&ODD), offset_bytes: dice.pick(&ODD), len_bytes: dice.pick(&ODD) };

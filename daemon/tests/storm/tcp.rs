@@ -35,7 +35,7 @@ pub const ATTACKS: [(&str, Attack); 8] = [
 ];
 
 const ARENA_BYTES: u64 = 1 << 20;
-/// The id of the tensor that is uploaded and fetched, above those of a stream.
+/// The id of the tensor that is uploaded and fetched, larger than the ids in a stream.
 const LARGE_ID: u64 = 1000;
 const LARGE_BYTES: u64 = 1 << 16;
 
@@ -57,7 +57,7 @@ impl Port {
         }
     }
 
-    /// A new session.
+    /// Opens a session; none if the daemon refuses it.
     fn session(&self) -> Option<Wire> {
         let mut wire = Wire { tcp: self.dial()?, unread: Vec::new() };
         wire.say(&said(&self.handshake()))?;
@@ -194,7 +194,7 @@ fn trains(port: &Port, dice: &mut Dice<'_>) {
     let _ = training::train(&port.address, dice.below(4), true);
 }
 
-/// Opens more connections than may be in their handshake, most of which stay silent.
+/// Opens up to twice as many connections as may be in their handshake; most of them stay silent.
 fn says_nothing(port: &Port, dice: &mut Dice<'_>) {
     let whole = said(&port.handshake());
     let mut crowd: Vec<TcpStream> =
@@ -223,7 +223,7 @@ fn dribbles(port: &Port, dice: &mut Dice<'_>) {
     }
 }
 
-/// Sends handshakes that must be refused, and bytes that are none.
+/// Sends handshakes that must be refused, and bytes that are no handshake.
 fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
     loop {
         let mut request = port.handshake();
@@ -284,7 +284,7 @@ fn starts(bytes: &[u8]) -> Vec<usize> {
     frames.collect()
 }
 
-/// Sends a valid session in which one frame has another kind, length or offset, or is cut short.
+/// Sends a valid session in which one frame has another kind, length or offset, is cut short, or follows extra bytes.
 fn garbles_frames(port: &Port, dice: &mut Dice<'_>) {
     loop {
         let Some(mut wire) = port.session() else { continue };
@@ -325,7 +325,7 @@ fn reads_nothing(port: &Port, dice: &mut Dice<'_>) {
     }
 }
 
-/// Shuts down one direction of the connection at any byte, and waits for its end.
+/// Shuts down one direction of the connection after some of the bytes, and waits until the daemon closes it.
 fn half_closes(port: &Port, dice: &mut Dice<'_>) {
     loop {
         let Some(mut wire) = port.session() else { continue };

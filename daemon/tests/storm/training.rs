@@ -57,7 +57,7 @@ fn loss(g: &mut dyn Graph, vals: &[Val]) -> gt_ops::error::Result<Val> {
     build::reduce(g, Op::Mean, square, None, false)
 }
 
-/// Trains the network of `seed`, once or for ever. Returns the bits of the loss of each step.
+/// Trains the network of `seed` for [`STEPS`] steps, or for ever. Returns the bits of the loss of each step.
 pub fn train(address: &Address, seed: u64, for_ever: bool) -> Result<Vec<u32>> {
     let session = open(address, &format!("storm-{seed}"))?;
     let dice = &mut Dice::seeded(seed);

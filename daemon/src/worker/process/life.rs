@@ -37,7 +37,7 @@ impl Lifeline {
     /// A lifeline that kills this process.
     ///
     /// # Errors
-    /// If the system refuses.
+    /// The system refuses to create or configure the sockets.
     pub fn new() -> std::io::Result<Lifeline> {
         let (own, given) = Socket::pair().map_err(std::io::Error::other)?;
         let fd = own.as_fd().as_raw_fd();
