@@ -232,7 +232,7 @@ fn mutate(stream: &mut Vec<Vec<Slot>>, dice: &mut Dice<'_>) {
         1 => stream.insert(at, stream[other].clone()),
         2 if stream.len() > 1 => drop(stream.remove(at)),
         3 => {
-            // The command's last slot is missing: the daemon waits for it, or reads the next command's first slot instead.
+            // The last slot is missing: the daemon waits for it, or takes the next command's first slot for it.
             stream[at].pop();
             if stream[at].is_empty() {
                 stream[at].push([0; 8]);
