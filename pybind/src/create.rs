@@ -206,7 +206,7 @@ constants! {
 Args:
     args: The sizes, as arguments or as one sequence.
     dtype: The dtype; the default dtype if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:
@@ -218,7 +218,7 @@ Example:
 Args:
     input: The tensor whose shape is taken.
     dtype: The dtype; that of the input if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:
@@ -231,7 +231,7 @@ Example:
 Args:
     args: The sizes, as arguments or as one sequence.
     dtype: The dtype; the default dtype if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:
@@ -242,7 +242,7 @@ Example:
 Args:
     input: The tensor whose shape is taken.
     dtype: The dtype; that of the input if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:
@@ -254,7 +254,7 @@ Example:
 Args:
     args: The sizes, as arguments or as one sequence.
     dtype: The dtype; the default dtype if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:
@@ -265,7 +265,7 @@ Example:
 Args:
     input: The tensor whose shape is taken.
     dtype: The dtype; that of the input if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:
@@ -448,7 +448,7 @@ randoms! {
 Args:
     args: The sizes, as arguments or as one sequence.
     dtype: The dtype; the default dtype if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     generator: The generator to draw from; the default one if not given.
     requires_grad: Whether autograd records what is computed from it.
 
@@ -461,7 +461,7 @@ Example:
 Args:
     input: The tensor whose shape is taken.
     dtype: The dtype; that of the input if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:
@@ -473,7 +473,7 @@ Example:
 Args:
     args: The sizes, as arguments or as one sequence.
     dtype: The dtype; the default dtype if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     generator: The generator to draw from; the default one if not given.
     requires_grad: Whether autograd records what is computed from it.
 
@@ -485,7 +485,7 @@ Example:
 Args:
     input: The tensor whose shape is taken.
     dtype: The dtype; that of the input if not given.
-    device: Where to put it; the daemon decides if not given.
+    device: A device, which has to exist; the daemon decides where the tensor lies.
     requires_grad: Whether autograd records what is computed from it.
 
 Example:

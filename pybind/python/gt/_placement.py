@@ -244,7 +244,7 @@ def asarray(
     Args:
         obj: The data.
         dtype: The dtype; that of the data if not given.
-        device: Where to put it; the daemon decides if not given.
+        device: A device, which has to exist; the daemon decides where the tensor lies.
         copy: Whether a tensor is copied; by default only if it must be converted. False refuses to copy.
         requires_grad: Whether autograd records what is computed from it.
 

@@ -296,7 +296,7 @@ def randperm(
     Args:
         n: The number of integers.
         dtype: The dtype; int64 if not given.
-        device: Where to put it; the daemon decides if not given.
+        device: A device, which has to exist; the daemon decides where the tensor lies.
         requires_grad: Whether autograd records what is computed from it.
         generator: The generator to draw from; the default one if not given.
 

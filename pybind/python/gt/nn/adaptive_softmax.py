@@ -32,7 +32,7 @@ class AdaptiveLogSoftmaxWithLoss(Module):
         cutoffs: Increasing class indices at which the clusters after the first begin.
         div_value: How many times smaller each projection is than the one before.
         head_bias: Whether the head has a bias.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Example:

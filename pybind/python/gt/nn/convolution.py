@@ -147,7 +147,7 @@ class Conv1d(_PlainConv):
         groups: The number of groups that channels are split into; each output channel sees its group's inputs alone.
         bias: Whether there is a bias.
         padding_mode: `"zeros"`, `"reflect"`, `"replicate"` or `"circular"`.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Attributes:
@@ -186,7 +186,7 @@ class Conv2d(_PlainConv):
             With `groups=in_channels` it is a depthwise convolution.
         bias: Whether there is a bias.
         padding_mode: The content of the border: `"zeros"`, `"reflect"`, `"replicate"` or `"circular"`.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Attributes:
@@ -300,7 +300,7 @@ class ConvTranspose1d(_TransposedConv):
         bias: Whether there is a bias.
         dilation: The step between the elements of a window.
         padding_mode: `"zeros"`.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Attributes:

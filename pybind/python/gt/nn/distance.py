@@ -64,7 +64,7 @@ class Bilinear(Module):
         in2_features: The size of the second input's last axis.
         out_features: The size of the output's last axis.
         bias: Whether there is a bias.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Shape:

@@ -20,7 +20,7 @@ class Linear(Module):
         in_features: Size of the input's last axis.
         out_features: Size of the output's last axis.
         bias: Whether there is a bias.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Attributes:

@@ -21,7 +21,7 @@ class LayerNorm(Module):
         eps: Added to the variance.
         elementwise_affine: Whether there are a weight and a bias, each of shape `normalized_shape`.
         bias: Whether there is a bias.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Shape:
@@ -216,7 +216,7 @@ class BatchNorm1d(_BatchNorm):
         momentum: The weight of a batch in the running statistics; `None` for their cumulative mean.
         affine: Whether there are a weight and a bias, each `(C)`.
         track_running_stats: Whether to keep running statistics; without them, evaluation mode also uses the batch's.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
         bias: Whether there is a bias.
 
@@ -280,7 +280,7 @@ class GroupNorm(Module):
         num_channels: The number of channels, `C`.
         eps: Added to the variance.
         affine: Whether there are a weight and a bias, each `(C)`.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
         bias: Whether there is a bias.
 
@@ -375,7 +375,7 @@ class InstanceNorm1d(_InstanceNorm):
         momentum: The weight of a batch in the running statistics.
         affine: Whether there are a weight and a bias, each `(C)`.
         track_running_stats: Whether to keep running statistics, which evaluation mode then uses.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
         bias: Whether there is a bias.
 

@@ -102,7 +102,7 @@ class RNNBase(Module):
         dropout: The probability of dropout between layers.
         bidirectional: Whether each layer also runs backwards; the outputs are concatenated.
         proj_size: The size that an LSTM's hidden state is projected to; 0 for no projection (Sak et al. 2014).
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
     """
 
@@ -310,7 +310,7 @@ class RNN(RNNBase):
         batch_first: Whether tensors are `(N, L, features)` rather than `(L, N, features)`.
         dropout: The probability of dropout between layers.
         bidirectional: Whether each layer also runs backwards; the outputs are concatenated.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Example:
@@ -362,7 +362,7 @@ class LSTM(RNNBase):
         dropout: The probability of dropout between layers, in training mode.
         bidirectional: Whether each layer also runs backwards in time; the outputs are concatenated.
         proj_size: The size that the hidden state is projected to; 0 for no projection (Sak et al. 2014).
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Attributes:
@@ -409,7 +409,7 @@ class GRU(RNNBase):
             affected.
         dropout: The probability of dropout between layers, in training mode.
         bidirectional: Whether each layer also runs backwards in time; the outputs are concatenated.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Shape:
@@ -439,7 +439,7 @@ class RNNCellBase(Module):
         hidden_size: The features of the hidden state.
         bias: Whether there are biases.
         num_chunks: The number of gates.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
     """
 
@@ -498,7 +498,7 @@ class RNNCell(RNNCellBase):
         hidden_size: The features of the hidden state.
         bias: Whether there are biases.
         nonlinearity: `"tanh"` or `"relu"`.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Example:
@@ -541,7 +541,7 @@ class LSTMCell(RNNCellBase):
         input_size: The features of an input.
         hidden_size: The features of the hidden state.
         bias: Whether there are biases.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Example:
@@ -578,7 +578,7 @@ class GRUCell(RNNCellBase):
         input_size: The features of an input.
         hidden_size: The features of the hidden state.
         bias: Whether there are biases.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Example:

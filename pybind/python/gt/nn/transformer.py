@@ -36,7 +36,7 @@ class MultiheadAttention(Module):
         kdim: The features of the keys; `embed_dim` if not given.
         vdim: The features of the values; `embed_dim` if not given.
         batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Shape:
@@ -189,7 +189,7 @@ class _Layer(Module):
             batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
             norm_first: Whether to normalize before each block (pre-norm) rather than after it (post-norm).
             bias: Whether linear layers and normalizations have biases.
-            device: Where the parameters are.
+            device: A device, which has to exist; the daemon decides where the parameters lie.
             dtype: Their dtype.
         """
         super().__init__()
@@ -237,7 +237,7 @@ class TransformerEncoderLayer(_Layer):
         batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
         norm_first: Whether to normalize before each block (pre-norm) rather than after it (post-norm).
         bias: Whether linear layers and normalizations have biases.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Example:
@@ -452,7 +452,7 @@ class Transformer(Module):
         batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
         norm_first: Whether to normalize before each block (pre-norm) rather than after it (post-norm).
         bias: Whether linear layers and normalizations have biases.
-        device: Where the parameters are.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
         dtype: Their dtype.
 
     Example:
