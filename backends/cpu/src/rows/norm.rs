@@ -133,12 +133,13 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormBackward<'_, R, CENTRE
                 let share = R::from_f64(1.0 / n as f64);
                 let (along, level) = gradient_sums::<R, V>(row, grad, self.weight, mean);
                 let along = -(R::from_f64(along) * factor * factor * factor * share);
-                let level = if CENTRE { -(R::from_f64(level) * factor * share) } else { R::ZERO };
+                // Subtracted from `g * w` before the factor: in a row of one element the difference is exactly 0.
+                let level = if CENTRE { R::from_f64(level) * share } else { R::ZERO };
                 let to = self.to.room::<R>(at * n, n, &mut made);
                 self.moments.get().add(at).write((mean.to_f64(), factor.to_f64()));
                 let [mean, factor, along, level] = [V::splat(mean), V::splat(factor), V::splat(along), V::splat(level)];
                 map_over!(R, V: to; x in row, g in grad, w in self.weight =>
-                    (x - mean).mul_add(along, (g * w).mul_add(factor, level)));
+                    (x - mean).mul_add(along, (g * w - level) * factor));
                 self.to.done(at * n, n, &made);
             }
         }
