@@ -231,6 +231,21 @@ impl Graph for Scope {
         Ok(val)
     }
 
+    fn fetch(&mut self, v: Val) -> OpResult<Vec<u8>> {
+        let value = self.tensors[v.0 as usize].0.clone();
+        match self.session.download(&value) {
+            Ok(block) => {
+                let mut bytes = vec![0; value.meta().bytes()];
+                block.read(&mut bytes);
+                Ok(bytes)
+            }
+            Err(error) => {
+                self.error = Some(error);
+                Err(OpError::runtime("the elements could not be fetched"))
+            }
+        }
+    }
+
     fn next_random(&mut self) -> (u64, u64) {
         let draw = self.generator.as_ref().unwrap_or_else(|| default_generator()).next();
         (draw.seed, draw.stream)

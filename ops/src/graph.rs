@@ -1,6 +1,6 @@
 //! The interface that gradients and composites emit instructions to.
 
-use crate::error::Result;
+use crate::error::{OpError, Result};
 use crate::instruction::{Attrs, Scalar};
 use crate::op::Op;
 use crate::shape::Meta;
@@ -56,4 +56,11 @@ pub trait Graph {
     fn detach(&mut self, v: Val) -> Result<Val>;
     /// The seed of the session's random numbers and the stream number of the next random instruction.
     fn next_random(&mut self) -> (u64, u64);
+    /// The row-major bytes of a tensor. Waits for them.
+    ///
+    /// # Errors
+    /// A failed computation; a graph that only infers shapes.
+    fn fetch(&mut self, _v: Val) -> Result<Vec<u8>> {
+        Err(OpError::runtime("the elements of this tensor are not known here"))
+    }
 }

@@ -7,7 +7,7 @@
 //! Start at `table.rs`: one row per primitive op. [`op`] makes the enum of the table, [`row`] the rows. [`infer`] holds
 //! the shape and dtype rule of each class of op, [`grad`] the gradients, [`build`] the builders that a user's call
 //! reaches (promotion, broadcasting, negative axes, composites), [`propagate`] the sharding rules, and [`wire`] the
-//! 64-byte slots in which instructions travel.
+//! 64-byte slots in which instructions travel. [`expr`] is the notation in which composites and gradients are written.
 #![forbid(unsafe_code)]
 
 pub mod build;
@@ -15,7 +15,9 @@ pub mod cost;
 pub mod dtype;
 pub mod error;
 pub mod event;
+pub mod expr;
 pub mod failure;
+pub mod forms;
 pub mod grad;
 pub mod graph;
 pub mod infer;
@@ -35,6 +37,8 @@ pub mod wire;
 
 pub use dtype::{DType, DTypeSet};
 pub use error::{ErrorKind, OpError};
+pub use expr::{Builder, Expr};
+pub use forms::Forms;
 pub use graph::{Arg, Graph, Val};
 pub use instruction::{Attrs, Inputs, Instruction, Operand, Scalar, TensorId};
 pub use op::Op;

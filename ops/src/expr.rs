@@ -1,0 +1,798 @@
+//! Expressions over tensors: composites and gradients written as mathematics.
+//!
+//! An [`Expr`] is a tensor or a number. Its operators and methods emit instructions at once, with PyTorch's promotion
+//! and broadcasting, and cannot fail where they stand: the [`Builder`] keeps the first error, and the expressions that
+//! depend on it emit nothing. The error appears where an expression is inspected (`shape()?`) or returned
+//! ([`Builder::finish`]), so that formulas read as formulas:
+//!
+//! ```
+//! # use gt_ops::expr::Expr;
+//! fn sinc<'g>(x: Expr<'g>) -> Expr<'g> {
+//!     let angle = x * std::f64::consts::PI;
+//!     x.eq(0.0).where_(1.0, angle.sin() / angle)
+//! }
+//! ```
+
+use crate::build::row_wise;
+use crate::build::{self, Index};
+use crate::dtype::DType;
+use crate::error::{OpError, Result};
+use crate::graph::{Arg, Graph, Val};
+use crate::instruction::{Attrs, Scalar};
+use crate::op::Op;
+use crate::shape::{Meta, Shape};
+use std::cell::RefCell;
+use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
+
+/// The value of an expression whose instruction failed.
+const FAILED: Val = Val(u32::MAX);
+
+/// Emits the instructions of expressions to a graph, and keeps the first error.
+pub struct Builder<'g> {
+    graph: RefCell<&'g mut (dyn Graph + 'g)>,
+    error: RefCell<Option<OpError>>,
+}
+
+/// A tensor or a number in a formula.
+#[derive(Clone, Copy)]
+pub struct Expr<'g> {
+    builder: &'g Builder<'g>,
+    arg: Arg,
+}
+
+impl std::fmt::Debug for Expr<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.arg.fmt(f)
+    }
+}
+
+impl From<Expr<'_>> for Arg {
+    fn from(expr: Expr<'_>) -> Arg {
+        expr.arg
+    }
+}
+
+impl<'g> Builder<'g> {
+    /// A builder that emits to `graph`.
+    pub fn new(graph: &'g mut (dyn Graph + 'g)) -> Builder<'g> {
+        Builder { graph: RefCell::new(graph), error: RefCell::new(None) }
+    }
+
+    /// The expression of a tensor of the graph.
+    pub fn tensor(&'g self, val: Val) -> Expr<'g> {
+        Expr { builder: self, arg: Arg::Val(val) }
+    }
+
+    /// The expression of a number, or of an argument that is a tensor or a number.
+    pub fn number(&'g self, arg: impl Into<Arg>) -> Expr<'g> {
+        Expr { builder: self, arg: arg.into() }
+    }
+
+    /// Calls a builder of [`crate::build`] and keeps its error.
+    pub fn run(&'g self, build: impl FnOnce(&mut dyn Graph) -> Result<Val>) -> Expr<'g> {
+        if self.error.borrow().is_some() {
+            return self.tensor(FAILED);
+        }
+        let built = build(&mut **self.graph.borrow_mut());
+        self.keep(built)
+    }
+
+    /// Calls a function on the graph, for instance to fetch elements.
+    ///
+    /// # Errors
+    /// An earlier error of an expression, or the function's.
+    pub fn with_graph<T>(&self, call: impl FnOnce(&mut dyn Graph) -> Result<T>) -> Result<T> {
+        self.check()?;
+        call(&mut **self.graph.borrow_mut())
+    }
+
+    fn keep(&'g self, built: Result<Val>) -> Expr<'g> {
+        match built {
+            Ok(val) => self.tensor(val),
+            Err(error) => self.fail(error),
+        }
+    }
+
+    /// An expression that failed with `error`.
+    pub fn fail(&'g self, error: OpError) -> Expr<'g> {
+        self.error.borrow_mut().get_or_insert(error);
+        self.tensor(FAILED)
+    }
+
+    /// Reports the first error of the expressions so far.
+    ///
+    /// # Errors
+    /// That error.
+    pub fn check(&self) -> Result<()> {
+        self.error.borrow().clone().map_or(Ok(()), Err)
+    }
+
+    /// The tensor of an expression; a number becomes a tensor without axes.
+    ///
+    /// # Errors
+    /// The first error of the expressions so far.
+    pub fn finish(&'g self, expr: Expr<'g>) -> Result<Val> {
+        let tensor = expr.to_tensor();
+        self.check()?;
+        match tensor.arg {
+            Arg::Val(val) => Ok(val),
+            Arg::Scalar(_) => Err(OpError::runtime("an expression without a tensor")),
+        }
+    }
+
+    /// A tensor of one number.
+    pub fn full(&'g self, shape: &Shape, value: impl Into<Scalar>, dtype: DType) -> Expr<'g> {
+        let value = value.into();
+        self.run(|g| build::full(g, *shape, value, dtype))
+    }
+
+    /// Zeros.
+    pub fn zeros(&'g self, meta: Meta) -> Expr<'g> {
+        self.full(&meta.shape, Scalar::Int(0), meta.dtype)
+    }
+
+    /// The numbers `0, 1, …, count - 1`.
+    pub fn arange(&'g self, count: i64, dtype: DType) -> Expr<'g> {
+        self.run(|g| build::arange(g, Scalar::Int(0), Scalar::Int(count), Scalar::Int(1), Some(dtype)))
+    }
+
+    /// Uniform random numbers in `[0, 1)`.
+    pub fn rand(&'g self, shape: &Shape, dtype: DType) -> Expr<'g> {
+        self.run(|g| build::random(g, Op::Rand, &[], *shape, dtype))
+    }
+
+    /// Standard normal random numbers.
+    pub fn randn(&'g self, shape: &Shape, dtype: DType) -> Expr<'g> {
+        self.run(|g| build::random(g, Op::Randn, &[], *shape, dtype))
+    }
+
+    /// Tensors concatenated along an axis.
+    pub fn cat(&'g self, tensors: &[Expr<'g>], axis: i64) -> Expr<'g> {
+        self.on_all(tensors, |g, v| build::cat(g, v, axis))
+    }
+
+    /// Tensors of one shape stacked along a new axis.
+    pub fn stack(&'g self, tensors: &[Expr<'g>], axis: i64) -> Expr<'g> {
+        self.on_all(tensors, |g, v| build::stack(g, v, axis))
+    }
+
+    /// Calls a builder of [`crate::build`] on tensors.
+    pub fn on_all(
+        &'g self,
+        tensors: &[Expr<'g>],
+        build: impl FnOnce(&mut dyn Graph, &[Val]) -> Result<Val>,
+    ) -> Expr<'g> {
+        let vals: Vec<Val> = tensors.iter().map(|tensor| tensor.val()).collect();
+        self.run(|g| build(g, &vals))
+    }
+
+    /// Emits one instruction as it is, without promotion.
+    pub fn emit(&'g self, op: Op, operands: &[Arg], attrs: Attrs) -> Expr<'g> {
+        self.run(|g| g.emit(op, operands, attrs))
+    }
+
+    /// An elementwise op with promotion; its name in PyTorch's errors is the row's.
+    pub fn elementwise(&'g self, op: Op, operands: &[Arg]) -> Expr<'g> {
+        if operands.iter().any(|arg| matches!(arg, Arg::Val(_))) {
+            return self.run(|g| build::elementwise(g, op, operands));
+        }
+        // Numbers alone compute as tensors without axes.
+        let first = self.number(operands[0]).to_tensor();
+        let mut all = operands.to_vec();
+        all[0] = first.arg;
+        self.run(|g| build::elementwise(g, op, &all))
+    }
+}
+
+impl From<f64> for Scalar {
+    fn from(f: f64) -> Scalar {
+        Scalar::Float(f)
+    }
+}
+impl From<i64> for Scalar {
+    fn from(i: i64) -> Scalar {
+        Scalar::Int(i)
+    }
+}
+impl From<bool> for Scalar {
+    fn from(b: bool) -> Scalar {
+        Scalar::Bool(b)
+    }
+}
+
+macro_rules! unary {
+    ($($name:ident $op:ident $doc:literal;)*) => {
+        impl<'g> Expr<'g> {
+            $(
+                #[doc = $doc]
+                #[must_use]
+                pub fn $name(self) -> Expr<'g> {
+                    self.builder.elementwise(Op::$op, &[self.arg])
+                }
+            )*
+        }
+    };
+}
+
+unary! {
+    abs Abs "Absolute value.";
+    sign Sign "Sign: -1, 0 or 1.";
+    exp Exp "Exponential.";
+    exp2 Exp2 "2 to the power of each element.";
+    expm1 Expm1 "exp(x) - 1.";
+    log Log "Natural logarithm.";
+    log2 Log2 "Logarithm to base 2.";
+    log10 Log10 "Logarithm to base 10.";
+    log1p Log1p "log(1 + x).";
+    sqrt Sqrt "Square root.";
+    rsqrt Rsqrt "Reciprocal of the square root.";
+    reciprocal Reciprocal "Reciprocal.";
+    sin Sin "Sine.";
+    cos Cos "Cosine.";
+    tan Tan "Tangent.";
+    asin Asin "Inverse sine.";
+    acos Acos "Inverse cosine.";
+    atan Atan "Inverse tangent.";
+    sinh Sinh "Hyperbolic sine.";
+    cosh Cosh "Hyperbolic cosine.";
+    tanh Tanh "Hyperbolic tangent.";
+    asinh Asinh "Inverse hyperbolic sine.";
+    acosh Acosh "Inverse hyperbolic cosine.";
+    atanh Atanh "Inverse hyperbolic tangent.";
+    sigmoid Sigmoid "Logistic sigmoid.";
+    relu Relu "max(x, 0).";
+    gelu Gelu "Gaussian error linear unit.";
+    gelu_tanh GeluTanh "Gaussian error linear unit in its tanh approximation.";
+    erf Erf "Error function.";
+    erfc Erfc "Complementary error function.";
+    erfcx Erfcx "Scaled complementary error function.";
+    erfinv Erfinv "Inverse error function.";
+    lgamma Lgamma "Logarithm of the gamma function.";
+    digamma Digamma "Digamma function.";
+    i0 I0 "Modified Bessel function of order 0.";
+    i0e I0e "Scaled modified Bessel function of order 0.";
+    i1 I1 "Modified Bessel function of order 1.";
+    i1e I1e "Scaled modified Bessel function of order 1.";
+    ndtri Ndtri "Quantile function of the standard normal distribution.";
+    log_ndtr LogNdtr "Logarithm of the standard normal CDF.";
+    floor Floor "Largest integer that is not larger.";
+    ceil Ceil "Smallest integer that is not smaller.";
+    round Round "Nearest integer, ties to even.";
+    trunc Trunc "Integer part.";
+    isnan Isnan "Whether each element is NaN.";
+    isinf Isinf "Whether each element is infinite.";
+    isfinite Isfinite "Whether each element is neither infinite nor NaN.";
+    signbit Signbit "Whether each element has its sign bit set.";
+    logical_not LogicalNot "Whether each element is zero.";
+    bitwise_not BitwiseNot "Bitwise complement.";
+}
+
+macro_rules! binary {
+    ($($name:ident $op:ident $doc:literal;)*) => {
+        impl<'g> Expr<'g> {
+            $(
+                #[doc = $doc]
+                #[must_use]
+                pub fn $name(self, other: impl Into<Arg>) -> Expr<'g> {
+                    self.builder.elementwise(Op::$op, &[self.arg, other.into()])
+                }
+            )*
+        }
+    };
+}
+
+binary! {
+    pow Pow "Power.";
+    maximum Maximum "Elementwise maximum; NaN if either is NaN.";
+    minimum Minimum "Elementwise minimum; NaN if either is NaN.";
+    fmax Fmax "Elementwise maximum; a number is preferred to NaN.";
+    fmin Fmin "Elementwise minimum; a number is preferred to NaN.";
+    floor_divide FloorDivide "Quotient rounded towards negative infinity.";
+    remainder Remainder "Remainder of floor division.";
+    fmod Fmod "Remainder of division truncated towards 0.";
+    atan2 Atan2 "Angle of the point (other, self).";
+    copysign Copysign "Magnitude of the first with the sign of the second.";
+    nextafter Nextafter "Next representable number towards the other.";
+    logaddexp Logaddexp "log(exp(a) + exp(b)).";
+    xlogy Xlogy "a log(b), 0 where a is 0.";
+    zeta Zeta "Hurwitz zeta function.";
+    gammainc Gammainc "Regularized lower incomplete gamma function.";
+    gammaincc Gammaincc "Regularized upper incomplete gamma function.";
+    gamma_slope GammaSlope "Derivative of a gamma sample with respect to its shape.";
+    shift_left BitwiseLeftShift "Bits shifted left.";
+    shift_right BitwiseRightShift "Bits shifted right.";
+    eq Eq "Whether elements are equal.";
+    ne Ne "Whether elements differ.";
+    lt Lt "Whether elements are smaller.";
+    le Le "Whether elements are not larger.";
+    gt Gt "Whether elements are larger.";
+    ge Ge "Whether elements are not smaller.";
+    logical_and LogicalAnd "Whether both are nonzero.";
+    logical_or LogicalOr "Whether either is nonzero.";
+    logical_xor LogicalXor "Whether exactly one is nonzero.";
+}
+
+macro_rules! operators {
+    ($($trait:ident $method:ident $op:ident $fold:expr;)*) => {$(
+        impl<'g, B: Into<Arg>> $trait<B> for Expr<'g> {
+            type Output = Expr<'g>;
+            fn $method(self, other: B) -> Expr<'g> {
+                self.builder.arithmetic(Op::$op, self.arg, other.into(), $fold)
+            }
+        }
+        impl<'g> $trait<Expr<'g>> for f64 {
+            type Output = Expr<'g>;
+            fn $method(self, other: Expr<'g>) -> Expr<'g> {
+                other.builder.arithmetic(Op::$op, self.into(), other.arg, $fold)
+            }
+        }
+        impl<'g> $trait<Expr<'g>> for i64 {
+            type Output = Expr<'g>;
+            fn $method(self, other: Expr<'g>) -> Expr<'g> {
+                other.builder.arithmetic(Op::$op, self.into(), other.arg, $fold)
+            }
+        }
+    )*};
+}
+
+operators! {
+    Add add Add |a, b| a + b;
+    Sub sub Sub |a, b| a - b;
+    Mul mul Mul |a, b| a * b;
+    Div div Div |a, b| a / b;
+}
+
+impl<'g> Builder<'g> {
+    /// Arithmetic; two numbers, one of them floating-point, give a number.
+    fn arithmetic(&'g self, op: Op, a: Arg, b: Arg, fold: fn(f64, f64) -> f64) -> Expr<'g> {
+        if let (Arg::Scalar(x), Arg::Scalar(y)) = (a, b)
+            && (op == Op::Div || matches!(x, Scalar::Float(_)) || matches!(y, Scalar::Float(_)))
+        {
+            return self.number(fold(x.to_f64(), y.to_f64()));
+        }
+        self.elementwise(op, &[a, b])
+    }
+}
+
+macro_rules! logic {
+    ($($trait:ident $method:ident $op:ident;)*) => {$(
+        impl<'g, B: Into<Arg>> $trait<B> for Expr<'g> {
+            type Output = Expr<'g>;
+            fn $method(self, other: B) -> Expr<'g> {
+                self.builder.elementwise(Op::$op, &[self.arg, other.into()])
+            }
+        }
+    )*};
+}
+
+logic! {
+    BitAnd bitand BitwiseAnd;
+    BitOr bitor BitwiseOr;
+    BitXor bitxor BitwiseXor;
+}
+
+impl<'g> Neg for Expr<'g> {
+    type Output = Expr<'g>;
+    fn neg(self) -> Expr<'g> {
+        match self.arg {
+            Arg::Scalar(Scalar::Float(f)) => self.builder.number(-f),
+            Arg::Scalar(Scalar::Int(i)) => self.builder.number(i.wrapping_neg()),
+            _ => self.builder.elementwise(Op::Neg, &[self.arg]),
+        }
+    }
+}
+
+/// The complement: logical on bools, bitwise on integers.
+impl<'g> Not for Expr<'g> {
+    type Output = Expr<'g>;
+    fn not(self) -> Expr<'g> {
+        self.builder.elementwise(Op::BitwiseNot, &[self.arg])
+    }
+}
+
+/// Inspection.
+impl<'g> Expr<'g> {
+    /// The builder of the expression.
+    pub fn builder(self) -> &'g Builder<'g> {
+        self.builder
+    }
+    /// The number, if the expression is one.
+    pub fn as_number(self) -> Option<Scalar> {
+        match self.arg {
+            Arg::Scalar(scalar) => Some(scalar),
+            Arg::Val(_) => None,
+        }
+    }
+    /// The tensor of the graph; that of a failed expression for a number.
+    fn val(self) -> Val {
+        match self.to_tensor().arg {
+            Arg::Val(val) => val,
+            Arg::Scalar(_) => FAILED,
+        }
+    }
+    /// The expression as a tensor: a number becomes a tensor without axes.
+    #[must_use]
+    pub fn to_tensor(self) -> Expr<'g> {
+        match self.arg {
+            Arg::Val(_) => self,
+            Arg::Scalar(scalar) => self.builder.full(&Shape::SCALAR, scalar, scalar.natural_dtype()),
+        }
+    }
+    /// The shape and dtype; those of a number are no axes and its natural dtype.
+    ///
+    /// # Errors
+    /// The first error of the expressions so far.
+    pub fn meta(self) -> Result<Meta> {
+        self.builder.check()?;
+        Ok(match self.arg {
+            Arg::Val(val) => self.builder.graph.borrow().meta(val),
+            Arg::Scalar(scalar) => Meta::new(Shape::SCALAR, scalar.natural_dtype()),
+        })
+    }
+    /// The shape.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn shape(self) -> Result<Shape> {
+        self.meta().map(|meta| meta.shape)
+    }
+    /// The sizes of the axes.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn sizes(self) -> Result<Vec<i64>> {
+        Ok(self.shape()?.dims().iter().map(|size| *size as i64).collect())
+    }
+    /// The size of an axis; negative axes count from the last.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`]; an axis out of range.
+    pub fn size(self, axis: i64) -> Result<i64> {
+        let shape = self.shape()?;
+        let axis = shape.axis(axis)?;
+        Ok(shape.dims().get(axis).map_or(1, |size| *size as i64))
+    }
+    /// The number of axes.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn rank(self) -> Result<usize> {
+        self.shape().map(|shape| shape.rank())
+    }
+    /// The number of elements.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn numel(self) -> Result<usize> {
+        self.shape().map(|shape| shape.numel())
+    }
+    /// The dtype.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn dtype(self) -> Result<DType> {
+        self.meta().map(|meta| meta.dtype)
+    }
+    /// The elements as numbers, in row-major order. Waits for them.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`]; a failed computation.
+    pub fn elements(self) -> Result<Vec<Scalar>> {
+        let dtype = self.dtype()?;
+        let read: fn([u8; 8]) -> Scalar = match dtype {
+            DType::Bool => |bytes| Scalar::Bool(i64::from_le_bytes(bytes) != 0),
+            _ if dtype.is_float() => |bytes| Scalar::Float(f64::from_le_bytes(bytes)),
+            _ => |bytes| Scalar::Int(i64::from_le_bytes(bytes)),
+        };
+        let wide = self.detach().to(if dtype.is_float() { DType::F64 } else { DType::I64 });
+        let val = self.builder.finish(wide)?;
+        let bytes = self.builder.with_graph(|g| g.fetch(val))?;
+        Ok(bytes.as_chunks::<8>().0.iter().map(|bytes| read(*bytes)).collect())
+    }
+    /// The number of a tensor of one element. Waits for it.
+    ///
+    /// # Errors
+    /// As [`Expr::elements`]; a tensor of several elements.
+    pub fn item(self) -> Result<Scalar> {
+        match self.elements()?.as_slice() {
+            [one] => Ok(*one),
+            all => Err(OpError::runtime(format!("a Tensor with {} elements cannot be converted to Scalar", all.len()))),
+        }
+    }
+    /// Whether the one element is nonzero. Waits for it.
+    ///
+    /// # Errors
+    /// As [`Expr::item`].
+    pub fn is_true(self) -> Result<bool> {
+        self.item().map(Scalar::to_bool)
+    }
+}
+
+/// Operations other than elementwise ones. Axes may be negative; an empty list of axes means all.
+impl<'g> Expr<'g> {
+    fn then(self, build: impl FnOnce(&mut dyn Graph, Val) -> Result<Val>) -> Expr<'g> {
+        let val = self.val();
+        self.builder.run(|g| build(g, val))
+    }
+    fn with(self, other: Expr<'g>, build: impl FnOnce(&mut dyn Graph, Val, Val) -> Result<Val>) -> Expr<'g> {
+        let (a, b) = (self.val(), other.val());
+        self.builder.run(|g| build(g, a, b))
+    }
+
+    /// `yes` where this condition is true, `no` elsewhere.
+    #[must_use]
+    pub fn where_(self, yes: impl Into<Arg>, no: impl Into<Arg>) -> Expr<'g> {
+        let (yes, no) = (yes.into(), no.into());
+        self.then(|g, v| build::where_(g, v, yes, no))
+    }
+    /// Elements clamped between bounds.
+    #[must_use]
+    pub fn clamp(self, low: impl Into<Arg>, high: impl Into<Arg>) -> Expr<'g> {
+        let (low, high) = (low.into(), high.into());
+        self.then(|g, v| build::clamp(g, v, Some(low), Some(high)))
+    }
+    /// The elements in another dtype.
+    #[must_use]
+    pub fn to(self, dtype: DType) -> Expr<'g> {
+        self.then(|g, v| build::cast(g, v, dtype))
+    }
+    /// The elements as floats: integers in the default dtype.
+    #[must_use]
+    pub fn to_float(self) -> Expr<'g> {
+        self.then(|g, v| {
+            let dtype = g.meta(v).dtype.to_float();
+            build::cast(g, v, dtype)
+        })
+    }
+    /// Half precision as float32; other dtypes as they are. Formulas of several steps compute in it.
+    #[must_use]
+    pub fn upcast(self) -> Expr<'g> {
+        self.then(|g, v| match g.meta(v).dtype {
+            DType::F16 | DType::BF16 => build::cast(g, v, DType::F32),
+            _ => Ok(v),
+        })
+    }
+    /// The same tensor without its gradient.
+    #[must_use]
+    pub fn detach(self) -> Expr<'g> {
+        self.then(|g, v| g.detach(v))
+    }
+    /// The square of each element.
+    #[must_use]
+    pub fn square(self) -> Expr<'g> {
+        self * self
+    }
+
+    fn reduce(self, op: Op, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.then(|g, v| build::reduce(g, op, v, Some(axes), keepdim))
+    }
+    /// The sum over axes.
+    #[must_use]
+    pub fn sum(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::Sum, axes, keepdim)
+    }
+    /// The mean over axes.
+    #[must_use]
+    pub fn mean(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::Mean, axes, keepdim)
+    }
+    /// The Euclidean norm over axes.
+    #[must_use]
+    pub fn norm(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::Norm, axes, keepdim)
+    }
+    /// The product over axes.
+    #[must_use]
+    pub fn prod(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::Prod, axes, keepdim)
+    }
+    /// The maximum over axes.
+    #[must_use]
+    pub fn amax(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::Amax, axes, keepdim)
+    }
+    /// The minimum over axes.
+    #[must_use]
+    pub fn amin(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::Amin, axes, keepdim)
+    }
+    /// Whether any element over axes is nonzero.
+    #[must_use]
+    pub fn any(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::Any, axes, keepdim)
+    }
+    /// Whether all elements over axes are nonzero.
+    #[must_use]
+    pub fn all(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+        self.reduce(Op::All, axes, keepdim)
+    }
+    /// The index of the maximum along an axis, or in the flattened tensor.
+    #[must_use]
+    pub fn argmax(self, axis: Option<i64>, keepdim: bool) -> Expr<'g> {
+        self.then(|g, v| build::arg_reduce(g, Op::Argmax, v, axis, keepdim))
+    }
+    /// The index of the minimum along an axis, or in the flattened tensor.
+    #[must_use]
+    pub fn argmin(self, axis: Option<i64>, keepdim: bool) -> Expr<'g> {
+        self.then(|g, v| build::arg_reduce(g, Op::Argmin, v, axis, keepdim))
+    }
+    /// The maximum along an axis and its index.
+    #[must_use]
+    pub fn max_along(self, axis: i64, keepdim: bool) -> (Expr<'g>, Expr<'g>) {
+        self.extreme(Op::Amax, axis, keepdim)
+    }
+    /// The minimum along an axis and its index.
+    #[must_use]
+    pub fn min_along(self, axis: i64, keepdim: bool) -> (Expr<'g>, Expr<'g>) {
+        self.extreme(Op::Amin, axis, keepdim)
+    }
+    fn extreme(self, op: Op, axis: i64, keepdim: bool) -> (Expr<'g>, Expr<'g>) {
+        let mut indices = FAILED;
+        let values = self.then(|g, v| {
+            let (values, found) = build::extreme_along(g, op, v, axis, keepdim)?;
+            indices = found;
+            Ok(values)
+        });
+        (values, self.builder.tensor(indices))
+    }
+    /// The variance over axes, dividing by `n - correction`.
+    #[must_use]
+    pub fn var(self, axes: &[i64], correction: f64, keepdim: bool) -> Expr<'g> {
+        self.then(|g, v| build::var(g, v, Some(axes), correction, keepdim))
+    }
+    /// The standard deviation over axes.
+    #[must_use]
+    pub fn std(self, axes: &[i64], correction: f64, keepdim: bool) -> Expr<'g> {
+        self.then(|g, v| build::std(g, v, Some(axes), correction, keepdim))
+    }
+
+    /// The same elements with another shape; one size may be -1.
+    #[must_use]
+    pub fn reshape(self, sizes: &[i64]) -> Expr<'g> {
+        self.then(|g, v| build::reshape(g, v, sizes))
+    }
+    /// The same elements with another shape.
+    #[must_use]
+    pub fn with_shape(self, shape: &Shape) -> Expr<'g> {
+        self.then(|g, v| match g.meta(v).shape == *shape {
+            true => Ok(v),
+            false => g.emit(Op::Reshape, &[v.into()], Attrs::Shape(*shape)),
+        })
+    }
+    /// Axes from `start` to `end` merged into one.
+    #[must_use]
+    pub fn flatten(self, start: i64, end: i64) -> Expr<'g> {
+        self.then(|g, v| build::flatten(g, v, start, end))
+    }
+    /// Axes in another order.
+    #[must_use]
+    pub fn permute(self, axes: &[i64]) -> Expr<'g> {
+        self.then(|g, v| build::permute(g, v, axes))
+    }
+    /// Two axes swapped.
+    #[must_use]
+    pub fn transpose(self, a: i64, b: i64) -> Expr<'g> {
+        self.then(|g, v| build::transpose(g, v, a, b))
+    }
+    /// The last two axes swapped.
+    #[must_use]
+    pub fn transposed(self) -> Expr<'g> {
+        self.transpose(-1, -2)
+    }
+    /// A new axis of size 1.
+    #[must_use]
+    pub fn unsqueeze(self, axis: i64) -> Expr<'g> {
+        self.then(|g, v| build::unsqueeze(g, v, axis))
+    }
+    /// Without axes of size 1: the given ones, or all if the list is empty.
+    #[must_use]
+    pub fn squeeze(self, axes: &[i64]) -> Expr<'g> {
+        self.then(|g, v| build::squeeze(g, v, (!axes.is_empty()).then_some(axes)))
+    }
+    /// Axes of size 1 and new leading axes repeated; -1 keeps a size.
+    #[must_use]
+    pub fn expand(self, sizes: &[i64]) -> Expr<'g> {
+        self.then(|g, v| build::expand(g, v, sizes))
+    }
+    /// Broadcast to a shape.
+    #[must_use]
+    pub fn expand_to(self, shape: &Shape) -> Expr<'g> {
+        self.then(|g, v| match g.meta(v).shape == *shape {
+            true => Ok(v),
+            false => g.emit(Op::Expand, &[v.into()], Attrs::Shape(*shape)),
+        })
+    }
+    /// `len` elements from `start` along an axis.
+    #[must_use]
+    pub fn narrow(self, axis: i64, start: i64, len: i64) -> Expr<'g> {
+        self.then(|g, v| build::narrow(g, v, axis, start, len))
+    }
+    /// The part at an index along an axis, without that axis.
+    #[must_use]
+    pub fn select(self, axis: i64, index: i64) -> Expr<'g> {
+        self.then(|g, v| {
+            let shape = g.meta(v).shape;
+            let axis = shape.axis(axis)?;
+            let mut parts = vec![Index::Range { start: None, stop: None, step: None }; axis];
+            parts.push(Index::At(index));
+            build::index(g, v, &parts)
+        })
+    }
+    /// Basic indexing, `x[parts]`.
+    #[must_use]
+    pub fn index(self, parts: &[Index]) -> Expr<'g> {
+        self.then(|g, v| build::index(g, v, parts))
+    }
+    /// Elements from `start` to `stop` with a step along an axis, as `x[start:stop:step]`.
+    #[must_use]
+    pub fn slice(self, axis: i64, start: Option<i64>, stop: Option<i64>, step: Option<i64>) -> Expr<'g> {
+        self.then(|g, v| {
+            let axis = g.meta(v).shape.axis(axis)?;
+            let mut parts = vec![Index::Range { start: None, stop: None, step: None }; axis];
+            parts.push(Index::Range { start, stop, step });
+            build::index(g, v, &parts)
+        })
+    }
+    /// The elements in reverse order along an axis.
+    #[must_use]
+    pub fn flip(self, axis: i64) -> Expr<'g> {
+        self.slice(axis, None, None, Some(-1))
+    }
+    /// A copy with `source` written to the elements that basic indexing picks.
+    #[must_use]
+    pub fn set_index(self, parts: &[Index], source: impl Into<Arg>) -> Expr<'g> {
+        let source = source.into();
+        self.then(|g, v| build::set_index(g, v, parts, source))
+    }
+    /// The diagonals of the matrices that two axes form, as the last axis.
+    #[must_use]
+    pub fn diagonal(self, offset: i64, rows: i64, columns: i64) -> Expr<'g> {
+        self.then(|g, v| build::diagonal(g, v, offset, rows, columns))
+    }
+
+    /// The matrix product, as `torch.matmul`.
+    #[must_use]
+    pub fn matmul(self, other: Expr<'g>) -> Expr<'g> {
+        self.with(other, build::matmul)
+    }
+    /// Softmax along an axis.
+    #[must_use]
+    pub fn softmax(self, axis: i64) -> Expr<'g> {
+        self.then(|g, v| row_wise::softmax(g, Op::Softmax, v, axis))
+    }
+    /// The logarithm of softmax along an axis.
+    #[must_use]
+    pub fn log_softmax(self, axis: i64) -> Expr<'g> {
+        self.then(|g, v| row_wise::softmax(g, Op::LogSoftmax, v, axis))
+    }
+    /// Elements along an axis at the positions in an index tensor.
+    #[must_use]
+    pub fn gather(self, axis: i64, index: Expr<'g>) -> Expr<'g> {
+        self.with(index, |g, v, index| build::gather(g, v, axis, index))
+    }
+    /// A copy with `source` written along an axis, by a scatter op (`Scatter`, `ScatterAdd`, …), at the indices.
+    #[must_use]
+    pub fn scatter(self, op: Op, axis: i64, index: Expr<'g>, source: Expr<'g>) -> Expr<'g> {
+        self.builder.on_all(&[self, index, source], |g, v| build::along(g, op, axis, v))
+    }
+    /// An op along one axis without other operands: a scan or `Argsort`.
+    #[must_use]
+    pub fn along(self, op: Op, axis: i64) -> Expr<'g> {
+        self.then(|g, v| build::along(g, op, axis, &[v]))
+    }
+    /// The cumulative sum along an axis.
+    #[must_use]
+    pub fn cumsum(self, axis: i64) -> Expr<'g> {
+        self.along(Op::Cumsum, axis)
+    }
+    /// The indices that sort elements along an axis; stable.
+    #[must_use]
+    pub fn argsort(self, axis: i64, descending: bool) -> Expr<'g> {
+        self.along(if descending { Op::ArgsortDescending } else { Op::Argsort }, axis)
+    }
+    /// The indices of the `count` true elements of a mask, one row each.
+    #[must_use]
+    pub fn nonzero(self, count: usize) -> Expr<'g> {
+        self.then(|g, v| build::nonzero(g, v, count))
+    }
+}

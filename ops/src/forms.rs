@@ -1,0 +1,143 @@
+//! The forms in which a public function is offered: as a function, a method, in place, with `out=`.
+
+/// The dtype that operands are cast to inside an automatic mixed precision region (`gt.autocast`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Autocast {
+    /// Operands keep their dtypes, and the function's own steps follow the region.
+    Follow,
+    /// Operands keep their dtypes, and the function's own steps ignore the region.
+    Ignore,
+    /// Operands are cast to the region's 16-bit dtype: matrix products and convolutions.
+    Low,
+    /// Operands are cast to float32: losses, norms.
+    Float32,
+}
+
+/// The forms of a public function. A declaration begins with [`function`], [`method`] or [`method_only`], and adds to it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Forms {
+    /// The function's name, where it is not that of its declaration, for instance a keyword of Rust.
+    pub name: Option<&'static str>,
+    /// The module below `gt` that has the function: `""`, `"nn.functional"`, `"linalg"`, `"special"`, `"fft"`.
+    pub module: &'static str,
+    /// Other names: NumPy's, and PyTorch's second names.
+    pub aliases: &'static [&'static str],
+    /// A function of the module.
+    pub function: bool,
+    /// A method of tensors.
+    pub method: bool,
+    /// A method that writes the result to the tensor: `x.exp_()`.
+    pub in_place: bool,
+    /// The in-place method is a function, too: `gt.exp_(x)`.
+    pub in_place_function: bool,
+    /// The function takes `out=`, a tensor to write the result to.
+    pub out: bool,
+    /// The tensor of `out=` must have the dtype of the result.
+    pub out_same_dtype: bool,
+    /// The results are views of the first argument: movement ops alone make them.
+    pub view: bool,
+    /// The function makes a tensor of a given shape, and takes `dtype`, `device`, `requires_grad` and their like.
+    pub creation: bool,
+    /// The function draws random numbers, and takes `generator`.
+    pub random: bool,
+    /// The names of the results, if they are a named tuple.
+    pub results: &'static [&'static str],
+    /// The operands' dtype under automatic mixed precision.
+    pub autocast: Autocast,
+}
+
+const NONE: Forms = Forms {
+    name: None,
+    module: "",
+    aliases: &[],
+    function: false,
+    method: false,
+    in_place: false,
+    in_place_function: false,
+    out: false,
+    out_same_dtype: false,
+    view: false,
+    creation: false,
+    random: false,
+    results: &[],
+    autocast: Autocast::Follow,
+};
+
+/// Nothing public: the op is a step of other functions, such as a fused gradient.
+pub const fn internal() -> Forms {
+    NONE
+}
+/// A function of `gt`.
+pub const fn function() -> Forms {
+    Forms { function: true, ..NONE }
+}
+/// A function of `gt` and a method of tensors.
+pub const fn method() -> Forms {
+    Forms { function: true, method: true, ..NONE }
+}
+/// A method of tensors alone.
+pub const fn method_only() -> Forms {
+    Forms { method: true, ..NONE }
+}
+/// A function of a module below `gt`, for instance `nn.functional`.
+pub const fn module(module: &'static str) -> Forms {
+    Forms { function: true, module, ..NONE }
+}
+
+impl Forms {
+    /// Names the function differently from its declaration.
+    #[must_use]
+    pub const fn named(self, name: &'static str) -> Forms {
+        Forms { name: Some(name), ..self }
+    }
+    /// Adds other names.
+    #[must_use]
+    pub const fn aliases(self, aliases: &'static [&'static str]) -> Forms {
+        Forms { aliases, ..self }
+    }
+    /// Adds the in-place method.
+    #[must_use]
+    pub const fn in_place(self) -> Forms {
+        Forms { in_place: true, ..self }
+    }
+    /// Adds the in-place method, as a function too.
+    #[must_use]
+    pub const fn in_place_function(self) -> Forms {
+        Forms { in_place: true, in_place_function: true, ..self }
+    }
+    /// Adds `out=`.
+    #[must_use]
+    pub const fn out(self) -> Forms {
+        Forms { out: true, ..self }
+    }
+    /// Adds `out=`, whose dtype must be that of the result.
+    #[must_use]
+    pub const fn out_same_dtype(self) -> Forms {
+        Forms { out: true, out_same_dtype: true, ..self }
+    }
+    /// Makes the results views of the first argument.
+    #[must_use]
+    pub const fn view(self) -> Forms {
+        Forms { view: true, ..self }
+    }
+    /// Adds the keyword arguments of creation functions.
+    #[must_use]
+    pub const fn creation(self) -> Forms {
+        Forms { creation: true, ..self }
+    }
+    /// Adds `generator=`.
+    #[must_use]
+    pub const fn random(self) -> Forms {
+        Forms { random: true, ..self }
+    }
+    /// Names the results.
+    #[must_use]
+    pub const fn results(self, results: &'static [&'static str]) -> Forms {
+        Forms { results, ..self }
+    }
+    /// Sets the dtype under automatic mixed precision.
+    #[must_use]
+    pub const fn autocast(self, autocast: Autocast) -> Forms {
+        Forms { autocast, ..self }
+    }
+}
