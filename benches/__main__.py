@@ -11,6 +11,7 @@ from rich.console import Console
 from benches import (
     cnn,
     collectives,
+    functions,
     fused,
     fusion,
     gpt,
@@ -30,6 +31,7 @@ from benches import (
 
 GROUPS = {
     "issue": issue.rows,
+    "functions": functions.rows,
     "round_trip": round_trip.rows,
     "kernels": kernels.rows,
     "fused": fused.rows,

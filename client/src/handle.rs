@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::lock::lock;
 use crate::storage::Storage;
-use crate::strides::{Strides, ViewOp};
+use crate::strides::{Strides, ViewOps};
 use crate::value::TensorValue;
 use gt_ops::{Attrs, Meta, Op, Scalar};
 use smallvec::SmallVec;
@@ -95,7 +95,7 @@ pub(crate) struct View {
     pub(crate) autograd: Arc<AutogradMeta>,
     /// The view's own node, if it was made a leaf.
     pub(crate) leaf: Option<Arc<Node>>,
-    pub(crate) ops: Arc<[ViewOp]>,
+    pub(crate) ops: ViewOps,
     pub(crate) meta: Meta,
     pub(crate) strides: Strides,
     /// The result of the ops for one version of the base.
@@ -114,7 +114,7 @@ impl View {
     pub(crate) fn new(
         base: Arc<Storage>,
         autograd: Arc<AutogradMeta>,
-        ops: Arc<[ViewOp]>,
+        ops: ViewOps,
         strides: Strides,
         cached: MaterializedView,
     ) -> View {

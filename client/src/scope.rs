@@ -5,31 +5,43 @@ use crate::handle::{Edge, Node};
 use crate::precision::allows_tf32;
 use crate::random::{Generator, default_generator};
 use crate::session::ClientSession;
-use crate::strides::ViewOp;
+use crate::strides::{Strides, ViewOp, ViewOps, strides_after};
 use crate::tape::grad_enabled;
 use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The number of bits of `Scope::operands`.
 const OPERANDS_MAX: u32 = u64::BITS;
+/// The number of tensors, and of operands of one op, up to which a scope allocates no memory.
+const TENSORS_INLINE: usize = 8;
+const OPERANDS_INLINE: usize = 4;
 
 /// The tensors of one call into [`gt_ops::build`]; a [`Val`] is an index into them.
 pub struct Scope {
     session: Arc<ClientSession>,
-    tensors: Vec<(Arc<TensorValue>, Option<Arc<Node>>)>,
+    tensors: SmallVec<[(Arc<TensorValue>, Option<Arc<Node>>); TENSORS_INLINE]>,
     /// A bit for each of the first [`OPERANDS_MAX`] tensors: whether it existed before the call.
     operands: u64,
     /// Saved values that an in-place operation has replaced, each with the error of using it.
     stale: Vec<(Val, String)>,
     /// The session's error in `emit`, which the builder cannot carry.
     error: Option<ClientError>,
-    /// The emitted ops and the shapes of their results, if recorded for a view.
-    view_ops: Option<Vec<(ViewOp, Shape)>>,
+    /// The ops that a view is made of, if it is recorded.
+    view: Option<ViewRecord>,
     /// The random number generator, if not the default one.
     generator: Option<Arc<Generator>>,
+}
+
+/// The ops emitted for a view so far, and PyTorch's strides after them.
+pub(crate) struct ViewRecord {
+    pub(crate) ops: ViewOps,
+    /// None where PyTorch would have to copy.
+    pub(crate) strides: Option<Strides>,
+    shape: Shape,
 }
 
 impl Scope {
@@ -37,11 +49,11 @@ impl Scope {
     pub fn new(session: &Arc<ClientSession>) -> Scope {
         Scope {
             session: session.clone(),
-            tensors: Vec::with_capacity(8),
+            tensors: SmallVec::new(),
             operands: 0,
             stale: Vec::new(),
             error: None,
-            view_ops: None,
+            view: None,
             generator: None,
         }
     }
@@ -91,14 +103,19 @@ impl Scope {
         self.tensors[val.0 as usize].clone()
     }
 
-    /// Records the ops emitted from now on, for [`Scope::view_ops`].
-    pub(crate) fn record_view_ops(&mut self) {
-        self.view_ops = Some(Vec::new());
+    /// Records the ops emitted from now on, which make a view of a tensor of this shape and these strides.
+    pub(crate) fn record_view(&mut self, shape: Shape, strides: Strides) {
+        self.view = Some(ViewRecord { ops: ViewOps::new(), strides: Some(strides), shape });
     }
 
-    /// The recorded ops and the shapes of their results.
-    pub(crate) fn view_ops(&self) -> &[(ViewOp, Shape)] {
-        self.view_ops.as_deref().unwrap_or_default()
+    /// Ends the call as [`Scope::finish`] does. Returns the value and node of the result, and the recorded view.
+    pub(crate) fn finish_view(
+        mut self,
+        outcome: OpResult<Val>,
+    ) -> Result<(Arc<TensorValue>, Option<Arc<Node>>, Option<ViewRecord>)> {
+        let view = self.view.take();
+        let (value, node) = self.finish(outcome, |scope, v| scope.parts(v))?;
+        Ok((value, node, view))
     }
 
     /// Ends the call: passes the builder's result to `take`. An error of the session precedes the builder's.
@@ -173,10 +190,9 @@ impl Graph for Scope {
         if let Some((_, text)) = self.stale.iter().find(|(val, _)| inputs.contains(&Arg::Val(*val))) {
             return Err(OpError::runtime(text.clone()));
         }
-        let mut metas = [InputMeta::Scalar(gt_ops::Scalar::Bool(false)); 4];
+        let mut metas = SmallVec::<[InputMeta; OPERANDS_INLINE]>::new();
         let mut operands = Inputs::new();
-        let mut spilled = Vec::new();
-        for (i, arg) in inputs.iter().enumerate() {
+        for arg in inputs {
             let (meta, operand) = match arg {
                 Arg::Val(v) => {
                     let value = &self.tensors[v.0 as usize].0;
@@ -184,19 +200,10 @@ impl Graph for Scope {
                 }
                 Arg::Scalar(s) => (InputMeta::Scalar(*s), Operand::Scalar(*s)),
             };
-            match metas.get_mut(i) {
-                Some(slot) => *slot = meta,
-                None => {
-                    if spilled.is_empty() {
-                        spilled.extend_from_slice(&metas);
-                    }
-                    spilled.push(meta);
-                }
-            }
+            metas.push(meta);
             operands.push(operand);
         }
-        let metas = if spilled.is_empty() { &metas[..inputs.len()] } else { &spilled[..] };
-        let meta = infer(op, metas, &attrs)?;
+        let meta = infer(op, &metas, &attrs)?;
         let mut instruction = Instruction { op, out: 0, inputs: operands, last_use: 0, attrs, tf32: allows_tf32(op) };
         let tensors = metas.iter().filter_map(InputMeta::tensor);
         let cost = gt_ops::cost::cost(op, tensors, &meta);
@@ -209,12 +216,15 @@ impl Graph for Scope {
         };
         let value = TensorValue::new(id, meta, &self.session);
         let node = self.record(op, inputs, &instruction.attrs, &value);
-        if let Some(view_ops) = &mut self.view_ops {
+        if let Some(view) = &mut self.view {
             let index = match inputs.get(1) {
                 Some(Arg::Val(v)) => Some(self.tensors[v.0 as usize].0.clone()),
                 _ => None,
             };
-            view_ops.push((ViewOp { op, attrs: instruction.attrs, index }, meta.shape));
+            let step = ViewOp { op, attrs: instruction.attrs, index };
+            view.strides = view.strides.and_then(|strides| strides_after(&view.shape, &strides, &step));
+            view.shape = meta.shape;
+            view.ops.push(step);
         }
         Ok(self.push(value, node))
     }

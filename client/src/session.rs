@@ -21,9 +21,9 @@ pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocum
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Smaller tensors are freed in batches: a free then costs a seventh of a slot.
 const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
@@ -53,6 +53,9 @@ const ROOM_NAP_MAX: Duration = Duration::from_millis(10);
 /// The length of one wait. After each, the thread checks whether the daemon is alive and whether Unix signals, such as
 /// Ctrl-C, have arrived.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
+/// [`ClientSession::was_alive`] asks the kernel at most once in this time: a system call costs as much as several
+/// instructions.
+const ALIVE_CHECK_INTERVAL: Duration = Duration::from_micros(100);
 /// Under `GT_TRACEBACK=1`, the number of instructions whose origins are remembered.
 const ORIGINS_MAX: usize = 1 << 18;
 
@@ -69,6 +72,10 @@ pub struct ClientSession {
     cq_slots: usize,
     generation: u32,
     closed: AtomicBool,
+    /// When the session began.
+    begun: Instant,
+    /// When [`ClientSession::was_alive`] asks the kernel again, nanoseconds after `begun`.
+    next_alive_check_ns: AtomicU64,
     /// The reason why the session ended, once a thread has noticed the end.
     lost: OnceLock<String>,
     traceback: bool,
@@ -217,6 +224,8 @@ impl ClientSession {
             cq_slots: grant.cq_slots as usize,
             generation: fork::generation(),
             closed: AtomicBool::new(false),
+            begun: Instant::now(),
+            next_alive_check_ns: AtomicU64::new(0),
             lost: OnceLock::new(),
             traceback,
             spins: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
@@ -315,6 +324,23 @@ impl ClientSession {
     /// Whether the session is open and its daemon is connected. Costs a system call.
     pub fn is_alive(&self) -> bool {
         self.is_open() && !self.is_dead()
+    }
+
+    /// Whether the session is open and its daemon was connected within the last [`ALIVE_CHECK_INTERVAL`]. A daemon that
+    /// ended the session is noticed at once, one that was killed after the interval.
+    pub fn was_alive(&self) -> bool {
+        if !self.is_open() || self.submission.lock().submitter.state() != SessionState::Running {
+            return false;
+        }
+        let now_ns = self.begun.elapsed().as_nanos() as u64;
+        if now_ns < self.next_alive_check_ns.load(Relaxed) {
+            return true;
+        }
+        let alive = !self.is_dead();
+        if alive {
+            self.next_alive_check_ns.store(now_ns + ALIVE_CHECK_INTERVAL.as_nanos() as u64, Relaxed);
+        }
+        alive
     }
 
     /// Whether this process is a forked child of the one that opened the session.

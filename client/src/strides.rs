@@ -6,6 +6,7 @@
 use crate::value::TensorValue;
 use gt_ops::instruction::SliceSpec;
 use gt_ops::{Attrs, Op, RANK_MAX, Shape};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 /// The distance between neighbouring elements along each axis, in elements.
@@ -18,6 +19,9 @@ pub(crate) struct ViewOp {
     pub(crate) attrs: Attrs,
     pub(crate) index: Option<Arc<TensorValue>>,
 }
+
+/// The ops of a view, in order. An index such as `x[1]` makes two, a slice and a reshape.
+pub(crate) type ViewOps = SmallVec<[ViewOp; 2]>;
 
 /// The strides after one op; none if PyTorch would have to copy.
 pub(crate) fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &ViewOp) -> Option<Strides> {
@@ -55,7 +59,7 @@ fn reshape_strides(from: &Shape, strides: &Strides, to: &Shape) -> Option<Stride
         return Some(to.contiguous_strides());
     }
     // Runs of axes that are contiguous with each other: (elements, stride of the innermost axis).
-    let mut runs: Vec<(usize, isize)> = Vec::with_capacity(RANK_MAX);
+    let mut runs = SmallVec::<[(usize, isize); RANK_MAX]>::new();
     for (axis, &size) in from.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
         match runs.last_mut() {
             Some((elements, stride)) if *stride == strides[axis] * size as isize => {

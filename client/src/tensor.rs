@@ -5,7 +5,7 @@ use crate::handle::{AutogradMeta, Binding, Edge, MaterializedView, Node, Tensor,
 use crate::scope::Scope;
 use crate::session::ClientSession;
 use crate::storage::Storage;
-use crate::strides::{Strides, ViewOp, is_contiguous, repeats_elements, strides_after};
+use crate::strides::{Strides, ViewOps, is_contiguous, repeats_elements};
 use crate::tape::{grad_enabled, next_number};
 use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
@@ -214,7 +214,7 @@ impl Tensor {
         let (base, autograd) = self.share();
         value.version_counter().view_of(base.epoch());
         let current = MaterializedView { value, node, version: base.read().1 };
-        Ok(Tensor { binding: Binding::View(Box::new(View::new(base, autograd, Arc::new([]), strides, current))) })
+        Ok(Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ViewOps::new(), strides, current))) })
     }
 
     /// The strides that PyTorch would have.
@@ -266,29 +266,29 @@ impl Tensor {
         index: Option<&Tensor>,
         build: impl FnOnce(&mut dyn Graph, Val, Option<Val>) -> OpResult<Val>,
     ) -> Result<PlannedView> {
-        let (value, node) = self.resolve()?;
-        let version = match &self.binding {
-            Binding::View(view) => view.cached().version,
-            Binding::Own(..) => 0,
-            Binding::Shared(storage, _) => storage.read().1,
+        let (value, node, version) = match &self.binding {
+            Binding::Own(value, node) => (value.clone(), node.clone(), 0),
+            Binding::Shared(storage, autograd) => {
+                let (value, version) = storage.read();
+                (value, autograd.node(), version)
+            }
+            Binding::View(view) => {
+                let current = view.read()?;
+                (current.value, current.node, current.version)
+            }
         };
-        let from = *value.meta();
+        let shape = value.meta().shape;
+        let strides = match &self.binding {
+            Binding::View(view) => view.strides,
+            _ => shape.contiguous_strides(),
+        };
         let mut scope = Scope::new(value.session());
         let v = scope.push(value, node);
         let index = index.map(|index| scope.add(index)).transpose()?;
-        scope.record_view_ops();
+        scope.record_view(shape, strides);
         let outcome = build(&mut scope, v, index);
-        let mut strides = Some(self.strides());
-        let (value, node, ops) = scope.finish(outcome, |scope, v| {
-            let (value, node) = scope.parts(v);
-            (value, node, scope.view_ops().to_vec())
-        })?;
-        let mut shape = from.shape;
-        for (op, to) in &ops {
-            strides = strides.and_then(|s| strides_after(&shape, &s, op));
-            shape = *to;
-        }
-        let ops = ops.into_iter().map(|(op, _)| op).collect();
+        let (value, node, view) = scope.finish_view(outcome)?;
+        let (ops, strides) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.strides));
         Ok(PlannedView { value, node, ops, strides, version })
     }
 
@@ -299,13 +299,12 @@ impl Tensor {
         if ops.is_empty() {
             return self.same();
         }
-        let before = match &self.binding {
+        let ops = match &self.binding {
             // Gradients of the new view end in this view's own leaf node, not in the base's.
             Binding::View(view) if view.leaf.is_some() => return Tensor::new(value, node),
-            Binding::View(view) => view.ops.to_vec(),
-            _ => Vec::new(),
+            Binding::View(view) => view.ops.iter().cloned().chain(ops).collect(),
+            _ => ops,
         };
-        let ops: Arc<[ViewOp]> = before.into_iter().chain(ops).collect();
         let (base, autograd) = self.share();
         value.version_counter().view_of(base.epoch());
         let current = MaterializedView { value, node, version };
@@ -544,7 +543,7 @@ impl Tensor {
 pub struct PlannedView {
     value: Arc<TensorValue>,
     node: Option<Arc<Node>>,
-    ops: Vec<ViewOp>,
+    ops: ViewOps,
     /// None where PyTorch would have to copy.
     strides: Option<Strides>,
     version: u64,

@@ -3,10 +3,11 @@
 use crate::data;
 use crate::tensor::PyTensor;
 use gt_client::Tensor;
-use gt_ops::{Arg, Scalar, Val};
+use gt_ops::{Arg, RANK_MAX, Scalar, Val};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
+use smallvec::{SmallVec, smallvec};
 use std::ops::Deref;
 
 /// The value of `object` if it is a Python number.
@@ -127,19 +128,26 @@ impl PyArg {
     }
 }
 
+/// Sizes or axes: few, so that parsing them allocates no memory.
+pub type Ints = SmallVec<[i64; RANK_MAX]>;
+
 /// The integers of a sequence, or of one integer.
-pub fn ints(object: &Bound<'_, PyAny>) -> PyResult<Vec<i64>> {
-    if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
-        let mut all = Vec::with_capacity(object.len()?);
-        for item in object.try_iter()? {
-            all.push(int(&item?)?);
-        }
-        return Ok(all);
+pub fn ints(object: &Bound<'_, PyAny>) -> PyResult<Ints> {
+    if let Ok(tuple) = object.cast::<PyTuple>() {
+        return tuple.iter_borrowed().map(|item| int(&item)).collect();
     }
-    Ok(vec![int(object)?])
+    if let Ok(list) = object.cast::<PyList>() {
+        return list.iter().map(|item| int(&item)).collect();
+    }
+    Ok(smallvec![int(object)?])
 }
 
 fn int(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+    if object.is_exact_instance_of::<PyInt>()
+        && let Ok(int) = object.extract()
+    {
+        return Ok(int);
+    }
     if object.is_instance_of::<PyFloat>() {
         return Err(PyTypeError::new_err(format!("expected an int, but got the float {object}")));
     }
@@ -155,7 +163,7 @@ fn int(object: &Bound<'_, PyAny>) -> PyResult<i64> {
 }
 
 /// Sizes passed as `f(2, 3)` or `f((2, 3))`.
-pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
+pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Ints> {
     if args.len() == 1 {
         return ints(&args.get_item(0)?);
     }
@@ -163,7 +171,7 @@ pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Vec<i64>> {
 }
 
 /// Axes passed as PyTorch's `dim` or as NumPy's `axis`.
-pub fn axes(dim: Option<&Bound<'_, PyAny>>, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Vec<i64>>> {
+pub fn axes(dim: Option<&Bound<'_, PyAny>>, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Ints>> {
     match (dim, axis) {
         (Some(_), Some(_)) => Err(PyTypeError::new_err("dim and axis name the same thing: give one of them")),
         (Some(one), None) | (None, Some(one)) => ints(one).map(Some),

@@ -1,6 +1,6 @@
 //! Functions that make tensors.
 
-use crate::convert::{ints, number, sizes};
+use crate::convert::{Ints, ints, number, sizes};
 use crate::data;
 use crate::device::DeviceArg;
 use crate::dtype::DTypeArg;
@@ -15,6 +15,7 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyTuple};
+use smallvec::smallvec;
 
 /// A new tensor that `build` makes without operands.
 fn fresh(py: Python<'_>, options: &Options, build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>) -> PyResult<PyTensor> {
@@ -56,7 +57,7 @@ fn scalar(object: &Bound<'_, PyAny>, what: &str) -> PyResult<Scalar> {
 }
 
 /// Sizes passed as arguments, or as `size=`.
-fn size_args(args: &Bound<'_, PyTuple>, size: Option<&Bound<'_, PyAny>>) -> PyResult<Vec<i64>> {
+fn size_args(args: &Bound<'_, PyTuple>, size: Option<&Bound<'_, PyAny>>) -> PyResult<Ints> {
     match size {
         Some(size) if args.is_empty() => ints(size),
         Some(_) => Err(PyTypeError::new_err("the size was given twice")),
@@ -85,7 +86,7 @@ impl PyTensor {
                 return data::from_python(data, Some(dtype)).map(PyTensor::wrap);
             }
         }
-        let sizes = if args.is_empty() { vec![0] } else { sizes(args)? };
+        let sizes = if args.is_empty() { smallvec![0] } else { sizes(args)? };
         let shape = build::shape_of(&sizes).or_raise()?;
         fresh(py, &Options::default(), |g| build::full(g, shape, Scalar::Int(0), dtype))
     }

@@ -323,18 +323,44 @@ pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>
 pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let meta = tensor.meta();
     let bytes = bytes_of(tensor)?;
-    fn nest<'py>(
-        py: Python<'py>,
-        bytes: &[u8],
-        dtype: DType,
-        dims: &[usize],
-        first: usize,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        let Some((&len, inner)) = dims.split_first() else { return element(py, bytes, dtype, first) };
-        let stride: usize = inner.iter().product();
-        let items =
-            (0..len).map(|i| nest(py, bytes, dtype, inner, first + i * stride)).collect::<PyResult<Vec<_>>>()?;
-        Ok(PyList::new(py, items)?.into_any())
+    match meta.shape.dims() {
+        [] => element(py, &bytes, meta.dtype, 0),
+        dims => nested_lists(py, &bytes, meta.dtype, dims).map(Bound::into_any),
     }
-    nest(py, &bytes, meta.dtype, meta.shape.dims(), 0)
+}
+
+/// Packed bytes of elements of these dimensions as nested lists.
+fn nested_lists<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, dims: &[usize]) -> PyResult<Bound<'py, PyList>> {
+    match dims {
+        [] | [_] => list_of(py, bytes, dtype),
+        [len, inner @ ..] => {
+            let stride = inner.iter().product::<usize>() * dtype.size();
+            let items = (0..*len).map(|i| nested_lists(py, &bytes[i * stride..][..stride], dtype, inner));
+            PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
+        }
+    }
+}
+
+/// Packed elements as a list of Python numbers.
+fn list_of<'py>(py: Python<'py>, bytes: &[u8], dtype: DType) -> PyResult<Bound<'py, PyList>> {
+    macro_rules! list {
+        ($t:ty, $number:expr) => {
+            PyList::new(
+                py,
+                bytes.as_chunks::<{ size_of::<$t>() }>().0.iter().map(|raw| $number(<$t>::from_le_bytes(*raw))),
+            )
+        };
+    }
+    match dtype {
+        DType::Bool => list!(u8, |b| b != 0),
+        DType::U8 => list!(u8, u32::from),
+        DType::I8 => list!(i8, i32::from),
+        DType::I16 => list!(i16, i32::from),
+        DType::I32 => list!(i32, i64::from),
+        DType::I64 => list!(i64, |i| i),
+        DType::F16 => list!(f16, f16::to_f64),
+        DType::BF16 => list!(bf16, bf16::to_f64),
+        DType::F32 => list!(f32, f64::from),
+        DType::F64 => list!(f64, |f| f),
+    }
 }

@@ -133,7 +133,7 @@ impl<'py> FromPyObject<'_, 'py> for DeviceArg {
             return Ok(DeviceArg(device.get().clone()));
         }
         if let Ok(text) = object.cast::<PyString>() {
-            return PyDevice::parse(&text.to_string()).map(DeviceArg);
+            return PyDevice::parse(text.to_str()?).map(DeviceArg);
         }
         if let Ok(index) = object.extract::<u32>() {
             return Ok(DeviceArg(PyDevice { kind: CUDA, index: Some(index) }));

@@ -8,18 +8,34 @@ use gt_client::Tensor;
 use gt_ops::build::Index;
 use gt_ops::build::indexing;
 use gt_ops::{Arg, DType, RANK_MAX, Scalar, Shape};
-use pyo3::exceptions::{PyIndexError, PyTypeError, PyValueError};
+use pyo3::exceptions::PyIndexError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyEllipsis, PyInt, PyRange, PySequence, PySlice, PyString, PyTuple};
+use smallvec::{SmallVec, smallvec};
+
+/// The parts of a basic index: few, so that parsing `x[i]` allocates no memory.
+pub type IndexParts = SmallVec<[Index; 4]>;
 
 /// The parts of a basic index (integers, slices, `None`, `...`); `None` if a part is a tensor, an array, a sequence or
 /// a bool, which [`advanced_get`] and [`advanced_set`] handle.
-pub fn parts(index: &Bound<'_, PyAny>) -> PyResult<Option<Vec<Index>>> {
+pub fn parts(index: &Bound<'_, PyAny>) -> PyResult<Option<IndexParts>> {
     match index.cast::<PyTuple>() {
-        Ok(tuple) => tuple.iter().map(|part| one(&part)).collect(),
-        Err(_) => Ok(one(index)?.map(|part| vec![part])),
+        Ok(tuple) => tuple.iter_borrowed().map(|part| one(&part)).collect(),
+        Err(_) => Ok(one(index)?.map(|part| smallvec![part])),
     }
+}
+
+/// A slice as Python's lists read it: bounds that do not fit in 64 bits are clipped.
+fn range(slice: &Bound<'_, PySlice>) -> PyResult<Index> {
+    let (mut start, mut stop, mut step) = (0, 0, 0);
+    // SAFETY: `slice` is a slice object, the three addresses are those of local variables, and the GIL is held.
+    let status = unsafe { pyo3::ffi::PySlice_Unpack(slice.as_ptr(), &mut start, &mut stop, &mut step) };
+    if status < 0 {
+        return Err(PyErr::fetch(slice.py()));
+    }
+    let bound = |bound: isize| Some(bound as i64);
+    Ok(Index::Range { start: bound(start), stop: bound(stop), step: bound(step) })
 }
 
 fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
@@ -33,24 +49,7 @@ fn one(part: &Bound<'_, PyAny>) -> PyResult<Option<Index>> {
         return Ok(Some(Index::Ellipsis));
     }
     if let Ok(slice) = part.cast::<PySlice>() {
-        let bound = |name: &str| -> PyResult<Option<i64>> {
-            let value = slice.getattr(name)?;
-            if value.is_none() {
-                return Ok(None);
-            }
-            value.extract().map(Some).or_else(|_| match value.cast::<PyInt>() {
-                // A bound that does not fit in 64 bits is clipped, as by Python's lists.
-                Ok(far) => Ok(Some(if far.lt(0)? { i64::MIN } else { i64::MAX })),
-                Err(_) => {
-                    Err(PyTypeError::new_err("slice indices must be integers or None or have an __index__ method"))
-                }
-            })
-        };
-        let step = bound("step")?;
-        if step == Some(0) {
-            return Err(PyValueError::new_err("slice step cannot be zero"));
-        }
-        return Ok(Some(Index::Range { start: bound("start")?, stop: bound("stop")?, step }));
+        return range(slice).map(Some);
     }
     if is_advanced(part)? {
         return Ok(None);

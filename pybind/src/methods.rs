@@ -692,7 +692,7 @@ impl PyTensor {
     fn split<'py>(&self, py: Python<'py>, split_size: &Bound<'py, PyAny>, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
         let sizes = match split_size.extract::<i64>() {
             Ok(size) => build::split_sizes(self.extent(py, dim)?, size).or_raise()?,
-            Err(_) => ints(split_size)?,
+            Err(_) => ints(split_size)?.into_vec(),
         };
         self.pieces(py, &sizes, dim)
     }

@@ -10,7 +10,7 @@ use gt_client::strides::Strides;
 use gt_ops::{DType, RANK_MAX, Shape};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
+use pyo3::types::{PyDict, PyString};
 use std::sync::Arc;
 
 /// The keyword arguments of a creation function.
@@ -34,11 +34,11 @@ impl Options {
     pub fn of(function: &str, kwargs: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
         let mut options = Options::default();
         for (key, value) in kwargs.into_iter().flatten() {
-            let key = key.extract::<String>()?;
+            let key = key.cast::<PyString>()?.to_str()?;
             if value.is_none() && key != "requires_grad" {
                 continue;
             }
-            match key.as_str() {
+            match key {
                 "dtype" => options.dtype = Some(value.extract::<DTypeArg>()?.0),
                 "requires_grad" => options.requires_grad = value.is_truthy()?,
                 "device" => value.extract::<DeviceArg>()?.check(value.py())?,

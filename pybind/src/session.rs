@@ -21,7 +21,7 @@ pub fn current(py: Python<'_>) -> PyResult<Arc<ClientSession>> {
     let known = lock().clone();
     // A daemon that died is noticed here, before tensors are made in a session that is lost.
     if let Some(session) = known
-        && session.is_alive()
+        && session.was_alive()
     {
         return Ok(session);
     }

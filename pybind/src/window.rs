@@ -1,6 +1,6 @@
 //! Convolution and pooling for `gt.nn.functional`, which passes every argument per axis.
 
-use crate::convert::ints;
+use crate::convert::{Ints, ints};
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
 use gt_ops::build::window::{self, WindowParameters};
@@ -9,10 +9,10 @@ use pyo3::prelude::*;
 
 /// Stride, padding and dilation of windows, per axis.
 struct PyWindow {
-    stride: Vec<i64>,
-    low: Vec<i64>,
-    high: Vec<i64>,
-    dilation: Vec<i64>,
+    stride: Ints,
+    low: Ints,
+    high: Ints,
+    dilation: Ints,
 }
 
 impl PyWindow {

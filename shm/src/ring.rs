@@ -137,10 +137,10 @@ impl<M: Mem> Producer<M> {
                 shared[word].store(slot[word], Relaxed);
             }
             self.tail = self.tail.wrapping_add(1);
+            // The slot's cache line has been in the consumer's core since the last lap, and loading it takes longer
+            // than writing.
+            self.mem.prefetch(self.tail.wrapping_add(PREFETCH_SLOTS));
         }
-        // The slot's cache line has been in the consumer's core since the last lap, and loading it takes longer than
-        // writing.
-        self.mem.prefetch(self.tail.wrapping_add(PREFETCH_SLOTS));
         Ok(())
     }
 

@@ -437,16 +437,26 @@ fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
         return Err(OpError::index("an index can only have a single ellipsis ('...')"));
     }
     let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: *shape };
-    let mut dims = Vec::with_capacity(RANK_MAX);
-    let mut axis = 0;
-    let whole = |axis: &mut usize, dims: &mut Vec<usize>, count: usize| {
-        dims.extend(&shape.dims()[*axis..*axis + count]);
-        *axis += count;
+    // Sizes past the last axis that a shape can have are only counted.
+    let mut dims = [1; RANK_MAX];
+    let mut rank = 0;
+    let mut seen = |sizes: &[usize]| {
+        for size in sizes {
+            if let Some(dim) = dims.get_mut(rank) {
+                *dim = *size;
+            }
+            rank += 1;
+        }
     };
+    let mut axis = 0;
     for part in parts {
         match *part {
-            Index::NewAxis => dims.push(1),
-            Index::Ellipsis => whole(&mut axis, &mut dims, shape.rank() - consumed),
+            Index::NewAxis => seen(&[1]),
+            Index::Ellipsis => {
+                let count = shape.rank() - consumed;
+                seen(&shape.dims()[axis..axis + count]);
+                axis += count;
+            }
             Index::At(i) => {
                 let size = shape.dims()[axis] as i64;
                 if i < -size || i >= size {
@@ -475,14 +485,14 @@ fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
                 spec.start[axis] = if count == 0 { 0 } else { start };
                 spec.step[axis] = step;
                 spec.sizes = spec.sizes.with_dim(axis, count);
-                dims.push(count);
+                seen(&[count]);
                 axis += 1;
             }
         }
     }
-    let left = shape.rank() - axis;
-    whole(&mut axis, &mut dims, left);
-    Ok((spec, Shape::new(&dims)?))
+    seen(&shape.dims()[axis..]);
+    let seen = if rank > RANK_MAX { Shape::new(&vec![1; rank]) } else { Shape::new(&dims[..rank]) };
+    Ok((spec, seen?))
 }
 
 /// `v[parts]`: slices with steps and negative indices, integers, new axes and an ellipsis.
