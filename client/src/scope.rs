@@ -20,6 +20,15 @@ const OPERANDS_MAX: u32 = u64::BITS;
 const TENSORS_INLINE: usize = 8;
 const OPERANDS_INLINE: usize = 4;
 
+/// An op that was emitted while ops were recorded for views.
+struct ViewStep {
+    op: ViewOp,
+    operand: Option<Val>,
+    result: Val,
+    /// The shape of the result.
+    shape: Shape,
+}
+
 /// The tensors of one call into [`gt_ops::build`]; a [`Val`] is an index into them.
 pub struct Scope {
     session: Arc<ClientSession>,
@@ -32,6 +41,8 @@ pub struct Scope {
     error: Option<ClientError>,
     /// The ops that a view is made of, if it is recorded.
     view: Option<ViewRecord>,
+    /// The ops that several views are made of, if they are recorded.
+    steps: Option<Vec<ViewStep>>,
     /// The random number generator, if not the default one.
     generator: Option<Arc<Generator>>,
 }
@@ -54,6 +65,7 @@ impl Scope {
             stale: Vec::new(),
             error: None,
             view: None,
+            steps: None,
             generator: None,
         }
     }
@@ -116,6 +128,26 @@ impl Scope {
         let view = self.view.take();
         let (value, node) = self.finish(outcome, |scope, v| scope.parts(v))?;
         Ok((value, node, view))
+    }
+
+    /// Records the ops emitted from now on, for [`Scope::view_ops`].
+    pub(crate) fn record_steps(&mut self) {
+        self.steps = Some(Vec::new());
+    }
+
+    /// The recorded ops that lead from `base` to `val`, in order; `None` if `val` is not computed from `base` by a chain
+    /// of ops.
+    pub(crate) fn view_ops(&self, base: Val, val: Val) -> Option<Vec<(ViewOp, Shape)>> {
+        let mut chain = Vec::new();
+        let mut at = val;
+        for step in self.steps.iter().flatten().rev() {
+            if step.result == at {
+                chain.push((step.op.clone(), step.shape));
+                at = step.operand?;
+            }
+        }
+        chain.reverse();
+        (at == base).then_some(chain)
     }
 
     /// Ends the call: passes the builder's result to `take`. An error of the session precedes the builder's.
@@ -225,6 +257,13 @@ impl Graph for Scope {
             view.strides = view.strides.and_then(|strides| strides_after(&view.shape, &strides, &step));
             view.shape = meta.shape;
             view.ops.push(step);
+        } else if let Some(steps) = &mut self.steps {
+            let operand = match inputs.first() {
+                Some(Arg::Val(v)) => Some(*v),
+                _ => None,
+            };
+            let op = ViewOp { op, attrs: instruction.attrs, index: None };
+            steps.push(ViewStep { op, operand, result: Val(self.tensors.len() as u32), shape: meta.shape });
         }
         Ok(self.push(value, node))
     }

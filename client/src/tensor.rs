@@ -5,7 +5,7 @@ use crate::handle::{AutogradMeta, Binding, Edge, MaterializedView, Node, Tensor,
 use crate::scope::Scope;
 use crate::session::ClientSession;
 use crate::storage::Storage;
-use crate::strides::{Strides, ViewOps, is_contiguous, repeats_elements};
+use crate::strides::{Strides, ViewOps, is_contiguous, repeats_elements, strides_after};
 use crate::tape::{grad_enabled, next_number};
 use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
@@ -266,7 +266,21 @@ impl Tensor {
         index: Option<&Tensor>,
         build: impl FnOnce(&mut dyn Graph, Val, Option<Val>) -> OpResult<Val>,
     ) -> Result<PlannedView> {
-        let (value, node, version) = match &self.binding {
+        let (value, node, version) = self.versioned()?;
+        let (shape, strides) = (value.meta().shape, self.strides());
+        let mut scope = Scope::new(value.session());
+        let v = scope.push(value, node);
+        let index = index.map(|index| scope.add(index)).transpose()?;
+        scope.record_view(shape, strides);
+        let outcome = build(&mut scope, v, index);
+        let (value, node, view) = scope.finish_view(outcome)?;
+        let (ops, strides) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.strides));
+        Ok(PlannedView { value, node, ops, strides, version })
+    }
+
+    /// The value, its node and the storage's version.
+    fn versioned(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>, u64)> {
+        Ok(match &self.binding {
             Binding::Own(value, node) => (value.clone(), node.clone(), 0),
             Binding::Shared(storage, autograd) => {
                 let (value, version) = storage.read();
@@ -276,20 +290,38 @@ impl Tensor {
                 let current = view.read()?;
                 (current.value, current.node, current.version)
             }
-        };
-        let shape = value.meta().shape;
-        let strides = match &self.binding {
-            Binding::View(view) => view.strides,
-            _ => shape.contiguous_strides(),
-        };
+        })
+    }
+
+    /// Prepares several views, as [`Tensor::plan_view`] prepares one.
+    ///
+    /// # Errors
+    /// The builder's error.
+    pub fn plan_views(
+        &self,
+        build: impl FnOnce(&mut dyn Graph, Val) -> OpResult<Vec<Val>>,
+    ) -> Result<Vec<PlannedView>> {
+        let (value, node, version) = self.versioned()?;
+        let (from, own) = (value.meta().shape, self.strides());
         let mut scope = Scope::new(value.session());
         let v = scope.push(value, node);
-        let index = index.map(|index| scope.add(index)).transpose()?;
-        scope.record_view(shape, strides);
-        let outcome = build(&mut scope, v, index);
-        let (value, node, view) = scope.finish_view(outcome)?;
-        let (ops, strides) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.strides));
-        Ok(PlannedView { value, node, ops, strides, version })
+        scope.record_steps();
+        let outcome = build(&mut scope, v);
+        scope.finish(outcome, |scope, vals| {
+            let plan = |val: Val| {
+                let (value, node) = scope.parts(val);
+                let chain = scope.view_ops(v, val);
+                let mut strides = chain.is_some().then_some(own);
+                let mut shape = from;
+                for (op, to) in chain.iter().flatten() {
+                    strides = strides.and_then(|s| strides_after(&shape, &s, op));
+                    shape = *to;
+                }
+                let ops = chain.into_iter().flatten().map(|(op, _)| op).collect();
+                PlannedView { value, node, ops, strides, version }
+            };
+            vals.into_iter().map(plan).collect()
+        })
     }
 
     /// The planned view, which shares this handle's storage; an independent tensor where PyTorch would have to copy.

@@ -31,6 +31,7 @@ const FAILED: Val = Val(u32::MAX);
 pub struct Builder<'g> {
     graph: RefCell<&'g mut (dyn Graph + 'g)>,
     error: RefCell<Option<OpError>>,
+    warnings: RefCell<Vec<String>>,
 }
 
 /// A tensor or a number in a formula.
@@ -55,7 +56,7 @@ impl From<Expr<'_>> for Arg {
 impl<'g> Builder<'g> {
     /// A builder that emits to `graph`.
     pub fn new(graph: &'g mut (dyn Graph + 'g)) -> Builder<'g> {
-        Builder { graph: RefCell::new(graph), error: RefCell::new(None) }
+        Builder { graph: RefCell::new(graph), error: RefCell::new(None), warnings: RefCell::default() }
     }
 
     /// The expression of a tensor of the graph.
@@ -91,6 +92,16 @@ impl<'g> Builder<'g> {
             Ok(val) => self.tensor(val),
             Err(error) => self.fail(error),
         }
+    }
+
+    /// Warns the user of something that is probably not meant.
+    pub fn warn(&self, text: impl Into<String>) {
+        self.warnings.borrow_mut().push(text.into());
+    }
+
+    /// The warnings so far.
+    pub fn warnings(&self) -> Vec<String> {
+        self.warnings.take()
     }
 
     /// An expression that failed with `error`.

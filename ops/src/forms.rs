@@ -3,10 +3,8 @@
 /// The dtype that operands are cast to inside an automatic mixed precision region (`gt.autocast`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Autocast {
-    /// Operands keep their dtypes, and the function's own steps follow the region.
-    Follow,
-    /// Operands keep their dtypes, and the function's own steps ignore the region.
-    Ignore,
+    /// Operands keep their dtypes.
+    Keep,
     /// Operands are cast to the region's 16-bit dtype: matrix products and convolutions.
     Low,
     /// Operands are cast to float32: losses, norms.
@@ -60,7 +58,7 @@ const NONE: Forms = Forms {
     creation: false,
     random: false,
     results: &[],
-    autocast: Autocast::Follow,
+    autocast: Autocast::Keep,
 };
 
 /// Nothing public: the op is a step of other functions, such as a fused gradient.

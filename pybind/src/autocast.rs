@@ -25,6 +25,11 @@ pub fn matmul(g: &mut dyn Graph, a: Val, b: Val) -> Result<Val> {
 }
 
 /// This thread's autocast dtype; `None` outside `gt.autocast`.
+pub fn entered() -> Option<DType> {
+    DTYPE.get()
+}
+
+/// This thread's autocast dtype; `None` outside `gt.autocast`.
 #[pyfunction]
 fn autocast_dtype(py: Python<'_>) -> PyResult<Option<Py<PyDType>>> {
     DTYPE.get().map(|dtype| instance(py, dtype)).transpose()

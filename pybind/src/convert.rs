@@ -142,7 +142,8 @@ pub fn ints(object: &Bound<'_, PyAny>) -> PyResult<Ints> {
     Ok(smallvec![int(object)?])
 }
 
-fn int(object: &Bound<'_, PyAny>) -> PyResult<i64> {
+/// An integer; not a float.
+pub fn int(object: &Bound<'_, PyAny>) -> PyResult<i64> {
     if object.is_exact_instance_of::<PyInt>()
         && let Ok(int) = object.extract()
     {

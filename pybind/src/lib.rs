@@ -15,6 +15,7 @@ mod data;
 mod device;
 mod dtype;
 mod error;
+mod functions;
 mod gil;
 mod index;
 mod methods;
@@ -46,6 +47,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     signal::register(module)?;
     yaml::register(module)?;
     create::register(module)?;
+    functions::register(module)?;
     methods::register(module)?;
     rows::register(module)?;
     autograd::register(module)?;

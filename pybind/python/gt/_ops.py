@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from gt import _autocast, _forms, _gt, _placement, _row_docs, _settings
+from gt import _autocast, _forms, _functions, _gt, _placement, _row_docs, _settings
 from gt._composites import catalogue
 from gt._composites.special import next_half
 from gt._gt import Tensor
@@ -307,6 +307,7 @@ def install(namespace: dict[str, Any]) -> list[str]:
     for function in (flip, isclose, allclose, equal, *catalogue.METHODS, *_placement.METHODS):
         functions[function.__name__] = function
         setattr(Tensor, function.__name__, function)
+    functions.update(_functions.MODULES[""])
     for name, value in _placement.PROPERTIES.items():
         setattr(Tensor, name, property(lambda self, value=value: value))  # noqa: ARG005
     for getter in _placement.GETTERS:
@@ -328,6 +329,6 @@ def install(namespace: dict[str, Any]) -> list[str]:
         if hasattr(Tensor, name):
             namespace[name] = getattr(Tensor, name)
     namespace.update(functions)
-    for name in _forms.OUT & namespace.keys():
+    for name in (_forms.OUT & namespace.keys()) - _functions.MODULES[""].keys():
         namespace[name] = _forms.function_form(name, namespace[name])
     return list(functions)

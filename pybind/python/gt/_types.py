@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import namedtuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -53,6 +54,16 @@ class ValuesIndices(NamedTuple):
     indices: Tensor
 
 
+def named_results(function: str, names: list[str]) -> type:
+    """The class of a function's results, a named tuple; functions whose results have the same names share it."""
+    for known in NAMED:
+        if list(known._fields) == names:
+            return known
+    made = namedtuple(function, names)
+    NAMED.append(made)
+    return made
+
+
 class MinMax(NamedTuple):
     """The smallest and the largest element."""
 
@@ -93,3 +104,6 @@ class MantissaExponent(NamedTuple):
 
     mantissa: Tensor
     exponent: Tensor
+
+
+NAMED: list[Any] = [ValuesIndices, MinMax, Histogram, HistogramOfPoints, QR, SignLogAbsDet, MantissaExponent]

@@ -11,31 +11,6 @@ from gt._gt import Tensor
 from gt._types import MinMax
 
 
-def logsumexp(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
-    """ln(sum(exp(x))) along axes, without overflow: the largest element is subtracted first.
-
-    Args:
-        input: A tensor; integers are converted to float32.
-        dim: An axis or several.
-        keepdim: Whether reduced axes stay with size 1.
-
-    Returns:
-        A tensor of the input's shape without the reduced axes, or with size 1 there if `keepdim`.
-
-    Example:
-        >>> gt.logsumexp(gt.tensor([1000.0, 1000.0]), dim=0)  # 1000 + ln(2)
-        tensor(1000.6932)
-        >>> gt.logsumexp(gt.zeros(2, 3), dim=1, keepdim=True)
-        tensor([[1.0986],
-                [1.0986]])
-    """
-    wide = input if input.is_floating_point() else input.float()
-    largest = wide.detach().amax(dim, keepdim=True)
-    largest = _gt.where(largest.isfinite(), largest, 0.0)
-    total = (wide - largest).exp().sum(dim, keepdim=True).log() + largest
-    return total if keepdim else total.squeeze(tuple(axes_of(input, dim)))
-
-
 def vector_norm(input: Tensor, p: float, dim: int | Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
     """The vector norm of order `p`, a number, inf or -inf, of all elements or along axes."""
     check_norm_dtype(input)
@@ -75,35 +50,6 @@ def root(total: Tensor, p: float) -> Tensor:
     zero = total == (0 if p > 0 else math.inf)
     filled = _gt.where(zero, 1.0, total)
     return _gt.where(zero, 0.0, filled.sqrt() if p == 2 else filled ** (1 / p))
-
-
-def count_nonzero(input: Tensor, dim: int | Sequence[int] | None = None) -> Tensor:
-    """The number of nonzero elements, of all or along axes, as int64.
-
-    Example:
-        >>> gt.count_nonzero(gt.tensor([[0, 1], [2, 0]]), dim=0)
-        tensor([1, 1])
-    """
-    return (input != 0).sum(dim)
-
-
-def var_mean(
-    input: Tensor,
-    dim: int | Sequence[int] | bool | None = None,
-    unbiased: bool | None = None,
-    keepdim: bool = False,
-    *,
-    correction: float | None = None,
-) -> tuple[Tensor, Tensor]:
-    """The variance and the mean of all elements, or along axes: a pair of `var` and `mean`.
-
-    Example:
-        >>> variance, mean = gt.var_mean(gt.tensor([1.0, 2.0, 3.0]))
-        >>> variance, mean
-        (tensor(1.), tensor(2.))
-    """
-    axes = None if isinstance(dim, bool) else dim
-    return input.var(dim, unbiased, keepdim, correction=correction), input.mean(axes, keepdim)
 
 
 def std_mean(
@@ -241,8 +187,6 @@ def corrcoef(input: Tensor) -> Tensor:
 
 
 METHODS = (
-    logsumexp,
-    count_nonzero,
     nansum,
     nanmean,
     aminmax,
@@ -252,6 +196,5 @@ METHODS = (
 TENSOR_METHODS = (sum_to_size,)
 IN_PLACE = ()
 FUNCTIONS = (
-    var_mean,
     std_mean,
 )

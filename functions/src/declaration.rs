@@ -1,0 +1,554 @@
+//! What a declaration of a function consists of: parameters, defaults, results and the call; and the macro
+//! [`functions!`](crate::functions), in which declarations are written.
+
+use gt_ops::error::Result;
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::{Arg, DType, Forms, Op, OpError, Scalar, Val};
+
+/// A public function.
+#[derive(Clone, Copy, Debug)]
+pub struct Function {
+    /// The name of its declaration.
+    pub declared: &'static str,
+    /// The forms in which it is offered.
+    pub forms: Forms,
+    /// The docstring, in Markdown as Python has it: a line, then `Args:`, `Returns:`, `Raises:`, `Example:`.
+    pub doc: &'static str,
+    /// Makes the list of its parameters.
+    pub parameters: fn() -> Vec<Parameter>,
+    /// The kind of its result.
+    pub returns: Returns,
+    /// Its body.
+    pub body: Body,
+}
+
+impl Function {
+    /// The name that users call it by: PyTorch's.
+    pub fn name(&self) -> &'static str {
+        self.forms.name.unwrap_or(self.declared)
+    }
+}
+
+/// The computation of a function.
+#[derive(Clone, Copy, Debug)]
+pub enum Body {
+    /// One elementwise instruction.
+    Elementwise(Op),
+    /// Several instructions.
+    Composite(for<'g> fn(&'g Builder<'g>, &'g [Value]) -> Result<Outcome>),
+}
+
+/// A parameter of a function.
+#[derive(Clone, Debug)]
+pub struct Parameter {
+    /// Its name: PyTorch's.
+    pub name: &'static str,
+    /// The type of its arguments.
+    pub kind: Kind,
+    /// `None` is an argument.
+    pub optional: bool,
+    /// It is passed by name only.
+    pub keyword_only: bool,
+    /// Its default as Python writes it, if it has one.
+    pub default: Option<String>,
+}
+
+/// The type of a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A tensor.
+    Tensor,
+    /// A tensor or a number.
+    TensorOrNumber,
+    /// A sequence of tensors.
+    Tensors,
+    /// A number of any kind.
+    Number,
+    /// An integer.
+    Int,
+    /// A floating-point number.
+    Float,
+    /// A bool.
+    Bool,
+    /// A sequence of integers, or one integer.
+    Ints,
+    /// Integers as arguments of their own or as one sequence, such as the sizes of a shape. It is the last positional
+    /// parameter.
+    Sizes,
+    /// A sequence of floating-point numbers, or one.
+    Floats,
+    /// A text.
+    Text,
+    /// A dtype.
+    DType,
+}
+
+impl Kind {
+    /// The name of the type in PyTorch's messages.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::Tensor | Kind::TensorOrNumber => "Tensor",
+            Kind::Tensors => "tuple of Tensors",
+            Kind::Number => "Number",
+            Kind::Int => "int",
+            Kind::Float => "float",
+            Kind::Bool => "bool",
+            Kind::Ints | Kind::Sizes => "tuple of ints",
+            Kind::Floats => "tuple of floats",
+            Kind::Text => "str",
+            Kind::DType => "gt.dtype",
+        }
+    }
+}
+
+/// An argument of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Value {
+    /// The default.
+    Omitted,
+    /// Python's `None`, C's NULL.
+    None,
+    /// A tensor.
+    Tensor(Val),
+    /// Tensors.
+    Tensors(Vec<Val>),
+    /// A number: an integer, a floating-point number or a bool.
+    Number(Scalar),
+    /// Integers.
+    Ints(Vec<i64>),
+    /// Floating-point numbers.
+    Floats(Vec<f64>),
+    /// A text.
+    Text(Box<str>),
+    /// A dtype.
+    DType(DType),
+}
+
+/// The kind of a function's result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Returns {
+    /// A tensor.
+    Tensor,
+    /// A tuple of this many tensors, named if [`Forms::results`] has names.
+    Tuple(usize),
+    /// A tuple of tensors, as many as the arguments say.
+    Tensors,
+    /// A bool.
+    Bool,
+    /// A number.
+    Number,
+    /// Integers, such as a shape.
+    Sizes,
+    /// A dtype.
+    DType,
+}
+
+/// The result of a call.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Outcome {
+    /// A tensor.
+    Tensor(Val),
+    /// Several tensors.
+    Tensors(Vec<Val>),
+    /// A bool or a number.
+    Number(Scalar),
+    /// Integers.
+    Sizes(Vec<i64>),
+    /// A dtype.
+    DType(DType),
+}
+
+/// A tensor or a number, as the right operand of `add` is. It is used as the [`Expr`] inside.
+#[derive(Clone, Copy, Debug)]
+pub struct TensorOrNumber<'g>(pub Expr<'g>);
+
+impl<'g> std::ops::Deref for TensorOrNumber<'g> {
+    type Target = Expr<'g>;
+    fn deref(&self) -> &Expr<'g> {
+        &self.0
+    }
+}
+impl From<TensorOrNumber<'_>> for Arg {
+    fn from(operand: TensorOrNumber<'_>) -> Arg {
+        operand.0.into()
+    }
+}
+
+/// Integers passed one by one or as one sequence, such as the sizes of a shape.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes<'g>(pub &'g [i64]);
+
+impl std::ops::Deref for Sizes<'_> {
+    type Target = [i64];
+    fn deref(&self) -> &[i64] {
+        self.0
+    }
+}
+
+/// A Rust type of parameters.
+pub trait Argument<'g>: Sized {
+    /// The parameter's type.
+    const KIND: Kind;
+    /// `None` is an argument.
+    const OPTIONAL: bool = false;
+    /// The argument of a value.
+    ///
+    /// # Errors
+    /// A value of another type.
+    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self>;
+    /// The argument as Python writes it, for the default in a signature.
+    fn text(&self) -> String;
+}
+
+fn mismatch<T>(kind: Kind, value: &Value) -> Result<T> {
+    Err(OpError::type_(format!("expected {}, but got {value:?}", kind.name())))
+}
+
+impl<'g> Argument<'g> for Expr<'g> {
+    const KIND: Kind = Kind::Tensor;
+    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Tensor(val) => Ok(g.tensor(*val)),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        "...".into()
+    }
+}
+impl<'g> Argument<'g> for TensorOrNumber<'g> {
+    const KIND: Kind = Kind::TensorOrNumber;
+    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Tensor(val) => Ok(TensorOrNumber(g.tensor(*val))),
+            Value::Number(scalar) => Ok(TensorOrNumber(g.number(*scalar))),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        self.as_number().map_or_else(|| "...".into(), |number| number.text())
+    }
+}
+impl<'g> Argument<'g> for Vec<Expr<'g>> {
+    const KIND: Kind = Kind::Tensors;
+    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Tensors(vals) => Ok(vals.iter().map(|val| g.tensor(*val)).collect()),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        "()".into()
+    }
+}
+impl<'g> Argument<'g> for Scalar {
+    const KIND: Kind = Kind::Number;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Number(scalar) => Ok(*scalar),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        match self {
+            Scalar::Bool(b) => b.text(),
+            Scalar::Int(i) => i.text(),
+            Scalar::Float(f) => f.text(),
+        }
+    }
+}
+impl<'g> Argument<'g> for i64 {
+    const KIND: Kind = Kind::Int;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Number(scalar) => Ok(scalar.to_i64()),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        self.to_string()
+    }
+}
+impl<'g> Argument<'g> for f64 {
+    const KIND: Kind = Kind::Float;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Number(scalar) => Ok(scalar.to_f64()),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        match *self {
+            f if f == f64::INFINITY => "float(\"inf\")".into(),
+            f if f == f64::NEG_INFINITY => "float(\"-inf\")".into(),
+            f => format!("{f:?}"),
+        }
+    }
+}
+impl<'g> Argument<'g> for bool {
+    const KIND: Kind = Kind::Bool;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Number(scalar) => Ok(scalar.to_bool()),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        if *self { "True" } else { "False" }.into()
+    }
+}
+impl<'g> Argument<'g> for &'g [i64] {
+    const KIND: Kind = Kind::Ints;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Ints(all) => Ok(all),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        match self {
+            [one] => format!("({one},)"),
+            all => format!("({})", all.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
+        }
+    }
+}
+impl<'g> Argument<'g> for Sizes<'g> {
+    const KIND: Kind = Kind::Sizes;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Ints(all) => Ok(Sizes(all)),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        self.0.text()
+    }
+}
+impl<'g> Argument<'g> for &'g [f64] {
+    const KIND: Kind = Kind::Floats;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Floats(all) => Ok(all),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        match self {
+            [one] => format!("({one:?},)"),
+            all => format!("({})", all.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")),
+        }
+    }
+}
+impl<'g> Argument<'g> for &'g str {
+    const KIND: Kind = Kind::Text;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Text(text) => Ok(text),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        format!("{self:?}")
+    }
+}
+impl<'g> Argument<'g> for DType {
+    const KIND: Kind = Kind::DType;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::DType(dtype) => Ok(*dtype),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        self.name().into()
+    }
+}
+impl<'g, T: Argument<'g>> Argument<'g> for Option<T> {
+    const KIND: Kind = T::KIND;
+    const OPTIONAL: bool = true;
+    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        if *value == Value::None { Ok(None) } else { T::of(g, value).map(Some) }
+    }
+    fn text(&self) -> String {
+        self.as_ref().map_or_else(|| "None".into(), T::text)
+    }
+}
+
+/// A Rust type of results.
+pub trait FunctionResult<'g> {
+    /// The kind of the result.
+    const RETURNS: Returns;
+    /// The result of the call.
+    ///
+    /// # Errors
+    /// The first error of the expressions.
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome>;
+}
+
+impl<'g> FunctionResult<'g> for Expr<'g> {
+    const RETURNS: Returns = Returns::Tensor;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        g.finish(self).map(Outcome::Tensor)
+    }
+}
+impl<'g, const N: usize> FunctionResult<'g> for [Expr<'g>; N] {
+    const RETURNS: Returns = Returns::Tuple(N);
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        self.into_iter().map(|expr| g.finish(expr)).collect::<Result<_>>().map(Outcome::Tensors)
+    }
+}
+impl<'g> FunctionResult<'g> for (Expr<'g>, Expr<'g>) {
+    const RETURNS: Returns = Returns::Tuple(2);
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        [self.0, self.1].outcome(g)
+    }
+}
+impl<'g> FunctionResult<'g> for Vec<Expr<'g>> {
+    const RETURNS: Returns = Returns::Tensors;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        self.into_iter().map(|expr| g.finish(expr)).collect::<Result<_>>().map(Outcome::Tensors)
+    }
+}
+impl<'g> FunctionResult<'g> for bool {
+    const RETURNS: Returns = Returns::Bool;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        g.check().map(|()| Outcome::Number(Scalar::Bool(self)))
+    }
+}
+impl<'g> FunctionResult<'g> for Scalar {
+    const RETURNS: Returns = Returns::Number;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        g.check().map(|()| Outcome::Number(self))
+    }
+}
+impl<'g> FunctionResult<'g> for Vec<i64> {
+    const RETURNS: Returns = Returns::Sizes;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        g.check().map(|()| Outcome::Sizes(self))
+    }
+}
+impl<'g> FunctionResult<'g> for DType {
+    const RETURNS: Returns = Returns::DType;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        g.check().map(|()| Outcome::DType(self))
+    }
+}
+impl<'g, T: FunctionResult<'g>> FunctionResult<'g> for Result<T> {
+    const RETURNS: Returns = T::RETURNS;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        // The first error of an expression is the cause of a later one.
+        g.check()?;
+        self?.outcome(g)
+    }
+}
+
+/// The parameter of a declaration.
+pub(crate) fn parameter<'g, T: Argument<'g>>(name: &'static str, default: Option<T>, keyword_only: bool) -> Parameter {
+    Parameter {
+        name: name.trim_end_matches('_'),
+        kind: T::KIND,
+        optional: T::OPTIONAL,
+        keyword_only,
+        default: default.map(|default| default.text()),
+    }
+}
+
+/// The kind of a result type.
+pub(crate) const fn returns<'g, T: FunctionResult<'g>>() -> Returns {
+    T::RETURNS
+}
+
+/// Declares functions: each becomes a Rust function, which other composites call, and an entry of the module's
+/// `FUNCTIONS`, from which Python, C, stubs, reference pages and tests follow.
+///
+/// ```text
+/// functions! {
+///     /// One line on what it computes. Then `Args:`, `Returns:`, `Raises:` and `Example:` as in Python.
+///     [method().out()]
+///     fn logsumexp(g, input: Expr<'g>, dim: &'g [i64], keepdim: bool = false) -> Result<Expr<'g>> {
+///         …
+///     }
+/// }
+/// ```
+///
+/// The brackets have the forms (see [`gt_ops::forms`]). `g` is the [`Builder`]; parameters after `;` are passed by name
+/// only. A trailing `_` of a parameter's name is not part of it in Python (`where_`, `type_`). Where a function has a
+/// parameter `inplace: bool`, callers write the result to the first argument if it is true; the body ignores it.
+macro_rules! functions {
+    ($(
+        $(#[doc = $doc:literal])*
+        [$forms:expr]
+        fn $name:ident($g:ident $(, $p:ident: $t:ty $(= $d:expr)?)* $(; $($k:ident: $kt:ty $(= $kd:expr)?),+)? $(,)?) -> $r:ty
+        $body:block
+    )*) => {
+        $(
+            $(#[doc = $doc])*
+            pub fn $name<'g>($g: &'g gt_ops::expr::Builder<'g> $(, $p: $t)* $($(, $k: $kt)+)?) -> $r {
+                let _: &gt_ops::expr::Builder<'g> = $g;
+                $body
+            }
+        )*
+
+        /// The functions of this file.
+        pub(crate) const FUNCTIONS: &[$crate::declaration::Function] = &[$($crate::declaration::Function {
+            declared: stringify!($name),
+            forms: $forms,
+            doc: concat!($($doc, "\n"),*),
+            parameters: {
+                fn parameters<'g>() -> Vec<$crate::declaration::Parameter> {
+                    let _: std::marker::PhantomData<&'g ()> = std::marker::PhantomData;
+                    vec![
+                        $($crate::declaration::parameter::<$t>(stringify!($p), $crate::declaration::default!($($d)?), false),)*
+                        $($($crate::declaration::parameter::<$kt>(stringify!($k), $crate::declaration::default!($($kd)?), true),)+)?
+                    ]
+                }
+                || parameters()
+            },
+            returns: {
+                const fn returns<'g>() -> $crate::declaration::Returns {
+                    $crate::declaration::returns::<$r>()
+                }
+                returns()
+            },
+            body: {
+                fn call<'g>(
+                    g: &'g gt_ops::expr::Builder<'g>,
+                    values: &'g [$crate::declaration::Value],
+                ) -> gt_ops::error::Result<$crate::declaration::Outcome> {
+                    let mut values = values.iter();
+                    let mut next = || values.next().unwrap_or(&$crate::declaration::Value::Omitted);
+                    $(let $p: $t = $crate::declaration::argument!(g, next(), $t, stringify!($p), $($d)?);)*
+                    $($(let $k: $kt = $crate::declaration::argument!(g, next(), $kt, stringify!($k), $($kd)?);)+)?
+                    let _ = &mut next;
+                    $crate::declaration::FunctionResult::outcome($name(g $(, $p)* $($(, $k)+)?), g)
+                }
+                $crate::declaration::Body::Composite(call)
+            },
+        }),*];
+    };
+}
+
+/// The default of a parameter, if it has one.
+macro_rules! default {
+    () => {
+        None
+    };
+    ($default:expr) => {
+        Some($default)
+    };
+}
+
+/// The argument of a call, or the default.
+macro_rules! argument {
+    ($g:expr, $value:expr, $type:ty, $name:expr,) => {
+        <$type as $crate::declaration::Argument<'g>>::of($g, $value)?
+    };
+    ($g:expr, $value:expr, $type:ty, $name:expr, $default:expr) => {
+        match $value {
+            $crate::declaration::Value::Omitted => $default,
+            value => <$type as $crate::declaration::Argument<'g>>::of($g, value)?,
+        }
+    };
+}
+
+pub(crate) use {argument, default, functions};

@@ -1,0 +1,27 @@
+//! Every public function of GT.
+//!
+//! A function is one declaration in one file: its signature with PyTorch's defaults, its documentation, the forms in
+//! which it is offered (function, method, in place, `out=`) and its body, a few lines over [`gt_ops::expr`]. Elementwise
+//! primitives are declared by their row in the op table. From the table here follow the Python functions and methods,
+//! the parsing of their arguments, the type stubs, the functions of `gt.h`, the reference pages and what tests
+//! enumerate. To add a function, add its declaration to the file of its group.
+//!
+//! This crate must not know Python, C, sessions or devices: a function's body emits instructions to a
+//! [`gt_ops::Graph`]. Start at [`declaration`], then read `reductions.rs`.
+#![forbid(unsafe_code)]
+#![expect(clippy::too_many_arguments, reason = "PyTorch's signatures")]
+
+pub mod declaration;
+pub mod reductions;
+
+use declaration::Function;
+use std::sync::LazyLock;
+
+/// The declarations, a group of functions each.
+const GROUPS: &[&[Function]] = &[reductions::FUNCTIONS];
+
+/// All functions: the elementwise rows of the op table, unless a declaration has their name, and the declarations.
+pub fn all() -> &'static [Function] {
+    static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| GROUPS.concat());
+    &ALL
+}

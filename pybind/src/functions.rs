@@ -1,0 +1,870 @@
+//! The functions of `gt-functions` as Python's built-in functions and methods: parsing of arguments with PyTorch's
+//! messages, the call, and the conversion of results.
+//!
+//! Python passes a built-in method its tensor, not the method's name. So each form of each function has an entry point
+//! of its own, `Entry<INDEX>`, which knows its place in [`FORMS`].
+
+use crate::autocast;
+use crate::convert::{self, PyOperand, number, operand};
+use crate::data;
+use crate::device::DeviceArg;
+use crate::dtype::{DTypeArg, instance};
+use crate::error::{OrRaise, raise_op};
+use crate::random::PyGenerator;
+use crate::session::current;
+use crate::tensor::PyTensor;
+use gt_client::{Scope, Tensor};
+use gt_functions::declaration::{Body, Function, Kind, Outcome, Parameter, Returns, Value};
+use gt_ops::expr::Builder;
+use gt_ops::forms::Autocast;
+use gt_ops::{DType, Graph, OpError, Scalar, Val, build};
+use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyUserWarning};
+use pyo3::ffi;
+use pyo3::impl_::trampoline::{MethodDef, fastcall_cfunction_with_keywords};
+use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use std::collections::HashMap;
+use std::ffi::{CString, c_int};
+use std::sync::LazyLock;
+
+/// The overloads of one name.
+struct Entry {
+    name: &'static str,
+    overloads: Vec<Overload>,
+    /// The class of the results, if they are a named tuple.
+    class: PyOnceLock<Py<PyType>>,
+}
+
+/// A function with its list of parameters.
+struct Overload {
+    function: &'static Function,
+    parameters: Vec<Parameter>,
+    /// The number of parameters that may be passed by position.
+    positional: usize,
+    /// The parameter `inplace`, if the function has it.
+    in_place: Option<usize>,
+    /// The parameters' names as Python's strings.
+    names: PyOnceLock<Vec<Py<PyString>>>,
+}
+
+/// A form in which a function is called.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    /// `gt.exp(x)`
+    Function,
+    /// `x.exp()`
+    Method,
+    /// `x.exp_()`
+    InPlace,
+}
+
+/// The functions by module and name.
+static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
+    let mut entries: Vec<Entry> = Vec::new();
+    let mut places = HashMap::new();
+    for function in gt_functions::all() {
+        let parameters = (function.parameters)();
+        let overload = Overload {
+            function,
+            positional: parameters.iter().filter(|parameter| !parameter.keyword_only).count(),
+            in_place: parameters.iter().position(|parameter| parameter.name == "inplace"),
+            parameters,
+            names: PyOnceLock::new(),
+        };
+        let place = *places.entry((function.forms.module, function.name())).or_insert_with(|| {
+            entries.push(Entry { name: function.name(), overloads: Vec::new(), class: PyOnceLock::new() });
+            entries.len() - 1
+        });
+        entries[place].overloads.push(overload);
+    }
+    entries
+});
+
+/// Each form of each function, in the order of the entry points.
+static FORMS: LazyLock<Vec<(&'static Entry, Form)>> = LazyLock::new(|| {
+    let mut forms = Vec::new();
+    for entry in ENTRIES.iter() {
+        let any = |pick: fn(&Function) -> bool| entry.overloads.iter().any(|overload| pick(overload.function));
+        if any(|function| function.forms.function) {
+            forms.push((entry, Form::Function));
+        }
+        if any(|function| function.forms.method) {
+            forms.push((entry, Form::Method));
+        }
+        if any(|function| function.forms.in_place) {
+            forms.push((entry, Form::InPlace));
+        }
+    }
+    forms
+});
+
+/// The entry point of the form at an index of [`FORMS`].
+struct EntryPoint<const INDEX: usize>;
+
+impl<const INDEX: usize> MethodDef<fastcall_cfunction_with_keywords::Func> for EntryPoint<INDEX> {
+    const METH: fastcall_cfunction_with_keywords::Func = |py, slf, args, count, names| {
+        // SAFETY: Python calls this with `count` positional arguments followed by those whose names are in `names`.
+        unsafe { enter(py, INDEX, slf, args, count, names) }
+    };
+}
+
+macro_rules! ten {
+    ($base:expr) => {
+        [ten!($base; 0), ten!($base; 1), ten!($base; 2), ten!($base; 3), ten!($base; 4), ten!($base; 5), ten!($base; 6),
+         ten!($base; 7), ten!($base; 8), ten!($base; 9)]
+    };
+    ($base:expr; $digit:literal) => {
+        fastcall_cfunction_with_keywords::<EntryPoint<{ $base + $digit }>>
+    };
+}
+macro_rules! hundred {
+    ($base:expr) => {
+        [
+            ten!($base),
+            ten!($base + 10),
+            ten!($base + 20),
+            ten!($base + 30),
+            ten!($base + 40),
+            ten!($base + 50),
+            ten!($base + 60),
+            ten!($base + 70),
+            ten!($base + 80),
+            ten!($base + 90),
+        ]
+    };
+}
+macro_rules! thousand {
+    ($base:expr) => {
+        [
+            hundred!($base),
+            hundred!($base + 100),
+            hundred!($base + 200),
+            hundred!($base + 300),
+            hundred!($base + 400),
+            hundred!($base + 500),
+            hundred!($base + 600),
+            hundred!($base + 700),
+            hundred!($base + 800),
+            hundred!($base + 900),
+        ]
+    };
+}
+
+type EntryPointFn = unsafe extern "C" fn(
+    *mut ffi::PyObject,
+    *const *mut ffi::PyObject,
+    ffi::Py_ssize_t,
+    *mut ffi::PyObject,
+) -> *mut ffi::PyObject;
+
+/// The entry points, by the digits of their indices.
+static ENTRY_POINTS: [[[[EntryPointFn; 10]; 10]; 10]; 2] = [thousand!(0), thousand!(1000)];
+
+fn entry_point(index: usize) -> Option<EntryPointFn> {
+    Some(*ENTRY_POINTS.get(index / 1000)?.get(index / 100 % 10)?.get(index / 10 % 10)?.get(index % 10)?)
+}
+
+/// Calls the form at `index`.
+///
+/// # Safety
+/// `args` points to `count` arguments followed by one for each name of the tuple `names`, which may be null.
+unsafe fn enter(
+    py: Python<'_>,
+    index: usize,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> PyResult<*mut ffi::PyObject> {
+    let (entry, form) = FORMS[index];
+    let count = count as usize;
+    // SAFETY: Python passes a tuple of names or null.
+    let names = unsafe { Borrowed::from_ptr_or_opt(py, names) }.map(|names| names.cast::<PyTuple>()).transpose()?;
+    let named = names.map_or(0, |names| names.len());
+    // SAFETY: the caller passes this many arguments.
+    let given = if count + named == 0 { &[] } else { unsafe { std::slice::from_raw_parts(args, count + named) } };
+    // SAFETY: Python's arguments are objects that live during the call.
+    let given = given.iter().map(|arg| unsafe { Borrowed::from_ptr(py, *arg) });
+    let mut all: smallvec::SmallVec<[Borrowed<'_, '_, PyAny>; 8]> = smallvec::SmallVec::new();
+    if form != Form::Function {
+        // SAFETY: a method descriptor of `Tensor` passes the tensor.
+        all.push(unsafe { Borrowed::from_ptr(py, slf) });
+    }
+    all.extend(given);
+    let positional = all.len() - named;
+    let call = Call { py, entry, form, positional: &all[..positional], named: &all[positional..], names };
+    call.run().map(|result| result.into_ptr())
+}
+
+/// A call of a function.
+struct Call<'a, 'py> {
+    py: Python<'py>,
+    entry: &'static Entry,
+    form: Form,
+    positional: &'a [Borrowed<'a, 'py, PyAny>],
+    named: &'a [Borrowed<'a, 'py, PyAny>],
+    names: Option<Borrowed<'a, 'py, PyTuple>>,
+}
+
+/// The reason why arguments do not fit a signature.
+enum Misfit {
+    /// Another overload may take them.
+    Signature(PyErr),
+    /// The arguments fit, but one of them cannot be used.
+    Other(PyErr),
+}
+
+impl From<PyErr> for Misfit {
+    fn from(error: PyErr) -> Misfit {
+        Misfit::Other(error)
+    }
+}
+
+/// The arguments of a call, in the order of the parameters.
+struct Arguments {
+    values: Vec<Value>,
+    /// The scope with the tensors among them.
+    scope: Option<Scope>,
+    /// The objects of `out=` and of the options of creation functions.
+    out: Option<Py<PyAny>>,
+    requires_grad: bool,
+}
+
+impl<'a, 'py> Call<'a, 'py> {
+    fn run(&self) -> PyResult<Py<PyAny>> {
+        if let [overload] = self.entry.overloads.as_slice() {
+            return match self.parse(overload) {
+                Ok(arguments) => self.compute(overload, arguments),
+                Err(Misfit::Signature(error) | Misfit::Other(error)) => Err(error),
+            };
+        }
+        for overload in &self.entry.overloads {
+            match self.parse(overload) {
+                Ok(arguments) => return self.compute(overload, arguments),
+                Err(Misfit::Signature(_)) => {}
+                Err(Misfit::Other(error)) => return Err(error),
+            }
+        }
+        Err(self.no_overload())
+    }
+
+    /// PyTorch's error where no overload takes the arguments.
+    fn no_overload(&self) -> PyErr {
+        let mut given: Vec<String> = self.arguments().skip(self.form as usize & 1).map(|arg| type_name(&arg)).collect();
+        if let Some(names) = self.names {
+            let from = given.len() - names.len();
+            for (kind, name) in given[from..].iter_mut().zip(names.iter()) {
+                *kind = format!("{name}={kind}");
+            }
+        }
+        let signatures: Vec<String> =
+            self.entry.overloads.iter().map(|overload| format!(" * ({})", signature(overload))).collect();
+        PyTypeError::new_err(format!(
+            "{}() received an invalid combination of arguments - got ({}), but expected one of:\n{}\n",
+            self.entry.name,
+            given.join(", "),
+            signatures.join("\n")
+        ))
+    }
+
+    fn arguments(&self) -> impl Iterator<Item = Borrowed<'a, 'py, PyAny>> {
+        self.positional.iter().chain(self.named).copied()
+    }
+
+    fn misfit(text: String) -> Misfit {
+        Misfit::Signature(PyTypeError::new_err(text))
+    }
+
+    /// Converts the arguments to the parameters of one signature.
+    fn parse(&self, overload: &Overload) -> Result<Arguments, Misfit> {
+        let (py, name) = (self.py, self.entry.name);
+        let parameters = &overload.parameters;
+        let mut slots: smallvec::SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> =
+            smallvec::smallvec![None; parameters.len()];
+        let mut sizes = None;
+        let open = overload.positional.checked_sub(1).filter(|last| parameters[*last].kind == Kind::Sizes);
+        if let Some(last) = open
+            && self.positional.len() > last
+            && (self.positional.len() > last + 1 || is_int(&self.positional[last]))
+        {
+            sizes = Some(&self.positional[last..]);
+            slots[..last].iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
+        } else {
+            if self.positional.len() > overload.positional {
+                let implicit = usize::from(self.form != Form::Function);
+                let takes = overload.positional - implicit.min(overload.positional);
+                let were = if self.positional.len() - implicit == 1 { "was" } else { "were" };
+                let plural = if takes == 1 { "" } else { "s" };
+                return Err(Self::misfit(format!(
+                    "{name}() takes {takes} positional argument{plural} but {} {were} given",
+                    self.positional.len() - implicit
+                )));
+            }
+            slots.iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
+        }
+        let mut arguments =
+            Arguments { values: Vec::with_capacity(parameters.len()), scope: None, out: None, requires_grad: false };
+        let mut generator = None;
+        for (i, value) in self.named.iter().enumerate() {
+            let Some(names) = &self.names else { break };
+            let key = names.get_borrowed_item(i)?;
+            match overload.find(py, &key)? {
+                Some(place) if slots[place].is_none() && !(sizes.is_some() && Some(place) == open) => {
+                    slots[place] = Some(*value);
+                }
+                Some(place) => {
+                    let word = parameters[place].name;
+                    return Err(Self::misfit(format!("{name}() got multiple values for argument '{word}'")));
+                }
+                None => {
+                    let forms = &overload.function.forms;
+                    let key = key.cast::<PyString>().map_err(PyErr::from)?;
+                    match key.to_str()? {
+                        "out" if forms.out && self.form == Form::Function => {
+                            arguments.out = (!value.is_none()).then(|| Bound::clone(value).unbind());
+                        }
+                        "generator" if forms.random => {
+                            if !value.is_none() {
+                                generator = Some(value.cast::<PyGenerator>().map_err(PyErr::from)?.get().0.clone());
+                            }
+                        }
+                        "requires_grad" if forms.creation => arguments.requires_grad = value.is_truthy()?,
+                        "device" if forms.creation => {
+                            if !value.is_none() {
+                                value.extract::<DeviceArg>()?.check(py)?;
+                            }
+                        }
+                        "layout" | "pin_memory" if forms.creation => {}
+                        other => {
+                            return Err(Self::misfit(format!("{name}() got an unexpected keyword argument '{other}'")));
+                        }
+                    }
+                }
+            }
+        }
+        let missing: Vec<String> = parameters
+            .iter()
+            .enumerate()
+            .filter(|(i, parameter)| {
+                slots[*i].is_none() && parameter.default.is_none() && !(sizes.is_some() && Some(*i) == open)
+            })
+            .map(|(_, parameter)| format!("\"{}\"", parameter.name))
+            .collect();
+        if !missing.is_empty() {
+            // PyTorch's plural.
+            let plural = if missing.len() == 1 { "s" } else { "" };
+            return Err(Self::misfit(format!(
+                "{name}() missing {} required positional argument{plural}: {}",
+                missing.len(),
+                missing.join(", ")
+            )));
+        }
+        for (place, (parameter, slot)) in parameters.iter().zip(&slots).enumerate() {
+            let value = match (slot, sizes) {
+                (_, Some(sizes)) if Some(place) == open => {
+                    let sizes: PyResult<Vec<i64>> = sizes.iter().map(|size| convert::int(size)).collect();
+                    Value::Ints(sizes?)
+                }
+                (Some(object), _) => self.value(&mut arguments.scope, parameter, place, object)?,
+                (None, _) => Value::Omitted,
+            };
+            arguments.values.push(value);
+        }
+        if let Some(generator) = generator {
+            self.scope(&mut arguments.scope)?.draw_from(generator);
+        }
+        Ok(arguments)
+    }
+
+    fn scope<'s>(&self, scope: &'s mut Option<Scope>) -> PyResult<&'s mut Scope> {
+        match scope {
+            Some(scope) => Ok(scope),
+            None => Ok(scope.insert(Scope::new(&current(self.py)?))),
+        }
+    }
+
+    fn add(&self, scope: &mut Option<Scope>, tensor: &Tensor) -> PyResult<Val> {
+        if scope.is_none() {
+            *scope = Some(Scope::new(&tensor.session()));
+        }
+        self.scope(scope)?.add(tensor).or_raise()
+    }
+
+    /// Converts an argument to its parameter's type.
+    fn value(
+        &self,
+        scope: &mut Option<Scope>,
+        parameter: &Parameter,
+        place: usize,
+        object: &Borrowed<'_, 'py, PyAny>,
+    ) -> Result<Value, Misfit> {
+        let py = self.py;
+        if object.is_none() && (parameter.optional || parameter.default.is_some()) {
+            return Ok(if parameter.optional { Value::None } else { Value::Omitted });
+        }
+        let wrong = || self.wrong_type(parameter, place, object);
+        Ok(match parameter.kind {
+            Kind::Tensor => {
+                if let Ok(tensor) = object.cast::<PyTensor>() {
+                    Value::Tensor(self.add(scope, &tensor.get().read(py))?)
+                } else if data::is_foreign(object) {
+                    Value::Tensor(self.add(scope, &data::from_array(object)?)?)
+                } else {
+                    return Err(wrong());
+                }
+            }
+            Kind::TensorOrNumber => match operand(object)? {
+                Some(PyOperand::Object(tensor)) => Value::Tensor(self.add(scope, &tensor.get().read(py))?),
+                Some(PyOperand::Made(tensor)) => Value::Tensor(self.add(scope, &tensor)?),
+                Some(PyOperand::Scalar(scalar)) => Value::Number(scalar),
+                None => return Err(wrong()),
+            },
+            Kind::Tensors => {
+                if object.cast::<PyTensor>().is_ok() {
+                    return Err(wrong());
+                }
+                let mut vals = Vec::new();
+                for item in object.try_iter().map_err(|_| wrong())? {
+                    let item = item?;
+                    vals.push(if let Ok(tensor) = item.cast::<PyTensor>() {
+                        self.add(scope, &tensor.get().read(py))?
+                    } else if data::is_foreign(&item) {
+                        self.add(scope, &data::from_array(&item)?)?
+                    } else {
+                        return Err(Self::misfit(format!(
+                            "expected Tensor as element {} in argument {}, but got {}",
+                            vals.len(),
+                            place,
+                            type_name(&item.as_borrowed())
+                        )));
+                    });
+                }
+                Value::Tensors(vals)
+            }
+            Kind::Number => Value::Number(self.number(object)?.ok_or_else(wrong)?),
+            Kind::Int => match self.number(object)?.ok_or_else(wrong)? {
+                Scalar::Int(i) => Value::Number(Scalar::Int(i)),
+                _ => return Err(wrong()),
+            },
+            Kind::Float => Value::Number(Scalar::Float(self.number(object)?.ok_or_else(wrong)?.to_f64())),
+            Kind::Bool => match object.cast::<PyBool>() {
+                Ok(flag) => Value::Number(Scalar::Bool(flag.is_true())),
+                Err(_) if type_name(object).ends_with("bool") || type_name(object) == "bool_" => {
+                    Value::Number(Scalar::Bool(object.is_truthy()?))
+                }
+                Err(_) => return Err(wrong()),
+            },
+            Kind::Ints | Kind::Sizes => Value::Ints(self.ints(object, &wrong)?),
+            Kind::Floats => Value::Floats(match self.number(object)? {
+                Some(one) => vec![one.to_f64()],
+                None => {
+                    let mut all = Vec::new();
+                    for item in object.try_iter().map_err(|_| wrong())? {
+                        all.push(self.number(&item?.as_borrowed())?.ok_or_else(wrong)?.to_f64());
+                    }
+                    all
+                }
+            }),
+            Kind::Text => match object.cast::<PyString>() {
+                Ok(text) => Value::Text(text.to_str()?.into()),
+                Err(_) => return Err(wrong()),
+            },
+            Kind::DType => Value::DType(object.extract::<DTypeArg>().map_err(|_| wrong())?.0),
+        })
+    }
+
+    /// The number that an argument is: Python's, NumPy's or a tensor of one element.
+    fn number(&self, object: &Borrowed<'_, 'py, PyAny>) -> PyResult<Option<Scalar>> {
+        if let Some(scalar) = number(object)? {
+            return Ok(Some(scalar));
+        }
+        if let Ok(tensor) = object.cast::<PyTensor>() {
+            if tensor.get().read(self.py).meta().shape.numel() != 1 {
+                return Ok(None);
+            }
+        } else if !data::is_array(object)
+            && object.getattr("__index__").is_err()
+            && object.getattr("__float__").is_err()
+        {
+            return Ok(None);
+        } else if !object.hasattr("item")? {
+            return match object.call_method0("__index__") {
+                Ok(index) => number(&index),
+                Err(_) => number(&object.call_method0("__float__")?),
+            };
+        }
+        number(&object.call_method0("item")?)
+    }
+
+    fn ints(&self, object: &Borrowed<'_, 'py, PyAny>, wrong: &dyn Fn() -> Misfit) -> Result<Vec<i64>, Misfit> {
+        let int = |item: &Borrowed<'_, 'py, PyAny>| match self.number(item) {
+            Ok(Some(Scalar::Int(i))) => Ok(i),
+            Ok(_) => Err(wrong()),
+            Err(error) if error.is_instance_of::<PyOverflowError>(self.py) => Err(Misfit::Other(
+                PyRuntimeError::new_err(format!("Overflow when unpacking long: {} is too large for a size", **item)),
+            )),
+            Err(error) => Err(Misfit::Other(error)),
+        };
+        if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
+            let mut all = Vec::new();
+            for item in object.try_iter()? {
+                all.push(int(&item?.as_borrowed())?);
+            }
+            return Ok(all);
+        }
+        Ok(vec![int(object)?])
+    }
+
+    fn wrong_type(&self, parameter: &Parameter, place: usize, object: &Borrowed<'_, 'py, PyAny>) -> Misfit {
+        let position = place + 1 - usize::from(self.form != Form::Function && place > 0);
+        let by_position = place < self.positional.len();
+        let at = if by_position { format!(" (position {position})") } else { String::new() };
+        Self::misfit(format!(
+            "{}(): argument '{}'{at} must be {}, not {}",
+            self.entry.name,
+            parameter.name,
+            parameter.kind.name(),
+            type_name(object)
+        ))
+    }
+
+    /// Computes the result of a call whose arguments fit.
+    fn compute(&self, overload: &'static Overload, arguments: Arguments) -> PyResult<Py<PyAny>> {
+        let py = self.py;
+        let function = overload.function;
+        let asks = |place: usize| arguments.values[place] == Value::Number(Scalar::Bool(true));
+        let in_place = self.form == Form::InPlace || overload.in_place.is_some_and(asks);
+        let since = if in_place {
+            self.this()?.get().read(py).check_in_place().or_raise()?;
+            Some(gt_client::tape::next_number())
+        } else {
+            None
+        };
+        let Body::Composite(body) = function.body else {
+            return Err(PyRuntimeError::new_err("an elementwise row"));
+        };
+        if function.forms.view && !in_place && arguments.values.first().is_some_and(is_first_tensor) {
+            let this = self.positional.first().copied().or(self.named.first().copied());
+            if let Some(Ok(this)) = this.map(|this| this.cast::<PyTensor>()) {
+                return self.views(&this, body, &arguments.values, function.returns);
+            }
+        }
+        let mut scope = arguments.scope;
+        self.scope(&mut scope)?;
+        let Some(mut scope) = scope else { return Err(PyRuntimeError::new_err("a call without a session")) };
+        let values = match (function.forms.autocast, autocast::entered()) {
+            (Autocast::Keep, _) | (_, None) => arguments.values,
+            (Autocast::Low, Some(dtype)) => cast_all(&mut scope, arguments.values, dtype)?,
+            (Autocast::Float32, Some(_)) => cast_all(&mut scope, arguments.values, DType::F32)?,
+        };
+        let (outcome, warnings) = {
+            let builder = Builder::new(&mut scope);
+            let outcome = body(&builder, &values);
+            (outcome, builder.warnings())
+        };
+        for text in warnings {
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(text)?, 1)?;
+        }
+        let result = scope.finish(outcome, |scope, outcome| self.convert(overload, scope, outcome)).or_raise()??;
+        if let Some(since) = since {
+            let this = self.this()?;
+            let value = result.bind(py).cast::<PyTensor>()?.get().snapshot(py)?;
+            this.get().rebind(py, value, Some(since))?;
+            return Ok(this.into_any().unbind());
+        }
+        if let Some(out) = arguments.out {
+            static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            return Ok(WRITE.import(py, "gt._forms", "write")?.call1((self.entry.name, out, result))?.unbind());
+        }
+        if arguments.requires_grad {
+            let tensor = result.bind(py).cast::<PyTensor>()?;
+            drop(tensor.get().write(py, |tensor| tensor.set_requires_grad(true)).or_raise()?);
+        }
+        Ok(result)
+    }
+
+    /// The views that a function of movement ops makes of its first argument.
+    fn views(
+        &self,
+        this: &Bound<'py, PyTensor>,
+        body: for<'g> fn(&'g Builder<'g>, &'g [Value]) -> gt_ops::error::Result<Outcome>,
+        values: &[Value],
+        returns: Returns,
+    ) -> PyResult<Py<PyAny>> {
+        let py = self.py;
+        let mut values = values.to_vec();
+        let mut call = |g: &mut dyn Graph, v: Val| {
+            values[0] = Value::Tensor(v);
+            body(&Builder::new(g), &values)
+        };
+        if returns == Returns::Tensor {
+            let view = this.get().view_of(py, false, |g, v| match call(g, v)? {
+                Outcome::Tensor(val) => Ok(val),
+                _ => Err(OpError::runtime("a view that is no tensor")),
+            })?;
+            return Ok(Py::new(py, view)?.into_any());
+        }
+        let plans = this.get().read(py).plan_views(|g, v| match call(g, v)? {
+            Outcome::Tensors(vals) => Ok(vals),
+            _ => Err(OpError::runtime("views that are no tensors")),
+        });
+        let mut views = Vec::new();
+        for plan in plans.or_raise()? {
+            views.push(Py::new(py, PyTensor::wrap(this.get().write(py, |tensor| tensor.view(plan))))?);
+        }
+        Ok(PyTuple::new(py, views)?.into_any().unbind())
+    }
+
+    fn this(&self) -> PyResult<Bound<'py, PyTensor>> {
+        match self.arguments().next() {
+            Some(this) => Ok(Bound::clone(&this).cast_into::<PyTensor>()?),
+            None => Err(PyTypeError::new_err("a method without a tensor")),
+        }
+    }
+
+    /// The Python object of a result.
+    fn convert(&self, overload: &Overload, scope: &Scope, outcome: Outcome) -> PyResult<Py<PyAny>> {
+        let py = self.py;
+        let wrap = |val: Val| Py::new(py, PyTensor::wrap(scope.tensor(val)));
+        Ok(match outcome {
+            Outcome::Tensor(val) => wrap(val)?.into_any(),
+            Outcome::Tensors(vals) => {
+                let tensors = PyTuple::new(py, vals.into_iter().map(wrap).collect::<PyResult<Vec<_>>>()?)?;
+                let names = overload.function.forms.results;
+                if names.is_empty() {
+                    return Ok(tensors.into_any().unbind());
+                }
+                let class = self.entry.class.get_or_try_init(py, || -> PyResult<Py<PyType>> {
+                    let made =
+                        py.import("gt._types")?.call_method1("named_results", (self.entry.name, names.to_vec()))?;
+                    Ok(made.cast_into::<PyType>()?.unbind())
+                })?;
+                class.bind(py).call1(tensors)?.unbind()
+            }
+            Outcome::Number(Scalar::Bool(b)) => PyBool::new(py, b).to_owned().into_any().unbind(),
+            Outcome::Number(Scalar::Int(i)) => i.into_pyobject(py)?.into_any().unbind(),
+            Outcome::Number(Scalar::Float(f)) => f.into_pyobject(py)?.into_any().unbind(),
+            Outcome::Sizes(sizes) => {
+                static SIZE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+                SIZE.import(py, "gt._types", "Size")?.call1((PyTuple::new(py, sizes)?,))?.unbind()
+            }
+            Outcome::DType(dtype) => instance(py, dtype)?.into_any(),
+        })
+    }
+}
+
+fn is_first_tensor(value: &Value) -> bool {
+    matches!(value, Value::Tensor(Val(0)))
+}
+
+fn is_int(object: &Borrowed<'_, '_, PyAny>) -> bool {
+    object.is_instance_of::<PyInt>() || object.cast::<PyTensor>().is_ok()
+}
+
+/// The name of an object's type in PyTorch's messages.
+fn type_name(object: &Borrowed<'_, '_, PyAny>) -> String {
+    object.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string())
+}
+
+/// The tensors among the arguments in another dtype, if they are floating-point ones. float64 is chosen for its
+/// precision: automatic mixed precision leaves it alone, as PyTorch's does.
+fn cast_all(scope: &mut Scope, values: Vec<Value>, dtype: DType) -> PyResult<Vec<Value>> {
+    let mut cast = |val: Val| {
+        let own = scope.meta(val).dtype;
+        if own.is_float() && own != DType::F64 { build::cast(scope, val, dtype) } else { Ok(val) }
+    };
+    values
+        .into_iter()
+        .map(|value| match value {
+            Value::Tensor(val) => cast(val).map(Value::Tensor),
+            Value::Tensors(vals) => vals.into_iter().map(&mut cast).collect::<Result<_, _>>().map(Value::Tensors),
+            other => Ok(other),
+        })
+        .collect::<Result<_, _>>()
+        .map_err(raise_op)
+}
+
+impl Overload {
+    /// The place of the parameter called `name`, or of which it is NumPy's name.
+    fn find(&self, py: Python<'_>, name: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
+        let names = self.names.get_or_init(py, || {
+            self.parameters.iter().map(|parameter| PyString::intern(py, parameter.name).unbind()).collect()
+        });
+        if let Some(place) = names.iter().position(|own| own.as_ptr() == name.as_ptr()) {
+            return Ok(Some(place));
+        }
+        let name = name.cast::<PyString>()?;
+        let name = name.to_str()?;
+        let synonym = match name {
+            "axis" => "dim",
+            "keepdims" => "keepdim",
+            "x" | "a" | "x1" => "input",
+            "x2" => "other",
+            other => other,
+        };
+        let place = |name: &str| self.parameters.iter().position(|parameter| parameter.name == name);
+        Ok(place(name).or_else(|| place(synonym)))
+    }
+}
+
+/// The parameters of a signature as PyTorch's messages print them.
+fn signature(overload: &Overload) -> String {
+    let mut words = Vec::new();
+    for (i, parameter) in overload.parameters.iter().enumerate() {
+        if i == overload.positional {
+            words.push("*".to_owned());
+        }
+        let default = parameter.default.as_ref().map_or_else(String::new, |default| format!(" = {default}"));
+        words.push(format!("{} {}{default}", parameter.kind.name(), parameter.name));
+    }
+    words.join(", ")
+}
+
+/// The signature as `inspect.signature` reads it from a built-in's docstring.
+fn text_signature(overload: &Overload, form: Form) -> String {
+    let mut words = Vec::new();
+    for (i, parameter) in overload.parameters.iter().enumerate() {
+        if i == overload.positional {
+            words.push("*".to_owned());
+        }
+        let default = parameter.default.as_ref().map_or_else(String::new, |default| format!("={default}"));
+        if i == 0 && form != Form::Function {
+            words.push("$self".into());
+        } else if parameter.kind == Kind::Sizes && i + 1 == overload.positional && default.is_empty() {
+            words.push(format!("*{}", parameter.name));
+        } else {
+            words.push(format!("{}{default}", parameter.name));
+        }
+    }
+    words.join(", ")
+}
+
+/// The docstring with the signature before it.
+fn document(entry: &Entry, name: &str, form: Form) -> PyResult<CString> {
+    let function = entry.overloads[0].function;
+    let text: Vec<&str> = function.doc.lines().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
+    let doc = match form {
+        Form::InPlace => {
+            format!("In-place `{}`: writes the result to this tensor, and returns this tensor.", entry.name)
+        }
+        _ => text.join("\n"),
+    };
+    let header = match entry.overloads.as_slice() {
+        [only] => format!("{name}({})\n--\n\n", text_signature(only, form)),
+        _ => String::new(),
+    };
+    Ok(CString::new(format!("{header}{doc}"))?)
+}
+
+/// The functions for Python: those of each module by name. Methods are added to `Tensor`.
+#[pyfunction]
+fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let modules = PyDict::new(py);
+    let tensor = py.get_type::<PyTensor>();
+    for (index, (entry, form)) in FORMS.iter().enumerate() {
+        let forms = &entry.overloads[0].function.forms;
+        let name = if *form == Form::InPlace { format!("{}_", entry.name) } else { entry.name.to_owned() };
+        let point =
+            entry_point(index).ok_or_else(|| PyRuntimeError::new_err("there are more functions than entry points"))?;
+        let definition = Box::leak(Box::new(ffi::PyMethodDef {
+            ml_name: CString::new(name.as_str())?.into_raw(),
+            ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: point },
+            ml_flags: ffi::METH_FASTCALL as c_int | ffi::METH_KEYWORDS as c_int,
+            ml_doc: document(entry, &name, *form)?.into_raw(),
+        }));
+        let module = if forms.module.is_empty() { "gt".to_owned() } else { format!("gt.{}", forms.module) };
+        let suffix = if *form == Form::InPlace { "_" } else { "" };
+        let names = std::iter::once(name.clone()).chain(forms.aliases.iter().map(|alias| format!("{alias}{suffix}")));
+        if *form == Form::Function {
+            let place = match modules.get_item(forms.module)? {
+                Some(place) => place.cast_into::<PyDict>()?,
+                None => {
+                    let place = PyDict::new(py);
+                    modules.set_item(forms.module, &place)?;
+                    place
+                }
+            };
+            let module = PyString::new(py, &module);
+            // SAFETY: `definition` lives as long as the process, and its entry point has the type that its flags say.
+            let function = unsafe {
+                let made = ffi::PyCFunction_NewEx(definition, std::ptr::null_mut(), module.as_ptr());
+                Bound::from_owned_ptr_or_err(py, made)?
+            };
+            for name in names {
+                place.set_item(name, &function)?;
+            }
+        } else {
+            // SAFETY: `definition` lives as long as the process, and its entry point has the type that its flags say.
+            let method = unsafe {
+                let made = ffi::PyDescr_NewMethod(tensor.as_type_ptr(), definition);
+                Bound::from_owned_ptr_or_err(py, made)?
+            };
+            for name in names {
+                tensor.setattr(name, &method)?;
+            }
+        }
+    }
+    Ok(modules)
+}
+
+/// The declarations, a dict each, from which stubs, reference pages and tests follow.
+#[pyfunction]
+fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
+    let list = PyList::empty(py);
+    for entry in ENTRIES.iter() {
+        for overload in &entry.overloads {
+            let (function, forms) = (overload.function, overload.function.forms);
+            let row = PyDict::new(py);
+            row.set_item("name", function.name())?;
+            row.set_item("module", forms.module)?;
+            row.set_item("aliases", forms.aliases.to_vec())?;
+            row.set_item("doc", function.doc)?;
+            for (name, on) in [
+                ("function", forms.function),
+                ("method", forms.method),
+                ("in_place", forms.in_place),
+                ("in_place_function", forms.in_place_function),
+                ("out", forms.out),
+                ("out_same_dtype", forms.out_same_dtype),
+                ("view", forms.view),
+                ("creation", forms.creation),
+                ("random", forms.random),
+            ] {
+                row.set_item(name, on)?;
+            }
+            row.set_item("results", forms.results.to_vec())?;
+            row.set_item(
+                "returns",
+                match function.returns {
+                    Returns::Tensor => "Tensor".to_owned(),
+                    Returns::Tuple(count) => format!("tuple[{}]", vec!["Tensor"; count].join(", ")),
+                    Returns::Tensors => "tuple[Tensor, ...]".to_owned(),
+                    Returns::Bool => "bool".to_owned(),
+                    Returns::Number => "Number".to_owned(),
+                    Returns::Sizes => "Size".to_owned(),
+                    Returns::DType => "dtype".to_owned(),
+                },
+            )?;
+            let parameters = PyList::empty(py);
+            for parameter in &overload.parameters {
+                let word = PyDict::new(py);
+                word.set_item("name", parameter.name)?;
+                word.set_item("kind", format!("{:?}", parameter.kind))?;
+                word.set_item("optional", parameter.optional)?;
+                word.set_item("keyword_only", parameter.keyword_only)?;
+                word.set_item("default", &parameter.default)?;
+                parameters.append(word)?;
+            }
+            row.set_item("parameters", parameters)?;
+            list.append(row)?;
+        }
+    }
+    Ok(list)
+}
+
+/// Adds the functions to the module.
+pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    module.add_function(wrap_pyfunction!(install_functions, module)?)?;
+    module.add_function(wrap_pyfunction!(function_table, module)?)
+}
