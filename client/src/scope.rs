@@ -295,6 +295,16 @@ impl Graph for Scope {
         }
     }
 
+    fn upload(&mut self, meta: Meta, bytes: &[u8]) -> OpResult<Val> {
+        match self.session.upload(meta, bytes.into()) {
+            Ok(value) => Ok(self.push(value, None)),
+            Err(error) => {
+                self.error = Some(error);
+                Err(OpError::runtime("the elements could not be uploaded"))
+            }
+        }
+    }
+
     fn next_random(&mut self) -> (u64, u64) {
         let draw = self.generator.as_ref().unwrap_or_else(|| default_generator()).next();
         (draw.seed, draw.stream)

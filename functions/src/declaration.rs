@@ -72,6 +72,8 @@ pub enum Kind {
     Bool,
     /// A sequence of integers, or one integer.
     Ints,
+    /// A sequence of integers or `None`, or one of them.
+    OptionalInts,
     /// Integers as arguments of their own or as one sequence, such as the sizes of a shape. It is the last positional
     /// parameter.
     Sizes,
@@ -93,7 +95,7 @@ impl Kind {
             Kind::Int => "int",
             Kind::Float => "float",
             Kind::Bool => "bool",
-            Kind::Ints | Kind::Sizes => "tuple of ints",
+            Kind::Ints | Kind::OptionalInts | Kind::Sizes => "tuple of ints",
             Kind::Floats => "tuple of floats",
             Kind::Text => "str",
             Kind::DType => "gt.dtype",
@@ -133,6 +135,8 @@ pub enum Returns {
     Tuple(usize),
     /// A tuple of tensors, as many as the arguments say.
     Tensors,
+    /// A tensor, or a tuple of tensors if an argument asks for it.
+    TensorOrTuple,
     /// A bool.
     Bool,
     /// A number.
@@ -171,6 +175,23 @@ impl<'g> std::ops::Deref for TensorOrNumber<'g> {
 impl From<TensorOrNumber<'_>> for Arg {
     fn from(operand: TensorOrNumber<'_>) -> Arg {
         operand.0.into()
+    }
+}
+
+/// Integers of which each may be absent, such as the sizes of an adaptive pool. [`OptionalInts::NONE`] stands for an
+/// absent one.
+#[derive(Clone, Copy, Debug)]
+pub struct OptionalInts<'g>(pub &'g [i64]);
+
+impl OptionalInts<'_> {
+    /// The integer that stands for an absent one.
+    pub const NONE: i64 = i64::MIN;
+}
+
+impl std::ops::Deref for OptionalInts<'_> {
+    type Target = [i64];
+    fn deref(&self) -> &[i64] {
+        self.0
     }
 }
 
@@ -307,7 +328,7 @@ impl<'g> Argument<'g> for &'g [i64] {
     }
     fn text(&self) -> String {
         match self {
-            [one] => format!("({one},)"),
+            [one] => one.to_string(),
             all => format!("({})", all.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
         }
     }
@@ -317,6 +338,18 @@ impl<'g> Argument<'g> for Sizes<'g> {
     fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
         match value {
             Value::Ints(all) => Ok(Sizes(all)),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        self.0.text()
+    }
+}
+impl<'g> Argument<'g> for OptionalInts<'g> {
+    const KIND: Kind = Kind::OptionalInts;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Ints(all) => Ok(OptionalInts(all)),
             other => mismatch(Self::KIND, other),
         }
     }
@@ -334,7 +367,7 @@ impl<'g> Argument<'g> for &'g [f64] {
     }
     fn text(&self) -> String {
         match self {
-            [one] => format!("({one:?},)"),
+            [one] => format!("{one:?}"),
             all => format!("({})", all.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")),
         }
     }
@@ -407,6 +440,24 @@ impl<'g> FunctionResult<'g> for Vec<Expr<'g>> {
     const RETURNS: Returns = Returns::Tensors;
     fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
         self.into_iter().map(|expr| g.finish(expr)).collect::<Result<_>>().map(Outcome::Tensors)
+    }
+}
+/// A tensor, or a tuple of tensors if an argument asks for it, as `return_indices` of a pool does.
+#[derive(Clone, Debug)]
+pub enum TensorOrTuple<'g> {
+    /// One tensor.
+    Tensor(Expr<'g>),
+    /// A tuple.
+    Tuple(Vec<Expr<'g>>),
+}
+
+impl<'g> FunctionResult<'g> for TensorOrTuple<'g> {
+    const RETURNS: Returns = Returns::TensorOrTuple;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        match self {
+            TensorOrTuple::Tensor(one) => one.outcome(g),
+            TensorOrTuple::Tuple(all) => all.outcome(g),
+        }
     }
 }
 impl<'g> FunctionResult<'g> for bool {

@@ -142,6 +142,29 @@ impl<'g> Builder<'g> {
         self.full(&meta.shape, Scalar::Int(0), meta.dtype)
     }
 
+    /// Numbers known to the caller, in row-major order, as a floating-point tensor.
+    pub fn floats(&'g self, numbers: &[f64], sizes: &[i64], dtype: DType) -> Expr<'g> {
+        let upload = if dtype == DType::F32 { DType::F32 } else { DType::F64 };
+        let bytes: Vec<u8> = match upload {
+            DType::F32 => numbers.iter().flat_map(|x| (*x as f32).to_le_bytes()).collect(),
+            _ => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+        };
+        self.run(|g| {
+            let shape = build::shape_of(sizes)?;
+            let val = g.upload(Meta::new(shape, upload), &bytes)?;
+            build::cast(g, val, dtype)
+        })
+    }
+
+    /// Integers known to the caller, in row-major order, as an int64 tensor.
+    pub fn ints(&'g self, numbers: &[i64], sizes: &[i64]) -> Expr<'g> {
+        let bytes: Vec<u8> = numbers.iter().flat_map(|x| x.to_le_bytes()).collect();
+        self.run(|g| {
+            let shape = build::shape_of(sizes)?;
+            g.upload(Meta::new(shape, DType::I64), &bytes)
+        })
+    }
+
     /// The numbers `0, 1, …, count - 1`.
     pub fn arange(&'g self, count: i64, dtype: DType) -> Expr<'g> {
         self.run(|g| build::arange(g, Scalar::Int(0), Scalar::Int(count), Scalar::Int(1), Some(dtype)))

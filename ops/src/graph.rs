@@ -63,4 +63,11 @@ pub trait Graph {
     fn fetch(&mut self, _v: Val) -> Result<Vec<u8>> {
         Err(OpError::runtime("the elements of this tensor are not known here"))
     }
+    /// A tensor with these row-major bytes, as many as `meta` has.
+    ///
+    /// # Errors
+    /// An upload that fails; a graph that only infers shapes.
+    fn upload(&mut self, _meta: Meta, _bytes: &[u8]) -> Result<Val> {
+        Err(OpError::runtime("elements cannot be uploaded here"))
+    }
 }

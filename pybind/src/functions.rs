@@ -14,7 +14,7 @@ use crate::random::PyGenerator;
 use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::{Scope, Tensor};
-use gt_functions::declaration::{Body, Function, Kind, Outcome, Parameter, Returns, Value};
+use gt_functions::declaration::{Body, Function, Kind, OptionalInts, Outcome, Parameter, Returns, Value};
 use gt_ops::expr::Builder;
 use gt_ops::forms::Autocast;
 use gt_ops::{DType, Graph, OpError, Scalar, Val, build};
@@ -455,7 +455,8 @@ impl<'a, 'py> Call<'a, 'py> {
                 }
                 Err(_) => return Err(wrong()),
             },
-            Kind::Ints | Kind::Sizes => Value::Ints(self.ints(object, &wrong)?),
+            Kind::Ints | Kind::Sizes => Value::Ints(self.ints(object, false, &wrong)?),
+            Kind::OptionalInts => Value::Ints(self.ints(object, true, &wrong)?),
             Kind::Floats => Value::Floats(match self.number(object)? {
                 Some(one) => vec![one.to_f64()],
                 None => {
@@ -497,8 +498,15 @@ impl<'a, 'py> Call<'a, 'py> {
         number(&object.call_method0("item")?)
     }
 
-    fn ints(&self, object: &Borrowed<'_, 'py, PyAny>, wrong: &dyn Fn() -> Misfit) -> Result<Vec<i64>, Misfit> {
+    /// Integers; with `optional`, `None` may stand for each.
+    fn ints(
+        &self,
+        object: &Borrowed<'_, 'py, PyAny>,
+        optional: bool,
+        wrong: &dyn Fn() -> Misfit,
+    ) -> Result<Vec<i64>, Misfit> {
         let int = |item: &Borrowed<'_, 'py, PyAny>| match self.number(item) {
+            _ if optional && item.is_none() => Ok(OptionalInts::NONE),
             Ok(Some(Scalar::Int(i))) => Ok(i),
             Ok(_) => Err(wrong()),
             Err(error) if error.is_instance_of::<PyOverflowError>(self.py) => Err(Misfit::Other(
@@ -840,6 +848,7 @@ fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
                     Returns::Tensor => "Tensor".to_owned(),
                     Returns::Tuple(count) => format!("tuple[{}]", vec!["Tensor"; count].join(", ")),
                     Returns::Tensors => "tuple[Tensor, ...]".to_owned(),
+                    Returns::TensorOrTuple => "Tensor | tuple[Tensor, ...]".to_owned(),
                     Returns::Bool => "bool".to_owned(),
                     Returns::Number => "Number".to_owned(),
                     Returns::Sizes => "Size".to_owned(),
