@@ -4,25 +4,58 @@ Start at `distribution.py`. Parameters and values are validated as in PyTorch, w
 `validate_args=False`, or `Distribution.set_default_validate_args(False)`, turns that off.
 """
 
+import sys
+
 from gt import _absent
 from gt.distributions import constraints, transforms
+from gt.distributions.composed import (
+    Independent,
+    Kumaraswamy,
+    LogisticNormal,
+    MixtureSameFamily,
+    RelaxedBernoulli,
+    RelaxedOneHotCategorical,
+    TransformedDistribution,
+)
 from gt.distributions.constraint_registry import biject_to, transform_to
-from gt.distributions.continuous import Cauchy, Exponential, Gumbel, Laplace, LogNormal, Normal, Uniform
-from gt.distributions.count_distributions import Binomial, Multinomial, NegativeBinomial, Poisson
-from gt.distributions.discrete import Bernoulli, Categorical, Geometric, OneHotCategorical
-from gt.distributions.distribution import Distribution, Independent
-from gt.distributions.gamma_family import Beta, Chi2, Dirichlet, FisherSnedecor, Gamma, InverseGamma, StudentT
-from gt.distributions.generalized_pareto import GeneralizedPareto
+from gt.distributions.continuous import (
+    Beta,
+    Cauchy,
+    Chi2,
+    ContinuousBernoulli,
+    Dirichlet,
+    Exponential,
+    FisherSnedecor,
+    Gamma,
+    GeneralizedPareto,
+    Gumbel,
+    HalfCauchy,
+    HalfNormal,
+    InverseGamma,
+    Laplace,
+    LogNormal,
+    Normal,
+    Pareto,
+    StudentT,
+    Uniform,
+    VonMises,
+    Weibull,
+)
+from gt.distributions.discrete import (
+    Bernoulli,
+    Binomial,
+    Categorical,
+    Geometric,
+    Multinomial,
+    NegativeBinomial,
+    OneHotCategorical,
+    OneHotCategoricalStraightThrough,
+    Poisson,
+)
+from gt.distributions.distribution import Distribution
 from gt.distributions.kl import kl_divergence, register_kl
-from gt.distributions.lowrank_multivariate_normal import LowRankMultivariateNormal
-from gt.distributions.matrix_variate import LKJCholesky, Wishart
-from gt.distributions.mixture_same_family import MixtureSameFamily
-from gt.distributions.multivariate_normal import MultivariateNormal
-from gt.distributions.positive_support import HalfCauchy, HalfNormal, Pareto, VonMises, Weibull
-from gt.distributions.relaxed import OneHotCategoricalStraightThrough, RelaxedBernoulli, RelaxedOneHotCategorical
-from gt.distributions.transformed_distribution import TransformedDistribution
+from gt.distributions.multivariate import LKJCholesky, LowRankMultivariateNormal, MultivariateNormal, Wishart
 from gt.distributions.transforms import *  # noqa: F403 (its __all__ says what)
-from gt.distributions.unit_interval import ContinuousBernoulli, Kumaraswamy, LogisticNormal
 
 __all__ = [
     "Bernoulli",
@@ -76,7 +109,14 @@ __all__ = [
     *transforms.__all__,
 ]
 
-# Importing `kl_cross_family` registers its divergences.
-from gt.distributions import kl_cross_family  # noqa: F401
+# PyTorch's files in torch/distributions for which this package stands, beside those it has itself.
+FILES = """
+    bernoulli beta binomial categorical cauchy chi2 continuous_bernoulli dirichlet exponential fishersnedecor gamma
+    generalized_pareto geometric gumbel half_cauchy half_normal independent inverse_gamma kumaraswamy laplace
+    lkj_cholesky log_normal logistic_normal lowrank_multivariate_normal mixture_same_family multinomial
+    multivariate_normal negative_binomial normal one_hot_categorical pareto poisson relaxed_bernoulli
+    relaxed_categorical studentT transformed_distribution uniform von_mises weibull wishart
+""".split()
+globals().update(dict.fromkeys(FILES, sys.modules[__name__]))
 
 __getattr__ = _absent.getter(__name__)

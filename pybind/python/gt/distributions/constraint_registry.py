@@ -58,44 +58,15 @@ biject_to = ConstraintRegistry()
 transform_to = ConstraintRegistry()
 
 
-def _register_both(*kinds: Any) -> Callable[[F], F]:
-    def register(factory: F) -> F:
-        for kind in kinds:
-            biject_to.register(kind, factory)
-            transform_to.register(kind, factory)
-        return factory
-
-    return register
-
-
-@_register_both(constraints.real)
-def _(_: Any) -> Transform:
-    return transforms.identity_transform
-
-
-@_register_both(constraints.positive, constraints.nonnegative)
-def _(constraint: Any) -> Transform:
-    shift = transforms.AffineTransform(constraint.lower_bound, 1)
-    return transforms.ComposeTransform([transforms.ExpTransform(), shift])
-
-
-@_register_both(constraints.less_than)
-def _(constraint: Any) -> Transform:
-    shift = transforms.AffineTransform(constraint.upper_bound, -1)
-    return transforms.ComposeTransform([transforms.ExpTransform(), shift])
-
-
-@_register_both(constraints.interval, constraints.half_open_interval)
-def _(constraint: Any) -> Transform:
+def _between(constraint: Any) -> Transform:
     low, high = constraint.lower_bound, constraint.upper_bound
     if isinstance(low, int | float) and low == 0 and isinstance(high, int | float) and high == 1:
         return transforms.SigmoidTransform()
     return transforms.ComposeTransform([transforms.SigmoidTransform(), transforms.AffineTransform(low, high - low)])
 
 
-@_register_both(constraints.corr_cholesky)
-def _(_: Any) -> Transform:
-    return transforms.CorrCholeskyTransform()
+def _beyond(bound: Any, sign: int) -> Transform:
+    return transforms.ComposeTransform([transforms.ExpTransform(), transforms.AffineTransform(bound, sign)])
 
 
 biject_to.register(constraints.simplex, lambda _: transforms.StickBreakingTransform())
@@ -103,21 +74,18 @@ transform_to.register(constraints.simplex, lambda _: transforms.SoftmaxTransform
 transform_to.register(constraints.lower_cholesky, lambda _: transforms.LowerCholeskyTransform())
 transform_to.register(constraints.positive_definite, lambda _: transforms.PositiveDefiniteTransform())
 transform_to.register(constraints.positive_semidefinite, lambda _: transforms.PositiveDefiniteTransform())
-
-
-def _of_parts(registry: ConstraintRegistry) -> None:
-    """Registers the combined constraints, whose transforms are made of those of their parts."""
-    registry.register(
+for _to in (biject_to, transform_to):
+    _to.register(constraints.real, lambda _: transforms.identity_transform)
+    _to.register(constraints.greater_than, lambda c: _beyond(c.lower_bound, 1))
+    _to.register(constraints.greater_than_eq, lambda c: _beyond(c.lower_bound, 1))
+    _to.register(constraints.less_than, lambda c: _beyond(c.upper_bound, -1))
+    _to.register(constraints.interval, _between)
+    _to.register(constraints.half_open_interval, _between)
+    _to.register(constraints.corr_cholesky, lambda _: transforms.CorrCholeskyTransform())
+    # The transforms of combined constraints are made of those of their parts.
+    _to.register(
         constraints.independent,
-        lambda c: transforms.IndependentTransform(registry(c.base_constraint), c.reinterpreted_batch_ndims),
+        lambda c, to=_to: transforms.IndependentTransform(to(c.base_constraint), c.reinterpreted_batch_ndims),
     )
-    registry.register(
-        constraints.cat, lambda c: transforms.CatTransform([registry(each) for each in c.cseq], c.dim, c.lengths)
-    )
-    registry.register(
-        constraints.stack, lambda c: transforms.StackTransform([registry(each) for each in c.cseq], c.dim)
-    )
-
-
-_of_parts(biject_to)
-_of_parts(transform_to)
+    _to.register(constraints.cat, lambda c, to=_to: transforms.CatTransform([to(e) for e in c.cseq], c.dim, c.lengths))
+    _to.register(constraints.stack, lambda c, to=_to: transforms.StackTransform([to(e) for e in c.cseq], c.dim))

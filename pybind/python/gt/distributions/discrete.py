@@ -1,48 +1,209 @@
-"""Discrete distributions of classes and trials: categorical, one-hot, Bernoulli and geometric.
-
-Each takes either `probs` or `logits`.
-"""
-
-from __future__ import annotations
+"""Discrete distributions of trials, counts and categories. Each is a declaration of its parameters and formulas."""
 
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
-from gt.distributions.continuous import standard_gumbel
-from gt.distributions.distribution import NO_SHAPE, Distribution, broadcast_all
+from gt.distributions.distribution import (
+    NO_SHAPE,
+    Distribution,
+    Formulas,
+    Nonnegative,
+    Parameter,
+    ParametricDistribution,
+    ProbsOrLogits,
+    Real,
+    UnitInterval,
+)
 from gt.nn import functional
 
+# Trials and counts ----------------------------------------------------------------------------------------------------
 
-class ProbsOrLogits(Distribution):
-    """The base of distributions given by probabilities or logits, of which the other is computed when it is read."""
 
-    _probs: Tensor | None = None
-    _logits: Tensor | None = None
+class Bernoulli(ProbsOrLogits):
+    """Bernoulli distribution: 1 with probability `probs`, else 0. Samples are floating.
 
-    @staticmethod
-    def _check_exactly_one(probs: Any, logits: Any) -> None:
-        if (probs is None) == (logits is None):
-            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+    Args:
+        probs: The probability of 1; or give `logits`.
+        logits: The log odds of 1.
+        validate_args: Whether parameters and values are validated.
 
-    @property
-    def _given(self) -> tuple[str, Tensor]:
-        return ("probs", self._probs) if self._is_of_probs else ("logits", self._logits)
+    Example:
+        >>> bernoulli = gt.distributions.Bernoulli(gt.tensor([0.25]))
+        >>> bernoulli.mean, bernoulli.log_prob(gt.tensor([0.0]))
+        (tensor([0.2500]), tensor([-0.2877]))
+    """
 
-    _is_of_probs = False
+    probs: UnitInterval = None
+    logits: Real = None
+    support = constraints.boolean
+    _formulas = Formulas(
+        mean=lambda probs: probs,
+        mode=lambda probs: gt.where(probs == 0.5, float("nan"), (probs >= 0.5).to(probs.dtype)),
+        variance=lambda probs: probs * (1 - probs),
+        sample=lambda shape, probs: (gt.rand(shape, dtype=probs.dtype) < probs).to(probs.dtype),
+        log_prob=lambda value, logits: -_cross_entropy(*gt.broadcast_tensors(logits, value.to(logits.dtype))),
+        entropy=lambda logits, probs: _cross_entropy(logits, probs),
+        enumerate_support=lambda probs: gt.arange(2, dtype=probs.dtype),
+    )
 
-    @property
-    def param_shape(self) -> gt.Size:
-        """The shape of the parameter that was given, `probs` or `logits`."""
-        return self._given[1].shape
 
-    def __repr__(self) -> str:
-        name, value = self._given
-        return f"{type(self).__name__}({name}: {value if value.numel() == 1 else value.shape})"
+def _cross_entropy(logits: Tensor, probs: Tensor) -> Tensor:
+    return functional.binary_cross_entropy_with_logits(logits, probs, reduction="none")
+
+
+class Geometric(ProbsOrLogits):
+    """Geometric distribution: the number of failures before the first success. Samples are floating.
+
+    Args:
+        probs: The probability of a success; or give `logits`.
+        logits: The log odds of a success.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Geometric(gt.tensor(0.25)).log_prob(gt.tensor(2.0)).exp()
+        tensor(0.1406)
+    """
+
+    probs: UnitInterval = None
+    logits: Real = None
+    support = constraints.nonnegative_integer
+    _formulas = Formulas(
+        mean=lambda probs: 1 / probs - 1,
+        mode=lambda probs: gt.zeros_like(probs),
+        variance=lambda probs: (1 / probs - 1) / probs,
+        sample=lambda shape, probs: ((-gt.rand(shape, dtype=probs.dtype)).log1p() / (-probs).log1p()).floor(),
+        # A success is certain for p = 1: 0 * log(0) counts as 0.
+        log_prob=lambda value, probs: (
+            value * (-gt.where((probs == 1) & (value == 0), 0.0, probs)).log1p() + probs.log()
+        ),
+        entropy=lambda logits, probs: _cross_entropy(logits, probs) / probs,
+    )
+
+
+class Poisson(ParametricDistribution):
+    """Poisson distribution, `P(k) = rate^k exp(-rate) / k!`. Samples are floating.
+
+    Args:
+        rate: The mean.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Poisson(gt.tensor(4.0)).log_prob(gt.tensor(2.0))
+        tensor(-1.9206)
+    """
+
+    rate: Nonnegative
+    support = constraints.nonnegative_integer
+    _formulas = Formulas(
+        mean=lambda rate: rate,
+        mode=lambda rate: rate.floor(),
+        variance=lambda rate: rate,
+        sample=lambda shape, rate: gt.poisson(rate.expand(shape)),
+        log_prob=lambda value, rate: gt.xlogy(value, rate) - rate - (value + 1).lgamma(),
+    )
+
+
+class _TrialCounts(ProbsOrLogits):
+    """The base of families with a number of trials, which takes the dtype of the probabilities."""
+
+    def _set(self, validate_args: bool | None, **parameters: Any) -> None:
+        count = parameters["total_count"]
+        given = parameters["logits"] if parameters["probs"] is None else parameters["probs"]
+        if isinstance(count, Tensor) and isinstance(given, Tensor):
+            parameters["total_count"] = count.to(given.dtype)
+        super()._set(validate_args, **parameters)
+
+
+class Binomial(_TrialCounts):
+    """Binomial distribution: the number of successes in `total_count` trials. Samples are floating.
+
+    Args:
+        total_count: The number of trials.
+        probs: The probability of a success; or give `logits`.
+        logits: The log odds of a success.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> binomial = gt.distributions.Binomial(10, probs=gt.tensor(0.5))
+        >>> binomial.mean, binomial.variance
+        (tensor(5.), tensor(2.5000))
+    """
+
+    total_count: Annotated[Parameter, constraints.nonnegative_integer] = 1
+    probs: UnitInterval = None
+    logits: Real = None
+    _formulas = Formulas(
+        support=lambda total_count: constraints.integer_interval(0, total_count),
+        mean=lambda total_count, probs: total_count * probs,
+        mode=lambda total_count, probs: ((total_count + 1) * probs).floor().minimum(total_count),
+        variance=lambda total_count, probs: total_count * probs * (1 - probs),
+        sample=lambda shape, total_count, probs: gt.binomial(total_count.expand(shape), probs.expand(shape)),
+        log_prob=lambda value, total_count, logits: (
+            _log_choices(total_count, value) + value * logits - total_count * functional.softplus(logits)
+        ),
+        entropy=lambda enumerate_support, log_prob: _entropy(log_prob(enumerate_support(False))),
+        enumerate_support=lambda total_count: gt.arange(_same_count(total_count) + 1, dtype=total_count.dtype),
+    )
+
+
+def _log_choices(n: Tensor, k: Tensor) -> Tensor:
+    return (n + 1).lgamma() - (k + 1).lgamma() - (n - k + 1).lgamma()
+
+
+def _entropy(log_prob: Tensor) -> Tensor:
+    return -(log_prob.exp() * log_prob).sum(0)
+
+
+def _same_count(total_count: Tensor) -> int:
+    most = int(total_count.max().item())
+    if not bool((total_count == most).all()):
+        raise NotImplementedError("Inhomogeneous total count not supported by `enumerate_support`.")
+    return most
+
+
+class NegativeBinomial(_TrialCounts):
+    """Negative binomial distribution: the number of successes before `total_count` failures. Samples are floating.
+
+    Args:
+        total_count: The number of failures, not necessarily an integer.
+        probs: The probability of a success; or give `logits`.
+        logits: The log odds of a success.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.NegativeBinomial(gt.tensor(5.0), gt.tensor(0.5)).mean
+        tensor(5.)
+    """
+
+    total_count: Annotated[Parameter, constraints.greater_than_eq(0)]
+    probs: Annotated[Parameter, constraints.half_open_interval(0.0, 1.0)] = None
+    logits: Real = None
+    support = constraints.nonnegative_integer
+    _formulas = Formulas(
+        mean=lambda total_count, logits: total_count * logits.exp(),
+        mode=lambda total_count, logits: ((total_count - 1) * logits.exp()).floor().clamp(min=0),
+        variance=lambda mean, logits: mean / (-logits).sigmoid(),
+        sample=lambda shape, total_count, logits: gt.poisson(
+            gt._standard_gamma(total_count.expand(shape)) * logits.exp()
+        ),
+        log_prob=lambda value, total_count, logits: (
+            total_count * functional.logsigmoid(-logits)
+            + value * functional.logsigmoid(logits)
+            + gt.where(total_count + value == 0, 0.0, _log_repeated_choices(total_count, value))
+        ),
+    )
+
+
+def _log_repeated_choices(n: Tensor, k: Tensor) -> Tensor:
+    return (n + k).lgamma() - (k + 1).lgamma() - n.lgamma()
+
+
+# Categories -----------------------------------------------------------------------------------------------------------
 
 
 class Categorical(ProbsOrLogits):
@@ -69,106 +230,64 @@ class Categorical(ProbsOrLogits):
         tensor(0.5623)
     """
 
-    has_enumerate_support = True
-    arg_constraints: ClassVar[dict[str, Constraint]] = {
-        "probs": constraints.simplex,
-        "logits": constraints.real_vector,
-    }
+    probs: Annotated[Parameter, constraints.simplex]
+    logits: Annotated[Parameter, constraints.real_vector]
+    _is_binary = False
+    _formulas = Formulas(
+        support=lambda _num_events: constraints.integer_interval(0, _num_events - 1),
+        mean=lambda probs: gt.full(probs.shape[:-1], float("nan"), dtype=probs.dtype),
+        mode=lambda probs: probs.argmax(-1),
+        variance=lambda mean: mean,
+        entropy=lambda logits, probs: -(logits * probs).sum(-1),
+        enumerate_support=lambda _num_events: gt.arange(_num_events),
+    )
+
+    # Policies sample in every step: the methods below are written for speed.
 
     def __init__(
         self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
     ) -> None:
-        self._check_exactly_one(probs, logits)
-        given = logits if probs is None else probs
+        if (probs is None) == (logits is None):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        given, self._given = (logits, "logits") if probs is None else (probs, "probs")
         if given.ndim < 1:
-            raise ValueError(f"`{'logits' if probs is None else 'probs'}` parameter must be at least one-dimensional.")
-        self._is_of_probs = probs is not None
-        if probs is not None:
-            self._probs = probs / probs.sum(-1, keepdim=True)
+            raise ValueError(f"`{self._given}` parameter must be at least one-dimensional.")
+        if probs is None:
+            self.logits = logits.log_softmax(-1)
         else:
-            self._logits = given.log_softmax(-1)
-        self._num_events = given.shape[-1]
-        super().__init__(given.shape[:-1], validate_args=validate_args)
-        self._check_parameter(*self._given)
-
-    @property
-    def probs(self) -> Tensor:
-        """The normalized probabilities."""
-        if self._probs is None:
-            self._probs = self._logits.softmax(-1)
-        return self._probs
-
-    @property
-    def logits(self) -> Tensor:
-        """The normalized log probabilities; probabilities are clamped to the machine epsilon first."""
-        if self._logits is None:
-            tiny = gt.finfo(self._probs.dtype).eps
-            self._logits = self._probs.clamp(tiny, 1 - tiny).log()
-        return self._logits
-
-    @property
-    def support(self) -> Constraint:
-        return constraints.integer_interval(0, self._num_events - 1)
-
-    @property
-    def mean(self) -> Tensor:
-        return gt.full(tuple(self.batch_shape), float("nan"), dtype=self.probs.dtype)
-
-    @property
-    def mode(self) -> Tensor:
-        return self.probs.argmax(-1)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.mean
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expand_parameters(batch_shape, _probs=1, _logits=1)
+            self.probs = probs / probs.sum(-1, keepdim=True)
+        shape = given.shape
+        self._num_events = shape[-1]
+        Distribution.__init__(self, shape[:-1], validate_args=validate_args)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        scores = self.probs.log() if self._is_of_probs else self.logits
-        noise = standard_gumbel((*sample_shape, *self.batch_shape, self._num_events), scores.dtype)
-        return (scores + noise).argmax(-1)
+        probs = self.probs
+        shape = (*sample_shape, *self._batch_shape, self._num_events)
+        # The exponential race: the first arrival, where probabilities are the rates. The clamp keeps -inf for 0.
+        uniform = gt.rand(shape, dtype=probs.dtype).clamp(min=gt.finfo(probs.dtype).tiny)
+        return (uniform.log() / probs).argmax(-1)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        index = value.long().unsqueeze(-1)
-        shape = gt.broadcast_shapes(index.shape[:-1], self.logits.shape[:-1])
-        scores = self.logits.expand(*shape, self._num_events)
-        return scores.gather(-1, index.expand(*shape, 1)).squeeze(-1)
-
-    def entropy(self) -> Tensor:
-        return -(self.logits * self.probs).sum(-1)
-
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        values = gt.arange(self._num_events).reshape(-1, *[1] * len(self.batch_shape))
-        return values.expand(-1, *self.batch_shape) if expand else values
+        if self._validate_args:
+            self._validate_sample(value)
+        scores, index = self.logits, value.long().unsqueeze(-1)
+        if index.shape[:-1] != scores.shape[:-1]:
+            shape = gt.broadcast_shapes(index.shape[:-1], scores.shape[:-1])
+            scores, index = scores.expand(*shape, self._num_events), index.expand(*shape, 1)
+        return scores.gather(-1, index).squeeze(-1)
 
 
-class OneHotCategorical(Distribution):
-    """Categorical distribution over one-hot vectors.
-
-    Args:
-        probs: The probabilities along the last axis, which are normalized; or give `logits`.
-        logits: The unnormalized log probabilities along the last axis.
-        validate_args: Whether parameters and values are validated.
-
-    Example:
-        >>> gt.distributions.OneHotCategorical(probs=gt.tensor([0.25, 0.75])).mode
-        tensor([0., 1.])
-    """
+class OverCategories(ParametricDistribution):
+    """The base of distributions of vectors over the classes of a `Categorical`, whose parameters they share."""
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints
-    has_enumerate_support = True
-    support = constraints.one_hot
+    _categorical: Categorical
 
-    def __init__(
-        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
-    ) -> None:
-        self._categorical = Categorical(probs, logits, validate_args)
-        shape = self._categorical.param_shape
-        super().__init__(shape[:-1], shape[-1:], validate_args=validate_args)
+    def _set(self, categorical: Categorical, validate_args: bool | None) -> None:
+        self._categorical = categorical
+        shape = categorical.param_shape
+        Distribution.__init__(self, shape[:-1], shape[-1:], validate_args=validate_args)
 
     @property
     def probs(self) -> Tensor:
@@ -181,169 +300,109 @@ class OneHotCategorical(Distribution):
         return self._categorical.logits
 
     @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        return self._vectors(self._categorical.mode)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
-
-    def _vectors(self, numbers: Tensor) -> Tensor:
-        return functional.one_hot(numbers, self.event_shape[0]).to(self.probs.dtype)
-
-    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        return self._vectors(self._categorical.sample(sample_shape))
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        return self._categorical.log_prob(value.argmax(-1))
-
-    def entropy(self) -> Tensor:
-        return self._categorical.entropy()
+    def param_shape(self) -> gt.Size:
+        """The shape of the parameter that was given, `probs` or `logits`."""
+        return self._categorical.param_shape
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        made = self._expand_parameters(batch_shape)
-        made._categorical = self._categorical.expand(batch_shape)
-        return made
+        return self._copy(batch_shape, _categorical=self._categorical.expand(batch_shape))
 
 
-class BinaryProbsOrLogits(ProbsOrLogits):
-    """The base of distributions given by probabilities or log odds, element by element."""
+class OneHotCategorical(OverCategories):
+    """Categorical distribution over one-hot vectors.
 
-    @property
-    def probs(self) -> Tensor:
-        """The probability of 1, or of a success."""
-        if self._probs is None:
-            self._probs = self._logits.sigmoid()
-        return self._probs
+    Args:
+        probs: The probabilities along the last axis, which are normalized; or give `logits`.
+        logits: The unnormalized log probabilities along the last axis.
+        validate_args: Whether parameters and values are validated.
 
-    @property
-    def logits(self) -> Tensor:
-        """The log odds of 1, or of a success."""
-        if self._logits is None:
-            tiny = gt.finfo(self._probs.dtype).eps
-            p = self._probs.clamp(tiny, 1 - tiny)
-            self._logits = p.log() - (-p).log1p()
-        return self._logits
+    Example:
+        >>> gt.distributions.OneHotCategorical(probs=gt.tensor([0.25, 0.75])).mode
+        tensor([0., 1.])
+    """
+
+    support = constraints.one_hot
+    _formulas = Formulas(
+        mean=lambda probs: probs,
+        mode=lambda _vectors, _categorical: _vectors(_categorical.mode),
+        variance=lambda probs: probs * (1 - probs),
+        sample=lambda shape, _vectors, _categorical: _vectors(_categorical.expand(shape[:-1]).sample()),
+        log_prob=lambda value, _categorical: _categorical.log_prob(value.argmax(-1)),
+        entropy=lambda _categorical: _categorical.entropy(),
+    )
+
+    def __init__(
+        self, probs: Tensor | None = None, logits: Tensor | None = None, validate_args: bool | None = None
+    ) -> None:
+        self._set(Categorical(probs, logits, validate_args), validate_args)
+
+    def _vectors(self, numbers: Tensor) -> Tensor:
+        return functional.one_hot(numbers, self._event_shape[0]).to(self.probs.dtype)
+
+    def enumerate_support(self, expand: bool = True) -> Tensor:
+        return self._vectors(self._categorical.enumerate_support(expand))
 
 
-class _SingleProbability(BinaryProbsOrLogits):
-    """The base of distributions whose only parameter is a probability or its log odds."""
+class OneHotCategoricalStraightThrough(OneHotCategorical):
+    """`OneHotCategorical` with the straight-through gradient: that of the probabilities (Bengio et al. 2013)."""
 
-    arg_constraints: ClassVar[dict[str, Constraint]] = {
-        "probs": constraints.unit_interval,
-        "logits": constraints.real,
-    }
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        return self.sample(sample_shape) + (self.probs - self.probs.detach())
+
+
+class Multinomial(OverCategories):
+    """Multinomial distribution: the counts of each category in `total_count` trials. Samples are floating.
+
+    Args:
+        total_count: The number of trials.
+        probs: The probabilities along the last axis, which are normalized; or give `logits`.
+        logits: The unnormalized log probabilities along the last axis.
+        validate_args: Whether parameters and values are validated.
+
+    Example:
+        >>> gt.distributions.Multinomial(6, probs=gt.tensor([1.0, 2.0])).mean
+        tensor([2., 4.])
+    """
+
+    total_count: int
+    _formulas = Formulas(
+        support=lambda total_count: constraints.multinomial(total_count),
+        mean=lambda total_count, probs: probs * total_count,
+        variance=lambda total_count, probs: total_count * probs * (1 - probs),
+        sample=lambda shape, total_count, _categorical: (
+            functional.one_hot(_categorical.expand(shape[:-1]).sample((total_count,)), shape[-1])
+            .sum(0)
+            .to(_categorical.probs.dtype)
+        ),
+        log_prob=lambda value, logits: (
+            (value.sum(-1) + 1).lgamma() - (value + 1).lgamma().sum(-1) + _sum_of_products(value, logits)
+        ),
+    )
 
     def __init__(
         self,
-        probs: Tensor | float | None = None,
-        logits: Tensor | float | None = None,
+        total_count: int = 1,
+        probs: Tensor | None = None,
+        logits: Tensor | None = None,
         validate_args: bool | None = None,
     ) -> None:
-        self._check_exactly_one(probs, logits)
-        self._is_of_probs = probs is not None
-        (given,) = broadcast_all(logits if probs is None else probs)
-        if probs is None:
-            self._logits = given
-        else:
-            self._probs = given
-        super().__init__(given.shape, validate_args=validate_args)
-        self._check_parameter(self._given[0], given)
-
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expand_parameters(batch_shape, _probs=0, _logits=0)
-
-
-class Bernoulli(_SingleProbability):
-    """Bernoulli distribution: 1 with probability `probs`, else 0. Samples are floating.
-
-    Args:
-        probs: The probability of 1; or give `logits`.
-        logits: The log odds of 1.
-        validate_args: Whether parameters and values are validated.
-
-    Example:
-        >>> bernoulli = gt.distributions.Bernoulli(gt.tensor([0.25]))
-        >>> bernoulli.mean, bernoulli.log_prob(gt.tensor([0.0]))
-        (tensor([0.2500]), tensor([-0.2877]))
-    """
-
-    has_enumerate_support = True
-    support = constraints.boolean
-
-    @property
-    def mean(self) -> Tensor:
-        return self.probs
-
-    @property
-    def mode(self) -> Tensor:
-        mode = (self.probs >= 0.5).to(self.probs.dtype)
-        return gt.where(self.probs == 0.5, float("nan"), mode)
-
-    @property
-    def variance(self) -> Tensor:
-        return self.probs * (1 - self.probs)
-
-    @no_grad()
-    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        shape = self._extended_shape(sample_shape)
-        return (gt.rand(shape, dtype=self.probs.dtype) < self.probs).to(self.probs.dtype)
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        logits, value = gt.broadcast_tensors(self.logits, value.to(self.logits.dtype))
-        return -functional.binary_cross_entropy_with_logits(logits, value, reduction="none")
+        if not isinstance(total_count, int):
+            raise NotImplementedError("inhomogeneous total_count is not supported")
+        self.total_count = total_count
+        self._set(Categorical(probs, logits, validate_args), validate_args)
 
     def entropy(self) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none")
+        n = gt.tensor(float(self.total_count), dtype=self.probs.dtype)
+        counts = Binomial(self.total_count, self.probs, validate_args=False)
+        values = counts.enumerate_support(False)[1:]
+        order = (counts.log_prob(values).exp() * (values + 1).lgamma()).sum((0, -1))
+        return n * self._categorical.entropy() - (n + 1).lgamma() + order
 
-    def enumerate_support(self, expand: bool = True) -> Tensor:
-        values = gt.arange(2, dtype=self.probs.dtype).reshape(2, *[1] * len(self.batch_shape))
-        return values.expand(2, *self.batch_shape) if expand else values
+    def __repr__(self) -> str:
+        return f"Multinomial({self._categorical._given}: {self.param_shape})"
 
 
-class Geometric(_SingleProbability):
-    """Geometric distribution: the number of failures before the first success. Samples are floating.
-
-    Args:
-        probs: The probability of a success; or give `logits`.
-        logits: The log odds of a success.
-        validate_args: Whether parameters and values are validated.
-
-    Example:
-        >>> gt.distributions.Geometric(gt.tensor(0.25)).log_prob(gt.tensor(2.0)).exp()
-        tensor(0.1406)
-    """
-
-    support = constraints.nonnegative_integer
-
-    @property
-    def mean(self) -> Tensor:
-        return 1 / self.probs - 1
-
-    @property
-    def mode(self) -> Tensor:
-        return gt.zeros_like(self.probs)
-
-    @property
-    def variance(self) -> Tensor:
-        return (1 / self.probs - 1) / self.probs
-
-    @no_grad()
-    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        u = gt.rand(self._extended_shape(sample_shape), dtype=self.probs.dtype)
-        return ((-u).log1p() / (-self.probs).log1p()).floor()
-
-    def log_prob(self, value: Tensor) -> Tensor:
-        self._validate_sample(value)
-        # A success is certain for p = 1: 0 * log(0) counts as 0.
-        p = gt.where((self.probs == 1) & (value == 0), 0.0, self.probs)
-        return value * (-p).log1p() + self.probs.log()
-
-    def entropy(self) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(self.logits, self.probs, reduction="none") / self.probs
+def _sum_of_products(counts: Tensor, logits: Tensor) -> Tensor:
+    """The sum over categories of `counts * logits`, where 0 times -inf is 0."""
+    never = (counts == 0) & (logits == -float("inf"))
+    return (gt.where(never, 0.0, logits) * counts).sum(-1)

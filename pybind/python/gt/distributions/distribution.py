@@ -1,16 +1,44 @@
-"""`Distribution`, the base class. Start here; subclasses implement its methods."""
+"""`Distribution`, the base class, and `ParametricDistribution`, whose subclasses are declarations. Start here.
 
-from __future__ import annotations
+A parametric family annotates its parameters with their constraints, and states its facts as formulas of them:
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+    class Exponential(ParametricDistribution):
+        rate: Positive
+        support = constraints.nonnegative
+        _formulas = Formulas(
+            mean=lambda rate: rate.reciprocal(),
+            log_prob=lambda value, rate: rate.log() - rate * value,
+            icdf=lambda value, rate: -(-value).log1p() / rate,
+        )
+
+The constructor, `arg_constraints`, the properties and methods, validation, `expand` and sampling follow when the class
+is created.
+"""
+
+# Annotations are read when a class is created, so they are not postponed here.
+import math
+from collections.abc import Callable, Sequence
+from functools import reduce
+from inspect import get_annotations
+from operator import and_, attrgetter
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypedDict, get_args, get_origin
 
 from gt import _core as gt
 from gt._autograd import no_grad
 from gt._deprecated import deprecated
 from gt._gt import Tensor
+from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
-from gt.distributions.utils import broadcast_all
+from gt.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
+
+if TYPE_CHECKING:
+    from typing_extensions import dataclass_transform
+else:
+
+    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
+        """For type checkers, the decorator of classes whose annotations are the parameters of their constructor."""
+        return lambda owner: owner
+
 
 NO_SHAPE = gt.Size()
 
@@ -51,18 +79,24 @@ class Distribution:
         self._event_shape = gt.Size(event_shape)
         if validate_args is not None:
             self._validate_args = validate_args
-        for name in self.arg_constraints:
-            value = self.__dict__.get(name)
-            if isinstance(value, Tensor):
-                self._check_parameter(name, value)
+        if self._validate_args:
+            self._validate_parameters()
 
-    def _check_parameter(self, name: str, value: Tensor) -> None:
-        constraint = self.arg_constraints[name]
-        if self._validate_args and not bool(constraint.check(value.detach()).all()):
-            raise ValueError(
-                f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to "
-                f"satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
-            )
+    def _validate_parameters(self) -> None:
+        """Raises an error if a parameter is outside its constraint; waits once for the checks of all."""
+        checks = []
+        for name, constraint in self.arg_constraints.items():
+            value = self.__dict__.get(name)
+            if isinstance(value, Tensor) and not constraints.is_dependent(constraint):
+                checks.append((constraint.check(value.detach()).all(), name, constraint, value))
+        if not checks or bool(reduce(and_, (is_valid for is_valid, *_ in checks))):
+            return
+        for is_valid, name, constraint, value in checks:
+            if not bool(is_valid):
+                raise ValueError(
+                    f"Expected parameter {name} (Tensor of shape {tuple(value.shape)}) of distribution {self!r} to "
+                    f"satisfy the constraint {constraint!r}, but found invalid values:\n{value}"
+                )
 
     @property
     def batch_shape(self) -> gt.Size:
@@ -99,7 +133,7 @@ class Distribution:
         """The standard deviation of each element, `sqrt(variance)`: shape `batch_shape + event_shape`."""
         return self.variance.sqrt()
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Distribution:
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """A copy whose parameters are broadcast to another batch shape.
 
         Args:
@@ -108,15 +142,10 @@ class Distribution:
         """
         raise NotImplementedError
 
-    def _expand_parameters(self, batch_shape: Sequence[int], **parameters: int) -> Any:
-        """A copy with the named parameters broadcast to a batch shape; each has the given number of event axes."""
+    def _copy(self, batch_shape: Sequence[int], **attributes: Any) -> Any:
+        """A copy with another batch shape and other attributes, which are not validated."""
         made = type(self).__new__(type(self))
-        made.__dict__.update(self.__dict__)
-        for name, axes in parameters.items():
-            value = self.__dict__.get(name)
-            if isinstance(value, Tensor):
-                made.__dict__[name] = value.expand(*batch_shape, *value.shape[value.ndim - axes :])
-        made._batch_shape = gt.Size(batch_shape)
+        made.__dict__.update(self.__dict__, **attributes, _batch_shape=gt.Size(batch_shape))
         return made
 
     @no_grad()
@@ -217,91 +246,272 @@ class Distribution:
         return f"{type(self).__name__}({', '.join(parts)})"
 
 
-class ElementwiseDistribution(Distribution):
-    """The base of univariate distributions whose parameters, those of `arg_constraints`, have the batch shape."""
+# Parametric families --------------------------------------------------------------------------------------------------
+
+
+class Parameter:
+    """A parameter of a family: given as a number or a tensor, read as a tensor."""
+
+    if TYPE_CHECKING:
+
+        def __get__(self, owner: Any, kind: Any) -> Tensor: ...
+
+        def __set__(self, owner: Any, value: Tensor | float | None) -> None: ...
+
+
+# The annotations of parameters, each with its constraint.
+Real = Annotated[Parameter, constraints.real]
+Positive = Annotated[Parameter, constraints.positive]
+Nonnegative = Annotated[Parameter, constraints.nonnegative]
+UnitInterval = Annotated[Parameter, constraints.unit_interval]
+
+
+class Formulas(TypedDict, total=False):
+    """The facts of a family: functions that take parameters, or other attributes of the distribution, by name.
+
+    Facts of a value have it as their first argument, recipes of samples the samples' shape. A family with `icdf` and
+    neither of the recipes is sampled by inverse transform sampling.
+    """
+
+    support: Callable[..., Constraint]
+    mean: Callable[..., Tensor]
+    mode: Callable[..., Tensor]
+    variance: Callable[..., Tensor]
+    stddev: Callable[..., Tensor]
+    log_prob: Callable[..., Tensor]
+    cdf: Callable[..., Tensor]
+    icdf: Callable[..., Tensor]
+    entropy: Callable[..., Tensor]
+    sample: Callable[..., Tensor]
+    rsample: Callable[..., Tensor]
+    # The values of a discrete support, in a tensor of one axis.
+    enumerate_support: Callable[..., Tensor]
+
+
+def _attributes_of(formula: Callable[..., Any], leading: int) -> Callable[[Any], tuple[Any, ...]]:
+    """A function that reads from a distribution the attributes that a formula takes after its leading arguments."""
+    code = formula.__code__
+    names = code.co_varnames[leading : code.co_argcount]
+    if len(names) == 1:
+        return lambda self, name=names[0]: (getattr(self, name),)
+    return attrgetter(*names) if names else lambda self: ()  # noqa: ARG005
+
+
+def _validated(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    read = _attributes_of(formula, 1)
+
+    def method(self: Any, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return formula(value, *read(self))
+
+    return method
+
+
+def _unvalidated(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    read = _attributes_of(formula, 1)
+
+    def method(self: Any, value: Tensor) -> Tensor:
+        return formula(value, *read(self))
+
+    return method
+
+
+def _drawn(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    read = _attributes_of(formula, 1)
+
+    def method(self: Any, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        return formula(self._extended_shape(sample_shape), *read(self))
+
+    return method
+
+
+def _computed(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    read = _attributes_of(formula, 0)
+    return lambda self: formula(*read(self))
+
+
+def _enumerated(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    read = _attributes_of(formula, 0)
+
+    def method(self: Any, expand: bool = True) -> Tensor:
+        values = formula(*read(self)).reshape(-1, *[1] * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
+
+    return method
+
+
+# How a formula becomes a method. All others become properties.
+_METHODS: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
+    "log_prob": _validated,
+    "cdf": _validated,
+    "icdf": _unvalidated,
+    "entropy": _computed,
+    "sample": lambda formula: no_grad()(_drawn(formula)),
+    "rsample": _drawn,
+    "enumerate_support": _enumerated,
+}
+
+
+def _constructor(parameters: dict[str, Any], defaults: dict[str, Any]) -> Callable[..., None]:
+    """An `__init__` that passes the parameters on to `_set`, compiled so that Python itself checks the arguments."""
+    given = "".join(f", {name}={defaults[name]!r}" if name in defaults else f", {name}" for name in parameters)
+    passed = "".join(f", {name}={name}" for name in parameters)
+    scope: dict[str, Any] = {}
+    exec(f"def __init__(self{given}, validate_args=None): self._set(validate_args{passed})", scope)
+    made = scope["__init__"]
+    either = Tensor | float
+    made.__annotations__ = {n: either | None if defaults.get(n, 0) is None else either for n in parameters}
+    made.__annotations__ |= {"validate_args": bool | None, "return": None}
+    made.is_derived = True
+    return made
+
+
+@dataclass_transform()
+class ParametricDistribution(Distribution):
+    """The base of parametric families: a subclass declares its parameters and its formulas."""
+
+    _formulas: ClassVar[Formulas] = {}
+    # The constraint of each parameter, and the default values, with those of base classes.
+    _parameters: ClassVar[dict[str, Constraint]] = {}
+    _defaults: ClassVar[dict[str, Any]] = {}
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        own = vars(cls)
+        declared = {
+            name: get_args(kind)[1]
+            for name, kind in get_annotations(cls).items()
+            if get_origin(kind) is Annotated and get_args(kind)[0] is Parameter
+        }
+        cls._parameters = {**cls._parameters, **declared}
+        cls._defaults = {**cls._defaults, **{name: own[name] for name in declared if name in own}}
+        if declared and "arg_constraints" not in own:
+            cls.arg_constraints = declared
+        for name, formula in own.get("_formulas", {}).items():
+            fact = _METHODS[name](formula) if name in _METHODS else _computed(formula)
+            fact.__name__, fact.__qualname__ = name, f"{cls.__qualname__}.{name}"
+            fact.__module__ = cls.__module__
+            setattr(cls, name, fact if name in _METHODS else property(fact))
+        if "__init__" not in own and (declared or hasattr(cls.__init__, "is_derived")):
+            cls.__init__ = _constructor(cls._parameters, cls._defaults)
+            cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
+        for name in declared:
+            if name in own:
+                delattr(cls, name)
+        recipe = ParametricDistribution.rsample
+        cls.has_rsample = cls.rsample is not recipe or cls.icdf is not Distribution.icdf
+        cls.has_enumerate_support = cls.enumerate_support is not Distribution.enumerate_support
 
     def _set(self, validate_args: bool | None, **parameters: Any) -> None:
-        """Sets the parameters, numbers or tensors, broadcast to one shape."""
+        """Sets the parameters, numbers or tensors, broadcast to one shape: that of the batch."""
         values = broadcast_all(*parameters.values())
         self.__dict__.update(zip(parameters, values, strict=True))
         Distribution.__init__(self, values[0].shape, validate_args=validate_args)
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
-        return self._expand_parameters(batch_shape, **dict.fromkeys(self.arg_constraints, 0))
+        parameters = {}
+        for name, constraint in self._parameters.items():
+            value = self.__dict__.get(name)
+            if value is not None:
+                parameters[name] = value.expand(*batch_shape, *value.shape[value.ndim - constraint.event_dim :])
+        return self._copy(batch_shape, **parameters)
+
+    def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
+        if not self.has_rsample:
+            raise NotImplementedError
+        dtype = getattr(self, next(iter(self._parameters))).dtype
+        return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=dtype))
 
 
-class Independent(Distribution):
-    """Reinterprets the last batch axes of a distribution as event axes: log probabilities are summed over them.
+class Standard(NamedTuple):
+    """The facts of the variable z of a location-scale family `loc + scale * z`."""
 
-    Args:
-        base_distribution: The distribution.
-        reinterpreted_batch_ndims: The number of batch axes that become event axes.
-        validate_args: Whether parameters and values are validated.
+    mean: float
+    mode: float
+    variance: float
+    entropy: float
+    log_prob: Callable[[Tensor], Tensor]
+    cdf: Callable[[Tensor], Tensor]
+    icdf: Callable[[Tensor], Tensor]
+    draw: Callable[[tuple[int, ...], Any], Tensor]
 
-    Example:
-        >>> normal = gt.distributions.Normal(gt.zeros(3), gt.ones(3))
-        >>> gt.distributions.Independent(normal, 1).log_prob(gt.zeros(3))
-        tensor(-2.7568)
-    """
 
-    def __init__(
-        self,
-        base_distribution: Distribution,
-        reinterpreted_batch_ndims: int,
-        validate_args: bool | None = None,
-    ) -> None:
-        shape = tuple(base_distribution.batch_shape)
-        if reinterpreted_batch_ndims > len(shape):
-            raise ValueError(
-                "Expected reinterpreted_batch_ndims <= len(base_distribution.batch_shape), actual "
-                f"{reinterpreted_batch_ndims} vs {len(shape)}"
-            )
-        self.base_dist = base_distribution
-        self.reinterpreted_batch_ndims = reinterpreted_batch_ndims
-        cut = len(shape) - reinterpreted_batch_ndims
-        super().__init__(shape[:cut], shape[cut:] + tuple(base_distribution.event_shape), validate_args)
+class LocationScale(ParametricDistribution):
+    """The base of location-scale families: a subclass states the facts of its standard variable."""
 
-    @property
-    def has_rsample(self) -> bool:  # type: ignore[override]
-        """Whether the base distribution implements `rsample`."""
-        return self.base_dist.has_rsample
-
-    @property
-    def support(self) -> Constraint:
-        return self.base_dist.support
+    loc: Real
+    scale: Positive
+    support = constraints.real
+    _standard: ClassVar[Standard]
 
     @property
     def mean(self) -> Tensor:
-        return self.base_dist.mean
+        return self._located(self._standard.mean)
 
     @property
     def mode(self) -> Tensor:
-        return self.base_dist.mode
+        return self._located(self._standard.mode)
+
+    @property
+    def stddev(self) -> Tensor:
+        return self.scale if self._standard.variance == 1 else self.variance.sqrt()
 
     @property
     def variance(self) -> Tensor:
-        return self.base_dist.variance
+        z = self._standard.variance
+        return self.scale.square() * z if math.isfinite(z) else gt.full_like(self.scale, z)
 
-    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Independent:
-        axes = self.reinterpreted_batch_ndims
-        inner = tuple(self.event_shape)[:axes]
-        return Independent(self.base_dist.expand((*batch_shape, *inner)), axes, validate_args=False)
+    def _located(self, z: float) -> Tensor:
+        if z == 0:
+            return self.loc
+        return self.loc + self.scale * z if math.isfinite(z) else gt.full_like(self.loc, z)
 
-    def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        return self.base_dist.sample(sample_shape)
+    def _standardized(self, value: Tensor) -> Tensor:
+        if self._validate_args:
+            self._validate_sample(value)
+        return (value - self.loc) / self.scale
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        return self.base_dist.rsample(sample_shape)
-
-    def _summed(self, each: Tensor) -> Tensor:
-        axes = self.reinterpreted_batch_ndims
-        return each.sum(tuple(range(-axes, 0))) if axes else each
+        z = self._standard.draw(self._extended_shape(sample_shape), self.loc.dtype)
+        return gt.addcmul(self.loc, z, self.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:
-        return self._summed(self.base_dist.log_prob(value))
+        return self._standard.log_prob(self._standardized(value)) - self.scale.log()
+
+    def cdf(self, value: Tensor) -> Tensor:
+        return self._standard.cdf(self._standardized(value))
+
+    def icdf(self, value: Tensor) -> Tensor:
+        return self.loc + self.scale * self._standard.icdf(value)
 
     def entropy(self) -> Tensor:
-        return self._summed(self.base_dist.entropy())
+        return self.scale.log() + self._standard.entropy
 
-    def __repr__(self) -> str:
-        return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
+
+class ProbsOrLogits(ParametricDistribution):
+    """The base of families given by either `probs` or `logits`, of which the other is computed when it is read."""
+
+    _is_binary: ClassVar[bool] = True
+
+    def _set(self, validate_args: bool | None, **parameters: Any) -> None:
+        given = {name: value for name, value in parameters.items() if value is not None}
+        if ("probs" in given) == ("logits" in given):
+            raise ValueError("Either `probs` or `logits` must be specified, but not both.")
+        self._given = "probs" if "probs" in given else "logits"
+        super()._set(validate_args, **given)
+
+    @lazy_property
+    def probs(self) -> Tensor:
+        """The probability of 1 or of a success; for categories the normalized probabilities, along the last axis."""
+        return logits_to_probs(self.logits, self._is_binary)
+
+    @lazy_property
+    def logits(self) -> Tensor:
+        """The log odds, or for categories normalized log probabilities; `probs` are clamped to the machine epsilon."""
+        return probs_to_logits(self.probs, self._is_binary)
+
+    @property
+    def param_shape(self) -> gt.Size:
+        """The shape of the parameter that was given, `probs` or `logits`."""
+        return self.__dict__[self._given].shape

@@ -8,8 +8,7 @@ from typing import Any
 
 from gt import _absent
 from gt import _core as gt
-from gt._autograd import enable_grad
-from gt._gt import Tensor
+from gt._gt import Tensor, set_grad_enabled
 
 __all__ = [
     "broadcast_all",
@@ -30,9 +29,12 @@ def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
         raise ValueError(
             "Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__."
         )
-    dtype = next((v.dtype for v in values if isinstance(v, Tensor) and v.dtype.is_floating_point), None)
-    tensors = [v if isinstance(v, Tensor) else gt.tensor(float(v), dtype=dtype) for v in values]
-    return tuple(gt.broadcast_tensors(*tensors))
+    given = [v for v in values if isinstance(v, Tensor)]
+    dtype = next((v.dtype for v in given if v.dtype.is_floating_point), None)
+    shape = given[0].shape if given else ()
+    is_even = all(v.shape == shape for v in given)
+    tensors = [v if isinstance(v, Tensor) else gt.full(shape if is_even else (), float(v), dtype=dtype) for v in values]
+    return tuple(tensors if is_even else gt.broadcast_tensors(*tensors))
 
 
 def _standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
@@ -71,9 +73,11 @@ class lazy_property:  # noqa: N801 (PyTorch's name)
     def __get__(self, instance: Any, obj_type: Any = None) -> Any:
         if instance is None:
             return self
-        with enable_grad():
-            value = self.wrapped(instance)
-        setattr(instance, self.wrapped.__name__, value)
+        previous = set_grad_enabled(True)
+        try:
+            value = instance.__dict__[self.wrapped.__name__] = self.wrapped(instance)
+        finally:
+            set_grad_enabled(previous)
         return value
 
 

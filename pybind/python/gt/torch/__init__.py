@@ -39,13 +39,9 @@ MOVED = {
         f"torch.optim.{name}": "gt.optim"
         for name in "adadelta adafactor adagrad adamax adamw asgd lbfgs nadam radam rmsprop rprop".split()
     },
-    **{
-        f"torch.distributions.{name}": "gt.distributions"
-        for name in """bernoulli beta binomial categorical cauchy chi2 dirichlet exponential fishersnedecor geometric
-        gumbel half_cauchy half_normal independent inverse_gamma laplace log_normal multinomial negative_binomial normal
-        one_hot_categorical pareto poisson studentT uniform von_mises weibull continuous_bernoulli kumaraswamy
-        logistic_normal lkj_cholesky wishart relaxed_bernoulli relaxed_categorical""".split()
-    },
+    **{f"torch.distributions.{name}": "gt.distributions" for name in gt.distributions.FILES},
+    "torch.distributions.relaxed_bernoulli": "gt.distributions.composed",
+    "torch.distributions.relaxed_categorical": "gt.distributions.composed",
 }
 
 
