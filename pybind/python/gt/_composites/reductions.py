@@ -195,6 +195,4 @@ METHODS = (
 )
 TENSOR_METHODS = (sum_to_size,)
 IN_PLACE = ()
-FUNCTIONS = (
-    std_mean,
-)
+FUNCTIONS = (std_mean,)

@@ -117,11 +117,16 @@ class _GreaterThanEq(_LowerBounded):
         return value >= self.lower_bound
 
 
+def _whole(value: Tensor, is_inside: Tensor) -> Tensor:
+    """Whether values are integers, and inside bounds."""
+    return is_inside & (value % 1 == 0) if value.dtype.is_floating_point else is_inside
+
+
 class _IntegerGreaterThan(_LowerBounded):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        return (value % 1 == 0) & (value >= self.lower_bound)
+        return _whole(value, value >= self.lower_bound)
 
 
 class _LessThan(Constraint):
@@ -151,7 +156,7 @@ class _IntegerInterval(_Bounded):
     is_discrete = True
 
     def check(self, value: Tensor) -> Tensor:
-        return (value % 1 == 0) & (value >= self.lower_bound) & (value <= self.upper_bound)
+        return _whole(value, (value >= self.lower_bound) & (value <= self.upper_bound))
 
 
 # Vectors ----------------------------------------------------------------------------------------------------------

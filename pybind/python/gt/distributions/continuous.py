@@ -1,7 +1,7 @@
 """Univariate continuous distributions: each is a declaration of its parameters, its support and its formulas."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, ClassVar
 
 from gt import _core as gt
@@ -20,18 +20,16 @@ from gt.distributions.distribution import (
     Standard,
     UnitInterval,
 )
-from gt.distributions.utils import broadcast_all, clamp_probs
+from gt.distributions.utils import broadcast_all, clamp_probs, positive_rand
 from gt.nn import functional
 
 LOG_SQRT_2_PI = 0.5 * math.log(2 * math.pi)
 EULER = 0.57721566490153286  # Euler's constant, the mean of the standard Gumbel distribution
 
 
-def standard_gumbel(shape: Sequence[int], dtype: Any = None) -> Tensor:
+def standard_gumbel(shape: tuple[int, ...], dtype: Any) -> Tensor:
     """Samples of the standard Gumbel distribution, all finite."""
-    tiny = 1e-38 if dtype in (None, gt.float32, gt.float64) else 1e-7
-    u = gt.rand(tuple(shape), dtype=dtype).clamp(min=tiny)
-    return -(-u.log()).clamp(min=tiny).log()
+    return -(-positive_rand(shape, dtype).log()).log()
 
 
 def inverse_transform(icdf: Callable[[Tensor], Tensor]) -> Callable[[tuple[int, ...], Any], Tensor]:

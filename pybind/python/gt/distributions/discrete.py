@@ -19,6 +19,7 @@ from gt.distributions.distribution import (
     Real,
     UnitInterval,
 )
+from gt.distributions.utils import positive_rand
 from gt.nn import functional
 
 # Trials and counts ----------------------------------------------------------------------------------------------------
@@ -264,9 +265,15 @@ class Categorical(ProbsOrLogits):
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
         probs = self.probs
         shape = (*sample_shape, *self._batch_shape, self._num_events)
-        # The exponential race: the first arrival, where probabilities are the rates. The clamp keeps -inf for 0.
-        uniform = gt.rand(shape, dtype=probs.dtype).clamp(min=gt.finfo(probs.dtype).tiny)
-        return (uniform.log() / probs).argmax(-1)
+        # The exponential race: the first arrival, where probabilities are the rates. -inf stands for probability 0.
+        return (positive_rand(shape, probs.dtype).log() / probs).argmax(-1)
+
+    def _validate_parameters(self) -> None:
+        # Only signs are left to check of probabilities that were normalized; those of a zero sum are NaN.
+        given = self.__dict__[self._given]
+        is_valid = given >= 0 if self._given == "probs" else given == given
+        if not bool(is_valid.all()):
+            super()._validate_parameters()
 
     def log_prob(self, value: Tensor) -> Tensor:
         if self._validate_args:

@@ -41,6 +41,11 @@ def _standard_normal(shape: Any, dtype: Any, device: Any) -> Tensor:
     return gt.randn(tuple(shape), dtype=dtype, device=device)
 
 
+def positive_rand(shape: tuple[int, ...], dtype: Any) -> Tensor:
+    """Uniform random numbers in (0, 1), whose logarithms are finite and negative."""
+    return gt.rand(shape, dtype=dtype).clamp(min=1e-7 if dtype == gt.float16 else 1e-38)
+
+
 def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
     """Sums the last `dim` axes."""
     return value.sum(tuple(range(-dim, 0))) if dim else value
