@@ -55,7 +55,7 @@ fn status_of(kind: ErrorKind) -> gt_status {
         ErrorKind::Runtime => gt_status::GT_ERROR_RUNTIME,
         ErrorKind::Index => gt_status::GT_ERROR_INDEX,
         ErrorKind::Type => gt_status::GT_ERROR_TYPE,
-        ErrorKind::Value => gt_status::GT_ERROR_VALUE,
+        ErrorKind::Value | ErrorKind::Assertion => gt_status::GT_ERROR_VALUE,
         ErrorKind::NotImplemented => gt_status::GT_ERROR_NOT_IMPLEMENTED,
     }
 }

@@ -105,8 +105,8 @@ impl Scope {
         Val(self.tensors.len() as u32 - 1)
     }
 
-    /// Whether `val` was added by [`Scope::push_operand`].
-    pub(crate) fn is_operand(&self, val: Val) -> bool {
+    /// Whether `val` is a tensor from outside this scope.
+    pub fn is_operand(&self, val: Val) -> bool {
         val.0 < OPERANDS_MAX && self.operands >> val.0 & 1 == 1
     }
 
@@ -293,6 +293,10 @@ impl Graph for Scope {
                 Err(OpError::runtime("the elements could not be fetched"))
             }
         }
+    }
+
+    fn requires_grad(&self, v: Val) -> bool {
+        self.tensors[v.0 as usize].1.is_some()
     }
 
     fn upload(&mut self, meta: Meta, bytes: &[u8]) -> OpResult<Val> {

@@ -3,7 +3,7 @@
 
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::{Arg, DType, Forms, Op, OpError, Scalar, Val};
+use gt_ops::{Arg, Attrs, DType, Forms, Graph, Meta, Op, OpError, Scalar, Shape, Val};
 
 /// A public function.
 #[derive(Clone, Copy, Debug)]
@@ -504,6 +504,29 @@ pub(crate) fn parameter<'g, T: Argument<'g>>(name: &'static str, default: Option
     }
 }
 
+/// Makes parameters, whose defaults are numbers: no instruction is emitted for them.
+pub(crate) fn with_defaults(parameters: for<'g> fn(&'g Builder<'g>) -> Vec<Parameter>) -> Vec<Parameter> {
+    parameters(&Builder::new(&mut NoGraph))
+}
+
+/// The graph of defaults, which has no tensors.
+struct NoGraph;
+
+impl Graph for NoGraph {
+    fn emit(&mut self, _: Op, _: &[Arg], _: Attrs) -> Result<Val> {
+        Err(OpError::runtime("a default that is no number"))
+    }
+    fn meta(&self, _: Val) -> Meta {
+        Meta::new(Shape::SCALAR, DType::F32)
+    }
+    fn detach(&mut self, v: Val) -> Result<Val> {
+        Ok(v)
+    }
+    fn next_random(&mut self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
 /// The kind of a result type.
 pub(crate) const fn returns<'g, T: FunctionResult<'g>>() -> Returns {
     T::RETURNS
@@ -546,14 +569,14 @@ macro_rules! functions {
             forms: $forms,
             doc: concat!($($doc, "\n"),*),
             parameters: {
-                fn parameters<'g>() -> Vec<$crate::declaration::Parameter> {
-                    let _: std::marker::PhantomData<&'g ()> = std::marker::PhantomData;
+                fn parameters<'g>($g: &'g gt_ops::expr::Builder<'g>) -> Vec<$crate::declaration::Parameter> {
+                    let _: &gt_ops::expr::Builder<'g> = $g;
                     vec![
                         $($crate::declaration::parameter::<$t>(stringify!($p), $crate::declaration::default!($($d)?), false),)*
                         $($($crate::declaration::parameter::<$kt>(stringify!($k), $crate::declaration::default!($($kd)?), true),)+)?
                     ]
                 }
-                || parameters()
+                || $crate::declaration::with_defaults(parameters)
             },
             returns: {
                 const fn returns<'g>() -> $crate::declaration::Returns {

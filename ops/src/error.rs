@@ -13,6 +13,8 @@ pub enum ErrorKind {
     Value,
     /// `NotImplementedError`: a feature that GT does not have.
     NotImplemented,
+    /// `AssertionError`: an argument for which PyTorch's Python code has an `assert`.
+    Assertion,
 }
 
 /// An error: its kind, and a message that says what was asked, what was found and what to do.
@@ -45,6 +47,14 @@ impl OpError {
     /// An error of kind [`ErrorKind::Value`].
     pub fn value(message: impl Into<String>) -> Self {
         Self::new(ErrorKind::Value, message)
+    }
+    /// An error of kind [`ErrorKind::Assertion`].
+    pub fn assertion(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::Assertion, message)
+    }
+    /// An error of kind [`ErrorKind::NotImplemented`].
+    pub fn not_implemented(message: impl Into<String>) -> Self {
+        Self::new(ErrorKind::NotImplemented, message)
     }
 }
 

@@ -175,6 +175,14 @@ impl<'g> Builder<'g> {
         self.run(|g| build::random(g, Op::Rand, &[], *shape, dtype))
     }
 
+    /// Uniform random numbers in `[0, 1)`, of a tensor's shape and dtype.
+    pub fn rand_like(&'g self, like: Expr<'g>) -> Expr<'g> {
+        match like.meta() {
+            Ok(meta) => self.rand(&meta.shape, meta.dtype),
+            Err(error) => self.fail(error),
+        }
+    }
+
     /// Standard normal random numbers.
     pub fn randn(&'g self, shape: &Shape, dtype: DType) -> Expr<'g> {
         self.run(|g| build::random(g, Op::Randn, &[], *shape, dtype))
@@ -507,6 +515,13 @@ impl<'g> Expr<'g> {
     pub fn dtype(self) -> Result<DType> {
         self.meta().map(|meta| meta.dtype)
     }
+    /// Whether gradients flow to the tensor; those of a failed expression and of a number do not.
+    pub fn requires_grad(self) -> bool {
+        match self.arg {
+            Arg::Val(val) if val != FAILED => self.builder.graph.borrow().requires_grad(val),
+            _ => false,
+        }
+    }
     /// The elements as numbers, in row-major order. Waits for them.
     ///
     /// # Errors
@@ -564,6 +579,12 @@ impl<'g> Expr<'g> {
     pub fn clamp(self, low: impl Into<Arg>, high: impl Into<Arg>) -> Expr<'g> {
         let (low, high) = (low.into(), high.into());
         self.then(|g, v| build::clamp(g, v, Some(low), Some(high)))
+    }
+    /// Elements of at least a bound.
+    #[must_use]
+    pub fn clamp_min(self, low: impl Into<Arg>) -> Expr<'g> {
+        let low = low.into();
+        self.then(|g, v| build::clamp(g, v, Some(low), None))
     }
     /// The elements in another dtype.
     #[must_use]

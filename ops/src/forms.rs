@@ -40,6 +40,9 @@ pub struct Forms {
     pub random: bool,
     /// The names of the results, if they are a named tuple.
     pub results: &'static [&'static str],
+    /// The parameters whose tensors the function updates in place, such as running statistics. The body returns their
+    /// new values after the result; the tensor itself where it stays as it is.
+    pub updates: &'static [&'static str],
     /// The operands' dtype under automatic mixed precision.
     pub autocast: Autocast,
 }
@@ -58,6 +61,7 @@ const NONE: Forms = Forms {
     creation: false,
     random: false,
     results: &[],
+    updates: &[],
     autocast: Autocast::Keep,
 };
 
@@ -98,7 +102,7 @@ impl Forms {
     pub const fn in_place(self) -> Forms {
         Forms { in_place: true, ..self }
     }
-    /// Adds the in-place method, as a function too.
+    /// Adds the in-place method, as a function too; for a function of a module, the in-place function alone.
     #[must_use]
     pub const fn in_place_function(self) -> Forms {
         Forms { in_place: true, in_place_function: true, ..self }
@@ -132,6 +136,11 @@ impl Forms {
     #[must_use]
     pub const fn results(self, results: &'static [&'static str]) -> Forms {
         Forms { results, ..self }
+    }
+    /// Names the parameters whose tensors the function updates in place.
+    #[must_use]
+    pub const fn updates(self, updates: &'static [&'static str]) -> Forms {
+        Forms { updates, ..self }
     }
     /// Sets the dtype under automatic mixed precision.
     #[must_use]

@@ -54,6 +54,10 @@ pub trait Graph {
     /// # Errors
     /// As [`Graph::emit`].
     fn detach(&mut self, v: Val) -> Result<Val>;
+    /// Whether gradients flow to the tensor.
+    fn requires_grad(&self, _v: Val) -> bool {
+        false
+    }
     /// The seed of the session's random numbers and the stream number of the next random instruction.
     fn next_random(&mut self) -> (u64, u64);
     /// The row-major bytes of a tensor. Waits for them.

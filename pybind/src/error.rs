@@ -4,7 +4,9 @@ use crate::gil;
 use gt_client::ClientError;
 use gt_ops::{ErrorKind, OpError};
 use pyo3::create_exception;
-use pyo3::exceptions::{PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{
+    PyAssertionError, PyIndexError, PyNotImplementedError, PyRuntimeError, PyTypeError, PyValueError,
+};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
@@ -53,6 +55,7 @@ fn of_kind(kind: ErrorKind, text: String) -> PyErr {
         ErrorKind::Index => PyIndexError::new_err(text),
         ErrorKind::Type => PyTypeError::new_err(text),
         ErrorKind::Value => PyValueError::new_err(text),
+        ErrorKind::Assertion => PyAssertionError::new_err(text),
         ErrorKind::NotImplemented => PyNotImplementedError::new_err(text),
     }
 }

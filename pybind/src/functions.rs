@@ -57,6 +57,19 @@ enum Form {
     Method,
     /// `x.exp_()`
     InPlace,
+    /// `gt.exp_(x)`
+    InPlaceFunction,
+}
+
+impl Form {
+    /// Whether Python passes the tensor as `self`.
+    fn is_method(self) -> bool {
+        matches!(self, Form::Method | Form::InPlace)
+    }
+    /// Whether the result is written to the first argument.
+    fn is_in_place(self) -> bool {
+        matches!(self, Form::InPlace | Form::InPlaceFunction)
+    }
 }
 
 /// The functions by module and name.
@@ -92,8 +105,11 @@ static FORMS: LazyLock<Vec<(&'static Entry, Form)>> = LazyLock::new(|| {
         if any(|function| function.forms.method) {
             forms.push((entry, Form::Method));
         }
-        if any(|function| function.forms.in_place) {
+        if any(|function| function.forms.in_place && function.forms.module.is_empty()) {
             forms.push((entry, Form::InPlace));
+        }
+        if any(|function| function.forms.in_place_function) {
+            forms.push((entry, Form::InPlaceFunction));
         }
     }
     forms
@@ -187,7 +203,7 @@ unsafe fn enter(
     // SAFETY: Python's arguments are objects that live during the call.
     let given = given.iter().map(|arg| unsafe { Borrowed::from_ptr(py, *arg) });
     let mut all: smallvec::SmallVec<[Borrowed<'_, '_, PyAny>; 8]> = smallvec::SmallVec::new();
-    if form != Form::Function {
+    if form.is_method() {
         // SAFETY: a method descriptor of `Tensor` passes the tensor.
         all.push(unsafe { Borrowed::from_ptr(py, slf) });
     }
@@ -251,7 +267,8 @@ impl<'a, 'py> Call<'a, 'py> {
 
     /// PyTorch's error where no overload takes the arguments.
     fn no_overload(&self) -> PyErr {
-        let mut given: Vec<String> = self.arguments().skip(self.form as usize & 1).map(|arg| type_name(&arg)).collect();
+        let mut given: Vec<String> =
+            self.arguments().skip(usize::from(self.form.is_method())).map(|arg| type_name(&arg)).collect();
         if let Some(names) = self.names {
             let from = given.len() - names.len();
             for (kind, name) in given[from..].iter_mut().zip(names.iter()) {
@@ -292,7 +309,7 @@ impl<'a, 'py> Call<'a, 'py> {
             slots[..last].iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
         } else {
             if self.positional.len() > overload.positional {
-                let implicit = usize::from(self.form != Form::Function);
+                let implicit = usize::from(self.form.is_method());
                 let takes = overload.positional - implicit.min(overload.positional);
                 let were = if self.positional.len() - implicit == 1 { "was" } else { "were" };
                 let plural = if takes == 1 { "" } else { "s" };
@@ -525,7 +542,7 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 
     fn wrong_type(&self, parameter: &Parameter, place: usize, object: &Borrowed<'_, 'py, PyAny>) -> Misfit {
-        let position = place + 1 - usize::from(self.form != Form::Function && place > 0);
+        let position = place + 1 - usize::from(self.form.is_method() && place > 0);
         let by_position = place < self.positional.len();
         let at = if by_position { format!(" (position {position})") } else { String::new() };
         Self::misfit(format!(
@@ -542,13 +559,8 @@ impl<'a, 'py> Call<'a, 'py> {
         let py = self.py;
         let function = overload.function;
         let asks = |place: usize| arguments.values[place] == Value::Number(Scalar::Bool(true));
-        let in_place = self.form == Form::InPlace || overload.in_place.is_some_and(asks);
-        let since = if in_place {
-            self.this()?.get().read(py).check_in_place().or_raise()?;
-            Some(gt_client::tape::next_number())
-        } else {
-            None
-        };
+        let in_place = self.form.is_in_place() || overload.in_place.is_some_and(asks);
+        let since = in_place.then(gt_client::tape::next_number);
         let Body::Composite(body) = function.body else {
             return Err(PyRuntimeError::new_err("an elementwise row"));
         };
@@ -574,8 +586,45 @@ impl<'a, 'py> Call<'a, 'py> {
         for text in warnings {
             PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(text)?, 1)?;
         }
-        let result = scope.finish(outcome, |scope, outcome| self.convert(overload, scope, outcome)).or_raise()??;
+        let mut updates: smallvec::SmallVec<[(Bound<'py, PyTensor>, Tensor); 2]> = smallvec::SmallVec::new();
+        let result = scope
+            .finish(outcome, |scope, outcome| {
+                let outcome = match outcome {
+                    Outcome::Tensors(vals) if !function.forms.updates.is_empty() => {
+                        for (name, val) in function.forms.updates.iter().zip(&vals[1..]) {
+                            let place = overload.parameters.iter().position(|parameter| parameter.name == *name);
+                            let Some(place) = place else { continue };
+                            if matches!(values[place], Value::Tensor(own) if own != *val)
+                                && let Some(object) = self.tensor(overload, place)
+                            {
+                                updates.push((object, scope.tensor(*val)));
+                            }
+                        }
+                        Outcome::Tensor(vals[0])
+                    }
+                    outcome => outcome,
+                };
+                if let Outcome::Tensor(val) = outcome
+                    && scope.is_operand(val)
+                    && let Some(place) = values.iter().position(|value| *value == Value::Tensor(val))
+                    && let Some(object) = self.tensor(overload, place)
+                {
+                    return Ok(object.into_any().unbind());
+                }
+                self.convert(overload, scope, outcome)
+            })
+            .or_raise()??;
+        if !updates.is_empty() {
+            let recorded = gt_client::tape::set_grad_enabled(false);
+            let updated: PyResult<()> =
+                updates.into_iter().try_for_each(|(object, value)| object.get().rebind(py, value, None));
+            gt_client::tape::set_grad_enabled(recorded);
+            updated?;
+        }
         if let Some(since) = since {
+            if self.this()?.is(&result) {
+                return Ok(result);
+            }
             let this = self.this()?;
             let value = result.bind(py).cast::<PyTensor>()?.get().snapshot(py)?;
             this.get().rebind(py, value, Some(since))?;
@@ -622,6 +671,22 @@ impl<'a, 'py> Call<'a, 'py> {
             views.push(Py::new(py, PyTensor::wrap(this.get().write(py, |tensor| tensor.view(plan))))?);
         }
         Ok(PyTuple::new(py, views)?.into_any().unbind())
+    }
+
+    /// The tensor that is the argument of the parameter at a place.
+    fn tensor(&self, overload: &Overload, place: usize) -> Option<Bound<'py, PyTensor>> {
+        let object = match self.positional.get(place) {
+            Some(object) => *object,
+            None => {
+                let names = self.names?;
+                let at = |i: &usize| {
+                    let name = names.get_borrowed_item(*i).ok();
+                    name.and_then(|name| overload.find(self.py, &name).ok()) == Some(Some(place))
+                };
+                self.named[(0..names.len()).find(at)?]
+            }
+        };
+        Bound::clone(&object).cast_into::<PyTensor>().ok()
     }
 
     fn this(&self) -> PyResult<Bound<'py, PyTensor>> {
@@ -737,7 +802,7 @@ fn text_signature(overload: &Overload, form: Form) -> String {
             words.push("*".to_owned());
         }
         let default = parameter.default.as_ref().map_or_else(String::new, |default| format!("={default}"));
-        if i == 0 && form != Form::Function {
+        if i == 0 && form.is_method() {
             words.push("$self".into());
         } else if parameter.kind == Kind::Sizes && i + 1 == overload.positional && default.is_empty() {
             words.push(format!("*{}", parameter.name));
@@ -756,6 +821,7 @@ fn document(entry: &Entry, name: &str, form: Form) -> PyResult<CString> {
         Form::InPlace => {
             format!("In-place `{}`: writes the result to this tensor, and returns this tensor.", entry.name)
         }
+        Form::InPlaceFunction => format!("In-place variant of `{}`: the result overwrites the input.", entry.name),
         _ => text.join("\n"),
     };
     let header = match entry.overloads.as_slice() {
@@ -772,7 +838,7 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let tensor = py.get_type::<PyTensor>();
     for (index, (entry, form)) in FORMS.iter().enumerate() {
         let forms = &entry.overloads[0].function.forms;
-        let name = if *form == Form::InPlace { format!("{}_", entry.name) } else { entry.name.to_owned() };
+        let name = if form.is_in_place() { format!("{}_", entry.name) } else { entry.name.to_owned() };
         let point =
             entry_point(index).ok_or_else(|| PyRuntimeError::new_err("there are more functions than entry points"))?;
         let definition = Box::leak(Box::new(ffi::PyMethodDef {
@@ -782,9 +848,9 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             ml_doc: document(entry, &name, *form)?.into_raw(),
         }));
         let module = if forms.module.is_empty() { "gt".to_owned() } else { format!("gt.{}", forms.module) };
-        let suffix = if *form == Form::InPlace { "_" } else { "" };
+        let suffix = if form.is_in_place() { "_" } else { "" };
         let names = std::iter::once(name.clone()).chain(forms.aliases.iter().map(|alias| format!("{alias}{suffix}")));
-        if *form == Form::Function {
+        if !form.is_method() {
             let place = match modules.get_item(forms.module)? {
                 Some(place) => place.cast_into::<PyDict>()?,
                 None => {
