@@ -62,6 +62,8 @@ pub enum Kind {
     TensorOrNumber,
     /// A sequence of tensors.
     Tensors,
+    /// Tensors as arguments of their own or as one sequence. It is the last positional parameter.
+    Operands,
     /// A number of any kind.
     Number,
     /// An integer.
@@ -77,6 +79,8 @@ pub enum Kind {
     /// Integers as arguments of their own or as one sequence, such as the sizes of a shape. It is the last positional
     /// parameter.
     Sizes,
+    /// A sequence of lists of integers, or of integers.
+    IntLists,
     /// A sequence of floating-point numbers, or one.
     Floats,
     /// A text.
@@ -90,12 +94,13 @@ impl Kind {
     pub fn name(self) -> &'static str {
         match self {
             Kind::Tensor | Kind::TensorOrNumber => "Tensor",
-            Kind::Tensors => "tuple of Tensors",
+            Kind::Tensors | Kind::Operands => "tuple of Tensors",
             Kind::Number => "Number",
             Kind::Int => "int",
             Kind::Float => "float",
             Kind::Bool => "bool",
             Kind::Ints | Kind::OptionalInts | Kind::Sizes => "tuple of ints",
+            Kind::IntLists => "tuple of tuples of ints",
             Kind::Floats => "tuple of floats",
             Kind::Text => "str",
             Kind::DType => "gt.dtype",
@@ -118,6 +123,8 @@ pub enum Value {
     Number(Scalar),
     /// Integers.
     Ints(Vec<i64>),
+    /// Lists of integers.
+    IntLists(Vec<Vec<i64>>),
     /// Floating-point numbers.
     Floats(Vec<f64>),
     /// A text.
@@ -195,6 +202,10 @@ impl std::ops::Deref for OptionalInts<'_> {
     }
 }
 
+/// Tensors passed one by one or as one sequence.
+#[derive(Clone, Debug)]
+pub struct Operands<'g>(pub Vec<Expr<'g>>);
+
 /// Integers passed one by one or as one sequence, such as the sizes of a shape.
 #[derive(Clone, Copy, Debug)]
 pub struct Sizes<'g>(pub &'g [i64]);
@@ -255,6 +266,27 @@ impl<'g> Argument<'g> for Vec<Expr<'g>> {
     fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
         match value {
             Value::Tensors(vals) => Ok(vals.iter().map(|val| g.tensor(*val)).collect()),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        "()".into()
+    }
+}
+impl<'g> Argument<'g> for Operands<'g> {
+    const KIND: Kind = Kind::Operands;
+    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        Vec::of(g, value).map(Operands)
+    }
+    fn text(&self) -> String {
+        "()".into()
+    }
+}
+impl<'g> Argument<'g> for &'g [Vec<i64>] {
+    const KIND: Kind = Kind::IntLists;
+    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::IntLists(all) => Ok(all),
             other => mismatch(Self::KIND, other),
         }
     }

@@ -9,16 +9,19 @@
 //! This crate must not know Python, C, sessions or devices: a function's body emits instructions to a
 //! [`gt_ops::Graph`]. Start at [`declaration`], then read `reductions.rs`.
 #![forbid(unsafe_code)]
-#![expect(clippy::too_many_arguments, reason = "PyTorch's signatures")]
+#![expect(clippy::too_many_arguments, non_snake_case, reason = "PyTorch's signatures")]
 
 pub mod declaration;
+pub mod einsum;
+pub mod products;
+pub mod random;
 pub mod reductions;
 
 use declaration::Function;
 use std::sync::LazyLock;
 
 /// The declarations, a group of functions each.
-const GROUPS: &[&[Function]] = &[reductions::FUNCTIONS];
+const GROUPS: &[&[Function]] = &[einsum::FUNCTIONS, products::FUNCTIONS, random::FUNCTIONS, reductions::FUNCTIONS];
 
 /// All functions: the elementwise rows of the op table, unless a declaration has their name, and the declarations.
 pub fn all() -> &'static [Function] {

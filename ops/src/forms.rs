@@ -81,6 +81,10 @@ pub const fn method() -> Forms {
 pub const fn method_only() -> Forms {
     Forms { method: true, ..NONE }
 }
+/// A method that writes its result to the tensor, and no other form: `x.uniform_()`.
+pub const fn in_place_only() -> Forms {
+    Forms { in_place: true, ..NONE }
+}
 /// A function of a module below `gt`, for instance `nn.functional`.
 pub const fn module(module: &'static str) -> Forms {
     Forms { function: true, module, ..NONE }

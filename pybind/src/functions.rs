@@ -2,7 +2,7 @@
 //! messages, the call, and the conversion of results.
 //!
 //! Python passes a built-in method its tensor, not the method's name. So each form of each function has an entry point
-//! of its own, `Entry<INDEX>`, which knows its place in [`FORMS`].
+//! of its own, `entry_point_of::<INDEX>`, which knows its place in [`ENTRIES`].
 
 use crate::autocast;
 use crate::convert::{self, PyOperand, number, operand};
@@ -28,9 +28,10 @@ use std::collections::HashMap;
 use std::ffi::{CString, c_int};
 use std::sync::LazyLock;
 
-/// The overloads of one name.
+/// A name in one form, with its overloads.
 struct Entry {
     name: &'static str,
+    form: Form,
     overloads: Vec<Overload>,
     /// The class of the results, if they are a named tuple.
     class: PyOnceLock<Py<PyType>>,
@@ -49,7 +50,7 @@ struct Overload {
 }
 
 /// A form in which a function is called.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
 enum Form {
     /// `gt.exp(x)`
     Function,
@@ -72,57 +73,92 @@ impl Form {
     }
 }
 
-/// The functions by module and name.
+impl Form {
+    const ALL: [Form; 4] = [Form::Function, Form::Method, Form::InPlace, Form::InPlaceFunction];
+
+    /// Whether a function is offered in this form.
+    fn is_of(self, function: &Function) -> bool {
+        match self {
+            Form::Function => function.forms.function,
+            Form::Method => function.forms.method,
+            Form::InPlace => function.forms.in_place && function.forms.module.is_empty(),
+            Form::InPlaceFunction => function.forms.in_place_function,
+        }
+    }
+}
+
+/// Each form of each name, in the order of the entry points.
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let mut entries: Vec<Entry> = Vec::new();
     let mut places = HashMap::new();
     for function in gt_functions::all() {
-        let parameters = (function.parameters)();
-        let overload = Overload {
-            function,
-            positional: parameters.iter().filter(|parameter| !parameter.keyword_only).count(),
-            in_place: parameters.iter().position(|parameter| parameter.name == "inplace"),
-            parameters,
-            names: PyOnceLock::new(),
-        };
-        let place = *places.entry((function.forms.module, function.name())).or_insert_with(|| {
-            entries.push(Entry { name: function.name(), overloads: Vec::new(), class: PyOnceLock::new() });
-            entries.len() - 1
-        });
-        entries[place].overloads.push(overload);
+        for form in Form::ALL.into_iter().filter(|form| form.is_of(function)) {
+            let (name, parameters) = (function.name(), (function.parameters)());
+            let overload = Overload {
+                function,
+                positional: parameters.iter().filter(|parameter| !parameter.keyword_only).count(),
+                in_place: parameters.iter().position(|parameter| parameter.name == "inplace"),
+                parameters,
+                names: PyOnceLock::new(),
+            };
+            let place = *places.entry((function.forms.module, name, form)).or_insert_with(|| {
+                entries.push(Entry { name, form, overloads: Vec::new(), class: PyOnceLock::new() });
+                entries.len() - 1
+            });
+            entries[place].overloads.push(overload);
+        }
     }
     entries
 });
 
-/// Each form of each function, in the order of the entry points.
-static FORMS: LazyLock<Vec<(&'static Entry, Form)>> = LazyLock::new(|| {
-    let mut forms = Vec::new();
-    for entry in ENTRIES.iter() {
-        let any = |pick: fn(&Function) -> bool| entry.overloads.iter().any(|overload| pick(overload.function));
-        if any(|function| function.forms.function) {
-            forms.push((entry, Form::Function));
-        }
-        if any(|function| function.forms.method) {
-            forms.push((entry, Form::Method));
-        }
-        if any(|function| function.forms.in_place && function.forms.module.is_empty()) {
-            forms.push((entry, Form::InPlace));
-        }
-        if any(|function| function.forms.in_place_function) {
-            forms.push((entry, Form::InPlaceFunction));
-        }
-    }
-    forms
-});
+/// The receiver of a call with the index of its entry.
+struct Receiver {
+    index: usize,
+    slf: *mut ffi::PyObject,
+}
 
-/// The entry point of the form at an index of [`FORMS`].
-struct EntryPoint<const INDEX: usize>;
+/// The call of an entry, of which pyo3 makes a function that Python can call: it catches panics and sets exceptions.
+struct Enter;
 
-impl<const INDEX: usize> MethodDef<fastcall_cfunction_with_keywords::Func> for EntryPoint<INDEX> {
-    const METH: fastcall_cfunction_with_keywords::Func = |py, slf, args, count, names| {
+impl MethodDef<fastcall_cfunction_with_keywords::Func> for Enter {
+    const METH: fastcall_cfunction_with_keywords::Func = |py, receiver, args, count, names| {
+        // SAFETY: `call_entry` passes a receiver.
+        let Receiver { index, slf } = *unsafe { &*receiver.cast::<Receiver>() };
         // SAFETY: Python calls this with `count` positional arguments followed by those whose names are in `names`.
-        unsafe { enter(py, INDEX, slf, args, count, names) }
+        unsafe { enter(py, index, slf, args, count, names) }
     };
+}
+
+/// Calls the entry at `index` with Python's arguments.
+///
+/// # Safety
+/// As [`enter`]; this thread holds the GIL.
+#[inline(never)]
+unsafe fn call_entry(
+    index: usize,
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    let mut receiver = Receiver { index, slf };
+    let receiver = std::ptr::from_mut(&mut receiver).cast();
+    // SAFETY: pyo3 hands the receiver to `Enter::METH`, which alone reads it; the caller vouches for the rest.
+    unsafe { fastcall_cfunction_with_keywords::<Enter>(receiver, args, count, names) }
+}
+
+/// The entry point of the entry at `INDEX` of [`ENTRIES`].
+///
+/// # Safety
+/// As [`call_entry`].
+unsafe extern "C" fn entry_point_of<const INDEX: usize>(
+    slf: *mut ffi::PyObject,
+    args: *const *mut ffi::PyObject,
+    count: ffi::Py_ssize_t,
+    names: *mut ffi::PyObject,
+) -> *mut ffi::PyObject {
+    // SAFETY: the caller is Python, which passes what `call_entry` requires.
+    unsafe { call_entry(INDEX, slf, args, count, names) }
 }
 
 macro_rules! ten {
@@ -131,7 +167,7 @@ macro_rules! ten {
          ten!($base; 7), ten!($base; 8), ten!($base; 9)]
     };
     ($base:expr; $digit:literal) => {
-        fastcall_cfunction_with_keywords::<EntryPoint<{ $base + $digit }>>
+        entry_point_of::<{ $base + $digit }>
     };
 }
 macro_rules! hundred {
@@ -193,7 +229,8 @@ unsafe fn enter(
     count: ffi::Py_ssize_t,
     names: *mut ffi::PyObject,
 ) -> PyResult<*mut ffi::PyObject> {
-    let (entry, form) = FORMS[index];
+    let entry = &ENTRIES[index];
+    let form = entry.form;
     let count = count as usize;
     // SAFETY: Python passes a tuple of names or null.
     let names = unsafe { Borrowed::from_ptr_or_opt(py, names) }.map(|names| names.cast::<PyTuple>()).transpose()?;
@@ -300,10 +337,13 @@ impl<'a, 'py> Call<'a, 'py> {
         let mut slots: smallvec::SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> =
             smallvec::smallvec![None; parameters.len()];
         let mut sizes = None;
-        let open = overload.positional.checked_sub(1).filter(|last| parameters[*last].kind == Kind::Sizes);
+        let open = overload
+            .positional
+            .checked_sub(1)
+            .filter(|last| matches!(parameters[*last].kind, Kind::Sizes | Kind::Operands));
         if let Some(last) = open
             && self.positional.len() > last
-            && (self.positional.len() > last + 1 || is_int(&self.positional[last]))
+            && (self.positional.len() > last + 1 || is_single(&self.positional[last]))
         {
             sizes = Some(&self.positional[last..]);
             slots[..last].iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
@@ -379,6 +419,10 @@ impl<'a, 'py> Call<'a, 'py> {
         }
         for (place, (parameter, slot)) in parameters.iter().zip(&slots).enumerate() {
             let value = match (slot, sizes) {
+                (_, Some(tensors)) if Some(place) == open && parameter.kind == Kind::Operands => {
+                    let tensors = PyTuple::new(py, tensors.iter().map(|tensor| &**tensor))?.into_any();
+                    self.value(&mut arguments.scope, parameter, place, &tensors.as_borrowed())?
+                }
                 (_, Some(sizes)) if Some(place) == open => {
                     let sizes: PyResult<Vec<i64>> = sizes.iter().map(|size| convert::int(size)).collect();
                     Value::Ints(sizes?)
@@ -437,7 +481,7 @@ impl<'a, 'py> Call<'a, 'py> {
                 Some(PyOperand::Scalar(scalar)) => Value::Number(scalar),
                 None => return Err(wrong()),
             },
-            Kind::Tensors => {
+            Kind::Tensors | Kind::Operands => {
                 if object.cast::<PyTensor>().is_ok() {
                     return Err(wrong());
                 }
@@ -474,6 +518,13 @@ impl<'a, 'py> Call<'a, 'py> {
             },
             Kind::Ints | Kind::Sizes => Value::Ints(self.ints(object, false, &wrong)?),
             Kind::OptionalInts => Value::Ints(self.ints(object, true, &wrong)?),
+            Kind::IntLists => {
+                let mut all = Vec::new();
+                for item in object.try_iter().map_err(|_| wrong())? {
+                    all.push(self.ints(&item?.as_borrowed(), false, &wrong)?);
+                }
+                Value::IntLists(all)
+            }
             Kind::Floats => Value::Floats(match self.number(object)? {
                 Some(one) => vec![one.to_f64()],
                 None => {
@@ -731,7 +782,8 @@ fn is_first_tensor(value: &Value) -> bool {
     matches!(value, Value::Tensor(Val(0)))
 }
 
-fn is_int(object: &Borrowed<'_, '_, PyAny>) -> bool {
+/// Whether an argument is one of several integers or tensors rather than a sequence of them.
+fn is_single(object: &Borrowed<'_, '_, PyAny>) -> bool {
     object.is_instance_of::<PyInt>() || object.cast::<PyTensor>().is_ok()
 }
 
@@ -804,7 +856,10 @@ fn text_signature(overload: &Overload, form: Form) -> String {
         let default = parameter.default.as_ref().map_or_else(String::new, |default| format!("={default}"));
         if i == 0 && form.is_method() {
             words.push("$self".into());
-        } else if parameter.kind == Kind::Sizes && i + 1 == overload.positional && default.is_empty() {
+        } else if matches!(parameter.kind, Kind::Sizes | Kind::Operands)
+            && i + 1 == overload.positional
+            && default.is_empty()
+        {
             words.push(format!("*{}", parameter.name));
         } else {
             words.push(format!("{}{default}", parameter.name));
@@ -818,7 +873,7 @@ fn document(entry: &Entry, name: &str, form: Form) -> PyResult<CString> {
     let function = entry.overloads[0].function;
     let text: Vec<&str> = function.doc.lines().map(|line| line.strip_prefix(' ').unwrap_or(line)).collect();
     let doc = match form {
-        Form::InPlace => {
+        Form::InPlace if function.forms.function || function.forms.method => {
             format!("In-place `{}`: writes the result to this tensor, and returns this tensor.", entry.name)
         }
         Form::InPlaceFunction => format!("In-place variant of `{}`: the result overwrites the input.", entry.name),
@@ -831,12 +886,25 @@ fn document(entry: &Entry, name: &str, form: Form) -> PyResult<CString> {
     Ok(CString::new(format!("{header}{doc}"))?)
 }
 
+/// The functions of a module, by name.
+fn group<'py>(modules: &Bound<'py, PyDict>, module: &str) -> PyResult<Bound<'py, PyDict>> {
+    match modules.get_item(module)? {
+        Some(place) => Ok(place.cast_into::<PyDict>()?),
+        None => {
+            let place = PyDict::new(modules.py());
+            modules.set_item(module, &place)?;
+            Ok(place)
+        }
+    }
+}
+
 /// The functions for Python: those of each module by name. Methods are added to `Tensor`.
 #[pyfunction]
 fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let modules = PyDict::new(py);
     let tensor = py.get_type::<PyTensor>();
-    for (index, (entry, form)) in FORMS.iter().enumerate() {
+    for (index, entry) in ENTRIES.iter().enumerate() {
+        let form = &entry.form;
         let forms = &entry.overloads[0].function.forms;
         let name = if form.is_in_place() { format!("{}_", entry.name) } else { entry.name.to_owned() };
         let point =
@@ -851,14 +919,7 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let suffix = if form.is_in_place() { "_" } else { "" };
         let names = std::iter::once(name.clone()).chain(forms.aliases.iter().map(|alias| format!("{alias}{suffix}")));
         if !form.is_method() {
-            let place = match modules.get_item(forms.module)? {
-                Some(place) => place.cast_into::<PyDict>()?,
-                None => {
-                    let place = PyDict::new(py);
-                    modules.set_item(forms.module, &place)?;
-                    place
-                }
-            };
+            let place = group(&modules, forms.module)?;
             let module = PyString::new(py, &module);
             // SAFETY: `definition` lives as long as the process, and its entry point has the type that its flags say.
             let function = unsafe {
@@ -886,54 +947,52 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 #[pyfunction]
 fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
     let list = PyList::empty(py);
-    for entry in ENTRIES.iter() {
-        for overload in &entry.overloads {
-            let (function, forms) = (overload.function, overload.function.forms);
-            let row = PyDict::new(py);
-            row.set_item("name", function.name())?;
-            row.set_item("module", forms.module)?;
-            row.set_item("aliases", forms.aliases.to_vec())?;
-            row.set_item("doc", function.doc)?;
-            for (name, on) in [
-                ("function", forms.function),
-                ("method", forms.method),
-                ("in_place", forms.in_place),
-                ("in_place_function", forms.in_place_function),
-                ("out", forms.out),
-                ("out_same_dtype", forms.out_same_dtype),
-                ("view", forms.view),
-                ("creation", forms.creation),
-                ("random", forms.random),
-            ] {
-                row.set_item(name, on)?;
-            }
-            row.set_item("results", forms.results.to_vec())?;
-            row.set_item(
-                "returns",
-                match function.returns {
-                    Returns::Tensor => "Tensor".to_owned(),
-                    Returns::Tuple(count) => format!("tuple[{}]", vec!["Tensor"; count].join(", ")),
-                    Returns::Tensors => "tuple[Tensor, ...]".to_owned(),
-                    Returns::TensorOrTuple => "Tensor | tuple[Tensor, ...]".to_owned(),
-                    Returns::Bool => "bool".to_owned(),
-                    Returns::Number => "Number".to_owned(),
-                    Returns::Sizes => "Size".to_owned(),
-                    Returns::DType => "dtype".to_owned(),
-                },
-            )?;
-            let parameters = PyList::empty(py);
-            for parameter in &overload.parameters {
-                let word = PyDict::new(py);
-                word.set_item("name", parameter.name)?;
-                word.set_item("kind", format!("{:?}", parameter.kind))?;
-                word.set_item("optional", parameter.optional)?;
-                word.set_item("keyword_only", parameter.keyword_only)?;
-                word.set_item("default", &parameter.default)?;
-                parameters.append(word)?;
-            }
-            row.set_item("parameters", parameters)?;
-            list.append(row)?;
+    for function in gt_functions::all() {
+        let forms = function.forms;
+        let row = PyDict::new(py);
+        row.set_item("name", function.name())?;
+        row.set_item("module", forms.module)?;
+        row.set_item("aliases", forms.aliases.to_vec())?;
+        row.set_item("doc", function.doc)?;
+        for (name, on) in [
+            ("function", forms.function),
+            ("method", forms.method),
+            ("in_place", forms.in_place),
+            ("in_place_function", forms.in_place_function),
+            ("out", forms.out),
+            ("out_same_dtype", forms.out_same_dtype),
+            ("view", forms.view),
+            ("creation", forms.creation),
+            ("random", forms.random),
+        ] {
+            row.set_item(name, on)?;
         }
+        row.set_item("results", forms.results.to_vec())?;
+        row.set_item(
+            "returns",
+            match function.returns {
+                Returns::Tensor => "Tensor".to_owned(),
+                Returns::Tuple(count) => format!("tuple[{}]", vec!["Tensor"; count].join(", ")),
+                Returns::Tensors => "tuple[Tensor, ...]".to_owned(),
+                Returns::TensorOrTuple => "Tensor | tuple[Tensor, ...]".to_owned(),
+                Returns::Bool => "bool".to_owned(),
+                Returns::Number => "Number".to_owned(),
+                Returns::Sizes => "Size".to_owned(),
+                Returns::DType => "dtype".to_owned(),
+            },
+        )?;
+        let parameters = PyList::empty(py);
+        for parameter in (function.parameters)() {
+            let word = PyDict::new(py);
+            word.set_item("name", parameter.name)?;
+            word.set_item("kind", format!("{:?}", parameter.kind))?;
+            word.set_item("optional", parameter.optional)?;
+            word.set_item("keyword_only", parameter.keyword_only)?;
+            word.set_item("default", &parameter.default)?;
+            parameters.append(word)?;
+        }
+        row.set_item("parameters", parameters)?;
+        list.append(row)?;
     }
     Ok(list)
 }

@@ -6,9 +6,7 @@ their gradients are composed of GT's operations again.
 
 from __future__ import annotations
 
-from gt import _absent, _forms, _gt
-from gt._composites.products import cross as _cross
-from gt._composites.products import multi_dot, vecdot
+from gt import _absent, _forms, _functions, _gt
 from gt._gt import Tensor
 from gt.linalg.decompositions import (
     eig,
@@ -68,38 +66,15 @@ def vander(x: Tensor, N: int | None = None) -> Tensor:  # noqa: N803 (PyTorch's 
     return rows.unsqueeze(-1) ** _gt.arange(rows.shape[-1] if N is None else N)
 
 
-def cross(input: Tensor, other: Tensor, *, dim: int = -1) -> Tensor:
-    """The cross products of vectors of 3 elements along an axis.
-
-    Example:
-        >>> gt.linalg.cross(gt.tensor([1.0, 0.0, 0.0]), gt.tensor([0.0, 1.0, 0.0]))
-        tensor([0., 0., 1.])
-    """
-    return _cross(input, other, dim)
-
-
-def matmul(input: Tensor, other: Tensor) -> Tensor:
-    """The matrix product, `input @ other`; see `gt.matmul`."""
-    return input @ other
-
-
-def diagonal(A: Tensor, *, offset: int = 0, dim1: int = -2, dim2: int = -1) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """A view of the diagonals of matrices, by default in the last two axes.
-
-    Example:
-        >>> gt.linalg.diagonal(gt.tensor([[1, 2], [3, 4]]))
-        tensor([1, 4])
-    """
-    return A.diagonal(offset, dim1, dim2)
-
-
 # The functions that take `out=`, as in PyTorch.
 for _name in """
-    cholesky cholesky_ex cond cross det eigh eigvalsh householder_product inv inv_ex lstsq lu lu_factor lu_factor_ex
-    lu_solve matmul matrix_norm matrix_power matrix_rank multi_dot norm pinv polar qr slogdet solve solve_ex
-    solve_triangular svd svdvals tensorinv tensorsolve vecdot vector_norm
+    cholesky cholesky_ex cond det eigh eigvalsh householder_product inv inv_ex lstsq lu lu_factor lu_factor_ex
+    lu_solve matrix_norm matrix_power matrix_rank norm pinv polar qr slogdet solve solve_ex
+    solve_triangular svd svdvals tensorinv tensorsolve vector_norm
 """.split():
     globals()[_name] = _forms.function_form(_name, globals()[_name])
+
+globals().update(_functions.MODULES["linalg"])
 
 __getattr__ = _absent.getter(__name__)
 
