@@ -7,107 +7,22 @@ Start at `distribution.py`. Parameters and values are validated as in PyTorch, w
 import sys
 
 from gt import _absent
-from gt.distributions import constraints, transforms
-from gt.distributions.composed import (
-    Independent,
-    Kumaraswamy,
-    LogisticNormal,
-    MixtureSameFamily,
-    RelaxedBernoulli,
-    RelaxedOneHotCategorical,
-    TransformedDistribution,
-)
+from gt.distributions import composed, constraints, continuous, discrete, multivariate, transforms
+from gt.distributions.composed import *  # noqa: F403
 from gt.distributions.constraint_registry import biject_to, transform_to
-from gt.distributions.continuous import (
-    Beta,
-    Cauchy,
-    Chi2,
-    ContinuousBernoulli,
-    Dirichlet,
-    Exponential,
-    FisherSnedecor,
-    Gamma,
-    GeneralizedPareto,
-    Gumbel,
-    HalfCauchy,
-    HalfNormal,
-    InverseGamma,
-    Laplace,
-    LogNormal,
-    Normal,
-    Pareto,
-    StudentT,
-    Uniform,
-    VonMises,
-    Weibull,
-)
-from gt.distributions.discrete import (
-    Bernoulli,
-    Binomial,
-    Categorical,
-    Geometric,
-    Multinomial,
-    NegativeBinomial,
-    OneHotCategorical,
-    OneHotCategoricalStraightThrough,
-    Poisson,
-)
+from gt.distributions.continuous import *  # noqa: F403
+from gt.distributions.discrete import *  # noqa: F403
 from gt.distributions.distribution import Distribution
 from gt.distributions.kl import kl_divergence, register_kl
-from gt.distributions.multivariate import LKJCholesky, LowRankMultivariateNormal, MultivariateNormal, Wishart
-from gt.distributions.transforms import *  # noqa: F403 (its __all__ says what)
+from gt.distributions.multivariate import *  # noqa: F403
+from gt.distributions.transforms import *  # noqa: F403
 
-__all__ = [
-    "Bernoulli",
-    "Beta",
-    "Binomial",
-    "Categorical",
-    "Cauchy",
-    "Chi2",
-    "ContinuousBernoulli",
-    "Dirichlet",
-    "Distribution",
-    "Exponential",
-    "FisherSnedecor",
-    "Gamma",
-    "GeneralizedPareto",
-    "Geometric",
-    "Gumbel",
-    "HalfCauchy",
-    "HalfNormal",
-    "Independent",
-    "InverseGamma",
-    "Kumaraswamy",
-    "LKJCholesky",
-    "Laplace",
-    "LogNormal",
-    "LogisticNormal",
-    "LowRankMultivariateNormal",
-    "MixtureSameFamily",
-    "Multinomial",
-    "MultivariateNormal",
-    "NegativeBinomial",
-    "Normal",
-    "OneHotCategorical",
-    "OneHotCategoricalStraightThrough",
-    "Pareto",
-    "Poisson",
-    "RelaxedBernoulli",
-    "RelaxedOneHotCategorical",
-    "StudentT",
-    "TransformedDistribution",
-    "Uniform",
-    "VonMises",
-    "Weibull",
-    "Wishart",
-    "biject_to",
-    "constraints",
-    "kl_divergence",
-    "register_kl",
-    "transform_to",
-    "transforms",
-    *transforms.__all__,
-]
+__all__ = ["Distribution", "biject_to", "constraints", "kl_divergence", "register_kl", "transform_to", "transforms"]
+__all__ += composed.__all__
+__all__ += continuous.__all__
+__all__ += discrete.__all__
+__all__ += multivariate.__all__
+__all__ += transforms.__all__
 
 # PyTorch's files in torch/distributions for which this package stands, beside those it has itself.
 FILES = """

@@ -23,6 +23,11 @@ from gt.distributions.transforms import (
 )
 from gt.distributions.utils import _sum_rightmost, broadcast_all, clamp_probs
 
+__all__ = [
+    "Independent", "Kumaraswamy", "LogisticNormal", "MixtureSameFamily", "RelaxedBernoulli",
+    "RelaxedOneHotCategorical", "TransformedDistribution",
+]  # fmt: skip
+
 
 class Independent(Distribution):
     """Reinterprets the last batch axes of a distribution as event axes: log probabilities are summed over them.
@@ -30,7 +35,6 @@ class Independent(Distribution):
     Args:
         base_distribution: The distribution.
         reinterpreted_batch_ndims: The number of batch axes that become event axes.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> normal = gt.distributions.Normal(gt.zeros(3), gt.ones(3))
@@ -108,7 +112,6 @@ class TransformedDistribution(Distribution):
     Args:
         base_distribution: The distribution of x.
         transforms: A transform, or a list of transforms; the first is applied to x first.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> base = gt.distributions.Normal(gt.tensor(0.0), gt.tensor(1.0))
@@ -206,7 +209,6 @@ class MixtureSameFamily(Distribution):
     Args:
         mixture_distribution: A `Categorical` of the components' weights.
         component_distribution: The components, along its last batch axis.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> weights = gt.distributions.Categorical(probs=gt.tensor([0.25, 0.75]))
@@ -301,7 +303,6 @@ class Kumaraswamy(TransformedDistribution):
     Args:
         concentration1: The first shape parameter, a.
         concentration0: The second shape parameter, b.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Kumaraswamy(gt.tensor(2.0), gt.tensor(2.0)).log_prob(gt.tensor(0.5))
@@ -357,7 +358,6 @@ class LogisticNormal(TransformedDistribution):
     Args:
         loc: The mean of the normal variables.
         scale: Their standard deviation.
-        validate_args: Whether parameters and values are validated.
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
@@ -391,7 +391,6 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
         temperature: The temperature.
         probs: The probability of 1; or give `logits`.
         logits: The log odds of 1.
-        validate_args: Whether parameters and values are validated.
     """
 
     probs: UnitInterval
@@ -459,7 +458,6 @@ class RelaxedBernoulli(_Relaxed):
         temperature: The temperature.
         probs: The probability of 1; or give `logits`.
         logits: The log odds of 1.
-        validate_args: Whether parameters and values are validated.
     """
 
     support = constraints.unit_interval
@@ -481,7 +479,6 @@ class ExpRelaxedCategorical(OverCategories):
         temperature: The temperature.
         probs: The probabilities along the last axis; or give `logits`.
         logits: The unnormalized log probabilities along the last axis.
-        validate_args: Whether parameters and values are validated.
     """
 
     # The logarithms of points of the simplex; as in PyTorch, that they sum to 1 is not checked.
@@ -520,7 +517,6 @@ class RelaxedOneHotCategorical(_Relaxed):
         temperature: The temperature.
         probs: The probabilities along the last axis; or give `logits`.
         logits: The unnormalized log probabilities along the last axis.
-        validate_args: Whether parameters and values are validated.
     """
 
     arg_constraints: ClassVar[dict[str, Constraint]] = Categorical.arg_constraints

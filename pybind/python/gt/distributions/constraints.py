@@ -90,31 +90,21 @@ def is_dependent(constraint: Constraint) -> bool:
 # Numbers ----------------------------------------------------------------------------------------------------------
 
 
-class _Real(Constraint):
-    def check(self, value: Tensor) -> Tensor:
-        return value == value  # not NaN
+def _declared(name: str, formula: Callable[..., Tensor], is_discrete: bool = False, event_dim: int = 0) -> Any:
+    """A class of constraints whose bounds are the formula's arguments after the value that it checks."""
+    bounds = formula.__code__.co_varnames[1 : formula.__code__.co_argcount]
+    scope: dict[str, Any] = {}
+    exec(
+        f"def __init__({', '.join(['self', *bounds])}): self.__dict__.update({', '.join(f'{b}={b}' for b in bounds)})",
+        scope,
+    )
 
+    def check(self: Constraint, value: Tensor) -> Tensor:
+        return formula(value, **self.__dict__)
 
-class _Boolean(Constraint):
-    is_discrete = True
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value == 0) | (value == 1)
-
-
-class _LowerBounded(Constraint):
-    def __init__(self, lower_bound: Any) -> None:
-        self.lower_bound = lower_bound
-
-
-class _GreaterThan(_LowerBounded):
-    def check(self, value: Tensor) -> Tensor:
-        return value > self.lower_bound
-
-
-class _GreaterThanEq(_LowerBounded):
-    def check(self, value: Tensor) -> Tensor:
-        return value >= self.lower_bound
+    check.__qualname__ = f"{name}.check"
+    members = {"is_discrete": is_discrete, "event_dim": event_dim, "check": check, "__init__": scope["__init__"]}
+    return type(name, (Constraint,), {"__module__": __name__, **members})
 
 
 def _whole(value: Tensor, is_inside: Tensor) -> Tensor:
@@ -122,73 +112,42 @@ def _whole(value: Tensor, is_inside: Tensor) -> Tensor:
     return is_inside & (value % 1 == 0) if value.dtype.is_floating_point else is_inside
 
 
-class _IntegerGreaterThan(_LowerBounded):
-    is_discrete = True
-
-    def check(self, value: Tensor) -> Tensor:
-        return _whole(value, value >= self.lower_bound)
-
-
-class _LessThan(Constraint):
-    def __init__(self, upper_bound: Any) -> None:
-        self.upper_bound = upper_bound
-
-    def check(self, value: Tensor) -> Tensor:
-        return value < self.upper_bound
-
-
-class _Bounded(Constraint):
-    def __init__(self, lower_bound: Any, upper_bound: Any) -> None:
-        self.lower_bound, self.upper_bound = lower_bound, upper_bound
-
-
-class _Interval(_Bounded):
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= self.lower_bound) & (value <= self.upper_bound)
-
-
-class _HalfOpenInterval(_Bounded):
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= self.lower_bound) & (value < self.upper_bound)
-
-
-class _IntegerInterval(_Bounded):
-    is_discrete = True
-
-    def check(self, value: Tensor) -> Tensor:
-        return _whole(value, (value >= self.lower_bound) & (value <= self.upper_bound))
-
+_Real = _declared("_Real", lambda value: value == value)  # not NaN
+_Boolean = _declared("_Boolean", lambda value: (value == 0) | (value == 1), is_discrete=True)
+_GreaterThan = _declared("_GreaterThan", lambda value, lower_bound: value > lower_bound)
+_GreaterThanEq = _declared("_GreaterThanEq", lambda value, lower_bound: value >= lower_bound)
+_LessThan = _declared("_LessThan", lambda value, upper_bound: value < upper_bound)
+_Interval = _declared(
+    "_Interval", lambda value, lower_bound, upper_bound: (value >= lower_bound) & (value <= upper_bound)
+)
+_HalfOpenInterval = _declared(
+    "_HalfOpenInterval", lambda value, lower_bound, upper_bound: (value >= lower_bound) & (value < upper_bound)
+)
+_IntegerGreaterThan = _declared(
+    "_IntegerGreaterThan", lambda value, lower_bound: _whole(value, value >= lower_bound), is_discrete=True
+)
+_IntegerInterval = _declared(
+    "_IntegerInterval",
+    lambda value, lower_bound, upper_bound: _whole(value, (value >= lower_bound) & (value <= upper_bound)),
+    is_discrete=True,
+)
 
 # Vectors ----------------------------------------------------------------------------------------------------------
 
-
-class _Simplex(Constraint):
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6)
-
-
-class _OneHot(Constraint):
-    is_discrete = True
-    event_dim = 1
-
-    def check(self, value: Tensor) -> Tensor:
-        return ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1)
-
-
-class _Multinomial(Constraint):
-    is_discrete = True
-    event_dim = 1
-
-    def __init__(self, upper_bound: Any) -> None:
-        self.upper_bound = upper_bound
-
-    def check(self, value: Tensor) -> Tensor:
-        return (value >= 0).all(-1) & (value.sum(-1) <= self.upper_bound)
-
-    def __repr__(self) -> str:
-        return "Multinomial()"
+_Simplex = _declared("_Simplex", lambda value: (value >= 0).all(-1) & ((value.sum(-1) - 1).abs() < 1e-6), event_dim=1)
+_OneHot = _declared(
+    "_OneHot",
+    lambda value: ((value == 0) | (value == 1)).all(-1) & (value.sum(-1) == 1),
+    is_discrete=True,
+    event_dim=1,
+)
+_Multinomial = _declared(
+    "_Multinomial",
+    lambda value, upper_bound: (value >= 0).all(-1) & (value.sum(-1) <= upper_bound),
+    is_discrete=True,
+    event_dim=1,
+)
+_Multinomial.__repr__ = lambda _: "Multinomial()"
 
 
 # Matrices ---------------------------------------------------------------------------------------------------------

@@ -23,6 +23,12 @@ from gt.distributions.distribution import (
 from gt.distributions.utils import broadcast_all, clamp_probs, positive_rand
 from gt.nn import functional
 
+__all__ = [
+    "Beta", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma",
+    "GeneralizedPareto", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Laplace", "LogNormal", "Normal",
+    "Pareto", "StudentT", "Uniform", "VonMises", "Weibull",
+]  # fmt: skip
+
 LOG_SQRT_2_PI = 0.5 * math.log(2 * math.pi)
 EULER = 0.57721566490153286  # Euler's constant, the mean of the standard Gumbel distribution
 
@@ -54,7 +60,6 @@ class Normal(LocationScale):
     Args:
         loc: The mean, a tensor or a number.
         scale: The standard deviation, positive. The batch shape is the shape that both broadcast to.
-        validate_args: Whether parameters and values are validated.
 
     Raises:
         ValueError: `scale` is not positive, if parameters are validated.
@@ -87,7 +92,6 @@ class Laplace(LocationScale):
     Args:
         loc: The mean.
         scale: The scale.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Laplace(gt.tensor(0.0), gt.tensor(1.0)).log_prob(gt.tensor(0.0))
@@ -112,7 +116,6 @@ class Gumbel(LocationScale):
     Args:
         loc: The mode.
         scale: The scale.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gumbel = gt.distributions.Gumbel(gt.tensor(0.0), gt.tensor(1.0))
@@ -138,7 +141,6 @@ class Cauchy(LocationScale):
     Args:
         loc: The median.
         scale: The half width at half maximum.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Cauchy(gt.tensor(0.0), gt.tensor(1.0)).log_prob(gt.tensor(0.0))
@@ -163,7 +165,6 @@ class LogNormal(ParametricDistribution):
     Args:
         loc: The mean of the logarithm.
         scale: The standard deviation of the logarithm.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.LogNormal(gt.tensor(0.0), gt.tensor(1.0)).mean
@@ -198,7 +199,6 @@ class Uniform(ParametricDistribution):
     Args:
         low: The lower bound.
         high: The upper bound.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> uniform = gt.distributions.Uniform(gt.tensor(0.0), gt.tensor(4.0))
@@ -231,7 +231,6 @@ class Beta(ParametricDistribution):
     Args:
         concentration1: The first shape parameter, alpha.
         concentration0: The second shape parameter, beta.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Beta(gt.tensor(1.0), gt.tensor(3.0)).mean
@@ -260,7 +259,6 @@ class Dirichlet(ParametricDistribution):
 
     Args:
         concentration: The parameters `a` along the last axis.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Dirichlet(gt.tensor([1.0, 3.0])).mean
@@ -312,7 +310,6 @@ class ContinuousBernoulli(ProbsOrLogits):
         probs: The parameter p; or give `logits`.
         logits: The log odds of p.
         lims: The interval of p in which the series are used.
-        validate_args: Whether parameters and values are validated.
     """
 
     probs: UnitInterval
@@ -384,7 +381,6 @@ class Gamma(ParametricDistribution):
     Args:
         concentration: The shape parameter.
         rate: The inverse of the scale parameter.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gamma = gt.distributions.Gamma(gt.tensor(2.0), gt.tensor(4.0))
@@ -425,7 +421,6 @@ class Chi2(Gamma):
 
     Args:
         df: The degrees of freedom.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Chi2(gt.tensor(3.0)).mean
@@ -445,7 +440,6 @@ class InverseGamma(ParametricDistribution):
     Args:
         concentration: The shape parameter.
         rate: The scale parameter: the rate of x.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.InverseGamma(gt.tensor(3.0), gt.tensor(2.0)).mean
@@ -483,7 +477,6 @@ class StudentT(ParametricDistribution):
         df: The degrees of freedom.
         loc: The median.
         scale: The scale.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.StudentT(gt.tensor(3.0)).log_prob(gt.tensor(0.0))
@@ -525,7 +518,6 @@ class FisherSnedecor(ParametricDistribution):
     Args:
         df1: The degrees of freedom of the numerator.
         df2: The degrees of freedom of the denominator.
-        validate_args: Whether parameters and values are validated.
     """
 
     df1: Positive
@@ -558,7 +550,6 @@ class Exponential(ParametricDistribution):
 
     Args:
         rate: The rate, `1 / mean`.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Exponential(gt.tensor(2.0)).mean
@@ -584,7 +575,6 @@ class HalfNormal(ParametricDistribution):
 
     Args:
         scale: The standard deviation of the normal variable.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.HalfNormal(gt.tensor(1.0)).log_prob(gt.tensor(0.0))
@@ -602,11 +592,9 @@ class HalfNormal(ParametricDistribution):
             value >= 0, (value / scale).square() * -0.5 - scale.log() + (math.log(2) - LOG_SQRT_2_PI), -math.inf
         ),
         cdf=lambda value, scale: (value / scale * math.sqrt(0.5)).erf(),
+        icdf=lambda prob, scale: scale * (prob.erfinv() * math.sqrt(2)),
         entropy=lambda scale: scale.log() + (0.5 + LOG_SQRT_2_PI - math.log(2)),
     )
-
-    def icdf(self, prob: Tensor) -> Tensor:
-        return self.scale * (prob.erfinv() * math.sqrt(2))
 
 
 class HalfCauchy(ParametricDistribution):
@@ -614,7 +602,6 @@ class HalfCauchy(ParametricDistribution):
 
     Args:
         scale: The scale of the Cauchy variable.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.HalfCauchy(gt.tensor(1.0)).log_prob(gt.tensor(0.0))
@@ -631,11 +618,9 @@ class HalfCauchy(ParametricDistribution):
             value >= 0, math.log(2 / math.pi) - scale.log() - (value / scale).square().log1p(), -math.inf
         ),
         cdf=lambda value, scale: (value / scale).atan() * (2 / math.pi),
+        icdf=lambda prob, scale: scale * (prob * (math.pi / 2)).tan(),
         entropy=lambda scale: scale.log() + math.log(2 * math.pi),
     )
-
-    def icdf(self, prob: Tensor) -> Tensor:
-        return self.scale * (prob * (math.pi / 2)).tan()
 
 
 class Weibull(ParametricDistribution):
@@ -644,7 +629,6 @@ class Weibull(ParametricDistribution):
     Args:
         scale: The scale parameter.
         concentration: The shape parameter.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Weibull(gt.tensor(1.0), gt.tensor(2.0)).log_prob(gt.tensor(1.0))
@@ -683,7 +667,6 @@ class Pareto(ParametricDistribution):
     Args:
         scale: The lower bound.
         alpha: The shape parameter.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Pareto(gt.tensor(1.0), gt.tensor(3.0)).mean
@@ -715,7 +698,6 @@ class GeneralizedPareto(ParametricDistribution):
         loc: The lower bound.
         scale: The scale.
         concentration: The shape c: exponential for 0, heavy-tailed above, bounded below.
-        validate_args: Whether parameters and values are validated.
     """
 
     loc: Real
@@ -776,7 +758,6 @@ class VonMises(ParametricDistribution):
     Args:
         loc: The mean angle.
         concentration: The concentration.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.VonMises(gt.tensor(0.0), gt.tensor(1.0)).log_prob(gt.tensor(0.0))

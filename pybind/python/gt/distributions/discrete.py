@@ -22,6 +22,11 @@ from gt.distributions.distribution import (
 from gt.distributions.utils import positive_rand
 from gt.nn import functional
 
+__all__ = [
+    "Bernoulli", "Binomial", "Categorical", "Geometric", "Multinomial", "NegativeBinomial", "OneHotCategorical",
+    "OneHotCategoricalStraightThrough", "Poisson",
+]  # fmt: skip
+
 # Trials and counts ----------------------------------------------------------------------------------------------------
 
 
@@ -31,7 +36,6 @@ class Bernoulli(ProbsOrLogits):
     Args:
         probs: The probability of 1; or give `logits`.
         logits: The log odds of 1.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> bernoulli = gt.distributions.Bernoulli(gt.tensor([0.25]))
@@ -63,7 +67,6 @@ class Geometric(ProbsOrLogits):
     Args:
         probs: The probability of a success; or give `logits`.
         logits: The log odds of a success.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Geometric(gt.tensor(0.25)).log_prob(gt.tensor(2.0)).exp()
@@ -91,7 +94,6 @@ class Poisson(ParametricDistribution):
 
     Args:
         rate: The mean.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Poisson(gt.tensor(4.0)).log_prob(gt.tensor(2.0))
@@ -127,7 +129,6 @@ class Binomial(_TrialCounts):
         total_count: The number of trials.
         probs: The probability of a success; or give `logits`.
         logits: The log odds of a success.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> binomial = gt.distributions.Binomial(10, probs=gt.tensor(0.5))
@@ -174,7 +175,6 @@ class NegativeBinomial(_TrialCounts):
         total_count: The number of failures, not necessarily an integer.
         probs: The probability of a success; or give `logits`.
         logits: The log odds of a success.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.NegativeBinomial(gt.tensor(5.0), gt.tensor(0.5)).mean
@@ -216,7 +216,6 @@ class Categorical(ProbsOrLogits):
     Args:
         probs: The probabilities of the classes, which need not sum to 1. Give either these or `logits`.
         logits: The unnormalized log probabilities.
-        validate_args: Whether parameters and values are validated.
 
     Raises:
         ValueError: Both or neither of `probs` and `logits` are given, or a validated parameter is out of range.
@@ -321,7 +320,6 @@ class OneHotCategorical(OverCategories):
     Args:
         probs: The probabilities along the last axis, which are normalized; or give `logits`.
         logits: The unnormalized log probabilities along the last axis.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.OneHotCategorical(probs=gt.tensor([0.25, 0.75])).mode
@@ -364,7 +362,6 @@ class Multinomial(OverCategories):
         total_count: The number of trials.
         probs: The probabilities along the last axis, which are normalized; or give `logits`.
         logits: The unnormalized log probabilities along the last axis.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Multinomial(6, probs=gt.tensor([1.0, 2.0])).mean

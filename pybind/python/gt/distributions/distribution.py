@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import reduce
 from inspect import get_annotations
-from operator import and_, attrgetter
+from operator import and_
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypedDict, get_args, get_origin
 
 from gt import _core as gt
@@ -288,81 +288,53 @@ class Formulas(TypedDict, total=False):
     enumerate_support: Callable[..., Tensor]
 
 
-def _attributes_of(formula: Callable[..., Any], leading: int) -> Callable[[Any], tuple[Any, ...]]:
-    """A function that reads from a distribution the attributes that a formula takes after its leading arguments."""
-    code = formula.__code__
-    names = code.co_varnames[leading : code.co_argcount]
-    if len(names) == 1:
-        return lambda self, name=names[0]: (getattr(self, name),)
-    return attrgetter(*names) if names else lambda self: ()  # noqa: ARG005
-
-
-def _validated(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    read = _attributes_of(formula, 1)
-
-    def method(self: Any, value: Tensor) -> Tensor:
-        if self._validate_args:
-            self._validate_sample(value)
-        return formula(value, *read(self))
-
-    return method
-
-
-def _unvalidated(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    read = _attributes_of(formula, 1)
-
-    def method(self: Any, value: Tensor) -> Tensor:
-        return formula(value, *read(self))
-
-    return method
-
-
-def _drawn(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    read = _attributes_of(formula, 1)
-
-    def method(self: Any, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        return formula(self._extended_shape(sample_shape), *read(self))
-
-    return method
-
-
-def _computed(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    read = _attributes_of(formula, 0)
-    return lambda self: formula(*read(self))
-
-
-def _enumerated(formula: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    read = _attributes_of(formula, 0)
-
-    def method(self: Any, expand: bool = True) -> Tensor:
-        values = formula(*read(self)).reshape(-1, *[1] * len(self._batch_shape))
-        return values.expand(-1, *self._batch_shape) if expand else values
-
-    return method
-
-
-# How a formula becomes a method. All others become properties.
-_METHODS: dict[str, Callable[[Callable[..., Tensor]], Callable[..., Tensor]]] = {
-    "log_prob": _validated,
-    "cdf": _validated,
-    "icdf": _unvalidated,
-    "entropy": _computed,
-    "sample": lambda formula: no_grad()(_drawn(formula)),
-    "rsample": _drawn,
-    "enumerate_support": _enumerated,
+# The parameters and the body of what follows from a formula, whose arguments are attributes of the distribution after
+# `first`, the value or the shape of samples.
+_VALIDATED = "(self, {first}): self._validate_args and self._validate_sample({first}); return formula({arguments})"
+_DRAWN = "(self, sample_shape=NO_SHAPE): {first} = self._extended_shape(sample_shape); return formula({arguments})"
+_METHODS = {
+    "log_prob": _VALIDATED,
+    "cdf": _VALIDATED,
+    "icdf": "(self, {first}): return formula({arguments})",
+    "sample": _DRAWN,
+    "rsample": _DRAWN,
+    "entropy": "(self): return formula({arguments})",
+    "enumerate_support": "(self, expand=True): return self._enumerated(formula({arguments}), expand)",
 }
+_PROPERTY = "(self): return formula({arguments})"
 
 
-def _constructor(parameters: dict[str, Any], defaults: dict[str, Any]) -> Callable[..., None]:
-    """An `__init__` that passes the parameters on to `_set`, compiled so that Python itself checks the arguments."""
-    given = "".join(f", {name}={defaults[name]!r}" if name in defaults else f", {name}" for name in parameters)
-    passed = "".join(f", {name}={name}" for name in parameters)
-    scope: dict[str, Any] = {}
-    exec(f"def __init__(self{given}, validate_args=None): self._set(validate_args{passed})", scope)
-    made = scope["__init__"]
-    either = Tensor | float
-    made.__annotations__ = {n: either | None if defaults.get(n, 0) is None else either for n in parameters}
-    made.__annotations__ |= {"validate_args": bool | None, "return": None}
+def _compiled(owner: type, name: str, source: str, **scope: Any) -> Any:
+    """A method of a class, compiled from the source of its parameters and its body, so that no call is indirect."""
+    exec(compile(f"def {name}{source}", f"<{owner.__qualname__}.{name}>", "exec"), scope)
+    method = scope[name]
+    method.__module__, method.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
+    return method
+
+
+def _fact(owner: type, name: str, formula: Callable[..., Any]) -> Any:
+    """The method or the property of a class that a formula states."""
+    source = _METHODS.get(name, _PROPERTY)
+    names = formula.__code__.co_varnames[: formula.__code__.co_argcount]
+    own = names[: int("{first}" in source)]
+    arguments = ", ".join([*own, *(f"self.{attribute}" for attribute in names[len(own) :])])
+    source = source.format(first="".join(own), arguments=arguments)
+    method = _compiled(owner, name, source, formula=formula, NO_SHAPE=NO_SHAPE)
+    if name not in _METHODS:
+        return property(method)
+    method.__annotations__ = getattr(Distribution, name).__annotations__
+    return no_grad()(method) if name == "sample" else method
+
+
+def _constructor(owner: Any) -> Callable[..., None]:
+    """An `__init__` that takes the parameters of a family and passes them to `_set`."""
+    defaults = owner._defaults
+    given = "".join(f", {name}={defaults[name]!r}" if name in defaults else f", {name}" for name in owner._parameters)
+    passed = "".join(f", {name}={name}" for name in owner._parameters)
+    made = _compiled(owner, "__init__", f"(self{given}, validate_args=None): self._set(validate_args{passed})")
+    made.__annotations__ = {
+        name: Tensor | float | None if defaults.get(name, 0) is None else Tensor | float for name in owner._parameters
+    } | {"validate_args": bool | None, "return": None}
     made.is_derived = True
     return made
 
@@ -389,13 +361,9 @@ class ParametricDistribution(Distribution):
         if declared and "arg_constraints" not in own:
             cls.arg_constraints = declared
         for name, formula in own.get("_formulas", {}).items():
-            fact = _METHODS[name](formula) if name in _METHODS else _computed(formula)
-            fact.__name__, fact.__qualname__ = name, f"{cls.__qualname__}.{name}"
-            fact.__module__ = cls.__module__
-            setattr(cls, name, fact if name in _METHODS else property(fact))
+            setattr(cls, name, _fact(cls, name, formula))
         if "__init__" not in own and (declared or hasattr(cls.__init__, "is_derived")):
-            cls.__init__ = _constructor(cls._parameters, cls._defaults)
-            cls.__init__.__qualname__ = f"{cls.__qualname__}.__init__"
+            cls.__init__ = _constructor(cls)
         for name in declared:
             if name in own:
                 delattr(cls, name)
@@ -416,6 +384,10 @@ class ParametricDistribution(Distribution):
             if value is not None:
                 parameters[name] = value.expand(*batch_shape, *value.shape[value.ndim - constraint.event_dim :])
         return self._copy(batch_shape, **parameters)
+
+    def _enumerated(self, values: Tensor, expand: bool) -> Tensor:
+        values = values.reshape(-1, *[1] * len(self._batch_shape))
+        return values.expand(-1, *self._batch_shape) if expand else values
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
         if not self.has_rsample:

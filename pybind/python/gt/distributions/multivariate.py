@@ -11,6 +11,10 @@ from gt.distributions.continuous import Beta, Chi2
 from gt.distributions.distribution import Formulas, Parameter, ParametricDistribution, Positive
 from gt.distributions.utils import broadcast_all, lazy_property
 
+__all__ = [
+    "LKJCholesky", "LowRankMultivariateNormal", "MultivariateNormal", "Wishart",
+]  # fmt: skip
+
 LOG_2_PI = math.log(2 * math.pi)
 
 Vector = Annotated[Parameter, constraints.real_vector]
@@ -70,7 +74,6 @@ class MultivariateNormal(_OfCovariance):
         covariance_matrix: The covariance, `(*, n, n)`.
         precision_matrix: Its inverse.
         scale_tril: Its lower Cholesky factor.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> normal = gt.distributions.MultivariateNormal(gt.zeros(2), gt.eye(2))
@@ -137,7 +140,6 @@ class LowRankMultivariateNormal(ParametricDistribution):
         loc: The mean, `(*, n)`.
         cov_factor: W, `(*, n, rank)`.
         cov_diag: d, `(*, n)`, positive.
-        validate_args: Whether parameters and values are validated.
     """
 
     loc: Vector
@@ -225,7 +227,6 @@ class Wishart(_OfCovariance):
         covariance_matrix: The covariance of the vectors, `(*, n, n)`.
         precision_matrix: Its inverse.
         scale_tril: Its lower Cholesky factor.
-        validate_args: Whether parameters and values are validated.
 
     Example:
         >>> gt.distributions.Wishart(gt.tensor(3.0), covariance_matrix=gt.eye(2)).mean
@@ -321,7 +322,6 @@ class LKJCholesky(ParametricDistribution):
     Args:
         dim: The size of the matrices.
         concentration: The concentration.
-        validate_args: Whether parameters and values are validated.
     """
 
     concentration: Positive
