@@ -11,17 +11,34 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::too_many_arguments, non_snake_case, reason = "PyTorch's signatures")]
 
+pub mod convolutions;
 pub mod declaration;
 pub mod einsum;
+pub mod grid_sampling;
+pub mod interpolation;
+pub mod pixel_shuffle;
+pub mod pooling;
 pub mod products;
 pub mod random;
 pub mod reductions;
+pub mod sliding_windows;
 
 use declaration::Function;
 use std::sync::LazyLock;
 
 /// The declarations, a group of functions each.
-const GROUPS: &[&[Function]] = &[einsum::FUNCTIONS, products::FUNCTIONS, random::FUNCTIONS, reductions::FUNCTIONS];
+const GROUPS: &[&[Function]] = &[
+    convolutions::FUNCTIONS,
+    einsum::FUNCTIONS,
+    grid_sampling::FUNCTIONS,
+    interpolation::FUNCTIONS,
+    pixel_shuffle::FUNCTIONS,
+    pooling::FUNCTIONS,
+    products::FUNCTIONS,
+    random::FUNCTIONS,
+    reductions::FUNCTIONS,
+    sliding_windows::FUNCTIONS,
+];
 
 /// All functions: the elementwise rows of the op table, unless a declaration has their name, and the declarations.
 pub fn all() -> &'static [Function] {

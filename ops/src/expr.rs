@@ -825,6 +825,19 @@ impl<'g> Expr<'g> {
     pub fn gather(self, axis: i64, index: Expr<'g>) -> Expr<'g> {
         self.with(index, |g, v, index| build::gather(g, v, axis, index))
     }
+    /// The slices along an axis that a vector of int64 indices picks.
+    #[must_use]
+    pub fn index_select(self, axis: i64, index: Expr<'g>) -> Expr<'g> {
+        self.with(index, |g, v, index| {
+            let (shape, count) = (g.meta(v).shape, g.meta(index).shape.numel());
+            let axis = shape.axis(axis)?;
+            let mut line = vec![1; shape.rank()];
+            line[axis] = count as i64;
+            let line = build::reshape(g, index, &line)?;
+            let wide = g.emit(Op::Expand, &[line.into()], Attrs::Shape(shape.with_dim(axis, count)))?;
+            build::gather(g, v, axis as i64, wide)
+        })
+    }
     /// A copy with `source` written along an axis, by a scatter op (`Scatter`, `ScatterAdd`, …), at the indices.
     #[must_use]
     pub fn scatter(self, op: Op, axis: i64, index: Expr<'g>, source: Expr<'g>) -> Expr<'g> {

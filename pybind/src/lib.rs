@@ -4,8 +4,8 @@
 //! defines tensors and issues instructions; `nn`, `optim` and the rest of the package are written in Python.
 //!
 //! Start at [`tensor`], the class. [`operators`] has its special methods, [`reductions`] its reductions and [`methods`]
-//! the others; [`create`] has the functions that make tensors, [`window`] convolution and pooling, [`data`] conversion
-//! from and to lists and NumPy arrays.
+//! the others; [`create`] has the functions that make tensors, [`functions`] those of the crate `gt-functions`, [`data`]
+//! conversion from and to lists and NumPy arrays.
 
 mod autocast;
 mod autograd;
@@ -28,7 +28,6 @@ mod session;
 mod signal;
 mod table;
 mod tensor;
-mod window;
 mod yaml;
 
 use pyo3::prelude::*;
@@ -53,7 +52,6 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     autograd::register(module)?;
     autocast::register(module)?;
     table::register(module)?;
-    window::register(module)?;
     module.add_class::<tensor::PyTensor>()?;
     Ok(())
 }

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 import gt
-from gt import _gt
+from gt import _functions
 from gt.nn import functional as F  # noqa: N812
 
+WINDOWS = _functions.MODULES["_windows"]
 RNG = np.random.default_rng(5)
 
 
@@ -58,7 +59,7 @@ def test_a_convolution_sums_the_products_of_its_windows(
     x, w, b = (gt.tensor(RNG.standard_normal(s)).to(getattr(gt, dtype)) for s in (shape, weight, weight[:1]))
     want = convolution(*(t.double().numpy() for t in (x, w)), stride, low, high, dilation, groups)
     want = want + b.double().numpy().reshape(-1, *[1] * len(stride))
-    got = _gt.convolution(x, w, b, stride, low, high, dilation, groups)
+    got = WINDOWS["convolution"](x, w, b, stride, low, high, dilation, groups)
     assert got.dtype == getattr(gt, dtype)
     tolerance = {"float16": 4e-3, "bfloat16": 3e-2, "float32": 1e-5, "float64": 1e-12}[dtype]
     np.testing.assert_allclose(got.double().numpy(), want, rtol=tolerance, atol=tolerance * 10)
@@ -70,7 +71,7 @@ def test_a_convolution_is_linear_in_each_operand_and_its_gradients_are_its_trans
 ) -> None:
     """Checks that the derivative of `<g, conv(x, w)>` along any x' is `<g, conv(x', w)>`, and along w' likewise."""
     x, w, b = (gt.tensor(RNG.standard_normal(s), requires_grad=True) for s in (shape, weight, weight[:1]))
-    y = _gt.convolution(x, w, b, stride, low, high, dilation, groups)
+    y = WINDOWS["convolution"](x, w, b, stride, low, high, dilation, groups)
     g = RNG.standard_normal(tuple(y.shape))
     y.backward(gt.tensor(g))
     for operand, at in ((x, 0), (w, 1)):
@@ -103,7 +104,7 @@ def test_gradients_of_gradients_of_convolutions() -> None:
             slopes.append(slope)
         return slopes
 
-    y = _gt.convolution(x, w, None, *window)
+    y = WINDOWS["convolution"](x, w, None, *window)
     gx, gw = gt.autograd.grad(y, [x, w], g, create_graph=True)
     for got, want in zip((gx, gw), numpy_gradients(*(t.detach().numpy() for t in (x, w, g))), strict=True):
         np.testing.assert_allclose(got.detach().numpy(), want, rtol=1e-10, atol=1e-10)
@@ -151,15 +152,15 @@ def test_pools_reduce_their_windows(
     window = (kernel, stride, low, high, dilation)
     inside = tuple(range(-len(kernel), 0))
     if plain.size == 0:
-        assert _gt.pool("max_pool", x, *window).shape[0] == 0
+        assert WINDOWS["pool"]("max_pool", x, *window).shape[0] == 0
         return
     largest = windows(plain, *window, -np.inf).max(inside)
-    np.testing.assert_array_equal(_gt.pool("max_pool", x, *window).double().numpy(), largest)
-    indices = _gt.pool("max_pool_indices", x, *window)
+    np.testing.assert_array_equal(WINDOWS["pool"]("max_pool", x, *window).double().numpy(), largest)
+    indices = WINDOWS["pool"]("max_pool_indices", x, *window)
     assert indices.dtype == gt.int64
     taken = np.take_along_axis(plain.reshape(*shape[:2], -1), indices.numpy().reshape(*shape[:2], -1), 2)
     np.testing.assert_array_equal(taken.reshape(largest.shape), largest)
-    sums = _gt.pool("sum_pool", x, *window).double().numpy()
+    sums = WINDOWS["pool"]("sum_pool", x, *window).double().numpy()
     np.testing.assert_allclose(
         sums, windows(plain, *window, 0.0).sum(inside), rtol=1e-2 if dtype != "float64" else 1e-12
     )
@@ -172,7 +173,7 @@ def test_gradients_of_pools(shape: Any, kernel: Any, stride: Any, low: Any, high
     inside = tuple(range(-len(kernel), 0))
     along = RNG.standard_normal(shape)
     for name, fill in (("max_pool", -np.inf), ("sum_pool", 0.0)):
-        y = _gt.pool(name, x, *window)
+        y = WINDOWS["pool"](name, x, *window)
         g = gt.tensor(RNG.standard_normal(tuple(y.shape)), requires_grad=True)
         (gx,) = gt.autograd.grad(y, x, g, create_graph=True)
         seen = windows(x.detach().numpy(), *window, fill)
@@ -294,13 +295,13 @@ def test_invalid_operands_are_refused(call: Any, error: type[Exception], words: 
 def test_windows_of_hostile_sizes_are_refused_or_cost_nothing() -> None:
     x, w, huge = gt.zeros(1, 1, 4), gt.ones(1, 1, 2), 1 << 31
     for stride, low, dilation in ((huge, 0, 1), (huge, huge, 1), (huge, huge, huge)):
-        assert _gt.convolution(x, w, None, stride, low, low, dilation, 1).sum().item() == 0.0
-        assert _gt.pool("sum_pool", x, 2, stride, low, low, dilation).sum().item() == 0.0
+        assert WINDOWS["convolution"](x, w, None, stride, low, low, dilation, 1).sum().item() == 0.0
+        assert WINDOWS["pool"]("sum_pool", x, 2, stride, low, low, dilation).sum().item() == 0.0
     for stride in (1, huge):
         with pytest.raises(RuntimeError, match="Kernel size can't be greater"):
-            _gt.convolution(x, w, None, stride, 0, 0, huge, 1)
+            WINDOWS["convolution"](x, w, None, stride, 0, 0, huge, 1)
     with pytest.raises(RuntimeError, match="a window has at most"):
-        _gt.pool("max_pool", gt.zeros(1, 1, 4, 4), huge, 1, huge, huge, 1)
+        WINDOWS["pool"]("max_pool", gt.zeros(1, 1, 4, 4), huge, 1, huge, huge, 1)
     assert gt.ones(3).sum().item() == 3.0
 
 

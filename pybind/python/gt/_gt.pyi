@@ -1097,37 +1097,6 @@ def attention(
     scale: _float | None,
 ) -> Tensor: ...
 
-# Convolution and pooling, for `nn.functional`
-def convolution(
-    input: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    stride: _int | Sequence[_int],
-    low: _int | Sequence[_int],
-    high: _int | Sequence[_int],
-    dilation: _int | Sequence[_int],
-    groups: _int,
-) -> Tensor: ...
-def convolution_input(
-    input: Tensor,
-    weight: Tensor,
-    sizes: _int | Sequence[_int],
-    stride: _int | Sequence[_int],
-    low: _int | Sequence[_int],
-    high: _int | Sequence[_int],
-    dilation: _int | Sequence[_int],
-    groups: _int,
-) -> Tensor: ...
-def pool(
-    name: str,
-    input: Tensor,
-    kernel_size: _int | Sequence[_int],
-    stride: _int | Sequence[_int],
-    low: _int | Sequence[_int],
-    high: _int | Sequence[_int],
-    dilation: _int | Sequence[_int],
-) -> Tensor: ...
-
 # Autograd
 def is_grad_enabled() -> _bool: ...
 def set_grad_enabled(mode: _bool) -> _bool: ...

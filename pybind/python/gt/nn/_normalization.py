@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 
 from gt import _core as gt
+from gt import _functions
 from gt._composites.padding import pad
 from gt._gt import Tensor
-from gt.nn._pooling import avg_pool2d
 
 
 def _by_channel(input: Tensor, parameter: Tensor) -> Tensor:
@@ -210,5 +210,5 @@ def local_response_norm(input: Tensor, size: int, alpha: float = 1e-4, beta: flo
         return input
     squares = (input * input).unsqueeze(1).flatten(3)
     around = pad(squares, (0, 0, size // 2, (size - 1) // 2))
-    means = avg_pool2d(around, (size, 1), stride=1).reshape(input.shape)
+    means = _functions.MODULES["nn.functional"]["avg_pool2d"](around, (size, 1), stride=1).reshape(input.shape)
     return input / (means * alpha + k) ** beta

@@ -1,7 +1,8 @@
-"""Type aliases for annotations of layers: `_size_2_t` is an int or a pair of them."""
+"""Type aliases for annotations of layers, `_size_2_t` is an int or a pair of them, and sizes as tuples."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TypeVar
 
 from gt import _absent
@@ -33,3 +34,17 @@ _ratio_2_t = _scalar_or_tuple_2_t[float]
 _ratio_3_t = _scalar_or_tuple_3_t[float]
 _tensor_list_t = _scalar_or_tuple_any_t[Tensor]
 _maybe_indices_t = _scalar_or_tuple_2_t[Tensor]
+
+Sizes = int | Sequence[int]
+
+
+def tuple_of(value: Sizes, rank: int, name: str = "kernel_size") -> tuple[int, ...]:
+    """A size as a tuple with one number for each axis; a single number is repeated."""
+    if isinstance(value, int):
+        return (value,) * rank
+    sizes = tuple(int(size) for size in value)
+    if len(sizes) == 1:
+        return sizes * rank
+    if len(sizes) != rank:
+        raise RuntimeError(f"{name} must either be a single int, or a tuple of {rank} ints, but got {value}")
+    return sizes

@@ -9,7 +9,7 @@ from typing import Any
 from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn import functional, init
-from gt.nn._sliding_windows import Sizes, tuple_of
+from gt.nn.common_types import Sizes, tuple_of
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 

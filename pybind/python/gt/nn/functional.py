@@ -1,7 +1,6 @@
 """The functions behind the layers of `gt.nn`, under PyTorch's names: import as `import gt.nn.functional as F`.
 
-Most are defined in the modules of this folder whose names begin with an underscore. Each is composed of tensor
-operations, so autograd differentiates it.
+Most are declared in the crate `functions`. Each is composed of tensor operations, so autograd differentiates it.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from gt import _absent, _gt
+from gt import _absent, _functions, _gt
 from gt import _core as gt
 from gt._composites.distances import cosine_similarity, pdist
 from gt._composites.padding import pad
@@ -49,19 +48,9 @@ from gt.nn._activations import (
     threshold_,
 )
 from gt.nn._attention import multi_head_attention_forward, scaled_dot_product_attention
-from gt.nn._convolutions import (
-    conv1d,
-    conv2d,
-    conv3d,
-    conv_transpose1d,
-    conv_transpose2d,
-    conv_transpose3d,
-)
 from gt.nn._ctc import ctc_loss
 from gt.nn._dropout import alpha_dropout, dropout, dropout1d, dropout2d, dropout3d, feature_alpha_dropout
 from gt.nn._embeddings import embedding, embedding_bag, one_hot
-from gt.nn._grid_sampling import affine_grid, grid_sample
-from gt.nn._interpolation import interpolate, upsample, upsample_bilinear, upsample_nearest
 from gt.nn._losses import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
@@ -89,67 +78,19 @@ from gt.nn._margin_losses import (
     triplet_margin_with_distance_loss,
 )
 from gt.nn._normalization import batch_norm, group_norm, instance_norm, local_response_norm
-from gt.nn._pixel_shuffle import channel_shuffle, pixel_shuffle, pixel_unshuffle
-from gt.nn._pooling import (
-    adaptive_avg_pool1d,
-    adaptive_avg_pool2d,
-    adaptive_avg_pool3d,
-    adaptive_max_pool1d,
-    adaptive_max_pool1d_with_indices,
-    adaptive_max_pool2d,
-    adaptive_max_pool2d_with_indices,
-    adaptive_max_pool3d,
-    adaptive_max_pool3d_with_indices,
-    avg_pool1d,
-    avg_pool2d,
-    avg_pool3d,
-    fractional_max_pool2d,
-    fractional_max_pool2d_with_indices,
-    fractional_max_pool3d,
-    fractional_max_pool3d_with_indices,
-    lp_pool1d,
-    lp_pool2d,
-    lp_pool3d,
-    max_pool1d,
-    max_pool1d_with_indices,
-    max_pool2d,
-    max_pool2d_with_indices,
-    max_pool3d,
-    max_pool3d_with_indices,
-    max_unpool1d,
-    max_unpool2d,
-    max_unpool3d,
-)
-from gt.nn._sliding_windows import fold, unfold
+
+_DECLARED = _functions.MODULES["nn.functional"]
+globals().update(_DECLARED)
 
 __all__ = [
-    "adaptive_avg_pool1d",
-    "adaptive_avg_pool2d",
-    "adaptive_avg_pool3d",
-    "adaptive_max_pool1d",
-    "adaptive_max_pool1d_with_indices",
-    "adaptive_max_pool2d",
-    "adaptive_max_pool2d_with_indices",
-    "adaptive_max_pool3d",
-    "adaptive_max_pool3d_with_indices",
-    "affine_grid",
+    *_DECLARED,
     "alpha_dropout",
-    "avg_pool1d",
-    "avg_pool2d",
-    "avg_pool3d",
     "batch_norm",
     "bilinear",
     "binary_cross_entropy",
     "binary_cross_entropy_with_logits",
     "celu",
     "celu_",
-    "channel_shuffle",
-    "conv1d",
-    "conv2d",
-    "conv3d",
-    "conv_transpose1d",
-    "conv_transpose2d",
-    "conv_transpose3d",
     "cosine_embedding_loss",
     "cosine_similarity",
     "cross_entropy",
@@ -164,15 +105,9 @@ __all__ = [
     "embedding",
     "embedding_bag",
     "feature_alpha_dropout",
-    "fold",
-    "fractional_max_pool2d",
-    "fractional_max_pool2d_with_indices",
-    "fractional_max_pool3d",
-    "fractional_max_pool3d_with_indices",
     "gaussian_nll_loss",
     "gelu",
     "glu",
-    "grid_sample",
     "group_norm",
     "gumbel_softmax",
     "hardshrink",
@@ -183,7 +118,6 @@ __all__ = [
     "hinge_embedding_loss",
     "huber_loss",
     "instance_norm",
-    "interpolate",
     "kl_div",
     "l1_loss",
     "layer_norm",
@@ -194,19 +128,7 @@ __all__ = [
     "local_response_norm",
     "log_softmax",
     "logsigmoid",
-    "lp_pool1d",
-    "lp_pool2d",
-    "lp_pool3d",
     "margin_ranking_loss",
-    "max_pool1d",
-    "max_pool1d_with_indices",
-    "max_pool2d",
-    "max_pool2d_with_indices",
-    "max_pool3d",
-    "max_pool3d_with_indices",
-    "max_unpool1d",
-    "max_unpool2d",
-    "max_unpool3d",
     "mish",
     "mse_loss",
     "multi_head_attention_forward",
@@ -219,8 +141,6 @@ __all__ = [
     "pad",
     "pairwise_distance",
     "pdist",
-    "pixel_shuffle",
-    "pixel_unshuffle",
     "poisson_nll_loss",
     "prelu",
     "relu",
@@ -247,10 +167,6 @@ __all__ = [
     "threshold_",
     "triplet_margin_loss",
     "triplet_margin_with_distance_loss",
-    "unfold",
-    "upsample",
-    "upsample_bilinear",
-    "upsample_nearest",
 ]
 
 __getattr__ = _absent.getter(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 from gt._autograd import no_grad
 from gt._gt import Tensor
-from gt.nn._sliding_windows import Sizes
+from gt.nn.common_types import Sizes
 from gt.nn.convolution import Conv1d, Conv2d, Conv3d, ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from gt.nn.layers import Linear
 from gt.nn.module import Module

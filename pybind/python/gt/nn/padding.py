@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gt._gt import Tensor
 from gt.nn import functional
-from gt.nn._sliding_windows import Sizes
+from gt.nn.common_types import Sizes
 from gt.nn.module import Module
 
 _PADDING = (

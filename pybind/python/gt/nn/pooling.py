@@ -10,7 +10,7 @@ from typing import Any
 
 from gt._gt import Tensor
 from gt.nn import functional
-from gt.nn._sliding_windows import Sizes, tuple_of
+from gt.nn.common_types import Sizes, tuple_of
 from gt.nn.module import Module
 
 
