@@ -169,6 +169,10 @@ impl DTypeSet {
     pub const fn contains(self, dtype: DType) -> bool {
         self.0 >> dtype as u8 & 1 == 1
     }
+    /// Whether any member is in `other` too.
+    pub const fn intersects(self, other: DTypeSet) -> bool {
+        self.0 & other.0 != 0
+    }
     /// The members, in wire order.
     pub fn iter(self) -> impl Iterator<Item = DType> {
         DType::ALL.into_iter().filter(move |d| self.contains(*d))

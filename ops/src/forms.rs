@@ -77,6 +77,10 @@ pub const fn function() -> Forms {
 pub const fn method() -> Forms {
     Forms { function: true, method: true, ..NONE }
 }
+/// A function of `gt` with `out=`, a method of tensors and an in-place method: the forms of most elementwise ops.
+pub const fn elementwise() -> Forms {
+    method().in_place().out()
+}
 /// A method of tensors alone.
 pub const fn method_only() -> Forms {
     Forms { method: true, ..NONE }

@@ -4,7 +4,7 @@
 //! The other crates derive from it: the client its shape errors and gradients, the daemon its validation, a backend its
 //! kernels, the Python package its methods and reference page.
 //!
-//! Start at `table.rs`: one row per primitive op. [`op`] makes the enum of the table, [`row`] the rows. [`infer`] holds
+//! Start at `table/`: one row per primitive op. [`op`] makes the enum of the table, [`row`] the rows. [`infer`] holds
 //! the shape and dtype rule of each class of op, [`grad`] the gradients, [`build`] the builders that a user's call
 //! reaches (promotion, broadcasting, negative axes, composites), [`propagate`] the sharding rules, and [`wire`] the
 //! 64-byte slots in which instructions travel. [`expr`] is the notation in which composites and gradients are written.
@@ -12,12 +12,14 @@
 
 pub mod build;
 pub mod cost;
+mod docstring;
 pub mod dtype;
 pub mod error;
 pub mod event;
 pub mod expr;
 pub mod failure;
 pub mod forms;
+mod formula;
 pub mod grad;
 pub mod graph;
 pub mod infer;
@@ -31,7 +33,7 @@ pub mod propagate;
 pub mod row;
 pub mod shape;
 pub mod special;
-pub mod table;
+mod table;
 pub mod window;
 pub mod wire;
 

@@ -1,6 +1,7 @@
-//! Properties of each op: its class, dtypes, kernels and gradient, made of the table in `table.rs`.
+//! Properties of each op: its class, dtypes, kernels and gradient, made of the table in `table/`.
 
 use crate::dtype::{DType, DTypeSet};
+use crate::forms::{self, Forms};
 use crate::grad::{self, GradFn, row_wise};
 use crate::math::{Int, Real};
 use crate::op::Op;
@@ -163,6 +164,11 @@ pub struct Row {
     pub name: &'static str,
     /// One sentence on what it computes.
     pub doc: &'static str,
+    /// The doc comment of its row: the sentence, then, for some elementwise rows, a formula, arguments that are no
+    /// operands, and an example. [`Row::document`] makes the docstring of it.
+    pub text: &'static str,
+    /// The names of its operands, the optional ones last; those of the first arguments of the public function.
+    pub parameters: &'static [&'static str],
     /// Its class.
     pub class: Class,
     /// Number of operands; for `cat`, the minimum.
@@ -186,19 +192,38 @@ pub struct Row {
     /// The same computation as a NumPy expression over float64 arrays `a`, `b`, `c` (and `axis`, `keepdims`), for the
     /// tests.
     pub reference: &'static str,
-    /// The computation of an elementwise row on floats, as a C++ expression over `a`, `b` and `c` of type `R`, float or
-    /// double. It may use CUDA's functions and those of the CUDA backend's `math.cuh` and `special.cuh`.
+    /// The formula of an elementwise row on floats, as a C++ expression over `a`, `b` and `c` of type `T`, float or
+    /// double. It calls CUDA's functions and those of the CUDA backend's `math.cuh` and `special.cuh`.
     pub cuda: &'static str,
-    /// The computation on integers, of type `I`. Bools compute as C++ bools: nonzero counts as 1.
+    /// The formula on integers. Bools compute as C++ bools: nonzero counts as 1.
     pub cuda_int: &'static str,
     /// The interval from which tests draw each operand: outside of it the op is undefined in PyTorch, or its gradient
     /// is too steep to compare.
     pub domain: [(f64, f64); 3],
     /// Integer division by zero is an error: the second operand must not be 0 when it is an integer.
     pub divisor_nonzero: bool,
+    /// The forms in which Python has the public function of this name.
+    pub forms: Forms,
+    /// The public function takes a number as its first argument.
+    pub number_first: bool,
+    /// The public function takes no number as its second argument, only a tensor.
+    pub tensors_only: bool,
 }
 
 impl Row {
+    /// The row of `op`, with what its declaration says before its body.
+    const fn of(
+        self,
+        op: Op,
+        name: &'static str,
+        parameters: &'static [&'static str],
+        doc: &'static str,
+        text: &'static str,
+    ) -> Row {
+        let operands = parameters.len() as u8 - self.optional;
+        Row { op, name, parameters, doc: doc.trim_ascii(), text, operands, ..self }
+    }
+
     /// Whether it sums products, whose precision [`crate::Instruction::tf32`] sets.
     pub fn multiplies(&self) -> bool {
         matches!(self.class, Class::Contraction | Class::Convolution)
@@ -220,8 +245,10 @@ const BASE: Row = Row {
     op: Op::Neg,
     name: "",
     doc: "",
+    text: "",
+    parameters: &[],
     class: Class::Elementwise,
-    operands: 1,
+    operands: 0,
     optional: 0,
     attrs: AttrKind::None,
     accepts: DTypeSet::ALL,
@@ -235,10 +262,15 @@ const BASE: Row = Row {
     cuda_int: "",
     domain: EVERYWHERE,
     divisor_nonzero: false,
+    forms: forms::internal(),
+    number_first: false,
+    tensors_only: false,
 };
 
-const OF_REALS: Row = Row { accepts: DTypeSet::FLOAT, promotion: Promotion::Float, ..BASE };
-const OF_INTS: Row = Row { accepts: DTypeSet::INT_BOOL, ..BASE };
+const ELEMENTWISE: Row = Row { forms: forms::elementwise(), ..BASE };
+const OF_REALS: Row = Row { accepts: DTypeSet::FLOAT, promotion: Promotion::Float, ..ELEMENTWISE };
+const OF_INTS: Row = Row { accepts: DTypeSet::INT_BOOL, ..ELEMENTWISE };
+const TESTS: Row = Row { result: ResultDType::Bool, ..ELEMENTWISE };
 
 /// The computation of an op on floats. `f16` and `bf16` compute in `f32`.
 pub trait RealKernel<const N: usize> {
@@ -258,101 +290,115 @@ pub trait TestKernel<const N: usize> {
     fn int<I: Int>(operands: [I; N]) -> bool;
 }
 
-#[inline(always)]
-fn gelu_slope<R: Real>(a: R) -> R {
-    let half = R::from_f64(0.5);
-    let density = R::from_f64(0.398_942_280_401_432_7) * (-(half * a * a)).exp();
-    a.normal_cdf() + a * density
+/// A row from its body: a formula, if its class is elementwise, and other fields of [`Row`].
+macro_rules! row {
+    (real: |$($x:ident),+| $formula:expr, $($fields:tt)*) => {
+        Row { cuda: stringify!($formula), $($fields)* ..OF_REALS }
+    };
+    (int: |$($x:ident),+| $formula:expr, $($fields:tt)*) => {
+        Row { cuda_int: stringify!($formula), $($fields)* ..OF_INTS }
+    };
+    (number: |$($x:ident),+| $real:expr, int: |$($i:ident),+| $int:expr, $($fields:tt)*) => {
+        Row { cuda: stringify!($real), cuda_int: stringify!($int), $($fields)* ..ELEMENTWISE }
+    };
+    (number: |$($x:ident),+| $formula:expr, $($fields:tt)*) => {
+        Row { cuda: stringify!($formula), cuda_int: stringify!($formula), $($fields)* ..ELEMENTWISE }
+    };
+    (test: |$($x:ident),+| $formula:expr, $($fields:tt)*) => {
+        Row { cuda: stringify!($formula), cuda_int: stringify!($formula), $($fields)* ..TESTS }
+    };
+    ($($fields:tt)*) => {
+        Row { $($fields)* ..BASE }
+    };
 }
 
-#[inline(always)]
-fn gelu_tanh_slope<R: Real>(a: R) -> R {
-    let (two, k) = (R::from_f64(2.0), R::from_f64(0.797_884_560_802_865_4));
-    // Beyond the bound the derivative is 0 or 1 to the last bit; the square of x could overflow.
-    let bound = R::from_f64(30.0);
-    let x = a.maximum(-bound).minimum(bound);
-    let square = x * x;
-    let u = k * x * (R::ONE + R::from_f64(0.044715) * square);
-    // (1 + tanh(u)) / 2 as a sigmoid: the sum would cancel where tanh(u) is near -1.
-    let below = R::ONE / (R::ONE + (-(two * u)).exp());
-    below + two * x * below * (R::ONE - below) * k * (R::ONE + R::from_f64(3.0 * 0.044715) * square)
+/// The kernel of an elementwise row.
+macro_rules! kernel {
+    ($num:ident $op:ident real: |$($x:ident),+| $real:expr, $($fields:tt)*) => {
+        impl RealKernel<{ count!($($x)+) }> for $op {
+            function!($num real<R: Real>([$($x),+]) -> R { $real });
+        }
+    };
+    ($num:ident $op:ident int: |$($x:ident),+| $int:expr, $($fields:tt)*) => {
+        impl IntKernel<{ count!($($x)+) }> for $op {
+            function!($num int<I: Int>([$($x),+]) -> I { $int });
+        }
+    };
+    ($num:ident $op:ident number: |$($x:ident),+| $real:expr, int: |$($i:ident),+| $int:expr, $($fields:tt)*) => {
+        kernel!($num $op real: |$($x),+| $real,);
+        kernel!($num $op int: |$($i),+| $int,);
+    };
+    ($num:ident $op:ident number: |$($x:ident),+| $formula:expr, $($fields:tt)*) => {
+        kernel!($num $op real: |$($x),+| $formula,);
+        kernel!($num $op int: |$($x),+| $formula,);
+    };
+    ($num:ident $op:ident test: |$($x:ident),+| $formula:expr, $($fields:tt)*) => {
+        impl TestKernel<{ count!($($x)+) }> for $op {
+            function!($num real<R: Real>([$($x),+]) -> bool { $formula });
+            function!($num int<I: Int>([$($x),+]) -> bool { $formula });
+        }
+    };
+    ($num:ident $op:ident $($fields:tt)*) => {};
+}
+
+/// A function of a kernel. The functions that its formula calls, and `num`, are those of `formula::real` or
+/// `formula::int`.
+macro_rules! function {
+    ($num:ident $kind:ident<$t:ident: $bound:ident>([$($x:ident),+]) -> $result:ty { $formula:expr }) => {
+        #[inline(always)]
+        fn $kind<$t: $bound>([$($x),+]: [$t; count!($($x)+)]) -> $result {
+            use crate::formula::$kind::*;
+            let $num = literal::<$t>;
+            let _ = $num;
+            $formula
+        }
+    };
+}
+
+macro_rules! count {
+    ($($x:ident)*) => { [$(stringify!($x)),*].len() };
 }
 
 /// Turns the rows of the table into [`ROWS`], the kernels and the callback macro `for_each_elementwise!`.
 macro_rules! define_rows {
     ($d:tt
-     real1 { $($r1:ident = $r1w:literal, $r1n:literal, $r1d:literal, |$r1a:ident| $r1e:expr, { $($r1f:tt)* };)* }
-     real2 { $($r2:ident = $r2w:literal, $r2n:literal, $r2d:literal, |$r2a:ident, $r2b:ident| $r2e:expr, { $($r2f:tt)* };)* }
-     real3 { $($r3:ident = $r3w:literal, $r3n:literal, $r3d:literal, |$r3a:ident, $r3b:ident, $r3c:ident| $r3e:expr, { $($r3f:tt)* };)* }
-     map1 { $($m1:ident = $m1w:literal, $m1n:literal, $m1d:literal, real |$m1a:ident| $m1e:expr, int |$m1ia:ident| $m1ie:expr, { $($m1f:tt)* };)* }
-     map2 { $($m2:ident = $m2w:literal, $m2n:literal, $m2d:literal, real |$m2a:ident, $m2b:ident| $m2e:expr, int |$m2ia:ident, $m2ib:ident| $m2ie:expr, { $($m2f:tt)* };)* }
-     map3 { $($m3:ident = $m3w:literal, $m3n:literal, $m3d:literal, real |$m3a:ident, $m3b:ident, $m3c:ident| $m3e:expr, int |$m3ia:ident, $m3ib:ident, $m3ic:ident| $m3ie:expr, { $($m3f:tt)* };)* }
-     int1 { $($i1:ident = $i1w:literal, $i1n:literal, $i1d:literal, |$i1a:ident| $i1e:expr, { $($i1f:tt)* };)* }
-     int2 { $($i2:ident = $i2w:literal, $i2n:literal, $i2d:literal, |$i2a:ident, $i2b:ident| $i2e:expr, { $($i2f:tt)* };)* }
-     test1 { $($t1:ident = $t1w:literal, $t1n:literal, $t1d:literal, real |$t1a:ident| $t1e:expr, int |$t1ia:ident| $t1ie:expr, { $($t1f:tt)* };)* }
-     test2 { $($t2:ident = $t2w:literal, $t2n:literal, $t2d:literal, real |$t2a:ident, $t2b:ident| $t2e:expr, int |$t2ia:ident, $t2ib:ident| $t2ie:expr, { $($t2f:tt)* };)* }
-     other { $($o:ident = $ow:literal, $on:literal, $od:literal, { $($of:tt)* };)* }
+     $({ [$num:ident]
+        $(
+            $(#[doc = $doc:tt])+
+            $op:ident = $id:literal, $name:ident($($parameter:ident),*) { $kind:ident: $($body:tt)* }
+        )*
+     })*
     ) => {
         /// All rows, in the order of the table.
-        pub static ROWS: &[Row] = &[
-            $(Row { op: Op::$r1, name: $r1n, doc: $r1d, $($r1f)*, ..OF_REALS },)*
-            $(Row { op: Op::$r2, name: $r2n, doc: $r2d, operands: 2, $($r2f)*, ..OF_REALS },)*
-            $(Row { op: Op::$r3, name: $r3n, doc: $r3d, operands: 3, $($r3f)*, ..OF_REALS },)*
-            $(Row { op: Op::$m1, name: $m1n, doc: $m1d, $($m1f)*, ..BASE },)*
-            $(Row { op: Op::$m2, name: $m2n, doc: $m2d, operands: 2, $($m2f)*, ..BASE },)*
-            $(Row { op: Op::$m3, name: $m3n, doc: $m3d, operands: 3, $($m3f)*, ..BASE },)*
-            $(Row { op: Op::$i1, name: $i1n, doc: $i1d, $($i1f)*, ..OF_INTS },)*
-            $(Row { op: Op::$i2, name: $i2n, doc: $i2d, operands: 2, $($i2f)*, ..OF_INTS },)*
-            $(Row { op: Op::$t1, name: $t1n, doc: $t1d, result: ResultDType::Bool, $($t1f)*, ..BASE },)*
-            $(Row { op: Op::$t2, name: $t2n, doc: $t2d, operands: 2, result: ResultDType::Bool, $($t2f)*, ..BASE },)*
-            $(Row { op: Op::$o, name: $on, doc: $od, $($of)*, ..BASE },)*
-        ];
+        pub static ROWS: &[Row] = &[$($(
+            row!($kind: $($body)*).of(
+                Op::$op,
+                stringify!($name),
+                &[$(stringify!($parameter)),*],
+                $crate::table::summary!([] $($doc)+),
+                concat!($($doc, "\n"),+),
+            ),
+        )*)*];
 
-        /// The computation of each elementwise op: one type per op, named as its variant of [`Op`].
+        /// The computation of each elementwise op: one type per op, named as its variant of [`Op`]. Those of other ops
+        /// compute nothing.
         pub mod kernels {
             use crate::math::{Int, Real};
-            use crate::row::{IntKernel, RealKernel, TestKernel, gelu_slope, gelu_tanh_slope};
-            use crate::special;
-            $(#[doc = $r1d] pub struct $r1;
-            impl RealKernel<1> for $r1 { #[inline(always)] fn real<R: Real>([$r1a]: [R; 1]) -> R { $r1e } })*
-            $(#[doc = $r2d] pub struct $r2;
-            impl RealKernel<2> for $r2 { #[inline(always)] fn real<R: Real>([$r2a, $r2b]: [R; 2]) -> R { $r2e } })*
-            $(#[doc = $r3d] pub struct $r3;
-            impl RealKernel<3> for $r3 { #[inline(always)] fn real<R: Real>([$r3a, $r3b, $r3c]: [R; 3]) -> R { $r3e } })*
-            $(#[doc = $m1d] pub struct $m1;
-            impl RealKernel<1> for $m1 { #[inline(always)] fn real<R: Real>([$m1a]: [R; 1]) -> R { $m1e } }
-            impl IntKernel<1> for $m1 { #[inline(always)] fn int<I: Int>([$m1ia]: [I; 1]) -> I { $m1ie } })*
-            $(#[doc = $m2d] pub struct $m2;
-            impl RealKernel<2> for $m2 { #[inline(always)] fn real<R: Real>([$m2a, $m2b]: [R; 2]) -> R { $m2e } }
-            impl IntKernel<2> for $m2 { #[inline(always)] fn int<I: Int>([$m2ia, $m2ib]: [I; 2]) -> I { $m2ie } })*
-            $(#[doc = $m3d] pub struct $m3;
-            impl RealKernel<3> for $m3 { #[inline(always)] fn real<R: Real>([$m3a, $m3b, $m3c]: [R; 3]) -> R { $m3e } }
-            impl IntKernel<3> for $m3 { #[inline(always)] fn int<I: Int>([$m3ia, $m3ib, $m3ic]: [I; 3]) -> I { $m3ie } })*
-            $(#[doc = $i1d] pub struct $i1;
-            impl IntKernel<1> for $i1 { #[inline(always)] fn int<I: Int>([$i1a]: [I; 1]) -> I { $i1e } })*
-            $(#[doc = $i2d] pub struct $i2;
-            impl IntKernel<2> for $i2 { #[inline(always)] fn int<I: Int>([$i2a, $i2b]: [I; 2]) -> I { $i2e } })*
-            $(#[doc = $t1d] pub struct $t1;
-            impl TestKernel<1> for $t1 {
-                #[inline(always)] fn real<R: Real>([$t1a]: [R; 1]) -> bool { $t1e }
-                #[inline(always)] fn int<I: Int>([$t1ia]: [I; 1]) -> bool { $t1ie }
-            })*
-            $(#[doc = $t2d] pub struct $t2;
-            impl TestKernel<2> for $t2 {
-                #[inline(always)] fn real<R: Real>([$t2a, $t2b]: [R; 2]) -> bool { $t2e }
-                #[inline(always)] fn int<I: Int>([$t2ia, $t2ib]: [I; 2]) -> bool { $t2ie }
-            })*
+            use crate::row::{IntKernel, RealKernel, TestKernel};
+            $($(
+                #[doc = $crate::table::summary!([] $($doc)+)]
+                pub struct $op;
+                kernel!($num $op $kind: $($body)*);
+            )*)*
         }
 
-        /// Calls a macro with the names of all elementwise ops, grouped by kind of kernel, so that a backend
-        /// instantiates every kernel without naming any.
+        /// Calls a macro with `kind Op(operands);` of every op, so that a backend instantiates all elementwise kernels
+        /// without naming any. The kind is `real`, `int`, `number` (both) or `test`, and `class` if the op is not
+        /// elementwise.
         #[macro_export]
         macro_rules! for_each_elementwise {
             ($d callback:ident) => {
-                $d callback! {
-                    real1 { $($r1)* } real2 { $($r2)* } real3 { $($r3)* } map1 { $($m1)* } map2 { $($m2)* } map3 { $($m3)* }
-                    int1 { $($i1)* } int2 { $($i2)* } test1 { $($t1)* } test2 { $($t2)* }
-                }
+                $d callback! { $($($kind $op($($parameter),*);)*)* }
             };
         }
     };
@@ -379,24 +425,37 @@ mod tests {
             assert_eq!(Op::from_name(row.name), Some(row.op), "two rows are called {}", row.name);
             assert!(row.doc.ends_with('.') || row.doc.ends_with('…'), "{}: {}", row.name, row.doc);
             assert!(row.class == Class::Random || !row.reference.is_empty(), "{} has no reference", row.name);
-            assert!(row.op as u16 >= crate::wire::CONTROL_IDS, "{} takes a control id", row.name);
         }
         assert_eq!(Op::from_wire(9999), None);
     }
 
     #[test]
-    fn elementwise_rows_and_no_others_have_cuda_expressions() {
+    fn elementwise_rows_and_no_others_have_formulas() {
         for row in ROWS {
             let elementwise = row.class == Class::Elementwise;
-            let computes_on = |dtypes: DTypeSet| elementwise && dtypes.iter().any(|dtype| row.accepts.contains(dtype));
+            let computes_on = |dtypes: DTypeSet| elementwise && row.accepts.intersects(dtypes);
             assert_eq!(!row.cuda.is_empty(), computes_on(DTypeSet::FLOAT), "{} on floats: {:?}", row.name, row.cuda);
             assert_eq!(!row.cuda_int.is_empty(), computes_on(DTypeSet::INT_BOOL), "{} on integers", row.name);
-            for expression in [row.cuda, row.cuda_int].into_iter().filter(|e| !matches!(*e, "" | "true" | "false")) {
+            for expression in [row.cuda, row.cuda_int].into_iter().filter(|expression| !expression.is_empty()) {
                 let words: Vec<&str> = expression.split(|c: char| !(c.is_alphanumeric() || c == '_')).collect();
                 for (i, operand) in ["a", "b", "c"].into_iter().enumerate() {
                     assert_eq!(words.contains(&operand), i < row.operands as usize, "{}: {operand}", row.name);
                 }
             }
+        }
+    }
+
+    #[test]
+    fn names_and_aliases_are_unique_and_forms_fit() {
+        let mut names: Vec<&str> =
+            ROWS.iter().flat_map(|row| row.forms.aliases.iter().chain([&row.name])).copied().collect();
+        names.sort_unstable();
+        assert!(names.is_sorted_by(|a, b| a < b), "two rows have one name: {names:?}");
+        for row in ROWS {
+            let Forms { function, method, in_place, in_place_function, out, .. } = row.forms;
+            assert!(function || !(in_place_function || out), "{} has forms of a function, but is none", row.name);
+            assert!(method || !in_place, "{} has an in-place method, but is none", row.name);
+            assert!(function || row.forms.aliases.is_empty(), "{} is no function, but has aliases", row.name);
         }
     }
 

@@ -184,6 +184,19 @@ def _reduction(row: dict[str, Any]) -> Callable[..., gt.Tensor]:
     return gt.Tensor._norm if row["name"] == "norm" else getattr(gt, row["name"])
 
 
+# Forms ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("row", ROWS.values(), ids=ROWS)
+def test_forms_of_a_row_are_those_of_the_package(row: dict[str, Any]) -> None:
+    for name in (row["name"], *row["aliases"]):
+        assert (name in gt.__all__) == row["function"]
+        assert hasattr(gt.Tensor, name) == row["method"]
+        assert hasattr(gt.Tensor, name + "_") == row["in_place"]
+        assert (name + "_" in gt.__all__) == row["in_place_function"]
+        assert (name in _forms.OUT) == row["out"]
+
+
 # Values -----------------------------------------------------------------------------------------------------------
 
 

@@ -646,30 +646,33 @@ macro_rules! by_dtype {
     };
 }
 
+/// The kernels of an op, by the kind of its formula and its operands.
+macro_rules! kernels_of {
+    (real $op:ident($a:ident)) => {
+        if PERIODIC.contains(&Op::$op) { by_dtype!(real periodic1, $op) } else { by_dtype!(real real1, $op) }
+    };
+    (real $op:ident($a:ident, $b:ident)) => { by_dtype!(real real2, $op) };
+    (real $op:ident($a:ident, $b:ident, $c:ident)) => { by_dtype!(real real3, $op) };
+    (number $op:ident($a:ident)) => { by_dtype!(both real1, int1, $op) };
+    (number $op:ident($a:ident, $b:ident)) => {
+        if QUOTIENT.contains(&Op::$op) {
+            by_dtype!(both quotient2, int2, $op)
+        } else {
+            by_dtype!(both real2, int2, $op)
+        }
+    };
+    (number $op:ident($a:ident, $b:ident, $c:ident)) => { by_dtype!(both real3, int3, $op) };
+    (int $op:ident($a:ident)) => { by_dtype!(int int1, $op) };
+    (int $op:ident($a:ident, $b:ident)) => { by_dtype!(int int2, $op) };
+    (test $op:ident($a:ident)) => { by_dtype!(both real_test1, int_test1, $op) };
+    (test $op:ident($a:ident, $b:ident)) => { by_dtype!(both real_test2, int_test2, $op) };
+    (class $op:ident $operands:tt) => { [None; 10] };
+}
+
 macro_rules! fill_table {
-    (
-        real1 { $($r1:ident)* } real2 { $($r2:ident)* } real3 { $($r3:ident)* } map1 { $($m1:ident)* } map2 { $($m2:ident)* } map3 { $($m3:ident)* }
-        int1 { $($i1:ident)* } int2 { $($i2:ident)* } test1 { $($t1:ident)* } test2 { $($t2:ident)* }
-    ) => {
+    ($($kind:ident $op:ident $operands:tt;)*) => {
         fn fill(table: &mut [[Option<Kernel>; 10]]) {
-            $(table[Op::$r1 as usize] = if PERIODIC.contains(&Op::$r1) {
-                by_dtype!(real periodic1, $r1)
-            } else {
-                by_dtype!(real real1, $r1)
-            };)*
-            $(table[Op::$r2 as usize] = by_dtype!(real real2, $r2);)*
-            $(table[Op::$r3 as usize] = by_dtype!(real real3, $r3);)*
-            $(table[Op::$m1 as usize] = by_dtype!(both real1, int1, $m1);)*
-            $(table[Op::$m2 as usize] = if QUOTIENT.contains(&Op::$m2) {
-                by_dtype!(both quotient2, int2, $m2)
-            } else {
-                by_dtype!(both real2, int2, $m2)
-            };)*
-            $(table[Op::$m3 as usize] = by_dtype!(both real3, int3, $m3);)*
-            $(table[Op::$i1 as usize] = by_dtype!(int int1, $i1);)*
-            $(table[Op::$i2 as usize] = by_dtype!(int int2, $i2);)*
-            $(table[Op::$t1 as usize] = by_dtype!(both real_test1, int_test1, $t1);)*
-            $(table[Op::$t2 as usize] = by_dtype!(both real_test2, int_test2, $t2);)*
+            $(table[Op::$op as usize] = kernels_of!($kind $op $operands);)*
         }
     };
 }

@@ -1,25 +1,47 @@
-// The functions that the op table's CUDA expressions call, beside CUDA's own (exp, log, erf, ...).
+// The functions that the formulas of the op table call, beside CUDA's own (exp, log, erf, ...). On the CPU they are those
+// of ops/src/formula.rs.
 #pragma once
 
 #include "types.cuh"
 
-// Functions of floats.
+// A literal in a formula: T is the type in which the code around it computes.
+#define num(x) T(x)
 
-template <typename R>
-GT_DEVICE bool is_nan(R x) {
+// Whether a type holds integers, fractions, or neither (bool).
+template <typename T>
+struct Kind {
+    static const bool integer = T(0.5) == T(0), fractional = T(2.5) != T(2);
+};
+
+// Functions of floats and integers.
+
+template <typename T>
+GT_DEVICE T select(bool condition, T yes, T no) {
+    return condition ? yes : no;
+}
+
+template <typename T>
+GT_DEVICE bool nonzero(T x) {
+    return x != T(0);
+}
+template <typename T>
+GT_DEVICE bool is_nan(T x) {
     return x != x;
 }
-template <typename R>
-GT_DEVICE bool is_inf(R x) {
-    return fabs(x) > (sizeof(R) == 4 ? R(3.4028234663852886e38) : R(1.7976931348623157e308));
+// Whether the magnitude is at most the largest float's; integers are finite.
+template <typename T>
+GT_DEVICE bool is_finite(T x) {
+    if constexpr (!Kind<T>::fractional) return true;
+    else return fabs(x) <= (sizeof(T) == 4 ? T(3.4028234663852886e38) : T(1.7976931348623157e308));
 }
-template <typename R>
-GT_DEVICE bool is_finite(R x) {
-    return fabs(x) <= (sizeof(R) == 4 ? R(3.4028234663852886e38) : R(1.7976931348623157e308));
+template <typename T>
+GT_DEVICE bool is_inf(T x) {
+    return !is_finite(x) && !is_nan(x);
 }
-template <typename R>
-GT_DEVICE bool sign_bit(R x) {
-    return copysign(R(1), x) < R(0);
+template <typename T>
+GT_DEVICE bool sign_bit(T x) {
+    if constexpr (Kind<T>::fractional) return copysign(T(1), x) < T(0);
+    else return x < T(0);
 }
 
 // The smaller of two floats or integers; NaN if either is NaN.
@@ -40,6 +62,8 @@ template <typename T>
 GT_DEVICE T sign(T x) {
     return x > T(0) ? T(1) : x < T(0) ? T(-1) : T(0);
 }
+
+// Functions of floats.
 
 // The CDF of the standard normal distribution, and the derivatives of gelu and of its tanh approximation.
 template <typename R>
@@ -185,6 +209,18 @@ GT_DEVICE I lcm(I a, I b) {
 }
 
 template <typename I>
+GT_DEVICE I bit_and(I a, I b) {
+    return I(a & b);
+}
+template <typename I>
+GT_DEVICE I bit_or(I a, I b) {
+    return I(a | b);
+}
+template <typename I>
+GT_DEVICE I bit_xor(I a, I b) {
+    return I(a ^ b);
+}
+template <typename I>
 GT_DEVICE I bit_not(I a) {
     return I(~a);
 }
@@ -218,11 +254,6 @@ template <typename R>
 GT_DEVICE i64 to_i64(R x) {
     return saturated<i64>(x, R(-9223372036854775808.0), -9223372036854775807ll - 1, 9223372036854775807ll);
 }
-
-template <typename T>
-struct Kind {
-    static const bool integer = T(0.5) == T(0), fractional = T(2.5) != T(2);
-};
 
 template <typename To, typename From>
 GT_DEVICE To converted(From x) {

@@ -1,7 +1,7 @@
 //! Elementwise programs, and the code of their kernels.
 //!
 //! A program is a few steps in static single assignment form: each computes one number from inputs and earlier steps,
-//! by the expression in the op's row. Half precisions are rounded at each step, so that a program gives the same bits
+//! by the formula in the op's row. Half precisions are rounded at each step, so that a program gives the same bits
 //! as its instructions one by one. Shapes, strides and scalars are arguments of the kernel, not part of the program. A
 //! single instruction is a program of one step.
 
@@ -73,10 +73,10 @@ impl ProgramStep {
             _ => row.cuda_int.into(),
         };
         if row.class == Class::Elementwise {
-            write!(text, "typedef {} {}; ", computed(self.dtype), if self.dtype.is_float() { "R" } else { "I" })?;
+            write!(text, "typedef {} T; ", computed(self.dtype))?;
         }
         if self.checks_divisor() {
-            text.push_str("if (b == I(0)) report(found, ZERO_DIVISION); ");
+            text.push_str("if (b == T(0)) report(found, ZERO_DIVISION); ");
         }
         match (kept, self.out) {
             (Some(o), _) => {

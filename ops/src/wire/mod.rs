@@ -11,7 +11,7 @@ mod page;
 
 use crate::dtype::DType;
 use crate::instruction::{Attrs, INPUTS_MAX, Inputs, Instruction, LossSpec, Operand, Scalar, SliceSpec, TensorId};
-use crate::op::Op;
+use crate::op::{CONTROL_IDS, Op};
 use crate::packing::{InvalidField, PackedLayout};
 use crate::placement::{Placement, ReduceOp, RequestedLayout, RequestedPlacement, Workers};
 use crate::row::AttrKind;
@@ -29,8 +29,6 @@ pub use self::layouts::Slot;
 
 /// The most slots of one command.
 pub const SLOTS_MAX: usize = 1 + 3 + (INPUTS_MAX - FIRST_OPERANDS).div_ceil(SLOT_OPERANDS);
-/// Wire ids below this are commands, not ops.
-pub const CONTROL_IDS: u16 = 16;
 /// The largest number of a signal.
 pub const SIGNALS_MAX: u32 = 1 << 16;
 /// The most ids in one [`Command::Free`].

@@ -2,10 +2,11 @@
 
 use crate::dtype::DType;
 use crate::event::{EventKind, EventWords};
+use crate::op::CONTROL_IDS;
 use crate::packing::{CodesDoc, FieldDoc, LayoutDoc, PackedLayout};
 use crate::row::{AttrKind, ROWS};
+use crate::wire::SLOTS_MAX;
 use crate::wire::layouts::*;
-use crate::wire::{CONTROL_IDS, SLOTS_MAX};
 use std::fmt::Write;
 
 /// The layouts of the attributes of one kind: in the first slot, and in extension slots.

@@ -7,54 +7,38 @@ import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from gt import _table
 from gt._gt import Tensor, as_tensor, is_grad_enabled
 
 Function = Callable[..., Any]
 
-# The functions that take `out=`, as PyTorch's do.
-OUT = frozenset(
+# The functions that take `out=`, as PyTorch's do: those of the op table, and composites.
+OUT = _table.named("out") | set(
     """
-    abs absolute acos acosh add addbmm addcdiv addcmul addmm addmv addr alias_copy all amax amin aminmax angle any
-    arccos arccosh arcsin arcsinh arctan arctan2 arctanh argmax argmin asin asinh atan atan2 atanh baddbmm bitwise_and
-    bitwise_left_shift bitwise_not bitwise_or bitwise_right_shift bitwise_xor bmm bucketize cat ceil cholesky
-    cholesky_inverse cholesky_solve clamp clamp_max clamp_min clip column_stack concat concatenate conj_physical
-    copysign cos cosh cross cummax cummin cumprod cumsum deg2rad diag diff digamma div divide dot dstack eq erf erfc
-    erfinv exp exp2 expm1 fix float_power floor floor_divide fmax fmin fmod frac gather gcd ge geqrf ger greater
-    greater_equal gt heaviside histc histogram hstack hypot i0 igamma igammac index_add index_copy index_reduce
-    index_select inner inverse isin isneginf isposinf kron kthvalue lcm ldexp le lerp less less_equal lgamma log log10
-    log1p log2 log_softmax logaddexp logaddexp2 logcumsumexp logical_and logical_not logical_or logical_xor logit
-    logsumexp lt lu lu_solve lu_unpack masked_select matmul matrix_power max maximum mean min minimum mm mode msort mul
-    multinomial multiply mv mvlgamma nan_to_num nanmean nanmedian nanquantile nansum narrow_copy ne neg negative
-    nextafter nonzero nonzero_static norm normal not_equal orgqr ormqr outer polygamma pow prod qr quantile rad2deg
-    randperm reciprocal remainder renorm round row_stack rsqrt scatter scatter_add scatter_reduce searchsorted sgn
-    sigmoid sign signbit sin sinc sinh slice_scatter slogdet softmax sort sqrt square stack std sub subtract sum svd
-    take take_along_dim tan tanh tensordot topk triangular_solve tril triu true_divide trunc var vdot vstack where xlogy
+    addbmm addcdiv addmm addmv addr alias_copy aminmax angle baddbmm bmm bucketize cholesky cholesky_inverse
+    cholesky_solve clamp_max clamp_min column_stack concat concatenate conj_physical cross cummax cummin deg2rad
+    diag diff dot dstack float_power frac geqrf ger heaviside histc histogram hstack hypot index_add index_copy
+    index_reduce index_select inner inverse isin isneginf isposinf kron kthvalue ldexp logit logsumexp lu lu_solve
+    lu_unpack masked_select matrix_power max min mm mode msort multinomial mv mvlgamma nan_to_num nanmean nanmedian
+    nanquantile nansum narrow_copy nonzero_static normal orgqr ormqr outer polygamma qr quantile rad2deg randperm
+    renorm row_stack scatter_reduce sinc slogdet sort square stack std svd take take_along_dim tensordot topk
+    triangular_solve tril triu var vdot vstack
     """.split()
 )
 # The functions whose `out` must have the dtype of the result.
-_SAME_DTYPE = frozenset({"amax", "amin", "aminmax", "gather", "multinomial"})
-# In-place methods that are functions too.
-IN_PLACE = """
-    abs_ acos_ acosh_ addmv_ arccos_ arccosh_ arcsin_ arcsinh_ arctan_ arctanh_ as_strided_ asin_ asinh_ atan_ atanh_
-    ceil_ clamp_ clamp_max_ clamp_min_ clip_ conj_physical_ cos_ cosh_ deg2rad_ detach_ erf_ erfc_ exp2_ exp_ expm1_
-    fill_ fix_ floor_ frac_ gcd_ i0_ index_put_ lcm_ ldexp_ log10_ log1p_ log2_ log_ logit_ nan_to_num_ neg_ negative_
-    rad2deg_ reciprocal_ relu_ resize_as_ round_ rsqrt_ sigmoid_ sin_ sinc_ sinh_ sqrt_ square_ tan_ tanh_ trunc_ xlogy_
-    zero_
-""".split()
+_SAME_DTYPE = _table.named("out_same_dtype") | {"aminmax", "multinomial"}
+# In-place methods that are functions too: those of the op table, and of composites.
+IN_PLACE = sorted(
+    [f"{name}_" for name in _table.named("in_place_function")]
+    + """
+        addmv_ as_strided_ clamp_max_ clamp_min_ conj_physical_ deg2rad_ detach_ fill_ frac_ index_put_ ldexp_ logit_
+        nan_to_num_ rad2deg_ resize_as_ sinc_ square_ zero_
+    """.split()
+)
 # The functions whose first argument may be a number.
-_NUMBER_FIRST = frozenset(
-    """
-    add bitwise_and bitwise_left_shift bitwise_or bitwise_right_shift bitwise_xor div divide float_power floor_divide
-    mul multiply polygamma pow remainder sub subtract true_divide where xlogy
-    """.split()
-)
+_NUMBER_FIRST = _table.named("number_first") | {"float_power", "polygamma"}
 # The functions whose second argument must be a tensor too; the others take a number for it.
-TENSORS_ONLY = frozenset(
-    """
-    atan2 fmax fmin gammainc gammaincc gcd heaviside hypot igamma igammac lcm ldexp logaddexp logaddexp2 logical_and
-    logical_or logical_xor maximum minimum nextafter
-    """.split()
-)
+TENSORS_ONLY = _table.named("tensors_only") | {"heaviside", "hypot", "ldexp"}
 
 
 def is_foreign(value: object) -> bool:

@@ -11,50 +11,33 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from gt import _autocast, _forms, _functions, _gt, _placement, _row_docs, _settings
+from gt import _autocast, _forms, _functions, _gt, _placement, _settings, _table
 from gt._composites import catalogue
 from gt._composites.special import next_half
 from gt._gt import Tensor
 from gt._rows import ROWS, Function
 
 # Aliases, by the function that they stand for: NumPy's names, and PyTorch's second names.
-ALIASES = {
-    "absolute": "abs",
-    "negative": "neg",
-    "divide": "div",
-    "true_divide": "div",
-    "multiply": "mul",
-    "subtract": "sub",
-    "greater": "gt",
-    "greater_equal": "ge",
-    "less": "lt",
-    "less_equal": "le",
-    "not_equal": "ne",
-    "clip": "clamp",
+ALIASES = _table.ALIASES | {
     "moveaxis": "movedim",
-    "arcsin": "asin",
-    "arccos": "acos",
-    "arctan": "atan",
-    "arctan2": "atan2",
-    "arcsinh": "asinh",
-    "arccosh": "acosh",
-    "arctanh": "atanh",
-    "fix": "trunc",
-    "sgn": "sign",
     "trapz": "trapezoid",
     "swapdims": "transpose",
     "row_stack": "vstack",
-    "igamma": "gammainc",
-    "igammac": "gammaincc",
     "ger": "outer",
 }
 
 # Methods, implemented by the extension, that are functions too: `gt.sum(x)` calls `x.sum()`.
-METHODS = """
-    sum mean prod amax amin any all max min argmax argmin var std softmax log_softmax matmul clamp reshape transpose
-    swapaxes permute squeeze unsqueeze flatten ravel narrow split chunk gather numel t diagonal clone detach
-    is_floating_point
-""".split()
+_NATIVE = [
+    row["name"]
+    for row in _table.TABLE
+    if row["function"] and row["name"] in vars(Tensor) and row["name"] not in _functions.MODULES[""]
+]
+METHODS = _NATIVE + (
+    """
+    max min var std transpose swapaxes squeeze unsqueeze flatten ravel narrow split chunk numel t diagonal clone
+    detach is_floating_point
+    """.split()
+)
 
 
 def _in_place(function: Function) -> Function:
@@ -264,13 +247,6 @@ def contains(self: Tensor, element: object) -> bool:
     return bool((self == element).any())
 
 
-# Ops whose names end like this fuse a gradient or an optimizer's step into one pass. They are not public.
-_UNNAMED = ("_backward", "_step")
-_docs = {
-    row["name"]: _row_docs.document(row, row["name"] in _forms.TENSORS_ONLY)
-    for row in _gt.op_table()
-    if row["class"] == "elementwise"
-}
 _wrapped = {
     "add": _scaled(ROWS["add"], 1),
     "sub": _scaled(ROWS["sub"], -1),
@@ -286,10 +262,11 @@ _wrapped = {
 def install(namespace: dict[str, Any]) -> list[str]:
     """Adds the methods to `Tensor` and the functions to `namespace`; returns the functions' names."""
     functions: dict[str, Function] = {"square": square}
-    for name, function in ROWS.items():
-        # The op takes two bounds. The extension's `Tensor.clamp` takes one or both, so the function is made from it.
-        if name != "clamp" and not name.endswith(_UNNAMED):
-            functions[name] = _name(_wrapped.get(name, function), name, _docs[name])
+    for row in _table.TABLE:
+        name = row["name"]
+        # The op `clamp` takes two bounds. The extension's method takes one or both, so the function is made from that.
+        if name in ROWS and row["function"] and name not in _NATIVE:
+            functions[name] = _name(_wrapped.get(name, ROWS[name]), name, row["document"])
     for name, function in functions.items():
         setattr(Tensor, name, function)
         setattr(Tensor, name + "_", _name(_in_place(function), name + "_", _in_place_doc(name)))

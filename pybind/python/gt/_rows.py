@@ -1,6 +1,6 @@
 """The elementwise ops of the op table as functions: `ROWS["exp"](x)` issues one instruction.
 
-A row is an entry of the table. `_ops` makes the public functions of these, with PyTorch's keyword arguments and names.
+`_ops` makes the public functions of these, with PyTorch's keyword arguments and names.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt import _forms, _gt
+from gt import _forms, _table
 from gt._gt import Tensor
 from gt._gt import elementwise as _elementwise
 
@@ -23,7 +23,7 @@ def _row_function(row: dict[str, Any]) -> Function:
         def function(input: Tensor) -> Tensor:
             return _elementwise(op, input)
 
-    elif row["name"] in _forms.TENSORS_ONLY:
+    elif row["tensors_only"]:
 
         def function(input: Tensor, other: Tensor) -> Tensor:
             _forms.check_tensor(row["name"], "other", 2, other)
@@ -42,4 +42,4 @@ def _row_function(row: dict[str, Any]) -> Function:
     return function
 
 
-ROWS: dict[str, Function] = {row["name"]: _row_function(row) for row in _gt.op_table() if row["class"] == "elementwise"}
+ROWS: dict[str, Function] = {row["name"]: _row_function(row) for row in _table.TABLE if row["class"] == "elementwise"}

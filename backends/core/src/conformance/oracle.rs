@@ -42,39 +42,58 @@ impl OracleOperand {
     }
 }
 
+/// The result of an op on floats; none if the op is not elementwise, or has no such kernel.
+macro_rules! on_reals {
+    (real $op:ident, $x:ident) => {
+        Some(<kernels::$op as RealKernel<_>>::real(leading($x)).0)
+    };
+    (number $op:ident, $x:ident) => {
+        on_reals!(real $op, $x)
+    };
+    (test $op:ident, $x:ident) => {
+        Some(<kernels::$op as TestKernel<_>>::real(leading($x)) as u8 as f64)
+    };
+    ($other:ident $op:ident, $x:ident) => {
+        None
+    };
+}
+
+/// As `on_reals`, on integers.
+macro_rules! on_ints {
+    (int $op:ident, $x:ident) => {
+        Some(<kernels::$op as IntKernel<_>>::int(leading($x)).to_i64())
+    };
+    (number $op:ident, $x:ident) => {
+        on_ints!(int $op, $x)
+    };
+    (test $op:ident, $x:ident) => {
+        Some(<kernels::$op as TestKernel<_>>::int(leading($x)) as i64)
+    };
+    ($other:ident $op:ident, $x:ident) => {
+        None
+    };
+}
+
 macro_rules! evaluators {
-    (
-        real1 { $($r1:ident)* } real2 { $($r2:ident)* } real3 { $($r3:ident)* } map1 { $($m1:ident)* } map2 { $($m2:ident)* } map3 { $($m3:ident)* }
-        int1 { $($i1:ident)* } int2 { $($i2:ident)* } test1 { $($t1:ident)* } test2 { $($t2:ident)* }
-    ) => {
-        fn real(op: Op, [a, b, c]: [Std<f64>; 3]) -> Option<f64> {
-            Some(match op {
-                $(Op::$r1 => <kernels::$r1 as RealKernel<1>>::real([a]).0,)*
-                $(Op::$r2 => <kernels::$r2 as RealKernel<2>>::real([a, b]).0,)*
-                $(Op::$r3 => <kernels::$r3 as RealKernel<3>>::real([a, b, c]).0,)*
-                $(Op::$m1 => <kernels::$m1 as RealKernel<1>>::real([a]).0,)*
-                $(Op::$m2 => <kernels::$m2 as RealKernel<2>>::real([a, b]).0,)*
-                $(Op::$m3 => <kernels::$m3 as RealKernel<3>>::real([a, b, c]).0,)*
-                $(Op::$t1 => <kernels::$t1 as TestKernel<1>>::real([a]) as u8 as f64,)*
-                $(Op::$t2 => <kernels::$t2 as TestKernel<2>>::real([a, b]) as u8 as f64,)*
-                _ => return None,
-            })
+    ($($kind:ident $op:ident $operands:tt;)*) => {
+        fn real(op: Op, x: [Std<f64>; 3]) -> Option<f64> {
+            match op {
+                $(Op::$op => on_reals!($kind $op, x),)*
+            }
         }
-        fn int<I: Int>(op: Op, [a, b, c]: [I; 3]) -> Option<i64> {
-            Some(match op {
-                $(Op::$m1 => <kernels::$m1 as IntKernel<1>>::int([a]).to_i64(),)*
-                $(Op::$m2 => <kernels::$m2 as IntKernel<2>>::int([a, b]).to_i64(),)*
-                $(Op::$m3 => <kernels::$m3 as IntKernel<3>>::int([a, b, c]).to_i64(),)*
-                $(Op::$i1 => <kernels::$i1 as IntKernel<1>>::int([a]).to_i64(),)*
-                $(Op::$i2 => <kernels::$i2 as IntKernel<2>>::int([a, b]).to_i64(),)*
-                $(Op::$t1 => <kernels::$t1 as TestKernel<1>>::int([a]) as i64,)*
-                $(Op::$t2 => <kernels::$t2 as TestKernel<2>>::int([a, b]) as i64,)*
-                _ => return None,
-            })
+        fn int<I: Int>(op: Op, x: [I; 3]) -> Option<i64> {
+            match op {
+                $(Op::$op => on_ints!($kind $op, x),)*
+            }
         }
     };
 }
 for_each_elementwise!(evaluators);
+
+/// The first N operands.
+fn leading<T: Copy, const N: usize>(operands: [T; 3]) -> [T; N] {
+    std::array::from_fn(|i| operands[i])
+}
 
 fn int_of(op: Op, dtype: DType, x: [i64; 3]) -> Option<i64> {
     match dtype {

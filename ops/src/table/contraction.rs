@@ -1,0 +1,78 @@
+//! Matrix products, convolutions and pooling.
+
+macro_rules! rows {
+    ($($before:tt)*) => {
+        $crate::table::gather! { $($before)* { [num]
+
+        /// Matrix product over the last two axes; leading axes broadcast.
+        Matmul = 168, matmul(input, other) {
+            class: Class::Contraction, accepts: DTypeSet::NUMERIC,
+            grad: Some(grad::matmul), saves: Saves::inputs(3), cost_flops: 2,
+            reference: "np.matmul(a, b)",
+            forms: forms::method().out(),
+        }
+
+        /// Convolution (cross-correlation) of an input with a weight, with an optional bias.
+        Convolution = 224, convolution(input, weight, bias) {
+            class: Class::Convolution, attrs: AttrKind::Window, optional: 1, accepts: DTypeSet::FLOAT,
+            promotion: Promotion::None,
+            grad: Some(grad::convolution), saves: Saves::inputs(3), cost_flops: 2,
+            reference: "convolution(a, b, window)",
+        }
+
+        /// Transposed convolution: gradient of a convolution with respect to its input.
+        ConvolutionInput = 225, convolution_input(grad, weight) {
+            class: Class::Convolution, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
+            promotion: Promotion::None,
+            grad: Some(grad::convolution_input), saves: Saves::inputs(3), cost_flops: 2,
+            reference: "convolution_input(a, b, window)",
+        }
+
+        /// Gradient of a convolution with respect to its weight, from the gradient of its result and its input.
+        ConvolutionWeight = 226, convolution_weight(grad, input) {
+            class: Class::Convolution, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
+            promotion: Promotion::None,
+            grad: Some(grad::convolution_weight), saves: Saves::inputs(3), cost_flops: 2,
+            reference: "convolution_weight(a, b, window)",
+        }
+
+        /// Maximum of each window; NaN if any element is NaN.
+        MaxPool = 227, max_pool(input) {
+            class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
+            grad: Some(grad::max_pool), saves: Saves::inputs(1), cost_flops: 8,
+            reference: "max_pool(a, window)",
+        }
+
+        /// Index of the first maximum of each window, flattened within its channel.
+        MaxPoolIndices = 228, max_pool_indices(input) {
+            class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, result: ResultDType::Index,
+            cost_flops: 16,
+            reference: "max_pool_indices(a, window)",
+        }
+
+        /// Gradient of max_pool: each element of the first operand added at the first maximum of its window in the
+        /// second.
+        MaxPoolInput = 229, max_pool_input(grad, input) {
+            class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+            grad: Some(grad::max_pool_input), saves: Saves::inputs(2), cost_flops: 16,
+            reference: "max_pool_input(a, b, window)",
+        }
+
+        /// Sum of each window.
+        SumPool = 230, sum_pool(input) {
+            class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
+            grad: Some(grad::sum_pool), cost_flops: 8,
+            reference: "sum_pool(a, window)",
+        }
+
+        /// Gradient of sum_pool: each element added to all of its window.
+        SumPoolInput = 231, sum_pool_input(grad) {
+            class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
+            grad: Some(grad::sum_pool_input), cost_flops: 8,
+            reference: "sum_pool_input(a, window)",
+        }
+
+        } }
+    };
+}
+pub(crate) use rows;

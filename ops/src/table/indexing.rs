@@ -1,0 +1,95 @@
+//! Selection by masks and indices, and scattering.
+
+macro_rules! rows {
+    ($($before:tt)*) => {
+        $crate::table::gather! { $($before)* { [num]
+
+        /// Elements of the second operand where the condition is true, of the third elsewhere.
+        Where = 128, where(condition, input, other) {
+            class: Class::Select, attrs: AttrKind::DType, result: ResultDType::Attr,
+            grad: Some(grad::where_), saves: Saves::inputs(1),
+            reference: "np.where(a, b, c)",
+            forms: forms::method().out(), number_first: true,
+        }
+
+        /// Elements along an axis at the positions in an index tensor.
+        Gather = 176, gather(input, index) {
+            class: Class::Gather, attrs: AttrKind::Axis, promotion: Promotion::None,
+            grad: Some(grad::gather), saves: Saves::inputs(2),
+            reference: "np.take_along_axis(a, b, axis)",
+            forms: forms::method().out_same_dtype(),
+        }
+
+        /// Copy of the first operand with the third operand's elements written, along an axis, at the indices in the
+        /// second; of several elements for one position the last stays.
+        Scatter = 178, scatter(input, index, src) {
+            class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
+            grad: Some(grad::scatter), saves: Saves::inputs(2),
+            reference: "scatter(a, b, c, axis)",
+            forms: forms::elementwise(),
+        }
+
+        /// Copy of the first operand to which the third operand's elements are added, along an axis, at the indices in
+        /// the second.
+        ScatterAdd = 177, scatter_add(input, index, src) {
+            class: Class::Scatter, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
+            grad: Some(grad::scatter_add), saves: Saves::inputs(2),
+            reference: "scatter_add(a, b, c, axis)",
+            forms: forms::elementwise(),
+        }
+
+        /// Copy of the first operand multiplied by the third operand's elements, along an axis, at the indices in the
+        /// second.
+        ScatterProd = 179, scatter_prod(input, index, src) {
+            class: Class::Scatter, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
+            grad: Some(grad::scatter_prod), saves: Saves::inputs(7),
+            reference: "scatter_prod(a, b, c, axis)",
+        }
+
+        /// Copy of the first operand reduced by maximum with the third operand's elements, along an axis, at the
+        /// indices in the second; NaN propagates.
+        ScatterAmax = 180, scatter_amax(input, index, src) {
+            class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
+            grad: Some(grad::scatter_extreme), saves: Saves { inputs: 7, output: true },
+            reference: "scatter_amax(a, b, c, axis)",
+        }
+
+        /// Copy of the first operand reduced by minimum with the third operand's elements, along an axis, at the
+        /// indices in the second; NaN propagates.
+        ScatterAmin = 181, scatter_amin(input, index, src) {
+            class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
+            grad: Some(grad::scatter_extreme), saves: Saves { inputs: 7, output: true },
+            reference: "scatter_amin(a, b, c, axis)",
+        }
+
+        /// Leftmost insertion points of the second operand's elements in the first, which is sorted along its last
+        /// axis; a one-dimensional first operand serves all rows.
+        Searchsorted = 218, searchsorted(sorted_sequence, input) {
+            class: Class::Search, result: ResultDType::Index,
+            cost_flops: 16,
+            reference: "np.searchsorted(a, b)",
+            forms: forms::function().out(),
+        }
+
+        /// Rightmost insertion points of the second operand's elements in the first, which is sorted along its last
+        /// axis; a one-dimensional first operand serves all rows.
+        SearchsortedRight = 219, searchsorted_right(sorted_sequence, input) {
+            class: Class::Search, result: ResultDType::Index,
+            cost_flops: 16,
+            reference: "np.searchsorted(a, b, 'right')",
+        }
+
+        /// Indices of the true elements of a mask, one row each, in row-major order, followed by rows of zeros up to
+        /// the size asked for.
+        Nonzero = 213, nonzero(input) {
+            class: Class::Positions, attrs: AttrKind::Shape, accepts: DTypeSet::BOOL, promotion: Promotion::None,
+            result: ResultDType::Index,
+            cost_flops: 2,
+            reference: "np.argwhere(a)",
+            forms: forms::method().out(),
+        }
+
+        } }
+    };
+}
+pub(crate) use rows;

@@ -1,0 +1,102 @@
+//! New tensors, and the same elements under other shapes and dtypes.
+
+macro_rules! rows {
+    ($($before:tt)*) => {
+        $crate::table::gather! { $($before)* { [num]
+
+        /// Tensor filled with one number.
+        Full = 192, full(fill_value) {
+            class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr,
+            reference: "np.full(shape, a)",
+            forms: forms::function(),
+        }
+
+        /// Evenly spaced numbers a + i * b for i = 0, 1, …
+        Arange = 193, arange(start, step) {
+            class: Class::Creation, attrs: AttrKind::Create, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
+            result: ResultDType::Attr,
+            reference: "a + b * np.arange(shape[0])",
+            forms: forms::function(),
+        }
+
+        /// Uniform random numbers in [0, 1), from Philox 4x32-10.
+        Rand = 200, rand() {
+            class: Class::Random, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+            result: ResultDType::Attr,
+            cost_flops: 20,
+            forms: forms::function(),
+        }
+
+        /// Standard normal random numbers, from Philox 4x32-10 by the Box-Muller transform.
+        Randn = 201, randn() {
+            class: Class::Random, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
+            result: ResultDType::Attr,
+            cost_flops: 40,
+            forms: forms::function(),
+        }
+
+        /// Uniform random integers in [a, b), from Philox 4x32-10.
+        Randint = 202, randint(low, high) {
+            class: Class::Random, attrs: AttrKind::Random, promotion: Promotion::None, result: ResultDType::Attr,
+            cost_flops: 20,
+            forms: forms::function(),
+        }
+
+        /// Conversion to another dtype, elementwise; floats are truncated towards 0 in integers.
+        Cast = 129, cast(input) {
+            class: Class::Cast, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr,
+            grad: Some(grad::cast),
+            reference: "a.astype(dtype)",
+        }
+
+        /// The same elements, in row-major order, with another shape.
+        Reshape = 152, reshape(input) {
+            class: Class::Movement, attrs: AttrKind::Shape,
+            grad: Some(grad::reshape), cost_flops: 0,
+            reference: "np.reshape(a, shape)",
+            forms: forms::method(),
+        }
+
+        /// A tensor with its axes in another order.
+        Permute = 153, permute(input) {
+            class: Class::Movement, attrs: AttrKind::Permutation,
+            grad: Some(grad::permute), cost_flops: 0,
+            reference: "np.transpose(a, axes)",
+            forms: forms::method(),
+        }
+
+        /// A tensor broadcast to a larger shape: axes of size 1 and new leading axes are repeated.
+        Expand = 154, expand(input) {
+            class: Class::Movement, attrs: AttrKind::Shape,
+            grad: Some(grad::expand), cost_flops: 0,
+            reference: "np.broadcast_to(a, shape)",
+            forms: forms::method_only(),
+        }
+
+        /// Elements from a start with a step along each axis.
+        Slice = 155, slice(input) {
+            class: Class::Movement, attrs: AttrKind::Slice,
+            grad: Some(grad::slice), cost_flops: 0,
+            reference: "a[slices]",
+        }
+
+        /// Copy of the first operand with the second written to a slice of it.
+        SliceScatter = 156, slice_scatter(input, src) {
+            class: Class::SliceScatter, attrs: AttrKind::Slice,
+            grad: Some(grad::slice_scatter),
+            reference: "slice_scatter(a, b, slices)",
+            forms: forms::method().out(),
+        }
+
+        /// Concatenation of tensors along an axis.
+        Cat = 160, cat(tensors) {
+            class: Class::Concatenation, attrs: AttrKind::Axis,
+            grad: Some(grad::cat),
+            reference: "np.concatenate(tensors, axis=axis)",
+            forms: forms::function().out(),
+        }
+
+        } }
+    };
+}
+pub(crate) use rows;

@@ -1,0 +1,143 @@
+//! Reductions over axes, and scans and sorts along one.
+
+macro_rules! rows {
+    ($($before:tt)*) => {
+        $crate::table::gather! { $($before)* { [num]
+
+        /// Sum of elements over axes.
+        Sum = 136, sum(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
+            grad: Some(grad::sum),
+            reference: "np.sum(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out(),
+        }
+
+        /// Mean of elements over axes.
+        Mean = 137, mean(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT,
+            grad: Some(grad::mean),
+            reference: "np.mean(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out(),
+        }
+
+        /// Euclidean norm over axes, the square root of the sum of squares.
+        Norm = 143, norm(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT,
+            grad: Some(grad::norm), saves: Saves { inputs: 1, output: true }, cost_flops: 2,
+            reference: "np.sqrt(np.sum(a * a, axis=axis, keepdims=keepdims))",
+            forms: forms::method().out(),
+        }
+
+        /// Product of elements over axes.
+        Prod = 138, prod(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
+            grad: Some(grad::prod), saves: Saves { inputs: 1, output: true },
+            reference: "np.prod(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out(),
+        }
+
+        /// Maximum over axes; NaN if any element is NaN.
+        Amax = 139, amax(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes,
+            grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+            reference: "np.max(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out_same_dtype(),
+        }
+
+        /// Minimum over axes; NaN if any element is NaN.
+        Amin = 140, amin(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes,
+            grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+            reference: "np.min(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out_same_dtype(),
+        }
+
+        /// True where any element over axes is nonzero.
+        Any = 141, any(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool,
+            reference: "np.any(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out(),
+        }
+
+        /// True where all elements over axes are nonzero.
+        All = 142, all(input) {
+            class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool,
+            reference: "np.all(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out(),
+        }
+
+        /// Index of the first maximum along an axis; of the first NaN, if there is one.
+        Argmax = 144, argmax(input) {
+            class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC,
+            result: ResultDType::Index,
+            cost_flops: 2,
+            reference: "np.argmax(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out(),
+        }
+
+        /// Index of the first minimum along an axis; of the first NaN, if there is one.
+        Argmin = 145, argmin(input) {
+            class: Class::ArgReduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC,
+            result: ResultDType::Index,
+            cost_flops: 2,
+            reference: "np.argmin(a, axis=axis, keepdims=keepdims)",
+            forms: forms::method().out(),
+        }
+
+        /// Cumulative sum along an axis.
+        Cumsum = 208, cumsum(input) {
+            class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
+            grad: Some(grad::cumsum),
+            reference: "np.cumsum(a, axis)",
+            forms: forms::elementwise(),
+        }
+
+        /// Cumulative product along an axis.
+        Cumprod = 209, cumprod(input) {
+            class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
+            grad: Some(grad::cumprod), saves: Saves { inputs: 1, output: true },
+            reference: "np.cumprod(a, axis)",
+            forms: forms::elementwise(),
+        }
+
+        /// Logarithm of the cumulative sum of exponentials along an axis.
+        Logcumsumexp = 210, logcumsumexp(input) {
+            class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::FLOAT,
+            grad: Some(grad::logcumsumexp), saves: Saves { inputs: 1, output: true }, cost_flops: 16,
+            reference: "np.logaddexp.accumulate(a, axis)",
+            forms: forms::method().out(),
+        }
+
+        /// Index of the cumulative maximum along an axis, the last of equal ones; NaN counts as the maximum.
+        Cumargmax = 211, cumargmax(input) {
+            class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index,
+            cost_flops: 2,
+            reference: "cumargmax(a, axis)",
+        }
+
+        /// Index of the cumulative minimum along an axis, the last of equal ones; NaN counts as the minimum.
+        Cumargmin = 212, cumargmin(input) {
+            class: Class::Scan, attrs: AttrKind::Axis, result: ResultDType::Index,
+            cost_flops: 2,
+            reference: "cumargmin(a, axis)",
+        }
+
+        /// Indices that sort elements along an axis in ascending order; stable, NaN last.
+        Argsort = 216, argsort(input) {
+            class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index,
+            cost_flops: 32,
+            reference: "np.argsort(a, axis, stable=True)",
+            forms: forms::method(),
+        }
+
+        /// Indices that sort elements along an axis in descending order; stable, NaN first.
+        ArgsortDescending = 217, argsort_descending(input) {
+            class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index,
+            cost_flops: 32,
+            reference: "a.shape[axis] - 1 - np.flip(np.argsort(np.flip(a, axis), axis, stable=True), axis)",
+        }
+
+        } }
+    };
+}
+pub(crate) use rows;

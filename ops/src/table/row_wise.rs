@@ -1,0 +1,128 @@
+//! Ops over rows, the last axis, in one pass: softmax, losses, normalizations and attention.
+
+macro_rules! rows {
+    ($($before:tt)*) => {
+        $crate::table::gather! { $($before)* { [num]
+
+        /// Softmax, exp(x) / sum(exp(x)), along the last axis.
+        Softmax = 242, softmax(input) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float,
+            grad: Some(row_wise::softmax), saves: Saves::OUTPUT, cost_flops: 12,
+            reference: "sp.softmax(a, -1)",
+            forms: forms::method().out(),
+        }
+
+        /// Gradient of softmax, from the gradient of its result and its result.
+        SoftmaxBackward = 244, softmax_backward(grad, output) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            cost_flops: 4,
+            reference: "b * (a - (a * b).sum(-1, keepdims=True))",
+        }
+
+        /// Logarithm of softmax along the last axis, accurate where softmax is small.
+        LogSoftmax = 243, log_softmax(input) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float,
+            grad: Some(row_wise::log_softmax), saves: Saves::OUTPUT, cost_flops: 12,
+            reference: "sp.log_softmax(a, -1)",
+            forms: forms::method().out(),
+        }
+
+        /// Gradient of log_softmax, from the gradient of its result and its result.
+        LogSoftmaxBackward = 245, log_softmax_backward(grad, output) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            cost_flops: 12,
+            reference: "a - np.exp(b) * a.sum(-1, keepdims=True)",
+        }
+
+        /// Cross entropy: negative log-likelihood of class indices under the softmax of each row of logits, with class
+        /// weights.
+        CrossEntropy = 246, cross_entropy(input, target, weight) {
+            class: Class::RowWise, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT,
+            grad: Some(row_wise::class_loss), saves: Saves::inputs(7), cost_flops: 12,
+            reference: "cross_entropy(a, b, c, reduction, ignore_index, label_smoothing)",
+        }
+
+        /// Gradient of cross_entropy, from the gradient of its result and its operands.
+        CrossEntropyBackward = 247, cross_entropy_backward(grad, input, target, weight) {
+            class: Class::RowWise, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT,
+            cost_flops: 12,
+            reference: "a * (softmax(b) - one_hot(c))",
+        }
+
+        /// Negative log-likelihood of class indices, from rows of log-probabilities, with class weights.
+        NllLoss = 251, nll_loss(input, target, weight) {
+            class: Class::RowWise, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT,
+            grad: Some(row_wise::class_loss), saves: Saves::inputs(6),
+            reference: "nll_loss(a, b, c, reduction, ignore_index)",
+        }
+
+        /// Gradient of nll_loss, from the gradient of its result and its operands.
+        NllLossBackward = 252, nll_loss_backward(grad, input, target, weight) {
+            class: Class::RowWise, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT,
+            reference: "-a * one_hot(c)",
+        }
+
+        /// Layer normalization over the last axis, (a - mean) / sqrt(variance + d) * b + c.
+        LayerNorm = 253, layer_norm(input, weight, bias, epsilon) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            grad: Some(row_wise::layer_norm), saves: Saves::inputs(3), cost_flops: 8,
+            reference: "(a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + d) * b + c",
+            forms: forms::function(),
+        }
+
+        /// Gradient of layer_norm for its input, from the gradient of its result, the input, the weight and epsilon.
+        LayerNormBackward = 254, layer_norm_backward(grad, input, weight, epsilon) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            cost_flops: 10,
+            reference: "layer_norm_backward(a, b, c, d)",
+        }
+
+        /// Gradients of layer_norm for its weight and bias, as two rows, from the gradient of its result, the input and
+        /// epsilon.
+        LayerNormWeightBackward = 255, layer_norm_weight_backward(grad, input, epsilon) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            cost_flops: 8,
+            reference: "layer_norm_weight_backward(a, b, c)",
+        }
+
+        /// Root-mean-square normalization over the last axis, a / sqrt(mean(a^2) + c) * b.
+        RmsNorm = 189, rms_norm(input, weight, epsilon) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            grad: Some(row_wise::rms_norm), saves: Saves::inputs(3), cost_flops: 6,
+            reference: "a / np.sqrt((a * a).mean(-1, keepdims=True) + c) * b",
+            forms: forms::function(),
+        }
+
+        /// Gradient of rms_norm for its input, from the gradient of its result, the input, the weight and epsilon.
+        RmsNormBackward = 190, rms_norm_backward(grad, input, weight, epsilon) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            cost_flops: 8,
+            reference: "rms_norm_backward(a, b, c, d)",
+        }
+
+        /// Gradient of rms_norm for its weight, as one row, from the gradient of its result, the input and epsilon.
+        RmsNormWeightBackward = 191, rms_norm_weight_backward(grad, input, epsilon) {
+            class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            cost_flops: 6,
+            reference: "rms_norm_weight_backward(a, b, c)",
+        }
+
+        /// Scaled dot-product attention, softmax(a @ b.T * scale + d) @ c over the last two axes, without storing the
+        /// scores; the mask d is optional.
+        Attention = 240, attention(query, key, value, mask) {
+            class: Class::RowWise, attrs: AttrKind::Attention, optional: 1, accepts: DTypeSet::FLOAT,
+            grad: Some(row_wise::attention), saves: Saves::inputs(15), cost_flops: 4,
+            reference: "attention(a, b, c, d, causal, scale)",
+        }
+
+        /// Gradients of attention for query, key and value, flattened side by side, one row per batch.
+        AttentionBackward = 241, attention_backward(grad, query, key, value, mask) {
+            class: Class::RowWise, attrs: AttrKind::Attention, optional: 1, accepts: DTypeSet::FLOAT,
+            cost_flops: 10,
+            reference: "attention_backward(a, b, c, d, e, causal, scale)",
+        }
+
+        } }
+    };
+}
+pub(crate) use rows;
