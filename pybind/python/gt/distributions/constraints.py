@@ -11,6 +11,7 @@ from typing import Any
 
 from gt import _absent, linalg
 from gt import _core as gt
+from gt._declare import constructor
 from gt._gt import Tensor
 
 __getattr__ = _absent.getter(__name__)
@@ -93,18 +94,16 @@ def is_dependent(constraint: Constraint) -> bool:
 def _declared(name: str, formula: Callable[..., Tensor], is_discrete: bool = False, event_dim: int = 0) -> Any:
     """A class of constraints whose bounds are the formula's arguments after the value that it checks."""
     bounds = formula.__code__.co_varnames[1 : formula.__code__.co_argcount]
-    scope: dict[str, Any] = {}
-    exec(
-        f"def __init__({', '.join(['self', *bounds])}): self.__dict__.update({', '.join(f'{b}={b}' for b in bounds)})",
-        scope,
-    )
 
     def check(self: Constraint, value: Tensor) -> Tensor:
         return formula(value, **self.__dict__)
 
+    members = {"is_discrete": is_discrete, "event_dim": event_dim, "check": check, "__module__": __name__}
+    made: Any = type(name, (Constraint,), members)
     check.__qualname__ = f"{name}.check"
-    members = {"is_discrete": is_discrete, "event_dim": event_dim, "check": check, "__init__": scope["__init__"]}
-    return type(name, (Constraint,), {"__module__": __name__, **members})
+    made._set = lambda self, **bounds: self.__dict__.update(bounds)
+    made.__init__ = constructor(made, bounds, {}, {})
+    return made
 
 
 def _whole(value: Tensor, is_inside: Tensor) -> Tensor:

@@ -25,20 +25,12 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypedDic
 
 from gt import _core as gt
 from gt._autograd import no_grad
+from gt._declare import compiled, constructor, dataclass_transform
 from gt._deprecated import deprecated
 from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
 from gt.distributions.utils import broadcast_all, lazy_property, logits_to_probs, probs_to_logits
-
-if TYPE_CHECKING:
-    from typing_extensions import dataclass_transform
-else:
-
-    def dataclass_transform(**_: Any) -> Callable[[Any], Any]:
-        """For type checkers, the decorator of classes whose annotations are the parameters of their constructor."""
-        return lambda owner: owner
-
 
 NO_SHAPE = gt.Size()
 
@@ -304,14 +296,6 @@ _METHODS = {
 _PROPERTY = "(self): return formula({arguments})"
 
 
-def _compiled(owner: type, name: str, source: str, **scope: Any) -> Any:
-    """A method of a class, compiled from the source of its parameters and its body, so that no call is indirect."""
-    exec(compile(f"def {name}{source}", f"<{owner.__qualname__}.{name}>", "exec"), scope)
-    method = scope[name]
-    method.__module__, method.__qualname__ = owner.__module__, f"{owner.__qualname__}.{name}"
-    return method
-
-
 def _fact(owner: type, name: str, formula: Callable[..., Any]) -> Any:
     """The method or the property of a class that a formula states."""
     source = _METHODS.get(name, _PROPERTY)
@@ -319,24 +303,11 @@ def _fact(owner: type, name: str, formula: Callable[..., Any]) -> Any:
     own = names[: int("{first}" in source)]
     arguments = ", ".join([*own, *(f"self.{attribute}" for attribute in names[len(own) :])])
     source = source.format(first="".join(own), arguments=arguments)
-    method = _compiled(owner, name, source, formula=formula, NO_SHAPE=NO_SHAPE)
+    method = compiled(owner, name, source, formula=formula, NO_SHAPE=NO_SHAPE)
     if name not in _METHODS:
         return property(method)
     method.__annotations__ = getattr(Distribution, name).__annotations__
     return no_grad()(method) if name == "sample" else method
-
-
-def _constructor(owner: Any) -> Callable[..., None]:
-    """An `__init__` that takes the parameters of a family and passes them to `_set`."""
-    defaults = owner._defaults
-    given = "".join(f", {name}={defaults[name]!r}" if name in defaults else f", {name}" for name in owner._parameters)
-    passed = "".join(f", {name}={name}" for name in owner._parameters)
-    made = _compiled(owner, "__init__", f"(self{given}, validate_args=None): self._set(validate_args{passed})")
-    made.__annotations__ = {
-        name: Tensor | float | None if defaults.get(name, 0) is None else Tensor | float for name in owner._parameters
-    } | {"validate_args": bool | None, "return": None}
-    made.is_derived = True
-    return made
 
 
 @dataclass_transform()
@@ -363,13 +334,19 @@ class ParametricDistribution(Distribution):
         for name, formula in own.get("_formulas", {}).items():
             setattr(cls, name, _fact(cls, name, formula))
         if "__init__" not in own and (declared or hasattr(cls.__init__, "is_derived")):
-            cls.__init__ = _constructor(cls)
+            kinds = dict.fromkeys(cls._parameters, Tensor | float)
+            kinds |= {name: Tensor | float | None for name, value in cls._defaults.items() if value is None}
+            cls.__init__ = constructor(
+                cls, [*cls._parameters, "validate_args"], {**cls._defaults, "validate_args": None}, kinds
+            )
         for name in declared:
             if name in own:
                 delattr(cls, name)
-        recipe = ParametricDistribution.rsample
-        cls.has_rsample = cls.rsample is not recipe or cls.icdf is not Distribution.icdf
-        cls.has_enumerate_support = cls.enumerate_support is not Distribution.enumerate_support
+        if "has_rsample" not in own:
+            recipe = ParametricDistribution.rsample
+            cls.has_rsample = cls.rsample is not recipe or cls.icdf is not Distribution.icdf
+        if "has_enumerate_support" not in own:
+            cls.has_enumerate_support = cls.enumerate_support is not Distribution.enumerate_support
 
     def _set(self, validate_args: bool | None, **parameters: Any) -> None:
         """Sets the parameters, numbers or tensors, broadcast to one shape: that of the batch."""

@@ -1,4 +1,4 @@
-"""Activation layers other than those of `layers.py`: each calls its function in `gt.nn.functional`."""
+"""Activation layers: each is declared by its options and calls its function in `gt.nn.functional`."""
 
 from __future__ import annotations
 
@@ -7,31 +7,99 @@ from typing import Any
 from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn import functional
+from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
 
-class _InPlace(Module):
-    """An activation with the option `inplace`; its function is named by `_function`, or by the class."""
+class ReLU(FunctionModule, function="relu"):
+    """Rectified linear unit: `max(x, 0)`, element by element.
 
-    _function: str = ""
+    Args:
+        inplace: Whether the result overwrites the input.
 
-    def __init__(self, inplace: bool = False) -> None:
-        super().__init__()
-        self.inplace = inplace
+    Shape:
+        Any shape, to the same.
 
-    def _arguments(self) -> tuple[Any, ...]:
-        return ()
+    Example:
+        >>> gt.nn.ReLU()(gt.tensor([-1.0, 0.0, 2.0]))
+        tensor([0., 0., 2.])
+    """
 
-    def forward(self, input: Tensor) -> Tensor:
-        function = getattr(functional, self._function or type(self).__name__.lower())
-        return function(input, *self._arguments(), inplace=self.inplace)
+    inplace: bool = False
+
+
+class Sigmoid(FunctionModule, function="sigmoid"):
+    """Logistic sigmoid: `1 / (1 + exp(-x))`, element by element.
+
+    Example:
+        >>> gt.nn.Sigmoid()(gt.tensor([0.0]))
+        tensor([0.5000])
+    """
+
+
+class Tanh(FunctionModule, function="tanh"):
+    """Hyperbolic tangent, element by element.
+
+    Example:
+        >>> gt.nn.Tanh()(gt.tensor([0.0]))
+        tensor([0.])
+    """
+
+
+class GELU(FunctionModule, function="gelu"):
+    """Gaussian error linear unit: `x * Phi(x)`, where Phi is the standard normal CDF (Hendrycks and Gimpel 2016).
+
+    Args:
+        approximate: `"none"`, or `"tanh"` for `x/2 * (1 + tanh(sqrt(2/pi) * (x + 0.044715 x^3)))`.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> gt.nn.GELU()(gt.tensor([-1.0, 0.0, 1.0]))
+        tensor([-0.1587,  0.0000,  0.8413])
+    """
+
+    approximate: str = "none"
 
     def extra_repr(self) -> str:
-        return "inplace=True" if self.inplace else ""
+        return f"approximate={self.approximate!r}"
 
 
-class SiLU(_InPlace):
+class Softmax(FunctionModule, function="softmax"):
+    """Softmax along an axis: `exp(x_i) / sum_j exp(x_j)`, probabilities that sum to 1.
+
+    Args:
+        dim: The axis.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> gt.nn.Softmax(dim=1)(gt.tensor([[0.0, 0.0]]))
+        tensor([[0.5000, 0.5000]])
+    """
+
+    dim: int | None = None
+
+
+class LogSoftmax(Softmax, function="log_softmax"):
+    """Logarithm of the softmax along an axis, `x_i - log sum_j exp(x_j)`, computed without overflow.
+
+    Args:
+        dim: The axis.
+
+    Shape:
+        Any shape, to the same.
+
+    Example:
+        >>> gt.nn.LogSoftmax(dim=0)(gt.tensor([0.0, 0.0]))
+        tensor([-0.6931, -0.6931])
+    """
+
+
+class SiLU(FunctionModule, function="silu"):
     """Sigmoid linear unit, also called swish: `x * sigmoid(x)` (Hendrycks and Gimpel 2016; Ramachandran et al. 2017).
 
     Args:
@@ -45,16 +113,20 @@ class SiLU(_InPlace):
         tensor([-0.2689,  0.0000,  0.7311])
     """
 
+    inplace: bool = False
 
-class Mish(_InPlace):
+
+class Mish(FunctionModule, function="mish"):
     """`x * tanh(softplus(x))`, element by element (Misra 2019).
 
     Args:
         inplace: Whether the result overwrites the input.
     """
 
+    inplace: bool = False
 
-class SELU(_InPlace):
+
+class SELU(FunctionModule, function="selu"):
     """Scaled exponential linear unit: `scale * (max(x, 0) + min(alpha * (exp(x) - 1), 0))` (Klambauer et al. 2017).
 
     The constants alpha = 1.6733 and scale = 1.0507 make mean 0 and variance 1 a fixed point of a network's layers.
@@ -63,32 +135,40 @@ class SELU(_InPlace):
         inplace: Whether the result overwrites the input.
     """
 
+    inplace: bool = False
 
-class ReLU6(_InPlace):
+
+class ReLU6(FunctionModule, function="relu6"):
     """`min(max(x, 0), 6)`, element by element.
 
     Args:
         inplace: Whether the result overwrites the input.
     """
 
+    inplace: bool = False
 
-class Hardsigmoid(_InPlace):
+
+class Hardsigmoid(FunctionModule, function="hardsigmoid"):
     """Piecewise linear sigmoid: `min(max(x / 6 + 1/2, 0), 1)`, element by element.
 
     Args:
         inplace: Whether the result overwrites the input.
     """
 
+    inplace: bool = False
 
-class Hardswish(_InPlace):
+
+class Hardswish(FunctionModule, function="hardswish"):
     """`x * hardsigmoid(x)`, element by element (Howard et al. 2019).
 
     Args:
         inplace: Whether the result overwrites the input.
     """
 
+    inplace: bool = False
 
-class LeakyReLU(_InPlace):
+
+class LeakyReLU(FunctionModule, function="leaky_relu"):
     """Leaky rectified linear unit: `max(x, 0) + negative_slope * min(x, 0)`, element by element.
 
     Args:
@@ -100,20 +180,11 @@ class LeakyReLU(_InPlace):
         tensor([-0.1000,  2.0000])
     """
 
-    _function = "leaky_relu"
-
-    def __init__(self, negative_slope: float = 0.01, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.negative_slope = negative_slope
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.negative_slope,)
-
-    def extra_repr(self) -> str:
-        return f"negative_slope={self.negative_slope}" + (", inplace=True" if self.inplace else "")
+    negative_slope: float = 0.01
+    inplace: bool = False
 
 
-class ELU(_InPlace):
+class ELU(FunctionModule, function="elu"):
     """Exponential linear unit: `x` if `x > 0`, else `alpha * (exp(x) - 1)` (Clevert et al. 2016).
 
     Args:
@@ -125,18 +196,11 @@ class ELU(_InPlace):
         tensor([-0.6321,  2.0000])
     """
 
-    def __init__(self, alpha: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.alpha = alpha
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.alpha,)
-
-    def extra_repr(self) -> str:
-        return f"alpha={self.alpha}" + (", inplace=True" if self.inplace else "")
+    alpha: float = 1.0
+    inplace: bool = False
 
 
-class CELU(ELU):
+class CELU(FunctionModule, function="celu"):
     """Continuously differentiable ELU: `x` if `x > 0`, else `alpha * (exp(x / alpha) - 1)` (Barron 2017).
 
     Args:
@@ -144,8 +208,11 @@ class CELU(ELU):
         inplace: Whether the result overwrites the input.
     """
 
+    alpha: float = 1.0
+    inplace: bool = False
 
-class Hardtanh(_InPlace):
+
+class Hardtanh(FunctionModule, function="hardtanh"):
     """Clamps each element to `[min_val, max_val]`.
 
     Args:
@@ -158,21 +225,17 @@ class Hardtanh(_InPlace):
         tensor([-1.0000,  0.5000,  1.0000])
     """
 
-    def __init__(self, min_val: float = -1.0, max_val: float = 1.0, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        if max_val <= min_val:
+    min_val: float = -1.0
+    max_val: float = 1.0
+    inplace: bool = False
+
+    def _set(self, **options: Any) -> None:
+        if options["max_val"] <= options["min_val"]:
             raise AssertionError("max_val must be larger than min_val")
-        self.min_val = min_val
-        self.max_val = max_val
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.min_val, self.max_val)
-
-    def extra_repr(self) -> str:
-        return f"min_val={self.min_val}, max_val={self.max_val}" + (", inplace=True" if self.inplace else "")
+        super()._set(**options)
 
 
-class Threshold(_InPlace):
+class Threshold(FunctionModule, function="threshold"):
     """`x` if `x > threshold`, else `value`, element by element.
 
     Args:
@@ -181,19 +244,12 @@ class Threshold(_InPlace):
         inplace: Whether the result overwrites the input.
     """
 
-    def __init__(self, threshold: float, value: float, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.threshold = threshold
-        self.value = value
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.threshold, self.value)
-
-    def extra_repr(self) -> str:
-        return f"threshold={self.threshold}, value={self.value}" + (", inplace=True" if self.inplace else "")
+    threshold: float
+    value: float
+    inplace: bool = False
 
 
-class RReLU(_InPlace):
+class RReLU(FunctionModule, function="rrelu", also=("training",)):
     """Leaky rectified linear unit with a random negative slope (Xu et al. 2015).
 
     In training mode the slope of each element is uniform between `lower` and `upper`; in evaluation mode it is their
@@ -205,16 +261,9 @@ class RReLU(_InPlace):
         inplace: Whether the result overwrites the input.
     """
 
-    def __init__(self, lower: float = 1 / 8, upper: float = 1 / 3, inplace: bool = False) -> None:
-        super().__init__(inplace)
-        self.lower = lower
-        self.upper = upper
-
-    def _arguments(self) -> tuple[Any, ...]:
-        return (self.lower, self.upper, self.training)
-
-    def extra_repr(self) -> str:
-        return f"lower={self.lower}, upper={self.upper}" + (", inplace=True" if self.inplace else "")
+    lower: float = 1 / 8
+    upper: float = 1 / 3
+    inplace: bool = False
 
 
 class PReLU(Module):
@@ -244,7 +293,7 @@ class PReLU(Module):
         return f"num_parameters={self.num_parameters}"
 
 
-class LogSigmoid(Module):
+class LogSigmoid(FunctionModule, function="logsigmoid"):
     """`log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow.
 
     Example:
@@ -252,54 +301,37 @@ class LogSigmoid(Module):
         tensor([-0.6931, -0.1269])
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.logsigmoid(input)
 
-
-class Softsign(Module):
+class Softsign(FunctionModule, function="softsign"):
     """`x / (1 + |x|)`, element by element."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.softsign(input)
 
-
-class Tanhshrink(Module):
+class Tanhshrink(FunctionModule, function="tanhshrink"):
     """`x - tanh(x)`, element by element."""
 
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.tanhshrink(input)
 
-
-class Hardshrink(Module):
+class Hardshrink(FunctionModule, function="hardshrink"):
     """`x` if `|x| > lambd`, else 0, element by element.
 
     Args:
         lambd: The threshold.
     """
 
-    def __init__(self, lambd: float = 0.5) -> None:
-        super().__init__()
-        self.lambd = lambd
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.hardshrink(input, self.lambd)
+    lambd: float = 0.5
 
     def extra_repr(self) -> str:
         return f"{self.lambd}"
 
 
-class Softshrink(Hardshrink):
+class Softshrink(Hardshrink, function="softshrink"):
     """Soft thresholding: `sign(x) * max(|x| - lambd, 0)`, element by element.
 
     Args:
         lambd: The threshold, at least 0.
     """
 
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.softshrink(input, self.lambd)
 
-
-class Softplus(Module):
+class Softplus(FunctionModule, function="softplus"):
     """Smooth rectifier: `log(1 + exp(beta * x)) / beta`, element by element.
 
     Args:
@@ -311,19 +343,11 @@ class Softplus(Module):
         tensor([ 0.6931, 30.0000])
     """
 
-    def __init__(self, beta: float = 1.0, threshold: float = 20.0) -> None:
-        super().__init__()
-        self.beta = beta
-        self.threshold = threshold
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.softplus(input, self.beta, self.threshold)
-
-    def extra_repr(self) -> str:
-        return f"beta={self.beta}, threshold={self.threshold}"
+    beta: float = 1.0
+    threshold: float = 20.0
 
 
-class GLU(Module):
+class GLU(FunctionModule, function="glu"):
     """Gated linear unit: `a * sigmoid(b)`, where `a` and `b` are the halves of the input along `dim` (Dauphin et al.
 
     2017).
@@ -339,33 +363,17 @@ class GLU(Module):
         tensor([0.5000, 1.0000])
     """
 
-    def __init__(self, dim: int = -1) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.glu(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int = -1
 
 
-class Softmin(Module):
+class Softmin(FunctionModule, function="softmin"):
     """Softmax of the negated input along an axis: `exp(-x_i) / sum_j exp(-x_j)`.
 
     Args:
         dim: The axis.
     """
 
-    def __init__(self, dim: int | None = None) -> None:
-        super().__init__()
-        self.dim = dim
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.softmin(input, self.dim)
-
-    def extra_repr(self) -> str:
-        return f"dim={self.dim}"
+    dim: int | None = None
 
 
 class Softmax2d(Module):

@@ -8,11 +8,12 @@ from typing import Any
 from gt import _core as gt
 from gt._gt import Tensor
 from gt.nn import functional, init
+from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
 
-class CosineSimilarity(Module):
+class CosineSimilarity(FunctionModule, function="cosine_similarity"):
     """Cosine similarity along an axis: `x1 · x2 / max(|x1| |x2|, eps)`.
 
     Args:
@@ -24,13 +25,10 @@ class CosineSimilarity(Module):
         tensor([0.])
     """
 
-    def __init__(self, dim: int = 1, eps: float = 1e-8) -> None:
-        super().__init__()
-        self.dim = dim
-        self.eps = eps
-
-    def forward(self, x1: Tensor, x2: Tensor) -> Tensor:
-        return functional.cosine_similarity(x1, x2, self.dim, self.eps)
+    _inputs = ("x1", "x2")
+    _shown = ()
+    dim: int = 1
+    eps: float = 1e-8
 
 
 class PairwiseDistance(Module):

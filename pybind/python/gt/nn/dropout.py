@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from gt._gt import Tensor
-from gt.nn import functional
-from gt.nn.module import Module
+from typing import Any
+
+from gt.nn.function_module import FunctionModule
 
 
-class Dropout(Module):
+class Dropout(FunctionModule, function="dropout", also=("training",)):
     """Dropout (Srivastava et al. 2014): zeroes each element with probability `p` in training mode.
 
     The other elements are scaled by `1 / (1 - p)`, so that the expectation stays the same. In evaluation mode it is the
@@ -26,28 +26,19 @@ class Dropout(Module):
         [0.0, 2.0]
     """
 
-    def __init__(self, p: float = 0.5, inplace: bool = False) -> None:
-        super().__init__()
-        if not 0 <= p <= 1:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {p}")
-        self.p = p
-        self.inplace = inplace
+    p: float = 0.5
+    inplace: bool = False
 
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.dropout(input, self.p, self.training, self.inplace)
+    def _set(self, **options: Any) -> None:
+        if not 0 <= options["p"] <= 1:
+            raise ValueError(f"dropout probability has to be between 0 and 1, but got {options['p']}")
+        super()._set(**options)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, inplace={self.inplace}"
 
 
-class _ChannelDropout(Dropout):
-    function: str
-
-    def forward(self, input: Tensor) -> Tensor:
-        return getattr(functional, self.function)(input, self.p, self.training, self.inplace)
-
-
-class Dropout1d(_ChannelDropout):
+class Dropout1d(Dropout, function="dropout1d", also=("training",)):
     """Dropout of whole channels of `(N, C, L)` or `(C, L)` in training mode (Tompson et al. 2015).
 
     Args:
@@ -55,10 +46,8 @@ class Dropout1d(_ChannelDropout):
         inplace: Whether the result overwrites the input.
     """
 
-    function = "dropout1d"
 
-
-class Dropout2d(_ChannelDropout):
+class Dropout2d(Dropout, function="dropout2d", also=("training",)):
     """Dropout of whole channels of `(N, C, H, W)` in training mode (Tompson et al. 2015).
 
     Args:
@@ -70,10 +59,8 @@ class Dropout2d(_ChannelDropout):
         tensor([[[[1., 1.]]]])
     """
 
-    function = "dropout2d"
 
-
-class Dropout3d(_ChannelDropout):
+class Dropout3d(Dropout, function="dropout3d", also=("training",)):
     """Dropout of whole channels of `(N, C, D, H, W)` or `(C, D, H, W)` in training mode (Tompson et al. 2015).
 
     Args:
@@ -81,10 +68,8 @@ class Dropout3d(_ChannelDropout):
         inplace: Whether the result overwrites the input.
     """
 
-    function = "dropout3d"
 
-
-class AlphaDropout(_ChannelDropout):
+class AlphaDropout(Dropout, function="alpha_dropout", also=("training",)):
     """Alpha dropout (Klambauer et al. 2017): keeps mean 0 and variance 1, for networks of `SELU`.
 
     Dropped elements take SELU's lower limit, and an affine map restores the mean and variance.
@@ -94,15 +79,11 @@ class AlphaDropout(_ChannelDropout):
         inplace: Whether the result overwrites the input.
     """
 
-    function = "alpha_dropout"
 
-
-class FeatureAlphaDropout(_ChannelDropout):
+class FeatureAlphaDropout(Dropout, function="feature_alpha_dropout", also=("training",)):
     """Alpha dropout of whole channels.
 
     Args:
         p: The probability of dropping a channel.
         inplace: Whether the result overwrites the input.
     """
-
-    function = "feature_alpha_dropout"

@@ -1,8 +1,8 @@
-"""Losses as modules: each calls its function in `gt.nn.functional`. Margin losses are in `margin_loss.py`."""
+"""Losses as modules: each is declared by its options and calls its function in `gt.nn.functional`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from gt import _core as gt
@@ -10,18 +10,34 @@ from gt._deprecated import deprecated
 from gt._gt import Tensor
 from gt.nn import functional
 from gt.nn._losses import reduction_of
+from gt.nn.function_module import FunctionModule
 from gt.nn.layers import Linear
-from gt.nn.module import Module
 
 
-class _Loss(Module):
+class _Loss(FunctionModule):
+    """The base of losses, whose deprecated options `size_average` and `reduce` are ways to say `reduction`."""
+
+    _inputs = ("input", "target")
+    _shown = ()
+    _kept = frozenset({"size_average", "reduce"})
+
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
         super().__init__()
         older = size_average is not None or reduce is not None
         self.reduction = reduction_of(size_average, reduce, reduction) if older else reduction
 
+    def _set(
+        self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", **options: Any
+    ) -> None:
+        _Loss.__init__(self, size_average, reduce, reduction)
+        for name, value in options.items():
+            if name in ("weight", "pos_weight"):
+                self.register_buffer(name, value)
+            else:
+                setattr(self, name, value)
 
-class MSELoss(_Loss):
+
+class MSELoss(_Loss, function="mse_loss"):
     """Mean squared error: `(input - target)^2`, reduced.
 
     Args:
@@ -37,11 +53,12 @@ class MSELoss(_Loss):
         tensor(2.)
     """
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.mse_loss(input, target, reduction=self.reduction)
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
 
 
-class L1Loss(_Loss):
+class L1Loss(_Loss, function="l1_loss"):
     """Mean absolute error: `|input - target|`, reduced.
 
     Args:
@@ -54,11 +71,12 @@ class L1Loss(_Loss):
         tensor(1.)
     """
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.l1_loss(input, target, reduction=self.reduction)
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
 
 
-class SmoothL1Loss(_Loss):
+class SmoothL1Loss(_Loss, function="smooth_l1_loss"):
     """Smooth L1 loss: `d^2 / (2 beta)` if `|d| < beta`, else `|d| - beta / 2`; d = input - target (Girshick 2015).
 
     Args:
@@ -72,21 +90,13 @@ class SmoothL1Loss(_Loss):
         tensor(1.5000)
     """
 
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        beta: float = 1.0,
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.beta = beta
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.smooth_l1_loss(input, target, reduction=self.reduction, beta=self.beta)
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+    beta: float = 1.0
 
 
-class HuberLoss(_Loss):
+class HuberLoss(_Loss, function="huber_loss"):
     """Huber loss: `d^2 / 2` if `|d| <= delta`, else `delta (|d| - delta / 2)`; d = input - target (Huber 1964).
 
     Args:
@@ -98,15 +108,11 @@ class HuberLoss(_Loss):
         tensor(1.5000)
     """
 
-    def __init__(self, reduction: str = "mean", delta: float = 1.0) -> None:
-        super().__init__(reduction=reduction)
-        self.delta = delta
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.huber_loss(input, target, reduction=self.reduction, delta=self.delta)
+    reduction: str = "mean"
+    delta: float = 1.0
 
 
-class KLDivLoss(_Loss):
+class KLDivLoss(_Loss, function="kl_div"):
     """Pointwise Kullback-Leibler divergence `target * (log(target) - input)`, reduced.
 
     Args:
@@ -124,18 +130,10 @@ class KLDivLoss(_Loss):
         tensor(0.1438)
     """
 
-    def __init__(
-        self,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        log_target: bool = False,
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.log_target = log_target
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.kl_div(input, target, reduction=self.reduction, log_target=self.log_target)
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+    log_target: bool = False
 
 
 class _WeightedLoss(_Loss):
@@ -152,7 +150,7 @@ class _WeightedLoss(_Loss):
         self.register_buffer("weight", weight)
 
 
-class BCELoss(_WeightedLoss):
+class BCELoss(_WeightedLoss, function="binary_cross_entropy"):
     """Binary cross entropy: `-weight * (target * log(input) + (1 - target) * log(1 - input))`, reduced.
 
     `BCEWithLogitsLoss` is more stable numerically.
@@ -168,11 +166,13 @@ class BCELoss(_WeightedLoss):
         tensor(0.6931)
     """
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.binary_cross_entropy(input, target, self.weight, reduction=self.reduction)
+    weight: Tensor | None = None
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
 
 
-class BCEWithLogitsLoss(_WeightedLoss):
+class BCEWithLogitsLoss(_Loss, function="binary_cross_entropy_with_logits"):
     """Binary cross entropy of `sigmoid(input)`, computed from the logits without overflow.
 
     Args:
@@ -190,39 +190,14 @@ class BCEWithLogitsLoss(_WeightedLoss):
         tensor(0.6931)
     """
 
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        pos_weight: Tensor | None = None,
-    ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
-        self.register_buffer("pos_weight", pos_weight)
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.binary_cross_entropy_with_logits(
-            input, target, self.weight, reduction=self.reduction, pos_weight=self.pos_weight
-        )
+    weight: Tensor | None = None
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+    pos_weight: Tensor | None = None
 
 
-class _ClassLoss(_WeightedLoss):
-    """A loss of class indices, with weights of the classes and an index to ignore."""
-
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(weight, size_average, reduce, reduction)
-        self.ignore_index = ignore_index
-
-
-class NLLLoss(_ClassLoss):
+class NLLLoss(_WeightedLoss, function="nll_loss"):
     """Negative log-likelihood of class indices: `-weight[target] * input[target]`, reduced.
 
     Args:
@@ -241,8 +216,11 @@ class NLLLoss(_ClassLoss):
         tensor(0.2877)
     """
 
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.nll_loss(input, target, self.weight, ignore_index=self.ignore_index, reduction=self.reduction)
+    weight: Tensor | None = None
+    size_average: bool | None = None
+    ignore_index: int = -100
+    reduce: bool | None = None
+    reduction: str = "mean"
 
 
 class NLLLoss2d(NLLLoss):
@@ -256,7 +234,7 @@ class NLLLoss2d(NLLLoss):
         super().__init__(*args, **kwargs)
 
 
-class CrossEntropyLoss(_ClassLoss):
+class CrossEntropyLoss(_WeightedLoss, function="cross_entropy"):
     """Cross entropy between `softmax(input)` and class indices or probabilities, reduced.
 
     For class indices it is the negative log-likelihood `-weight[target] * log_softmax(input)[target]`.
@@ -285,30 +263,15 @@ class CrossEntropyLoss(_ClassLoss):
                 [ 0.0596, -0.0596]])
     """
 
-    def __init__(
-        self,
-        weight: Tensor | None = None,
-        size_average: bool | None = None,
-        ignore_index: int = -100,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-        label_smoothing: float = 0.0,
-    ) -> None:
-        super().__init__(weight, size_average, ignore_index, reduce, reduction)
-        self.label_smoothing = label_smoothing
-
-    def forward(self, input: Tensor, target: Tensor) -> Tensor:
-        return functional.cross_entropy(
-            input,
-            target,
-            self.weight,
-            ignore_index=self.ignore_index,
-            reduction=self.reduction,
-            label_smoothing=self.label_smoothing,
-        )
+    weight: Tensor | None = None
+    size_average: bool | None = None
+    ignore_index: int = -100
+    reduce: bool | None = None
+    reduction: str = "mean"
+    label_smoothing: float = 0.0
 
 
-class PoissonNLLLoss(_Loss):
+class PoissonNLLLoss(_Loss, function="poisson_nll_loss"):
     """Negative log-likelihood of counts under a Poisson distribution of rate `exp(input)`, up to a constant.
 
     Args:
@@ -324,26 +287,16 @@ class PoissonNLLLoss(_Loss):
         tensor(1.)
     """
 
-    def __init__(
-        self,
-        log_input: bool = True,
-        full: bool = False,
-        size_average: bool | None = None,
-        eps: float = 1e-8,
-        reduce: bool | None = None,
-        reduction: str = "mean",
-    ) -> None:
-        super().__init__(size_average, reduce, reduction)
-        self.log_input = log_input
-        self.full = full
-        self.eps = eps
-
-    def forward(self, log_input: Tensor, target: Tensor) -> Tensor:
-        options = {"log_input": self.log_input, "full": self.full, "eps": self.eps}
-        return functional.poisson_nll_loss(log_input, target, reduction=self.reduction, **options)
+    _inputs = ("log_input", "target")
+    log_input: bool = True
+    full: bool = False
+    size_average: bool | None = None
+    eps: float = 1e-8
+    reduce: bool | None = None
+    reduction: str = "mean"
 
 
-class GaussianNLLLoss(_Loss):
+class GaussianNLLLoss(_Loss, function="gaussian_nll_loss", by_name=True):
     """Negative log-likelihood under a normal distribution: `(log(var) + (input - target)^2 / var) / 2`, reduced.
 
     Args:
@@ -356,16 +309,13 @@ class GaussianNLLLoss(_Loss):
         tensor(1.1931)
     """
 
-    def __init__(self, *, full: bool = False, eps: float = 1e-6, reduction: str = "mean") -> None:
-        super().__init__(reduction=reduction)
-        self.full = full
-        self.eps = eps
-
-    def forward(self, input: Tensor, target: Tensor, var: Tensor | float) -> Tensor:
-        return functional.gaussian_nll_loss(input, target, var, self.full, self.eps, self.reduction)
+    _inputs = ("input", "target", "var")
+    full: bool = False
+    eps: float = 1e-6
+    reduction: str = "mean"
 
 
-class CTCLoss(_Loss):
+class CTCLoss(_Loss, function="ctc_loss"):
     """Connectionist temporal classification: negative log-likelihood of label sequences, summed over their alignments.
 
     It trains a model that emits one class for each time step, such as a speech recognizer, on label sequences that are
@@ -395,21 +345,191 @@ class CTCLoss(_Loss):
         gt.Size([])
     """
 
-    def __init__(self, blank: int = 0, reduction: str = "mean", zero_infinity: bool = False) -> None:
-        super().__init__(reduction=reduction)
-        self.blank = blank
-        self.zero_infinity = zero_infinity
+    _inputs = ("log_probs", "targets", "input_lengths", "target_lengths")
+    blank: int = 0
+    reduction: str = "mean"
+    zero_infinity: bool = False
 
-    def forward(
-        self,
-        log_probs: Tensor,
-        targets: Tensor,
-        input_lengths: Tensor | Sequence[int],
-        target_lengths: Tensor | Sequence[int],
-    ) -> Tensor:
-        """The loss of a batch: see `gt.nn.functional.ctc_loss` for the arguments."""
-        lengths = (input_lengths, target_lengths)
-        return functional.ctc_loss(log_probs, targets, *lengths, self.blank, self.reduction, self.zero_infinity)
+
+class MarginRankingLoss(_Loss, function="margin_ranking_loss"):
+    """Margin ranking loss: `max(-target * (input1 - input2) + margin, 0)`, reduced.
+
+    A target of 1 wants `input1` larger than `input2`, one of -1 the opposite.
+
+    Args:
+        margin: The margin.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> gt.nn.MarginRankingLoss()(gt.tensor([2.0, 1.0]), gt.tensor([1.0, 3.0]), gt.tensor([1.0, 1.0]))
+        tensor(1.)
+    """
+
+    _inputs = ("input1", "input2", "target")
+    margin: float = 0.0
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+
+
+class CosineEmbeddingLoss(_Loss, function="cosine_embedding_loss"):
+    """Cosine embedding loss: `1 - cos` where the target is 1, `max(cos - margin, 0)` where it is -1, reduced.
+
+    Args:
+        margin: The margin.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> x, y = gt.tensor([[1.0, 0.0]]), gt.tensor([[0.0, 1.0]])
+        >>> gt.nn.CosineEmbeddingLoss()(x, y, gt.tensor([1.0]))
+        tensor(1.)
+    """
+
+    _inputs = ("input1", "input2", "target")
+    margin: float = 0.0
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+
+
+class HingeEmbeddingLoss(_Loss, function="hinge_embedding_loss"):
+    """Hinge embedding loss: `input` where the target is 1, `max(margin - input, 0)` where it is -1, reduced.
+
+    Args:
+        margin: The margin.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> gt.nn.HingeEmbeddingLoss()(gt.tensor([0.5, 0.2]), gt.tensor([1.0, -1.0]))
+        tensor(0.6500)
+    """
+
+    margin: float = 1.0
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+
+
+class TripletMarginLoss(_Loss, function="triplet_margin_loss"):
+    """Triplet loss: `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced over the batch.
+
+    Args:
+        margin: The margin, greater than 0.
+        p: The order of the norm of the distance `d`.
+        eps: Added to the differences, for their gradient at 0.
+        swap: Whether to use `min(d(anchor, negative), d(positive, negative))` for the negative (Balntas et al. 2016).
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+
+    Example:
+        >>> anchor, positive, negative = gt.zeros(4, 3), gt.zeros(4, 3), gt.ones(4, 3)
+        >>> gt.nn.TripletMarginLoss()(anchor, positive, negative)
+        tensor(0.)
+    """
+
+    _inputs = ("anchor", "positive", "negative")
+    margin: float = 1.0
+    p: float = 2.0
+    eps: float = 1e-6
+    swap: bool = False
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+
+    def _set(self, *, margin: float, **options: Any) -> None:  # type: ignore[override]
+        if margin <= 0:
+            raise ValueError(f"TripletMarginLoss: expected margin to be greater than 0, got {margin} instead")
+        super()._set(margin=margin, **options)
+
+
+class TripletMarginWithDistanceLoss(_Loss, function="triplet_margin_with_distance_loss", by_name=True):
+    """Triplet loss `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced, for any distance `d`.
+
+    Args:
+        distance_function: The distance `d`; the Euclidean one if not given.
+        margin: The margin, greater than 0.
+        swap: Whether to use `min(d(anchor, negative), d(positive, negative))` for the negative (Balntas et al. 2016).
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
+
+    _inputs = ("anchor", "positive", "negative")
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None
+    margin: float = 1.0
+    swap: bool = False
+    reduction: str = "mean"
+
+
+class MultiMarginLoss(_Loss, function="multi_margin_loss"):
+    """Multi-class hinge loss: `sum_{j != y} max(margin - x[y] + x[j], 0)^p / C`, reduced.
+
+    Args:
+        p: 1 or 2.
+        margin: The margin.
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
+
+    p: int = 1
+    margin: float = 1.0
+    weight: Tensor | None = None
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+
+
+class MultiLabelMarginLoss(_Loss, function="multilabel_margin_loss"):
+    """Multi-label hinge loss: `sum_{y, j} max(1 - (x[y] - x[j]), 0) / C` over labels `y` and non-labels `j`, reduced.
+
+    The target has the shape of the input, `(N, C)` or `(C)`, and holds the labels' indices up to the first -1.
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
+
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+
+
+class SoftMarginLoss(_Loss, function="soft_margin_loss"):
+    """Logistic loss: `log(1 + exp(-target * input))` for targets 1 and -1, reduced.
+
+    Args:
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
+
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
+
+
+class MultiLabelSoftMarginLoss(_WeightedLoss, function="multilabel_soft_margin_loss"):
+    """Binary cross entropy with logits, averaged over the classes (last axis), reduced over the samples.
+
+    Args:
+        weight: A weight for each class, `(C)`.
+        size_average: Deprecated: see `reduction`.
+        reduce: Deprecated: see `reduction`.
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
+
+    weight: Tensor | None = None
+    size_average: bool | None = None
+    reduce: bool | None = None
+    reduction: str = "mean"
 
 
 class LinearCrossEntropyLoss(_WeightedLoss):

@@ -1,60 +1,44 @@
 """Pooling layers: each window of a channel is reduced to one element.
 
-A layer keeps its options as attributes and passes them to the function of its name.
+Each layer is declared by its options and calls its function in `gt.nn.functional`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from gt._gt import Tensor
 from gt.nn import functional
 from gt.nn.common_types import Sizes, tuple_of
-from gt.nn.module import Module
+from gt.nn.function_module import FunctionModule
 
 
-class _Pool(Module):
-    function: str
-    # The options that `repr` shows.
-    shown: tuple[str, ...]
+class _Pool(FunctionModule):
+    """The base of pools of windows; the step between windows is their size, unless it is given."""
 
-    def __init__(self, **options: Any) -> None:
-        super().__init__()
-        self._options = tuple(options)
-        self.__dict__.update(options)
+    _shown = ("kernel_size", "stride", "padding")
+    # The number of axes, for layers that keep a size for each of them.
+    _rank: ClassVar[int] = 0
 
-    def forward(self, input: Tensor) -> Any:
-        options = {name: getattr(self, name) for name in self._options}
-        return getattr(functional, self.function)(input, **options)
-
-    def extra_repr(self) -> str:
-        return ", ".join(f"{name}={getattr(self, name)}" for name in self.shown)
+    def _set(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0, **options: Any) -> None:  # type: ignore[override]
+        sizes = {"kernel_size": kernel_size, "stride": kernel_size if stride is None else stride, "padding": padding}
+        if self._rank:
+            sizes = {name: tuple_of(size, self._rank, name) for name, size in sizes.items()}
+        super()._set(**sizes, **options)
 
 
-class _MaxPool(_Pool):
-    shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
-
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        stride: Sizes | None = None,
-        padding: Sizes = 0,
-        dilation: Sizes = 1,
-        return_indices: bool = False,
-        ceil_mode: bool = False,
-    ) -> None:
-        super().__init__(
-            kernel_size=kernel_size,
-            stride=kernel_size if stride is None else stride,
-            padding=padding,
-            dilation=dilation,
-            return_indices=return_indices,
-            ceil_mode=ceil_mode,
-        )
+class _MaxPool(_Pool, function=""):
+    _shown = ("kernel_size", "stride", "padding", "dilation", "ceil_mode")
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    dilation: Sizes = 1
+    return_indices: bool = False
+    ceil_mode: bool = False
 
 
-class MaxPool1d(_MaxPool):
+class MaxPool1d(_MaxPool, function="max_pool1d"):
     """Maximum of each window of `(N, C, L)`.
 
     Args:
@@ -74,10 +58,8 @@ class MaxPool1d(_MaxPool):
         tensor([[3., 2.]])
     """
 
-    function = "max_pool1d"
 
-
-class MaxPool2d(_MaxPool):
+class MaxPool2d(_MaxPool, function="max_pool2d"):
     """Maximum of each window of `(N, C, H, W)`.
 
     The arguments are those of `MaxPool1d`; a size may be one number for both axes, or a pair.
@@ -87,10 +69,8 @@ class MaxPool2d(_MaxPool):
         gt.Size([1, 3, 4, 4])
     """
 
-    function = "max_pool2d"
 
-
-class MaxPool3d(_MaxPool):
+class MaxPool3d(_MaxPool, function="max_pool3d"):
     """Maximum of each window of `(N, C, D, H, W)`.
 
     The arguments are those of `MaxPool1d`; a size may be one number for all axes, or three.
@@ -100,19 +80,11 @@ class MaxPool3d(_MaxPool):
         gt.Size([1, 2, 2, 3, 4])
     """
 
-    function = "max_pool3d"
 
-
-class _MaxUnpool(_Pool):
-    shown = ("kernel_size", "stride", "padding")
-
-    def __init__(self, kernel_size: Sizes, stride: Sizes | None = None, padding: Sizes = 0) -> None:
-        rank = int(self.function[-2])
-        super().__init__(
-            kernel_size=tuple_of(kernel_size, rank),
-            stride=tuple_of(kernel_size if stride is None else stride, rank, "stride"),
-            padding=tuple_of(padding, rank, "padding"),
-        )
+class _MaxUnpool(_Pool, function=""):
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
 
     def forward(self, input: Tensor, indices: Tensor, output_size: Sequence[int] | None = None) -> Tensor:
         """The inverse of a max pool, with zeros where the values were not maxima.
@@ -125,7 +97,7 @@ class _MaxUnpool(_Pool):
         Returns:
             A tensor of the shape of the pool's input.
         """
-        unpool = getattr(functional, self.function)
+        unpool = getattr(functional, f"max_unpool{self._rank}d")
         return unpool(input, indices, self.kernel_size, self.stride, self.padding, output_size)
 
 
@@ -138,7 +110,7 @@ class MaxUnpool1d(_MaxUnpool):
         padding: Its padding.
     """
 
-    function = "max_unpool1d"
+    _rank = 1
 
 
 class MaxUnpool2d(_MaxUnpool):
@@ -156,7 +128,7 @@ class MaxUnpool2d(_MaxUnpool):
                   [0., 3.]]]])
     """
 
-    function = "max_unpool2d"
+    _rank = 2
 
 
 class MaxUnpool3d(_MaxUnpool):
@@ -168,10 +140,10 @@ class MaxUnpool3d(_MaxUnpool):
         padding: Its padding.
     """
 
-    function = "max_unpool3d"
+    _rank = 3
 
 
-class AvgPool1d(_Pool):
+class AvgPool1d(_Pool, function="avg_pool1d"):
     """Mean of each window of `(N, C, L)`.
 
     Args:
@@ -186,49 +158,24 @@ class AvgPool1d(_Pool):
         tensor([[2., 1.]])
     """
 
-    function = "avg_pool1d"
-    shown = ("kernel_size", "stride", "padding")
-
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        stride: Sizes | None = None,
-        padding: Sizes = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-    ) -> None:
-        super().__init__(
-            kernel_size=tuple_of(kernel_size, 1),
-            stride=tuple_of(kernel_size if stride is None else stride, 1, "stride"),
-            padding=tuple_of(padding, 1, "padding"),
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-        )
+    _rank = 1
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
 
 
-class _AvgPool(_Pool):
-    shown = ("kernel_size", "stride", "padding")
-
-    def __init__(
-        self,
-        kernel_size: Sizes,
-        stride: Sizes | None = None,
-        padding: Sizes = 0,
-        ceil_mode: bool = False,
-        count_include_pad: bool = True,
-        divisor_override: int | None = None,
-    ) -> None:
-        super().__init__(
-            kernel_size=kernel_size,
-            stride=kernel_size if stride is None else stride,
-            padding=padding,
-            ceil_mode=ceil_mode,
-            count_include_pad=count_include_pad,
-            divisor_override=divisor_override,
-        )
+class _AvgPool(_Pool, function=""):
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    padding: Sizes = 0
+    ceil_mode: bool = False
+    count_include_pad: bool = True
+    divisor_override: int | None = None
 
 
-class AvgPool2d(_AvgPool):
+class AvgPool2d(_AvgPool, function="avg_pool2d"):
     """Mean of each window of `(N, C, H, W)`.
 
     The arguments are those of `AvgPool1d`; a size may be one number for both axes, or a pair. `divisor_override`
@@ -239,29 +186,23 @@ class AvgPool2d(_AvgPool):
         gt.Size([1, 3, 4, 4])
     """
 
-    function = "avg_pool2d"
 
-
-class AvgPool3d(_AvgPool):
+class AvgPool3d(_AvgPool, function="avg_pool3d"):
     """Mean of each window of `(N, C, D, H, W)`.
 
     The arguments are those of `AvgPool1d`; a size may be one number for all axes, or three. `divisor_override` replaces
     the number of elements as the divisor.
     """
 
-    function = "avg_pool3d"
+
+class _LPPool(FunctionModule, function=""):
+    norm_type: float
+    kernel_size: Sizes
+    stride: Sizes | None = None
+    ceil_mode: bool = False
 
 
-class _LPPool(_Pool):
-    shown = ("norm_type", "kernel_size", "stride", "ceil_mode")
-
-    def __init__(
-        self, norm_type: float, kernel_size: Sizes, stride: Sizes | None = None, ceil_mode: bool = False
-    ) -> None:
-        super().__init__(norm_type=norm_type, kernel_size=kernel_size, stride=stride, ceil_mode=ceil_mode)
-
-
-class LPPool1d(_LPPool):
+class LPPool1d(_LPPool, function="lp_pool1d"):
     """Power-average pooling of `(N, C, L)`: `(sum x^p)^(1/p)` over each window.
 
     Args:
@@ -271,32 +212,23 @@ class LPPool1d(_LPPool):
         ceil_mode: Whether a last window may reach past the end: the output's size is rounded up.
     """
 
-    function = "lp_pool1d"
 
-
-class LPPool2d(_LPPool):
+class LPPool2d(_LPPool, function="lp_pool2d"):
     """Power-average pooling of `(N, C, H, W)`: `(sum x^p)^(1/p)` over each window; see `LPPool1d` for the arguments."""
 
-    function = "lp_pool2d"
 
-
-class LPPool3d(_LPPool):
+class LPPool3d(_LPPool, function="lp_pool3d"):
     """Power-average pooling of `(N, C, D, H, W)`: `(sum x^p)^(1/p)` over each window.
 
     See `LPPool1d` for the arguments.
     """
 
-    function = "lp_pool3d"
+
+class _AdaptiveAvgPool(FunctionModule, function=""):
+    output_size: Any
 
 
-class _AdaptiveAvgPool(_Pool):
-    shown = ("output_size",)
-
-    def __init__(self, output_size: Any) -> None:
-        super().__init__(output_size=output_size)
-
-
-class AdaptiveAvgPool1d(_AdaptiveAvgPool):
+class AdaptiveAvgPool1d(_AdaptiveAvgPool, function="adaptive_avg_pool1d"):
     """Mean pooling of `(N, C, L)` to a given length, whatever `L` is.
 
     Args:
@@ -307,10 +239,8 @@ class AdaptiveAvgPool1d(_AdaptiveAvgPool):
         tensor([[2., 1.]])
     """
 
-    function = "adaptive_avg_pool1d"
 
-
-class AdaptiveAvgPool2d(_AdaptiveAvgPool):
+class AdaptiveAvgPool2d(_AdaptiveAvgPool, function="adaptive_avg_pool2d"):
     """Mean pooling of `(N, C, H, W)` to given sizes, whatever `H` and `W` are.
 
     Args:
@@ -321,27 +251,22 @@ class AdaptiveAvgPool2d(_AdaptiveAvgPool):
         gt.Size([2, 3, 1, 1])
     """
 
-    function = "adaptive_avg_pool2d"
 
-
-class AdaptiveAvgPool3d(_AdaptiveAvgPool):
+class AdaptiveAvgPool3d(_AdaptiveAvgPool, function="adaptive_avg_pool3d"):
     """Mean pooling of `(N, C, D, H, W)` to given sizes, whatever the input's are.
 
     Args:
         output_size: The sizes of the output: one number for all axes, or three; `None` keeps the input's.
     """
 
-    function = "adaptive_avg_pool3d"
+
+class _AdaptiveMaxPool(FunctionModule, function=""):
+    _shown = ("output_size",)
+    output_size: Any
+    return_indices: bool = False
 
 
-class _AdaptiveMaxPool(_Pool):
-    shown = ("output_size",)
-
-    def __init__(self, output_size: Any, return_indices: bool = False) -> None:
-        super().__init__(output_size=output_size, return_indices=return_indices)
-
-
-class AdaptiveMaxPool1d(_AdaptiveMaxPool):
+class AdaptiveMaxPool1d(_AdaptiveMaxPool, function="adaptive_max_pool1d"):
     """Max pooling of `(N, C, L)` to a given length, whatever `L` is.
 
     Args:
@@ -349,10 +274,8 @@ class AdaptiveMaxPool1d(_AdaptiveMaxPool):
         return_indices: Whether to return the positions of the maxima too.
     """
 
-    function = "adaptive_max_pool1d"
 
-
-class AdaptiveMaxPool2d(_AdaptiveMaxPool):
+class AdaptiveMaxPool2d(_AdaptiveMaxPool, function="adaptive_max_pool2d"):
     """Max pooling of `(N, C, H, W)` to given sizes, whatever `H` and `W` are.
 
     Args:
@@ -360,10 +283,8 @@ class AdaptiveMaxPool2d(_AdaptiveMaxPool):
         return_indices: Whether to return the positions of the maxima too.
     """
 
-    function = "adaptive_max_pool2d"
 
-
-class AdaptiveMaxPool3d(_AdaptiveMaxPool):
+class AdaptiveMaxPool3d(_AdaptiveMaxPool, function="adaptive_max_pool3d"):
     """Max pooling of `(N, C, D, H, W)` to given sizes, whatever the input's are.
 
     Args:
@@ -371,21 +292,25 @@ class AdaptiveMaxPool3d(_AdaptiveMaxPool):
         return_indices: Whether to return the positions of the maxima too.
     """
 
-    function = "adaptive_max_pool3d"
 
+class _FractionalMaxPool(FunctionModule, function=""):
+    _shown = ()
+    _rank: ClassVar[int]
+    kernel_size: Sizes
+    output_size: Sizes | None = None
+    output_ratio: float | Sequence[float] | None = None
+    return_indices: bool = False
+    _random_samples: Tensor | None = None
 
-class _FractionalMaxPool(_Pool):
-    shown = ()
-
-    def __init__(
+    def _set(  # type: ignore[override]
         self,
         kernel_size: Sizes,
-        output_size: Sizes | None = None,
-        output_ratio: float | Sequence[float] | None = None,
-        return_indices: bool = False,
-        _random_samples: Tensor | None = None,
+        output_size: Sizes | None,
+        output_ratio: float | Sequence[float] | None,
+        return_indices: bool,
+        _random_samples: Tensor | None,
     ) -> None:
-        name, rank = type(self).__name__, int(self.function[-2])
+        name, rank = type(self).__name__, self._rank
         if output_size is None and output_ratio is None:
             raise ValueError(f"{name} requires specifying either an output size, or a pooling ratio")
         if output_size is not None and output_ratio is not None:
@@ -394,17 +319,16 @@ class _FractionalMaxPool(_Pool):
             output_ratio = (output_ratio,) * rank if isinstance(output_ratio, float) else tuple(output_ratio)
             if not all(0 < ratio < 1 for ratio in output_ratio):
                 raise ValueError(f"output_ratio must be between 0 and 1 (got {output_ratio})")
-        super().__init__(
+        super()._set(
             kernel_size=tuple_of(kernel_size, rank),
             output_size=None if output_size is None else tuple_of(output_size, rank, "output_size"),
             output_ratio=output_ratio,
             return_indices=return_indices,
         )
-        self._options += ("_random_samples",)
         self.register_buffer("_random_samples", _random_samples)
 
 
-class FractionalMaxPool2d(_FractionalMaxPool):
+class FractionalMaxPool2d(_FractionalMaxPool, function="fractional_max_pool2d"):
     """Fractional max pooling of `(N, C, H, W)`: maxima of windows at pseudo-random positions (Graham 2014).
 
     Args:
@@ -415,10 +339,10 @@ class FractionalMaxPool2d(_FractionalMaxPool):
         _random_samples: The random numbers to use, `(N, C, 2)`.
     """
 
-    function = "fractional_max_pool2d"
+    _rank = 2
 
 
-class FractionalMaxPool3d(_FractionalMaxPool):
+class FractionalMaxPool3d(_FractionalMaxPool, function="fractional_max_pool3d"):
     """Fractional max pooling of `(N, C, D, H, W)`: maxima of windows at pseudo-random positions (Graham 2014).
 
     Args:
@@ -429,4 +353,4 @@ class FractionalMaxPool3d(_FractionalMaxPool):
         _random_samples: The random numbers to use, `(N, C, 3)`.
     """
 
-    function = "fractional_max_pool3d"
+    _rank = 3
