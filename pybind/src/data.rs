@@ -9,10 +9,12 @@ use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
 use gt_shm::ArenaBlock;
 use half::{bf16, f16};
 use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
+use std::ffi::{CStr, c_int};
 
 /// Whether `object` has NumPy's array interface.
 pub fn is_numpy(object: &Bound<'_, PyAny>) -> bool {
@@ -322,45 +324,55 @@ pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>
 /// The elements as nested lists; a number for a tensor without axes.
 pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
     let meta = tensor.meta();
-    let bytes = bytes_of(tensor)?;
-    match meta.shape.dims() {
-        [] => element(py, &bytes, meta.dtype, 0),
-        dims => nested_lists(py, &bytes, meta.dtype, dims).map(Bound::into_any),
+    let value = tensor.value().or_raise()?;
+    let block = value.session().download(&value).or_raise()?;
+    // SAFETY: the fetch into the block is complete, and the block returns to the arena only after its last use here.
+    let bytes = &unsafe { block.as_slice() }[..meta.bytes()];
+    let dims = meta.shape.dims();
+    if dims.is_empty() {
+        return element(py, bytes, meta.dtype, 0);
+    }
+    if bytes.is_empty() {
+        return empty_lists(py, dims).map(Bound::into_any);
+    }
+    match meta.dtype {
+        DType::F16 => lists_of(py, &widened(bytes, |raw| f16::from_le_bytes(raw).to_f64()), c"d", dims),
+        DType::BF16 => lists_of(py, &widened(bytes, |raw| bf16::from_le_bytes(raw).to_f64()), c"d", dims),
+        DType::Bool => lists_of(py, bytes, c"?", dims),
+        DType::U8 => lists_of(py, bytes, c"B", dims),
+        DType::I8 => lists_of(py, bytes, c"b", dims),
+        DType::I16 => lists_of(py, bytes, c"h", dims),
+        DType::I32 => lists_of(py, bytes, c"i", dims),
+        DType::I64 => lists_of(py, bytes, c"q", dims),
+        DType::F32 => lists_of(py, bytes, c"f", dims),
+        DType::F64 => lists_of(py, bytes, c"d", dims),
     }
 }
 
-/// Packed bytes of elements of these dimensions as nested lists.
-fn nested_lists<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, dims: &[usize]) -> PyResult<Bound<'py, PyList>> {
-    match dims {
-        [] | [_] => list_of(py, bytes, dtype),
-        [len, inner @ ..] => {
-            let stride = inner.iter().product::<usize>() * dtype.size();
-            let items = (0..*len).map(|i| nested_lists(py, &bytes[i * stride..][..stride], dtype, inner));
-            PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
-        }
-    }
+/// Packed elements of two bytes, converted to packed floats of eight.
+fn widened(bytes: &[u8], convert: impl Fn([u8; 2]) -> f64) -> Vec<u8> {
+    bytes.as_chunks().0.iter().flat_map(|raw| convert(*raw).to_le_bytes()).collect()
 }
 
-/// Packed elements as a list of Python numbers.
-fn list_of<'py>(py: Python<'py>, bytes: &[u8], dtype: DType) -> PyResult<Bound<'py, PyList>> {
-    macro_rules! list {
-        ($t:ty, $number:expr) => {
-            PyList::new(
-                py,
-                bytes.as_chunks::<{ size_of::<$t>() }>().0.iter().map(|raw| $number(<$t>::from_le_bytes(*raw))),
-            )
-        };
-    }
-    match dtype {
-        DType::Bool => list!(u8, |b| b != 0),
-        DType::U8 => list!(u8, u32::from),
-        DType::I8 => list!(i8, i32::from),
-        DType::I16 => list!(i16, i32::from),
-        DType::I32 => list!(i32, i64::from),
-        DType::I64 => list!(i64, |i| i),
-        DType::F16 => list!(f16, f16::to_f64),
-        DType::BF16 => list!(bf16, bf16::to_f64),
-        DType::F32 => list!(f32, f64::from),
-        DType::F64 => list!(f64, |f| f),
-    }
+/// CPython's `PyBUF_READ`, which its stable ABI has had a name for only since 3.11.
+const READ_ONLY: c_int = 0x100;
+
+/// Packed elements of one of the `struct` module's formats as nested lists. A `memoryview` makes them: its `tolist` is
+/// faster than calls of the interpreter's for each element.
+fn lists_of<'py>(py: Python<'py>, bytes: &[u8], format: &CStr, dims: &[usize]) -> PyResult<Bound<'py, PyAny>> {
+    let start = bytes.as_ptr().cast_mut().cast();
+    // SAFETY: the view is read only, `bytes` are `bytes.len()` readable bytes, and `tolist` copies them before the view
+    // and the one that `cast` makes of it are dropped, at the end of this function.
+    let view = unsafe {
+        let view = ffi::PyMemoryView_FromMemory(start, bytes.len() as isize, READ_ONLY);
+        Bound::from_owned_ptr_or_err(py, view)?
+    };
+    let shaped = view.call_method1(intern!(py, "cast"), (format, PyTuple::new(py, dims)?))?;
+    shaped.call_method0(intern!(py, "tolist"))
+}
+
+/// Nested lists without elements: some size is 0.
+fn empty_lists<'py>(py: Python<'py>, dims: &[usize]) -> PyResult<Bound<'py, PyList>> {
+    let [len, inner @ ..] = dims else { return Ok(PyList::empty(py)) };
+    PyList::new(py, (0..*len).map(|_| empty_lists(py, inner)).collect::<PyResult<Vec<_>>>()?)
 }
