@@ -11,6 +11,12 @@ from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+__all__ = [
+    "CELU", "ELU", "GELU", "GLU", "SELU", "Hardshrink", "Hardsigmoid", "Hardswish", "Hardtanh", "LeakyReLU",
+    "LogSigmoid", "LogSoftmax", "Mish", "PReLU", "RReLU", "ReLU", "ReLU6", "SiLU", "Sigmoid", "Softmax", "Softmax2d",
+    "Softmin", "Softplus", "Softshrink", "Softsign", "Tanh", "Tanhshrink", "Threshold",
+]  # fmt: skip
+
 
 class ReLU(FunctionModule, function="relu"):
     """Rectified linear unit: `max(x, 0)`, element by element.

@@ -11,6 +11,8 @@ from gt.nn.containers import ModuleList, Sequential
 from gt.nn.layers import Linear
 from gt.nn.module import Module
 
+__all__ = ["AdaptiveLogSoftmaxWithLoss"]
+
 
 class _ASMoutput(NamedTuple):
     """The log probability of each target, and the mean negative log-likelihood."""

@@ -9,6 +9,8 @@ from gt._gt import Tensor
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+__all__ = ["ModuleDict", "ModuleList", "ParameterDict", "ParameterList", "Sequential"]
+
 L = TypeVar("L", bound="_Modules")
 
 

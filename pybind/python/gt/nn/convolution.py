@@ -13,6 +13,8 @@ from gt.nn.common_types import Sizes, tuple_of
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+__all__ = ["Conv1d", "Conv2d", "Conv3d", "ConvTranspose1d", "ConvTranspose2d", "ConvTranspose3d"]
+
 _MODES = ("zeros", "reflect", "replicate", "circular")
 
 

@@ -12,6 +12,8 @@ from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+__all__ = ["Bilinear", "CosineSimilarity", "PairwiseDistance"]
+
 
 class CosineSimilarity(FunctionModule, function="cosine_similarity"):
     """Cosine similarity along an axis: `x1 · x2 / max(|x1| |x2|, eps)`.

@@ -6,6 +6,8 @@ from typing import Any
 
 from gt.nn.function_module import FunctionModule
 
+__all__ = ["AlphaDropout", "Dropout", "Dropout1d", "Dropout2d", "Dropout3d", "FeatureAlphaDropout"]
+
 
 class Dropout(FunctionModule, function="dropout", also=("training",)):
     """Dropout (Srivastava et al. 2014): zeroes each element with probability `p` in training mode.

@@ -11,6 +11,8 @@ from gt.nn import functional, init
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+__all__ = ["Embedding", "EmbeddingBag"]
+
 
 class Embedding(Module):
     """Look-up table of vectors: maps each index to a row of the weight.

@@ -12,6 +12,8 @@ from gt.nn import functional, init
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+__all__ = ["Flatten", "Identity", "Linear", "Unflatten"]
+
 
 class Linear(Module):
     """Affine map `y = x W^T + b`.

@@ -22,6 +22,12 @@ from gt.nn.normalization import (
 )
 from gt.nn.parameter import UninitializedBuffer, UninitializedParameter, is_lazy
 
+__all__ = [
+    "LazyBatchNorm1d", "LazyBatchNorm2d", "LazyBatchNorm3d", "LazyConv1d", "LazyConv2d", "LazyConv3d",
+    "LazyConvTranspose1d", "LazyConvTranspose2d", "LazyConvTranspose3d", "LazyInstanceNorm1d", "LazyInstanceNorm2d",
+    "LazyInstanceNorm3d", "LazyLinear",
+]  # fmt: skip
+
 
 class LazyModuleMixin:
     """The mixin that precedes a module's class in the bases of its lazy variant.

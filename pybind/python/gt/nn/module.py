@@ -18,6 +18,8 @@ from gt.nn._hooks import Hooked
 from gt.nn._state_dict import Stateful
 from gt.nn.parameter import Buffer, Parameter
 
+__all__ = ["Container", "Module"]
+
 M = TypeVar("M", bound="Module")
 
 

@@ -12,6 +12,11 @@ from gt.nn import functional, init
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
+__all__ = [
+    "BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "GroupNorm", "InstanceNorm1d", "InstanceNorm2d", "InstanceNorm3d",
+    "LayerNorm", "LocalResponseNorm", "RMSNorm", "SyncBatchNorm",
+]  # fmt: skip
+
 
 class LayerNorm(Module):
     """Layer normalization: `(x - mean) / sqrt(var + eps) * weight + bias` over the last axes (Ba et al. 2016).

@@ -7,6 +7,12 @@ from gt.nn import functional
 from gt.nn.common_types import Sizes
 from gt.nn.module import Module
 
+__all__ = [
+    "CircularPad1d", "CircularPad2d", "CircularPad3d", "ConstantPad1d", "ConstantPad2d", "ConstantPad3d",
+    "ReflectionPad1d", "ReflectionPad2d", "ReflectionPad3d", "ReplicationPad1d", "ReplicationPad2d",
+    "ReplicationPad3d", "ZeroPad1d", "ZeroPad2d", "ZeroPad3d",
+]  # fmt: skip
+
 _PADDING = (
     "\n\nArgs:\n    padding: One size for all ends; or (before, after) for the last axis, then the one before it, …"
 )

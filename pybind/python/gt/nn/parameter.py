@@ -12,6 +12,8 @@ from typing import Any
 from gt import _core as gt
 from gt._gt import Tensor
 
+__all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
+
 
 class _ParameterType(type):
     """Makes `isinstance(t, Parameter)` read a flag of the tensor: parameters are flagged tensors, not a class."""

@@ -13,6 +13,13 @@ from gt.nn import functional
 from gt.nn.common_types import Sizes, tuple_of
 from gt.nn.function_module import FunctionModule
 
+__all__ = [
+    "AdaptiveAvgPool1d", "AdaptiveAvgPool2d", "AdaptiveAvgPool3d", "AdaptiveMaxPool1d", "AdaptiveMaxPool2d",
+    "AdaptiveMaxPool3d", "AvgPool1d", "AvgPool2d", "AvgPool3d", "FractionalMaxPool2d", "FractionalMaxPool3d",
+    "LPPool1d", "LPPool2d", "LPPool3d", "MaxPool1d", "MaxPool2d", "MaxPool3d", "MaxUnpool1d", "MaxUnpool2d",
+    "MaxUnpool3d",
+]  # fmt: skip
+
 
 class _Pool(FunctionModule):
     """The base of pools of windows; the step between windows is their size, unless it is given."""

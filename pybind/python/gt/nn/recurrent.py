@@ -17,6 +17,8 @@ from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 from gt.nn.utils.rnn import PackedSequence
 
+__all__ = ["GRU", "LSTM", "RNN", "GRUCell", "LSTMCell", "RNNBase", "RNNCell", "RNNCellBase"]
+
 State = tuple[Tensor, ...]
 
 

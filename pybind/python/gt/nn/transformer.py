@@ -18,6 +18,11 @@ from gt.nn.module import Module
 from gt.nn.normalization import LayerNorm
 from gt.nn.parameter import Parameter
 
+__all__ = [
+    "MultiheadAttention", "Transformer", "TransformerDecoder", "TransformerDecoderLayer", "TransformerEncoder",
+    "TransformerEncoderLayer",
+]  # fmt: skip
+
 
 class MultiheadAttention(Module):
     """Multi-head attention: `concat(head_1, …, head_h) W_o`, `head_i = attention(Q W_i^Q, K W_i^K, V W_i^V)`.

@@ -8,6 +8,11 @@ from gt._gt import Tensor
 from gt.nn import functional
 from gt.nn.module import Module
 
+__all__ = [
+    "ChannelShuffle", "Fold", "PixelShuffle", "PixelUnshuffle", "Unfold", "Upsample", "UpsamplingBilinear2d",
+    "UpsamplingNearest2d",
+]  # fmt: skip
+
 
 class Upsample(Module):
     """Resizes the spatial axes of `(N, C, *)` to `size`, or by `scale_factor`.
