@@ -37,7 +37,7 @@ FUZZ_TARGET := $(CARGO_TARGET)/fuzz
 EMULATED := $(CARGO_TARGET)/emulated/gtd
 GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
-CRATES := ops shm protocol config backends nvidia collectives bridge client daemon ctl pybind/src
+CRATES := ops functions shm protocol config backends nvidia collectives bridge client daemon ctl pybind/src
 # The sources of an installed copy. Python files are not among them, since the install is editable.
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
 	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cuh' -o -type d -name src)
@@ -52,8 +52,8 @@ INCLUDEDIR ?= $(PREFIX)/include
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
 LIBGT := $(CARGO_TARGET)/libgt/libgt.so.$(VERSION)
 LIBGT_SONAME := libgt.so.$(firstword $(subst ., ,$(VERSION)))
-LIBGT_INPUTS := Cargo.toml Cargo.lock capi/libgt.map \
-	$(shell find ops shm protocol client capi/src -name '*.rs' -o -name Cargo.toml -o -type d -name src)
+LIBGT_INPUTS := Cargo.toml Cargo.lock capi/libgt.map capi/tests/header.rs \
+	$(shell find ops shm protocol functions client capi/src -name '*.rs' -o -name Cargo.toml -o -type d -name src)
 
 # The staging folder of the Debian packages, and Debian's library folder.
 DEB := $(CARGO_TARGET)/debian
@@ -76,7 +76,7 @@ demo: $(VENV)/.stamp-examples ## build, install into .venv, and train on the han
 demo-c: $(VENV)/.stamp-examples $(LIBGT) ## the same digits, by a program in C
 	@mkdir -p $(CARGO_TARGET)/libgt/demo
 	$(VENV)/bin/python examples/c/export_digits.py $(CARGO_TARGET)/libgt/demo/digits.csv
-	$(CC) -std=c99 -O2 -Wall -Wextra -Icapi examples/c/digits.c -L$(CARGO_TARGET)/libgt -lgt -lm \
+	$(CC) -std=c99 -O2 -Wall -Wextra -I$(CARGO_TARGET)/libgt examples/c/digits.c -L$(CARGO_TARGET)/libgt -lgt -lm \
 		-Wl,-rpath,$(abspath $(CARGO_TARGET)/libgt) -o $(CARGO_TARGET)/libgt/demo/digits
 	PATH=$(VENV)/bin:$$PATH $(CARGO_TARGET)/libgt/demo/digits $(CARGO_TARGET)/libgt/demo/digits.csv
 
@@ -203,8 +203,8 @@ reports: $(VENV)/.stamp-test ## the lists of all operations and of PyTorch's nam
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
 	$(BENCH_VENV)/bin/python -m tests.parity --page $(REPORTS)/parity.md $(PARITY)
 
-header: tools ## write capi/gt.h, capi/libgt.map and docs/internals/wire.md, after a row, a C function or a field of the wire was added
-	GT_WRITE_HEADER=1 cargo test --quiet --package gt-capi --test header
+header: tools ## write target/libgt/gt.h, and capi/libgt.map and docs/internals/wire.md, which git has, after a C function or a field of the wire was added
+	GT_WRITE_HEADER=$(abspath $(dir $(LIBGT))) cargo test --quiet --package gt-capi --test header
 	GT_WRITE_WIRE=1 cargo test --quiet --package gt-ops --lib wire
 
 libgt: $(LIBGT) ## the library for C, in target/libgt
@@ -214,6 +214,7 @@ libgt: $(LIBGT) ## the library for C, in target/libgt
 $(LIBGT): $(LIBGT_INPUTS) | tools
 	cargo build --release --package gt-capi
 	@mkdir -p $(@D)
+	GT_WRITE_HEADER=$(abspath $(@D)) cargo test --quiet --package gt-capi --test header
 	$(CC) -shared -o $@ -Wl,-soname,$(LIBGT_SONAME) -Wl,--version-script=capi/libgt.map -Wl,--no-undefined \
 		-Wl,--gc-sections -Wl,-z,relro,-z,now \
 		-Wl,--whole-archive $(CARGO_TARGET)/release/libgt.a -Wl,--no-whole-archive -lgcc_s -lm -lc
@@ -225,7 +226,7 @@ install-libgt: $(LIBGT) ## libgt, gt.h and gt.pc below PREFIX (and DESTDIR)
 	install -m 755 $(LIBGT) $(DESTDIR)$(LIBDIR)
 	ln -sf $(notdir $(LIBGT)) $(DESTDIR)$(LIBDIR)/$(LIBGT_SONAME)
 	ln -sf $(LIBGT_SONAME) $(DESTDIR)$(LIBDIR)/libgt.so
-	install -m 644 capi/gt.h $(DESTDIR)$(INCLUDEDIR)
+	install -m 644 $(dir $(LIBGT))gt.h $(DESTDIR)$(INCLUDEDIR)
 	sed -e 's|@PREFIX@|$(PREFIX)|' -e 's|@LIBDIR@|$(LIBDIR)|' -e 's|@INCLUDEDIR@|$(INCLUDEDIR)|' \
 		-e 's|@VERSION@|$(VERSION)|' capi/gt.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/gt.pc
 

@@ -142,10 +142,11 @@ static void upload(gt_session *session, size_t first, size_t count, gt_tensor **
     check(gt_tensor_from_data(session, GT_INT64, shape, 1, &labels[first], count * sizeof *labels, digits));
 }
 
-/* Returns the fraction of images from `first` on whose largest logit is that of the right digit. */
-static double accuracy(gt_session *session, const model *m, size_t first, size_t count) {
+/* Returns the fraction of images from `first` on whose largest logit is that of the right digit, and the mean
+ * probability of the digits that are predicted: exp(largest logit - logsumexp(logits)). */
+static double accuracy(gt_session *session, const model *m, size_t first, size_t count, double *confidence) {
     const int64_t classes[] = {1};
-    gt_tensor *images, *digits, *logits, *predicted, *correct, *sum;
+    gt_tensor *images, *digits, *logits, *predicted, *correct, *sum, *largest, *total_log, *log, *probability, *mean;
     double total;
     bool recording = gt_set_grad_enabled(false);
     upload(session, first, count, &images, &digits);
@@ -153,7 +154,18 @@ static double accuracy(gt_session *session, const model *m, size_t first, size_t
     check(gt_argmax(logits, classes, 1, false, &predicted));
     check(gt_eq(gt_of(predicted), gt_of(digits), &correct));
     check(gt_sum(correct, NULL, 0, false, &sum));
+    check(gt_amax(logits, classes, 1, false, &largest));
+    check(gt_logsumexp(logits, gt_list(classes, 1), false, &total_log));
+    check(gt_sub(gt_of(largest), gt_of(total_log), &log));
+    check(gt_exp(log, &probability));
+    check(gt_mean(probability, NULL, 0, false, &mean));
     check(gt_tensor_item(sum, &total));
+    check(gt_tensor_item(mean, confidence));
+    gt_tensor_free(largest);
+    gt_tensor_free(total_log);
+    gt_tensor_free(log);
+    gt_tensor_free(probability);
+    gt_tensor_free(mean);
     gt_tensor_free(images);
     gt_tensor_free(digits);
     gt_tensor_free(logits);
@@ -206,6 +218,7 @@ int main(int argc, char **argv) {
     gt_session *session;
     model m;
     size_t test_count, train_count;
+    double right, confidence;
     int epochs = argc > 2 ? atoi(argv[2]) : 60;
 
     if (argc < 2 || epochs < 1) {
@@ -236,9 +249,12 @@ int main(int argc, char **argv) {
             printf("epoch %2d  loss %.4f\n", epoch, loss);
         }
     }
-    printf("accuracy on %zu training images: %.1f%%\n", train_count, 100.0 * accuracy(session, &m, 0, train_count));
-    printf("accuracy on %zu unseen images: %.1f%%\n", test_count,
-           100.0 * accuracy(session, &m, train_count, test_count));
+    right = accuracy(session, &m, 0, train_count, &confidence);
+    printf("accuracy on %zu training images: %.1f%%, confidence %.1f%%\n", train_count, 100.0 * right,
+           100.0 * confidence);
+    right = accuracy(session, &m, train_count, test_count, &confidence);
+    printf("accuracy on %zu unseen images: %.1f%%, confidence %.1f%%\n", test_count, 100.0 * right,
+           100.0 * confidence);
 
     parameter *all[] = {&m.weight1, &m.bias1, &m.weight2, &m.bias2};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++) {

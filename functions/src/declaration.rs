@@ -53,6 +53,27 @@ pub struct Parameter {
     pub default: Option<String>,
 }
 
+impl Parameter {
+    /// Whether the parameter takes a value.
+    pub fn takes(&self, value: &Value) -> bool {
+        match (self.kind, value) {
+            (_, Value::Omitted) => true,
+            (_, Value::None) => self.optional,
+            (Kind::Tensor | Kind::TensorOrNumber, Value::Tensor(_)) => true,
+            (Kind::Tensors | Kind::Operands, Value::Tensors(_)) => true,
+            (Kind::TensorOrNumber | Kind::Number | Kind::Float, Value::Number(_)) => true,
+            (Kind::Int, Value::Number(number)) => matches!(number, Scalar::Int(_)),
+            (Kind::Bool, Value::Number(number)) => matches!(number, Scalar::Bool(_)),
+            (Kind::Ints | Kind::OptionalInts | Kind::Sizes, Value::Ints(_)) => true,
+            (Kind::IntLists, Value::IntLists(_)) => true,
+            (Kind::Floats, Value::Floats(_)) => true,
+            (Kind::Text, Value::Text(_)) => true,
+            (Kind::DType, Value::DType(_)) => true,
+            _ => false,
+        }
+    }
+}
+
 /// The type of a parameter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {

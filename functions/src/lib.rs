@@ -24,6 +24,7 @@ pub mod reductions;
 pub mod sliding_windows;
 
 use declaration::Function;
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// The declarations, a group of functions each.
@@ -44,4 +45,30 @@ const GROUPS: &[&[Function]] = &[
 pub fn all() -> &'static [Function] {
     static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| GROUPS.concat());
     &ALL
+}
+
+/// The name of a function among all: that of its declaration, with its module unless it is `nn.functional`, as in
+/// `linalg_cross`.
+pub fn full_name(function: &Function) -> String {
+    match function.forms.module {
+        "" | "nn.functional" => function.declared.to_owned(),
+        module => {
+            let prefix = module.replace('.', "_");
+            let own =
+                function.declared.strip_prefix(&prefix).map_or(function.declared, |own| own.trim_start_matches('_'));
+            format!("{prefix}_{own}")
+        }
+    }
+}
+
+/// The function with this [`full_name`].
+pub fn by_full_name(name: &str) -> Option<&'static Function> {
+    static BY_NAME: LazyLock<HashMap<String, &'static Function>> = LazyLock::new(|| {
+        let mut names = HashMap::new();
+        for function in all() {
+            names.entry(full_name(function)).or_insert(function);
+        }
+        names
+    });
+    BY_NAME.get(name).copied()
 }
