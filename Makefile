@@ -84,7 +84,7 @@ build: $(RELEASE)/.stamp-programs ## the programs gtd and gtctl, in target/relea
 
 $(RELEASE)/.stamp-programs: $(INSTALL_INPUTS)
 	@scripts/check-tools build
-	cargo build --release --bins --package gtd --package gtctl --package gt-python
+	cargo build --release --bins --package gtd --package gtctl --package gt-functions --package gt-python
 	@touch $@
 
 install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manual and completions, under PREFIX [/usr/local]

@@ -1,7 +1,8 @@
 """The build backend of GT (PEP 517 and PEP 660): one wheel with the extension and two native programs.
 
 maturin packs an extension or programs, never both. So this backend builds `gtd` and `gtctl` with cargo, stages them
-in the folder that maturin copies into a wheel as it is (`[tool.maturin] data`), and leaves the rest to maturin.
+in the folder that maturin copies into a wheel as it is (`[tool.maturin] data`), and leaves the rest to maturin. The type
+stubs of the functions that Rust declares are written in the same build.
 Extension and programs share one target folder and one dependency graph, so nothing is compiled twice.
 
 It must not know what the programs do. Start at `build_wheel`.
@@ -19,7 +20,10 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGED_DATA = ROOT / "pybind" / "data"
+# The type stubs of the declared functions, which the program gt-stubs writes.
+STUBS = ROOT / "pybind" / "python" / "gt" / "_functions"
 PROGRAMS = ("gtd", "gtctl")
+STUB_WRITER = "gt-stubs"
 MATURIN = "maturin>=1.10,<2"
 
 ConfigSettings = dict[str, Any] | None
@@ -94,13 +98,16 @@ def _make_data_folder() -> None:
 
 
 def _stage_programs() -> None:
-    """Builds the programs and copies them to maturin's `data` folder."""
+    """Builds the programs, copies them to maturin's `data` folder, and writes the type stubs."""
     _check_tools()
     _make_data_folder()
     for staged in (STAGED_DATA / "scripts").iterdir():
         staged.unlink()
     for executable in _build_programs():
-        shutil.copy2(executable, STAGED_DATA / "scripts" / executable.name)
+        if executable.name == STUB_WRITER:
+            subprocess.run([executable, STUBS], check=True)
+        else:
+            shutil.copy2(executable, STAGED_DATA / "scripts" / executable.name)
 
 
 def _build_programs() -> list[Path]:
@@ -108,7 +115,7 @@ def _build_programs() -> list[Path]:
     command = ["cargo", "build", "--release", "--bins", "--message-format=json-render-diagnostics"]
     # The extension's crate has no program. Naming it makes cargo choose the features of shared dependencies as it
     # does for the extension. Without it, half of the graph is compiled a second time with other features.
-    for package in (*PROGRAMS, "gt-python"):
+    for package in (*PROGRAMS, "gt-functions", "gt-python"):
         command += ["--package", package]
     print("gt:", *command, flush=True)
     # pip decides whether to show a backend's output; cargo's messages go to stderr and are not captured.
@@ -118,7 +125,8 @@ def _build_programs() -> list[Path]:
     messages = [json.loads(line) for line in cargo.stdout.splitlines()]
     executables = [Path(message["executable"]) for message in messages if message.get("executable")]
     found = sorted(path.name for path in executables)
-    assert found == sorted(PROGRAMS), f"cargo built {found} where {PROGRAMS} were asked for"
+    wanted = sorted((*PROGRAMS, STUB_WRITER))
+    assert found == wanted, f"cargo built {found} where {wanted} were asked for"
     return executables
 
 

@@ -54,6 +54,14 @@ pub struct Parameter {
 }
 
 impl Parameter {
+    /// The name in a signature: Python keeps `from` and `lambda` for itself, so they get a `_`.
+    pub fn python_name(&self) -> String {
+        match self.name {
+            "from" | "lambda" => format!("{}_", self.name),
+            name => name.to_owned(),
+        }
+    }
+
     /// Whether the parameter takes a value.
     pub fn takes(&self, value: &Value) -> bool {
         match (self.kind, value) {

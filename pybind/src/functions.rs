@@ -860,9 +860,9 @@ fn text_signature(overload: &Overload, form: Form) -> String {
             && i + 1 == overload.positional
             && default.is_empty()
         {
-            words.push(format!("*{}", parameter.name));
+            words.push(format!("*{}", parameter.python_name()));
         } else {
-            words.push(format!("{}{default}", parameter.name));
+            words.push(format!("{}{default}", parameter.python_name()));
         }
     }
     words.join(", ")
