@@ -3,35 +3,24 @@
 Optimizers know tensors alone, not modules. Start at `optimizer.py`.
 """
 
-from gt import _absent
-from gt.optim import lr_scheduler
-from gt.optim.adafactor import Adafactor
-from gt.optim.adam import Adam, Adamax, AdamW, NAdam, RAdam
-from gt.optim.adaptive_rates import Adadelta, Adagrad, RMSprop
-from gt.optim.asgd import ASGD
-from gt.optim.lbfgs import LBFGS
-from gt.optim.muon import Muon
-from gt.optim.optimizer import Optimizer
-from gt.optim.rprop import Rprop
-from gt.optim.sgd import SGD
+import sys
 
-__all__ = [
-    "ASGD",
-    "LBFGS",
-    "SGD",
-    "Adadelta",
-    "Adafactor",
-    "Adagrad",
-    "Adam",
-    "AdamW",
-    "Adamax",
-    "Muon",
-    "NAdam",
-    "Optimizer",
-    "RAdam",
-    "RMSprop",
-    "Rprop",
-    "lr_scheduler",
-]
+from gt import _absent
+from gt.optim import adam, adaptive_rates, lbfgs, lr_scheduler, sgd
+from gt.optim.adam import *  # noqa: F403
+from gt.optim.adaptive_rates import *  # noqa: F403
+from gt.optim.lbfgs import *  # noqa: F403
+from gt.optim.optimizer import Optimizer
+from gt.optim.sgd import *  # noqa: F403
+
+__all__ = ["Optimizer", "lr_scheduler"]
+__all__ += adam.__all__
+__all__ += adaptive_rates.__all__
+__all__ += lbfgs.__all__
+__all__ += sgd.__all__
+
+# PyTorch's files in torch/optim for which this package stands, beside those it has itself.
+FILES = "adadelta adafactor adagrad adamax adamw asgd muon nadam radam rmsprop rprop".split()
+globals().update(dict.fromkeys(FILES, sys.modules[__name__]))
 
 __getattr__ = _absent.getter(__name__)

@@ -6,35 +6,27 @@ All keep running means of the gradient and, except for Adamax, of its square: `_
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from dataclasses import KW_ONLY
 from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
 from gt._rows import ROWS
-from gt.optim.optimizer import Optimizer, check_not_negative, descent_gradient, ignored_options
+from gt.optim.optimizer import Optimizer, descent_gradient
+
+__all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
 
 
 class _WithMoments(Optimizer):
     """The base of optimizers with running means of the gradient and its square (first and second moments)."""
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float,
-        betas: tuple[float, float],
-        eps: float,
-        weight_decay: float,
-        maximize: bool,
-        options: dict[str, Any] | None = None,
-        **choices: Any,
-    ) -> None:
-        check_not_negative(**{"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
-        for i, beta in enumerate(betas):
+    _nonnegative = ("lr", "eps", "weight_decay")
+
+    def _set(self, params: Any, **options: Any) -> None:
+        for i, beta in enumerate(options["betas"]):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
-        all_have = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        super().__init__(params, {**all_have, **(options or {}), **ignored_options(**choices)})
+        super()._set(params, **options)
 
     def _apply_weight_decay(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
         """The gradient with weight decay applied; decoupled weight decay shrinks the parameter instead."""
@@ -55,7 +47,7 @@ class _WithMoments(Optimizer):
         return state
 
 
-class Adam(_WithMoments):
+class Adam(_WithMoments, declared=True):
     """Adam (Kingma and Ba 2015): `p -= lr * m_hat / (sqrt(v_hat) + eps)`.
 
     The moments are `m = beta1 * m + (1 - beta1) * grad` and `v = beta2 * v + (1 - beta2) * grad^2`, with the bias
@@ -84,25 +76,18 @@ class Adam(_WithMoments):
         tensor([0.9000])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-        decoupled_weight_decay: bool = False,
-    ) -> None:
-        options = {"amsgrad": amsgrad, "decoupled_weight_decay": decoupled_weight_decay}
-        choices = {"foreach": foreach, "capturable": capturable, "fused": fused, "differentiable": differentiable}
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    amsgrad: bool = False
+    _: KW_ONLY
+    foreach: bool | None = None
+    maximize: bool = False
+    capturable: bool = False
+    differentiable: bool = False
+    fused: bool | None = None
+    decoupled_weight_decay: bool = False
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state = self._update_moments(p, self._apply_weight_decay(p, grad, group), group)
@@ -118,7 +103,7 @@ class Adam(_WithMoments):
         p.addcmul_(ROWS["scaled_step"](state["exp_avg"], square, group["eps"] * root2), -group["lr"] * root2 / bias1)
 
 
-class AdamW(Adam):
+class AdamW(Adam, declared=True):
     """Adam with decoupled weight decay: `p *= 1 - lr * weight_decay` before the step (Loshchilov and Hutter 2019).
 
     The step is that of `Adam`, `p -= lr * m_hat / (sqrt(v_hat) + eps)`, where `m_hat` and `v_hat` are the running means
@@ -147,27 +132,23 @@ class AdamW(Adam):
         tensor([0.8500])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 1e-2,
-        amsgrad: bool = False,
-        *,
-        maximize: bool = False,
-        foreach: bool | None = None,
-        capturable: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-    ) -> None:
-        options = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable, "fused": fused}
-        options |= {"maximize": maximize, "decoupled_weight_decay": True}
-        super().__init__(params, lr, betas, eps, weight_decay, amsgrad, **options)
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 1e-2
+    amsgrad: bool = False
+    _: KW_ONLY
+    maximize: bool = False
+    foreach: bool | None = None
+    capturable: bool = False
+    differentiable: bool = False
+    fused: bool | None = None
+
+    def _set(self, params: Any, **options: Any) -> None:
+        super()._set(params, **options, decoupled_weight_decay=True)
 
 
-class Adamax(_WithMoments):
+class Adamax(_WithMoments, declared=True):
     """Adam with the infinity norm: `p -= lr / (1 - beta1^t) * m / u`, `u = max(beta2 * u, |grad| + eps)`.
 
     See Kingma and Ba 2015, section 7. The arguments are those of `Adam`.
@@ -181,21 +162,15 @@ class Adamax(_WithMoments):
         tensor([0.9000])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        foreach: bool | None = None,
-        *,
-        maximize: bool = False,
-        differentiable: bool = False,
-        capturable: bool = False,
-    ) -> None:
-        choices = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, **choices)
+    lr: float = 2e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    foreach: bool | None = None
+    _: KW_ONLY
+    maximize: bool = False
+    differentiable: bool = False
+    capturable: bool = False
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = descent_gradient(p, grad, group)
@@ -209,7 +184,7 @@ class Adamax(_WithMoments):
         p.addcmul_(state["exp_avg"] / state["exp_inf"], -group["lr"] / (1 - beta1 ** state["step"]))
 
 
-class NAdam(_WithMoments):
+class NAdam(_WithMoments, declared=True):
     """Adam with Nesterov momentum (Dozat 2016).
 
     The arguments are those of `Adam`, and `momentum_decay`, the rate at which the momentum grows to `beta1`.
@@ -223,25 +198,18 @@ class NAdam(_WithMoments):
         tensor([0.8944])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 2e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum_decay: float = 4e-3,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        check_not_negative(**{"momentum_decay value": momentum_decay})
-        options = {"momentum_decay": momentum_decay, "decoupled_weight_decay": decoupled_weight_decay}
-        choices = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)
+    lr: float = 2e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum_decay: float = 4e-3
+    decoupled_weight_decay: bool = False
+    _: KW_ONLY
+    foreach: bool | None = None
+    maximize: bool = False
+    capturable: bool = False
+    differentiable: bool = False
+    _nonnegative = ("lr", "eps", "weight_decay", "momentum_decay")
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = self._apply_weight_decay(p, grad, group)
@@ -255,7 +223,7 @@ class NAdam(_WithMoments):
         p.addcmul_(state["exp_avg"] / root, -group["lr"] * later / (1 - product * later))
 
 
-class RAdam(_WithMoments):
+class RAdam(_WithMoments, declared=True):
     """Rectified Adam (Liu et al. 2020): plain momentum while the variance of the second moment is too large.
 
     The arguments are those of `Adam`.
@@ -269,23 +237,16 @@ class RAdam(_WithMoments):
         tensor([0.7000])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        decoupled_weight_decay: bool = False,
-        *,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        capturable: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        options = {"decoupled_weight_decay": decoupled_weight_decay}
-        choices = {"foreach": foreach, "capturable": capturable, "differentiable": differentiable}
-        super().__init__(params, lr, betas, eps, weight_decay, maximize, options, **choices)
+    lr: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    decoupled_weight_decay: bool = False
+    _: KW_ONLY
+    foreach: bool | None = None
+    maximize: bool = False
+    capturable: bool = False
+    differentiable: bool = False
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = self._apply_weight_decay(p, grad, group)

@@ -1,17 +1,20 @@
-"""Adaptive learning-rate methods: Adagrad, RMSprop and Adadelta."""
+"""Adaptive learning-rate methods: Adagrad, RMSprop, Adadelta and Adafactor."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+from dataclasses import KW_ONLY
 from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
 from gt._rows import ROWS
-from gt.optim.optimizer import Optimizer, check_not_negative, descent_gradient, ignored_options
+from gt.optim.optimizer import Optimizer, descent_gradient
+
+__all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop"]
 
 
-class Adagrad(Optimizer):
+class Adagrad(Optimizer, declared=True):
     """Adagrad (Duchi et al. 2011): `p -= lr * grad / (sqrt(s) + eps)`, where `s` is the sum of the squared gradients.
 
     Args:
@@ -35,39 +38,17 @@ class Adagrad(Optimizer):
         tensor([0.9000])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-2,
-        lr_decay: float = 0.0,
-        weight_decay: float = 0.0,
-        initial_accumulator_value: float = 0.0,
-        eps: float = 1e-10,
-        foreach: bool | None = None,
-        *,
-        maximize: bool = False,
-        differentiable: bool = False,
-        fused: bool | None = None,
-    ) -> None:
-        check_not_negative(
-            **{
-                "learning rate": lr,
-                "lr_decay value": lr_decay,
-                "weight_decay value": weight_decay,
-                "initial_accumulator_value value": initial_accumulator_value,
-                "epsilon value": eps,
-            }
-        )
-        defaults = {
-            "lr": lr,
-            "lr_decay": lr_decay,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "initial_accumulator_value": initial_accumulator_value,
-            "maximize": maximize,
-            **ignored_options(foreach=foreach, fused=fused, differentiable=differentiable),
-        }
-        super().__init__(params, defaults)
+    lr: float = 1e-2
+    lr_decay: float = 0.0
+    weight_decay: float = 0.0
+    initial_accumulator_value: float = 0.0
+    eps: float = 1e-10
+    foreach: bool | None = None
+    _: KW_ONLY
+    maximize: bool = False
+    differentiable: bool = False
+    fused: bool | None = None
+    _nonnegative = ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps")
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = descent_gradient(p, grad, group)
@@ -80,7 +61,7 @@ class Adagrad(Optimizer):
         p.addcmul_(ROWS["scaled_step"](grad, state["sum"], group["eps"]), -lr)
 
 
-class RMSprop(Optimizer):
+class RMSprop(Optimizer, declared=True):
     """RMSprop (Tieleman and Hinton 2012): `v = alpha * v + (1 - alpha) * grad^2`, `p -= lr * grad / (sqrt(v) + eps)`.
 
     Args:
@@ -107,40 +88,17 @@ class RMSprop(Optimizer):
         tensor([0.9000])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1e-2,
-        alpha: float = 0.99,
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        momentum: float = 0.0,
-        centered: bool = False,
-        capturable: bool = False,
-        foreach: bool | None = None,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        check_not_negative(
-            **{
-                "learning rate": lr,
-                "epsilon value": eps,
-                "momentum value": momentum,
-                "weight_decay value": weight_decay,
-                "alpha value": alpha,
-            }
-        )
-        defaults = {
-            "lr": lr,
-            "alpha": alpha,
-            "eps": eps,
-            "weight_decay": weight_decay,
-            "momentum": momentum,
-            "centered": centered,
-            "maximize": maximize,
-            **ignored_options(foreach=foreach, capturable=capturable, differentiable=differentiable),
-        }
-        super().__init__(params, defaults)
+    lr: float = 1e-2
+    alpha: float = 0.99
+    eps: float = 1e-8
+    weight_decay: float = 0.0
+    momentum: float = 0.0
+    centered: bool = False
+    capturable: bool = False
+    foreach: bool | None = None
+    maximize: bool = False
+    differentiable: bool = False
+    _nonnegative = ("lr", "eps", "momentum", "weight_decay", "alpha")
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = descent_gradient(p, grad, group)
@@ -162,7 +120,7 @@ class RMSprop(Optimizer):
         p.addcmul_(direction, -group["lr"])
 
 
-class Adadelta(Optimizer):
+class Adadelta(Optimizer, declared=True):
     """Adadelta (Zeiler 2012): `p -= lr * delta` with `delta = sqrt(u + eps) / sqrt(v + eps) * grad`.
 
     `v = rho * v + (1 - rho) * grad^2` is the running mean of the squared gradients, and
@@ -188,25 +146,21 @@ class Adadelta(Optimizer):
         tensor([0.9968])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1.0,
-        rho: float = 0.9,
-        eps: float = 1e-6,
-        weight_decay: float = 0.0,
-        foreach: bool | None = None,
-        *,
-        capturable: bool = False,
-        maximize: bool = False,
-        differentiable: bool = False,
-    ) -> None:
-        check_not_negative(**{"learning rate": lr, "epsilon value": eps, "weight_decay value": weight_decay})
-        if not 0.0 <= rho <= 1.0:
-            raise ValueError(f"Invalid rho value: {rho}")
-        defaults = {"lr": lr, "rho": rho, "eps": eps, "weight_decay": weight_decay, "maximize": maximize}
-        defaults |= ignored_options(foreach=foreach, capturable=capturable, differentiable=differentiable)
-        super().__init__(params, defaults)
+    lr: float = 1.0
+    rho: float = 0.9
+    eps: float = 1e-6
+    weight_decay: float = 0.0
+    foreach: bool | None = None
+    _: KW_ONLY
+    capturable: bool = False
+    maximize: bool = False
+    differentiable: bool = False
+    _nonnegative = ("lr", "eps", "weight_decay")
+
+    def _set(self, params: Any, **options: Any) -> None:
+        if not 0.0 <= options["rho"] <= 1.0:
+            raise ValueError(f"Invalid rho value: {options['rho']}")
+        super()._set(params, **options)
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = descent_gradient(p, grad, group)
@@ -218,3 +172,85 @@ class Adadelta(Optimizer):
         delta = (state["acc_delta"] + eps).sqrt() / (state["square_avg"] + eps).sqrt() * grad
         state["acc_delta"] = ROWS["mean_square_step"](state["acc_delta"], delta, 1 - rho)
         p.addcmul_(delta, -group["lr"])
+
+
+class Adafactor(Optimizer, declared=True):
+    """Adafactor (Shazeer and Stern 2018): a matrix's second moment is estimated by its row and column means.
+
+    Its state is of the size of a row and a column; steps are relative to the root mean square of the parameter.
+
+    Args:
+        params: The tensors to optimize, or dicts that each describe a parameter group.
+        lr: The upper bound of the relative step size `min(lr, 1 / sqrt(t))`.
+        beta2_decay: The exponent of the second moment's update: a weight of `t^beta2_decay` at step `t`.
+        eps: The lower bounds of the second moment's root, by default the dtype's machine epsilon, and of the
+            parameter's root mean square.
+        d: The clipping threshold: the largest root mean square of an update before scaling.
+        weight_decay: The factor of the decoupled weight decay.
+        foreach: Ignored: it affects speed in PyTorch alone.
+        maximize: Whether to ascend the gradient.
+
+    Example:
+        >>> w = gt.nn.Parameter(gt.ones(2, 3))
+        >>> optimizer = gt.optim.Adafactor([w], lr=0.1)
+        >>> (3 * w).sum().backward()
+        >>> optimizer.step()
+        >>> w.detach()
+        tensor([[0.9000, 0.9000, 0.9000],
+                [0.9000, 0.9000, 0.9000]])
+    """
+
+    lr: float = 1e-2
+    beta2_decay: float = -0.8
+    eps: tuple[float | None, float] = (None, 1e-3)
+    d: float = 1.0
+    weight_decay: float = 0.0
+    _: KW_ONLY
+    foreach: bool | None = None
+    maximize: bool = False
+
+    _nonnegative = ()
+
+    def _set(self, params: Any, **options: Any) -> None:
+        (smallest, smallest_size), d = options["eps"], options["d"]
+        for label, value, is_valid in (
+            ("Learning rate should be >= 0", options["lr"], options["lr"] >= 0.0),
+            ("beta2_decay should be <= 0", options["beta2_decay"], options["beta2_decay"] <= 0.0),
+            ("epsilon1 should be >= 0", smallest, smallest is None or smallest >= 0.0),
+            ("epsilon2 should be >= 0", smallest_size, smallest_size >= 0.0),
+            ("Clipping threshold d should be >= 1", d, d >= 1.0),
+            ("weight_decay should be >= 0", options["weight_decay"], options["weight_decay"] >= 0.0),
+        ):
+            if not is_valid:
+                raise ValueError(f"{label} but is: {value}")
+        super()._set(params, **options)
+
+    def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
+        if group["maximize"]:
+            grad = -grad
+        state = self.state[p]
+        if not state:
+            state["step"] = 0
+            if grad.ndim > 1:
+                state["row_var"] = gt.zeros_like(grad[..., :1])
+                state["col_var"] = gt.zeros_like(grad[..., :1, :])
+            else:
+                state["variance"] = gt.zeros_like(grad)
+        state["step"] += 1
+        share = state["step"] ** group["beta2_decay"]
+        smallest, smallest_size = group["eps"]
+        smallest = gt.finfo(p.dtype).eps if smallest is None else smallest
+        size = (p.norm(2) / math.sqrt(p.numel())).clamp(min=smallest_size)
+        if group["weight_decay"]:
+            p.mul_(1 - group["lr"] * group["weight_decay"])
+        square = grad * grad
+        if grad.ndim > 1:
+            row = state["row_var"] = gt.lerp(state["row_var"], square.mean(-1, keepdim=True), share)
+            column = state["col_var"] = gt.lerp(state["col_var"], square.mean(-2, keepdim=True), share)
+            variance = row @ column / row.mean(-2, keepdim=True).clamp(min=smallest)
+        else:
+            variance = state["variance"] = gt.lerp(state["variance"], square, share)
+        update = grad * variance.clamp(min=smallest * smallest).rsqrt()
+        excess = (update.norm(2) / (math.sqrt(update.numel()) * group["d"])).clamp(min=1.0)
+        rate = min(group["lr"], 1 / math.sqrt(state["step"]))
+        p.addcmul_(update, size / excess, value=-rate)

@@ -1,18 +1,21 @@
-"""Limited-memory BFGS, a quasi-Newton method."""
+"""Limited-memory BFGS, a quasi-Newton method, and its line search."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
+import math
+from collections.abc import Callable
+from dataclasses import KW_ONLY
+from typing import Any, NamedTuple
 
 from gt import _core as gt
 from gt._autograd import enable_grad, no_grad
 from gt._gt import Tensor
-from gt.optim.line_search import Point, strong_wolfe
-from gt.optim.optimizer import Optimizer, check_not_negative
+from gt.optim.optimizer import Optimizer
+
+__all__ = ["LBFGS"]
 
 
-class LBFGS(Optimizer):
+class LBFGS(Optimizer, declared=True):
     """Limited-memory BFGS (Liu and Nocedal 1989): a quasi-Newton method with a Hessian estimated from recent gradients.
 
     `step` needs a closure that clears the gradients, computes the loss, calls `backward()` and returns the loss.
@@ -41,33 +44,22 @@ class LBFGS(Optimizer):
         tensor([1.])
     """
 
-    def __init__(
-        self,
-        params: Iterable[Any],
-        lr: float = 1.0,
-        max_iter: int = 20,
-        max_eval: int | None = None,
-        tolerance_grad: float = 1e-7,
-        tolerance_change: float = 1e-9,
-        history_size: int = 100,
-        line_search_fn: str | None = None,
-        *,
-        maximize: bool = False,
-    ) -> None:
-        check_not_negative(**{"learning rate": lr})
-        if line_search_fn not in (None, "strong_wolfe"):
+    lr: float = 1.0
+    max_iter: int = 20
+    max_eval: int | None = None
+    tolerance_grad: float = 1e-7
+    tolerance_change: float = 1e-9
+    history_size: int = 100
+    line_search_fn: str | None = None
+    _: KW_ONLY
+    maximize: bool = False
+
+    def _set(self, params: Any, **options: Any) -> None:
+        if options["line_search_fn"] not in (None, "strong_wolfe"):
             raise RuntimeError("only 'strong_wolfe' is supported")
-        defaults = {
-            "lr": lr,
-            "max_iter": max_iter,
-            "max_eval": max_iter * 5 // 4 if max_eval is None else max_eval,
-            "tolerance_grad": tolerance_grad,
-            "tolerance_change": tolerance_change,
-            "history_size": history_size,
-            "line_search_fn": line_search_fn,
-            "maximize": maximize,
-        }
-        super().__init__(params, defaults)
+        if options["max_eval"] is None:
+            options["max_eval"] = options["max_iter"] * 5 // 4
+        super()._set(params, **options)
         if len(self.param_groups) != 1:
             raise ValueError("LBFGS doesn't support per-parameter options (parameter groups)")
 
@@ -181,3 +173,102 @@ class LBFGS(Optimizer):
                 if done:
                     break
         return first
+
+
+# Line search for the strong Wolfe conditions (Nocedal and Wright 2006, "Numerical Optimization", section 3.5) ----------
+
+# The constants c1 (sufficient decrease) and c2 (curvature) of the Wolfe conditions.
+DECREASE_MIN = 1e-4
+CURVATURE_MAX = 0.9
+STEPS_MAX = 25
+
+
+class Point(NamedTuple):
+    """A point on the search line: step length, objective value, gradient, and directional derivative."""
+
+    t: float
+    value: float
+    gradient: Tensor
+    slope: float
+
+
+def _cubic_minimum(a: Point, b: Point, low: float, high: float) -> float:
+    """The minimum between bounds of the cubic with the values and slopes of two points."""
+    left, right = (a, b) if a.t <= b.t else (b, a)
+    if left.t == right.t:
+        return (low + high) / 2
+    mean = left.slope + right.slope - 3 * (left.value - right.value) / (left.t - right.t)
+    square = mean * mean - left.slope * right.slope
+    if not square >= 0:
+        return (low + high) / 2
+    root = math.sqrt(square)
+    below = right.slope - left.slope + 2 * root
+    if below == 0:
+        return (low + high) / 2
+    place = right.t - (right.t - left.t) * ((right.slope + root - mean) / below)
+    return min(max(place, low), high)
+
+
+def strong_wolfe(
+    at: Callable[[float], Point], start: Point, t: float, change_min: float, size: float
+) -> tuple[Point, int]:
+    """A step length that satisfies the strong Wolfe conditions, and the number of evaluations.
+
+    Args:
+        at: Evaluates the objective at a step length.
+        start: The point at step length 0.
+        t: The first step length to try.
+        change_min: The smallest change of a parameter at which the search goes on.
+        size: The largest absolute element of the direction.
+    """
+
+    def too_high(point: Point) -> bool:
+        return point.value > start.value + DECREASE_MIN * point.t * start.slope
+
+    def flat(point: Point) -> bool:
+        return abs(point.slope) <= -CURVATURE_MAX * start.slope
+
+    # Bracketing: extend the step until an interval contains an acceptable point.
+    before, point, steps = start, at(t), 1
+    while True:
+        tried = steps - 1
+        if tried == STEPS_MAX:
+            low, high = start, point
+            break
+        if too_high(point) or (tried > 1 and point.value >= before.value):
+            low, high = before, point
+            break
+        if flat(point):
+            return point, steps
+        if point.slope >= 0:
+            low, high = before, point
+            break
+        far = _cubic_minimum(before, point, point.t + 0.01 * (point.t - before.t), point.t * 10)
+        before, point, steps = point, at(far), steps + 1
+    # Zoom: shrink the interval by cubic interpolation.
+    low, high = (low, high) if low.value <= high.value else (high, low)
+    stuck = False
+    while steps - 1 < STEPS_MAX and abs(high.t - low.t) * size >= change_min:
+        first, last = sorted((low.t, high.t))
+        place = _cubic_minimum(low, high, first, last)
+        margin = 0.1 * (last - first)
+        if min(last - place, place - first) < margin:
+            # A trial point at an end, or close to one twice in a row, is moved inwards by the margin.
+            if stuck or place >= last or place <= first:
+                place = last - margin if abs(place - last) < abs(place - first) else first + margin
+                stuck = False
+            else:
+                stuck = True
+        else:
+            stuck = False
+        point, steps = at(place), steps + 1
+        if too_high(point) or point.value >= low.value:
+            high = point
+            low, high = (low, high) if low.value <= high.value else (high, low)
+            continue
+        if flat(point):
+            return point, steps
+        if point.slope * (high.t - low.t) >= 0:
+            high = low
+        low = point
+    return low, steps

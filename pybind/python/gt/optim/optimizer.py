@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable
-from typing import Any
+from inspect import get_annotations
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from gt import _core as gt
 from gt._autograd import enable_grad, no_grad
+from gt._declare import constructor, dataclass_transform
 from gt._gt import Tensor
 from gt.utils.hooks import RemovableHandle
-
-
-def check_not_negative(**options: float) -> None:
-    """Raises a ValueError that names the first negative option."""
-    for name, value in options.items():
-        if value < 0.0:
-            raise ValueError(f"Invalid {name}: {value}")
 
 
 class _RequiredParameter:
@@ -32,15 +27,8 @@ required = _RequiredParameter()
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})
 
 
-def ignored_options(*, differentiable: bool = False, **others: Any) -> dict[str, Any]:
-    """Options that choose among PyTorch's implementations, kept for state dicts: the update is the same for all.
-
-    Raises:
-        NotImplementedError: `differentiable` is true.
-    """
-    if differentiable:
-        raise NotImplementedError("differentiable=True is not there: steps are not recorded for backward()")
-    return {**others, "differentiable": False}
+# How errors call options that must not be negative, where it is not `NAME value`.
+_LABELS = {"lr": "learning rate", "eps": "epsilon value"}
 
 
 def descent_gradient(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
@@ -50,8 +38,11 @@ def descent_gradient(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
     return gt.addcmul(grad, p, group["weight_decay"]) if group["weight_decay"] else grad
 
 
+@dataclass_transform()
 class Optimizer:
     """The base class of optimizers: a subclass implements `_update`, the step of one parameter.
+
+    GT's own subclasses declare their options as annotated attributes in the order of the constructor, which follows.
 
     Args:
         params: Tensors, pairs of names and tensors, or dicts with these under `"params"` and options of their own.
@@ -72,6 +63,35 @@ class Optimizer:
         >>> w.detach()
         tensor([2.0480])
     """
+
+    if TYPE_CHECKING:
+        params: Iterable[Any]
+    # The options that must not be negative.
+    _nonnegative: ClassVar[tuple[str, ...]] = ("lr",)
+
+    def __init_subclass__(cls, *, declared: bool = False) -> None:
+        super().__init_subclass__()
+        if not declared:
+            return
+        kinds = {"params": "Iterable[Any]", **get_annotations(cls)}
+        defaults = {name: vars(cls)[name] for name in kinds if name in vars(cls)}
+        names = ["*" if name == "_" else name for name in kinds]
+        cls.__init__ = constructor(cls, names, defaults, kinds)  # type: ignore[method-assign]
+        for name in defaults:
+            delattr(cls, name)
+
+    def _set(self, params: Iterable[Any], **options: Any) -> None:
+        """Checks the options and makes the parameter groups.
+
+        Options that choose among PyTorch's implementations, such as `foreach`, are kept for state dicts: the update is
+        the same for all.
+        """
+        for name in self._nonnegative:
+            if options[name] < 0.0:
+                raise ValueError(f"Invalid {_LABELS.get(name, f'{name} value')}: {options[name]}")
+        if options.get("differentiable"):
+            raise NotImplementedError("differentiable=True is not there: steps are not recorded for backward()")
+        Optimizer.__init__(self, params, options)
 
     def __init__(self, params: Iterable[Any], defaults: dict[str, Any]) -> None:
         if isinstance(params, Tensor):

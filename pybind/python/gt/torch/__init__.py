@@ -35,10 +35,7 @@ MOVED = {
     "torch._lowrank": "gt",
     "torch.return_types": "gt._types",
     **{f"torch.nn.modules.{name}": "gt.nn.modules" for name in gt.nn.modules.FILES},
-    **{
-        f"torch.optim.{name}": "gt.optim"
-        for name in "adadelta adafactor adagrad adamax adamw asgd lbfgs nadam radam rmsprop rprop".split()
-    },
+    **{f"torch.optim.{name}": "gt.optim" for name in gt.optim.FILES},
     **{f"torch.distributions.{name}": "gt.distributions" for name in gt.distributions.FILES},
     "torch.distributions.relaxed_bernoulli": "gt.distributions.composed",
     "torch.distributions.relaxed_categorical": "gt.distributions.composed",
