@@ -135,7 +135,16 @@ class LazyLinear(LazyModuleMixin, Linear):
         self._materialize(weight=(self.out_features, self.in_features), bias=(self.out_features,))
 
 
-class _LazyConv(LazyModuleMixin):
+class _LazyVariant(LazyModuleMixin):
+    """The base of lazy variants that become the class after it in their bases."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.__bases__[1:]:
+            cls.cls_to_become = cls.__bases__[1]
+
+
+class _LazyConv(_LazyVariant):
     """A convolution that takes the usual arguments without `in_channels`."""
 
     def __init__(self, out_channels: int, kernel_size: Sizes, *args: Any, **kwargs: Any) -> None:
@@ -159,8 +168,6 @@ class _LazyConv(LazyModuleMixin):
 class LazyConv1d(_LazyConv, Conv1d):
     """`Conv1d` whose `in_channels` is that of the first input."""
 
-    cls_to_become = Conv1d
-
 
 class LazyConv2d(_LazyConv, Conv2d):
     """`Conv2d` whose `in_channels` is that of the first input.
@@ -171,34 +178,24 @@ class LazyConv2d(_LazyConv, Conv2d):
         (gt.Size([1, 8, 3, 3]), 3)
     """
 
-    cls_to_become = Conv2d
-
 
 class LazyConv3d(_LazyConv, Conv3d):
     """`Conv3d` whose `in_channels` is that of the first input."""
-
-    cls_to_become = Conv3d
 
 
 class LazyConvTranspose1d(_LazyConv, ConvTranspose1d):
     """`ConvTranspose1d` whose `in_channels` is that of the first input."""
 
-    cls_to_become = ConvTranspose1d
-
 
 class LazyConvTranspose2d(_LazyConv, ConvTranspose2d):
     """`ConvTranspose2d` whose `in_channels` is that of the first input."""
-
-    cls_to_become = ConvTranspose2d
 
 
 class LazyConvTranspose3d(_LazyConv, ConvTranspose3d):
     """`ConvTranspose3d` whose `in_channels` is that of the first input."""
 
-    cls_to_become = ConvTranspose3d
 
-
-class _LazyNorm(LazyModuleMixin):
+class _LazyNorm(_LazyVariant):
     def __init__(
         self,
         eps: float = 1e-5,
@@ -223,34 +220,22 @@ class _LazyNorm(LazyModuleMixin):
 class LazyBatchNorm1d(_LazyNorm, BatchNorm1d):
     """`BatchNorm1d` whose `num_features` is the number of channels of the first input."""
 
-    cls_to_become = BatchNorm1d
-
 
 class LazyBatchNorm2d(_LazyNorm, BatchNorm2d):
     """`BatchNorm2d` whose `num_features` is the number of channels of the first input."""
-
-    cls_to_become = BatchNorm2d
 
 
 class LazyBatchNorm3d(_LazyNorm, BatchNorm3d):
     """`BatchNorm3d` whose `num_features` is the number of channels of the first input."""
 
-    cls_to_become = BatchNorm3d
-
 
 class LazyInstanceNorm1d(_LazyNorm, InstanceNorm1d):
     """`InstanceNorm1d` whose `num_features` is the number of channels of the first input."""
-
-    cls_to_become = InstanceNorm1d
 
 
 class LazyInstanceNorm2d(_LazyNorm, InstanceNorm2d):
     """`InstanceNorm2d` whose `num_features` is the number of channels of the first input."""
 
-    cls_to_become = InstanceNorm2d
-
 
 class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
     """`InstanceNorm3d` whose `num_features` is the number of channels of the first input."""
-
-    cls_to_become = InstanceNorm3d

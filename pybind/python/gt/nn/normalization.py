@@ -9,6 +9,7 @@ from gt import _core as gt
 from gt._autograd import no_grad
 from gt._gt import Tensor
 from gt.nn import functional, init
+from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 
@@ -415,7 +416,7 @@ class InstanceNorm3d(_InstanceNorm):
     axes = (4, 5)
 
 
-class LocalResponseNorm(Module):
+class LocalResponseNorm(FunctionModule, function="local_response_norm"):
     """Local response normalization over channels: `x / (k + alpha * mean(x^2))^beta` (Krizhevsky et al. 2012).
 
     Args:
@@ -428,15 +429,10 @@ class LocalResponseNorm(Module):
         `(N, C, *)` to the same.
     """
 
-    def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1.0) -> None:
-        super().__init__()
-        self.size = size
-        self.alpha = alpha
-        self.beta = beta
-        self.k = k
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.local_response_norm(input, self.size, self.alpha, self.beta, self.k)
+    size: int
+    alpha: float = 1e-4
+    beta: float = 0.75
+    k: float = 1.0
 
     def extra_repr(self) -> str:
         return f"{self.size}, alpha={self.alpha}, beta={self.beta}, k={self.k}"

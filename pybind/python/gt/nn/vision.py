@@ -6,6 +6,7 @@ from typing import Any
 
 from gt._gt import Tensor
 from gt.nn import functional
+from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 
 __all__ = [
@@ -71,7 +72,7 @@ class UpsamplingBilinear2d(Upsample):
         super().__init__(size, scale_factor, mode="bilinear", align_corners=True)
 
 
-class PixelShuffle(Module):
+class PixelShuffle(FunctionModule, function="pixel_shuffle"):
     """Moves channels to pixels: `(*, C r^2, H, W)` to `(*, C, H r, W r)` (Shi et al. 2016).
 
     Args:
@@ -82,36 +83,20 @@ class PixelShuffle(Module):
         gt.Size([1, 2, 6, 6])
     """
 
-    def __init__(self, upscale_factor: int) -> None:
-        super().__init__()
-        self.upscale_factor = upscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.pixel_shuffle(input, self.upscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"upscale_factor={self.upscale_factor}"
+    upscale_factor: int
 
 
-class PixelUnshuffle(Module):
+class PixelUnshuffle(FunctionModule, function="pixel_unshuffle"):
     """Moves pixels to channels: `(*, C, H r, W r)` to `(*, C r^2, H, W)`; the inverse of `PixelShuffle`.
 
     Args:
         downscale_factor: The factor `r`.
     """
 
-    def __init__(self, downscale_factor: int) -> None:
-        super().__init__()
-        self.downscale_factor = downscale_factor
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.pixel_unshuffle(input, self.downscale_factor)
-
-    def extra_repr(self) -> str:
-        return f"downscale_factor={self.downscale_factor}"
+    downscale_factor: int
 
 
-class ChannelShuffle(Module):
+class ChannelShuffle(FunctionModule, function="channel_shuffle"):
     """Interleaves the channels (axis 1) of groups: the first of each group, then the second of each, and so on.
 
     See Zhang et al. 2018 (ShuffleNet).
@@ -120,18 +105,10 @@ class ChannelShuffle(Module):
         groups: The number of groups.
     """
 
-    def __init__(self, groups: int) -> None:
-        super().__init__()
-        self.groups = groups
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.channel_shuffle(input, self.groups)
-
-    def extra_repr(self) -> str:
-        return f"groups={self.groups}"
+    groups: int
 
 
-class Unfold(Module):
+class Unfold(FunctionModule, function="unfold"):
     """Extracts sliding windows (im2col): `(N, C, H, W)` to `(N, C prod(kernel_size), windows)`.
 
     Args:
@@ -145,21 +122,13 @@ class Unfold(Module):
         gt.Size([1, 12, 12])
     """
 
-    def __init__(self, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1) -> None:
-        super().__init__()
-        self.kernel_size = kernel_size
-        self.dilation = dilation
-        self.padding = padding
-        self.stride = stride
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.unfold(input, self.kernel_size, self.dilation, self.padding, self.stride)
-
-    def extra_repr(self) -> str:
-        return f"kernel_size={self.kernel_size}, dilation={self.dilation}, padding={self.padding}, stride={self.stride}"
+    kernel_size: Any
+    dilation: Any = 1
+    padding: Any = 0
+    stride: Any = 1
 
 
-class Fold(Unfold):
+class Fold(FunctionModule, function="fold"):
     """Sums sliding windows into images (col2im): `(N, C prod(kernel_size), windows)` to `(N, C, *output_size)`.
 
     Args:
@@ -170,14 +139,8 @@ class Fold(Unfold):
         stride: The step between windows.
     """
 
-    def __init__(
-        self, output_size: Any, kernel_size: Any, dilation: Any = 1, padding: Any = 0, stride: Any = 1
-    ) -> None:
-        super().__init__(kernel_size, dilation, padding, stride)
-        self.output_size = output_size
-
-    def forward(self, input: Tensor) -> Tensor:
-        return functional.fold(*(input, self.output_size, self.kernel_size, self.dilation, self.padding), self.stride)
-
-    def extra_repr(self) -> str:
-        return f"output_size={self.output_size}, {super().extra_repr()}"
+    output_size: Any
+    kernel_size: Any
+    dilation: Any = 1
+    padding: Any = 0
+    stride: Any = 1
