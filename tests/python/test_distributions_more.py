@@ -13,6 +13,7 @@ from support import assert_close
 import gt
 from gt import distributions as dist
 from gt.distributions import constraints
+from gt.distributions.distribution import Formulas, ParametricDistribution, Positive
 from gt.distributions.utils import tril_matrix_to_vec, vec_to_tril_matrix
 
 RANDOM = np.random.default_rng(0)
@@ -274,3 +275,50 @@ def test_excesses_are_scipy_s(concentration: float) -> None:
     assert_close(d.variance, reference.var())
     with pytest.raises(ValueError, match="within the support"):
         d.log_prob(of(0.5))
+
+
+def test_a_family_is_a_declaration() -> None:
+    class Triangular(ParametricDistribution):
+        """The density falls from 2 / high at 0 to 0 at high."""
+
+        high: Positive
+        _formulas = Formulas(
+            support=lambda high: constraints.interval(0, high),
+            mean=lambda high: high / 3,
+            log_prob=lambda value, high: (2 * (high - value)).log() - 2 * high.log(),
+            icdf=lambda value, high: high * (1 - (1 - value).sqrt()),
+        )
+
+    made = Triangular(of([1.0, 2.0]))
+    assert (made.batch_shape, made.has_rsample, repr(made)) == ((2,), True, "Triangular(high: gt.Size([2]))")
+    assert_close(made.log_prob(of(0.5)).exp(), [1.0, 0.75])
+    assert made.expand((3, 2)).rsample((4,)).shape == (4, 3, 2)
+    assert_close(made.sample((20_000,)).mean(0), [1 / 3, 2 / 3], tolerance=0.02)
+    with pytest.raises(ValueError, match="Expected parameter high"):
+        Triangular(-1.0)
+    with pytest.raises(ValueError, match="within the support"):
+        made.log_prob(of(3.0))
+    with pytest.raises(TypeError, match=r"Triangular.__init__\(\) missing 1 required positional argument: 'high'"):
+        Triangular()
+    with pytest.raises(NotImplementedError):
+        made.entropy()
+
+
+def test_probabilities_that_a_sample_reads_first_have_gradients() -> None:
+    logits = gt.zeros(3, requires_grad=True)
+    bernoulli = dist.Bernoulli(logits=logits)
+    assert not bernoulli.sample().requires_grad
+    bernoulli.mean.sum().backward()
+    assert_close(logits.grad, [0.25] * 3)
+
+
+def test_all_one_hot_vectors() -> None:
+    d = dist.OneHotCategorical(logits=gt.zeros(2, 3))
+    assert d.enumerate_support().shape == (3, 2, 3)
+    assert d.enumerate_support(False)[:, 0].tolist() == gt.eye(3).tolist()
+
+
+def test_classes_under_the_names_of_pytorch_s_files() -> None:
+    assert dist.normal.Normal is dist.Normal
+    assert dist.multivariate_normal.MultivariateNormal is dist.MultivariateNormal
+    assert set(dist.FILES).isdisjoint(dist.__all__)

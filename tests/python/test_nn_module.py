@@ -222,3 +222,22 @@ def test_parameters_in_containers_are_shown() -> None:
     )
     held = nn.ParameterDict({"a": gt.ones(2, 3)})
     assert repr(held) == "ParameterDict(  (a): Parameter containing: [gt.FloatTensor of size 2x3])"
+
+
+def test_a_program_s_layer_may_derive_from_a_declared_one() -> None:
+    class Scaled(nn.LeakyReLU):
+        factor: float  # an annotation of the program's own, which declares nothing
+
+        def __init__(self, factor: float) -> None:
+            super().__init__(negative_slope=0.5)
+            self.factor = factor
+
+        def forward(self, x: gt.Tensor) -> gt.Tensor:
+            return super().forward(x) * self.factor
+
+    layer = Scaled(2.0)
+    assert layer(gt.tensor([-1.0, 1.0])).tolist() == [-1.0, 2.0]
+    assert repr(layer) == "Scaled(negative_slope=0.5)"
+    with pytest.raises(TypeError, match="unexpected keyword argument 'slope'"):
+        nn.LeakyReLU(slope=1.0)
+    assert not isinstance(nn.MaxPool2d(2), nn.MaxPool1d)

@@ -38,11 +38,6 @@ def standard_gumbel(shape: tuple[int, ...], dtype: Any) -> Tensor:
     return -(-positive_rand(shape, dtype).log()).log()
 
 
-def inverse_transform(icdf: Callable[[Tensor], Tensor]) -> Callable[[tuple[int, ...], Any], Tensor]:
-    """A function that draws samples of a shape and a dtype: the quantiles of uniform numbers."""
-    return lambda shape, dtype: icdf(gt.rand(shape, dtype=dtype))
-
-
 def log_beta(a: Tensor, b: Tensor) -> Tensor:
     """The logarithm of the beta function."""
     return a.lgamma() + b.lgamma() - (a + b).lgamma()
@@ -106,7 +101,6 @@ class Laplace(LocationScale):
         log_prob=lambda z: -z.abs() - math.log(2),
         cdf=lambda z: 0.5 - 0.5 * z.sign() * (-z.abs()).expm1(),
         icdf=lambda p: (0.5 - p).sign() * (-2 * (p - 0.5).abs()).log1p(),
-        draw=inverse_transform(lambda p: (0.5 - p).sign() * (-2 * (p - 0.5).abs()).log1p()),
     )
 
 
@@ -155,7 +149,6 @@ class Cauchy(LocationScale):
         log_prob=lambda z: -(z * z).log1p() - math.log(math.pi),
         cdf=lambda z: z.atan() / math.pi + 0.5,
         icdf=lambda p: ((p - 0.5) * math.pi).tan(),
-        draw=inverse_transform(lambda p: ((p - 0.5) * math.pi).tan()),
     )
 
 

@@ -324,7 +324,7 @@ class ParametricDistribution(Distribution):
         own = vars(cls)
         declared = {
             name: get_args(kind)[1]
-            for name, kind in get_annotations(cls).items()
+            for name, kind in get_annotations(cls, eval_str="_formulas" in own).items()
             if get_origin(kind) is Annotated and get_args(kind)[0] is Parameter
         }
         cls._parameters = {**cls._parameters, **declared}
@@ -383,7 +383,8 @@ class Standard(NamedTuple):
     log_prob: Callable[[Tensor], Tensor]
     cdf: Callable[[Tensor], Tensor]
     icdf: Callable[[Tensor], Tensor]
-    draw: Callable[[tuple[int, ...], Any], Tensor]
+    # Samples of a shape and a dtype; without it, they are the quantiles of uniform numbers.
+    draw: Callable[[tuple[int, ...], Any], Tensor] | None = None
 
 
 class LocationScale(ParametricDistribution):
@@ -422,7 +423,8 @@ class LocationScale(ParametricDistribution):
         return (value - self.loc) / self.scale
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
-        z = self._standard.draw(self._extended_shape(sample_shape), self.loc.dtype)
+        shape, dtype, standard = self._extended_shape(sample_shape), self.loc.dtype, self._standard
+        z = standard.draw(shape, dtype) if standard.draw else standard.icdf(gt.rand(shape, dtype=dtype))
         return gt.addcmul(self.loc, z, self.scale)
 
     def log_prob(self, value: Tensor) -> Tensor:

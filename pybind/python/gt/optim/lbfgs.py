@@ -175,7 +175,7 @@ class LBFGS(Optimizer, declared=True):
         return first
 
 
-# Line search for the strong Wolfe conditions (Nocedal and Wright 2006, "Numerical Optimization", section 3.5) ----------
+# Line search for the strong Wolfe conditions (Nocedal and Wright 2006, "Numerical Optimization", section 3.5) ---------
 
 # The constants c1 (sufficient decrease) and c2 (curvature) of the Wolfe conditions.
 DECREASE_MIN = 1e-4
