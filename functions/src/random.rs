@@ -51,6 +51,8 @@ fn text(number: Scalar) -> String {
 
 /// A draw of a larger Poisson rate is the sum of several draws: exp(-rate) would underflow.
 const RATE_MAX: f64 = 500.0;
+/// Up to this many weights are fetched and checked here: that is faster than the instructions of the check.
+const FETCHED_MAX: usize = 1024;
 /// More binomial trials are halved by a draw of the median of as many uniform numbers.
 const TRIALS_MAX: f64 = 32.0;
 
@@ -398,14 +400,12 @@ functions! {
         let dtype = drawn_in(meta.dtype);
         let weights = input.detach().to(dtype);
         if meta.shape.numel() > 0 {
-            let totals = weights.sum(&[-1], false);
-            let (low, high) = (weights.amin(&[], false), totals.amax(&[], false));
-            let facts = g.stack(&[low, high, totals.amin(&[], false)], 0).elements()?;
+            let (least, most, least_total) = extremes(g, weights, columns)?;
             expect(
-                facts[0].to_f64() >= 0.0 && facts[1].to_f64().is_finite(),
+                least >= 0.0 && most.is_finite(),
                 "probability tensor contains either `inf`, `nan` or element < 0",
             )?;
-            expect(facts[2].to_f64() > 0.0, "invalid multinomial distribution (sum of probabilities <= 0)")?;
+            expect(least_total > 0.0, "invalid multinomial distribution (sum of probabilities <= 0)")?;
         }
         if replacement && num_samples > 1 {
             let sums = weights.cumsum(-1);
@@ -428,6 +428,23 @@ functions! {
         }
         Ok(speed.argsort(-1, true).narrow(-1, 0, num_samples))
     }
+}
+
+/// The least weight, the largest total of a row's weights, and the least total; NaN if a weight is NaN. Waits for them.
+fn extremes<'g>(g: &'g Builder<'g>, weights: Expr<'g>, columns: usize) -> Result<(f64, f64, f64)> {
+    if weights.meta()?.shape.numel() > FETCHED_MAX {
+        let totals = weights.sum(&[-1], false);
+        let (least, most) = (weights.amin(&[], false), totals.amax(&[], false));
+        let found = g.stack(&[least, most, totals.amin(&[], false)], 0).elements()?;
+        return Ok((found[0].to_f64(), found[1].to_f64(), found[2].to_f64()));
+    }
+    let weights = weights.elements()?;
+    // `f64::min` ignores NaNs; this keeps them.
+    let least = |a: f64, b: f64| if a.is_nan() || a <= b { a } else { b };
+    let totals = weights.chunks(columns).map(|row| row.iter().map(|weight| weight.to_f64()).sum::<f64>());
+    let (most, least_total) =
+        totals.fold((f64::NEG_INFINITY, f64::INFINITY), |(most, least), total| (most.max(total), least.min(total)));
+    Ok((weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, least), most, least_total))
 }
 
 /// The least and the largest element. Waits for them.

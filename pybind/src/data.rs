@@ -13,19 +13,31 @@ use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::ffi::{CStr, c_int};
+
+/// Whether `object` is a number or a list of Python's own, which no attribute needs to be asked for.
+fn is_builtin(object: &Bound<'_, PyAny>) -> bool {
+    object.is_exact_instance_of::<PyFloat>()
+        || object.is_exact_instance_of::<PyInt>()
+        || object.is_exact_instance_of::<PyBool>()
+        || object.is_exact_instance_of::<PyList>()
+        || object.is_exact_instance_of::<PyTuple>()
+}
 
 /// Whether `object` has NumPy's array interface.
 pub fn is_numpy(object: &Bound<'_, PyAny>) -> bool {
-    object.hasattr(intern!(object.py(), "__array_interface__")).unwrap_or(false)
+    let name = intern!(object.py(), "__array_interface__");
+    // Asking the type makes no interface.
+    !is_builtin(object) && (object.get_type().hasattr(name).unwrap_or(false) || object.hasattr(name).unwrap_or(false))
 }
 
 /// Whether `object` is another library's tensor, as PyTorch's: one that implements DLPack.
 pub fn is_foreign(object: &Bound<'_, PyAny>) -> bool {
-    object.hasattr(intern!(object.py(), "__dlpack__")).unwrap_or(false)
-        && !is_numpy(object)
+    !is_builtin(object)
         && !object.is_instance_of::<PyTensor>()
+        && object.hasattr(intern!(object.py(), "__dlpack__")).unwrap_or(false)
+        && !is_numpy(object)
 }
 
 /// Whether `object` is NumPy's array or another library's tensor.
@@ -50,7 +62,7 @@ fn typestr(dtype: DType) -> Option<&'static str> {
 }
 
 /// A new tensor with an array's elements, or those of another library's tensor, copied.
-pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+pub fn from_array<'py>(array: &Bound<'py, PyAny>) -> PyResult<Tensor> {
     let py = array.py();
     if !is_numpy(array) {
         static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -62,26 +74,27 @@ pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     // The loop runs twice at most: an array that is not contiguous is replaced by a contiguous copy.
     for _ in 0..2 {
         let interface = array.getattr(intern!(py, "__array_interface__"))?.cast_into::<PyDict>()?;
-        let need = |key: &str| {
+        let need = |key: &Bound<'py, PyString>| {
             interface.get_item(key)?.ok_or_else(|| PyTypeError::new_err("an incomplete __array_interface__"))
         };
-        let code = need("typestr")?.extract::<String>()?;
-        let Some(dtype) = DType::ALL.into_iter().find(|d| typestr(*d) == Some(code.as_str())) else {
-            let name = array.getattr("dtype").map_or(code, |d| d.to_string());
+        let code = need(intern!(py, "typestr"))?.cast_into::<PyString>()?;
+        let code = code.to_str()?;
+        let Some(dtype) = DType::ALL.into_iter().find(|d| typestr(*d) == Some(code)) else {
+            let name = array.getattr("dtype").map_or_else(|_| code.to_owned(), |d| d.to_string());
             return Err(PyTypeError::new_err(format!(
                 "can't convert np.ndarray of type {name}. The only supported types are: float64, float32, float16, \
                  int64, int32, int16, int8, uint8, and bool."
             )));
         };
-        let dims: Vec<usize> = need("shape")?.extract()?;
+        let dims: Vec<usize> = need(intern!(py, "shape"))?.extract()?;
         let meta = Meta::new(Shape::new(&dims).map_err(raise_op)?, dtype);
-        let strides = interface.get_item("strides")?.filter(|s| !s.is_none());
+        let strides = interface.get_item(intern!(py, "strides"))?.filter(|s| !s.is_none());
         if strides.is_some() && meta.shape.numel() > 0 {
             array =
                 py.import("numpy")?.call_method1("ascontiguousarray", (&array,))?.call_method1("reshape", (dims,))?;
             continue;
         }
-        let (address, _read_only): (usize, bool) = need("data")?.extract()?;
+        let (address, _read_only): (usize, bool) = need(intern!(py, "data"))?.extract()?;
         // SAFETY: the array interface gives the address of `meta.bytes()` contiguous bytes (there are no strides), and
         // `array` keeps them alive until `upload` has copied them.
         let source = unsafe { UploadSource::new(address as *const u8, meta.bytes()) };

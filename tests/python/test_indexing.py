@@ -72,6 +72,16 @@ def test_after_an_ellipsis_axes_count_from_the_end() -> None:
         assert_close(t[index], array[index], "int64")
 
 
+def test_bounds_of_slices_are_read_as_by_lists() -> None:
+    numbers, x = list(range(5)), gt.arange(5)
+    far = 2**70
+    for index in (slice(-far, far), slice(far, -far, -1), slice(1, far, far), slice(None, None, -far)):
+        assert x[index].tolist() == numbers[index]
+    assert x[gt.tensor(1) : np.int64(3)].tolist() == [1, 2]
+    with pytest.raises(TypeError, match="slice indices must be integers or None or have an __index__ method"):
+        x["a":]
+
+
 def test_numpy_integers_and_scalar_tensors_are_integers() -> None:
     t = gt.arange(5)
     assert t[np.int64(2)].item() == t[gt.tensor(2)].item() == 2

@@ -85,6 +85,14 @@ def test_tolist() -> None:
     assert gt.zeros(0, 3).tolist() == []
     assert gt.zeros(2, 0).tolist() == [[], []]
     assert gt.tensor([1.5, 2.0]).bfloat16().tolist() == [1.5, 2.0]
+    assert gt.arange(24).reshape(2, 3, 4).transpose(0, 2).tolist() == np.arange(24).reshape(2, 3, 4).T.tolist()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_tolist_has_python_s_numbers(dtype: str) -> None:
+    numbers = gt.tensor([[0, 1], [1, 0]]).to(dtype_of(dtype)).tolist()
+    assert numbers == [[0, 1], [1, 0]]
+    assert type(numbers[0][1]) is (bool if dtype == "bool" else float if "float" in dtype else int)
 
 
 def test_iteration_is_over_the_first_axis() -> None:
