@@ -421,12 +421,9 @@ fn function_wrapper(name: &str, function: &Function) -> Option<String> {
     let line = format!("static inline gt_status gt_{name}({}) {{", words.join(", "));
     let signature =
         if line.len() <= 100 { line } else { format!("static inline gt_status\ngt_{name}({}) {{", words.join(", ")) };
-    let first = function.doc.lines().next().unwrap_or_default().trim();
-    let text = if defaults.is_empty() {
-        first.to_owned()
-    } else {
-        format!("{first} Defaults in Python: {}.", defaults.join(", "))
-    };
+    let first = function.summary();
+    let text =
+        if defaults.is_empty() { first } else { format!("{first} Defaults in Python: {}.", defaults.join(", ")) };
     // A comment must not end early.
     let text = text.replace("*/", "* /");
     Some(format!("\n{}{signature}\n{body}}}\n", comment(&text, "")))

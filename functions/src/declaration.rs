@@ -27,6 +27,11 @@ impl Function {
     pub fn name(&self) -> &'static str {
         self.forms.name.unwrap_or(self.declared)
     }
+    /// The first paragraph of the docstring, on one line.
+    pub fn summary(&self) -> String {
+        let lines: Vec<&str> = self.doc.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
+        lines.join(" ")
+    }
 }
 
 /// The computation of a function.
