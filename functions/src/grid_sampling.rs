@@ -5,7 +5,7 @@ use crate::sliding_windows::tuple;
 use gt_ops::build;
 use gt_ops::error::{ErrorKind, Result};
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::forms::module;
+use gt_ops::forms::{function, module};
 use gt_ops::{DType, OpError};
 
 /// A tap of an interpolation along one axis: its index, and its weight, a tensor or 1.
@@ -248,5 +248,24 @@ functions! {
         let places = g.stack(&coordinates, -1).reshape(&[-1, rank as i64 + 1]);
         let seen = [&size[..1], spatial, &[rank as i64]].concat();
         Ok(places.matmul(theta.transposed()).reshape(&seen))
+    }
+
+    /// Sampling at grid points, with modes by number: see `gt.nn.functional.grid_sample`.
+    [function()]
+    fn grid_sampler(g, input: Expr<'g>, grid: Expr<'g>, interpolation_mode: i64, padding_mode: i64,
+        align_corners: bool) -> Result<Expr<'g>> {
+        let choose = |names: [&'static str; 3], number: i64| {
+            let name = usize::try_from(number).ok().and_then(|place| names.get(place).copied());
+            name.ok_or_else(|| OpError::index(format!("grid_sampler(): there is no mode {number}")))
+        };
+        let mode = choose(["bilinear", "nearest", "bicubic"], interpolation_mode)?;
+        let padding_mode = choose(["zeros", "border", "reflection"], padding_mode)?;
+        grid_sample(g, input, grid, mode, padding_mode, Some(align_corners))
+    }
+
+    /// Affine sampling grid: see `gt.nn.functional.affine_grid`.
+    [function()]
+    fn affine_grid_generator(g, theta: Expr<'g>, size: &'g [i64], align_corners: bool) -> Result<Expr<'g>> {
+        affine_grid(g, theta, size, Some(align_corners))
     }
 }

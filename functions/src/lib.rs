@@ -14,13 +14,16 @@
 pub mod convolutions;
 pub mod declaration;
 pub mod einsum;
+pub mod fft;
 pub mod grid_sampling;
 pub mod interpolation;
+pub mod matrix_functions;
 pub mod pixel_shuffle;
 pub mod pooling;
 pub mod products;
 pub mod random;
 pub mod reductions;
+pub mod signal_windows;
 pub mod sliding_windows;
 
 use declaration::Function;
@@ -31,13 +34,16 @@ use std::sync::LazyLock;
 const GROUPS: &[&[Function]] = &[
     convolutions::FUNCTIONS,
     einsum::FUNCTIONS,
+    fft::FUNCTIONS,
     grid_sampling::FUNCTIONS,
     interpolation::FUNCTIONS,
+    matrix_functions::FUNCTIONS,
     pixel_shuffle::FUNCTIONS,
     pooling::FUNCTIONS,
     products::FUNCTIONS,
     random::FUNCTIONS,
     reductions::FUNCTIONS,
+    signal_windows::FUNCTIONS,
     sliding_windows::FUNCTIONS,
 ];
 

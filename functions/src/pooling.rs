@@ -9,7 +9,7 @@ use crate::sliding_windows::{Windows, batched, padded, per_axis, tuple};
 use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::error::{ErrorKind, Result};
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::forms::module;
+use gt_ops::forms::{function, module};
 use gt_ops::{DType, Op, OpError, Scalar};
 
 // Windows of equal size ------------------------------------------------------------------------------------------------
@@ -677,6 +677,19 @@ macro_rules! pools {
                 Ok(pair(fractional_max_pool(g, $spatial, input, &given)?))
             }
         )*
+            /// Adaptive max pooling with indices: see `gt.nn.functional.adaptive_max_pool1d`.
+            [function().named("adaptive_max_pool1d")]
+            fn adaptive_max_pool1d_pair(g, input: Expr<'g>, output_size: &'g [i64]) -> Result<[Expr<'g>; 2]> {
+                adaptive_max_pool1d_with_indices(g, input, OptionalInts(output_size), true)
+            }
+
+            /// Max pooling with indices: see `gt.nn.functional.max_pool1d`.
+            [function().named("max_pool1d_with_indices")]
+            fn max_pool1d_pair(g, input: Expr<'g>, kernel_size: &'g [i64], stride: Option<&'g [i64]> = None,
+                padding: &'g [i64] = &[0], dilation: &'g [i64] = &[1], ceil_mode: bool = false) -> Result<[Expr<'g>; 2]> {
+                max_pool1d_with_indices(g, input, kernel_size, stride, padding, dilation, ceil_mode, true)
+            }
+
             /// Mean of each window of each channel of `(N, C, L)` or `(C, L)`.
             ///
             /// Args:

@@ -54,8 +54,6 @@ from gt.amp import GradScaler, autocast
 from gt.compiler import compile
 from gt.func import vmap
 from gt.nn._aten import (
-    adaptive_max_pool1d,
-    affine_grid_generator,
     alpha_dropout,
     batch_norm,
     binary_cross_entropy_with_logits,
@@ -65,12 +63,10 @@ from gt.nn._aten import (
     embedding,
     feature_alpha_dropout,
     feature_dropout,
-    grid_sampler,
     hinge_embedding_loss,
     instance_norm,
     kl_div,
     margin_ranking_loss,
-    max_pool1d_with_indices,
     poisson_nll_loss,
     rms_norm,
     rrelu,

@@ -8,7 +8,7 @@ from gt import _gt, linalg
 from gt._gt import Tensor
 from gt._types import QR, SignLogAbsDet
 from gt.linalg import packed
-from gt.linalg.matrix_functions import matrix_exp, matrix_power
+from gt.linalg.matrix_functions import matrix_power
 
 
 def inverse(input: Tensor) -> Tensor:
@@ -215,7 +215,6 @@ METHODS = (
     ormqr,
     triangular_solve,
     matrix_power,
-    matrix_exp,
 )
 IN_PLACE = ()
 FUNCTIONS = (lu_unpack, svd_lowrank, pca_lowrank)

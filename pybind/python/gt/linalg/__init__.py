@@ -6,8 +6,7 @@ their gradients are composed of GT's operations again.
 
 from __future__ import annotations
 
-from gt import _absent, _forms, _functions, _gt
-from gt._gt import Tensor
+from gt import _absent, _forms, _functions
 from gt.linalg.decompositions import (
     eig,
     eigh,
@@ -24,7 +23,7 @@ from gt.linalg.decompositions import (
     svdvals,
 )
 from gt.linalg.lapack import LinAlgError
-from gt.linalg.matrix_functions import matrix_exp, matrix_power
+from gt.linalg.matrix_functions import matrix_power
 from gt.linalg.norms import cond, matrix_norm, norm, vector_norm
 from gt.linalg.packed import (
     cholesky_ex,
@@ -45,25 +44,6 @@ from gt.linalg.solving import (
     tensorinv,
     tensorsolve,
 )
-
-
-def vander(x: Tensor, N: int | None = None) -> Tensor:  # noqa: N803 (PyTorch's name)
-    """The Vandermonde matrices of vectors: powers of the elements of the last axis, increasing from left to right.
-
-    Args:
-        x: A vector, or a batch of vectors.
-        N: The number of columns; the length of the vectors if not given.
-
-    Example:
-        >>> gt.linalg.vander(gt.tensor([1, 2, 3]))
-        tensor([[1, 1, 1],
-                [1, 2, 4],
-                [1, 3, 9]])
-    """
-    if N is not None and N <= 1:
-        raise RuntimeError("N must be greater than 1.")
-    rows = x if x.ndim else x.reshape(1)
-    return rows.unsqueeze(-1) ** _gt.arange(rows.shape[-1] if N is None else N)
 
 
 # The functions that take `out=`, as in PyTorch.

@@ -10,10 +10,8 @@ from collections.abc import Sequence
 from gt._gt import Tensor
 from gt.nn import functional
 
-# ATen's enumerations, in order.
+# ATen's enumeration, in order.
 _REDUCTIONS = ("none", "mean", "sum")
-_MODES = ("bilinear", "nearest", "bicubic")
-_PADDINGS = ("zeros", "border", "reflection")
 
 
 def dropout(input: Tensor, p: float, train: bool) -> Tensor:
@@ -93,33 +91,8 @@ def rms_norm(
     return functional.rms_norm(input, normalized_shape, weight, eps)
 
 
-def adaptive_max_pool1d(input: Tensor, output_size: int | Sequence[int]) -> tuple[Tensor, Tensor]:
-    """Adaptive max pooling with indices: see `gt.nn.functional.adaptive_max_pool1d`."""
-    return functional.adaptive_max_pool1d_with_indices(input, output_size)
 
 
-def max_pool1d_with_indices(
-    input: Tensor,
-    kernel_size: int | Sequence[int],
-    stride: int | Sequence[int] | None = None,
-    padding: int | Sequence[int] = 0,
-    dilation: int | Sequence[int] = 1,
-    ceil_mode: bool = False,
-) -> tuple[Tensor, Tensor]:
-    """Max pooling with indices: see `gt.nn.functional.max_pool1d`."""
-    return functional.max_pool1d_with_indices(input, kernel_size, stride, padding, dilation, ceil_mode)
-
-
-def grid_sampler(
-    input: Tensor, grid: Tensor, interpolation_mode: int, padding_mode: int, align_corners: bool
-) -> Tensor:
-    """Sampling at grid points, with modes by number: see `gt.nn.functional.grid_sample`."""
-    return functional.grid_sample(input, grid, _MODES[interpolation_mode], _PADDINGS[padding_mode], bool(align_corners))
-
-
-def affine_grid_generator(theta: Tensor, size: Sequence[int], align_corners: bool) -> Tensor:
-    """Affine sampling grid: see `gt.nn.functional.affine_grid`."""
-    return functional.affine_grid(theta, size, bool(align_corners))
 
 
 def binary_cross_entropy_with_logits(
