@@ -5,7 +5,7 @@
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::forms::module;
+use gt_ops::forms::{function, module};
 use gt_ops::special::i0;
 use gt_ops::{DType, OpError, build};
 use std::f64::consts::PI;
@@ -20,6 +20,7 @@ struct Window<'g> {
 }
 
 impl<'g> Window<'g> {
+    /// A window of `gt.signal.windows`.
     fn new(g: &'g Builder<'g>, name: &str, length: i64, sym: bool, dtype: Option<DType>) -> Result<Window<'g>> {
         if length < 0 {
             return Err(OpError::value(format!("{name} requires non-negative window length, got M={length}")));
@@ -28,6 +29,24 @@ impl<'g> Window<'g> {
         if !matches!(dtype, DType::F32 | DType::F64) {
             return Err(OpError::value(format!("{name} expects float32 or float64 dtypes, got: gt.{}", dtype.name())));
         }
+        Self::checked(g, length, sym, dtype)
+    }
+
+    /// A window under the name that it has outside `gt.signal.windows`.
+    fn older(g: &'g Builder<'g>, name: &str, length: i64, periodic: bool, dtype: Option<DType>) -> Result<Window<'g>> {
+        if length < 0 {
+            return Err(OpError::runtime(format!(
+                "{name} requires non-negative window_length, got window_length={length}"
+            )));
+        }
+        let dtype = dtype.unwrap_or_else(DType::default_float);
+        if !dtype.is_float() {
+            return Err(OpError::runtime(format!("{name} expects floating point dtypes, got: gt.{}", dtype.name())));
+        }
+        Self::checked(g, length, !periodic, dtype)
+    }
+
+    fn checked(g: &'g Builder<'g>, length: i64, sym: bool, dtype: DType) -> Result<Window<'g>> {
         // Fails before numbers are computed for a length that no tensor has.
         build::shape_of(&[length])?;
         Ok(Window { builder: g, length, end: (if sym { length - 1 } else { length }) as f64, dtype })
@@ -60,7 +79,23 @@ impl<'g> Window<'g> {
             total
         })
     }
+
+    fn bartlett(&self) -> Expr<'g> {
+        let step = 2.0 / self.period();
+        self.of(|position| 1.0 - (step * position - 1.0).abs())
+    }
+
+    fn kaiser(&self, beta: f64) -> Result<Expr<'g>> {
+        if beta < 0.0 {
+            return Err(OpError::value(format!("beta must be non-negative, got: {beta:?} instead.")));
+        }
+        let step = 2.0 / self.period();
+        Ok(self.of(|position| i0(beta * (1.0 - (step * position - 1.0).powi(2)).max(0.0).sqrt()) / i0(beta)))
+    }
 }
+
+const BLACKMAN: &[f64] = &[0.42, 0.5, 0.08];
+const HANN: &[f64] = &[0.5, 0.5];
 
 functions! {
     /// The general cosine window: a[0] - a[1] * cos(x) + a[2] * cos(2 * x) - ...
@@ -97,13 +132,13 @@ functions! {
     ///     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     [module("signal.windows").creation()]
     fn hann(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "hann", M, sym, dtype)?.cosines(&[0.5, 0.5]))
+        Ok(Window::new(g, "hann", M, sym, dtype)?.cosines(HANN))
     }
 
     /// The Blackman window: 0.42 - 0.5 * cos(x) + 0.08 * cos(2 * x).
     [module("signal.windows").creation()]
     fn blackman(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "blackman", M, sym, dtype)?.cosines(&[0.42, 0.5, 0.08]))
+        Ok(Window::new(g, "blackman", M, sym, dtype)?.cosines(BLACKMAN))
     }
 
     /// The Nuttall window, four cosine terms chosen for small side lobes.
@@ -115,9 +150,7 @@ functions! {
     /// The Bartlett window, a triangle that is 0 at its ends.
     [module("signal.windows").creation()]
     fn bartlett(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let window = Window::new(g, "bartlett", M, sym, dtype)?;
-        let step = 2.0 / window.period();
-        Ok(window.of(|position| 1.0 - (step * position - 1.0).abs()))
+        Ok(Window::new(g, "bartlett", M, sym, dtype)?.bartlett())
     }
 
     /// The cosine window: half a period of the sine.
@@ -157,11 +190,84 @@ functions! {
     /// The Kaiser window: I_0(beta * sqrt(1 - t ** 2)) / I_0(beta) for t from -1 to 1.
     [module("signal.windows").creation()]
     fn kaiser(g, M: i64; beta: f64 = 12.0, sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let window = Window::new(g, "kaiser", M, sym, dtype)?;
-        if beta < 0.0 {
-            return Err(OpError::value(format!("beta must be non-negative, got: {beta:?} instead.")));
-        }
-        let step = 2.0 / window.period();
-        Ok(window.of(|position| i0(beta * (1.0 - (step * position - 1.0).powi(2)).max(0.0).sqrt()) / i0(beta)))
+        Window::new(g, "kaiser", M, sym, dtype)?.kaiser(beta)
+    }
+
+    /// The Bartlett window, a triangle that is 0 at its ends.
+    ///
+    /// Args:
+    ///     window_length: The number of elements.
+    ///     periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+    ///     dtype: The dtype; the default dtype if not given.
+    ///
+    /// Example:
+    ///     >>> gt.bartlett_window(5, periodic=False)
+    ///     tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
+    [function().creation()]
+    fn bartlett_window(g, window_length: i64, periodic: bool = true; dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        Ok(Window::older(g, "bartlett_window", window_length, periodic, dtype)?.bartlett())
+    }
+
+    /// The Blackman window: 0.42 - 0.5 * cos(x) + 0.08 * cos(2 * x).
+    ///
+    /// Args:
+    ///     window_length: The number of elements.
+    ///     periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+    ///     dtype: The dtype; the default dtype if not given.
+    ///
+    /// Example:
+    ///     >>> gt.blackman_window(5, periodic=False).shape
+    ///     gt.Size([5])
+    [function().creation()]
+    fn blackman_window(g, window_length: i64, periodic: bool = true; dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        Ok(Window::older(g, "blackman_window", window_length, periodic, dtype)?.cosines(BLACKMAN))
+    }
+
+    /// The Hamming window: alpha - beta * cos(x).
+    ///
+    /// Args:
+    ///     window_length: The number of elements.
+    ///     periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+    ///     alpha: The constant.
+    ///     beta: The amplitude of the cosine.
+    ///     dtype: The dtype; the default dtype if not given.
+    ///
+    /// Example:
+    ///     >>> gt.hamming_window(5, periodic=False)
+    ///     tensor([0.0800, 0.5400, 1.0000, 0.5400, 0.0800])
+    [function().creation()]
+    fn hamming_window(g, window_length: i64, periodic: bool = true, alpha: f64 = 0.54, beta: f64 = 0.46; dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        Ok(Window::older(g, "hamming_window", window_length, periodic, dtype)?.cosines(&[alpha, beta]))
+    }
+
+    /// The Hann window: 0.5 - 0.5 * cos(x).
+    ///
+    /// Args:
+    ///     window_length: The number of elements.
+    ///     periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+    ///     dtype: The dtype; the default dtype if not given.
+    ///
+    /// Example:
+    ///     >>> gt.hann_window(4)
+    ///     tensor([0.0000, 0.5000, 1.0000, 0.5000])
+    [function().creation()]
+    fn hann_window(g, window_length: i64, periodic: bool = true; dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        Ok(Window::older(g, "hann_window", window_length, periodic, dtype)?.cosines(HANN))
+    }
+
+    /// The Kaiser window: I_0(beta * sqrt(1 - t ** 2)) / I_0(beta) for t from -1 to 1.
+    ///
+    /// Args:
+    ///     window_length: The number of elements.
+    ///     periodic: Whether the window is one period of a periodic function; symmetric otherwise.
+    ///     beta: The shape: the larger, the narrower the window.
+    ///     dtype: The dtype; the default dtype if not given.
+    ///
+    /// Example:
+    ///     >>> gt.kaiser_window(5, periodic=False).shape
+    ///     gt.Size([5])
+    [function().creation()]
+    fn kaiser_window(g, window_length: i64, periodic: bool = true, beta: f64 = 12.0; dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        Window::older(g, "kaiser_window", window_length, periodic, dtype)?.kaiser(beta)
     }
 }

@@ -26,7 +26,6 @@ from gt._composites import (
     sorting,
     special,
     view_copies,
-    windows,
 )
 
 _MODULES = (
@@ -48,7 +47,6 @@ _MODULES = (
     sorting,
     histograms,
     special,
-    windows,
     apply_ops,
 )
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)
