@@ -42,6 +42,14 @@ class Independent(Distribution):
         tensor(-2.7568)
     """
 
+    _formulas = Formulas(
+        support=lambda base_dist: base_dist.support,
+        mean=lambda base_dist: base_dist.mean,
+        mode=lambda base_dist: base_dist.mode,
+        variance=lambda base_dist: base_dist.variance,
+        entropy=lambda base_dist, _summed: _summed(base_dist.entropy()),
+    )
+
     def __init__(
         self,
         base_distribution: Distribution,
@@ -64,22 +72,6 @@ class Independent(Distribution):
         """Whether the base distribution implements `rsample`."""
         return self.base_dist.has_rsample
 
-    @property
-    def support(self) -> Constraint:
-        return self.base_dist.support
-
-    @property
-    def mean(self) -> Tensor:
-        return self.base_dist.mean
-
-    @property
-    def mode(self) -> Tensor:
-        return self.base_dist.mode
-
-    @property
-    def variance(self) -> Tensor:
-        return self.base_dist.variance
-
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         axes = self.reinterpreted_batch_ndims
         inner = tuple(self.event_shape)[:axes]
@@ -96,9 +88,6 @@ class Independent(Distribution):
 
     def log_prob(self, value: Tensor) -> Tensor:
         return self._summed(self.base_dist.log_prob(value))
-
-    def entropy(self) -> Tensor:
-        return self._summed(self.base_dist.entropy())
 
     def __repr__(self) -> str:
         return f"Independent({self.base_dist}, {self.reinterpreted_batch_ndims})"
@@ -217,6 +206,15 @@ class MixtureSameFamily(Distribution):
         tensor(3.)
     """
 
+    _formulas = Formulas(
+        support=lambda component_distribution: component_distribution.support,
+        mean=lambda component_distribution, _average: _average(component_distribution.mean),
+        # Within the components, and between their means.
+        variance=lambda component_distribution, mean, _axis, _average: _average(
+            component_distribution.variance + (component_distribution.mean - mean.unsqueeze(_axis)).square()
+        ),
+    )
+
     def __init__(
         self,
         mixture_distribution: Categorical,
@@ -242,10 +240,6 @@ class MixtureSameFamily(Distribution):
         self.mixture_distribution, self.component_distribution = mixture_distribution, component_distribution
         super().__init__(batch[:-1], component_distribution.event_shape, validate_args=validate_args)
 
-    @property
-    def support(self) -> Constraint:
-        return self.component_distribution.support
-
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         count = self.component_distribution.batch_shape[-1]
         return self._copy(
@@ -254,23 +248,15 @@ class MixtureSameFamily(Distribution):
             mixture_distribution=self.mixture_distribution.expand(batch_shape),
         )
 
-    def _weights(self) -> Tensor:
-        probs = self.mixture_distribution.probs
-        return probs.reshape(*probs.shape, *[1] * len(self.event_shape))
-
+    @property
     def _axis(self) -> int:
-        return -1 - len(self.event_shape)
+        """The axis of the components."""
+        return -1 - len(self._event_shape)
 
-    @property
-    def mean(self) -> Tensor:
-        return (self._weights() * self.component_distribution.mean).sum(self._axis())
-
-    @property
-    def variance(self) -> Tensor:
-        weights, axis = self._weights(), self._axis()
-        within = (weights * self.component_distribution.variance).sum(axis)
-        away = self.component_distribution.mean - self.mean.unsqueeze(axis)
-        return within + (weights * away.square()).sum(axis)
+    def _average(self, each: Tensor) -> Tensor:
+        """The mean over the components, weighted by their probabilities."""
+        weights = self.mixture_distribution.probs
+        return (weights.reshape(*weights.shape, *[1] * len(self._event_shape)) * each).sum(self._axis)
 
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
@@ -283,11 +269,11 @@ class MixtureSameFamily(Distribution):
 
     def log_prob(self, x: Tensor) -> Tensor:
         self._validate_sample(x)
-        each = self.component_distribution.log_prob(x.unsqueeze(self._axis()))
+        each = self.component_distribution.log_prob(x.unsqueeze(self._axis))
         return (each + self.mixture_distribution.logits.log_softmax(-1)).logsumexp(-1)
 
     def cdf(self, x: Tensor) -> Tensor:
-        each = self.component_distribution.cdf(x.unsqueeze(self._axis()))
+        each = self.component_distribution.cdf(x.unsqueeze(self._axis))
         return (each * self.mixture_distribution.probs).sum(-1)
 
     def __repr__(self) -> str:
@@ -316,6 +302,17 @@ class Kumaraswamy(TransformedDistribution):
     has_rsample = True
     support = constraints.unit_interval
 
+    _formulas = Formulas(
+        mean=lambda _moment: _moment(1),
+        mode=lambda concentration1, concentration0: _kumaraswamy_mode(concentration1, concentration0),
+        variance=lambda _moment: _moment(2) - _moment(1).square(),
+        entropy=lambda concentration1, concentration0: (
+            (1 - concentration0.reciprocal())
+            + (1 - concentration1.reciprocal()) * ((concentration0 + 1).digamma() + EULER)
+            - (concentration1 * concentration0).log()
+        ),
+    )
+
     def __init__(
         self, concentration1: Tensor | float, concentration0: Tensor | float, validate_args: bool | None = None
     ) -> None:
@@ -332,24 +329,10 @@ class Kumaraswamy(TransformedDistribution):
     def _moment(self, n: int) -> Tensor:
         return self.concentration0 * log_beta(1 + n / self.concentration1, self.concentration0).exp()
 
-    @property
-    def mean(self) -> Tensor:
-        return self._moment(1)
 
-    @property
-    def mode(self) -> Tensor:
-        a, b = self.concentration1, self.concentration0
-        log_mode = b.reciprocal() * (-b).log1p() - (-b * a).log1p()
-        return gt.where((b < 1) | (a < 1), math.nan, log_mode.exp())
-
-    @property
-    def variance(self) -> Tensor:
-        return self._moment(2) - self.mean.square()
-
-    def entropy(self) -> Tensor:
-        a, b = self.concentration1, self.concentration0
-        harmonic = (b + 1).digamma() + EULER
-        return 1 - b.reciprocal() + (1 - a.reciprocal()) * harmonic - a.log() - b.log()
+def _kumaraswamy_mode(a: Tensor, b: Tensor) -> Tensor:
+    log_mode = b.reciprocal() * (-b).log1p() - (-b * a).log1p()
+    return gt.where((b < 1) | (a < 1), math.nan, log_mode.exp())
 
 
 class LogisticNormal(TransformedDistribution):

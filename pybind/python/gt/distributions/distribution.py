@@ -57,6 +57,12 @@ class Distribution:
     arg_constraints: ClassVar[dict[str, Constraint]] = {}
     _validate_args = __debug__
 
+    _formulas: ClassVar["Formulas"] = {}
+
+    def __init_subclass__(cls) -> None:
+        for name, formula in vars(cls).get("_formulas", {}).items():
+            setattr(cls, name, _fact(cls, name, formula))
+
     @staticmethod
     def set_default_validate_args(value: bool) -> None:
         """Sets whether parameters and values are validated where a distribution's `validate_args` is not given."""
@@ -314,7 +320,6 @@ def _fact(owner: type, name: str, formula: Callable[..., Any]) -> Any:
 class ParametricDistribution(Distribution):
     """The base of parametric families: a subclass declares its parameters and its formulas."""
 
-    _formulas: ClassVar[Formulas] = {}
     # The constraint of each parameter, and the default values, with those of base classes.
     _parameters: ClassVar[dict[str, Constraint]] = {}
     _defaults: ClassVar[dict[str, Any]] = {}
@@ -331,8 +336,6 @@ class ParametricDistribution(Distribution):
         cls._defaults = {**cls._defaults, **{name: own[name] for name in declared if name in own}}
         if declared and "arg_constraints" not in own:
             cls.arg_constraints = declared
-        for name, formula in own.get("_formulas", {}).items():
-            setattr(cls, name, _fact(cls, name, formula))
         if "__init__" not in own and (declared or hasattr(cls.__init__, "is_derived")):
             kinds = dict.fromkeys(cls._parameters, Tensor | float)
             kinds |= {name: Tensor | float | None for name, value in cls._defaults.items() if value is None}
