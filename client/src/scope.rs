@@ -1,7 +1,7 @@
 //! Emitting ops: infers the shape and dtype of an instruction, issues it, and records it on the tape.
 
 use crate::error::{ClientError, Result};
-use crate::handle::{Edge, Node};
+use crate::handle::{Edge, Node, Tensor};
 use crate::precision::allows_tf32;
 use crate::random::{Generator, default_generator};
 use crate::session::ClientSession;
@@ -9,6 +9,7 @@ use crate::strides::{Strides, ViewOp, ViewOps, strides_after};
 use crate::tape::grad_enabled;
 use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
+use gt_ops::graph::FunctionGradient;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val};
 use smallvec::SmallVec;
@@ -278,6 +279,49 @@ impl Graph for Scope {
         let val = self.push(value, None);
         self.stale.extend(text.map(|text| (val, text)));
         Ok(val)
+    }
+
+    fn record_function(
+        &mut self,
+        name: &str,
+        inputs: &[Val],
+        results: &[Val],
+        gradient: FunctionGradient,
+    ) -> OpResult<Vec<Val>> {
+        let operands: Vec<_> = inputs.iter().map(|v| self.parts(*v)).collect();
+        if !grad_enabled() || operands.iter().all(|(_, node)| node.is_none()) {
+            return Ok(results.to_vec());
+        }
+        let values: Vec<_> = results.iter().map(|v| self.parts(*v).0).collect();
+        let Some(meta) = values.first().map(|value| *value.meta()) else { return Ok(Vec::new()) };
+        let nodes = operands.iter().map(|(_, node)| node.clone()).collect();
+        let (session, made) = (self.session.clone(), values.clone());
+        let backward = move |node: &Arc<Node>, grads: Vec<Option<Tensor>>, _: bool| {
+            let mut scope = Scope::new(&session);
+            let mut vals = Vec::with_capacity(operands.len() + made.len());
+            for (value, maker) in &operands {
+                vals.push(scope.push_saved(value.clone(), maker.clone(), node.number()));
+            }
+            for (i, value) in made.iter().enumerate() {
+                let result = Node::custom_output(node, i, *value.meta());
+                vals.push(scope.push(value.clone(), Some(result)));
+            }
+            let mut reached = Vec::with_capacity(grads.len());
+            for grad in &grads {
+                reached.push(grad.as_ref().map(|grad| scope.add(grad)).transpose()?);
+            }
+            let outcome = gradient(&mut scope, &vals, &reached);
+            scope.finish(outcome, |scope, found| {
+                found.into_iter().map(|grad| grad.map(|grad| scope.tensor(grad))).collect()
+            })
+        };
+        let node = Node::custom(name.to_owned(), nodes, values.len(), meta, Box::new(backward));
+        let mut recorded = Vec::with_capacity(values.len());
+        for (i, value) in values.into_iter().enumerate() {
+            let result = value.meta().dtype.is_float().then(|| Node::custom_output(&node, i, *value.meta()));
+            recorded.push(self.push(value, result));
+        }
+        Ok(recorded)
     }
 
     fn fetch(&mut self, v: Val) -> OpResult<Vec<u8>> {

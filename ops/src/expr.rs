@@ -34,6 +34,10 @@ pub struct Builder<'g> {
     warnings: RefCell<Vec<String>>,
 }
 
+/// The gradient of a function as expressions: takes its inputs followed by its results, and the gradients of the results;
+/// returns the gradients of the inputs.
+pub type GradientRule = for<'r> fn(&'r Builder<'r>, &[Expr<'r>], &[Option<Expr<'r>>]) -> Result<Vec<Option<Expr<'r>>>>;
+
 /// A tensor or a number in a formula.
 #[derive(Clone, Copy)]
 pub struct Expr<'g> {
@@ -108,6 +112,30 @@ impl<'g> Builder<'g> {
     pub fn fail(&'g self, error: OpError) -> Expr<'g> {
         self.error.borrow_mut().get_or_insert(error);
         self.tensor(FAILED)
+    }
+
+    /// Results that were computed on the host from the elements of `inputs`, as those of a function with this gradient.
+    ///
+    /// # Errors
+    /// The first error of the expressions so far.
+    pub fn with_gradient(
+        &'g self,
+        name: &str,
+        inputs: &[Expr<'g>],
+        results: &[Expr<'g>],
+        rule: GradientRule,
+    ) -> Result<Vec<Expr<'g>>> {
+        let vals = |all: &[Expr<'g>]| all.iter().map(|expr| self.finish(*expr)).collect::<Result<Vec<Val>>>();
+        let (inputs, results) = (vals(inputs)?, vals(results)?);
+        let gradient = Box::new(move |graph: &mut dyn Graph, vals: &[Val], grads: &[Option<Val>]| {
+            let builder = Builder::new(graph);
+            let values: Vec<Expr<'_>> = vals.iter().map(|val| builder.tensor(*val)).collect();
+            let grads: Vec<Option<Expr<'_>>> = grads.iter().map(|grad| grad.map(|val| builder.tensor(val))).collect();
+            let found = rule(&builder, &values, &grads)?;
+            found.into_iter().map(|grad| grad.map(|grad| builder.finish(grad)).transpose()).collect()
+        });
+        let recorded = self.with_graph(|g| g.record_function(name, &inputs, &results, gradient))?;
+        Ok(recorded.into_iter().map(|val| self.tensor(val)).collect())
     }
 
     /// Reports the first error of the expressions so far.

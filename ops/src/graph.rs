@@ -39,6 +39,11 @@ impl From<Scalar> for Arg {
     }
 }
 
+/// The gradient of a function that is recorded as a whole: takes its inputs followed by its results, and the gradients of
+/// the results; returns the gradients of the inputs.
+pub type FunctionGradient =
+    Box<dyn Fn(&mut dyn Graph, &[Val], &[Option<Val>]) -> Result<Vec<Option<Val>>> + Send + Sync>;
+
 /// A sink of instructions. The client's implementation emits them to the daemon; a test's may only infer shapes.
 pub trait Graph {
     /// Emits one instruction as it is: its operands already share the dtype that the op computes in (see
@@ -60,6 +65,20 @@ pub trait Graph {
     }
     /// The seed of the session's random numbers and the stream number of the next random instruction.
     fn next_random(&mut self) -> (u64, u64);
+    /// Records `results`, which were computed without a gradient, as those of a function of `inputs` with this gradient.
+    /// Returns the recorded results.
+    ///
+    /// # Errors
+    /// As [`Graph::emit`].
+    fn record_function(
+        &mut self,
+        _name: &str,
+        _inputs: &[Val],
+        results: &[Val],
+        _gradient: FunctionGradient,
+    ) -> Result<Vec<Val>> {
+        Ok(results.to_vec())
+    }
     /// The row-major bytes of a tensor. Waits for them.
     ///
     /// # Errors
