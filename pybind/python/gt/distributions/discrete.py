@@ -278,8 +278,8 @@ class Categorical(ProbsOrLogits):
         if self._validate_args:
             self._validate_sample(value)
         scores, index = self.logits, value.long().unsqueeze(-1)
-        if index.shape[:-1] != scores.shape[:-1]:
-            shape = gt.broadcast_shapes(index.shape[:-1], scores.shape[:-1])
+        if value.shape != self._batch_shape:
+            shape = gt.broadcast_shapes(value.shape, self._batch_shape)
             scores, index = scores.expand(*shape, self._num_events), index.expand(*shape, 1)
         return scores.gather(-1, index).squeeze(-1)
 
