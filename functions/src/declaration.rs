@@ -625,6 +625,9 @@ macro_rules! functions {
             $(#[doc = $doc])*
             pub fn $name<'g>($g: &'g gt_ops::expr::Builder<'g> $(, $p: $t)* $($(, $k: $kt)+)?) -> $r {
                 let _: &gt_ops::expr::Builder<'g> = $g;
+                // A body may leave a parameter, such as `inplace`, to its callers.
+                $(let _ = &$p;)*
+                $($(let _ = &$k;)+)?
                 $body
             }
         )*
@@ -652,15 +655,15 @@ macro_rules! functions {
             },
             body: {
                 fn call<'g>(
-                    g: &'g gt_ops::expr::Builder<'g>,
+                    $g: &'g gt_ops::expr::Builder<'g>,
                     values: &'g [$crate::declaration::Value],
                 ) -> gt_ops::error::Result<$crate::declaration::Outcome> {
                     let mut values = values.iter();
                     let mut next = || values.next().unwrap_or(&$crate::declaration::Value::Omitted);
-                    $(let $p: $t = $crate::declaration::argument!(g, next(), $t, stringify!($p), $($d)?);)*
-                    $($(let $k: $kt = $crate::declaration::argument!(g, next(), $kt, stringify!($k), $($kd)?);)+)?
+                    $(let $p: $t = $crate::declaration::argument!($g, next(), $t, stringify!($p), $($d)?);)*
+                    $($(let $k: $kt = $crate::declaration::argument!($g, next(), $kt, stringify!($k), $($kd)?);)+)?
                     let _ = &mut next;
-                    $crate::declaration::FunctionResult::outcome($name(g $(, $p)* $($(, $k)+)?), g)
+                    $crate::declaration::FunctionResult::outcome($name($g $(, $p)* $($(, $k)+)?), $g)
                 }
                 $crate::declaration::Body::Composite(call)
             },

@@ -11,13 +11,22 @@
 #![forbid(unsafe_code)]
 #![expect(clippy::too_many_arguments, non_snake_case, reason = "PyTorch's signatures")]
 
+pub mod activations;
+pub mod aten;
+pub mod attention;
 pub mod convolutions;
 pub mod declaration;
+pub mod dropout;
 pub mod einsum;
+pub mod embeddings;
 pub mod fft;
 pub mod grid_sampling;
 pub mod interpolation;
+pub mod linear;
+pub mod losses;
+pub mod margin_losses;
 pub mod matrix_functions;
+pub mod normalization;
 pub mod pixel_shuffle;
 pub mod pooling;
 pub mod products;
@@ -32,12 +41,21 @@ use std::sync::LazyLock;
 
 /// The declarations, a group of functions each.
 const GROUPS: &[&[Function]] = &[
+    activations::FUNCTIONS,
+    aten::FUNCTIONS,
+    attention::FUNCTIONS,
     convolutions::FUNCTIONS,
+    dropout::FUNCTIONS,
     einsum::FUNCTIONS,
+    embeddings::FUNCTIONS,
     fft::FUNCTIONS,
     grid_sampling::FUNCTIONS,
     interpolation::FUNCTIONS,
+    linear::FUNCTIONS,
+    losses::FUNCTIONS,
+    margin_losses::FUNCTIONS,
     matrix_functions::FUNCTIONS,
+    normalization::FUNCTIONS,
     pixel_shuffle::FUNCTIONS,
     pooling::FUNCTIONS,
     products::FUNCTIONS,

@@ -21,7 +21,7 @@ use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, Scalar};
 use crate::op::Op;
 use crate::shape::{Meta, Shape};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 /// The value of an expression whose instruction failed.
@@ -32,6 +32,8 @@ pub struct Builder<'g> {
     graph: RefCell<&'g mut (dyn Graph + 'g)>,
     error: RefCell<Option<OpError>>,
     warnings: RefCell<Vec<String>>,
+    /// The dtype in which matrix products compute under automatic mixed precision.
+    autocast: Cell<Option<DType>>,
 }
 
 /// The gradient of a function as expressions: takes its inputs followed by its results, and the gradients of the results;
@@ -60,7 +62,22 @@ impl From<Expr<'_>> for Arg {
 impl<'g> Builder<'g> {
     /// A builder that emits to `graph`.
     pub fn new(graph: &'g mut (dyn Graph + 'g)) -> Builder<'g> {
-        Builder { graph: RefCell::new(graph), error: RefCell::new(None), warnings: RefCell::default() }
+        Builder {
+            graph: RefCell::new(graph),
+            error: RefCell::new(None),
+            warnings: RefCell::default(),
+            autocast: Cell::new(None),
+        }
+    }
+
+    /// Computes matrix products in `dtype`, as automatic mixed precision does.
+    pub fn set_autocast(&self, dtype: Option<DType>) {
+        self.autocast.set(dtype);
+    }
+
+    /// The dtype in which matrix products compute under automatic mixed precision, and `None` outside of it.
+    pub fn autocast(&self) -> Option<DType> {
+        self.autocast.get()
     }
 
     /// The expression of a tensor of the graph.
@@ -836,7 +853,16 @@ impl<'g> Expr<'g> {
     /// The matrix product, as `torch.matmul`.
     #[must_use]
     pub fn matmul(self, other: Expr<'g>) -> Expr<'g> {
-        self.with(other, build::matmul)
+        self.autocast().with(other.autocast(), build::matmul)
+    }
+    /// The operand of a matrix product in the dtype of automatic mixed precision, outside of which it stays as it is.
+    /// float64 is chosen for its precision, and stays too.
+    fn autocast(self) -> Expr<'g> {
+        let Some(dtype) = self.builder.autocast() else { return self };
+        self.then(|g, v| {
+            let own = g.meta(v).dtype;
+            if own.is_float() && own != DType::F64 { build::cast(g, v, dtype) } else { Ok(v) }
+        })
     }
     /// Softmax along an axis.
     #[must_use]

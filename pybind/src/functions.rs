@@ -631,6 +631,9 @@ impl<'a, 'py> Call<'a, 'py> {
         };
         let (outcome, warnings) = {
             let builder = Builder::new(&mut scope);
+            if function.forms.autocast == Autocast::Keep {
+                builder.set_autocast(autocast::entered());
+            }
             let outcome = body(&builder, &values);
             (outcome, builder.warnings())
         };
@@ -968,9 +971,11 @@ fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
             row.set_item(name, on)?;
         }
         row.set_item("results", forms.results.to_vec())?;
+        row.set_item("updates", forms.updates.to_vec())?;
         row.set_item(
             "returns",
             match function.returns {
+                _ if !forms.updates.is_empty() => "Tensor".to_owned(),
                 Returns::Tensor => "Tensor".to_owned(),
                 Returns::Tuple(count) => format!("tuple[{}]", vec!["Tensor"; count].join(", ")),
                 Returns::Tensors => "tuple[Tensor, ...]".to_owned(),

@@ -23,7 +23,6 @@ mod operators;
 mod options;
 mod random;
 mod reductions;
-mod rows;
 mod session;
 mod signal;
 mod table;
@@ -48,7 +47,6 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     create::register(module)?;
     functions::register(module)?;
     methods::register(module)?;
-    rows::register(module)?;
     autograd::register(module)?;
     autocast::register(module)?;
     table::register(module)?;

@@ -53,24 +53,7 @@ from gt._sharding import (
 from gt.amp import GradScaler, autocast
 from gt.compiler import compile
 from gt.func import vmap
-from gt.nn._aten import (
-    alpha_dropout,
-    batch_norm,
-    binary_cross_entropy_with_logits,
-    cosine_embedding_loss,
-    ctc_loss,
-    dropout,
-    embedding,
-    feature_alpha_dropout,
-    feature_dropout,
-    hinge_embedding_loss,
-    instance_norm,
-    kl_div,
-    margin_ranking_loss,
-    poisson_nll_loss,
-    rms_norm,
-    rrelu,
-    triplet_margin_loss,
+from gt.nn._aten import ctc_loss
 )
 from gt.nn.functional import (
     adaptive_avg_pool1d,

@@ -1,98 +1,17 @@
-"""Scaled dot-product attention and multi-head attention as functions; `gt.nn.functional` has them."""
+"""Multi-head attention as a function; `gt.nn.functional` has it."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-from gt import _autocast, _gt
 from gt import _core as gt
+from gt import _functions
 from gt._gt import Tensor
-from gt.nn._activations import linear
-from gt.nn._dropout import dropout
 
-
-@_autocast.lower
-def scaled_dot_product_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    scale: float | None = None,
-    enable_gqa: bool = False,
-) -> Tensor:
-    """Attention `softmax(query @ key.mT * scale + mask) @ value` (Vaswani et al. 2017).
-
-    Without dropout it is one instruction, which does not store the matrix of scores.
-
-    Args:
-        query: `(*, L, E)`: `L` queries of `E` features. `*` are batch axes, usually `(batch, heads)`.
-        key: `(*, S, E)`.
-        value: `(*, S, Ev)`.
-        attn_mask: A tensor that broadcasts to `(*, L, S)`: of bools, true where a query attends to a key, or floating,
-            to be added to the scores. A query that attends to no key gets zeros.
-        dropout_p: The probability of dropping an attention weight. A function knows of no training mode: pass 0 in
-            evaluation.
-        is_causal: Whether query `i` attends to keys `0` to `i` alone.
-        scale: The factor of the scores; `1 / sqrt(E)` if not given.
-        enable_gqa: Whether each head of `key` and `value` (axis -3) serves several heads of `query`: grouped-query
-            attention (Ainslie et al. 2023).
-
-    Returns:
-        `(*, L, Ev)`.
-
-    Raises:
-        RuntimeError: Both `attn_mask` and `is_causal` are given, or the numbers of heads do not divide.
-
-    Example:
-        >>> q = k = v = gt.ones(2, 8, 5, 16)  # (batch, heads, length, features)
-        >>> gt.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True).shape
-        gt.Size([2, 8, 5, 16])
-        >>> padding = gt.tensor([True, True, True, False, False])  # the last two keys are not attended to
-        >>> gt.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=padding).shape
-        gt.Size([2, 8, 5, 16])
-    """
-    if is_causal and attn_mask is not None:
-        raise RuntimeError("Explicit attn_mask should not be set when is_causal=True")
-    if enable_gqa:
-        key, value = _repeat_heads(query, key), _repeat_heads(query, value)
-    if not 0 < dropout_p <= 1:
-        if dropout_p:
-            raise ValueError(f"dropout probability has to be between 0 and 1, but got {dropout_p}")
-        return _gt.attention(query, key, value, attn_mask, is_causal, scale)
-    # Dropout needs the attention weights themselves, which the fused instruction does not store.
-    scores = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
-    if is_causal:
-        attn_mask = gt.arange(scores.shape[-2]).unsqueeze(1) >= gt.arange(scores.shape[-1])
-    if attn_mask is None:
-        return dropout(scores.softmax(-1), dropout_p) @ value
-    if attn_mask.dtype == gt.bool:
-        scores = gt.where(attn_mask, scores, -math.inf)
-    else:
-        scores = scores + attn_mask.to(scores.dtype)
-    masked = (scores.detach() == -math.inf).all(-1, keepdim=True)
-    weights = gt.where(masked, 0.0, gt.where(masked, 0.0, scores).softmax(-1))
-    return dropout(weights, dropout_p) @ value
-
-
-def _repeat_heads(query: Tensor, keys: Tensor) -> Tensor:
-    """Repeats each head of `keys` for consecutive heads of `query`, as grouped-query attention needs it."""
-    wanted, heads = query.shape[-3], keys.shape[-3]
-    if heads == wanted:
-        return keys
-    if heads == 0 or wanted % heads:
-        raise RuntimeError(
-            "Number of heads in key and value must divide the number of heads in query when enable_gqa=True, "
-            f"but got {heads} and {wanted}"
-        )
-    *lead, _, length, features = keys.shape
-    spread = keys.unsqueeze(-3).expand(*lead, heads, wanted // heads, length, features)
-    return spread.reshape(*lead, wanted, length, features)
-
-
-# Multi-head attention -----------------------------------------------------------------------------------------------
+_FUNCTIONAL = _functions.MODULES["nn.functional"]
+linear, dropout = _FUNCTIONAL["linear"], _FUNCTIONAL["dropout"]
+scaled_dot_product_attention = _FUNCTIONAL["scaled_dot_product_attention"]
 
 
 def multi_head_attention(

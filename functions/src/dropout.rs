@@ -1,0 +1,122 @@
+//! Dropout: of elements, of whole channels, and for SELU networks.
+
+use crate::declaration::functions;
+use gt_ops::error::{OpError, Result};
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::forms::module;
+use gt_ops::{DType, Shape};
+
+/// The limit of SELU for large negative inputs: -alpha * scale.
+const ALPHA_LEAST: f64 = -1.7580993408473766;
+
+/// Whether dropout changes the input.
+fn drops(p: f64, training: bool) -> Result<bool> {
+    if !(0.0..=1.0).contains(&p) {
+        return Err(OpError::value(format!("dropout probability has to be between 0 and 1, but got {p}")));
+    }
+    Ok(training && p != 0.0)
+}
+
+/// Whether each part of the input is dropped: a mask of which one element stands for all of the last `axes` axes.
+fn mask<'g>(g: &'g Builder<'g>, input: Expr<'g>, axes: usize, p: f64) -> Result<Expr<'g>> {
+    let mut sizes = input.shape()?.dims().to_vec();
+    let lead = sizes.len() - axes;
+    sizes[lead..].fill(1);
+    Ok(g.rand(&Shape::new(&sizes)?, DType::default_float()).lt(p))
+}
+
+/// Dropout of the parts that the last `axes` axes form.
+fn drop_channels<'g>(g: &'g Builder<'g>, input: Expr<'g>, axes: usize, p: f64, training: bool) -> Result<Expr<'g>> {
+    if !drops(p, training)? {
+        return Ok(input);
+    }
+    if p == 1.0 {
+        return Ok(input * 0.0);
+    }
+    Ok(mask(g, input, axes, p)?.where_(0.0, input * (1.0 / (1.0 - p))))
+}
+
+/// Alpha dropout of the parts that the last `axes` axes form.
+fn drop_to_least<'g>(g: &'g Builder<'g>, input: Expr<'g>, axes: usize, p: f64, training: bool) -> Result<Expr<'g>> {
+    if !drops(p, training)? {
+        return Ok(input);
+    }
+    if p == 1.0 {
+        return Ok(input * 0.0);
+    }
+    let scale = 1.0 / ((ALPHA_LEAST * ALPHA_LEAST * p + 1.0) * (1.0 - p)).sqrt();
+    Ok(mask(g, input, axes, p)?.where_(ALPHA_LEAST, input) * scale - ALPHA_LEAST * p * scale)
+}
+
+functions! {
+    /// Dropout (Srivastava et al. 2014): zeroes each element with probability `p`, scales the others by `1 / (1 - p)`.
+    ///
+    /// Args:
+    ///     input: Any tensor.
+    ///     p: The probability of zeroing an element.
+    ///     training: Whether to drop; if false, the result is `input`.
+    ///     inplace: Whether the result overwrites the input.
+    ///
+    /// Example:
+    ///     >>> gt.nn.functional.dropout(gt.ones(3), training=False)
+    ///     tensor([1., 1., 1.])
+    [module("nn.functional")]
+    fn dropout(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
+        if !drops(p, training)? {
+            return Ok(input);
+        }
+        if p == 1.0 {
+            return Ok(input * 0.0);
+        }
+        Ok(g.rand_like(input).lt(p).where_(0.0, input * (1.0 / (1.0 - p))))
+    }
+
+    /// Dropout of whole channels of `(N, C, L)` or `(C, L)`, each with probability `p` (Tompson et al. 2015).
+    [module("nn.functional")]
+    fn dropout1d(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
+        match input.rank()? {
+            2 | 3 => drop_channels(g, input, 1, p, training),
+            rank => Err(OpError::runtime(format!("dropout1d: Expected 2D or 3D input, but received a {rank}D input."))),
+        }
+    }
+
+    /// Dropout of whole channels of `(N, C, H, W)`, each with probability `p` (Tompson et al. 2015).
+    [module("nn.functional")]
+    fn dropout2d(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
+        let rank = input.rank()?;
+        if rank < 3 {
+            return Err(OpError::runtime(format!(
+                "dropout2d: Expected (samples, channels, …), but received a {rank}D input."
+            )));
+        }
+        // As in PyTorch, three axes are (N, C, L).
+        drop_channels(g, input, rank - 2, p, training)
+    }
+
+    /// Dropout of whole channels of `(N, C, D, H, W)` or `(C, D, H, W)`, each with probability `p` (Tompson et al. 2015).
+    [module("nn.functional")]
+    fn dropout3d(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
+        match input.rank()? {
+            4 | 5 => drop_channels(g, input, 3, p, training),
+            rank => Err(OpError::runtime(format!("dropout3d: Expected 4D or 5D input, but received a {rank}D input."))),
+        }
+    }
+
+    /// Alpha dropout (Klambauer et al. 2017): dropped elements take SELU's lower limit; mean 0 and variance 1 are kept.
+    [module("nn.functional")]
+    fn alpha_dropout(g, input: Expr<'g>, p: f64 = 0.5, training: bool = false, inplace: bool = false)
+        -> Result<Expr<'g>> {
+        drop_to_least(g, input, 0, p, training)
+    }
+
+    /// Alpha dropout of whole channels of `(N, C, *)`.
+    [module("nn.functional")]
+    fn feature_alpha_dropout(g, input: Expr<'g>, p: f64 = 0.5, training: bool = false, inplace: bool = false)
+        -> Result<Expr<'g>> {
+        let rank = input.rank()?;
+        if rank < 2 && training && p > 0.0 && p < 1.0 {
+            return Err(OpError::runtime("Feature dropout requires at least 2 dimensions in the input"));
+        }
+        drop_to_least(g, input, rank.saturating_sub(2), p, training)
+    }
+}
