@@ -81,6 +81,7 @@ impl Parameter {
             (Kind::IntLists, Value::IntLists(_)) => true,
             (Kind::Floats, Value::Floats(_)) => true,
             (Kind::Text, Value::Text(_)) => true,
+            (Kind::Unsupported, Value::Number(_)) => true,
             (Kind::DType, Value::DType(_)) => true,
             _ => false,
         }
@@ -121,6 +122,8 @@ pub enum Kind {
     Text,
     /// A dtype.
     DType,
+    /// Any object, for a parameter of PyTorch's that the function does not support.
+    Unsupported,
 }
 
 impl Kind {
@@ -138,6 +141,7 @@ impl Kind {
             Kind::Floats => "tuple of floats",
             Kind::Text => "str",
             Kind::DType => "gt.dtype",
+            Kind::Unsupported => "object",
         }
     }
 }
@@ -239,6 +243,10 @@ impl std::ops::Deref for OptionalInts<'_> {
 /// Tensors passed one by one or as one sequence.
 #[derive(Clone, Debug)]
 pub struct Operands<'g>(pub Vec<Expr<'g>>);
+
+/// The argument of a parameter of PyTorch's that the function does not support. It is only known to be given.
+#[derive(Clone, Copy, Debug)]
+pub struct Unsupported;
 
 /// Integers passed one by one or as one sequence, such as the sizes of a shape.
 #[derive(Clone, Copy, Debug)]
@@ -448,6 +456,15 @@ impl<'g> Argument<'g> for &'g str {
     }
     fn text(&self) -> String {
         format!("{self:?}")
+    }
+}
+impl<'g> Argument<'g> for Unsupported {
+    const KIND: Kind = Kind::Unsupported;
+    fn of(_: &'g Builder<'g>, _: &'g Value) -> Result<Self> {
+        Ok(Unsupported)
+    }
+    fn text(&self) -> String {
+        "...".into()
     }
 }
 impl<'g> Argument<'g> for DType {

@@ -5,7 +5,7 @@
 //! deprecated names for the reduction.
 
 use crate::activations::logsigmoid;
-use crate::declaration::{TensorOrNumber, functions};
+use crate::declaration::{TensorOrNumber, Unsupported, functions};
 use crate::linear::linear;
 use gt_ops::Op;
 use gt_ops::build::row_wise;
@@ -398,7 +398,7 @@ functions! {
     [module("nn.functional")]
     fn linear_cross_entropy(g, input: Expr<'g>, linear_weight: Expr<'g>, target: Expr<'g>;
         linear_bias: Option<Expr<'g>> = None, weight: Option<Expr<'g>> = None, reduction: &'g str = "mean",
-        ignore_index: Option<i64> = None, label_smoothing: f64 = 0.0, options: Option<&'g str> = None)
+        ignore_index: Option<i64> = None, label_smoothing: f64 = 0.0, options: Option<Unsupported> = None)
         -> Result<Expr<'g>> {
         if options.is_some() {
             return Err(OpError::not_implemented(

@@ -539,6 +539,7 @@ impl<'a, 'py> Call<'a, 'py> {
                 Ok(text) => Value::Text(text.to_str()?.into()),
                 Err(_) => return Err(wrong()),
             },
+            Kind::Unsupported => Value::Number(Scalar::Bool(true)),
             Kind::DType => Value::DType(object.extract::<DTypeArg>().map_err(|_| wrong())?.0),
         })
     }

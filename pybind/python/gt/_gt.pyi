@@ -1070,33 +1070,6 @@ def search_sorted(sorted: Tensor, wanted: Tensor, right: _bool) -> Tensor: ...
 def elementwise(op: _int, *args: Tensor | Number) -> Tensor: ...
 def result_type(tensor1: Tensor | Number, tensor2: Tensor | Number) -> dtype: ...
 
-# Layers and losses of one instruction
-def class_loss(
-    input: Tensor,
-    target: Tensor,
-    weight: Tensor | None,
-    ignore_index: _int,
-    reduction: str,
-    label_smoothing: _float,
-    scores: _bool,
-) -> Tensor: ...
-def norm(
-    input: Tensor,
-    normalized_shape: Sequence[_int],
-    weight: Tensor | None,
-    bias: Tensor | None,
-    eps: _float,
-    centre: _bool,
-) -> Tensor: ...
-def attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None,
-    is_causal: _bool,
-    scale: _float | None,
-) -> Tensor: ...
-
 # Autograd
 def is_grad_enabled() -> _bool: ...
 def set_grad_enabled(mode: _bool) -> _bool: ...
