@@ -378,9 +378,9 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.threshold(gt.tensor([0.5, 2.0]), threshold=1.0, value=-1.0)
     ///     tensor([-1.,  2.])
-    [module("nn.functional").named("threshold").in_place_function()]
-    fn above_threshold(g, input: Expr<'g>, threshold: Scalar, value: Scalar, inplace: bool = false) -> Result<Expr<'g>> {
-        Ok(input.gt(threshold).where_(input, value).to(input.dtype()?))
+    [module("nn.functional").in_place_function()]
+    fn threshold(g, input: Expr<'g>, threshold_: Scalar, value: Scalar, inplace: bool = false) -> Result<Expr<'g>> {
+        Ok(input.gt(threshold_).where_(input, value).to(input.dtype()?))
     }
 
     /// Gated linear unit (Dauphin et al. 2017): `a * sigmoid(b)`, where `a` and `b` are the halves of `input` along

@@ -42,6 +42,8 @@ fn annotation(parameter: &Parameter) -> String {
 
 fn result(function: &Function) -> String {
     match function.returns {
+        // New values of arguments are written to them, not returned.
+        _ if !function.forms.updates.is_empty() => "Tensor".into(),
         Returns::Tensor => "Tensor".into(),
         // A named tuple is a tuple, whose fields a checker does not know.
         Returns::Tuple(_) if !function.forms.results.is_empty() => "Any".into(),
