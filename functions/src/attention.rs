@@ -38,8 +38,8 @@ functions! {
     ///     query: `(*, L, E)`: `L` queries of `E` features. `*` are batch axes, usually `(batch, heads)`.
     ///     key: `(*, S, E)`.
     ///     value: `(*, S, Ev)`.
-    ///     attn_mask: A tensor that broadcasts to `(*, L, S)`: of bools, true where a query attends to a key, or floating,
-    ///         to be added to the scores. A query that attends to no key gets zeros.
+    ///     attn_mask: A tensor that broadcasts to `(*, L, S)`: of bools, true where a query attends to a key, or
+    ///         floating, to be added to the scores. A query that attends to no key gets zeros.
     ///     dropout_p: The probability of dropping an attention weight. A function knows of no training mode: pass 0 in
     ///         evaluation.
     ///     is_causal: Whether query `i` attends to keys `0` to `i` alone.

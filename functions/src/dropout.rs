@@ -93,7 +93,8 @@ functions! {
         drop_channels(g, input, rank - 2, p, training)
     }
 
-    /// Dropout of whole channels of `(N, C, D, H, W)` or `(C, D, H, W)`, each with probability `p` (Tompson et al. 2015).
+    /// Dropout of whole channels of `(N, C, D, H, W)` or `(C, D, H, W)`, each with probability `p` (Tompson et
+    /// al. 2015).
     [module("nn.functional")]
     fn dropout3d(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
         match input.rank()? {

@@ -329,8 +329,8 @@ functions! {
     ///
     /// Args:
     ///     input: Logits `(C)`, `(N, C)` or `(N, C, *)`.
-    ///     target: Class indices, an integer tensor of the shape of `input` without `C`; or class probabilities, a floating
-    ///         tensor of the shape of `input`.
+    ///     target: Class indices, an integer tensor of the shape of `input` without `C`; or class probabilities, a
+    ///         floating tensor of the shape of `input`.
     ///     weight: A weight for each class, `(C)`.
     ///     size_average: Deprecated: see `reduction`.
     ///     ignore_index: The class index of samples that are left out.

@@ -116,12 +116,13 @@ functions! {
     ///
     /// Args:
     ///     input: `(N, C, *)`.
-    ///     running_mean: The running mean, `(C)`. With `training` it is updated; otherwise the input is normalized by it.
+    ///     running_mean: The running mean, `(C)`. With `training` it is updated; otherwise the input is normalized by
+    ///         it.
     ///     running_var: The running variance, `(C)`, likewise.
     ///     weight: The scale, `(C)`; 1 if not given.
     ///     bias: The shift, `(C)`; 0 if not given.
-    ///     training: Whether to normalize by the mean and variance of the batch, over all axes but `C`, and to update the
-    ///         running ones in place: `running = (1 - momentum) * running + momentum * batch`.
+    ///     training: Whether to normalize by the mean and variance of the batch, over all axes but `C`, and to update
+    ///         the running ones in place: `running = (1 - momentum) * running + momentum * batch`.
     ///     momentum: The weight of the batch in the running statistics.
     ///     eps: Added to the variance.
     ///
@@ -286,8 +287,8 @@ functions! {
     ///
     /// Args:
     ///     input: `(N, C, *)`.
-    ///     size: The number of neighbouring channels over which the mean is taken, the channel itself among them. Channels
-    ///         beyond the first and the last count as zeros.
+    ///     size: The number of neighbouring channels over which the mean is taken, the channel itself among them.
+    ///         Channels beyond the first and the last count as zeros.
     ///     alpha: The factor of the mean.
     ///     beta: The exponent.
     ///     k: The additive constant.
