@@ -4,7 +4,7 @@
 //! matrix products of the windows' elements.
 
 use crate::declaration::functions;
-use crate::sliding_windows::{Windows, batched, last_axes, padded, per_axis};
+use crate::sliding_windows::{SlidingWindows, batched, last_axes, padded, per_axis};
 use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
@@ -34,7 +34,7 @@ fn check_weight<'g>(name: &str, input: Expr<'g>, weight: Expr<'g>, bias: Option<
 }
 
 /// Stride, padding before and after each axis, and dilation.
-struct Sides {
+struct PaddedSides {
     stride: Vec<i64>,
     low: Vec<i64>,
     high: Vec<i64>,
@@ -42,7 +42,7 @@ struct Sides {
     groups: i64,
 }
 
-impl Sides {
+impl PaddedSides {
     fn parameters(&self) -> WindowParameters<'_> {
         WindowParameters {
             stride: &self.stride,
@@ -61,7 +61,7 @@ enum Padding<'a> {
 }
 
 /// A convolution's arguments after the input.
-struct Arguments<'a, 'g> {
+struct ConvolutionArguments<'a, 'g> {
     weight: Expr<'g>,
     bias: Option<Expr<'g>>,
     stride: &'a [i64],
@@ -70,7 +70,12 @@ struct Arguments<'a, 'g> {
     groups: i64,
 }
 
-fn convolved<'g>(g: &'g Builder<'g>, rank: usize, input: Expr<'g>, given: &Arguments<'_, 'g>) -> Result<Expr<'g>> {
+fn convolved<'g>(
+    g: &'g Builder<'g>,
+    rank: usize,
+    input: Expr<'g>,
+    given: &ConvolutionArguments<'_, 'g>,
+) -> Result<Expr<'g>> {
     let name = format!("conv{rank}d");
     let (weight, bias) = (given.weight, given.bias);
     check_weight(&name, input, weight, bias, rank)?;
@@ -93,7 +98,7 @@ fn convolved<'g>(g: &'g Builder<'g>, rank: usize, input: Expr<'g>, given: &Argum
         }
         Padding::Rule(other) => return Err(OpError::runtime(format!("Invalid padding string: '{other}'"))),
     };
-    let sides = Sides { stride, low, high, dilation, groups: given.groups };
+    let sides = PaddedSides { stride, low, high, dilation, groups: given.groups };
     let result = if input.dtype()?.is_int() {
         convolved_integers(g, input, weight, bias, &sides)?
     } else {
@@ -104,7 +109,7 @@ fn convolved<'g>(g: &'g Builder<'g>, rank: usize, input: Expr<'g>, given: &Argum
 }
 
 /// The arguments of a transposed convolution after the input.
-struct TransposedArguments<'a, 'g> {
+struct TransposedConvolution<'a, 'g> {
     weight: Expr<'g>,
     bias: Option<Expr<'g>>,
     stride: &'a [i64],
@@ -118,7 +123,7 @@ fn transposed<'g>(
     g: &'g Builder<'g>,
     rank: usize,
     input: Expr<'g>,
-    given: &TransposedArguments<'_, 'g>,
+    given: &TransposedConvolution<'_, 'g>,
 ) -> Result<Expr<'g>> {
     let name = format!("conv_transpose{rank}d");
     let weight = given.weight;
@@ -158,7 +163,7 @@ fn transposed<'g>(
             &from[2..]
         )));
     }
-    let sides = Sides { stride, low, high, dilation, groups: given.groups };
+    let sides = PaddedSides { stride, low, high, dilation, groups: given.groups };
     let result = if input.dtype()?.is_int() {
         spread_integers(g, input, weight, &sizes, &sides)?
     } else {
@@ -183,7 +188,7 @@ fn convolved_integers<'g>(
     input: Expr<'g>,
     weight: Expr<'g>,
     bias: Option<Expr<'g>>,
-    sides: &Sides,
+    sides: &PaddedSides,
 ) -> Result<Expr<'g>> {
     let (from, shape, groups) = (input.sizes()?, weight.sizes()?, sides.groups);
     let (samples, channels, out, each, kernel) = (from[0], from[1], shape[0], shape[1], &shape[2..]);
@@ -216,7 +221,7 @@ fn convolved_integers<'g>(
         )));
     }
     let counts: Vec<i64> = spans.iter().zip(&sides.stride).map(|(span, step)| span / step + 1).collect();
-    let windows = Windows { kernel, dilation: &sides.dilation, stride: &sides.stride };
+    let windows = SlidingWindows { kernel, dilation: &sides.dilation, stride: &sides.stride };
     let columns = windows.columns(g, input, &counts);
     let elements: i64 = shape[1..].iter().product();
     let rows = weight.reshape(&[groups, out / groups, elements]);
@@ -234,7 +239,7 @@ fn spread_integers<'g>(
     input: Expr<'g>,
     weight: Expr<'g>,
     sizes: &[i64],
-    sides: &Sides,
+    sides: &PaddedSides,
 ) -> Result<Expr<'g>> {
     let (from, shape, groups) = (input.sizes()?, weight.sizes()?, sides.groups);
     let (samples, channels, counts, kernel) = (from[0], from[1], &from[2..], &shape[2..]);
@@ -249,7 +254,7 @@ fn spread_integers<'g>(
     let elements: i64 = kernel.iter().product();
     let parts = parts.reshape(&[&[samples, groups * shape[1], elements], counts].concat());
     let wide: Vec<i64> = (0..sizes.len()).map(|i| sizes[i] + sides.low[i] + sides.high[i]).collect();
-    let spread = Windows { kernel, dilation: &sides.dilation, stride: &sides.stride };
+    let spread = SlidingWindows { kernel, dilation: &sides.dilation, stride: &sides.stride };
     let total = spread.sum_columns(g, parts, &wide)?;
     Ok(total.index(&last_axes(sides.low.iter().zip(sizes).map(|(low, size)| (*low, low + size, 1)))))
 }
@@ -305,7 +310,7 @@ macro_rules! by_rank {
             fn $conv(g, input: Expr<'g>, weight: Expr<'g>, bias: Option<Expr<'g>> = None, stride: &'g [i64] = &[1],
                 padding: &'g [i64] = &[0], dilation: &'g [i64] = &[1], groups: i64 = 1) -> Result<Expr<'g>> {
                 let padding = Padding::Sizes(padding);
-                convolved(g, $rank, input, &Arguments { weight, bias, stride, padding, dilation, groups })
+                convolved(g, $rank, input, &ConvolutionArguments { weight, bias, stride, padding, dilation, groups })
             }
 
             /// The convolution whose padding is `"valid"` or `"same"`.
@@ -314,7 +319,7 @@ macro_rules! by_rank {
                 stride: &'g [i64] = &[1], padding: &'g str = "valid", dilation: &'g [i64] = &[1],
                 groups: i64 = 1) -> Result<Expr<'g>> {
                 let padding = Padding::Rule(padding);
-                convolved(g, $rank, input, &Arguments { weight, bias, stride, padding, dilation, groups })
+                convolved(g, $rank, input, &ConvolutionArguments { weight, bias, stride, padding, dilation, groups })
             }
 
             /// Transposed convolution: the gradient of the convolution with respect to its input, plus a bias.
@@ -341,7 +346,7 @@ macro_rules! by_rank {
             fn $transpose(g, input: Expr<'g>, weight: Expr<'g>, bias: Option<Expr<'g>> = None,
                 stride: &'g [i64] = &[1], padding: &'g [i64] = &[0], output_padding: &'g [i64] = &[0],
                 groups: i64 = 1, dilation: &'g [i64] = &[1]) -> Result<Expr<'g>> {
-                let given = TransposedArguments { weight, bias, stride, padding, output_padding, groups, dilation };
+                let given = TransposedConvolution { weight, bias, stride, padding, output_padding, groups, dilation };
                 transposed(g, $rank, input, &given)
             }
         )*}

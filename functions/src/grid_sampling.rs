@@ -112,8 +112,8 @@ functions! {
     ///
     /// Args:
     ///     input: `(N, C, H, W)` or `(N, C, D, H, W)`.
-    ///     grid: `(N, H', W', 2)` or `(N, D', H', W', 3)`: for each output pixel the point (x, y) or (x, y, z), where -1
-    ///         and 1 are the edges of the image.
+    ///     grid: `(N, H', W', 2)` or `(N, D', H', W', 3)`: for each output pixel the point (x, y) or (x, y, z), where
+    ///         -1 and 1 are the edges of the image.
     ///     mode: `"bilinear"`, `"nearest"` or `"bicubic"` interpolation.
     ///     padding_mode: The values outside the image: `"zeros"`, the nearest `"border"` pixel, or its `"reflection"`.
     ///     align_corners: Whether -1 and 1 are the centres of the corner pixels rather than their outer edges.

@@ -141,12 +141,12 @@ functions! {
     ///         `scale_factor`.
     ///     scale_factor: The factors of the spatial sizes, likewise; the products are rounded down.
     ///     mode: `"nearest"`, `"nearest-exact"` or `"area"` (adaptive mean pooling) for any number of spatial axes;
-    ///         `"linear"` for one; `"bilinear"`, `"bicubic"` or `"lanczos"` (with `antialias`) for two; `"trilinear"` for
-    ///         three.
+    ///         `"linear"` for one; `"bilinear"`, `"bicubic"` or `"lanczos"` (with `antialias`) for two; `"trilinear"`
+    ///         for three.
     ///     align_corners: Whether the centres of the corner pixels, rather than their outer edges, are aligned. For the
     ///         modes of linear and cubic interpolation; false if not given.
-    ///     recompute_scale_factor: Whether the output's rounded size, rather than `scale_factor` itself, determines where
-    ///         the input is sampled.
+    ///     recompute_scale_factor: Whether the output's rounded size, rather than `scale_factor` itself, determines
+    ///         where the input is sampled.
     ///     antialias: Whether a filter removes what a smaller image cannot show; for `"bilinear"`, `"bicubic"` and
     ///         `"lanczos"`.
     ///

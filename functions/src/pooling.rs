@@ -1,18 +1,18 @@
 //! Pooling: each window of a channel is reduced to one element.
 //!
-//! Inputs are `(N, C, *)` or, without a batch, `(C, *)`. Windows of equal size are one instruction. Maxima of others are
-//! gathered ([`gather_max`]), and means of others are a matrix product along each axis.
+//! Inputs are `(N, C, *)` or, without a batch, `(C, *)`. Windows of equal size are one instruction. Maxima of others
+//! are gathered (`gather_max`), and means of others are a matrix product along each axis.
 
 use crate::declaration::{OptionalInts, TensorOrTuple, functions};
 use crate::interpolation::{adaptive_windows, averaging_matrix, resample};
-use crate::sliding_windows::{Windows, batched, padded, per_axis, tuple};
+use crate::sliding_windows::{SlidingWindows, batched, padded, per_axis, tuple};
 use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::error::{ErrorKind, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, module};
 use gt_ops::{DType, Op, OpError, Scalar};
 
-// Windows of equal size ------------------------------------------------------------------------------------------------
+// Windows of equal size ----------------------------------------------------------------------------------------------
 
 /// Windows as a user gives them.
 struct WindowArguments<'a> {
@@ -115,7 +115,7 @@ impl WindowGeometry {
         if !dtype.is_int() {
             return Ok(self.reduce(g, Op::SumPool, input));
         }
-        let windows = Windows { kernel: &self.kernel, dilation: &self.dilation, stride: &self.stride };
+        let windows = SlidingWindows { kernel: &self.kernel, dilation: &self.dilation, stride: &self.stride };
         let columns = windows.columns(g, padded(g, input, &self.low, &self.high)?, &self.counts);
         Ok(columns.sum(&[2], false).to(dtype))
     }
@@ -279,7 +279,7 @@ fn lp_pool<'g>(
 
 const MEAN: Divisors = Divisors { count_include_pad: true, divisor_override: None };
 
-// Windows that follow from the output's size (adaptive and fractional pooling) -----------------------------------------
+// Windows that follow from the output's size (adaptive and fractional pooling) ---------------------------------------
 
 /// The input with a batch axis, whether that was added, and the sizes of the output.
 fn adaptive_sizes<'g>(
@@ -442,7 +442,7 @@ fn fractional_max_pool<'g>(
     Ok(unbatched(gather_max_at(input, &axes)?, alone))
 }
 
-// Unpooling ------------------------------------------------------------------------------------------------------------
+// Unpooling ----------------------------------------------------------------------------------------------------------
 
 /// The arguments of an unpool after its two tensors.
 struct Unpool<'a> {
@@ -677,6 +677,7 @@ macro_rules! pools {
                 Ok(pair(fractional_max_pool(g, $spatial, input, &given)?))
             }
         )*
+
             /// Adaptive max pooling with indices: see `gt.nn.functional.adaptive_max_pool1d`.
             [function().named("adaptive_max_pool1d")]
             fn adaptive_max_pool1d_pair(g, input: Expr<'g>, output_size: &'g [i64]) -> Result<[Expr<'g>; 2]> {
@@ -686,7 +687,8 @@ macro_rules! pools {
             /// Max pooling with indices: see `gt.nn.functional.max_pool1d`.
             [function().named("max_pool1d_with_indices")]
             fn max_pool1d_pair(g, input: Expr<'g>, kernel_size: &'g [i64], stride: Option<&'g [i64]> = None,
-                padding: &'g [i64] = &[0], dilation: &'g [i64] = &[1], ceil_mode: bool = false) -> Result<[Expr<'g>; 2]> {
+                padding: &'g [i64] = &[0], dilation: &'g [i64] = &[1],
+                ceil_mode: bool = false) -> Result<[Expr<'g>; 2]> {
                 max_pool1d_with_indices(g, input, kernel_size, stride, padding, dilation, ceil_mode, true)
             }
 
@@ -705,7 +707,8 @@ macro_rules! pools {
             ///     tensor([[2., 6.]])
             [module("nn.functional")]
             fn avg_pool1d(g, input: Expr<'g>, kernel_size: &'g [i64], stride: Option<&'g [i64]> = None,
-                padding: &'g [i64] = &[0], ceil_mode: bool = false, count_include_pad: bool = true) -> Result<Expr<'g>> {
+                padding: &'g [i64] = &[0], ceil_mode: bool = false,
+                count_include_pad: bool = true) -> Result<Expr<'g>> {
                 let given = WindowArguments { kernel_size, stride, padding, dilation: &[1], ceil_mode };
                 avg_pool(g, 1, input, &given, Divisors { count_include_pad, divisor_override: None })
             }

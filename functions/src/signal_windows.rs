@@ -1,4 +1,4 @@
-//! Window functions for signal processing, computed in float64.
+//! SignalWindow functions for signal processing, computed in float64.
 //!
 //! With `sym` a window is symmetric; without, it is periodic: the first `M` numbers of the symmetric window of `M + 1`.
 
@@ -11,7 +11,7 @@ use gt_ops::{DType, OpError, build};
 use std::f64::consts::PI;
 
 /// A window of `length` numbers.
-struct Window<'g> {
+struct SignalWindow<'g> {
     builder: &'g Builder<'g>,
     length: i64,
     /// The last position of the period.
@@ -19,9 +19,9 @@ struct Window<'g> {
     dtype: DType,
 }
 
-impl<'g> Window<'g> {
+impl<'g> SignalWindow<'g> {
     /// A window of `gt.signal.windows`.
-    fn new(g: &'g Builder<'g>, name: &str, length: i64, sym: bool, dtype: Option<DType>) -> Result<Window<'g>> {
+    fn new(g: &'g Builder<'g>, name: &str, length: i64, sym: bool, dtype: Option<DType>) -> Result<SignalWindow<'g>> {
         if length < 0 {
             return Err(OpError::value(format!("{name} requires non-negative window length, got M={length}")));
         }
@@ -33,7 +33,13 @@ impl<'g> Window<'g> {
     }
 
     /// A window under the name that it has outside `gt.signal.windows`.
-    fn older(g: &'g Builder<'g>, name: &str, length: i64, periodic: bool, dtype: Option<DType>) -> Result<Window<'g>> {
+    fn older(
+        g: &'g Builder<'g>,
+        name: &str,
+        length: i64,
+        periodic: bool,
+        dtype: Option<DType>,
+    ) -> Result<SignalWindow<'g>> {
         if length < 0 {
             return Err(OpError::runtime(format!(
                 "{name} requires non-negative window_length, got window_length={length}"
@@ -46,10 +52,10 @@ impl<'g> Window<'g> {
         Self::checked(g, length, !periodic, dtype)
     }
 
-    fn checked(g: &'g Builder<'g>, length: i64, sym: bool, dtype: DType) -> Result<Window<'g>> {
+    fn checked(g: &'g Builder<'g>, length: i64, sym: bool, dtype: DType) -> Result<SignalWindow<'g>> {
         // Fails before numbers are computed for a length that no tensor has.
         build::shape_of(&[length])?;
-        Ok(Window { builder: g, length, end: (if sym { length - 1 } else { length }) as f64, dtype })
+        Ok(SignalWindow { builder: g, length, end: (if sym { length - 1 } else { length }) as f64, dtype })
     }
 
     /// The last position of the period, or 1 for the shortest windows.
@@ -105,7 +111,7 @@ functions! {
     ///     tensor([0., 1., 0.])
     [module("signal.windows").creation()]
     fn general_cosine(g, M: i64; a: &'g [f64], sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let window = Window::new(g, "general_cosine", M, sym, dtype)?;
+        let window = SignalWindow::new(g, "general_cosine", M, sym, dtype)?;
         if a.is_empty() {
             return Err(OpError::value("Coefficients cannot be empty"));
         }
@@ -116,13 +122,13 @@ functions! {
     [module("signal.windows").creation()]
     fn general_hamming(g, M: i64; alpha: f64 = 0.54, sym: bool = true,
         dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "general_hamming", M, sym, dtype)?.cosines(&[alpha, 1.0 - alpha]))
+        Ok(SignalWindow::new(g, "general_hamming", M, sym, dtype)?.cosines(&[alpha, 1.0 - alpha]))
     }
 
     /// The Hamming window: 0.54 - 0.46 * cos(x).
     [module("signal.windows").creation()]
     fn hamming(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "hamming", M, sym, dtype)?.cosines(&[0.54, 0.46]))
+        Ok(SignalWindow::new(g, "hamming", M, sym, dtype)?.cosines(&[0.54, 0.46]))
     }
 
     /// The Hann window: 0.5 - 0.5 * cos(x).
@@ -132,31 +138,31 @@ functions! {
     ///     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     [module("signal.windows").creation()]
     fn hann(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "hann", M, sym, dtype)?.cosines(HANN))
+        Ok(SignalWindow::new(g, "hann", M, sym, dtype)?.cosines(HANN))
     }
 
     /// The Blackman window: 0.42 - 0.5 * cos(x) + 0.08 * cos(2 * x).
     [module("signal.windows").creation()]
     fn blackman(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "blackman", M, sym, dtype)?.cosines(BLACKMAN))
+        Ok(SignalWindow::new(g, "blackman", M, sym, dtype)?.cosines(BLACKMAN))
     }
 
     /// The Nuttall window, four cosine terms chosen for small side lobes.
     [module("signal.windows").creation()]
     fn nuttall(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "nuttall", M, sym, dtype)?.cosines(&[0.3635819, 0.4891775, 0.1365995, 0.0106411]))
+        Ok(SignalWindow::new(g, "nuttall", M, sym, dtype)?.cosines(&[0.3635819, 0.4891775, 0.1365995, 0.0106411]))
     }
 
     /// The Bartlett window, a triangle that is 0 at its ends.
     [module("signal.windows").creation()]
     fn bartlett(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::new(g, "bartlett", M, sym, dtype)?.bartlett())
+        Ok(SignalWindow::new(g, "bartlett", M, sym, dtype)?.bartlett())
     }
 
     /// The cosine window: half a period of the sine.
     [module("signal.windows").creation()]
     fn cosine(g, M: i64; sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let window = Window::new(g, "cosine", M, sym, dtype)?;
+        let window = SignalWindow::new(g, "cosine", M, sym, dtype)?;
         let step = PI / (window.end + 1.0).max(1.0);
         Ok(window.of(|position| (step * (position + 0.5)).sin()))
     }
@@ -164,7 +170,7 @@ functions! {
     /// The Gaussian window: exp(-t ** 2 / (2 * std ** 2)), 1 at its centre.
     [module("signal.windows").creation()]
     fn gaussian(g, M: i64; std: f64 = 1.0, sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let window = Window::new(g, "gaussian", M, sym, dtype)?;
+        let window = SignalWindow::new(g, "gaussian", M, sym, dtype)?;
         if std <= 0.0 {
             return Err(OpError::value(format!("Standard deviation must be positive, got: {std:?} instead.")));
         }
@@ -176,7 +182,7 @@ functions! {
     [module("signal.windows").creation()]
     fn exponential(g, M: i64; center: Option<f64> = None, tau: f64 = 1.0, sym: bool = true,
         dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let window = Window::new(g, "exponential", M, sym, dtype)?;
+        let window = SignalWindow::new(g, "exponential", M, sym, dtype)?;
         if tau <= 0.0 {
             return Err(OpError::value(format!("Tau must be positive, got: {tau:?} instead.")));
         }
@@ -190,7 +196,7 @@ functions! {
     /// The Kaiser window: I_0(beta * sqrt(1 - t ** 2)) / I_0(beta) for t from -1 to 1.
     [module("signal.windows").creation()]
     fn kaiser(g, M: i64; beta: f64 = 12.0, sym: bool = true, dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Window::new(g, "kaiser", M, sym, dtype)?.kaiser(beta)
+        SignalWindow::new(g, "kaiser", M, sym, dtype)?.kaiser(beta)
     }
 
     /// The Bartlett window, a triangle that is 0 at its ends.
@@ -205,7 +211,7 @@ functions! {
     ///     tensor([0.0000, 0.5000, 1.0000, 0.5000, 0.0000])
     [function().creation()]
     fn bartlett_window(g, window_length: i64, periodic: bool = true; dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::older(g, "bartlett_window", window_length, periodic, dtype)?.bartlett())
+        Ok(SignalWindow::older(g, "bartlett_window", window_length, periodic, dtype)?.bartlett())
     }
 
     /// The Blackman window: 0.42 - 0.5 * cos(x) + 0.08 * cos(2 * x).
@@ -220,7 +226,7 @@ functions! {
     ///     gt.Size([5])
     [function().creation()]
     fn blackman_window(g, window_length: i64, periodic: bool = true; dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::older(g, "blackman_window", window_length, periodic, dtype)?.cosines(BLACKMAN))
+        Ok(SignalWindow::older(g, "blackman_window", window_length, periodic, dtype)?.cosines(BLACKMAN))
     }
 
     /// The Hamming window: alpha - beta * cos(x).
@@ -236,8 +242,9 @@ functions! {
     ///     >>> gt.hamming_window(5, periodic=False)
     ///     tensor([0.0800, 0.5400, 1.0000, 0.5400, 0.0800])
     [function().creation()]
-    fn hamming_window(g, window_length: i64, periodic: bool = true, alpha: f64 = 0.54, beta: f64 = 0.46; dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::older(g, "hamming_window", window_length, periodic, dtype)?.cosines(&[alpha, beta]))
+    fn hamming_window(g, window_length: i64, periodic: bool = true, alpha: f64 = 0.54, beta: f64 = 0.46;
+        dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        Ok(SignalWindow::older(g, "hamming_window", window_length, periodic, dtype)?.cosines(&[alpha, beta]))
     }
 
     /// The Hann window: 0.5 - 0.5 * cos(x).
@@ -252,7 +259,7 @@ functions! {
     ///     tensor([0.0000, 0.5000, 1.0000, 0.5000])
     [function().creation()]
     fn hann_window(g, window_length: i64, periodic: bool = true; dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Ok(Window::older(g, "hann_window", window_length, periodic, dtype)?.cosines(HANN))
+        Ok(SignalWindow::older(g, "hann_window", window_length, periodic, dtype)?.cosines(HANN))
     }
 
     /// The Kaiser window: I_0(beta * sqrt(1 - t ** 2)) / I_0(beta) for t from -1 to 1.
@@ -267,7 +274,8 @@ functions! {
     ///     >>> gt.kaiser_window(5, periodic=False).shape
     ///     gt.Size([5])
     [function().creation()]
-    fn kaiser_window(g, window_length: i64, periodic: bool = true, beta: f64 = 12.0; dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        Window::older(g, "kaiser_window", window_length, periodic, dtype)?.kaiser(beta)
+    fn kaiser_window(g, window_length: i64, periodic: bool = true, beta: f64 = 12.0;
+        dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        SignalWindow::older(g, "kaiser_window", window_length, periodic, dtype)?.kaiser(beta)
     }
 }

@@ -77,13 +77,13 @@ fn zeros<'g>(g: &'g Builder<'g>, sizes: &[i64], dtype: DType) -> Result<Expr<'g>
 
 /// The windows along the spatial axes: of sizes `kernel`, whose elements are `dilation` apart, one each `stride`.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Windows<'a> {
+pub(crate) struct SlidingWindows<'a> {
     pub kernel: &'a [i64],
     pub dilation: &'a [i64],
     pub stride: &'a [i64],
 }
 
-impl Windows<'_> {
+impl SlidingWindows<'_> {
     /// For each element of a window, the index that selects it in all windows, of which there are `counts`.
     fn elements(&self, counts: &[i64]) -> Vec<Vec<Index>> {
         let mut all = vec![vec![]];
@@ -108,7 +108,8 @@ impl Windows<'_> {
         g.stack(&parts, 2)
     }
 
-    /// The transpose of [`Windows::columns`]: adds the elements of windows where they came from in `(N, C, *sizes)`.
+    /// The transpose of [`SlidingWindows::columns`]: adds the elements of windows where they came from in
+    /// `(N, C, *sizes)`.
     pub fn sum_columns<'g>(&self, g: &'g Builder<'g>, columns: Expr<'g>, sizes: &[i64]) -> Result<Expr<'g>> {
         let shape = columns.sizes()?;
         let blank = zeros(g, &[&shape[..2], sizes].concat(), columns.dtype()?)?;
@@ -119,7 +120,7 @@ impl Windows<'_> {
 }
 
 /// Kernel, dilation, padding and stride as pairs, and the number of windows along each axis.
-struct Pairs {
+struct PairedSizes {
     kernel: Vec<i64>,
     dilation: Vec<i64>,
     padding: Vec<i64>,
@@ -127,8 +128,8 @@ struct Pairs {
     counts: Vec<i64>,
 }
 
-impl Pairs {
-    fn new(sizes: &[i64], kernel: &[i64], dilation: &[i64], padding: &[i64], stride: &[i64]) -> Result<Pairs> {
+impl PairedSizes {
+    fn new(sizes: &[i64], kernel: &[i64], dilation: &[i64], padding: &[i64], stride: &[i64]) -> Result<PairedSizes> {
         let kernel = per_axis("kernel_size", kernel, 2)?;
         let dilation = per_axis("dilation", dilation, 2)?;
         let padding = per_axis("padding", padding, 2)?;
@@ -149,11 +150,11 @@ impl Pairs {
             }
             counts.push(span / stride[i] + 1);
         }
-        Ok(Pairs { kernel, dilation, padding, stride, counts })
+        Ok(PairedSizes { kernel, dilation, padding, stride, counts })
     }
 
-    fn windows(&self) -> Windows<'_> {
-        Windows { kernel: &self.kernel, dilation: &self.dilation, stride: &self.stride }
+    fn windows(&self) -> SlidingWindows<'_> {
+        SlidingWindows { kernel: &self.kernel, dilation: &self.dilation, stride: &self.stride }
     }
 }
 
@@ -182,7 +183,7 @@ functions! {
         }
         let batch = if rank == 4 { input } else { input.unsqueeze(0) };
         let sizes = batch.sizes()?;
-        let pairs = Pairs::new(&sizes[2..], kernel_size, dilation, padding, stride)?;
+        let pairs = PairedSizes::new(&sizes[2..], kernel_size, dilation, padding, stride)?;
         let wide = padded(g, batch, &pairs.padding, &pairs.padding)?;
         let elements: i64 = pairs.kernel.iter().product();
         let columns = pairs.windows().columns(g, wide, &pairs.counts);
@@ -216,8 +217,8 @@ functions! {
         }
         let batch = if rank == 3 { input } else { input.unsqueeze(0) };
         let sizes = per_axis("output_size", output_size, 2)?;
-        let pairs = Pairs::new(&sizes, kernel_size, dilation, padding, stride)?;
-        let (Pairs { kernel, padding, counts, .. }, shape) = (&pairs, batch.sizes()?);
+        let pairs = PairedSizes::new(&sizes, kernel_size, dilation, padding, stride)?;
+        let (PairedSizes { kernel, padding, counts, .. }, shape) = (&pairs, batch.sizes()?);
         let (samples, rows, windows) = (shape[0], shape[1], shape[2]);
         let elements: i64 = kernel.iter().product();
         if rows % elements != 0 {

@@ -4,8 +4,8 @@
 //! defines tensors and issues instructions; `nn`, `optim` and the rest of the package are written in Python.
 //!
 //! Start at [`tensor`], the class. [`operators`] has its special methods, [`reductions`] its reductions and [`methods`]
-//! the others; [`create`] has the functions that make tensors, [`functions`] those of the crate `gt-functions`, [`data`]
-//! conversion from and to lists and NumPy arrays.
+//! the others; [`create`] has the functions that make tensors, [`functions`] those of the crate `gt-functions`,
+//! [`data`] conversion from and to lists and NumPy arrays.
 
 mod autocast;
 mod autograd;

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gt import _absent, _functions
+from gt import _absent
+from gt._functions.fft import *  # noqa: F403
+from gt._functions.fft import __all__ as __all__
 
-globals().update(_functions.MODULES["fft"])
-
-__all__ = list(_functions.MODULES["fft"])
 __getattr__ = _absent.getter(__name__)

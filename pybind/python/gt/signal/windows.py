@@ -5,8 +5,5 @@ With `sym` a window is symmetric; without, it is periodic: the first `M` numbers
 
 from __future__ import annotations
 
-from gt import _functions
-
-globals().update(_functions.MODULES["signal.windows"])
-
-__all__ = list(_functions.MODULES["signal.windows"])
+from gt._functions.signal_windows import *  # noqa: F403
+from gt._functions.signal_windows import __all__ as __all__
