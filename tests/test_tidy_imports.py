@@ -34,7 +34,7 @@ def _listed(pattern: str) -> list[str]:
 def _code(text: str) -> str:
     """Rust source without its comments, its strings and the tests at its end."""
     text = re.sub(r"#\[cfg\((?:all\()?test[^\]]*\]\s*(?:pub )?mod \w+ \{.*\Z", "", text, flags=re.DOTALL)
-    text = re.sub(r'"(?:\\.|[^"\\])*"', '""', re.sub(r"//[^\n]*", "", text))
+    text = re.sub(r'(?s)"(?:\\.|[^"\\])*"', '""', re.sub(r"//[^\n]*", "", text))
     return re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
 
 

@@ -55,12 +55,12 @@ pub struct gt_argument {
 }
 
 /// A call in preparation: the scope, once a tensor or the session has given one.
-struct Call<'a> {
+struct CallArguments<'a> {
     session: *const gt_session,
     scope: &'a mut Option<Scope>,
 }
 
-impl Call<'_> {
+impl CallArguments<'_> {
     /// # Safety
     /// `tensor` is NULL or a handle that is not freed meanwhile.
     unsafe fn add(&mut self, i: usize, tensor: *const gt_tensor) -> Result<Val> {
@@ -181,7 +181,7 @@ unsafe fn call<T>(
     // SAFETY: `arguments` points to `count` arguments, by the contract of the header.
     let arguments = unsafe { slice_at(arguments, count, "arguments") }?;
     let mut scope = None;
-    let mut call = Call { session, scope: &mut scope };
+    let mut call = CallArguments { session, scope: &mut scope };
     let mut values = Vec::with_capacity(count);
     for (i, argument) in arguments.iter().enumerate() {
         // SAFETY: the pointers of the arguments are valid during the call, by the contract of the header.

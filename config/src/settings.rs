@@ -1,7 +1,7 @@
 //! The keys of the configuration file and their settings.
 
 use crate::values::{Bytes, Level, WorkerKinds, listen_address, workers_default, workers_help};
-use crate::yaml::{self, About, ConfigError, Key, Value};
+use crate::yaml::{self, About, ConfigError, Key, YamlValue};
 use gt_protocol::QuotaSettings;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -202,12 +202,12 @@ pub fn parse(text: &str, path: &Path) -> Result<Settings, ConfigError> {
     yaml::read(text, path, &KEYS)
 }
 
-fn limits(to: &mut QuotaSettings, value: &Value<'_>) -> Result<(), ConfigError> {
+fn limits(to: &mut QuotaSettings, value: &YamlValue<'_>) -> Result<(), ConfigError> {
     value.keys(to, LIMITS)?;
     to.complaint().map_or(Ok(()), |text| Err(value.wrong(text)))
 }
 
-fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &Value<'_>) -> Result<(), ConfigError> {
+fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &YamlValue<'_>) -> Result<(), ConfigError> {
     for (name, value) in value.entries()? {
         let uid = user(&name).map_err(|text| value.wrong(text))?;
         if to.contains_key(&uid) {

@@ -37,7 +37,7 @@ fn prefix(key: &str) -> String {
 }
 
 /// A value in a file, with its key and line.
-pub struct Value<'a> {
+pub struct YamlValue<'a> {
     path: &'a Path,
     key: String,
     line: usize,
@@ -64,7 +64,7 @@ pub struct Key<T> {
     /// The key's documentation.
     pub about: About,
     /// Parses the value and stores it.
-    pub set: fn(&mut T, &Value<'_>) -> Result<(), ConfigError>,
+    pub set: fn(&mut T, &YamlValue<'_>) -> Result<(), ConfigError>,
 }
 
 /// Reads a text that is a map with the keys of a table. An empty text sets nothing.
@@ -79,7 +79,7 @@ pub fn read<T: Default>(text: &str, path: &Path, keys: &[Key<T>]) -> Result<T, C
     match documents.as_slice() {
         [] => {}
         [document] => {
-            let value = Value { path, key: String::new(), line: document.span.start.line(), node: document };
+            let value = YamlValue { path, key: String::new(), line: document.span.start.line(), node: document };
             value.keys(&mut into, keys)?;
         }
         [_, second, ..] => return Err(place(second.span.start.line(), "a second document; write one")),
@@ -87,7 +87,7 @@ pub fn read<T: Default>(text: &str, path: &Path, keys: &[Key<T>]) -> Result<T, C
     Ok(into)
 }
 
-impl<'a> Value<'a> {
+impl<'a> YamlValue<'a> {
     /// An error about this value.
     pub fn wrong(&self, text: impl Into<String>) -> ConfigError {
         ConfigError::Invalid { path: self.path.into(), line: self.line, key: self.key.clone(), text: text.into() }
@@ -124,7 +124,7 @@ impl<'a> Value<'a> {
     }
 
     /// The keys of a map, with their values.
-    pub fn entries(&self) -> Result<Vec<(String, Value<'a>)>, ConfigError> {
+    pub fn entries(&self) -> Result<Vec<(String, YamlValue<'a>)>, ConfigError> {
         let pairs = match &self.node.data {
             YamlData::Value(Scalar::Null) => return Ok(Vec::new()),
             YamlData::Mapping(pairs) => pairs,
@@ -134,9 +134,9 @@ impl<'a> Value<'a> {
             .iter()
             .map(|(key, node)| {
                 let line = key.span.start.line();
-                let name = Value { path: self.path, key: self.key.clone(), line, node: key }.text()?;
+                let name = YamlValue { path: self.path, key: self.key.clone(), line, node: key }.text()?;
                 let dot = if self.key.is_empty() { "" } else { "." };
-                let value = Value { path: self.path, key: format!("{}{dot}{name}", self.key), line, node };
+                let value = YamlValue { path: self.path, key: format!("{}{dot}{name}", self.key), line, node };
                 Ok((name, value))
             })
             .collect()

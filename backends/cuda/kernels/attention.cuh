@@ -20,13 +20,13 @@ struct Matrix {
     }
 };
 
-struct Sizes {
+struct AttentionSizes {
     i64 queries, keys, features, columns, causal;
     f64 scale;
 };
 
 template <typename T>
-struct Operands {
+struct AttentionOperands {
     // `mask.first` is null without a mask, `grad.first` in the forward pass.
     Matrix<T> query, key, value, grad, mask;
 
@@ -126,7 +126,7 @@ GT_DEVICE void add_products(C (&sums)[E][M][M], C *weights, const C (&tile)[M][M
 // Scales the product of a query and a key and adds the mask; negative infinity where the query may not attend to the
 // key.
 template <typename T, typename C>
-GT_DEVICE C finished(C product, const Matrix<T> &mask, const Sizes &sizes, i64 query, i64 key) {
+GT_DEVICE C finished(C product, const Matrix<T> &mask, const AttentionSizes &sizes, i64 query, i64 key) {
     bool seen = query < sizes.queries && key < sizes.keys && (!sizes.causal || key <= query);
     if (!seen) return Ends<C>::low();
     C score = product * C(sizes.scale);
@@ -168,7 +168,7 @@ GT_DEVICE C advance(C &largest, C &sum, C (&scores)[M]) {
 
 // blockIdx.x enumerates the tiles of queries of every batch, blockIdx.y groups of E tiles of columns.
 template <typename T, int E>
-GT_DEVICE void attention(T *out, Operands<T> x, const Walk<5> &batches, const Sizes &sizes) {
+GT_DEVICE void attention(T *out, AttentionOperands<T> x, const Walk<5> &batches, const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
     __shared__ C stage[Tile<C>::STAGE], weights[N * (N + 1)];
@@ -226,8 +226,8 @@ struct Softmax {
 };
 
 template <typename T>
-GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, Operands<T> x, const Walk<5> &batches,
-                                 const Sizes &sizes) {
+GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, AttentionOperands<T> x, const Walk<5> &batches,
+                                 const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
     __shared__ C stage[Tile<C>::STAGE];
@@ -268,8 +268,8 @@ GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, Operan
 // Computes the gradient of a tile of queries, of keys (TURNED: the rows of tiles are keys) or, if `of_values`, of
 // values, for E tiles of columns that start at `column`. The rows of `to` are contiguous.
 template <typename T, int E, bool TURNED>
-GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
-                                  const Sizes &sizes, bool of_values, i64 first, i64 column) {
+GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type> *softmax, AttentionOperands<T> x,
+                                  const AttentionSizes &sizes, bool of_values, i64 first, i64 column) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
     __shared__ C stage[Tile<C>::STAGE], weights[N * (N + 1)];
@@ -320,8 +320,8 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
 // first groups are those of the values' gradient, the rest those of the keys'. `out` holds, for each batch, the
 // gradients of queries, keys and values.
 template <typename T, int E, bool TURNED>
-GT_DEVICE void attention_backward(T *out, const Softmax<typename Compute<T>::type> *softmax, Operands<T> x,
-                                  const Walk<5> &batches, const Sizes &sizes) {
+GT_DEVICE void attention_backward(T *out, const Softmax<typename Compute<T>::type> *softmax, AttentionOperands<T> x,
+                                  const Walk<5> &batches, const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int N = Tile<C>::N;
     i64 tiles = ((TURNED ? sizes.keys : sizes.queries) + N - 1) / N;

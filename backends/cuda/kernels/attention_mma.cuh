@@ -3,7 +3,7 @@
 // A warp computes 16 R rows of scores for all columns of a tile. A row's scores are then in the registers of four
 // lanes, which compute its softmax by shuffles, and the weights are already in the registers that the next product
 // takes as its left operand. The next tiles are copied to shared memory asynchronously (double buffering) while the
-// current ones are multiplied. Operands have at most D contiguous columns, a multiple of 8, and rows that begin at
+// current ones are multiplied. AttentionOperands have at most D contiguous columns, a multiple of 8, and rows that begin at
 // multiples of 16 bytes.
 //
 // The backward pass recomputes the scores in three kernels: the softmax statistics of each query, the gradient of the
@@ -110,7 +110,7 @@ GT_DEVICE int column_in_matrix(int c) { return threadIdx.x % 4 * 2 + c % 2; }
 // Turns products into scores in base 2 (times log2(e)), adds the mask, and writes negative infinity where a query may
 // not attend to a key. TURNED: rows are keys.
 template <bool MASKED, bool TURNED, int R, int N, typename T>
-GT_DEVICE void finish(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const Sizes &sizes, i64 row0, i64 column0) {
+GT_DEVICE void finish(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const AttentionSizes &sizes, i64 row0, i64 column0) {
     const f32 log2_e = 1.4426950408889634f;
     const f32 scale = f32(sizes.scale) * log2_e;
     // The rows and columns left from this tile on, and the index of the first query minus that of the first key.
@@ -198,7 +198,7 @@ GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 low
 // blockIdx.x enumerates the tiles of queries of every batch, the last tile of each first: with `causal` it has the most
 // keys.
 template <typename T, int D, bool MASKED>
-GT_DEVICE void attention_mma(T *out, Operands<T> x, const Walk<5> &batches, const Sizes &sizes) {
+GT_DEVICE void attention_mma(T *out, AttentionOperands<T> x, const Walk<5> &batches, const AttentionSizes &sizes) {
     constexpr int R = D == 64 ? 2 : 1, ROWS = 64 * R, N = D == 64 && !MASKED ? 64 : 32;
     alignas(128) __shared__ T queries[ROWS * D];
     alignas(128) __shared__ T keys[2][N * D];
@@ -266,8 +266,8 @@ enum Part { SOFTMAX, QUERIES, KEYS };
 // blockIdx.x enumerates the tiles of queries (KEYS: of keys) of every batch. `out` holds, for each batch, the gradients
 // of queries, keys and values.
 template <typename T, int D, Part PART, bool MASKED>
-GT_DEVICE void attention_backward_mma(T *out, Query *softmax, Operands<T> x, const Walk<5> &batches,
-                                      const Sizes &sizes) {
+GT_DEVICE void attention_backward_mma(T *out, Query *softmax, AttentionOperands<T> x, const Walk<5> &batches,
+                                      const AttentionSizes &sizes) {
     constexpr bool TURNED = PART == KEYS;
     constexpr int ROWS = 64, N = D == 128 ? 16 : TURNED || MASKED ? 32 : 64;
     // `own` and `own_slopes` hold the block's rows: queries and output gradients or, for KEYS, keys and values. `met`

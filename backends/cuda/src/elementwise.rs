@@ -2,7 +2,7 @@
 
 use crate::backend::{CudaBackend, Inputs};
 use crate::checks::Slot;
-use crate::driver::{Args, Function, Grid};
+use crate::driver::{Args, Grid, KernelFunction};
 use crate::error::Result;
 use crate::kernels::Kernels;
 use crate::launch::divider;
@@ -185,7 +185,7 @@ impl CudaBackend {
     /// at least one element; each is new memory, or has the memory and layout of an operand of its shape.
     pub(crate) fn launch_program(
         &mut self,
-        function: impl Fn(&mut Kernels, Traversal) -> Result<Function>,
+        function: impl Fn(&mut Kernels, Traversal) -> Result<KernelFunction>,
         lanes: usize,
         sources: &[ElementwiseSource<'_>],
         results: &[&CudaTensor],

@@ -2,7 +2,7 @@
 
 use crate::compile::compiler::{Compiler, Image};
 use crate::compile::store::Store;
-use crate::driver::{Driver, Function};
+use crate::driver::{Driver, KernelFunction};
 use crate::error::failed;
 use crate::program::{Program, Traversal};
 use crate::template::{KernelKey, source};
@@ -21,7 +21,7 @@ pub struct Kernels {
     driver: Arc<dyn Driver>,
     compiler: Box<dyn Compiler>,
     store: Store,
-    loaded: HashMap<u128, Function>,
+    loaded: HashMap<u128, KernelFunction>,
     /// Fused programs, which have no key.
     programs: HashMap<Program, Seen>,
     seen_before_compiled: u32,
@@ -30,7 +30,7 @@ pub struct Kernels {
 /// The number of a program's occurrences, and its kernels.
 struct Seen {
     times: u32,
-    loaded: [Option<Function>; Traversal::ALL.len()],
+    loaded: [Option<KernelFunction>; Traversal::ALL.len()],
 }
 
 impl Kernels {
@@ -51,7 +51,7 @@ impl Kernels {
     /// # Errors
     /// [`ExecError::Internal`] if it cannot be compiled or loaded.
     #[inline]
-    pub fn get(&mut self, key: &KernelKey) -> Result<Function, ExecError> {
+    pub fn get(&mut self, key: &KernelKey) -> Result<KernelFunction, ExecError> {
         match self.loaded.get(&key.id()) {
             Some(function) => Ok(*function),
             None => self.load(key),
@@ -59,7 +59,7 @@ impl Kernels {
     }
 
     #[cold]
-    fn load(&mut self, key: &KernelKey) -> Result<Function, ExecError> {
+    fn load(&mut self, key: &KernelKey) -> Result<KernelFunction, ExecError> {
         // With a slow compiler, all kernels of the dtype are compiled together.
         let keys: Vec<KernelKey> = if self.compiler.takes_many() {
             let all = (key.template.catalogue)();
@@ -99,7 +99,7 @@ impl Kernels {
     ///
     /// # Errors
     /// As [`Kernels::get`].
-    pub fn program(&mut self, program: &Program, walk: Traversal) -> Result<Function, ExecError> {
+    pub fn program(&mut self, program: &Program, walk: Traversal) -> Result<KernelFunction, ExecError> {
         if let Some(Seen { loaded, .. }) = self.programs.get(program)
             && let Some(function) = loaded[walk as usize]
         {

@@ -1,7 +1,7 @@
 //! Launches: grids, and strided loops as kernel arguments.
 
 use crate::backend::CudaBackend;
-use crate::driver::{Args, Function, Grid, Param};
+use crate::driver::{Args, Grid, KernelFunction, Param};
 use crate::error::{Result, failed};
 use gt_backend::Loops;
 use gt_ops::{RANK_MAX, Shape};
@@ -110,7 +110,7 @@ impl CudaBackend {
     /// # Safety
     /// As [`crate::driver::Driver::launch`]: the arguments match the kernel, and their tensors are alive and as large
     /// as the kernel assumes.
-    pub(crate) unsafe fn launch(&self, function: Function, grid: Grid, args: &Args) -> Result<()> {
+    pub(crate) unsafe fn launch(&self, function: KernelFunction, grid: Grid, args: &Args) -> Result<()> {
         // SAFETY: the caller fulfils the same contract.
         unsafe { self.driver.launch(function, grid, args, self.stream) }.map_err(failed)
     }

@@ -167,7 +167,8 @@ fn a_broken_context_is_told_from_a_call_that_failed() {
     let cuda = fake.open();
     let stream = cuda.new_stream().expect("a stream");
     // SAFETY: the fake refuses a null function before it reads the kernel's arguments.
-    let refused = unsafe { cuda.launch(gt_cuda::driver::Function(0), Grid::new(1, 1), &Default::default(), stream) };
+    let refused =
+        unsafe { cuda.launch(gt_cuda::driver::KernelFunction(0), Grid::new(1, 1), &Default::default(), stream) };
     assert!(matches!(refused, Err(DriverError::Failed { call: "cuLaunchKernel", .. })));
     fake.set("fake_lose", 700);
     let lost = cuda.synchronize(stream).expect_err("a broken context");

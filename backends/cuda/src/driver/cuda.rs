@@ -4,7 +4,8 @@
 //! version, as `_v2`. Results are integers, not an enum, since a newer driver may return unknown ones.
 
 use super::{
-    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Module, Properties, Result,
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Module, Properties,
+    Result,
 };
 use gt_nvidia::{DRIVER, Missing};
 use std::cell::Cell;
@@ -526,7 +527,7 @@ impl Driver for CudaDriver {
         Ok(Module(number(module)))
     }
 
-    fn function(&self, module: Module, name: &str) -> Result<Function> {
+    fn function(&self, module: Module, name: &str) -> Result<KernelFunction> {
         let api = self.api()?;
         let failed = |_| DriverError::Failed { call: "cuModuleGetFunction", what: "a name with a zero byte".into() };
         let name = CString::new(name).map_err(failed)?;
@@ -534,10 +535,10 @@ impl Driver for CudaDriver {
         // SAFETY: the context is current, `name` is a C string, and the function writes one handle, to a local.
         let status = unsafe { (api.module_function)(&raw mut function, handle(module.0), name.as_ptr()) };
         api.check("cuModuleGetFunction", status)?;
-        Ok(Function(number(function)))
+        Ok(KernelFunction(number(function)))
     }
 
-    fn allow_shared(&self, function: Function, bytes: u32) -> Result<()> {
+    fn allow_shared(&self, function: KernelFunction, bytes: u32) -> Result<()> {
         let api = self.api()?;
         let function = handle(function.0);
         // SAFETY: the context is current, and the handles are valid; see the head of this impl.
@@ -546,7 +547,7 @@ impl Driver for CudaDriver {
     }
 
     #[inline]
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
+    unsafe fn launch(&self, function: KernelFunction, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
         let api = self.api()?;
         let Grid { blocks: [x, y, z], threads, shared_bytes } = grid;
         let mut pointers = args.pointers();

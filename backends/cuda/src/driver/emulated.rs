@@ -6,7 +6,8 @@
 //! noise, and a write beyond the end of an allocation is detected when that is freed. Calls to the driver are counted.
 
 use super::{
-    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Module, Properties, Result,
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Module, Properties,
+    Result,
 };
 use crate::compile::compiler::{Compiler, Image};
 use crate::headers::HEADERS;
@@ -574,24 +575,24 @@ impl Driver for Emulated {
         Ok(Module(state.modules.len() as u64 - 1))
     }
 
-    fn function(&self, module: Module, name: &str) -> Result<Function> {
+    fn function(&self, module: Module, name: &str) -> Result<KernelFunction> {
         let mut state = self.alive()?;
         let symbol = format!("emulator_run_{name}\0");
         // SAFETY: `wrapped` gives each kernel's function this signature.
         let run = *unsafe { state.modules[module.0 as usize].get::<Run>(symbol.as_bytes()) }
             .map_err(|error| DriverError::Failed { call: "function", what: error.to_string() })?;
         state.functions.push(run);
-        Ok(Function(state.functions.len() as u64 - 1))
+        Ok(KernelFunction(state.functions.len() as u64 - 1))
     }
 
-    fn allow_shared(&self, _function: Function, bytes: u32) -> Result<()> {
+    fn allow_shared(&self, _function: KernelFunction, bytes: u32) -> Result<()> {
         if bytes > self.properties.shared_bytes_per_block {
             return Err(DriverError::Failed { call: "allow_shared", what: format!("{bytes} bytes are too many") });
         }
         self.alive().map(drop)
     }
 
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
+    unsafe fn launch(&self, function: KernelFunction, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
         let blocks_fit = grid.blocks.iter().all(|n| *n >= 1) && grid.blocks[1] <= 65535 && grid.blocks[2] <= 65535;
         if !blocks_fit || grid.blocks[0] > i32::MAX as u32 || grid.threads == 0 || grid.threads > 1024 {
             return Err(DriverError::Failed { call: "launch", what: format!("a grid of {grid:?}") });

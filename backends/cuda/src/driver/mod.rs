@@ -29,7 +29,7 @@ pub struct Module(pub u64);
 
 /// A kernel of a module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Function(pub u64);
+pub struct KernelFunction(pub u64);
 
 /// An instantiated graph of captured work, which can be launched repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -192,14 +192,14 @@ pub trait Driver: Send + Sync {
     /// Loads the image that a [`crate::compile::compiler::Compiler`] compiled for this device.
     fn load(&self, image: &[u8]) -> Result<Module>;
     /// The kernel of this name in the module.
-    fn function(&self, module: Module, name: &str) -> Result<Function>;
+    fn function(&self, module: Module, name: &str) -> Result<KernelFunction>;
     /// Allows a kernel more than 48 KiB of dynamic shared memory.
-    fn allow_shared(&self, function: Function, bytes: u32) -> Result<()>;
+    fn allow_shared(&self, function: KernelFunction, bytes: u32) -> Result<()>;
     /// Launches a kernel.
     ///
     /// # Safety
     /// The arguments are those of the kernel, and its accesses are as for [`Driver::fill`].
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()>;
+    unsafe fn launch(&self, function: KernelFunction, grid: Grid, args: &Args, stream: CudaStream) -> Result<()>;
 
     /// Begins a capture: later work of the stream is recorded instead of run, until [`Driver::end_capture`].
     fn begin_capture(&self, stream: CudaStream) -> Result<()>;

@@ -5,7 +5,7 @@
 use super::work::GraphWork;
 use super::{ASKED_MAX, Launches};
 use crate::driver::{
-    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, Function, Grid, Module, Properties, Result,
+    Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, Grid, KernelFunction, Module, Properties, Result,
 };
 use std::ptr::NonNull;
 
@@ -173,16 +173,16 @@ impl Driver for Launches {
         self.driver.load(image)
     }
 
-    fn function(&self, module: Module, name: &str) -> Result<Function> {
+    fn function(&self, module: Module, name: &str) -> Result<KernelFunction> {
         self.driver.function(module, name)
     }
 
-    fn allow_shared(&self, function: Function, bytes: u32) -> Result<()> {
+    fn allow_shared(&self, function: KernelFunction, bytes: u32) -> Result<()> {
         self.driver.allow_shared(function, bytes)
     }
 
     #[inline]
-    unsafe fn launch(&self, function: Function, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
+    unsafe fn launch(&self, function: KernelFunction, grid: Grid, args: &Args, stream: CudaStream) -> Result<()> {
         // SAFETY: the caller fulfils this method's contract, which is that of the inner driver.
         unsafe {
             if stream == self.stream {

@@ -1,14 +1,14 @@
 //! Work on the stream of computation, borrowed and stored.
 
 use crate::blas::gemm::{Blas, Gemm};
-use crate::driver::{Args, CudaStream, DevicePtr, Driver, DriverError, Function, Grid, Packed, Result};
+use crate::driver::{Args, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Packed, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 /// One call that enqueues work.
 #[derive(Clone, Copy)]
 pub enum GraphWork<'a> {
     /// A kernel launch.
-    Launch { function: Function, grid: Grid, args: &'a Args },
+    Launch { function: KernelFunction, grid: Grid, args: &'a Args },
     /// A fill.
     Fill { to: DevicePtr, byte: u8, bytes: usize },
     /// A copy within the device.
@@ -21,7 +21,7 @@ pub enum GraphWork<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Kept {
     /// A kernel launch.
-    Launch { function: Function, grid: Grid, args: Packed },
+    Launch { function: KernelFunction, grid: Grid, args: Packed },
     /// A fill.
     Fill { to: DevicePtr, byte: u8, bytes: usize },
     /// A copy within the device.

@@ -25,7 +25,7 @@ pub(super) static ATTENTION: Template = Template {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
         let (e, part) = (key.variant % 8, key.variant / 8);
         let softmax = format!("Softmax<Compute<{t}>::type>* softmax");
-        let rest = format!("Operands<{t}> operands, Walk<5> batches, Sizes sizes");
+        let rest = format!("AttentionOperands<{t}> operands, Walk<5> batches, AttentionSizes sizes");
         match (key.op, part) {
             (Some(Op::Attention), _) => format!(
                 "GT_KERNEL(256) {name}({t}* out, {rest}) {{ attention<{t}, {e}>(out, operands, batches, sizes); }}"
@@ -67,7 +67,7 @@ pub(super) static ATTENTION_MMA: Template = Template {
     code: |key| {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f16", c_name));
         let (d, part, masked) = (key.variant % 256, key.variant / 256 % 4, key.variant >= 1024);
-        let rest = format!("Operands<{t}> operands, Walk<5> batches, Sizes sizes");
+        let rest = format!("AttentionOperands<{t}> operands, Walk<5> batches, AttentionSizes sizes");
         match key.op {
             Some(Op::Attention) => format!(
                 "GT_KERNEL({MMA_THREADS}) {name}({t}* out, {rest}) {{
@@ -103,17 +103,17 @@ struct AttentionMatrix {
     column: i64,
 }
 
-/// `struct Operands` of `attention.cuh`.
+/// `struct AttentionOperands` of `attention.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Operands([AttentionMatrix; 5]);
+struct AttentionOperands([AttentionMatrix; 5]);
 // SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
-unsafe impl Param for Operands {}
+unsafe impl Param for AttentionOperands {}
 
-/// `struct Sizes` of `attention.cuh`.
+/// `struct AttentionSizes` of `attention.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct Sizes {
+struct AttentionSizes {
     queries: i64,
     keys: i64,
     features: i64,
@@ -122,13 +122,13 @@ struct Sizes {
     scale: f64,
 }
 // SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
-unsafe impl Param for Sizes {}
+unsafe impl Param for AttentionSizes {}
 
 /// The arguments that all kernels of an attention share.
 struct AttentionCall {
-    operands: Operands,
+    operands: AttentionOperands,
     walk: Walk<5>,
-    sizes: Sizes,
+    sizes: AttentionSizes,
     batches: usize,
     dtype: DType,
     /// D of `attention_mma.cuh`, if tensor cores can take the operands.
@@ -164,9 +164,9 @@ impl AttentionCall {
         let mma = (narrow_enough && lie_well).then_some(if widest <= 64 { 64 } else { 128 });
         Ok(AttentionCall {
             mma,
-            operands: Operands(operands),
+            operands: AttentionOperands(operands),
             walk: Walk::new(&loops, [query.size(); 5]),
-            sizes: Sizes {
+            sizes: AttentionSizes {
                 queries: size(query, 0),
                 keys: size(key, 0),
                 features: size(query, 1),
@@ -232,7 +232,7 @@ impl CudaBackend {
         let grad = tensor(inputs, 0)?;
         let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?];
         let call = AttentionCall::new(operands, Some(grad), optional(inputs, 4), causal, scale)?;
-        let Sizes { queries, keys, features, columns, .. } = call.sizes;
+        let AttentionSizes { queries, keys, features, columns, .. } = call.sizes;
         if grad.numel() == 0 || keys == 0 {
             // SAFETY: the result was just allocated with `out.bytes()`.
             unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
