@@ -10,7 +10,7 @@ use crate::signal::{self, ActiveSignal};
 use crate::tape::{anomaly, grad_enabled, set_grad_enabled};
 use crate::tensor::TensorOperand;
 use crate::value::TensorValue;
-use gt_ops::grad::{GradCtx, Saved, to_operand};
+use gt_ops::grad::{GradArgs, Saved, to_operand};
 use gt_ops::instruction::{INPUTS_MAX, SliceSpec};
 use gt_ops::{Attrs, Meta, Op, OpError, Scalar, Shape, build};
 use smallvec::SmallVec;
@@ -417,12 +417,14 @@ fn op_gradients(
     options: BackwardOptions,
 ) -> Result<Vec<(Arc<Node>, Tensor)>> {
     let row = op.row();
-    let Some(gradient) = row.grad else { return Ok(Vec::new()) };
+    if !row.grad.is_some() {
+        return Ok(Vec::new());
+    }
     let session: Arc<ClientSession> = grad.session();
     let mut scope = Scope::new(&session);
     let grad_val = scope.add(grad)?;
-    let mut targets: Vec<Option<(Arc<Node>, Meta)>>;
-    let inputs: Vec<Saved>;
+    let mut targets: SmallVec<[Option<(Arc<Node>, Meta)>; 3]>;
+    let inputs: SmallVec<[Saved; 3]>;
     let output;
     let mut released: SmallVec<[Arc<TensorValue>; 3]> = SmallVec::new();
     {
@@ -439,7 +441,7 @@ fn op_gradients(
             .into());
         }
         let number = node.number();
-        targets = Vec::with_capacity(edges.inputs.len());
+        targets = SmallVec::with_capacity(edges.inputs.len());
         inputs = edges
             .inputs
             .iter()
@@ -476,7 +478,7 @@ fn op_gradients(
     let needs: SmallVec<[bool; 4]> = targets.iter().map(Option::is_some).collect();
     let transposed: SmallVec<[bool; 4]> =
         targets.iter().map(|target| target.as_ref().is_some_and(|(node, _)| node.is_transposition())).collect();
-    let ctx = GradCtx {
+    let args = GradArgs {
         attrs,
         inputs: &inputs,
         output,
@@ -485,7 +487,7 @@ fn op_gradients(
         transposed: &transposed,
         recorded: options.create_graph,
     };
-    let outcome = gradient(&mut scope, &ctx).and_then(|grads| {
+    let outcome = row.grad.apply(&mut scope, &args).and_then(|grads| {
         let mut fitted = Vec::with_capacity(grads.len());
         for (grad, target) in grads.into_iter().zip(&targets) {
             if let (Some(grad), Some((node, meta))) = (grad, target) {

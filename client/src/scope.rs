@@ -164,7 +164,7 @@ impl Scope {
 
     fn record(&self, op: Op, inputs: &[Arg], attrs: &Attrs, value: &Arc<TensorValue>) -> Option<Arc<Node>> {
         let row = op.row();
-        if row.grad.is_none() || !value.meta().dtype.is_float() || !grad_enabled() {
+        if !row.grad.is_some() || !value.meta().dtype.is_float() || !grad_enabled() {
             return None;
         }
         let node_of = |arg: &Arg| match arg {

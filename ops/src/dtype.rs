@@ -120,6 +120,10 @@ impl DType {
             _ => 2,
         }
     }
+    /// Whether it is one of the two 16-bit floats.
+    pub fn is_half(self) -> bool {
+        matches!(self, F16 | BF16)
+    }
     /// The smallest dtype both convert to, as `torch.promote_types`.
     pub fn promote(self, other: DType) -> DType {
         if self == other {

@@ -21,19 +21,30 @@ use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, Scalar};
 use crate::op::Op;
 use crate::shape::{Meta, Shape};
+use crate::special;
+use smallvec::SmallVec;
 use std::cell::{Cell, RefCell};
 use std::ops::{Add, BitAnd, BitOr, BitXor, Div, Mul, Neg, Not, Sub};
 
 /// The value of an expression whose instruction failed.
 const FAILED: Val = Val(u32::MAX);
 
+/// The value of an expression that is the builder's first number.
+const FIRST_NUMBER: u32 = 1 << 31;
+
 /// Emits the instructions of expressions to a graph, and keeps the first error.
 pub struct Builder<'g> {
     graph: RefCell<&'g mut (dyn Graph + 'g)>,
     error: RefCell<Option<OpError>>,
+    /// Whether there is an error.
+    failed: Cell<bool>,
     warnings: RefCell<Vec<String>>,
     /// The dtype in which matrix products compute under automatic mixed precision.
     autocast: Cell<Option<DType>>,
+    /// The numbers among the expressions.
+    numbers: RefCell<SmallVec<[Scalar; 4]>>,
+    /// Whether elementwise ops promote their operands to a common dtype.
+    promotes: bool,
 }
 
 /// The gradient of a function as expressions: takes its inputs followed by its results, and the gradients of the results;
@@ -44,30 +55,33 @@ pub type GradientRule = for<'r> fn(&'r Builder<'r>, &[Expr<'r>], &[Option<Expr<'
 #[derive(Clone, Copy)]
 pub struct Expr<'g> {
     builder: &'g Builder<'g>,
-    arg: Arg,
+    /// A tensor of the graph; from [`FIRST_NUMBER`] on, one of the builder's numbers. The two words of an expression
+    /// pass in registers.
+    val: Val,
 }
 
 impl std::fmt::Debug for Expr<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        self.arg.fmt(f)
+        self.arg().fmt(f)
     }
 }
 
 impl From<Expr<'_>> for Arg {
     fn from(expr: Expr<'_>) -> Arg {
-        expr.arg
+        expr.arg()
     }
 }
 
 impl<'g> Builder<'g> {
     /// A builder that emits to `graph`.
     pub fn new(graph: &'g mut (dyn Graph + 'g)) -> Builder<'g> {
-        Builder {
-            graph: RefCell::new(graph),
-            error: RefCell::new(None),
-            warnings: RefCell::default(),
-            autocast: Cell::new(None),
-        }
+        let (error, failed, warnings, autocast, numbers) = Default::default();
+        Builder { graph: RefCell::new(graph), error, failed, warnings, autocast, numbers, promotes: true }
+    }
+
+    /// A builder for formulas whose tensors share the dtype that they compute in: they promote nothing.
+    pub(crate) fn without_promotion(graph: &'g mut (dyn Graph + 'g)) -> Builder<'g> {
+        Builder { promotes: false, ..Builder::new(graph) }
     }
 
     /// Computes matrix products in `dtype`, as automatic mixed precision does.
@@ -82,21 +96,31 @@ impl<'g> Builder<'g> {
 
     /// The expression of a tensor of the graph.
     pub fn tensor(&'g self, val: Val) -> Expr<'g> {
-        Expr { builder: self, arg: Arg::Val(val) }
+        Expr { builder: self, val }
     }
 
     /// The expression of a number, or of an argument that is a tensor or a number.
     pub fn number(&'g self, arg: impl Into<Arg>) -> Expr<'g> {
-        Expr { builder: self, arg: arg.into() }
+        match arg.into() {
+            Arg::Val(val) => self.tensor(val),
+            Arg::Scalar(number) => {
+                let mut numbers = self.numbers.borrow_mut();
+                numbers.push(number);
+                self.tensor(Val(FIRST_NUMBER + numbers.len() as u32 - 1))
+            }
+        }
     }
 
     /// Calls a builder of [`crate::build`] and keeps its error.
+    #[inline]
     pub fn run(&'g self, build: impl FnOnce(&mut dyn Graph) -> Result<Val>) -> Expr<'g> {
-        if self.error.borrow().is_some() {
+        if self.failed.get() {
             return self.tensor(FAILED);
         }
-        let built = build(&mut **self.graph.borrow_mut());
-        self.keep(built)
+        match build(&mut **self.graph.borrow_mut()) {
+            Ok(val) => self.tensor(val),
+            Err(error) => self.fail(error),
+        }
     }
 
     /// Calls a function on the graph, for instance to fetch elements.
@@ -106,13 +130,6 @@ impl<'g> Builder<'g> {
     pub fn with_graph<T>(&self, call: impl FnOnce(&mut dyn Graph) -> Result<T>) -> Result<T> {
         self.check()?;
         call(&mut **self.graph.borrow_mut())
-    }
-
-    fn keep(&'g self, built: Result<Val>) -> Expr<'g> {
-        match built {
-            Ok(val) => self.tensor(val),
-            Err(error) => self.fail(error),
-        }
     }
 
     /// Warns the user of something that is probably not meant.
@@ -126,7 +143,9 @@ impl<'g> Builder<'g> {
     }
 
     /// An expression that failed with `error`.
+    #[cold]
     pub fn fail(&'g self, error: OpError) -> Expr<'g> {
+        self.failed.set(true);
         self.error.borrow_mut().get_or_insert(error);
         self.tensor(FAILED)
     }
@@ -160,7 +179,10 @@ impl<'g> Builder<'g> {
     /// # Errors
     /// That error.
     pub fn check(&self) -> Result<()> {
-        self.error.borrow().clone().map_or(Ok(()), Err)
+        match self.failed.get() {
+            true => self.error.borrow().clone().map_or(Ok(()), Err),
+            false => Ok(()),
+        }
     }
 
     /// The tensor of an expression; a number becomes a tensor without axes.
@@ -170,7 +192,7 @@ impl<'g> Builder<'g> {
     pub fn finish(&'g self, expr: Expr<'g>) -> Result<Val> {
         let tensor = expr.to_tensor();
         self.check()?;
-        match tensor.arg {
+        match tensor.arg() {
             Arg::Val(val) => Ok(val),
             Arg::Scalar(_) => Err(OpError::runtime("an expression without a tensor")),
         }
@@ -261,12 +283,15 @@ impl<'g> Builder<'g> {
     /// An elementwise op with promotion; its name in PyTorch's errors is the row's.
     pub fn elementwise(&'g self, op: Op, operands: &[Arg]) -> Expr<'g> {
         if operands.iter().any(|arg| matches!(arg, Arg::Val(_))) {
-            return self.run(|g| build::elementwise(g, op, operands));
+            return self.run(|g| match self.promotes {
+                true => build::elementwise(g, op, operands),
+                false => g.emit(op, operands, Attrs::None),
+            });
         }
         // Numbers alone compute as tensors without axes.
         let first = self.number(operands[0]).to_tensor();
         let mut all = operands.to_vec();
-        all[0] = first.arg;
+        all[0] = first.arg();
         self.run(|g| build::elementwise(g, op, &all))
     }
 }
@@ -288,13 +313,17 @@ impl From<bool> for Scalar {
 }
 
 macro_rules! unary {
-    ($($name:ident $op:ident $doc:literal;)*) => {
+    ($($name:ident $op:ident $doc:literal $(= $fold:expr)?;)*) => {
         impl<'g> Expr<'g> {
             $(
                 #[doc = $doc]
                 #[must_use]
                 pub fn $name(self) -> Expr<'g> {
-                    self.builder.elementwise(Op::$op, &[self.arg])
+                    $(if let Arg::Scalar(number) = self.arg() {
+                        let fold = $fold;
+                        return self.builder.number(Scalar::from(fold(number.to_f64())));
+                    })?
+                    self.builder.elementwise(Op::$op, &[self.arg()])
                 }
             )*
         }
@@ -307,7 +336,7 @@ unary! {
     exp Exp "Exponential.";
     exp2 Exp2 "2 to the power of each element.";
     expm1 Expm1 "exp(x) - 1.";
-    log Log "Natural logarithm.";
+    log Log "Natural logarithm." = f64::ln;
     log2 Log2 "Logarithm to base 2.";
     log10 Log10 "Logarithm to base 10.";
     log1p Log1p "log(1 + x).";
@@ -334,7 +363,7 @@ unary! {
     erfc Erfc "Complementary error function.";
     erfcx Erfcx "Scaled complementary error function.";
     erfinv Erfinv "Inverse error function.";
-    lgamma Lgamma "Logarithm of the gamma function.";
+    lgamma Lgamma "Logarithm of the gamma function." = special::lgamma;
     digamma Digamma "Digamma function.";
     i0 I0 "Modified Bessel function of order 0.";
     i0e I0e "Scaled modified Bessel function of order 0.";
@@ -346,7 +375,7 @@ unary! {
     ceil Ceil "Smallest integer that is not smaller.";
     round Round "Nearest integer, ties to even.";
     trunc Trunc "Integer part.";
-    isnan Isnan "Whether each element is NaN.";
+    isnan Isnan "Whether each element is NaN." = f64::is_nan;
     isinf Isinf "Whether each element is infinite.";
     isfinite Isfinite "Whether each element is neither infinite nor NaN.";
     signbit Signbit "Whether each element has its sign bit set.";
@@ -355,13 +384,18 @@ unary! {
 }
 
 macro_rules! binary {
-    ($($name:ident $op:ident $doc:literal;)*) => {
+    ($($name:ident $op:ident $doc:literal $(= $fold:expr)?;)*) => {
         impl<'g> Expr<'g> {
             $(
                 #[doc = $doc]
                 #[must_use]
                 pub fn $name(self, other: impl Into<Arg>) -> Expr<'g> {
-                    self.builder.elementwise(Op::$op, &[self.arg, other.into()])
+                    let other = other.into();
+                    $(if let (Arg::Scalar(a), Arg::Scalar(b)) = (self.arg(), other) {
+                        let fold: fn(&f64, &f64) -> bool = $fold;
+                        return self.builder.number(Scalar::Bool(fold(&a.to_f64(), &b.to_f64())));
+                    })?
+                    self.builder.elementwise(Op::$op, &[self.arg(), other])
                 }
             )*
         }
@@ -369,11 +403,13 @@ macro_rules! binary {
 }
 
 binary! {
-    pow Pow "Power.";
     maximum Maximum "Elementwise maximum; NaN if either is NaN.";
     minimum Minimum "Elementwise minimum; NaN if either is NaN.";
     fmax Fmax "Elementwise maximum; a number is preferred to NaN.";
     fmin Fmin "Elementwise minimum; a number is preferred to NaN.";
+    relu_backward ReluBackward "The elements where the other, a result of relu, is positive or NaN.";
+    gelu_backward GeluBackward "The elements times the derivative of gelu.";
+    gelu_tanh_backward GeluTanhBackward "The elements times the derivative of gelu_tanh.";
     floor_divide FloorDivide "Quotient rounded towards negative infinity.";
     remainder Remainder "Remainder of floor division.";
     fmod Fmod "Remainder of division truncated towards 0.";
@@ -388,15 +424,38 @@ binary! {
     gamma_slope GammaSlope "Derivative of a gamma sample with respect to its shape.";
     shift_left BitwiseLeftShift "Bits shifted left.";
     shift_right BitwiseRightShift "Bits shifted right.";
-    eq Eq "Whether elements are equal.";
-    ne Ne "Whether elements differ.";
-    lt Lt "Whether elements are smaller.";
-    le Le "Whether elements are not larger.";
-    gt Gt "Whether elements are larger.";
-    ge Ge "Whether elements are not smaller.";
+    eq Eq "Whether elements are equal." = f64::eq;
+    ne Ne "Whether elements differ." = f64::ne;
+    lt Lt "Whether elements are smaller." = f64::lt;
+    le Le "Whether elements are not larger." = f64::le;
+    gt Gt "Whether elements are larger." = f64::gt;
+    ge Ge "Whether elements are not smaller." = f64::ge;
     logical_and LogicalAnd "Whether both are nonzero.";
     logical_or LogicalOr "Whether either is nonzero.";
     logical_xor LogicalXor "Whether exactly one is nonzero.";
+}
+
+impl<'g> Expr<'g> {
+    /// Power.
+    #[must_use]
+    pub fn pow(self, exponent: impl Into<Arg>) -> Expr<'g> {
+        match exponent.into() {
+            Arg::Scalar(one) if one.to_f64() == 1.0 && self.is_of(DType::is_float) => self,
+            exponent => self.builder.elementwise(Op::Pow, &[self.arg(), exponent]),
+        }
+    }
+    /// Both conditions; the second is not computed if the first is the number false.
+    #[must_use]
+    pub fn and(self, other: impl FnOnce() -> Expr<'g>) -> Expr<'g> {
+        match self.arg() {
+            Arg::Scalar(Scalar::Bool(false)) => self,
+            _ => self & other(),
+        }
+    }
+    /// Whether the expression is a tensor, whose dtype passes the test.
+    fn is_of(self, test: fn(DType) -> bool) -> bool {
+        matches!(self.arg(), Arg::Val(val) if val != FAILED && test(self.builder.meta_of(val).dtype))
+    }
 }
 
 macro_rules! operators {
@@ -404,19 +463,19 @@ macro_rules! operators {
         impl<'g, B: Into<Arg>> $trait<B> for Expr<'g> {
             type Output = Expr<'g>;
             fn $method(self, other: B) -> Expr<'g> {
-                self.builder.arithmetic(Op::$op, self.arg, other.into(), $fold)
+                self.builder.arithmetic(Op::$op, self.arg(), other.into(), $fold)
             }
         }
         impl<'g> $trait<Expr<'g>> for f64 {
             type Output = Expr<'g>;
             fn $method(self, other: Expr<'g>) -> Expr<'g> {
-                other.builder.arithmetic(Op::$op, self.into(), other.arg, $fold)
+                other.builder.arithmetic(Op::$op, self.into(), other.arg(), $fold)
             }
         }
         impl<'g> $trait<Expr<'g>> for i64 {
             type Output = Expr<'g>;
             fn $method(self, other: Expr<'g>) -> Expr<'g> {
-                other.builder.arithmetic(Op::$op, self.into(), other.arg, $fold)
+                other.builder.arithmetic(Op::$op, self.into(), other.arg(), $fold)
             }
         }
     )*};
@@ -430,6 +489,18 @@ operators! {
 }
 
 impl<'g> Builder<'g> {
+    /// The shape and dtype of a tensor of the graph.
+    pub(crate) fn meta_of(&self, val: Val) -> Meta {
+        self.graph.borrow().meta(val)
+    }
+    /// Logic; `x & true` and `x | false` are `x` if it is a condition.
+    fn logic(&'g self, op: Op, a: Expr<'g>, b: Expr<'g>) -> Expr<'g> {
+        let neutral = Arg::Scalar(Scalar::Bool(op == Op::BitwiseAnd));
+        match op != Op::BitwiseXor && b.arg() == neutral && a.is_of(|dtype| dtype == DType::Bool) {
+            true => a,
+            false => self.elementwise(op, &[a.arg(), b.arg()]),
+        }
+    }
     /// Arithmetic; two numbers, one of them floating-point, give a number.
     fn arithmetic(&'g self, op: Op, a: Arg, b: Arg, fold: fn(f64, f64) -> f64) -> Expr<'g> {
         if let (Arg::Scalar(x), Arg::Scalar(y)) = (a, b)
@@ -446,7 +517,7 @@ macro_rules! logic {
         impl<'g, B: Into<Arg>> $trait<B> for Expr<'g> {
             type Output = Expr<'g>;
             fn $method(self, other: B) -> Expr<'g> {
-                self.builder.elementwise(Op::$op, &[self.arg, other.into()])
+                self.builder.logic(Op::$op, self, self.builder.number(other))
             }
         }
     )*};
@@ -461,10 +532,10 @@ logic! {
 impl<'g> Neg for Expr<'g> {
     type Output = Expr<'g>;
     fn neg(self) -> Expr<'g> {
-        match self.arg {
+        match self.arg() {
             Arg::Scalar(Scalar::Float(f)) => self.builder.number(-f),
             Arg::Scalar(Scalar::Int(i)) => self.builder.number(i.wrapping_neg()),
-            _ => self.builder.elementwise(Op::Neg, &[self.arg]),
+            _ => self.builder.elementwise(Op::Neg, &[self.arg()]),
         }
     }
 }
@@ -473,26 +544,32 @@ impl<'g> Neg for Expr<'g> {
 impl<'g> Not for Expr<'g> {
     type Output = Expr<'g>;
     fn not(self) -> Expr<'g> {
-        self.builder.elementwise(Op::BitwiseNot, &[self.arg])
+        self.builder.elementwise(Op::BitwiseNot, &[self.arg()])
     }
 }
 
 /// Inspection.
 impl<'g> Expr<'g> {
+    fn arg(self) -> Arg {
+        match self.val.0 < FIRST_NUMBER || self.val == FAILED {
+            true => Arg::Val(self.val),
+            false => Arg::Scalar(self.builder.numbers.borrow()[(self.val.0 - FIRST_NUMBER) as usize]),
+        }
+    }
     /// The builder of the expression.
     pub fn builder(self) -> &'g Builder<'g> {
         self.builder
     }
     /// The number, if the expression is one.
     pub fn as_number(self) -> Option<Scalar> {
-        match self.arg {
+        match self.arg() {
             Arg::Scalar(scalar) => Some(scalar),
             Arg::Val(_) => None,
         }
     }
     /// The tensor of the graph; that of a failed expression for a number.
     fn val(self) -> Val {
-        match self.to_tensor().arg {
+        match self.to_tensor().arg() {
             Arg::Val(val) => val,
             Arg::Scalar(_) => FAILED,
         }
@@ -500,7 +577,7 @@ impl<'g> Expr<'g> {
     /// The expression as a tensor: a number becomes a tensor without axes.
     #[must_use]
     pub fn to_tensor(self) -> Expr<'g> {
-        match self.arg {
+        match self.arg() {
             Arg::Val(_) => self,
             Arg::Scalar(scalar) => self.builder.full(&Shape::SCALAR, scalar, scalar.natural_dtype()),
         }
@@ -511,8 +588,8 @@ impl<'g> Expr<'g> {
     /// The first error of the expressions so far.
     pub fn meta(self) -> Result<Meta> {
         self.builder.check()?;
-        Ok(match self.arg {
-            Arg::Val(val) => self.builder.graph.borrow().meta(val),
+        Ok(match self.arg() {
+            Arg::Val(val) => self.builder.meta_of(val),
             Arg::Scalar(scalar) => Meta::new(Shape::SCALAR, scalar.natural_dtype()),
         })
     }
@@ -562,7 +639,7 @@ impl<'g> Expr<'g> {
     }
     /// Whether gradients flow to the tensor; those of a failed expression and of a number do not.
     pub fn requires_grad(self) -> bool {
-        match self.arg {
+        match self.arg() {
             Arg::Val(val) if val != FAILED => self.builder.graph.borrow().requires_grad(val),
             _ => false,
         }
@@ -616,7 +693,15 @@ impl<'g> Expr<'g> {
     /// `yes` where this condition is true, `no` elsewhere.
     #[must_use]
     pub fn where_(self, yes: impl Into<Arg>, no: impl Into<Arg>) -> Expr<'g> {
-        let (yes, no) = (yes.into(), no.into());
+        let (yes, no) = (self.builder.number(yes), self.builder.number(no));
+        if let Arg::Scalar(known) = self.arg() {
+            let (taken, other) = if known.to_bool() { (yes, no) } else { (no, yes) };
+            // The number that is not taken affects neither the shape nor a float dtype.
+            if other.as_number().is_some() && taken.is_of(DType::is_float) {
+                return taken;
+            }
+        }
+        let (yes, no) = (yes.arg(), no.arg());
         self.then(|g, v| build::where_(g, v, yes, no))
     }
     /// Elements clamped between bounds.
@@ -647,10 +732,10 @@ impl<'g> Expr<'g> {
     /// Half precision as float32; other dtypes as they are. Formulas of several steps compute in it.
     #[must_use]
     pub fn upcast(self) -> Expr<'g> {
-        self.then(|g, v| match g.meta(v).dtype {
-            DType::F16 | DType::BF16 => build::cast(g, v, DType::F32),
-            _ => Ok(v),
-        })
+        match self.is_of(DType::is_half) {
+            true => self.to(DType::F32),
+            false => self,
+        }
     }
     /// The same tensor without its gradient.
     #[must_use]

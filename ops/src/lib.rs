@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 pub mod build;
+pub mod class;
 pub mod cost;
 mod docstring;
 pub mod dtype;

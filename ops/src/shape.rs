@@ -85,6 +85,16 @@ impl Shape {
         self.dims[axis] = size;
         self
     }
+    /// The same shape with size 1 of the axes whose bits are set in `mask`.
+    pub fn with_ones(mut self, mask: u8) -> Shape {
+        let rank = self.rank();
+        for (axis, size) in self.dims[..rank].iter_mut().enumerate() {
+            if mask >> axis & 1 == 1 {
+                *size = 1;
+            }
+        }
+        self
+    }
     /// Strides, in elements, of a contiguous row-major tensor; entries past the rank are 0.
     pub fn contiguous_strides(&self) -> [isize; RANK_MAX] {
         let mut strides = [0; RANK_MAX];

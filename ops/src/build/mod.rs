@@ -7,12 +7,12 @@ pub mod indexing;
 pub mod row_wise;
 pub mod window;
 
+use crate::class::{Class, Promotion};
 use crate::dtype::{DType, Promotable, result_type};
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
 use crate::op::Op;
-use crate::row::{Class, Promotion};
 use crate::shape::{Meta, RANK_MAX, Shape, normalize_axis};
 
 type G<'a> = &'a mut dyn Graph;
@@ -42,6 +42,17 @@ fn cast_arg(g: G<'_>, arg: Arg, dtype: DType) -> Result<Arg> {
     }
 }
 
+/// The dtype of the tensors among `args`, if it is one floating-point dtype: then nothing is promoted, because numbers
+/// only raise the category.
+fn shared_float_dtype(g: &dyn Graph, args: &[Arg]) -> Option<DType> {
+    let mut dtypes = args.iter().filter_map(|arg| match arg {
+        Arg::Val(v) => Some(g.meta(*v).dtype),
+        Arg::Scalar(_) => None,
+    });
+    let first = dtypes.next().filter(|dtype| dtype.is_float())?;
+    dtypes.all(|dtype| dtype == first).then_some(first)
+}
+
 /// An elementwise op on tensors and numbers of any dtypes, with PyTorch's type promotion and broadcasting.
 ///
 /// # Errors
@@ -50,6 +61,9 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     let row = op.row();
     if !args.iter().any(|a| matches!(a, Arg::Val(_))) {
         return Err(OpError::type_(format!("{}(): at least one argument must be a Tensor", row.name)));
+    }
+    if shared_float_dtype(g, args).is_some() {
+        return g.emit(op, args, Attrs::None);
     }
     let common = result_type(args.iter().map(|a| promotable(g, a)));
     let dtype = match row.promotion {
@@ -82,6 +96,9 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
 /// # Errors
 /// A condition that is not bool, shapes that do not broadcast.
 pub fn where_(g: G<'_>, condition: Val, yes: Arg, no: Arg) -> Result<Val> {
+    if let Some(dtype) = shared_float_dtype(g, &[yes, no]) {
+        return g.emit(Op::Where, &[condition.into(), yes, no], Attrs::DType(dtype));
+    }
     let dtype = result_type([promotable(g, &yes), promotable(g, &no)]);
     let yes = cast_arg(g, yes, dtype)?;
     let no = cast_arg(g, no, dtype)?;

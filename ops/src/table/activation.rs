@@ -14,7 +14,8 @@ macro_rules! rows {
         Relu = 51, relu(input) {
             number: |a| select(a < num(0.0), num(0.0), a),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::relu), saves: Saves::OUTPUT,
+            grad: Each(&[|c| c.grad.relu_backward(c.out())]),
+            saves: Saves::OUTPUT,
             reference: "np.maximum(a, 0)",
             forms: forms::method().in_place_function(),
         }
@@ -23,7 +24,8 @@ macro_rules! rows {
         /// elsewhere.
         ReluBackward = 120, relu_backward(grad, output) {
             real: |a, b| select(b <= num(0.0), num(0.0), a),
-            grad: Some(grad::relu_backward), saves: Saves::inputs(2),
+            grad: Each(&[|c| c.grad.relu_backward(c.b()), zero]),
+            saves: Saves::inputs(2),
             reference: "np.where(b <= 0, 0, a)",
             forms: forms::internal(),
         }
@@ -37,7 +39,8 @@ macro_rules! rows {
         ///     tensor([0.1192, 0.5000, 0.8808])
         Sigmoid = 23, sigmoid(input) {
             real: |a| num(1.0) / (num(1.0) + exp(-a)),
-            grad: Some(grad::sigmoid), saves: Saves::OUTPUT, cost_flops: 10,
+            grad: Wide(&[|c| c.grad * (c.out() * (1.0 - c.out()))]),
+            saves: Saves::OUTPUT, cost_flops: 10,
             reference: "1 / (1 + np.exp(-a))",
             forms: forms::elementwise().in_place_function(),
         }
@@ -55,7 +58,8 @@ macro_rules! rows {
         ///     tensor([-0.1587,  0.0000,  0.8413])
         Gelu = 25, gelu(input) {
             real: |a| a * normal_cdf(a),
-            grad: Some(grad::gelu), saves: Saves::inputs(1), cost_flops: 14,
+            grad: Each(&[|c| c.grad.gelu_backward(c.a())]),
+            saves: Saves::inputs(1), cost_flops: 14,
             reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))",
             forms: forms::method().in_place(),
         }
@@ -63,6 +67,11 @@ macro_rules! rows {
         /// Gradient of gelu: the first operand times the derivative of gelu at the second.
         GeluBackward = 249, gelu_backward(grad, input) {
             real: |a, b| a * gelu_slope(b),
+            grad: Wide(&[
+                |c| c.grad.gelu_backward(c.b()),
+                |c| c.grad * c.a() * ((c.b() * c.b() * -0.5).exp() * (2.0 - c.b() * c.b()) / SQRT_2PI),
+            ]),
+            saves: Saves::inputs(3),
             cost_flops: 24,
             reference: "a * (0.5 * (1 + sp.erf(b / np.sqrt(2))) + b * np.exp(-b * b / 2) / np.sqrt(2 * np.pi))",
             forms: forms::internal(),
@@ -77,7 +86,8 @@ macro_rules! rows {
         ///     tensor([-0.1588,  0.0000,  0.8412])
         GeluTanh = 26, gelu_tanh(input) {
             real: |a| num(0.5) * a * (num(1.0) + tanh(num(0.7978845608028654) * (a + num(0.044715) * a * a * a))),
-            grad: Some(grad::gelu_tanh), saves: Saves::inputs(1), cost_flops: 14,
+            grad: Each(&[|c| c.grad.gelu_tanh_backward(c.a())]),
+            saves: Saves::inputs(1), cost_flops: 14,
             reference: "0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))",
             forms: forms::method().in_place(),
         }
@@ -85,6 +95,8 @@ macro_rules! rows {
         /// Gradient of gelu_tanh: the first operand times the derivative of gelu_tanh at the second.
         GeluTanhBackward = 250, gelu_tanh_backward(grad, input) {
             real: |a, b| a * gelu_tanh_slope(b),
+            grad: Wide(&[|c| c.grad.gelu_tanh_backward(c.b()), |c| c.grad * c.a() * pointwise::gelu_tanh_curve(c.b())]),
+            saves: Saves::inputs(3),
             cost_flops: 24,
             reference: "a * 0.5 * (1 + np.tanh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3)) + b * np.sqrt(2 / \
                 np.pi) * (1 + 3 * 0.044715 * b**2) / np.cosh(np.sqrt(2 / np.pi) * (b + 0.044715 * b**3))**2)",

@@ -20,7 +20,7 @@ macro_rules! rows {
         Add = 64, add(input, other) {
             number: |a, b| a + b,
             int: |a, b| wrapping_add(a, b),
-            grad: Some(grad::add),
+            grad: Each(&[|c| c.grad]),
             reference: "a + b",
             number_first: true,
         }
@@ -39,7 +39,7 @@ macro_rules! rows {
             number: |a, b| a - b,
             int: |a, b| wrapping_sub(a, b),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::sub),
+            grad: Each(&[|c| c.grad, |c| -c.grad]),
             reference: "a - b",
             forms: forms::elementwise().aliases(&["subtract"]), number_first: true,
         }
@@ -55,7 +55,8 @@ macro_rules! rows {
         Mul = 66, mul(input, other) {
             number: |a, b| a * b,
             int: |a, b| wrapping_mul(a, b),
-            grad: Some(grad::mul), saves: Saves::inputs(3),
+            grad: Each(&[|c| c.grad * c.b(), |c| c.grad * c.a()]),
+            saves: Saves::inputs(3),
             reference: "a * b",
             forms: forms::elementwise().aliases(&["multiply"]), number_first: true,
         }
@@ -75,7 +76,9 @@ macro_rules! rows {
         ///     tensor([ 3, -4])
         Div = 40, div(input, other) {
             real: |a, b| a / b,
-            grad: Some(grad::div), saves: Saves::inputs(3),
+            // Divided twice: the square of a small divisor would underflow to 0.
+            grad: Each(&[|c| c.grad / c.b(), |c| -(c.grad * (c.a() / c.b() / c.b()))]),
+            saves: Saves::inputs(3),
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b",
             forms: forms::elementwise().aliases(&["divide", "true_divide"]), number_first: true,
         }
@@ -90,7 +93,8 @@ macro_rules! rows {
         FloorDivide = 67, floor_divide(input, other) {
             number: |a, b| floor_div(a, b),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::zero), cost_flops: 4, divisor_nonzero: true,
+            grad: Each(&[zero]),
+            cost_flops: 4, divisor_nonzero: true,
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.floor_divide(a, b)",
             number_first: true,
         }
@@ -105,7 +109,8 @@ macro_rules! rows {
         Remainder = 68, remainder(input, other) {
             number: |a, b| floor_rem(a, b),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::remainder), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
+            grad: Each(&[|c| c.grad, |c| -(c.grad * c.a().floor_divide(c.b()))]),
+            saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.remainder(a, b)",
             number_first: true,
         }
@@ -121,7 +126,8 @@ macro_rules! rows {
             number: |a, b| fmod(a, b),
             int: |a, b| trunc_rem(a, b),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::fmod), saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
+            grad: Each(&[|c| c.grad, |c| -(c.grad * (c.a() / c.b()).trunc())]),
+            saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.fmod(a, b)",
         }
 
@@ -141,7 +147,8 @@ macro_rules! rows {
             number: |a, b, c| a + b * c,
             int: |a, b, c| wrapping_add(a, wrapping_mul(b, c)),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::addcmul), saves: Saves::inputs(6), cost_flops: 2,
+            grad: Each(&[|c| c.grad, |c| c.grad * c.c(), |c| c.grad * c.b()]),
+            saves: Saves::inputs(6), cost_flops: 2,
             reference: "a + b * c",
         }
 
@@ -159,7 +166,8 @@ macro_rules! rows {
         Lerp = 82, lerp(input, end, weight) {
             real: |a, b, c| select(fabs(c) < num(0.5), a + c * (b - a), b - (b - a) * (num(1.0) - c)),
             promotion: Promotion::Common,
-            grad: Some(grad::lerp), saves: Saves::inputs(7), cost_flops: 4,
+            grad: Each(&[|c| c.grad * (1.0 - c.c()), |c| c.grad * c.c(), |c| c.grad * (c.b() - c.a())]),
+            saves: Saves::inputs(7), cost_flops: 4,
             reference: "a + c * (b - a)",
         }
 
@@ -174,7 +182,7 @@ macro_rules! rows {
             number: |a| -a,
             int: |a| wrapping_neg(a),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::neg),
+            grad: Each(&[|c| -c.grad]),
             reference: "-a",
             forms: forms::elementwise().in_place_function().aliases(&["negative"]),
         }
@@ -190,7 +198,8 @@ macro_rules! rows {
             number: |a| fabs(a),
             int: |a| wrapping_abs(a),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::abs), saves: Saves::inputs(1),
+            grad: Each(&[|c| c.grad * c.a().sign()]),
+            saves: Saves::inputs(1),
             reference: "np.abs(a)",
             forms: forms::elementwise().in_place_function().aliases(&["absolute"]),
         }
@@ -204,7 +213,7 @@ macro_rules! rows {
         ///     tensor([-1.,  0.,  1.])
         Sign = 50, sign(input) {
             number: |a| sign(a),
-            grad: Some(grad::zero),
+            grad: Each(&[zero]),
             reference: "np.sign(a)",
             forms: forms::elementwise().aliases(&["sgn"]),
         }
@@ -218,7 +227,8 @@ macro_rules! rows {
         ///     tensor([-1.,  2.])
         Copysign = 45, copysign(input, other) {
             real: |a, b| copysign(a, b),
-            grad: Some(grad::copysign), saves: Saves::inputs(3),
+            grad: Each(&[|c| c.grad * (c.a().sign().copysign(c.b()) * c.a().sign()), zero]),
+            saves: Saves::inputs(3),
             reference: "np.copysign(a, b)",
         }
 
@@ -231,7 +241,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 0.5000, 0.2500])
         Reciprocal = 27, reciprocal(input) {
             real: |a| num(1.0) / a,
-            grad: Some(grad::reciprocal), saves: Saves::OUTPUT,
+            grad: Each(&[|c| -c.grad * (c.out() * c.out())]),
+            saves: Saves::OUTPUT,
             domain: POSITIVE, reference: "1 / a",
             forms: forms::elementwise().in_place_function(),
         }
@@ -247,7 +258,7 @@ macro_rules! rows {
             number: |a| floor(a),
             int: |a| a,
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::zero),
+            grad: Each(&[zero]),
             reference: "np.floor(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -263,7 +274,7 @@ macro_rules! rows {
             number: |a| ceil(a),
             int: |a| a,
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::zero),
+            grad: Each(&[zero]),
             reference: "np.ceil(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -284,7 +295,7 @@ macro_rules! rows {
             number: |a| rint(a),
             int: |a| a,
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::zero),
+            grad: Each(&[zero]),
             reference: "np.round(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -300,7 +311,7 @@ macro_rules! rows {
             number: |a| trunc(a),
             int: |a| a,
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::zero),
+            grad: Each(&[zero]),
             reference: "np.trunc(a)",
             forms: forms::elementwise().in_place_function().aliases(&["fix"]),
         }
@@ -314,7 +325,8 @@ macro_rules! rows {
         ///     tensor([1., 3.])
         Minimum = 70, minimum(input, other) {
             number: |a, b| minimum(a, b),
-            grad: Some(grad::minimum), saves: Saves::inputs(3),
+            grad: Each(&[|c| pointwise::contested(c, c.a().gt(c.b())), |c| pointwise::contested(c, c.b().gt(c.a()))]),
+            saves: Saves::inputs(3),
             reference: "np.minimum(a, b)",
             tensors_only: true,
         }
@@ -328,7 +340,8 @@ macro_rules! rows {
         ///     tensor([2., 5.])
         Maximum = 71, maximum(input, other) {
             number: |a, b| maximum(a, b),
-            grad: Some(grad::maximum), saves: Saves::inputs(3),
+            grad: Each(&[|c| pointwise::contested(c, c.a().lt(c.b())), |c| pointwise::contested(c, c.b().lt(c.a()))]),
+            saves: Saves::inputs(3),
             reference: "np.maximum(a, b)",
             tensors_only: true,
         }
@@ -343,7 +356,8 @@ macro_rules! rows {
         Fmin = 73, fmin(input, other) {
             number: |a, b| select(is_nan(a), b, select(is_nan(b), a, minimum(a, b))),
             int: |a, b| minimum(a, b),
-            grad: Some(grad::fmin), saves: Saves::inputs(3),
+            grad: Joint(pointwise::fmin),
+            saves: Saves::inputs(3),
             reference: "np.fmin(a, b)",
             tensors_only: true,
         }
@@ -358,7 +372,8 @@ macro_rules! rows {
         Fmax = 74, fmax(input, other) {
             number: |a, b| select(is_nan(a), b, select(is_nan(b), a, maximum(a, b))),
             int: |a, b| maximum(a, b),
-            grad: Some(grad::fmax), saves: Saves::inputs(3),
+            grad: Joint(pointwise::fmax),
+            saves: Saves::inputs(3),
             reference: "np.fmax(a, b)",
             tensors_only: true,
         }
@@ -367,7 +382,12 @@ macro_rules! rows {
         Clamp = 81, clamp(input, min, max) {
             number: |a, b, c| minimum(maximum(a, b), c),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::clamp), saves: Saves::inputs(7), cost_flops: 2,
+            grad: Each(&[
+                |c| (c.a().ge(c.b()) & c.a().le(c.c())).where_(c.grad, 0.0),
+                |c| (c.a().lt(c.b()) & c.b().lt(c.c())).where_(c.grad, 0.0),
+                |c| (c.a().gt(c.c()) | c.c().lt(c.b())).where_(c.grad, 0.0),
+            ]),
+            saves: Saves::inputs(7), cost_flops: 2,
             reference: "np.minimum(np.maximum(a, b), c)",
             forms: forms::elementwise().in_place_function().aliases(&["clip"]),
         }
@@ -382,7 +402,7 @@ macro_rules! rows {
         Nextafter = 46, nextafter(input, other) {
             real: |a, b| nextafter(a, b),
             accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common,
-            grad: Some(grad::nextafter),
+            grad: Each(&[|c| c.grad, zero]),
             reference: "np.nextafter(a, b)",
             tensors_only: true,
         }

@@ -7,7 +7,8 @@ macro_rules! rows {
         /// Matrix product over the last two axes; leading axes broadcast.
         Matmul = 168, matmul(input, other) {
             class: Class::Contraction, accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::matmul), saves: Saves::inputs(3), cost_flops: 2,
+            grad: Each(&[structure::matmul]),
+            saves: Saves::inputs(3), cost_flops: 2,
             reference: "np.matmul(a, b)",
             forms: forms::method().out(),
         }
@@ -16,7 +17,12 @@ macro_rules! rows {
         Convolution = 224, convolution(input, weight, bias) {
             class: Class::Convolution, attrs: AttrKind::Window, optional: 1, accepts: DTypeSet::FLOAT,
             promotion: Promotion::None,
-            grad: Some(grad::convolution), saves: Saves::inputs(3), cost_flops: 2,
+            grad: Each(&[
+                |c| c.emit(Op::ConvolutionInput, [c.grad, c.b()]),
+                |c| c.emit(Op::ConvolutionWeight, [c.grad, c.a()]),
+                structure::channel_sums,
+            ]),
+            saves: Saves::inputs(3), cost_flops: 2,
             reference: "convolution(a, b, window)",
         }
 
@@ -24,7 +30,11 @@ macro_rules! rows {
         ConvolutionInput = 225, convolution_input(grad, weight) {
             class: Class::Convolution, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
             promotion: Promotion::None,
-            grad: Some(grad::convolution_input), saves: Saves::inputs(3), cost_flops: 2,
+            grad: Each(&[
+                |c| c.emit(Op::Convolution, [c.grad, c.b()]),
+                |c| c.emit(Op::ConvolutionWeight, [c.a(), c.grad]),
+            ]),
+            saves: Saves::inputs(3), cost_flops: 2,
             reference: "convolution_input(a, b, window)",
         }
 
@@ -32,14 +42,19 @@ macro_rules! rows {
         ConvolutionWeight = 226, convolution_weight(grad, input) {
             class: Class::Convolution, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
             promotion: Promotion::None,
-            grad: Some(grad::convolution_weight), saves: Saves::inputs(3), cost_flops: 2,
+            grad: Each(&[
+                |c| c.emit(Op::Convolution, [c.b(), c.grad]),
+                |c| c.emit(Op::ConvolutionInput, [c.a(), c.grad]),
+            ]),
+            saves: Saves::inputs(3), cost_flops: 2,
             reference: "convolution_weight(a, b, window)",
         }
 
         /// Maximum of each window; NaN if any element is NaN.
         MaxPool = 227, max_pool(input) {
             class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
-            grad: Some(grad::max_pool), saves: Saves::inputs(1), cost_flops: 8,
+            grad: Each(&[|c| c.emit(Op::MaxPoolInput, [c.grad, c.a()])]),
+            saves: Saves::inputs(1), cost_flops: 8,
             reference: "max_pool(a, window)",
         }
 
@@ -54,21 +69,24 @@ macro_rules! rows {
         /// second.
         MaxPoolInput = 229, max_pool_input(grad, input) {
             class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
-            grad: Some(grad::max_pool_input), saves: Saves::inputs(2), cost_flops: 16,
+            grad: Each(&[structure::max_pool_input, zero]),
+            saves: Saves::inputs(2), cost_flops: 16,
             reference: "max_pool_input(a, b, window)",
         }
 
         /// Sum of each window.
         SumPool = 230, sum_pool(input) {
             class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
-            grad: Some(grad::sum_pool), cost_flops: 8,
+            grad: Each(&[|c| c.emit(Op::SumPoolInput, [c.grad])]),
+            cost_flops: 8,
             reference: "sum_pool(a, window)",
         }
 
         /// Gradient of sum_pool: each element added to all of its window.
         SumPoolInput = 231, sum_pool_input(grad) {
             class: Class::Pooling, attrs: AttrKind::Window, accepts: DTypeSet::FLOAT,
-            grad: Some(grad::sum_pool_input), cost_flops: 8,
+            grad: Each(&[|c| c.emit(Op::SumPool, [c.grad])]),
+            cost_flops: 8,
             reference: "sum_pool_input(a, window)",
         }
 

@@ -13,7 +13,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 2.7183, 7.3891])
         Exp = 16, exp(input) {
             real: |a| exp(a),
-            grad: Some(grad::exp), saves: Saves::OUTPUT, cost_flops: 8,
+            grad: Each(&[|c| c.grad * c.out()]),
+            saves: Saves::OUTPUT, cost_flops: 8,
             reference: "np.exp(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -27,7 +28,8 @@ macro_rules! rows {
         ///     tensor([ 1.0000,  2.0000, 11.3137])
         Exp2 = 257, exp2(input) {
             real: |a| exp2(a),
-            grad: Some(grad::exp2), saves: Saves::OUTPUT, cost_flops: 8,
+            grad: Each(&[|c| c.grad * (c.out() * LN_2)]),
+            saves: Saves::OUTPUT, cost_flops: 8,
             reference: "np.exp2(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -41,7 +43,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.6487, 1.7183])
         Expm1 = 28, expm1(input) {
             real: |a| expm1(a),
-            grad: Some(grad::expm1), saves: Saves::OUTPUT, cost_flops: 20,
+            grad: Each(&[|c| c.grad * (c.out() + 1.0)]),
+            saves: Saves::OUTPUT, cost_flops: 20,
             reference: "np.expm1(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -55,7 +58,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 1.0000, 2.3026])
         Log = 17, log(input) {
             real: |a| log(a),
-            grad: Some(grad::log), saves: Saves::inputs(1), cost_flops: 8,
+            grad: Each(&[|c| c.grad / c.a()]),
+            saves: Saves::inputs(1), cost_flops: 8,
             domain: POSITIVE, reference: "np.log(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -69,7 +73,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 1.0000, 3.3219])
         Log2 = 39, log2(input) {
             real: |a| log2(a),
-            grad: Some(grad::log2), saves: Saves::inputs(1), cost_flops: 12,
+            grad: Each(&[|c| c.grad / (c.a() * LN_2)]),
+            saves: Saves::inputs(1), cost_flops: 12,
             domain: POSITIVE, reference: "np.log2(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -83,7 +88,8 @@ macro_rules! rows {
         ///     tensor([0., 1., 3.])
         Log10 = 256, log10(input) {
             real: |a| log10(a),
-            grad: Some(grad::log10), saves: Saves::inputs(1), cost_flops: 12,
+            grad: Each(&[|c| c.grad / (c.a() * LN_10)]),
+            saves: Saves::inputs(1), cost_flops: 12,
             domain: POSITIVE, reference: "np.log10(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -97,7 +103,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.4055, 0.6931])
         Log1p = 29, log1p(input) {
             real: |a| log1p(a),
-            grad: Some(grad::log1p), saves: Saves::inputs(1), cost_flops: 20,
+            grad: Each(&[|c| c.grad / (c.a() + 1.0)]),
+            saves: Saves::inputs(1), cost_flops: 20,
             domain: POSITIVE, reference: "np.log1p(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -111,7 +118,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 1.4142, 3.0000])
         Sqrt = 18, sqrt(input) {
             real: |a| sqrt(a),
-            grad: Some(grad::sqrt), saves: Saves::OUTPUT, cost_flops: 4,
+            grad: Each(&[|c| c.grad * 0.5 / c.out()]),
+            saves: Saves::OUTPUT, cost_flops: 4,
             domain: POSITIVE, reference: "np.sqrt(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -125,7 +133,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 0.5000, 0.2500])
         Rsqrt = 19, rsqrt(input) {
             real: |a| num(1.0) / sqrt(a),
-            grad: Some(grad::rsqrt), saves: Saves::OUTPUT, cost_flops: 8,
+            grad: Wide(&[|c| c.grad * -0.5 * (c.out() * c.out() * c.out())]),
+            saves: Saves::OUTPUT, cost_flops: 8,
             domain: POSITIVE, reference: "1 / np.sqrt(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -141,7 +150,8 @@ macro_rules! rows {
             number: |a, b| pow(a, b),
             int: |a, b| int_pow(a, b),
             accepts: DTypeSet::NUMERIC,
-            grad: Some(grad::pow), saves: Saves { inputs: 3, output: true }, cost_flops: 24,
+            grad: Each(&[pointwise::pow_base, pointwise::pow_exponent]),
+            saves: Saves { inputs: 3, output: true }, cost_flops: 24,
             domain: POSITIVE, reference: "np.power(a, b)",
             number_first: true,
         }
@@ -155,7 +165,8 @@ macro_rules! rows {
         ///     tensor([6.9315e-01, 1.0007e+03])
         Logaddexp = 42, logaddexp(input, other) {
             real: |a, b| log_add(a, b),
-            grad: Some(grad::logaddexp), saves: Saves::inputs(3), cost_flops: 32,
+            grad: Each(&[|c| c.grad / ((c.b() - c.a()).exp() + 1.0), |c| c.grad / ((c.a() - c.b()).exp() + 1.0)]),
+            saves: Saves::inputs(3), cost_flops: 32,
             reference: "np.logaddexp(a, b)",
             tensors_only: true,
         }
@@ -169,7 +180,8 @@ macro_rules! rows {
         ///     tensor([1.0000e+00, 1.0010e+03])
         Logaddexp2 = 43, logaddexp2(input, other) {
             real: |a, b| log_add2(a, b),
-            grad: Some(grad::logaddexp2), saves: Saves::inputs(3), cost_flops: 32,
+            grad: Each(&[|c| c.grad / ((c.b() - c.a()).exp2() + 1.0), |c| c.grad / ((c.a() - c.b()).exp2() + 1.0)]),
+            saves: Saves::inputs(3), cost_flops: 32,
             reference: "np.logaddexp2(a, b)",
             tensors_only: true,
         }
@@ -183,7 +195,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.6931, 2.1972])
         Xlogy = 44, xlogy(input, other) {
             real: |a, b| xlogy(a, b),
-            grad: Some(grad::xlogy), saves: Saves::inputs(3), cost_flops: 12,
+            grad: Each(&[pointwise::xlogy_factor, |c| c.grad * (c.a() / c.b())]),
+            saves: Saves::inputs(3), cost_flops: 12,
             domain: [(-3.0, 3.0), (0.2, 4.0), (-3.0, 3.0)], reference: "sp.xlogy(a, b)",
             forms: forms::elementwise().in_place_function(), number_first: true,
         }

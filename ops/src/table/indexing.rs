@@ -7,7 +7,8 @@ macro_rules! rows {
         /// Elements of the second operand where the condition is true, of the third elsewhere.
         Where = 128, where(condition, input, other) {
             class: Class::Select, attrs: AttrKind::DType, result: ResultDType::Attr,
-            grad: Some(grad::where_), saves: Saves::inputs(1),
+            grad: Each(&[zero, |c| c.a().where_(c.grad, 0.0), |c| c.a().where_(0.0, c.grad)]),
+            saves: Saves::inputs(1),
             reference: "np.where(a, b, c)",
             forms: forms::method().out(), number_first: true,
         }
@@ -15,7 +16,8 @@ macro_rules! rows {
         /// Elements along an axis at the positions in an index tensor.
         Gather = 176, gather(input, index) {
             class: Class::Gather, attrs: AttrKind::Axis, promotion: Promotion::None,
-            grad: Some(grad::gather), saves: Saves::inputs(2),
+            grad: Each(&[|c| c.emit(Op::ScatterAdd, [c.full(0, 0.0), c.b(), c.grad]), zero]),
+            saves: Saves::inputs(2),
             reference: "np.take_along_axis(a, b, axis)",
             forms: forms::method().out_same_dtype(),
         }
@@ -24,7 +26,8 @@ macro_rules! rows {
         /// second; of several elements for one position the last stays.
         Scatter = 178, scatter(input, index, src) {
             class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
-            grad: Some(grad::scatter), saves: Saves::inputs(2),
+            grad: Each(&[scatter::overwritten, zero, scatter::to_source]),
+            saves: Saves::inputs(2),
             reference: "scatter(a, b, c, axis)",
             forms: forms::elementwise(),
         }
@@ -33,7 +36,8 @@ macro_rules! rows {
         /// the second.
         ScatterAdd = 177, scatter_add(input, index, src) {
             class: Class::Scatter, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
-            grad: Some(grad::scatter_add), saves: Saves::inputs(2),
+            grad: Each(&[|c| c.grad, zero, scatter::to_source]),
+            saves: Saves::inputs(2),
             reference: "scatter_add(a, b, c, axis)",
             forms: forms::elementwise(),
         }
@@ -42,7 +46,8 @@ macro_rules! rows {
         /// second.
         ScatterProd = 179, scatter_prod(input, index, src) {
             class: Class::Scatter, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
-            grad: Some(grad::scatter_prod), saves: Saves::inputs(7),
+            grad: Joint(scatter::product),
+            saves: Saves::inputs(7),
             reference: "scatter_prod(a, b, c, axis)",
         }
 
@@ -50,7 +55,8 @@ macro_rules! rows {
         /// indices in the second; NaN propagates.
         ScatterAmax = 180, scatter_amax(input, index, src) {
             class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
-            grad: Some(grad::scatter_extreme), saves: Saves { inputs: 7, output: true },
+            grad: Joint(scatter::extremum),
+            saves: Saves { inputs: 7, output: true },
             reference: "scatter_amax(a, b, c, axis)",
         }
 
@@ -58,7 +64,8 @@ macro_rules! rows {
         /// indices in the second; NaN propagates.
         ScatterAmin = 181, scatter_amin(input, index, src) {
             class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
-            grad: Some(grad::scatter_extreme), saves: Saves { inputs: 7, output: true },
+            grad: Joint(scatter::extremum),
+            saves: Saves { inputs: 7, output: true },
             reference: "scatter_amin(a, b, c, axis)",
         }
 

@@ -12,7 +12,8 @@
 //! ///     tensor([-0.7616,  0.0000,  0.7616])
 //! Tanh = 22, tanh(input) {                                the op, its wire id (never reused), name and operands
 //!     real: |a| tanh(a),                                  what it computes
-//!     grad: Some(grad::tanh), saves: Saves::OUTPUT,       other fields of `Row`
+//!     grad: Wide(&[|c| c.grad * (1.0 - c.out() * c.out())]), the gradient, see [`crate::grad`]
+//!     saves: Saves::OUTPUT,                               other fields of `Row`
 //!     cost_flops: 10, reference: "np.tanh(a)",
 //!     forms: forms::elementwise().in_place_function(),    the forms that Python has, and other names
 //! }

@@ -45,14 +45,15 @@ macro_rules! rows {
         /// Conversion to another dtype, elementwise; floats are truncated towards 0 in integers.
         Cast = 129, cast(input) {
             class: Class::Cast, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr,
-            grad: Some(grad::cast),
+            grad: Each(&[structure::cast]),
             reference: "a.astype(dtype)",
         }
 
         /// The same elements, in row-major order, with another shape.
         Reshape = 152, reshape(input) {
             class: Class::Movement, attrs: AttrKind::Shape,
-            grad: Some(grad::reshape), cost_flops: 0,
+            grad: Each(&[|c| c.grad.with_shape(&c.shape(0))]),
+            cost_flops: 0,
             reference: "np.reshape(a, shape)",
             forms: forms::method(),
         }
@@ -60,7 +61,8 @@ macro_rules! rows {
         /// A tensor with its axes in another order.
         Permute = 153, permute(input) {
             class: Class::Movement, attrs: AttrKind::Permutation,
-            grad: Some(grad::permute), cost_flops: 0,
+            grad: Each(&[structure::permute]),
+            cost_flops: 0,
             reference: "np.transpose(a, axes)",
             forms: forms::method(),
         }
@@ -68,7 +70,8 @@ macro_rules! rows {
         /// A tensor broadcast to a larger shape: axes of size 1 and new leading axes are repeated.
         Expand = 154, expand(input) {
             class: Class::Movement, attrs: AttrKind::Shape,
-            grad: Some(grad::expand), cost_flops: 0,
+            grad: Each(&[|c| c.grad]),
+            cost_flops: 0,
             reference: "np.broadcast_to(a, shape)",
             forms: forms::method_only(),
         }
@@ -76,14 +79,15 @@ macro_rules! rows {
         /// Elements from a start with a step along each axis.
         Slice = 155, slice(input) {
             class: Class::Movement, attrs: AttrKind::Slice,
-            grad: Some(grad::slice), cost_flops: 0,
+            grad: Each(&[|c| c.emit(Op::SliceScatter, [c.full(0, 0.0), c.grad])]),
+            cost_flops: 0,
             reference: "a[slices]",
         }
 
         /// Copy of the first operand with the second written to a slice of it.
         SliceScatter = 156, slice_scatter(input, src) {
             class: Class::SliceScatter, attrs: AttrKind::Slice,
-            grad: Some(grad::slice_scatter),
+            grad: Each(&[|c| c.emit(Op::SliceScatter, [c.grad, c.full(1, 0.0)]), |c| c.emit(Op::Slice, [c.grad])]),
             reference: "slice_scatter(a, b, slices)",
             forms: forms::method().out(),
         }
@@ -91,7 +95,7 @@ macro_rules! rows {
         /// Concatenation of tensors along an axis.
         Cat = 160, cat(tensors) {
             class: Class::Concatenation, attrs: AttrKind::Axis,
-            grad: Some(grad::cat),
+            grad: Joint(structure::cat),
             reference: "np.concatenate(tensors, axis=axis)",
             forms: forms::function().out(),
         }

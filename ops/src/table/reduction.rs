@@ -7,7 +7,7 @@ macro_rules! rows {
         /// Sum of elements over axes.
         Sum = 136, sum(input) {
             class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
-            grad: Some(grad::sum),
+            grad: Each(&[|c| c.spread(c.grad)]),
             reference: "np.sum(a, axis=axis, keepdims=keepdims)",
             forms: forms::method().out(),
         }
@@ -15,7 +15,7 @@ macro_rules! rows {
         /// Mean of elements over axes.
         Mean = 137, mean(input) {
             class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT,
-            grad: Some(grad::mean),
+            grad: Each(&[|c| c.spread(c.grad / c.reduced_count())]),
             reference: "np.mean(a, axis=axis, keepdims=keepdims)",
             forms: forms::method().out(),
         }
@@ -23,7 +23,8 @@ macro_rules! rows {
         /// Euclidean norm over axes, the square root of the sum of squares.
         Norm = 143, norm(input) {
             class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT,
-            grad: Some(grad::norm), saves: Saves { inputs: 1, output: true }, cost_flops: 2,
+            grad: Each(&[structure::norm]),
+            saves: Saves { inputs: 1, output: true }, cost_flops: 2,
             reference: "np.sqrt(np.sum(a * a, axis=axis, keepdims=keepdims))",
             forms: forms::method().out(),
         }
@@ -31,7 +32,8 @@ macro_rules! rows {
         /// Product of elements over axes.
         Prod = 138, prod(input) {
             class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
-            grad: Some(grad::prod), saves: Saves { inputs: 1, output: true },
+            grad: Each(&[structure::prod]),
+            saves: Saves { inputs: 1, output: true },
             reference: "np.prod(a, axis=axis, keepdims=keepdims)",
             forms: forms::method().out(),
         }
@@ -39,7 +41,8 @@ macro_rules! rows {
         /// Maximum over axes; NaN if any element is NaN.
         Amax = 139, amax(input) {
             class: Class::Reduction, attrs: AttrKind::Axes,
-            grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+            grad: Each(&[structure::extremum]),
+            saves: Saves { inputs: 1, output: true },
             reference: "np.max(a, axis=axis, keepdims=keepdims)",
             forms: forms::method().out_same_dtype(),
         }
@@ -47,7 +50,8 @@ macro_rules! rows {
         /// Minimum over axes; NaN if any element is NaN.
         Amin = 140, amin(input) {
             class: Class::Reduction, attrs: AttrKind::Axes,
-            grad: Some(grad::amax), saves: Saves { inputs: 1, output: true },
+            grad: Each(&[structure::extremum]),
+            saves: Saves { inputs: 1, output: true },
             reference: "np.min(a, axis=axis, keepdims=keepdims)",
             forms: forms::method().out_same_dtype(),
         }
@@ -87,7 +91,7 @@ macro_rules! rows {
         /// Cumulative sum along an axis.
         Cumsum = 208, cumsum(input) {
             class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
-            grad: Some(grad::cumsum),
+            grad: Each(&[|c| c.scan_back(Op::Cumsum, c.grad)]),
             reference: "np.cumsum(a, axis)",
             forms: forms::elementwise(),
         }
@@ -95,7 +99,8 @@ macro_rules! rows {
         /// Cumulative product along an axis.
         Cumprod = 209, cumprod(input) {
             class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
-            grad: Some(grad::cumprod), saves: Saves { inputs: 1, output: true },
+            grad: Each(&[structure::cumprod]),
+            saves: Saves { inputs: 1, output: true },
             reference: "np.cumprod(a, axis)",
             forms: forms::elementwise(),
         }
@@ -103,7 +108,8 @@ macro_rules! rows {
         /// Logarithm of the cumulative sum of exponentials along an axis.
         Logcumsumexp = 210, logcumsumexp(input) {
             class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::FLOAT,
-            grad: Some(grad::logcumsumexp), saves: Saves { inputs: 1, output: true }, cost_flops: 16,
+            grad: Each(&[structure::logcumsumexp]),
+            saves: Saves { inputs: 1, output: true }, cost_flops: 16,
             reference: "np.logaddexp.accumulate(a, axis)",
             forms: forms::method().out(),
         }

@@ -7,7 +7,8 @@ macro_rules! rows {
         /// Softmax, exp(x) / sum(exp(x)), along the last axis.
         Softmax = 242, softmax(input) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float,
-            grad: Some(row_wise::softmax), saves: Saves::OUTPUT, cost_flops: 12,
+            grad: Each(&[|c| c.emit(Op::SoftmaxBackward, [c.grad, c.out()])]),
+            saves: Saves::OUTPUT, cost_flops: 12,
             reference: "sp.softmax(a, -1)",
             forms: forms::method().out(),
         }
@@ -15,6 +16,8 @@ macro_rules! rows {
         /// Gradient of softmax, from the gradient of its result and its result.
         SoftmaxBackward = 244, softmax_backward(grad, output) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            grad: Wide(&[|c| c.emit(Op::SoftmaxBackward, [c.grad, c.b()]), row_wise::softmax_backward]),
+            saves: Saves::inputs(3),
             cost_flops: 4,
             reference: "b * (a - (a * b).sum(-1, keepdims=True))",
         }
@@ -22,7 +25,8 @@ macro_rules! rows {
         /// Logarithm of softmax along the last axis, accurate where softmax is small.
         LogSoftmax = 243, log_softmax(input) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float,
-            grad: Some(row_wise::log_softmax), saves: Saves::OUTPUT, cost_flops: 12,
+            grad: Each(&[|c| c.emit(Op::LogSoftmaxBackward, [c.grad, c.out()])]),
+            saves: Saves::OUTPUT, cost_flops: 12,
             reference: "sp.log_softmax(a, -1)",
             forms: forms::method().out(),
         }
@@ -30,6 +34,11 @@ macro_rules! rows {
         /// Gradient of log_softmax, from the gradient of its result and its result.
         LogSoftmaxBackward = 245, log_softmax_backward(grad, output) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT,
+            grad: Wide(&[
+                |c| c.grad - row_wise::row_sum(c.grad * c.b().exp()),
+                |c| -(c.grad * c.b().exp() * row_wise::row_sum(c.a())),
+            ]),
+            saves: Saves::inputs(3),
             cost_flops: 12,
             reference: "a - np.exp(b) * a.sum(-1, keepdims=True)",
         }
@@ -38,7 +47,8 @@ macro_rules! rows {
         /// weights.
         CrossEntropy = 246, cross_entropy(input, target, weight) {
             class: Class::RowWise, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT,
-            grad: Some(row_wise::class_loss), saves: Saves::inputs(7), cost_flops: 12,
+            grad: Each(&[row_wise::class_loss]),
+            saves: Saves::inputs(7), cost_flops: 12,
             reference: "cross_entropy(a, b, c, reduction, ignore_index, label_smoothing)",
         }
 
@@ -52,7 +62,8 @@ macro_rules! rows {
         /// Negative log-likelihood of class indices, from rows of log-probabilities, with class weights.
         NllLoss = 251, nll_loss(input, target, weight) {
             class: Class::RowWise, attrs: AttrKind::Loss, accepts: DTypeSet::FLOAT,
-            grad: Some(row_wise::class_loss), saves: Saves::inputs(6),
+            grad: Each(&[row_wise::class_loss]),
+            saves: Saves::inputs(6),
             reference: "nll_loss(a, b, c, reduction, ignore_index)",
         }
 
@@ -65,7 +76,8 @@ macro_rules! rows {
         /// Layer normalization over the last axis, (a - mean) / sqrt(variance + d) * b + c.
         LayerNorm = 253, layer_norm(input, weight, bias, epsilon) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT,
-            grad: Some(row_wise::layer_norm), saves: Saves::inputs(3), cost_flops: 8,
+            grad: Joint(row_wise::layer_norm),
+            saves: Saves::inputs(3), cost_flops: 8,
             reference: "(a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + d) * b + c",
             forms: forms::function(),
         }
@@ -88,7 +100,8 @@ macro_rules! rows {
         /// Root-mean-square normalization over the last axis, a / sqrt(mean(a^2) + c) * b.
         RmsNorm = 189, rms_norm(input, weight, epsilon) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT,
-            grad: Some(row_wise::rms_norm), saves: Saves::inputs(3), cost_flops: 6,
+            grad: Joint(row_wise::rms_norm),
+            saves: Saves::inputs(3), cost_flops: 6,
             reference: "a / np.sqrt((a * a).mean(-1, keepdims=True) + c) * b",
             forms: forms::function(),
         }
@@ -111,7 +124,8 @@ macro_rules! rows {
         /// scores; the mask d is optional.
         Attention = 240, attention(query, key, value, mask) {
             class: Class::RowWise, attrs: AttrKind::Attention, optional: 1, accepts: DTypeSet::FLOAT,
-            grad: Some(row_wise::attention), saves: Saves::inputs(15), cost_flops: 4,
+            grad: Joint(row_wise::attention),
+            saves: Saves::inputs(15), cost_flops: 4,
             reference: "attention(a, b, c, d, causal, scale)",
         }
 

@@ -13,7 +13,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.5205, 0.8427])
         Erf = 24, erf(input) {
             real: |a| erf(a),
-            grad: Some(grad::erf), saves: Saves::inputs(1), cost_flops: 12,
+            grad: Wide(&[|c| c.grad * ((-(c.a() * c.a())).exp() * FRAC_2_SQRT_PI)]),
+            saves: Saves::inputs(1), cost_flops: 12,
             reference: "sp.erf(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -27,7 +28,8 @@ macro_rules! rows {
         ///     tensor([1.0000e+00, 4.7950e-01, 1.5375e-12])
         Erfc = 258, erfc(input) {
             real: |a| erfc(a),
-            grad: Some(grad::erfc), saves: Saves::inputs(1), cost_flops: 80,
+            grad: Wide(&[|c| -c.grad * ((-(c.a() * c.a())).exp() * FRAC_2_SQRT_PI)]),
+            saves: Saves::inputs(1), cost_flops: 80,
             reference: "sp.erfc(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -41,7 +43,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 0.4276, 0.0561])
         Erfcx = 268, erfcx(input) {
             real: |a| erfcx(a),
-            grad: Some(grad::erfcx), saves: Saves { inputs: 1, output: true }, cost_flops: 200,
+            grad: Each(&[|c| c.grad * (c.a() * c.out() * 2.0 - FRAC_2_SQRT_PI)]),
+            saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.erfcx(a)",
             forms: forms::method().in_place(),
         }
@@ -55,7 +58,8 @@ macro_rules! rows {
         ///     tensor([-0.4769,  0.0000,  0.4769])
         Erfinv = 259, erfinv(input) {
             real: |a| erfinv(a),
-            grad: Some(grad::erfinv), saves: Saves::OUTPUT, cost_flops: 30,
+            grad: Wide(&[|c| c.grad * ((c.out() * c.out()).exp() / FRAC_2_SQRT_PI)]),
+            saves: Saves::OUTPUT, cost_flops: 30,
             domain: INSIDE, reference: "sp.erfinv(a)",
         }
 
@@ -68,7 +72,8 @@ macro_rules! rows {
         ///     tensor([-1.9600, -0.0000,  1.9600])
         Ndtri = 266, ndtri(input) {
             real: |a| ndtri(a),
-            grad: Some(grad::ndtri), saves: Saves::OUTPUT, cost_flops: 300,
+            grad: Wide(&[|c| c.grad * ((c.out() * c.out() * 0.5).exp() * SQRT_2PI)]),
+            saves: Saves::OUTPUT, cost_flops: 300,
             domain: [(0.02, 1.0); 3], reference: "sp.ndtri(a)",
             forms: forms::method().in_place(),
         }
@@ -82,7 +87,8 @@ macro_rules! rows {
         ///     tensor([-5.3231e+01, -6.9315e-01, -2.3013e-02])
         LogNdtr = 267, log_ndtr(input) {
             real: |a| log_ndtr(a),
-            grad: Some(grad::log_ndtr), saves: Saves::inputs(1), cost_flops: 200,
+            grad: Wide(&[|c| c.grad * SQRT_2_OVER_PI / (c.a() * -FRAC_1_SQRT_2).erfcx()]),
+            saves: Saves::inputs(1), cost_flops: 200,
             reference: "sp.log_ndtr(a)",
             forms: forms::method().in_place(),
         }
@@ -96,7 +102,8 @@ macro_rules! rows {
         ///     tensor([0.5724, 0.6931, 3.1781])
         Lgamma = 260, lgamma(input) {
             real: |a| lgamma(a),
-            grad: Some(grad::lgamma), saves: Saves::inputs(1), cost_flops: 60,
+            grad: Each(&[|c| c.grad * c.a().digamma()]),
+            saves: Saves::inputs(1), cost_flops: 60,
             domain: POSITIVE, reference: "sp.gammaln(a)",
         }
 
@@ -109,7 +116,8 @@ macro_rules! rows {
         ///     tensor([-1.9635, -0.5772,  1.5061])
         Digamma = 261, digamma(input) {
             real: |a| digamma(a),
-            grad: Some(grad::digamma), saves: Saves::inputs(1), cost_flops: 120,
+            grad: Each(&[|c| c.grad * c.number(2.0).zeta(c.a())]),
+            saves: Saves::inputs(1), cost_flops: 120,
             domain: POSITIVE, reference: "sp.digamma(a)",
         }
 
@@ -122,7 +130,11 @@ macro_rules! rows {
         ///     tensor([1.6449, 1.0823])
         Zeta = 47, zeta(input, other) {
             real: |a, b| zeta(a, b),
-            grad: Some(grad::zeta), saves: Saves::inputs(3), cost_flops: 400,
+            grad: Each(&[
+                |c| c.fail("zeta() is not differentiable with respect to its first argument"),
+                |c| -(c.grad * ((c.a() + 1.0).zeta(c.b()) * c.a())),
+            ]),
+            saves: Saves::inputs(3), cost_flops: 400,
             domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)",
             forms: forms::method().in_place(),
         }
@@ -137,7 +149,8 @@ macro_rules! rows {
         ///     tensor([0.6321, 0.2642])
         Gammainc = 290, gammainc(input, other) {
             real: |a, b| gammainc(a, b),
-            grad: Some(grad::gammainc), saves: Saves::inputs(3), cost_flops: 400,
+            grad: Joint(pointwise::gammainc),
+            saves: Saves::inputs(3), cost_flops: 400,
             domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammainc(a, b)",
             forms: forms::elementwise().aliases(&["igamma"]), tensors_only: true,
         }
@@ -151,7 +164,8 @@ macro_rules! rows {
         ///     tensor([0.3679, 0.7358])
         Gammaincc = 291, gammaincc(input, other) {
             real: |a, b| gammaincc(a, b),
-            grad: Some(grad::gammaincc), saves: Saves::inputs(3), cost_flops: 400,
+            grad: Joint(pointwise::gammaincc),
+            saves: Saves::inputs(3), cost_flops: 400,
             domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammaincc(a, b)",
             forms: forms::elementwise().aliases(&["igammac"]), tensors_only: true,
         }
@@ -177,7 +191,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 1.2661, 2.2796])
         I0 = 262, i0(input) {
             real: |a| i0(a),
-            grad: Some(grad::i0), saves: Saves::inputs(1), cost_flops: 200,
+            grad: Each(&[|c| c.grad * c.a().i1()]),
+            saves: Saves::inputs(1), cost_flops: 200,
             reference: "sp.i0(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -191,7 +206,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 0.4658, 0.3085])
         I0e = 263, i0e(input) {
             real: |a| i0e(a),
-            grad: Some(grad::i0e), saves: Saves { inputs: 1, output: true }, cost_flops: 200,
+            grad: Each(&[|c| c.grad * (c.a().i1e() - c.a().sign() * c.out())]),
+            saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.i0e(a)",
             forms: forms::method().in_place(),
         }
@@ -205,7 +221,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.5652, 1.5906])
         I1 = 264, i1(input) {
             real: |a| i1(a),
-            grad: Some(grad::i1), saves: Saves { inputs: 1, output: true }, cost_flops: 200,
+            grad: Each(&[|c| c.grad * c.unless_zero(0.5, |a| a.i0() - c.out() / a)]),
+            saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.i1(a)",
             forms: forms::method().in_place(),
         }
@@ -219,7 +236,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.2079, 0.2153])
         I1e = 265, i1e(input) {
             real: |a| i1e(a),
-            grad: Some(grad::i1e), saves: Saves { inputs: 1, output: true }, cost_flops: 200,
+            grad: Each(&[|c| c.grad * c.unless_zero(0.5, |a| a.i0e() - a.sign() * c.out() - c.out() / a)]),
+            saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.i1e(a)",
             forms: forms::method().in_place(),
         }

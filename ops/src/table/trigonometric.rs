@@ -13,7 +13,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.4794, 0.8415])
         Sin = 20, sin(input) {
             real: |a| sin(a),
-            grad: Some(grad::sin), saves: Saves::inputs(1), cost_flops: 10,
+            grad: Each(&[|c| c.grad * c.a().cos()]),
+            saves: Saves::inputs(1), cost_flops: 10,
             reference: "np.sin(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -27,7 +28,8 @@ macro_rules! rows {
         ///     tensor([1.0000, 0.8776, 0.5403])
         Cos = 21, cos(input) {
             real: |a| cos(a),
-            grad: Some(grad::cos), saves: Saves::inputs(1), cost_flops: 10,
+            grad: Each(&[|c| -c.grad * c.a().sin()]),
+            saves: Saves::inputs(1), cost_flops: 10,
             reference: "np.cos(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -41,7 +43,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 0.5463, 1.5574])
         Tan = 30, tan(input) {
             real: |a| tan(a),
-            grad: Some(grad::tan), saves: Saves::OUTPUT, cost_flops: 20,
+            grad: Each(&[|c| c.grad * (c.out() * c.out() + 1.0)]),
+            saves: Saves::OUTPUT, cost_flops: 20,
             domain: [(-1.2, 1.2); 3], reference: "np.tan(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -55,7 +58,8 @@ macro_rules! rows {
         ///     tensor([-1.5708,  0.0000,  0.5236])
         Asin = 31, asin(input) {
             real: |a| asin(a),
-            grad: Some(grad::asin), saves: Saves::inputs(1), cost_flops: 20,
+            grad: Wide(&[|c| c.grad / (1.0 - c.a() * c.a()).sqrt()]),
+            saves: Saves::inputs(1), cost_flops: 20,
             domain: INSIDE, reference: "np.arcsin(a)",
             forms: forms::elementwise().in_place_function().aliases(&["arcsin"]),
         }
@@ -69,7 +73,8 @@ macro_rules! rows {
         ///     tensor([3.1416, 1.5708, 1.0472])
         Acos = 32, acos(input) {
             real: |a| acos(a),
-            grad: Some(grad::acos), saves: Saves::inputs(1), cost_flops: 20,
+            grad: Wide(&[|c| -c.grad / (1.0 - c.a() * c.a()).sqrt()]),
+            saves: Saves::inputs(1), cost_flops: 20,
             domain: INSIDE, reference: "np.arccos(a)",
             forms: forms::elementwise().in_place_function().aliases(&["arccos"]),
         }
@@ -83,7 +88,8 @@ macro_rules! rows {
         ///     tensor([-0.7854,  0.0000,  0.7854])
         Atan = 33, atan(input) {
             real: |a| atan(a),
-            grad: Some(grad::atan), saves: Saves::inputs(1), cost_flops: 20,
+            grad: Wide(&[|c| c.grad / (c.a() * c.a() + 1.0)]),
+            saves: Saves::inputs(1), cost_flops: 20,
             reference: "np.arctan(a)",
             forms: forms::elementwise().in_place_function().aliases(&["arctan"]),
         }
@@ -97,7 +103,8 @@ macro_rules! rows {
         ///     tensor([ 0.7854,  2.3562, -2.3562])
         Atan2 = 41, atan2(input, other) {
             real: |a, b| atan2(a, b),
-            grad: Some(grad::atan2), saves: Saves::inputs(3), cost_flops: 24,
+            grad: Joint(pointwise::atan2),
+            saves: Saves::inputs(3), cost_flops: 24,
             domain: [(-3.0, 3.0), (0.2, 3.0), (-3.0, 3.0)], reference: "np.arctan2(a, b)",
             forms: forms::elementwise().aliases(&["arctan2"]), tensors_only: true,
         }
@@ -111,7 +118,8 @@ macro_rules! rows {
         ///     tensor([-1.1752,  0.0000,  1.1752])
         Sinh = 34, sinh(input) {
             real: |a| sinh(a),
-            grad: Some(grad::sinh), saves: Saves::inputs(1), cost_flops: 24,
+            grad: Each(&[|c| c.grad * c.a().cosh()]),
+            saves: Saves::inputs(1), cost_flops: 24,
             reference: "np.sinh(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -125,7 +133,8 @@ macro_rules! rows {
         ///     tensor([1.5431, 1.0000, 1.5431])
         Cosh = 35, cosh(input) {
             real: |a| cosh(a),
-            grad: Some(grad::cosh), saves: Saves::inputs(1), cost_flops: 24,
+            grad: Each(&[|c| c.grad * c.a().sinh()]),
+            saves: Saves::inputs(1), cost_flops: 24,
             reference: "np.cosh(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -139,7 +148,8 @@ macro_rules! rows {
         ///     tensor([-0.7616,  0.0000,  0.7616])
         Tanh = 22, tanh(input) {
             real: |a| tanh(a),
-            grad: Some(grad::tanh), saves: Saves::OUTPUT, cost_flops: 10,
+            grad: Wide(&[|c| c.grad * (1.0 - c.out() * c.out())]),
+            saves: Saves::OUTPUT, cost_flops: 10,
             reference: "np.tanh(a)",
             forms: forms::elementwise().in_place_function(),
         }
@@ -153,7 +163,8 @@ macro_rules! rows {
         ///     tensor([-0.8814,  0.0000,  0.8814])
         Asinh = 36, asinh(input) {
             real: |a| asinh(a),
-            grad: Some(grad::asinh), saves: Saves::inputs(1), cost_flops: 32,
+            grad: Wide(&[|c| c.grad / (c.a() * c.a() + 1.0).sqrt()]),
+            saves: Saves::inputs(1), cost_flops: 32,
             reference: "np.arcsinh(a)",
             forms: forms::elementwise().in_place_function().aliases(&["arcsinh"]),
         }
@@ -167,7 +178,8 @@ macro_rules! rows {
         ///     tensor([0.0000, 1.3170, 1.7627])
         Acosh = 37, acosh(input) {
             real: |a| acosh(a),
-            grad: Some(grad::acosh), saves: Saves::inputs(1), cost_flops: 32,
+            grad: Wide(&[|c| c.grad / (c.a() * c.a() - 1.0).sqrt()]),
+            saves: Saves::inputs(1), cost_flops: 32,
             domain: [(1.2, 4.0); 3], reference: "np.arccosh(a)",
             forms: forms::elementwise().in_place_function().aliases(&["arccosh"]),
         }
@@ -181,7 +193,8 @@ macro_rules! rows {
         ///     tensor([-0.5493,  0.0000,  0.5493])
         Atanh = 38, atanh(input) {
             real: |a| atanh(a),
-            grad: Some(grad::atanh), saves: Saves::inputs(1), cost_flops: 24,
+            grad: Wide(&[|c| c.grad / (1.0 - c.a() * c.a())]),
+            saves: Saves::inputs(1), cost_flops: 24,
             domain: INSIDE, reference: "np.arctanh(a)",
             forms: forms::elementwise().in_place_function().aliases(&["arctanh"]),
         }

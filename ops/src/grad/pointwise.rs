@@ -1,0 +1,89 @@
+//! Gradients of elementwise ops that take more than a line or two.
+
+use crate::expr::Expr;
+use crate::grad::GradCtx;
+use crate::grad::structure::zero;
+
+/// The square root of 2 pi.
+pub const SQRT_2PI: f64 = 2.506_628_274_631_000_5;
+/// The square root of 2 / pi.
+pub const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+
+/// g b a^(b - 1), 0 where b is 0.
+pub fn pow_base<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    match c.b().as_number() {
+        Some(b) if b.to_f64() == 0.0 => zero(c),
+        Some(b) => c.grad * (c.a().pow(b.to_f64() - 1.0) * b.to_f64()),
+        None => c.b().eq(0.0).where_(0.0, c.grad * (c.a().pow(c.b() - 1.0) * c.b())),
+    }
+}
+
+/// g out ln(a), 0 where a is 0 and b is not negative: there out is constant, though ln(0) is infinite.
+pub fn pow_exponent<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    c.a().eq(0.0).and(|| c.b().ge(0.0)).where_(0.0, c.grad * (c.out() * c.a().log()))
+}
+
+/// g ln(b), 0 where a is 0 and b is not positive.
+pub fn xlogy_factor<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    c.b().le(0.0).and(|| c.a().eq(0.0)).where_(0.0, c.grad * c.b().log())
+}
+
+/// g b / (a^2 + b^2), -g a / (a^2 + b^2)
+pub fn atan2<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    let share = c.grad / (c.a() * c.a() + c.b() * c.b());
+    c.each(|operand| if operand == 0 { share * c.b() } else { -(share * c.a()) })
+}
+
+/// g, halved where the operands are equal, and 0 where the other operand is the extremum.
+pub fn contested<'g>(c: &GradCtx<'g>, lost: Expr<'g>) -> Expr<'g> {
+    lost.where_(0.0, c.a().eq(c.b()).where_(c.grad * 0.5, c.grad))
+}
+
+/// g to the first operand where it is chosen or the second is NaN, else to the second.
+fn to_chosen<'g>(c: &GradCtx<'g>, first: Expr<'g>) -> Vec<Option<Expr<'g>>> {
+    let first = first | c.b().isnan();
+    c.each(|operand| if operand == 0 { first.where_(c.grad, 0.0) } else { first.where_(0.0, c.grad) })
+}
+
+/// g to the smaller number, to the first of equal ones.
+pub fn fmin<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    to_chosen(c, c.a().le(c.b()))
+}
+
+/// g to the larger number, to the first of equal ones.
+pub fn fmax<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    to_chosen(c, c.a().ge(c.b()))
+}
+
+/// The gradients of the incomplete gamma function P(a, b), whose slope in b is the density of the gamma distribution of
+/// shape a.
+pub fn gammainc<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    if c.recorded() && c.needs(0) {
+        c.fail("gammainc(): its first argument has a gradient, but not one of that gradient");
+    }
+    let to_b = c.grad * ((c.a() - 1.0).xlogy(c.b()) - c.b() - c.a().lgamma()).exp();
+    c.each(|operand| if operand == 0 { -(to_b * c.a().gamma_slope(c.b())) } else { to_b })
+}
+
+/// Minus the gradients of gammainc.
+pub fn gammaincc<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    gammainc(&GradCtx { grad: -c.grad, ..*c })
+}
+
+/// The second derivative of gelu_tanh, (1 - t^2) (u' + a u'' / 2 - a t u'^2), where t = tanh(u).
+pub fn gelu_tanh_curve<'g>(a: Expr<'g>) -> Expr<'g> {
+    let square = a * a;
+    let u = a * SQRT_2_OVER_PI * (square * 0.044715 + 1.0);
+    let slope = (square * (3.0 * 0.044715) + 1.0) * SQRT_2_OVER_PI;
+    let half_curve = square * (3.0 * 0.044715 * SQRT_2_OVER_PI);
+    let t = u.tanh();
+    (1.0 - t * t) * (slope + half_curve - a * t * (slope * slope))
+}
+
+impl<'g> GradCtx<'g> {
+    /// A function of the first operand where that is not 0, and the function's limit where it is.
+    pub fn unless_zero(&self, limit: f64, function: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Expr<'g> {
+        let zero = self.a().eq(0.0);
+        zero.where_(limit, function(zero.where_(1.0, self.a())))
+    }
+}
