@@ -246,12 +246,12 @@ unsafe fn enter(
     }
     all.extend(given);
     let positional = all.len() - named;
-    let call = Call { py, entry, form, positional: &all[..positional], named: &all[positional..], names };
+    let call = FunctionCall { py, entry, form, positional: &all[..positional], named: &all[positional..], names };
     call.run().map(|result| result.into_ptr())
 }
 
 /// A call of a function.
-struct Call<'a, 'py> {
+struct FunctionCall<'a, 'py> {
     py: Python<'py>,
     entry: &'static Entry,
     form: Form,
@@ -275,7 +275,7 @@ impl From<PyErr> for Misfit {
 }
 
 /// The arguments of a call, in the order of the parameters.
-struct Arguments {
+struct ParsedArguments {
     values: Vec<Value>,
     /// The scope with the tensors among them.
     scope: Option<Scope>,
@@ -284,7 +284,7 @@ struct Arguments {
     requires_grad: bool,
 }
 
-impl<'a, 'py> Call<'a, 'py> {
+impl<'a, 'py> FunctionCall<'a, 'py> {
     fn run(&self) -> PyResult<Py<PyAny>> {
         if let [overload] = self.entry.overloads.as_slice() {
             return match self.parse(overload) {
@@ -331,7 +331,7 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 
     /// Converts the arguments to the parameters of one signature.
-    fn parse(&self, overload: &Overload) -> Result<Arguments, Misfit> {
+    fn parse(&self, overload: &Overload) -> Result<ParsedArguments, Misfit> {
         let (py, name) = (self.py, self.entry.name);
         let parameters = &overload.parameters;
         let mut slots: smallvec::SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> =
@@ -360,8 +360,12 @@ impl<'a, 'py> Call<'a, 'py> {
             }
             slots.iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
         }
-        let mut arguments =
-            Arguments { values: Vec::with_capacity(parameters.len()), scope: None, out: None, requires_grad: false };
+        let mut arguments = ParsedArguments {
+            values: Vec::with_capacity(parameters.len()),
+            scope: None,
+            out: None,
+            requires_grad: false,
+        };
         let mut generator = None;
         for (i, value) in self.named.iter().enumerate() {
             let Some(names) = &self.names else { break };
@@ -607,7 +611,7 @@ impl<'a, 'py> Call<'a, 'py> {
     }
 
     /// Computes the result of a call whose arguments fit.
-    fn compute(&self, overload: &'static Overload, arguments: Arguments) -> PyResult<Py<PyAny>> {
+    fn compute(&self, overload: &'static Overload, arguments: ParsedArguments) -> PyResult<Py<PyAny>> {
         let py = self.py;
         let function = overload.function;
         let asks = |place: usize| arguments.values[place] == Value::Number(Scalar::Bool(true));

@@ -3,7 +3,7 @@
 // A warp computes 16 R rows of scores for all columns of a tile. A row's scores are then in the registers of four
 // lanes, which compute its softmax by shuffles, and the weights are already in the registers that the next product
 // takes as its left operand. The next tiles are copied to shared memory asynchronously (double buffering) while the
-// current ones are multiplied. AttentionOperands have at most D contiguous columns, a multiple of 8, and rows that begin at
+// current ones are multiplied. Operands have at most D contiguous columns, a multiple of 8, and rows that begin at
 // multiples of 16 bytes.
 //
 // The backward pass recomputes the scores in three kernels: the softmax statistics of each query, the gradient of the

@@ -24,7 +24,7 @@ struct Divider {
     }
 };
 
-// AttentionSizes of the axes, outermost first, and the strides of N operands in elements. See `Walk` in `launch.rs`.
+// Sizes of the axes, outermost first, and the strides of N operands in elements. See `Walk` in `launch.rs`.
 template <int N>
 struct Walk {
     i64 rank;
