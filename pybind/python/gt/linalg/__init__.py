@@ -45,7 +45,6 @@ from gt.linalg.solving import (
     tensorsolve,
 )
 
-
 # The functions that take `out=`, as in PyTorch.
 for _name in """
     cholesky cholesky_ex cond det eigh eigvalsh householder_product inv inv_ex lstsq lu lu_factor lu_factor_ex

@@ -5,18 +5,17 @@ Most are declared in the crate `functions`. Each is composed of tensor operation
 
 from __future__ import annotations
 
-from gt import _absent, _functions
+from gt import _absent
 from gt._composites.distances import cosine_similarity, pdist
 from gt._composites.padding import pad
+from gt._functions import nn_functional as _declared
+from gt._functions.nn_functional import *  # noqa: F403
 from gt.nn._attention import multi_head_attention_forward
 from gt.nn._ctc import ctc_loss
 from gt.nn._losses import triplet_margin_with_distance_loss
 
-_DECLARED = _functions.MODULES["nn.functional"]
-globals().update(_DECLARED)
-
 __all__ = [
-    *_DECLARED,
+    *_declared.__all__,
     "cosine_similarity",
     "ctc_loss",
     "multi_head_attention_forward",
