@@ -97,7 +97,7 @@ def _rust_graph() -> Graph:
             text = _code((ROOT / name).read_text())
             paths = [path for tree in re.findall(r"\buse\s+([^;]*);", text) for path in _used(tree)]
             body = re.sub(r"\buse\s+[^;]*;", "", text)
-            paths += [path.split("::") for path in re.findall(r"(?<![\w:])[a-z_]\w*(?:::\w+)+", body)]
+            paths += [path.split("::") for path in re.findall(r"(?<![\w:$])[a-z_]\w*(?:::\w+)+", body)]
             edges = graph.setdefault(name, {})
             for path in paths:
                 target, taken = _target(path, here, modules)

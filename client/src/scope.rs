@@ -136,8 +136,8 @@ impl Scope {
         self.steps = Some(Vec::new());
     }
 
-    /// The recorded ops that lead from `base` to `val`, in order; `None` if `val` is not computed from `base` by a chain
-    /// of ops.
+    /// The recorded ops that lead from `base` to `val`, in order; `None` if `val` is not computed from `base` by a
+    /// chain of ops.
     pub(crate) fn view_ops(&self, base: Val, val: Val) -> Option<Vec<(ViewOp, Shape)>> {
         let mut chain = Vec::new();
         let mut at = val;

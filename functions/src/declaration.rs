@@ -1,4 +1,4 @@
-//! What a declaration of a function consists of: parameters, defaults, results and the call; and the macro
+//! The parts of a declaration: parameters, defaults, results and the call; and the macro
 //! [`functions!`](crate::functions), in which declarations are written.
 
 use gt_ops::error::Result;

@@ -13,20 +13,20 @@ functions! {
     /// Sums of products in Einstein's notation: letters name axes, and those missing from the output are summed over.
     ///
     /// `"ik,kj->ij"`, for example, is `output[i, j] = sum over k of a[i, k] * b[k, j]`: a matrix product. A letter that
-    /// occurs twice in one operand takes its diagonal, and `...` stands for any number of axes, which broadcast. Operands
-    /// are contracted from left to right, each pair by one matrix product.
+    /// occurs twice in one operand takes its diagonal, and `...` stands for any number of axes, which broadcast.
+    /// Operands are contracted from left to right, each pair by one matrix product.
     ///
     /// Args:
-    ///     equation: A letter for each axis of each operand, with commas between operands, then `->` and the letters of the
-    ///         output. Without `->`, the output has the letters that occur once, in alphabetical order.
+    ///     equation: A letter for each axis of each operand, with commas between operands, then `->` and the letters of
+    ///         the output. Without `->`, the output has the letters that occur once, in alphabetical order.
     ///     operands: The tensors, as arguments or as one sequence.
     ///
     /// Returns:
     ///     A tensor with an axis for each letter of the output.
     ///
     /// Raises:
-    ///     RuntimeError: An operand has another number of axes than its letters, or a letter stands for axes of different
-    ///         sizes.
+    ///     RuntimeError: An operand has another number of axes than its letters, or a letter stands for axes of
+    ///         different sizes.
     ///
     /// Example:
     ///     >>> a, b = gt.ones(2, 3), gt.ones(3, 4)

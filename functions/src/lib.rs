@@ -1,10 +1,10 @@
 //! Every public function of GT.
 //!
 //! A function is one declaration in one file: its signature with PyTorch's defaults, its documentation, the forms in
-//! which it is offered (function, method, in place, `out=`) and its body, a few lines over [`gt_ops::expr`]. Elementwise
-//! primitives are declared by their row in the op table. From the table here follow the Python functions and methods,
-//! the parsing of their arguments, the type stubs, the functions of `gt.h`, the reference pages and what tests
-//! enumerate. To add a function, add its declaration to the file of its group.
+//! which it is offered (function, method, in place, `out=`) and its body, a few lines over [`gt_ops::expr`].
+//! Elementwise primitives are declared by their row in the op table. From the table here follow the Python functions
+//! and methods, the parsing of their arguments, the type stubs, the functions of `gt.h`, the reference pages and what
+//! tests enumerate. To add a function, add its declaration to the file of its group.
 //!
 //! This crate must not know Python, C, sessions or devices: a function's body emits instructions to a
 //! [`gt_ops::Graph`]. Start at [`declaration`], then read `reductions.rs`.

@@ -258,8 +258,8 @@ functions! {
 
     /// Random numbers of the gamma distribution with rate 1; each element of `input` is a shape parameter.
     ///
-    /// The method is the rejection method of Marsaglia and Tsang (2000): it waits until no candidate is rejected. Shapes
-    /// below 1 are drawn as `shape + 1`, times a power of a uniform number. The gradient is that of implicit
+    /// The method is the rejection method of Marsaglia and Tsang (2000): it waits until no candidate is rejected.
+    /// Shapes below 1 are drawn as `shape + 1`, times a power of a uniform number. The gradient is that of implicit
     /// reparametrization (Figurnov et al. 2018).
     [function().named("_standard_gamma").random()]
     fn standard_gamma(g, input: Expr<'g>) -> Result<Expr<'g>> {
@@ -332,8 +332,8 @@ functions! {
         }
         let mut most = trials.amax(&[], false).item()?.to_f64();
         while most > TRIALS_MAX {
-            // The median of `trials` uniform numbers has a beta distribution. Whether it is below `prob` decides half of
-            // the trials (Ahrens and Dieter 1974).
+            // The median of `trials` uniform numbers has a beta distribution. Whether it is below `prob` decides half
+            // of the trials (Ahrens and Dieter 1974).
             let middle = ((trials + 1.0) / 2.0).floor();
             let ones = standard_gamma(g, middle.maximum(1.0))?;
             let point = ones / (ones + standard_gamma(g, (trials + 1.0 - middle).maximum(1.0))?);

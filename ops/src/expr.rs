@@ -47,8 +47,8 @@ pub struct Builder<'g> {
     promotes: bool,
 }
 
-/// The gradient of a function as expressions: takes its inputs followed by its results, and the gradients of the results;
-/// returns the gradients of the inputs.
+/// The gradient of a function as expressions: takes its inputs followed by its results, and the gradients of the
+/// results; returns the gradients of the inputs.
 pub type GradientRule = for<'r> fn(&'r Builder<'r>, &[Expr<'r>], &[Option<Expr<'r>>]) -> Result<Vec<Option<Expr<'r>>>>;
 
 /// A tensor or a number in a formula.

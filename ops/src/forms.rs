@@ -11,7 +11,8 @@ pub enum Autocast {
     Float32,
 }
 
-/// The forms of a public function. A declaration begins with [`function`], [`method`] or [`method_only`], and adds to it.
+/// The forms of a public function. A declaration begins with [`function`], [`method`] or [`method_only`], and adds to
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Forms {
     /// The function's name, where it is not that of its declaration, for instance a keyword of Rust.

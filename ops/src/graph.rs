@@ -39,8 +39,8 @@ impl From<Scalar> for Arg {
     }
 }
 
-/// The gradient of a function that is recorded as a whole: takes its inputs followed by its results, and the gradients of
-/// the results; returns the gradients of the inputs.
+/// The gradient of a function that is recorded as a whole: takes its inputs followed by its results, and the gradients
+/// of the results; returns the gradients of the inputs.
 pub type FunctionGradient =
     Box<dyn Fn(&mut dyn Graph, &[Val], &[Option<Val>]) -> Result<Vec<Option<Val>>> + Send + Sync>;
 
@@ -65,8 +65,8 @@ pub trait Graph {
     }
     /// The seed of the session's random numbers and the stream number of the next random instruction.
     fn next_random(&mut self) -> (u64, u64);
-    /// Records `results`, which were computed without a gradient, as those of a function of `inputs` with this gradient.
-    /// Returns the recorded results.
+    /// Records `results`, which were computed without a gradient, as those of a function of `inputs` with this
+    /// gradient. Returns the recorded results.
     ///
     /// # Errors
     /// As [`Graph::emit`].

@@ -1,5 +1,5 @@
-//! Writes the type stubs of the declared functions: `gt-stubs FOLDER` makes a `.pyi` file for each module there, and one
-//! for the methods of tensors. The build of the Python package runs it.
+//! Writes the type stubs of the declared functions: `gt-stubs FOLDER` makes a `.pyi` file for each module there, and
+//! one for the methods of tensors. The build of the Python package runs it.
 
 use gt_functions::declaration::{Function, Kind, Parameter, Returns};
 use std::collections::BTreeMap;
