@@ -29,7 +29,7 @@ impl Row {
         parts.join("\n\n")
     }
 
-    /// What an elementwise function takes. Operands past the second have a line in the row's doc comment.
+    /// The `Args:` section of an elementwise function. Operands past the second have a line in the row's doc comment.
     fn operands_text(&self) -> String {
         let floats = self.accepts.intersects(DTypeSet::FLOAT);
         let input = match (self.promotion, floats, self.accepts.intersects(DTypeSet::BOOL)) {
@@ -48,7 +48,7 @@ impl Row {
         text
     }
 
-    /// What an elementwise function returns.
+    /// The `Returns:` section of an elementwise function.
     fn result_text(&self) -> String {
         let shape = match self.parameters {
             [input] => format!("shape of `{input}`"),

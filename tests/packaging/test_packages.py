@@ -2,6 +2,9 @@
 
 The wheel is built from the unpacked sdist, never from the checkout, so that files missing from the sdist are noticed.
 It is optimised less than a release, which compiles in a third of the time.
+
+Two functions are declared in the unpacked sources, a composite and a primitive with its gradient, by a change of one
+file each: what users find of them in the installed package follows from that.
 """
 
 from __future__ import annotations
@@ -47,6 +50,40 @@ def _version() -> str:
     return text.split("[workspace.package]")[1].split('version = "')[1].split('"')[0]
 
 
+# Files of declarations, each with the line after which one is added, and the declaration.
+COMPOSITE = (
+    "functions/src/products.rs",
+    "functions! {\n",
+    '''
+    /// The sine of an angle over the angle, 1 at 0.
+    ///
+    /// Example:
+    ///     >>> gt.sine_ratio(gt.tensor([0.0]))
+    ///     tensor([1.])
+    [method().out().in_place()]
+    fn sine_ratio(g, input: Expr<'g>, scale: f64 = 1.0) -> Expr<'g> {
+        let angle = input * scale;
+        angle.eq(0.0).where_(1.0, angle.sin() / angle)
+    }
+''',
+)
+PRIMITIVE = (
+    "ops/src/table/trigonometric.rs",
+    "[num]\n",
+    '''
+        /// Versine of each element in radians.
+        ///
+        ///     output = 1 - cos(input)
+        Versine = 500, versine(input) {
+            real: |a| num(1.0) - cos(a),
+            grad: Each(&[|c| c.grad * c.a().sin()]), saves: Saves::inputs(1), cost_flops: 10,
+            reference: "1 - np.cos(a)",
+            forms: forms::elementwise(),
+        }
+''',
+)
+
+
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Builds the sdist of this checkout."""
@@ -63,6 +100,10 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     with tarfile.open(sdist) as archive:
         archive.extractall(unpacked)
     (fresh,) = unpacked.iterdir()
+    for name, before, declaration in (COMPOSITE, PRIMITIVE):
+        text = (fresh / name).read_text()
+        assert text.count(before) == 1
+        (fresh / name).write_text(text.replace(before, before + declaration))
     sources = BUILD / "sources"
     _mirror(fresh, sources)
     out = tmp_path_factory.mktemp("wheel")
@@ -126,7 +167,7 @@ def test_the_wheel_holds_the_extension_the_programs_and_the_types(wheel: Path) -
             assert archive.read(path)[:4] == ELF_MAGIC
     assert "gt/_gt.abi3.so" in names
     assert "gt/py.typed" in names
-    assert "gt/_gt.pyi" in names
+    assert {"gt/_gt.pyi", "gt/_functions/top.pyi", "gt/_functions/methods.pyi"} <= set(names)
     assert [name for name in names if name.endswith("licenses/LICENSE")]
     assert not [name for name in names if name.endswith(".pyc") or name.startswith("tests/")]
     assert metadata["Version"] == _version()
@@ -145,6 +186,33 @@ def test_a_first_program_runs_on_nothing_but_the_wheel(environment: Path) -> Non
     """Runs the README's first program: no daemon has to be started, and none is left when Python ends."""
     program = "import gt; a = gt.tensor([[1.0, 2.0], [3.0, 4.0]]); print((a @ a).sum().item())"
     assert float(_run(environment / "python", "-c", program, cwd=environment)) == 54.0
+
+
+def test_a_function_needs_nothing_but_its_declaration(environment: Path, wheel: Path) -> None:
+    program = """
+import inspect, math, gt
+x = gt.tensor([0.0, math.pi / 2], requires_grad=True)
+print(gt.sine_ratio(x).tolist() == x.sine_ratio().tolist() == [1.0, 2 / math.pi])
+print(str(inspect.signature(gt.sine_ratio)), "angle over the angle" in gt.sine_ratio.__doc__)
+out = gt.empty(2)
+print(gt.sine_ratio(x.detach(), 2.0, out=out) is out, x.detach().clone().sine_ratio_().shape)
+try:
+    gt.sine_ratio(x, "wide")
+except TypeError as error:
+    print(error)
+x.versine().sum().backward()
+print(gt.versine(x.detach()).round(decimals=4).tolist(), x.grad.round(decimals=4).tolist())
+"""
+    told = _run(environment / "python", "-c", program, cwd=environment).splitlines()
+    assert told[0] == "True"
+    assert told[1].startswith("(input, scale=1.0") and told[1].endswith("True")
+    assert told[2] == "True gt.Size([2])"
+    assert told[3] == "sine_ratio(): argument 'scale' (position 2) must be float, not str"
+    assert told[4] == "[0.0, 1.0] [0.0, 1.0]"
+    with zipfile.ZipFile(wheel) as archive:
+        stubs = {name: archive.read(f"gt/_functions/{name}.pyi").decode() for name in ("top", "methods")}
+    assert "def sine_ratio(input: Tensor, scale: _float = 1.0, *, out: Any = None) -> Tensor: ..." in stubs["top"]
+    assert "def sine_ratio_(self, scale: _float = 1.0) -> Tensor: ..." in stubs["methods"]
 
 
 @pytest.mark.parametrize("minor", [minor for minor in range(10, 15) if minor != sys.version_info.minor])

@@ -137,7 +137,7 @@ impl Saved {
     }
 }
 
-/// What a formula computes with: the gradient of the result, the operands and the result.
+/// The values that a formula computes with: the gradient of the result, the operands and the result.
 #[derive(Clone, Copy)]
 pub struct GradCtx<'g> {
     /// The gradient of the result, of the result's shape and dtype.
