@@ -4,7 +4,7 @@
 //! matrix products of the windows' elements.
 
 use crate::declaration::functions;
-use crate::sliding_windows::{SlidingWindows, batched, last_axes, padded, per_axis};
+use crate::sliding_windows::{SlidingWindows, batched, bounded_per_axis, last_axes, padded};
 use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
@@ -80,11 +80,11 @@ fn convolved<'g>(
     let (weight, bias) = (given.weight, given.bias);
     check_weight(&name, input, weight, bias, rank)?;
     let (input, alone) = batched(&name, input, rank)?;
-    let stride = per_axis("stride", given.stride, rank)?;
-    let dilation = per_axis("dilation", given.dilation, rank)?;
+    let stride = bounded_per_axis("stride", given.stride, rank)?;
+    let dilation = bounded_per_axis("dilation", given.dilation, rank)?;
     let (low, high) = match given.padding {
         Padding::Sizes(sizes) => {
-            let sizes = per_axis("padding", sizes, rank)?;
+            let sizes = bounded_per_axis("padding", sizes, rank)?;
             (sizes.clone(), sizes)
         }
         Padding::Rule("valid") => (vec![0; rank], vec![0; rank]),
@@ -137,10 +137,10 @@ fn transposed<'g>(
             kernel[0], from[1]
         )));
     }
-    let stride = per_axis("stride", given.stride, rank)?;
-    let dilation = per_axis("dilation", given.dilation, rank)?;
-    let low = per_axis("padding", given.padding, rank)?;
-    let more = per_axis("output_padding", given.output_padding, rank)?;
+    let stride = bounded_per_axis("stride", given.stride, rank)?;
+    let dilation = bounded_per_axis("dilation", given.dilation, rank)?;
+    let low = bounded_per_axis("padding", given.padding, rank)?;
+    let more = bounded_per_axis("output_padding", given.output_padding, rank)?;
     let (mut sizes, mut high, mut beyond) = (vec![], vec![], vec![]);
     for i in 0..rank {
         if more[i] < 0 || more[i] >= stride[i].max(dilation[i]) {

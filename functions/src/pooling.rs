@@ -5,7 +5,7 @@
 
 use crate::declaration::{OptionalInts, TensorOrTuple, functions};
 use crate::interpolation::{adaptive_windows, averaging_matrix, resample};
-use crate::sliding_windows::{SlidingWindows, batched, padded, per_axis, tuple};
+use crate::sliding_windows::{SlidingWindows, batched, bounded_per_axis, check_bounds, padded, per_axis, tuple};
 use gt_ops::build::window::{self, WindowParameters};
 use gt_ops::error::{ErrorKind, Result};
 use gt_ops::expr::{Builder, Expr};
@@ -56,7 +56,7 @@ impl WindowGeometry {
             if *p < 0 {
                 return Err(OpError::runtime(format!("pad must be non-negative, but got pad: {p}")));
             }
-            if 2 * p > d * (k - 1) + 1 {
+            if 2 * i128::from(*p) > i128::from(*d) * i128::from(k - 1) + 1 {
                 return Err(OpError::runtime(format!(
                     "pad should be at most half of effective kernel size, but got pad={p}, kernel_size={k} and \
                      dilation={d}"
@@ -70,10 +70,12 @@ impl WindowGeometry {
                 rank + 2
             )));
         }
-        let (sizes, mut counts, mut high) = (shape[2..].to_vec(), vec![], vec![]);
-        for (i, size) in sizes.iter().enumerate() {
-            let (p, step) = (low[i], stride[i]);
-            let reach = dilation[i] * (kernel[i] - 1) + 1;
+        let sizes = shape[2..].to_vec();
+        // The sizes are the user's: their products may be too large for 64 bits.
+        let (mut counts, mut high) = (vec![], vec![]);
+        for (i, size) in sizes.iter().map(|size| i128::from(*size)).enumerate() {
+            let (p, step) = (i128::from(low[i]), i128::from(stride[i]));
+            let reach = i128::from(dilation[i]) * i128::from(kernel[i] - 1) + 1;
             let span = size + 2 * p - reach;
             let mut last = span.div_euclid(step);
             // With ceil_mode, a last window may be partial, as long as it starts inside.
@@ -84,16 +86,22 @@ impl WindowGeometry {
             high.push(p.max(last * step + reach - size - p));
         }
         if counts.iter().any(|count| *count < 1) {
-            let by = |sizes: &[i64]| {
-                let all = std::iter::once(&shape[1]).chain(sizes);
-                all.map(i64::to_string).collect::<Vec<_>>().join("x")
+            let by = |sizes: &[i128]| {
+                let sizes = sizes.iter().map(|size| format!("x{size}"));
+                std::iter::once(shape[1].to_string()).chain(sizes).collect::<String>()
             };
+            let sizes: Vec<i128> = sizes.iter().map(|size| i128::from(*size)).collect();
             return Err(OpError::runtime(format!(
                 "Given input size: ({}). Calculated output size: ({}). Output size is too small",
                 by(&sizes),
                 by(&counts)
             )));
         }
+        for sizes in [&kernel, &stride, &low, &dilation] {
+            check_bounds(sizes)?;
+        }
+        let small = |sizes: Vec<i128>| sizes.into_iter().map(|size| size as i64).collect();
+        let (counts, high) = (small(counts), small(high));
         Ok(WindowGeometry { sizes, kernel, stride, low, high, dilation, counts })
     }
 
@@ -273,7 +281,7 @@ fn lp_pool<'g>(
 ) -> Result<Expr<'g>> {
     let given = WindowArguments { kernel_size, stride, padding: &[0], dilation: &[1], ceil_mode };
     let means = avg_pool(g, rank, input.pow(norm_type), &given, MEAN)?;
-    let elements: i64 = per_axis("kernel_size", kernel_size, rank)?.iter().product();
+    let elements: i64 = bounded_per_axis("kernel_size", kernel_size, rank)?.iter().product();
     Ok((means.sign() * means.abs().relu() * elements).pow(1.0 / norm_type.to_f64()))
 }
 
@@ -322,7 +330,7 @@ fn adaptive_sizes<'g>(
             "{name}: elements of output_size must be greater than or equal to 0 but received {sizes:?}"
         )));
     }
-    Ok((input, alone, per_axis("output_size", &sizes, rank)?))
+    Ok((input, alone, bounded_per_axis("output_size", &sizes, rank)?))
 }
 
 /// The size of the windows if the input divides evenly into them.
@@ -399,7 +407,7 @@ fn fractional_max_pool<'g>(
         return Err(OpError::value(format!("{name} requires specifying either an output_size or an output_ratio")));
     }
     let (input, alone) = batched(&name, input, rank)?;
-    let (kernel, shape) = (per_axis("kernel_size", given.kernel_size, rank)?, input.sizes()?);
+    let (kernel, shape) = (bounded_per_axis("kernel_size", given.kernel_size, rank)?, input.sizes()?);
     let (lead, old) = shape.split_at(2);
     let sizes = match (given.output_size, given.output_ratio) {
         (Some(sizes), _) => sizes.to_vec(),
@@ -408,7 +416,7 @@ fn fractional_max_pool<'g>(
             old.iter().zip(ratios.unwrap_or(&[])).map(|(size, ratio)| (*size as f64 * ratio) as i64).collect()
         }
     };
-    let sizes = per_axis("output_size", &sizes, rank)?;
+    let sizes = bounded_per_axis("output_size", &sizes, rank)?;
     let expected = [lead[0], lead[1], rank as i64];
     let meta = input.meta()?;
     let samples = match given.samples {
@@ -482,9 +490,9 @@ fn max_unpool<'g>(
             indices.shape()?
         )));
     }
-    let kernel = per_axis("kernel_size", given.kernel_size, rank)?;
-    let step = given.stride.map_or_else(|| Ok(kernel.clone()), |stride| per_axis("stride", stride, rank))?;
-    let low = per_axis("padding", given.padding, rank)?;
+    let kernel = bounded_per_axis("kernel_size", given.kernel_size, rank)?;
+    let step = given.stride.map_or_else(|| Ok(kernel.clone()), |stride| bounded_per_axis("stride", stride, rank))?;
+    let low = bounded_per_axis("padding", given.padding, rank)?;
     if rank == 3 && step.iter().any(|size| *size < 1) {
         return Err(OpError::runtime(format!("strides should be greater than zero, but got stride: {step:?}")));
     }

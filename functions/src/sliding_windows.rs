@@ -21,10 +21,6 @@ pub(crate) fn tuple(sizes: &[i64]) -> String {
 
 /// One size for each axis; a single number is repeated.
 pub(crate) fn per_axis(name: &str, sizes: &[i64], rank: usize) -> Result<Vec<i64>> {
-    // Products of two sizes are computed, which must not overflow.
-    if sizes.iter().any(|size| size.unsigned_abs() > WINDOW_SIZE_MAX as u64) {
-        return Err(OpError::value(format!("{name}: a window's sizes are at most {WINDOW_SIZE_MAX}")));
-    }
     match sizes {
         [one] => Ok(vec![*one; rank]),
         all if all.len() == rank => Ok(all.to_vec()),
@@ -32,6 +28,21 @@ pub(crate) fn per_axis(name: &str, sizes: &[i64], rank: usize) -> Result<Vec<i64
             "{name} must either be a single int, or a tuple of {rank} ints, but got {}",
             tuple(all)
         ))),
+    }
+}
+
+/// [`per_axis`] for sizes whose products are computed, which must not overflow.
+pub(crate) fn bounded_per_axis(name: &str, sizes: &[i64], rank: usize) -> Result<Vec<i64>> {
+    let sizes = per_axis(name, sizes, rank)?;
+    check_bounds(&sizes)?;
+    Ok(sizes)
+}
+
+/// Checks that sizes are not larger than those of an instruction's windows.
+pub(crate) fn check_bounds(sizes: &[i64]) -> Result<()> {
+    match sizes.iter().all(|size| size.unsigned_abs() <= WINDOW_SIZE_MAX as u64) {
+        true => Ok(()),
+        false => Err(OpError::value(format!("a window's sizes are at most {WINDOW_SIZE_MAX}"))),
     }
 }
 
@@ -130,10 +141,10 @@ struct PairedSizes {
 
 impl PairedSizes {
     fn new(sizes: &[i64], kernel: &[i64], dilation: &[i64], padding: &[i64], stride: &[i64]) -> Result<PairedSizes> {
-        let kernel = per_axis("kernel_size", kernel, 2)?;
-        let dilation = per_axis("dilation", dilation, 2)?;
-        let padding = per_axis("padding", padding, 2)?;
-        let stride = per_axis("stride", stride, 2)?;
+        let kernel = bounded_per_axis("kernel_size", kernel, 2)?;
+        let dilation = bounded_per_axis("dilation", dilation, 2)?;
+        let padding = bounded_per_axis("padding", padding, 2)?;
+        let stride = bounded_per_axis("stride", stride, 2)?;
         let mut counts = Vec::new();
         for i in 0..2 {
             let span = sizes[i] + 2 * padding[i] - dilation[i] * (kernel[i] - 1) - 1;
@@ -216,7 +227,7 @@ functions! {
             )));
         }
         let batch = if rank == 3 { input } else { input.unsqueeze(0) };
-        let sizes = per_axis("output_size", output_size, 2)?;
+        let sizes = bounded_per_axis("output_size", output_size, 2)?;
         let pairs = PairedSizes::new(&sizes, kernel_size, dilation, padding, stride)?;
         let (PairedSizes { kernel, padding, counts, .. }, shape) = (&pairs, batch.sizes()?);
         let (samples, rows, windows) = (shape[0], shape[1], shape[2]);
