@@ -155,11 +155,11 @@ impl Scope {
     ///
     /// # Errors
     /// An instruction that could not be issued, or the builder's error.
-    pub fn finish<T, R>(mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> R) -> Result<R> {
+    pub fn finish<T, R>(&mut self, outcome: OpResult<T>, take: impl FnOnce(&Scope, T) -> R) -> Result<R> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        Ok(take(&self, outcome?))
+        Ok(take(self, outcome?))
     }
 
     fn record(&self, op: Op, inputs: &[Arg], attrs: &Attrs, value: &Arc<TensorValue>) -> Option<Arc<Node>> {

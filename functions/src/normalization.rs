@@ -67,8 +67,12 @@ fn over_last_axes<'g>(
         let name = if op == Op::LayerNorm { "LayerNormKernelImpl" } else { "RMSNormKernelImpl" };
         return Err(OpError::runtime(format!("\"{name}\" not implemented for '{}'", dtype.scalar_type_name())));
     }
-    let operands: Vec<Expr<'g>> = [Some(input), weight, bias].into_iter().flatten().collect();
-    Ok(g.on_all(&operands, |g, v| {
+    let operands = match (weight, bias) {
+        (Some(weight), Some(bias)) => &[input, weight, bias][..],
+        (Some(parameter), None) | (None, Some(parameter)) => &[input, parameter],
+        (None, None) => &[input],
+    };
+    Ok(g.on_all(operands, |g, v| {
         let mut rest = v[1..].iter().copied();
         let weight = weight.and_then(|_| rest.next());
         row_wise::norm(g, op, v[0], axes, weight, bias.and_then(|_| rest.next()), eps)

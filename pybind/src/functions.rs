@@ -9,7 +9,7 @@ use crate::convert::{self, PyOperand, number, operand};
 use crate::data;
 use crate::device::DeviceArg;
 use crate::dtype::{DTypeArg, instance};
-use crate::error::{OrRaise, raise_op};
+use crate::error::OrRaise;
 use crate::random::PyGenerator;
 use crate::session::current;
 use crate::tensor::PyTensor;
@@ -24,6 +24,7 @@ use pyo3::impl_::trampoline::{MethodDef, fastcall_cfunction_with_keywords};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ffi::{CString, c_int};
 use std::sync::LazyLock;
@@ -239,7 +240,7 @@ unsafe fn enter(
     let given = if count + named == 0 { &[] } else { unsafe { std::slice::from_raw_parts(args, count + named) } };
     // SAFETY: Python's arguments are objects that live during the call.
     let given = given.iter().map(|arg| unsafe { Borrowed::from_ptr(py, *arg) });
-    let mut all: smallvec::SmallVec<[Borrowed<'_, '_, PyAny>; 8]> = smallvec::SmallVec::new();
+    let mut all: SmallVec<[Borrowed<'_, '_, PyAny>; 8]> = SmallVec::new();
     if form.is_method() {
         // SAFETY: a method descriptor of `Tensor` passes the tensor.
         all.push(unsafe { Borrowed::from_ptr(py, slf) });
@@ -275,8 +276,9 @@ impl From<PyErr> for Misfit {
 }
 
 /// The arguments of a call, in the order of the parameters.
+#[derive(Default)]
 struct ParsedArguments {
-    values: Vec<Value>,
+    values: SmallVec<[Value; 8]>,
     /// The scope with the tensors among them.
     scope: Option<Scope>,
     /// The objects of `out=` and of the options of creation functions.
@@ -287,14 +289,16 @@ struct ParsedArguments {
 impl<'a, 'py> FunctionCall<'a, 'py> {
     fn run(&self) -> PyResult<Py<PyAny>> {
         if let [overload] = self.entry.overloads.as_slice() {
-            return match self.parse(overload) {
-                Ok(arguments) => self.compute(overload, arguments),
+            let mut arguments = ParsedArguments::default();
+            return match self.parse(overload, &mut arguments) {
+                Ok(()) => self.compute(overload, arguments),
                 Err(Misfit::Signature(error) | Misfit::Other(error)) => Err(error),
             };
         }
         for overload in &self.entry.overloads {
-            match self.parse(overload) {
-                Ok(arguments) => return self.compute(overload, arguments),
+            let mut arguments = ParsedArguments::default();
+            match self.parse(overload, &mut arguments) {
+                Ok(()) => return self.compute(overload, arguments),
                 Err(Misfit::Signature(_)) => {}
                 Err(Misfit::Other(error)) => return Err(error),
             }
@@ -331,11 +335,10 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
     }
 
     /// Converts the arguments to the parameters of one signature.
-    fn parse(&self, overload: &Overload) -> Result<ParsedArguments, Misfit> {
+    fn parse(&self, overload: &Overload, arguments: &mut ParsedArguments) -> Result<(), Misfit> {
         let (py, name) = (self.py, self.entry.name);
         let parameters = &overload.parameters;
-        let mut slots: smallvec::SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> =
-            smallvec::smallvec![None; parameters.len()];
+        let mut slots: SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> = smallvec::smallvec![None; parameters.len()];
         let mut sizes = None;
         let open = overload
             .positional
@@ -360,12 +363,6 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             }
             slots.iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
         }
-        let mut arguments = ParsedArguments {
-            values: Vec::with_capacity(parameters.len()),
-            scope: None,
-            out: None,
-            requires_grad: false,
-        };
         let mut generator = None;
         for (i, value) in self.named.iter().enumerate() {
             let Some(names) = &self.names else { break };
@@ -439,7 +436,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         if let Some(generator) = generator {
             self.scope(&mut arguments.scope)?.draw_from(generator);
         }
-        Ok(arguments)
+        Ok(())
     }
 
     fn scope<'s>(&self, scope: &'s mut Option<Scope>) -> PyResult<&'s mut Scope> {
@@ -587,12 +584,11 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             )),
             Err(error) => Err(Misfit::Other(error)),
         };
-        if object.is_instance_of::<PyTuple>() || object.is_instance_of::<PyList>() {
-            let mut all = Vec::new();
-            for item in object.try_iter()? {
-                all.push(int(&item?.as_borrowed())?);
-            }
-            return Ok(all);
+        if let Ok(tuple) = object.cast::<PyTuple>() {
+            return tuple.iter_borrowed().map(|item| int(&item)).collect();
+        }
+        if let Ok(list) = object.cast::<PyList>() {
+            return list.iter().map(|item| int(&item.as_borrowed())).collect();
         }
         Ok(vec![int(object)?])
     }
@@ -611,7 +607,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
     }
 
     /// Computes the result of a call whose arguments fit.
-    fn compute(&self, overload: &'static Overload, arguments: ParsedArguments) -> PyResult<Py<PyAny>> {
+    fn compute(&self, overload: &'static Overload, mut arguments: ParsedArguments) -> PyResult<Py<PyAny>> {
         let py = self.py;
         let function = overload.function;
         let asks = |place: usize| arguments.values[place] == Value::Number(Scalar::Bool(true));
@@ -626,26 +622,26 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 return self.views(&this, body, &arguments.values, function.returns);
             }
         }
-        let mut scope = arguments.scope;
-        self.scope(&mut scope)?;
-        let Some(mut scope) = scope else { return Err(PyRuntimeError::new_err("a call without a session")) };
-        let values = match (function.forms.autocast, autocast::entered()) {
-            (Autocast::Keep, _) | (_, None) => arguments.values,
-            (Autocast::Low, Some(dtype)) => cast_all(&mut scope, arguments.values, dtype)?,
-            (Autocast::Float32, Some(_)) => cast_all(&mut scope, arguments.values, DType::F32)?,
-        };
+        let ParsedArguments { values, scope, out, requires_grad } = &mut arguments;
+        let scope = self.scope(scope)?;
+        let entered = autocast::entered();
+        match (function.forms.autocast, entered) {
+            (Autocast::Keep, _) | (_, None) => {}
+            (Autocast::Low, Some(dtype)) => cast_all(scope, values, dtype)?,
+            (Autocast::Float32, Some(_)) => cast_all(scope, values, DType::F32)?,
+        }
         let (outcome, warnings) = {
-            let builder = Builder::new(&mut scope);
+            let builder = Builder::new(scope);
             if function.forms.autocast == Autocast::Keep {
-                builder.set_autocast(autocast::entered());
+                builder.set_autocast(entered);
             }
-            let outcome = body(&builder, &values);
+            let outcome = body(&builder, values);
             (outcome, builder.warnings())
         };
         for text in warnings {
             PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(text)?, 1)?;
         }
-        let mut updates: smallvec::SmallVec<[(Bound<'py, PyTensor>, Tensor); 2]> = smallvec::SmallVec::new();
+        let mut updates: SmallVec<[(Bound<'py, PyTensor>, Tensor); 2]> = SmallVec::new();
         let result = scope
             .finish(outcome, |scope, outcome| {
                 let outcome = match outcome {
@@ -689,11 +685,11 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             this.get().rebind(py, value, Some(since))?;
             return Ok(this.into_any().unbind());
         }
-        if let Some(out) = arguments.out {
+        if let Some(out) = out.take() {
             static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
             return Ok(WRITE.import(py, "gt._forms", "write")?.call1((self.entry.name, out, result))?.unbind());
         }
-        if arguments.requires_grad {
+        if *requires_grad {
             let tensor = result.bind(py).cast::<PyTensor>()?;
             drop(tensor.get().write(py, |tensor| tensor.set_requires_grad(true)).or_raise()?);
         }
@@ -802,20 +798,19 @@ fn type_name(object: &Borrowed<'_, '_, PyAny>) -> String {
 
 /// The tensors among the arguments in another dtype, if they are floating-point ones. float64 is chosen for its
 /// precision: automatic mixed precision leaves it alone, as PyTorch's does.
-fn cast_all(scope: &mut Scope, values: Vec<Value>, dtype: DType) -> PyResult<Vec<Value>> {
-    let mut cast = |val: Val| {
-        let own = scope.meta(val).dtype;
-        if own.is_float() && own != DType::F64 { build::cast(scope, val, dtype) } else { Ok(val) }
+fn cast_all(scope: &mut Scope, values: &mut [Value], dtype: DType) -> PyResult<()> {
+    let mut cast = |val: &mut Val| {
+        let own = scope.meta(*val).dtype;
+        if own.is_float() && own != DType::F64 {
+            *val = build::cast(scope, *val, dtype).or_raise()?;
+        }
+        Ok(())
     };
-    values
-        .into_iter()
-        .map(|value| match value {
-            Value::Tensor(val) => cast(val).map(Value::Tensor),
-            Value::Tensors(vals) => vals.into_iter().map(&mut cast).collect::<Result<_, _>>().map(Value::Tensors),
-            other => Ok(other),
-        })
-        .collect::<Result<_, _>>()
-        .map_err(raise_op)
+    values.iter_mut().try_for_each(|value| match value {
+        Value::Tensor(val) => cast(val),
+        Value::Tensors(vals) => vals.iter_mut().try_for_each(&mut cast),
+        _ => Ok(()),
+    })
 }
 
 impl Overload {

@@ -113,7 +113,8 @@ pub fn norm(g: G<'_>, op: Op, v: Val, axes: usize, weight: Option<Val>, bias: Op
         let flat = if axes == 1 { parameter } else { reshape(g, parameter, &[columns as i64])? };
         cast(g, flat, dtype).map(Arg::from)
     };
-    let mut operands = vec![Arg::from(v), fit(weight, 1.0)?];
+    let mut operands = Vec::with_capacity(4);
+    operands.extend([Arg::from(v), fit(weight, 1.0)?]);
     if op == Op::LayerNorm {
         operands.push(fit(bias, 0.0)?);
     }
