@@ -341,7 +341,7 @@ fn parameter(parameter: &Parameter) -> (String, String) {
         Kind::Float => by_pointer("double", &|value| argument("NUMBER", value, "0", "NULL", "0")),
         Kind::Int => by_pointer("int64_t", &|value| argument("INTEGER", "0.0", value, "NULL", "0")),
         Kind::Bool => by_pointer("bool", &|value| argument("BOOLEAN", "0.0", value, "NULL", "0")),
-        Kind::Ints | Kind::OptionalInts | Kind::Sizes => by_pointer("gt_ints", &|value| {
+        Kind::Ints | Kind::OptionalInts | Kind::Sizes | Kind::TensorOrInts => by_pointer("gt_ints", &|value| {
             let value = if value.starts_with('*') { format!("({value})") } else { value.to_owned() };
             argument("INTEGERS", "0.0", "0", &format!("{value}.data"), &format!("{value}.len"))
         }),
@@ -355,6 +355,7 @@ fn parameter(parameter: &Parameter) -> (String, String) {
         ),
         Kind::Text => (format!("const char *{name}"), argument("TEXT", "0.0", "0", &name, "0")),
         Kind::DType => (format!("gt_dtype {name}"), argument("DTYPE", "0.0", &name, "NULL", "0")),
+        Kind::Unsupported => (String::new(), argument("NONE", "0.0", "0", "NULL", "0")),
     }
 }
 
@@ -376,7 +377,8 @@ fn function_wrapper(name: &str, function: &Function) -> Option<String> {
     let mut defaults = Vec::new();
     for (i, own) in parameters.iter().enumerate() {
         let (word, argument) = parameter(own);
-        words.push(word);
+        // C has no parameter for what the function does not support.
+        words.extend((!word.is_empty()).then_some(word));
         writeln!(body, "    arguments[{i}] = {argument};").expect("a string");
         if let Some(default) = own.default.as_ref().filter(|default| *default != "None") {
             defaults.push(format!("{} {default}", own.name));

@@ -3,21 +3,12 @@
 //! They have ATen's signatures: another order of arguments, and reductions as numbers.
 
 use crate::declaration::{TensorOrNumber, functions};
+use crate::losses::reduction_at;
 use crate::{activations, dropout as drop, embeddings, losses, margin_losses, normalization};
 use gt_ops::Shape;
-use gt_ops::error::{OpError, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{Autocast, function};
-
-/// The name of the reduction that ATen enumerates as `index`.
-fn name_of(index: i64) -> Result<&'static str> {
-    match index {
-        0 => Ok("none"),
-        1 => Ok("mean"),
-        2 => Ok("sum"),
-        other => Err(OpError::value(format!("{other} is not a valid value for reduction: use 0, 1 or 2"))),
-    }
-}
 
 functions! {
     /// Dropout: see `gt.nn.functional.dropout`.
@@ -97,49 +88,49 @@ functions! {
     [function().named("binary_cross_entropy_with_logits").autocast(Autocast::Float32)]
     fn aten_binary_cross_entropy_with_logits(g, input: Expr<'g>, target: Expr<'g>, weight: Option<Expr<'g>> = None,
         pos_weight: Option<Expr<'g>> = None, reduction: i64 = 1) -> Result<Expr<'g>> {
-        let reduction = name_of(reduction)?;
+        let reduction = reduction_at(reduction)?;
         losses::binary_cross_entropy_with_logits(g, input, target, weight, None, None, reduction, pos_weight)
     }
 
     /// Kullback-Leibler divergence: see `gt.nn.functional.kl_div`.
     [function().named("kl_div").autocast(Autocast::Float32)]
     fn aten_kl_div(g, input: Expr<'g>, target: Expr<'g>, reduction: i64 = 1; log_target: bool = false) -> Result<Expr<'g>> {
-        losses::kl_div(g, input, target, None, None, name_of(reduction)?, log_target)
+        losses::kl_div(g, input, target, None, None, reduction_at(reduction)?, log_target)
     }
 
     /// Cosine embedding loss: see `gt.nn.functional.cosine_embedding_loss`.
     [function().named("cosine_embedding_loss")]
     fn aten_cosine_embedding_loss(g, input1: Expr<'g>, input2: Expr<'g>, target: Expr<'g>, margin: f64 = 0.0,
         reduction: i64 = 1) -> Result<Expr<'g>> {
-        margin_losses::cosine_embedding_loss(g, input1, input2, target, margin, None, None, name_of(reduction)?)
+        margin_losses::cosine_embedding_loss(g, input1, input2, target, margin, None, None, reduction_at(reduction)?)
     }
 
     /// Hinge embedding loss: see `gt.nn.functional.hinge_embedding_loss`.
     [function().named("hinge_embedding_loss")]
     fn aten_hinge_embedding_loss(g, input: Expr<'g>, target: Expr<'g>, margin: f64 = 1.0, reduction: i64 = 1)
         -> Result<Expr<'g>> {
-        margin_losses::hinge_embedding_loss(g, input, target, margin, None, None, name_of(reduction)?)
+        margin_losses::hinge_embedding_loss(g, input, target, margin, None, None, reduction_at(reduction)?)
     }
 
     /// Margin ranking loss: see `gt.nn.functional.margin_ranking_loss`.
     [function().named("margin_ranking_loss")]
     fn aten_margin_ranking_loss(g, input1: Expr<'g>, input2: Expr<'g>, target: Expr<'g>, margin: f64 = 0.0,
         reduction: i64 = 1) -> Result<Expr<'g>> {
-        margin_losses::margin_ranking_loss(g, input1, input2, target, margin, None, None, name_of(reduction)?)
+        margin_losses::margin_ranking_loss(g, input1, input2, target, margin, None, None, reduction_at(reduction)?)
     }
 
     /// Poisson negative log-likelihood: see `gt.nn.functional.poisson_nll_loss`.
     [function().named("poisson_nll_loss")]
     fn aten_poisson_nll_loss(g, input: Expr<'g>, target: Expr<'g>, log_input: bool, full: bool, eps: f64, reduction: i64)
         -> Result<Expr<'g>> {
-        losses::poisson_nll_loss(g, input, target, log_input, full, None, eps, None, name_of(reduction)?)
+        losses::poisson_nll_loss(g, input, target, log_input, full, None, eps, None, reduction_at(reduction)?)
     }
 
     /// Triplet loss: see `gt.nn.functional.triplet_margin_loss`.
     [function().named("triplet_margin_loss")]
     fn aten_triplet_margin_loss(g, anchor: Expr<'g>, positive: Expr<'g>, negative: Expr<'g>, margin: f64 = 1.0, p: f64 = 2.0,
         eps: f64 = 1e-6, swap: bool = false, reduction: i64 = 1) -> Result<Expr<'g>> {
-        let reduction = name_of(reduction)?;
+        let reduction = reduction_at(reduction)?;
         margin_losses::triplet_margin_loss(g, anchor, positive, negative, margin, p, eps, swap, None, None, reduction)
     }
 }

@@ -82,6 +82,7 @@ impl Parameter {
             (Kind::Floats, Value::Floats(_)) => true,
             (Kind::Text, Value::Text(_)) => true,
             (Kind::Unsupported, Value::Number(_)) => true,
+            (Kind::TensorOrInts, Value::Tensor(_) | Value::Ints(_)) => true,
             (Kind::DType, Value::DType(_)) => true,
             _ => false,
         }
@@ -122,6 +123,8 @@ pub enum Kind {
     Text,
     /// A dtype.
     DType,
+    /// A tensor of integers, or a sequence of them.
+    TensorOrInts,
     /// Any object, for a parameter of PyTorch's that the function does not support.
     Unsupported,
 }
@@ -141,6 +144,7 @@ impl Kind {
             Kind::Floats => "tuple of floats",
             Kind::Text => "str",
             Kind::DType => "gt.dtype",
+            Kind::TensorOrInts => "Tensor or tuple of ints",
             Kind::Unsupported => "object",
         }
     }
@@ -243,6 +247,15 @@ impl std::ops::Deref for OptionalInts<'_> {
 /// Tensors passed one by one or as one sequence.
 #[derive(Clone, Debug)]
 pub struct Operands<'g>(pub Vec<Expr<'g>>);
+
+/// A tensor of integers, or a sequence of them, such as lengths.
+#[derive(Clone, Copy, Debug)]
+pub enum TensorOrInts<'g> {
+    /// A tensor.
+    Tensor(Expr<'g>),
+    /// A sequence of integers.
+    Ints(&'g [i64]),
+}
 
 /// The argument of a parameter of PyTorch's that the function does not support. It is only known to be given.
 #[derive(Clone, Copy, Debug)]
@@ -456,6 +469,19 @@ impl<'g> Argument<'g> for &'g str {
     }
     fn text(&self) -> String {
         format!("{self:?}")
+    }
+}
+impl<'g> Argument<'g> for TensorOrInts<'g> {
+    const KIND: Kind = Kind::TensorOrInts;
+    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+        match value {
+            Value::Tensor(val) => Ok(TensorOrInts::Tensor(g.tensor(*val))),
+            Value::Ints(all) => Ok(TensorOrInts::Ints(all)),
+            other => mismatch(Self::KIND, other),
+        }
+    }
+    fn text(&self) -> String {
+        "...".into()
     }
 }
 impl<'g> Argument<'g> for Unsupported {

@@ -15,6 +15,7 @@ pub mod activations;
 pub mod aten;
 pub mod attention;
 pub mod convolutions;
+pub mod ctc;
 pub mod declaration;
 pub mod dropout;
 pub mod einsum;
@@ -45,6 +46,7 @@ const GROUPS: &[&[Function]] = &[
     aten::FUNCTIONS,
     attention::FUNCTIONS,
     convolutions::FUNCTIONS,
+    ctc::FUNCTIONS,
     dropout::FUNCTIONS,
     einsum::FUNCTIONS,
     embeddings::FUNCTIONS,

@@ -29,6 +29,16 @@ pub(crate) fn reduction_named(name: &str) -> Result<LossReduction> {
     }
 }
 
+/// The name of the reduction that ATen enumerates as `index`.
+pub(crate) fn reduction_at(index: i64) -> Result<&'static str> {
+    match index {
+        0 => Ok("none"),
+        1 => Ok("mean"),
+        2 => Ok("sum"),
+        other => Err(OpError::value(format!("{other} is not a valid value for reduction: use 0, 1 or 2"))),
+    }
+}
+
 /// The reduction, with PyTorch's deprecated arguments taken into account if they are given.
 pub(crate) fn reduction_of(
     g: &Builder<'_>,

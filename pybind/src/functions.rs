@@ -540,6 +540,10 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 Ok(text) => Value::Text(text.to_str()?.into()),
                 Err(_) => return Err(wrong()),
             },
+            Kind::TensorOrInts => match object.cast::<PyTensor>() {
+                Ok(tensor) => Value::Tensor(self.add(scope, &tensor.get().read(py))?),
+                Err(_) => Value::Ints(self.ints(object, false, &wrong)?),
+            },
             Kind::Unsupported => Value::Number(Scalar::Bool(true)),
             Kind::DType => Value::DType(object.extract::<DTypeArg>().map_err(|_| wrong())?.0),
         })

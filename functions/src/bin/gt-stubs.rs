@@ -35,6 +35,7 @@ fn annotation(parameter: &Parameter) -> String {
         Kind::Floats => "_float | Sequence[_float]",
         Kind::Text => "str",
         Kind::DType => "DType",
+        Kind::TensorOrInts => "Tensor | Sequence[_int]",
         Kind::Unsupported => "object",
     };
     if parameter.optional { format!("{kind} | None") } else { kind.to_owned() }

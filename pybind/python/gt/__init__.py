@@ -53,7 +53,6 @@ from gt._sharding import (
 from gt.amp import GradScaler, autocast
 from gt.compiler import compile
 from gt.func import vmap
-from gt.nn._aten import ctc_loss
 from gt.nn.functional import (
     adaptive_avg_pool1d,
     avg_pool1d,

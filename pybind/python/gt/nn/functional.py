@@ -11,13 +11,11 @@ from gt._composites.padding import pad
 from gt._functions import nn_functional as _declared
 from gt._functions.nn_functional import *  # noqa: F403
 from gt.nn._attention import multi_head_attention_forward
-from gt.nn._ctc import ctc_loss
 from gt.nn._losses import triplet_margin_with_distance_loss
 
 __all__ = [
     *_declared.__all__,
     "cosine_similarity",
-    "ctc_loss",
     "multi_head_attention_forward",
     "pad",
     "pdist",
