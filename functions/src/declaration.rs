@@ -27,6 +27,26 @@ impl Function {
     pub fn name(&self) -> &'static str {
         self.forms.name.unwrap_or(self.declared)
     }
+    /// The keyword arguments that follow from the forms, each with its type and default in Python.
+    pub fn keywords(&self, method: bool) -> Vec<(&'static str, &'static str, &'static str)> {
+        let forms = &self.forms;
+        let mut keywords = Vec::new();
+        if forms.random {
+            keywords.push(("generator", "Generator | None", "None"));
+        }
+        if forms.out && !method {
+            keywords.push(("out", "Any", "None"));
+        }
+        if forms.creation {
+            keywords.extend([
+                ("device", "Device", "None"),
+                ("requires_grad", "_bool", "False"),
+                ("layout", "Any", "None"),
+                ("pin_memory", "_bool", "False"),
+            ]);
+        }
+        keywords
+    }
     /// The first paragraph of the docstring, on one line.
     pub fn summary(&self) -> String {
         let lines: Vec<&str> = self.doc.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();

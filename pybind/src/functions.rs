@@ -856,10 +856,8 @@ fn signature(overload: &Overload) -> String {
 /// The signature as `inspect.signature` reads it from a built-in's docstring.
 fn text_signature(overload: &Overload, form: Form) -> String {
     let mut words = Vec::new();
+    let mut starred = false;
     for (i, parameter) in overload.parameters.iter().enumerate() {
-        if i == overload.positional {
-            words.push("*".to_owned());
-        }
         let default = parameter.default.as_ref().map_or_else(String::new, |default| format!("={default}"));
         if i == 0 && form.is_method() {
             words.push("$self".into());
@@ -868,10 +866,20 @@ fn text_signature(overload: &Overload, form: Form) -> String {
             && default.is_empty()
         {
             words.push(format!("*{}", parameter.python_name()));
+            starred = true;
         } else {
+            if parameter.keyword_only && !starred {
+                words.push("*".to_owned());
+                starred = true;
+            }
             words.push(format!("{}{default}", parameter.python_name()));
         }
     }
+    let keywords = overload.function.keywords(form != Form::Function);
+    if !keywords.is_empty() && !starred {
+        words.push("*".to_owned());
+    }
+    words.extend(keywords.into_iter().map(|(name, _, default)| format!("{name}={default}")));
     words.join(", ")
 }
 

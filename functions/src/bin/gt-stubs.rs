@@ -83,26 +83,11 @@ fn signature(function: &Function, method: bool) -> String {
             words.push(format!("{name}: {}{default}", annotation(parameter)));
         }
     }
-    let forms = &function.forms;
-    let mut extra = Vec::new();
-    if forms.random {
-        extra.push("generator: Generator | None = None");
-    }
-    if forms.out && !method {
-        extra.push("out: Any = None");
-    }
-    if forms.creation {
-        extra.extend([
-            "device: Device = None",
-            "requires_grad: _bool = False",
-            "layout: Any = None",
-            "pin_memory: _bool = False",
-        ]);
-    }
-    if !extra.is_empty() && !starred {
+    let keywords = function.keywords(method);
+    if !keywords.is_empty() && !starred {
         words.push("*".into());
     }
-    words.extend(extra.into_iter().map(str::to_owned));
+    words.extend(keywords.into_iter().map(|(name, kind, default)| format!("{name}: {kind} = {default}")));
     words.join(", ")
 }
 
