@@ -292,3 +292,26 @@ def test_functions_that_write_over_their_input(name: str) -> None:
     want = getattr(functional, name)(x).tolist()
     assert getattr(functional, name + "_")(x) is x
     assert x.tolist() == want
+
+
+def test_arguments_are_updated_however_they_are_passed() -> None:
+    x, mean, var = gt.tensor([[1.0, 4.0], [3.0, 8.0]]), gt.zeros(2), gt.ones(2)
+    functional.batch_norm(x, running_var=var, running_mean=mean, training=True, momentum=gt.tensor(0.5))
+    assert_close(mean, [1.0, 3.0])
+    assert_close(var, [1.5, 4.5])
+    gt.batch_norm(x, None, None, mean, var, False, 0.1, 1e-5, False)
+    assert_close(mean, [1.0, 3.0])
+
+
+def test_rows_are_rescaled_in_place_and_get_the_gradient_of_the_look_up() -> None:
+    weight = gt.tensor([[3.0, 4.0], [0.3, 0.4], [6.0, 8.0]], requires_grad=True)
+    functional.embedding(gt.tensor([0, 1, 0]), weight, max_norm=1.0, scale_grad_by_freq=True).sum().backward()
+    assert_close(weight, [[0.6, 0.8], [0.3, 0.4], [6.0, 8.0]], tolerance=1e-6)
+    assert weight.grad.tolist() == [[1.0, 1.0], [1.0, 1.0], [0.0, 0.0]]
+
+
+def test_what_drops_nothing_is_the_tensor_itself() -> None:
+    x = gt.ones(3, requires_grad=True)
+    assert functional.dropout(x, training=False) is x
+    assert functional.dropout(x, 0.5, False, True) is x
+    assert gt.dropout(x, 0.0, True) is x
