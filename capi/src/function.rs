@@ -6,9 +6,9 @@ use crate::session::{gt_session, inner, session_for};
 use crate::status::{CallError, Result, gt_status, guard, result_at, slice_at, text_at};
 use crate::tensor::gt_tensor;
 use gt_client::{Scope, Tensor};
-use gt_functions::declaration::{Body, Function, Outcome, Value};
+use gt_functions::declaration::{Function, Outcome, Value};
 use gt_ops::expr::Builder;
-use gt_ops::{Scalar, Val, build};
+use gt_ops::{Scalar, Val};
 use std::ffi::{c_char, c_void};
 
 /// The kind of an argument.
@@ -136,7 +136,7 @@ impl CallArguments<'_> {
 
 /// Checks the arguments' types, and fills in what is not given.
 fn checked(function: &Function, mut values: Vec<Value>) -> Result<Vec<Value>> {
-    let (name, parameters) = (function.name(), (function.parameters)());
+    let (name, parameters) = (function.name(), function.parameters());
     if values.len() > parameters.len() {
         return Err(CallError::argument(format!(
             "{name} takes {} arguments, but {} were given",
@@ -190,20 +190,7 @@ unsafe fn call<T>(
     call.open(None)?;
     let values = checked(function, values)?;
     let Some(mut scope) = scope else { return Err(CallError::argument("a call without a session")) };
-    let outcome = match function.body {
-        Body::Composite(body) => body(&Builder::new(&mut scope), &values),
-        Body::Elementwise(op) => {
-            let operands: Vec<gt_ops::Arg> = values
-                .iter()
-                .filter_map(|value| match value {
-                    Value::Tensor(val) => Some((*val).into()),
-                    Value::Number(number) => Some((*number).into()),
-                    _ => None,
-                })
-                .collect();
-            build::elementwise(&mut scope, op, &operands).map(Outcome::Tensor)
-        }
-    };
+    let outcome = function.body.call(&Builder::new(&mut scope), &values);
     scope.finish(outcome, take)?
 }
 
@@ -240,6 +227,9 @@ pub unsafe extern "C" fn gt_call(
             call(session, name, arguments, count, |scope, outcome| match outcome {
                 Outcome::Tensor(val) => Ok(vec![scope.tensor(val)]),
                 Outcome::Tensors(vals) => Ok(vals.into_iter().map(|val| scope.tensor(val)).collect()),
+                Outcome::TensorAndTuple(first, vals) => {
+                    Ok(std::iter::once(first).chain(vals).map(|val| scope.tensor(val)).collect())
+                }
                 _ => Err(CallError::argument("the function returns a number: call it with gt_call_number()")),
             })
         }?;

@@ -361,7 +361,7 @@ fn parameter(parameter: &Parameter) -> (String, String) {
 
 /// A function of the table as an inline function; none where C has no type for the result.
 fn function_wrapper(name: &str, function: &Function) -> Option<String> {
-    let parameters = (function.parameters)();
+    let parameters = function.parameters();
     let takes_tensors =
         parameters.iter().any(|p| matches!(p.kind, Kind::Tensor | Kind::Tensors | Kind::Operands) && !p.optional);
     let (mut words, mut body) = (Vec::new(), String::new());
@@ -408,7 +408,7 @@ fn function_wrapper(name: &str, function: &Function) -> Option<String> {
             lines.push_str("    return status;\n");
             body = lines;
         }
-        Returns::Tensors | Returns::TensorOrTuple => {
+        Returns::Tensors | Returns::TensorOrTuple | Returns::TensorAndTuple => {
             words.extend(["gt_tensor **results", "size_t capacity", "size_t *written"].map(str::to_owned));
             writeln!(body, "    return {};", call("results", "capacity", "written")).expect("a string");
         }

@@ -3,6 +3,7 @@
 
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
+use gt_ops::row::Class;
 use gt_ops::{Arg, Attrs, DType, Forms, Graph, Meta, Op, OpError, Scalar, Shape, Val};
 
 /// A public function.
@@ -14,7 +15,7 @@ pub struct Function {
     pub forms: Forms,
     /// The docstring, in Markdown as Python has it: a line, then `Args:`, `Returns:`, `Raises:`, `Example:`.
     pub doc: &'static str,
-    /// Makes the list of its parameters.
+    /// Makes the list of a declaration's parameters; [`Function::parameters`] has those of a row too.
     pub parameters: fn() -> Vec<Parameter>,
     /// The kind of its result.
     pub returns: Returns,
@@ -52,6 +53,40 @@ impl Function {
         let lines: Vec<&str> = self.doc.lines().map(str::trim).take_while(|line| !line.is_empty()).collect();
         lines.join(" ")
     }
+    /// Makes the list of its parameters.
+    pub fn parameters(&self) -> Vec<Parameter> {
+        match self.body {
+            Body::Composite(_) => (self.parameters)(),
+            Body::Elementwise(op) => {
+                let row = op.row();
+                let tensor_only = |place: usize| match place {
+                    0 => !row.number_first,
+                    1 => row.tensors_only,
+                    _ => false,
+                };
+                let kind = |place| if tensor_only(place) { Kind::Tensor } else { Kind::TensorOrNumber };
+                let operand = |(place, name): (usize, &&'static str)| Parameter {
+                    name,
+                    kind: kind(place),
+                    optional: false,
+                    keyword_only: false,
+                    default: None,
+                };
+                row.parameters.iter().enumerate().map(operand).collect()
+            }
+        }
+    }
+    /// The elementwise op that the function is where only its operands are given: `add` without `alpha`.
+    pub fn elementwise(&self, parameters: &[Parameter]) -> Option<Op> {
+        if let Body::Elementwise(op) = self.body {
+            return Some(op);
+        }
+        let op = Op::from_name(self.name()).filter(|op| op.row().class == Class::Elementwise)?;
+        let (operands, options) = parameters.split_at_checked(op.row().operands as usize)?;
+        let tensors = operands.iter().all(|operand| matches!(operand.kind, Kind::Tensor | Kind::TensorOrNumber));
+        let plain = !options.is_empty() && options.iter().all(|option| option.default.is_some());
+        (tensors && plain && self.forms.module.is_empty()).then_some(op)
+    }
 }
 
 /// The computation of a function.
@@ -61,6 +96,45 @@ pub enum Body {
     Elementwise(Op),
     /// Several instructions.
     Composite(for<'g> fn(&'g Builder<'g>, &'g [Value]) -> Result<Outcome>),
+}
+
+impl Body {
+    /// Computes the result from the arguments, in the order of the parameters.
+    ///
+    /// # Errors
+    /// The errors of the function.
+    pub fn call<'g>(self, g: &'g Builder<'g>, values: &'g [Value]) -> Result<Outcome> {
+        match self {
+            Body::Composite(body) => body(g, values),
+            Body::Elementwise(op) => {
+                let operands: Vec<Expr<'g>> = values
+                    .iter()
+                    .map(|value| TensorOrNumber::of(g, value).map(|operand| operand.0))
+                    .collect::<Result<_>>()?;
+                let args: Vec<Arg> = operands.iter().map(|operand| Arg::from(*operand)).collect();
+                if let [first, others @ ..] = &*operands
+                    && others.iter().all(|other| other.as_number().is_some())
+                {
+                    check_tensor(op.name(), *first)?;
+                }
+                g.elementwise(op, &args).outcome(g)
+            }
+        }
+    }
+}
+
+/// Checks that the first operand is a tensor.
+///
+/// # Errors
+/// PyTorch's: it is a number.
+pub(crate) fn check_tensor(name: &str, input: Expr<'_>) -> Result<()> {
+    let Some(number) = input.as_number() else { return Ok(()) };
+    let kind = match number {
+        Scalar::Bool(_) => "bool",
+        Scalar::Int(_) => "int",
+        Scalar::Float(_) => "float",
+    };
+    Err(OpError::type_(format!("{name}(): argument 'input' (position 1) must be Tensor, not {kind}")))
 }
 
 /// A parameter of a function.
@@ -206,6 +280,8 @@ pub enum Returns {
     Tensors,
     /// A tensor, or a tuple of tensors if an argument asks for it.
     TensorOrTuple,
+    /// A pair of a tensor and a tuple of tensors.
+    TensorAndTuple,
     /// A bool.
     Bool,
     /// A number.
@@ -223,6 +299,8 @@ pub enum Outcome {
     Tensor(Val),
     /// Several tensors.
     Tensors(Vec<Val>),
+    /// A pair of a tensor and several tensors.
+    TensorAndTuple(Val, Vec<Val>),
     /// A bool or a number.
     Number(Scalar),
     /// Integers.
@@ -569,6 +647,13 @@ impl<'g> FunctionResult<'g> for Vec<Expr<'g>> {
     const RETURNS: Returns = Returns::Tensors;
     fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
         self.into_iter().map(|expr| g.finish(expr)).collect::<Result<_>>().map(Outcome::Tensors)
+    }
+}
+impl<'g> FunctionResult<'g> for (Expr<'g>, Vec<Expr<'g>>) {
+    const RETURNS: Returns = Returns::TensorAndTuple;
+    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+        let tuple = self.1.into_iter().map(|expr| g.finish(expr)).collect::<Result<_>>()?;
+        Ok(Outcome::TensorAndTuple(g.finish(self.0)?, tuple))
     }
 }
 /// A tensor, or a tuple of tensors if an argument asks for it, as `return_indices` of a pool does.

@@ -14,6 +14,8 @@
 pub mod activations;
 pub mod aten;
 pub mod attention;
+mod common;
+pub mod complex_ops;
 pub mod convolutions;
 pub mod ctc;
 pub mod declaration;
@@ -22,22 +24,30 @@ pub mod einsum;
 pub mod embeddings;
 pub mod fft;
 pub mod grid_sampling;
+pub mod histograms;
 pub mod interpolation;
 pub mod linear;
 pub mod losses;
 pub mod margin_losses;
+pub mod masks;
 pub mod matrix_functions;
 pub mod normalization;
+pub mod norms;
 pub mod pixel_shuffle;
+pub mod pointwise;
+pub mod polynomials;
 pub mod pooling;
 pub mod products;
 pub mod random;
 pub mod reductions;
+pub mod scans;
 pub mod signal_windows;
 pub mod sliding_windows;
+pub mod special;
 
-use declaration::Function;
-use std::collections::HashMap;
+use declaration::{Body, Function, Returns};
+use gt_ops::row::{Class, ROWS, Row};
+use std::collections::{HashMap, HashSet};
 use std::sync::LazyLock;
 
 /// The declarations, a group of functions each.
@@ -45,6 +55,7 @@ const GROUPS: &[&[Function]] = &[
     activations::FUNCTIONS,
     aten::FUNCTIONS,
     attention::FUNCTIONS,
+    complex_ops::FUNCTIONS,
     convolutions::FUNCTIONS,
     ctc::FUNCTIONS,
     dropout::FUNCTIONS,
@@ -52,32 +63,60 @@ const GROUPS: &[&[Function]] = &[
     embeddings::FUNCTIONS,
     fft::FUNCTIONS,
     grid_sampling::FUNCTIONS,
+    histograms::FUNCTIONS,
     interpolation::FUNCTIONS,
     linear::FUNCTIONS,
     losses::FUNCTIONS,
     margin_losses::FUNCTIONS,
+    masks::FUNCTIONS,
     matrix_functions::FUNCTIONS,
     normalization::FUNCTIONS,
+    norms::FUNCTIONS,
     pixel_shuffle::FUNCTIONS,
+    pointwise::FUNCTIONS,
+    polynomials::FUNCTIONS,
     pooling::FUNCTIONS,
     products::FUNCTIONS,
     random::FUNCTIONS,
     reductions::FUNCTIONS,
+    scans::FUNCTIONS,
     signal_windows::FUNCTIONS,
     sliding_windows::FUNCTIONS,
+    special::FUNCTIONS,
 ];
 
 /// All functions: the elementwise rows of the op table, unless a declaration has their name, and the declarations.
 pub fn all() -> &'static [Function] {
-    static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| GROUPS.concat());
+    static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| {
+        let mut all = GROUPS.concat();
+        let declared: HashSet<&str> =
+            all.iter().filter(|function| function.forms.module.is_empty()).map(Function::name).collect();
+        let is_public = |row: &&Row| row.class == Class::Elementwise && row.forms.is_public();
+        let rows = ROWS.iter().filter(is_public).filter(|row| !declared.contains(row.name));
+        let rows: Vec<Function> = rows.map(elementwise).collect();
+        all.extend(rows);
+        all
+    });
     &ALL
+}
+
+/// The function of an elementwise row.
+fn elementwise(row: &'static Row) -> Function {
+    Function {
+        declared: row.name,
+        forms: row.forms,
+        doc: Box::leak(row.document().into_boxed_str()),
+        parameters: Vec::new,
+        returns: Returns::Tensor,
+        body: Body::Elementwise(row.op),
+    }
 }
 
 /// The name of a function among all: that of its declaration, with its module unless it is `nn.functional`, as in
 /// `linalg_cross`.
 pub fn full_name(function: &Function) -> String {
     match function.forms.module {
-        "" | "nn.functional" => function.declared.to_owned(),
+        "" | "nn.functional" => function.declared.trim_end_matches('_').to_owned(),
         module => {
             let prefix = module.replace('.', "_");
             let own =

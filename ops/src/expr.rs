@@ -721,6 +721,19 @@ impl<'g> Expr<'g> {
         let low = low.into();
         self.then(|g, v| build::clamp(g, v, Some(low), None))
     }
+    /// Elements clamped between bounds, either of which may be absent.
+    #[must_use]
+    pub fn limit(self, low: Option<Arg>, high: Option<Arg>) -> Expr<'g> {
+        self.then(|g, v| build::clamp(g, v, low, high))
+    }
+    /// The same elements as a tensor of its own: a function that returns its argument itself returns the same object.
+    #[must_use]
+    pub fn copy(self) -> Expr<'g> {
+        self.then(|g, v| {
+            let shape = g.meta(v).shape;
+            g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape))
+        })
+    }
     /// The elements in another dtype.
     #[must_use]
     pub fn to(self, dtype: DType) -> Expr<'g> {

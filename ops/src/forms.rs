@@ -19,7 +19,7 @@ pub struct Forms {
     pub name: Option<&'static str>,
     /// The module below `gt` that has the function: `""`, `"nn.functional"`, `"linalg"`, `"special"`, `"fft"`.
     pub module: &'static str,
-    /// Other names: NumPy's, and PyTorch's second names.
+    /// Other names: NumPy's, and PyTorch's second names. A name with a dot is of a module: `special.softmax`.
     pub aliases: &'static [&'static str],
     /// A function of the module.
     pub function: bool,
@@ -96,6 +96,10 @@ pub const fn module(module: &'static str) -> Forms {
 }
 
 impl Forms {
+    /// Whether the function is offered in any form.
+    pub const fn is_public(&self) -> bool {
+        self.function || self.method || self.in_place
+    }
     /// Names the function differently from its declaration.
     #[must_use]
     pub const fn named(self, name: &'static str) -> Forms {

@@ -171,15 +171,6 @@ pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Ints> {
     ints(args.as_any())
 }
 
-/// Axes passed as PyTorch's `dim` or as NumPy's `axis`.
-pub fn axes(dim: Option<&Bound<'_, PyAny>>, axis: Option<&Bound<'_, PyAny>>) -> PyResult<Option<Ints>> {
-    match (dim, axis) {
-        (Some(_), Some(_)) => Err(PyTypeError::new_err("dim and axis name the same thing: give one of them")),
-        (Some(one), None) | (None, Some(one)) => ints(one).map(Some),
-        (None, None) => Ok(None),
-    }
-}
-
 /// One axis passed as PyTorch's `dim` or as NumPy's `axis`.
 pub fn axis(dim: Option<i64>, axis: Option<i64>) -> PyResult<Option<i64>> {
     if dim.is_some() && axis.is_some() {

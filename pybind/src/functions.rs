@@ -13,11 +13,12 @@ use crate::error::OrRaise;
 use crate::random::PyGenerator;
 use crate::session::current;
 use crate::tensor::PyTensor;
+use gt_client::tensor::TensorOperand;
 use gt_client::{Scope, Tensor};
 use gt_functions::declaration::{Body, Function, Kind, OptionalInts, Outcome, Parameter, Returns, Value};
 use gt_ops::expr::Builder;
 use gt_ops::forms::Autocast;
-use gt_ops::{DType, Graph, OpError, Scalar, Val, build};
+use gt_ops::{DType, Graph, Op, OpError, Scalar, Val, build};
 use pyo3::exceptions::{PyOverflowError, PyRuntimeError, PyTypeError, PyUserWarning};
 use pyo3::ffi;
 use pyo3::impl_::trampoline::{MethodDef, fastcall_cfunction_with_keywords};
@@ -31,9 +32,15 @@ use std::sync::LazyLock;
 
 /// A name in one form, with its overloads.
 struct Entry {
+    /// The module below `gt`.
+    module: &'static str,
     name: &'static str,
+    /// The name in messages.
+    title: String,
     form: Form,
     overloads: Vec<Overload>,
+    /// The elementwise op that a call with its operands alone is.
+    elementwise: Option<Op>,
     /// The class of the results, if they are a named tuple.
     class: PyOnceLock<Py<PyType>>,
 }
@@ -88,25 +95,39 @@ impl Form {
     }
 }
 
-/// Each form of each name, in the order of the entry points.
+/// Each form of each name, aliases included, in the order of the entry points.
 static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
     let mut entries: Vec<Entry> = Vec::new();
     let mut places = HashMap::new();
     for function in gt_functions::all() {
-        for form in Form::ALL.into_iter().filter(|form| form.is_of(function)) {
-            let (name, parameters) = (function.name(), (function.parameters)());
-            let overload = Overload {
-                function,
-                positional: parameters.iter().filter(|parameter| !parameter.keyword_only).count(),
-                in_place: parameters.iter().position(|parameter| parameter.name == "inplace"),
-                parameters,
-                names: PyOnceLock::new(),
-            };
-            let place = *places.entry((function.forms.module, name, form)).or_insert_with(|| {
-                entries.push(Entry { name, form, overloads: Vec::new(), class: PyOnceLock::new() });
-                entries.len() - 1
-            });
-            entries[place].overloads.push(overload);
+        let forms = &function.forms;
+        // An alias of another module is an entry of its own if it has the function's name: messages then begin with the
+        // module, as in PyTorch. Otherwise it is the same object.
+        let aliases = forms.aliases.iter().map(|alias| alias.rsplit_once('.').unwrap_or((forms.module, alias)));
+        let aliases = aliases.filter(|(module, name)| *module == forms.module || *name == function.name());
+        for (module, name) in std::iter::once((forms.module, function.name())).chain(aliases) {
+            let has = |form: &Form| form.is_of(function) && (module == forms.module || !form.is_method());
+            for form in Form::ALL.into_iter().filter(has) {
+                let parameters = function.parameters();
+                let overload = Overload {
+                    function,
+                    positional: parameters.iter().filter(|parameter| !parameter.keyword_only).count(),
+                    in_place: parameters.iter().position(|parameter| parameter.name == "inplace"),
+                    parameters,
+                    names: PyOnceLock::new(),
+                };
+                let place = *places.entry((module, name, form)).or_insert_with(|| {
+                    let title = match module {
+                        "special" | "linalg" | "fft" => format!("{module}_{name}"),
+                        _ => name.to_owned(),
+                    };
+                    let elementwise = function.elementwise(&overload.parameters);
+                    let class = PyOnceLock::new();
+                    entries.push(Entry { module, name, title, form, overloads: Vec::new(), elementwise, class });
+                    entries.len() - 1
+                });
+                entries[place].overloads.push(overload);
+            }
         }
     }
     entries
@@ -247,8 +268,72 @@ unsafe fn enter(
     }
     all.extend(given);
     let positional = all.len() - named;
+    if let (Some(op), [overload]) = (entry.elementwise, entry.overloads.as_slice())
+        && named == 0
+        && all.len() == op.row().operands as usize
+        && let Some(result) = elementwise(py, op, form, &overload.parameters, &all)?
+    {
+        return Ok(result.into_ptr());
+    }
     let call = FunctionCall { py, entry, form, positional: &all[..positional], named: &all[positional..], names };
     call.run().map(|result| result.into_ptr())
+}
+
+/// Issues one instruction on tensors and numbers, without a scope; `None` if the operands are others.
+fn elementwise<'py>(
+    py: Python<'py>,
+    op: Op,
+    form: Form,
+    parameters: &[Parameter],
+    args: &[Borrowed<'_, 'py, PyAny>],
+) -> PyResult<Option<Py<PyAny>>> {
+    let Ok(first) = args[0].cast::<PyTensor>() else { return Ok(None) };
+    let this = first.get();
+    let since = if form.is_in_place() {
+        this.read(py).check_in_place().or_raise()?;
+        Some(gt_client::tape::next_number())
+    } else {
+        None
+    };
+    let result = match args {
+        [_] => this.read(py).elementwise(op, &[TensorOperand::This]),
+        [_, other] => {
+            if let Ok(other) = other.cast::<PyTensor>() {
+                this.read(py).binary(op, &other.get().read(py))
+            } else if let Some(scalar) = number(other)?
+                && parameters[1].kind == Kind::TensorOrNumber
+            {
+                this.read(py).elementwise(op, &[TensorOperand::This, TensorOperand::Scalar(scalar)])
+            } else {
+                return Ok(None);
+            }
+        }
+        [_, others @ ..] => {
+            let mut readings: smallvec::SmallVec<[_; 2]> = smallvec::SmallVec::new();
+            for other in others {
+                readings.push(match other.cast::<PyTensor>() {
+                    Ok(tensor) => Ok(tensor.get().read(py)),
+                    Err(_) => match number(other)? {
+                        Some(scalar) => Err(scalar),
+                        None => return Ok(None),
+                    },
+                });
+            }
+            let mut operands: smallvec::SmallVec<[TensorOperand<'_>; 3]> = smallvec::smallvec![TensorOperand::This];
+            operands.extend(readings.iter().map(|reading| match reading {
+                Ok(tensor) => TensorOperand::Tensor(tensor),
+                Err(scalar) => TensorOperand::Scalar(*scalar),
+            }));
+            this.read(py).elementwise(op, &operands)
+        }
+        [] => return Ok(None),
+    }
+    .or_raise()?;
+    if since.is_some() {
+        this.rebind(py, result, since)?;
+        return Ok(Some(Bound::clone(&args[0]).unbind()));
+    }
+    Ok(Some(Py::new(py, PyTensor::wrap(result))?.into_any()))
 }
 
 /// A call of a function.
@@ -320,7 +405,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             self.entry.overloads.iter().map(|overload| format!(" * ({})", signature(overload))).collect();
         PyTypeError::new_err(format!(
             "{}() received an invalid combination of arguments - got ({}), but expected one of:\n{}\n",
-            self.entry.name,
+            self.entry.title,
             given.join(", "),
             signatures.join("\n")
         ))
@@ -336,7 +421,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
 
     /// Converts the arguments to the parameters of one signature.
     fn parse(&self, overload: &Overload, arguments: &mut ParsedArguments) -> Result<(), Misfit> {
-        let (py, name) = (self.py, self.entry.name);
+        let (py, name) = (self.py, &self.entry.title);
         let parameters = &overload.parameters;
         let mut slots: SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> = smallvec::smallvec![None; parameters.len()];
         let mut sizes = None;
@@ -603,7 +688,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         let at = if by_position { format!(" (position {position})") } else { String::new() };
         Self::misfit(format!(
             "{}(): argument '{}'{at} must be {}, not {}",
-            self.entry.name,
+            self.entry.title,
             parameter.name,
             parameter.kind.name(),
             type_name(object)
@@ -617,13 +702,10 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         let asks = |place: usize| arguments.values[place] == Value::Number(Scalar::Bool(true));
         let in_place = self.form.is_in_place() || overload.in_place.is_some_and(asks);
         let since = in_place.then(gt_client::tape::next_number);
-        let Body::Composite(body) = function.body else {
-            return Err(PyRuntimeError::new_err("an elementwise row"));
-        };
         if function.forms.view && !in_place && arguments.values.first().is_some_and(is_first_tensor) {
             let this = self.positional.first().copied().or(self.named.first().copied());
             if let Some(Ok(this)) = this.map(|this| this.cast::<PyTensor>()) {
-                return self.views(&this, body, &arguments.values, function.returns);
+                return self.views(&this, function.body, &arguments.values, function.returns);
             }
         }
         let ParsedArguments { values, scope, out, requires_grad } = &mut arguments;
@@ -639,7 +721,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             if function.forms.autocast == Autocast::Keep {
                 builder.set_autocast(entered);
             }
-            let outcome = body(&builder, values);
+            let outcome = function.body.call(&builder, values);
             (outcome, builder.warnings())
         };
         for text in warnings {
@@ -691,7 +773,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         }
         if let Some(out) = out.take() {
             static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-            return Ok(WRITE.import(py, "gt._forms", "write")?.call1((self.entry.name, out, result))?.unbind());
+            return Ok(WRITE.import(py, "gt._forms", "write")?.call1((&self.entry.title, out, result))?.unbind());
         }
         if *requires_grad {
             let tensor = result.bind(py).cast::<PyTensor>()?;
@@ -704,7 +786,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
     fn views(
         &self,
         this: &Bound<'py, PyTensor>,
-        body: for<'g> fn(&'g Builder<'g>, &'g [Value]) -> gt_ops::error::Result<Outcome>,
+        body: Body,
         values: &[Value],
         returns: Returns,
     ) -> PyResult<Py<PyAny>> {
@@ -712,7 +794,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         let mut values = values.to_vec();
         let mut call = |g: &mut dyn Graph, v: Val| {
             values[0] = Value::Tensor(v);
-            body(&Builder::new(g), &values)
+            body.call(&Builder::new(g), &values)
         };
         if returns == Returns::Tensor {
             let view = this.get().view_of(py, false, |g, v| match call(g, v)? {
@@ -755,6 +837,20 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         }
     }
 
+    /// Several results, as a named tuple if they have names.
+    fn named(&self, overload: &Overload, results: Bound<'py, PyTuple>) -> PyResult<Py<PyAny>> {
+        let py = self.py;
+        let names = overload.function.forms.results;
+        if names.is_empty() {
+            return Ok(results.into_any().unbind());
+        }
+        let class = self.entry.class.get_or_try_init(py, || -> PyResult<Py<PyType>> {
+            let made = py.import("gt._types")?.call_method1("named_results", (self.entry.name, names.to_vec()))?;
+            Ok(made.cast_into::<PyType>()?.unbind())
+        })?;
+        Ok(class.bind(py).call1(results)?.unbind())
+    }
+
     /// The Python object of a result.
     fn convert(&self, overload: &Overload, scope: &Scope, outcome: Outcome) -> PyResult<Py<PyAny>> {
         let py = self.py;
@@ -762,17 +858,11 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         Ok(match outcome {
             Outcome::Tensor(val) => wrap(val)?.into_any(),
             Outcome::Tensors(vals) => {
-                let tensors = PyTuple::new(py, vals.into_iter().map(wrap).collect::<PyResult<Vec<_>>>()?)?;
-                let names = overload.function.forms.results;
-                if names.is_empty() {
-                    return Ok(tensors.into_any().unbind());
-                }
-                let class = self.entry.class.get_or_try_init(py, || -> PyResult<Py<PyType>> {
-                    let made =
-                        py.import("gt._types")?.call_method1("named_results", (self.entry.name, names.to_vec()))?;
-                    Ok(made.cast_into::<PyType>()?.unbind())
-                })?;
-                class.bind(py).call1(tensors)?.unbind()
+                self.named(overload, PyTuple::new(py, vals.into_iter().map(wrap).collect::<PyResult<Vec<_>>>()?)?)?
+            }
+            Outcome::TensorAndTuple(val, vals) => {
+                let tuple = PyTuple::new(py, vals.into_iter().map(wrap).collect::<PyResult<Vec<_>>>()?)?;
+                self.named(overload, PyTuple::new(py, [wrap(val)?.into_any(), tuple.into_any().unbind()])?)?
             }
             Outcome::Number(Scalar::Bool(b)) => PyBool::new(py, b).to_owned().into_any().unbind(),
             Outcome::Number(Scalar::Int(i)) => i.into_pyobject(py)?.into_any().unbind(),
@@ -920,8 +1010,7 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let tensor = py.get_type::<PyTensor>();
     for (index, entry) in ENTRIES.iter().enumerate() {
         let form = &entry.form;
-        let forms = &entry.overloads[0].function.forms;
-        let name = if form.is_in_place() { format!("{}_", entry.name) } else { entry.name.to_owned() };
+        let name = format!("{}{}", entry.name, if form.is_in_place() { "_" } else { "" });
         let point =
             entry_point(index).ok_or_else(|| PyRuntimeError::new_err("there are more functions than entry points"))?;
         let definition = Box::leak(Box::new(ffi::PyMethodDef {
@@ -930,19 +1019,20 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             ml_flags: ffi::METH_FASTCALL as c_int | ffi::METH_KEYWORDS as c_int,
             ml_doc: document(entry, &name, *form)?.into_raw(),
         }));
-        let module = if forms.module.is_empty() { "gt".to_owned() } else { format!("gt.{}", forms.module) };
-        let suffix = if form.is_in_place() { "_" } else { "" };
-        let names = std::iter::once(name.clone()).chain(forms.aliases.iter().map(|alias| format!("{alias}{suffix}")));
+        let module = if entry.module.is_empty() { "gt".to_owned() } else { format!("gt.{}", entry.module) };
         if !form.is_method() {
-            let place = group(&modules, forms.module)?;
             let module = PyString::new(py, &module);
             // SAFETY: `definition` lives as long as the process, and its entry point has the type that its flags say.
             let function = unsafe {
                 let made = ffi::PyCFunction_NewEx(definition, std::ptr::null_mut(), module.as_ptr());
                 Bound::from_owned_ptr_or_err(py, made)?
             };
-            for name in names {
-                place.set_item(name, &function)?;
+            group(&modules, entry.module)?.set_item(name, &function)?;
+            let forms = &entry.overloads[0].function.forms;
+            let others = forms.aliases.iter().filter_map(|alias| alias.rsplit_once('.'));
+            let of_others = entry.module == forms.module && form == &Form::Function;
+            for (module, alias) in others.filter(|(_, alias)| of_others && *alias != entry.name) {
+                group(&modules, module)?.set_item(alias, &function)?;
             }
         } else {
             // SAFETY: `definition` lives as long as the process, and its entry point has the type that its flags say.
@@ -950,9 +1040,7 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                 let made = ffi::PyDescr_NewMethod(tensor.as_type_ptr(), definition);
                 Bound::from_owned_ptr_or_err(py, made)?
             };
-            for name in names {
-                tensor.setattr(name, &method)?;
-            }
+            tensor.setattr(name, &method)?;
         }
     }
     Ok(modules)
@@ -991,6 +1079,7 @@ fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
                 Returns::Tensor => "Tensor".to_owned(),
                 Returns::Tuple(count) => format!("tuple[{}]", vec!["Tensor"; count].join(", ")),
                 Returns::Tensors => "tuple[Tensor, ...]".to_owned(),
+                Returns::TensorAndTuple => "tuple[Tensor, tuple[Tensor, ...]]".to_owned(),
                 Returns::TensorOrTuple => "Tensor | tuple[Tensor, ...]".to_owned(),
                 Returns::Bool => "bool".to_owned(),
                 Returns::Number => "Number".to_owned(),
@@ -999,7 +1088,7 @@ fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
             },
         )?;
         let parameters = PyList::empty(py);
-        for parameter in (function.parameters)() {
+        for parameter in function.parameters() {
             let word = PyDict::new(py);
             word.set_item("name", parameter.name)?;
             word.set_item("kind", format!("{:?}", parameter.kind))?;

@@ -3,9 +3,9 @@
 //! It converts Python objects to the client's tensors and back, and errors to PyTorch's exceptions. The client crate
 //! defines tensors and issues instructions; `nn`, `optim` and the rest of the package are written in Python.
 //!
-//! Start at [`tensor`], the class. [`operators`] has its special methods, [`reductions`] its reductions and [`methods`]
-//! the others; [`create`] has the functions that make tensors, [`functions`] those of the crate `gt-functions`,
-//! [`data`] conversion from and to lists and NumPy arrays.
+//! Start at [`tensor`], the class. [`operators`] has its special methods, [`functions`] the functions and methods of
+//! the crate `gt-functions`, and [`methods`] the other methods; [`create`] has the functions that make tensors, [`data`]
+//! conversion from and to lists and NumPy arrays.
 
 mod autocast;
 mod autograd;
@@ -22,7 +22,6 @@ mod methods;
 mod operators;
 mod options;
 mod random;
-mod reductions;
 mod session;
 mod signal;
 mod table;

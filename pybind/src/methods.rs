@@ -598,38 +598,6 @@ impl PyTensor {
         let (a, b) = (slf.get().read(py), other.get().read(py));
         build_from(&[&a, &b], |g, v| autocast::matmul(g, v[0], v[1]), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
     }
-    /// Elements limited to an interval: min(max(input, min), max).
-    ///
-    /// Args:
-    ///     min: The lower bound: a number or a tensor that broadcasts; none if not given.
-    ///     max: The upper bound: a number or a tensor that broadcasts; none if not given.
-    ///
-    /// Returns:
-    ///     A tensor of the broadcast shape. NaN stays NaN.
-    ///
-    /// Example:
-    ///     >>> gt.clamp(gt.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
-    ///     tensor([-1.0000,  0.5000,  1.0000])
-    #[pyo3(signature = (min=None, max=None))]
-    fn clamp(
-        &self,
-        py: Python<'_>,
-        min: Option<&Bound<'_, PyAny>>,
-        max: Option<&Bound<'_, PyAny>>,
-    ) -> PyResult<PyTensor> {
-        let mut operands = PyOperands::new(self.snapshot(py)?);
-        let mut bound = |object: Option<&Bound<'_, PyAny>>| {
-            object.map(|object| operands.add(object, "clamp(): bounds")).transpose()
-        };
-        let (low, high) = (bound(min)?, bound(max)?);
-        build_from(
-            &operands.tensors(),
-            |g, v| build::clamp(g, v[0], low.map(|p| p.arg(v)), high.map(|p| p.arg(v))),
-            |s, v| s.tensor(v),
-        )
-        .or_raise()
-        .map(PyTensor::wrap)
-    }
     /// Elements picked along an axis: each element of the output has its own index.
     ///
     /// For a matrix, `output[i][j] = input[index[i][j]][j]` if `dim=0`, and `input[i][index[i][j]]` if `dim=1`.
@@ -1075,17 +1043,6 @@ fn positions(py: Python<'_>, mask: TensorArg<'_>, count: usize) -> PyResult<PyTe
     mask.get().build(py, |g, v| build::nonzero(g, v, count))
 }
 
-/// The index at which each element belongs in sorted rows: the number of smaller elements, or with `right` of those not
-/// larger.
-#[pyfunction]
-fn search_sorted(py: Python<'_>, sorted: TensorArg<'_>, wanted: TensorArg<'_>, right: bool) -> PyResult<PyTensor> {
-    let op = if right { Op::SearchsortedRight } else { Op::Searchsorted };
-    let (a, b) = (sorted.get().snapshot(py)?, wanted.get().snapshot(py)?);
-    build_from(&[&a, &b], |g, v| g.emit(op, &[v[0].into(), v[1].into()], Attrs::None), |s, v| s.tensor(v))
-        .or_raise()
-        .map(PyTensor::wrap)
-}
-
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
@@ -1094,7 +1051,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(along_axis, module)?)?;
     module.add_function(wrap_pyfunction!(gathered_view, module)?)?;
     module.add_function(wrap_pyfunction!(positions, module)?)?;
-    module.add_function(wrap_pyfunction!(search_sorted, module)?)?;
     module.add_function(wrap_pyfunction!(result_type, module)?)?;
     module.add_function(wrap_pyfunction!(where_, module)?)
 }

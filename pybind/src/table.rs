@@ -45,8 +45,9 @@ fn op_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         entry.set_item("divisor_nonzero", row.divisor_nonzero)?;
         entry.set_item("document", row.document())?;
         entry.set_item("parameters", row.parameters)?;
-        entry.set_item("aliases", row.forms.aliases)?;
-        entry.set_item("function", row.forms.function)?;
+        let aliases: Vec<&str> = row.forms.aliases.iter().filter(|alias| !alias.contains('.')).copied().collect();
+        entry.set_item("aliases", aliases)?;
+        entry.set_item("function", row.forms.function && row.forms.name.is_none())?;
         entry.set_item("method", row.forms.method)?;
         entry.set_item("in_place", row.forms.in_place)?;
         entry.set_item("in_place_function", row.forms.in_place_function)?;

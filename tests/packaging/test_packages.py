@@ -54,7 +54,7 @@ def _version() -> str:
 COMPOSITE = (
     "functions/src/products.rs",
     "functions! {\n",
-    '''
+    """
     /// The sine of an angle over the angle, 1 at 0.
     ///
     /// Example:
@@ -65,12 +65,12 @@ COMPOSITE = (
         let angle = input * scale;
         angle.eq(0.0).where_(1.0, angle.sin() / angle)
     }
-''',
+""",
 )
 PRIMITIVE = (
     "ops/src/table/trigonometric.rs",
     "[num]\n",
-    '''
+    """
         /// Versine of each element in radians.
         ///
         ///     output = 1 - cos(input)
@@ -80,7 +80,7 @@ PRIMITIVE = (
             reference: "1 - np.cos(a)",
             forms: forms::elementwise(),
         }
-''',
+""",
 )
 
 

@@ -50,7 +50,7 @@ fn result(function: &Function) -> String {
         Returns::Tuple(_) if !function.forms.results.is_empty() => "Any".into(),
         Returns::Tuple(count) => format!("tuple[{}]", vec!["Tensor"; count].join(", ")),
         Returns::Tensors => "tuple[Tensor, ...]".into(),
-        Returns::TensorOrTuple => "Any".into(),
+        Returns::TensorOrTuple | Returns::TensorAndTuple => "Any".into(),
         Returns::Bool => "_bool".into(),
         Returns::Number => "Number".into(),
         Returns::Sizes => "Size".into(),
@@ -60,7 +60,7 @@ fn result(function: &Function) -> String {
 
 /// The parameters of a function, or of a method if `method`.
 fn signature(function: &Function, method: bool) -> String {
-    let parameters = (function.parameters)();
+    let parameters = function.parameters();
     let positional = parameters.iter().filter(|parameter| !parameter.keyword_only).count();
     let mut words: Vec<String> = Vec::new();
     let mut starred = false;
@@ -101,7 +101,7 @@ fn definitions(indent: &str, named: &BTreeMap<String, Vec<(&Function, String)>>)
                 let _ = writeln!(text, "{indent}@overload");
             }
             let _ = writeln!(text, "{indent}def {name}{definition}: ...");
-            for alias in function.forms.aliases {
+            for alias in function.forms.aliases.iter().filter(|alias| !alias.contains('.')) {
                 let suffix = if name.ends_with('_') && !function.name().ends_with('_') { "_" } else { "" };
                 if !named.contains_key(&format!("{alias}{suffix}")) {
                     let line = format!("{indent}{alias}{suffix} = {name}\n");
@@ -122,14 +122,19 @@ fn stubs() -> BTreeMap<String, String> {
     for function in gt_functions::all() {
         let (name, forms) = (function.name(), &function.forms);
         let result = result(function);
-        let of_module = modules.entry(forms.module).or_default();
         if forms.function {
             let definition = format!("({}) -> {result}", signature(function, false));
-            of_module.entry(name.to_owned()).or_default().push((function, definition));
+            let names = modules.entry(forms.module).or_default();
+            names.entry(name.to_owned()).or_default().push((function, definition.clone()));
+            for (module, alias) in forms.aliases.iter().filter_map(|alias| alias.rsplit_once('.')) {
+                let names = modules.entry(module).or_default();
+                names.entry(alias.to_owned()).or_default().push((function, definition.clone()));
+            }
         }
         if forms.in_place_function {
             let definition = format!("({}) -> Tensor", signature(function, false));
-            of_module.entry(format!("{name}_")).or_default().push((function, definition));
+            let names = modules.entry(forms.module).or_default();
+            names.entry(format!("{name}_")).or_default().push((function, definition));
         }
         if forms.method {
             let definition = format!("({}) -> {result}", signature(function, true));

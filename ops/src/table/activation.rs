@@ -42,7 +42,7 @@ macro_rules! rows {
             grad: Wide(&[|c| c.grad * (c.out() * (1.0 - c.out()))]),
             saves: Saves::OUTPUT, cost_flops: 10,
             reference: "1 / (1 + np.exp(-a))",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::elementwise().in_place_function().aliases(&["special.expit"]),
         }
 
         /// Gaussian error linear unit, x * Phi(x), where Phi is the CDF of the standard normal distribution (Hendrycks
@@ -109,7 +109,7 @@ macro_rules! rows {
             promotion: Promotion::Common,
             cost_flops: 4,
             reference: "(1 - c) * a + c * b * b",
-            forms: forms::internal(),
+            forms: forms::function().named("_mean_square_step"),
         }
 
         /// Step of an adaptive optimizer, a / (sqrt(b) + c), elementwise.
@@ -118,7 +118,7 @@ macro_rules! rows {
             promotion: Promotion::Common,
             cost_flops: 8,
             domain: [(-3.0, 3.0), (0.2, 4.0), (0.1, 3.0)], reference: "a / (np.sqrt(b) + c)",
-            forms: forms::internal(),
+            forms: forms::function().named("_scaled_step"),
         }
 
         } }

@@ -31,7 +31,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * (c.out() * LN_2)]),
             saves: Saves::OUTPUT, cost_flops: 8,
             reference: "np.exp2(a)",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::elementwise().in_place_function().aliases(&["special.exp2"]),
         }
 
         /// exp(x) - 1, elementwise, accurate for x near 0.
@@ -46,7 +46,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * (c.out() + 1.0)]),
             saves: Saves::OUTPUT, cost_flops: 20,
             reference: "np.expm1(a)",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::elementwise().in_place_function().aliases(&["special.expm1"]),
         }
 
         /// Natural logarithm, elementwise.
@@ -106,7 +106,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad / (c.a() + 1.0)]),
             saves: Saves::inputs(1), cost_flops: 20,
             domain: POSITIVE, reference: "np.log1p(a)",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::elementwise().in_place_function().aliases(&["special.log1p"]),
         }
 
         /// Square root, elementwise.
@@ -198,7 +198,7 @@ macro_rules! rows {
             grad: Each(&[pointwise::xlogy_factor, |c| c.grad * (c.a() / c.b())]),
             saves: Saves::inputs(3), cost_flops: 12,
             domain: [(-3.0, 3.0), (0.2, 4.0), (-3.0, 3.0)], reference: "sp.xlogy(a, b)",
-            forms: forms::elementwise().in_place_function(), number_first: true,
+            forms: forms::elementwise().in_place_function().aliases(&["special.xlogy"]), number_first: true,
         }
 
         } }

@@ -16,7 +16,7 @@ macro_rules! rows {
             grad: Wide(&[|c| c.grad * ((-(c.a() * c.a())).exp() * FRAC_2_SQRT_PI)]),
             saves: Saves::inputs(1), cost_flops: 12,
             reference: "sp.erf(a)",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::elementwise().in_place_function().aliases(&["special.erf"]),
         }
 
         /// Complementary error function, 1 - erf(x), elementwise, accurate where erf(x) is near 1.
@@ -31,7 +31,7 @@ macro_rules! rows {
             grad: Wide(&[|c| -c.grad * ((-(c.a() * c.a())).exp() * FRAC_2_SQRT_PI)]),
             saves: Saves::inputs(1), cost_flops: 80,
             reference: "sp.erfc(a)",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::elementwise().in_place_function().aliases(&["special.erfc"]),
         }
 
         /// Scaled complementary error function, exp(x^2) * erfc(x), elementwise.
@@ -46,7 +46,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * (c.a() * c.out() * 2.0 - FRAC_2_SQRT_PI)]),
             saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.erfcx(a)",
-            forms: forms::method().in_place(),
+            forms: forms::elementwise().aliases(&["special.erfcx"]),
         }
 
         /// Inverse error function, elementwise.
@@ -61,6 +61,7 @@ macro_rules! rows {
             grad: Wide(&[|c| c.grad * ((c.out() * c.out()).exp() / FRAC_2_SQRT_PI)]),
             saves: Saves::OUTPUT, cost_flops: 30,
             domain: INSIDE, reference: "sp.erfinv(a)",
+            forms: forms::elementwise().aliases(&["special.erfinv"]),
         }
 
         /// Inverse of the standard normal CDF (quantile function), elementwise.
@@ -75,7 +76,7 @@ macro_rules! rows {
             grad: Wide(&[|c| c.grad * ((c.out() * c.out() * 0.5).exp() * SQRT_2PI)]),
             saves: Saves::OUTPUT, cost_flops: 300,
             domain: [(0.02, 1.0); 3], reference: "sp.ndtri(a)",
-            forms: forms::method().in_place(),
+            forms: forms::elementwise().aliases(&["special.ndtri"]),
         }
 
         /// Logarithm of the standard normal CDF, elementwise.
@@ -90,7 +91,7 @@ macro_rules! rows {
             grad: Wide(&[|c| c.grad * SQRT_2_OVER_PI / (c.a() * -FRAC_1_SQRT_2).erfcx()]),
             saves: Saves::inputs(1), cost_flops: 200,
             reference: "sp.log_ndtr(a)",
-            forms: forms::method().in_place(),
+            forms: forms::elementwise().aliases(&["special.log_ndtr"]),
         }
 
         /// Logarithm of the absolute value of the gamma function, elementwise.
@@ -105,6 +106,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * c.a().digamma()]),
             saves: Saves::inputs(1), cost_flops: 60,
             domain: POSITIVE, reference: "sp.gammaln(a)",
+            forms: forms::elementwise().aliases(&["special.gammaln"]),
         }
 
         /// Digamma function, the derivative of the logarithm of the gamma function, elementwise.
@@ -119,6 +121,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * c.number(2.0).zeta(c.a())]),
             saves: Saves::inputs(1), cost_flops: 120,
             domain: POSITIVE, reference: "sp.digamma(a)",
+            forms: forms::elementwise().aliases(&["special.digamma", "special.psi"]),
         }
 
         /// Hurwitz zeta function, the sum of (b + k)^-a over k = 0, 1, …, elementwise.
@@ -136,7 +139,7 @@ macro_rules! rows {
             ]),
             saves: Saves::inputs(3), cost_flops: 400,
             domain: [(1.5, 4.0), (0.5, 4.0), (-3.0, 3.0)], reference: "sp.zeta(a, b)",
-            forms: forms::method().in_place(),
+            forms: forms::elementwise().aliases(&["special.zeta"]),
         }
 
         /// Regularized lower incomplete gamma function P(a, b), elementwise: the CDF at b of a gamma distribution of
@@ -152,7 +155,7 @@ macro_rules! rows {
             grad: Joint(pointwise::gammainc),
             saves: Saves::inputs(3), cost_flops: 400,
             domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammainc(a, b)",
-            forms: forms::elementwise().aliases(&["igamma"]), tensors_only: true,
+            forms: forms::elementwise().aliases(&["igamma", "special.gammainc"]), tensors_only: true,
         }
 
         /// Regularized upper incomplete gamma function Q(a, b) = 1 - P(a, b), elementwise, accurate where P is near 1.
@@ -167,7 +170,7 @@ macro_rules! rows {
             grad: Joint(pointwise::gammaincc),
             saves: Saves::inputs(3), cost_flops: 400,
             domain: [(0.5, 4.0), (0.1, 6.0), (-3.0, 3.0)], reference: "sp.gammaincc(a, b)",
-            forms: forms::elementwise().aliases(&["igammac"]), tensors_only: true,
+            forms: forms::elementwise().aliases(&["igammac", "special.gammaincc"]), tensors_only: true,
         }
 
         /// Derivative of a gamma sample b with respect to the shape a, with P(a, b) held constant (implicit
@@ -194,7 +197,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * c.a().i1()]),
             saves: Saves::inputs(1), cost_flops: 200,
             reference: "sp.i0(a)",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::elementwise().in_place_function().aliases(&["special.i0", "special.modified_bessel_i0"]),
         }
 
         /// Exponentially scaled modified Bessel function of the first kind of order 0, exp(-|x|) * i0(x), elementwise.
@@ -209,7 +212,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * (c.a().i1e() - c.a().sign() * c.out())]),
             saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.i0e(a)",
-            forms: forms::method().in_place(),
+            forms: forms::elementwise().aliases(&["special.i0e"]),
         }
 
         /// Modified Bessel function of the first kind of order 1, elementwise.
@@ -224,7 +227,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * c.unless_zero(0.5, |a| a.i0() - c.out() / a)]),
             saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.i1(a)",
-            forms: forms::method().in_place(),
+            forms: forms::elementwise().aliases(&["special.i1", "special.modified_bessel_i1"]),
         }
 
         /// Exponentially scaled modified Bessel function of the first kind of order 1, exp(-|x|) * i1(x), elementwise.
@@ -239,7 +242,7 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad * c.unless_zero(0.5, |a| a.i0e() - a.sign() * c.out() - c.out() / a)]),
             saves: Saves { inputs: 1, output: true }, cost_flops: 200,
             reference: "sp.i1e(a)",
-            forms: forms::method().in_place(),
+            forms: forms::elementwise().aliases(&["special.i1e"]),
         }
 
         } }

@@ -12,33 +12,22 @@ from gt._gt import Tensor, as_tensor, is_grad_enabled
 
 Function = Callable[..., Any]
 
-# The functions that take `out=`, as PyTorch's do: those of the op table, and composites.
+# The functions that take `out=`, as PyTorch's do, and are not declared in the extension.
 OUT = _table.named("out") | set(
     """
-    addbmm addcdiv addmm addmv addr alias_copy aminmax angle baddbmm bmm bucketize cholesky cholesky_inverse
-    cholesky_solve clamp_max clamp_min column_stack concat concatenate conj_physical cross cummax cummin deg2rad
-    diag diff dot dstack float_power frac geqrf ger heaviside histc histogram hstack hypot index_add index_copy
-    index_reduce index_select inner inverse isin isneginf isposinf kron kthvalue ldexp logit logsumexp lu lu_solve
-    lu_unpack masked_select matrix_power max min mm mode msort multinomial mv mvlgamma nan_to_num nanmean nanmedian
-    nanquantile nansum narrow_copy nonzero_static normal orgqr ormqr outer polygamma qr quantile rad2deg randperm
-    renorm row_stack scatter_reduce sinc slogdet sort square stack std svd take take_along_dim tensordot topk
-    triangular_solve tril triu var vdot vstack
+    addbmm addmm addmv addr alias_copy baddbmm bmm cholesky cholesky_inverse cholesky_solve column_stack concat
+    concatenate cross diag dot dstack geqrf ger hstack index_add index_copy index_reduce index_select inner inverse
+    kron kthvalue lu lu_solve lu_unpack masked_select matrix_power mm mode msort multinomial mv nanmedian nanquantile
+    narrow_copy nonzero_static normal orgqr ormqr outer qr quantile randperm row_stack scatter_reduce slogdet sort
+    stack svd take take_along_dim tensordot topk triangular_solve vdot vstack
     """.split()
 )
 # The functions whose `out` must have the dtype of the result.
 _SAME_DTYPE = _table.named("out_same_dtype") | {"aminmax", "multinomial"}
-# In-place methods that are functions too: those of the op table, and of composites.
-IN_PLACE = sorted(
-    [f"{name}_" for name in _table.named("in_place_function")]
-    + """
-        addmv_ as_strided_ clamp_max_ clamp_min_ conj_physical_ deg2rad_ detach_ fill_ frac_ index_put_ ldexp_ logit_
-        nan_to_num_ rad2deg_ resize_as_ sinc_ square_ zero_
-    """.split()
-)
-# The functions whose first argument may be a number.
-_NUMBER_FIRST = _table.named("number_first") | {"float_power", "polygamma"}
-# The functions whose second argument must be a tensor too; the others take a number for it.
-TENSORS_ONLY = _table.named("tensors_only") | {"heaviside", "hypot", "ldexp"}
+# In-place methods that are functions too, and are not declared in the extension.
+IN_PLACE = """
+    addmv_ as_strided_ detach_ fill_ index_put_ resize_as_ zero_
+""".split()
 
 
 def is_foreign(value: object) -> bool:
@@ -123,18 +112,13 @@ def _signature_with_out(function: Function) -> inspect.Signature:
 
 def function_form(name: str, function: Function) -> Function:
     """The function `gt.name` with an `out`; where it is a method too, its first argument is a tensor."""
-    of_tensor = hasattr(Tensor, name) and name not in _NUMBER_FIRST
-    of_two = name in TENSORS_ONLY
+    of_tensor = hasattr(Tensor, name)
 
     @functools.wraps(function)
     def form(*args: Any, out: Any = None, **kwargs: Any) -> Any:
         if of_tensor and args and not isinstance(args[0], Tensor):
             check_tensor(name, "input", 1, args[0])
             args = (as_tensor(args[0]), *args[1:])
-        if of_two and len(args) > 1:
-            check_tensor(name, "values" if name == "heaviside" else "other", 2, args[1])
-        if name in _NUMBER_FIRST and len(args) > 1 and not (isinstance(args[0], Tensor) or isinstance(args[1], Tensor)):
-            check_tensor(name, "input", 1, args[0])
         result = function(*args, **kwargs)
         return result if out is None else write(name, out, result)
 

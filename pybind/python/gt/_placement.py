@@ -298,6 +298,16 @@ def frombuffer(
     return t.requires_grad_() if requires_grad else t
 
 
+def is_tensor(obj: object) -> bool:
+    """Whether an object is a `gt.Tensor`.
+
+    Example:
+        >>> gt.is_tensor(gt.zeros(1)), gt.is_tensor([0.0])
+        (True, False)
+    """
+    return isinstance(obj, Tensor)
+
+
 def is_storage(obj: object) -> bool:
     """Whether an object is a storage: never, since there are none."""
     return False
@@ -338,7 +348,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return _gt.from_numpy(np.from_dlpack(ext_tensor))
 
 
-FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_storage, typename)
+FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_storage, is_tensor, typename)
 
 
 class _TypedTensor(type):

@@ -10,8 +10,6 @@ from typing import Any
 from gt import _gt
 
 TABLE: list[dict[str, Any]] = _gt.op_table()
-# The rows' second names, each with the name that it stands for.
-ALIASES: dict[str, str] = {alias: row["name"] for row in TABLE for alias in row["aliases"]}
 
 
 def named(fact: str) -> frozenset[str]:

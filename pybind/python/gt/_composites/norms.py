@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from gt import _gt, linalg
-from gt._composites.reductions import check_norm_dtype, vector_norm
+from gt._functions.linalg import vector_norm
 from gt._gt import Tensor
 
 
@@ -38,16 +38,12 @@ def norm(
     if p is None or p == "fro":
         p = 2.0
     if isinstance(p, str):
-        check_norm_dtype(input)
+        if not input.is_floating_point():
+            raise RuntimeError(f"linalg.vector_norm: Expected a floating point tensor as input. Got {input.dtype}")
         if p != "nuc":
             raise RuntimeError(f"norm: order {p!r} is not there: use a number, inf, -inf, 'fro' or 'nuc'")
         return linalg.matrix_norm(input, "nuc", (0, 1) if dim is None else dim, keepdim)
     return vector_norm(input, p, dim, keepdim)
-
-
-def frobenius_norm(input: Tensor, dim: int | Sequence[int], keepdim: bool = False) -> Tensor:
-    """The Frobenius norm along axes: the square root of the sum of squares."""
-    return norm(input, 2.0, dim, keepdim)
 
 
 def nuclear_norm(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool = False) -> Tensor:
@@ -55,13 +51,6 @@ def nuclear_norm(input: Tensor, dim: Sequence[int] | None = None, keepdim: bool 
     return norm(input, "nuc", dim, keepdim)
 
 
-def norm_except_dim(v: Tensor, pow: int = 2, dim: int = 0) -> Tensor:
-    """The norm over all axes but one, with the reduced axes kept; over all axes for -1."""
-    if dim == -1:
-        return norm(v, float(pow))
-    return norm(v, float(pow), [axis for axis in range(v.ndim) if axis != dim % v.ndim], True)
-
-
 METHODS = (norm,)
 IN_PLACE = ()
-FUNCTIONS = (frobenius_norm, nuclear_norm, norm_except_dim)
+FUNCTIONS = (nuclear_norm,)

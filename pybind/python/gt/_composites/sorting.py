@@ -8,7 +8,6 @@ from gt import _gt
 from gt._composites.common import axis_of
 from gt._composites.selection import nonzero
 from gt._gt import Tensor
-from gt._rows import ROWS
 from gt._types import ValuesIndices
 
 
@@ -259,7 +258,7 @@ def _quantile(
             weight = _gt.where(weight == 0, 0.0, 0.5).to(input.dtype)
         start = ranked.gather(1, low.long())
         end = ranked.gather(1, positions.ceil().long())
-        result = ROWS["lerp"](start, end, weight)
+        result = start.lerp(end, weight)
     # The axis of the quantiles comes first.
     reduced = range(rank) if dim is None else [axis_of(input, dim)]
     shape = kept if keepdim else [size for axis, size in enumerate(kept) if axis not in reduced]

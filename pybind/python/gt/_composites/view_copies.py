@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gt import _gt
-from gt._composites import complex_ops
 from gt._composites.common import check_rank
 from gt._forms import write
 from gt._gt import Tensor
@@ -130,6 +129,11 @@ def _h(self: Tensor) -> Tensor:
     return self.mT if self.ndim else self
 
 
+def _real(self: Tensor) -> Tensor:
+    """The real part: the tensor itself, since there are no complex dtypes."""
+    return self
+
+
 def _imag(self: Tensor) -> NoReturn:  # noqa: ARG001
     """The imaginary part, which real tensors do not have: raises TypeError."""
     raise TypeError("imag is not implemented for tensors with non-complex dtypes.")
@@ -139,4 +143,4 @@ METHODS = (split_with_sizes, unsafe_split, unsafe_split_with_sizes, unsafe_chunk
 TENSOR_METHODS = (reshape_as, *map(_in_place_view, _IN_PLACE_VIEWS))
 IN_PLACE = ()
 FUNCTIONS = (fill, alias_copy, unravel_index, *map(_view_copy, _VIEWS))
-PROPERTIES = {"H": _h, "mH": adjoint, "real": complex_ops.real, "imag": _imag}
+PROPERTIES = {"H": _h, "mH": adjoint, "real": _real, "imag": _imag}

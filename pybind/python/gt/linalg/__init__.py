@@ -24,7 +24,7 @@ from gt.linalg.decompositions import (
 )
 from gt.linalg.lapack import LinAlgError
 from gt.linalg.matrix_functions import matrix_power
-from gt.linalg.norms import cond, matrix_norm, norm, vector_norm
+from gt.linalg.norms import cond, matrix_norm, norm
 from gt.linalg.packed import (
     cholesky_ex,
     householder_product,
@@ -49,7 +49,7 @@ from gt.linalg.solving import (
 for _name in """
     cholesky cholesky_ex cond det eigh eigvalsh householder_product inv inv_ex lstsq lu lu_factor lu_factor_ex
     lu_solve matrix_norm matrix_power matrix_rank norm pinv polar qr slogdet solve solve_ex
-    solve_triangular svd svdvals tensorinv tensorsolve vector_norm
+    solve_triangular svd svdvals tensorinv tensorsolve
 """.split():
     globals()[_name] = _forms.function_form(_name, globals()[_name])
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from gt import _gt
 from gt._composites.common import axes_of
-from gt._composites.reductions import vector_norm as _vector_norm
+from gt._functions.linalg import vector_norm
 from gt._gt import Tensor
 from gt.linalg.decompositions import svdvals
 from gt.linalg.solving import inv
@@ -18,42 +18,6 @@ def _checked_dtype(name: str, x: Tensor, dtype: _gt.dtype | None) -> Tensor:
         kind = x.type().removeprefix("gt.").removesuffix("Tensor")
         raise NotImplementedError(f"{name}: Expected a floating point or complex tensor as input. Got {kind}")
     return x if dtype is None else x.to(dtype)
-
-
-def vector_norm(
-    x: Tensor,
-    ord: float = 2,
-    dim: int | Sequence[int] | None = None,
-    keepdim: bool = False,
-    *,
-    dtype: _gt.dtype | None = None,
-) -> Tensor:
-    """The norm of vectors: sum(abs(x) ** ord) ** (1 / ord).
-
-    Args:
-        x: A floating-point tensor.
-        ord: The order: a number, `inf` (the largest absolute value) or `-inf` (the smallest).
-        dim: An axis or several; all elements are one vector if not given.
-        keepdim: Whether reduced axes stay with size 1.
-        dtype: The dtype to convert the input to before.
-
-    Example:
-        >>> gt.linalg.vector_norm(gt.tensor([3.0, -4.0]), ord=1)
-        tensor(7.)
-    """
-    if isinstance(ord, str):
-        raise TypeError(f"linalg.vector_norm: the order must be a number, not {ord!r}")
-    wide = _checked_dtype("linalg.vector_norm", x, dtype)
-    if x.numel() == 0 and (ord < 0 or ord == math.inf):
-        where = "an empty tensor because"
-        if dim is not None:
-            empty = [axis for axis in axes_of(x, dim) if x.shape[axis] == 0]
-            where = f"the dimension {empty[0]} because this dimension is empty and" if empty else ""
-        if where:
-            raise RuntimeError(
-                f"linalg.vector_norm cannot compute the {ord} norm on {where} the operation does not have an identity"
-            )
-    return _vector_norm(wide, float(ord), dim, keepdim)
 
 
 def _largest(magnitudes: Tensor, dim: int, keepdim: bool = False) -> Tensor:
@@ -92,7 +56,7 @@ def matrix_norm(
     if rows == columns:
         raise RuntimeError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if ord == "fro":
-        return _vector_norm(matrices, 2.0, [rows, columns], keepdim)
+        return vector_norm(matrices, 2.0, [rows, columns], keepdim)
     if ord in ("nuc", 2, -2):
         values = svdvals(matrices.movedim((rows, columns), (-2, -1)))
         reduced = values.sum(-1) if ord == "nuc" else _largest(values, -1) if ord == 2 else values.amin(-1)

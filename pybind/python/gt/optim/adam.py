@@ -11,7 +11,6 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt._rows import ROWS
 from gt.optim.optimizer import Optimizer, descent_gradient
 
 __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
@@ -43,7 +42,7 @@ class _WithMoments(Optimizer):
         beta1, beta2 = group["betas"]
         state["step"] += 1
         state["exp_avg"] = gt.lerp(state["exp_avg"], grad, 1 - beta1)
-        state["exp_avg_sq"] = ROWS["mean_square_step"](state["exp_avg_sq"], grad, 1 - beta2)
+        state["exp_avg_sq"] = gt._mean_square_step(state["exp_avg_sq"], grad, 1 - beta2)
         return state
 
 
@@ -100,7 +99,7 @@ class Adam(_WithMoments, declared=True):
         # is two instructions.
         bias1 = 1 - beta1 ** state["step"]
         root2 = math.sqrt(1 - beta2 ** state["step"])
-        p.addcmul_(ROWS["scaled_step"](state["exp_avg"], square, group["eps"] * root2), -group["lr"] * root2 / bias1)
+        p.addcmul_(gt._scaled_step(state["exp_avg"], square, group["eps"] * root2), -group["lr"] * root2 / bias1)
 
 
 class AdamW(Adam, declared=True):
@@ -259,6 +258,6 @@ class RAdam(_WithMoments, declared=True):
         direction, factor = state["exp_avg"], group["lr"] / bias1
         if length > 5.0:
             share = (length - 4) * (length - 2) * longest / ((longest - 4) * (longest - 2) * length)
-            direction = ROWS["scaled_step"](direction, state["exp_avg_sq"], group["eps"])
+            direction = gt._scaled_step(direction, state["exp_avg_sq"], group["eps"])
             factor *= math.sqrt(share) * math.sqrt(bias2)
         p.addcmul_(direction, -factor)

@@ -8,7 +8,6 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt._rows import ROWS
 from gt.optim.optimizer import Optimizer, descent_gradient
 
 __all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop"]
@@ -58,7 +57,7 @@ class Adagrad(Optimizer, declared=True):
         lr = group["lr"] / (1 + state["step"] * group["lr_decay"])
         state["step"] += 1
         state["sum"] = gt.addcmul(state["sum"], grad, grad)
-        p.addcmul_(ROWS["scaled_step"](grad, state["sum"], group["eps"]), -lr)
+        p.addcmul_(gt._scaled_step(grad, state["sum"], group["eps"]), -lr)
 
 
 class RMSprop(Optimizer, declared=True):
@@ -110,11 +109,11 @@ class RMSprop(Optimizer, declared=True):
                 self.state[p]["grad_avg"] = gt.zeros_like(p)
         state, alpha = self.state[p], group["alpha"]
         state["step"] += 1
-        square = state["square_avg"] = ROWS["mean_square_step"](state["square_avg"], grad, 1 - alpha)
+        square = state["square_avg"] = gt._mean_square_step(state["square_avg"], grad, 1 - alpha)
         if group["centered"]:
             mean = state["grad_avg"] = gt.lerp(state["grad_avg"], grad, 1 - alpha)
             square = square - mean * mean
-        direction = ROWS["scaled_step"](grad, square, group["eps"])
+        direction = gt._scaled_step(grad, square, group["eps"])
         if group["momentum"]:
             direction = state["momentum_buffer"] = gt.addcmul(direction, state["momentum_buffer"], group["momentum"])
         p.addcmul_(direction, -group["lr"])
@@ -168,9 +167,9 @@ class Adadelta(Optimizer, declared=True):
             self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p), "acc_delta": gt.zeros_like(p)}
         state, rho, eps = self.state[p], group["rho"], group["eps"]
         state["step"] += 1
-        state["square_avg"] = ROWS["mean_square_step"](state["square_avg"], grad, 1 - rho)
+        state["square_avg"] = gt._mean_square_step(state["square_avg"], grad, 1 - rho)
         delta = (state["acc_delta"] + eps).sqrt() / (state["square_avg"] + eps).sqrt() * grad
-        state["acc_delta"] = ROWS["mean_square_step"](state["acc_delta"], delta, 1 - rho)
+        state["acc_delta"] = gt._mean_square_step(state["acc_delta"], delta, 1 - rho)
         p.addcmul_(delta, -group["lr"])
 
 

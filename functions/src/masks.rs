@@ -1,0 +1,157 @@
+//! Triangles of matrices, elements chosen by a mask, and elements in reverse order.
+
+use crate::common::{axes_of, positions};
+use crate::declaration::{TensorOrNumber, functions};
+use gt_ops::error::Result;
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::forms::{function, method, method_only};
+use gt_ops::{Arg, DType, OpError, Scalar};
+
+/// The zero of every dtype: it raises no category in a promotion.
+const ZERO: Scalar = Scalar::Bool(false);
+
+/// A mask of the elements on or below a diagonal of matrices.
+fn lower_mask<'g>(g: &'g Builder<'g>, input: Expr<'g>, diagonal: i64) -> Result<Expr<'g>> {
+    let sizes = input.sizes()?;
+    let [.., rows, columns] = *sizes else {
+        return Err(OpError::runtime("tril, triu: input tensor must have at least 2 dimensions"));
+    };
+    Ok((g.arange(rows, DType::I64).unsqueeze(1) + diagonal).ge(g.arange(columns, DType::I64)))
+}
+
+functions! {
+    /// The lower triangles of matrices: elements above a diagonal become zero.
+    ///
+    /// Args:
+    ///     input: A matrix, or a batch of matrices in the last two axes.
+    ///     diagonal: The diagonal above which elements become zero: 0 is the main one, 1 the one above it, -1 the one
+    ///         below.
+    ///
+    /// Example:
+    ///     >>> gt.tril(gt.ones(3, 3))
+    ///     tensor([[1., 0., 0.],
+    ///             [1., 1., 0.],
+    ///             [1., 1., 1.]])
+    [method().in_place().out()]
+    fn tril(g, input: Expr<'g>, diagonal: i64 = 0) -> Result<Expr<'g>> {
+        Ok(lower_mask(g, input, diagonal)?.where_(input, ZERO))
+    }
+
+    /// The upper triangles of matrices: elements below a diagonal become zero.
+    ///
+    /// Args:
+    ///     input: A matrix, or a batch of matrices in the last two axes.
+    ///     diagonal: The diagonal below which elements become zero: 0 is the main one, 1 the one above it, -1 the one
+    ///         below.
+    ///
+    /// Example:
+    ///     >>> gt.triu(gt.ones(3, 3), diagonal=1)
+    ///     tensor([[0., 1., 1.],
+    ///             [0., 0., 1.],
+    ///             [0., 0., 0.]])
+    [method().in_place().out()]
+    fn triu(g, input: Expr<'g>, diagonal: i64 = 0) -> Result<Expr<'g>> {
+        Ok(lower_mask(g, input, diagonal.saturating_sub(1))?.where_(ZERO, input))
+    }
+
+    /// A copy with `value` where the mask is true.
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     mask: A tensor of bools that broadcasts with `input`.
+    ///     value: A number, or a tensor of one element without axes; it is converted to the dtype of `input`.
+    ///
+    /// Example:
+    ///     >>> gt.masked_fill(gt.tensor([1.0, 2.0, 3.0]), gt.tensor([True, False, True]), 0)
+    ///     tensor([0., 2., 0.])
+    [method().in_place()]
+    fn masked_fill(g, input: Expr<'g>, mask: Expr<'g>, value: TensorOrNumber<'g>) -> Result<Expr<'g>> {
+        let (dtype, kind) = (input.dtype()?, mask.dtype()?);
+        if kind != DType::Bool {
+            return Err(OpError::runtime(format!(
+                "masked_fill only supports boolean masks, but got mask with dtype gt.{kind}"
+            )));
+        }
+        let filling = match value.as_number() {
+            None => match value.rank()? {
+                0 => value.to(dtype),
+                rank => return Err(OpError::runtime(format!(
+                    "masked_fill only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
+                ))),
+            },
+            Some(Scalar::Float(f)) if !dtype.is_float() && !f.is_finite() => {
+                return Err(OpError::runtime(format!("value cannot be converted to type gt.{dtype} without overflow")));
+            }
+            Some(number) if dtype.is_float() => g.number(number),
+            Some(number) => g.full(&gt_ops::Shape::SCALAR, number.to_i64(), dtype),
+        };
+        Ok(mask.where_(filling, input))
+    }
+
+    /// Elements of `input` where `condition` is true, and of `other` elsewhere.
+    ///
+    /// Args:
+    ///     condition: A tensor of bools.
+    ///     input: A tensor or a number, taken where the condition is true.
+    ///     other: A tensor or a number, taken elsewhere.
+    ///
+    /// Returns:
+    ///     A tensor of the shape that the three broadcast to, with the dtype that `input` and `other` promote to. If
+    ///     only `condition` is given: the indices of its true elements, as a tuple of one vector for each axis, like
+    ///     `gt.nonzero(condition, as_tuple=True)`.
+    ///
+    /// Raises:
+    ///     RuntimeError: `condition` is not a tensor of bools.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([-1.0, 2.0, -3.0])
+    ///     >>> gt.where(x > 0, x, 0.0)
+    ///     tensor([0., 2., 0.])
+    ///     >>> gt.where(x < 0)
+    ///     (tensor([0, 2]),)
+    [function().out().named("where")]
+    fn where_(g, condition: Expr<'g>, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>) -> Expr<'g> {
+        condition.where_(input, other)
+    }
+
+    /// The indices of the true elements of `condition`, as a tuple of one vector for each axis. Waits for their number.
+    [function().named("where")]
+    fn where_true(g, condition: Expr<'g>) -> Result<Vec<Expr<'g>>> {
+        let rank = condition.rank()?.max(1);
+        let mask = if condition.rank()? == 0 { condition.reshape(&[1]) } else { condition };
+        let found = positions(g, mask.ne(ZERO))?;
+        Ok((0..rank).map(|axis| found.select(1, axis as i64)).collect())
+    }
+
+    /// Elements of this tensor where `condition` is true, and of `other` elsewhere.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([-1.0, 2.0])
+    ///     >>> x.where(x > 0, 0.0)
+    ///     tensor([0., 2.])
+    [method_only().named("where")]
+    fn where_method(g, input: Expr<'g>, condition: Expr<'g>, other: TensorOrNumber<'g>) -> Expr<'g> {
+        condition.where_(Arg::from(input), other)
+    }
+
+    /// A copy with the elements in reverse order along axes.
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     dims: An axis or several.
+    ///
+    /// Example:
+    ///     >>> gt.flip(gt.tensor([[1, 2], [3, 4]]), [0])
+    ///     tensor([[3, 4],
+    ///             [1, 2]])
+    [method()]
+    fn flip(g, input: Expr<'g>, dims: crate::declaration::Sizes<'g>) -> Result<Expr<'g>> {
+        let mut axes = axes_of(input, &dims)?;
+        if input.rank()? == 0 || axes.is_empty() {
+            return Ok(input.copy());
+        }
+        axes.sort_unstable();
+        axes.dedup();
+        Ok(axes.into_iter().fold(input, |t, axis| t.flip(axis as i64)))
+    }
+}

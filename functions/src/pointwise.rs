@@ -1,0 +1,394 @@
+//! Elementwise arithmetic beyond the rows of the op table, and comparisons with a tolerance.
+
+use crate::common::{check_floating, check_one_tensor, times};
+use crate::declaration::{TensorOrNumber, functions};
+use gt_ops::error::{ErrorKind, Result};
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::forms::{function, in_place_only, method};
+use gt_ops::{Arg, DType, Op, OpError, Scalar};
+
+/// `input + sign * alpha * other`, in one instruction where the dtypes allow it.
+fn scaled<'g>(g: &'g Builder<'g>, op: Op, input: Expr<'g>, other: Expr<'g>, alpha: Scalar) -> Result<Expr<'g>> {
+    check_one_tensor(op.name(), input, other)?;
+    let both = input.as_number().is_none() && other.as_number().is_none();
+    let other = match alpha {
+        Scalar::Bool(flag) if other.as_number().is_none() && other.dtype()? == DType::Bool => {
+            other & Scalar::Bool(flag)
+        }
+        Scalar::Bool(_) => times(other, alpha),
+        _ if alpha.to_f64() == 1.0 => other,
+        _ if both && input.dtype()? == other.dtype()? => {
+            let factor = if op == Op::Add { alpha } else { negative(alpha) };
+            return Ok(g.elementwise(Op::Addcmul, &[input.into(), other.into(), factor.into()]));
+        }
+        _ => times(other, alpha),
+    };
+    Ok(g.elementwise(op, &[input.into(), other.into()]))
+}
+
+fn negative(number: Scalar) -> Scalar {
+    match number {
+        Scalar::Float(f) => Scalar::Float(-f),
+        other => Scalar::Int(other.to_i64().wrapping_neg()),
+    }
+}
+
+fn is_float(operand: Expr<'_>) -> Result<bool> {
+    match operand.as_number() {
+        Some(number) => Ok(matches!(number, Scalar::Float(_))),
+        None => Ok(operand.dtype()?.is_float()),
+    }
+}
+
+functions! {
+    /// The sum `input + alpha * other`, elementwise.
+    ///
+    /// Args:
+    ///     input: A tensor or a number.
+    ///     other: A tensor or a number, which broadcasts.
+    ///     alpha: The factor of `other`.
+    ///
+    /// Example:
+    ///     >>> gt.add(gt.tensor([1.0, 2.0]), gt.tensor([3.0, 4.0]), alpha=10)
+    ///     tensor([31., 42.])
+    [method().in_place().out()]
+    fn add(g, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>; alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
+        scaled(g, Op::Add, *input, *other, alpha)
+    }
+
+    /// The difference `input - alpha * other`, elementwise.
+    ///
+    /// Args:
+    ///     input: A tensor or a number.
+    ///     other: A tensor or a number, which broadcasts.
+    ///     alpha: The factor of `other`.
+    ///
+    /// Example:
+    ///     >>> gt.sub(gt.tensor([5.0, 6.0]), 1)
+    ///     tensor([4., 5.])
+    [method().in_place().out().aliases(&["subtract"])]
+    fn sub(g, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>; alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
+        scaled(g, Op::Sub, *input, *other, alpha)
+    }
+
+    /// The quotient `input / other`, elementwise; integers divide to floats.
+    ///
+    /// Args:
+    ///     input: A tensor or a number.
+    ///     other: A tensor or a number, which broadcasts.
+    ///     rounding_mode: `"trunc"` rounds the quotient towards zero, `"floor"` towards negative infinity; integers
+    ///         then stay integers.
+    ///
+    /// Example:
+    ///     >>> gt.div(gt.tensor([7, -7]), 2)
+    ///     tensor([ 3.5000, -3.5000])
+    ///     >>> gt.div(gt.tensor([7, -7]), 2, rounding_mode="floor")
+    ///     tensor([ 3, -4])
+    [method().in_place().out().aliases(&["divide", "true_divide"])]
+    fn div(g, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>; rounding_mode: Option<&'g str> = None)
+        -> Result<Expr<'g>> {
+        check_one_tensor("div", *input, *other)?;
+        let of = |op: Op, input: Expr<'g>| g.elementwise(op, &[input.into(), other.into()]);
+        match rounding_mode {
+            None => Ok(of(Op::Div, *input)),
+            Some("floor") => Ok(of(Op::FloorDivide, *input)),
+            Some("trunc") if is_float(*input)? || is_float(*other)? => Ok(of(Op::Div, *input).trunc()),
+            Some("trunc") => {
+                // The division is exact once the remainder, which has the sign of the input, is subtracted.
+                let remainder = of(Op::Fmod, *input);
+                Ok(of(Op::FloorDivide, g.elementwise(Op::Sub, &[input.into(), remainder.into()])))
+            }
+            Some(other) => Err(OpError::runtime(format!(
+                "div expected rounding_mode to be one of None, 'trunc', or 'floor' but found '{other}'"
+            ))),
+        }
+    }
+
+    /// The Gaussian error linear unit of each element: x times the probability that a standard normal variable lies
+    /// below x (Hendrycks and Gimpel 2016).
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     approximate: `"none"`, or `"tanh"` for the approximation with tanh.
+    ///
+    /// Example:
+    ///     >>> gt.gelu(gt.tensor([-1.0, 0.0, 1.0]))
+    ///     tensor([-0.1587,  0.0000,  0.8413])
+    [method().in_place()]
+    fn gelu(g, input: Expr<'g>; approximate: &'g str = "none") -> Result<Expr<'g>> {
+        match approximate {
+            "none" => Ok(input.gelu()),
+            "tanh" => Ok(input.gelu_tanh()),
+            other => Err(OpError::runtime(format!(
+                "approximate argument must be either none or tanh, but got '{other}'"
+            ))),
+        }
+    }
+
+    /// Each element rounded to the nearest integer, or to a number of decimal places; halves are rounded to even.
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     decimals: The number of decimal places; negative ones round to powers of 10.
+    ///
+    /// Example:
+    ///     >>> gt.round(gt.tensor([0.5, 1.5, -2.7]))
+    ///     tensor([ 0.,  2., -3.])
+    ///     >>> gt.round(gt.tensor([1.25, 2.5]), decimals=1)
+    ///     tensor([1.2000, 2.5000])
+    [method().in_place_function().out().aliases(&["special.round"])]
+    fn round(g, input: Expr<'g>; decimals: i64 = 0) -> Result<Expr<'g>> {
+        if decimals == 0 {
+            return Ok(input.round());
+        }
+        let dtype = input.dtype()?;
+        if !dtype.is_float() {
+            return Err(OpError::runtime(format!(
+                "\"round_cpu\" not implemented for gt.{dtype}: decimals are of floating-point tensors"
+            )));
+        }
+        let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
+        Ok(if decimals > 0 { (input * scale).round() / scale } else { (input / scale).round() * scale })
+    }
+
+    /// `input + value * tensor1 * tensor2`, elementwise.
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     tensor1: The first factor.
+    ///     tensor2: The second factor.
+    ///     value: The factor of the product.
+    ///
+    /// Example:
+    ///     >>> gt.addcmul(gt.ones(2), gt.tensor([1.0, 2.0]), gt.tensor([3.0, 4.0]), value=10)
+    ///     tensor([31., 81.])
+    [method().in_place().out()]
+    fn addcmul(g, input: Expr<'g>, tensor1: TensorOrNumber<'g>, tensor2: TensorOrNumber<'g>;
+        value: Scalar = Scalar::Int(1)) -> Expr<'g> {
+        let second = if value.to_f64() == 1.0 { *tensor2 } else { times(*tensor2, value) };
+        g.elementwise(Op::Addcmul, &[input.into(), tensor1.into(), second.into()])
+    }
+
+    /// `input + value * tensor1 / tensor2`, elementwise.
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     tensor1: The numerator.
+    ///     tensor2: The denominator.
+    ///     value: The factor of the quotient.
+    ///
+    /// Raises:
+    ///     RuntimeError: Both `tensor1` and `tensor2` are integers.
+    ///
+    /// Example:
+    ///     >>> gt.addcdiv(gt.ones(2), gt.tensor([1.0, 2.0]), gt.tensor([2.0, 8.0]), value=2)
+    ///     tensor([2.0000, 1.5000])
+    [method().in_place().out()]
+    fn addcdiv(g, input: Expr<'g>, tensor1: Expr<'g>, tensor2: Expr<'g>; value: Scalar = Scalar::Int(1))
+        -> Result<Expr<'g>> {
+        if !(tensor1.dtype()?.is_float() || tensor2.dtype()?.is_float()) {
+            return Err(OpError::runtime(
+                "Integer division with addcdiv is no longer supported: use input + value * tensor1 / tensor2, or \
+                 (input + value * trunc(tensor1 / tensor2)).to(input.dtype)",
+            ));
+        }
+        let numerator = if value.to_f64() == 1.0 { tensor1 } else { tensor1 * value };
+        Ok(input + numerator / tensor2)
+    }
+
+    /// Linear interpolation `input + weight * (end - input)`, elementwise.
+    ///
+    /// Args:
+    ///     input: The tensor at weight 0.
+    ///     end: The tensor at weight 1.
+    ///     weight: A tensor or a number.
+    ///
+    /// Example:
+    ///     >>> gt.lerp(gt.zeros(2), gt.tensor([10.0, 20.0]), 0.5)
+    ///     tensor([ 5., 10.])
+    [method().in_place().out()]
+    fn lerp(g, input: Expr<'g>, end: TensorOrNumber<'g>, weight: TensorOrNumber<'g>) -> Result<Expr<'g>> {
+        let dtype = input.dtype()?;
+        if !dtype.is_float() {
+            let text = format!("lerp is not there for gt.{dtype}: use floating-point tensors");
+            return Err(OpError::new(ErrorKind::NotImplemented, text));
+        }
+        Ok(g.elementwise(Op::Lerp, &[input.into(), end.into(), weight.into()]))
+    }
+
+    /// The next representable number after each element of `input` towards `other`.
+    ///
+    /// Example:
+    ///     >>> gt.nextafter(gt.tensor([1.0]), gt.tensor([2.0])) > 1
+    ///     tensor([True])
+    [method().in_place().out()]
+    fn nextafter(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
+        let dtype = input.dtype()?;
+        if matches!(dtype, DType::F16 | DType::BF16) && other.dtype()? == dtype {
+            return crate::special::next_half(g, input, other);
+        }
+        Ok(input.nextafter(other))
+    }
+
+    /// The square of each element; bools become int64.
+    ///
+    /// Example:
+    ///     >>> gt.square(gt.tensor([-2.0, 3.0]))
+    ///     tensor([4., 9.])
+    [method().in_place_function().out()]
+    fn square(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        Ok(if input.dtype()? == DType::Bool { input.to(DType::I64) } else { input.square() })
+    }
+
+    /// The hypotenuse sqrt(input ** 2 + other ** 2), elementwise and without overflow.
+    ///
+    /// Example:
+    ///     >>> gt.hypot(gt.tensor([3.0, 1e30]), gt.tensor([4.0, 1e30]))
+    ///     tensor([5.0000e+00, 1.4142e+30])
+    [method().in_place().out()]
+    fn hypot(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
+        check_floating("hypot", input)?;
+        let (a, b) = (input.abs(), other.abs());
+        let first = a.gt(b);
+        let (large, small) = (first.where_(a, b), first.where_(b, a));
+        let ratio = small / large.eq(0.0).where_(1.0, large);
+        let infinite = a.eq(f64::INFINITY) | b.eq(f64::INFINITY);
+        Ok(infinite.where_(f64::INFINITY, large * (ratio * ratio + 1.0).sqrt()))
+    }
+
+    /// `input ** exponent`, computed in float64.
+    ///
+    /// Example:
+    ///     >>> gt.float_power(gt.tensor([2, 3]), 0.5)
+    ///     tensor([1.4142, 1.7321], dtype=gt.float64)
+    [method().out()]
+    fn float_power(g, input: TensorOrNumber<'g>, exponent: TensorOrNumber<'g>) -> Result<Expr<'g>> {
+        check_one_tensor("float_power", *input, *exponent)?;
+        let wide = |operand: Expr<'g>| if operand.as_number().is_none() { operand.to(DType::F64) } else { operand };
+        Ok(g.elementwise(Op::Pow, &[wide(*input).into(), wide(*exponent).into()]))
+    }
+
+    /// `input ** exponent` in float64, which is the tensor's dtype.
+    ///
+    /// Raises:
+    ///     RuntimeError: The tensor is not of float64.
+    [in_place_only().named("float_power")]
+    fn float_power_in_place(g, input: Expr<'g>, exponent: TensorOrNumber<'g>) -> Result<Expr<'g>> {
+        let dtype = input.dtype()?;
+        if dtype != DType::F64 {
+            return Err(OpError::runtime(format!(
+                "the base given to float_power_ has dtype {} but the operation's result requires dtype Double",
+                dtype.scalar_type_name()
+            )));
+        }
+        Ok(input.pow(exponent))
+    }
+
+    /// Subtraction with the operands exchanged: `other - alpha * input`.
+    ///
+    /// Example:
+    ///     >>> gt.rsub(gt.tensor([1.0, 2.0]), 10)
+    ///     tensor([9., 8.])
+    [function()]
+    fn rsub(g, input: Expr<'g>, other: TensorOrNumber<'g>; alpha: Scalar = Scalar::Int(1)) -> Expr<'g> {
+        let scaled = if alpha.to_f64() == 1.0 { input } else { input * alpha };
+        g.elementwise(Op::Sub, &[other.into(), scaled.into()])
+    }
+
+    /// Elements limited to an interval: min(max(input, min), max).
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     min: The lower bound: a number or a tensor that broadcasts; none if not given.
+    ///     max: The upper bound: a number or a tensor that broadcasts; none if not given.
+    ///
+    /// Returns:
+    ///     A tensor of the broadcast shape. NaN stays NaN.
+    ///
+    /// Example:
+    ///     >>> gt.clamp(gt.tensor([-2.0, 0.5, 3.0]), min=-1, max=1)
+    ///     tensor([-1.0000,  0.5000,  1.0000])
+    [method().in_place_function().out().aliases(&["clip"])]
+    fn clamp(g, input: Expr<'g>, min: Option<TensorOrNumber<'g>> = None, max: Option<TensorOrNumber<'g>> = None)
+        -> Expr<'g> {
+        input.limit(min.map(Arg::from), max.map(Arg::from))
+    }
+
+    /// Elements limited from below: max(input, min).
+    ///
+    /// Example:
+    ///     >>> gt.clamp_min(gt.tensor([-1.0, 2.0]), 0)
+    ///     tensor([0., 2.])
+    [method().in_place_function().out()]
+    fn clamp_min(g, input: Expr<'g>, min: TensorOrNumber<'g>) -> Expr<'g> {
+        input.maximum(min)
+    }
+
+    /// Elements limited from above: min(input, max).
+    ///
+    /// Example:
+    ///     >>> gt.clamp_max(gt.tensor([-1.0, 2.0]), 0)
+    ///     tensor([-1.,  0.])
+    [method().in_place_function().out()]
+    fn clamp_max(g, input: Expr<'g>, max: TensorOrNumber<'g>) -> Expr<'g> {
+        input.minimum(max)
+    }
+
+    /// Whether each element is close to its counterpart: `abs(input - other) <= atol + rtol * abs(other)`.
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     other: A tensor of the same dtype.
+    ///     rtol: The relative tolerance.
+    ///     atol: The absolute tolerance.
+    ///     equal_nan: Whether NaN is close to NaN.
+    ///
+    /// Returns:
+    ///     A tensor of bools. Equal infinities are close.
+    ///
+    /// Example:
+    ///     >>> gt.isclose(gt.tensor([1.0, 2.0]), gt.tensor([1.0 + 1e-7, 2.1]))
+    ///     tensor([ True, False])
+    [method()]
+    fn isclose(g, input: Expr<'g>, other: Expr<'g>, rtol: f64 = 1e-5, atol: f64 = 1e-8, equal_nan: bool = false)
+        -> Result<Expr<'g>> {
+        let (own, others) = (input.dtype()?, other.dtype()?);
+        if own != others {
+            return Err(OpError::runtime(format!("gt.{own} did not match gt.{others}")));
+        }
+        for (word, tolerance) in [("rtol", rtol), ("atol", atol)] {
+            if tolerance < 0.0 {
+                return Err(OpError::runtime(format!(
+                    "{word} must be greater than or equal to zero, but got {tolerance:?}"
+                )));
+            }
+        }
+        let equal = input.eq(other);
+        if own == DType::Bool {
+            return Ok(equal);
+        }
+        let close = ((input - other).abs().le(other.abs() * rtol + atol) & other.isfinite()) | equal;
+        Ok(if equal_nan { close | (input.isnan() & other.isnan()) } else { close })
+    }
+
+    /// Whether all elements of two tensors are close; see `isclose`. Waits for the result.
+    ///
+    /// Example:
+    ///     >>> gt.allclose(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 2.0]))
+    ///     True
+    [method()]
+    fn allclose(g, input: Expr<'g>, other: Expr<'g>, rtol: f64 = 1e-5, atol: f64 = 1e-8, equal_nan: bool = false)
+        -> Result<bool> {
+        isclose(g, input, other, rtol, atol, equal_nan)?.all(&[], false).is_true()
+    }
+
+    /// Whether two tensors have the same shape and equal elements. Waits for the result.
+    ///
+    /// Example:
+    ///     >>> gt.equal(gt.tensor([1, 2]), gt.tensor([1, 2]))
+    ///     True
+    [method()]
+    fn equal(g, input: Expr<'g>, other: Expr<'g>) -> Result<bool> {
+        Ok(input.shape()? == other.shape()? && input.eq(other).all(&[], false).is_true()?)
+    }
+}

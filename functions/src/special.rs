@@ -1,0 +1,288 @@
+//! Elementwise functions composed of others: angles, floating-point formats and special functions.
+
+use crate::common::{check_floating, largest};
+use crate::declaration::{TensorOrNumber, functions};
+use gt_ops::error::Result;
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::forms::{function, method, method_only, module};
+use gt_ops::{DType, OpError};
+use std::f64::consts::{FRAC_1_SQRT_2, PI};
+
+/// `x * 2 ** exponent` in two steps, since the power alone may overflow.
+fn scale_by_power<'g>(x: Expr<'g>, exponent: Expr<'g>) -> Expr<'g> {
+    let half = (exponent / 2.0).floor();
+    x * half.exp2() * (exponent - half).exp2()
+}
+
+/// The next representable number of float16 and bfloat16, computed in float64.
+///
+/// # Errors
+/// The first error of the expressions.
+pub(crate) fn next_half<'g>(g: &'g Builder<'g>, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
+    let dtype = input.dtype()?;
+    // The bits of precision, with the implicit leading one, and the smallest positive number.
+    let (digits, smallest) = if dtype == DType::F16 { (11.0, 2f64.powi(-24)) } else { (8.0, 2f64.powi(-133)) };
+    let (x, towards) = (input.to(DType::F64), other.detach().to(DType::F64));
+    let fixed = x.detach();
+    let way = towards.gt(fixed).to(DType::F64) - towards.lt(fixed).to(DType::F64);
+    let [mantissa, exponent] = frexp(g, fixed)?;
+    // Numbers below a power of 2 are spaced half as far apart as those above it.
+    let lower = mantissa.abs().eq(0.5) & (way * fixed).lt(0.0);
+    let step = (exponent.to(DType::F64) - digits - lower.to(DType::F64)).exp2().maximum(smallest);
+    let moved = fixed.eq(0.0).where_(x + way * smallest, x + way * step);
+    let moved = (fixed.isinf() & way.ne(0.0)).where_(-way * largest(dtype), moved);
+    Ok(towards.isnan().where_(f64::NAN, moved).to(dtype))
+}
+
+functions! {
+    /// Angles converted from degrees to radians.
+    ///
+    /// Example:
+    ///     >>> gt.deg2rad(gt.tensor([0.0, 90.0, 180.0]))
+    ///     tensor([0.0000, 1.5708, 3.1416])
+    [method().in_place_function().out()]
+    fn deg2rad(g, input: Expr<'g>) -> Expr<'g> {
+        input.to_float() * (PI / 180.0)
+    }
+
+    /// Angles converted from radians to degrees.
+    ///
+    /// Example:
+    ///     >>> gt.rad2deg(gt.tensor([0.0, 3.14159265]))
+    ///     tensor([  0., 180.])
+    [method().in_place_function().out()]
+    fn rad2deg(g, input: Expr<'g>) -> Expr<'g> {
+        input.to_float() * (180.0 / PI)
+    }
+
+    /// The fractional part of each element, with its sign: `input - trunc(input)`.
+    ///
+    /// Example:
+    ///     >>> gt.frac(gt.tensor([1.25, -2.5]))
+    ///     tensor([ 0.2500, -0.5000])
+    [method().in_place_function().out()]
+    fn frac(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        check_floating("frac", input)?;
+        Ok(input - input.trunc())
+    }
+
+    /// Whether each element is positive infinity.
+    ///
+    /// Example:
+    ///     >>> gt.isposinf(gt.tensor([1.0, float("inf"), -float("inf")]))
+    ///     tensor([False,  True, False])
+    [method().out()]
+    fn isposinf(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        let meta = input.meta()?;
+        Ok(if meta.dtype.is_float() { input.eq(f64::INFINITY) } else { g.full(&meta.shape, false, DType::Bool) })
+    }
+
+    /// Whether each element is negative infinity.
+    ///
+    /// Example:
+    ///     >>> gt.isneginf(gt.tensor([1.0, float("inf"), -float("inf")]))
+    ///     tensor([False, False,  True])
+    [method().out()]
+    fn isneginf(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        let meta = input.meta()?;
+        Ok(if meta.dtype.is_float() { input.eq(f64::NEG_INFINITY) } else { g.full(&meta.shape, false, DType::Bool) })
+    }
+
+    /// Whether each element is a real number: all are, since there are no complex dtypes.
+    [method()]
+    fn isreal(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        Ok(g.full(&input.shape()?, true, DType::Bool))
+    }
+
+    /// The Heaviside step function: 0 for negative elements, 1 for positive ones, `values` at 0.
+    ///
+    /// Example:
+    ///     >>> gt.heaviside(gt.tensor([-1.0, 0.0, 2.0]), gt.tensor(0.5))
+    ///     tensor([0.0000, 0.5000, 1.0000])
+    [method().in_place().out()]
+    fn heaviside(g, input: Expr<'g>, values: Expr<'g>) -> Result<Expr<'g>> {
+        let dtype = input.dtype()?;
+        if dtype != values.dtype()? {
+            return Err(OpError::runtime("heaviside is not yet implemented for tensors with different dtypes."));
+        }
+        let x = input.detach();
+        Ok(x.eq(0i64).where_(values.detach(), x.gt(0i64).to(dtype)))
+    }
+
+    /// `input * 2 ** other`, elementwise.
+    ///
+    /// Example:
+    ///     >>> gt.ldexp(gt.tensor([1.0, 3.0]), gt.tensor([2, 4]))
+    ///     tensor([ 4., 48.])
+    [method().in_place_function().out()]
+    fn ldexp(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
+        let power = other.exp2();
+        let own = input.dtype()?;
+        Ok(input * if own.is_float() && !other.dtype()?.is_float() { power.to(own) } else { power })
+    }
+
+    /// The mantissa and exponent of each element: `input = mantissa * 2 ** exponent` with 1/2 <= abs(mantissa) < 1.
+    ///
+    /// Returns:
+    ///     A pair `(mantissa, exponent)`; the exponent is of int32.
+    ///
+    /// Example:
+    ///     >>> mantissa, exponent = gt.frexp(gt.tensor([8.0, 3.0]))
+    ///     >>> mantissa, exponent
+    ///     (tensor([0.5000, 0.7500]), tensor([4, 2], dtype=gt.int32))
+    [method().results(&["mantissa", "exponent"])]
+    fn frexp(g, input: Expr<'g>) -> Result<[Expr<'g>; 2]> {
+        let dtype = input.dtype()?;
+        if !dtype.is_float() {
+            return Err(OpError::runtime("torch.frexp() only supports floating-point dtypes"));
+        }
+        let wide = input.detach().to(DType::F64);
+        let ordinary = wide.isfinite() & wide.ne(0.0);
+        let exponent = ordinary.where_(wide.abs().log2().floor() + 1.0, 0.0);
+        // The logarithm may have been rounded to an integer: the exponent is corrected by the mantissa.
+        let mantissa = scale_by_power(wide, -exponent).abs();
+        let exponent =
+            exponent + (ordinary & mantissa.ge(1.0)).to(DType::F64) - (ordinary & mantissa.lt(0.5)).to(DType::F64);
+        Ok([scale_by_power(input.to(DType::F64), -exponent).to(dtype), exponent.to(DType::I32)])
+    }
+
+    /// A copy in which numbers replace NaN and infinities.
+    ///
+    /// Args:
+    ///     input: A tensor.
+    ///     nan: The number for NaN.
+    ///     posinf: The number for positive infinity; the largest of the dtype if not given.
+    ///     neginf: The number for negative infinity; the smallest of the dtype if not given.
+    ///
+    /// Example:
+    ///     >>> gt.nan_to_num(gt.tensor([float("nan"), float("inf"), 1.0]), posinf=100.0)
+    ///     tensor([  0., 100.,   1.])
+    [method().in_place_function().out()]
+    fn nan_to_num(g, input: Expr<'g>, nan: Option<f64> = Some(0.0), posinf: Option<f64> = None,
+        neginf: Option<f64> = None) -> Result<Expr<'g>> {
+        let dtype = input.dtype()?;
+        if !dtype.is_float() {
+            return Ok(input.copy());
+        }
+        let largest = largest(dtype);
+        let result = input.isnan().where_(nan.unwrap_or(0.0), input);
+        let result = result.eq(f64::INFINITY).where_(posinf.unwrap_or(largest), result);
+        Ok(result.eq(f64::NEG_INFINITY).where_(neginf.unwrap_or(-largest), result))
+    }
+
+    /// The normalized sinc function: sin(pi * x) / (pi * x), and 1 at 0.
+    ///
+    /// Example:
+    ///     >>> gt.sinc(gt.tensor([0.0, 0.5, 1.5]))
+    ///     tensor([ 1.0000,  0.6366, -0.2122])
+    [method().in_place_function().out().aliases(&["special.sinc"])]
+    fn sinc(g, input: Expr<'g>) -> Expr<'g> {
+        let angle = input.to_float() * PI;
+        let zero = angle.eq(0.0);
+        let filled = zero.where_(1.0, angle);
+        zero.where_(1.0, filled.sin() / filled)
+    }
+
+    /// The inverse of the sigmoid: ln(x / (1 - x)).
+    ///
+    /// Args:
+    ///     input: A tensor of probabilities.
+    ///     eps: Elements are first limited to `eps <= x <= 1 - eps`, if given.
+    ///
+    /// Example:
+    ///     >>> gt.logit(gt.tensor([0.1, 0.5, 0.9]))
+    ///     tensor([-2.1972,  0.0000,  2.1972])
+    [method().in_place_function().out().aliases(&["special.logit"])]
+    fn logit(g, input: Expr<'g>, eps: Option<f64> = None) -> Expr<'g> {
+        let x = input.to_float();
+        // The lower bound wins where it is above the upper one.
+        let x = eps.map_or(x, |eps| x.lt(eps).where_(eps, x.minimum(1.0 - eps)));
+        (x / (1.0 - x)).log()
+    }
+
+    /// The polygamma function: the `n`-th derivative of `digamma`.
+    ///
+    /// Example:
+    ///     >>> gt.polygamma(1, gt.tensor([1.0, 2.0]))
+    ///     tensor([1.6449, 0.6449])
+    [function().out().aliases(&["special.polygamma"])]
+    fn polygamma(g, n: i64, input: Expr<'g>) -> Result<Expr<'g>> {
+        if n < 0 {
+            return Err(OpError::runtime("polygamma(n, x) does not support negative n."));
+        }
+        if n == 0 {
+            return Ok(input.digamma());
+        }
+        let order = g.full(&gt_ops::Shape::SCALAR, (n + 1) as f64, input.dtype()?.to_float());
+        let factorial: f64 = (1..=n).map(|k| k as f64).product();
+        Ok(order.zeta(input) * if n % 2 == 0 { -factorial } else { factorial })
+    }
+
+    /// The polygamma function: the `n`-th derivative of `digamma`.
+    [method_only().in_place().named("polygamma")]
+    fn polygamma_method(g, input: Expr<'g>, n: i64) -> Result<Expr<'g>> {
+        polygamma(g, n, input)
+    }
+
+    /// The logarithm of the multivariate gamma function of dimension `p`.
+    ///
+    /// Example:
+    ///     >>> gt.mvlgamma(gt.tensor([2.0, 3.0]), p=2)
+    ///     tensor([0.4516, 1.5502])
+    [method().in_place().out().aliases(&["special.multigammaln"])]
+    fn mvlgamma(g, input: Expr<'g>, p: i64) -> Result<Expr<'g>> {
+        if p < 1 {
+            return Err(OpError::runtime("p has to be greater than or equal to 1"));
+        }
+        let x = input.to_float();
+        let constant = p as f64 * (p - 1) as f64 / 4.0 * PI.ln();
+        Ok((1..p).fold(x.lgamma() + constant, |total, j| total + (x - j as f64 / 2.0).lgamma()))
+    }
+
+    /// The entropy of each element: -x * ln(x), 0 at 0, and minus infinity for negative numbers.
+    ///
+    /// Example:
+    ///     >>> gt.special.entr(gt.tensor([0.25, 0.5]))
+    ///     tensor([0.3466, 0.3466])
+    [module("special").out()]
+    fn entr(g, input: Expr<'g>) -> Expr<'g> {
+        let x = input.to_float();
+        x.lt(0.0).where_(f64::NEG_INFINITY, -x.xlogy(x.maximum(0.0)))
+    }
+
+    /// The distribution function of the standard normal distribution.
+    ///
+    /// Example:
+    ///     >>> gt.special.ndtr(gt.tensor([-2.0, 0.0, 2.0]))
+    ///     tensor([0.0228, 0.5000, 0.9772])
+    [module("special").out()]
+    fn ndtr(g, input: Expr<'g>) -> Expr<'g> {
+        (input.to_float() * -FRAC_1_SQRT_2).erfc() * 0.5
+    }
+
+    /// `input * ln(1 + other)`, and 0 where `input` is 0, unless `other` is NaN.
+    ///
+    /// Example:
+    ///     >>> gt.special.xlog1py(gt.tensor([0.0, 2.0]), gt.tensor([-1.0, 1.0]))
+    ///     tensor([0.0000, 1.3863])
+    [module("special").out()]
+    fn xlog1py(g, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>) -> Result<Expr<'g>> {
+        if input.as_number().is_some() && other.as_number().is_some() {
+            return Err(OpError::type_("special_xlog1py(): one of the arguments must be a Tensor"));
+        }
+        let (x, y) = (input.to_tensor(), other.to_tensor());
+        let zero = x.eq(0.0) & y.isnan().logical_not();
+        Ok(zero.where_(0.0, x * zero.where_(0.0, y.log1p())))
+    }
+
+    /// The spherical Bessel function of the first kind of order 0: sin(x) / x, and 1 at 0. No gradient, as in PyTorch.
+    ///
+    /// Example:
+    ///     >>> gt.special.spherical_bessel_j0(gt.tensor([0.0, 1.0]))
+    ///     tensor([1.0000, 0.8415])
+    [module("special").out()]
+    fn spherical_bessel_j0(g, input: Expr<'g>) -> Expr<'g> {
+        let x = input.to_float().detach();
+        x.isinf().where_(0.0, x.eq(0.0).where_(1.0, x.sin() / x))
+    }
+}
