@@ -175,7 +175,7 @@ fn product(slf: &Bound<'_, PyTensor>, other: &Bound<'_, PyAny>, swapped: bool) -
     answer(py, Some(product))
 }
 
-/// Applies the elementwise op with this wire id to tensors and numbers. `gt._rows` has a function for each such op.
+/// Applies the elementwise op with this wire id to tensors and numbers, for tests of ops that are no functions.
 #[pyfunction]
 #[pyo3(signature = (op, *args))]
 pub fn elementwise(py: Python<'_>, op: u16, args: &Bound<'_, pyo3::types::PyTuple>) -> PyResult<PyTensor> {
