@@ -1054,6 +1054,7 @@ fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         let forms = function.forms;
         let row = PyDict::new(py);
         row.set_item("name", function.name())?;
+        row.set_item("full_name", gt_functions::full_name(function))?;
         row.set_item("module", forms.module)?;
         row.set_item("aliases", forms.aliases.to_vec())?;
         row.set_item("doc", function.doc)?;

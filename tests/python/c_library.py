@@ -63,6 +63,18 @@ class Ints(ctypes.Structure):
     _fields_ = [("data", ctypes.POINTER(ctypes.c_int64)), ("len", ctypes.c_size_t)]
 
 
+class Argument(ctypes.Structure):
+    """The C struct `gt_argument`."""
+
+    _fields_ = [
+        ("kind", ctypes.c_int32),
+        ("number", ctypes.c_double),
+        ("integer", ctypes.c_int64),
+        ("data", ctypes.c_void_p),
+        ("len", ctypes.c_size_t),
+    ]
+
+
 class Attrs(ctypes.Structure):
     """The C struct `gt_attrs`."""
 
@@ -195,6 +207,49 @@ class Session:
         count = ctypes.c_size_t(len(operands))
         check(lib.gt_op(self.handle, opcode, array, count, ctypes.byref(attrs), ctypes.byref(handle)))
         return Tensor(handle)
+
+
+    def call(self, name: str, *arguments: Any, capacity: int = 16) -> list[Tensor]:
+        """Calls any function by its name: tensors, lists of tensors, numbers, lists of integers, texts, `None`."""
+        kept: list[Any] = []
+        array = (Argument * len(arguments))(*(_argument(value, kept) for value in arguments))
+        handles, written = (Handle * capacity)(), ctypes.c_size_t()
+        count, room = ctypes.c_size_t(len(arguments)), ctypes.c_size_t(capacity)
+        check(library().gt_call(self.handle, name.encode(), array, count, handles, room, ctypes.byref(written)))
+        return [Tensor(Handle(handle)) for handle in handles[: written.value]]
+
+    def number(self, name: str, *arguments: Any) -> float:
+        """Calls a function whose result is a number."""
+        kept: list[Any] = []
+        array = (Argument * len(arguments))(*(_argument(value, kept) for value in arguments))
+        result = ctypes.c_double()
+        count = ctypes.c_size_t(len(arguments))
+        check(library().gt_call_number(self.handle, name.encode(), array, count, ctypes.byref(result)))
+        return result.value
+
+
+def _argument(value: Any, kept: list[Any]) -> Argument:
+    """Makes an argument of `gt_call`; `kept` holds the memory that it points to."""
+    if value is None:
+        return Argument(kind=1)
+    if value is ...:
+        return Argument(kind=0)
+    if isinstance(value, Tensor):
+        return Argument(kind=2, data=value._as_parameter_.value)
+    if isinstance(value, bool):
+        return Argument(kind=6, integer=value)
+    if isinstance(value, int):
+        return Argument(kind=5, integer=value)
+    if isinstance(value, float):
+        return Argument(kind=4, number=value)
+    if isinstance(value, str):
+        kept.append(ctypes.create_string_buffer(value.encode()))
+        return Argument(kind=10, data=ctypes.addressof(kept[-1]))
+    if value and isinstance(value[0], Tensor):
+        kept.append((Handle * len(value))(*(item._as_parameter_.value for item in value)))
+        return Argument(kind=3, data=ctypes.addressof(kept[-1]), len=len(value))
+    kept.append((ctypes.c_int64 * len(value))(*value))
+    return Argument(kind=7, data=ctypes.addressof(kept[-1]), len=len(value))
 
 
 def _operand(value: Any) -> Operand:

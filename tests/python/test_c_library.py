@@ -234,6 +234,112 @@ def test_every_row_is_called_here_and_says_what_it_is() -> None:
     assert lib.gt_op_attrs(ROWS["sum"]["wire_id"]) == b"axes keepdim"
 
 
+# Functions ------------------------------------------------------------------------------------------------------------
+
+FUNCTIONS = {row["full_name"]: row for row in gt._gt.function_table()}
+# Arguments of functions for which those of `arguments_of` mean nothing.
+TEXTS = {"equation": "ij,kj->ik", "mode": "constant", "reduction": "mean", "padding_mode": "zeros", "reduce": "sum"}
+TABLED = [name for name, row in FUNCTIONS.items() if row["returns"] not in ("Size", "dtype")]
+
+
+def arguments_of(row: dict[str, Any]) -> list[Any]:
+    """Returns an argument for each parameter without a default: arrays for tensors."""
+    values = {
+        "Tensor": np.abs(X).astype(np.float32),
+        "TensorOrNumber": np.abs(Y).astype(np.float32),
+        "Tensors": [X.astype(np.float32), Y.astype(np.float32)],
+        "Operands": [X.astype(np.float32), Y.astype(np.float32)],
+        "Number": 2.0,
+        "Int": 1,
+        "Float": 0.5,
+        "Bool": False,
+        "Ints": [1],
+        "OptionalInts": [1],
+        "Sizes": [3, 4],
+    }
+    needed = [parameter for parameter in row["parameters"] if parameter["default"] is None]
+    kinds = [parameter["kind"] for parameter in needed if not parameter["keyword_only"]]
+    if any(parameter["keyword_only"] for parameter in needed):
+        pytest.skip("an argument that has to be named")
+    if any(kind not in values and kind != "Text" for kind in kinds):
+        pytest.skip(f"arguments of kind {kinds}")
+    return [
+        TEXTS.get(parameter["name"], "mean") if parameter["kind"] == "Text" else values[parameter["kind"]]
+        for parameter in needed
+    ]
+
+
+def package_s(row: dict[str, Any], arguments: list[Any]) -> Any:
+    """Calls the function of the Python package, as a function, a method or in place."""
+
+    def made(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return gt.tensor(value)
+        return [made(item) for item in value] if isinstance(value, list) and isinstance(value[0], np.ndarray) else value
+
+    given = [made(value) for value in arguments]
+    if row["function"]:
+        return gt._functions.MODULES[row["module"]][row["name"]](*given)
+    first, *others = given
+    return getattr(first, row["name"] + ("" if row["method"] else "_"))(*others)
+
+
+@pytest.mark.parametrize("name", TABLED)
+def test_a_function_is_the_package_s(session: Session, name: str) -> None:
+    """Calls each declared function in Python and in C: results and errors are the same."""
+    row = FUNCTIONS[name]
+    arguments = arguments_of(row)
+
+    def made(value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            return session.tensor(value)
+        return [made(item) for item in value] if isinstance(value, list) and isinstance(value[0], np.ndarray) else value
+
+    gt.manual_seed(3)
+    library().gt_manual_seed(ctypes.c_uint64(3))
+    wanted, text = None, None
+    try:
+        wanted = package_s(row, arguments)
+    except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError) as error:
+        text = str(error)
+    call = session.number if row["returns"] in ("bool", "Number") else session.call
+    try:
+        got = call(name, *map(made, arguments))
+    except Failed as error:
+        assert text is not None, error
+        return
+    if text is not None:
+        overloaded = sum(row["name"] == other["name"] for other in FUNCTIONS.values()) > 1
+        assert overloaded, f"Python raises {text}"
+    elif isinstance(wanted, gt.Tensor):
+        same(got[0], wanted)
+    elif isinstance(wanted, tuple):
+        for mine, theirs in zip(got, wanted, strict=True):
+            same(mine, theirs)
+    else:
+        assert got == float(wanted)
+
+
+def test_what_a_function_does_not_take_is_an_error(session: Session) -> None:
+    x = session.tensor(X)
+    for text, name, arguments in [
+        ("there is no function called", "no_such_function", [x]),
+        ("the argument dim is missing", "logsumexp", [x]),
+        ("takes 3 arguments, but 4 were given", "logsumexp", [x, [1], False, 1]),
+        ("the argument dim must be tuple of ints", "logsumexp", [x, "1"]),
+        ("Dimension out of range", "logsumexp", [x, [5]]),
+        ("call it with gt_call_number", "allclose", [x, x]),
+    ]:
+        with pytest.raises(Failed, match=text):
+            session.call(name, *arguments)
+    with pytest.raises(Failed, match="do not fit in 0"):
+        session.call("logsumexp", x, [1], capacity=0)
+    with pytest.raises(Failed, match="call it with gt_call"):
+        session.number("logsumexp", x, [1])
+    (total,) = session.call("logsumexp", x, [1], ...)
+    np.testing.assert_allclose(total.numpy(), np.log(np.exp(X).sum(1)), rtol=1e-12)
+
+
 def test_numbers_promote_as_python_s_do(session: Session) -> None:
     small = session.tensor(np.array([1, 2], np.int8))
     assert [session.op("add", small, n).dtype for n in (True, 2, 2.0)] == ["int8", "int8", "float32"]
