@@ -208,7 +208,6 @@ class Session:
         check(lib.gt_op(self.handle, opcode, array, count, ctypes.byref(attrs), ctypes.byref(handle)))
         return Tensor(handle)
 
-
     def call(self, name: str, *arguments: Any, capacity: int = 16) -> list[Tensor]:
         """Calls any function by its name: tensors, lists of tensors, numbers, lists of integers, texts, `None`."""
         kept: list[Any] = []
