@@ -380,7 +380,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 Err(Misfit::Signature(error) | Misfit::Other(error)) => Err(error),
             };
         }
-        for overload in &self.entry.overloads {
+        for overload in self.entry.overloads.iter().filter(|overload| self.may_fit(overload)) {
             let mut arguments = ParsedArguments::default();
             match self.parse(overload, &mut arguments) {
                 Ok(()) => return self.compute(overload, arguments),
@@ -389,6 +389,15 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             }
         }
         Err(self.no_overload())
+    }
+
+    /// Whether the number of arguments fits a signature. Errors cost more than this, so that it is asked before.
+    fn may_fit(&self, overload: &Overload) -> bool {
+        let parameters = &overload.parameters;
+        let open = overload.positional.checked_sub(1).is_some_and(|last| parameters[last].kind == Kind::Sizes);
+        let required = parameters.iter().filter(|parameter| parameter.default.is_none()).count();
+        (open || self.positional.len() <= overload.positional)
+            && self.positional.len() + self.named.len() >= required - usize::from(open).min(required)
     }
 
     /// PyTorch's error where no overload takes the arguments.
