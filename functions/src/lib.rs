@@ -29,6 +29,7 @@ pub mod interpolation;
 pub mod linear;
 pub mod losses;
 pub mod margin_losses;
+pub mod masked;
 pub mod masks;
 pub mod matrix_functions;
 pub mod normalization;
@@ -69,6 +70,7 @@ const GROUPS: &[&[Function]] = &[
     losses::FUNCTIONS,
     margin_losses::FUNCTIONS,
     masks::FUNCTIONS,
+    masked::FUNCTIONS,
     matrix_functions::FUNCTIONS,
     normalization::FUNCTIONS,
     norms::FUNCTIONS,
