@@ -340,7 +340,7 @@ impl Graph for Scope {
     }
 
     fn requires_grad(&self, v: Val) -> bool {
-        self.tensors[v.0 as usize].1.is_some()
+        grad_enabled() && self.tensors[v.0 as usize].1.is_some()
     }
 
     fn upload(&mut self, meta: Meta, bytes: &[u8]) -> OpResult<Val> {

@@ -19,13 +19,17 @@ pub mod complex_ops;
 pub mod convolutions;
 pub mod ctc;
 pub mod declaration;
+pub mod decompositions;
+pub(crate) mod dense;
 pub mod dropout;
 pub mod einsum;
 pub mod embeddings;
+pub mod factored;
 pub mod fft;
 pub mod grid_sampling;
 pub mod histograms;
 pub mod interpolation;
+pub mod linalg;
 pub mod linear;
 pub mod losses;
 pub mod margin_losses;
@@ -59,13 +63,16 @@ const GROUPS: &[&[Function]] = &[
     complex_ops::FUNCTIONS,
     convolutions::FUNCTIONS,
     ctc::FUNCTIONS,
+    decompositions::FUNCTIONS,
     dropout::FUNCTIONS,
     einsum::FUNCTIONS,
     embeddings::FUNCTIONS,
+    factored::FUNCTIONS,
     fft::FUNCTIONS,
     grid_sampling::FUNCTIONS,
     histograms::FUNCTIONS,
     interpolation::FUNCTIONS,
+    linalg::FUNCTIONS,
     linear::FUNCTIONS,
     losses::FUNCTIONS,
     margin_losses::FUNCTIONS,

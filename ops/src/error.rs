@@ -15,6 +15,8 @@ pub enum ErrorKind {
     NotImplemented,
     /// `AssertionError`: an argument for which PyTorch's Python code has an `assert`.
     Assertion,
+    /// `LinAlgError`: a matrix that an algorithm of linear algebra cannot handle, such as a singular one.
+    LinAlg,
 }
 
 /// An error: its kind, and a message that says what was asked, what was found and what to do.

@@ -59,7 +59,7 @@ pub trait Graph {
     /// # Errors
     /// As [`Graph::emit`].
     fn detach(&mut self, v: Val) -> Result<Val>;
-    /// Whether gradients flow to the tensor.
+    /// Whether operations on the tensor are recorded for gradients that flow to it.
     fn requires_grad(&self, _v: Val) -> bool {
         false
     }

@@ -38,10 +38,7 @@ pub fn raise(error: ClientError) -> PyErr {
 /// PyTorch's ops raise one or the other.
 fn out_of_range(text: String) -> PyErr {
     static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
-    Python::attach(|py| match CLASS.import(py, "gt._types", "OutOfRangeError") {
-        Ok(class) => PyErr::from_type(class.clone(), text),
-        Err(error) => error,
-    })
+    of_python(&CLASS, "gt._types", "OutOfRangeError", text)
 }
 
 /// The exception for an error of a shape or dtype rule.
@@ -57,7 +54,19 @@ fn of_kind(kind: ErrorKind, text: String) -> PyErr {
         ErrorKind::Value => PyValueError::new_err(text),
         ErrorKind::Assertion => PyAssertionError::new_err(text),
         ErrorKind::NotImplemented => PyNotImplementedError::new_err(text),
+        ErrorKind::LinAlg => {
+            static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
+            of_python(&CLASS, "gt.linalg", "LinAlgError", text)
+        }
     }
+}
+
+/// An exception whose class is defined in Python.
+fn of_python(class: &PyOnceLock<Py<PyType>>, module: &str, name: &str, text: String) -> PyErr {
+    Python::attach(|py| match class.import(py, module, name) {
+        Ok(class) => PyErr::from_type(class.clone(), text),
+        Err(error) => error,
+    })
 }
 
 /// Conversion of errors to exceptions, so that `?` can be used.

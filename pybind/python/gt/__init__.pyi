@@ -112,7 +112,7 @@ from gt._sharding import get_config as get_config
 from gt._sharding import gpu_workers as gpu_workers
 from gt._sharding import load_config as load_config
 from gt._sharding import register_config as register_config
-from gt._types import QR, Histogram, HistogramOfPoints, MantissaExponent, MinMax, SignLogAbsDet, ValuesIndices
+from gt._types import Histogram, HistogramOfPoints, MantissaExponent, MinMax, ValuesIndices
 from gt._types import OutOfRangeError as OutOfRangeError
 from gt._types import Size as Size
 from gt.amp import GradScaler as GradScaler
@@ -696,7 +696,7 @@ def prod(
     out: Any = None,
 ) -> Tensor: ...
 def put(input: Tensor, index: Tensor, source: Tensor, accumulate: _bool = False) -> Tensor: ...
-def qr(input: Tensor, some: _bool = True, *, out: Any = None) -> QR: ...
+def qr(input: Tensor, some: _bool = True, *, out: Any = None) -> tuple[Tensor, Tensor]: ...
 def quantile(
     input: Tensor,
     q: Tensor | _float,
@@ -787,7 +787,7 @@ def slice_scatter(
     *,
     out: Any = None,
 ) -> Tensor: ...
-def slogdet(input: Tensor, *, out: Any = None) -> SignLogAbsDet: ...
+def slogdet(input: Tensor, *, out: Any = None) -> tuple[Tensor, Tensor]: ...
 def softmax(
     input: Tensor, dim: _int | None = None, *, axis: _int | None = None, dtype: DType | None = None, out: Any = None
 ) -> Tensor: ...

@@ -15,11 +15,10 @@ Function = Callable[..., Any]
 # The functions that take `out=`, as PyTorch's do, and are not declared in the extension.
 OUT = _table.named("out") | set(
     """
-    addbmm addmm addmv addr alias_copy baddbmm bmm cholesky cholesky_inverse cholesky_solve column_stack concat
-    concatenate cross diag dot dstack geqrf ger hstack index_add index_copy index_reduce index_select inner inverse
-    kron kthvalue lu lu_solve lu_unpack masked_select matrix_power mm mode msort multinomial mv nanmedian nanquantile
-    narrow_copy nonzero_static normal orgqr ormqr outer qr quantile randperm row_stack scatter_reduce slogdet sort
-    stack svd take take_along_dim tensordot topk triangular_solve vdot vstack
+    addbmm addmm addmv addr alias_copy baddbmm bmm column_stack concat concatenate cross diag dot dstack ger hstack
+    index_add index_copy index_reduce index_select inner kron kthvalue masked_select mm mode msort multinomial mv
+    nanmedian nanquantile narrow_copy nonzero_static normal outer quantile randperm row_stack scatter_reduce sort
+    stack take take_along_dim tensordot topk vdot vstack
     """.split()
 )
 # The functions whose `out` must have the dtype of the result.

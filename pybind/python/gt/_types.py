@@ -85,20 +85,6 @@ class HistogramOfPoints(NamedTuple):
     bin_edges: tuple[Tensor, ...]
 
 
-class QR(NamedTuple):
-    """The factors of a QR decomposition: orthonormal columns, and an upper triangle."""
-
-    Q: Tensor
-    R: Tensor
-
-
-class SignLogAbsDet(NamedTuple):
-    """The sign of a determinant, and the logarithm of its absolute value."""
-
-    sign: Tensor
-    logabsdet: Tensor
-
-
 class MantissaExponent(NamedTuple):
     """Mantissas of absolute value from 1/2 to 1, and exponents to base 2."""
 
@@ -106,4 +92,4 @@ class MantissaExponent(NamedTuple):
     exponent: Tensor
 
 
-NAMED: list[Any] = [ValuesIndices, MinMax, Histogram, HistogramOfPoints, QR, SignLogAbsDet, MantissaExponent]
+NAMED: list[Any] = [ValuesIndices, MinMax, Histogram, HistogramOfPoints, MantissaExponent]

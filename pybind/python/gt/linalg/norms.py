@@ -7,10 +7,8 @@ from collections.abc import Sequence
 
 from gt import _gt
 from gt._composites.common import axes_of
-from gt._functions.linalg import vector_norm
+from gt._functions.linalg import inv, svdvals, vector_norm
 from gt._gt import Tensor
-from gt.linalg.decompositions import svdvals
-from gt.linalg.solving import inv
 
 
 def _checked_dtype(name: str, x: Tensor, dtype: _gt.dtype | None) -> Tensor:

@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
-import numpy as np
-
 from gt import _core as gt
 from gt import linalg
 from gt._autograd import no_grad
 from gt._gt import Tensor
-from gt.linalg import lapack
 from gt.nn import functional
 from gt.nn.convolution import ConvTranspose1d, ConvTranspose2d, ConvTranspose3d
 from gt.nn.module import Module
@@ -231,17 +228,12 @@ class _Orthogonal(Module):
                 "It is not possible to assign to the matrix exponential or the Cayley parametrizations when "
                 "use_trivialization=False."
             )
-        vectors, scales = lapack.run("geqrf", "", _reflections, tall)
+        vectors, scales = gt.geqrf(tall)
         signs = vectors.diagonal(0, -2, -1).sign()
         # LAPACK writes an identity as tau = 0; here a zero vector has tau = 2, a reflection, so the sign flips.
         signs = gt.where(scales == 0, -signs, signs)
         vectors = vectors.tril(-1) + gt.eye(rows, columns, dtype=q.dtype) * signs.unsqueeze(-2)
         return vectors.mT if wide else vectors
-
-
-def _reflections(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    vectors, scales = np.linalg.qr(a, mode="raw")
-    return np.swapaxes(vectors, -1, -2), scales
 
 
 def orthogonal(

@@ -1,0 +1,554 @@
+//! Matrix decompositions (QR, LU, eigenvalues, singular values), and functions that are computed from them.
+
+use crate::declaration::{TensorOrNumber, functions};
+use crate::dense::{self, HostMatrix, PackedLu};
+use crate::linalg::{
+    check, diagonal_matrices, eye, failure, linalg_solve_triangular, lower_part, matrices, or_zeros, symmetric, upload,
+    upload_vectors, upper_part, with_gradient,
+};
+use gt_ops::error::{OpError, Result};
+use gt_ops::expr::{Builder, Expr};
+use gt_ops::forms::{function, method, module};
+use gt_ops::{DType, Meta, Shape};
+
+const CONVERGENCE: &str = "The algorithm failed to converge.";
+
+/// `values[j] - values[i]` for each i and j, with ones on the diagonal.
+fn differences<'g>(g: &'g Builder<'g>, values: Expr<'g>) -> Result<Expr<'g>> {
+    let size = values.size(-1)?;
+    Ok(values.unsqueeze(-2) - values.unsqueeze(-1) + eye(g, size, size, values.dtype()?))
+}
+
+/// The gradient of Walter, Lehmann and Lamour (2012), for matrices with at least as many rows as columns.
+fn qr_gradient<'r>(
+    g: &'r Builder<'r>,
+    values: &[Expr<'r>],
+    grads: &[Option<Expr<'r>>],
+) -> Result<Vec<Option<Expr<'r>>>> {
+    let (q, r) = (values[1], values[2]);
+    let (of_q, of_r) = (or_zeros(g, grads[0], q)?, or_zeros(g, grads[1], r)?);
+    let inner = symmetric(r.matmul(of_r.transposed()) - of_q.transposed().matmul(q))?;
+    Ok(vec![Some(linalg_solve_triangular(g, r.transposed(), of_q + q.matmul(inner), false, false, false)?)])
+}
+
+/// Q and R of matrices with at least as many rows as columns.
+fn tall_qr<'g>(g: &'g Builder<'g>, a: Expr<'g>) -> Result<[Expr<'g>; 2]> {
+    let ((batch, rows, columns), dtype) = (check("qr", a, false)?, a.dtype()?);
+    let (q, r): (Vec<HostMatrix>, Vec<HostMatrix>) = matrices(a)?.into_iter().map(|a| factor(a, columns)).unzip();
+    let results = [upload(g, &batch, rows, columns, q, dtype), upload(g, &batch, columns, columns, r, dtype)];
+    let results = g.with_gradient("linalg_qr", &[a], &results, qr_gradient)?;
+    Ok([results[0], results[1]])
+}
+
+/// The first columns of Q, and as many rows of R.
+fn factor(a: HostMatrix, count: i64) -> (HostMatrix, HostMatrix) {
+    let (packed, factors) = dense::householder(a);
+    (dense::orthonormal(&packed, &factors, count as usize), packed.upper(count as usize))
+}
+
+/// The gradient of P, an input without one, L and U. P is the permutation matrix.
+fn lu_gradient<'r>(
+    g: &'r Builder<'r>,
+    values: &[Expr<'r>],
+    grads: &[Option<Expr<'r>>],
+) -> Result<Vec<Option<Expr<'r>>>> {
+    let [_, p, lower, upper] = *values else { return Ok(Vec::new()) };
+    let (of_lower, of_upper) = (or_zeros(g, grads[0], lower)?, or_zeros(g, grads[1], upper)?);
+    let (rows, count, columns) = (lower.size(-2)?, lower.size(-1)?, upper.size(-1)?);
+    // The part below or beside the square one follows from it: `A2 = L2 @ U` or `A2 = L @ U2`.
+    let split = |x: Expr<'r>, axis: i64, size: i64| (x.narrow(axis, 0, count), x.narrow(axis, count, size - count));
+    let ((square, below), (of_square, of_below)) = (split(lower, -2, rows), split(of_lower, -2, rows));
+    let ((first, beside), (of_first, of_beside)) = (split(upper, -1, columns), split(of_upper, -1, columns));
+    let left = square.transposed().matmul(of_square) - of_beside.matmul(beside.transposed());
+    let right = of_first.matmul(first.transposed()) - below.transposed().matmul(of_below);
+    let inner = lower_part(left, -1)? + upper_part(right, 0)?;
+    let inner = linalg_solve_triangular(g, first.transposed(), inner, false, false, false)?;
+    let inner = g.cat(&[inner, of_beside], -1);
+    let wide = linalg_solve_triangular(g, square.transposed(), inner, true, true, true)?;
+    let tall = linalg_solve_triangular(g, first.transposed(), of_below, false, false, false)?;
+    let whole = if rows > count { g.cat(&[wide, tall], -2) } else { wide };
+    Ok(vec![Some(p.matmul(whole)), None])
+}
+
+/// P, L and U of matrices, and the row exchanged with each row, counted from 1, as int32.
+pub(crate) fn lu_parts<'g>(g: &'g Builder<'g>, name: &str, a: Expr<'g>, pivot: bool) -> Result<[Expr<'g>; 4]> {
+    let ((batch, rows, columns), dtype) = (check(name, a, false)?, a.dtype()?);
+    if !pivot {
+        return Err(OpError::runtime("linalg.lu_factor: LU without pivoting is not implemented on the CPU"));
+    }
+    let count = rows.min(columns);
+    let all: Vec<PackedLu> = matrices(a)?.into_iter().map(PackedLu::new).collect();
+    let p = upload(g, &batch, rows, rows, all.iter().map(|lu| dense::permutation(&lu.order)), dtype);
+    let lower = upload(g, &batch, rows, count, all.iter().map(PackedLu::lower), dtype);
+    let upper = upload(g, &batch, count, columns, all.iter().map(|lu| lu.packed.upper(count as usize)), dtype);
+    let exchanges: Vec<i64> = all.iter().flat_map(|lu| lu.exchanges.iter().map(|row| *row as i64 + 1)).collect();
+    let pivots = g.ints(&exchanges, &[&batch[..], &[count]].concat()).to(DType::I32);
+    let factors = g.with_gradient("linalg_lu", &[a, p], &[lower, upper], lu_gradient)?;
+    Ok([p, factors[0], factors[1], pivots])
+}
+
+fn eigen_gradient<'r>(
+    g: &'r Builder<'r>,
+    values: &[Expr<'r>],
+    grads: &[Option<Expr<'r>>],
+) -> Result<Vec<Option<Expr<'r>>>> {
+    let (eigenvalues, vectors) = (values[1], values[2]);
+    let mut inner = diagonal_matrices(or_zeros(g, grads[0], eigenvalues)?)?;
+    if let Some(of_vectors) = grads[1] {
+        let turned = vectors.transposed().matmul(of_vectors);
+        let beside = turned - diagonal_matrices(turned.diagonal(0, -2, -1))?;
+        inner = beside / differences(g, eigenvalues)? + inner;
+    }
+    let result = vectors.matmul(inner).matmul(vectors.transposed());
+    Ok(vec![Some((result + result.transposed()) / 2.0)])
+}
+
+/// The gradient of Townsend (2016). Vectors without a singular value are arbitrary, and have no gradient.
+fn svd_gradient<'r>(
+    g: &'r Builder<'r>,
+    values: &[Expr<'r>],
+    grads: &[Option<Expr<'r>>],
+) -> Result<Vec<Option<Expr<'r>>>> {
+    let [_, u, s, vh] = *values else { return Ok(Vec::new()) };
+    let count = s.size(-1)?;
+    let of_u = or_zeros(g, grads[0], u)?.narrow(-1, 0, count);
+    let of_v = or_zeros(g, grads[2], vh)?.narrow(-2, 0, count).transposed();
+    let (u, vh) = (u.narrow(-1, 0, count), vh.narrow(-2, 0, count));
+    let (row, column) = (s.unsqueeze(-2), s.unsqueeze(-1));
+    let mut inner = diagonal_matrices(or_zeros(g, grads[1], s)?)?;
+    let (left, right) = (u.transposed().matmul(of_u), vh.matmul(of_v));
+    if grads[0].is_some() || grads[2].is_some() {
+        let apart = differences(g, s * s)?;
+        let turned = |x: Expr<'r>| (x - x.transposed()) / apart;
+        inner = turned(left) * row + column * turned(right) + inner;
+    }
+    let mut result = u.matmul(inner).matmul(vh);
+    if grads[0].is_some() && u.size(-2)? > count {
+        result = result + ((of_u - u.matmul(left)) / row).matmul(vh);
+    }
+    if grads[2].is_some() && vh.size(-1)? > count {
+        result = result + (u / row).matmul(of_v.transposed() - right.transposed().matmul(vh));
+    }
+    Ok(vec![Some(result)])
+}
+
+/// The gradient of Golub and Pereyra (1973).
+fn pseudoinverse_gradient<'r>(
+    _: &'r Builder<'r>,
+    values: &[Expr<'r>],
+    grads: &[Option<Expr<'r>>],
+) -> Result<Vec<Option<Expr<'r>>>> {
+    let ([a, p], [Some(grad)]) = (values, grads) else { return Ok(vec![None]) };
+    let (a, p, grad, turned) = (*a, *p, *grad, p.transposed());
+    let beside = grad.transposed().matmul(p).matmul(turned);
+    let above = turned.matmul(p).matmul(grad.transposed());
+    let result = beside - a.matmul(p.matmul(beside)) + above - above.matmul(p).matmul(a);
+    Ok(vec![Some(result - turned.matmul(grad).matmul(turned))])
+}
+
+/// The largest singular value that counts as 0: max(atol, rtol * the largest of all).
+fn tolerance<'g>(
+    largest: Expr<'g>,
+    size: i64,
+    atol: Option<TensorOrNumber<'g>>,
+    rtol: Option<TensorOrNumber<'g>>,
+) -> Result<Expr<'g>> {
+    let (g, dtype) = (largest.builder(), largest.dtype()?);
+    let absolute = atol.map_or_else(|| g.full(&Shape::SCALAR, 0.0, dtype), |atol| atol.to_tensor().to(dtype));
+    let relative = rtol.map_or_else(
+        || {
+            let eps = if dtype == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
+            absolute.gt(0.0).where_(0.0, g.full(&Shape::SCALAR, size as f64 * eps, dtype))
+        },
+        |rtol| rtol.to_tensor().to(dtype),
+    );
+    Ok((largest * relative).maximum(absolute))
+}
+
+/// The singular values of matrices, or the absolute eigenvalues of symmetric ones, without a gradient.
+fn magnitudes<'g>(g: &'g Builder<'g>, a: Expr<'g>, hermitian: bool) -> Result<Expr<'g>> {
+    if hermitian { Ok(eigvalsh(g, a.detach(), "L")?.abs()) } else { svdvals(g, a.detach()) }
+}
+
+functions! {
+    /// The QR decomposition of matrices: `A = Q @ R` with orthonormal columns Q and an upper triangle R.
+    ///
+    /// Args:
+    ///     A: A matrix, or a batch of matrices.
+    ///     mode: `"reduced"` (Q has as many columns as A has at most), `"complete"` (Q is square) or `"r"` (R alone).
+    ///
+    /// Returns:
+    ///     A pair `(Q, R)`.
+    ///
+    /// Raises:
+    ///     NotImplementedError: A gradient is needed in mode `"r"`, or in mode `"complete"` of a tall matrix.
+    ///
+    /// Example:
+    ///     >>> Q, R = gt.linalg.qr(gt.tensor([[3.0, 1.0], [4.0, 2.0]]))
+    ///     >>> gt.allclose(Q @ R, gt.tensor([[3.0, 1.0], [4.0, 2.0]]), atol=1e-5)
+    ///     True
+    [module("linalg").out().named("qr").results(&["Q", "R"])]
+    fn linalg_qr(g, A: Expr<'g>, mode: &'g str = "reduced") -> Result<[Expr<'g>; 2]> {
+        let ((batch, rows, columns), dtype) = (check("qr", A, false)?, A.dtype()?);
+        if !matches!(mode, "reduced" | "complete" | "r") {
+            return Err(OpError::runtime(format!(
+                "qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
+            )));
+        }
+        if mode != "r" && rows < columns {
+            // For a wide matrix, the first columns determine Q; R has the product with the others.
+            let [q, r] = tall_qr(g, A.narrow(-1, 0, rows))?;
+            return Ok([q, g.cat(&[r, q.transposed().matmul(A.narrow(-1, rows, columns - rows))], -1)]);
+        }
+        if mode == "reduced" || (mode == "complete" && rows == columns) {
+            return tall_qr(g, A);
+        }
+        if A.requires_grad() {
+            return Err(OpError::not_implemented(
+                "linalg.qr has a gradient only of mode 'reduced': detach() the matrix, or use that",
+            ));
+        }
+        if mode == "r" {
+            let count = rows.min(columns);
+            let r = matrices(A)?.into_iter().map(|a| dense::householder(a).0.upper(count as usize));
+            return Ok([g.floats(&[], &[0], dtype), upload(g, &batch, count, columns, r, dtype)]);
+        }
+        let (q, r): (Vec<HostMatrix>, Vec<HostMatrix>) = matrices(A)?.into_iter().map(|a| factor(a, rows)).unzip();
+        Ok([upload(g, &batch, rows, rows, q, dtype), upload(g, &batch, rows, columns, r, dtype)])
+    }
+
+    /// The QR decomposition of matrices: `gt.linalg.qr`, reduced if `some`.
+    [method().out().results(&["Q", "R"])]
+    fn qr(g, input: Expr<'g>, some: bool = true) -> Result<[Expr<'g>; 2]> {
+        linalg_qr(g, input, if some { "reduced" } else { "complete" })
+    }
+
+    /// The LU decomposition of matrices with partial pivoting: `A = P @ L @ U`.
+    ///
+    /// Args:
+    ///     A: A matrix, or a batch of matrices.
+    ///     pivot: Must be true: there is no decomposition without pivoting.
+    ///
+    /// Returns:
+    ///     A triple `(P, L, U)`.
+    ///
+    /// Example:
+    ///     >>> P, L, U = gt.linalg.lu(gt.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    ///     >>> U
+    ///     tensor([[3.0000, 4.0000],
+    ///             [0.0000, 0.6667]])
+    [module("linalg").out().named("lu").results(&["P", "L", "U"])]
+    fn linalg_lu(g, A: Expr<'g>; pivot: bool = true) -> Result<[Expr<'g>; 3]> {
+        let [p, lower, upper, _] = lu_parts(g, "lu", A, pivot)?;
+        Ok([p, lower, upper])
+    }
+
+    /// The eigenvalues and eigenvectors of symmetric matrices.
+    ///
+    /// Args:
+    ///     A: A symmetric matrix, or a batch of them. Only one triangle is read.
+    ///     UPLO: The triangle: `"L"` or `"U"`.
+    ///
+    /// Returns:
+    ///     A pair `(eigenvalues, eigenvectors)`, in ascending order; the eigenvectors are columns.
+    ///
+    /// Example:
+    ///     >>> gt.linalg.eigh(gt.tensor([[2.0, 0.0], [0.0, 1.0]])).eigenvalues
+    ///     tensor([1., 2.])
+    [module("linalg").out().results(&["eigenvalues", "eigenvectors"])]
+    fn eigh(g, A: Expr<'g>, UPLO: &'g str = "L") -> Result<[Expr<'g>; 2]> {
+        let ((batch, size, _), dtype) = (check("eigh", A, true)?, A.dtype()?);
+        let lower = match UPLO {
+            "L" | "l" => true,
+            "U" | "u" => false,
+            other => {
+                return Err(OpError::runtime(format!("Expected UPLO argument to be 'L' or 'U', but got {other}")));
+            }
+        };
+        let mut values = Vec::new();
+        let mut vectors = Vec::new();
+        for a in matrices(A)? {
+            let element = |i: usize, j: usize| if (i >= j) == lower { a[(i, j)] } else { a[(j, i)] };
+            let whole = HostMatrix::of(a.rows, a.rows, element);
+            let found = dense::eigen(&whole).ok_or_else(|| failure("eigh", CONVERGENCE))?;
+            values.push(found.0);
+            vectors.push(found.1);
+        }
+        let results =
+            [upload_vectors(g, &batch, size, values, dtype), upload(g, &batch, size, size, vectors, dtype)];
+        let results = g.with_gradient("linalg_eigh", &[A], &results, eigen_gradient)?;
+        Ok([results[0], results[1]])
+    }
+
+    /// The eigenvalues of symmetric matrices, in ascending order; see `eigh`.
+    ///
+    /// Example:
+    ///     >>> gt.linalg.eigvalsh(gt.tensor([[2.0, 0.0], [0.0, 1.0]]))
+    ///     tensor([1., 2.])
+    [module("linalg").out()]
+    fn eigvalsh(g, A: Expr<'g>, UPLO: &'g str = "L") -> Result<Expr<'g>> {
+        Ok(eigh(g, A, UPLO)?[0])
+    }
+
+    /// The eigenvalues and eigenvectors of general matrices, which are complex: not supported.
+    ///
+    /// Raises:
+    ///     NotImplementedError: Always: there are no complex dtypes.
+    [module("linalg").results(&["eigenvalues", "eigenvectors"])]
+    fn eig(g, A: Expr<'g>) -> Result<[Expr<'g>; 2]> {
+        Err(OpError::not_implemented(
+            "linalg.eig and eigvals give complex numbers, which GT has not: use eigh for symmetric matrices, or \
+             numpy.linalg.eig(A.numpy())",
+        ))
+    }
+
+    /// The eigenvalues of general matrices, which are complex: not supported.
+    ///
+    /// Raises:
+    ///     NotImplementedError: Always: there are no complex dtypes.
+    [module("linalg")]
+    fn eigvals(g, A: Expr<'g>) -> Result<Expr<'g>> {
+        eig(g, A).map(|both| both[0])
+    }
+
+    /// The singular value decomposition of matrices: `A = U @ diag(S) @ Vh`.
+    ///
+    /// Args:
+    ///     A: A matrix, or a batch of matrices.
+    ///     full_matrices: Whether U and Vh are square.
+    ///
+    /// Returns:
+    ///     A triple `(U, S, Vh)`; the singular values S are in descending order.
+    ///
+    /// Example:
+    ///     >>> U, S, Vh = gt.linalg.svd(gt.tensor([[3.0, 0.0], [0.0, 5.0]]))
+    ///     >>> S
+    ///     tensor([5., 3.])
+    [module("linalg").out().named("svd").results(&["U", "S", "Vh"])]
+    fn linalg_svd(g, A: Expr<'g>, full_matrices: bool = true) -> Result<[Expr<'g>; 3]> {
+        let ((batch, rows, columns), dtype) = (check("svd", A, false)?, A.dtype()?);
+        let count = rows.min(columns);
+        let (mut us, mut values, mut vhs) = (Vec::new(), Vec::new(), Vec::new());
+        for a in matrices(A)? {
+            let (u, s, vh) = dense::svd(&a, full_matrices).ok_or_else(|| failure("svd", CONVERGENCE))?;
+            us.push(u);
+            values.push(s);
+            vhs.push(vh);
+        }
+        let (across, down) = if full_matrices { (rows, columns) } else { (count, count) };
+        let results = [
+            upload(g, &batch, rows, across, us, dtype),
+            upload_vectors(g, &batch, count, values, dtype),
+            upload(g, &batch, down, columns, vhs, dtype),
+        ];
+        let results = g.with_gradient("linalg_svd", &[A], &results, svd_gradient)?;
+        Ok([results[0], results[1], results[2]])
+    }
+
+    /// The singular value decomposition `U @ diag(S) @ V.mT` of matrices; see `gt.linalg.svd`.
+    [method().out().results(&["U", "S", "V"])]
+    fn svd(g, input: Expr<'g>, some: bool = true) -> Result<[Expr<'g>; 3]> {
+        let [u, s, vh] = linalg_svd(g, input, !some)?;
+        Ok([u, s, vh.transposed()])
+    }
+
+    /// The singular values of matrices, in descending order.
+    ///
+    /// Example:
+    ///     >>> gt.linalg.svdvals(gt.tensor([[3.0, 0.0], [0.0, 5.0]]))
+    ///     tensor([5., 3.])
+    [module("linalg").out()]
+    fn svdvals(g, A: Expr<'g>) -> Result<Expr<'g>> {
+        Ok(linalg_svd(g, A, false)?[1])
+    }
+
+    /// The polar decomposition `A = U @ H` of matrices with at least as many rows as columns.
+    ///
+    /// Returns:
+    ///     A pair `(U, H)`: orthonormal columns, and a symmetric positive semidefinite matrix.
+    [module("linalg").out().results(&["U", "H"])]
+    fn polar(g, A: Expr<'g>) -> Result<[Expr<'g>; 2]> {
+        let (_, rows, columns) = check("polar", A, false)?;
+        if rows < columns {
+            return Err(OpError::runtime("linalg.polar: Expected A to have at least as many rows as columns"));
+        }
+        let [u, s, vh] = linalg_svd(g, A, false)?;
+        Ok([u.matmul(vh), (vh.transposed() * s.unsqueeze(-2)).matmul(vh)])
+    }
+
+    /// The symmetric square root of symmetric positive-definite matrices.
+    [module("linalg")]
+    fn matrix_sqrth(g, A: Expr<'g>) -> Result<Expr<'g>> {
+        check("matrix_sqrth", A, true)?;
+        let [values, vectors] = eigh(g, A, "L")?;
+        Ok((vectors * values.sqrt().unsqueeze(-2)).matmul(vectors.transposed()))
+    }
+
+    /// The Moore-Penrose pseudoinverse of matrices.
+    ///
+    /// Args:
+    ///     A: A matrix, or a batch of matrices.
+    ///     atol: The absolute tolerance: singular values of at most `max(atol, rtol * largest)` count as 0.
+    ///     rtol: The relative tolerance; by default the larger size times the dtype's epsilon, or 0 if `atol` is
+    ///         positive.
+    ///     hermitian: Whether the matrices are symmetric: only the lower triangle is read.
+    ///
+    /// Example:
+    ///     >>> gt.linalg.pinv(gt.tensor([[2.0, 0.0], [0.0, 4.0]]))
+    ///     tensor([[0.5000, 0.0000],
+    ///             [0.0000, 0.2500]])
+    [module("linalg").out()]
+    fn pinv(g, A: Expr<'g>; atol: Option<TensorOrNumber<'g>> = None, rtol: Option<TensorOrNumber<'g>> = None,
+        hermitian: bool = false) -> Result<Expr<'g>> {
+        let ((batch, rows, columns), dtype) = (check("pinv", A, hermitian)?, A.dtype()?);
+        if A.numel()? == 0 {
+            return Ok(A.transposed() * 1.0);
+        }
+        // The gradient is that of the whole matrix, as in PyTorch.
+        let whole = if hermitian { symmetric(A.detach())? } else { A.detach() };
+        let mut parts = Vec::new();
+        for a in matrices(whole)? {
+            parts.push(dense::svd(&a, false).ok_or_else(|| failure("pinv", CONVERGENCE))?);
+        }
+        let largest = parts.iter().map(|(_, s, _)| s.first().copied().unwrap_or(0.0)).collect::<Vec<f64>>();
+        let largest = g.floats(&largest, &batch, dtype);
+        let limits = tolerance(largest, rows.max(columns), atol, rtol)?.expand_to(&largest.shape()?).elements()?;
+        let inverses = parts.iter().zip(limits).map(|((u, s, vh), limit)| {
+            let scales: Vec<f64> = s.iter().map(|s| if *s > limit.to_f64() { 1.0 / s } else { 0.0 }).collect();
+            let element = |i: usize, j: usize| (0..s.len()).map(|k| vh[(k, i)] * scales[k] * u[(j, k)]).sum();
+            HostMatrix::of(vh.columns, u.rows, element)
+        });
+        let result = upload(g, &batch, columns, rows, inverses.collect::<Vec<_>>(), dtype);
+        with_gradient(g, "linalg_pinv", &[A], result, pseudoinverse_gradient)
+    }
+
+    /// The Moore-Penrose pseudoinverse of matrices: `gt.linalg.pinv`.
+    [method()]
+    fn pinverse(g, input: Expr<'g>, rcond: f64 = 1e-15) -> Result<Expr<'g>> {
+        pinv(g, input, None, Some(TensorOrNumber(g.number(rcond))), false)
+    }
+
+    /// The rank of matrices: the number of singular values above `max(atol, rtol * largest)`; see `pinv`.
+    ///
+    /// Example:
+    ///     >>> gt.linalg.matrix_rank(gt.tensor([[1.0, 2.0], [2.0, 4.0]]))
+    ///     tensor(1)
+    [module("linalg").out()]
+    fn matrix_rank(g, A: Expr<'g>; atol: Option<TensorOrNumber<'g>> = None, rtol: Option<TensorOrNumber<'g>> = None,
+        hermitian: bool = false) -> Result<Expr<'g>> {
+        let (batch, rows, columns) = check("matrix_rank", A, hermitian)?;
+        if A.numel()? == 0 {
+            return Ok(g.ints(&vec![0; batch.iter().product::<i64>() as usize], &batch));
+        }
+        let values = magnitudes(g, A, hermitian)?;
+        let limit = tolerance(values.amax(&[-1], false), rows.max(columns), atol, rtol)?;
+        Ok(values.gt(limit.unsqueeze(-1)).sum(&[-1], false))
+    }
+
+    /// The least-squares solution X of `A @ X = B`: of all that minimize the residual, the one with the smallest norm.
+    ///
+    /// Args:
+    ///     A: A matrix, or a batch of matrices.
+    ///     B: The right-hand sides.
+    ///     rcond: Singular values below `rcond` times the largest count as 0.
+    ///     driver: LAPACK's driver. It decides which of the other results are not empty; the solution is the same.
+    ///
+    /// Returns:
+    ///     A tuple `(solution, residuals, rank, singular_values)`.
+    ///
+    /// Example:
+    ///     >>> A = gt.tensor([[1.0, 0.0], [1.0, 1.0], [1.0, 2.0]])
+    ///     >>> B = gt.tensor([[1.0], [3.0], [5.0]])
+    ///     >>> gt.linalg.lstsq(A, B).solution.round(decimals=3)
+    ///     tensor([[1.],
+    ///             [2.]])
+    [module("linalg").out().results(&["solution", "residuals", "rank", "singular_values"])]
+    fn lstsq(g, A: Expr<'g>, B: Expr<'g>, rcond: Option<f64> = None; driver: Option<&'g str> = None)
+        -> Result<[Expr<'g>; 4]> {
+        if A.rank()? < 2 {
+            return Err(OpError::runtime("torch.linalg.lstsq: input must have at least 2 dimensions."));
+        }
+        let ((_, rows, columns), dtype) = (check("lstsq", A, false)?, A.dtype()?);
+        if let Some(driver) = driver
+            && !matches!(driver, "gels" | "gelsy" | "gelsd" | "gelss")
+        {
+            return Err(OpError::runtime(format!(
+                "torch.linalg.lstsq: parameter `driver` should be one of (gels, gelsy, gelsd, gelss), but got {driver}"
+            )));
+        }
+        let vector = A.rank()? == B.rank()? + 1;
+        let targets = if vector { B.unsqueeze(-1) } else { B };
+        let relative = rcond.map(|rcond| TensorOrNumber(g.number(rcond)));
+        let solution = pinv(g, A, None, relative, false)?.matmul(targets);
+        let empty = |dtype: DType| Ok::<_, OpError>(g.zeros(Meta::new(Shape::new(&[0])?, dtype)));
+        let ranks =
+            if driver == Some("gels") { empty(DType::I64)? } else { matrix_rank(g, A, None, relative, false)? };
+        let full = match driver {
+            Some("gels") => true,
+            Some("gelsd" | "gelss") => ranks.eq(columns).all(&[], false).is_true()?,
+            _ => false,
+        };
+        let residuals = match rows > columns && full {
+            true => (A.matmul(solution) - targets).square().sum(&[-2], false),
+            false => empty(dtype)?,
+        };
+        let values = match driver {
+            Some("gelsd" | "gelss") => svdvals(g, A.detach())?,
+            _ => empty(dtype)?,
+        };
+        Ok([if vector { solution.squeeze(&[-1]) } else { solution }, residuals, ranks, values])
+    }
+
+    /// The `q` largest singular values of a matrix and their vectors, approximately: `U`, `S` and `V`.
+    ///
+    /// The method is the randomized range finder of Halko, Martinsson and Tropp (2009).
+    ///
+    /// Args:
+    ///     A: The matrix.
+    ///     q: The number of singular values.
+    ///     niter: The number of power iterations, which make it more exact.
+    ///     M: A matrix to subtract from `A` first.
+    [function()]
+    fn svd_lowrank(g, A: Expr<'g>, q: Option<i64> = Some(6), niter: Option<i64> = Some(2), M: Option<Expr<'g>> = None)
+        -> Result<[Expr<'g>; 3]> {
+        let matrix = M.map_or(A, |mean| A - mean);
+        let (_, rows, columns) = check("svd", matrix, false)?;
+        if rows < columns {
+            let [v, s, u] = svd_lowrank(g, matrix.transposed(), q, niter, None)?;
+            return Ok([u, s, v]);
+        }
+        let sizes = [columns as usize, q.unwrap_or(6).max(0) as usize];
+        let mut base = linalg_qr(g, matrix.matmul(g.randn(&Shape::new(&sizes)?, matrix.dtype()?)), "reduced")?[0];
+        for _ in 0..niter.unwrap_or(0) {
+            let turned = linalg_qr(g, matrix.transposed().matmul(base), "reduced")?[0];
+            base = linalg_qr(g, matrix.matmul(turned), "reduced")?[0];
+        }
+        let [u, s, vh] = linalg_svd(g, base.transposed().matmul(matrix), false)?;
+        Ok([base.matmul(u), s, vh.transposed()])
+    }
+
+    /// Principal component analysis by `svd_lowrank`: the principal directions are the columns of `V`.
+    ///
+    /// Args:
+    ///     A: A matrix with a row for each sample.
+    ///     q: The number of components.
+    ///     center: Whether the mean of each column is subtracted first.
+    ///     niter: The number of power iterations.
+    [function()]
+    fn pca_lowrank(g, A: Expr<'g>, q: Option<i64> = None, center: bool = true, niter: i64 = 2)
+        -> Result<[Expr<'g>; 3]> {
+        let (_, rows, columns) = check("svd", A, false)?;
+        let smaller = rows.min(columns);
+        let count = q.unwrap_or(smaller.min(6));
+        if !(0..=smaller).contains(&count) {
+            return Err(OpError::value(format!(
+                "q(={count}) must be non-negative integer and not greater than min(m, n)={smaller}"
+            )));
+        }
+        if niter < 0 {
+            return Err(OpError::value(format!("niter(={niter}) must be non-negative integer")));
+        }
+        let mean = center.then(|| A.mean(&[-2], true));
+        svd_lowrank(g, A, Some(count), Some(niter), mean)
+    }
+}
