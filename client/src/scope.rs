@@ -54,6 +54,10 @@ pub(crate) struct ViewRecord {
     /// None where PyTorch would have to copy.
     pub(crate) strides: Option<Strides>,
     shape: Shape,
+    /// The result of the last op. An op on another tensor is not recorded: it computes an index of a gather.
+    last: Val,
+    /// Whether the tensor that the view is taken of is a view itself.
+    nested: bool,
 }
 
 impl Scope {
@@ -116,9 +120,11 @@ impl Scope {
         self.tensors[val.0 as usize].clone()
     }
 
-    /// Records the ops emitted from now on, which make a view of a tensor of this shape and these strides.
-    pub(crate) fn record_view(&mut self, shape: Shape, strides: Strides) {
-        self.view = Some(ViewRecord { ops: ViewOps::new(), strides: Some(strides), shape });
+    /// Records the chain of ops emitted from now on that begins with `base`, a tensor of these strides. They make a
+    /// view of it. `nested` says whether it is a view itself.
+    pub(crate) fn record_view(&mut self, base: Val, strides: Strides, nested: bool) {
+        let shape = self.tensors[base.0 as usize].0.meta().shape;
+        self.view = Some(ViewRecord { ops: ViewOps::new(), strides: Some(strides), shape, last: base, nested });
     }
 
     /// Ends the call as [`Scope::finish`] does. Returns the value and node of the result, and the recorded view.
@@ -126,7 +132,12 @@ impl Scope {
         mut self,
         outcome: OpResult<Val>,
     ) -> Result<(Arc<TensorValue>, Option<Arc<Node>>, Option<ViewRecord>)> {
-        let view = self.view.take();
+        let mut view = self.view.take();
+        if let (Some(view), Ok(result)) = (&mut view, &outcome)
+            && view.last != *result
+        {
+            view.strides = None;
+        }
         let (value, node) = self.finish(outcome, |scope, v| scope.parts(v))?;
         Ok((value, node, view))
     }
@@ -136,9 +147,9 @@ impl Scope {
         self.steps = Some(Vec::new());
     }
 
-    /// The recorded ops that lead from `base` to `val`, in order; `None` if `val` is not computed from `base` by a
-    /// chain of ops.
-    pub(crate) fn view_ops(&self, base: Val, val: Val) -> Option<Vec<(ViewOp, Shape)>> {
+    /// The recorded ops that lead from a tensor that no recorded op made to `val`, in order, each with the shape of its
+    /// result, and that tensor. `None` if the first of them has no operand.
+    pub(crate) fn view_ops(&self, val: Val) -> Option<(Val, Vec<(ViewOp, Shape)>)> {
         let mut chain = Vec::new();
         let mut at = val;
         for step in self.steps.iter().flatten().rev() {
@@ -148,7 +159,7 @@ impl Scope {
             }
         }
         chain.reverse();
-        (at == base).then_some(chain)
+        Some((at, chain))
     }
 
     /// Ends the call: passes the builder's result to `take`. An error of the session precedes the builder's.
@@ -218,6 +229,17 @@ fn foreign(session: &ClientSession) -> ClientError {
     }
 }
 
+/// A copy of a tensor, through which gradients flow. Values are immutable, so no bytes are copied.
+pub(crate) fn copied(value: Arc<TensorValue>, node: Option<Arc<Node>>) -> (Arc<TensorValue>, Option<Arc<Node>>) {
+    let meta = *value.meta();
+    value.version_counter().share();
+    let node = node.filter(|_| grad_enabled()).map(|node| {
+        let edge = Edge::Tensor { meta, node: Some(node), saved: None };
+        Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta)
+    });
+    (value, node)
+}
+
 impl Graph for Scope {
     fn emit(&mut self, op: Op, inputs: &[Arg], attrs: Attrs) -> OpResult<Val> {
         if let Some((_, text)) = self.stale.iter().find(|(val, _)| inputs.contains(&Arg::Val(*val))) {
@@ -250,6 +272,10 @@ impl Graph for Scope {
         let value = TensorValue::new(id, meta, &self.session);
         let node = self.record(op, inputs, &instruction.attrs, &value);
         if let Some(view) = &mut self.view {
+            if inputs.first() != Some(&Arg::Val(view.last)) {
+                return Ok(self.push(value, node));
+            }
+            view.last = Val(self.tensors.len() as u32);
             let index = match inputs.get(1) {
                 Some(Arg::Val(v)) => Some(self.tensors[v.0 as usize].0.clone()),
                 _ => None,
@@ -322,6 +348,34 @@ impl Graph for Scope {
             recorded.push(self.push(value, result));
         }
         Ok(recorded)
+    }
+
+    fn copy(&mut self, v: Val) -> OpResult<Val> {
+        if !self.is_operand(v) {
+            return Ok(v);
+        }
+        let (value, node) = self.parts(v);
+        let (value, node) = copied(value, node);
+        Ok(self.push(value, node))
+    }
+
+    fn strides(&self, v: Val) -> Strides {
+        match &self.view {
+            Some(ViewRecord { strides: Some(strides), last, .. }) if *last == v => *strides,
+            _ => self.meta(v).shape.contiguous_strides(),
+        }
+    }
+
+    fn set_strides(&mut self, v: Val, strides: Strides) {
+        if let Some(view) = &mut self.view
+            && view.last == v
+        {
+            view.strides = Some(strides);
+        }
+    }
+
+    fn is_view(&self, v: Val) -> bool {
+        self.view.as_ref().is_some_and(|view| view.last == v && (view.nested || !view.ops.is_empty()))
     }
 
     fn fetch(&mut self, v: Val) -> OpResult<Vec<u8>> {

@@ -2,7 +2,7 @@
 
 use crate::error::Result;
 use crate::handle::{AutogradMeta, Binding, Edge, MaterializedView, Node, Tensor, View};
-use crate::scope::Scope;
+use crate::scope::{Scope, copied};
 use crate::session::ClientSession;
 use crate::storage::Storage;
 use crate::strides::{Strides, ViewOps, is_contiguous, repeats_elements, strides_after};
@@ -196,12 +196,7 @@ impl Tensor {
     /// As [`Tensor::resolve`].
     pub fn copied(&self) -> Result<Tensor> {
         let (value, node) = self.resolve()?;
-        let meta = *value.meta();
-        value.version_counter().share();
-        let node = node.filter(|_| grad_enabled()).map(|node| {
-            let edge = Edge::Tensor { meta, node: Some(node), saved: None };
-            Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta)
-        });
+        let (value, node) = copied(value, node);
         Ok(Tensor::new(value, node))
     }
 
@@ -254,25 +249,36 @@ impl Tensor {
     /// # Errors
     /// The builder's error.
     pub fn plan_view(&self, build: impl FnOnce(&mut dyn Graph, Val) -> OpResult<Val>) -> Result<PlannedView> {
-        self.plan_gathered_view(None, |g, v, _| build(g, v))
+        let (value, node, version) = self.versioned()?;
+        let mut scope = Scope::new(value.session());
+        let v = scope.push(value, node);
+        self.plan_in(scope, v, version, |g| build(g, v))
     }
 
-    /// As [`Tensor::plan_view`], with gathers by `index` among the ops.
+    /// As [`Tensor::plan_view`], in a scope whose operand `this` is this tensor. The builder may compute indices of
+    /// gathers from other operands.
     ///
     /// # Errors
     /// The builder's error.
-    pub fn plan_gathered_view(
+    pub fn plan_view_in(
         &self,
-        index: Option<&Tensor>,
-        build: impl FnOnce(&mut dyn Graph, Val, Option<Val>) -> OpResult<Val>,
+        scope: Scope,
+        this: Val,
+        build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
     ) -> Result<PlannedView> {
-        let (value, node, version) = self.versioned()?;
-        let (shape, strides) = (value.meta().shape, self.strides());
-        let mut scope = Scope::new(value.session());
-        let v = scope.push(value, node);
-        let index = index.map(|index| scope.add(index)).transpose()?;
-        scope.record_view(shape, strides);
-        let outcome = build(&mut scope, v, index);
+        let version = self.storage_version()?;
+        self.plan_in(scope, this, version, build)
+    }
+
+    fn plan_in(
+        &self,
+        mut scope: Scope,
+        this: Val,
+        version: u64,
+        build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
+    ) -> Result<PlannedView> {
+        scope.record_view(this, self.strides(), self.is_view());
+        let outcome = build(&mut scope);
         let (value, node, view) = scope.finish_view(outcome)?;
         let (ops, strides) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.strides));
         Ok(PlannedView { value, node, ops, strides, version })
@@ -293,32 +299,42 @@ impl Tensor {
         })
     }
 
-    /// Prepares several views, as [`Tensor::plan_view`] prepares one.
+    fn storage_version(&self) -> Result<u64> {
+        Ok(match &self.binding {
+            Binding::Own(..) => 0,
+            Binding::Shared(storage, _) => storage.read().1,
+            Binding::View(view) => view.read()?.version,
+        })
+    }
+
+    /// Prepares several views, as [`Tensor::plan_view_in`] prepares one. `bases` are the first operands of the scope.
+    /// Returns each view with the index of the tensor that it is a view of.
     ///
     /// # Errors
     /// The builder's error.
     pub fn plan_views(
-        &self,
-        build: impl FnOnce(&mut dyn Graph, Val) -> OpResult<Vec<Val>>,
-    ) -> Result<Vec<PlannedView>> {
-        let (value, node, version) = self.versioned()?;
-        let (from, own) = (value.meta().shape, self.strides());
-        let mut scope = Scope::new(value.session());
-        let v = scope.push(value, node);
+        mut scope: Scope,
+        bases: &[&Tensor],
+        build: impl FnOnce(&mut dyn Graph) -> OpResult<Vec<Val>>,
+    ) -> Result<Vec<(usize, PlannedView)>> {
+        let versions = bases.iter().map(|base| base.storage_version()).collect::<Result<Vec<_>>>()?;
         scope.record_steps();
-        let outcome = build(&mut scope, v);
+        let outcome = build(&mut scope);
         scope.finish(outcome, |scope, vals| {
             let plan = |val: Val| {
                 let (value, node) = scope.parts(val);
-                let chain = scope.view_ops(v, val);
-                let mut strides = chain.is_some().then_some(own);
-                let mut shape = from;
-                for (op, to) in chain.iter().flatten() {
+                let chain = scope.view_ops(val).filter(|(base, _)| (base.0 as usize) < bases.len());
+                let Some((base, chain)) = chain else {
+                    return (0, PlannedView { value, node, ops: ViewOps::new(), strides: None, version: 0 });
+                };
+                let base = base.0 as usize;
+                let (mut strides, mut shape) = (Some(bases[base].strides()), bases[base].meta().shape);
+                for (op, to) in &chain {
                     strides = strides.and_then(|s| strides_after(&shape, &s, op));
                     shape = *to;
                 }
-                let ops = chain.into_iter().flatten().map(|(op, _)| op).collect();
-                PlannedView { value, node, ops, strides, version }
+                let ops = chain.into_iter().map(|(op, _)| op).collect();
+                (base, PlannedView { value, node, ops, strides, version: versions[base] })
             };
             vals.into_iter().map(plan).collect()
         })
@@ -582,13 +598,15 @@ pub struct PlannedView {
 }
 
 impl PlannedView {
+    /// A copy of the view: a tensor of its own, through which gradients flow.
+    pub fn into_copy(self) -> Tensor {
+        let PlannedView { value, node, ops, .. } = self;
+        let (value, node) = if ops.is_empty() { copied(value, node) } else { (value, node) };
+        Tensor::new(value, node)
+    }
     /// Whether PyTorch would have to copy.
     pub fn is_copy(&self) -> bool {
         self.strides.is_none()
-    }
-    /// Sets the strides, for views whose ops do not determine PyTorch's.
-    pub fn with_strides(self, strides: Strides) -> PlannedView {
-        PlannedView { strides: Some(strides), ..self }
     }
 }
 

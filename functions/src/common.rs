@@ -5,6 +5,14 @@ use gt_ops::error::{ErrorKind, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::{DType, OpError, Scalar, Shape};
 
+/// Zeros of given sizes.
+pub(crate) fn zeros<'g>(g: &'g Builder<'g>, sizes: &[i64], dtype: DType) -> Expr<'g> {
+    g.run(|g| {
+        let shape = gt_ops::build::shape_of(sizes)?;
+        gt_ops::build::full(g, shape, Scalar::Int(0), dtype)
+    })
+}
+
 /// The axes, counted from the first.
 ///
 /// # Errors

@@ -342,10 +342,6 @@ impl std::ops::Deref for OptionalInts<'_> {
     }
 }
 
-/// Tensors passed one by one or as one sequence.
-#[derive(Clone, Debug)]
-pub struct Operands<'g>(pub Vec<Expr<'g>>);
-
 /// A tensor of integers, or a sequence of them, such as lengths.
 #[derive(Clone, Copy, Debug)]
 pub enum TensorOrInts<'g> {
@@ -367,6 +363,17 @@ impl std::ops::Deref for Sizes<'_> {
     type Target = [i64];
     fn deref(&self) -> &[i64] {
         self.0
+    }
+}
+
+/// Tensors passed one by one or as one sequence, such as the blocks of `block_diag`.
+#[derive(Clone, Debug)]
+pub struct Operands<'g>(pub Vec<Expr<'g>>);
+
+impl<'g> std::ops::Deref for Operands<'g> {
+    type Target = [Expr<'g>];
+    fn deref(&self) -> &[Expr<'g>] {
+        &self.0
     }
 }
 

@@ -17,6 +17,7 @@ pub mod attention;
 mod common;
 pub mod complex_ops;
 pub mod convolutions;
+pub mod creation;
 pub mod ctc;
 pub mod declaration;
 pub mod decompositions;
@@ -28,7 +29,9 @@ pub mod factored;
 pub mod fft;
 pub mod grid_sampling;
 pub mod histograms;
+pub mod indexing;
 pub mod interpolation;
+pub mod joining;
 pub mod linalg;
 pub mod linear;
 pub mod losses;
@@ -38,6 +41,7 @@ pub mod masks;
 pub mod matrix_functions;
 pub mod normalization;
 pub mod norms;
+pub mod padding;
 pub mod pixel_shuffle;
 pub mod pointwise;
 pub mod polynomials;
@@ -46,8 +50,11 @@ pub mod products;
 pub mod random;
 pub mod reductions;
 pub mod scans;
+pub mod scattering;
+pub mod shape;
 pub mod signal_windows;
 pub mod sliding_windows;
+pub mod sorting;
 pub mod special;
 
 use declaration::{Body, Function, Returns};
@@ -64,6 +71,7 @@ const GROUPS: &[&[Function]] = &[
     convolutions::FUNCTIONS,
     ctc::FUNCTIONS,
     decompositions::FUNCTIONS,
+    creation::FUNCTIONS,
     dropout::FUNCTIONS,
     einsum::FUNCTIONS,
     embeddings::FUNCTIONS,
@@ -71,8 +79,10 @@ const GROUPS: &[&[Function]] = &[
     fft::FUNCTIONS,
     grid_sampling::FUNCTIONS,
     histograms::FUNCTIONS,
+    indexing::FUNCTIONS,
     interpolation::FUNCTIONS,
     linalg::FUNCTIONS,
+    joining::FUNCTIONS,
     linear::FUNCTIONS,
     losses::FUNCTIONS,
     margin_losses::FUNCTIONS,
@@ -81,6 +91,7 @@ const GROUPS: &[&[Function]] = &[
     matrix_functions::FUNCTIONS,
     normalization::FUNCTIONS,
     norms::FUNCTIONS,
+    padding::FUNCTIONS,
     pixel_shuffle::FUNCTIONS,
     pointwise::FUNCTIONS,
     polynomials::FUNCTIONS,
@@ -92,6 +103,9 @@ const GROUPS: &[&[Function]] = &[
     signal_windows::FUNCTIONS,
     sliding_windows::FUNCTIONS,
     special::FUNCTIONS,
+    scattering::FUNCTIONS,
+    shape::FUNCTIONS,
+    sorting::FUNCTIONS,
 ];
 
 /// All functions: the elementwise rows of the op table, unless a declaration has their name, and the declarations.

@@ -649,6 +649,24 @@ impl<'g> Expr<'g> {
             _ => false,
         }
     }
+    /// Whether it is a view of another tensor.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn is_view(self) -> Result<bool> {
+        let val = self.builder.finish(self)?;
+        Ok(self.builder.graph.borrow().is_view(val))
+    }
+    /// Whether PyTorch would have the elements in row-major order without gaps.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn is_contiguous(self) -> Result<bool> {
+        let (val, shape) = (self.builder.finish(self)?, self.shape()?);
+        let (strides, dense) = (self.builder.graph.borrow().strides(val), shape.contiguous_strides());
+        let fits = |(axis, size): (usize, &usize)| *size == 1 || strides[axis] == dense[axis];
+        Ok(shape.numel() == 0 || shape.dims().iter().enumerate().all(fits))
+    }
     /// The elements as numbers, in row-major order. Waits for them.
     ///
     /// # Errors
@@ -759,6 +777,11 @@ impl<'g> Expr<'g> {
     #[must_use]
     pub fn detach(self) -> Expr<'g> {
         self.then(|g, v| g.detach(v))
+    }
+    /// A copy, through which gradients flow: a tensor of its own, even where this is an argument of the call.
+    #[must_use]
+    pub fn copied(self) -> Expr<'g> {
+        self.then(|g, v| g.copy(v))
     }
     /// The square of each element.
     #[must_use]
@@ -891,6 +914,21 @@ impl<'g> Expr<'g> {
     #[must_use]
     pub fn squeeze(self, axes: &[i64]) -> Expr<'g> {
         self.then(|g, v| build::squeeze(g, v, (!axes.is_empty()).then_some(axes)))
+    }
+    /// As [`Expr::squeeze`], where an empty list names no axes, and none means all.
+    #[must_use]
+    pub fn squeeze_axes(self, axes: Option<&[i64]>) -> Expr<'g> {
+        self.then(|g, v| build::squeeze(g, v, axes))
+    }
+    /// The elements with given sizes, strides and offset.
+    #[must_use]
+    pub fn as_strided(self, sizes: &[i64], strides: &[i64], offset: i64) -> Expr<'g> {
+        self.then(|g, v| build::as_strided(g, v, sizes, strides, offset))
+    }
+    /// Windows of neighbours along an axis, as a new last axis.
+    #[must_use]
+    pub fn unfold(self, axis: i64, size: i64, step: i64) -> Expr<'g> {
+        self.then(|g, v| build::unfold(g, v, axis, size, step))
     }
     /// Axes of size 1 and new leading axes repeated; -1 keeps a size.
     #[must_use]

@@ -33,8 +33,12 @@ pub struct Forms {
     pub out: bool,
     /// The tensor of `out=` must have the dtype of the result.
     pub out_same_dtype: bool,
-    /// The results are views of the first argument: movement ops alone make them.
+    /// The results are views of an argument: movement ops alone make them.
     pub view: bool,
+    /// It is an error if the strides of the argument do not allow a view.
+    pub strict_view: bool,
+    /// The results are offered as copies, too: `gt.permute_copy(x, …)`, with `out=`.
+    pub view_copy: bool,
     /// The function makes a tensor of a given shape, and takes `dtype`, `device`, `requires_grad` and their like.
     pub creation: bool,
     /// The function draws random numbers, and takes `generator`.
@@ -59,6 +63,8 @@ const NONE: Forms = Forms {
     out: false,
     out_same_dtype: false,
     view: false,
+    strict_view: false,
+    view_copy: false,
     creation: false,
     random: false,
     results: &[],
@@ -130,10 +136,20 @@ impl Forms {
     pub const fn out_same_dtype(self) -> Forms {
         Forms { out: true, out_same_dtype: true, ..self }
     }
-    /// Makes the results views of the first argument.
+    /// Makes the results views of an argument.
     #[must_use]
     pub const fn view(self) -> Forms {
         Forms { view: true, ..self }
+    }
+    /// As [`Forms::view`], with an error where PyTorch would have to copy.
+    #[must_use]
+    pub const fn strict_view(self) -> Forms {
+        Forms { view: true, strict_view: true, ..self }
+    }
+    /// As [`Forms::view`], with a function that copies the views.
+    #[must_use]
+    pub const fn view_and_copy(self) -> Forms {
+        Forms { view: true, view_copy: true, ..self }
     }
     /// Adds the keyword arguments of creation functions.
     #[must_use]

@@ -3,7 +3,7 @@
 use crate::error::{OpError, Result};
 use crate::instruction::{Attrs, Scalar};
 use crate::op::Op;
-use crate::shape::Meta;
+use crate::shape::{Meta, RANK_MAX};
 
 /// A tensor inside one [`Graph`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -61,6 +61,23 @@ pub trait Graph {
     fn detach(&mut self, v: Val) -> Result<Val>;
     /// Whether operations on the tensor are recorded for gradients that flow to it.
     fn requires_grad(&self, _v: Val) -> bool {
+        false
+    }
+    /// A copy of a tensor, through which gradients flow: a tensor of its own where `v` existed before the call.
+    ///
+    /// # Errors
+    /// As [`Graph::emit`].
+    fn copy(&mut self, v: Val) -> Result<Val> {
+        Ok(v)
+    }
+    /// The distances between neighbours along each axis that PyTorch would have in memory, in elements.
+    fn strides(&self, v: Val) -> [isize; RANK_MAX] {
+        self.meta(v).shape.contiguous_strides()
+    }
+    /// Says which strides PyTorch would give a view, where its ops do not determine them.
+    fn set_strides(&mut self, _v: Val, _strides: [isize; RANK_MAX]) {}
+    /// Whether a tensor is a view of another.
+    fn is_view(&self, _v: Val) -> bool {
         false
     }
     /// The seed of the session's random numbers and the stream number of the next random instruction.

@@ -170,11 +170,3 @@ pub fn sizes(args: &Bound<'_, PyTuple>) -> PyResult<Ints> {
     }
     ints(args.as_any())
 }
-
-/// One axis passed as PyTorch's `dim` or as NumPy's `axis`.
-pub fn axis(dim: Option<i64>, axis: Option<i64>) -> PyResult<Option<i64>> {
-    if dim.is_some() && axis.is_some() {
-        return Err(PyTypeError::new_err("dim and axis name the same thing: give one of them"));
-    }
-    Ok(dim.or(axis))
-}

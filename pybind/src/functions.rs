@@ -10,12 +10,13 @@ use crate::data;
 use crate::device::DeviceArg;
 use crate::dtype::{DTypeArg, instance};
 use crate::error::OrRaise;
+use crate::options::{self, MemoryFormat};
 use crate::random::PyGenerator;
 use crate::session::current;
 use crate::tensor::PyTensor;
-use gt_client::tensor::TensorOperand;
+use gt_client::tensor::{PlannedView, TensorOperand};
 use gt_client::{Scope, Tensor};
-use gt_functions::declaration::{Body, Function, Kind, OptionalInts, Outcome, Parameter, Returns, Value};
+use gt_functions::declaration::{Function, Kind, OptionalInts, Outcome, Parameter, Returns, Value};
 use gt_ops::expr::Builder;
 use gt_ops::forms::Autocast;
 use gt_ops::{DType, Graph, Op, OpError, Scalar, Val, build};
@@ -68,6 +69,8 @@ enum Form {
     InPlace,
     /// `gt.exp_(x)`
     InPlaceFunction,
+    /// `gt.permute_copy(x, …)`
+    Copy,
 }
 
 impl Form {
@@ -79,10 +82,18 @@ impl Form {
     fn is_in_place(self) -> bool {
         matches!(self, Form::InPlace | Form::InPlaceFunction)
     }
+    /// The suffix of the name.
+    fn suffix(self) -> &'static str {
+        match self {
+            Form::Function | Form::Method => "",
+            Form::InPlace | Form::InPlaceFunction => "_",
+            Form::Copy => "_copy",
+        }
+    }
 }
 
 impl Form {
-    const ALL: [Form; 4] = [Form::Function, Form::Method, Form::InPlace, Form::InPlaceFunction];
+    const ALL: [Form; 5] = [Form::Function, Form::Method, Form::InPlace, Form::InPlaceFunction, Form::Copy];
 
     /// Whether a function is offered in this form.
     fn is_of(self, function: &Function) -> bool {
@@ -91,6 +102,7 @@ impl Form {
             Form::Method => function.forms.method,
             Form::InPlace => function.forms.in_place && function.forms.module.is_empty(),
             Form::InPlaceFunction => function.forms.in_place_function,
+            Form::Copy => function.forms.view_copy,
         }
     }
 }
@@ -106,7 +118,10 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         let aliases = forms.aliases.iter().map(|alias| alias.rsplit_once('.').unwrap_or((forms.module, alias)));
         let aliases = aliases.filter(|(module, name)| *module == forms.module || *name == function.name());
         for (module, name) in std::iter::once((forms.module, function.name())).chain(aliases) {
-            let has = |form: &Form| form.is_of(function) && (module == forms.module || !form.is_method());
+            let has = |form: &Form| match form {
+                Form::Copy => forms.view_copy && name == function.name(),
+                _ => form.is_of(function) && (module == forms.module || !form.is_method()),
+            };
             for form in Form::ALL.into_iter().filter(has) {
                 let parameters = function.parameters();
                 let overload = Overload {
@@ -362,10 +377,12 @@ impl From<PyErr> for Misfit {
 
 /// The arguments of a call, in the order of the parameters.
 #[derive(Default)]
-struct ParsedArguments {
+struct ParsedArguments<'py> {
     values: SmallVec<[Value; 8]>,
     /// The scope with the tensors among them.
     scope: Option<Scope>,
+    /// The objects of these tensors, if the function makes views.
+    tensors: Vec<Bound<'py, PyTensor>>,
     /// The objects of `out=` and of the options of creation functions.
     out: Option<Py<PyAny>>,
     requires_grad: bool,
@@ -429,18 +446,16 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
     }
 
     /// Converts the arguments to the parameters of one signature.
-    fn parse(&self, overload: &Overload, arguments: &mut ParsedArguments) -> Result<(), Misfit> {
+    fn parse(&self, overload: &Overload, arguments: &mut ParsedArguments<'py>) -> Result<(), Misfit> {
         let (py, name) = (self.py, &self.entry.title);
         let parameters = &overload.parameters;
         let mut slots: SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> = smallvec::smallvec![None; parameters.len()];
         let mut sizes = None;
-        let open = overload
-            .positional
-            .checked_sub(1)
-            .filter(|last| matches!(parameters[*last].kind, Kind::Sizes | Kind::Operands));
+        let is_open = |last: &usize| matches!(parameters[*last].kind, Kind::Sizes | Kind::Operands);
+        let open = overload.positional.checked_sub(1).filter(is_open);
         if let Some(last) = open
             && self.positional.len() > last
-            && (self.positional.len() > last + 1 || is_single(&self.positional[last]))
+            && (self.positional.len() > last + 1 || starts_list(parameters[last].kind, &self.positional[last]))
         {
             sizes = Some(&self.positional[last..]);
             slots[..last].iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
@@ -473,7 +488,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                     let forms = &overload.function.forms;
                     let key = key.cast::<PyString>().map_err(PyErr::from)?;
                     match key.to_str()? {
-                        "out" if forms.out && self.form == Form::Function => {
+                        "out" if (forms.out && self.form == Form::Function) || self.form == Form::Copy => {
                             arguments.out = (!value.is_none()).then(|| Bound::clone(value).unbind());
                         }
                         "generator" if forms.random => {
@@ -487,7 +502,19 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                                 value.extract::<DeviceArg>()?.check(py)?;
                             }
                         }
-                        "layout" | "pin_memory" if forms.creation => {}
+                        "layout" if forms.creation => {
+                            if !value.is_none() {
+                                options::one_of(value, "layout", &["gt.strided"])?;
+                            }
+                        }
+                        // A memory format changes strides alone, of which the daemon knows nothing.
+                        "memory_format" if forms.creation && name.ends_with("_like") => {
+                            if !value.is_none() {
+                                value.extract::<MemoryFormat>()?;
+                            }
+                        }
+                        // Transfers use memory that is shared with the daemon in any case.
+                        "pin_memory" if forms.creation => {}
                         other => {
                             return Err(Self::misfit(format!("{name}() got an unexpected keyword argument '{other}'")));
                         }
@@ -499,7 +526,8 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             .iter()
             .enumerate()
             .filter(|(i, parameter)| {
-                slots[*i].is_none() && parameter.default.is_none() && !(sizes.is_some() && Some(*i) == open)
+                // Without arguments, a list of sizes or tensors is empty.
+                slots[*i].is_none() && parameter.default.is_none() && Some(*i) != open
             })
             .map(|(_, parameter)| format!("\"{}\"", parameter.name))
             .collect();
@@ -515,17 +543,40 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         for (place, (parameter, slot)) in parameters.iter().zip(&slots).enumerate() {
             let value = match (slot, sizes) {
                 (_, Some(tensors)) if Some(place) == open && parameter.kind == Kind::Operands => {
-                    let tensors = PyTuple::new(py, tensors.iter().map(|tensor| &**tensor))?.into_any();
-                    self.value(&mut arguments.scope, parameter, place, &tensors.as_borrowed())?
+                    let mut vals = Vec::with_capacity(tensors.len());
+                    for tensor in tensors {
+                        match self.operand(arguments, overload, tensor)? {
+                            Some(val) => vals.push(val),
+                            None => return Err(self.wrong_type(parameter, place, tensor)),
+                        }
+                    }
+                    Value::Tensors(vals)
                 }
+                (None, None) if Some(place) == open && parameter.default.is_none() => match parameter.kind {
+                    Kind::Operands => Value::Tensors(Vec::new()),
+                    _ => Value::Ints(Vec::new()),
+                },
                 (_, Some(sizes)) if Some(place) == open => {
                     let sizes: PyResult<Vec<i64>> = sizes.iter().map(|size| convert::int(size)).collect();
                     Value::Ints(sizes?)
                 }
-                (Some(object), _) => self.value(&mut arguments.scope, parameter, place, object)?,
+                (Some(object), _) => self.value(arguments, overload, parameter, place, object)?,
                 (None, _) => Value::Omitted,
             };
             arguments.values.push(value);
+        }
+        if overload.function.forms.creation
+            && let Some(out) = &arguments.out
+            && let Ok(out) = out.bind(py).cast::<PyTensor>()
+            && let Some(place) = parameters.iter().position(|parameter| parameter.kind == Kind::DType)
+        {
+            let dtype = out.get().read(py).meta().dtype;
+            if matches!(arguments.values[place], Value::DType(wanted) if wanted != dtype) {
+                return Err(Misfit::Other(PyRuntimeError::new_err(format!(
+                    "{name}(): the dtype asked for is not that of `out`, {dtype}"
+                ))));
+            }
+            arguments.values[place] = Value::DType(dtype);
         }
         if let Some(generator) = generator {
             self.scope(&mut arguments.scope)?.draw_from(generator);
@@ -547,10 +598,34 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         self.scope(scope)?.add(tensor).or_raise()
     }
 
+    /// Adds a tensor of GT's or of another library's to the operands; `None` if the argument is neither.
+    fn operand(
+        &self,
+        arguments: &mut ParsedArguments<'py>,
+        overload: &Overload,
+        object: &Borrowed<'_, 'py, PyAny>,
+    ) -> PyResult<Option<Val>> {
+        let py = self.py;
+        let made;
+        let tensor = if let Ok(tensor) = object.cast::<PyTensor>() {
+            tensor
+        } else if data::is_foreign(object) {
+            made = Bound::new(py, PyTensor::wrap(data::from_array(object)?))?;
+            made.as_borrowed()
+        } else {
+            return Ok(None);
+        };
+        if overload.function.forms.view {
+            arguments.tensors.push(tensor.to_owned());
+        }
+        self.add(&mut arguments.scope, &tensor.get().read(py)).map(Some)
+    }
+
     /// Converts an argument to its parameter's type.
     fn value(
         &self,
-        scope: &mut Option<Scope>,
+        arguments: &mut ParsedArguments<'py>,
+        overload: &Overload,
         parameter: &Parameter,
         place: usize,
         object: &Borrowed<'_, 'py, PyAny>,
@@ -561,18 +636,12 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         }
         let wrong = || self.wrong_type(parameter, place, object);
         Ok(match parameter.kind {
-            Kind::Tensor => {
-                if let Ok(tensor) = object.cast::<PyTensor>() {
-                    Value::Tensor(self.add(scope, &tensor.get().read(py))?)
-                } else if data::is_foreign(object) {
-                    Value::Tensor(self.add(scope, &data::from_array(object)?)?)
-                } else {
-                    return Err(wrong());
-                }
-            }
+            Kind::Tensor => Value::Tensor(self.operand(arguments, overload, object)?.ok_or_else(wrong)?),
             Kind::TensorOrNumber => match operand(object)? {
-                Some(PyOperand::Object(tensor)) => Value::Tensor(self.add(scope, &tensor.get().read(py))?),
-                Some(PyOperand::Made(tensor)) => Value::Tensor(self.add(scope, &tensor)?),
+                Some(PyOperand::Object(tensor)) => {
+                    Value::Tensor(self.add(&mut arguments.scope, &tensor.get().read(py))?)
+                }
+                Some(PyOperand::Made(tensor)) => Value::Tensor(self.add(&mut arguments.scope, &tensor)?),
                 Some(PyOperand::Scalar(scalar)) => Value::Number(scalar),
                 None => return Err(wrong()),
             },
@@ -583,18 +652,17 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 let mut vals = Vec::new();
                 for item in object.try_iter().map_err(|_| wrong())? {
                     let item = item?;
-                    vals.push(if let Ok(tensor) = item.cast::<PyTensor>() {
-                        self.add(scope, &tensor.get().read(py))?
-                    } else if data::is_foreign(&item) {
-                        self.add(scope, &data::from_array(&item)?)?
-                    } else {
-                        return Err(Self::misfit(format!(
-                            "expected Tensor as element {} in argument {}, but got {}",
-                            vals.len(),
-                            place,
-                            type_name(&item.as_borrowed())
-                        )));
-                    });
+                    match self.operand(arguments, overload, &item.as_borrowed())? {
+                        Some(val) => vals.push(val),
+                        None => {
+                            return Err(Self::misfit(format!(
+                                "expected Tensor as element {} in argument {}, but got {}",
+                                vals.len(),
+                                place,
+                                type_name(&item.as_borrowed())
+                            )));
+                        }
+                    }
                 }
                 Value::Tensors(vals)
             }
@@ -635,7 +703,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 Err(_) => return Err(wrong()),
             },
             Kind::TensorOrInts => match object.cast::<PyTensor>() {
-                Ok(tensor) => Value::Tensor(self.add(scope, &tensor.get().read(py))?),
+                Ok(tensor) => Value::Tensor(self.add(&mut arguments.scope, &tensor.get().read(py))?),
                 Err(_) => Value::Ints(self.ints(object, false, &wrong)?),
             },
             Kind::Unsupported => Value::Number(Scalar::Bool(true)),
@@ -705,19 +773,16 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
     }
 
     /// Computes the result of a call whose arguments fit.
-    fn compute(&self, overload: &'static Overload, mut arguments: ParsedArguments) -> PyResult<Py<PyAny>> {
+    fn compute(&self, overload: &'static Overload, mut arguments: ParsedArguments<'py>) -> PyResult<Py<PyAny>> {
         let py = self.py;
         let function = overload.function;
         let asks = |place: usize| arguments.values[place] == Value::Number(Scalar::Bool(true));
         let in_place = self.form.is_in_place() || overload.in_place.is_some_and(asks);
-        let since = in_place.then(gt_client::tape::next_number);
-        if function.forms.view && !in_place && arguments.values.first().is_some_and(is_first_tensor) {
-            let this = self.positional.first().copied().or(self.named.first().copied());
-            if let Some(Ok(this)) = this.map(|this| this.cast::<PyTensor>()) {
-                return self.views(&this, function.body, &arguments.values, function.returns);
-            }
+        if function.forms.view && arguments.values.first().is_some_and(is_first_tensor) {
+            return self.views(overload, arguments, in_place);
         }
-        let ParsedArguments { values, scope, out, requires_grad } = &mut arguments;
+        let since = in_place.then(gt_client::tape::next_number);
+        let ParsedArguments { values, scope, out, requires_grad, .. } = &mut arguments;
         let scope = self.scope(scope)?;
         let entered = autocast::entered();
         match (function.forms.autocast, entered) {
@@ -733,9 +798,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             let outcome = function.body.call(&builder, values);
             (outcome, builder.warnings())
         };
-        for text in warnings {
-            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(text)?, 1)?;
-        }
+        self.warn(warnings)?;
         let mut updates: SmallVec<[(Bound<'py, PyTensor>, Tensor); 2]> = SmallVec::new();
         let result = scope
             .finish(outcome, |scope, outcome| {
@@ -745,7 +808,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                             let place = overload.parameters.iter().position(|parameter| parameter.name == *name);
                             let Some(place) = place else { continue };
                             if matches!(values[place], Value::Tensor(own) if own != *val)
-                                && let Some(object) = self.tensor(overload, place)
+                                && let Some(object) = self.object(overload, place)
                             {
                                 updates.push((object, scope.tensor(*val)));
                             }
@@ -757,7 +820,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 if let Outcome::Tensor(val) = outcome
                     && scope.is_operand(val)
                     && let Some(place) = values.iter().position(|value| *value == Value::Tensor(val))
-                    && let Some(object) = self.tensor(overload, place)
+                    && let Some(object) = self.object(overload, place)
                 {
                     return Ok(object.into_any().unbind());
                 }
@@ -781,8 +844,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             return Ok(this.into_any().unbind());
         }
         if let Some(out) = out.take() {
-            static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
-            return Ok(WRITE.import(py, "gt._forms", "write")?.call1((&self.entry.title, out, result))?.unbind());
+            return self.write(out, result);
         }
         if *requires_grad {
             let tensor = result.bind(py).cast::<PyTensor>()?;
@@ -791,40 +853,82 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         Ok(result)
     }
 
-    /// The views that a function of movement ops makes of its first argument.
-    fn views(
-        &self,
-        this: &Bound<'py, PyTensor>,
-        body: Body,
-        values: &[Value],
-        returns: Returns,
-    ) -> PyResult<Py<PyAny>> {
-        let py = self.py;
-        let mut values = values.to_vec();
-        let mut call = |g: &mut dyn Graph, v: Val| {
-            values[0] = Value::Tensor(v);
-            body.call(&Builder::new(g), &values)
+    /// The views that a function of movement ops makes of its arguments.
+    fn views(&self, overload: &Overload, mut arguments: ParsedArguments<'py>, in_place: bool) -> PyResult<Py<PyAny>> {
+        let (py, function) = (self.py, overload.function);
+        let ParsedArguments { values, scope, tensors, out, .. } = &mut arguments;
+        let (Some(scope), Some(this)) = (scope.take(), tensors.first()) else {
+            return Err(PyRuntimeError::new_err("a view of no tensor"));
         };
-        if returns == Returns::Tensor {
-            let view = this.get().view_of(py, false, |g, v| match call(g, v)? {
+        let mut warnings = Vec::new();
+        let mut call = |g: &mut dyn Graph| {
+            let builder = Builder::new(g);
+            let outcome = function.body.call(&builder, values);
+            warnings = builder.warnings();
+            outcome
+        };
+        let result = if function.returns == Returns::Tensor {
+            let plan = this.get().read(py).plan_view_in(scope, Val(0), |g| match call(g)? {
                 Outcome::Tensor(val) => Ok(val),
                 _ => Err(OpError::runtime("a view that is no tensor")),
-            })?;
-            return Ok(Py::new(py, view)?.into_any());
+            });
+            let plan = plan.or_raise()?;
+            if function.forms.strict_view && plan.is_copy() && self.form != Form::Copy {
+                return Err(PyRuntimeError::new_err(
+                    "view size is not compatible with input tensor's size and stride (at least one dimension spans \
+                     across two contiguous subspaces). Use .reshape(...) instead.",
+                ));
+            }
+            let view = match self.form {
+                Form::Copy => plan.into_copy(),
+                _ => this.get().write(py, |tensor| tensor.view(plan)),
+            };
+            let view = Bound::new(py, PyTensor::wrap(view))?;
+            if in_place { PyTensor::_become(this, &view)?.into_any() } else { view.into_any() }
+        } else {
+            let plans = {
+                let held: Vec<_> = tensors.iter().map(|tensor| tensor.get().read(py)).collect();
+                let bases: Vec<&Tensor> = held.iter().map(|tensor| &**tensor).collect();
+                let plans = Tensor::plan_views(scope, &bases, |g| match call(g)? {
+                    Outcome::Tensors(vals) => Ok(vals),
+                    _ => Err(OpError::runtime("views that are no tensors")),
+                });
+                plans.or_raise()?
+            };
+            let view = |(base, plan): (usize, PlannedView)| {
+                let view = match self.form {
+                    Form::Copy => plan.into_copy(),
+                    _ => tensors[base].get().write(py, |base| base.view(plan)),
+                };
+                Py::new(py, PyTensor::wrap(view))
+            };
+            let views = plans.into_iter().map(view).collect::<PyResult<Vec<_>>>()?;
+            PyTuple::new(py, views)?.into_any()
+        };
+        self.warn(warnings)?;
+        match out.take() {
+            Some(out) => self.write(out, result.unbind()),
+            None => Ok(result.unbind()),
         }
-        let plans = this.get().read(py).plan_views(|g, v| match call(g, v)? {
-            Outcome::Tensors(vals) => Ok(vals),
-            _ => Err(OpError::runtime("views that are no tensors")),
-        });
-        let mut views = Vec::new();
-        for plan in plans.or_raise()? {
-            views.push(Py::new(py, PyTensor::wrap(this.get().write(py, |tensor| tensor.view(plan))))?);
+    }
+
+    /// Writes a result to `out=`.
+    fn write(&self, out: Py<PyAny>, result: Py<PyAny>) -> PyResult<Py<PyAny>> {
+        static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+        let name = format!("{}{}", self.entry.name, self.form.suffix());
+        Ok(WRITE.import(self.py, "gt._forms", "write")?.call1((name, out, result))?.unbind())
+    }
+
+    fn warn(&self, warnings: Vec<String>) -> PyResult<()> {
+        let py = self.py;
+        for text in warnings {
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &CString::new(text)?, 1)?;
         }
-        Ok(PyTuple::new(py, views)?.into_any().unbind())
+        Ok(())
     }
 
     /// The tensor that is the argument of the parameter at a place.
-    fn tensor(&self, overload: &Overload, place: usize) -> Option<Bound<'py, PyTensor>> {
+    fn object(&self, overload: &Overload, place: usize) -> Option<Bound<'py, PyTensor>> {
         let object = match self.positional.get(place) {
             Some(object) => *object,
             None => {
@@ -886,12 +990,17 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
 }
 
 fn is_first_tensor(value: &Value) -> bool {
-    matches!(value, Value::Tensor(Val(0)))
+    match value {
+        Value::Tensor(val) => *val == Val(0),
+        Value::Tensors(vals) => vals.first() == Some(&Val(0)),
+        _ => false,
+    }
 }
 
-/// Whether an argument is one of several integers or tensors rather than a sequence of them.
-fn is_single(object: &Borrowed<'_, '_, PyAny>) -> bool {
-    object.is_instance_of::<PyInt>() || object.cast::<PyTensor>().is_ok()
+/// Whether an argument is the first of several that make a list of sizes or tensors, and not the list.
+fn starts_list(kind: Kind, object: &Borrowed<'_, '_, PyAny>) -> bool {
+    let is_tensor = object.cast::<PyTensor>().is_ok();
+    is_tensor || if kind == Kind::Operands { data::is_foreign(object) } else { object.is_instance_of::<PyInt>() }
 }
 
 /// The name of an object's type in PyTorch's messages.
@@ -957,6 +1066,10 @@ fn text_signature(overload: &Overload, form: Form) -> String {
     let mut words = Vec::new();
     let mut starred = false;
     for (i, parameter) in overload.parameters.iter().enumerate() {
+        let listed = words.last().is_some_and(|last: &String| last.starts_with('*'));
+        if i == overload.positional && !listed {
+            words.push("*".to_owned());
+        }
         let default = parameter.default.as_ref().map_or_else(String::new, |default| format!("={default}"));
         if i == 0 && form.is_method() {
             words.push("$self".into());
@@ -991,12 +1104,10 @@ fn document(entry: &Entry, name: &str, form: Form) -> PyResult<CString> {
             format!("In-place `{}`: writes the result to this tensor, and returns this tensor.", entry.name)
         }
         Form::InPlaceFunction => format!("In-place variant of `{}`: the result overwrites the input.", entry.name),
+        Form::Copy => format!("`{}`, as a copy.", entry.name),
         _ => text.join("\n"),
     };
-    let header = match entry.overloads.as_slice() {
-        [only] => format!("{name}({})\n--\n\n", text_signature(only, form)),
-        _ => String::new(),
-    };
+    let header = format!("{name}({})\n--\n\n", text_signature(&entry.overloads[0], form));
     Ok(CString::new(format!("{header}{doc}"))?)
 }
 
@@ -1012,6 +1123,28 @@ fn group<'py>(modules: &Bound<'py, PyDict>, module: &str) -> PyResult<Bound<'py,
     }
 }
 
+/// The functions that Python code of the package calls as those of the extension.
+const OWN: &[&str] = &[
+    "arange",
+    "cat",
+    "empty",
+    "empty_like",
+    "eye",
+    "full",
+    "full_like",
+    "linspace",
+    "ones",
+    "ones_like",
+    "rand",
+    "rand_like",
+    "randint",
+    "randn",
+    "randn_like",
+    "stack",
+    "zeros",
+    "zeros_like",
+];
+
 /// The functions for Python: those of each module by name. Methods are added to `Tensor`.
 #[pyfunction]
 fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
@@ -1019,7 +1152,8 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let tensor = py.get_type::<PyTensor>();
     for (index, entry) in ENTRIES.iter().enumerate() {
         let form = &entry.form;
-        let name = format!("{}{}", entry.name, if form.is_in_place() { "_" } else { "" });
+        let suffix = form.suffix();
+        let name = format!("{}{suffix}", entry.name);
         let point =
             entry_point(index).ok_or_else(|| PyRuntimeError::new_err("there are more functions than entry points"))?;
         let definition = Box::leak(Box::new(ffi::PyMethodDef {
@@ -1052,6 +1186,11 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             tensor.setattr(name, &method)?;
         }
     }
+    // Python code of the package calls functions of `gt` as those of this module.
+    let (own, functions) = (py.import("gt._gt")?, group(&modules, "")?);
+    for name in OWN {
+        own.setattr(*name, functions.get_item(name)?)?;
+    }
     Ok(modules)
 }
 
@@ -1075,6 +1214,7 @@ fn function_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
             ("out", forms.out),
             ("out_same_dtype", forms.out_same_dtype),
             ("view", forms.view),
+            ("view_copy", forms.view_copy),
             ("creation", forms.creation),
             ("random", forms.random),
         ] {

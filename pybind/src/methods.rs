@@ -1,7 +1,7 @@
 //! Properties and methods of tensors, and functions of several tensors.
 
 use crate::autocast;
-use crate::convert::{PyOperand, PyOperands, TensorArg, ints, operand, sizes};
+use crate::convert::{PyOperand, PyOperands, TensorArg, operand};
 use crate::data;
 use crate::device::{self, DeviceArg, PyDevice};
 use crate::dtype::{DTypeArg, PyDType, instance};
@@ -14,7 +14,7 @@ use gt_client::Tensor;
 use gt_ops::dtype::Promotable;
 use gt_ops::row::AttrKind;
 use gt_ops::{Arg, Attrs, DType, Op, OpError, Val, build};
-use pyo3::exceptions::{PyRuntimeError, PyTypeError, PyValueError};
+use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
@@ -317,227 +317,6 @@ impl PyTensor {
         cast_to(slf, dtype)
     }
 
-    /// The same elements in row-major order under another shape.
-    ///
-    /// Args:
-    ///     shape: The sizes, as arguments or as one sequence. One may be -1: it follows from the others.
-    ///
-    /// Returns:
-    ///     A view where the strides allow one, as in PyTorch; otherwise a copy.
-    ///
-    /// Raises:
-    ///     RuntimeError: The shape has another number of elements.
-    ///
-    /// Example:
-    ///     >>> gt.arange(6).reshape(2, -1)
-    ///     tensor([[0, 1, 2],
-    ///             [3, 4, 5]])
-    #[pyo3(signature = (*shape))]
-    fn reshape(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        let shape = sizes(shape)?;
-        self.view_of(py, false, |g, v| build::reshape(g, v, &shape))
-    }
-    /// A view of the same elements, in row-major order, under another shape. Writing to it writes to this tensor.
-    ///
-    /// As in PyTorch, some tensors have no such view, the transpose of a matrix for example; `reshape` accepts them.
-    ///
-    /// Args:
-    ///     shape: The sizes, as arguments or as one sequence. One may be -1: it follows from the others.
-    ///
-    /// Returns:
-    ///     A tensor of the new shape.
-    ///
-    /// Raises:
-    ///     RuntimeError: The shape has another number of elements, or the strides of this tensor do not allow a view.
-    ///     NotImplementedError: A dtype is given instead of a shape. Use `.to(dtype)` to convert the elements.
-    ///
-    /// Example:
-    ///     >>> x = gt.arange(6)
-    ///     >>> y = x.view(3, -1)
-    ///     >>> y[0] = 7
-    ///     >>> y
-    ///     tensor([[7, 7],
-    ///             [2, 3],
-    ///             [4, 5]])
-    ///     >>> x
-    ///     tensor([7, 7, 2, 3, 4, 5])
-    #[pyo3(signature = (*shape))]
-    fn view(&self, py: Python<'_>, shape: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        if shape.len() == 1 && shape.get_item(0)?.is_instance_of::<PyDType>() {
-            return Err(pyo3::exceptions::PyNotImplementedError::new_err(
-                "view(dtype) reinterprets memory, which GT does not do: use .to(dtype) to convert",
-            ));
-        }
-        let shape = sizes(shape)?;
-        self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
-    }
-    /// `view` to the shape of another tensor.
-    fn view_as(&self, py: Python<'_>, other: TensorArg<'_>) -> PyResult<PyTensor> {
-        let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
-        self.view_of(py, true, |g, v| build::reshape(g, v, &shape))
-    }
-    /// A view with two axes exchanged.
-    ///
-    /// Args:
-    ///     dim0: The one axis.
-    ///     dim1: The other.
-    ///
-    /// Example:
-    ///     >>> gt.transpose(gt.tensor([[1, 2, 3], [4, 5, 6]]), 0, 1)
-    ///     tensor([[1, 4],
-    ///             [2, 5],
-    ///             [3, 6]])
-    fn transpose(&self, py: Python<'_>, dim0: i64, dim1: i64) -> PyResult<PyTensor> {
-        self.view_of(py, false, |g, v| build::transpose(g, v, dim0, dim1))
-    }
-    /// A view with two axes exchanged: NumPy's name for `transpose`.
-    fn swapaxes(&self, py: Python<'_>, axis0: i64, axis1: i64) -> PyResult<PyTensor> {
-        self.transpose(py, axis0, axis1)
-    }
-    /// A view with the axes in another order.
-    ///
-    /// Args:
-    ///     dims: The input's axes in their new order, as arguments or as one sequence.
-    ///
-    /// Example:
-    ///     >>> gt.zeros(2, 3, 5).permute(2, 0, 1).shape
-    ///     gt.Size([5, 2, 3])
-    #[pyo3(signature = (*dims))]
-    fn permute(&self, py: Python<'_>, dims: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        let dims = sizes(dims)?;
-        self.view_of(py, false, |g, v| build::permute(g, v, &dims))
-    }
-    /// A matrix transposed: a view. Vectors stay as they are.
-    ///
-    /// Example:
-    ///     >>> gt.tensor([[1, 2], [3, 4]]).t()
-    ///     tensor([[1, 3],
-    ///             [2, 4]])
-    fn t(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        match self.ndim(py) {
-            0 | 1 => self.view_of(py, false, |_, v| Ok(v)),
-            2 => self.transpose(py, 0, 1),
-            n => Err(PyRuntimeError::new_err(format!("t() expects a tensor with <= 2 dimensions, but self is {n}D"))),
-        }
-    }
-    /// A view without the axes of size 1.
-    ///
-    /// Args:
-    ///     dim: The axis, or several, to leave out where its size is 1; all of them if not given.
-    ///
-    /// Example:
-    ///     >>> gt.zeros(1, 3, 1).squeeze().shape
-    ///     gt.Size([3])
-    ///     >>> gt.zeros(1, 3, 1).squeeze(0).shape
-    ///     gt.Size([3, 1])
-    #[pyo3(signature = (dim=None))]
-    fn squeeze(&self, py: Python<'_>, dim: Option<&Bound<'_, PyAny>>) -> PyResult<PyTensor> {
-        let dims = dim.map(ints).transpose()?;
-        self.view_of(py, false, |g, v| build::squeeze(g, v, dims.as_deref()))
-    }
-    /// A view with a new axis of size 1.
-    ///
-    /// Args:
-    ///     dim: The position of the new axis; -1 puts it after the last.
-    ///
-    /// Example:
-    ///     >>> gt.tensor([1, 2, 3]).unsqueeze(1).shape
-    ///     gt.Size([3, 1])
-    fn unsqueeze(&self, py: Python<'_>, dim: i64) -> PyResult<PyTensor> {
-        self.view_of(py, false, |g, v| build::unsqueeze(g, v, dim))
-    }
-    /// A view whose axes of size 1 are repeated.
-    ///
-    /// Args:
-    ///     sizes_: The new sizes, as arguments or as one sequence. -1 keeps a size; further axes come in front.
-    ///
-    /// Raises:
-    ///     RuntimeError: An axis of another size than 1 would change.
-    ///
-    /// Example:
-    ///     >>> gt.tensor([[1], [2]]).expand(2, 3)
-    ///     tensor([[1, 1, 1],
-    ///             [2, 2, 2]])
-    #[pyo3(signature = (*sizes_))]
-    fn expand(&self, py: Python<'_>, sizes_: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-        let sizes = sizes(sizes_)?;
-        self.view_of(py, false, |g, v| build::expand(g, v, &sizes))
-    }
-    /// `expand` to the shape of another tensor.
-    fn expand_as(&self, py: Python<'_>, other: TensorArg<'_>) -> PyResult<PyTensor> {
-        let shape: Vec<i64> = other.get().read(py).meta().shape.dims().iter().map(|d| *d as i64).collect();
-        self.view_of(py, false, |g, v| build::expand(g, v, &shape))
-    }
-    /// A view of the diagonals of the matrices that two axes make, as a new last axis.
-    ///
-    /// Args:
-    ///     offset: The diagonal: 0 is the main one, positive ones are above it, negative ones below.
-    ///     dim1: The axis of the rows.
-    ///     dim2: The axis of the columns.
-    ///
-    /// Example:
-    ///     >>> x = gt.arange(9).reshape(3, 3)
-    ///     >>> gt.diagonal(x)
-    ///     tensor([0, 4, 8])
-    ///     >>> x.diagonal(1)
-    ///     tensor([1, 5])
-    #[pyo3(signature = (offset=0, dim1=0, dim2=1))]
-    fn diagonal(&self, py: Python<'_>, offset: i64, dim1: i64, dim2: i64) -> PyResult<PyTensor> {
-        let (plan, strides) = {
-            let this = self.read(py);
-            let plan = this.plan_view(|g, v| build::diagonal(g, v, offset, dim1, dim2)).or_raise()?;
-            let (shape, own) = (this.meta().shape, this.strides());
-            let (a, b) = (shape.axis(dim1).or_raise()?, shape.axis(dim2).or_raise()?);
-            let mut strides = own;
-            let kept = (0..shape.rank()).filter(|axis| *axis != a && *axis != b).map(|axis| own[axis]);
-            for (to, stride) in strides.iter_mut().zip(kept.chain([own[a] + own[b]])) {
-                *to = stride;
-            }
-            (plan, strides)
-        };
-        Ok(PyTensor::wrap(self.write(py, |tensor| tensor.view(plan.with_strides(strides)))))
-    }
-    /// A view with several neighbouring axes merged into one.
-    ///
-    /// Args:
-    ///     start_dim: The first axis to merge.
-    ///     end_dim: The last.
-    ///
-    /// Example:
-    ///     >>> gt.zeros(2, 3, 4).flatten(1).shape
-    ///     gt.Size([2, 12])
-    #[pyo3(signature = (start_dim=0, end_dim=-1))]
-    fn flatten(&self, py: Python<'_>, start_dim: i64, end_dim: i64) -> PyResult<PyTensor> {
-        self.view_of(py, false, |g, v| build::flatten(g, v, start_dim, end_dim))
-    }
-    /// A view with all elements along one axis.
-    ///
-    /// Example:
-    ///     >>> gt.ravel(gt.tensor([[1, 2], [3, 4]]))
-    ///     tensor([1, 2, 3, 4])
-    fn ravel(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        self.view_of(py, false, |g, v| build::reshape(g, v, &[-1]))
-    }
-    /// A view of `length` positions of an axis from `start` on.
-    ///
-    /// Args:
-    ///     dim: The axis.
-    ///     start: The first position; negative ones count from the end.
-    ///     length: The number of positions.
-    ///
-    /// Example:
-    ///     >>> gt.narrow(gt.arange(10), 0, 2, 3)
-    ///     tensor([2, 3, 4])
-    fn narrow(&self, py: Python<'_>, dim: i64, start: &Bound<'_, PyAny>, length: i64) -> PyResult<PyTensor> {
-        if let Ok(start) = start.cast::<PyTensor>() {
-            let meta = start.get().read(py).meta();
-            if meta.shape.rank() != 0 || meta.dtype.is_float() || meta.dtype == DType::Bool {
-                return Err(PyRuntimeError::new_err("start must be an 0-dim integral Tensor."));
-            }
-        }
-        let start = start.extract()?;
-        self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, length))
-    }
     /// This tensor if its elements lie in row-major order without gaps; otherwise a copy for which they do.
     ///
     /// Args:
@@ -641,46 +420,6 @@ impl PyTensor {
         .or_raise()
         .map(PyTensor::wrap)
     }
-    /// Views of the tensor cut along an axis into chunks of a size.
-    ///
-    /// Args:
-    ///     split_size: The size of each chunk, of which the last may be smaller; or a list with the size of each.
-    ///     dim: The axis.
-    ///
-    /// Returns:
-    ///     A tuple of views.
-    ///
-    /// Example:
-    ///     >>> x = gt.arange(5)
-    ///     >>> gt.split(x, 2)
-    ///     (tensor([0, 1]), tensor([2, 3]), tensor([4]))
-    ///     >>> x.split([1, 4])
-    ///     (tensor([0]), tensor([1, 2, 3, 4]))
-    #[pyo3(signature = (split_size, dim=0))]
-    fn split<'py>(&self, py: Python<'py>, split_size: &Bound<'py, PyAny>, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
-        let sizes = match split_size.extract::<i64>() {
-            Ok(size) => build::split_sizes(self.extent(py, dim)?, size).or_raise()?,
-            Err(_) => ints(split_size)?.into_vec(),
-        };
-        self.pieces(py, &sizes, dim)
-    }
-    /// Views of the tensor cut along an axis into a number of chunks.
-    ///
-    /// Args:
-    ///     chunks: The number of chunks. If it does not divide the size, the last is smaller, and there may be fewer.
-    ///     dim: The axis.
-    ///
-    /// Returns:
-    ///     A tuple of views.
-    ///
-    /// Example:
-    ///     >>> gt.chunk(gt.arange(5), 2)
-    ///     (tensor([0, 1, 2]), tensor([3, 4]))
-    #[pyo3(signature = (chunks, dim=0))]
-    fn chunk<'py>(&self, py: Python<'py>, chunks: i64, dim: i64) -> PyResult<Bound<'py, PyTuple>> {
-        let sizes = build::chunk_sizes(self.extent(py, dim)?, chunks).or_raise()?;
-        self.pieces(py, &sizes, dim)
-    }
     /// Copies the elements of another tensor into this one, converted to its dtype and broadcast to its shape.
     ///
     /// Example:
@@ -732,7 +471,7 @@ impl PyTensor {
         PyTensor::fill_(slf, &0i64.into_pyobject(slf.py())?.into_any())
     }
     /// Binds this object to a view of its tensor, for methods such as `unsqueeze_()`.
-    fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
+    pub(crate) fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
         slf.get().read(py).check_in_place().or_raise()?;
         let same = view.get().write(py, Tensor::same);
@@ -860,28 +599,6 @@ casts! {
     to_double "double" F64;
 }
 
-impl PyTensor {
-    /// The size of an axis.
-    fn extent(&self, py: Python<'_>, dim: i64) -> PyResult<usize> {
-        let shape = self.read(py).meta().shape;
-        let axis = shape.axis(dim).or_raise()?;
-        let found = shape.dims().get(axis).copied();
-        found.ok_or_else(|| PyRuntimeError::new_err("split expects at least a 1-dimensional tensor"))
-    }
-
-    /// Views of consecutive parts of these sizes along an axis.
-    fn pieces<'py>(&self, py: Python<'py>, sizes: &[i64], dim: i64) -> PyResult<Bound<'py, PyTuple>> {
-        build::check_split(self.read(py).meta().shape, sizes, dim).or_raise()?;
-        let mut start = 0;
-        let pieces = sizes.iter().map(|&size| {
-            let piece = self.view_of(py, false, |g, v| build::narrow(g, v, dim, start, size));
-            start += size;
-            piece
-        });
-        PyTuple::new(py, pieces.collect::<PyResult<Vec<_>>>()?)
-    }
-}
-
 fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
     if tensors.is_instance_of::<PyTensor>() {
         return Err(PyTypeError::new_err("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"));
@@ -900,57 +617,6 @@ fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>
             }
         })
         .collect()
-}
-
-/// Tensors concatenated along an axis that they have.
-///
-/// Args:
-///     tensors: A sequence of tensors whose other sizes agree. Their dtypes are promoted to a common one.
-///     dim: The axis.
-///
-/// Returns:
-///     A tensor whose size along `dim` is the sum of theirs.
-///
-/// Example:
-///     >>> x = gt.tensor([[1, 2]])
-///     >>> gt.cat([x, x, x])
-///     tensor([[1, 2],
-///             [1, 2],
-///             [1, 2]])
-///     >>> gt.cat([x, x], dim=1)
-///     tensor([[1, 2, 1, 2]])
-#[pyfunction]
-#[pyo3(signature = (tensors, dim=None, *, axis=None))]
-fn cat(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Option<i64>) -> PyResult<PyTensor> {
-    let all = snapshots(py, tensors)?;
-    if all.is_empty() {
-        return Err(PyValueError::new_err("cat(): expected a non-empty list of Tensors"));
-    }
-    let refs: Vec<&Tensor> = all.iter().collect();
-    let along = crate::convert::axis(dim, axis)?.unwrap_or(0);
-    build_from(&refs, |g, v| build::cat(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
-}
-
-/// Tensors of one shape stacked along a new axis.
-///
-/// Args:
-///     tensors: A sequence of tensors of the same shape.
-///     dim: The position of the new axis.
-///
-/// Example:
-///     >>> gt.stack([gt.tensor([1, 2]), gt.tensor([3, 4])])
-///     tensor([[1, 2],
-///             [3, 4]])
-///     >>> gt.stack([gt.tensor([1, 2]), gt.tensor([3, 4])], dim=1)
-///     tensor([[1, 3],
-///             [2, 4]])
-#[pyfunction]
-#[pyo3(signature = (tensors, dim=None, *, axis=None))]
-fn stack(py: Python<'_>, tensors: &Bound<'_, PyAny>, dim: Option<i64>, axis: Option<i64>) -> PyResult<PyTensor> {
-    let all = snapshots(py, tensors)?;
-    let refs: Vec<&Tensor> = all.iter().collect();
-    let along = crate::convert::axis(dim, axis)?.unwrap_or(0);
-    build_from(&refs, |g, v| build::stack(g, v, along), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
 /// The dtype that an operation gives two operands, by PyTorch's promotion rules.
@@ -1013,30 +679,6 @@ fn along_axis(py: Python<'_>, op: &str, dim: i64, tensors: &Bound<'_, PyTuple>) 
     build_from(&refs, along, |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }
 
-/// A view of the elements that an index picks along an axis, with a given shape and strides.
-#[pyfunction]
-fn gathered_view(
-    py: Python<'_>,
-    x: &Bound<'_, PyTensor>,
-    dim: i64,
-    index: &Bound<'_, PyTensor>,
-    shape: Vec<i64>,
-    strides: Vec<isize>,
-) -> PyResult<PyTensor> {
-    let index = index.get().snapshot(py)?;
-    let plan = x.get().read(py).plan_gathered_view(Some(&index), |g, v, index| {
-        let at = index.ok_or_else(|| OpError::runtime("a gathered view needs an index"))?;
-        let taken = build::gather(g, v, dim, at)?;
-        build::reshape(g, taken, &shape)
-    });
-    let mut wide = [0; gt_ops::RANK_MAX];
-    for (to, stride) in wide.iter_mut().zip(strides) {
-        *to = stride;
-    }
-    let plan = plan.or_raise()?.with_strides(wide);
-    Ok(PyTensor::wrap(x.get().write(py, |tensor| tensor.view(plan))))
-}
-
 /// The indices of the `count` true elements of a mask.
 #[pyfunction]
 fn positions(py: Python<'_>, mask: TensorArg<'_>, count: usize) -> PyResult<PyTensor> {
@@ -1046,10 +688,7 @@ fn positions(py: Python<'_>, mask: TensorArg<'_>, count: usize) -> PyResult<PyTe
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
-    module.add_function(wrap_pyfunction!(cat, module)?)?;
-    module.add_function(wrap_pyfunction!(stack, module)?)?;
     module.add_function(wrap_pyfunction!(along_axis, module)?)?;
-    module.add_function(wrap_pyfunction!(gathered_view, module)?)?;
     module.add_function(wrap_pyfunction!(positions, module)?)?;
     module.add_function(wrap_pyfunction!(result_type, module)?)?;
     module.add_function(wrap_pyfunction!(where_, module)?)

@@ -1,29 +1,18 @@
-//! The keyword arguments that all creation functions share.
+//! Keyword arguments of creation functions, and memory formats.
 
 use crate::device::DeviceArg;
-use crate::dtype::DTypeArg;
-use crate::random::PyGenerator;
-use crate::tensor::PyTensor;
 use gt_client::Tensor;
-use gt_client::random::Generator;
 use gt_client::strides::Strides;
-use gt_ops::{DType, RANK_MAX, Shape};
+use gt_ops::{RANK_MAX, Shape};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
-use std::sync::Arc;
 
-/// The keyword arguments of a creation function.
+/// The keyword arguments of `gt.tensor`.
 #[derive(Default)]
 pub struct Options {
-    /// The requested dtype.
-    pub dtype: Option<DType>,
     /// Whether the result is a leaf of the tape.
     pub requires_grad: bool,
-    /// The generator of random numbers; the default one if not given.
-    pub generator: Option<Arc<Generator>>,
-    /// The function's name and its `out=`: the tensor to write to, whose dtype is `dtype`.
-    pub out: Option<(String, Py<PyTensor>)>,
 }
 
 impl Options {
@@ -39,20 +28,11 @@ impl Options {
                 continue;
             }
             match key {
-                "dtype" => options.dtype = Some(value.extract::<DTypeArg>()?.0),
                 "requires_grad" => options.requires_grad = value.is_truthy()?,
                 "device" => value.extract::<DeviceArg>()?.check(value.py())?,
-                "generator" if function.starts_with("rand") => {
-                    options.generator = Some(value.cast::<PyGenerator>()?.get().0.clone());
-                }
                 "layout" => one_of(&value, "layout", &["gt.strided"])?,
-                // A memory format changes strides alone, of which the daemon knows nothing.
-                "memory_format" if function.ends_with("_like") => drop(value.extract::<MemoryFormat>()?),
                 // Transfers use memory that is shared with the daemon in any case.
                 "pin_memory" => drop(value.is_truthy()?),
-                "out" if !function.ends_with("_like") && function != "tensor" => {
-                    options.out = Some((function.to_owned(), value.cast::<PyTensor>()?.clone().unbind()));
-                }
                 _ => {
                     return Err(PyTypeError::new_err(format!(
                         "{function}() got an unexpected keyword argument '{key}'"
@@ -60,21 +40,7 @@ impl Options {
                 }
             }
         }
-        if let (Some((_, out)), Some(kwargs)) = (&options.out, kwargs) {
-            let dtype = out.get().read(kwargs.py()).meta().dtype;
-            if options.dtype.is_some_and(|wanted| wanted != dtype) {
-                return Err(PyRuntimeError::new_err(format!(
-                    "{function}(): the dtype asked for is not that of `out`, {dtype}"
-                )));
-            }
-            options.dtype = Some(dtype);
-        }
         Ok(options)
-    }
-
-    /// The requested dtype, or the default one.
-    pub fn float(&self) -> DType {
-        self.dtype.unwrap_or_else(DType::default_float)
     }
 }
 
@@ -143,7 +109,11 @@ impl<'py> FromPyObject<'_, 'py> for MemoryFormat {
     }
 }
 
-fn one_of(value: &Bound<'_, PyAny>, what: &str, known: &[&str]) -> PyResult<()> {
+/// Checks that an argument is one of these, by their names.
+///
+/// # Errors
+/// Another one.
+pub fn one_of(value: &Bound<'_, PyAny>, what: &str, known: &[&str]) -> PyResult<()> {
     if known.contains(&value.repr()?.to_str()?) {
         return Ok(());
     }

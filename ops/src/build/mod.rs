@@ -337,6 +337,10 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
         return Err(OpError::runtime(format!("diagonal dimensions cannot be identical {rows}, {columns}")));
     }
     let kept = (0..shape.rank()).filter(|axis| *axis != a && *axis != b);
+    let (own, mut strides) = (g.strides(v), [0; RANK_MAX]);
+    for (to, stride) in strides.iter_mut().zip(kept.clone().map(|axis| own[axis]).chain([own[a] + own[b]])) {
+        *to = stride;
+    }
     let order: Vec<i64> = kept.clone().chain([a, b]).map(|axis| axis as i64).collect();
     let turned = if order.is_sorted() { v } else { permute(g, v, &order)? };
     let (rows, columns) = (shape.dims()[a] as i64, shape.dims()[b] as i64);
@@ -350,7 +354,103 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
     spec.start[last] = if count == 0 { 0 } else { offset.max(0) + columns * (-offset).max(0) };
     spec.step[last] = columns + 1;
     spec.sizes = spec.sizes.with_dim(last, count as usize);
-    g.emit(Op::Slice, &[flat.into()], Attrs::Slice(Box::new(spec)))
+    let found = g.emit(Op::Slice, &[flat.into()], Attrs::Slice(Box::new(spec)))?;
+    g.set_strides(found, strides);
+    Ok(found)
+}
+
+/// A view of a contiguous tensor's elements with given sizes, strides and offset.
+///
+/// # Errors
+/// A tensor with gaps between its elements; strides that are negative or leave the tensor.
+pub fn as_strided(g: G<'_>, v: Val, sizes: &[i64], strides: &[i64], offset: i64) -> Result<Val> {
+    let shape = shape_of(sizes)?;
+    let mut last = offset;
+    let mut wide = [0; RANK_MAX];
+    let mut places = full(g, Shape::SCALAR, Scalar::Int(offset), DType::I64)?;
+    places = reshape(g, places, &vec![1; sizes.len()])?;
+    for (axis, (&size, &stride)) in sizes.iter().zip(strides).enumerate() {
+        if stride < 0 {
+            return Err(OpError::runtime(format!(
+                "as_strided: Negative strides are not supported at the moment, got strides: {strides:?}"
+            )));
+        }
+        let mut line = vec![1; sizes.len()];
+        line[axis] = size;
+        let steps = arange(g, Scalar::Int(0), Scalar::Int(size), Scalar::Int(1), Some(DType::I64))?;
+        let steps = elementwise(g, Op::Mul, &[steps.into(), stride.into()])?;
+        let steps = reshape(g, steps, &line)?;
+        places = elementwise(g, Op::Add, &[places.into(), steps.into()])?;
+        last = last.saturating_add((size - 1).max(0).saturating_mul(stride));
+        wide[axis] = stride as isize;
+    }
+    let count = g.meta(v).shape.numel();
+    if shape.numel() > 0 && last >= count as i64 {
+        return Err(OpError::runtime(format!(
+            "setStorage: sizes {sizes:?}, strides {strides:?}, storage offset {offset} are out of bounds for {count} \
+             elements"
+        )));
+    }
+    let flat = reshape(g, v, &[count as i64])?;
+    let places = reshape(g, places, &[shape.numel() as i64])?;
+    let taken = gather(g, flat, 0, places)?;
+    let found = reshape_to(g, taken, shape)?;
+    g.set_strides(found, wide);
+    Ok(found)
+}
+
+/// Windows of `size` neighbours along an axis, `step` apart, as a new last axis.
+///
+/// # Errors
+/// An axis out of range, a window longer than it, a step that is not positive.
+pub fn unfold(g: G<'_>, v: Val, axis: i64, size: i64, step: i64) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    let at = normalize_axis(axis, shape.rank())?;
+    let extent = shape.dims().get(at).map_or(1, |extent| *extent as i64);
+    if size > extent {
+        return Err(OpError::runtime(format!(
+            "maximum size for tensor at dimension {axis} is {extent} but size is {size}"
+        )));
+    }
+    if size < 0 {
+        return Err(OpError::runtime(format!("size is {size} but must be >= 0")));
+    }
+    if step <= 0 {
+        return Err(OpError::runtime(format!("step is {step} but must be > 0")));
+    }
+    if shape.rank() == 0 {
+        let line = reshape(g, v, &[1])?;
+        return narrow(g, line, 0, 0, size);
+    }
+    let own: Vec<i64> = shape.dims().iter().map(|size| *size as i64).collect();
+    let count = (extent - size) / step + 1;
+    let windows = if size <= step && count * step <= extent {
+        let whole = narrow(g, v, at as i64, 0, count * step)?;
+        let blocks = reshape(g, whole, &[&own[..at], &[count, step], &own[at + 1..]].concat())?;
+        narrow(g, blocks, at as i64 + 1, 0, size)?
+    } else {
+        let strides = g.strides(v);
+        let line = |g: G<'_>, count: i64| arange(g, 0.into(), count.into(), 1.into(), Some(DType::I64));
+        let starts = line(g, count)?;
+        let starts = elementwise(g, Op::Mul, &[starts.into(), step.into()])?;
+        let starts = unsqueeze(g, starts, 1)?;
+        let along = line(g, size)?;
+        let places = elementwise(g, Op::Add, &[starts.into(), along.into()])?;
+        let narrow = [&vec![1; at][..], &[count * size], &vec![1; own.len() - at - 1]].concat();
+        let places = reshape(g, places, &narrow)?;
+        let places = expand(g, places, &[&own[..at], &[count * size], &own[at + 1..]].concat())?;
+        let taken = gather(g, v, at as i64, places)?;
+        let windows = reshape(g, taken, &[&own[..at], &[count, size], &own[at + 1..]].concat())?;
+        let mut wide = [0; RANK_MAX];
+        wide[..at].copy_from_slice(&strides[..at]);
+        (wide[at], wide[at + 1]) = (strides[at] * step as isize, strides[at]);
+        wide[at + 2..=own.len()].copy_from_slice(&strides[at + 1..own.len()]);
+        g.set_strides(windows, wide);
+        windows
+    };
+    let rank = own.len() as i64 + 1;
+    let order: Vec<i64> = (0..rank).filter(|axis| *axis != at as i64 + 1).chain([at as i64 + 1]).collect();
+    permute(g, windows, &order)
 }
 
 /// Removes axes of size 1: the given ones, or all.

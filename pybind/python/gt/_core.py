@@ -18,25 +18,18 @@ from gt._gt import (
     OutOfMemoryError,
     Tensor,
     __version__,
-    arange,
     as_tensor,
     bfloat16,
     bool,
-    cat,
     default_generator,
     device,
     double,
     dtype,
-    empty,
-    empty_like,
-    eye,
     float,
     float16,
     float32,
     float64,
     from_numpy,
-    full,
-    full_like,
     get_default_dtype,
     half,
     int,
@@ -45,25 +38,14 @@ from gt._gt import (
     int32,
     int64,
     is_grad_enabled,
-    linspace,
     long,
-    ones,
-    ones_like,
     promote_types,
-    rand,
-    rand_like,
-    randint,
-    randn,
-    randn_like,
     result_type,
     set_default_dtype,
     short,
-    stack,
     synchronize,
     tensor,
     uint8,
-    zeros,
-    zeros_like,
 )
 from gt._layouts import (
     channels_last,
@@ -94,7 +76,6 @@ Tensor.__format__ = _repr.tensor_format
 Tensor.__deepcopy__ = _pickle.deepcopy
 Tensor.__reduce__ = _pickle.reduce
 
-concat = concatenate = cat
 e, inf, nan, pi = _math.e, _math.inf, _math.nan, _math.pi
 newaxis = None
 

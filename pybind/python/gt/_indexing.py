@@ -21,7 +21,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gt import _gt
-from gt._composites.selection import nonnegative_index, nonzero
 from gt._gt import Tensor
 
 # An advanced part of an index: indices or a mask. It is an array if this process knows its elements, and a tensor if
@@ -257,17 +256,22 @@ def _positions(view: Tensor, axis: int, part: Part) -> Tensor:
     """The indices that a part picks along the axes that it consumes, all of them nonnegative."""
     if _is_mask(part):
         _check_mask(view, axis, part)
-        return nonzero(part.flatten()).squeeze(1) if isinstance(part, Tensor) else _gt.tensor(np.flatnonzero(part))
+        return part.flatten().nonzero().squeeze(1) if isinstance(part, Tensor) else _gt.tensor(np.flatnonzero(part))
     size = view.shape[axis]
     if size == 0 and math.prod(part.shape):
         raise IndexError("index is out of bounds for dimension with size 0")
     if isinstance(part, Tensor):
-        return nonnegative_index(part.long(), size)
+        return _nonnegative(part.long(), size)
     part = part.astype(np.int64)
     outside = part[(part < -size) | (part >= size)]
     if outside.size:
         raise IndexError(f"index {outside.flat[0]} is out of bounds for dimension {axis} with size {size}")
     return _gt.tensor(np.where(part < 0, part + size, part))
+
+
+def _nonnegative(index: Tensor, size: int) -> Tensor:
+    """Indices with `size` added to the negative ones. One out of range stays: the op that finds it raises the error."""
+    return _gt.where((index < 0) & (index >= -size), index + size, index)
 
 
 def _check_mask(view: Tensor, axis: int, mask: Part) -> None:

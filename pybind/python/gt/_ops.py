@@ -17,9 +17,6 @@ Function = Callable[..., Any]
 
 # Aliases, by the function that they stand for: NumPy's names, and PyTorch's second names.
 ALIASES = {
-    "moveaxis": "movedim",
-    "swapdims": "transpose",
-    "row_stack": "vstack",
     "ger": "outer",
 }
 
@@ -29,12 +26,7 @@ _NATIVE = [
     for row in _table.TABLE
     if row["function"] and row["name"] in vars(Tensor) and row["name"] not in _functions.MODULES[""]
 ]
-METHODS = _NATIVE + (
-    """
-    transpose swapaxes squeeze unsqueeze flatten ravel narrow split chunk numel t diagonal clone detach
-    is_floating_point
-    """.split()
-)
+METHODS = _NATIVE + "numel clone detach is_floating_point".split()
 
 
 def _in_place(function: Function) -> Function:

@@ -11,24 +11,18 @@ from gt._composites import (
     creation,
     indexing_ops,
     norms,
-    padding,
-    scattering,
     selection,
     shape_ops,
-    sorting,
     view_copies,
 )
 
 _MODULES = (
     shape_ops,
     indexing_ops,
-    padding,
     view_copies,
     norms,
     creation,
     selection,
-    scattering,
-    sorting,
     apply_ops,
 )
 METHODS = tuple(function for module in _MODULES for function in module.METHODS)

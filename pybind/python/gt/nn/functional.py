@@ -6,7 +6,6 @@ Most are declared in the crate `functions`. Each is composed of tensor operation
 from __future__ import annotations
 
 from gt import _absent
-from gt._composites.padding import pad
 from gt._functions import nn_functional as _declared
 from gt._functions.nn_functional import *  # noqa: F403
 from gt.nn._attention import multi_head_attention_forward
@@ -15,7 +14,6 @@ from gt.nn._losses import triplet_margin_with_distance_loss
 __all__ = [
     *_declared.__all__,
     "multi_head_attention_forward",
-    "pad",
     "triplet_margin_with_distance_loss",
 ]
 
