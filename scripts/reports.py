@@ -14,8 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import gt
-from gt import _absent, _gt, _ops
-from gt._composites import catalogue
+from gt import _absent, _gt
 
 FOLDER = Path(__file__).resolve().parent.parent / "target" / "reports"
 LINE_CHARACTERS_MAX = 120
@@ -92,17 +91,13 @@ def operations() -> str:
             words = (f"`{row['name']}`", _cell(row["doc"]), accepts, RESULT[row["result"]], gradient, reference)
             lines.append("| " + " | ".join(words) + " |")
         lines.append("")
-    written = {function.__name__ for function in (*catalogue.METHODS, *catalogue.TENSOR_METHODS, *catalogue.FUNCTIONS)}
-    composites = sorted({*_ops.METHODS, *written} - set(ROWS))
-    lines += [
-        "## Composites",
-        "",
-        "Built on the primitives, with the gradients that follow; functions, and most of them methods: "
-        + ", ".join(f"`{name}`" for name in composites)
-        + ".",
-        "",
-        "Other names: " + ", ".join(f"`{alias}` for `{name}`" for alias, name in sorted(_ops.ALIASES.items())) + ".",
-    ]
+    table = _gt.function_table()
+    lines += ["## Composites", "", "Built on the primitives, with the gradients that follow.", ""]
+    for module in sorted({row["module"] for row in table}):
+        names = {row["name"] for row in table if row["module"] == module} - (set() if module else set(ROWS))
+        lines += [f"`gt{'.' * bool(module)}{module}`: " + ", ".join(f"`{name}`" for name in sorted(names)) + ".", ""]
+    aliases = sorted((alias, row["name"]) for row in table for alias in row["aliases"])
+    lines.append("Other names: " + ", ".join(f"`{alias}` for `{name}`" for alias, name in aliases) + ".")
     missing = {row["class"] for row in TABLE} - set(CLASSES)
     if missing:
         raise SystemExit(f"scripts/reports.py: say in CLASSES what the class {missing.pop()!r} is")

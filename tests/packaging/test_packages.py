@@ -205,7 +205,8 @@ print(gt.versine(x.detach()).round(decimals=4).tolist(), x.grad.round(decimals=4
 """
     told = _run(environment / "python", "-c", program, cwd=environment).splitlines()
     assert told[0] == "True"
-    assert told[1].startswith("(input, scale=1.0") and told[1].endswith("True")
+    assert told[1].startswith("(input, scale=1.0")
+    assert told[1].endswith("True")
     assert told[2] == "True gt.Size([2])"
     assert told[3] == "sine_ratio(): argument 'scale' (position 2) must be float, not str"
     assert told[4] == "[0.0, 1.0] [0.0, 1.0]"
