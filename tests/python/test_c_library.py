@@ -288,6 +288,11 @@ def package_s(row: dict[str, Any], arguments: list[Any]) -> Any:
 def test_a_function_is_the_package_s(session: Session, name: str) -> None:
     """Calls each declared function in Python and in C: results and errors are the same."""
     row = FUNCTIONS[name]
+    same_name = [
+        other for other in FUNCTIONS.values() if (other["module"], other["name"]) == (row["module"], row["name"])
+    ]
+    if len(same_name) > 1:
+        pytest.skip("Python selects an overload by the arguments")
     arguments = arguments_of(row)
 
     def made(value: Any) -> Any:
@@ -303,14 +308,11 @@ def test_a_function_is_the_package_s(session: Session, name: str) -> None:
     except (RuntimeError, ValueError, TypeError, IndexError, NotImplementedError, AssertionError) as error:
         text = str(error)
     call = session.number if row["returns"] in ("bool", "Number") else session.call
-    overloaded = sum(row["name"] == other["name"] for other in FUNCTIONS.values()) > 1
-    if text is not None and not overloaded:
+    if text is not None:
         with pytest.raises(Failed):
             call(name, *map(made, arguments))
         return
     got = call(name, *map(made, arguments))
-    if text is not None or overloaded:
-        return
     if isinstance(wanted, gt.Tensor):
         same(got[0], wanted)
     elif isinstance(wanted, tuple):
