@@ -3,9 +3,10 @@
 use crate::declaration::{TensorOrNumber, functions};
 use crate::dense::{self, HostMatrix, PackedLu};
 use crate::linalg::{
-    check, diagonal_matrices, eye, failure, linalg_solve_triangular, lower_part, matrices, or_zeros, symmetric, upload,
-    upload_vectors, upper_part, with_gradient,
+    check, diagonal_matrices, eye, failure, linalg_solve_triangular, matrices, or_zeros, symmetric, upload,
+    upload_vectors, with_gradient,
 };
+use crate::masks::{tril, triu};
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, module};
@@ -61,7 +62,7 @@ fn lu_gradient<'r>(
     let ((first, beside), (of_first, of_beside)) = (split(upper, -1, columns), split(of_upper, -1, columns));
     let left = square.transposed().matmul(of_square) - of_beside.matmul(beside.transposed());
     let right = of_first.matmul(first.transposed()) - below.transposed().matmul(of_below);
-    let inner = lower_part(left, -1)? + upper_part(right, 0)?;
+    let inner = tril(g, left, -1)? + triu(g, right, 0)?;
     let inner = linalg_solve_triangular(g, first.transposed(), inner, false, false, false)?;
     let inner = g.cat(&[inner, of_beside], -1);
     let wide = linalg_solve_triangular(g, square.transposed(), inner, true, true, true)?;

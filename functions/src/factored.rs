@@ -3,8 +3,9 @@
 use crate::declaration::functions;
 use crate::decompositions::lu_parts;
 use crate::dense;
-use crate::linalg::{check, diagonal_matrices, eye, failure, linalg_solve_triangular, lower_part, matrices, upload};
-use crate::linalg::{upload_vectors, upper_part};
+use crate::linalg::upload_vectors;
+use crate::linalg::{check, diagonal_matrices, eye, failure, linalg_solve_triangular, matrices, upload};
+use crate::masks::{tril, triu};
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, module};
@@ -40,9 +41,9 @@ fn apply_reflections<'g>(
     transpose: bool,
 ) -> Result<Expr<'g>> {
     let (rows, count) = (a.size(-2)?, tau.size(-1)?);
-    let v = lower_part(a.narrow(-1, 0, count), -1)? + eye(g, rows, count, a.dtype()?);
+    let v = tril(g, a.narrow(-1, 0, count), -1)? + eye(g, rows, count, a.dtype()?);
     // Compact WY representation: the product is 1 - v @ t @ v.mT with a triangle t (Schreiber and Van Loan 1989).
-    let inverse = tau.unsqueeze(-1) * upper_part(v.transposed().matmul(v), 1)?;
+    let inverse = tau.unsqueeze(-1) * triu(g, v.transposed().matmul(v), 1)?;
     let t = linalg_solve_triangular(g, inverse, diagonal_matrices(tau)?, true, true, true)?;
     let t = if transpose { t.transposed() } else { t };
     Ok(other - v.matmul(t.matmul(v.transposed().matmul(other))))
@@ -67,7 +68,7 @@ functions! {
     fn lu_factor(g, A: Expr<'g>; pivot: bool = true) -> Result<[Expr<'g>; 2]> {
         let [_, lower, upper, pivots] = lu_parts(g, "lu_factor", A, pivot)?;
         let (rows, columns) = (A.size(-2)?, A.size(-1)?);
-        let below = lower_part(lower, -1)?;
+        let below = tril(g, lower, -1)?;
         let beside = (rows - columns).abs();
         // The shape of zeros beside L, or below U.
         let mut sizes = A.sizes()?;
@@ -131,8 +132,8 @@ functions! {
         if !unpack_data {
             return Ok([permutation, empty(), empty()]);
         }
-        let lower = lower_part(LU_data.narrow(-1, 0, count), -1)? + eye(g, rows, count, dtype);
-        Ok([permutation, lower, upper_part(LU_data.narrow(-2, 0, count), 0)?])
+        let lower = tril(g, LU_data.narrow(-1, 0, count), -1)? + eye(g, rows, count, dtype);
+        Ok([permutation, lower, triu(g, LU_data.narrow(-2, 0, count), 0)?])
     }
 
     /// The solution X of `A @ X = B`, from the packed LU decomposition of A.

@@ -39,6 +39,7 @@ pub mod margin_losses;
 pub mod masked;
 pub mod masks;
 pub mod matrix_functions;
+pub mod matrix_norms;
 pub mod normalization;
 pub mod norms;
 pub mod padding;
@@ -89,6 +90,7 @@ const GROUPS: &[&[Function]] = &[
     masks::FUNCTIONS,
     masked::FUNCTIONS,
     matrix_functions::FUNCTIONS,
+    matrix_norms::FUNCTIONS,
     normalization::FUNCTIONS,
     norms::FUNCTIONS,
     padding::FUNCTIONS,

@@ -5,6 +5,7 @@
 
 use crate::declaration::functions;
 use crate::dense::{self, HostMatrix, PackedLu, Triangle};
+use crate::masks::{tril, triu};
 use gt_ops::error::{ErrorKind, OpError, Result};
 use gt_ops::expr::{Builder, Expr, GradientRule};
 use gt_ops::forms::{method, module};
@@ -101,22 +102,6 @@ pub(crate) fn eye<'g>(g: &'g Builder<'g>, rows: i64, columns: i64, dtype: DType)
     g.run(|g| build::eye(g, rows, columns, dtype))
 }
 
-/// The number of each element's diagonal, `column - row`, in matrices of a tensor's sizes.
-fn diagonals(x: Expr<'_>) -> Result<Expr<'_>> {
-    let g = x.builder();
-    Ok(g.arange(x.size(-1)?, DType::I64) - g.arange(x.size(-2)?, DType::I64).unsqueeze(-1))
-}
-
-/// The elements on and above a diagonal; zeros elsewhere.
-pub(crate) fn upper_part(x: Expr<'_>, diagonal: i64) -> Result<Expr<'_>> {
-    Ok(diagonals(x)?.ge(diagonal).where_(x, 0.0))
-}
-
-/// The elements on and below a diagonal; zeros elsewhere.
-pub(crate) fn lower_part(x: Expr<'_>, diagonal: i64) -> Result<Expr<'_>> {
-    Ok(diagonals(x)?.le(diagonal).where_(x, 0.0))
-}
-
 /// Matrices with the elements of vectors on their diagonals.
 pub(crate) fn diagonal_matrices(x: Expr<'_>) -> Result<Expr<'_>> {
     let square = x.unsqueeze(-1);
@@ -126,7 +111,8 @@ pub(crate) fn diagonal_matrices(x: Expr<'_>) -> Result<Expr<'_>> {
 
 /// Matrices of which only the lower triangle is read, as whole symmetric ones.
 pub(crate) fn symmetric(lower: Expr<'_>) -> Result<Expr<'_>> {
-    Ok(lower_part(lower, 0)? + lower_part(lower, -1)?.transposed())
+    let g = lower.builder();
+    Ok(tril(g, lower, 0)? + tril(g, lower, -1)?.transposed())
 }
 
 /// The sum over the axes along which a tensor of these sizes was broadcast.
@@ -515,7 +501,7 @@ functions! {
             return Ok(turned.transposed());
         }
         let offset = i64::from(unitriangular);
-        let part = if upper { upper_part(A, offset)? } else { lower_part(A, -offset)? };
+        let part = if upper { triu(g, A, offset)? } else { tril(g, A, -offset)? };
         let part = if unitriangular { part + eye(g, size, size, A.dtype()?) } else { part };
         solution(g, part, B, if upper { System::Upper } else { System::Lower })
     }
@@ -654,7 +640,7 @@ functions! {
     fn cholesky_solve(g, input: Expr<'g>, input2: Expr<'g>, upper: bool = false) -> Result<Expr<'g>> {
         let lower = if upper { input2.transposed() } else { input2 };
         // Only one triangle is read; the gradient is that of the whole matrix, as in PyTorch.
-        let lower = lower - (lower - lower_part(lower, 0)?).detach();
+        let lower = lower - (lower - tril(g, lower, 0)?).detach();
         linalg_solve(g, lower.matmul(lower.transposed()), input, true)
     }
 

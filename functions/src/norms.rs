@@ -26,7 +26,7 @@ pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: b
 }
 
 /// The order in messages.
-fn order_name(order: Scalar) -> String {
+pub(crate) fn order_name(order: Scalar) -> String {
     match order {
         Scalar::Float(f) if f.is_infinite() => if f > 0.0 { "inf" } else { "-inf" }.into(),
         Scalar::Float(f) => format!("{f:?}"),
