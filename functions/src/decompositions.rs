@@ -414,8 +414,11 @@ functions! {
         let largest = parts.iter().map(|(_, s, _)| s.first().copied().unwrap_or(0.0)).collect::<Vec<f64>>();
         let largest = g.floats(&largest, &batch, dtype);
         let limits = tolerance(largest, rows.max(columns), atol, rtol)?.expand_to(&largest.shape()?).elements()?;
+        // Limits are in the dtype, so that the largest singular value is not above itself.
+        let rounded = |s: f64| if dtype == DType::F32 { f64::from(s as f32) } else { s };
         let inverses = parts.iter().zip(limits).map(|((u, s, vh), limit)| {
-            let scales: Vec<f64> = s.iter().map(|s| if *s > limit.to_f64() { 1.0 / s } else { 0.0 }).collect();
+            let scale = |s: &f64| if rounded(*s) > limit.to_f64() { 1.0 / s } else { 0.0 };
+            let scales: Vec<f64> = s.iter().map(scale).collect();
             let element = |i: usize, j: usize| (0..s.len()).map(|k| vh[(k, i)] * scales[k] * u[(j, k)]).sum();
             HostMatrix::of(vh.columns, u.rows, element)
         });

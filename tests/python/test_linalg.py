@@ -128,6 +128,7 @@ def test_tolerances_of_the_rank() -> None:
     assert gt.linalg.matrix_rank(-t, atol=1.5, hermitian=True).item() == 2
     assert gt.linalg.matrix_rank(gt.zeros(0, 3)).item() == 0
     assert_close(gt.linalg.pinv(t, atol=1.5), np.diag([0.25, 0.5, 0]))
+    assert gt.linalg.pinv(gt.tensor(SQUARE.astype("float32")), rtol=1.0).tolist() == np.zeros((2, 3, 3)).tolist()
     assert_close(gt.linalg.pinv(gt.stack([t, t]), rtol=gt.tensor([0.3, 0.6])).sum((1, 2)), [0.75, 0.25])
     made = gt.linalg.lstsq(t[:, :2], t[:, :1] + 1, driver="gelsd")
     assert_close(made.residuals, [1])
