@@ -409,6 +409,9 @@ fn custom_gradients(
     Ok(fitted)
 }
 
+/// The node that the gradient of an operand flows to, and the operand's shape and dtype; none if none flows.
+type GradientTarget = Option<(Arc<Node>, Meta)>;
+
 fn op_gradients(
     node: &Arc<Node>,
     (op, attrs, edges): (Op, &Attrs, &Mutex<Edges>),
@@ -423,7 +426,7 @@ fn op_gradients(
     let session: Arc<ClientSession> = grad.session();
     let mut scope = Scope::new(&session);
     let grad_val = scope.add(grad)?;
-    let mut targets: SmallVec<[Option<(Arc<Node>, Meta)>; 3]>;
+    let mut targets: SmallVec<[GradientTarget; 3]>;
     let inputs: SmallVec<[Saved; 3]>;
     let output;
     let mut released: SmallVec<[Arc<TensorValue>; 3]> = SmallVec::new();

@@ -30,10 +30,13 @@ struct ViewStep {
     shape: Shape,
 }
 
+/// A value and the node on the tape that gradients of it flow to.
+type TracedValue = (Arc<TensorValue>, Option<Arc<Node>>);
+
 /// The tensors of one call into [`gt_ops::build`]; a [`Val`] is an index into them.
 pub struct Scope {
     session: Arc<ClientSession>,
-    tensors: SmallVec<[(Arc<TensorValue>, Option<Arc<Node>>); TENSORS_INLINE]>,
+    tensors: SmallVec<[TracedValue; TENSORS_INLINE]>,
     /// A bit for each of the first [`OPERANDS_MAX`] tensors: whether it existed before the call.
     operands: u64,
     /// Saved values that an in-place operation has replaced, each with the error of using it.
@@ -128,18 +131,14 @@ impl Scope {
     }
 
     /// Ends the call as [`Scope::finish`] does. Returns the value and node of the result, and the recorded view.
-    pub(crate) fn finish_view(
-        mut self,
-        outcome: OpResult<Val>,
-    ) -> Result<(Arc<TensorValue>, Option<Arc<Node>>, Option<ViewRecord>)> {
+    pub(crate) fn finish_view(mut self, outcome: OpResult<Val>) -> Result<(TracedValue, Option<ViewRecord>)> {
         let mut view = self.view.take();
         if let (Some(view), Ok(result)) = (&mut view, &outcome)
             && view.last != *result
         {
             view.strides = None;
         }
-        let (value, node) = self.finish(outcome, |scope, v| scope.parts(v))?;
-        Ok((value, node, view))
+        self.finish(outcome, |scope, v| (scope.parts(v), view))
     }
 
     /// Records the ops emitted from now on, for [`Scope::view_ops`].

@@ -279,7 +279,7 @@ impl Tensor {
     ) -> Result<PlannedView> {
         scope.record_view(this, self.strides(), self.is_view());
         let outcome = build(&mut scope);
-        let (value, node, view) = scope.finish_view(outcome)?;
+        let ((value, node), view) = scope.finish_view(outcome)?;
         let (ops, strides) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.strides));
         Ok(PlannedView { value, node, ops, strides, version })
     }

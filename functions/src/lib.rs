@@ -9,7 +9,7 @@
 //! This crate must not know Python, C, sessions or devices: a function's body emits instructions to a
 //! [`gt_ops::Graph`]. Start at [`declaration`], then read `reductions.rs`.
 #![forbid(unsafe_code)]
-#![expect(clippy::too_many_arguments, non_snake_case, reason = "PyTorch's signatures")]
+#![expect(clippy::too_many_arguments, clippy::extra_unused_lifetimes, non_snake_case, reason = "PyTorch's signatures")]
 
 pub mod activations;
 pub mod aten;
