@@ -336,6 +336,9 @@ pub(crate) fn svd(a: &HostMatrix, full: bool) -> Option<(HostMatrix, Vec<f64>, H
     }
     let found = a.to_columns().try_svd(true, true, 5.0 * f64::EPSILON, iterations_max(count))?;
     let (u, vh) = (HostMatrix::of_columns(found.u.as_ref()?), HostMatrix::of_columns(found.v_t.as_ref()?));
+    let values: Vec<f64> = found.singular_values.iter().copied().collect();
+    // nalgebra's vectors are wrong for some matrices of deficient rank.
+    let (u, values, vh) = if is_decomposition(a, &u, &values, &vh) { (u, values, vh) } else { jacobi(a)? };
     let u = if full && a.rows > count {
         // The other columns of Q in a QR decomposition of U complete it.
         let (packed, factors) = householder(u.clone());
@@ -344,7 +347,68 @@ pub(crate) fn svd(a: &HostMatrix, full: bool) -> Option<(HostMatrix, Vec<f64>, H
     } else {
         u
     };
-    Some((u, found.singular_values.iter().copied().collect(), vh))
+    Some((u, values, vh))
+}
+
+/// Whether `u diag(s) vh` is the matrix, up to rounding.
+fn is_decomposition(a: &HostMatrix, u: &HostMatrix, s: &[f64], vh: &HostMatrix) -> bool {
+    let limit = 1e-13 * s[0] * (a.rows as f64).sqrt();
+    (0..a.rows).all(|i| {
+        let mut rest = a.row(i).to_vec();
+        for (k, value) in s.iter().enumerate() {
+            let factor = u[(i, k)] * value;
+            rest.iter_mut().zip(vh.row(k)).for_each(|(x, y)| *x -= factor * y);
+        }
+        rest.iter().all(|x| x.abs() <= limit)
+    })
+}
+
+/// The reduced singular value decomposition by one-sided Jacobi rotations (Hestenes 1958), which is slower.
+fn jacobi(a: &HostMatrix) -> Option<(HostMatrix, Vec<f64>, HostMatrix)> {
+    let count = a.columns;
+    let (mut scaled, mut right) = (a.transposed(), HostMatrix::identity(count, count));
+    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
+    // Columns below the resolution of the matrix are rounding errors: they count as zeros.
+    let least = f64::EPSILON * dot(&a.elements, &a.elements).sqrt();
+    let mut converged = false;
+    for _ in 0..60 {
+        converged = true;
+        for p in 0..count {
+            for q in p + 1..count {
+                let (x, y) = (scaled.row(p), scaled.row(q));
+                let (alpha, beta, gamma) = (dot(x, x), dot(y, y), dot(x, y));
+                let small = alpha.min(beta).sqrt() <= least;
+                if small || gamma.abs() <= 2.0 * f64::EPSILON * (alpha * beta).sqrt() * (a.rows as f64).sqrt() {
+                    continue;
+                }
+                converged = false;
+                let zeta = (beta - alpha) / (2.0 * gamma);
+                let tangent = zeta.signum() / (zeta.abs() + zeta.hypot(1.0));
+                let cosine = 1.0 / tangent.hypot(1.0);
+                let sine = cosine * tangent;
+                for matrix in [&mut scaled, &mut right] {
+                    for k in 0..matrix.columns {
+                        let (x, y) = (matrix[(p, k)], matrix[(q, k)]);
+                        matrix[(p, k)] = cosine * x - sine * y;
+                        matrix[(q, k)] = sine * x + cosine * y;
+                    }
+                }
+            }
+        }
+        if converged {
+            break;
+        }
+    }
+    let norms: Vec<f64> = (0..count).map(|i| dot(scaled.row(i), scaled.row(i)).sqrt()).collect();
+    let mut order: Vec<usize> = (0..count).collect();
+    order.sort_by(|i, j| norms[*j].total_cmp(&norms[*i]));
+    let values: Vec<f64> = order.iter().map(|i| norms[*i]).collect();
+    let rank = values.iter().filter(|value| **value > least).count();
+    let known = HostMatrix::of(a.rows, rank, |i, j| scaled[(order[j], i)] / values[j]);
+    let (packed, factors) = householder(known.clone());
+    let q = orthonormal(&packed, &factors, count);
+    let u = HostMatrix::of(a.rows, count, |i, j| if j < rank { known[(i, j)] } else { q[(i, j)] });
+    converged.then(|| (u, values, HostMatrix::of(count, count, |i, j| right[(order[i], j)])))
 }
 
 #[cfg(test)]
@@ -404,6 +468,15 @@ mod tests {
             let positive = HostMatrix::of(a.rows, a.rows, |i, j| gram[(i, j)] / largest + f64::from(u8::from(i == j)));
             let factor = cholesky(&positive).unwrap();
             assert_close(&product(&factor, &factor.transposed()), &positive);
+        }
+    }
+
+    #[test]
+    fn rotations_find_singular_values() {
+        for a in samples().into_iter().filter(|a| a.rows >= a.columns) {
+            let (u, s, vh) = jacobi(&a).unwrap();
+            assert!(a.elements.iter().all(|x| *x == 0.0) || is_decomposition(&a, &u, &s, &vh));
+            assert_close(&product(&u.transposed(), &u), &HostMatrix::identity(a.columns, a.columns));
         }
     }
 
