@@ -54,6 +54,10 @@ struct Overload {
     positional: usize,
     /// The parameter `inplace`, if the function has it.
     in_place: Option<usize>,
+    /// The number of leading parameters up to the last that has no default.
+    required: usize,
+    /// The last positional parameter may be passed as arguments of its own.
+    takes_rest: bool,
     /// The parameters' names as Python's strings.
     names: PyOnceLock<Vec<Py<PyString>>>,
 }
@@ -128,6 +132,8 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
                     function,
                     positional: parameters.iter().filter(|parameter| !parameter.keyword_only).count(),
                     in_place: parameters.iter().position(|parameter| parameter.name == "inplace"),
+                    required: parameters.iter().rposition(|p| p.default.is_none()).map_or(0, |last| last + 1),
+                    takes_rest: parameters.iter().any(|p| matches!(p.kind, Kind::Sizes | Kind::Operands)),
                     parameters,
                     names: PyOnceLock::new(),
                 };
@@ -382,7 +388,7 @@ struct ParsedArguments<'py> {
     /// The scope with the tensors among them.
     scope: Option<Scope>,
     /// The objects of these tensors, if the function makes views.
-    tensors: Vec<Bound<'py, PyTensor>>,
+    tensors: SmallVec<[Bound<'py, PyTensor>; 1]>,
     /// The objects of `out=` and of the options of creation functions.
     out: Option<Py<PyAny>>,
     requires_grad: bool,
@@ -393,14 +399,14 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         if let [overload] = self.entry.overloads.as_slice() {
             let mut arguments = ParsedArguments::default();
             return match self.parse(overload, &mut arguments) {
-                Ok(()) => self.compute(overload, arguments),
+                Ok(()) => self.compute(overload, &mut arguments),
                 Err(Misfit::Signature(error) | Misfit::Other(error)) => Err(error),
             };
         }
         for overload in self.entry.overloads.iter().filter(|overload| self.may_fit(overload)) {
             let mut arguments = ParsedArguments::default();
             match self.parse(overload, &mut arguments) {
-                Ok(()) => return self.compute(overload, arguments),
+                Ok(()) => return self.compute(overload, &mut arguments),
                 Err(Misfit::Signature(_)) => {}
                 Err(Misfit::Other(error)) => return Err(error),
             }
@@ -441,14 +447,19 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         self.positional.iter().chain(self.named).copied()
     }
 
-    fn misfit(text: String) -> Misfit {
-        Misfit::Signature(PyTypeError::new_err(text))
+    /// The error of arguments that do not fit a signature. Where there are other signatures, nobody reads its text.
+    fn misfit(&self, text: impl FnOnce() -> String) -> Misfit {
+        let only = self.entry.overloads.len() == 1;
+        Misfit::Signature(PyTypeError::new_err(if only { text() } else { String::new() }))
     }
 
     /// Converts the arguments to the parameters of one signature.
     fn parse(&self, overload: &Overload, arguments: &mut ParsedArguments<'py>) -> Result<(), Misfit> {
         let (py, name) = (self.py, &self.entry.title);
         let parameters = &overload.parameters;
+        if self.named.is_empty() && self.positional.len() >= overload.required && !overload.takes_rest {
+            return self.parse_positional(overload, arguments);
+        }
         let mut slots: SmallVec<[Option<Borrowed<'a, 'py, PyAny>>; 8]> = smallvec::smallvec![None; parameters.len()];
         let mut sizes = None;
         let is_open = |last: &usize| matches!(parameters[*last].kind, Kind::Sizes | Kind::Operands);
@@ -461,14 +472,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             slots[..last].iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
         } else {
             if self.positional.len() > overload.positional {
-                let implicit = usize::from(self.form.is_method());
-                let takes = overload.positional - implicit.min(overload.positional);
-                let were = if self.positional.len() - implicit == 1 { "was" } else { "were" };
-                let plural = if takes == 1 { "" } else { "s" };
-                return Err(Self::misfit(format!(
-                    "{name}() takes {takes} positional argument{plural} but {} {were} given",
-                    self.positional.len() - implicit
-                )));
+                return Err(self.too_many(overload));
             }
             slots.iter_mut().zip(self.positional).for_each(|(slot, arg)| *slot = Some(*arg));
         }
@@ -482,7 +486,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 }
                 Some(place) => {
                     let word = parameters[place].name;
-                    return Err(Self::misfit(format!("{name}() got multiple values for argument '{word}'")));
+                    return Err(self.misfit(|| format!("{name}() got multiple values for argument '{word}'")));
                 }
                 None => {
                     let forms = &overload.function.forms;
@@ -516,7 +520,9 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                         // Transfers use memory that is shared with the daemon in any case.
                         "pin_memory" if forms.creation => {}
                         other => {
-                            return Err(Self::misfit(format!("{name}() got an unexpected keyword argument '{other}'")));
+                            return Err(
+                                self.misfit(|| format!("{name}() got an unexpected keyword argument '{other}'"))
+                            );
                         }
                     }
                 }
@@ -534,11 +540,13 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         if !missing.is_empty() {
             // PyTorch's plural.
             let plural = if missing.len() == 1 { "s" } else { "" };
-            return Err(Self::misfit(format!(
-                "{name}() missing {} required positional argument{plural}: {}",
-                missing.len(),
-                missing.join(", ")
-            )));
+            return Err(self.misfit(|| {
+                format!(
+                    "{name}() missing {} required positional argument{plural}: {}",
+                    missing.len(),
+                    missing.join(", ")
+                )
+            }));
         }
         for (place, (parameter, slot)) in parameters.iter().zip(&slots).enumerate() {
             let value = match (slot, sizes) {
@@ -580,6 +588,35 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         }
         if let Some(generator) = generator {
             self.scope(&mut arguments.scope)?.draw_from(generator);
+        }
+        Ok(())
+    }
+
+    fn too_many(&self, overload: &Overload) -> Misfit {
+        let name = &self.entry.title;
+        let implicit = usize::from(self.form.is_method());
+        let takes = overload.positional - implicit.min(overload.positional);
+        let were = if self.positional.len() - implicit == 1 { "was" } else { "were" };
+        let plural = if takes == 1 { "" } else { "s" };
+        self.misfit(|| {
+            format!(
+                "{name}() takes {takes} positional argument{plural} but {} {were} given",
+                self.positional.len() - implicit
+            )
+        })
+    }
+
+    /// Converts arguments that are all passed by position, as many as the signature needs or more.
+    fn parse_positional(&self, overload: &Overload, arguments: &mut ParsedArguments<'py>) -> Result<(), Misfit> {
+        if self.positional.len() > overload.positional {
+            return Err(self.too_many(overload));
+        }
+        for (place, parameter) in overload.parameters.iter().enumerate() {
+            let value = match self.positional.get(place) {
+                Some(object) => self.value(arguments, overload, parameter, place, object)?,
+                None => Value::Omitted,
+            };
+            arguments.values.push(value);
         }
         Ok(())
     }
@@ -655,12 +692,14 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                     match self.operand(arguments, overload, &item.as_borrowed())? {
                         Some(val) => vals.push(val),
                         None => {
-                            return Err(Self::misfit(format!(
-                                "expected Tensor as element {} in argument {}, but got {}",
-                                vals.len(),
-                                place,
-                                type_name(&item.as_borrowed())
-                            )));
+                            return Err(self.misfit(|| {
+                                format!(
+                                    "expected Tensor as element {} in argument {}, but got {}",
+                                    vals.len(),
+                                    place,
+                                    type_name(&item.as_borrowed())
+                                )
+                            }));
                         }
                     }
                 }
@@ -763,17 +802,19 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         let position = place + 1 - usize::from(self.form.is_method() && place > 0);
         let by_position = place < self.positional.len();
         let at = if by_position { format!(" (position {position})") } else { String::new() };
-        Self::misfit(format!(
-            "{}(): argument '{}'{at} must be {}, not {}",
-            self.entry.title,
-            parameter.name,
-            parameter.kind.name(),
-            type_name(object)
-        ))
+        self.misfit(|| {
+            format!(
+                "{}(): argument '{}'{at} must be {}, not {}",
+                self.entry.title,
+                parameter.name,
+                parameter.kind.name(),
+                type_name(object)
+            )
+        })
     }
 
     /// Computes the result of a call whose arguments fit.
-    fn compute(&self, overload: &'static Overload, mut arguments: ParsedArguments<'py>) -> PyResult<Py<PyAny>> {
+    fn compute(&self, overload: &'static Overload, arguments: &mut ParsedArguments<'py>) -> PyResult<Py<PyAny>> {
         let py = self.py;
         let function = overload.function;
         let asks = |place: usize| arguments.values[place] == Value::Number(Scalar::Bool(true));
@@ -782,7 +823,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             return self.views(overload, arguments, in_place);
         }
         let since = in_place.then(gt_client::tape::next_number);
-        let ParsedArguments { values, scope, out, requires_grad, .. } = &mut arguments;
+        let ParsedArguments { values, scope, out, requires_grad, .. } = arguments;
         let scope = self.scope(scope)?;
         let entered = autocast::entered();
         match (function.forms.autocast, entered) {
@@ -854,9 +895,9 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
     }
 
     /// The views that a function of movement ops makes of its arguments.
-    fn views(&self, overload: &Overload, mut arguments: ParsedArguments<'py>, in_place: bool) -> PyResult<Py<PyAny>> {
+    fn views(&self, overload: &Overload, arguments: &mut ParsedArguments<'py>, in_place: bool) -> PyResult<Py<PyAny>> {
         let (py, function) = (self.py, overload.function);
-        let ParsedArguments { values, scope, tensors, out, .. } = &mut arguments;
+        let ParsedArguments { values, scope, tensors, out, .. } = arguments;
         let (Some(scope), Some(this)) = (scope.take(), tensors.first()) else {
             return Err(PyRuntimeError::new_err("a view of no tensor"));
         };
