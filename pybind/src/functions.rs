@@ -124,7 +124,7 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
         for (module, name) in std::iter::once((forms.module, function.name())).chain(aliases) {
             let has = |form: &Form| match form {
                 Form::Copy => forms.view_copy && name == function.name(),
-                _ => form.is_of(function) && (module == forms.module || !form.is_method()),
+                _ => form.is_of(function) && (module == forms.module || *form == Form::Function),
             };
             for form in Form::ALL.into_iter().filter(has) {
                 let parameters = function.parameters();
@@ -1104,13 +1104,9 @@ fn signature(overload: &Overload) -> String {
 
 /// The signature as `inspect.signature` reads it from a built-in's docstring.
 fn text_signature(overload: &Overload, form: Form) -> String {
-    let mut words = Vec::new();
+    let mut words: Vec<String> = Vec::new();
     let mut starred = false;
     for (i, parameter) in overload.parameters.iter().enumerate() {
-        let listed = words.last().is_some_and(|last: &String| last.starts_with('*'));
-        if i == overload.positional && !listed {
-            words.push("*".to_owned());
-        }
         let default = parameter.default.as_ref().map_or_else(String::new, |default| format!("={default}"));
         if i == 0 && form.is_method() {
             words.push("$self".into());

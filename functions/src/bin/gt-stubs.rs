@@ -92,7 +92,7 @@ fn signature(function: &Function, method: bool) -> String {
 }
 
 /// The definitions of functions by name, with their overloads and aliases.
-fn definitions(indent: &str, named: &BTreeMap<String, Vec<(&Function, String)>>) -> String {
+fn definitions(indent: &str, module: &str, named: &BTreeMap<String, Vec<(&Function, String)>>) -> String {
     let mut text = String::new();
     let mut aliases = String::new();
     for (name, overloads) in named {
@@ -101,7 +101,8 @@ fn definitions(indent: &str, named: &BTreeMap<String, Vec<(&Function, String)>>)
                 let _ = writeln!(text, "{indent}@overload");
             }
             let _ = writeln!(text, "{indent}def {name}{definition}: ...");
-            for alias in function.forms.aliases.iter().filter(|alias| !alias.contains('.')) {
+            let own = module == function.forms.module;
+            for alias in function.forms.aliases.iter().filter(|alias| own && !alias.contains('.')) {
                 let suffix = if name.ends_with('_') && !function.name().ends_with('_') { "_" } else { "" };
                 if !named.contains_key(&format!("{alias}{suffix}")) {
                     let line = format!("{indent}{alias}{suffix} = {name}\n");
@@ -136,6 +137,11 @@ fn stubs() -> BTreeMap<String, String> {
             let names = modules.entry(forms.module).or_default();
             names.entry(format!("{name}_")).or_default().push((function, definition));
         }
+        if forms.view_copy {
+            let definition = format!("({}) -> {result}", signature(function, false));
+            let names = modules.entry(forms.module).or_default();
+            names.entry(format!("{name}_copy")).or_default().push((function, definition));
+        }
         if forms.method {
             let definition = format!("({}) -> {result}", signature(function, true));
             methods.entry(name.to_owned()).or_default().push((function, definition));
@@ -148,9 +154,9 @@ fn stubs() -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     for (module, functions) in modules {
         let file = if module.is_empty() { "top".to_owned() } else { module.replace('.', "_") };
-        files.insert(format!("{file}.pyi"), format!("{HEAD}\n{}", definitions("", &functions)));
+        files.insert(format!("{file}.pyi"), format!("{HEAD}\n{}", definitions("", module, &functions)));
     }
-    files.insert("methods.pyi".into(), format!("{HEAD}\nclass Methods:\n{}", definitions("    ", &methods)));
+    files.insert("methods.pyi".into(), format!("{HEAD}\nclass Methods:\n{}", definitions("    ", "", &methods)));
     files
 }
 
