@@ -234,6 +234,33 @@ functions! {
         cross(g, input, other, Some(dim))
     }
 
+    /// The matrix product, `input @ other`.
+    ///
+    /// Args:
+    ///     input: A vector, a matrix or a batch of matrices.
+    ///     other: A vector, a matrix or a batch of matrices.
+    ///
+    /// Returns:
+    ///     For two vectors their dot product; for a matrix and a vector, or a vector and a matrix, a vector; otherwise
+    ///     matrices. All axes but the last two are batch axes and broadcast.
+    ///
+    /// Shape:
+    ///     `(..., n, k) @ (..., k, m)` is `(..., n, m)`; `(k,) @ (k,)` is `()`.
+    ///
+    /// Raises:
+    ///     RuntimeError: The inner sizes differ, or batch axes do not broadcast.
+    ///
+    /// Example:
+    ///     >>> a = gt.tensor([[1.0, 2.0], [3.0, 4.0]])
+    ///     >>> gt.matmul(a, gt.tensor([1.0, 1.0]))
+    ///     tensor([3., 7.])
+    ///     >>> (gt.ones(5, 2, 3) @ gt.ones(3, 4)).shape
+    ///     gt.Size([5, 2, 4])
+    [method().out().autocast(Autocast::Low)]
+    fn matmul(g, input: Expr<'g>, other: Expr<'g>) -> Expr<'g> {
+        input.matmul(other)
+    }
+
     /// The matrix product, `input @ other`; see `gt.matmul`.
     [module("linalg").out().named("matmul").autocast(Autocast::Low)]
     fn linalg_matmul(g, input: Expr<'g>, other: Expr<'g>) -> Expr<'g> {

@@ -957,7 +957,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
     fn write(&self, out: Py<PyAny>, result: Py<PyAny>) -> PyResult<Py<PyAny>> {
         static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let name = format!("{}{}", self.entry.name, self.form.suffix());
-        Ok(WRITE.import(self.py, "gt._forms", "write")?.call1((name, out, result))?.unbind())
+        Ok(WRITE.import(self.py, "gt._out", "write")?.call1((name, out, result))?.unbind())
     }
 
     fn warn(&self, warnings: Vec<String>) -> PyResult<()> {

@@ -7,7 +7,7 @@ from builtins import bool as _bool
 from builtins import float as _float
 from builtins import int as _int
 from collections.abc import Sequence
-from typing import Any, NoReturn, overload
+from typing import Any
 
 from gt import accelerator as accelerator
 from gt import amp as amp
@@ -43,8 +43,8 @@ from gt._dtypes import can_cast as can_cast
 from gt._dtypes import finfo as finfo
 from gt._dtypes import iinfo as iinfo
 from gt._functions.top import *
-from gt._gt import Axes, DType, Number
 from gt._gt import DisconnectedError as DisconnectedError
+from gt._gt import DType
 from gt._gt import Generator as Generator
 from gt._gt import OutOfMemoryError as OutOfMemoryError
 from gt._gt import Tensor as Tensor
@@ -95,7 +95,6 @@ from gt._sharding import get_config as get_config
 from gt._sharding import gpu_workers as gpu_workers
 from gt._sharding import load_config as load_config
 from gt._sharding import register_config as register_config
-from gt._types import Histogram, HistogramOfPoints, MantissaExponent, MinMax, ValuesIndices
 from gt._types import OutOfRangeError as OutOfRangeError
 from gt._types import Size as Size
 from gt.amp import GradScaler as GradScaler

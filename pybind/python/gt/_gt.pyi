@@ -12,13 +12,13 @@ from types import EllipsisType
 from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypedDict, final, overload
 
 import numpy as np
-from gt._functions.methods import Methods
 import numpy.typing as npt
 from typing_extensions import Self, Unpack
 
+from gt._functions.methods import Methods
 from gt._layouts import layout as _Layout  # noqa: N812
 from gt._layouts import memory_format as _MemoryFormat  # noqa: N812
-from gt._types import Histogram, MantissaExponent, MinMax, Size, ValuesIndices
+from gt._types import Size
 
 Number: TypeAlias = _bool | _int | _float
 Axes: TypeAlias = _int | Sequence[_int] | None
