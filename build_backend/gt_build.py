@@ -1,9 +1,9 @@
 """The build backend of GT (PEP 517 and PEP 660): one wheel with the extension and two native programs.
 
 maturin packs an extension or programs, never both. So this backend builds `gtd` and `gtctl` with cargo, stages them
-in the folder that maturin copies into a wheel as it is (`[tool.maturin] data`), and leaves the rest to maturin. The type
-stubs of the functions that Rust declares are written in the same build.
-Extension and programs share one target folder and one dependency graph, so nothing is compiled twice.
+in the folder that maturin copies into a wheel as it is (`[tool.maturin] data`), and leaves the rest to maturin. The
+type stubs of the functions that Rust declares are written in the same build. Extension and programs share one target
+folder and one dependency graph, so nothing is compiled twice.
 
 It must not know what the programs do. Start at `build_wheel`.
 """
