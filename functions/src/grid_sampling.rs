@@ -38,7 +38,7 @@ impl Outside<'_> {
             "reflection" => {
                 let (least, span) = if self.corners { (0.0, size - 1.0) } else { (-0.5, size) };
                 if span == 0.0 {
-                    return Ok(at * 0i64);
+                    return Ok(at * span);
                 }
                 let away = at.lt(least).where_(least - at, at - least);
                 let turns = (away.detach() / span).floor();

@@ -95,8 +95,11 @@ fn sinc(x: f64) -> f64 {
     if x == 0.0 { 1.0 } else { (PI * x).sin() / (PI * x) }
 }
 
+/// A filter's radius and kernel.
+type Filter = (f64, fn(f64) -> f64);
+
 /// An antialiasing filter: its radius in input pixels when not downscaling, and its kernel.
-fn filter(mode: &str) -> Option<(f64, fn(f64) -> f64)> {
+fn filter(mode: &str) -> Option<Filter> {
     match mode {
         "bilinear" => Some((1.0, |x| (1.0 - x.abs()).max(0.0))),
         "bicubic" => Some((2.0, |x| keys_kernel(x, -0.5))),

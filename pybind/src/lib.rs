@@ -4,8 +4,8 @@
 //! defines tensors and issues instructions; `nn`, `optim` and the rest of the package are written in Python.
 //!
 //! Start at [`tensor`], the class. [`operators`] has its special methods, [`functions`] the functions and methods of
-//! the crate `gt-functions`, and [`methods`] the other methods; [`create`] has the functions that make tensors, [`data`]
-//! conversion from and to lists and NumPy arrays.
+//! the crate `gt-functions`, and [`methods`] the other methods; [`create`] has the functions that make tensors,
+//! [`data`] conversion from and to lists and NumPy arrays.
 
 mod autocast;
 mod autograd;

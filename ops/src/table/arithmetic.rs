@@ -171,7 +171,7 @@ macro_rules! rows {
             reference: "a + c * (b - a)",
         }
 
-        /// Negation, elementwise.
+        /// Negation of each element.
         ///
         ///     output = -input
         ///
