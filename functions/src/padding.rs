@@ -10,7 +10,7 @@ use gt_ops::{OpError, Scalar};
 
 /// Checks that there is a pair for each of the last axes.
 fn check_pairs(input: Expr<'_>, pad: &[i64]) -> Result<()> {
-    if pad.len() % 2 != 0 {
+    if !pad.len().is_multiple_of(2) {
         return Err(OpError::runtime("Padding length must be divisible by 2"));
     }
     let rank = input.rank()?;

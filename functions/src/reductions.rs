@@ -8,7 +8,7 @@ use gt_ops::forms::{function, method, method_only};
 use gt_ops::{DType, OpError, Scalar};
 
 /// The axes of a reduction: all if none are given.
-fn axes<'a>(dim: Option<&'a [i64]>) -> &'a [i64] {
+fn axes(dim: Option<&[i64]>) -> &[i64] {
     dim.unwrap_or(&[])
 }
 
@@ -583,7 +583,8 @@ functions! {
     fn corrcoef(g, input: Expr<'g>) -> Result<Expr<'g>> {
         let matrix = cov(g, input, 1, None, None)?;
         if matrix.rank()? == 0 {
-            return Ok(matrix / matrix);
+            let variance = matrix;
+            return Ok(matrix / variance);
         }
         let spread = matrix.diagonal(0, 0, 1).sqrt();
         Ok((matrix / spread.unsqueeze(1) / spread).clamp(-1i64, 1i64))

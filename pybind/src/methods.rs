@@ -1,6 +1,5 @@
 //! Properties and methods of tensors, and functions of several tensors.
 
-use crate::autocast;
 use crate::convert::{PyOperand, PyOperands, TensorArg, operand};
 use crate::data;
 use crate::device::{self, DeviceArg, PyDevice};
@@ -13,7 +12,7 @@ use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
 use gt_ops::dtype::Promotable;
 use gt_ops::row::AttrKind;
-use gt_ops::{Arg, Attrs, DType, Op, OpError, Val, build};
+use gt_ops::{Arg, DType, Op, OpError, Val, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;

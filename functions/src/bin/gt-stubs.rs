@@ -91,8 +91,11 @@ fn signature(function: &Function, method: bool) -> String {
     words.join(", ")
 }
 
+/// The overloads of each name, with the signature of each.
+type Definitions<'a> = BTreeMap<String, Vec<(&'a Function, String)>>;
+
 /// The definitions of functions by name, with their overloads and aliases.
-fn definitions(indent: &str, module: &str, named: &BTreeMap<String, Vec<(&Function, String)>>) -> String {
+fn definitions(indent: &str, module: &str, named: &Definitions<'_>) -> String {
     let mut text = String::new();
     let mut aliases = String::new();
     for (name, overloads) in named {
@@ -118,8 +121,8 @@ fn definitions(indent: &str, module: &str, named: &BTreeMap<String, Vec<(&Functi
 
 /// The stubs: the name of each file and its text.
 fn stubs() -> BTreeMap<String, String> {
-    let mut modules: BTreeMap<&str, BTreeMap<String, Vec<(&Function, String)>>> = BTreeMap::new();
-    let mut methods: BTreeMap<String, Vec<(&Function, String)>> = BTreeMap::new();
+    let mut modules: BTreeMap<&str, Definitions<'_>> = BTreeMap::new();
+    let mut methods: Definitions<'_> = BTreeMap::new();
     for function in gt_functions::all() {
         let (name, forms) = (function.name(), &function.forms);
         let result = result(function);
