@@ -1,5 +1,5 @@
 //! The parts of a declaration: parameters, defaults, results and the call; and the macro
-//! [`functions!`](crate::functions), in which declarations are written.
+//! `functions!`, in which declarations are written.
 
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
@@ -777,7 +777,10 @@ macro_rules! functions {
         $body:block
     )*) => {
         $(
+            // The docstring is Python's: rustdoc would read its brackets as links.
+            #[doc = "```text"]
             $(#[doc = $doc])*
+            #[doc = "```"]
             pub fn $name<'g>($g: &'g gt_ops::expr::Builder<'g> $(, $p: $t)* $($(, $k: $kt)+)?) -> $r {
                 let _: &gt_ops::expr::Builder<'g> = $g;
                 // A body may leave a parameter, such as `inplace`, to its callers.
