@@ -134,24 +134,4 @@ functions! {
         condition.where_(Arg::from(input), other)
     }
 
-    /// A copy with the elements in reverse order along axes.
-    ///
-    /// Args:
-    ///     input: A tensor.
-    ///     dims: An axis or several.
-    ///
-    /// Example:
-    ///     >>> gt.flip(gt.tensor([[1, 2], [3, 4]]), [0])
-    ///     tensor([[3, 4],
-    ///             [1, 2]])
-    [method()]
-    fn flip(g, input: Expr<'g>, dims: crate::declaration::Sizes<'g>) -> Result<Expr<'g>> {
-        let mut axes = axes_of(input, &dims)?;
-        if input.rank()? == 0 || axes.is_empty() {
-            return Ok(input.copy());
-        }
-        axes.sort_unstable();
-        axes.dedup();
-        Ok(axes.into_iter().fold(input, |t, axis| t.flip(axis as i64)))
-    }
 }

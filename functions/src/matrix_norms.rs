@@ -228,7 +228,7 @@ functions! {
     ///     tensor(5.)
     ///     >>> gt.norm(gt.tensor([[1.0, -2.0], [3.0, 4.0]]), p=1, dim=1)
     ///     tensor([3., 7.])
-    [method()]
+    [method().out()]
     fn norm(g, input: Expr<'g>, p: Option<&'g str> = Some("fro"), dim: Option<&'g [i64]> = None, keepdim: bool = false,
         dtype: Option<DType> = None) -> Result<Expr<'g>> {
         let order = p.unwrap_or("fro");

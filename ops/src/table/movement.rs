@@ -8,7 +8,7 @@ macro_rules! rows {
         Full = 192, full(fill_value) {
             class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr,
             reference: "np.full(shape, a)",
-            forms: forms::function(),
+            forms: forms::function().out(),
         }
 
         /// Evenly spaced numbers a + i * b for i = 0, 1, …
@@ -16,7 +16,7 @@ macro_rules! rows {
             class: Class::Creation, attrs: AttrKind::Create, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
             result: ResultDType::Attr,
             reference: "a + b * np.arange(shape[0])",
-            forms: forms::function(),
+            forms: forms::function().out(),
         }
 
         /// Uniform random numbers in [0, 1), from Philox 4x32-10.
@@ -24,7 +24,7 @@ macro_rules! rows {
             class: Class::Random, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
             result: ResultDType::Attr,
             cost_flops: 20,
-            forms: forms::function(),
+            forms: forms::function().out(),
         }
 
         /// Standard normal random numbers, from Philox 4x32-10 by the Box-Muller transform.
@@ -32,14 +32,14 @@ macro_rules! rows {
             class: Class::Random, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
             result: ResultDType::Attr,
             cost_flops: 40,
-            forms: forms::function(),
+            forms: forms::function().out(),
         }
 
         /// Uniform random integers in [a, b), from Philox 4x32-10.
         Randint = 202, randint(low, high) {
             class: Class::Random, attrs: AttrKind::Random, promotion: Promotion::None, result: ResultDType::Attr,
             cost_flops: 20,
-            forms: forms::function(),
+            forms: forms::function().out(),
         }
 
         /// Conversion to another dtype, elementwise; floats are truncated towards 0 in integers.

@@ -40,7 +40,6 @@ from gt.nn.functional import (
     binary_cross_entropy,
     binary_cross_entropy_with_logits,
     cross_entropy,
-    cross_entropy_loss,
     l1_loss,
     mse_loss,
     nll_loss,
@@ -58,6 +57,8 @@ from gt.nn.recurrent import *  # noqa: F403
 from gt.nn.transformer import *  # noqa: F403
 from gt.nn.vision import *  # noqa: F403
 from gt.optim import SGD, Adam
+
+cross_entropy_loss = cross_entropy
 
 __all__ = [
     "SGD",
