@@ -1,6 +1,6 @@
 //! Triangles of matrices, elements chosen by a mask, and elements in reverse order.
 
-use crate::common::{axes_of, positions};
+use crate::common::positions;
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
