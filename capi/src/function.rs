@@ -175,7 +175,7 @@ unsafe fn call<T>(
     take: impl FnOnce(&Scope, Outcome) -> Result<T>,
 ) -> Result<T> {
     // SAFETY: `name` is NULL or a NUL-terminated string, by the contract of the header.
-    let name = unsafe { text_at(name, "name") }?.unwrap_or_default();
+    let name = unsafe { text_at(name, "name") }?.ok_or_else(|| CallError::argument("name is NULL"))?;
     let function = gt_functions::by_full_name(name)
         .ok_or_else(|| CallError::argument(format!("there is no function called {name:?}")))?;
     // SAFETY: `arguments` points to `count` arguments, by the contract of the header.

@@ -182,8 +182,8 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.unfold(gt.ones(1, 3, 4, 5), kernel_size=2).shape
     ///     gt.Size([1, 12, 12])
-    [module("nn.functional")]
-    fn unfold(g, input: Expr<'g>, kernel_size: &'g [i64], dilation: &'g [i64] = &[1], padding: &'g [i64] = &[0],
+    [module("nn.functional").named("unfold")]
+    fn im2col(g, input: Expr<'g>, kernel_size: &'g [i64], dilation: &'g [i64] = &[1], padding: &'g [i64] = &[0],
         stride: &'g [i64] = &[1]) -> Result<Expr<'g>> {
         let rank = input.rank()?;
         if rank != 3 && rank != 4 {
