@@ -192,7 +192,7 @@ def test_a_function_needs_nothing_but_its_declaration(environment: Path, wheel: 
     program = """
 import inspect, math, gt
 x = gt.tensor([0.0, math.pi / 2], requires_grad=True)
-print(gt.sine_ratio(x).tolist() == x.sine_ratio().tolist() == [1.0, 2 / math.pi])
+print(gt.equal(gt.sine_ratio(x), x.sine_ratio()), gt.allclose(gt.sine_ratio(x), gt.tensor([1.0, 2 / math.pi])))
 print(str(inspect.signature(gt.sine_ratio)), "angle over the angle" in gt.sine_ratio.__doc__)
 out = gt.empty(2)
 print(gt.sine_ratio(x.detach(), 2.0, out=out) is out, x.detach().clone().sine_ratio_().shape)
@@ -204,7 +204,7 @@ x.versine().sum().backward()
 print(gt.versine(x.detach()).round(decimals=4).tolist(), x.grad.round(decimals=4).tolist())
 """
     told = _run(environment / "python", "-c", program, cwd=environment).splitlines()
-    assert told[0] == "True"
+    assert told[0] == "True True"
     assert told[1].startswith("(input, scale=1.0")
     assert told[1].endswith("True")
     assert told[2] == "True gt.Size([2])"
