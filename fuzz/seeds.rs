@@ -65,7 +65,7 @@ fn daemon_messages() -> Vec<DaemonMessage> {
 
 /// Handshakes of clients and daemons, by socket and by TCP.
 fn first_words() -> Vec<Vec<u8>> {
-    let on_behalf = Some(OnBehalf { uid: 7, pid: 8, from: "127.0.0.1:9".into() });
+    let on_behalf = Some(OnBehalf { uid: 7, pid: 8, from: "127.0.0.1:9".into(), administrator: true });
     let offer = Some(WorkerOffer { pid: 8, threads: 2, memory_bytes_limit: 1 << 30, device: Some("cuda:0".into()) });
     let hellos = [
         Hello::new(Role::Client, Some("ana".into())),

@@ -144,8 +144,8 @@ impl Listener {
             push_json(&mut out, reply);
             (&*tcp).write_all(&out)
         };
-        let request = match self.authorize(&first, peer) {
-            Ok(request) => request,
+        let (request, uid) = match self.authorize(&first, &tcp, peer) {
+            Ok(authorized) => authorized,
             Err(refused) => {
                 let why = refused.text.clone();
                 reply(&HandshakeReply::Refused(refused))?;
@@ -163,7 +163,7 @@ impl Listener {
             reply(&HandshakeReply::Refused(Refused::new(RefusalCode::Exhausted, why.clone())))?;
             return Err(why.into());
         }
-        let on_behalf = OnBehalf { uid: peer::uid(tcp.local_addr()?, peer), pid: request.pid, from: peer.to_string() };
+        let on_behalf = OnBehalf { uid, pid: request.pid, from: peer.to_string(), administrator: false };
         let hello = Hello { on_behalf: Some(on_behalf), ..request.hello };
         let Connection { socket, welcome, port } = match gt_protocol::connect(&self.socket, &hello) {
             Ok(connection) => connection,
@@ -197,8 +197,8 @@ impl Listener {
         })
     }
 
-    /// Decodes the first message and checks its version, token and purpose.
-    fn authorize(&self, first: &[u8], peer: SocketAddr) -> Result<HandshakeRequest, Refused> {
+    /// Decodes the first message and checks its version, token and purpose. Also returns the client's user id.
+    fn authorize(&self, first: &[u8], tcp: &TcpStream, peer: SocketAddr) -> Result<(HandshakeRequest, u32), Refused> {
         match gt_protocol::version_in(first) {
             Some(PROTOCOL_VERSION) | None => {}
             Some(client) => {
@@ -215,12 +215,16 @@ impl Listener {
         }
         match request.purpose {
             ConnectionPurpose::Socket if !is_local(peer) => {
-                not_permitted("its socket is for programs on its own machine")
+                return not_permitted("its socket is for programs on its own machine");
             }
             ConnectionPurpose::Session if request.hello.role != Role::Client => {
-                not_permitted("only sessions travel by TCP")
+                return not_permitted("only sessions travel by TCP");
             }
-            _ => Ok(request),
+            _ => {}
+        }
+        match peer::local_user(tcp, peer) {
+            Ok(uid) => Ok((request, uid.unwrap_or(peer::NOBODY))),
+            Err(error) => not_permitted(&error.to_string()),
         }
     }
 }

@@ -37,8 +37,8 @@ pub struct ControlConnection {
     /// The session, if the peer is a client.
     pub session: Option<Session>,
     name: Option<String>,
-    /// The client's address, if it is connected by TCP.
-    from: Option<String>,
+    /// The client, if it is connected by TCP.
+    on_behalf: Option<OnBehalf>,
     deadline: Option<Instant>,
 }
 
@@ -60,7 +60,7 @@ impl ControlConnection {
             peer,
             session: None,
             name: None,
-            from: None,
+            on_behalf: None,
             deadline: Some(deadline),
         }
     }
@@ -96,10 +96,22 @@ impl ControlConnection {
         }
     }
 
-    /// Gives the connection, which the daemon's own process opened, the user, process and address of a TCP client.
+    /// Gives the connection, which the daemon's own process opened, the user, process, address and rights of a TCP
+    /// client.
     pub fn speaks_for(&mut self, client: &OnBehalf) {
         (self.peer.uid, self.peer.pid) = (client.uid, client.pid);
-        self.from = Some(client.from.clone());
+        self.on_behalf = Some(client.clone());
+    }
+
+    /// True for root, the user `daemon` and members of the group `administrators`. A TCP client is an administrator
+    /// only if its token says so: the groups of its connection's peer are those of the daemon.
+    pub fn is_administrator(&self, daemon: u32, administrators: Option<u32>) -> bool {
+        if let Some(client) = &self.on_behalf {
+            return client.administrator;
+        }
+        let PeerCredentials { uid, gid, .. } = self.peer;
+        let in_group = |group| gid == group || self.socket.peer_groups().is_ok_and(|all| all.contains(&group));
+        uid == 0 || uid == daemon || administrators.is_some_and(in_group)
     }
 
     /// Renames the session.
@@ -114,7 +126,7 @@ impl ControlConnection {
             name: self.name.clone(),
             uid: self.peer.uid,
             pid: self.peer.pid,
-            from: self.from.clone(),
+            from: self.on_behalf.as_ref().map(|client| client.from.clone()),
             ..status
         })
     }

@@ -208,6 +208,9 @@ pub struct OnBehalf {
     pub pid: u32,
     /// The client's address.
     pub from: String,
+    /// True if the client has the rights of an administrator.
+    #[serde(default)]
+    pub administrator: bool,
 }
 
 impl Hello {

@@ -280,3 +280,16 @@ def server(tmp_path: Path, *options: str, **env: str | None) -> Iterator[Server]
     finally:
         process.kill()
         process.communicate()
+
+
+def message(document: object) -> bytes:
+    """Returns a message as it travels by TCP."""
+    text = json.dumps(document).encode()
+    return b"\x03\0\0\0" + len(text).to_bytes(4, "little") + text
+
+
+def greeting(**changes: object) -> bytes:
+    """Returns the first bytes of a client by TCP that begins a session."""
+    hello = {"protocol_version": 1, "client_version": "0", "role": "client"}
+    document = {"protocol_version": 1, "token": TOKEN, "wish": "session", "pid": 1, "hello": hello, **changes}
+    return b"GT-TCP\r\n" + message(document)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import socket as sockets
@@ -14,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import TOKEN, alive, environment, eventually, line_of, output_of, server, started
+from support import TOKEN, alive, environment, eventually, greeting, line_of, message, output_of, server, started
 
 PROLOGUE = """
 import gt, os, signal, sys
@@ -176,11 +175,6 @@ def somebody(says: bytes) -> Iterator[str]:
         thread.join()
 
 
-def message(document: object) -> bytes:
-    text = json.dumps(document).encode()
-    return b"\x03\0\0\0" + len(text).to_bytes(4, "little") + text
-
-
 NOT_GT = "is no GT daemon, or a very old one: is the port right?"
 HUNG_UP = "hung up: it is a daemon that ends, or no GT daemon: is the port right?"
 
@@ -214,12 +208,6 @@ def test_a_port_without_a_listener() -> None:
 
 
 # Clients that do not behave ---------------------------------------------------------------------------------------
-
-
-def greeting(**changes: object) -> bytes:
-    hello = {"protocol_version": 1, "client_version": "0", "role": "client"}
-    document = {"protocol_version": 1, "token": TOKEN, "wish": "session", "pid": 1, "hello": hello, **changes}
-    return b"GT-TCP\r\n" + message(document)
 
 
 def test_invalid_frames_end_their_connection_only(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ use gt_protocol::{
     DaemonMessage, Quota, QuotaChange, QuotaDocument, RefusalCode, Refused, SessionDetail, SessionStatus, UserStatus,
     WorkerMemory,
 };
-use gt_shm::socket::PeerCredentials;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -23,11 +22,9 @@ fn not_permitted(text: String) -> Refused {
 }
 
 impl Dispatcher {
-    /// True for root, the daemon's own user and members of the group of administrators.
+    /// Whether the peer may ask what administrators may.
     pub(super) fn is_administrator(&self, connection: &ControlConnection) -> bool {
-        let PeerCredentials { uid, gid, .. } = connection.peer;
-        let in_group = |group| gid == group || connection.socket.peer_groups().is_ok_and(|all| all.contains(&group));
-        uid == 0 || uid == rustix::process::getuid().as_raw() || self.administrators.is_some_and(in_group)
+        connection.is_administrator(rustix::process::getuid().as_raw(), self.administrators)
     }
 
     fn peer(&self, slot: usize) -> Option<(u32, bool)> {
