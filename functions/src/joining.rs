@@ -206,7 +206,7 @@ functions! {
     [function()]
     fn cartesian_prod(g, tensors: Operands<'g>) -> Result<Expr<'g>> {
         if let [one] = tensors[..] {
-            return Ok(one.copied());
+            return Ok(one);
         }
         let mut columns = Vec::new();
         for grid in meshgrid(g, tensors, "ij")? {
@@ -285,6 +285,9 @@ functions! {
             let (sizes, count) = (input.sizes()?, input.numel()? as i64);
             return Ok(rolled(g, input.reshape(&[count]), shift, 0)?.reshape(&sizes));
         };
+        if input.rank()? == 0 {
+            return Err(OpError::index(format!("Dimension specified as {} but tensor has no dimensions", dims[0])));
+        }
         let axes = axes_of(input, dims)?;
         if shifts.len() != axes.len() {
             return Err(OpError::runtime(format!(

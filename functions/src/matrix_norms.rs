@@ -251,7 +251,7 @@ functions! {
     }
 
     /// The norm whose order is a number.
-    [method().named("norm")]
+    [method().out().named("norm")]
     fn norm_of_number(g, input: Expr<'g>, p: Scalar, dim: Option<&'g [i64]> = None, keepdim: bool = false,
         dtype: Option<DType> = None) -> Result<Expr<'g>> {
         let wide = dtype.map_or(input, |dtype| input.to(dtype));

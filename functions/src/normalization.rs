@@ -1,6 +1,7 @@
 //! Batch, layer, RMS, group, instance and local response normalization.
 
 use crate::declaration::{TensorOrNumber, functions};
+use crate::sliding_windows::padded;
 use gt_ops::build::row_wise;
 use gt_ops::build::window::{WindowParameters, pool};
 use gt_ops::error::{OpError, Result};
@@ -315,16 +316,17 @@ functions! {
         if input.numel()? == 0 {
             return Ok(input);
         }
-        let window = WindowParameters {
-            stride: &[1, 1],
-            low: &[size / 2, 0],
-            high: &[(size - 1) / 2, 0],
-            dilation: &[1, 1],
-            groups: 1,
-        };
+        let (low, high) = ([size / 2, 0], [(size - 1) / 2, 0]);
         let squares = input.square().unsqueeze(1).flatten(3, -1);
-        let sums = g.on_all(&[squares], |g, v| pool(g, Op::SumPool, v[0], &[size, 1], &window));
-        let means = (sums / size).with_shape(&input.shape()?);
-        Ok(input / (means * alpha + k).pow(beta))
+        let means = if input.dtype()?.is_int() {
+            // The instruction sums windows of floats alone.
+            let (wide, channels) = (padded(g, squares, &low, &high)?, input.size(1)?);
+            let neighbour = |i| wide.narrow(2, i, channels);
+            (1..size).fold(neighbour(0), |sum, i| sum + neighbour(i)).floor_divide(size)
+        } else {
+            let window = WindowParameters { stride: &[1, 1], low: &low, high: &high, dilation: &[1, 1], groups: 1 };
+            g.on_all(&[squares], |g, v| pool(g, Op::SumPool, v[0], &[size, 1], &window)) / size
+        };
+        Ok(input / (means.with_shape(&input.shape()?) * alpha + k).pow(beta))
     }
 }

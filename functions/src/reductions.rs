@@ -464,7 +464,8 @@ functions! {
         };
         let reduced = |axis: &usize| *axis < lead || (size[*axis - lead] == 1 && own[*axis] != 1);
         let axes: Vec<i64> = (0..own.len()).filter(reduced).map(|axis| axis as i64).collect();
-        Ok(if axes.is_empty() { input } else { input.sum(&axes, true).reshape(&size) })
+        // A tensor without axes is summed too, as in PyTorch: the result is a copy, and integers if the tensor is bool.
+        Ok(if axes.is_empty() && !own.is_empty() { input } else { input.sum(&axes, true).reshape(&size) })
     }
 
     /// Probabilities from logits: exp(x) / sum(exp(x)) along an axis.

@@ -802,6 +802,22 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         let position = place + 1 - usize::from(self.form.is_method() && place > 0);
         let by_position = place < self.positional.len();
         let at = if by_position { format!(" (position {position})") } else { String::new() };
+        let is_number = matches!(parameter.kind, Kind::Number | Kind::Int | Kind::Float);
+        if is_number
+            && self.entry.overloads.len() == 1
+            && let Ok(tensor) = object.cast::<PyTensor>()
+        {
+            let meta = tensor.get().read(self.py).meta();
+            return Misfit::Signature(PyRuntimeError::new_err(format!(
+                "{}(): argument '{}'{at} must be {} or a tensor of one such element, not a tensor of gt.{} with shape \
+                 {:?}",
+                self.entry.title,
+                parameter.name,
+                parameter.kind.name(),
+                meta.dtype,
+                meta.shape.dims()
+            )));
+        }
         self.misfit(|| {
             format!(
                 "{}(): argument '{}'{at} must be {}, not {}",
@@ -860,8 +876,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 };
                 if let Outcome::Tensor(val) = outcome
                     && scope.is_operand(val)
-                    && let Some(place) = values.iter().position(|value| *value == Value::Tensor(val))
-                    && let Some(object) = self.object(overload, place)
+                    && let Some(object) = self.object_of(overload, values, val)
                 {
                     return Ok(object.into_any().unbind());
                 }
@@ -982,6 +997,23 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             }
         };
         Bound::clone(&object).cast_into::<PyTensor>().ok()
+    }
+
+    /// The tensor that is an operand: an argument, or one of a list of tensors.
+    fn object_of(&self, overload: &Overload, values: &[Value], val: Val) -> Option<Bound<'py, PyTensor>> {
+        values.iter().enumerate().find_map(|(place, value)| match value {
+            Value::Tensor(own) if *own == val => self.object(overload, place),
+            Value::Tensors(vals) => {
+                let index = vals.iter().position(|own| *own == val)?;
+                let first = self.positional.get(place)?;
+                let object = match first.cast::<PyTensor>() {
+                    Ok(_) => Bound::clone(self.positional.get(place + index)?),
+                    Err(_) => first.get_item(index).ok()?,
+                };
+                object.cast_into::<PyTensor>().ok()
+            }
+            _ => None,
+        })
     }
 
     fn this(&self) -> PyResult<Bound<'py, PyTensor>> {

@@ -187,6 +187,7 @@ def test_edges() -> None:
         (lambda a: a.repeat(2), RuntimeError, "can not be smaller"),
         (lambda a: a.roll((1, 2), 0), RuntimeError, "must align"),
         (lambda a: a.roll(1, 2), IndexError, "Dimension out of range"),
+        (lambda a: a[0, 0].roll(1, 0), IndexError, "specified as 0 but tensor has no dimensions"),
         (lambda a: a.movedim((0, 0), (0, 1)), RuntimeError, "each once"),
         (lambda a: a.index_select(0, a.long()), IndexError, "vector"),
         (lambda a: a.norm("max"), RuntimeError, "'max'"),

@@ -124,6 +124,11 @@ CASES: list[tuple[str, Callable[[], object], type[Exception] | tuple[type[Except
      "upper bound and lower bound inconsistent with step sign"),
     ("eye", lambda: gt.eye(-1), RuntimeError, "n must be greater or equal to 0, got -1"),
     ("linspace", lambda: gt.linspace(0, 1, -1), RuntimeError, "number of steps must be non-negative"),
+    ("linspace from several numbers", lambda: gt.linspace(z(2), 1, 3), RuntimeError,
+     r"'start' \(position 1\) must be float or a tensor of one such element, not a tensor of gt.float32 with "
+     r"shape \[2\]"),
+    ("narrow by a mask", lambda: gt.narrow(z(2), 0, gt.tensor(True), 1), RuntimeError,
+     r"'start' \(position 3\) must be int or a tensor of one such element, not a tensor of gt.bool with shape \[\]"),
     # Autograd
     ("backward of many", lambda: (_leaf() * 2).backward(), RuntimeError,
      "grad can be implicitly created only for scalar outputs"),

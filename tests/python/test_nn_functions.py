@@ -185,6 +185,14 @@ def test_batches_of_nothing() -> None:
         functional.group_norm(gt.ones(1, 2, 0), 1)
 
 
+def test_local_responses_of_integers_have_whole_means() -> None:
+    x = gt.arange(12).reshape(1, 4, 3)
+    squares = np.pad(np.arange(12).reshape(4, 3) ** 2, ((1, 1), (0, 0)))
+    means = (squares[:-2] + squares[1:-1] + squares[2:]) // 3
+    found = functional.local_response_norm(x, 3, alpha=0.5, beta=1.0, k=2.0)
+    assert_close(found[0], np.arange(12).reshape(4, 3) / (means * 0.5 + 2), tolerance=1e-6)
+
+
 def test_a_shuffle_by_one_is_a_copy() -> None:
     x = gt.zeros(1, 4, 2, 2)
     functional.pixel_shuffle(x, 1).fill_(1)

@@ -42,6 +42,9 @@ def test_several_results_go_to_as_many_tensors():
     assert result.values is values
     assert values.tolist() == [5, 7]
     assert indices.tolist() == [1, 0]
+    norm = gt.empty(())
+    assert gt.norm(gt.tensor([3.0, 4.0]), 2, out=norm) is gt.norm(gt.tensor([3.0, 4.0]), out=norm) is norm
+    assert norm.item() == 5
 
 
 def test_new_tensors_take_the_dtype_of_the_one_that_is_given():

@@ -171,6 +171,9 @@ def test_choices_and_blocks() -> None:
         gt.combinations(gt.tensor(b), with_replacement=True), list(itertools.combinations_with_replacement(b, 2))
     )
     assert_close(gt.cartesian_prod(gt.tensor(a), gt.tensor(b)), list(itertools.product(a, b)))
+    alone = gt.tensor(a)
+    assert gt.cartesian_prod(alone) is alone
+    assert gt.cat([alone]) is not alone
     blocks = gt.block_diag(gt.ones(1, 2), gt.full((2, 1), 2.0))
     assert blocks.tolist() == [[1, 1, 0], [0, 0, 2], [0, 0, 2]]
     assert gt.tril_indices(2, 3, 1).tolist() == [list(places) for places in np.tril_indices(2, 1, 3)]
@@ -215,6 +218,11 @@ def test_sum_to_size_undoes_broadcasting() -> None:
     t = gt.ones(2, 3, 4)
     assert t.sum_to_size(3, 1).tolist() == [[8], [8], [8]]
     assert t.sum_to_size(2, 3, 4) is t
+    scalar = gt.tensor(True)
+    summed = scalar.sum_to_size(())
+    assert summed is not scalar
+    assert summed.dtype == gt.int64
+    assert summed.item() == 1
     with pytest.raises(RuntimeError, match="not expandable"):
         t.sum_to_size(5)
 
