@@ -900,7 +900,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             return Ok(this.into_any().unbind());
         }
         if let Some(out) = out.take() {
-            return self.write(out, result);
+            return self.write(overload, out, result);
         }
         if *requires_grad {
             let tensor = result.bind(py).cast::<PyTensor>()?;
@@ -963,16 +963,17 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         };
         self.warn(warnings)?;
         match out.take() {
-            Some(out) => self.write(out, result.unbind()),
+            Some(out) => self.write(overload, out, result.unbind()),
             None => Ok(result.unbind()),
         }
     }
 
     /// Writes a result to `out=`.
-    fn write(&self, out: Py<PyAny>, result: Py<PyAny>) -> PyResult<Py<PyAny>> {
+    fn write(&self, overload: &Overload, out: Py<PyAny>, result: Py<PyAny>) -> PyResult<Py<PyAny>> {
         static WRITE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let name = format!("{}{}", self.entry.name, self.form.suffix());
-        Ok(WRITE.import(self.py, "gt._out", "write")?.call1((name, out, result))?.unbind())
+        let same_dtype = overload.function.forms.out_same_dtype;
+        Ok(WRITE.import(self.py, "gt._out", "write")?.call1((name, out, result, same_dtype))?.unbind())
     }
 
     fn warn(&self, warnings: Vec<String>) -> PyResult<()> {

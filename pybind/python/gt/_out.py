@@ -5,28 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gt._gt import Tensor, function_table, is_grad_enabled
-
-# The functions whose `out` must have the dtype of the result.
-_SAME_DTYPE = frozenset(row["name"] for row in function_table() if row["out_same_dtype"])
+from gt._gt import Tensor, is_grad_enabled
 
 
-def check_tensor(name: str, word: str, position: int, value: object) -> None:
-    """Raises PyTorch's TypeError unless `value` is a tensor of GT's or of another library's."""
-    if not isinstance(value, Tensor):
-        kind = type(value).__name__
-        raise TypeError(f"{name}(): argument '{word}' (position {position}) must be Tensor, not {kind}")
+def write(name: str, out: Any, result: Any, same_dtype: bool) -> Any:
+    """Writes a result to `out`, or a tuple of results to a tuple; `out` is resized to the result's shape.
 
-
-def write(name: str, out: Any, result: Any) -> Any:
-    """Writes a result to `out`, or a tuple of results to a tuple; `out` is resized to the result's shape."""
+    Args:
+        name: The function's name, for errors.
+        out: A tensor, or a tuple of tensors.
+        result: A tensor, or a tuple of tensors.
+        same_dtype: Whether `out` must have the dtype of the result.
+    """
     if not isinstance(result, Tensor):
         if not isinstance(out, Sequence) or len(out) != len(result):
             raise TypeError(f"{name}(): argument 'out' must be tuple of Tensors, not {type(out).__name__}")
-        parts = [write(name, *pair) for pair in zip(out, result, strict=True)]
+        parts = [write(name, *pair, same_dtype) for pair in zip(out, result, strict=True)]
         return type(result)(*parts) if hasattr(result, "_fields") else type(result)(parts)
-    check_tensor(name, "out", 0, out)
-    if name in _SAME_DTYPE and out.dtype != result.dtype:
+    if not isinstance(out, Tensor):
+        raise TypeError(f"{name}(): argument 'out' must be Tensor, not {type(out).__name__}")
+    if same_dtype and out.dtype != result.dtype:
         raise RuntimeError(
             f"{name}(): Expected the dtype for input and out to match, but got {result.dtype} for input's dtype and "
             f"{out.dtype} for out's dtype."
