@@ -72,17 +72,10 @@ class MinMax(NamedTuple):
 
 
 class Histogram(NamedTuple):
-    """The counts of a histogram, and the edges of its bins."""
+    """The counts of a histogram, and the edges of its bins: of several axes, a tuple."""
 
     hist: Tensor
-    bin_edges: Tensor
-
-
-class HistogramOfPoints(NamedTuple):
-    """The counts of a multidimensional histogram, and the edges of its bins along each axis."""
-
-    hist: Tensor
-    bin_edges: tuple[Tensor, ...]
+    bin_edges: Any
 
 
 class MantissaExponent(NamedTuple):
@@ -92,4 +85,4 @@ class MantissaExponent(NamedTuple):
     exponent: Tensor
 
 
-NAMED: list[Any] = [ValuesIndices, MinMax, Histogram, HistogramOfPoints, MantissaExponent]
+NAMED: list[Any] = [ValuesIndices, MinMax, Histogram, MantissaExponent]
