@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from inspect import get_annotations
 from typing import Any, ClassVar
 
 from gt._declare import compiled, constructor, dataclass_transform
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional
 from gt.nn.module import Module
 
 
@@ -32,12 +33,16 @@ class FunctionModule(Module):
     _kept: ClassVar[frozenset[str]] = frozenset()
 
     def __init_subclass__(
-        cls, *, function: str | None = None, by_name: bool = False, also: tuple[str, ...] = ()
+        cls,
+        *,
+        function: str | Callable[..., Any] | None = None,
+        by_name: bool = False,
+        also: tuple[str, ...] = (),
     ) -> None:
         """Completes a declared class.
 
         Args:
-            function: The name of the function; empty for a base class, which only declares options.
+            function: The function, or the name of a declared one; empty for a base class, which only declares options.
             by_name: Whether the constructor takes its options by name alone.
             also: More attributes that the function takes under their names, as `training`.
         """
@@ -59,7 +64,8 @@ class FunctionModule(Module):
             options = [name for name in (*cls._options, *also) if name not in cls._kept]
             passed = "".join(f", {name}=self.{name}" for name in options)
             source = f"(self, {inputs}): return function({inputs}{passed})"
-            cls.forward = compiled(cls, "forward", source, function=getattr(functional, function))  # type: ignore[method-assign]
+            body = getattr(functional, function) if isinstance(function, str) else function
+            cls.forward = compiled(cls, "forward", source, function=body)  # type: ignore[method-assign]
             cls.forward.__annotations__ = dict.fromkeys((*cls._inputs, "return"), Tensor)
 
     def _set(self, **options: Any) -> None:

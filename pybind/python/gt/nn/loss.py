@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 from gt import _core as gt
 from gt._deprecated import deprecated
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional
-from gt.nn._losses import reduction_of
 from gt.nn.function_module import FunctionModule
 from gt.nn.layers import Linear
 
@@ -31,8 +31,13 @@ class _Loss(FunctionModule):
 
     def __init__(self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean") -> None:
         super().__init__()
-        older = size_average is not None or reduce is not None
-        self.reduction = reduction_of(size_average, reduce, reduction) if older else reduction
+        self.reduction = reduction
+        if size_average is not None or reduce is not None:
+            self.reduction = "none" if reduce is False else "sum" if size_average is False else "mean"
+            warnings.warn(
+                f"size_average and reduce args will be deprecated, please use reduction='{self.reduction}' instead.",
+                stacklevel=4,
+            )
 
     def _set(
         self, size_average: bool | None = None, reduce: bool | None = None, reduction: str = "mean", **options: Any
@@ -457,7 +462,40 @@ class TripletMarginLoss(_Loss, function="triplet_margin_loss"):
         super()._set(margin=margin, **options)
 
 
-class TripletMarginWithDistanceLoss(_Loss, function="triplet_margin_with_distance_loss", by_name=True):
+def triplet_margin_with_distance_loss(
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
+    *,
+    distance_function: Callable[[Tensor, Tensor], Tensor] | None = None,
+    margin: float = 1.0,
+    swap: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Triplet loss `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced, for any distance `d`.
+
+    Args:
+        anchor: Anchor samples.
+        positive: Samples that should be near the anchors.
+        negative: Samples that should be far from the anchors.
+        distance_function: The distance `d`; the Euclidean one if not given.
+        margin: The margin, greater than 0.
+        swap: Whether to use `min(d(anchor, negative), d(positive, negative))` for the negative (Balntas et al. 2016).
+        reduction: `"mean"`, `"sum"` or `"none"`.
+    """
+    if margin <= 0:
+        raise ValueError(f"margin must be greater than 0, got {margin}")
+    distance = distance_function or functional.pairwise_distance
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if swap:
+        far = gt.minimum(far, distance(positive, negative))
+    losses = (near - far + margin).clamp(min=0)
+    if reduction not in ("mean", "sum", "none"):
+        raise ValueError(f"{reduction} is not a valid value for reduction")
+    return losses if reduction == "none" else losses.mean() if reduction == "mean" else losses.sum()
+
+
+class TripletMarginWithDistanceLoss(_Loss, function=triplet_margin_with_distance_loss, by_name=True):
     """Triplet loss `max(d(anchor, positive) - d(anchor, negative) + margin, 0)`, reduced, for any distance `d`.
 
     Args:

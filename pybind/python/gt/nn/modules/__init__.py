@@ -3,6 +3,7 @@
 This one module stands for each of PyTorch's files; `utils` alone is a module of its own.
 """
 
+# ruff: noqa: F401, F403 (the imports are names that the package exports)
 import sys
 
 from gt import _absent
@@ -18,6 +19,7 @@ from gt.nn import (
     lazy,
     loss,
     module,
+    multihead_attention,
     normalization,
     padding,
     parallel,
@@ -27,61 +29,61 @@ from gt.nn import (
     transformer,
     vision,
 )
+from gt.nn.activation import *
+from gt.nn.adaptive_softmax import *
+from gt.nn.containers import *
+from gt.nn.convolution import *
 from gt.nn.convolution import _ConvNd
+from gt.nn.distance import *
+from gt.nn.dropout import *
 from gt.nn.dropout import Dropout as _DropoutNd
+from gt.nn.embedding import *
+from gt.nn.layers import *
+from gt.nn.lazy import *
 from gt.nn.lazy import LazyModuleMixin
+from gt.nn.loss import *
 from gt.nn.loss import _Loss, _WeightedLoss
+from gt.nn.module import *
 from gt.nn.modules import utils
+from gt.nn.multihead_attention import *
+from gt.nn.normalization import *
 from gt.nn.normalization import _BatchNorm, _InstanceNorm, _NormBase
+from gt.nn.padding import *
+from gt.nn.parallel import *
+from gt.nn.parameter import *
+from gt.nn.pooling import *
+from gt.nn.recurrent import *
+from gt.nn.transformer import *
 from gt.nn.transformer import _get_activation_fn, _get_clones
+from gt.nn.vision import *
+
+__all__: list[str] = []
+__all__ += activation.__all__
+__all__ += adaptive_softmax.__all__
+__all__ += containers.__all__
+__all__ += convolution.__all__
+__all__ += distance.__all__
+__all__ += dropout.__all__
+__all__ += embedding.__all__
+__all__ += layers.__all__
+__all__ += lazy.__all__
+__all__ += loss.__all__
+__all__ += module.__all__
+__all__ += multihead_attention.__all__
+__all__ += normalization.__all__
+__all__ += padding.__all__
+__all__ += parallel.__all__
+__all__ += parameter.__all__
+__all__ += pooling.__all__
+__all__ += recurrent.__all__
+__all__ += transformer.__all__
+__all__ += vision.__all__
 
 # The names of PyTorch's files in torch/nn/modules.
 FILES = """
     activation adaptive batchnorm channelshuffle container conv distance dropout flatten fold instancenorm lazy linear
     linear_cross_entropy loss module normalization padding pixelshuffle pooling rnn sparse transformer upsampling
 """.split()
-
-_layers = {
-    name: value
-    for file in (
-        activation,
-        adaptive_softmax,
-        containers,
-        convolution,
-        distance,
-        dropout,
-        embedding,
-        layers,
-        lazy,
-        loss,
-        module,
-        normalization,
-        padding,
-        parallel,
-        parameter,
-        pooling,
-        recurrent,
-        transformer,
-        vision,
-    )
-    for name, value in vars(file).items()
-    if isinstance(value, type) and value.__module__ == file.__name__ and not name.startswith("_")
-}
-globals().update({**_layers, **dict.fromkeys(FILES, sys.modules[__name__])})
-
-__all__ = [
-    "LazyModuleMixin",
-    "_BatchNorm",
-    "_ConvNd",
-    "_DropoutNd",
-    "_InstanceNorm",
-    "_Loss",
-    "_NormBase",
-    "_WeightedLoss",
-    "_get_activation_fn",
-    "_get_clones",
-    "utils",
-    *_layers,
-]
+globals().update(dict.fromkeys(FILES, sys.modules[__name__]))
 
 __getattr__ = _absent.getter(__name__)

@@ -1,4 +1,4 @@
-"""Multi-head attention as a function; `gt.nn.functional` has it."""
+"""Multi-head attention as a module and as a function (Vaswani et al. 2017)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,143 @@ import math
 from typing import Any
 
 from gt import _core as gt
-from gt import _functions
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
+from gt.nn import init
+from gt.nn.layers import Linear
+from gt.nn.module import Module
+from gt.nn.parameter import Parameter
 
-_FUNCTIONAL = _functions.MODULES["nn.functional"]
-linear, dropout = _FUNCTIONAL["linear"], _FUNCTIONAL["dropout"]
-scaled_dot_product_attention = _FUNCTIONAL["scaled_dot_product_attention"]
+__all__ = ["MultiheadAttention"]
+
+
+class MultiheadAttention(Module):
+    """Multi-head attention: `concat(head_1, …, head_h) W_o`, `head_i = attention(Q W_i^Q, K W_i^K, V W_i^V)`.
+
+    Each head projects queries, keys and values to `embed_dim / num_heads` features and attends by
+    `attention(q, k, v) = softmax(q k^T / sqrt(embed_dim / num_heads)) v` (Vaswani et al. 2017, section 3.2). The
+    arguments of the call, `attention(query, key, value, …)`, are described at `forward`.
+
+    Args:
+        embed_dim: The features of queries and outputs, `E`.
+        num_heads: The number of heads. It has to divide `embed_dim`.
+        dropout: The probability of dropping an attention weight in training mode.
+        bias: Whether the projections have biases.
+        add_bias_kv: Whether a learned key and value are appended to the sequences.
+        add_zero_attn: Whether a key and value of zeros are appended to the sequences.
+        kdim: The features of the keys; `embed_dim` if not given.
+        vdim: The features of the values; `embed_dim` if not given.
+        batch_first: Whether tensors are `(N, L, E)` rather than `(L, N, E)`.
+        device: A device, which has to exist; the daemon decides where the parameters lie.
+        dtype: Their dtype.
+
+    Shape:
+        - `query`: `(L, N, E)`; `(N, L, E)` if `batch_first`; `(L, E)` without a batch.
+        - `key`, `value`: `(S, N, kdim)` and `(S, N, vdim)`, likewise.
+        - The output has the shape of `query`. The weights, averaged over the heads, are `(N, L, S)`.
+
+    Example:
+        >>> attention = gt.nn.MultiheadAttention(16, num_heads=4, batch_first=True)
+        >>> x = gt.ones(2, 5, 16)
+        >>> output, weights = attention(x, x, x)  # self-attention
+        >>> output.shape, weights.shape
+        (gt.Size([2, 5, 16]), gt.Size([2, 5, 5]))
+        >>> causal = gt.ones(5, 5, dtype=gt.bool).triu(1)  # true where a query must not attend
+        >>> output, _ = attention(x, x, x, attn_mask=causal, need_weights=False)
+    """
+
+    def __init__(
+        self,
+        embed_dim: int,
+        num_heads: int,
+        dropout: float = 0.0,
+        bias: bool = True,
+        add_bias_kv: bool = False,
+        add_zero_attn: bool = False,
+        kdim: int | None = None,
+        vdim: int | None = None,
+        batch_first: bool = False,
+        device: Any = None,
+        dtype: Any = None,
+    ) -> None:
+        if embed_dim <= 0 or num_heads <= 0:
+            raise ValueError(
+                f"embed_dim and num_heads must be greater than 0, got embed_dim={embed_dim} and num_heads={num_heads} "
+                "instead"
+            )
+        super().__init__()
+        self.embed_dim = embed_dim
+        self.kdim = embed_dim if kdim is None else kdim
+        self.vdim = embed_dim if vdim is None else vdim
+        self._qkv_same_embed_dim = self.kdim == embed_dim and self.vdim == embed_dim
+        self.num_heads = num_heads
+        self.dropout = dropout
+        self.batch_first = batch_first
+        self.head_dim = embed_dim // num_heads
+        if self.head_dim * num_heads != embed_dim:
+            raise AssertionError("embed_dim must be divisible by num_heads")
+        self.add_zero_attn = add_zero_attn
+
+        def made(*size: int) -> Tensor:
+            return Parameter(gt.empty(*size, device=device, dtype=dtype))
+
+        joint = self._qkv_same_embed_dim
+        self.register_parameter("q_proj_weight", None if joint else made(embed_dim, embed_dim))
+        self.register_parameter("k_proj_weight", None if joint else made(embed_dim, self.kdim))
+        self.register_parameter("v_proj_weight", None if joint else made(embed_dim, self.vdim))
+        self.register_parameter("in_proj_weight", made(3 * embed_dim, embed_dim) if joint else None)
+        self.register_parameter("in_proj_bias", made(3 * embed_dim) if bias else None)
+        self.out_proj = Linear(embed_dim, embed_dim, bias=bias, device=device, dtype=dtype)
+        self.register_parameter("bias_k", made(1, 1, embed_dim) if add_bias_kv else None)
+        self.register_parameter("bias_v", made(1, 1, embed_dim) if add_bias_kv else None)
+        self._reset_parameters()
+
+    def _reset_parameters(self) -> None:
+        for weight in (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight, self.in_proj_weight):
+            if weight is not None:
+                init.xavier_uniform_(weight)
+        if self.in_proj_bias is not None:
+            init.zeros_(self.in_proj_bias)
+            init.zeros_(self.out_proj.bias)
+        for bias in (self.bias_k, self.bias_v):
+            if bias is not None:
+                init.xavier_normal_(bias)
+
+    def forward(
+        self,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        key_padding_mask: Tensor | None = None,
+        need_weights: bool = True,
+        attn_mask: Tensor | None = None,
+        average_attn_weights: bool = True,
+        is_causal: bool = False,
+    ) -> tuple[Tensor, Tensor | None]:
+        """The output of the attention, and its weights.
+
+        Args:
+            query: `(L, N, E)`, `(N, L, E)` if `batch_first`, or `(L, E)` without a batch.
+            key: `(S, N, kdim)`, likewise.
+            value: `(S, N, vdim)`, likewise.
+            key_padding_mask: `(N, S)`: true, or `-inf`, where a key is padding.
+            need_weights: Whether to return the weights; without them, the fused instruction is used.
+            attn_mask: `(L, S)` or `(N * num_heads, L, S)`. A bool mask is true where a query does not attend to a key
+                (the opposite of `scaled_dot_product_attention`); a floating mask is added to the scores.
+            average_attn_weights: Whether the weights are averaged over the heads.
+            is_causal: A hint that `attn_mask` is the causal mask.
+
+        Returns:
+            The output, of the shape of `query`, and the weights: `(N, L, S)`, `(N, num_heads, L, S)` if not averaged,
+            or `None`.
+        """
+        separate = None if self._qkv_same_embed_dim else (self.q_proj_weight, self.k_proj_weight, self.v_proj_weight)
+        return multi_head_attention(
+            *(query, key, value, self.embed_dim, self.num_heads),
+            *(separate or self.in_proj_weight, self.in_proj_bias, self.bias_k, self.bias_v, self.add_zero_attn),
+            *(self.dropout if self.training else 0.0, self.out_proj.weight, self.out_proj.bias),
+            *(key_padding_mask, need_weights, attn_mask, average_attn_weights, is_causal, self.batch_first),
+        )
 
 
 def multi_head_attention(
@@ -74,11 +205,11 @@ def multi_head_attention(
     if need_weights:
         scores = (q * (1 / math.sqrt(head))) @ k.transpose(-2, -1)
         weights = (scores if mask is None else scores + mask).softmax(-1)
-        weights = dropout(weights, dropout_p, training=True)
+        weights = functional.dropout(weights, dropout_p, training=True)
         result = weights @ v
     else:
-        result = scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal)
-    result = linear(result.transpose(1, 2).reshape(batch, targets, features), weight_out, bias_out)
+        result = functional.scaled_dot_product_attention(q, k, v, mask, dropout_p, is_causal)
+    result = functional.linear(result.transpose(1, 2).reshape(batch, targets, features), weight_out, bias_out)
     if single:
         result = result.squeeze(0)
     elif not batch_first:
@@ -94,11 +225,11 @@ def _in_projection(
 ) -> tuple[Tensor, Tensor, Tensor]:
     if isinstance(weights, Tensor):
         if query is key and key is value:
-            q, k, v = linear(query, weights, bias).chunk(3, -1)
+            q, k, v = functional.linear(query, weights, bias).chunk(3, -1)
             return q, k, v
         weights = weights.chunk(3)
     biases = (None, None, None) if bias is None else bias.chunk(3)
-    q, k, v = (linear(*three) for three in zip((query, key, value), weights, biases, strict=True))
+    q, k, v = (functional.linear(*three) for three in zip((query, key, value), weights, biases, strict=True))
     return q, k, v
 
 
