@@ -51,9 +51,9 @@ class Adagrad(Optimizer, declared=True):
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = descent_gradient(p, grad, group)
-        if not self.state[p]:
-            self.state[p] = {"step": 0, "sum": gt.full_like(p, group["initial_accumulator_value"])}
         state = self.state[p]
+        if not state:
+            state.update(step=0, sum=gt.full_like(p, group["initial_accumulator_value"]))
         lr = group["lr"] / (1 + state["step"] * group["lr_decay"])
         state["step"] += 1
         state["sum"] = gt.addcmul(state["sum"], grad, grad)
@@ -101,13 +101,13 @@ class RMSprop(Optimizer, declared=True):
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = descent_gradient(p, grad, group)
-        if not self.state[p]:
-            self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p)}
-            if group["momentum"]:
-                self.state[p]["momentum_buffer"] = gt.zeros_like(p)
-            if group["centered"]:
-                self.state[p]["grad_avg"] = gt.zeros_like(p)
         state, alpha = self.state[p], group["alpha"]
+        if not state:
+            state.update(step=0, square_avg=gt.zeros_like(p))
+            if group["momentum"]:
+                state["momentum_buffer"] = gt.zeros_like(p)
+            if group["centered"]:
+                state["grad_avg"] = gt.zeros_like(p)
         state["step"] += 1
         square = state["square_avg"] = gt._mean_square_step(state["square_avg"], grad, 1 - alpha)
         if group["centered"]:
@@ -163,9 +163,9 @@ class Adadelta(Optimizer, declared=True):
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         grad = descent_gradient(p, grad, group)
-        if not self.state[p]:
-            self.state[p] = {"step": 0, "square_avg": gt.zeros_like(p), "acc_delta": gt.zeros_like(p)}
         state, rho, eps = self.state[p], group["rho"], group["eps"]
+        if not state:
+            state.update(step=0, square_avg=gt.zeros_like(p), acc_delta=gt.zeros_like(p))
         state["step"] += 1
         state["square_avg"] = gt._mean_square_step(state["square_avg"], grad, 1 - rho)
         delta = (state["acc_delta"] + eps).sqrt() / (state["square_avg"] + eps).sqrt() * grad

@@ -226,8 +226,9 @@ class Muon(Optimizer, declared=True):
 
     def _update(self, p: Tensor, grad: Tensor, group: dict[str, Any]) -> None:
         state, momentum = self.state[p], group["momentum"]
-        mean = state.get("momentum_buffer", gt.zeros_like(grad))
-        mean = state["momentum_buffer"] = gt.lerp(mean, grad, 1 - momentum)
+        if not state:
+            state["momentum_buffer"] = gt.zeros_like(grad)
+        mean = state["momentum_buffer"] = gt.lerp(state["momentum_buffer"], grad, 1 - momentum)
         step = gt.lerp(grad, mean, momentum) if group["nesterov"] else mean
         rows, columns = p.shape
         match = group["adjust_lr_fn"] == "match_rms_adamw"
