@@ -21,7 +21,7 @@ from gt.distributions.transforms import (
     StickBreakingTransform,
     Transform,
 )
-from gt.distributions.utils import _sum_rightmost, broadcast_all, clamp_probs
+from gt.distributions.utils import _sum_rightmost, broadcast_all, clamp_probs, probs_to_logits
 
 __all__ = [
     "Independent", "Kumaraswamy", "LogisticNormal", "MixtureSameFamily", "RelaxedBernoulli",
@@ -381,7 +381,7 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
     support = constraints.real
     _formulas = Formulas(
         rsample=lambda shape, probs, temperature: (
-            (_logit(clamp_probs(gt.rand(shape, dtype=probs.dtype))) + _logit(clamp_probs(probs))) / temperature
+            (probs_to_logits(gt.rand(shape, dtype=probs.dtype), True) + probs_to_logits(probs, True)) / temperature
         ),
         log_prob=lambda value, logits, temperature: _logit_relaxed_log_prob(
             logits - value * temperature, gt.as_tensor(temperature)
@@ -397,10 +397,6 @@ class LogitRelaxedBernoulli(ProbsOrLogits):
     ) -> None:
         self.temperature = temperature
         self._set(validate_args, probs=probs, logits=logits)
-
-
-def _logit(p: Tensor) -> Tensor:
-    return p.log() - (-p).log1p()
 
 
 def _logit_relaxed_log_prob(apart: Tensor, temperature: Tensor) -> Tensor:

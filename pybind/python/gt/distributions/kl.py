@@ -103,30 +103,30 @@ def _half_excess(square: Tensor) -> Tensor:
     return (square - 1 - square.log()) * 0.5
 
 
-# The negated expectations E_p[-log q(x)] of a density q of another family, by what they need of p: its `mean`, its
-# `variance`, the mean of log x, or that of exp(-x / q.scale).
+# The divergences from any family p that has what they take of it: its entropy, its `mean`, and its `variance`, the mean
+# of log x, or that of exp(-x / q.scale). Each is the cross entropy E_p[-log q(x)] less the entropy of p.
 
 
-def _under_exponential(p: Any, q: Exponential) -> Tensor:
-    return q.rate * p.mean - q.rate.log()
+def _to_exponential(p: Any, q: Exponential) -> Tensor:
+    return -p.entropy() + (q.rate * p.mean - q.rate.log())
 
 
-def _under_normal(p: Any, q: Normal) -> Tensor:
+def _to_normal(p: Any, q: Normal) -> Tensor:
     spread = p.variance + (p.mean - q.loc).square()
-    return 0.5 * math.log(2 * math.pi) + q.scale.log() + spread / (2 * q.scale.square())
+    return -p.entropy() + (0.5 * math.log(2 * math.pi) + q.scale.log() + spread / (2 * q.scale.square()))
 
 
-def _under_gamma(p: Any, q: Gamma, mean_log: Tensor) -> Tensor:
+def _to_gamma(p: Any, q: Gamma, mean_log: Tensor) -> Tensor:
     a = q.concentration
-    return a.lgamma() - a * q.rate.log() - (a - 1) * mean_log + q.rate * p.mean
+    return -p.entropy() + (a.lgamma() - a * q.rate.log() - (a - 1) * mean_log + q.rate * p.mean)
 
 
-def _under_gumbel(p: Any, q: Gumbel, mean_exp: Tensor) -> Tensor:
-    return q.scale.log() + (p.mean - q.loc) / q.scale + (q.loc / q.scale).exp() * mean_exp
+def _to_gumbel(p: Any, q: Gumbel, mean_exp: Tensor) -> Tensor:
+    return -p.entropy() + (q.scale.log() + (p.mean - q.loc) / q.scale + (q.loc / q.scale).exp() * mean_exp)
 
 
-def _under_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
-    return -p.mean * q.logits - (-q.probs).log1p() - q._log_norm
+def _to_continuous_bernoulli(p: Any, q: ContinuousBernoulli) -> Tensor:
+    return -p.entropy() + (-p.mean * q.logits - (-q.probs).log1p() - q._log_norm)
 
 
 # Formulas of several lines --------------------------------------------------------------------------------------------
@@ -231,7 +231,7 @@ _PAIRS.update({
     (Cauchy, Cauchy): lambda p, q: (
         ((p.scale + q.scale).square() + (p.loc - q.loc).square()).log() - (4 * p.scale * q.scale).log()
     ),
-    (ContinuousBernoulli, ContinuousBernoulli): lambda p, q: -p.entropy() + _under_continuous_bernoulli(p, q),
+    (ContinuousBernoulli, ContinuousBernoulli): _to_continuous_bernoulli,
     (Dirichlet, Dirichlet): lambda p, q: _dirichlet(p.concentration, q.concentration),
     (Exponential, Exponential): lambda p, q: q.rate / p.rate - (q.rate / p.rate).log() - 1,
     (Gamma, Gamma): lambda p, q: (
@@ -275,56 +275,56 @@ _PAIRS.update({
     ),
     # Between families.
     (Bernoulli, Poisson): lambda p, q: -p.entropy() - (p.probs * q.rate.log() - q.rate),
-    (Beta, ContinuousBernoulli): lambda p, q: -p.entropy() + _under_continuous_bernoulli(p, q),
-    (Beta, Exponential): lambda p, q: -p.entropy() + _under_exponential(p, q),
-    (Beta, Gamma): lambda p, q: -p.entropy() + _under_gamma(
+    (Beta, ContinuousBernoulli): _to_continuous_bernoulli,
+    (Beta, Exponential): _to_exponential,
+    (Beta, Gamma): lambda p, q: _to_gamma(
         p, q, p.concentration1.digamma() - (p.concentration1 + p.concentration0).digamma()
     ),
-    (Beta, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
+    (Beta, Normal): _to_normal,
     # As in PyTorch, equal supports give a finite divergence for Beta and an infinite one for ContinuousBernoulli.
     (Beta, Uniform): lambda p, q: _infinite_where(
         (q.low > 0) | (q.high < 1), -p.entropy() + (q.high - q.low).log()
     ),
-    (ContinuousBernoulli, Exponential): lambda p, q: -p.entropy() + _under_exponential(p, q),
-    (ContinuousBernoulli, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
+    (ContinuousBernoulli, Exponential): _to_exponential,
+    (ContinuousBernoulli, Normal): _to_normal,
     (ContinuousBernoulli, Uniform): lambda p, q: _infinite_where(
         (q.low >= 0) | (q.high <= 1), -p.entropy() + (q.high - q.low).log()
     ),
-    (Exponential, Gamma): lambda p, q: -p.entropy() + _under_gamma(p, q, -EULER - p.rate.log()),
-    (Exponential, Gumbel): lambda p, q: -p.entropy() + _under_gumbel(
+    (Exponential, Gamma): lambda p, q: _to_gamma(p, q, -EULER - p.rate.log()),
+    (Exponential, Gumbel): lambda p, q: _to_gumbel(
         p, q, p.rate / (p.rate + q.scale.reciprocal())
     ),
-    (Exponential, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
-    (Gamma, Exponential): lambda p, q: -p.entropy() + _under_exponential(p, q),
-    (Gamma, Gumbel): lambda p, q: -p.entropy() + _under_gumbel(
+    (Exponential, Normal): _to_normal,
+    (Gamma, Exponential): _to_exponential,
+    (Gamma, Gumbel): lambda p, q: _to_gumbel(
         p, q, (1 + (p.rate * q.scale).reciprocal()) ** -p.concentration
     ),
-    (Gamma, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
-    (Gumbel, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
-    (Laplace, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
+    (Gamma, Normal): _to_normal,
+    (Gumbel, Normal): _to_normal,
+    (Laplace, Normal): _to_normal,
     (LowRankMultivariateNormal, MultivariateNormal): _to_full,
     (MultivariateNormal, LowRankMultivariateNormal): _to_low_rank,
-    (Normal, Gumbel): lambda p, q: -p.entropy() + _under_gumbel(
+    (Normal, Gumbel): lambda p, q: _to_gumbel(
         p, q, ((p.scale / q.scale).square() / 2 - p.loc / q.scale).exp()
     ),
     (Normal, Laplace): lambda p, q: _normal_laplace(p.scale / q.scale, (p.loc - q.loc) / p.scale),
-    (Pareto, Exponential): lambda p, q: _infinite_where(p.alpha <= 1, -p.entropy() + _under_exponential(p, q)),
+    (Pareto, Exponential): lambda p, q: _infinite_where(p.alpha <= 1, _to_exponential(p, q)),
     (Pareto, Gamma): lambda p, q: _infinite_where(
-        p.alpha <= 1, -p.entropy() + _under_gamma(p, q, p.scale.log() + p.alpha.reciprocal())
+        p.alpha <= 1, _to_gamma(p, q, p.scale.log() + p.alpha.reciprocal())
     ),
-    (Pareto, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
+    (Pareto, Normal): _to_normal,
     (Uniform, Beta): _uniform_beta,
     (Uniform, ContinuousBernoulli): lambda p, q: _infinite_where(
-        (p.low <= 0) | (p.high >= 1), -p.entropy() + _under_continuous_bernoulli(p, q)
+        (p.low <= 0) | (p.high >= 1), _to_continuous_bernoulli(p, q)
     ),
-    (Uniform, Exponential): lambda p, q: _infinite_where(p.low < 0, -p.entropy() + _under_exponential(p, q)),
+    (Uniform, Exponential): lambda p, q: _infinite_where(p.low < 0, _to_exponential(p, q)),
     (Uniform, Gamma): lambda p, q: _infinite_where(
-        p.low < 0, -p.entropy() + _under_gamma(p, q, _mean_log(p.low, p.high))
+        p.low < 0, _to_gamma(p, q, _mean_log(p.low, p.high))
     ),
-    (Uniform, Gumbel): lambda p, q: -p.entropy() + _under_gumbel(
+    (Uniform, Gumbel): lambda p, q: _to_gumbel(
         p, q, ((-p.low / q.scale).exp() - (-p.high / q.scale).exp()) * q.scale / (p.high - p.low)
     ),
-    (Uniform, Normal): lambda p, q: -p.entropy() + _under_normal(p, q),
+    (Uniform, Normal): _to_normal,
     (Uniform, Pareto): _uniform_pareto,
 })  # fmt: skip
 

@@ -9,7 +9,7 @@ from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.continuous import Beta, Chi2
 from gt.distributions.distribution import Formulas, Parameter, ParametricDistribution, Positive
-from gt.distributions.utils import broadcast_all, lazy_property
+from gt.distributions.utils import _gram, broadcast_all, lazy_property
 
 __all__ = [
     "LKJCholesky", "LowRankMultivariateNormal", "MultivariateNormal", "Wishart",
@@ -54,7 +54,7 @@ class _OfCovariance(ParametricDistribution):
     @lazy_property
     def covariance_matrix(self) -> Tensor:
         """The covariance matrix, `(*, n, n)`."""
-        return self._matrix(self._tril @ self._tril.mT)
+        return self._matrix(_gram(self._tril))
 
     @lazy_property
     def precision_matrix(self) -> Tensor:
@@ -281,10 +281,6 @@ class Wishart(_OfCovariance):
             self._tril = matrix
         else:
             self._tril = linalg.cholesky(matrix if name == "covariance_matrix" else linalg.inv(matrix))
-
-
-def _gram(triangle: Tensor) -> Tensor:
-    return triangle @ triangle.mT
 
 
 def _bartlett(shape: tuple[int, ...], df: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from gt import _core as gt
 from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
-from gt.distributions.utils import _sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
+from gt.distributions.utils import _gram, _sum_rightmost, tril_matrix_to_vec, vec_to_tril_matrix
 from gt.nn import functional
 
 __all__ = [
@@ -332,10 +332,6 @@ class PositiveDefiniteTransform(_Declared):
         forward=lambda x: _gram(LowerCholeskyTransform()(x)),
         inverse=lambda y: LowerCholeskyTransform().inv(linalg.cholesky(y)),
     )
-
-
-def _gram(triangle: Tensor) -> Tensor:
-    return triangle @ triangle.mT
 
 
 class CorrCholeskyTransform(Transform):

@@ -51,6 +51,11 @@ def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
     return value.sum(tuple(range(-dim, 0))) if dim else value
 
 
+def _gram(triangle: Tensor) -> Tensor:
+    """The matrices of which these are the Cholesky factors."""
+    return triangle @ triangle.mT
+
+
 def clamp_probs(probs: Tensor) -> Tensor:
     """Probabilities clamped to [eps, 1 - eps], where eps is the dtype's machine epsilon."""
     eps = gt.finfo(probs.dtype).eps
