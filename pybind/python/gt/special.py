@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from gt._absent import getter as _getter
-from gt._functions import special as _declared
+from gt import _absent
 from gt._functions.special import *  # noqa: F403
+from gt._functions.special import __all__ as __all__
 
-__all__ = [*_declared.__all__]
-__getattr__ = _getter(__name__)
+__getattr__ = _absent.getter(__name__)

@@ -354,9 +354,7 @@ class Softplus(FunctionModule, function="softplus"):
 
 
 class GLU(FunctionModule, function="glu"):
-    """Gated linear unit: `a * sigmoid(b)`, where `a` and `b` are the halves of the input along `dim` (Dauphin et al.
-
-    2017).
+    """Gated linear unit (Dauphin et al. 2017): `a * sigmoid(b)`, for the halves `a` and `b` of the input along `dim`.
 
     Args:
         dim: The axis that is halved.
