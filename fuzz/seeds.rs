@@ -5,8 +5,8 @@ use gt_bridge::frame::{push_data, push_message, push_slots};
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, WorkerInfo, WorkerOffer};
 use gt_protocol::{
-    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RefusalCode, Refused, Role,
-    SessionStatus, Setting, StatusDocument, Welcome,
+    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RecordPage, RecordQuery,
+    RefusalCode, Refused, Role, SessionRecord, SessionStatus, Setting, StatusDocument, Welcome,
 };
 use serde::Serialize;
 
@@ -27,6 +27,7 @@ pub fn client_messages() -> Vec<ClientMessage> {
         // The session and the user do not exist, and the change sets no value.
         ClientMessage::Kill { session: u64::MAX },
         ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged },
+        ClientMessage::Records(RecordQuery { uid: Some(7), ..RecordQuery::default() }),
         ClientMessage::Drain { on: false },
         ClientMessage::Reload,
         ClientMessage::Name { name: Some("x".into()) },
@@ -58,6 +59,7 @@ fn daemon_messages() -> Vec<DaemonMessage> {
         DaemonMessage::Session(Box::<SessionDetail>::default()),
         DaemonMessage::Killed(Box::<SessionStatus>::default()),
         DaemonMessage::Limits(QuotaDocument::default()),
+        DaemonMessage::Records(RecordPage { records: vec![SessionRecord::default()], next: None }),
         DaemonMessage::Reloaded { path: "gtd.yaml".into(), changed: vec!["log".into()], restart: vec![] },
         DaemonMessage::Draining { on: true, sessions: 2 },
     ]

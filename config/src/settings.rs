@@ -29,6 +29,8 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// The file of the token that TCP clients must know.
     pub token_file: Option<PathBuf>,
+    /// The limit of all records of ended sessions.
+    pub session_records: Option<Bytes>,
     /// The log level.
     pub log: Option<Level>,
     /// The default quota.
@@ -113,6 +115,15 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
                 "The file of that token, which the daemon creates if it does not exist.",
             ),
             set: |to, value| value.with(&mut to.token_file, absolute),
+        },
+        Key {
+            name: "session_records",
+            about: at_start(
+                "bytes",
+                "64M",
+                "Records of ended sessions that are kept for gtctl usage, the oldest deleted first; 0 keeps none.",
+            ),
+            set: |to, value| value.word(&mut to.session_records),
         },
         Key {
             name: "log",
@@ -279,7 +290,8 @@ mod tests {
     #[test]
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
-                    listen: 12345\ntoken_file: /run/gt/token\nlimits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
+                    listen: 12345\ntoken_file: /run/gt/token\nsession_records: 1M\n\
+                    limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
         let expected = Settings {
             workers: Some(WorkerKinds(vec![WorkerKind::on(gt_backends::host(), 0); 2])),
             threads: Some(4),
@@ -289,6 +301,7 @@ mod tests {
             socket: Some("/run/x.sock".into()),
             listen: Some("127.0.0.1:12345".parse().unwrap()),
             token_file: Some("/run/gt/token".into()),
+            session_records: Some(Bytes(1 << 20)),
             log: Some(Level::Info),
             limits: QuotaSettings { memory_bytes: Some(2 << 30), weight: Some(1.5), ..QuotaSettings::default() },
             users: BTreeMap::from([

@@ -1,5 +1,7 @@
 //! The command line.
 
+use crate::status::now;
+use crate::time::since;
 use clap::{Args, Parser, Subcommand};
 use gt_config::{Bytes, SYSTEM_FILE};
 use gt_protocol::limits::{WEIGHT_MAX, WEIGHT_MIN};
@@ -51,6 +53,8 @@ pub enum CtlCommand {
         #[command(subcommand)]
         command: Option<LimitsCommand>,
     },
+    /// Shows what sessions that have ended used, summed by user: your own, or everybody's if you are an administrator.
+    Usage(UsageArguments),
     /// Drains the daemon: no new session begins, and the daemon ends after the last session.
     Drain {
         /// Ends draining: sessions may begin again.
@@ -78,6 +82,23 @@ pub enum CtlCommand {
         /// The folder for the pages.
         folder: PathBuf,
     },
+}
+
+/// The arguments of `gtctl usage`.
+#[derive(Debug, Args)]
+pub struct UsageArguments {
+    /// The user, by name or number.
+    #[arg(long, value_name = "USER")]
+    pub user: Option<String>,
+    /// Only sessions that ended in this time: 7d, 12h, or since a date, 2026-11-01 (UTC) [default: all that are kept].
+    #[arg(long, value_name = "TIME", value_parser = |text: &str| since(text, now()))]
+    pub since: Option<f64>,
+    /// Shows one line for each session.
+    #[arg(long)]
+    pub sessions: bool,
+    /// Prints comma-separated values.
+    #[arg(long, conflicts_with = "json")]
+    pub csv: bool,
 }
 
 /// The commands of `gtctl limits`.

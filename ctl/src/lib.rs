@@ -2,8 +2,9 @@
 //!
 //! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
 //! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
-//! result, [`failure`] an error with its exit status. [`status`], [`limits`] and [`doctor`] are the commands of those
-//! names, [`keys`] documents the configuration's keys, [`table`] lays out text in columns.
+//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`usage`] and [`doctor`] are the commands
+//! of those names, [`keys`] documents the configuration's keys, [`table`] lays out text in columns, [`mod@time`] reads
+//! and writes times.
 
 pub mod arguments;
 pub mod control;
@@ -14,17 +15,20 @@ pub mod limits;
 pub mod output;
 pub mod status;
 pub mod table;
+pub mod time;
+pub mod usage;
 
-use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand};
+use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, UsageArguments};
 use clap::{CommandFactory, Parser};
 use control::connect;
 use failure::{CommandFailure, Exit};
-use gt_protocol::Connection;
+use gt_protocol::{Connection, RecordQuery};
 use output::CommandOutput;
 use serde_json::json;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use usage::UsageFormat;
 
 /// Runs the program `gtctl`; the binary does nothing else.
 pub fn main() -> ExitCode {
@@ -94,13 +98,17 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             Ok(CommandOutput::new(limits::text(&all), &all))
         }),
         CtlCommand::Limits { command: Some(LimitsCommand::Set(set)) } => {
-            let uid = set.user.as_deref().map(gt_config::settings::user).transpose();
-            let uid = uid
-                .map_err(|text| CommandFailure::new(Exit::Usage, text, "Name a user of this machine, or a number."))?;
+            let uid = uid_of(set.user.as_deref())?;
             ask(&|daemon| {
                 let all = gt_protocol::ask_set_limits(&daemon.socket, uid, set.change())?;
                 Ok(CommandOutput::new(limits::text(&all), &all))
             })
+        }
+        CtlCommand::Usage(UsageArguments { user, since, sessions, csv }) => {
+            let uid = uid_of(user.as_deref())?;
+            let query = RecordQuery { uid, since: since.unwrap_or_default(), ..RecordQuery::default() };
+            let format = if *csv { UsageFormat::Csv } else { UsageFormat::Table };
+            ask(&|daemon| usage::output(&daemon.socket, query, *sessions, format))
         }
         CtlCommand::Drain { undo } => ask(&|daemon| {
             let sessions = gt_protocol::ask_drain(&daemon.socket, !undo)?;
@@ -137,6 +145,12 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
                 CommandFailure::new(Exit::Failed, text, "Name a folder that can be written.")
             }),
     }
+}
+
+/// The id of the user who is named on the command line.
+fn uid_of(user: Option<&str>) -> Result<Option<u32>, CommandFailure> {
+    let uid = user.map(gt_config::settings::user).transpose();
+    uid.map_err(|text| CommandFailure::new(Exit::Usage, text, "Name a user of this machine, or a number."))
 }
 
 fn check(path: &PathBuf) -> Result<CommandOutput, CommandFailure> {

@@ -70,6 +70,10 @@ pub struct Config {
     #[arg(long, value_name = "FOLDER")]
     pub state: Option<PathBuf>,
 
+    /// The records of ended sessions that are kept in that folder, as in 64M; 0 for none [default: 64M].
+    #[arg(long, value_name = "BYTES")]
+    pub session_records: Option<Bytes>,
+
     /// Prints how to connect, when the daemon is ready.
     #[arg(long)]
     pub announce: bool,
@@ -156,6 +160,9 @@ fn threads(text: &str) -> Result<u32, String> {
 /// The default of the smallest size of tensors that are sharded without a signal.
 const SHARD_BYTES_MIN: Bytes = Bytes(4 << 20);
 
+/// The default of the limit of all records of sessions.
+const SESSION_RECORDS: Bytes = Bytes(64 << 20);
+
 impl Config {
     /// This configuration, completed by a file; the command line and the environment take precedence.
     #[must_use]
@@ -171,6 +178,7 @@ impl Config {
             socket: self.socket.or_else(named).or_else(|| file.socket.clone()),
             listen: self.listen.or(file.listen),
             token_file: self.token_file.or_else(|| file.token_file.clone()),
+            session_records: self.session_records.or(file.session_records),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
             ..self
         }
@@ -189,6 +197,11 @@ impl Config {
         self.state.clone().or_else(|| std::env::var_os("STATE_DIRECTORY").map(PathBuf::from))
     }
 
+    /// The limit of all records of ended sessions, bytes; 0 if none are kept.
+    pub fn session_records(&self) -> u64 {
+        self.session_records.unwrap_or(SESSION_RECORDS).0
+    }
+
     /// The smallest size of tensors that are sharded without a signal; none if no tensors are.
     pub fn shard_bytes_min(&self) -> Option<u64> {
         self.auto_shard.unwrap_or(true).then_some(self.shard_bytes_min.unwrap_or(SHARD_BYTES_MIN).0)
@@ -201,6 +214,7 @@ impl Config {
             ("threads", self.threads != other.threads),
             ("memory", self.memory != other.memory),
             ("auto_shard or shard_bytes_min", self.shard_bytes_min() != other.shard_bytes_min()),
+            ("session_records", self.session_records() != other.session_records()),
             ("socket", self.socket != other.socket),
             ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),
         ];

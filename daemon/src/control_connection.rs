@@ -2,7 +2,7 @@
 
 use crate::session::Session;
 use gt_protocol::message::OnBehalf;
-use gt_protocol::{ClientMessage, Hello, ProtocolError, Refused, SessionStatus};
+use gt_protocol::{ClientMessage, Hello, ProtocolError, Refused, SessionRecord, SessionStatus};
 use gt_shm::Socket;
 use gt_shm::socket::PeerCredentials;
 use std::os::fd::OwnedFd;
@@ -117,6 +117,18 @@ impl ControlConnection {
     /// Renames the session.
     pub fn rename(&mut self, name: Option<String>) {
         self.name = name;
+    }
+
+    /// The record of the session, if there is one, without its end.
+    pub fn record(&self) -> Option<SessionRecord> {
+        let record = self.session.as_ref()?.record();
+        Some(SessionRecord {
+            name: self.name.clone(),
+            uid: self.peer.uid,
+            pid: self.peer.pid,
+            from: self.on_behalf.as_ref().map(|client| client.from.clone()),
+            ..record
+        })
     }
 
     /// The status of the session, if there is one.

@@ -14,10 +14,11 @@
 //! 5. [`session`] again: writes the completion that the client waits for.
 //!
 //! The other modules: [`start`] puts everything together. [`config`] is the command line, [`reload`] reads the
-//! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`devices`] chooses
-//! the workers. [`listen`] is the listening socket, [`control_connection`] a connection on it, [`systemd`] the
-//! interface to systemd. [`tape`] and [`log`] record instructions, [`journal`] is the log of everything else.
-//! [`janitor`] drops ended sessions, [`bandwidth`] measures the machine's memory.
+//! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`record_keeper`] the
+//! records of ended sessions in the files of [`record_store`], [`devices`] chooses the workers. [`listen`] is the
+//! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`] and
+//! [`log`] record instructions, [`journal`] is the log of everything else. [`janitor`] drops ended sessions,
+//! [`bandwidth`] measures the machine's memory.
 
 pub mod affinity;
 pub mod bandwidth;
@@ -33,6 +34,8 @@ pub mod listen;
 pub mod log;
 pub mod modifiers;
 pub mod quota;
+pub mod record_keeper;
+pub mod record_store;
 pub mod reload;
 pub mod session;
 pub mod signals;

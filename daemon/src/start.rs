@@ -9,6 +9,7 @@ use crate::ledger::Ledger;
 use crate::listen;
 use crate::log::InstructionLog;
 use crate::modifiers;
+use crate::record_keeper::RecordKeeper;
 use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
@@ -180,6 +181,10 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         },
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },
         ledger: config.state().map(Ledger::new),
+        records: match (config.state(), config.session_records()) {
+            (Some(folder), bytes_max) if bytes_max > 0 => Some(RecordKeeper::start(folder, bytes_max)?),
+            _ => None,
+        },
     })?;
     if config.private {
         // A daemon that runs for long must not keep a folder or a mount busy.

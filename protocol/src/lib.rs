@@ -5,8 +5,8 @@
 //! or the daemon is implemented.
 //!
 //! Start reading at [`message`], the messages; [`mod@link`] sends them and awaits answers. [`quota`] has the quotas of
-//! users, [`limits`] the constants that bound everything, [`path`] the path of the socket, [`address`] the addresses of
-//! daemons as users write them.
+//! users, [`record`] the records of ended sessions, [`limits`] the constants that bound everything, [`path`] the path
+//! of the socket, [`address`] the addresses of daemons as users write them.
 //!
 //! ```no_run
 //! use gt_protocol::{Hello, Role, connect};
@@ -23,14 +23,15 @@ pub mod link;
 pub mod message;
 pub mod path;
 pub mod quota;
+pub mod record;
 
 pub use address::Address;
 pub use error::{ProtocolError, Result};
 pub use link::{
-    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_reload,
-    ask_reset_peak, ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, check_grant, check_name,
-    connect, connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message,
-    send_daemon_message, version_in,
+    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_records,
+    ask_reload, ask_reset_peak, ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, check_grant,
+    check_name, connect, connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for,
+    send_client_message, send_daemon_message, version_in,
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PROTOCOL_VERSION, PlacementInfo,
@@ -38,3 +39,4 @@ pub use message::{
     WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus};
+pub use record::{RecordPage, RecordPosition, RecordQuery, SessionRecord};

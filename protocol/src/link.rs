@@ -7,6 +7,7 @@ use crate::message::{
     SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerTraffic,
 };
 use crate::quota::{QuotaChange, QuotaDocument};
+use crate::record::{RecordPage, RecordPosition, RecordQuery};
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use gt_shm::{ClientPort, PortFds, Socket};
 use serde::Serialize;
@@ -381,6 +382,25 @@ pub fn ask_set_limits(socket: &Socket, uid: Option<u32>, change: QuotaChange) ->
     match ask(socket, &ClientMessage::SetLimits { uid, change })? {
         (DaemonMessage::Limits(limits), _) => Ok(limits),
         (other, _) => Err(unexpected("limits", &other)),
+    }
+}
+
+/// Requests one page of records of ended sessions.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if this user is not allowed to read them or the daemon keeps none; if the daemon is gone
+/// or does not answer.
+pub fn ask_records(socket: &Socket, query: RecordQuery) -> Result<RecordPage> {
+    let page = match ask(socket, &ClientMessage::Records(query))? {
+        (DaemonMessage::Records(page), _) => page,
+        (other, _) => return Err(unexpected("records", &other)),
+    };
+    let place = |position: RecordPosition| (position.file, position.offset);
+    match page.next {
+        Some(next) if place(next) <= place(query.from) => {
+            Err(ProtocolError::Malformed("a page of records that is followed by itself".into()))
+        }
+        _ => Ok(page),
     }
 }
 

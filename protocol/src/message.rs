@@ -2,6 +2,7 @@
 
 use crate::limits::STATUS_SESSIONS_MAX;
 use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
+use crate::record::{RecordPage, RecordQuery};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -72,6 +73,9 @@ pub enum ClientMessage {
         /// The fields to change.
         change: QuotaChange,
     },
+    /// Requests records of ended sessions. Answered by `records`, or `refused`: users who are no administrators get
+    /// their own.
+    Records(RecordQuery),
     /// Begins or ends draining: while it drains, the daemon takes no sessions, and it ends after the last one. Allowed
     /// to administrators. Answered by `draining`, or `refused`.
     Drain {
@@ -133,6 +137,8 @@ pub enum DaemonMessage {
     Killed(Box<SessionStatus>),
     /// The quotas in force.
     Limits(QuotaDocument),
+    /// Records of ended sessions.
+    Records(RecordPage),
     /// The configuration was read again.
     Reloaded {
         /// The configuration file.

@@ -215,7 +215,7 @@ def test_the_keys_of_the_configuration_are_the_same_everywhere() -> None:
         assert re.search(rf"^ *#?{key['key']}:", shipped, flags=re.MULTILINE), key
 
 
-@pytest.mark.parametrize("command", ["status", "sessions", "session 1", "kill 1", "limits", "drain", "reload"])
+@pytest.mark.parametrize("command", ["status", "sessions", "session 1", "kill 1", "limits", "usage", "drain", "reload"])
 def test_without_a_daemon_every_command_says_so(tmp_path: Path, command: str) -> None:
     code, said = Asked(tmp_path / "gtd.sock").refuses(*command.split())
     assert code == 3

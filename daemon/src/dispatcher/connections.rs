@@ -192,6 +192,9 @@ impl Dispatcher {
             tracing::info!(target: "gtd::dispatcher", "session {serial}{name} of user {uid}, process {pid}, began");
             connection.session = Some(session);
         }
+        if let Some(records) = &mut self.records {
+            records.session_began();
+        }
         self.tape_connection(serial, EventKind::Connect);
         self.hot.push(slot);
         self.answer(slot, &DaemonMessage::Welcome(welcome), &fds.as_array());
@@ -327,6 +330,7 @@ impl Dispatcher {
                 let answer = match &connection.session {
                     Some(session) => {
                         let session_slot = session.slot();
+                        self.keep_peak(slot);
                         let names = worker_names(&mut self.links);
                         for (link, name) in self.links.iter_mut().zip(names) {
                             if worker.as_ref().is_none_or(|worker| *worker == name) {
@@ -350,6 +354,11 @@ impl Dispatcher {
             ClientMessage::SetLimits { uid, change } => {
                 let answer = self.set_limits(slot, uid, &change);
                 self.answer_or_refuse(slot, answer);
+            }
+            ClientMessage::Records(query) => {
+                if let Err(refused) = self.ask_records(slot, query) {
+                    self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                }
             }
             ClientMessage::Drain { on } => {
                 let answer = self.drain(slot, on);
@@ -402,6 +411,7 @@ impl Dispatcher {
         if let Some(pidfd) = &connection.pidfd {
             self.unwatch(pidfd.as_fd());
         }
+        self.record_end(&connection, why);
         if let Some(mut session) = connection.session.take() {
             let uid = connection.peer.uid;
             tracing::info!(target: "gtd::dispatcher", "session {serial} of user {uid} ended: {why}");

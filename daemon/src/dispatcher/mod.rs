@@ -4,10 +4,12 @@
 //! doorbells wake the dispatcher. It spins for some microseconds, then sleeps in `epoll` until a ring has work.
 //!
 //! Here are the loop, its sleep and its end; `time_slices` serves the sessions, `connections` handles connections and
-//! their requests, `workers` the workers that come and go, and `admin` requests about sessions and users.
+//! their requests, `workers` the workers that come and go, `admin` requests about sessions and users, and
+//! `records` the records of sessions.
 
 mod admin;
 mod connections;
+mod records;
 mod time_slices;
 mod workers;
 
@@ -18,6 +20,7 @@ use crate::ledger::Ledger;
 use crate::log::InstructionLog;
 use crate::modifiers::pipeline::Pipelines;
 use crate::quota::{QuotaConfig, QuotaTable};
+use crate::record_keeper::RecordKeeper;
 use crate::reload::Reload;
 use crate::session::Session;
 use crate::systemd::Notifier;
@@ -70,6 +73,7 @@ enum WakeSource {
     Listener,
     Signal,
     Reload,
+    Records,
     Worker(usize),
     Socket(u64),
     Process(u64),
@@ -82,6 +86,7 @@ impl WakeSource {
             WakeSource::Listener => 0,
             WakeSource::Signal => 1,
             WakeSource::Reload => 6,
+            WakeSource::Records => 7,
             WakeSource::Worker(index) => 2 | (index as u64) << 3,
             WakeSource::Socket(serial) => 3 | serial << 3,
             WakeSource::Process(serial) => 4 | serial << 3,
@@ -98,6 +103,7 @@ impl WakeSource {
             3 => WakeSource::Socket(number),
             4 => WakeSource::Process(number),
             6 => WakeSource::Reload,
+            7 => WakeSource::Records,
             _ => WakeSource::Doorbell(number),
         }
     }
@@ -129,6 +135,8 @@ pub struct DispatcherParts {
     pub notifier: Notifier,
     /// The file that keeps the users' usage across restarts; none if usage is not kept.
     pub ledger: Option<Ledger>,
+    /// The keeper of session records; none if none are kept.
+    pub records: Option<RecordKeeper>,
 }
 
 /// The daemon's one thread that serves clients.
@@ -187,6 +195,7 @@ pub struct Dispatcher {
     ledger: Option<Ledger>,
     /// True if work was done since the ledger was last written.
     ledger_stale: bool,
+    records: Option<RecordKeeper>,
 }
 
 impl Dispatcher {
@@ -196,7 +205,7 @@ impl Dispatcher {
     /// If the kernel refuses a descriptor.
     pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
         let DispatcherParts { listener, client, signals, links, pipelines, tape, log, quotas, .. } = parts;
-        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, .. } = parts;
+        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, .. } = parts;
         let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
             queue.restore_usage(usage_s, age);
@@ -242,6 +251,7 @@ impl Dispatcher {
             notifier,
             ledger,
             ledger_stale: false,
+            records,
         };
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
@@ -250,6 +260,9 @@ impl Dispatcher {
         dispatcher.watch(dispatcher.signals.as_fd(), WakeSource::Signal)?;
         if let Some(reload) = &dispatcher.reload {
             dispatcher.watch(reload.bell(), WakeSource::Reload)?;
+        }
+        if let Some(records) = &dispatcher.records {
+            dispatcher.watch(records.bell(), WakeSource::Records)?;
         }
         for (index, link) in dispatcher.links.iter().enumerate() {
             dispatcher.watch(link.bell(), WakeSource::Worker(index))?;
@@ -367,6 +380,7 @@ impl Dispatcher {
         let look = self.links.iter().any(|link| link.is_busy()).then(|| now + CHECK_EVERY);
         let crowded = self.listening_paused.then(|| now + CROWDED_HANDSHAKE_DEADLINE);
         let ledger_stale = self.ledger.as_ref().filter(|_| self.ledger_stale).map(Ledger::due);
+        let records = self.records.as_ref().and_then(|records| records.due(self.last_work_ns));
         // Deadlines are checked at this interval, so waking earlier is of no use.
         let least = Duration::from_nanos(DUE_EVERY_NS);
         handshakes
@@ -376,6 +390,7 @@ impl Dispatcher {
             .chain(look)
             .chain(crowded)
             .chain(ledger_stale)
+            .chain(records)
             .min()
             .map(|due| due.saturating_duration_since(now).max(least))
     }
@@ -401,6 +416,7 @@ impl Dispatcher {
             WakeSource::Listener => self.accept(),
             WakeSource::Signal => self.handle_signals(),
             WakeSource::Reload => self.reloaded(),
+            WakeSource::Records => self.records_read(),
             WakeSource::Worker(_) => {}
             WakeSource::Doorbell(serial) => self.doorbell_rang(serial),
             WakeSource::Process(serial) => {
@@ -430,7 +446,7 @@ impl Dispatcher {
         }
     }
 
-    /// Periodic work: deadlines of handshakes, usage, checks of workers, the ledger, release of idle memory.
+    /// Periodic work: deadlines of handshakes, usage, checks of workers, the ledger, records, release of idle memory.
     fn run_periodic(&mut self) {
         let now_ns = self.tape.tick();
         if now_ns < self.next_due_ns {
@@ -466,6 +482,7 @@ impl Dispatcher {
             ledger.write_soon(self.queue.usage());
             self.ledger_stale = false;
         }
+        self.write_open_records(now, now_ns);
         let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
         if !self.trimmed && idle >= TRIM_AFTER {
             self.trimmed = true;
@@ -532,6 +549,9 @@ impl Dispatcher {
         }
         if let Some(ledger) = self.ledger.take() {
             ledger.close(self.queue.usage());
+        }
+        if let Some(records) = self.records.take() {
+            records.close();
         }
         for link in &mut self.links {
             link.stop(STOP_PATIENCE);

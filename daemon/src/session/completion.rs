@@ -81,6 +81,7 @@ impl Session {
                         );
                     }
                 }
+                self.errors += 1;
                 tape.write(event(EventKind::Error, worker));
                 tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
             }

@@ -92,6 +92,12 @@ pub struct Session {
     usage: Arc<MemoryUsage>,
     /// Allocations that failed.
     out_of_memory: u64,
+    /// Instructions that failed, counted on each worker.
+    errors: u64,
+    /// Tensor bytes that clients' writes and fetches have moved.
+    bytes_moved: u64,
+    /// The most memory that its tensors held until the peak was last reset, bytes.
+    pub earlier_peak_bytes: u64,
     /// Completions in flight of steps that modifiers rewrote: by token, the number of parts in flight and the first
     /// failure.
     parts: HashMap<u64, (u32, Result<(), Failure>)>,
@@ -155,6 +161,9 @@ impl Session {
             quota,
             usage,
             out_of_memory: 0,
+            errors: 0,
+            bytes_moved: 0,
+            earlier_peak_bytes: 0,
             parts: HashMap::new(),
             signals: Signals::default(),
             traffic: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use super::Session;
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use gt_ops::{Placement, TensorId};
-use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, SessionStatus};
+use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, SessionRecord, SessionStatus};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -29,6 +29,21 @@ impl Session {
     /// The number of the client's tensors whose placement satisfies `is_counted`.
     pub fn count(&self, is_counted: impl Fn(&Placement) -> bool) -> u64 {
         self.tensors.iter().filter(|tensor| tensor.id < MODIFIER_ID_MIN && is_counted(&tensor.placement)).count() as u64
+    }
+
+    /// The session's part of its record; the connection adds the user, and the dispatcher the end.
+    pub fn record(&self) -> SessionRecord {
+        let started = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        SessionRecord {
+            session: self.slot.session,
+            started: started.as_secs_f64(),
+            device_s: self.share.device_s(),
+            memory_bytes_peak: self.earlier_peak_bytes,
+            instructions: self.instructions,
+            bytes_moved: self.bytes_moved,
+            errors: self.errors,
+            ..SessionRecord::default()
+        }
     }
 
     /// The session's part of the status document; the connection adds name and process.

@@ -69,6 +69,7 @@ impl Session {
                 let command = Command::Write { token, id: tensor.at.id(), offset_bytes, from };
                 let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
                 self.expect_completion()?;
+                self.bytes_moved += len;
                 let step = self.step(id, command, cost_ns, len);
                 self.send(Step { token, ..step }, cx)
             }
@@ -90,6 +91,7 @@ impl Session {
                 let command = Command::Fetch { token, id: tensor.at.id(), offset_bytes, to };
                 let cost_ns = STEP_NS + len / TRANSFER_BYTES_PER_NS;
                 self.expect_completion()?;
+                self.bytes_moved += len;
                 let step = self.step(id, command, cost_ns, len);
                 self.send(Step { token, ..step }, cx)
             }
