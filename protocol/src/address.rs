@@ -10,6 +10,9 @@ use std::str::FromStr;
 /// The environment variable with the [`Address`] of the daemon that a client uses.
 pub const CONNECT_ENV: &str = "GT_CONNECT";
 
+/// The most bytes of a Unix socket's path or of an abstract name, `sun_path` of Linux.
+const SOCKET_PATH_BYTES_MAX: usize = 108;
+
 /// The address of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
@@ -42,12 +45,16 @@ impl FromStr for Address {
             return Ok(Address::Private);
         }
         let path = text.strip_prefix("unix:");
-        let is_path = path.is_some() || text.starts_with('@') || text.contains('/') && !text.starts_with("tcp:");
+        let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+        let is_url = scheme.is_some_and(|scheme| scheme.bytes().all(|byte| byte.is_ascii_alphanumeric()));
+        let is_path =
+            path.is_some() || text.starts_with('@') || text.contains('/') && !text.starts_with("tcp:") && !is_url;
         if is_path {
             let path = path.unwrap_or(text);
             // `unix:///run/…` is written like a URL: the path follows two slashes.
             let path = path.strip_prefix("//").unwrap_or(path);
-            let named = !path.is_empty() && path != "@" && !path.contains('\0');
+            let fits = (1..=SOCKET_PATH_BYTES_MAX).contains(&path.len());
+            let named = fits && path != "@" && !path.contains('\0');
             return named.then(|| Address::Unix(path.into())).ok_or_else(no_address);
         }
         let authority = text.strip_prefix("tcp://").or(text.strip_prefix("tcp:")).unwrap_or(text);
@@ -131,7 +138,10 @@ mod tests {
 
     #[test]
     fn what_is_no_address_is_refused() {
-        for text in ["", "localhost", "localhost:", ":12345", "localhost:0", "localhost:65536", "a b:1", "unix:", "@"] {
+        let long = format!("unix:/{}", "long".repeat(27));
+        let others = ["http://localhost:12345", "junk://x", &long];
+        let texts = ["", "localhost", "localhost:", ":12345", "localhost:0", "localhost:65536", "a b:1", "unix:", "@"];
+        for text in texts.into_iter().chain(others) {
             let told = text.parse::<Address>().unwrap_err().to_string();
             assert!(told.starts_with(&format!("`{text}` is no address")), "{told}");
         }
