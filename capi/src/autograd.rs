@@ -1,6 +1,7 @@
 //! Gradients: recording, backward passes and accumulated gradients.
 
-use crate::status::{CallError, Result, gt_status, guard, reading, result_at, slice_at, value_or};
+use crate::handles::held;
+use crate::status::{CallError, Result, gt_status, guard, list_at, result_at, results_at, value_or};
 use crate::tensor::{gt_tensor, snapshot};
 use gt_client::backward::{self, BackwardOptions};
 use gt_client::{Node, Tensor, grad_enabled, set_grad_enabled};
@@ -43,7 +44,7 @@ pub extern "C" fn gt_set_grad_enabled(on: bool) -> bool {
 pub unsafe extern "C" fn gt_tensor_set_requires_grad(tensor: *mut gt_tensor, on: bool) -> gt_status {
     guard(|| {
         // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
-        let tensor = unsafe { reading(tensor, "tensor") }?;
+        let tensor = unsafe { held(tensor, "tensor") }?;
         // The old node is dropped here, outside the lock.
         let _old = tensor.write(|tensor| tensor.set_requires_grad(on))?;
         Ok(())
@@ -54,7 +55,7 @@ pub unsafe extern "C" fn gt_tensor_set_requires_grad(tensor: *mut gt_tensor, on:
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_requires_grad(tensor: *const gt_tensor) -> bool {
     // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
-    value_or(false, || Ok(unsafe { reading(tensor, "tensor") }?.read(Tensor::requires_grad)))
+    value_or(false, || Ok(unsafe { held(tensor, "tensor") }?.read(Tensor::requires_grad)))
 }
 
 /// Computes the gradients of a tensor and accumulates them in the leaves.
@@ -92,8 +93,9 @@ unsafe fn optional(tensor: *const gt_tensor) -> Result<Option<Tensor>> {
 
 /// Computes the gradients of `tensor` with respect to `count` inputs, without accumulating them.
 ///
-/// `gradient` and `flags` are those of gt_tensor_backward(). `gradients` has room for `count` handles, which the caller
-/// frees; a handle is NULL if no gradient reaches the input, and all are NULL on failure.
+/// `gradient` and `flags` are those of gt_tensor_backward(). `count` is at most GT_COUNT_MAX, and `gradients` has room
+/// for `count` handles, which the caller frees; a handle is NULL if no gradient reaches the input, and all are NULL on
+/// failure.
 ///
 /// Errors: as gt_tensor_backward(); GT_ERROR_RUNTIME for an input that does not require a gradient.
 #[unsafe(no_mangle)]
@@ -106,23 +108,20 @@ pub unsafe extern "C" fn gt_gradients(
     gradients: *mut *mut gt_tensor,
 ) -> gt_status {
     guard(|| {
+        // SAFETY: `gradients` is NULL or has room for `count` handles, by the contract of the header.
+        let outs = unsafe { results_at(gradients, count, "gradients") }?;
         // SAFETY: the handles are NULL or valid and `inputs` has `count` of them, by the contract of the header.
         let (tensor, gradient, inputs) =
-            unsafe { (snapshot(tensor, "tensor")?, optional(gradient)?, slice_at(inputs, count, "inputs")?) };
-        let mut outs = Vec::with_capacity(inputs.len());
-        for i in 0..inputs.len() {
-            // SAFETY: `gradients` is NULL or has room for `count` handles, by the contract of the header.
-            outs.push(unsafe { result_at(gradients.wrapping_add(i), std::ptr::null_mut(), "gradients") }?);
-        }
+            unsafe { (snapshot(tensor, "tensor")?, optional(gradient)?, list_at(inputs, count, "inputs")?) };
         let node = |input: &*const gt_tensor| -> Result<Arc<Node>> {
             // SAFETY: the inputs are NULL or valid handles, by the contract of the header.
-            let input = unsafe { reading(*input, "an input") }?;
+            let input = unsafe { held(*input, "an input") }?;
             let missing = || OpError::runtime("One of the differentiated Tensors does not require grad").into();
             input.read(Tensor::node).ok_or_else(missing)
         };
         let nodes = inputs.iter().map(node).collect::<Result<Vec<_>>>()?;
         let found = backward::grad(&[(&tensor, gradient.as_ref())], &nodes, options(flags)?)?;
-        for (out, gradient) in outs.into_iter().zip(found) {
+        for (out, gradient) in outs.iter_mut().zip(found) {
             *out = gradient.map_or(std::ptr::null_mut(), gt_tensor::wrap);
         }
         Ok(())
@@ -137,7 +136,7 @@ pub unsafe extern "C" fn gt_tensor_grad(tensor: *const gt_tensor, gradient: *mut
     guard(|| {
         // SAFETY: each is NULL, or a valid handle or room for one, by the contract of the header.
         let (out, tensor) =
-            unsafe { (result_at(gradient, std::ptr::null_mut(), "gradient")?, reading(tensor, "tensor")?) };
+            unsafe { (result_at(gradient, std::ptr::null_mut(), "gradient")?, held(tensor, "tensor")?) };
         if let Some(gradient) = tensor.read(Tensor::grad) {
             // An independent handle, which does not show what later passes accumulate.
             *out = gt_tensor::wrap(gradient.at(gradient.node())?);
@@ -153,7 +152,7 @@ pub unsafe extern "C" fn gt_tensor_grad(tensor: *const gt_tensor, gradient: *mut
 pub unsafe extern "C" fn gt_tensor_zero_grad(tensor: *mut gt_tensor) -> gt_status {
     guard(|| {
         // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
-        let tensor = unsafe { reading(tensor, "tensor") }?;
+        let tensor = unsafe { held(tensor, "tensor") }?;
         Ok(tensor.snapshot()?.set_grad(None)?)
     })
 }
@@ -165,7 +164,7 @@ pub unsafe extern "C" fn gt_tensor_zero_grad(tensor: *mut gt_tensor) -> gt_statu
 pub unsafe extern "C" fn gt_tensor_retain_grad(tensor: *mut gt_tensor) -> gt_status {
     guard(|| {
         // SAFETY: `tensor` is NULL or a valid handle, by the contract of the header.
-        let node = unsafe { reading(tensor, "tensor") }?.read(Tensor::node);
+        let node = unsafe { held(tensor, "tensor") }?.read(Tensor::node);
         let missing = || OpError::runtime("can't retain_grad on Tensor that has requires_grad=False");
         node.ok_or_else(missing)?.retain_grad();
         Ok(())

@@ -1,6 +1,7 @@
 //! Buffers: memory that is shared with the daemon, for transfers without a copy on this side.
 
 use crate::dtype::{self, gt_dtype};
+use crate::handles::{self, Handle, LiveHandles, held};
 use crate::session::{gt_session, inner};
 use crate::status::{CallError, Result, gt_status, guard, reading, result_at, value_or};
 use crate::tensor::{gt_tensor, meta_of, snapshot};
@@ -20,9 +21,17 @@ pub struct gt_buffer {
     meta: Meta,
 }
 
+impl Handle for gt_buffer {
+    const NAME: &'static str = "buffer";
+    fn live() -> &'static LiveHandles {
+        static LIVE: LiveHandles = LiveHandles::new();
+        &LIVE
+    }
+}
+
 impl gt_buffer {
     fn wrap(session: &Arc<ClientSession>, block: ArenaBlock, meta: Meta) -> *mut gt_buffer {
-        Box::into_raw(Box::new(gt_buffer { session: session.clone(), block, meta }))
+        handles::give(gt_buffer { session: session.clone(), block, meta })
     }
 }
 
@@ -44,7 +53,11 @@ pub unsafe extern "C" fn gt_buffer_new(
     guard(|| {
         // SAFETY: each pointer is NULL or valid, and `shape` has `ndim` sizes, by the contract of the header.
         let (out, session, meta) = unsafe {
-            (result_at(buffer, std::ptr::null_mut(), "buffer")?, inner(session)?, meta_of(dtype, shape, ndim)?)
+            (
+                result_at(buffer, std::ptr::null_mut(), "buffer")?,
+                inner(session)?,
+                meta_of(dtype::required(dtype)?, shape, ndim)?,
+            )
         };
         *out = gt_buffer::wrap(session, session.block(meta)?, meta);
         Ok(())
@@ -80,11 +93,11 @@ pub unsafe extern "C" fn gt_tensor_from_buffer(buffer: *mut *mut gt_buffer, tens
         // SAFETY: each is NULL, or a valid handle or room for one, by the contract of the header.
         let (out, handle) = unsafe { (result_at(tensor, std::ptr::null_mut(), "tensor")?, reading(buffer, "buffer")?) };
         // SAFETY: `*buffer` is NULL or a valid buffer, by the contract of the header.
-        check(unsafe { reading(*handle, "*buffer") }?)?;
-        // SAFETY: `gt_buffer::wrap` made the pointer with `Box::into_raw`; the handle becomes NULL, so it is freed
-        // once.
-        let taken = unsafe { Box::from_raw(buffer.replace(std::ptr::null_mut())) };
-        let gt_buffer { session, block, meta } = *taken;
+        check(unsafe { held(*handle, "*buffer") }?)?;
+        // SAFETY: `buffer` is not NULL, so it points to a handle of the caller's, which no other thread uses, by the
+        // contract of the header.
+        let gt_buffer { session, block, meta } =
+            unsafe { handles::take(buffer.replace(std::ptr::null_mut()), "*buffer") }?;
         *out = gt_tensor::wrap(Tensor::new(session.upload_block(meta, block)?, None));
         Ok(())
     })
@@ -107,9 +120,8 @@ fn check(buffer: &gt_buffer) -> Result<()> {
 pub unsafe extern "C" fn gt_buffer_release(buffer: *mut gt_buffer) {
     guard(|| {
         if !buffer.is_null() {
-            // SAFETY: `gt_buffer::wrap` made it with `Box::into_raw`, and it is released once, by the header's
-            // contract.
-            drop(unsafe { Box::from_raw(buffer) });
+            // SAFETY: the last use of the buffer is over, by the contract of the header.
+            drop(unsafe { handles::take(buffer, "buffer") }?);
         }
         Ok(())
     });
@@ -120,19 +132,19 @@ pub unsafe extern "C" fn gt_buffer_release(buffer: *mut gt_buffer) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_buffer_data(buffer: *const gt_buffer) -> *mut c_void {
     // SAFETY: `buffer` is NULL or a valid buffer, by the contract of the header.
-    value_or(std::ptr::null_mut(), || unsafe { reading(buffer, "buffer") }.map(|buffer| buffer.block.as_ptr().cast()))
+    value_or(std::ptr::null_mut(), || unsafe { held(buffer, "buffer") }.map(|buffer| buffer.block.as_ptr().cast()))
 }
 
 /// The size of a buffer in bytes; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_buffer_bytes(buffer: *const gt_buffer) -> usize {
     // SAFETY: `buffer` is NULL or a valid buffer, by the contract of the header.
-    value_or(0, || unsafe { reading(buffer, "buffer") }.map(|buffer| buffer.meta.bytes()))
+    value_or(0, || unsafe { held(buffer, "buffer") }.map(|buffer| buffer.meta.bytes()))
 }
 
 /// The dtype of a buffer's elements; 0 for NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_buffer_dtype(buffer: *const gt_buffer) -> gt_dtype {
     // SAFETY: `buffer` is NULL or a valid buffer, by the contract of the header.
-    value_or(0, || unsafe { reading(buffer, "buffer") }.map(|buffer| dtype::constant(buffer.meta.dtype)))
+    value_or(0, || unsafe { held(buffer, "buffer") }.map(|buffer| dtype::constant(buffer.meta.dtype)))
 }

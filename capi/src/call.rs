@@ -7,7 +7,7 @@ use gt_ops::error::Result;
 use gt_ops::instruction::{LossReduction, LossSpec};
 use gt_ops::row::Class;
 use gt_ops::window::WindowSpec;
-use gt_ops::{Arg, Attrs, DType, Graph, Op, OpError, Scalar, Val};
+use gt_ops::{Arg, Attrs, DType, Graph, Op, OpError, Scalar, Shape, Val};
 
 type G<'a> = &'a mut dyn Graph;
 
@@ -144,6 +144,33 @@ fn numbers(op: Op, operands: &[Arg]) -> Result<Vec<Scalar>> {
     operands.iter().enumerate().map(number).collect()
 }
 
+/// The shape of a tensor that is made of nothing. One that is impossible is an invalid value.
+pub(crate) fn created_shape(sizes: &[i64]) -> Result<Shape> {
+    build::shape_of(sizes).map_err(|error| OpError::value(error.message))
+}
+
+/// Whether an op is a class loss, whose last operand, the weights, is optional.
+fn is_class_loss(op: Op) -> bool {
+    matches!(op, Op::CrossEntropy | Op::NllLoss)
+}
+
+/// Checks the number of operands of an op.
+///
+/// # Errors
+/// Fewer or more operands than the op takes.
+pub(crate) fn check_count(op: Op, count: usize) -> Result<()> {
+    let row = op.row();
+    let (least, most) = match op {
+        Op::Cat => (1, usize::MAX),
+        _ if is_class_loss(op) => (2, 3),
+        _ => (row.operands as usize, (row.operands + row.optional) as usize),
+    };
+    if count < least || count > most {
+        return Err(OpError::type_(format!("{}: takes {least} operands, but {count} were given", row.name)));
+    }
+    Ok(())
+}
+
 /// Applies `op` to `operands`, with PyTorch's promotion, broadcasting and negative axes.
 ///
 /// # Errors
@@ -154,16 +181,7 @@ pub(crate) fn call(g: G<'_>, op: Op, operands: &[Arg], attributes: &CallAttribut
     if let Some(name) = attributes.names_set().find(|name| !reads.contains(name)) {
         return Err(OpError::type_(format!("{}: takes no attribute {name}", row.name)));
     }
-    // The last operand of a class loss, its weights, is optional.
-    let loss = matches!(op, Op::CrossEntropy | Op::NllLoss);
-    let (least, most) = match op {
-        Op::Cat => (1, usize::MAX),
-        _ if loss => (2, 3),
-        _ => (row.operands as usize, (row.operands + row.optional) as usize),
-    };
-    if operands.len() < least || operands.len() > most {
-        return Err(OpError::type_(format!("{}: takes {least} operands, but {} were given", row.name, operands.len())));
-    }
+    check_count(op, operands.len())?;
     match row.class {
         Class::Elementwise => build::elementwise(g, op, operands),
         Class::Select => match operands {
@@ -175,7 +193,7 @@ pub(crate) fn call(g: G<'_>, op: Op, operands: &[Arg], attributes: &CallAttribut
             [Arg::Val(base), source] => build::set_index(g, *base, &attributes.slices(), *source),
             _ => Err(OpError::type_(format!("{}: operand 0 must be a tensor", row.name))),
         },
-        Class::RowWise if !loss && !matches!(op, Op::Softmax | Op::LogSoftmax | Op::Attention) => {
+        Class::RowWise if !is_class_loss(op) && !matches!(op, Op::Softmax | Op::LogSoftmax | Op::Attention) => {
             let attrs = row_wise_attrs(g, op, operands, attributes);
             g.emit(op, operands, attrs)
         }
@@ -221,7 +239,7 @@ fn call_on_tensors(g: G<'_>, op: Op, v: &[Val], attributes: &CallAttributes<'_>)
 }
 
 fn create(g: G<'_>, op: Op, numbers: &[Scalar], attributes: &CallAttributes<'_>) -> Result<Val> {
-    let shape = build::shape_of(attributes.shape)?;
+    let shape = created_shape(attributes.shape)?;
     let operands: Vec<Arg> = numbers.iter().map(|number| Arg::Scalar(*number)).collect();
     // The default dtype is that of the number of the highest category.
     let natural = numbers.iter().copied().max_by_key(|number| number.category()).map(Scalar::natural_dtype);

@@ -2,14 +2,15 @@
 
 use crate::dtype::{self, gt_dtype};
 use crate::op::gt_ints;
-use crate::session::{gt_session, inner, session_for};
-use crate::status::{CallError, Result, gt_status, guard, result_at, slice_at, text_at};
-use crate::tensor::gt_tensor;
-use gt_client::{Scope, Tensor};
+use crate::session::{gt_session, optional_inner, session_for};
+use crate::status::{CallError, Result, gt_status, guard, list_at, result_at, results_at, slice_at, text_at};
+use crate::tensor::{gt_tensor, snapshot};
+use gt_client::{ClientSession, Scope, Tensor};
 use gt_functions::declaration::{Function, Outcome, Value};
 use gt_ops::expr::Builder;
 use gt_ops::{Scalar, Val};
 use std::ffi::{c_char, c_void};
+use std::sync::Arc;
 
 /// The kind of an argument.
 pub type gt_argument_kind = i32;
@@ -56,31 +57,25 @@ pub struct gt_argument {
 
 /// A call in preparation: the scope, once a tensor or the session has given one.
 struct CallArguments<'a> {
-    session: *const gt_session,
-    scope: &'a mut Option<Scope>,
+    session: Option<&'a Arc<ClientSession>>,
+    scope: Option<Scope>,
 }
 
 impl CallArguments<'_> {
     /// # Safety
-    /// `tensor` is NULL or a handle that is not freed meanwhile.
+    /// `tensor` is not freed meanwhile.
     unsafe fn add(&mut self, i: usize, tensor: *const gt_tensor) -> Result<Val> {
-        // SAFETY: `tensor` is NULL or valid, which this function requires.
-        let tensor = unsafe { tensor.as_ref() };
-        let tensor = tensor.ok_or_else(|| CallError::argument(format!("argument {i} is NULL")))?.snapshot()?;
-        self.open(Some(&tensor))?;
-        match self.scope {
-            Some(scope) => Ok(scope.add(&tensor)?),
-            None => Err(CallError::argument("a call without a session")),
-        }
+        // SAFETY: `tensor` is not freed meanwhile, which this function requires.
+        let tensor = unsafe { snapshot(tensor, format_args!("argument {i}")) }?;
+        Ok(self.scope(Some(&tensor))?.add(&tensor)?)
     }
 
-    fn open(&mut self, tensor: Option<&Tensor>) -> Result<()> {
-        if self.scope.is_none() {
-            // SAFETY: `session` is not NULL here, so it is a session that stays open, by the contract of the header.
-            let session = if self.session.is_null() { None } else { Some(unsafe { inner(self.session) }?) };
-            *self.scope = Some(Scope::new(&session_for(session, tensor.map(Tensor::session))?));
+    /// The scope, which the first tensor opens.
+    fn scope(&mut self, tensor: Option<&Tensor>) -> Result<&mut Scope> {
+        match &mut self.scope {
+            Some(scope) => Ok(scope),
+            scope => Ok(scope.insert(Scope::new(&session_for(self.session, tensor.map(Tensor::session))?))),
         }
-        Ok(())
     }
 
     /// # Safety
@@ -95,7 +90,7 @@ impl CallArguments<'_> {
             GT_ARGUMENT_TENSOR => Value::Tensor(unsafe { self.add(i, data.cast()) }?),
             GT_ARGUMENT_TENSORS => {
                 // SAFETY: `data` points to `len` handles, which this function requires.
-                let tensors = unsafe { slice_at(data.cast::<*const gt_tensor>(), len, "tensors") }?;
+                let tensors = unsafe { list_at(data.cast::<*const gt_tensor>(), len, "tensors") }?;
                 let mut vals = Vec::with_capacity(len);
                 for tensor in tensors {
                     // SAFETY: each handle is NULL or valid, which this function requires.
@@ -107,16 +102,16 @@ impl CallArguments<'_> {
             GT_ARGUMENT_INTEGER => Value::Number(Scalar::Int(argument.integer)),
             GT_ARGUMENT_BOOLEAN => Value::Number(Scalar::Bool(argument.integer != 0)),
             // SAFETY: `data` points to `len` numbers of this type, which this function requires.
-            GT_ARGUMENT_INTEGERS => Value::Ints(unsafe { slice_at(data.cast::<i64>(), len, "integers") }?.to_vec()),
+            GT_ARGUMENT_INTEGERS => Value::Ints(unsafe { list_at(data.cast::<i64>(), len, "integers") }?.to_vec()),
             // SAFETY: `data` points to `len` numbers of this type, which this function requires.
-            GT_ARGUMENT_NUMBERS => Value::Floats(unsafe { slice_at(data.cast::<f64>(), len, "numbers") }?.to_vec()),
+            GT_ARGUMENT_NUMBERS => Value::Floats(unsafe { list_at(data.cast::<f64>(), len, "numbers") }?.to_vec()),
             GT_ARGUMENT_LISTS => {
                 // SAFETY: `data` points to `len` lists, which this function requires.
-                let lists = unsafe { slice_at(data.cast::<gt_ints>(), len, "lists") }?;
+                let lists = unsafe { list_at(data.cast::<gt_ints>(), len, "lists") }?;
                 let mut all = Vec::with_capacity(len);
                 for list in lists {
                     // SAFETY: each list has `len` numbers, which this function requires.
-                    all.push(unsafe { slice_at(list.data, list.len, "a list") }?.to_vec());
+                    all.push(unsafe { list_at(list.data, list.len, "a list") }?.to_vec());
                 }
                 Value::IntLists(all)
             }
@@ -126,7 +121,8 @@ impl CallArguments<'_> {
                 None => Value::Omitted,
             },
             GT_ARGUMENT_DTYPE => {
-                let number = gt_dtype::try_from(argument.integer).unwrap_or(-1);
+                let wrong = |_| CallError::argument(format!("{} is no dtype", argument.integer));
+                let number = gt_dtype::try_from(argument.integer).map_err(wrong)?;
                 dtype::optional(number)?.map_or(Value::Omitted, Value::DType)
             }
             other => return Err(CallError::argument(format!("argument {i} has kind {other}, which is none"))),
@@ -137,13 +133,6 @@ impl CallArguments<'_> {
 /// Checks the arguments' types, and fills in what is not given.
 fn checked(function: &Function, mut values: Vec<Value>) -> Result<Vec<Value>> {
     let (name, parameters) = (function.name(), function.parameters());
-    if values.len() > parameters.len() {
-        return Err(CallError::argument(format!(
-            "{name} takes {} arguments, but {} were given",
-            parameters.len(),
-            values.len()
-        )));
-    }
     values.resize(parameters.len(), Value::Omitted);
     for (value, parameter) in values.iter_mut().zip(&parameters) {
         if *value == Value::None && !parameter.optional && parameter.default.is_some() {
@@ -178,19 +167,22 @@ unsafe fn call<T>(
     let name = unsafe { text_at(name, "name") }?.ok_or_else(|| CallError::argument("name is NULL"))?;
     let function = gt_functions::by_full_name(name)
         .ok_or_else(|| CallError::argument(format!("there is no function called {name:?}")))?;
+    let most = function.parameters().len();
+    if count > most {
+        return Err(CallError::argument(format!("{} takes {most} arguments, but {count} were given", function.name())));
+    }
     // SAFETY: `arguments` points to `count` arguments, by the contract of the header.
     let arguments = unsafe { slice_at(arguments, count, "arguments") }?;
-    let mut scope = None;
-    let mut call = CallArguments { session, scope: &mut scope };
+    // SAFETY: no thread closes the session meanwhile, by the contract of the header.
+    let mut call = CallArguments { session: unsafe { optional_inner(session) }?, scope: None };
     let mut values = Vec::with_capacity(count);
     for (i, argument) in arguments.iter().enumerate() {
         // SAFETY: the pointers of the arguments are valid during the call, by the contract of the header.
         values.push(unsafe { call.value(i, argument) }?);
     }
-    call.open(None)?;
+    let scope = call.scope(None)?;
     let values = checked(function, values)?;
-    let Some(mut scope) = scope else { return Err(CallError::argument("a call without a session")) };
-    let outcome = function.body.call(&Builder::new(&mut scope), &values);
+    let outcome = function.body.call(&Builder::new(scope), &values);
     scope.finish(outcome, take)?
 }
 
@@ -218,10 +210,11 @@ pub unsafe extern "C" fn gt_call(
     written: *mut usize,
 ) -> gt_status {
     guard(|| {
-        for i in 0..capacity {
-            // SAFETY: `results` is NULL or has room for `capacity` handles, by the contract of the header.
-            unsafe { result_at(results.wrapping_add(i), std::ptr::null_mut(), "results") }?;
-        }
+        let mut unread = 0;
+        let written = if written.is_null() { &raw mut unread } else { written };
+        // SAFETY: `written` is a number of this function's or of the caller's, and `results` is NULL or has room for
+        // `capacity` handles, by the contract of the header.
+        let (written, outs) = unsafe { (result_at(written, 0, "written")?, results_at(results, capacity, "results")?) };
         // SAFETY: the pointers are valid by the contract of the header.
         let tensors = unsafe {
             call(session, name, arguments, count, |scope, outcome| match outcome {
@@ -236,13 +229,9 @@ pub unsafe extern "C" fn gt_call(
         if tensors.len() > capacity {
             return Err(CallError::argument(format!("{} results do not fit in {capacity}", tensors.len())));
         }
-        if !written.is_null() {
-            // SAFETY: `written` is not NULL, so it points to a number of the caller, by the contract of the header.
-            *unsafe { result_at(written, 0, "written") }? = tensors.len();
-        }
-        for (i, tensor) in tensors.into_iter().enumerate() {
-            // SAFETY: `i` is below `capacity`, the room that `results` has.
-            *unsafe { result_at(results.wrapping_add(i), std::ptr::null_mut(), "results") }? = gt_tensor::wrap(tensor);
+        *written = tensors.len();
+        for (out, tensor) in outs.iter_mut().zip(tensors) {
+            *out = gt_tensor::wrap(tensor);
         }
         Ok(())
     })

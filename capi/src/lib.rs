@@ -4,9 +4,9 @@
 //! table, and returns errors and panics as status codes. It must not know Python, nor devices.
 //!
 //! Start at [`op`], the function that calls any op of the op table, [`function`], which calls any public function, and
-//! [`call`], which selects an op's builder. [`status`] has the status codes and error messages, and [`buffer`]
-//! transfers bytes without a copy. The comments of the exported functions are the header's: `tests/header.rs` generates
-//! it from them and from the op table.
+//! [`call`], which selects an op's builder. [`status`] has the status codes and error messages, [`handles`] knows which
+//! pointers are handles, and [`buffer`] transfers bytes without a copy. The comments of the exported functions are the
+//! header's: `tests/header.rs` generates it from them and from the op table.
 #![expect(non_camel_case_types, reason = "the names are those of the header")]
 
 mod autograd;
@@ -14,6 +14,7 @@ mod buffer;
 mod call;
 mod dtype;
 mod function;
+mod handles;
 mod op;
 mod session;
 mod status;

@@ -1,10 +1,10 @@
 //! [`gt_op`], the function that calls any op of the op table, and the descriptions of the ops.
 
-use crate::call::{CallAttributes, call, reads};
+use crate::call::{CallAttributes, call, check_count, reads};
 use crate::dtype::{self, gt_dtype};
-use crate::session::{gt_session, inner, session_for};
+use crate::session::{gt_session, optional_inner, session_for};
 use crate::status::{CallError, Result, gt_status, guard, reading, result_at, slice_at, text_at, value_or};
-use crate::tensor::{gt_tensor, one_element};
+use crate::tensor::{gt_tensor, one_element, snapshot};
 use gt_client::{Scope, Tensor};
 use gt_ops::instruction::{INPUTS_MAX, LossReduction};
 use gt_ops::row::{Class, ROWS};
@@ -135,8 +135,14 @@ unsafe fn attributes<'a>(attrs: *const gt_attrs) -> Result<CallAttributes<'a>> {
     if attrs.reserved.iter().any(|byte| *byte != 0) {
         return Err(CallError::argument("attrs.reserved is not zero: begin with gt_attrs attrs = {0}"));
     }
-    // SAFETY: the lists of `attrs` have `len` numbers, which this function requires.
-    let list = |ints: gt_ints, name: &str| unsafe { slice_at(ints.data, ints.len, name) };
+    let list = |ints: gt_ints, name: &str| {
+        if ints.len > GT_NDIM_MAX {
+            let text = format!("{name} has {} entries, but a tensor has at most {GT_NDIM_MAX} dimensions", ints.len);
+            return Err(CallError::value(text));
+        }
+        // SAFETY: the lists of `attrs` have `len` numbers, which this function requires.
+        unsafe { slice_at(ints.data, ints.len, name) }
+    };
     Ok(CallAttributes {
         dtype: dtype::optional(attrs.dtype)?,
         reduction: match attrs.reduction {
@@ -172,14 +178,13 @@ enum CallInput {
 }
 
 /// # Safety
-/// If the operand is a tensor, the handle is NULL or stays valid during the call.
+/// If the operand is a tensor, the handle is not freed during the call.
 unsafe fn input(i: usize, operand: &gt_operand) -> Result<Option<CallInput>> {
     Ok(Some(match operand.kind {
         GT_OPERAND_NONE => return Ok(None),
         GT_OPERAND_TENSOR => {
-            // SAFETY: the handle is NULL or valid during this call, which this function requires.
-            let tensor = unsafe { operand.tensor.as_ref() };
-            CallInput::Tensor(tensor.ok_or_else(|| CallError::argument(format!("operand {i} is NULL")))?.snapshot()?)
+            // SAFETY: the handle is not freed during this call, which this function requires.
+            CallInput::Tensor(unsafe { snapshot(operand.tensor, format_args!("operand {i}")) }?)
         }
         GT_OPERAND_NUMBER => CallInput::Number(Scalar::Float(operand.number)),
         GT_OPERAND_INTEGER => CallInput::Number(Scalar::Int(operand.integer)),
@@ -224,6 +229,7 @@ pub unsafe extern "C" fn gt_op(
         if count > OPERANDS_MAX {
             return Err(CallError::argument(format!("{count} operands are more than {OPERANDS_MAX}")));
         }
+        check_count(op, count)?;
         // SAFETY: `operands` points to `count` operands and `attrs` is NULL or valid, by the contract of the header.
         let (operands, attributes) = unsafe { (slice_at(operands, count, "operands")?, attributes(attrs)?) };
         let mut inputs = Vec::with_capacity(operands.len());
@@ -238,8 +244,8 @@ pub unsafe extern "C" fn gt_op(
                 (Some(input), None) => inputs.push(input),
             }
         }
-        // SAFETY: `session` is not NULL here, so it is a session that stays open, by the contract of the header.
-        let session = if session.is_null() { None } else { Some(unsafe { inner(session) }?) };
+        // SAFETY: no thread closes the session meanwhile, by the contract of the header.
+        let session = unsafe { optional_inner(session) }?;
         *out = gt_tensor::wrap(run(session, op, &inputs, &attributes)?);
         Ok(())
     })

@@ -1,6 +1,7 @@
 //! Sessions: connections to a daemon.
 
-use crate::status::{CallError, Result, gt_status, guard, reading, result_at, text_at};
+use crate::handles::{self, Handle, LiveHandles, held};
+use crate::status::{CallError, Result, gt_status, guard, result_at, text_at};
 use gt_client::ClientSession;
 use gt_client::launch::{ConnectOptions, parse_address};
 use std::ffi::c_char;
@@ -9,6 +10,14 @@ use std::sync::Arc;
 /// A session with a daemon: it owns the tensors made in it.
 pub struct gt_session {
     pub(crate) inner: Arc<ClientSession>,
+}
+
+impl Handle for gt_session {
+    const NAME: &'static str = "session";
+    fn live() -> &'static LiveHandles {
+        static LIVE: LiveHandles = LiveHandles::new();
+        &LIVE
+    }
 }
 
 /// Connects to a daemon.
@@ -41,7 +50,7 @@ pub unsafe extern "C" fn gt_session_open(
         };
         let address = address.map(parse_address).transpose()?;
         let inner = ClientSession::connect(&ConnectOptions { address, token: None, name: name.map(str::to_owned) })?;
-        *out = Box::into_raw(Box::new(gt_session { inner }));
+        *out = handles::give(gt_session { inner });
         Ok(())
     })
 }
@@ -54,9 +63,8 @@ pub unsafe extern "C" fn gt_session_open(
 pub unsafe extern "C" fn gt_session_close(session: *mut gt_session) {
     guard(|| {
         if !session.is_null() {
-            // SAFETY: `gt_session_open` made it with `Box::into_raw`, and it is closed once, by the header's contract.
-            let session = unsafe { Box::from_raw(session) };
-            session.inner.close();
+            // SAFETY: no other thread is using the session, by the contract of the header.
+            unsafe { handles::take(session, "session") }?.inner.close();
         }
         Ok(())
     });
@@ -98,10 +106,22 @@ pub unsafe extern "C" fn gt_session_is_alive(session: *const gt_session) -> bool
 /// The session behind a handle.
 ///
 /// # Safety
-/// `session` is NULL or a session that is not closed meanwhile.
+/// No thread closes the session meanwhile.
 pub(crate) unsafe fn inner<'a>(session: *const gt_session) -> Result<&'a Arc<ClientSession>> {
-    // SAFETY: `session` is NULL or a session that is not closed meanwhile, which this function requires.
-    unsafe { reading(session, "session") }.map(|session| &session.inner)
+    // SAFETY: no thread closes the session meanwhile, which this function requires.
+    unsafe { held(session, "session") }.map(|session| &session.inner)
+}
+
+/// The session behind a handle that may be NULL.
+///
+/// # Safety
+/// No thread closes the session meanwhile.
+pub(crate) unsafe fn optional_inner<'a>(session: *const gt_session) -> Result<Option<&'a Arc<ClientSession>>> {
+    if session.is_null() {
+        return Ok(None);
+    }
+    // SAFETY: no thread closes the session meanwhile, which this function requires.
+    unsafe { inner(session) }.map(Some)
 }
 
 /// The session for a call: that of its first tensor operand, else the `session` argument.

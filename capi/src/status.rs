@@ -13,7 +13,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 pub enum gt_status {
     /// Success.
     GT_OK = 0,
-    /// A required pointer is NULL, or an argument has a value that the function does not know.
+    /// A required pointer is NULL, a handle was freed or is none, or an argument has a value that the function does not
+    /// know.
     GT_ERROR_ARGUMENT = 1,
     /// The shapes do not match, or an operation failed.
     GT_ERROR_RUNTIME = 2,
@@ -41,12 +42,20 @@ pub(crate) struct CallError {
     message: String,
 }
 
+/// The most entries of a list of an argument, of inputs of gt_gradients(), and of results of a call.
+pub const GT_COUNT_MAX: usize = 65536;
+
 pub(crate) type Result<T> = std::result::Result<T, CallError>;
 
 impl CallError {
     /// An error with GT_ERROR_ARGUMENT.
     pub(crate) fn argument(message: impl Into<String>) -> CallError {
         CallError { status: gt_status::GT_ERROR_ARGUMENT, message: message.into() }
+    }
+
+    /// An error with GT_ERROR_VALUE.
+    pub(crate) fn value(message: impl Into<String>) -> CallError {
+        CallError { status: gt_status::GT_ERROR_VALUE, message: message.into() }
     }
 }
 
@@ -140,6 +149,41 @@ pub(crate) unsafe fn result_at<'a, T>(pointer: *mut T, nothing: T, name: &str) -
     unsafe { pointer.write(nothing) };
     // SAFETY: the line above has initialized it, and only this call accesses it, which this function requires.
     Ok(unsafe { &mut *pointer })
+}
+
+/// The output parameter of a call with `count` results, which are NULL until the call has them.
+///
+/// # Safety
+/// `pointer` is NULL, or points to memory for `count` handles that only this call accesses while the result lives.
+pub(crate) unsafe fn results_at<'a, T>(pointer: *mut *mut T, count: usize, name: &str) -> Result<&'a mut [*mut T]> {
+    if count > GT_COUNT_MAX {
+        return Err(CallError::argument(format!("{name} cannot have {count} entries: {GT_COUNT_MAX} are allowed")));
+    }
+    if count == 0 {
+        return Ok(&mut []);
+    }
+    if pointer.is_null() {
+        return Err(CallError::argument(format!("{name} is NULL: there is nowhere to put {count} results")));
+    }
+    for i in 0..count {
+        // SAFETY: `pointer` is not NULL, so it points to memory for `count` handles, which this function requires.
+        unsafe { pointer.add(i).write(std::ptr::null_mut()) };
+    }
+    // SAFETY: the loop has initialized all of them, and only this call accesses them, which this function requires.
+    Ok(unsafe { std::slice::from_raw_parts_mut(pointer, count) })
+}
+
+/// The entries of a list at `pointer`, which may be NULL if there are none.
+///
+/// # Safety
+/// `pointer` is NULL, or points to `len` elements that are not written while the result lives.
+pub(crate) unsafe fn list_at<'a, T>(pointer: *const T, len: usize, name: &str) -> Result<&'a [T]> {
+    if len > GT_COUNT_MAX {
+        return Err(CallError::argument(format!("{name} cannot have {len} entries: {GT_COUNT_MAX} are allowed")));
+    }
+    // SAFETY: `pointer` is NULL or points to `len` elements that are not written meanwhile, which this function
+    // requires.
+    unsafe { slice_at(pointer, len, name) }
 }
 
 /// The `len` elements at `pointer`, which may be NULL if there are none.

@@ -1,12 +1,15 @@
 //! Tensors: creation from bytes, metadata, reading and assignment.
 
+use crate::call::created_shape;
 use crate::dtype::{self, gt_dtype};
+use crate::handles::{self, Handle, LiveHandles, held};
 use crate::session::{gt_session, inner};
-use crate::status::{CallError, Result, gt_status, guard, reading, result_at, slice_at, value_or};
-use gt_client::Tensor;
+use crate::status::{CallError, Result, gt_status, guard, result_at, slice_at, value_or};
 use gt_client::transfer::UploadSource;
-use gt_ops::{DType, Meta, OpError, build};
+use gt_client::{Scope, Tensor};
+use gt_ops::{DType, Meta, OpError, RANK_MAX, Scalar, build};
 use std::ffi::c_void;
+use std::fmt::Display;
 use std::sync::{PoisonError, RwLock};
 
 /// A tensor in the daemon.
@@ -17,9 +20,17 @@ pub struct gt_tensor {
     handle: RwLock<Tensor>,
 }
 
+impl Handle for gt_tensor {
+    const NAME: &'static str = "tensor";
+    fn live() -> &'static LiveHandles {
+        static LIVE: LiveHandles = LiveHandles::new();
+        &LIVE
+    }
+}
+
 impl gt_tensor {
     pub(crate) fn wrap(tensor: Tensor) -> *mut gt_tensor {
-        Box::into_raw(Box::new(gt_tensor { handle: RwLock::new(tensor) }))
+        handles::give(gt_tensor { handle: RwLock::new(tensor) })
     }
 
     /// Reads the handle under its lock. `look` must not wait.
@@ -42,19 +53,22 @@ impl gt_tensor {
 ///
 /// # Safety
 /// `tensor` is NULL or a handle that is not freed meanwhile.
-pub(crate) unsafe fn snapshot(tensor: *const gt_tensor, name: &str) -> Result<Tensor> {
+pub(crate) unsafe fn snapshot(tensor: *const gt_tensor, name: impl Display) -> Result<Tensor> {
     // SAFETY: `tensor` is NULL or a handle that is not freed meanwhile, which this function requires.
-    unsafe { reading(tensor, name) }?.snapshot()
+    unsafe { held(tensor, name) }?.snapshot()
 }
 
 /// The shape and dtype in a C caller's arguments.
 ///
 /// # Safety
 /// `shape` is NULL or points to `ndim` numbers.
-pub(crate) unsafe fn meta_of(dtype: gt_dtype, shape: *const i64, ndim: usize) -> Result<Meta> {
+pub(crate) unsafe fn meta_of(dtype: DType, shape: *const i64, ndim: usize) -> Result<Meta> {
+    if ndim > RANK_MAX {
+        return Err(CallError::value(format!("a tensor has at most {RANK_MAX} dimensions, but {ndim} were asked for")));
+    }
     // SAFETY: `shape` is NULL or points to `ndim` numbers, which this function requires.
     let sizes = unsafe { slice_at(shape, ndim, "shape") }?;
-    Ok(Meta::new(build::shape_of(sizes)?, dtype::required(dtype)?))
+    Ok(Meta::new(created_shape(sizes)?, dtype))
 }
 
 fn wrong_size(name: &str, got: usize, meta: &Meta) -> CallError {
@@ -91,7 +105,7 @@ pub unsafe extern "C" fn gt_tensor_from_data(
             (
                 result_at(tensor, std::ptr::null_mut(), "tensor")?,
                 inner(session)?,
-                meta_of(dtype, shape, ndim)?,
+                meta_of(dtype::required(dtype)?, shape, ndim)?,
                 slice_at(data.cast::<u8>(), bytes, "data")?,
             )
         };
@@ -107,14 +121,69 @@ pub unsafe extern "C" fn gt_tensor_from_data(
     })
 }
 
+/// A tensor of a shape that is filled with one number; without a dtype, one of the default dtype.
+///
+/// # Safety
+/// As [`gt_zeros`].
+unsafe fn filled(
+    session: *const gt_session,
+    number: i64,
+    shape: *const i64,
+    ndim: usize,
+    dtype: gt_dtype,
+    tensor: *mut *mut gt_tensor,
+) -> Result<()> {
+    // SAFETY: each pointer is NULL or valid, and `shape` has `ndim` sizes, by the contract of the header.
+    let (out, session, meta) = unsafe {
+        (
+            result_at(tensor, std::ptr::null_mut(), "tensor")?,
+            inner(session)?,
+            meta_of(dtype::optional(dtype)?.unwrap_or_else(DType::default_float), shape, ndim)?,
+        )
+    };
+    let mut scope = Scope::new(session);
+    let outcome = build::full(&mut scope, meta.shape, Scalar::Int(number), meta.dtype);
+    *out = gt_tensor::wrap(scope.finish(outcome, |scope, val| scope.tensor(val))?);
+    Ok(())
+}
+
+/// Makes a tensor filled with zeros. A `dtype` of 0 is GT_FLOAT32. `shape` may be NULL if `ndim` is 0, for a tensor of
+/// one element without axes. The caller frees the tensor with gt_tensor_free(). gt_full() fills one with any number.
+///
+/// Errors: GT_ERROR_ARGUMENT, GT_ERROR_VALUE for an invalid shape, GT_ERROR_DISCONNECTED.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_zeros(
+    session: *const gt_session,
+    shape: *const i64,
+    ndim: usize,
+    dtype: gt_dtype,
+    tensor: *mut *mut gt_tensor,
+) -> gt_status {
+    // SAFETY: the pointers are those of the caller, by the contract of the header.
+    guard(|| unsafe { filled(session, 0, shape, ndim, dtype, tensor) })
+}
+
+/// Makes a tensor filled with ones. The arguments and errors are those of gt_zeros().
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn gt_ones(
+    session: *const gt_session,
+    shape: *const i64,
+    ndim: usize,
+    dtype: gt_dtype,
+    tensor: *mut *mut gt_tensor,
+) -> gt_status {
+    // SAFETY: the pointers are those of the caller, by the contract of the header.
+    guard(|| unsafe { filled(session, 1, shape, ndim, dtype, tensor) })
+}
+
 /// Frees a handle; NULL is allowed. The daemon frees the tensor when neither another handle nor a gradient that is
 /// still to be computed needs it.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn gt_tensor_free(tensor: *mut gt_tensor) {
     guard(|| {
         if !tensor.is_null() {
-            // SAFETY: `gt_tensor::wrap` made it with `Box::into_raw`, and it is freed once, by the header's contract.
-            drop(unsafe { Box::from_raw(tensor) });
+            // SAFETY: the last use of the tensor is over, by the contract of the header.
+            drop(unsafe { handles::take(tensor, "tensor") }?);
         }
         Ok(())
     });
@@ -179,7 +248,7 @@ pub unsafe extern "C" fn gt_tensor_dtype(tensor: *const gt_tensor) -> gt_dtype {
 /// `tensor` is NULL or a handle that is not freed meanwhile.
 unsafe fn meta(tensor: *const gt_tensor) -> Result<Meta> {
     // SAFETY: `tensor` is NULL or a handle that is not freed meanwhile, which this function requires.
-    Ok(unsafe { reading(tensor, "tensor") }?.read(Tensor::meta))
+    Ok(unsafe { held(tensor, "tensor") }?.read(Tensor::meta))
 }
 
 /// Waits for the elements and copies them to `data`, contiguous in row-major order. `bytes` is the size of `data` and
@@ -257,7 +326,7 @@ pub(crate) fn one_element(tensor: &Tensor, dtype: DType) -> Result<[u8; 8]> {
 pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const gt_tensor) -> gt_status {
     guard(|| {
         // SAFETY: both are NULL or valid handles, by the contract of the header.
-        let (tensor, source) = unsafe { (reading(tensor, "tensor")?, snapshot(source, "source")?) };
+        let (tensor, source) = unsafe { (held(tensor, "tensor")?, snapshot(source, "source")?) };
         tensor.read(Tensor::check_in_place)?;
         let meta = tensor.read(Tensor::meta);
         let sizes: Vec<i64> = meta.shape.dims().iter().map(|size| *size as i64).collect();

@@ -23,8 +23,9 @@ const BEFORE: &str = r#"/* GT for C: tensors, autograd and compute from a daemon
  *   closes each once, in any order. Arguments stay the caller's; lists and texts are read only during the call.
  * - Threads: any thread may call any function at any time, on shared sessions and tensors; a handle is freed after its
  *   last use. Recording for gradients is on or off for each thread.
- * - Invalid arguments: NULL and unknown numbers give GT_ERROR_ARGUMENT, never a crash. Other invalid pointers are not
- *   detected.
+ * - Invalid arguments: NULL, unknown numbers, more entries than a list may have, and handles that were freed or that GT
+ *   did not return give GT_ERROR_ARGUMENT, impossible shapes GT_ERROR_VALUE, never a crash. Other invalid pointers are
+ *   not detected, nor is a freed handle whose address another one has since.
  * - Waiting: only reading elements, gt_session_synchronize() and `nonzero` wait for the daemon. A program far ahead of
  *   the daemon waits for room in its queue (back-pressure).
  * - After fork(), a child opens its own session: every call on its parent's gives GT_ERROR_DISCONNECTED.
