@@ -395,16 +395,24 @@ fn function_wrapper(name: &str, function: &Function) -> Option<String> {
             writeln!(body, "    return {};", call("result", "1", "NULL")).expect("a string");
         }
         Returns::Tuple(count) => {
-            let names: Vec<String> = match function.forms.results {
-                [] => (0..count).map(|i| format!("result{i}")).collect(),
-                names => names.iter().map(|name| format!("{}_result", name.to_lowercase())).collect(),
+            let names: Vec<String> = match (function.forms.results, function.forms.updates) {
+                ([], []) => (0..count).map(|i| format!("result{i}")).collect(),
+                ([], updates) => {
+                    let updated = updates.iter().map(|name| format!("updated_{name}"));
+                    std::iter::once("result".to_owned()).chain(updated).collect()
+                }
+                (names, _) => names.iter().map(|name| format!("{}_result", name.to_lowercase())).collect(),
             };
+            assert_eq!(names.len(), count, "{name} has a name for each result");
             words.extend(names.iter().map(|name| format!("gt_tensor **{name}")));
-            let mut lines = format!("    gt_tensor *results[{count}];\n    gt_status status;\n");
+            let nothing = vec!["NULL"; count].join(", ");
+            let mut lines = format!("    gt_tensor *results[{count}] = {{{nothing}}};\n    gt_status status;\n");
             lines.push_str(&body);
-            writeln!(lines, "    status = {};", call("results", &count.to_string(), "NULL")).expect("a string");
+            // A pointer that is NULL is an error, as it is for one result.
+            let room = format!("{} ? results : NULL", names.join(" && "));
+            writeln!(lines, "    status = {};", call(&room, &count.to_string(), "NULL")).expect("a string");
             for (i, name) in names.iter().enumerate() {
-                writeln!(lines, "    *{name} = results[{i}];").expect("a string");
+                writeln!(lines, "    if ({name}) *{name} = results[{i}];").expect("a string");
             }
             lines.push_str("    return status;\n");
             body = lines;
@@ -424,9 +432,19 @@ fn function_wrapper(name: &str, function: &Function) -> Option<String> {
     let line = format!("static inline gt_status gt_{name}({}) {{", words.join(", "));
     let signature =
         if line.len() <= 100 { line } else { format!("static inline gt_status\ngt_{name}({}) {{", words.join(", ")) };
-    let first = function.summary();
-    let text =
-        if defaults.is_empty() { first } else { format!("{first} Defaults in Python: {}.", defaults.join(", ")) };
+    let mut text = function.summary();
+    if let [first, others @ ..] = function.forms.updates {
+        let updated = others.iter().fold((*first).to_owned(), |names, name| format!("{names} and {name}"));
+        write!(
+            text,
+            " The results after the first are the new values of {updated}, which Python writes to these arguments and \
+             gt_tensor_assign() writes here; that of an argument that is NULL means nothing."
+        )
+        .expect("a string");
+    }
+    if !defaults.is_empty() {
+        write!(text, " Defaults in Python: {}.", defaults.join(", ")).expect("a string");
+    }
     // A comment must not end early.
     let text = text.replace("*/", "* /");
     Some(format!("\n{}{signature}\n{body}}}\n", comment(&text, "")))

@@ -342,6 +342,25 @@ def test_what_a_function_does_not_take_is_an_error(session: Session) -> None:
     np.testing.assert_allclose(total.numpy(), np.log(np.exp(X).sum(1)), rtol=1e-12)
 
 
+@pytest.mark.parametrize("name", ["zeros", "ones"])
+def test_zeros_and_ones_are_functions_of_their_own(session: Session, name: str) -> None:
+    for shape, number, dtype in (((2, 3), 0, gt.float32), ((), 10, gt.float64), ((0, 4), 1, gt.bool)):
+        sizes, ndim, made = (ctypes.c_int64 * len(shape))(*shape), ctypes.c_size_t(len(shape)), Handle()
+        check(getattr(library(), f"gt_{name}")(session.handle, sizes, ndim, number, ctypes.byref(made)))
+        same(Tensor(made), getattr(gt, name)(shape, dtype=dtype))
+
+
+def test_updated_arguments_are_further_results(session: Session) -> None:
+    mean, var = gt.zeros(4, dtype=gt.float64), gt.ones(4, dtype=gt.float64)
+    wanted = F.batch_norm(gt.tensor(X), mean, var, training=True)
+    old = [session.tensor(np.full(4, float(number))) for number in (0, 1)]
+    for got, python in zip(
+        session.call("batch_norm", session.tensor(X), *old, None, None, True), (wanted, mean, var), strict=True
+    ):
+        same(got, python)
+    np.testing.assert_array_equal(old[0].numpy(), np.zeros(4))
+
+
 def test_numbers_promote_as_python_s_do(session: Session) -> None:
     small = session.tensor(np.array([1, 2], np.int8))
     assert [session.op("add", small, n).dtype for n in (True, 2, 2.0)] == ["int8", "int8", "float32"]

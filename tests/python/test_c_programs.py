@@ -92,6 +92,25 @@ def test_the_header_is_c_plus_plus(standard: str, tmp_path: Path) -> None:
     assert run(tmp_path / "only").strip() == "2.5"
 
 
+def test_a_result_without_a_place_is_an_error(tmp_path: Path) -> None:
+    source = tmp_path / "nowhere.c"
+    source.write_text(
+        "#include <gt.h>\n#include <stdio.h>\n"
+        "int main(void) {\n"
+        "    const int64_t shape[] = {2, 3};\n"
+        "    gt_session *session;\n    gt_tensor *x, *values = NULL, *indices = NULL;\n"
+        "    if (gt_session_open(NULL, NULL, &session) || gt_zeros(session, shape, 2, 0, &x)) return 1;\n"
+        '    printf("%d ", gt_topk(x, 1, -1, true, true, &values, NULL));\n'
+        '    printf("%d ", values == NULL);\n'
+        '    printf("%d ", gt_topk(x, 1, -1, true, true, &values, &indices));\n'
+        '    printf("%d\\n", gt_batch_norm(x, NULL, NULL, NULL, NULL, true, gt_number(0.1), 1e-5, NULL, NULL, NULL));\n'
+        "    gt_tensor_free(x);\n    gt_tensor_free(values);\n    gt_tensor_free(indices);\n"
+        "    gt_session_close(session);\n    return 0;\n}\n"
+    )
+    # GT_ERROR_ARGUMENT is 1.
+    assert run(compiled(source, tmp_path / "nowhere")).split() == ["1", "1", "0", "1"]
+
+
 def test_the_library_exports_the_header_s_functions_each_with_its_version() -> None:
     listed = run("nm", "-D", "--defined-only", "--with-symbol-versions", install() / "lib" / "libgt.so")
     (major, minor) = re.findall(r"#define GT_VERSION_(?:MAJOR|MINOR) (\d+)", header())
