@@ -187,7 +187,10 @@ functions! {
             return Err(OpError::value("Lanczos mode does not support align_corners=True"));
         }
         if !matches!(mode, "nearest" | "nearest-exact" | "area") && rank_of(mode).is_none() {
-            return Err(not_there(format!("Input Error: no interpolation mode is called {mode}")));
+            return Err(not_there(format!(
+                "Input Error: no interpolation mode is called {mode}: use nearest, nearest-exact, area, linear, bilinear, \
+                 bicubic, lanczos or trilinear"
+            )));
         }
         if !(1..=3).contains(&rank) || rank_of(mode).is_some_and(|own| own != rank) {
             return Err(not_there(format!(

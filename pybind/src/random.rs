@@ -33,7 +33,10 @@ const STATE_BYTES: usize = 16;
 
 /// A seed from a Python integer: 64 bits, signed or unsigned.
 fn seed_of(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
-    let number = seed.call_method0("__index__").or_else(|_| seed.call_method0("__int__"))?;
+    let number = seed.call_method0("__index__").or_else(|_| seed.call_method0("__int__")).map_err(|_| {
+        let kind = seed.get_type().name().map_or_else(|_| "?".into(), |name| name.to_string());
+        PyTypeError::new_err(format!("manual_seed() takes an int, but got {kind}"))
+    })?;
     number.extract::<i64>().map(|s| s as u64).or_else(|_| number.extract::<u64>()).map_err(|_| {
         PyRuntimeError::new_err(format!("Overflow when unpacking long: the seed {number} has more than 64 bits"))
     })

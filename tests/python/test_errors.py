@@ -12,6 +12,8 @@ import numpy as np
 import pytest
 
 import gt
+from gt import distributions as dist
+from gt import optim
 
 z = gt.zeros
 
@@ -139,6 +141,27 @@ CASES: list[tuple[str, Callable[[], object], type[Exception] | tuple[type[Except
     ("in place on a leaf", lambda: _leaf().add_(1), RuntimeError, "a leaf Variable that requires grad"),
     ("retain_grad", lambda: z(2).retain_grad(), RuntimeError,
      "can't retain_grad on Tensor that has requires_grad=False"),
+    # Distributions
+    ("a parameter by name", lambda: dist.Normal("0", 1.0), ValueError, "Number or gt.Tensor, but got str"),
+    ("a list of probabilities", lambda: dist.Categorical([0.5, 0.5]), TypeError,
+     "`probs` parameter must be a Tensor, but got list: use gt.tensor"),
+    ("a number as concentration", lambda: dist.Dirichlet(1.0), TypeError, "`concentration` .* but got float"),
+    ("a number of samples", lambda: dist.Normal(0.0, 1.0).sample(3), TypeError,
+     r"sample_shape must be a sequence of sizes, such as \(5,\), but got 3"),
+    ("a number of categories", lambda: dist.Categorical(gt.ones(2)).sample(3), TypeError, "sample_shape must be"),
+    ("the density of a number", lambda: dist.Normal(0.0, 1.0).log_prob(0.3), ValueError, "Tensor, but got float"),
+    ("gradients of counts", lambda: dist.Poisson(1.0).rsample(), NotImplementedError,
+     "Poisson'> does not implement rsample"),
+    ("the CDF of counts", lambda: dist.Poisson(1.0).cdf(z(1)), NotImplementedError, "does not implement cdf"),
+    ("a slope of many to one", lambda: dist.transforms.AbsTransform().log_abs_det_jacobian(z(1), z(1)),
+     NotImplementedError, "AbsTransform does not implement log_abs_det_jacobian"),
+    # Optimizers
+    ("a module", lambda: optim.SGD(gt.nn.Linear(2, 2)), TypeError, r"but got Linear: pass its parameters\(\)"),
+    ("a learning rate in quotes", lambda: optim.SGD([_leaf()], lr="0.1"), TypeError,
+     "SGD: lr must be a number, but got '0.1'"),
+    ("one beta", lambda: optim.Adam([_leaf()], betas=0.9), TypeError, "betas must be two numbers, but got 0.9"),
+    ("one epsilon", lambda: optim.Adafactor([_leaf()], eps=1e-3), TypeError, "eps must be two numbers, but got 0.001"),
+    ("a seed in quotes", lambda: gt.manual_seed("7"), TypeError, r"manual_seed\(\) takes an int, but got str"),
 ]  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from gt.distributions.distribution import (
     Standard,
     UnitInterval,
 )
-from gt.distributions.utils import broadcast_all, clamp_probs, positive_rand
+from gt.distributions.utils import broadcast_all, check_tensor, clamp_probs, positive_rand
 from gt.nn import functional
 
 __all__ = [
@@ -272,6 +272,7 @@ class Dirichlet(ParametricDistribution):
     )
 
     def __init__(self, concentration: Tensor, validate_args: bool | None = None) -> None:
+        check_tensor("concentration", concentration)
         if concentration.ndim < 1:
             raise ValueError("`concentration` parameter must be at least one-dimensional.")
         self.concentration = concentration

@@ -19,7 +19,7 @@ from gt.distributions.distribution import (
     Real,
     UnitInterval,
 )
-from gt.distributions.utils import positive_rand
+from gt.distributions.utils import check_tensor, positive_rand
 from gt.nn import functional
 
 __all__ = [
@@ -250,6 +250,7 @@ class Categorical(ProbsOrLogits):
         if (probs is None) == (logits is None):
             raise ValueError("Either `probs` or `logits` must be specified, but not both.")
         given, self._given = (logits, "logits") if probs is None else (probs, "probs")
+        check_tensor(self._given, given)
         if given.ndim < 1:
             raise ValueError(f"`{self._given}` parameter must be at least one-dimensional.")
         if probs is None:
@@ -263,7 +264,7 @@ class Categorical(ProbsOrLogits):
     @no_grad()
     def sample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
         probs = self.probs
-        shape = (*sample_shape, *self._batch_shape, self._num_events)
+        shape = (*self._extended_shape(sample_shape), self._num_events)
         # The exponential race: the first arrival, where probabilities are the rates. -inf stands for probability 0.
         return (positive_rand(shape, probs.dtype).log() / probs).argmax(-1)
 

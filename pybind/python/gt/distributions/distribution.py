@@ -15,6 +15,7 @@ The constructor, `arg_constraints`, the properties and methods, validation, `exp
 is created.
 """
 
+# ruff: noqa: ARG002 (the base class has methods that families override, with their arguments)
 # Annotations are read when a class is created, so they are not postponed here.
 import math
 from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ class Distribution:
     def set_default_validate_args(value: bool) -> None:
         """Sets whether parameters and values are validated where a distribution's `validate_args` is not given."""
         if value not in (True, False):
-            raise ValueError
+            raise ValueError(f"set_default_validate_args() takes True or False, but got {value!r}")
         Distribution._validate_args = value
 
     def __init__(
@@ -109,27 +110,31 @@ class Distribution:
     @property
     def support(self) -> Constraint:
         """The constraint that samples satisfy."""
-        raise NotImplementedError
+        raise self._missing("support")
 
     @property
     def mean(self) -> Tensor:
         """The mean of each distribution: shape `batch_shape + event_shape`; NaN where it does not exist."""
-        raise NotImplementedError
+        raise self._missing("mean")
 
     @property
     def mode(self) -> Tensor:
         """The mode of each distribution, its most probable value: shape `batch_shape + event_shape`."""
-        raise NotImplementedError(f"{type(self)} does not implement mode")
+        raise self._missing("mode")
 
     @property
     def variance(self) -> Tensor:
         """The variance of each element: shape `batch_shape + event_shape`; NaN or infinite where it does not exist."""
-        raise NotImplementedError
+        raise self._missing("variance")
 
     @property
     def stddev(self) -> Tensor:
         """The standard deviation of each element, `sqrt(variance)`: shape `batch_shape + event_shape`."""
         return self.variance.sqrt()
+
+    def _missing(self, name: str) -> NotImplementedError:
+        """The error of a fact that the family does not state."""
+        return NotImplementedError(f"{type(self)} does not implement {name}")
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         """A copy whose parameters are broadcast to another batch shape.
@@ -138,7 +143,7 @@ class Distribution:
             batch_shape: The new batch shape.
             _instance: Ignored.
         """
-        raise NotImplementedError
+        raise self._missing("expand")
 
     def _copy(self, batch_shape: Sequence[int], **attributes: Any) -> Any:
         """A copy with another batch shape and other attributes, which are not validated."""
@@ -167,7 +172,7 @@ class Distribution:
         Returns:
             A tensor of shape `sample_shape + batch_shape + event_shape`.
         """
-        raise NotImplementedError
+        raise self._missing("rsample")
 
     @deprecated("sample_n will be deprecated. Use .sample((n,)) instead", UserWarning)
     def sample_n(self, n: int) -> Tensor:
@@ -186,19 +191,19 @@ class Distribution:
         Raises:
             ValueError: The value is outside the support, and arguments are validated.
         """
-        raise NotImplementedError
+        raise self._missing("log_prob")
 
     def cdf(self, value: Tensor) -> Tensor:
         """Cumulative distribution function, P(X <= value): shape broadcast(value, batch)."""
-        raise NotImplementedError
+        raise self._missing("cdf")
 
     def icdf(self, value: Tensor) -> Tensor:
         """Inverse cumulative distribution function (quantile): shape broadcast(value, batch)."""
-        raise NotImplementedError
+        raise self._missing("icdf")
 
     def entropy(self) -> Tensor:
         """The differential entropy, or the entropy of a discrete distribution, in nats: shape `batch_shape`."""
-        raise NotImplementedError
+        raise self._missing("entropy")
 
     def enumerate_support(self, expand: bool = True) -> Tensor:
         """All values of a discrete distribution's support, along a new first axis.
@@ -206,20 +211,24 @@ class Distribution:
         Args:
             expand: Whether the values are broadcast to the batch shape; otherwise its axes have size 1.
         """
-        raise NotImplementedError
+        raise self._missing("enumerate_support")
 
     def perplexity(self) -> Tensor:
         """The perplexity `exp(entropy)`: shape `batch_shape`."""
         return self.entropy().exp()
 
     def _extended_shape(self, sample_shape: Sequence[int] = NO_SHAPE) -> tuple[int, ...]:
-        return (*sample_shape, *self._batch_shape, *self._event_shape)
+        try:
+            return (*sample_shape, *self._batch_shape, *self._event_shape)
+        except TypeError:
+            text = f"sample_shape must be a sequence of sizes, such as (5,), but got {sample_shape!r}"
+            raise TypeError(text) from None
 
     def _validate_sample(self, value: Any) -> None:
         if not self._validate_args:
             return
         if not isinstance(value, Tensor):
-            raise ValueError("The value argument to log_prob must be a Tensor")
+            raise ValueError(f"The value argument to log_prob must be a Tensor, but got {type(value).__name__}")
         own, given = self._extended_shape(), tuple(value.shape)
         axes = len(self._event_shape)
         if given[len(given) - axes :] != tuple(self._event_shape):
@@ -371,7 +380,7 @@ class ParametricDistribution(Distribution):
 
     def rsample(self, sample_shape: Sequence[int] = NO_SHAPE) -> Tensor:
         if not self.has_rsample:
-            raise NotImplementedError
+            raise self._missing("rsample")
         dtype = getattr(self, next(iter(self._parameters))).dtype
         return self.icdf(gt.rand(self._extended_shape(sample_shape), dtype=dtype))
 

@@ -167,14 +167,15 @@ def _uniform_pareto(p: Uniform, q: Pareto) -> Tensor:
 
 
 def _independent(p: Independent, q: Independent) -> Tensor:
-    if p.reinterpreted_batch_ndims != q.reinterpreted_batch_ndims:
-        raise NotImplementedError
+    axes = p.reinterpreted_batch_ndims, q.reinterpreted_batch_ndims
+    if axes[0] != axes[1]:
+        raise NotImplementedError(f"No KL(p || q) is implemented for Independent of {axes[0]} and of {axes[1]} axes")
     return p._summed(kl_divergence(p.base_dist, q.base_dist))
 
 
 def _transformed(p: TransformedDistribution, q: TransformedDistribution) -> Tensor:
     if p.transforms != q.transforms or p.event_shape != q.event_shape:
-        raise NotImplementedError
+        raise NotImplementedError("No KL(p || q) is implemented for different transforms or event shapes")
     return kl_divergence(p.base_dist, q.base_dist)
 
 

@@ -178,7 +178,7 @@ class _Declared(Transform):
 
     def log_abs_det_jacobian(self, x: Tensor, y: Tensor) -> Tensor:
         if self._maps.log_slope is None:
-            raise NotImplementedError
+            raise NotImplementedError(f"{type(self).__name__} does not implement log_abs_det_jacobian")
         return self._maps.log_slope(x, y)
 
 

@@ -25,10 +25,9 @@ __getattr__ = _absent.getter(__name__)
 
 def broadcast_all(*values: Any) -> tuple[Tensor, ...]:
     """Numbers and tensors as tensors of one shape; numbers take the dtype of the first floating tensor."""
-    if not all(isinstance(v, Tensor | int | float) for v in values):
-        raise ValueError(
-            "Input arguments must all be instances of Number, torch.Tensor or objects implementing __torch_function__."
-        )
+    wrong = [type(v).__name__ for v in values if not isinstance(v, Tensor | int | float)]
+    if wrong:
+        raise ValueError(f"Input arguments must all be instances of Number or gt.Tensor, but got {', '.join(wrong)}")
     given = [v for v in values if isinstance(v, Tensor)]
     dtype = next((v.dtype for v in given if v.dtype.is_floating_point), None)
     shape = given[0].shape if given else ()
@@ -49,6 +48,12 @@ def positive_rand(shape: tuple[int, ...], dtype: Any) -> Tensor:
 def _sum_rightmost(value: Tensor, dim: int) -> Tensor:
     """Sums the last `dim` axes."""
     return value.sum(tuple(range(-dim, 0))) if dim else value
+
+
+def check_tensor(name: str, value: object) -> None:
+    """Raises a TypeError unless the parameter of a distribution is a tensor."""
+    if not isinstance(value, Tensor):
+        raise TypeError(f"`{name}` parameter must be a Tensor, but got {type(value).__name__}: use gt.tensor")
 
 
 def _gram(triangle: Tensor) -> Tensor:

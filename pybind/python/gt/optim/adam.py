@@ -11,7 +11,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, descent_gradient
+from gt.optim.optimizer import Optimizer, descent_gradient, pair
 
 __all__ = ["Adam", "AdamW", "Adamax", "NAdam", "RAdam"]
 
@@ -22,7 +22,7 @@ class _WithMoments(Optimizer):
     _nonnegative = ("lr", "eps", "weight_decay")
 
     def _set(self, params: Any, **options: Any) -> None:
-        for i, beta in enumerate(options["betas"]):
+        for i, beta in enumerate(pair("betas", options["betas"])):
             if not 0.0 <= beta < 1.0:
                 raise ValueError(f"Invalid beta parameter at index {i}: {beta}")
         super()._set(params, **options)

@@ -8,7 +8,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, descent_gradient
+from gt.optim.optimizer import Optimizer, descent_gradient, pair
 
 __all__ = ["Adadelta", "Adafactor", "Adagrad", "RMSprop"]
 
@@ -211,7 +211,7 @@ class Adafactor(Optimizer, declared=True):
     _nonnegative = ()
 
     def _set(self, params: Any, **options: Any) -> None:
-        (smallest, smallest_size), d = options["eps"], options["d"]
+        (smallest, smallest_size), d = pair("eps", options["eps"]), options["d"]
         for label, value, is_valid in (
             ("Learning rate should be >= 0", options["lr"], options["lr"] >= 0.0),
             ("beta2_decay should be <= 0", options["beta2_decay"], options["beta2_decay"] <= 0.0),

@@ -38,6 +38,19 @@ def descent_gradient(p: Tensor, grad: Tensor, group: dict[str, Any]) -> Tensor:
     return gt.addcmul(grad, p, group["weight_decay"]) if group["weight_decay"] else grad
 
 
+def pair(name: str, values: Any) -> tuple[Any, Any]:
+    """The two numbers of an option.
+
+    Raises:
+        TypeError: The option is something else.
+    """
+    try:
+        first, second = values
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be two numbers, but got {values!r}") from None
+    return first, second
+
+
 @dataclass_transform()
 class Optimizer:
     """The base class of optimizers: a subclass implements `_update`, the step of one parameter.
@@ -87,8 +100,11 @@ class Optimizer:
         the same for all.
         """
         for name in self._nonnegative:
-            if options[name] < 0.0:
-                raise ValueError(f"Invalid {_LABELS.get(name, f'{name} value')}: {options[name]}")
+            value = options[name]
+            if isinstance(value, str) or value is None:
+                raise TypeError(f"{type(self).__name__}: {name} must be a number, but got {value!r}")
+            if value < 0.0:
+                raise ValueError(f"Invalid {_LABELS.get(name, f'{name} value')}: {value}")
         if options.get("differentiable"):
             raise NotImplementedError("differentiable=True is not there: steps are not recorded for backward()")
         Optimizer.__init__(self, params, options)
@@ -108,6 +124,12 @@ class Optimizer:
         self._state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
         self._load_state_dict_pre_hooks: dict[int, Callable[..., Any]] = {}
         self._load_state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
+        if not isinstance(params, Iterable):
+            hint = ": pass its parameters()" if hasattr(params, "parameters") else ""
+            raise TypeError(
+                "params argument given to the optimizer should be an iterable of Tensors or dicts, but got "
+                f"{type(params).__name__}{hint}"
+            )
         groups = list(params)
         if not groups:
             raise ValueError("optimizer got an empty parameter list")

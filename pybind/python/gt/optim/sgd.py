@@ -8,7 +8,7 @@ from typing import Any
 
 from gt import _core as gt
 from gt._gt import Tensor
-from gt.optim.optimizer import Optimizer, descent_gradient
+from gt.optim.optimizer import Optimizer, descent_gradient, pair
 
 __all__ = ["ASGD", "SGD", "Muon", "Rprop"]
 
@@ -155,7 +155,7 @@ class Rprop(Optimizer, declared=True):
     differentiable: bool = False
 
     def _set(self, params: Any, **options: Any) -> None:
-        shrink, grow = options["etas"]
+        shrink, grow = pair("etas", options["etas"])
         if not 0.0 < shrink < 1.0 < grow:
             raise ValueError(f"Invalid eta values: {shrink}, {grow}")
         super()._set(params, **options)
