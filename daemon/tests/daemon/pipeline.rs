@@ -84,6 +84,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             reload: None,
             notifier: gtd::systemd::Notifier::silent(),
             ledger: None,
+            records: None,
         };
         Dispatcher::new(parts).unwrap().run().unwrap();
     });
