@@ -45,7 +45,7 @@ pub struct Config {
 
     /// Shards large tensors over several workers if no signal places them [default: on].
     #[arg(long, value_name = "on|off", env = "GT_AUTO_SHARD", action = clap::ArgAction::Set)]
-    #[arg(value_parser = clap::builder::BoolishValueParser::new())]
+    #[arg(value_parser = clap::builder::BoolishValueParser::new(), hide_possible_values = true)]
     pub auto_shard: Option<bool>,
 
     /// The smallest size of tensors that are so sharded; with 0, everything is divided that can be [default: 4M].
