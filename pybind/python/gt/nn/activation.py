@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from gt import _core as gt
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional
 from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter

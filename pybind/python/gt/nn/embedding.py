@@ -6,8 +6,9 @@ from typing import Any
 
 from gt import _core as gt
 from gt._autograd import no_grad
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional, init
+from gt.nn import init
 from gt.nn.module import Module
 from gt.nn.parameter import Parameter
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional
 from gt.nn.common_types import Sizes
 from gt.nn.module import Module
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional
 from gt.nn.common_types import Sizes, tuple_of
 from gt.nn.function_module import FunctionModule
 

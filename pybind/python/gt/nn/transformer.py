@@ -8,8 +8,9 @@ from collections.abc import Callable
 from typing import Any
 
 from gt import _core as gt
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional, init
+from gt.nn import init
 from gt.nn.containers import ModuleList
 from gt.nn.dropout import Dropout
 from gt.nn.layers import Linear

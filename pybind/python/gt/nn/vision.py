@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from gt._functions import nn_functional as functional
 from gt._gt import Tensor
-from gt.nn import functional
 from gt.nn.function_module import FunctionModule
 from gt.nn.module import Module
 
