@@ -1,7 +1,7 @@
 """`autocast`, automatic mixed precision: products in bfloat16 and losses in float32, as PyTorch does on a CPU.
 
-The extension casts the operands of `@`. The decorators `lower` and `float32` mark the other functions that are cast;
-all others compute in the dtypes of their operands.
+The declaration of a function says whether its operands are cast, and the extension casts them. All other functions
+compute in the dtypes of their operands.
 """
 
 from __future__ import annotations
@@ -13,65 +13,12 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from gt import _gt
-from gt._gt import Tensor
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 # PyTorch's default dtypes, and the dtypes that its kernels for a CPU accept.
 _DEFAULTS = {"cpu": _gt.bfloat16, "cuda": _gt.float16, "mps": _gt.float16, "xpu": _gt.bfloat16}
 _SUPPORTED = (_gt.bfloat16, _gt.float16)
-
-
-def _cast(value: Any, dtype: _gt.dtype) -> Any:
-    # float64 is chosen for its precision, and is not cast.
-    if isinstance(value, Tensor) and value.dtype.is_floating_point and value.dtype is not _gt.float64:
-        return value.to(dtype)
-    return value
-
-
-def _computing_in(function: F, dtype: _gt.dtype | None) -> F:
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        entered = _gt.autocast_dtype()
-        if entered is None:
-            return function(*args, **kwargs)
-        wanted = dtype or entered
-        # Operations inside the function have operands in the right dtype already.
-        _gt.set_autocast_dtype(None)
-        try:
-            cast = {name: _cast(value, wanted) for name, value in kwargs.items()}
-            return function(*(_cast(value, wanted) for value in args), **cast)
-        finally:
-            _gt.set_autocast_dtype(entered)
-
-    return wrapper  # type: ignore[return-value]
-
-
-def lower(function: F) -> F:
-    """Marks a function that computes in the autocast dtype."""
-    return _computing_in(function, None)
-
-
-def float32(function: F) -> F:
-    """Marks a function that computes in float32 under autocast."""
-    return _computing_in(function, _gt.float32)
-
-
-def untouched(function: F) -> F:
-    """Marks a function that computes in its operands' dtypes under autocast, although it is composed of marked ones."""
-
-    @functools.wraps(function)
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        entered = _gt.autocast_dtype()
-        if entered is None:
-            return function(*args, **kwargs)
-        _gt.set_autocast_dtype(None)
-        try:
-            return function(*args, **kwargs)
-        finally:
-            _gt.set_autocast_dtype(entered)
-
-    return wrapper  # type: ignore[return-value]
 
 
 class autocast:  # noqa: N801 (PyTorch's name)

@@ -165,20 +165,14 @@ def set_anomaly_enabled(mode: bool, check_nan: bool = True) -> None:
     _gt.set_anomaly(bool(mode), bool(check_nan))
 
 
-def _anomaly() -> tuple[bool, bool]:
-    found = _gt.set_anomaly(False, True)
-    _gt.set_anomaly(*found)
-    return found
-
-
 def is_anomaly_enabled() -> bool:
     """Whether anomaly detection is enabled."""
-    return _anomaly()[0]
+    return _gt.anomaly()[0]
 
 
 def is_anomaly_check_nan_enabled() -> bool:
     """Whether anomaly detection raises where a gradient is NaN."""
-    return _anomaly()[1]
+    return _gt.anomaly()[1]
 
 
 def set_default_tensor_type(t: Any) -> None:
