@@ -10,9 +10,9 @@ from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.constraints import Constraint
 from gt.distributions.distribution import (
+    FamilyParameter,
     Formulas,
     LocationScale,
-    Parameter,
     ParametricDistribution,
     Positive,
     ProbsOrLogits,
@@ -199,8 +199,8 @@ class Uniform(ParametricDistribution):
         (tensor(2.), tensor(-1.3863))
     """
 
-    low: Annotated[Parameter, constraints.dependent(is_discrete=False, event_dim=0)]
-    high: Annotated[Parameter, constraints.dependent(is_discrete=False, event_dim=0)]
+    low: Annotated[FamilyParameter, constraints.dependent(is_discrete=False, event_dim=0)]
+    high: Annotated[FamilyParameter, constraints.dependent(is_discrete=False, event_dim=0)]
     _formulas = Formulas(
         support=lambda low, high: constraints.interval(low, high),
         mean=lambda low, high: (high + low) / 2,
@@ -258,7 +258,7 @@ class Dirichlet(ParametricDistribution):
         tensor([0.2500, 0.7500])
     """
 
-    concentration: Annotated[Parameter, constraints.independent(constraints.positive, 1)]
+    concentration: Annotated[FamilyParameter, constraints.independent(constraints.positive, 1)]
     support = constraints.simplex
     _formulas = Formulas(
         mean=lambda concentration: concentration / concentration.sum(-1, keepdim=True),

@@ -11,9 +11,9 @@ from gt.distributions.constraints import Constraint
 from gt.distributions.distribution import (
     NO_SHAPE,
     Distribution,
+    FamilyParameter,
     Formulas,
     Nonnegative,
-    Parameter,
     ParametricDistribution,
     ProbsOrLogits,
     Real,
@@ -136,7 +136,7 @@ class Binomial(_TrialCounts):
         (tensor(5.), tensor(2.5000))
     """
 
-    total_count: Annotated[Parameter, constraints.nonnegative_integer] = 1
+    total_count: Annotated[FamilyParameter, constraints.nonnegative_integer] = 1
     probs: UnitInterval = None
     logits: Real = None
     _formulas = Formulas(
@@ -181,8 +181,8 @@ class NegativeBinomial(_TrialCounts):
         tensor(5.)
     """
 
-    total_count: Annotated[Parameter, constraints.greater_than_eq(0)]
-    probs: Annotated[Parameter, constraints.half_open_interval(0.0, 1.0)] = None
+    total_count: Annotated[FamilyParameter, constraints.greater_than_eq(0)]
+    probs: Annotated[FamilyParameter, constraints.half_open_interval(0.0, 1.0)] = None
     logits: Real = None
     support = constraints.nonnegative_integer
     _formulas = Formulas(
@@ -230,8 +230,8 @@ class Categorical(ProbsOrLogits):
         tensor(0.5623)
     """
 
-    probs: Annotated[Parameter, constraints.simplex]
-    logits: Annotated[Parameter, constraints.real_vector]
+    probs: Annotated[FamilyParameter, constraints.simplex]
+    logits: Annotated[FamilyParameter, constraints.real_vector]
     _is_binary = False
     _formulas = Formulas(
         support=lambda _num_events: constraints.integer_interval(0, _num_events - 1),

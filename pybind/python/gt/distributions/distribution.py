@@ -256,7 +256,7 @@ class Distribution:
 # Parametric families --------------------------------------------------------------------------------------------------
 
 
-class Parameter:
+class FamilyParameter:
     """A parameter of a family: given as a number or a tensor, read as a tensor."""
 
     if TYPE_CHECKING:
@@ -267,10 +267,10 @@ class Parameter:
 
 
 # The annotations of parameters, each with its constraint.
-Real = Annotated[Parameter, constraints.real]
-Positive = Annotated[Parameter, constraints.positive]
-Nonnegative = Annotated[Parameter, constraints.nonnegative]
-UnitInterval = Annotated[Parameter, constraints.unit_interval]
+Real = Annotated[FamilyParameter, constraints.real]
+Positive = Annotated[FamilyParameter, constraints.positive]
+Nonnegative = Annotated[FamilyParameter, constraints.nonnegative]
+UnitInterval = Annotated[FamilyParameter, constraints.unit_interval]
 
 
 class Formulas(TypedDict, total=False):
@@ -339,7 +339,7 @@ class ParametricDistribution(Distribution):
         declared = {
             name: get_args(kind)[1]
             for name, kind in get_annotations(cls, eval_str="_formulas" in own).items()
-            if get_origin(kind) is Annotated and get_args(kind)[0] is Parameter
+            if get_origin(kind) is Annotated and get_args(kind)[0] is FamilyParameter
         }
         cls._parameters = {**cls._parameters, **declared}
         cls._defaults = {**cls._defaults, **{name: own[name] for name in declared if name in own}}

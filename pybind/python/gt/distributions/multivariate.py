@@ -8,7 +8,7 @@ from gt import linalg
 from gt._gt import Tensor
 from gt.distributions import constraints
 from gt.distributions.continuous import Beta, Chi2
-from gt.distributions.distribution import Formulas, Parameter, ParametricDistribution, Positive
+from gt.distributions.distribution import FamilyParameter, Formulas, ParametricDistribution, Positive
 from gt.distributions.utils import _gram, broadcast_all, lazy_property
 
 __all__ = [
@@ -17,11 +17,11 @@ __all__ = [
 
 LOG_2_PI = math.log(2 * math.pi)
 
-Vector = Annotated[Parameter, constraints.real_vector]
-Matrix = Annotated[Parameter, constraints.independent(constraints.real, 2)]
-PositiveVector = Annotated[Parameter, constraints.independent(constraints.positive, 1)]
-PositiveDefinite = Annotated[Parameter, constraints.positive_definite]
-LowerCholesky = Annotated[Parameter, constraints.lower_cholesky]
+Vector = Annotated[FamilyParameter, constraints.real_vector]
+Matrix = Annotated[FamilyParameter, constraints.independent(constraints.real, 2)]
+PositiveVector = Annotated[FamilyParameter, constraints.independent(constraints.positive, 1)]
+PositiveDefinite = Annotated[FamilyParameter, constraints.positive_definite]
+LowerCholesky = Annotated[FamilyParameter, constraints.lower_cholesky]
 
 
 def _half_log_det(triangle: Tensor) -> Tensor:
@@ -237,7 +237,7 @@ class Wishart(_OfCovariance):
     covariance_matrix: PositiveDefinite
     precision_matrix: PositiveDefinite
     scale_tril: LowerCholesky
-    df: Annotated[Parameter, constraints.greater_than(0)]
+    df: Annotated[FamilyParameter, constraints.greater_than(0)]
     support = constraints.positive_definite
     _formulas = Formulas(
         mean=lambda df, covariance_matrix: df[..., None, None] * covariance_matrix,
