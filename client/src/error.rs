@@ -3,6 +3,7 @@
 use crate::origin::has_origin_hook;
 use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::{ErrorKind, OpError};
+use gt_protocol::bytes_text;
 
 /// An error of a session.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +57,10 @@ impl ClientError {
         matches!(
             self,
             ClientError::ArenaFull(_)
-                | ClientError::Failed { failure: Failure { fault: Fault::OutOfMemory { .. }, .. }, .. }
+                | ClientError::Failed {
+                    failure: Failure { fault: Fault::OutOfMemory { .. } | Fault::TooManyTensors { .. }, .. },
+                    ..
+                }
         )
     }
 }
@@ -82,6 +86,11 @@ fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> Str
             };
             format!("out of memory: {requested} asked for, {rest}")
         }
+        Fault::TooManyTensors { held, limit } => format!(
+            "too many tensors: one more was asked for, {held} are held by all sessions of this user together, {limit} \
+             allowed; free tensors, end other sessions, or ask an administrator for more (gtctl sessions shows what they \
+             hold, this one is {session})"
+        ),
         Fault::IndexOutOfRange { index, axis, size } => {
             format!("index {index} is out of bounds for dimension {axis} with size {size}")
         }
@@ -105,15 +114,4 @@ fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> Str
         None => {}
     }
     text
-}
-
-/// A number of bytes with a binary unit: `1.50 MiB`.
-pub fn bytes_text(bytes: u64) -> String {
-    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        value /= 1024.0;
-        unit += 1;
-    }
-    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
 }

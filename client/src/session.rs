@@ -8,7 +8,7 @@
 //! `QUICK_NS_MAX` the thread spins for `QUICK_SPIN`, otherwise it soon sleeps on the futex.
 
 use crate::blocking::{blocking, blocking_quietly};
-use crate::error::{ClientError, Result, bytes_text};
+use crate::error::{ClientError, Result};
 use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connect_any, connect_options};
 use crate::lock::{SpinLock, SpinLockGuard, lock};
 use crate::origin::origin_of_call;
@@ -16,7 +16,7 @@ use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
-use gt_protocol::{Address, ClientMessage, ProtocolError, RefusalCode};
+use gt_protocol::{Address, ClientMessage, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
@@ -99,7 +99,7 @@ pub struct SessionInfo {
     pub address: Address,
     /// Whether it is a private daemon, started by this process or by the one that it was forked from.
     pub private: bool,
-    /// The limit of the session's arena, bytes.
+    /// The limit of the arenas of all sessions of the user together, bytes.
     pub arena_bytes_max: u64,
     /// The names of the daemon's workers, by number.
     pub workers: Vec<String>,
@@ -633,11 +633,9 @@ impl ClientSession {
                     if matches!(refused.code, RefusalCode::ArenaLimit | RefusalCode::Exhausted) =>
                 {
                     ClientError::ArenaFull(format!(
-                        "the session's arena is full: {} asked for, {} held, {} allowed; drop NumPy arrays that view \
-                         tensors, or copy them (gtctl session {} shows what it holds)",
+                        "the session's arena is full: {} asked for; {} (gtctl session {} shows what it holds)",
                         bytes_text(bytes as u64),
-                        bytes_text(refused.held),
-                        bytes_text(refused.limit),
+                        refused.text,
                         self.info.session_id
                     ))
                 }

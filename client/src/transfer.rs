@@ -78,7 +78,17 @@ impl ClientSession {
             {
                 self.wait_written(&oldest)?;
             }
-            let block = self.arena_block(len)?;
+            let block = match self.arena_block(len) {
+                // Where others hold most of the memory for arenas, the pieces of an upload take turns in a small one.
+                Err(ClientError::ArenaFull(text)) => match in_flight.pop_front() {
+                    Some(oldest) => {
+                        self.wait_written(&oldest)?;
+                        continue;
+                    }
+                    None => return Err(ClientError::ArenaFull(text)),
+                },
+                block => block?,
+            };
             if len >= PIECE_BYTES {
                 blocking(|| source.copy_to(offset, &block, len))?;
             } else {

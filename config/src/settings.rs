@@ -161,16 +161,21 @@ const LIMITS: &[Key<QuotaSettings>] = &[
     },
     Key {
         name: "sessions",
-        about: soon("number", "256", "Sessions at a time."),
+        about: soon("number", "128", "Sessions at a time."),
         set: |to, value| value.with(&mut to.sessions, number),
+    },
+    Key {
+        name: "tensors",
+        about: soon("number", "1048576", "Tensors of all sessions of a user, whatever their size; 0 is no limit."),
+        set: |to, value| value.with(&mut to.tensors, number),
     },
     Key {
         name: "arena",
         about: soon(
             "bytes",
             "64G",
-            "Memory that each session may share with the daemon for uploads and fetches, and for arrays that view \
-             tensors.",
+            "Memory that all sessions of a user may share with the daemon for uploads and fetches, and for arrays that \
+             view tensors.",
         ),
         set: |to, value| value.with(&mut to.arena_bytes, bytes),
     },

@@ -130,7 +130,10 @@ struct Change {
     /// The most sessions at a time.
     #[arg(long, value_name = "N", value_parser = number::<u32>)]
     sessions: Option<Setting<u32>>,
-    /// Memory that each session may share with the daemon for uploads and fetches.
+    /// Tensors of all sessions of the user; 0 for no limit.
+    #[arg(long, value_name = "N", value_parser = number::<u64>)]
+    tensors: Option<Setting<u64>>,
+    /// Memory that all sessions of the user may share with the daemon for uploads and fetches.
     #[arg(long, value_name = "BYTES", value_parser = bytes)]
     arena: Option<Setting<u64>>,
     /// Instructions in flight of each session; 0 for no limit.
@@ -144,11 +147,12 @@ struct Change {
 impl LimitsSet {
     /// The change as a message to the daemon.
     pub fn change(&self) -> QuotaChange {
-        let Change { memory, session_memory, sessions, arena, queued, weight } = self.change;
+        let Change { memory, session_memory, sessions, tensors, arena, queued, weight } = self.change;
         QuotaChange {
             memory_bytes: memory,
             session_memory_bytes: session_memory,
             sessions,
+            tensors,
             arena_bytes: arena,
             queued,
             weight,

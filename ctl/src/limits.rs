@@ -2,7 +2,7 @@
 
 use crate::status::user;
 use crate::table::{Table, bytes, or_none};
-use gt_protocol::{Quota, QuotaDocument};
+use gt_protocol::{Quota, QuotaDocument, UserStatus};
 
 /// The table of users.
 pub fn text(all: &QuotaDocument) -> String {
@@ -11,26 +11,28 @@ pub fn text(all: &QuotaDocument) -> String {
         ("SESSIONS", true),
         ("MEMORY", true),
         ("OF SESSION", true),
+        ("TENSORS", true),
         ("ARENA", true),
         ("QUEUED", true),
         ("WEIGHT", true),
     ]);
-    let mut row = |name: String, sessions: Option<u32>, held: Option<u64>, allowed: &Quota| {
-        let Quota { memory_bytes, session_memory_bytes, sessions: most, arena_bytes, queued, weight } = *allowed;
+    let count = |number: u64| number.to_string();
+    let mut row = |name: String, held: Option<&UserStatus>, allowed: &Quota| {
         let of = |held: Option<String>, limit: String| held.map_or(limit.clone(), |held| format!("{held} / {limit}"));
         table.row(vec![
             name,
-            of(sessions.map(|sessions| sessions.to_string()), most.to_string()),
-            of(held.map(bytes), or_none(memory_bytes, bytes)),
-            or_none(session_memory_bytes, bytes),
-            bytes(arena_bytes),
-            or_none(queued.into(), |queued| queued.to_string()),
-            weight.to_string(),
+            of(held.map(|held| held.sessions.to_string()), allowed.sessions.to_string()),
+            of(held.map(|held| bytes(held.memory_bytes)), or_none(allowed.memory_bytes, bytes)),
+            or_none(allowed.session_memory_bytes, bytes),
+            of(held.map(|held| count(held.tensors)), or_none(allowed.tensors, count)),
+            of(held.map(|held| bytes(held.arena_bytes)), bytes(allowed.arena_bytes)),
+            or_none(allowed.queued.into(), count),
+            allowed.weight.to_string(),
         ]);
     };
-    row("(others)".into(), None, None, &all.default);
+    row("(others)".into(), None, &all.default);
     for known in &all.users {
-        row(user(known.uid, None), Some(known.sessions), Some(known.memory_bytes), &known.allowed);
+        row(user(known.uid, None), Some(known), &known.allowed);
     }
     table.text()
 }
@@ -38,17 +40,17 @@ pub fn text(all: &QuotaDocument) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_protocol::UserStatus;
 
     #[test]
     fn limits_are_a_line_a_user() {
         let allowed = Quota { memory_bytes: 8 << 30, weight: 2.5, ..Quota::default() };
         let root = UserStatus { uid: 0, allowed, sessions: 3, memory_bytes: 1 << 30, ..UserStatus::default() };
+        let root = UserStatus { tensors: 12, arena_bytes: 1 << 20, ..root };
         let all = QuotaDocument { users: vec![root], ..QuotaDocument::default() };
         let lines = [
-            "USER      SESSIONS             MEMORY  OF SESSION     ARENA  QUEUED  WEIGHT\n",
-            "(others)       256               none        none  64.0 GiB    none       1\n",
-            "root       3 / 256  1.0 GiB / 8.0 GiB        none  64.0 GiB    none     2.5\n",
+            "USER      SESSIONS             MEMORY  OF SESSION       TENSORS               ARENA  QUEUED  WEIGHT\n",
+            "(others)       128               none        none       1048576            64.0 GiB    none       1\n",
+            "root       3 / 128  1.0 GiB / 8.0 GiB        none  12 / 1048576  1.0 MiB / 64.0 GiB    none     2.5\n",
         ];
         assert_eq!(text(&all), lines.concat());
     }

@@ -34,6 +34,10 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     }
     text.push_str(&table.text());
     text.push('\n');
+    if status.arena_bytes_limit > 0 {
+        let (held, limit) = (bytes(status.arena_bytes), bytes(status.arena_bytes_limit));
+        text.push_str(&format!("arenas: {held} of {limit}, all sessions together\n\n"));
+    }
     text.push_str(&sessions(&status.sessions, now));
     text
 }
@@ -50,6 +54,7 @@ pub fn sessions(sessions: &[SessionStatus], now: f64) -> String {
         ("NAME", false),
         ("TENSORS", true),
         ("MEMORY", true),
+        ("ARENA", true),
         ("QUEUE", true),
         ("SHARE", true),
         ("SINCE", true),
@@ -62,6 +67,7 @@ pub fn sessions(sessions: &[SessionStatus], now: f64) -> String {
             session.name.clone().unwrap_or_else(|| "-".into()),
             session.tensors.to_string(),
             of_limit(session.memory_bytes, session.memory_bytes_limit, bytes),
+            bytes(session.arena_bytes),
             of_limit(session.queued, session.queued_limit, |queued| queued.to_string()),
             format!("{:.0} %", session.share * 100.0),
             since(session, now),
@@ -95,7 +101,7 @@ pub fn session(detail: &SessionDetail, now: f64) -> String {
         format!("  {:<8} {now} in {} tensors, {most} at most", worker.name, worker.tensors)
     }));
     lines.extend([
-        format!("arenas     {}", of_limit(session.arena_bytes, session.arena_bytes_limit, bytes)),
+        format!("arenas     {}", bytes(session.arena_bytes)),
         format!("queue      {}", of_limit(session.queued, session.queued_limit, |queued| queued.to_string())),
         format!("done       {} instructions, {:.1} s of the devices' time", session.instructions, session.device_s),
         format!("share      {:.0} % lately, weight {}", session.share * 100.0, session.weight),
@@ -105,6 +111,11 @@ pub fn session(detail: &SessionDetail, now: f64) -> String {
             owner.sessions,
             owner.allowed.sessions,
             of_limit(owner.memory_bytes, owner.allowed.memory_bytes, bytes)
+        ),
+        format!(
+            "           tensors {}, arenas {}",
+            of_limit(owner.tensors, owner.allowed.tensors, |tensors| tensors.to_string()),
+            of_limit(owner.arena_bytes, owner.allowed.arena_bytes, bytes)
         ),
     ]);
     lines.join("\n") + "\n"
@@ -163,6 +174,7 @@ mod tests {
             tensors: 12,
             memory_bytes: 4096,
             memory_bytes_limit: 1 << 30,
+            arena_bytes: 1 << 20,
             queued: 7,
             share: 0.25,
             since: 1000.0,
@@ -173,16 +185,19 @@ mod tests {
             pid: 42,
             uptime_s: 75.0,
             workers: vec![worker],
+            arena_bytes: 1 << 20,
+            arena_bytes_limit: 2 << 30,
             ..StatusDocument::default()
         };
         let head = "gtd 0.1.0, process 42, up 1 min 15 s\n\n\
                     WORKER  PID  THREADS    MEMORY    LIMIT  STATE\n\
-                    cpu:0     -        2  12.0 MiB  8.0 GiB  running\n\n";
+                    cpu:0     -        2  12.0 MiB  8.0 GiB  running\n\n\
+                    arenas: 1.0 MiB of 2.0 GiB, all sessions together\n\n";
         assert_eq!(text(&status, 1060.0), format!("{head}no sessions\n"));
         status.sessions.push(session);
         let sessions = [
-            "SESSION  USER  PID  NAME    TENSORS             MEMORY  QUEUE  SHARE          SINCE\n",
-            "      3  ada    77  digits       12  4.0 KiB / 1.0 GiB      7   25 %  1 min 0 s ago\n",
+            "SESSION  USER  PID  NAME    TENSORS             MEMORY    ARENA  QUEUE  SHARE          SINCE\n",
+            "      3  ada    77  digits       12  4.0 KiB / 1.0 GiB  1.0 MiB      7   25 %  1 min 0 s ago\n",
         ];
         assert_eq!(text(&status, 1060.0), format!("{head}{}", sessions.concat()));
     }

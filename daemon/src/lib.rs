@@ -20,6 +20,7 @@
 //! [`log`] record instructions, [`journal`] is the log of everything else. [`janitor`] drops ended sessions,
 //! [`bandwidth`] measures the machine's memory.
 
+pub mod account;
 pub mod affinity;
 pub mod bandwidth;
 pub mod config;

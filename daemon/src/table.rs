@@ -1,7 +1,7 @@
 //! The tensors of one session: a table from the client's tensor ids to slots that are reused.
 
 use crate::affinity::{Components, Membership};
-use gt_ops::{Meta, Placement, TensorId};
+use gt_ops::{Meta, Op, Placement, TensorId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -46,6 +46,13 @@ pub enum Content {
     Defined,
     /// This many bytes from the start; an upload in progress writes the others.
     Uploading(u64),
+    /// None: its user held too many tensors. No worker has the tensor, and its use is an error.
+    Refused {
+        /// The instruction that was refused: this one, or one that it depends on.
+        origin: TensorId,
+        /// The op of that instruction; none for an upload.
+        op: Option<Op>,
+    },
 }
 
 /// A tensor as the dispatcher knows it.

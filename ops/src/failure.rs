@@ -18,6 +18,13 @@ pub enum Fault {
         /// The scope of the limit.
         scope: MemoryScope,
     },
+    /// The user's sessions hold as many tensors as they may.
+    TooManyTensors {
+        /// Tensors held.
+        held: u64,
+        /// The limit.
+        limit: u64,
+    },
     /// An element of an index tensor is out of range.
     IndexOutOfRange {
         /// The index.

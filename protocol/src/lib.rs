@@ -38,5 +38,5 @@ pub use message::{
     PlacementLayout, RefusalCode, Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome,
     WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
-pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus};
+pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};
 pub use record::{RecordPage, RecordPosition, RecordQuery, SessionRecord};

@@ -2,27 +2,36 @@
 
 use std::time::Duration;
 
-/// Sessions of one user at a time.
-pub const SESSIONS_PER_UID_MAX: u32 = 256;
+/// Sessions of one user at a time, unless the user's quota says otherwise.
+pub const SESSIONS_PER_UID_MAX: u32 = 128;
 /// Sessions of all users at a time.
 pub const SESSIONS_MAX: u32 = 1024;
+/// Sessions, of [`SESSIONS_MAX`], that only administrators can open.
+pub const SESSIONS_RESERVED: u32 = 64;
 /// Connections whose hello has not come yet.
 pub const HANDSHAKES_MAX: u32 = 64;
+/// Connections of one user whose hello has not come yet.
+pub const HANDSHAKES_PER_UID_MAX: u32 = 16;
 /// Slots of a submission ring.
 pub const SQ_SLOTS: u32 = 4096;
 /// Slots of a completion ring: also the fetches that a session may have in flight.
 pub const CQ_SLOTS: u32 = 512;
 /// Slots of the largest ring that a client maps.
 pub const RING_SLOTS_MAX: u32 = 1 << 20;
-/// Bytes of all arenas of one session.
-pub const ARENA_BYTES_PER_SESSION_MAX: u64 = 64 << 30;
-/// The smallest arena worth a mapping, bytes.
+/// Bytes of the arenas of all sessions of one user, unless the user's quota says otherwise.
+pub const ARENA_BYTES_PER_UID_MAX: u64 = 64 << 30;
+/// The smallest arena worth a mapping, bytes. Every session may have one of this size, whatever others hold.
 pub const ARENA_BYTES_MIN: u64 = 1 << 20;
 /// Arenas of one session. Each is a mapping, of which Linux allows the daemon some 65,000. A new arena is usually as
 /// large as all before it together, up to a bound, so a session needs few.
 pub const ARENAS_PER_SESSION_MAX: u32 = 128;
-/// Live tensors of one session. Each costs the daemon some hundred bytes, whatever its size.
+/// Live tensors of all sessions of one user, unless the user's quota says otherwise. Each costs the daemon some hundred
+/// bytes, whatever its size.
+pub const TENSORS_PER_UID_MAX: u64 = 1 << 20;
+/// Live tensors of one session, whatever its user's quota.
 pub const TENSORS_PER_SESSION_MAX: usize = 1 << 22;
+/// Tensors beyond a user's quota. Each of them is an error for the program; a session that goes on beyond these ends.
+pub const REFUSED_TENSORS_MAX: u64 = 1 << 16;
 /// Bytes of a session's name, in UTF-8.
 pub const NAME_BYTES_MAX: usize = 64;
 /// Bytes of one message on the control socket.

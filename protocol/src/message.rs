@@ -259,7 +259,7 @@ pub struct SessionGrant {
     pub sq_slots: u32,
     /// Slots of the completion ring.
     pub cq_slots: u32,
-    /// The limit of all arenas together, bytes.
+    /// The limit of all arenas of the user's sessions together, bytes.
     pub arena_bytes_max: u64,
 }
 
@@ -383,7 +383,7 @@ pub enum RefusalCode {
     ProtocolVersion,
     /// The user or the daemon has reached its limit of sessions.
     TooManySessions,
-    /// The session's arenas would exceed their limit.
+    /// The arenas of the user or of all users would exceed their limit.
     ArenaLimit,
     /// The system has no memory or descriptors left.
     Exhausted,
@@ -449,6 +449,10 @@ pub struct StatusDocument {
     pub uptime_s: f64,
     /// All workers.
     pub workers: Vec<WorkerInfo>,
+    /// Bytes of all sessions' arenas.
+    pub arena_bytes: u64,
+    /// The limit of `arena_bytes`.
+    pub arena_bytes_limit: u64,
     /// True if the daemon takes no sessions and ends after the last one.
     pub draining: bool,
     /// The sessions, by number.
@@ -495,7 +499,7 @@ pub struct SessionStatus {
     pub memory_bytes_limit: u64,
     /// Bytes of its arenas.
     pub arena_bytes: u64,
-    /// The limit of `arena_bytes`.
+    /// The limit of the arenas of all sessions of the user together.
     pub arena_bytes_limit: u64,
     /// Instructions read since the session began.
     pub instructions: u64,

@@ -1,7 +1,8 @@
 //! Quotas: the resources that a user may have, and the messages that change and report them.
 
 use crate::limits::{
-    ARENA_BYTES_PER_SESSION_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, STATUS_USERS_MAX, WEIGHT_MAX, WEIGHT_MIN,
+    ARENA_BYTES_PER_UID_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, STATUS_USERS_MAX, TENSORS_PER_UID_MAX, WEIGHT_MAX,
+    WEIGHT_MIN,
 };
 use serde::{Deserialize, Serialize};
 
@@ -19,7 +20,10 @@ pub struct QuotaSettings {
     /// Sessions at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<u32>,
-    /// Bytes in the arenas of each session.
+    /// Tensors, all sessions of the user together; 0 for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<u64>,
+    /// Bytes of arenas, all sessions of the user together.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arena_bytes: Option<u64>,
     /// Instructions in flight of each session; 0 for no limit.
@@ -53,6 +57,7 @@ impl QuotaSettings {
             memory_bytes: Setting::apply(change.memory_bytes, self.memory_bytes),
             session_memory_bytes: Setting::apply(change.session_memory_bytes, self.session_memory_bytes),
             sessions: Setting::apply(change.sessions, self.sessions),
+            tensors: Setting::apply(change.tensors, self.tensors),
             arena_bytes: Setting::apply(change.arena_bytes, self.arena_bytes),
             queued: Setting::apply(change.queued, self.queued),
             weight: Setting::apply(change.weight, self.weight),
@@ -66,6 +71,7 @@ impl QuotaSettings {
             memory_bytes: self.memory_bytes.or(other.memory_bytes),
             session_memory_bytes: self.session_memory_bytes.or(other.session_memory_bytes),
             sessions: self.sessions.or(other.sessions),
+            tensors: self.tensors.or(other.tensors),
             arena_bytes: self.arena_bytes.or(other.arena_bytes),
             queued: self.queued.or(other.queued),
             weight: self.weight.or(other.weight),
@@ -83,7 +89,9 @@ pub struct Quota {
     pub session_memory_bytes: u64,
     /// Sessions at a time.
     pub sessions: u32,
-    /// Bytes in the arenas of each session.
+    /// Tensors, all sessions of the user together; 0 for no limit.
+    pub tensors: u64,
+    /// Bytes of arenas, all sessions of the user together.
     pub arena_bytes: u64,
     /// Instructions in flight of each session; 0 for no limit.
     pub queued: u32,
@@ -97,7 +105,8 @@ impl Default for Quota {
             memory_bytes: 0,
             session_memory_bytes: 0,
             sessions: SESSIONS_PER_UID_MAX,
-            arena_bytes: ARENA_BYTES_PER_SESSION_MAX,
+            tensors: TENSORS_PER_UID_MAX,
+            arena_bytes: ARENA_BYTES_PER_UID_MAX,
             queued: 0,
             weight: 1.0,
         }
@@ -111,6 +120,7 @@ impl From<QuotaSettings> for Quota {
             memory_bytes: limits.memory_bytes.unwrap_or(default.memory_bytes),
             session_memory_bytes: limits.session_memory_bytes.unwrap_or(default.session_memory_bytes),
             sessions: limits.sessions.unwrap_or(default.sessions),
+            tensors: limits.tensors.unwrap_or(default.tensors),
             arena_bytes: limits.arena_bytes.unwrap_or(default.arena_bytes),
             queued: limits.queued.unwrap_or(default.queued),
             weight: limits.weight.unwrap_or(default.weight),
@@ -126,6 +136,7 @@ impl Quota {
         within(self.memory_bytes, other.memory_bytes)
             && within(self.session_memory_bytes, other.session_memory_bytes)
             && self.sessions <= other.sessions
+            && within(self.tensors, other.tensors)
             && self.arena_bytes <= other.arena_bytes
             && within(self.queued.into(), other.queued.into())
             && self.weight <= other.weight
@@ -163,6 +174,8 @@ pub struct QuotaChange {
     pub session_memory_bytes: Option<Setting<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sessions: Option<Setting<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tensors: Option<Setting<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub arena_bytes: Option<Setting<u64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,6 +222,21 @@ pub struct UserStatus {
     pub sessions: u32,
     /// Bytes that these sessions hold on the workers.
     pub memory_bytes: u64,
+    /// Tensors of these sessions, and errors in the place of tensors.
+    pub tensors: u64,
+    /// Bytes of these sessions' arenas.
+    pub arena_bytes: u64,
     /// The devices' time used, seconds, with exponential decay.
     pub usage_s: f64,
+}
+
+/// A number of bytes with a binary unit: `1.50 MiB`.
+pub fn bytes_text(bytes: u64) -> String {
+    const UNITS: [&str; 5] = ["B", "KiB", "MiB", "GiB", "TiB"];
+    let (mut value, mut unit) = (bytes as f64, 0);
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{bytes} B") } else { format!("{value:.2} {}", UNITS[unit]) }
 }

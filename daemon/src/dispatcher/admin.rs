@@ -1,6 +1,7 @@
 //! Requests about sessions and users: details, kills, quotas, draining and reloads.
 
 use super::{Dispatcher, worker_names};
+use crate::account::UserAccount;
 use crate::control_connection::ControlConnection;
 use crate::quota::QuotaConfig;
 use crate::reload::ReloadOutcome;
@@ -62,6 +63,12 @@ impl Dispatcher {
         Arc::new(usage)
     }
 
+    /// The account of user `uid`, which the user's sessions share.
+    pub(super) fn account(&self, uid: u32) -> Arc<UserAccount> {
+        let sessions = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
+        sessions.filter_map(|c| Some(c.session.as_ref()?.user_account().clone())).next().unwrap_or_default()
+    }
+
     /// Updates usage and shares for a request.
     pub(super) fn refresh_usage(&mut self) {
         let now_ns = self.tape.tick();
@@ -78,12 +85,15 @@ impl Dispatcher {
     fn user_status(&mut self, uid: u32) -> UserStatus {
         let own = self.connections.iter().flatten().filter(|c| c.peer.uid == uid);
         let session_slots: Vec<SessionSlot> = own.filter_map(|c| Some(c.session.as_ref()?.slot())).collect();
+        let account = self.account(uid);
         UserStatus {
             uid,
             own: self.quotas.own(uid),
             allowed: self.quotas.quota(uid),
             sessions: session_slots.len() as u32,
             memory_bytes: session_slots.iter().map(|session_slot| self.held(*session_slot)).sum(),
+            tensors: account.tensors(),
+            arena_bytes: account.arena_bytes(),
             usage_s: self.queue.usage_s(uid),
         }
     }

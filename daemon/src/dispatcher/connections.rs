@@ -1,12 +1,16 @@
 //! Connections: handshakes, requests and disconnections.
 
 use super::{CROWDED_HANDSHAKE_DEADLINE, Dispatcher, WakeSource, spare_descriptor, worker_names};
+use crate::account::ArenaRoom;
 use crate::control_connection::{ControlConnection, ReceivedMessage};
 use crate::session::Session;
 use crate::session::violation::Violation;
 use crate::worker::step::SessionSlot;
 use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
-use gt_protocol::limits::{CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, SESSIONS_MAX, SQ_SLOTS, TAPE_RECORDS};
+use gt_protocol::limits::{
+    CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, HANDSHAKES_PER_UID_MAX, SESSIONS_MAX, SESSIONS_RESERVED, SQ_SLOTS,
+    TAPE_RECORDS,
+};
 use gt_protocol::{
     ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant, StatusDocument,
     Welcome, WorkerTraffic,
@@ -22,6 +26,8 @@ const ACCEPTS_MAX: usize = 16;
 const OBSERVERS_PER_UID_MAX: u32 = 32;
 /// Connections of all users without a session.
 const OBSERVERS_MAX: u32 = 256;
+/// Connections without a session, of [`OBSERVERS_MAX`], that only administrators can open.
+const OBSERVERS_RESERVED: u32 = 32;
 
 fn no_session() -> Refused {
     Refused::new(RefusalCode::NotPermitted, "only a client has a session to ask about")
@@ -67,6 +73,7 @@ impl Dispatcher {
         if self.private && peer.uid != rustix::process::getuid().as_raw() {
             return tracing::warn!(target: "gtd::dispatcher", uid = peer.uid, "another user's connection was dropped");
         }
+        self.make_room_for_handshake(peer.uid, peer.pid);
         let serial = self.next_serial;
         self.next_serial += 1;
         let slot = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
@@ -84,6 +91,22 @@ impl Dispatcher {
         }
         self.connections[slot] = Some(connection);
         self.slot_of_serial.insert(serial, slot);
+    }
+
+    /// Ends the oldest of a user's handshakes if it has as many as one user may have, unless its hello has come. The
+    /// daemon's own process speaks for users of other machines, whose number is limited elsewhere.
+    fn make_room_for_handshake(&mut self, uid: u32, pid: u32) {
+        let of_user = |c: &&ControlConnection| c.awaits_hello() && c.peer.uid == uid;
+        let open = || self.connections.iter().flatten().filter(of_user);
+        if pid == std::process::id() || open().count() < HANDSHAKES_PER_UID_MAX as usize {
+            return;
+        }
+        let Some((serial, slot)) = open().map(|c| (c.serial, c.slot)).min() else { return };
+        self.read_message(slot);
+        let still = self.connections.get(slot).and_then(Option::as_ref);
+        if still.is_some_and(|c| c.serial == serial && c.awaits_hello()) {
+            self.disconnect(slot, "it did not say hello while its user opened more connections");
+        }
     }
 
     /// Receives and handles the next message of a connection.
@@ -184,7 +207,9 @@ impl Dispatcher {
         let session_slot = SessionSlot { session: serial, slot: slot as u32 };
         let share = self.queue.open(uid, quota.weight);
         let usage = self.usage(serial, uid, &quota);
-        let mut session = Session::new(session_slot, self.present, worker, port, quota, usage, share, &mut self.links);
+        let account = self.account(uid);
+        let links = &mut self.links;
+        let mut session = Session::new(session_slot, self.present, worker, port, quota, usage, account, share, links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(connection) = &mut self.connections[slot] {
             let (uid, pid) = (connection.peer.uid, connection.peer.pid);
@@ -214,24 +239,34 @@ impl Dispatcher {
 
     /// The refusal of one more connection for `role`, if a limit is reached.
     fn limit_reached(&self, slot: usize, role: Role) -> Option<Refused> {
-        let uid = self.connections.get(slot)?.as_ref()?.peer.uid;
+        let connection = self.connections.get(slot)?.as_ref()?;
+        let (uid, administrator) = (connection.peer.uid, self.is_administrator(connection));
         let of_role = |c: &&ControlConnection| {
             c.slot != slot && !c.awaits_hello() && c.session.is_some() == (role == Role::Client)
         };
         let all = self.connections.iter().flatten().filter(of_role).count() as u64;
         let own = self.connections.iter().flatten().filter(of_role).filter(|c| c.peer.uid == uid).count() as u64;
-        let limits = match role {
-            Role::Client => {
-                let quota = self.quotas.quota(uid).sessions;
-                [(own, quota, "sessions of this user"), (all, SESSIONS_MAX, "sessions")]
-            }
-            _ => [(own, OBSERVERS_PER_UID_MAX, "observers of this user"), (all, OBSERVERS_MAX, "observers")],
+        let (what, quota, most, reserved) = match role {
+            Role::Client => ("sessions", self.quotas.quota(uid).sessions, SESSIONS_MAX, SESSIONS_RESERVED),
+            _ => ("observers", OBSERVERS_PER_UID_MAX, OBSERVERS_MAX, OBSERVERS_RESERVED),
         };
-        let (held, limit, what) = limits.into_iter().find(|(held, limit, _)| *held >= *limit as u64)?;
+        let most = u64::from(if administrator { most } else { most - reserved });
+        let free = most.saturating_sub(all);
+        let (held, limit, whose) = if own >= quota.into() {
+            (own, quota.into(), "of this user")
+        } else if free == 0 {
+            (all, most, "of all users")
+        } else if own > free && !administrator {
+            // A user alone gets half of what there is, and some is left to the next one, however many there are.
+            (own, own, "of this user, and few are left to all users")
+        } else {
+            return None;
+        };
         let text = format!(
-            "{held} {what} are open and no more are allowed: close some (gtctl sessions lists them), or try again later"
+            "{held} {what} {whose} are open and no more are allowed: close some (gtctl sessions lists them), or try \
+             again later"
         );
-        Some(Refused::new(RefusalCode::TooManySessions, text).with_limit(held, limit as u64))
+        Some(Refused::new(RefusalCode::TooManySessions, text).with_limit(held, limit))
     }
 
     fn tape_connection(&mut self, session: u64, kind: EventKind) {
@@ -256,12 +291,14 @@ impl Dispatcher {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match message {
             ClientMessage::GrowArena { bytes } => {
-                let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
-                let held: u64 = sessions.map(Session::arena_bytes).sum();
-                let left = self.arena_bytes_max.saturating_sub(held);
+                let free = self.arena_bytes_max.saturating_sub(self.arena_bytes());
                 let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
+                let limit = self.quotas.quota(connection.peer.uid).arena_bytes;
                 let granted = match &mut connection.session {
-                    Some(session) => session.grow_arena(bytes, left, &mut self.links),
+                    Some(session) => {
+                        let room = ArenaRoom::new(session.user_account().arena_bytes(), limit, free, self.private);
+                        session.grow_arena(bytes, room, &mut self.links)
+                    }
                     None => Err(Refused::new(RefusalCode::NotPermitted, "only a client's session has arenas")),
                 };
                 match granted {
@@ -384,10 +421,17 @@ impl Dispatcher {
             pid: std::process::id(),
             uptime_s: self.start.elapsed().as_secs_f64(),
             workers: self.links.iter_mut().map(|link| link.info()).collect(),
+            arena_bytes: self.arena_bytes(),
+            arena_bytes_limit: self.arena_bytes_max,
             draining: self.draining,
             sessions,
             more: false,
         }
+    }
+
+    /// Bytes of all sessions' arenas.
+    fn arena_bytes(&self) -> u64 {
+        self.connections.iter().flatten().filter_map(|c| c.session.as_ref()).map(Session::arena_bytes).sum()
     }
 
     pub(super) fn end_violator(&mut self, slot: usize, violation: &Violation) {
@@ -397,6 +441,10 @@ impl Dispatcher {
                 target: "gtd::dispatcher",
                 "session {session} of user {uid}, process {pid}, broke the quotas and is ended: {violation}"
             );
+        }
+        if violation.is_limit() {
+            let text = format!("the daemon ended the session: {violation}");
+            self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Killed, text)), &[]);
         }
         self.disconnect(slot, "it broke the quotas");
     }
@@ -417,6 +465,7 @@ impl Dispatcher {
             tracing::info!(target: "gtd::dispatcher", "session {serial} of user {uid} ended: {why}");
             self.unwatch(session.port().doorbell().as_fd());
             session.set_state(SessionState::Closed);
+            session.close_account();
             self.queue.close(&mut session.share);
             self.hot.retain(|hot| *hot != slot);
             for link in &mut self.links {

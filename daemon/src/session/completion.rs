@@ -65,21 +65,14 @@ impl Session {
             // A tensor poisoned by an earlier failure is not an error of its own.
             if failure.instruction == origin && subject != Subject::Fetch {
                 if let Fault::OutOfMemory { requested, held, limit, scope } = failure.fault {
-                    self.out_of_memory += 1;
-                    // Logged at powers of two, so that a program that tries again and again does not fill the log.
-                    if self.out_of_memory.is_power_of_two() {
-                        let times = self.out_of_memory;
-                        tracing::info!(
-                            target: "gtd::dispatcher",
-                            "session {session} has met a limit of memory {times} times: it asked for {requested} bytes, \
-                             and {held} of {limit} are held by {}",
-                            match scope {
-                                MemoryScope::Worker => "all sessions",
-                                MemoryScope::Session => "the session",
-                                MemoryScope::User => "its user",
-                            }
-                        );
-                    }
+                    let holder = match scope {
+                        MemoryScope::Worker => "all sessions",
+                        MemoryScope::Session => "the session",
+                        MemoryScope::User => "its user",
+                    };
+                    self.count_out_of_memory(format_args!(
+                        "it asked for {requested} bytes, and {held} of {limit} are held by {holder}"
+                    ));
                 }
                 self.errors += 1;
                 tape.write(event(EventKind::Error, worker));
@@ -101,12 +94,36 @@ impl Session {
             result = *so_far;
             self.parts.remove(&token);
         }
+        self.complete(token, result, links)?;
+        tape.write(event(EventKind::Send, NO_WORKER));
+        Ok(())
+    }
+
+    /// Sends a completion to the client.
+    pub(super) fn complete(
+        &mut self,
+        token: u64,
+        result: Result<(), Failure>,
+        links: &mut [Box<dyn WorkerLink>],
+    ) -> Result<(), Violation> {
         self.completions_in_flight -= 1;
         let result = result.map_err(|failure| with_worker_name(failure, links));
         self.port.complete(Completion { token, result }.encode()).map_err(|_| Violation::Completions)?;
         self.port.flush_completions();
-        tape.write(event(EventKind::Send, NO_WORKER));
         Ok(())
+    }
+
+    /// Counts a limit that was met. Logged at powers of two, so that a program that tries again and again does not fill
+    /// the log.
+    pub(super) fn count_out_of_memory(&mut self, how: std::fmt::Arguments<'_>) {
+        self.out_of_memory += 1;
+        if self.out_of_memory.is_power_of_two() {
+            let (session, times) = (self.slot.session, self.out_of_memory);
+            tracing::info!(
+                target: "gtd::dispatcher",
+                "session {session} has met a limit of memory {times} times: {how}"
+            );
+        }
     }
 }
 

@@ -13,6 +13,7 @@ mod submitted_slots;
 mod validation;
 pub mod violation;
 
+use crate::account::{ArenaRoom, UserAccount};
 use crate::fair_queue::{CostCorrection, SessionShare, VISIT_NS};
 use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
 use crate::signals::Signals;
@@ -29,7 +30,7 @@ use gt_ops::infer::InputMeta;
 use gt_ops::wire::decode;
 use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX};
-use gt_protocol::{CollectiveTraffic, Quota, RefusalCode, Refused};
+use gt_protocol::{CollectiveTraffic, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::OwnedFd;
@@ -90,6 +91,10 @@ pub struct Session {
     quota: Quota,
     /// The memory that its tensors hold, counted in its user's usage as well.
     usage: Arc<MemoryUsage>,
+    /// The account of its user, and what is counted there of this session.
+    account: Arc<UserAccount>,
+    tensors_counted: u64,
+    arena_bytes_counted: u64,
     /// Allocations that failed.
     out_of_memory: u64,
     /// Instructions that failed, counted on each worker.
@@ -145,6 +150,7 @@ impl Session {
         port: DaemonPort,
         quota: Quota,
         usage: Arc<MemoryUsage>,
+        account: Arc<UserAccount>,
         share: SessionShare,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
@@ -160,6 +166,9 @@ impl Session {
             tensors: TensorTable::new(worker as usize),
             quota,
             usage,
+            account,
+            tensors_counted: 0,
+            arena_bytes_counted: 0,
             out_of_memory: 0,
             errors: 0,
             bytes_moved: 0,
@@ -233,6 +242,7 @@ impl Session {
         self.bill = Bill::default();
         let served = self.process_all(cx)?;
         self.submit_group(cx)?;
+        self.count_tensors();
         Ok(served)
     }
 
@@ -287,38 +297,57 @@ impl Session {
         cx.tape.write(Event { time_ns: 0, kind, subject, worker, session, bytes, result, left, right });
     }
 
-    /// Adds an arena with room for a block of `bytes`. Returns its number, length and descriptor. `left` is how
-    /// much the arenas of all sessions may still grow, bytes.
+    /// Adds an arena with room for a block of `bytes`, if its user has `room`. Returns its number, length and
+    /// descriptor. The first arena is granted in any case if [`ARENA_BYTES_MIN`] is enough, so that every session can
+    /// fetch numbers.
     ///
     /// # Errors
     /// A limit is reached, or the system has no memory or descriptors.
     pub fn grow_arena(
         &mut self,
         bytes: u64,
-        left: u64,
+        room: ArenaRoom,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
-        let held = self.arena_bytes_total;
-        let limit = self.quota.arena_bytes;
-        let wanted = bytes.max(ARENA_BYTES_MIN).max(held.min(ARENA_GROWTH_BYTES_MAX));
+        let wanted = bytes.max(ARENA_BYTES_MIN).max(self.arena_bytes_total.min(ARENA_GROWTH_BYTES_MAX));
+        let first = self.arena_bytes.is_empty();
         // Near the limit, the arena gets the requested size only.
         let granted = [wanted, bytes.max(ARENA_BYTES_MIN)]
             .into_iter()
             .filter_map(|bytes| bytes.checked_next_multiple_of(gt_shm::segment::PAGE_BYTES as u64))
-            .find(|bytes| *bytes <= left && held.checked_add(*bytes).is_some_and(|total| total <= limit));
-        let Some(granted) = granted.filter(|_| self.arena_bytes.len() < ARENAS_PER_SESSION_MAX as usize) else {
-            let limit = limit.min(held.saturating_add(left));
-            let text = format!("{bytes} more bytes of arena were asked for; {held} of {limit} are held");
-            return Err(Refused::new(RefusalCode::ArenaLimit, text).with_limit(held, limit));
+            .find(|bytes| room.has(*bytes) || first && *bytes <= ARENA_BYTES_MIN);
+        let (held, most) = (room.held, room.most());
+        let refused = |code, text: String| Err(Refused::new(code, text).with_limit(held, most));
+        if self.arena_bytes.len() >= ARENAS_PER_SESSION_MAX as usize {
+            let text = format!("it has {ARENAS_PER_SESSION_MAX} arenas already: drop NumPy arrays, or copy them");
+            return refused(RefusalCode::ArenaLimit, text);
+        }
+        let Some(granted) = granted else {
+            let own =
+                format!("all sessions of this user together hold {} of {}", bytes_text(held), bytes_text(room.limit));
+            let text = if held.saturating_add(bytes) > room.limit {
+                format!(
+                    "{own}: drop NumPy arrays that view tensors, or copy them, end other sessions, or ask an \
+                     administrator for more"
+                )
+            } else {
+                format!(
+                    "{own}, and {} more is what other users leave of the memory for arenas: fetch smaller tensors, drop \
+                     NumPy arrays that view tensors, or ask those whom gtctl status shows to hold arenas",
+                    bytes_text(room.left)
+                )
+            };
+            return refused(RefusalCode::ArenaLimit, text);
         };
-        let (arena, fd) = Arena::create(granted).map_err(|error| {
-            Refused::new(RefusalCode::Exhausted, format!("no arena of {granted} bytes: {error}"))
-                .with_limit(held, limit)
-        })?;
+        let (arena, fd) = match Arena::create(granted) {
+            Ok(created) => created,
+            Err(error) => return refused(RefusalCode::Exhausted, format!("no arena of {granted} bytes: {error}")),
+        };
         let segment = self.arena_bytes.len() as u32;
         let len = arena.len();
         self.arena_bytes.push(len);
         self.arena_bytes_total += len;
+        self.account.count_arena_bytes(&mut self.arena_bytes_counted, self.arena_bytes_total);
         let fd = Arc::new(fd);
         for link in links {
             link.add_arena(self.slot, arena.clone(), &fd);
@@ -346,6 +375,23 @@ impl Session {
     /// The memory that the session's tensors hold.
     pub fn usage(&self) -> &Arc<MemoryUsage> {
         &self.usage
+    }
+
+    /// The account of the session's user.
+    pub fn user_account(&self) -> &Arc<UserAccount> {
+        &self.account
+    }
+
+    /// Counts the session's tensors in its user's account. Returns the tensors of all sessions of the user.
+    #[inline]
+    fn count_tensors(&mut self) -> u64 {
+        self.account.count_tensors(&mut self.tensors_counted, self.tensors.len() as u64)
+    }
+
+    /// Takes what the session holds out of its user's account, at its end.
+    pub fn close_account(&mut self) {
+        self.account.count_tensors(&mut self.tensors_counted, 0);
+        self.account.count_arena_bytes(&mut self.arena_bytes_counted, 0);
     }
 
     /// Releases memory that is only kept for reuse.

@@ -8,10 +8,11 @@ use crate::worker::fusion_window::is_fusible;
 use crate::worker::step::Step;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::event::{EventKind, NO_WORKER, Subject};
+use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, FREE_IDS_MAX};
-use gt_ops::{Instruction, Operand, TensorId, Workers};
-use gt_protocol::limits::TENSORS_PER_SESSION_MAX;
+use gt_ops::{Instruction, Meta, Op, Operand, TensorId, Workers};
+use gt_protocol::limits::{REFUSED_TENSORS_MAX, TENSORS_PER_SESSION_MAX};
 
 /// The estimated rate of transfers between arenas and tensors, bytes a nanosecond.
 const TRANSFER_BYTES_PER_NS: u64 = 8;
@@ -37,8 +38,12 @@ impl Session {
             Command::Op(instruction) => self.op(instruction, wire_bytes, cx),
             Command::Free { ids } => self.free(ids, wire_bytes, cx),
             Command::Allocate { out, meta } => {
-                self.check_new(out)?;
+                let refused = self.check_new(out)?;
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Allocate, wire_bytes, [out, 0, 0]);
+                if refused {
+                    self.refuse_tensor(out, meta, (out, None), Subject::Allocate, cx);
+                    return Ok(());
+                }
                 let at = self.tensors.insert(out, meta, Content::Defined);
                 if let (Some(tensor), true) = (self.tensors.get_mut(out), meta.bytes() > 0) {
                     tensor.content = Content::Uploading(0);
@@ -55,6 +60,9 @@ impl Session {
                 let (expected, bytes) = match tensor.content {
                     Content::Uploading(next) => (next, tensor.bytes),
                     Content::Defined => (tensor.bytes, tensor.bytes),
+                    Content::Refused { origin, op } => {
+                        return self.complete_refused(token, (origin, op), Subject::Write, cx);
+                    }
                 };
                 let end = offset_bytes.checked_add(len).filter(|end| *end <= bytes);
                 // A tensor without elements is complete from the start; an empty write to it is allowed.
@@ -77,8 +85,12 @@ impl Session {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Fetch, to.len_bytes, [id, 0, 0]);
                 self.check_arena(&to)?;
                 let tensor = self.tensors.get(id).ok_or(Violation::UnknownTensor(id))?;
-                if tensor.content != Content::Defined {
-                    return Err(Violation::Unwritten(id));
+                match tensor.content {
+                    Content::Defined => {}
+                    Content::Uploading(_) => return Err(Violation::Unwritten(id)),
+                    Content::Refused { origin, op } => {
+                        return self.complete_refused(token, (origin, op), Subject::Fetch, cx);
+                    }
                 }
                 let (len, bytes) = (to.len_bytes, tensor.bytes);
                 if offset_bytes.checked_add(len).is_none_or(|end| end > bytes) {
@@ -117,7 +129,7 @@ impl Session {
 
     fn op(&mut self, mut instruction: Instruction, wire_bytes: u64, cx: &mut Context<'_>) -> Result<(), Violation> {
         let (op, out) = (instruction.op, instruction.out);
-        self.check_new(out)?;
+        let mut refused = self.check_new(out)?.then_some((out, Some(op)));
         cx.metas.clear();
         let mut operands = [0; 2];
         let mut named = 0;
@@ -126,8 +138,11 @@ impl Session {
                 Operand::Scalar(number) => InputMeta::Scalar(*number),
                 Operand::Tensor(id) => {
                     let tensor = self.tensors.get(*id).ok_or(Violation::UnknownTensor(*id))?;
-                    if tensor.content != Content::Defined {
-                        return Err(Violation::Unwritten(*id));
+                    match tensor.content {
+                        Content::Defined => {}
+                        Content::Uploading(_) => return Err(Violation::Unwritten(*id)),
+                        // As with every failure, the result is poisoned by the first one.
+                        Content::Refused { origin, op } => refused = Some((origin, op)),
                     }
                     if named < 2 {
                         operands[named] = *id;
@@ -141,6 +156,11 @@ impl Session {
         let [left, right] = operands;
         self.event(cx, EventKind::Recv, NO_WORKER, Subject::Op(op), wire_bytes, [out, left, right]);
         let meta = infer(op, cx.metas, &instruction.attrs).map_err(Violation::Rule)?;
+        if let Some(by) = refused {
+            self.refuse_tensor(out, meta, by, Subject::Op(op), cx);
+            let last = self.ids_of(&instruction, instruction.last_use);
+            return self.free_everywhere(&last, cx);
+        }
         let tensors = cx.metas.iter().filter_map(|input| match input {
             InputMeta::Tensor(meta) => Some(meta),
             InputMeta::Scalar(_) => None,
@@ -255,9 +275,9 @@ impl Session {
         }
     }
 
-    /// Checks the id of a new tensor, and the number of tensors.
+    /// Checks the id of a new tensor, and the number of tensors. True if the tensor is refused.
     #[inline]
-    fn check_new(&mut self, id: TensorId) -> Result<(), Violation> {
+    fn check_new(&mut self, id: TensorId) -> Result<bool, Violation> {
         if id <= self.last_id {
             return Err(Violation::IdNotIncreasing { id, last: self.last_id });
         }
@@ -268,6 +288,46 @@ impl Session {
             return Err(Violation::TooManyTensors);
         }
         self.last_id = id;
+        let held = self.count_tensors();
+        let limit = self.quota.tensors;
+        if limit == 0 || held < limit {
+            return Ok(false);
+        }
+        if held - limit >= REFUSED_TENSORS_MAX { Err(Violation::TooManyRefused { limit }) } else { Ok(true) }
+    }
+
+    /// Adds a tensor that no worker has: its user holds too many, or `by`, an operand's instruction, was refused.
+    #[cold]
+    fn refuse_tensor(
+        &mut self,
+        out: TensorId,
+        meta: Meta,
+        by: (TensorId, Option<Op>),
+        subject: Subject,
+        cx: &mut Context<'_>,
+    ) {
+        let (origin, op) = by;
+        self.tensors.insert(out, meta, Content::Refused { origin, op });
+        if origin == out {
+            let (held, limit) = (self.account.tensors(), self.quota.tensors);
+            self.count_out_of_memory(format_args!("the user's sessions hold {held} tensors of {limit}"));
+            self.event(cx, EventKind::Error, NO_WORKER, subject, 0, [out, 0, 0]);
+        }
+    }
+
+    /// Completes the transfer of a tensor that was refused.
+    #[cold]
+    fn complete_refused(
+        &mut self,
+        token: u64,
+        (instruction, op): (TensorId, Option<Op>),
+        subject: Subject,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
+        self.expect_completion()?;
+        let fault = Fault::TooManyTensors { held: self.count_tensors(), limit: self.quota.tensors };
+        self.complete(token, Err(Failure { fault, instruction, op }), cx.links)?;
+        self.event(cx, EventKind::Send, NO_WORKER, subject, 0, [instruction, 0, 0]);
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use gt_ops::wire::{ArenaRange, WireError};
 use gt_ops::{OpError, TensorId};
-use gt_protocol::limits::TENSORS_PER_SESSION_MAX;
+use gt_protocol::limits::{REFUSED_TENSORS_MAX, TENSORS_PER_SESSION_MAX};
 use gt_shm::Corrupt;
 
 /// A breach of the protocol by a client. It ends the session.
@@ -69,6 +69,14 @@ pub enum Violation {
     /// More tensors than the limit.
     #[error("it holds {TENSORS_PER_SESSION_MAX} tensors, and no more are allowed: free some")]
     TooManyTensors,
+    /// A program that goes on although its tensors are refused.
+    #[error("the sessions of its user hold {} tensors, where {limit} are allowed, and its results were refused \
+             {REFUSED_TENSORS_MAX} times: free tensors, end other sessions, or ask an administrator for more",
+            limit + REFUSED_TENSORS_MAX)]
+    TooManyRefused {
+        /// The user's limit of tensors.
+        limit: u64,
+    },
     /// A completion token that is in flight already.
     #[error("it asked for the completion {0} again before it came")]
     TokenInUse(u64),
@@ -81,4 +89,11 @@ pub enum Violation {
     /// The completion ring has no room although few completions are in flight.
     #[error("its completion ring is corrupt")]
     Completions,
+}
+
+impl Violation {
+    /// True if a program that knows the protocol can come to it: its user is told why the session ends.
+    pub fn is_limit(&self) -> bool {
+        matches!(self, Violation::TooManyTensors | Violation::TooManyRefused { .. })
+    }
 }

@@ -247,13 +247,13 @@ fn a_cursor_that_cannot_be_ends_the_session() {
 fn an_arena_has_a_limit_that_is_refused_and_not_fatal() {
     let gtd = Gtd::start(&[]);
     let mut client = gtd.client();
-    for bytes in [u64::MAX, u64::MAX - 4095, gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX + 1] {
+    for bytes in [u64::MAX, u64::MAX - 4095, gt_protocol::limits::ARENA_BYTES_PER_UID_MAX + 1] {
         let Err(gt_protocol::ProtocolError::Refused(refused)) = gt_protocol::ask_arena(&client.socket, bytes) else {
             panic!("{bytes} bytes were not refused");
         };
         assert_eq!(refused.code, gt_protocol::RefusalCode::ArenaLimit);
         // The machine's own limit may be lower.
-        assert!((1..=gt_protocol::limits::ARENA_BYTES_PER_SESSION_MAX).contains(&refused.limit));
+        assert!((1..=gt_protocol::limits::ARENA_BYTES_PER_UID_MAX).contains(&refused.limit));
     }
     let one = client.full(&[1], 1.0);
     assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);

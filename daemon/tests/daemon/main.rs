@@ -8,6 +8,7 @@ fn workers() -> String {
     "cpu:1".into()
 }
 
+mod accounts;
 mod adversity;
 mod hostile;
 mod instructions;

@@ -52,6 +52,7 @@ fn encode_fault(fault: &Fault) -> (u64, [u64; 3]) {
             };
             (code, [requested, held, limit])
         }
+        Fault::TooManyTensors { held, limit } => (fault::TOO_MANY_TENSORS, [held, limit, 0]),
         Fault::IndexOutOfRange { index, axis, size } => (fault::INDEX_OUT_OF_RANGE, [index as u64, axis, size]),
         Fault::ZeroDivision => (fault::ZERO_DIVISION, [0; 3]),
         Fault::WorkerLost { worker, end } => {
@@ -68,6 +69,7 @@ fn decode_fault(code: u64, [first, second, third]: [u64; 3]) -> Fault {
         fault::WORKER_OUT_OF_MEMORY => out_of_memory(MemoryScope::Worker),
         fault::SESSION_OUT_OF_MEMORY => out_of_memory(MemoryScope::Session),
         fault::USER_OUT_OF_MEMORY => out_of_memory(MemoryScope::User),
+        fault::TOO_MANY_TENSORS => Fault::TooManyTensors { held: first, limit: second },
         fault::INDEX_OUT_OF_RANGE => Fault::IndexOutOfRange { index: first as i64, axis: second, size: third },
         fault::ZERO_DIVISION => Fault::ZeroDivision,
         fault::WORKER_LOST => {
@@ -90,6 +92,7 @@ mod tests {
             failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, scope: MemoryScope::Worker }),
             failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, scope: MemoryScope::Session }),
             failure(Fault::OutOfMemory { requested: 1, held: 2, limit: 3, scope: MemoryScope::User }),
+            failure(Fault::TooManyTensors { held: 4, limit: 3 }),
             failure(Fault::IndexOutOfRange { index: -7, axis: 1, size: 3 }),
             failure(Fault::ZeroDivision),
             failure(Fault::WorkerLost { worker: WorkerName::new("cpu:3"), end: WorkerEnd::Signal(9) }),

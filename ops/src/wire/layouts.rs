@@ -295,6 +295,7 @@ codes! {
         INTERNAL = 5, "internal error";
         SESSION_OUT_OF_MEMORY = 6, "the session's limit is reached: as for the worker";
         USER_OUT_OF_MEMORY = 7, "the user's limit is reached: as for the worker";
+        TOO_MANY_TENSORS = 8, "the user's limit of tensors is reached: tensors held, limit";
     }
 }
 

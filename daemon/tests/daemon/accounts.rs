@@ -1,0 +1,242 @@
+//! Limits of one user's resources, and the resources that are left to others, with the user ids of several users.
+
+use crate::support::{Client, Gtd, eventually};
+use gt_ops::failure::Fault;
+use gt_ops::wire::Command;
+use gt_ops::{Op, TensorId};
+use gt_protocol::limits::{
+    ARENA_BYTES_MIN, REFUSED_TENSORS_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, SESSIONS_RESERVED,
+};
+use gt_protocol::{
+    Connection, DaemonMessage, Hello, ProtocolError, QuotaChange, RefusalCode, Refused, Role, Setting, ask_arena,
+    ask_limits, ask_set_limits,
+};
+use std::time::Duration;
+
+/// Users that the machine does not have.
+const ANA: u32 = 61001;
+const BEN: u32 = 61002;
+
+/// True if these tests can be other users; else they have nothing to check.
+fn is_root() -> bool {
+    nix::unistd::getuid().is_root()
+}
+
+/// A connection of user `uid`, which only root can open. The user id is that of a thread which ends.
+fn connect_as(gtd: &Gtd, uid: u32, role: Role) -> gt_protocol::Result<Connection> {
+    let socket = gtd.folder.socket();
+    std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let connect = move || {
+        // SAFETY: the call changes the effective user id of this thread alone, as it goes around the C library.
+        let done = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, uid, -1i32) };
+        assert_eq!(done, 0, "only root can be another user");
+        gt_protocol::connect(&socket, &Hello::new(role, None))
+    };
+    std::thread::spawn(connect).join().unwrap()
+}
+
+/// A client of user `uid`.
+fn client_of(gtd: &Gtd, uid: u32) -> Client {
+    Client::of(connect_as(gtd, uid, Role::Client).unwrap())
+}
+
+fn set(gtd: &Gtd, uid: Option<u32>, change: QuotaChange) {
+    let control = gt_protocol::connect(&gtd.folder.socket(), &Hello::new(Role::Control, None)).unwrap();
+    ask_set_limits(&control.socket, uid, change).unwrap();
+}
+
+/// Tensors and arena bytes of a user, by `gtctl limits`.
+fn usage(gtd: &Gtd, uid: u32) -> (u64, u64) {
+    let control = gt_protocol::connect(&gtd.folder.socket(), &Hello::new(Role::Control, None)).unwrap();
+    let users = ask_limits(&control.socket).unwrap().users;
+    users.iter().find(|user| user.uid == uid).map_or((0, 0), |user| (user.tensors, user.arena_bytes))
+}
+
+#[track_caller]
+fn refusal<T>(result: Result<T, ProtocolError>) -> Refused {
+    match result {
+        Err(ProtocolError::Refused(refused)) => refused,
+        Err(error) => panic!("{error}"),
+        Ok(_) => panic!("it was not refused"),
+    }
+}
+
+/// The limit that refused tensor `id`, and the instruction that met it; none if the tensor is there.
+fn refused_tensor(client: &mut Client, id: TensorId) -> Option<(u64, TensorId)> {
+    let failure = client.fetch(id, 4).err()?;
+    match failure.fault {
+        Fault::TooManyTensors { limit, .. } => Some((limit, failure.instruction)),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn tensors_of_a_user_have_a_limit_that_is_an_error_for_the_program() {
+    const MOST: u64 = 1000;
+    let gtd = Gtd::start(&[]);
+    let me = nix::unistd::getuid().as_raw();
+    set(&gtd, Some(me), QuotaChange { tensors: Some(Setting::To(MOST)), ..QuotaChange::default() });
+    let (mut one, mut two) = (gtd.client(), gtd.client());
+    let kept: Vec<TensorId> = (0..MOST).map(|_| one.full(&[1], 1.0)).collect();
+    assert_eq!(refused_tensor(&mut one, kept[999]), None);
+    assert_eq!(usage(&gtd, me).0, MOST);
+    // One more is an error, and so is everything that depends on it; the last uses of other tensors are uses.
+    let more = one.full(&[1], 1.0);
+    let sum = one.binary(Op::Add, more, kept[0]);
+    assert_eq!(refused_tensor(&mut one, more), Some((MOST, more)));
+    assert_eq!(refused_tensor(&mut one, sum), Some((MOST, more)));
+    let elsewhere = two.full(&[1], 1.0);
+    assert_eq!(refused_tensor(&mut two, elsewhere), Some((MOST, elsewhere)));
+    // An upload is refused in the same way.
+    let upload = one.id();
+    one.send(&Command::Allocate { out: upload, meta: crate::support::f32s(&[1]) });
+    let block = one.block(4);
+    let token = one.token();
+    one.send(&Command::Write { token, id: upload, offset_bytes: 0, from: crate::support::range(&block, 4) });
+    assert!(matches!(one.completion(token).unwrap_err().fault, Fault::TooManyTensors { limit: MOST, .. }));
+    // Freed records may be used again, by the user's other sessions too.
+    one.free(&[&kept[..10], &[more, sum, upload]].concat());
+    one.sync();
+    two.free(&[elsewhere]);
+    let again = two.full(&[1], 3.0);
+    assert_eq!(two.fetch_f32(again, 1).unwrap(), [3.0]);
+    drop(one);
+    eventually("what the other held is free", || usage(&gtd, me).0 == 1);
+}
+
+#[test]
+fn records_of_a_program_that_goes_on_past_its_limit_do_not_grow() {
+    const MOST: u64 = 100;
+    let gtd = Gtd::start(&[]);
+    let me = nix::unistd::getuid().as_raw();
+    set(&gtd, Some(me), QuotaChange { tensors: Some(Setting::To(MOST)), ..QuotaChange::default() });
+    let mut witness = gtd.client();
+    let kept = witness.full(&[1], 3.0);
+    let mut client = gtd.client();
+    let mut made = 0;
+    while client.port.state() != gt_shm::SessionState::Closed {
+        let id = client.id();
+        let slots = client.encoder.encode(&Command::Allocate { out: id, meta: crate::support::f32s(&[0]) }).to_vec();
+        while client.port.push_publish(&slots).is_err() && client.port.state() != gt_shm::SessionState::Closed {
+            client.port.wait_space(slots.len() as u32, Duration::from_millis(10));
+        }
+        made += 1;
+        assert!(made < 10 * REFUSED_TENSORS_MAX, "it is not ended");
+    }
+    match gt_protocol::recv_daemon_message(&client.socket, Duration::from_secs(5)).unwrap() {
+        (DaemonMessage::Refused(refused), _) => {
+            assert_eq!(refused.code, RefusalCode::Killed);
+            assert!(refused.text.contains("where 100 are allowed"), "{refused}");
+        }
+        (other, _) => panic!("{other:?}"),
+    }
+    assert_eq!(witness.fetch_f32(kept, 1).unwrap(), [3.0]);
+    assert_eq!(usage(&gtd, me).0, 1);
+}
+
+#[test]
+fn one_user_s_tensors_take_nothing_from_another_s() {
+    if !is_root() {
+        return;
+    }
+    let gtd = Gtd::start(&[]);
+    set(&gtd, None, QuotaChange { tensors: Some(Setting::To(10)), ..QuotaChange::default() });
+    let (mut ana, mut ben) = (client_of(&gtd, ANA), client_of(&gtd, BEN));
+    for _ in 0..20 {
+        ana.full(&[0], 1.0);
+    }
+    ana.sync();
+    assert_eq!(usage(&gtd, ANA).0, 20, "the refused ones are counted, for they are records too");
+    let one = ben.full(&[1], 2.0);
+    assert_eq!(ben.fetch_f32(one, 1).unwrap(), [2.0]);
+    assert_eq!(usage(&gtd, BEN).0, 1);
+}
+
+/// Asks for arenas of `bytes` and less until none is granted. Returns the bytes granted.
+fn take_arenas(client: &Client) -> u64 {
+    let (mut bytes, mut taken) = (1 << 34, 0);
+    while bytes >= ARENA_BYTES_MIN {
+        match ask_arena(&client.socket, bytes) {
+            Ok(granted) => taken += granted.bytes,
+            Err(ProtocolError::Refused(refused)) => {
+                assert_eq!(refused.code, RefusalCode::ArenaLimit);
+                bytes /= 2;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    taken
+}
+
+#[test]
+fn arenas_that_nobody_touches_leave_room_to_others() {
+    if !is_root() {
+        return;
+    }
+    let gtd = Gtd::start(&[]);
+    let hogs: Vec<Client> = (0..4).map(|n| client_of(&gtd, ANA + n)).collect();
+    let taken: Vec<u64> = hogs.iter().map(take_arenas).collect();
+    let status = gtd.status();
+    assert_eq!(status.arena_bytes, taken.iter().sum::<u64>());
+    assert!(taken[0] > status.arena_bytes_limit / 4, "one user alone gets much: {taken:?}");
+    assert_eq!(usage(&gtd, ANA), (0, taken[0]));
+    // A new user fetches a number, and a tensor of some size.
+    let mut other = client_of(&gtd, ANA + 9);
+    let tensor = other.full(&[1 << 20], 2.0);
+    assert_eq!(other.fetch_f32(tensor, 1).unwrap(), [2.0]);
+    assert_eq!(other.fetch_f32(tensor, 1 << 20).unwrap()[..2], [2.0; 2]);
+    // The error says who holds the memory.
+    let refused = refusal(ask_arena(&hogs[0].socket, 1 << 40));
+    assert!(refused.text.contains("other sessions"), "{refused}");
+    let refused = refusal(ask_arena(&hogs[3].socket, 1 << 34));
+    assert!(refused.text.contains("other users leave"), "{refused}");
+}
+
+#[test]
+fn the_arenas_of_a_user_s_sessions_count_together_and_each_session_has_a_small_one() {
+    let gtd = Gtd::start(&[]);
+    let bytes = 8 * ARENA_BYTES_MIN;
+    set(&gtd, None, QuotaChange { arena_bytes: Some(Setting::To(bytes)), ..QuotaChange::default() });
+    let (one, mut two) = (gtd.client(), gtd.client());
+    assert_eq!(ask_arena(&one.socket, bytes).unwrap().bytes, bytes);
+    let refused = refusal(ask_arena(&two.socket, 2 * ARENA_BYTES_MIN));
+    assert_eq!((refused.code, refused.held, refused.limit), (RefusalCode::ArenaLimit, bytes, bytes));
+    assert!(refused.text.contains("all sessions of this user together hold 8.00 MiB of 8.00 MiB"), "{refused}");
+    let five = two.full(&[1], 5.0);
+    assert_eq!(two.fetch_f32(five, 1).unwrap(), [5.0]);
+    drop(one);
+    let me = nix::unistd::getuid().as_raw();
+    eventually("the arena of the other is given back", || usage(&gtd, me).1 == ARENA_BYTES_MIN);
+    ask_arena(&two.socket, 2 * ARENA_BYTES_MIN).unwrap();
+}
+
+#[test]
+fn users_who_take_all_sessions_leave_some_to_others_and_to_administrators() {
+    if !is_root() {
+        return;
+    }
+    let (_, hard) = nix::sys::resource::getrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE).unwrap();
+    nix::sys::resource::setrlimit(nix::sys::resource::Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let gtd = Gtd::start(&[]);
+    let mut all = Vec::new();
+    let mut of_user = Vec::new();
+    for uid in ANA..ANA + 12 {
+        let before = all.len();
+        let refused = loop {
+            match connect_as(&gtd, uid, Role::Client) {
+                Ok(connection) => all.push(connection),
+                Err(ProtocolError::Refused(refused)) => break refused,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(refused.code, RefusalCode::TooManySessions, "{refused}");
+        of_user.push(all.len() - before);
+    }
+    assert_eq!(of_user[0], SESSIONS_PER_UID_MAX as usize);
+    assert!(of_user.iter().all(|sessions| *sessions > 0), "{of_user:?}");
+    assert!(all.len() < (SESSIONS_MAX - SESSIONS_RESERVED) as usize);
+    // Root's sessions are not of those that all users share.
+    let mut root: Vec<Client> = (0..SESSIONS_RESERVED).map(|_| gtd.client()).collect();
+    let one = root[0].full(&[1], 1.0);
+    assert_eq!(root[0].fetch_f32(one, 1).unwrap(), [1.0]);
+}
