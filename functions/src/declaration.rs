@@ -107,15 +107,12 @@ impl Body {
         match self {
             Body::Composite(body) => body(g, values),
             Body::Elementwise(op) => {
-                let operands: Vec<Expr<'g>> = values
-                    .iter()
-                    .map(|value| TensorOrNumber::of(g, value).map(|operand| operand.0))
-                    .collect::<Result<_>>()?;
-                let args: Vec<Arg> = operands.iter().map(|operand| Arg::from(*operand)).collect();
-                if let [first, others @ ..] = &*operands
-                    && others.iter().all(|other| other.as_number().is_some())
+                let args: Vec<Arg> =
+                    values.iter().map(|value| TensorOrNumber::of(g, value).map(Arg::from)).collect::<Result<_>>()?;
+                if let [Arg::Scalar(first), others @ ..] = &*args
+                    && others.iter().all(|other| matches!(other, Arg::Scalar(_)))
                 {
-                    check_tensor(op.name(), *first)?;
+                    check_tensor(op.name(), g.number(*first))?;
                 }
                 g.elementwise(op, &args).outcome(g)
             }
@@ -392,203 +389,58 @@ pub trait Argument<'g>: Sized {
     fn text(&self) -> String;
 }
 
-fn mismatch<T>(kind: Kind, value: &Value) -> Result<T> {
-    Err(OpError::type_(format!("expected {}, but got {value:?}", kind.name())))
+/// Implements [`Argument`]: for each type its kind, the arguments of values, and the text of a default.
+macro_rules! arguments {
+    ($($type:ty: $kind:ident |$g:tt| { $($value:pat => $argument:expr),+ } |$this:tt| $text:expr;)*) => {$(
+        impl<'g> Argument<'g> for $type {
+            const KIND: Kind = Kind::$kind;
+            fn of($g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
+                match value {
+                    $($value => Ok($argument),)+
+                    other => Err(OpError::type_(format!("expected {}, but got {other:?}", Self::KIND.name()))),
+                }
+            }
+            fn text(&self) -> String {
+                let $this = self;
+                $text.into()
+            }
+        }
+    )*};
 }
 
-impl<'g> Argument<'g> for Expr<'g> {
-    const KIND: Kind = Kind::Tensor;
-    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Tensor(val) => Ok(g.tensor(*val)),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        "...".into()
-    }
+arguments! {
+    Expr<'g>: Tensor |g| { Value::Tensor(val) => g.tensor(*val) } |_| "...";
+    TensorOrNumber<'g>: TensorOrNumber |g| {
+        Value::Tensor(val) => TensorOrNumber(g.tensor(*val)), Value::Number(number) => TensorOrNumber(g.number(*number))
+    } |operand| operand.as_number().map_or_else(|| "...".into(), |number| number.text());
+    Vec<Expr<'g>>: Tensors |g| { Value::Tensors(vals) => vals.iter().map(|val| g.tensor(*val)).collect() } |_| "()";
+    Operands<'g>: Operands |g| {
+        Value::Tensors(vals) => Operands(vals.iter().map(|val| g.tensor(*val)).collect())
+    } |_| "()";
+    Scalar: Number |_| { Value::Number(number) => *number } |number| match number {
+        Scalar::Bool(b) => b.text(),
+        Scalar::Int(i) => i.text(),
+        Scalar::Float(f) => f.text(),
+    };
+    i64: Int |_| { Value::Number(number) => number.to_i64() } |i| i.to_string();
+    f64: Float |_| { Value::Number(number) => number.to_f64() } |f| match *f {
+        f64::INFINITY => "float(\"inf\")".to_owned(),
+        f64::NEG_INFINITY => "float(\"-inf\")".to_owned(),
+        f => format!("{f:?}"),
+    };
+    bool: Bool |_| { Value::Number(number) => number.to_bool() } |b| if *b { "True" } else { "False" };
+    &'g [i64]: Ints |_| { Value::Ints(all) => all } |all| tuple(all);
+    Sizes<'g>: Sizes |_| { Value::Ints(all) => Sizes(all) } |all| tuple(all);
+    OptionalInts<'g>: OptionalInts |_| { Value::Ints(all) => OptionalInts(all) } |all| tuple(all);
+    &'g [Vec<i64>]: IntLists |_| { Value::IntLists(all) => all } |_| "()";
+    &'g [f64]: Floats |_| { Value::Floats(all) => all } |all| tuple(all);
+    &'g str: Text |_| { Value::Text(text) => text } |text| format!("{text:?}");
+    TensorOrInts<'g>: TensorOrInts |g| {
+        Value::Tensor(val) => TensorOrInts::Tensor(g.tensor(*val)), Value::Ints(all) => TensorOrInts::Ints(all)
+    } |_| "...";
+    DType: DType |_| { Value::DType(dtype) => *dtype } |dtype| dtype.name();
 }
-impl<'g> Argument<'g> for TensorOrNumber<'g> {
-    const KIND: Kind = Kind::TensorOrNumber;
-    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Tensor(val) => Ok(TensorOrNumber(g.tensor(*val))),
-            Value::Number(scalar) => Ok(TensorOrNumber(g.number(*scalar))),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        self.as_number().map_or_else(|| "...".into(), |number| number.text())
-    }
-}
-impl<'g> Argument<'g> for Vec<Expr<'g>> {
-    const KIND: Kind = Kind::Tensors;
-    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Tensors(vals) => Ok(vals.iter().map(|val| g.tensor(*val)).collect()),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        "()".into()
-    }
-}
-impl<'g> Argument<'g> for Operands<'g> {
-    const KIND: Kind = Kind::Operands;
-    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        Vec::of(g, value).map(Operands)
-    }
-    fn text(&self) -> String {
-        "()".into()
-    }
-}
-impl<'g> Argument<'g> for &'g [Vec<i64>] {
-    const KIND: Kind = Kind::IntLists;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::IntLists(all) => Ok(all),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        "()".into()
-    }
-}
-impl<'g> Argument<'g> for Scalar {
-    const KIND: Kind = Kind::Number;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Number(scalar) => Ok(*scalar),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        match self {
-            Scalar::Bool(b) => b.text(),
-            Scalar::Int(i) => i.text(),
-            Scalar::Float(f) => f.text(),
-        }
-    }
-}
-impl<'g> Argument<'g> for i64 {
-    const KIND: Kind = Kind::Int;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Number(scalar) => Ok(scalar.to_i64()),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        self.to_string()
-    }
-}
-impl<'g> Argument<'g> for f64 {
-    const KIND: Kind = Kind::Float;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Number(scalar) => Ok(scalar.to_f64()),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        match *self {
-            f if f == f64::INFINITY => "float(\"inf\")".into(),
-            f if f == f64::NEG_INFINITY => "float(\"-inf\")".into(),
-            f => format!("{f:?}"),
-        }
-    }
-}
-impl<'g> Argument<'g> for bool {
-    const KIND: Kind = Kind::Bool;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Number(scalar) => Ok(scalar.to_bool()),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        if *self { "True" } else { "False" }.into()
-    }
-}
-impl<'g> Argument<'g> for &'g [i64] {
-    const KIND: Kind = Kind::Ints;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Ints(all) => Ok(all),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        match self {
-            [one] => one.to_string(),
-            all => format!("({})", all.iter().map(i64::to_string).collect::<Vec<_>>().join(", ")),
-        }
-    }
-}
-impl<'g> Argument<'g> for Sizes<'g> {
-    const KIND: Kind = Kind::Sizes;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Ints(all) => Ok(Sizes(all)),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        self.0.text()
-    }
-}
-impl<'g> Argument<'g> for OptionalInts<'g> {
-    const KIND: Kind = Kind::OptionalInts;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Ints(all) => Ok(OptionalInts(all)),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        self.0.text()
-    }
-}
-impl<'g> Argument<'g> for &'g [f64] {
-    const KIND: Kind = Kind::Floats;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Floats(all) => Ok(all),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        match self {
-            [one] => format!("{one:?}"),
-            all => format!("({})", all.iter().map(|f| format!("{f:?}")).collect::<Vec<_>>().join(", ")),
-        }
-    }
-}
-impl<'g> Argument<'g> for &'g str {
-    const KIND: Kind = Kind::Text;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Text(text) => Ok(text),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        format!("{self:?}")
-    }
-}
-impl<'g> Argument<'g> for TensorOrInts<'g> {
-    const KIND: Kind = Kind::TensorOrInts;
-    fn of(g: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::Tensor(val) => Ok(TensorOrInts::Tensor(g.tensor(*val))),
-            Value::Ints(all) => Ok(TensorOrInts::Ints(all)),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        "...".into()
-    }
-}
+
 impl<'g> Argument<'g> for Unsupported {
     const KIND: Kind = Kind::Unsupported;
     fn of(_: &'g Builder<'g>, _: &'g Value) -> Result<Self> {
@@ -598,18 +450,15 @@ impl<'g> Argument<'g> for Unsupported {
         "...".into()
     }
 }
-impl<'g> Argument<'g> for DType {
-    const KIND: Kind = Kind::DType;
-    fn of(_: &'g Builder<'g>, value: &'g Value) -> Result<Self> {
-        match value {
-            Value::DType(dtype) => Ok(*dtype),
-            other => mismatch(Self::KIND, other),
-        }
-    }
-    fn text(&self) -> String {
-        self.name().into()
+
+/// Numbers as Python writes a tuple of them; a single number stands for itself.
+fn tuple<'g, T: Argument<'g>>(all: &[T]) -> String {
+    match all {
+        [one] => one.text(),
+        all => format!("({})", all.iter().map(T::text).collect::<Vec<_>>().join(", ")),
     }
 }
+
 impl<'g, T: Argument<'g>> Argument<'g> for Option<T> {
     const KIND: Kind = T::KIND;
     const OPTIONAL: bool = true;
@@ -681,30 +530,26 @@ impl<'g> FunctionResult<'g> for TensorOrTuple<'g> {
         }
     }
 }
-impl<'g> FunctionResult<'g> for bool {
-    const RETURNS: Returns = Returns::Bool;
-    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
-        g.check().map(|()| Outcome::Number(Scalar::Bool(self)))
-    }
+/// Implements [`FunctionResult`] for types that are no tensors.
+macro_rules! known_results {
+    ($($type:ty: $returns:ident, $this:ident => $outcome:expr;)*) => {$(
+        impl<'g> FunctionResult<'g> for $type {
+            const RETURNS: Returns = Returns::$returns;
+            fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
+                let $this = self;
+                g.check().map(|()| $outcome)
+            }
+        }
+    )*};
 }
-impl<'g> FunctionResult<'g> for Scalar {
-    const RETURNS: Returns = Returns::Number;
-    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
-        g.check().map(|()| Outcome::Number(self))
-    }
+
+known_results! {
+    bool: Bool, b => Outcome::Number(Scalar::Bool(b));
+    Scalar: Number, number => Outcome::Number(number);
+    Vec<i64>: Sizes, sizes => Outcome::Sizes(sizes);
+    DType: DType, dtype => Outcome::DType(dtype);
 }
-impl<'g> FunctionResult<'g> for Vec<i64> {
-    const RETURNS: Returns = Returns::Sizes;
-    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
-        g.check().map(|()| Outcome::Sizes(self))
-    }
-}
-impl<'g> FunctionResult<'g> for DType {
-    const RETURNS: Returns = Returns::DType;
-    fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
-        g.check().map(|()| Outcome::DType(self))
-    }
-}
+
 impl<'g, T: FunctionResult<'g>> FunctionResult<'g> for Result<T> {
     const RETURNS: Returns = T::RETURNS;
     fn outcome(self, g: &'g Builder<'g>) -> Result<Outcome> {
@@ -818,8 +663,8 @@ macro_rules! functions {
                 ) -> gt_ops::error::Result<$crate::declaration::Outcome> {
                     let mut values = values.iter();
                     let mut next = || values.next().unwrap_or(&$crate::declaration::Value::Omitted);
-                    $(let $p: $t = $crate::declaration::argument!($g, next(), $t, stringify!($p), $($d)?);)*
-                    $($(let $k: $kt = $crate::declaration::argument!($g, next(), $kt, stringify!($k), $($kd)?);)+)?
+                    $(let $p: $t = $crate::declaration::argument!($g, next(), $t, $($d)?);)*
+                    $($(let $k: $kt = $crate::declaration::argument!($g, next(), $kt, $($kd)?);)+)?
                     let _ = &mut next;
                     $crate::declaration::FunctionResult::outcome($name($g $(, $p)* $($(, $k)+)?), $g)
                 }
@@ -841,10 +686,10 @@ macro_rules! default {
 
 /// The argument of a call, or the default.
 macro_rules! argument {
-    ($g:expr, $value:expr, $type:ty, $name:expr,) => {
+    ($g:expr, $value:expr, $type:ty,) => {
         <$type as $crate::declaration::Argument<'g>>::of($g, $value)?
     };
-    ($g:expr, $value:expr, $type:ty, $name:expr, $default:expr) => {
+    ($g:expr, $value:expr, $type:ty, $default:expr) => {
         match $value {
             $crate::declaration::Value::Omitted => $default,
             value => <$type as $crate::declaration::Argument<'g>>::of($g, value)?,
