@@ -59,8 +59,8 @@ pub mod sorting;
 pub mod special;
 
 use declaration::{Body, Function, Returns};
-use gt_ops::row::{Class, ROWS, Row};
-use std::collections::{HashMap, HashSet};
+use gt_ops::row::{ROWS, Row};
+use std::collections::HashMap;
 use std::sync::LazyLock;
 
 /// The declarations, a group of functions each.
@@ -110,17 +110,11 @@ const GROUPS: &[&[Function]] = &[
     sorting::FUNCTIONS,
 ];
 
-/// All functions: the elementwise rows of the op table, unless a declaration has their name, and the declarations.
+/// All functions: the declarations, and the elementwise rows of the op table that are public.
 pub fn all() -> &'static [Function] {
     static ALL: LazyLock<Vec<Function>> = LazyLock::new(|| {
-        let mut all = GROUPS.concat();
-        let declared: HashSet<&str> =
-            all.iter().filter(|function| function.forms.module.is_empty()).map(Function::name).collect();
-        let is_public = |row: &&Row| row.class == Class::Elementwise && row.forms.is_public();
-        let rows = ROWS.iter().filter(is_public).filter(|row| !declared.contains(row.name));
-        let rows: Vec<Function> = rows.map(elementwise).collect();
-        all.extend(rows);
-        all
+        let rows = ROWS.iter().filter(|row| row.forms.is_public()).map(elementwise);
+        GROUPS.concat().into_iter().chain(rows).collect()
     });
     &ALL
 }

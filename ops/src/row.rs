@@ -41,8 +41,8 @@ pub struct Row {
     pub name: &'static str,
     /// One sentence on what it computes.
     pub doc: &'static str,
-    /// The doc comment of its row: the sentence, then, for some elementwise rows, a formula, arguments that are no
-    /// operands, and an example. [`Row::document`] makes the docstring of it.
+    /// The doc comment of its row: the sentence, then, for a row that is a public function, a formula and an example.
+    /// [`Row::document`] makes the docstring of it.
     pub text: &'static str,
     /// The names of its operands, the optional ones last; those of the first arguments of the public function.
     pub parameters: &'static [&'static str],
@@ -79,7 +79,8 @@ pub struct Row {
     pub domain: [(f64, f64); 3],
     /// Integer division by zero is an error: the second operand must not be 0 when it is an integer.
     pub divisor_nonzero: bool,
-    /// The forms in which Python has the public function of this name.
+    /// The forms of the public function that an elementwise row is; none where the function of this name is declared in
+    /// `functions/`.
     pub forms: Forms,
     /// The public function takes a number as its first argument.
     pub number_first: bool,
@@ -329,6 +330,7 @@ mod tests {
         names.sort_unstable();
         assert!(names.is_sorted_by(|a, b| a < b), "two rows have one name: {names:?}");
         for row in ROWS {
+            assert!(row.class == Class::Elementwise || !row.forms.is_public(), "{} has forms", row.name);
             let Forms { function, method, in_place, in_place_function, out, .. } = row.forms;
             assert!(function || !(in_place_function || out), "{} has forms of a function, but is none", row.name);
             assert!(method || !in_place, "{} has an in-place method, but is none", row.name);

@@ -43,17 +43,6 @@ fn op_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
         entry.set_item("reference", row.reference)?;
         entry.set_item("domain", row.domain.to_vec())?;
         entry.set_item("divisor_nonzero", row.divisor_nonzero)?;
-        entry.set_item("document", row.document())?;
-        entry.set_item("parameters", row.parameters)?;
-        let aliases: Vec<&str> = row.forms.aliases.iter().filter(|alias| !alias.contains('.')).copied().collect();
-        entry.set_item("aliases", aliases)?;
-        entry.set_item("function", row.forms.function && row.forms.name.is_none())?;
-        entry.set_item("method", row.forms.method)?;
-        entry.set_item("in_place", row.forms.in_place)?;
-        entry.set_item("in_place_function", row.forms.in_place_function)?;
-        entry.set_item("out", row.forms.out)?;
-        entry.set_item("out_same_dtype", row.forms.out_same_dtype)?;
-        entry.set_item("number_first", row.number_first)?;
         entry.set_item("tensors_only", row.tensors_only)?;
         list.append(entry)?;
     }

@@ -47,21 +47,12 @@ macro_rules! rows {
 
         /// Gaussian error linear unit, x * Phi(x), where Phi is the CDF of the standard normal distribution (Hendrycks
         /// and Gimpel 2016).
-        ///
-        ///     output = input * Phi(input)
-        ///
-        /// Args:
-        ///     approximate: `"none"`, or `"tanh"` for the approximation by tanh.
-        ///
-        /// Example:
-        ///     >>> gt.gelu(gt.tensor([-1.0, 0.0, 1.0]))
-        ///     tensor([-0.1587,  0.0000,  0.8413])
         Gelu = 25, gelu(input) {
             real: |a| a * normal_cdf(a),
             grad: Each(&[|c| c.grad.gelu_backward(c.a())]),
             saves: Saves::inputs(1), cost_flops: 14,
             reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))",
-            forms: forms::method().in_place(),
+            forms: forms::internal(),
         }
 
         /// Gradient of gelu: the first operand times the derivative of gelu at the second.

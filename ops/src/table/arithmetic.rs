@@ -5,43 +5,22 @@ macro_rules! rows {
         $crate::table::gather! { $($before)* { [num]
 
         /// Sum of two tensors, elementwise; logical or on bools.
-        ///
-        ///     output = input + alpha * other
-        ///
-        /// Args:
-        ///     alpha: The factor of `other`.
-        ///
-        /// Example:
-        ///     >>> gt.add(gt.tensor([1.0, 2.0]), 10)
-        ///     tensor([11., 12.])
-        ///     >>> gt.add(gt.tensor([1.0, 2.0]), gt.tensor([[1.0], [2.0]]), alpha=10)
-        ///     tensor([[11., 12.],
-        ///             [21., 22.]])
         Add = 64, add(input, other) {
             number: |a, b| a + b,
             int: |a, b| wrapping_add(a, b),
             grad: Each(&[|c| c.grad]),
             reference: "a + b",
-            number_first: true,
+            forms: forms::internal(),
         }
 
         /// Difference of two tensors, elementwise.
-        ///
-        ///     output = input - alpha * other
-        ///
-        /// Args:
-        ///     alpha: The factor of `other`.
-        ///
-        /// Example:
-        ///     >>> gt.sub(gt.tensor([1.0, 2.0]), gt.tensor([0.5, 0.5]))
-        ///     tensor([0.5000, 1.5000])
         Sub = 65, sub(input, other) {
             number: |a, b| a - b,
             int: |a, b| wrapping_sub(a, b),
             accepts: DTypeSet::NUMERIC,
             grad: Each(&[|c| c.grad, |c| -c.grad]),
             reference: "a - b",
-            forms: forms::elementwise().aliases(&["subtract"]), number_first: true,
+            forms: forms::internal(),
         }
 
         /// Product of two tensors, elementwise; logical and on bools.
@@ -62,25 +41,13 @@ macro_rules! rows {
         }
 
         /// Quotient of two tensors, elementwise; floating-point even for integers.
-        ///
-        ///     output = input / other
-        ///
-        /// Args:
-        ///     rounding_mode: `None` divides exactly, `"trunc"` rounds the quotient towards zero and `"floor"` rounds
-        ///         it down.
-        ///
-        /// Example:
-        ///     >>> gt.div(gt.tensor([7, -7]), 2)
-        ///     tensor([ 3.5000, -3.5000])
-        ///     >>> gt.div(gt.tensor([7, -7]), 2, rounding_mode="floor")
-        ///     tensor([ 3, -4])
         Div = 40, div(input, other) {
             real: |a, b| a / b,
             // Divided twice: the square of a small divisor would underflow to 0.
             grad: Each(&[|c| c.grad / c.b(), |c| -(c.grad * (c.a() / c.b() / c.b()))]),
             saves: Saves::inputs(3),
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b",
-            forms: forms::elementwise().aliases(&["divide", "true_divide"]), number_first: true,
+            forms: forms::internal(),
         }
 
         /// Quotient of two tensors rounded towards negative infinity, elementwise.
@@ -132,17 +99,6 @@ macro_rules! rows {
         }
 
         /// a + b * c, elementwise, rounded after the product and after the sum.
-        ///
-        ///     output = input + value * tensor1 * tensor2
-        ///
-        /// Args:
-        ///     tensor1: The first factor.
-        ///     tensor2: The second factor.
-        ///     value: A number that multiplies the product.
-        ///
-        /// Example:
-        ///     >>> gt.addcmul(gt.tensor([1.0, 1.0]), gt.tensor([1.0, 2.0]), gt.tensor([3.0, 4.0]), value=0.5)
-        ///     tensor([2.5000, 5.0000])
         Addcmul = 80, addcmul(input, tensor1, tensor2) {
             number: |a, b, c| a + b * c,
             int: |a, b, c| wrapping_add(a, wrapping_mul(b, c)),
@@ -150,25 +106,17 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad, |c| c.grad * c.c(), |c| c.grad * c.b()]),
             saves: Saves::inputs(6), cost_flops: 2,
             reference: "a + b * c",
+            forms: forms::internal(),
         }
 
         /// Linear interpolation a + c * (b - a), elementwise.
-        ///
-        ///     output = input + weight * (end - input)
-        ///
-        /// Args:
-        ///     end: The value at weight 1.
-        ///     weight: The weight of `end`: a tensor or a number.
-        ///
-        /// Example:
-        ///     >>> gt.lerp(gt.tensor([0.0, 10.0]), gt.tensor([1.0, 20.0]), 0.25)
-        ///     tensor([ 0.2500, 12.5000])
         Lerp = 82, lerp(input, end, weight) {
             real: |a, b, c| select(fabs(c) < num(0.5), a + c * (b - a), b - (b - a) * (num(1.0) - c)),
             promotion: Promotion::Common,
             grad: Each(&[|c| c.grad * (1.0 - c.c()), |c| c.grad * c.c(), |c| c.grad * (c.b() - c.a())]),
             saves: Saves::inputs(7), cost_flops: 4,
             reference: "a + c * (b - a)",
+            forms: forms::internal(),
         }
 
         /// Negation of each element.
@@ -280,24 +228,13 @@ macro_rules! rows {
         }
 
         /// Nearest integer to each element, ties to even.
-        ///
-        ///     output = the integer nearest to input
-        ///
-        /// Args:
-        ///     decimals: The number of decimal places; negative numbers round to tens, hundreds and so on.
-        ///
-        /// Example:
-        ///     >>> gt.round(gt.tensor([0.5, 1.5, -2.7]))
-        ///     tensor([ 0.,  2., -3.])
-        ///     >>> gt.round(gt.tensor([1.2345]), decimals=2)
-        ///     tensor([1.2300])
         Round = 54, round(input) {
             number: |a| rint(a),
             int: |a| a,
             accepts: DTypeSet::NUMERIC,
             grad: Each(&[zero]),
             reference: "np.round(a)",
-            forms: forms::elementwise().in_place_function(),
+            forms: forms::internal(),
         }
 
         /// Integer part of each element.
@@ -389,22 +326,17 @@ macro_rules! rows {
             ]),
             saves: Saves::inputs(7), cost_flops: 2,
             reference: "np.minimum(np.maximum(a, b), c)",
-            forms: forms::elementwise().in_place_function().aliases(&["clip"]),
+            forms: forms::internal(),
         }
 
         /// Next representable number after the first operand towards the second, elementwise.
-        ///
-        ///     output = the neighbour of input in the direction of other
-        ///
-        /// Example:
-        ///     >>> gt.nextafter(gt.tensor([1.0]), gt.tensor([2.0])) > 1
-        ///     tensor([True])
         Nextafter = 46, nextafter(input, other) {
             real: |a, b| nextafter(a, b),
             accepts: DTypeSet::WHOLE_FLOAT, promotion: Promotion::Common,
             grad: Each(&[|c| c.grad, zero]),
             reference: "np.nextafter(a, b)",
             tensors_only: true,
+            forms: forms::internal(),
         }
 
         } }

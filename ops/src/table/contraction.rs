@@ -10,7 +10,6 @@ macro_rules! rows {
             grad: Each(&[structure::matmul]),
             saves: Saves::inputs(3), cost_flops: 2,
             reference: "np.matmul(a, b)",
-            forms: forms::method().out(),
         }
 
         /// Convolution (cross-correlation) of an input with a weight, with an optional bias.

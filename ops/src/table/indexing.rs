@@ -10,7 +10,6 @@ macro_rules! rows {
             grad: Each(&[zero, |c| c.a().where_(c.grad, 0.0), |c| c.a().where_(0.0, c.grad)]),
             saves: Saves::inputs(1),
             reference: "np.where(a, b, c)",
-            forms: forms::method().out(), number_first: true,
         }
 
         /// Elements along an axis at the positions in an index tensor.
@@ -19,7 +18,6 @@ macro_rules! rows {
             grad: Each(&[|c| c.emit(Op::ScatterAdd, [c.full(0, 0.0), c.b(), c.grad]), zero]),
             saves: Saves::inputs(2),
             reference: "np.take_along_axis(a, b, axis)",
-            forms: forms::method().out_same_dtype(),
         }
 
         /// Copy of the first operand with the third operand's elements written, along an axis, at the indices in the
@@ -29,7 +27,6 @@ macro_rules! rows {
             grad: Each(&[scatter::overwritten, zero, scatter::to_source]),
             saves: Saves::inputs(2),
             reference: "scatter(a, b, c, axis)",
-            forms: forms::elementwise(),
         }
 
         /// Copy of the first operand to which the third operand's elements are added, along an axis, at the indices in
@@ -39,7 +36,6 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad, zero, scatter::to_source]),
             saves: Saves::inputs(2),
             reference: "scatter_add(a, b, c, axis)",
-            forms: forms::elementwise(),
         }
 
         /// Copy of the first operand multiplied by the third operand's elements, along an axis, at the indices in the
@@ -75,7 +71,6 @@ macro_rules! rows {
             class: Class::Search, result: ResultDType::Index,
             cost_flops: 16,
             reference: "np.searchsorted(a, b)",
-            forms: forms::function().out(),
         }
 
         /// Rightmost insertion points of the second operand's elements in the first, which is sorted along its last
@@ -93,7 +88,6 @@ macro_rules! rows {
             result: ResultDType::Index,
             cost_flops: 2,
             reference: "np.argwhere(a)",
-            forms: forms::method().out(),
         }
 
         } }

@@ -5,8 +5,8 @@
 //! ```text
 //! /// Hyperbolic tangent, elementwise.                    the summary, which `gt.h` and the reference page show too
 //! ///
-//! ///     output = (exp(input) - exp(-input)) / …         the rest of the docstring: a formula, `Args:` of arguments
-//! ///                                                     that are no operands, an example that a test runs
+//! ///     output = (exp(input) - exp(-input)) / …         the rest of the docstring: a formula, and an example that a
+//! ///                                                     test runs
 //! /// Example:
 //! ///     >>> gt.tanh(gt.tensor([-1.0, 0.0, 1.0]))
 //! ///     tensor([-0.7616,  0.0000,  0.7616])
@@ -33,7 +33,8 @@
 //! | `number` | floats, integers and bools; an `int` formula after it replaces it for the latter two | as the operands |
 //! | `test` | floats, integers and bools | a bool |
 //!
-//! A row of another class has no formula; it begins with its `class`.
+//! A row of another class has no formula; it begins with its `class`. Such a row is no public function, nor is an
+//! elementwise row whose function takes more arguments than operands, as `add`: `functions/` declares those.
 //!
 //! The rows are lists of tokens (X macros), because two modules expand them: [`crate::op`] makes the enum of ops, which
 //! the gradients use, and [`crate::row`] makes the rows, which name the gradients.

@@ -8,7 +8,6 @@ macro_rules! rows {
         Full = 192, full(fill_value) {
             class: Class::Creation, attrs: AttrKind::Create, promotion: Promotion::None, result: ResultDType::Attr,
             reference: "np.full(shape, a)",
-            forms: forms::function().out(),
         }
 
         /// Evenly spaced numbers a + i * b for i = 0, 1, …
@@ -16,7 +15,6 @@ macro_rules! rows {
             class: Class::Creation, attrs: AttrKind::Create, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
             result: ResultDType::Attr,
             reference: "a + b * np.arange(shape[0])",
-            forms: forms::function().out(),
         }
 
         /// Uniform random numbers in [0, 1), from Philox 4x32-10.
@@ -24,7 +22,6 @@ macro_rules! rows {
             class: Class::Random, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
             result: ResultDType::Attr,
             cost_flops: 20,
-            forms: forms::function().out(),
         }
 
         /// Standard normal random numbers, from Philox 4x32-10 by the Box-Muller transform.
@@ -32,14 +29,12 @@ macro_rules! rows {
             class: Class::Random, attrs: AttrKind::Random, accepts: DTypeSet::FLOAT, promotion: Promotion::None,
             result: ResultDType::Attr,
             cost_flops: 40,
-            forms: forms::function().out(),
         }
 
         /// Uniform random integers in [a, b), from Philox 4x32-10.
         Randint = 202, randint(low, high) {
             class: Class::Random, attrs: AttrKind::Random, promotion: Promotion::None, result: ResultDType::Attr,
             cost_flops: 20,
-            forms: forms::function().out(),
         }
 
         /// Conversion to another dtype, elementwise; floats are truncated towards 0 in integers.
@@ -55,7 +50,6 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad.with_shape(&c.shape(0))]),
             cost_flops: 0,
             reference: "np.reshape(a, shape)",
-            forms: forms::method(),
         }
 
         /// A tensor with its axes in another order.
@@ -64,7 +58,6 @@ macro_rules! rows {
             grad: Each(&[structure::permute]),
             cost_flops: 0,
             reference: "np.transpose(a, axes)",
-            forms: forms::method(),
         }
 
         /// A tensor broadcast to a larger shape: axes of size 1 and new leading axes are repeated.
@@ -73,7 +66,6 @@ macro_rules! rows {
             grad: Each(&[|c| c.grad]),
             cost_flops: 0,
             reference: "np.broadcast_to(a, shape)",
-            forms: forms::method_only(),
         }
 
         /// Elements from a start with a step along each axis.
@@ -89,7 +81,6 @@ macro_rules! rows {
             class: Class::SliceScatter, attrs: AttrKind::Slice,
             grad: Each(&[|c| c.emit(Op::SliceScatter, [c.grad, c.full(1, 0.0)]), |c| c.emit(Op::Slice, [c.grad])]),
             reference: "slice_scatter(a, b, slices)",
-            forms: forms::method().out(),
         }
 
         /// Concatenation of tensors along an axis.
@@ -97,7 +88,6 @@ macro_rules! rows {
             class: Class::Concatenation, attrs: AttrKind::Axis,
             grad: Joint(structure::cat),
             reference: "np.concatenate(tensors, axis=axis)",
-            forms: forms::function().out(),
         }
 
         } }

@@ -9,7 +9,6 @@ macro_rules! rows {
             class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
             grad: Each(&[|c| c.spread(c.grad)]),
             reference: "np.sum(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out(),
         }
 
         /// Mean of elements over axes.
@@ -17,7 +16,6 @@ macro_rules! rows {
             class: Class::Reduction, attrs: AttrKind::Axes, accepts: DTypeSet::FLOAT,
             grad: Each(&[|c| c.spread(c.grad / c.reduced_count())]),
             reference: "np.mean(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out(),
         }
 
         /// Euclidean norm over axes, the square root of the sum of squares.
@@ -26,7 +24,6 @@ macro_rules! rows {
             grad: Each(&[structure::norm]),
             saves: Saves { inputs: 1, output: true }, cost_flops: 2,
             reference: "np.sqrt(np.sum(a * a, axis=axis, keepdims=keepdims))",
-            forms: forms::method().out(),
         }
 
         /// Product of elements over axes.
@@ -35,7 +32,6 @@ macro_rules! rows {
             grad: Each(&[structure::prod]),
             saves: Saves { inputs: 1, output: true },
             reference: "np.prod(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out(),
         }
 
         /// Maximum over axes; NaN if any element is NaN.
@@ -44,7 +40,6 @@ macro_rules! rows {
             grad: Each(&[structure::extremum]),
             saves: Saves { inputs: 1, output: true },
             reference: "np.max(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out_same_dtype(),
         }
 
         /// Minimum over axes; NaN if any element is NaN.
@@ -53,21 +48,18 @@ macro_rules! rows {
             grad: Each(&[structure::extremum]),
             saves: Saves { inputs: 1, output: true },
             reference: "np.min(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out_same_dtype(),
         }
 
         /// True where any element over axes is nonzero.
         Any = 141, any(input) {
             class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool,
             reference: "np.any(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out(),
         }
 
         /// True where all elements over axes are nonzero.
         All = 142, all(input) {
             class: Class::Reduction, attrs: AttrKind::Axes, result: ResultDType::Bool,
             reference: "np.all(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out(),
         }
 
         /// Index of the first maximum along an axis; of the first NaN, if there is one.
@@ -76,7 +68,6 @@ macro_rules! rows {
             result: ResultDType::Index,
             cost_flops: 2,
             reference: "np.argmax(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out(),
         }
 
         /// Index of the first minimum along an axis; of the first NaN, if there is one.
@@ -85,7 +76,6 @@ macro_rules! rows {
             result: ResultDType::Index,
             cost_flops: 2,
             reference: "np.argmin(a, axis=axis, keepdims=keepdims)",
-            forms: forms::method().out(),
         }
 
         /// Cumulative sum along an axis.
@@ -93,7 +83,6 @@ macro_rules! rows {
             class: Class::Scan, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::Sum,
             grad: Each(&[|c| c.scan_back(Op::Cumsum, c.grad)]),
             reference: "np.cumsum(a, axis)",
-            forms: forms::elementwise(),
         }
 
         /// Cumulative product along an axis.
@@ -102,7 +91,6 @@ macro_rules! rows {
             grad: Each(&[structure::cumprod]),
             saves: Saves { inputs: 1, output: true },
             reference: "np.cumprod(a, axis)",
-            forms: forms::elementwise(),
         }
 
         /// Logarithm of the cumulative sum of exponentials along an axis.
@@ -111,7 +99,6 @@ macro_rules! rows {
             grad: Each(&[structure::logcumsumexp]),
             saves: Saves { inputs: 1, output: true }, cost_flops: 16,
             reference: "np.logaddexp.accumulate(a, axis)",
-            forms: forms::method().out(),
         }
 
         /// Index of the cumulative maximum along an axis, the last of equal ones; NaN counts as the maximum.
@@ -133,7 +120,6 @@ macro_rules! rows {
             class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index,
             cost_flops: 32,
             reference: "np.argsort(a, axis, stable=True)",
-            forms: forms::method(),
         }
 
         /// Indices that sort elements along an axis in descending order; stable, NaN first.

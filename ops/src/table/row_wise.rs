@@ -10,7 +10,6 @@ macro_rules! rows {
             grad: Each(&[|c| c.emit(Op::SoftmaxBackward, [c.grad, c.out()])]),
             saves: Saves::OUTPUT, cost_flops: 12,
             reference: "sp.softmax(a, -1)",
-            forms: forms::method().out(),
         }
 
         /// Gradient of softmax, from the gradient of its result and its result.
@@ -28,7 +27,6 @@ macro_rules! rows {
             grad: Each(&[|c| c.emit(Op::LogSoftmaxBackward, [c.grad, c.out()])]),
             saves: Saves::OUTPUT, cost_flops: 12,
             reference: "sp.log_softmax(a, -1)",
-            forms: forms::method().out(),
         }
 
         /// Gradient of log_softmax, from the gradient of its result and its result.
@@ -79,7 +77,6 @@ macro_rules! rows {
             grad: Joint(row_wise::layer_norm),
             saves: Saves::inputs(3), cost_flops: 8,
             reference: "(a - a.mean(-1, keepdims=True)) / np.sqrt(a.var(-1, keepdims=True) + d) * b + c",
-            forms: forms::function(),
         }
 
         /// Gradient of layer_norm for its input, from the gradient of its result, the input, the weight and epsilon.
@@ -103,7 +100,6 @@ macro_rules! rows {
             grad: Joint(row_wise::rms_norm),
             saves: Saves::inputs(3), cost_flops: 6,
             reference: "a / np.sqrt((a * a).mean(-1, keepdims=True) + c) * b",
-            forms: forms::function(),
         }
 
         /// Gradient of rms_norm for its input, from the gradient of its result, the input, the weight and epsilon.
