@@ -151,10 +151,10 @@ fn losses_of<'g>(
     let within = table(g, [time, samples], |t, n| i64::from(t < steps[n as usize])).ne(0i64).unsqueeze(2);
     let rest = g.zeros(all.narrow(0, time, all.size(0)? - time).meta()?);
     let gradient = g.cat(&[within.where_(gradient, 0.0), rest], 0);
-    let recorded = g.with_gradient("CtcLoss", &[log_probs, gradient], &[result], |_, values, grads| {
+    let [recorded] = g.with_gradient("CtcLoss", &[log_probs, gradient], [result], |_, values, grads| {
         Ok(vec![grads[0].map(|grad| values[1] * grad.unsqueeze(1)), None])
     })?;
-    Ok(recorded[0])
+    Ok(recorded)
 }
 
 functions! {

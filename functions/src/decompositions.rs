@@ -3,10 +3,10 @@
 use crate::declaration::{TensorOrNumber, functions};
 use crate::dense::{self, HostMatrix, PackedLu};
 use crate::linalg::{
-    check, diagonal_matrices, eye, failure, linalg_solve_triangular, matrices, or_zeros, symmetric, upload,
-    upload_vectors, with_gradient,
+    check, eye, failure, linalg_solve_triangular, matrices, or_zeros, symmetric, upload, upload_vectors,
 };
 use crate::masks::{tril, triu};
+use crate::shape::diag_embed;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, module};
@@ -37,8 +37,7 @@ fn tall_qr<'g>(g: &'g Builder<'g>, a: Expr<'g>) -> Result<[Expr<'g>; 2]> {
     let ((batch, rows, columns), dtype) = (check("qr", a, false)?, a.dtype()?);
     let (q, r): (Vec<HostMatrix>, Vec<HostMatrix>) = matrices(a)?.into_iter().map(|a| factor(a, columns)).unzip();
     let results = [upload(g, &batch, rows, columns, q, dtype), upload(g, &batch, columns, columns, r, dtype)];
-    let results = g.with_gradient("linalg_qr", &[a], &results, qr_gradient)?;
-    Ok([results[0], results[1]])
+    g.with_gradient("linalg_qr", &[a], results, qr_gradient)
 }
 
 /// The first columns of Q, and as many rows of R.
@@ -84,8 +83,8 @@ pub(crate) fn lu_parts<'g>(g: &'g Builder<'g>, name: &str, a: Expr<'g>, pivot: b
     let upper = upload(g, &batch, count, columns, all.iter().map(|lu| lu.packed.upper(count as usize)), dtype);
     let exchanges: Vec<i64> = all.iter().flat_map(|lu| lu.exchanges.iter().map(|row| *row as i64 + 1)).collect();
     let pivots = g.ints(&exchanges, &[&batch[..], &[count]].concat()).to(DType::I32);
-    let factors = g.with_gradient("linalg_lu", &[a, p], &[lower, upper], lu_gradient)?;
-    Ok([p, factors[0], factors[1], pivots])
+    let [lower, upper] = g.with_gradient("linalg_lu", &[a, p], [lower, upper], lu_gradient)?;
+    Ok([p, lower, upper, pivots])
 }
 
 fn eigen_gradient<'r>(
@@ -94,10 +93,10 @@ fn eigen_gradient<'r>(
     grads: &[Option<Expr<'r>>],
 ) -> Result<Vec<Option<Expr<'r>>>> {
     let (eigenvalues, vectors) = (values[1], values[2]);
-    let mut inner = diagonal_matrices(or_zeros(g, grads[0], eigenvalues)?)?;
+    let mut inner = diag_embed(g, or_zeros(g, grads[0], eigenvalues)?, 0, -2, -1)?;
     if let Some(of_vectors) = grads[1] {
         let turned = vectors.transposed().matmul(of_vectors);
-        let beside = turned - diagonal_matrices(turned.diagonal(0, -2, -1))?;
+        let beside = turned - diag_embed(g, turned.diagonal(0, -2, -1), 0, -2, -1)?;
         inner = beside / differences(g, eigenvalues)? + inner;
     }
     let result = vectors.matmul(inner).matmul(vectors.transposed());
@@ -116,7 +115,7 @@ fn svd_gradient<'r>(
     let of_v = or_zeros(g, grads[2], vh)?.narrow(-2, 0, count).transposed();
     let (u, vh) = (u.narrow(-1, 0, count), vh.narrow(-2, 0, count));
     let (row, column) = (s.unsqueeze(-2), s.unsqueeze(-1));
-    let mut inner = diagonal_matrices(or_zeros(g, grads[1], s)?)?;
+    let mut inner = diag_embed(g, or_zeros(g, grads[1], s)?, 0, -2, -1)?;
     let (left, right) = (u.transposed().matmul(of_u), vh.matmul(of_v));
     if grads[0].is_some() || grads[2].is_some() {
         let apart = differences(g, s * s)?;
@@ -277,8 +276,7 @@ functions! {
         }
         let results =
             [upload_vectors(g, &batch, size, values, dtype), upload(g, &batch, size, size, vectors, dtype)];
-        let results = g.with_gradient("linalg_eigh", &[A], &results, eigen_gradient)?;
-        Ok([results[0], results[1]])
+        g.with_gradient("linalg_eigh", &[A], results, eigen_gradient)
     }
 
     /// The eigenvalues of symmetric matrices, in ascending order; see `eigh`.
@@ -342,8 +340,7 @@ functions! {
             upload_vectors(g, &batch, count, values, dtype),
             upload(g, &batch, down, columns, vhs, dtype),
         ];
-        let results = g.with_gradient("linalg_svd", &[A], &results, svd_gradient)?;
-        Ok([results[0], results[1], results[2]])
+        g.with_gradient("linalg_svd", &[A], results, svd_gradient)
     }
 
     /// The singular value decomposition `U @ diag(S) @ V.mT` of matrices; see `gt.linalg.svd`.
@@ -423,7 +420,8 @@ functions! {
             HostMatrix::of(vh.columns, u.rows, element)
         });
         let result = upload(g, &batch, columns, rows, inverses.collect::<Vec<_>>(), dtype);
-        with_gradient(g, "linalg_pinv", &[A], result, pseudoinverse_gradient)
+        let [inverse] = g.with_gradient("linalg_pinv", &[A], [result], pseudoinverse_gradient)?;
+        Ok(inverse)
     }
 
     /// The Moore-Penrose pseudoinverse of matrices: `gt.linalg.pinv`.

@@ -339,15 +339,18 @@ pub(crate) fn svd(a: &HostMatrix, full: bool) -> Option<(HostMatrix, Vec<f64>, H
     let values: Vec<f64> = found.singular_values.iter().copied().collect();
     // nalgebra's vectors are wrong for some matrices of deficient rank.
     let (u, values, vh) = if is_decomposition(a, &u, &values, &vh) { (u, values, vh) } else { jacobi(a)? };
-    let u = if full && a.rows > count {
-        // The other columns of Q in a QR decomposition of U complete it.
-        let (packed, factors) = householder(u.clone());
-        let q = orthonormal(&packed, &factors, a.rows);
-        HostMatrix::of(a.rows, a.rows, |i, j| if j < count { u[(i, j)] } else { q[(i, j)] })
-    } else {
-        u
-    };
+    let u = if full { completed(u, a.rows) } else { u };
     Some((u, values, vh))
+}
+
+/// A matrix of orthonormal columns with further ones, from Q in its QR decomposition.
+fn completed(known: HostMatrix, columns: usize) -> HostMatrix {
+    if known.columns == columns {
+        return known;
+    }
+    let (packed, factors) = householder(known.clone());
+    let q = orthonormal(&packed, &factors, columns);
+    HostMatrix::of(known.rows, columns, |i, j| if j < known.columns { known[(i, j)] } else { q[(i, j)] })
 }
 
 /// Whether `u diag(s) vh` is the matrix, up to rounding.
@@ -405,10 +408,7 @@ fn jacobi(a: &HostMatrix) -> Option<(HostMatrix, Vec<f64>, HostMatrix)> {
     let values: Vec<f64> = order.iter().map(|i| norms[*i]).collect();
     let rank = values.iter().filter(|value| **value > least).count();
     let known = HostMatrix::of(a.rows, rank, |i, j| scaled[(order[j], i)] / values[j]);
-    let (packed, factors) = householder(known.clone());
-    let q = orthonormal(&packed, &factors, count);
-    let u = HostMatrix::of(a.rows, count, |i, j| if j < rank { known[(i, j)] } else { q[(i, j)] });
-    converged.then(|| (u, values, HostMatrix::of(count, count, |i, j| right[(order[i], j)])))
+    converged.then(|| (completed(known, count), values, HostMatrix::of(count, count, |i, j| right[(order[i], j)])))
 }
 
 #[cfg(test)]

@@ -3,9 +3,9 @@
 use crate::declaration::functions;
 use crate::decompositions::lu_parts;
 use crate::dense;
-use crate::linalg::upload_vectors;
-use crate::linalg::{check, diagonal_matrices, eye, failure, linalg_solve_triangular, matrices, upload};
+use crate::linalg::{check, eye, failure, linalg_solve_triangular, matrices, upload, upload_vectors};
 use crate::masks::{tril, triu};
+use crate::shape::diag_embed;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, module};
@@ -44,7 +44,7 @@ fn apply_reflections<'g>(
     let v = tril(g, a.narrow(-1, 0, count), -1)? + eye(g, rows, count, a.dtype()?);
     // Compact WY representation: the product is 1 - v @ t @ v.mT with a triangle t (Schreiber and Van Loan 1989).
     let inverse = tau.unsqueeze(-1) * triu(g, v.transposed().matmul(v), 1)?;
-    let t = linalg_solve_triangular(g, inverse, diagonal_matrices(tau)?, true, true, true)?;
+    let t = linalg_solve_triangular(g, inverse, diag_embed(g, tau, 0, -2, -1)?, true, true, true)?;
     let t = if transpose { t.transposed() } else { t };
     Ok(other - v.matmul(t.matmul(v.transposed().matmul(other))))
 }

@@ -81,17 +81,6 @@ pub(crate) fn upload_vectors<'g>(
     g.floats(&numbers, &[batch, &[size]].concat(), dtype)
 }
 
-/// One result with a gradient.
-pub(crate) fn with_gradient<'g>(
-    g: &'g Builder<'g>,
-    name: &str,
-    inputs: &[Expr<'g>],
-    result: Expr<'g>,
-    rule: GradientRule,
-) -> Result<Expr<'g>> {
-    Ok(g.with_gradient(name, inputs, &[result], rule)?[0])
-}
-
 /// The gradient of a result: zeros if no gradient flows to it.
 pub(crate) fn or_zeros<'g>(g: &'g Builder<'g>, grad: Option<Expr<'g>>, result: Expr<'g>) -> Result<Expr<'g>> {
     grad.map_or_else(|| Ok(g.zeros(result.meta()?)), Ok)
@@ -102,26 +91,10 @@ pub(crate) fn eye<'g>(g: &'g Builder<'g>, rows: i64, columns: i64, dtype: DType)
     g.run(|g| build::eye(g, rows, columns, dtype))
 }
 
-/// Matrices with the elements of vectors on their diagonals.
-pub(crate) fn diagonal_matrices(x: Expr<'_>) -> Result<Expr<'_>> {
-    let square = x.unsqueeze(-1);
-    let index = x.builder().arange(x.size(-1)?, DType::I64);
-    Ok(index.unsqueeze(-1).eq(index).where_(square, 0.0))
-}
-
 /// Matrices of which only the lower triangle is read, as whole symmetric ones.
 pub(crate) fn symmetric(lower: Expr<'_>) -> Result<Expr<'_>> {
     let g = lower.builder();
     Ok(tril(g, lower, 0)? + tril(g, lower, -1)?.transposed())
-}
-
-/// The sum over the axes along which a tensor of these sizes was broadcast.
-fn sum_to_size<'g>(x: Expr<'g>, sizes: &[i64]) -> Result<Expr<'g>> {
-    let own = x.sizes()?;
-    let leading = own.len() - sizes.len();
-    let broadcast = |axis: &usize| *axis < leading || (sizes[axis - leading] == 1 && own[*axis] != 1);
-    let axes: Vec<i64> = (0..own.len()).filter(broadcast).map(|axis| axis as i64).collect();
-    Ok(if axes.is_empty() { x } else { x.sum(&axes, true).reshape(sizes) })
 }
 
 /// For each element of a shape in row-major order, the place of the element of `own`, which broadcasts to it.
@@ -202,7 +175,8 @@ fn solution<'g>(g: &'g Builder<'g>, a: Expr<'g>, b: Expr<'g>, system: System) ->
         System::Upper => |g, values, grads| solution_gradient(g, values, grads, System::Lower),
         System::Lower => |g, values, grads| solution_gradient(g, values, grads, System::Upper),
     };
-    with_gradient(g, "linalg_solve", &[a, b], result, rule)
+    let [solution] = g.with_gradient("linalg_solve", &[a, b], [result], rule)?;
+    Ok(solution)
 }
 
 fn solution_gradient<'r>(
@@ -211,11 +185,10 @@ fn solution_gradient<'r>(
     grads: &[Option<Expr<'r>>],
     transposed: System,
 ) -> Result<Vec<Option<Expr<'r>>>> {
-    let [a, b, x] = *values else { return Ok(Vec::new()) };
+    let [a, _, x] = *values else { return Ok(Vec::new()) };
     let Some(grad) = grads[0] else { return Ok(vec![None, None]) };
     let of_b = solution(g, a.transposed(), grad, transposed)?;
-    let of_a = -of_b.matmul(x.transposed());
-    Ok(vec![Some(sum_to_size(of_a, &a.sizes()?)?), Some(sum_to_size(of_b, &b.sizes()?)?)])
+    Ok(vec![Some(-of_b.matmul(x.transposed())), Some(of_b)])
 }
 
 /// The gradient of an inverse.
@@ -321,7 +294,8 @@ functions! {
         let identity = HostMatrix::identity(size as usize, size as usize);
         let inverses = factors.iter().map(|lu| lu.solve(&identity));
         let result = upload(g, &batch, size, size, inverses, A.dtype()?);
-        with_gradient(g, "linalg_inv", &[A], result, inverse_gradient)
+        let [inverse] = g.with_gradient("linalg_inv", &[A], [result], inverse_gradient)?;
+        Ok(inverse)
     }
 
     /// `inv` that reports the first column without a pivot in `info` instead of raising.
@@ -359,7 +333,9 @@ functions! {
     fn linalg_det(g, A: Expr<'g>) -> Result<Expr<'g>> {
         let (batch, _, _) = check("det", A, true)?;
         let numbers: Vec<f64> = matrices(A)?.into_iter().map(|a| PackedLu::new(a).determinant()).collect();
-        with_gradient(g, "linalg_det", &[A], g.floats(&numbers, &batch, A.dtype()?), determinant_gradient)
+        let result = g.floats(&numbers, &batch, A.dtype()?);
+        let [determinant] = g.with_gradient("linalg_det", &[A], [result], determinant_gradient)?;
+        Ok(determinant)
     }
 
     /// The determinant of matrices: `gt.linalg.det`.
@@ -392,8 +368,7 @@ functions! {
         let (signs, logarithms): (Vec<f64>, Vec<f64>) =
             matrices(A)?.into_iter().map(|a| PackedLu::new(a).log_determinant()).unzip();
         let results = [g.floats(&signs, &batch, dtype), g.floats(&logarithms, &batch, dtype)];
-        let results = g.with_gradient("linalg_slogdet", &[A], &results, log_determinant_gradient)?;
-        Ok([results[0], results[1]])
+        g.with_gradient("linalg_slogdet", &[A], results, log_determinant_gradient)
     }
 
     /// The sign and the logarithm of the absolute value of the determinant: `gt.linalg.slogdet`.
@@ -602,7 +577,7 @@ functions! {
         let reason = "The factorization could not be completed because the input is not positive-definite.";
         let factors = factors.map_err(|_| failure("cholesky", reason))?;
         let result = upload(g, &batch, size, size, factors, A.dtype()?);
-        let factor = with_gradient(g, "linalg_cholesky", &[A], result, cholesky_gradient)?;
+        let [factor] = g.with_gradient("linalg_cholesky", &[A], [result], cholesky_gradient)?;
         Ok(if upper { factor.transposed() } else { factor })
     }
 

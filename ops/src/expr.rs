@@ -151,18 +151,19 @@ impl<'g> Builder<'g> {
     }
 
     /// Results that were computed on the host from the elements of `inputs`, as those of a function with this gradient.
+    /// A gradient may have the broadcast shape of an input: it is summed to the input's shape.
     ///
     /// # Errors
     /// The first error of the expressions so far.
-    pub fn with_gradient(
+    pub fn with_gradient<const N: usize>(
         &'g self,
         name: &str,
         inputs: &[Expr<'g>],
-        results: &[Expr<'g>],
+        mut results: [Expr<'g>; N],
         rule: GradientRule,
-    ) -> Result<Vec<Expr<'g>>> {
+    ) -> Result<[Expr<'g>; N]> {
         let vals = |all: &[Expr<'g>]| all.iter().map(|expr| self.finish(*expr)).collect::<Result<Vec<Val>>>();
-        let (inputs, results) = (vals(inputs)?, vals(results)?);
+        let (inputs, vals) = (vals(inputs)?, vals(&results)?);
         let gradient = Box::new(move |graph: &mut dyn Graph, vals: &[Val], grads: &[Option<Val>]| {
             let builder = Builder::new(graph);
             let values: Vec<Expr<'_>> = vals.iter().map(|val| builder.tensor(*val)).collect();
@@ -170,8 +171,9 @@ impl<'g> Builder<'g> {
             let found = rule(&builder, &values, &grads)?;
             found.into_iter().map(|grad| grad.map(|grad| builder.finish(grad)).transpose()).collect()
         });
-        let recorded = self.with_graph(|g| g.record_function(name, &inputs, &results, gradient))?;
-        Ok(recorded.into_iter().map(|val| self.tensor(val)).collect())
+        let recorded = self.with_graph(|g| g.record_function(name, &inputs, &vals, gradient))?;
+        results.iter_mut().zip(recorded).for_each(|(result, val)| *result = self.tensor(val));
+        Ok(results)
     }
 
     /// Reports the first error of the expressions so far.
