@@ -105,6 +105,20 @@ def test_factors_give_the_matrix_back() -> None:
     assert_close(gt.cholesky_inverse(factor), np.linalg.inv(POSITIVE))
 
 
+# The first algorithm for singular values gives wrong ones for these: they are computed by another then.
+@pytest.mark.parametrize("rank_1", [np.ones((5, 3)), np.ones((5, 5)), np.outer(np.arange(1, 15), np.arange(1, 10))])
+@pytest.mark.parametrize("full", [False, True])
+def test_singular_values_of_matrices_of_deficient_rank(rank_1: np.ndarray, full: bool) -> None:
+    for a in (rank_1.astype("float64"), rank_1.T.astype("float64")):
+        u, s, vh = gt.linalg.svd(gt.tensor(a), full_matrices=full)
+        assert_close(s, np.linalg.svd(a, compute_uv=False))
+        assert_close((u[:, : len(s)] * s) @ vh[: len(s)], a)
+        assert_close(u.mT @ u, np.eye(u.shape[-1]))
+        assert_close(vh @ vh.mT, np.eye(vh.shape[0]))
+    assert_close(gt.linalg.pinv(gt.tensor(a)), np.linalg.pinv(a))
+    assert gt.linalg.matrix_rank(gt.tensor(a)).item() == 1
+
+
 def test_least_squares_and_powers() -> None:
     solution = gt.linalg.lstsq(gt.tensor(TALL), gt.tensor(TALL[:, :2] * 2)).solution
     assert_close(solution, np.linalg.lstsq(TALL, TALL[:, :2] * 2, rcond=None)[0])
