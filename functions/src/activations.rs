@@ -1,6 +1,8 @@
 //! Activation functions, and softmax with PyTorch's default axis.
 
+use crate::common::{along_axis, converted};
 use crate::declaration::functions;
+use crate::pointwise;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
@@ -58,7 +60,7 @@ fn softmax_of<'g>(
         Some(dim) => dim,
         None => implicit_dim(g, name, input.rank()?),
     };
-    Ok((dtype.map_or(input, |dtype| input.to(dtype)), dim))
+    Ok((converted(input, dtype), dim))
 }
 
 functions! {
@@ -99,13 +101,7 @@ functions! {
     ///     tensor([-0.1587,  0.0000,  0.8413])
     [module("nn.functional")]
     fn gelu(g, input: Expr<'g>, approximate: &'g str = "none") -> Result<Expr<'g>> {
-        match approximate {
-            "none" => Ok(input.gelu()),
-            "tanh" => Ok(input.gelu_tanh()),
-            other => {
-                Err(OpError::runtime(format!("approximate argument must be either none or tanh, but got '{other}'")))
-            }
-        }
+        pointwise::gelu(g, input, approximate)
     }
 
     /// Softmax along an axis: `exp(x_i) / sum_j exp(x_j)`, probabilities that sum to 1.
@@ -422,7 +418,6 @@ functions! {
     [module("nn.functional")]
     fn gumbel_softmax(g, logits: Expr<'g>, tau: f64 = 1.0, hard: bool = false, eps: f64 = 1e-10, dim: i64 = -1)
         -> Result<Expr<'g>> {
-        let _ = eps;
         let least = if matches!(logits.dtype()?, DType::F32 | DType::F64) { 1e-20 } else { 1e-7 };
         let noise = -(-g.rand_like(logits).clamp_min(least).log()).clamp_min(1e-20).log();
         let shares = ((logits + noise) / tau).softmax(dim);
@@ -430,8 +425,7 @@ functions! {
             return Ok(shares);
         }
         let shape = shares.shape()?;
-        let mut along = vec![1; shape.rank().max(1)];
-        along[shape.axis(dim)?] = -1;
+        let along = along_axis(shape.rank().max(1), shape.axis(dim)?);
         let classes = g.arange(shares.size(dim)?, DType::I64).reshape(&along);
         let chosen = classes.eq(shares.argmax(Some(dim), true)).reshape(&shares.sizes()?).to(shares.dtype()?);
         Ok(chosen - shares.detach() + shares)

@@ -2,10 +2,10 @@
 //!
 //! They have ATen's signatures: another order of arguments, and reductions as numbers.
 
+use crate::common::filled;
 use crate::declaration::{TensorOrNumber, functions};
 use crate::losses::reduction_at;
 use crate::{activations, dropout as drop, embeddings, losses, margin_losses, normalization};
-use gt_ops::Shape;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{Autocast, function};
@@ -23,9 +23,9 @@ functions! {
         if !train || p == 0.0 {
             return Ok(input);
         }
-        let mut sizes = input.shape()?.dims().to_vec();
+        let mut sizes = input.sizes()?;
         sizes.iter_mut().skip(2).for_each(|size| *size = 1);
-        let kept = g.full(&Shape::new(&sizes)?, 1.0, input.dtype()?);
+        let kept = filled(g, &sizes, 1.0, input.dtype()?);
         Ok(input * drop::dropout(g, kept, p, true, false)?)
     }
 

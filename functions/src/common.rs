@@ -1,16 +1,22 @@
 //! Checks and steps that several groups of functions share.
 
 use crate::declaration::check_tensor;
-use gt_ops::error::{ErrorKind, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::{DType, OpError, Scalar, Shape};
 
-/// Zeros of given sizes.
-pub(crate) fn zeros<'g>(g: &'g Builder<'g>, sizes: &[i64], dtype: DType) -> Expr<'g> {
+/// A tensor of given sizes, filled with one number.
+pub(crate) fn filled<'g>(g: &'g Builder<'g>, sizes: &[i64], value: impl Into<Scalar>, dtype: DType) -> Expr<'g> {
+    let value = value.into();
     g.run(|g| {
         let shape = gt_ops::build::shape_of(sizes)?;
-        gt_ops::build::full(g, shape, Scalar::Int(0), dtype)
+        gt_ops::build::full(g, shape, value, dtype)
     })
+}
+
+/// Zeros of given sizes.
+pub(crate) fn zeros<'g>(g: &'g Builder<'g>, sizes: &[i64], dtype: DType) -> Expr<'g> {
+    filled(g, sizes, Scalar::Int(0), dtype)
 }
 
 /// The axes, counted from the first.
@@ -31,8 +37,7 @@ pub(crate) fn check_floating(name: &str, input: Expr<'_>) -> Result<()> {
     if dtype.is_float() {
         return Ok(());
     }
-    let text = format!("{name} is not there for gt.{dtype}: use floating-point tensors");
-    Err(OpError::new(ErrorKind::NotImplemented, text))
+    Err(OpError::not_implemented(format!("{name} is not there for gt.{dtype}: use floating-point tensors")))
 }
 
 /// Checks the number of axes of an operand.
@@ -105,12 +110,29 @@ pub(crate) fn largest(dtype: DType) -> f64 {
     }
 }
 
-/// The indices of the true elements of a mask, one row each. Waits for their number.
+/// The elements in a dtype, if one is given.
+pub(crate) fn converted(input: Expr<'_>, dtype: Option<DType>) -> Expr<'_> {
+    dtype.map_or(input, |dtype| input.to(dtype))
+}
+
+/// The identity of a maximum or a minimum of a dtype: its lowest or highest value.
+pub(crate) fn extreme_identity(dtype: DType, of_maximum: bool) -> Scalar {
+    match dtype {
+        DType::Bool => Scalar::Bool(!of_maximum),
+        DType::U8 => Scalar::Int(if of_maximum { 0 } else { 255 }),
+        _ if dtype.is_float() => Scalar::Float(if of_maximum { f64::NEG_INFINITY } else { f64::INFINITY }),
+        _ => {
+            let low = i64::MIN >> (64 - 8 * dtype.size());
+            Scalar::Int(if of_maximum { low } else { !low })
+        }
+    }
+}
+
+/// The least and the largest element. Waits for them.
 ///
 /// # Errors
-/// A failed computation.
-pub(crate) fn positions<'g>(g: &'g Builder<'g>, mask: Expr<'g>) -> Result<Expr<'g>> {
-    let count = mask.to(DType::I64).sum(&[], false).item()?;
-    let _ = g;
-    Ok(mask.nonzero(count.to_i64() as usize))
+/// A failed computation; no elements.
+pub(crate) fn extremes(input: Expr<'_>) -> Result<[Scalar; 2]> {
+    let found = input.builder().stack(&[input.amin(&[], false), input.amax(&[], false)], 0).elements()?;
+    Ok([found[0], found[1]])
 }

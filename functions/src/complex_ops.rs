@@ -31,7 +31,6 @@ functions! {
     ///     RuntimeError: Always: there are no complex dtypes.
     [function()]
     fn imag(g, input: Expr<'g>) -> Result<Expr<'g>> {
-        let _ = input;
         Err(OpError::runtime("imag is not implemented for tensors with non-complex dtypes."))
     }
 

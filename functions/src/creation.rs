@@ -1,19 +1,12 @@
 //! Tensors made of sizes and numbers.
 
+use crate::common::{check_rank, filled};
 use crate::declaration::{Sizes, functions};
 use gt_ops::build;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method_only};
 use gt_ops::{Arg, DType, Op, OpError, Scalar, Shape};
-
-/// A tensor of given sizes, filled with one number.
-fn filled<'g>(g: &'g Builder<'g>, sizes: &[i64], value: Scalar, dtype: DType) -> Expr<'g> {
-    g.run(|g| {
-        let shape = build::shape_of(sizes)?;
-        build::full(g, shape, value, dtype)
-    })
-}
 
 /// A tensor of another's shape, filled with one number.
 fn filled_like<'g>(input: Expr<'g>, value: Scalar, dtype: Option<DType>) -> Result<Expr<'g>> {
@@ -370,14 +363,8 @@ functions! {
     ///             [9, 3, 1]])
     [function()]
     fn vander(g, x: Expr<'g>, N: Option<i64> = None, increasing: bool = false) -> Result<Expr<'g>> {
-        let sizes = x.sizes()?;
-        let [own] = sizes[..] else {
-            return Err(OpError::runtime(format!(
-                "vander: expected x to be 1D, but got {}D, of size {sizes:?}",
-                sizes.len()
-            )));
-        };
-        let count = N.unwrap_or(own);
+        check_rank("vander", "x", x, 1)?;
+        let count = N.map_or_else(|| x.size(0), Ok)?;
         if count < 0 {
             return Err(OpError::runtime("N must be non-negative."));
         }
@@ -491,7 +478,6 @@ functions! {
     /// `randint_like` without bounds, which is an error.
     [function().named("randint_like").creation().random()]
     fn randint_like_unbounded(g, input: Expr<'g>; dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let _ = (input, dtype);
         Err(OpError::type_("randint_like() takes one or two bounds"))
     }
 

@@ -4,13 +4,14 @@
 //! moves through the states, one time step each: it stays, advances by one state, or skips a blank between different
 //! labels.
 
+use crate::common::filled;
 use crate::declaration::{TensorOrInts, functions};
 use crate::losses::{reduced, reduction_at, reduction_named};
+use gt_ops::DType;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, module};
 use gt_ops::instruction::LossReduction;
-use gt_ops::{DType, Shape};
 
 /// The lengths of the samples' inputs or targets, checked.
 fn lengths(name: &str, given: &TensorOrInts<'_>, samples: i64, most: Option<i64>) -> Result<Vec<i64>> {
@@ -82,7 +83,7 @@ fn forward_variables<'g>(g: &'g Builder<'g>, emitted: Expr<'g>, extended: Expr<'
     let first = &[f64::NEG_INFINITY, 0.0][..count.min(2) as usize];
     let first = g.floats(first, &[1, first.len() as i64], dtype).expand(&[samples, -1]);
     let skips = g.cat(&[first, skips], 1);
-    let edge = g.full(&Shape::new(&[samples as usize, 2])?, f64::NEG_INFINITY, dtype);
+    let edge = filled(g, &[samples, 2], f64::NEG_INFINITY, dtype);
     let mut start = vec![f64::NEG_INFINITY; count as usize + 2];
     start[1] = 0.0;
     let mut states = vec![g.floats(&start, &[1, count + 2], dtype).expand(&[samples, -1])];
@@ -110,8 +111,8 @@ fn losses_of<'g>(
     let own = all.narrow(0, 0, time);
     let longest = labels.size(1)?;
     let count = 2 * longest + 1;
-    let blanks = g.full(&Shape::new(&[steps.len(), longest as usize])?, blank, DType::I64);
-    let last_blank = g.full(&Shape::new(&[steps.len(), 1])?, blank, DType::I64);
+    let blanks = filled(g, &[samples, longest], blank, DType::I64);
+    let last_blank = filled(g, &[samples, 1], blank, DType::I64);
     let extended = g.cat(&[g.stack(&[blanks, labels], 2).flatten(1, 2), last_blank], 1);
     let size = [time, samples, count];
     let index = extended.expand(&size);

@@ -1,5 +1,6 @@
 //! Matrix decompositions (QR, LU, eigenvalues, singular values), and functions that are computed from them.
 
+use crate::common::zeros;
 use crate::declaration::{TensorOrNumber, functions};
 use crate::dense::{self, HostMatrix, PackedLu};
 use crate::linalg::{
@@ -10,7 +11,7 @@ use crate::shape::diag_embed;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, module};
-use gt_ops::{DType, Meta, Shape};
+use gt_ops::{DType, Shape};
 
 const CONVERGENCE: &str = "The algorithm failed to converge.";
 
@@ -440,7 +441,7 @@ functions! {
         hermitian: bool = false) -> Result<Expr<'g>> {
         let (batch, rows, columns) = check("matrix_rank", A, hermitian)?;
         if A.numel()? == 0 {
-            return Ok(g.ints(&vec![0; batch.iter().product::<i64>() as usize], &batch));
+            return Ok(zeros(g, &batch, DType::I64));
         }
         let values = magnitudes(g, A, hermitian)?;
         let limit = tolerance(values.amax(&[-1], false), rows.max(columns), atol, rtol)?;
@@ -482,9 +483,9 @@ functions! {
         let targets = if vector { B.unsqueeze(-1) } else { B };
         let relative = rcond.map(|rcond| TensorOrNumber(g.number(rcond)));
         let solution = pinv(g, A, None, relative, false)?.matmul(targets);
-        let empty = |dtype: DType| Ok::<_, OpError>(g.zeros(Meta::new(Shape::new(&[0])?, dtype)));
+        let empty = |dtype: DType| zeros(g, &[0], dtype);
         let ranks =
-            if driver == Some("gels") { empty(DType::I64)? } else { matrix_rank(g, A, None, relative, false)? };
+            if driver == Some("gels") { empty(DType::I64) } else { matrix_rank(g, A, None, relative, false)? };
         let full = match driver {
             Some("gels") => true,
             Some("gelsd" | "gelss") => ranks.eq(columns).all(&[], false).is_true()?,
@@ -492,11 +493,11 @@ functions! {
         };
         let residuals = match rows > columns && full {
             true => (A.matmul(solution) - targets).square().sum(&[-2], false),
-            false => empty(dtype)?,
+            false => empty(dtype),
         };
         let values = match driver {
             Some("gelsd" | "gelss") => svdvals(g, A.detach())?,
-            _ => empty(dtype)?,
+            _ => empty(dtype),
         };
         Ok([if vector { solution.squeeze(&[-1]) } else { solution }, residuals, ranks, values])
     }

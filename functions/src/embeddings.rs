@@ -1,11 +1,12 @@
 //! Embedding look-up, embedding bags and one-hot encoding.
 
+use crate::common::{filled, zeros};
 use crate::declaration::functions;
-use crate::linear::norm_along;
+use crate::norms::norm_of_order;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
-use gt_ops::{DType, Meta, Op, Shape};
+use gt_ops::{DType, Op};
 
 /// `value` with the gradient of `x`, whose value is the same up to rounding.
 fn with_gradient_of<'g>(value: Expr<'g>, x: Expr<'g>) -> Expr<'g> {
@@ -15,11 +16,9 @@ fn with_gradient_of<'g>(value: Expr<'g>, x: Expr<'g>) -> Expr<'g> {
 /// The matrix in which the rows that `index` names have at most a norm; it takes no part in gradients.
 fn renormed<'g>(g: &'g Builder<'g>, weight: Expr<'g>, index: Expr<'g>, most: f64, p: f64) -> Result<Expr<'g>> {
     let weight = weight.detach();
-    let rows = Shape::new(&[weight.size(0)? as usize])?;
-    let zeros = g.zeros(Meta::new(rows, DType::I64));
     let ones = g.full(&index.shape()?, 1i64, DType::I64);
-    let found = zeros.scatter(Op::Scatter, 0, index, ones).gt(0i64).unsqueeze(1);
-    let norms = norm_along(weight, p, 1, true)?;
+    let found = zeros(g, &[weight.size(0)?], DType::I64).scatter(Op::Scatter, 0, index, ones).gt(0i64).unsqueeze(1);
+    let norms = norm_of_order(weight, p, &[1], true)?;
     Ok((found & norms.gt(most)).where_(weight * (most / (norms + 1e-7)), weight))
 }
 
@@ -98,9 +97,8 @@ functions! {
         }
         if scale_grad_by_freq && rows.requires_grad() {
             let dtype = of_weight.dtype;
-            let zeros = g.zeros(Meta::new(Shape::new(&[count as usize])?, dtype));
             let ones = g.full(&flat.shape()?, 1.0, dtype);
-            let occurrences = zeros.scatter(Op::ScatterAdd, 0, flat, ones).gather(0, flat).unsqueeze(1);
+            let occurrences = zeros(g, &[count], dtype).scatter(Op::ScatterAdd, 0, flat, ones).gather(0, flat).unsqueeze(1);
             rows = rows.detach() + (rows - rows.detach()) / occurrences;
         }
         let mut sizes = input.sizes()?;
@@ -187,21 +185,17 @@ functions! {
         if let Some(shares) = per_sample_weights {
             rows = rows * shares.reshape(&[-1]).unsqueeze(1);
         }
-        let filled = |value: f64, features: i64| {
-            let shape = Shape::new(&[bags as usize, features as usize])?;
-            Ok::<_, OpError>(g.full(&shape, value, dtype))
-        };
         let into = bag.unsqueeze(1).expand(&[-1, features]);
         if mode == "max" {
             let hidden = counts.eq(0.0).unsqueeze(1).where_(f64::NEG_INFINITY, rows);
-            let largest = filled(f64::NEG_INFINITY, features)?.scatter(Op::ScatterAmax, 0, into, hidden);
+            let largest = filled(g, &[bags, features], f64::NEG_INFINITY, dtype).scatter(Op::ScatterAmax, 0, into, hidden);
             return Ok([largest.eq(f64::NEG_INFINITY).where_(0.0, largest), updated]);
         }
-        let total = filled(0.0, features)?.scatter(Op::ScatterAdd, 0, into, rows * counts.unsqueeze(1));
+        let total = zeros(g, &[bags, features], dtype).scatter(Op::ScatterAdd, 0, into, rows * counts.unsqueeze(1));
         if mode == "sum" {
             return Ok([total, updated]);
         }
-        let sizes = filled(0.0, 1)?.scatter(Op::ScatterAdd, 0, bag.unsqueeze(1), counts.unsqueeze(1));
+        let sizes = zeros(g, &[bags, 1], dtype).scatter(Op::ScatterAdd, 0, bag.unsqueeze(1), counts.unsqueeze(1));
         Ok([total / sizes.clamp_min(1i64), updated])
     }
 }

@@ -1,5 +1,6 @@
 //! Decompositions in LAPACK's packed form: LU with its row exchanges, and Householder reflections.
 
+use crate::common::zeros;
 use crate::declaration::functions;
 use crate::decompositions::lu_parts;
 use crate::dense;
@@ -75,7 +76,7 @@ functions! {
         let rank = sizes.len();
         let (axis, place) = if rows < columns { (-1, rank - 1) } else { (-2, rank - 2) };
         sizes[place] = beside;
-        let zeros = g.full(&gt_ops::build::shape_of(&sizes)?, 0.0, A.dtype()?);
+        let zeros = zeros(g, &sizes, A.dtype()?);
         let packed = match rows.cmp(&columns) {
             std::cmp::Ordering::Less => g.cat(&[below, zeros], axis) + upper,
             std::cmp::Ordering::Equal => below + upper,

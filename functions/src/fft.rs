@@ -1,6 +1,7 @@
 //! The functions of `torch.fft` that need no complex numbers: frequencies and their shifts.
 
 use crate::declaration::functions;
+use crate::joining::rolled;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
@@ -20,8 +21,7 @@ fn rolled_by_half<'g>(g: &'g Builder<'g>, input: Expr<'g>, dim: Option<&[i64]>, 
         let size = input.size(*axis)?;
         let shift = (size + i64::from(up)) / 2;
         if shift > 0 && shift < size {
-            let parts = [result.narrow(*axis, size - shift, shift), result.narrow(*axis, 0, size - shift)];
-            result = g.cat(&parts, *axis);
+            result = rolled(g, result, shift, *axis)?;
         }
     }
     Ok(result)

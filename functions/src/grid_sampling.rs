@@ -1,9 +1,10 @@
 //! Sampling images at the points of a grid, and affine grids.
 
+use crate::common::{along_axis, filled};
 use crate::declaration::functions;
 use crate::sliding_windows::tuple;
 use gt_ops::build;
-use gt_ops::error::{ErrorKind, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, module};
 use gt_ops::{DType, OpError};
@@ -210,14 +211,10 @@ functions! {
         }
         let rank = size.len().saturating_sub(2);
         if !(2..=3).contains(&rank) {
-            return Err(OpError::new(
-                ErrorKind::NotImplemented,
-                format!(
-                    "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size \
-                     {}.",
-                    tuple(size)
-                ),
-            ));
+            return Err(OpError::not_implemented(format!(
+                "affine_grid only supports 4D and 5D sizes, for 2D and 3D affine transforms, respectively. Got size {}.",
+                tuple(size)
+            )));
         }
         let shape = theta.sizes()?;
         if shape.len() != 3 || shape[1..] != [rank as i64, rank as i64 + 1] {
@@ -239,12 +236,10 @@ functions! {
                 _ => g.run(|g| build::linspace(g, -1.0, 1.0, *n, dtype)),
             };
             let steps = if corners { steps } else { steps * ((n - 1) as f64 / *n as f64) };
-            let mut along = vec![1; rank];
-            along[axis] = *n;
-            coordinates.push(steps.reshape(&along).expand(spatial));
+            coordinates.push(steps.reshape(&along_axis(rank, axis)).expand(spatial));
         }
         coordinates.reverse();
-        coordinates.push(g.full(&build::shape_of(spatial)?, 1i64, dtype));
+        coordinates.push(filled(g, spatial, 1i64, dtype));
         let places = g.stack(&coordinates, -1).reshape(&[-1, rank as i64 + 1]);
         let seen = [&size[..1], spatial, &[rank as i64]].concat();
         Ok(places.matmul(theta.transposed()).reshape(&seen))

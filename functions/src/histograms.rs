@@ -1,11 +1,11 @@
 //! Binary search in sorted rows, histograms and membership.
 
-use crate::common::along_axis;
+use crate::common::{along_axis, extremes, filled, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method};
-use gt_ops::{Attrs, DType, Op, OpError, Shape, build};
+use gt_ops::{Attrs, DType, Op, OpError, Scalar, Shape, build};
 
 /// The number of elements of a sorted row that are smaller than each wanted element, or with `right` not larger.
 fn search<'g>(sorted: Expr<'g>, wanted: Expr<'g>, right: bool) -> Expr<'g> {
@@ -25,7 +25,7 @@ fn weighted_counts<'g>(
         Some(weight) => inside.where_(weight.reshape(&[-1]), 0.0).to(dtype),
         None => inside.to(dtype),
     };
-    let none = inside.builder().full(&build::shape_of(&[size])?, 0i64, dtype);
+    let none = zeros(inside.builder(), &[size], dtype);
     Ok(none.scatter(Op::ScatterAdd, 0, inside.where_(bins, 0i64), weights))
 }
 
@@ -37,7 +37,7 @@ fn bin_range(flat: Expr<'_>, low: f64, high: f64, margin: f64) -> Result<(f64, f
     if flat.numel()? == 0 {
         return Ok((low, high + 1.0));
     }
-    let (low, high) = (flat.amin(&[], false).item()?.to_f64(), flat.amax(&[], false).item()?.to_f64());
+    let [low, high] = extremes(flat)?.map(Scalar::to_f64);
     Ok(if low == high { (low - margin, high + margin) } else { (low, high) })
 }
 
@@ -109,8 +109,8 @@ fn grid_counts<'g>(
         )));
     }
     let points = input.detach().reshape(&[-1, count]);
-    let rows = build::shape_of(&[points.size(0)?])?;
-    let (mut place, mut inside) = (g.full(&rows, 0i64, DType::I64), g.full(&rows, true, DType::Bool));
+    let rows = [points.size(0)?];
+    let (mut place, mut inside) = (zeros(g, &rows, DType::I64), filled(g, &rows, true, DType::Bool));
     let (mut edges, mut sizes) = (Vec::new(), Vec::new());
     for (axis, bins) in bins.iter().enumerate() {
         let line = points.select(1, axis as i64);
@@ -247,18 +247,18 @@ functions! {
         }
         let mut size = minlength;
         if meta.shape.numel() > 0 {
-            let ends = g.stack(&[input.amin(&[], false), input.amax(&[], false)], 0).elements()?;
-            if ends[0].to_i64() < 0 {
+            let [least, most] = extremes(input)?.map(Scalar::to_i64);
+            if least < 0 {
                 return Err(invalid());
             }
-            size = size.max(ends[1].to_i64().saturating_add(1));
+            size = size.max(most.saturating_add(1));
         }
         let weights = match weights {
             None => g.full(&meta.shape, 1i64, DType::I64),
             Some(weights) if weights.dtype()? == DType::F32 => weights.detach(),
             Some(weights) => weights.detach().to(DType::F64),
         };
-        let none = g.full(&build::shape_of(&[size])?, 0i64, weights.dtype()?);
+        let none = zeros(g, &[size], weights.dtype()?);
         Ok(none.scatter(Op::ScatterAdd, 0, input.to(DType::I64), weights))
     }
 
@@ -385,7 +385,6 @@ functions! {
     [function().out()]
     fn isin(g, elements: TensorOrNumber<'g>, test_elements: TensorOrNumber<'g>; assume_unique: bool = false,
         invert: bool = false) -> Result<Expr<'g>> {
-        let _ = assume_unique;
         let found = match (elements.as_number(), test_elements.as_number()) {
             (Some(_), Some(_)) => {
                 return Err(OpError::type_("isin(): one of the arguments must be a Tensor"));

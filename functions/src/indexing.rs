@@ -1,5 +1,6 @@
 //! Elements picked by indices or masks. Results whose shape depends on the elements wait for them to be counted.
 
+use crate::common::filled;
 use crate::declaration::{TensorOrTuple, functions};
 use crate::shape::broadcast_shape;
 use gt_ops::error::Result;
@@ -25,6 +26,12 @@ pub(crate) fn flat(input: Expr<'_>) -> Result<Expr<'_>> {
 pub(crate) fn places(input: Expr<'_>) -> Result<Expr<'_>> {
     let mask = if input.dtype()? == DType::Bool { input } else { input.ne(0i64) };
     Ok(mask.nonzero(mask.sum(&[], false).item()?.to_i64() as usize))
+}
+
+/// The indices of the nonzero elements, a vector for each axis. Waits for them to be counted.
+pub(crate) fn coordinates(input: Expr<'_>) -> Result<Vec<Expr<'_>>> {
+    let found = places(if input.rank()? == 0 { input.unsqueeze(0) } else { input })?;
+    Ok((0..found.size(1)?).map(|axis| found.select(1, axis)).collect())
 }
 
 /// The positions of the true elements of a flattened mask.
@@ -124,14 +131,11 @@ functions! {
             return Err(OpError::runtime("index_select(): Expected dtype int32 or int64 for index"));
         }
         let index = index.to(DType::I64);
-        let (axis, count, mut sizes) = (input.shape()?.axis(dim)?, index.numel()? as i64, input.sizes()?);
-        if sizes.is_empty() {
+        if input.rank()? == 0 {
+            input.shape()?.axis(dim)?;
             return Ok(input.reshape(&[1]).gather(0, index.reshape(&[1])).reshape(&[]));
         }
-        let mut line = vec![1; sizes.len()];
-        line[axis] = count;
-        sizes[axis] = count;
-        Ok(input.gather(axis as i64, index.reshape(&line).expand(&sizes)))
+        Ok(input.index_select(dim, index))
     }
 
     /// Elements picked from the flattened tensor by indices, in the shape of the indices.
@@ -265,11 +269,10 @@ functions! {
     ///             [1, 0]])
     [method().out()]
     fn nonzero(g, input: Expr<'g>; as_tuple: bool = false) -> Result<TensorOrTuple<'g>> {
-        if !as_tuple {
-            return places(input).map(TensorOrTuple::Tensor);
+        match as_tuple {
+            true => coordinates(input).map(TensorOrTuple::Tuple),
+            false => places(input).map(TensorOrTuple::Tensor),
         }
-        let found = places(if input.rank()? == 0 { input.unsqueeze(0) } else { input })?;
-        Ok(TensorOrTuple::Tuple((0..found.size(1)?).map(|axis| found.select(1, axis)).collect()))
     }
 
     /// The indices of the first `size` nonzero elements, a row each.
@@ -287,8 +290,8 @@ functions! {
     [method().out()]
     fn nonzero_static(g, input: Expr<'g>; size: i64, fill_value: i64 = -1) -> Result<Expr<'g>> {
         let found = places(input)?.slice(0, None, Some(size), None);
-        let missing = gt_ops::build::shape_of(&[size - found.size(0)?, input.rank()? as i64])?;
-        Ok(g.cat(&[found, g.full(&missing, fill_value, DType::I64)], 0))
+        let missing = [size - found.size(0)?, input.rank()? as i64];
+        Ok(g.cat(&[found, filled(g, &missing, fill_value, DType::I64)], 0))
     }
 
     /// The indices of the nonzero elements, a row each: `nonzero` under NumPy's name.

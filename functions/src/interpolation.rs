@@ -2,7 +2,7 @@
 
 use crate::declaration::functions;
 use gt_ops::OpError;
-use gt_ops::error::{ErrorKind, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
 use std::f64::consts::PI;
@@ -111,7 +111,7 @@ fn filter(mode: &str) -> Option<Filter> {
 /// The weights of antialiased interpolation: a filter whose support grows with the downscaling factor `step`.
 ///
 /// Each row is normalized to the sum 1, also at the ends of the axis, where the filter is cut off.
-fn antialias_matrix((reach, kernel): (f64, fn(f64) -> f64), size: i64, wanted: i64, step: f64) -> Weights {
+fn antialias_matrix((reach, kernel): Filter, size: i64, wanted: i64, step: f64) -> Weights {
     let mut weights = Weights::new(size, wanted);
     let wide = step.max(1.0);
     for row in 0..wanted {
@@ -172,7 +172,6 @@ functions! {
         antialias: bool = false) -> Result<Expr<'g>> {
         let shape = input.sizes()?;
         let rank = shape.len().saturating_sub(2);
-        let not_there = |text: String| OpError::new(ErrorKind::NotImplemented, text);
         let filter = filter(mode).filter(|_| antialias);
         if antialias && (filter.is_none() || rank != 2) {
             return Err(OpError::value(
@@ -187,13 +186,13 @@ functions! {
             return Err(OpError::value("Lanczos mode does not support align_corners=True"));
         }
         if !matches!(mode, "nearest" | "nearest-exact" | "area") && rank_of(mode).is_none() {
-            return Err(not_there(format!(
+            return Err(OpError::not_implemented(format!(
                 "Input Error: no interpolation mode is called {mode}: use nearest, nearest-exact, area, linear, bilinear, \
                  bicubic, lanczos or trilinear"
             )));
         }
         if !(1..=3).contains(&rank) || rank_of(mode).is_some_and(|own| own != rank) {
-            return Err(not_there(format!(
+            return Err(OpError::not_implemented(format!(
                 "Input Error: Only 3D, 4D and 5D input Tensors supported (got {}D) for the modes: nearest | linear | \
                  bilinear | bicubic | trilinear | area | nearest-exact (got {mode})",
                 shape.len()

@@ -85,11 +85,8 @@ functions! {
     ///     >>> gt.cat([x, x], dim=1)
     ///     tensor([[1, 2, 1, 2]])
     [function().out().aliases(&["concat", "concatenate"])]
-    fn cat(g, tensors: Vec<Expr<'g>>, dim: i64 = 0) -> Result<Expr<'g>> {
-        if tensors.is_empty() {
-            return Err(OpError::value("cat(): expected a non-empty list of Tensors"));
-        }
-        Ok(g.cat(&tensors, dim))
+    fn cat(g, tensors: Vec<Expr<'g>>, dim: i64 = 0) -> Expr<'g> {
+        g.cat(&tensors, dim)
     }
 
     /// Tensors of one shape stacked along a new axis.
@@ -413,7 +410,7 @@ fn repeat_by_axis<'g>(g: &'g Builder<'g>, input: Expr<'g>, sizes: &[i64]) -> Res
 }
 
 /// The elements shifted along one axis.
-fn rolled<'g>(g: &'g Builder<'g>, input: Expr<'g>, shift: i64, axis: i64) -> Result<Expr<'g>> {
+pub(crate) fn rolled<'g>(g: &'g Builder<'g>, input: Expr<'g>, shift: i64, axis: i64) -> Result<Expr<'g>> {
     let size = input.size(axis)?;
     let start = if size == 0 { 0 } else { (-shift).rem_euclid(size) };
     Ok(g.cat(&[input.narrow(axis, start, size - start), input.narrow(axis, 0, start)], axis))

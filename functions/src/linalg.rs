@@ -3,6 +3,7 @@
 //! The functions fetch the elements, compute in float64 on the host (`dense.rs`) and upload the results; their
 //! gradients are composed of other operations.
 
+use crate::common::axes_of;
 use crate::declaration::functions;
 use crate::dense::{self, HostMatrix, PackedLu, Triangle};
 use crate::masks::{tril, triu};
@@ -537,9 +538,8 @@ functions! {
     ///     tensor([0.5000, 0.5000, 0.5000, 0.5000, 0.5000, 0.5000])
     [module("linalg").out()]
     fn tensorsolve(g, A: Expr<'g>, B: Expr<'g>, dims: Option<&'g [i64]> = None) -> Result<Expr<'g>> {
-        let shape = A.shape()?;
-        let moved = dims.unwrap_or(&[]).iter().map(|axis| shape.axis(*axis)).collect::<Result<Vec<usize>>>()?;
-        let order = (0..shape.rank()).filter(|axis| !moved.contains(axis)).chain(moved.iter().copied());
+        let moved = axes_of(A, dims.unwrap_or(&[]))?;
+        let order = (0..A.rank()?).filter(|axis| !moved.contains(axis)).chain(moved.iter().copied());
         let order: Vec<i64> = order.map(|axis| axis as i64).collect();
         let ordered = if moved.is_empty() { A } else { A.permute(&order) };
         let (sizes, count) = (ordered.sizes()?, B.numel()? as i64);

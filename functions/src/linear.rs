@@ -1,40 +1,10 @@
 //! Linear and bilinear maps, distances between vectors and their normalization.
 
 use crate::declaration::functions;
+use crate::norms::norm_of_order;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::Expr;
 use gt_ops::forms::{Autocast, module};
-
-/// The vector norm of order `p` along an axis. Its gradient at 0, where the derivative may be infinite, is 0.
-pub(crate) fn norm_along<'g>(input: Expr<'g>, p: f64, dim: i64, keepdim: bool) -> Result<Expr<'g>> {
-    let dtype = input.dtype()?;
-    if !dtype.is_float() {
-        return Err(OpError::runtime(format!(
-            "linalg.vector_norm: Expected a floating point tensor as input. Got {dtype}"
-        )));
-    }
-    let dims = &[dim];
-    Ok(match p {
-        f64::INFINITY => input.abs().amax(dims, keepdim),
-        f64::NEG_INFINITY => input.abs().amin(dims, keepdim),
-        0.0 => input.ne(0i64).to(dtype).sum(dims, keepdim),
-        1.0 => input.abs().sum(dims, keepdim),
-        2.0 => input.norm(dims, keepdim),
-        _ => {
-            let at_zero = if p > 0.0 { 0.0 } else { f64::INFINITY };
-            let x = input.abs();
-            let powers = if p >= 1.0 {
-                x.pow(p)
-            } else {
-                let zero = x.eq(0.0);
-                zero.where_(at_zero, zero.where_(1.0, x).pow(p))
-            };
-            let total = powers.sum(dims, keepdim);
-            let zero = total.eq(at_zero);
-            zero.where_(0.0, zero.where_(1.0, total).pow(1.0 / p))
-        }
-    })
-}
 
 functions! {
     /// Affine map `input @ weight.T + bias`.
@@ -95,7 +65,7 @@ functions! {
     ///     tensor([[0.6000, 0.8000]])
     [module("nn.functional").out()]
     fn normalize(g, input: Expr<'g>, p: f64 = 2.0, dim: i64 = 1, eps: f64 = 1e-12) -> Result<Expr<'g>> {
-        Ok(input / norm_along(input, p, dim, true)?.clamp_min(eps))
+        Ok(input / norm_of_order(input, p, &[dim], true)?.clamp_min(eps))
     }
 
     /// `p`-norm of `x1 - x2 + eps` along the last axis.
@@ -106,6 +76,6 @@ functions! {
     [module("nn.functional")]
     fn pairwise_distance(g, x1: Expr<'g>, x2: Expr<'g>, p: f64 = 2.0, eps: f64 = 1e-6, keepdim: bool = false)
         -> Result<Expr<'g>> {
-        norm_along(x1 - x2 + eps, if p.is_infinite() { f64::INFINITY } else { p }, -1, keepdim)
+        norm_of_order(x1 - x2 + eps, if p.is_infinite() { f64::INFINITY } else { p }, &[-1], keepdim)
     }
 }

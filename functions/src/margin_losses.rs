@@ -1,13 +1,14 @@
 //! Margin losses: hinge, ranking, triplet and multi-class margins.
 
 use crate::activations::logsigmoid;
+use crate::common::zeros;
 use crate::declaration::functions;
 use crate::linear::pairwise_distance;
 use crate::losses::{reduced, reduction_of};
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::Expr;
 use gt_ops::forms::module;
-use gt_ops::{DType, Meta, Op, Scalar};
+use gt_ops::{DType, Op, Scalar};
 
 /// Logits as a batch `(N, C)`; a single sample becomes a batch of one.
 fn as_batch(input: Expr<'_>) -> Result<Expr<'_>> {
@@ -195,8 +196,8 @@ functions! {
         let labels = target.with_shape(&scores.shape()?);
         let counts = labels.lt(0i64).cumsum(1).eq(0i64);
         let index = counts.where_(labels, 0i64);
-        let zeros = g.zeros(Meta::new(scores.shape()?, DType::I64));
-        let right = zeros.scatter(Op::ScatterAdd, 1, index, counts.to(DType::I64)).gt(0i64);
+        let none = zeros(g, &scores.sizes()?, DType::I64);
+        let right = none.scatter(Op::ScatterAdd, 1, index, counts.to(DType::I64)).gt(0i64);
         let missing = (scores.unsqueeze(1) - scores.gather(1, index).unsqueeze(2) + 1i64).relu();
         let matters = counts.unsqueeze(2) & right.logical_not().unsqueeze(1);
         let losses = matters.where_(missing, 0.0).sum(&[1, 2], false) / scores.size(1)?;

@@ -3,8 +3,10 @@
 //! Masked elements are replaced by the identity of the operation. A mask broadcasts to the input; without one, every
 //! element counts. Where no element is left, the result is that of an empty reduction, or undefined.
 
+use crate::common::{converted, extreme_identity};
 use crate::declaration::functions;
 use crate::norms::{norm_of_order, vector_norm};
+use crate::reductions::divisor_correction;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
@@ -26,26 +28,9 @@ fn filled<'g>(
     Ok(mask.to(DType::Bool).where_(input, g.full(&Shape::SCALAR, filling, input.dtype()?)))
 }
 
-/// The identity of a maximum (`sign` 1) or minimum (-1) of a dtype: its lowest or highest value.
-fn identity(dtype: DType, sign: i64) -> Scalar {
-    match dtype {
-        dtype if dtype.is_float() => Scalar::Float(f64::INFINITY * -(sign as f64)),
-        DType::Bool => Scalar::Bool(sign < 0),
-        DType::U8 => Scalar::Int(if sign > 0 { 0 } else { 255 }),
-        dtype => {
-            let highest = i64::MAX >> (64 - 8 * dtype.size());
-            Scalar::Int(if sign > 0 { -highest - 1 } else { highest })
-        }
-    }
-}
-
-fn cast(input: Expr<'_>, dtype: Option<DType>) -> Expr<'_> {
-    dtype.map_or(input, |dtype| input.to(dtype))
-}
-
 /// The input in a dtype, or in float32 if that is no floating-point one.
 fn floating(input: Expr<'_>, dtype: Option<DType>) -> Result<Expr<'_>> {
-    let wide = cast(input, dtype);
+    let wide = converted(input, dtype);
     Ok(if wide.dtype()?.is_float() { wide } else { wide.to(DType::F32) })
 }
 
@@ -82,7 +67,7 @@ functions! {
     [module("masked")]
     fn sum(g, input: Expr<'g>, dim: Option<&'g [i64]> = None; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        Ok(cast(filled(g, cast(input, dtype), mask, 0i64)?.sum(axes(input, dim)?, keepdim), dtype))
+        Ok(converted(filled(g, converted(input, dtype), mask, 0i64)?.sum(axes(input, dim)?, keepdim), dtype))
     }
 
     /// The product of the elements where a mask is true, of all or along axes; see `sum`.
@@ -94,60 +79,60 @@ functions! {
     [module("masked")]
     fn prod(g, input: Expr<'g>, dim: Option<&'g [i64]> = None; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let kept = filled(g, cast(input, dtype), mask, 1i64)?;
+        let kept = filled(g, converted(input, dtype), mask, 1i64)?;
         if kept.rank()? == 0 {
             // As in PyTorch, there is nothing to reduce: without a mask this is the input itself.
             return Ok(if dtype.is_some() || kept.dtype()?.is_float() { kept } else { kept.to(DType::I64) });
         }
-        Ok(cast(kept.prod(axes(input, dim)?, keepdim), dtype))
+        Ok(converted(kept.prod(axes(input, dim)?, keepdim), dtype))
     }
 
     /// The largest of the elements where a mask is true, of all or along axes; see `sum`.
     [module("masked")]
     fn amax(g, input: Expr<'g>, dim: Option<&'g [i64]> = None; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let wide = cast(input, dtype);
-        Ok(filled(g, wide, mask, identity(wide.dtype()?, 1))?.amax(axes(input, dim)?, keepdim))
+        let wide = converted(input, dtype);
+        Ok(filled(g, wide, mask, extreme_identity(wide.dtype()?, true))?.amax(axes(input, dim)?, keepdim))
     }
 
     /// The smallest of the elements where a mask is true, of all or along axes; see `sum`.
     [module("masked")]
     fn amin(g, input: Expr<'g>, dim: Option<&'g [i64]> = None; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let wide = cast(input, dtype);
-        Ok(filled(g, wide, mask, identity(wide.dtype()?, -1))?.amin(axes(input, dim)?, keepdim))
+        let wide = converted(input, dtype);
+        Ok(filled(g, wide, mask, extreme_identity(wide.dtype()?, false))?.amin(axes(input, dim)?, keepdim))
     }
 
     /// The index of the largest element where a mask is true, in the dtype of the input, as in PyTorch.
     [module("masked")]
     fn argmax(g, input: Expr<'g>, dim: Option<i64> = None; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let wide = cast(input, dtype);
+        let wide = converted(input, dtype);
         let own = wide.dtype()?;
-        Ok(filled(g, wide, mask, identity(own, 1))?.argmax(dim, keepdim).to(own))
+        Ok(filled(g, wide, mask, extreme_identity(own, true))?.argmax(dim, keepdim).to(own))
     }
 
     /// The index of the smallest element where a mask is true, in the dtype of the input, as in PyTorch.
     [module("masked")]
     fn argmin(g, input: Expr<'g>, dim: Option<i64> = None; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let wide = cast(input, dtype);
+        let wide = converted(input, dtype);
         let own = wide.dtype()?;
-        Ok(filled(g, wide, mask, identity(own, -1))?.argmin(dim, keepdim).to(own))
+        Ok(filled(g, wide, mask, extreme_identity(own, false))?.argmin(dim, keepdim).to(own))
     }
 
     /// The cumulative sum along an axis of the elements where a mask is true.
     [module("masked")]
     fn cumsum(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        Ok(cast(filled(g, cast(input, dtype), mask, 0i64)?.cumsum(dim), dtype))
+        Ok(converted(filled(g, converted(input, dtype), mask, 0i64)?.cumsum(dim), dtype))
     }
 
     /// The cumulative product along an axis of the elements where a mask is true.
     [module("masked")]
     fn cumprod(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        Ok(cast(filled(g, cast(input, dtype), mask, 1i64)?.along(Op::Cumprod, dim), dtype))
+        Ok(converted(filled(g, converted(input, dtype), mask, 1i64)?.along(Op::Cumprod, dim), dtype))
     }
 
     /// The mean of the elements where a mask is true, of all or along axes.
@@ -172,7 +157,7 @@ functions! {
         if unbiased.is_some() && correction.is_some() {
             return Err(OpError::runtime("Only one of unbiased and correction may be given"));
         }
-        let less = correction.unwrap_or(if unbiased == Some(false) { 0.0 } else { 1.0 });
+        let less = divisor_correction(unbiased, correction);
         let (wide, dim) = (floating(input, dtype)?, axes(input, dim)?);
         let apart = wide - mean(g, wide, Some(dim), true, None, mask)?;
         let total = filled(g, apart * apart, mask, 0i64)?.sum(dim, true);
@@ -192,7 +177,7 @@ functions! {
     [module("masked")]
     fn norm(g, input: Expr<'g>, ord: f64 = 2.0, dim: Option<&'g [i64]> = None; keepdim: bool = false,
         dtype: Option<DType> = None, mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let kept = filled(g, cast(input, dtype), mask, if ord >= 0.0 { 0.0 } else { f64::INFINITY })?;
+        let kept = filled(g, converted(input, dtype), mask, if ord >= 0.0 { 0.0 } else { f64::INFINITY })?;
         let dim = axes(input, dim)?;
         vector_norm(g, kept, Scalar::Float(ord), (!dim.is_empty()).then_some(dim), keepdim, None)
     }
@@ -206,7 +191,7 @@ functions! {
     [module("masked")]
     fn median(g, input: Expr<'g>, dim: i64 = -1; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let wide = cast(input, dtype);
+        let wide = converted(input, dtype);
         let own = wide.dtype()?;
         if !own.is_float() {
             return Err(OpError::value(format!(
@@ -273,7 +258,7 @@ functions! {
     [module("masked")]
     fn normalize(g, input: Expr<'g>, ord: f64, dim: i64; eps: f64 = 1e-12, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let wide = cast(input, dtype);
+        let wide = converted(input, dtype);
         let filling = if ord >= 0.0 { 0.0 } else { f64::INFINITY };
         let kept = filled(g, wide, mask, filling)?;
         let size = norm_of_order(kept, ord, &[dim], true)?;

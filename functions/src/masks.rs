@@ -1,7 +1,7 @@
-//! Triangles of matrices, elements chosen by a mask, and elements in reverse order.
+//! Triangles of matrices, and elements chosen by a mask.
 
-use crate::common::positions;
 use crate::declaration::{TensorOrNumber, functions};
+use crate::indexing::coordinates;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, method_only};
@@ -117,10 +117,7 @@ functions! {
     /// The indices of the true elements of `condition`, as a tuple of one vector for each axis. Waits for their number.
     [function().named("where")]
     fn where_true(g, condition: Expr<'g>) -> Result<Vec<Expr<'g>>> {
-        let rank = condition.rank()?.max(1);
-        let mask = if condition.rank()? == 0 { condition.reshape(&[1]) } else { condition };
-        let found = positions(g, mask.ne(ZERO))?;
-        Ok((0..rank).map(|axis| found.select(1, axis as i64)).collect())
+        coordinates(condition)
     }
 
     /// Elements of this tensor where `condition` is true, and of `other` elsewhere.
@@ -133,5 +130,4 @@ functions! {
     fn where_method(g, input: Expr<'g>, condition: Expr<'g>, other: TensorOrNumber<'g>) -> Expr<'g> {
         condition.where_(Arg::from(input), other)
     }
-
 }

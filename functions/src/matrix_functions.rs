@@ -1,7 +1,7 @@
 //! Functions of square matrices that need no decomposition, and Vandermonde matrices.
 
 use crate::declaration::functions;
-use gt_ops::error::{ErrorKind, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{method, module};
 use gt_ops::{DType, OpError, build};
@@ -38,10 +38,8 @@ functions! {
     fn matrix_exp(g, input: Expr<'g>) -> Result<Expr<'g>> {
         let (meta, sizes) = (input.meta()?, input.sizes()?);
         if !matches!(meta.dtype, DType::F32 | DType::F64) {
-            return Err(OpError::new(
-                ErrorKind::NotImplemented,
-                format!("matrix_exp is not there for gt.{}: use float32 or float64", meta.dtype.name()),
-            ));
+            let text = format!("matrix_exp is not there for gt.{}: use float32 or float64", meta.dtype);
+            return Err(OpError::not_implemented(text));
         }
         let [.., rows, columns] = sizes[..] else {
             return Err(OpError::runtime(

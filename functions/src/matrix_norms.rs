@@ -1,6 +1,6 @@
 //! Norms of matrices, and norms whose order says whether they are norms of vectors or of matrices.
 
-use crate::common::axes_of;
+use crate::common::{axes_of, converted};
 use crate::declaration::functions;
 use crate::decompositions::svdvals;
 use crate::linalg::inv;
@@ -60,7 +60,7 @@ fn norm_of_matrices<'g>(
             dim[0], dim[1]
         )));
     }
-    let matrices = dtype.map_or(a, |dtype| a.to(dtype));
+    let matrices = converted(a, dtype);
     let (rows, columns) = (axes[0] as i64, axes[1] as i64);
     let kept = match order {
         Order::Name("fro") => return norm_of_order(matrices, 2.0, &[rows, columns], keepdim),
@@ -235,7 +235,7 @@ functions! {
         if order == "fro" {
             return norm_of_number(g, input, Scalar::Int(2), dim, keepdim, dtype);
         }
-        let wide = dtype.map_or(input, |dtype| input.to(dtype));
+        let wide = converted(input, dtype);
         let own = wide.dtype()?;
         if !own.is_float() {
             return Err(OpError::runtime(format!(
@@ -254,7 +254,7 @@ functions! {
     [method().out().named("norm")]
     fn norm_of_number(g, input: Expr<'g>, p: Scalar, dim: Option<&'g [i64]> = None, keepdim: bool = false,
         dtype: Option<DType> = None) -> Result<Expr<'g>> {
-        let wide = dtype.map_or(input, |dtype| input.to(dtype));
+        let wide = converted(input, dtype);
         vector_norm(g, wide, p, dim, keepdim, None)
     }
 

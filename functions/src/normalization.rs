@@ -1,5 +1,6 @@
 //! Batch, layer, RMS, group, instance and local response normalization.
 
+use crate::common::along_axis;
 use crate::declaration::{TensorOrNumber, functions};
 use crate::sliding_windows::padded;
 use gt_ops::build::row_wise;
@@ -16,8 +17,7 @@ fn by_channel<'g>(
     weight: Option<Expr<'g>>,
     bias: Option<Expr<'g>>,
 ) -> Result<Expr<'g>> {
-    let mut shape = vec![1; input.rank()?];
-    shape[1] = -1;
+    let shape = along_axis(input.rank()?, 1);
     let normal = normal.to(input.dtype()?);
     let scaled = weight.map_or(normal, |weight| normal * weight.reshape(&shape));
     Ok(bias.map_or(scaled, |bias| scaled + bias.reshape(&shape)))

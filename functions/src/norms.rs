@@ -1,8 +1,8 @@
 //! Norms of vectors, and distances between them.
 
-use crate::common::{axes_of, broadcast, check_floating, check_rank};
+use crate::common::{axes_of, broadcast, check_floating, check_rank, converted};
 use crate::declaration::functions;
-use gt_ops::error::{ErrorKind, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{function, method, module};
 use gt_ops::{DType, OpError, Scalar};
@@ -28,7 +28,6 @@ pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: b
 /// The order in messages.
 pub(crate) fn order_name(order: Scalar) -> String {
     match order {
-        Scalar::Float(f) if f.is_infinite() => if f > 0.0 { "inf" } else { "-inf" }.into(),
         Scalar::Float(f) => format!("{f:?}"),
         other => other.to_i64().to_string(),
     }
@@ -68,7 +67,7 @@ functions! {
         dtype: Option<DType> = None) -> Result<Expr<'g>> {
         let (order, meta) = (ord.to_f64(), x.meta()?);
         if !meta.dtype.is_float() {
-            return Err(OpError::new(ErrorKind::NotImplemented, format!(
+            return Err(OpError::not_implemented(format!(
                 "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
                 meta.dtype.scalar_type_name()
             )));
@@ -88,7 +87,7 @@ functions! {
                 )));
             }
         }
-        norm_of_order(dtype.map_or(x, |dtype| x.to(dtype)), order, dim.unwrap_or(&[]), keepdim)
+        norm_of_order(converted(x, dtype), order, dim.unwrap_or(&[]), keepdim)
     }
 
     /// The Frobenius norm along axes: the square root of the sum of squares.

@@ -1,8 +1,9 @@
 //! Padding by a constant, or by reflected, repeated or wrapped elements.
 
+use crate::common::filled;
 use crate::declaration::functions;
 use crate::indexing::index_select;
-use gt_ops::build::{self, Index};
+use gt_ops::build::Index;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{function, module};
@@ -47,8 +48,7 @@ fn constant<'g>(input: Expr<'g>, pad: &[i64], value: Scalar) -> Result<Expr<'g>>
     if pad.iter().all(|size| *size <= 0) {
         return Ok(part.copied());
     }
-    let filled = input.builder().full(&build::shape_of(&sizes)?, value, input.dtype()?);
-    Ok(filled.set_index(&outer, part))
+    Ok(filled(input.builder(), &sizes, value, input.dtype()?).set_index(&outer, part))
 }
 
 /// The index that a padded axis has at each position of the result.

@@ -2,7 +2,7 @@
 
 use crate::common::{check_floating, check_one_tensor, times};
 use crate::declaration::{TensorOrNumber, functions};
-use gt_ops::error::{ErrorKind, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, in_place_only, method};
 use gt_ops::{Arg, DType, Op, OpError, Scalar};
@@ -208,11 +208,7 @@ functions! {
     ///     tensor([ 5., 10.])
     [method().in_place().out()]
     fn lerp(g, input: Expr<'g>, end: TensorOrNumber<'g>, weight: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        let dtype = input.dtype()?;
-        if !dtype.is_float() {
-            let text = format!("lerp is not there for gt.{dtype}: use floating-point tensors");
-            return Err(OpError::new(ErrorKind::NotImplemented, text));
-        }
+        check_floating("lerp", input)?;
         Ok(g.elementwise(Op::Lerp, &[input.into(), end.into(), weight.into()]))
     }
 

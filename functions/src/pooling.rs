@@ -3,11 +3,12 @@
 //! Inputs are `(N, C, *)` or, without a batch, `(C, *)`. Windows of equal size are one instruction. Maxima of others
 //! are gathered (`gather_max`), and means of others are a matrix product along each axis.
 
+use crate::common::{filled, zeros};
 use crate::declaration::{OptionalInts, TensorOrTuple, functions};
 use crate::interpolation::{adaptive_windows, averaging_matrix, resample};
 use crate::sliding_windows::{SlidingWindows, batched, bounded_per_axis, check_bounds, padded, per_axis, tuple};
 use gt_ops::build::window::{self, WindowParameters};
-use gt_ops::error::{ErrorKind, Result};
+use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, module};
 use gt_ops::{DType, Op, OpError, Scalar};
@@ -176,10 +177,10 @@ fn gather_max<'g>(g: &'g Builder<'g>, input: Expr<'g>, windows: Vec<Vec<Vec<i64>
     let mut axes = Vec::new();
     for mut axis in windows {
         if axis.iter().any(Vec::is_empty) {
-            return Err(OpError::new(
-                ErrorKind::NotImplemented,
-                format!("gt.{}: a window that lies in the padding alone has no largest element", input.dtype()?.name()),
-            ));
+            return Err(OpError::not_implemented(format!(
+                "gt.{}: a window that lies in the padding alone has no largest element",
+                input.dtype()?
+            )));
         }
         // Shorter windows repeat their last index, so that all have the length of the longest.
         let longest = axis.iter().map(Vec::len).max().unwrap_or(1);
@@ -443,8 +444,8 @@ fn fractional_max_pool<'g>(
         let share = samples.select(2, if rank == 2 { 1 - axis as i64 } else { axis as i64 }).unsqueeze(2);
         let step = (size - k) as f64 / (want - 1).max(1) as f64;
         let starts = ((share + g.arange(want - 1, DType::I64)) * step).trunc() - (share * step).trunc();
-        let last = gt_ops::build::shape_of(&[lead[0], lead[1], 1])?;
-        let starts = g.cat(&[starts.to(DType::I64), g.full(&last, size - k, DType::I64)], 2);
+        let last = filled(g, &[lead[0], lead[1], 1], size - k, DType::I64);
+        let starts = g.cat(&[starts.to(DType::I64), last], 2);
         axes.push(starts.unsqueeze(3) + g.arange(*k, DType::I64));
     }
     Ok(unbatched(gather_max_at(input, &axes)?, alone))
@@ -519,7 +520,7 @@ fn max_unpool<'g>(
         sizes = wanted.to_vec();
     }
     let flat = |x: Expr<'g>| x.flatten(-(rank as i64), -1);
-    let blank = g.full(&gt_ops::build::shape_of(&[lead, &[sizes.iter().product()]].concat())?, 0i64, input.dtype()?);
+    let blank = zeros(g, &[lead, &[sizes.iter().product()]].concat(), input.dtype()?);
     let spread = blank.scatter(Op::Scatter, -1, flat(indices), flat(input));
     Ok(spread.reshape(&[lead, &sizes[..]].concat()))
 }
@@ -576,7 +577,6 @@ macro_rules! pools {
             fn $max_indices(g, input: Expr<'g>, kernel_size: &'g [i64], stride: Option<&'g [i64]> = None,
                 padding: &'g [i64] = &[0], dilation: &'g [i64] = &[1], ceil_mode: bool = false,
                 return_indices: bool = false) -> Result<[Expr<'g>; 2]> {
-                let _ = return_indices;
                 let given = WindowArguments { kernel_size, stride, padding, dilation, ceil_mode };
                 Ok(pair(max_pool(g, $rank, input, &given, true)?))
             }
@@ -614,7 +614,6 @@ macro_rules! pools {
             [module("nn.functional")]
             fn $adaptive_max_indices(g, input: Expr<'g>, output_size: OptionalInts<'g>,
                 return_indices: bool = false) -> Result<[Expr<'g>; 2]> {
-                let _ = return_indices;
                 Ok(pair(adaptive_max_pool(g, $rank, input, output_size, true)?))
             }
 
@@ -680,7 +679,6 @@ macro_rules! pools {
             fn $fractional_indices(g, input: Expr<'g>, kernel_size: &'g [i64],
                 output_size: Option<&'g [i64]> = None, output_ratio: Option<&'g [f64]> = None,
                 return_indices: bool = false, _random_samples: Option<Expr<'g>> = None) -> Result<[Expr<'g>; 2]> {
-                let _ = return_indices;
                 let given = Fractions { kernel_size, output_size, output_ratio, samples: _random_samples };
                 Ok(pair(fractional_max_pool(g, $spatial, input, &given)?))
             }

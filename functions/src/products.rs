@@ -1,24 +1,11 @@
 //! Products of vectors and matrices under BLAS's names, and contractions.
 
+use crate::common::{axes_of, check_rank};
 use crate::declaration::{Operands, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{Autocast, function, method, module};
 use gt_ops::{DType, OpError, Scalar};
-
-/// Checks that operands have the numbers of axes that a function takes.
-fn check_ranks(name: &str, operands: &[(&str, Expr<'_>, usize)]) -> Result<()> {
-    for (operand, tensor, rank) in operands {
-        let shape = tensor.shape()?;
-        if shape.rank() != *rank {
-            return Err(OpError::runtime(format!(
-                "{name}: expected {operand} to be {rank}D, but got {}D, of size {shape}",
-                shape.rank()
-            )));
-        }
-    }
-    Ok(())
-}
 
 /// `beta * input + alpha * product`. With integers, fractional factors are truncated, or refused if `exact`.
 fn scaled_sum<'g>(input: Expr<'g>, product: Expr<'g>, beta: Scalar, alpha: Scalar, exact: bool) -> Result<Expr<'g>> {
@@ -49,7 +36,8 @@ functions! {
     ///             [ 6.,  8., 10.]])
     [method().out().aliases(&["ger"])]
     fn outer(g, input: Expr<'g>, vec2: Expr<'g>) -> Result<Expr<'g>> {
-        check_ranks("outer", &[("input", input, 1), ("vec2", vec2, 1)])?;
+        check_rank("outer", "input", input, 1)?;
+        check_rank("outer", "vec2", vec2, 1)?;
         Ok(input.unsqueeze(1) * vec2)
     }
 
@@ -60,7 +48,8 @@ functions! {
     ///     tensor(11.)
     [method().out()]
     fn dot(g, input: Expr<'g>, tensor: Expr<'g>) -> Result<Expr<'g>> {
-        check_ranks("dot", &[("input", input, 1), ("tensor", tensor, 1)])?;
+        check_rank("dot", "input", input, 1)?;
+        check_rank("dot", "tensor", tensor, 1)?;
         Ok(input.matmul(tensor))
     }
 
@@ -77,7 +66,8 @@ functions! {
     ///     tensor([3., 7.])
     [method().out()]
     fn mv(g, input: Expr<'g>, vec: Expr<'g>) -> Result<Expr<'g>> {
-        check_ranks("mv", &[("input", input, 2), ("vec", vec, 1)])?;
+        check_rank("mv", "input", input, 2)?;
+        check_rank("mv", "vec", vec, 1)?;
         Ok(input.matmul(vec))
     }
 
@@ -91,7 +81,8 @@ functions! {
     ///     tensor([[11.]])
     [method().out().autocast(Autocast::Low)]
     fn mm(g, input: Expr<'g>, mat2: Expr<'g>) -> Result<Expr<'g>> {
-        check_ranks("mm", &[("input", input, 2), ("mat2", mat2, 2)])?;
+        check_rank("mm", "input", input, 2)?;
+        check_rank("mm", "mat2", mat2, 2)?;
         Ok(input.matmul(mat2))
     }
 
@@ -108,7 +99,8 @@ functions! {
     ///     gt.Size([10, 3, 5])
     [method().out().autocast(Autocast::Low)]
     fn bmm(g, input: Expr<'g>, mat2: Expr<'g>) -> Result<Expr<'g>> {
-        check_ranks("bmm", &[("input", input, 3), ("mat2", mat2, 3)])?;
+        check_rank("bmm", "input", input, 3)?;
+        check_rank("bmm", "mat2", mat2, 3)?;
         let (a, b) = (input.size(0)?, mat2.size(0)?);
         if a != b {
             return Err(OpError::runtime(format!("bmm: expected batches of the same length, but got {a} and {b}")));
@@ -362,10 +354,7 @@ functions! {
         let rank = input.rank()?.max(other.rank()?);
         if rank > 4 {
             // The product needs two axes for each, and a tensor has at most 8.
-            return Err(OpError::new(
-                gt_ops::ErrorKind::NotImplemented,
-                format!("kron is there for up to 4 dimensions, but got {rank}"),
-            ));
+            return Err(OpError::not_implemented(format!("kron is there for up to 4 dimensions, but got {rank}")));
         }
         let padded = |tensor: Expr<'g>| -> Result<Vec<i64>> {
             let sizes = tensor.sizes()?;
@@ -414,11 +403,7 @@ functions! {
 
 /// The contraction of two tensors over pairs of axes.
 fn contract<'g>(mut a: Expr<'g>, mut b: Expr<'g>, left: &[i64], right: &[i64]) -> Result<Expr<'g>> {
-    let axes = |tensor: Expr<'g>, axes: &[i64]| -> Result<Vec<usize>> {
-        let shape = tensor.shape()?;
-        axes.iter().map(|axis| shape.axis(*axis)).collect()
-    };
-    let (left, right) = (axes(a, left)?, axes(b, right)?);
+    let (left, right) = (axes_of(a, left)?, axes_of(b, right)?);
     if left.len() != right.len() {
         return Err(OpError::runtime("both dimension lists should have same length"));
     }

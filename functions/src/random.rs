@@ -1,10 +1,11 @@
 //! Random numbers of distributions for which the op table has no row, and methods that fill a tensor with them.
 
+use crate::common::extremes;
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, in_place_only, method};
-use gt_ops::{DType, ErrorKind, Op, OpError, Scalar, Shape};
+use gt_ops::{DType, Op, OpError, Scalar, Shape};
 use std::f64::consts::PI;
 
 /// The dtype in which numbers for a tensor of `dtype` are drawn.
@@ -29,10 +30,7 @@ fn check_float(name: &str, tensor: Expr<'_>) -> Result<()> {
     if dtype.is_float() {
         return Ok(());
     }
-    Err(OpError::new(
-        ErrorKind::NotImplemented,
-        format!("\"{name}\" not implemented for gt.{}: use floating-point tensors", dtype.name()),
-    ))
+    Err(OpError::not_implemented(format!("\"{name}\" not implemented for gt.{dtype}: use floating-point tensors")))
 }
 
 /// An error with PyTorch's message for a parameter of a distribution, unless `holds`.
@@ -236,7 +234,7 @@ functions! {
             return Ok(input.detach());
         }
         let rates = input.detach().to(DType::F64);
-        let (least, most) = range(rates)?;
+        let [least, most] = extremes(rates)?.map(Scalar::to_f64);
         expect(least >= 0.0, "invalid Poisson rate, expected rate to be non-negative")?;
         let draws = (most / RATE_MAX).ceil().max(1.0);
         let share = rates / draws;
@@ -400,7 +398,7 @@ functions! {
         let dtype = drawn_in(meta.dtype);
         let weights = input.detach().to(dtype);
         if meta.shape.numel() > 0 {
-            let (least, most, least_total) = extremes(g, weights, columns)?;
+            let (least, most, least_total) = weight_extremes(g, weights, columns)?;
             expect(
                 least >= 0.0 && most.is_finite(),
                 "probability tensor contains either `inf`, `nan` or element < 0",
@@ -431,7 +429,7 @@ functions! {
 }
 
 /// The least weight, the largest total of a row's weights, and the least total; NaN if a weight is NaN. Waits for them.
-fn extremes<'g>(g: &'g Builder<'g>, weights: Expr<'g>, columns: usize) -> Result<(f64, f64, f64)> {
+fn weight_extremes<'g>(g: &'g Builder<'g>, weights: Expr<'g>, columns: usize) -> Result<(f64, f64, f64)> {
     if weights.meta()?.shape.numel() > FETCHED_MAX {
         let totals = weights.sum(&[-1], false);
         let (least, most) = (weights.amin(&[], false), totals.amax(&[], false));
@@ -445,10 +443,4 @@ fn extremes<'g>(g: &'g Builder<'g>, weights: Expr<'g>, columns: usize) -> Result
     let (most, least_total) =
         totals.fold((f64::NEG_INFINITY, f64::INFINITY), |(most, least), total| (most.max(total), least.min(total)));
     Ok((weights.iter().map(|weight| weight.to_f64()).fold(f64::INFINITY, least), most, least_total))
-}
-
-/// The least and the largest element. Waits for them.
-fn range(tensor: Expr<'_>) -> Result<(f64, f64)> {
-    let least = tensor.amin(&[], false).item()?.to_f64();
-    Ok((least, tensor.amax(&[], false).item()?.to_f64()))
 }

@@ -1,6 +1,6 @@
 //! Reductions: sums, extremes, moments and covariances of all elements or along axes, and softmax.
 
-use crate::common::check_floating;
+use crate::common::{check_floating, converted};
 use crate::declaration::{Sizes, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -12,13 +12,8 @@ fn axes(dim: Option<&[i64]>) -> &[i64] {
     dim.unwrap_or(&[])
 }
 
-/// The elements in the dtype that a reduction is to compute in.
-fn converted<'g>(input: Expr<'g>, dtype: Option<DType>) -> Expr<'g> {
-    dtype.map_or(input, |dtype| input.to(dtype))
-}
-
 /// The number subtracted from the divisor of a variance.
-fn divisor_correction(unbiased: Option<bool>, correction: Option<f64>) -> f64 {
+pub(crate) fn divisor_correction(unbiased: Option<bool>, correction: Option<f64>) -> f64 {
     correction.unwrap_or(if unbiased == Some(false) { 0.0 } else { 1.0 })
 }
 

@@ -1,6 +1,6 @@
 //! Elements written, added or combined at the places that an index tensor names.
 
-use crate::common::zeros;
+use crate::common::{extreme_identity, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::indexing::nonnegative_index;
 use gt_ops::error::Result;
@@ -33,19 +33,6 @@ fn scatter_op(reduce: Option<&str>) -> Result<Op> {
 /// A source of the index's shape, filled with one number.
 fn full_source<'g>(input: Expr<'g>, index: Expr<'g>, value: Scalar) -> Result<Expr<'g>> {
     Ok(input.builder().full(&index.shape()?, value, input.dtype()?))
-}
-
-/// The identity of a maximum or a minimum of a dtype: its lowest or highest value.
-fn extreme_identity(dtype: DType, of_maximum: bool) -> Scalar {
-    match dtype {
-        DType::Bool => Scalar::Bool(!of_maximum),
-        DType::U8 => Scalar::Int(if of_maximum { 0 } else { 255 }),
-        _ if dtype.is_float() => Scalar::Float(if of_maximum { f64::NEG_INFINITY } else { f64::INFINITY }),
-        _ => {
-            let low = i64::MIN >> (64 - 8 * dtype.size());
-            Scalar::Int(if of_maximum { low } else { !low })
-        }
-    }
 }
 
 /// The axis, the vector of indices expanded to the shape of `source`, and `source`.

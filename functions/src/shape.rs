@@ -204,7 +204,6 @@ functions! {
     /// Reinterpreting the elements in another dtype, which GT does not do.
     [method_only().named("view").strict_view()]
     fn view_dtype(g, input: Expr<'g>, dtype: DType) -> Result<Expr<'g>> {
-        let _ = (input, dtype);
         Err(OpError::not_implemented(
             "view(dtype) reinterprets memory, which GT does not do: use .to(dtype) to convert",
         ))

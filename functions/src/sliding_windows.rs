@@ -3,13 +3,14 @@
 //! Floating-point convolutions and pools are instructions of their own. Columns do the same for integers, and are the
 //! results of `unfold` and the inputs of `fold`.
 
+use crate::common::zeros;
 use crate::declaration::functions;
+use gt_ops::OpError;
 use gt_ops::build::Index;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
 use gt_ops::window::WINDOW_SIZE_MAX;
-use gt_ops::{DType, OpError};
 
 /// Integers as Python writes a tuple of them.
 pub(crate) fn tuple(sizes: &[i64]) -> String {
@@ -78,12 +79,7 @@ pub(crate) fn padded<'g>(g: &'g Builder<'g>, input: Expr<'g>, low: &[i64], high:
         *size += before + after;
     }
     let place = last_axes(low.iter().zip(&own).map(|(before, size)| (*before, before + size, 1)));
-    Ok(zeros(g, &sizes, input.dtype()?)?.set_index(&place, input))
-}
-
-fn zeros<'g>(g: &'g Builder<'g>, sizes: &[i64], dtype: DType) -> Result<Expr<'g>> {
-    let shape = gt_ops::build::shape_of(sizes)?;
-    Ok(g.full(&shape, 0i64, dtype))
+    Ok(zeros(g, &sizes, input.dtype()?).set_index(&place, input))
 }
 
 /// The windows along the spatial axes: of sizes `kernel`, whose elements are `dilation` apart, one each `stride`.
@@ -123,7 +119,7 @@ impl SlidingWindows<'_> {
     /// `(N, C, *sizes)`.
     pub fn sum_columns<'g>(&self, g: &'g Builder<'g>, columns: Expr<'g>, sizes: &[i64]) -> Result<Expr<'g>> {
         let shape = columns.sizes()?;
-        let blank = zeros(g, &[&shape[..2], sizes].concat(), columns.dtype()?)?;
+        let blank = zeros(g, &[&shape[..2], sizes].concat(), columns.dtype()?);
         let places = self.elements(&shape[3..]);
         let placed = (0..).zip(&places).map(|(i, place)| blank.set_index(place, columns.select(2, i)));
         Ok(placed.fold(blank, |total, part| total + part))

@@ -1,5 +1,6 @@
 //! Sorting, order statistics, quantiles and distinct elements.
 
+use crate::common::{along_axis, filled};
 use crate::declaration::{TensorOrNumber, TensorOrTuple, functions};
 use crate::indexing::{flat, index_select, places};
 use gt_ops::error::Result;
@@ -165,8 +166,7 @@ fn quantiles<'g>(
 /// Runs of equal items among `count`: the first index of each, the run of each item, and the runs' lengths. `differs`
 /// says of each item but the first whether it differs from the one before. Waits for the runs to be counted.
 fn runs<'g>(g: &'g Builder<'g>, differs: Expr<'g>, count: i64) -> Result<[Expr<'g>; 3]> {
-    let one = Shape::new(&[count.min(1) as usize])?;
-    let starts = g.cat(&[g.full(&one, true, DType::Bool), differs], 0);
+    let starts = g.cat(&[filled(g, &[count.min(1)], true, DType::Bool), differs], 0);
     let first = places(starts)?.squeeze(&[1]);
     let sizes = if count == 0 {
         first
@@ -211,7 +211,7 @@ fn row_differs<'g>(g: &'g Builder<'g>, rows: Expr<'g>) -> Result<Expr<'g>> {
     let sizes = rows.sizes()?;
     let later = (sizes[0] - 1).max(0);
     if rows.numel()? == 0 {
-        return Ok(g.full(&Shape::new(&[later as usize])?, false, DType::Bool));
+        return Ok(filled(g, &[later], false, DType::Bool));
     }
     let differs = rows.narrow(0, 1, later).ne(rows.narrow(0, 0, later));
     Ok(if sizes.len() > 1 { differs.any(&[1], false) } else { differs })
@@ -233,8 +233,6 @@ functions! {
     ///     tensor([1, 2, 0])
     [method()]
     fn argsort(g, input: Expr<'g>, dim: i64 = -1, descending: bool = false, stable: bool = false) -> Expr<'g> {
-        // Sorting is stable anyway.
-        let _ = stable;
         input.detach().argsort(dim, descending)
     }
 
@@ -297,8 +295,6 @@ functions! {
     [method().out().results(VALUES_INDICES)]
     fn topk(g, input: Expr<'g>, k: i64, dim: i64 = -1, largest: bool = true, sorted: bool = true)
         -> Result<[Expr<'g>; 2]> {
-        // The result is sorted anyway.
-        let _ = sorted;
         let (axis, size) = line(input, dim)?;
         if !(0..=size).contains(&k) {
             return Err(OpError::runtime("selected index k out of range"));
@@ -390,9 +386,7 @@ functions! {
         let order = input.detach().argsort(axis, false);
         let ranked = input.detach().gather(axis, order);
         let changes = ranked.narrow(axis, 1, size - 1).ne(ranked.narrow(axis, 0, size - 1));
-        let mut along = vec![1; input.rank()?];
-        along[axis as usize] = size;
-        let position = g.arange(size, DType::I64).reshape(&along);
+        let position = g.arange(size, DType::I64).reshape(&along_axis(input.rank()?, axis as usize));
         // The start of each element's run of equal elements. The longest run has its end where the distance is largest.
         let later = changes.where_(position.narrow(axis, 1, size - 1), 0i64);
         let starts = g.cat(&[constant_rank(order, axis, 0)?, later], axis);
@@ -453,8 +447,6 @@ functions! {
     [method()]
     fn unique(g, input: Expr<'g>, sorted: bool = true, return_inverse: bool = false, return_counts: bool = false,
         dim: Option<i64> = None) -> Result<TensorOrTuple<'g>> {
-        // The result is sorted anyway.
-        let _ = sorted;
         let input = input.detach();
         let (count, order, differs, ranked, parts);
         match dim {
