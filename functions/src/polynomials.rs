@@ -36,111 +36,61 @@ fn recurrence<'g>(
     Ok(result)
 }
 
-fn chebyshev<'g>(x: Expr<'g>, _: f64, current: Expr<'g>, below: Expr<'g>) -> Expr<'g> {
-    2.0 * x * current - below
+/// Declares polynomials, each by its degree 1 and its recurrence.
+macro_rules! polynomials {
+    ($(
+        $(#[doc = $doc:literal])+
+        $name:ident |$x:ident| $first:expr, |$k:tt, $current:ident, $below:ident| $next:expr;
+    )*) => {
+        functions! {$(
+            $(#[doc = $doc])+
+            ///
+            /// There is no gradient, as in PyTorch. Waits for the largest degree.
+            [module("special").out()]
+            fn $name(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
+                recurrence(stringify!($name), *input, *n, |$x| $first, |$x, $k, $current, $below| $next)
+            }
+        )*}
+    };
 }
 
-fn shifted<'g>(x: Expr<'g>, _: f64, current: Expr<'g>, below: Expr<'g>) -> Expr<'g> {
-    2.0 * (2.0 * x - 1.0) * current - below
-}
-
-functions! {
+polynomials! {
     /// The Chebyshev polynomial T of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn chebyshev_polynomial_t(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("chebyshev_polynomial_t", *input, *n, |x| x, chebyshev)
-    }
+    chebyshev_polynomial_t |x| x, |_, current, below| 2.0 * x * current - below;
 
     /// The Chebyshev polynomial U of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn chebyshev_polynomial_u(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("chebyshev_polynomial_u", *input, *n, |x| 2.0 * x, chebyshev)
-    }
+    chebyshev_polynomial_u |x| 2.0 * x, |_, current, below| 2.0 * x * current - below;
 
     /// The Chebyshev polynomial V of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn chebyshev_polynomial_v(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("chebyshev_polynomial_v", *input, *n, |x| 2.0 * x - 1.0, chebyshev)
-    }
+    chebyshev_polynomial_v |x| 2.0 * x - 1.0, |_, current, below| 2.0 * x * current - below;
 
     /// The Chebyshev polynomial W of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn chebyshev_polynomial_w(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("chebyshev_polynomial_w", *input, *n, |x| 2.0 * x + 1.0, chebyshev)
-    }
+    chebyshev_polynomial_w |x| 2.0 * x + 1.0, |_, current, below| 2.0 * x * current - below;
 
     /// The Chebyshev polynomial T on 0 to 1, that of 2x - 1, of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn shifted_chebyshev_polynomial_t(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("shifted_chebyshev_polynomial_t", *input, *n, |x| 2.0 * x - 1.0, shifted)
-    }
+    shifted_chebyshev_polynomial_t |x| 2.0 * x - 1.0, |_, current, below| 2.0 * (2.0 * x - 1.0) * current - below;
 
     /// The Chebyshev polynomial U on 0 to 1, that of 2x - 1, of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn shifted_chebyshev_polynomial_u(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("shifted_chebyshev_polynomial_u", *input, *n, |x| 2.0 * (2.0 * x - 1.0), shifted)
-    }
+    shifted_chebyshev_polynomial_u |x| 2.0 * (2.0 * x - 1.0),
+        |_, current, below| 2.0 * (2.0 * x - 1.0) * current - below;
 
     /// The Chebyshev polynomial V on 0 to 1, that of 2x - 1, of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn shifted_chebyshev_polynomial_v(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("shifted_chebyshev_polynomial_v", *input, *n, |x| 2.0 * (2.0 * x - 1.0) - 1.0, shifted)
-    }
+    shifted_chebyshev_polynomial_v |x| 2.0 * (2.0 * x - 1.0) - 1.0,
+        |_, current, below| 2.0 * (2.0 * x - 1.0) * current - below;
 
     /// The Chebyshev polynomial W on 0 to 1, that of 2x - 1, of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn shifted_chebyshev_polynomial_w(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("shifted_chebyshev_polynomial_w", *input, *n, |x| 2.0 * (2.0 * x - 1.0) + 1.0, shifted)
-    }
+    shifted_chebyshev_polynomial_w |x| 2.0 * (2.0 * x - 1.0) + 1.0,
+        |_, current, below| 2.0 * (2.0 * x - 1.0) * current - below;
 
     /// The physicists' Hermite polynomial of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn hermite_polynomial_h(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("hermite_polynomial_h", *input, *n, |x| 2.0 * x,
-            |x, k, current, below| 2.0 * (x * current - k * below))
-    }
+    hermite_polynomial_h |x| 2.0 * x, |k, current, below| 2.0 * (x * current - k * below);
 
     /// The probabilists' Hermite polynomial of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn hermite_polynomial_he(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("hermite_polynomial_he", *input, *n, |x| x, |x, k, current, below| x * current - k * below)
-    }
+    hermite_polynomial_he |x| x, |k, current, below| x * current - k * below;
 
     /// The Laguerre polynomial of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn laguerre_polynomial_l(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("laguerre_polynomial_l", *input, *n, |x| 1.0 - x,
-            |x, k, current, below| ((2.0 * k + 1.0 - x) * current - k * below) / (k + 1.0))
-    }
+    laguerre_polynomial_l |x| 1.0 - x, |k, current, below| ((2.0 * k + 1.0 - x) * current - k * below) / (k + 1.0);
 
     /// The Legendre polynomial of degree `n`.
-    ///
-    /// There is no gradient, as in PyTorch. Waits for the largest degree.
-    [module("special").out()]
-    fn legendre_polynomial_p(g, input: TensorOrNumber<'g>, n: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        recurrence("legendre_polynomial_p", *input, *n, |x| x,
-            |x, k, current, below| ((2.0 * k + 1.0) * x * current - k * below) / (k + 1.0))
-    }
+    legendre_polynomial_p |x| x, |k, current, below| ((2.0 * k + 1.0) * x * current - k * below) / (k + 1.0);
 }
