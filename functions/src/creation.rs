@@ -53,7 +53,7 @@ functions! {
     /// A tensor filled with zeros.
     ///
     /// Args:
-    ///     args: The sizes, as arguments or as one sequence.
+    ///     size: The sizes, as arguments or as one sequence.
     ///     dtype: The dtype; the default dtype if not given.
     ///     device: A device, which has to exist; the daemon decides where the tensor lies.
     ///     requires_grad: Whether autograd records what is computed from it.
@@ -97,7 +97,7 @@ functions! {
     /// A tensor filled with ones.
     ///
     /// Args:
-    ///     args: The sizes, as arguments or as one sequence.
+    ///     size: The sizes, as arguments or as one sequence.
     ///     dtype: The dtype; the default dtype if not given.
     ///     device: A device, which has to exist; the daemon decides where the tensor lies.
     ///     requires_grad: Whether autograd records what is computed from it.
@@ -135,7 +135,7 @@ functions! {
     /// A tensor to be written to later. It holds zeros: memory is never shown uncleared.
     ///
     /// Args:
-    ///     args: The sizes, as arguments or as one sequence.
+    ///     size: The sizes, as arguments or as one sequence.
     ///     dtype: The dtype; the default dtype if not given.
     ///     device: A device, which has to exist; the daemon decides where the tensor lies.
     ///     requires_grad: Whether autograd records what is computed from it.
@@ -284,8 +284,7 @@ functions! {
     ///     end: The exponent of the last.
     ///     steps: The number of elements.
     ///     base: The base of the powers.
-    ///     out: The tensor to write the result to.
-    ///     options: `dtype`, `device` and `requires_grad`, as for `gt.zeros`.
+    ///     dtype: The dtype; the default dtype if not given.
     ///
     /// Example:
     ///     >>> gt.logspace(0, 3, 4)
@@ -321,7 +320,7 @@ functions! {
     ///     row: The number of rows.
     ///     col: The number of columns.
     ///     offset: The diagonal up to which elements belong to the triangle; 0 is the main one.
-    ///     options: `dtype` and `device`, as for `gt.tensor`.
+    ///     dtype: The dtype, int64 if not given.
     ///
     /// Example:
     ///     >>> gt.tril_indices(3, 3)
@@ -338,7 +337,7 @@ functions! {
     ///     row: The number of rows.
     ///     col: The number of columns.
     ///     offset: The diagonal from which elements belong to the triangle; 0 is the main one.
-    ///     options: `dtype` and `device`, as for `gt.tensor`.
+    ///     dtype: The dtype, int64 if not given.
     ///
     /// Example:
     ///     >>> gt.triu_indices(2, 3, 1)
@@ -375,7 +374,7 @@ functions! {
     /// Random numbers, uniform over [0, 1).
     ///
     /// Args:
-    ///     args: The sizes, as arguments or as one sequence.
+    ///     size: The sizes, as arguments or as one sequence.
     ///     dtype: The dtype; the default dtype if not given.
     ///     device: A device, which has to exist; the daemon decides where the tensor lies.
     ///     generator: The generator to draw from; the default one if not given.
@@ -409,7 +408,7 @@ functions! {
     /// Random numbers from the normal distribution with mean 0 and variance 1.
     ///
     /// Args:
-    ///     args: The sizes, as arguments or as one sequence.
+    ///     size: The sizes, as arguments or as one sequence.
     ///     dtype: The dtype; the default dtype if not given.
     ///     device: A device, which has to exist; the daemon decides where the tensor lies.
     ///     generator: The generator to draw from; the default one if not given.

@@ -146,8 +146,7 @@ functions! {
     ///     input: The tensor to add to.
     ///     dim: The axis that the indices count along.
     ///     index: A tensor of int64 or int32 with as many axes as `input` and `src`. Along each axis it is at most
-    ///         as long
-    ///         as `src`, and along each but `dim` at most as long as `input`.
+    ///         as long as `src`, and along each but `dim` at most as long as `input`.
     ///     src: The elements to add, of the dtype of `input`. Elements beyond the shape of `index` are not used.
     ///
     /// Returns:

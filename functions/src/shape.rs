@@ -89,8 +89,7 @@ fn split_axis(name: &str, input: Expr<'_>) -> Result<i64> {
     Ok(axis)
 }
 
-/// A copy of `input` with `src` written to a diagonal of the matrices that two axes form. `whole` is the shape of the
-/// diagonal.
+/// A copy of `input` with `src` written to a diagonal of the matrices that two axes form.
 fn with_diagonal<'g>(input: Expr<'g>, src: Expr<'g>, offset: i64, rows: usize, columns: usize) -> Result<Expr<'g>> {
     let sizes = input.sizes()?;
     let rank = sizes.len();
@@ -319,7 +318,7 @@ functions! {
     /// A view whose axes of size 1 are repeated.
     ///
     /// Args:
-    ///     sizes_: The new sizes, as arguments or as one sequence. -1 keeps a size; further axes come in front.
+    ///     size: The new sizes, as arguments or as one sequence. -1 keeps a size; further axes come in front.
     ///
     /// Raises:
     ///     RuntimeError: An axis of another size than 1 would change.
@@ -700,8 +699,7 @@ functions! {
     ///
     /// Raises:
     ///     NotImplementedError: The tensor has gaps between its elements, or it is a view and `storage_offset` is
-    ///         given,
-    ///         which counts from the start of memory that GT does not show.
+    ///         given, which counts from the start of memory that GT does not show.
     ///
     /// Example:
     ///     >>> gt.as_strided(gt.arange(6), (2, 2), (1, 2))

@@ -1,4 +1,4 @@
-//! SignalWindow functions for signal processing, computed in float64.
+//! Window functions for signal processing, computed in float64.
 //!
 //! With `sym` a window is symmetric; without, it is periodic: the first `M` numbers of the symmetric window of `M + 1`.
 
