@@ -236,7 +236,7 @@ functions! {
         }
         let axis = input.shape()?.axis(dim)? as i64;
         if n == 0 {
-            return Ok(input.copy());
+            return Ok(input.copied());
         }
         let mut result = input;
         if prepend.is_some() || append.is_some() {

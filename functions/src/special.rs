@@ -162,7 +162,7 @@ functions! {
         neginf: Option<f64> = None) -> Result<Expr<'g>> {
         let dtype = input.dtype()?;
         if !dtype.is_float() {
-            return Ok(input.copy());
+            return Ok(input.copied());
         }
         let largest = largest(dtype);
         let result = input.isnan().where_(nan.unwrap_or(0.0), input);

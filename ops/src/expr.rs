@@ -732,27 +732,17 @@ impl<'g> Expr<'g> {
     /// Elements clamped between bounds.
     #[must_use]
     pub fn clamp(self, low: impl Into<Arg>, high: impl Into<Arg>) -> Expr<'g> {
-        let (low, high) = (low.into(), high.into());
-        self.then(|g, v| build::clamp(g, v, Some(low), Some(high)))
+        self.limit(Some(low.into()), Some(high.into()))
     }
     /// Elements of at least a bound.
     #[must_use]
     pub fn clamp_min(self, low: impl Into<Arg>) -> Expr<'g> {
-        let low = low.into();
-        self.then(|g, v| build::clamp(g, v, Some(low), None))
+        self.limit(Some(low.into()), None)
     }
     /// Elements clamped between bounds, either of which may be absent.
     #[must_use]
     pub fn limit(self, low: Option<Arg>, high: Option<Arg>) -> Expr<'g> {
         self.then(|g, v| build::clamp(g, v, low, high))
-    }
-    /// The same elements as a tensor of its own: a function that returns its argument itself returns the same object.
-    #[must_use]
-    pub fn copy(self) -> Expr<'g> {
-        self.then(|g, v| {
-            let shape = g.meta(v).shape;
-            g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape))
-        })
     }
     /// The elements in another dtype.
     #[must_use]

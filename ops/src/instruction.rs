@@ -148,11 +148,18 @@ pub struct SliceSpec {
     pub sizes: Shape,
 }
 
+impl SliceSpec {
+    /// The first elements along each axis.
+    pub fn corner(sizes: Shape) -> SliceSpec {
+        SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes }
+    }
+}
+
 /// The attributes of a slice that takes `range` of `axis` of a tensor of `shape`, and all of the other axes.
 pub fn slice_along(shape: &Shape, axis: usize, range: &Range<usize>) -> Attrs {
-    let mut start = [0; RANK_MAX];
-    start[axis] = range.start as i64;
-    Attrs::Slice(Box::new(SliceSpec { start, step: [1; RANK_MAX], sizes: shape.with_dim(axis, range.len()) }))
+    let mut spec = SliceSpec::corner(shape.with_dim(axis, range.len()));
+    spec.start[axis] = range.start as i64;
+    Attrs::Slice(Box::new(spec))
 }
 
 /// The reduction of a loss over samples.

@@ -17,6 +17,9 @@ use crate::shape::{Meta, RANK_MAX, Shape, normalize_axis};
 
 type G<'a> = &'a mut dyn Graph;
 
+/// The permutation that leaves all axes in their places.
+pub(crate) const IDENTITY: [u8; RANK_MAX] = [0, 1, 2, 3, 4, 5, 6, 7];
+
 fn promotable(g: &dyn Graph, arg: &Arg) -> Promotable {
     match arg {
         Arg::Val(v) => {
@@ -66,8 +69,9 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
         return g.emit(op, args, Attrs::None);
     }
     let common = result_type(args.iter().map(|a| promotable(g, a)));
-    let dtype = match row.promotion {
-        Promotion::Float => common.to_float(),
+    let dtype = match (row.promotion, op) {
+        (Promotion::Float, _) => common.to_float(),
+        (_, Op::Pow | Op::FloorDivide | Op::Remainder) if common == DType::Bool => DType::I64,
         _ => common,
     };
     if let (Op::Pow, true, Some(Arg::Scalar(s))) = (op, dtype.is_int(), args.get(1))
@@ -79,16 +83,7 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     for (to, arg) in cast_args.iter_mut().zip(args) {
         *to = cast_arg(g, *arg, dtype)?;
     }
-    // On bools, pow, floor_divide and remainder compute in int64.
-    let args = &cast_args[..args.len()];
-    if dtype == DType::Bool && matches!(op, Op::Pow | Op::FloorDivide | Op::Remainder) {
-        let mut wide = [Arg::Scalar(Scalar::Bool(false)); 3];
-        for (to, arg) in wide.iter_mut().zip(args) {
-            *to = cast_arg(g, *arg, DType::I64)?;
-        }
-        return g.emit(op, &wide[..args.len()], Attrs::None);
-    }
-    g.emit(op, args, Attrs::None)
+    g.emit(op, &cast_args[..args.len()], Attrs::None)
 }
 
 /// `where(condition, yes, no)` with type promotion.
@@ -307,7 +302,7 @@ pub fn permute(g: G<'_>, v: Val, axes: &[i64]) -> Result<Val> {
             axes.len()
         )));
     }
-    let mut permutation: [u8; RANK_MAX] = std::array::from_fn(|i| i as u8);
+    let mut permutation = IDENTITY;
     for (to, &axis) in permutation.iter_mut().zip(axes) {
         *to = normalize_axis(axis, rank)? as u8;
     }
@@ -321,7 +316,7 @@ pub fn permute(g: G<'_>, v: Val, axes: &[i64]) -> Result<Val> {
 pub fn transpose(g: G<'_>, v: Val, a: i64, b: i64) -> Result<Val> {
     let rank = g.meta(v).shape.rank();
     let (a, b) = (normalize_axis(a, rank)?, normalize_axis(b, rank)?);
-    let mut permutation: [u8; RANK_MAX] = std::array::from_fn(|i| i as u8);
+    let mut permutation = IDENTITY;
     permutation.swap(a, b);
     g.emit(Op::Permute, &[v.into()], Attrs::Permutation(permutation))
 }
@@ -349,7 +344,7 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
     dims.push((rows * columns) as usize);
     // In the flattened matrix, neighbours on the diagonal are one row and one column apart.
     let flat = reshape_to(g, turned, Shape::new(&dims)?)?;
-    let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: g.meta(flat).shape };
+    let mut spec = SliceSpec::corner(g.meta(flat).shape);
     let last = dims.len() - 1;
     spec.start[last] = if count == 0 { 0 } else { offset.max(0) + columns * (-offset).max(0) };
     spec.step[last] = columns + 1;
@@ -377,7 +372,7 @@ pub fn as_strided(g: G<'_>, v: Val, sizes: &[i64], strides: &[i64], offset: i64)
         }
         let mut line = vec![1; sizes.len()];
         line[axis] = size;
-        let steps = arange(g, Scalar::Int(0), Scalar::Int(size), Scalar::Int(1), Some(DType::I64))?;
+        let steps = count_to(g, size)?;
         let steps = elementwise(g, Op::Mul, &[steps.into(), stride.into()])?;
         let steps = reshape(g, steps, &line)?;
         places = elementwise(g, Op::Add, &[places.into(), steps.into()])?;
@@ -430,11 +425,10 @@ pub fn unfold(g: G<'_>, v: Val, axis: i64, size: i64, step: i64) -> Result<Val> 
         narrow(g, blocks, at as i64 + 1, 0, size)?
     } else {
         let strides = g.strides(v);
-        let line = |g: G<'_>, count: i64| arange(g, 0.into(), count.into(), 1.into(), Some(DType::I64));
-        let starts = line(g, count)?;
+        let starts = count_to(g, count)?;
         let starts = elementwise(g, Op::Mul, &[starts.into(), step.into()])?;
         let starts = unsqueeze(g, starts, 1)?;
-        let along = line(g, size)?;
+        let along = count_to(g, size)?;
         let places = elementwise(g, Op::Add, &[starts.into(), along.into()])?;
         let narrow = [&vec![1; at][..], &[count * size], &vec![1; own.len() - at - 1]].concat();
         let places = reshape(g, places, &narrow)?;
@@ -553,7 +547,7 @@ fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
     if parts.iter().filter(|p| **p == Index::Ellipsis).count() > 1 {
         return Err(OpError::index("an index can only have a single ellipsis ('...')"));
     }
-    let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: *shape };
+    let mut spec = SliceSpec::corner(*shape);
     // Sizes past the last axis that a shape can have are only counted.
     let mut dims = [1; RANK_MAX];
     let mut rank = 0;
@@ -674,7 +668,7 @@ pub fn narrow(g: G<'_>, v: Val, axis: i64, start: i64, len: i64) -> Result<Val> 
     if len < 0 || axis >= shape.rank() || start.saturating_add(len) > extent {
         return Err(OpError::runtime(format!("start ({start}) + length ({len}) exceeds dimension size ({extent}).")));
     }
-    let mut spec = SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes: shape.with_dim(axis, len as usize) };
+    let mut spec = SliceSpec::corner(shape.with_dim(axis, len as usize));
     spec.start[axis] = if len == 0 { 0 } else { start };
     g.emit(Op::Slice, &[v.into()], Attrs::Slice(Box::new(spec)))
 }
@@ -822,6 +816,11 @@ pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<
     cast(g, v, dtype)
 }
 
+/// The integers `0, 1, …, count - 1`.
+fn count_to(g: G<'_>, count: i64) -> Result<Val> {
+    arange(g, Scalar::Int(0), Scalar::Int(count), Scalar::Int(1), Some(DType::I64))
+}
+
 /// `count` numbers from `start` to `end`, both exact. The second half counts back from `end`, as in PyTorch.
 ///
 /// # Errors
@@ -849,7 +848,7 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
         let distance = g.emit(Op::Mul, &[back.into(), step.into()], Attrs::None)?;
         g.emit(Op::Sub, &[Scalar::Float(end).into(), distance.into()], Attrs::None)?
     };
-    let place = arange(g, Scalar::Int(0), Scalar::Int(count), Scalar::Int(1), None)?;
+    let place = count_to(g, count)?;
     let first_half = g.emit(Op::Lt, &[place.into(), (count / 2).into()], Attrs::None)?;
     let line = g.emit(Op::Where, &[first_half.into(), up.into(), down.into()], Attrs::DType(compute))?;
     cast(g, line, dtype)
@@ -863,9 +862,9 @@ pub fn eye(g: G<'_>, rows: i64, columns: i64, dtype: DType) -> Result<Val> {
     if rows < 0 || columns < 0 {
         return Err(OpError::runtime(format!("n must be greater or equal to 0, got {}", rows.min(columns))));
     }
-    let down = arange(g, Scalar::Int(0), Scalar::Int(rows), Scalar::Int(1), None)?;
+    let down = count_to(g, rows)?;
     let down = unsqueeze(g, down, 1)?;
-    let along = arange(g, Scalar::Int(0), Scalar::Int(columns), Scalar::Int(1), None)?;
+    let along = count_to(g, columns)?;
     let diagonal = g.emit(Op::Eq, &[down.into(), along.into()], Attrs::None)?;
     cast(g, diagonal, dtype)
 }

@@ -13,6 +13,7 @@ pub mod row_wise;
 pub mod scatter;
 pub mod structure;
 
+use crate::build::IDENTITY;
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::expr::{Builder, Expr};
@@ -300,13 +301,9 @@ impl<'g> GradCtx<'g> {
     }
 }
 
-fn identity_permutation() -> [u8; RANK_MAX] {
-    std::array::from_fn(|i| i as u8)
-}
-
 /// The permutation that undoes `permutation` of the first `rank` axes.
 pub fn inverse_permutation(permutation: &[u8; RANK_MAX], rank: usize) -> [u8; RANK_MAX] {
-    let mut inverse = identity_permutation();
+    let mut inverse = IDENTITY;
     for (to, from) in permutation.iter().enumerate().take(rank) {
         inverse[*from as usize] = to as u8;
     }
@@ -315,7 +312,7 @@ pub fn inverse_permutation(permutation: &[u8; RANK_MAX], rank: usize) -> [u8; RA
 
 /// Whether `permutation` swaps the last two of `rank` axes and leaves the others.
 pub fn exchanges_last(permutation: &[u8; RANK_MAX], rank: usize) -> bool {
-    let mut expected = identity_permutation();
+    let mut expected = IDENTITY;
     rank >= 2 && {
         expected.swap(rank - 1, rank - 2);
         permutation[..rank] == expected[..rank]

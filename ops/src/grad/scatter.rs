@@ -5,23 +5,21 @@ use crate::grad::GradCtx;
 use crate::graph::Arg;
 use crate::instruction::{Attrs, SliceSpec};
 use crate::op::Op;
-use crate::shape::{RANK_MAX, Shape};
-
-/// The slice of the first elements along each axis.
-fn corner(sizes: Shape) -> Attrs {
-    Attrs::Slice(Box::new(SliceSpec { start: [0; RANK_MAX], step: [1; RANK_MAX], sizes }))
-}
 
 impl<'g> GradCtx<'g> {
     /// A tensor of the result's shape at the indices.
     fn gathered(&self, tensor: Expr<'g>) -> Expr<'g> {
         self.emit(Op::Gather, [tensor, self.b()])
     }
+    /// The slice of the source that was scattered.
+    fn part(&self) -> Attrs {
+        Attrs::Slice(Box::new(SliceSpec::corner(self.shape(1))))
+    }
     /// The part of the source that was scattered, which has the index's shape.
     fn scattered(&self) -> Expr<'g> {
         match self.shape(1) == self.shape(2) {
             true => self.c(),
-            false => self.builder.emit(Op::Slice, &[self.c().into()], corner(self.shape(1))),
+            false => self.builder.emit(Op::Slice, &[self.c().into()], self.part()),
         }
     }
     /// The inverse of [`GradCtx::scattered`]: zeros where the source was not scattered.
@@ -30,7 +28,7 @@ impl<'g> GradCtx<'g> {
             true => part,
             false => {
                 let operands = [self.full(2, 0.0), part].map(Arg::from);
-                self.builder.emit(Op::SliceScatter, &operands, corner(self.shape(1)))
+                self.builder.emit(Op::SliceScatter, &operands, self.part())
             }
         }
     }
