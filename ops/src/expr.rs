@@ -704,6 +704,83 @@ impl<'g> Expr<'g> {
     }
 }
 
+macro_rules! reductions {
+    ($($name:ident $op:ident $doc:literal;)*) => {
+        impl<'g> Expr<'g> {
+            $(
+                #[doc = $doc]
+                #[must_use]
+                pub fn $name(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
+                    self.then(|g, v| build::reduce(g, Op::$op, v, Some(axes), keepdim))
+                }
+            )*
+        }
+    };
+}
+
+reductions! {
+    sum Sum "The sum over axes.";
+    mean Mean "The mean over axes.";
+    norm Norm "The Euclidean norm over axes.";
+    prod Prod "The product over axes.";
+    amax Amax "The maximum over axes.";
+    amin Amin "The minimum over axes.";
+    any Any "Whether any element over axes is nonzero.";
+    all All "Whether all elements over axes are nonzero.";
+}
+
+/// Methods that are a builder of [`crate::build`], or a function of the graph.
+macro_rules! built {
+    ($($(#[doc = $doc:literal])+ $name:ident $build:path, ($($arg:ident: $type:ty),*);)*) => {
+        impl<'g> Expr<'g> {
+            $(
+                $(#[doc = $doc])+
+                #[must_use]
+                pub fn $name(self, $($arg: $type),*) -> Expr<'g> {
+                    self.then(|g, v| $build(g, v, $($arg),*))
+                }
+            )*
+        }
+    };
+}
+
+built! {
+    /// Elements clamped between bounds, either of which may be absent.
+    limit build::clamp, (low: Option<Arg>, high: Option<Arg>);
+    /// The elements in another dtype.
+    to build::cast, (dtype: DType);
+    /// The same tensor without its gradient.
+    detach Graph::detach, ();
+    /// A copy, through which gradients flow: a tensor of its own, even where this is an argument of the call.
+    copied Graph::copy, ();
+    /// The same elements with another shape; one size may be -1.
+    reshape build::reshape, (sizes: &[i64]);
+    /// Axes from `start` to `end` merged into one.
+    flatten build::flatten, (start: i64, end: i64);
+    /// Axes in another order.
+    permute build::permute, (axes: &[i64]);
+    /// Two axes swapped.
+    transpose build::transpose, (a: i64, b: i64);
+    /// A new axis of size 1.
+    unsqueeze build::unsqueeze, (axis: i64);
+    /// As [`Expr::squeeze`], where an empty list names no axes, and none means all.
+    squeeze_axes build::squeeze, (axes: Option<&[i64]>);
+    /// The elements with given sizes, strides and offset.
+    as_strided build::as_strided, (sizes: &[i64], strides: &[i64], offset: i64);
+    /// Windows of neighbours along an axis, as a new last axis.
+    unfold build::unfold, (axis: i64, size: i64, step: i64);
+    /// Axes of size 1 and new leading axes repeated; -1 keeps a size.
+    expand build::expand, (sizes: &[i64]);
+    /// `len` elements from `start` along an axis.
+    narrow build::narrow, (axis: i64, start: i64, len: i64);
+    /// Basic indexing, `x[parts]`.
+    index build::index, (parts: &[Index]);
+    /// The diagonals of the matrices that two axes form, as the last axis.
+    diagonal build::diagonal, (offset: i64, rows: i64, columns: i64);
+    /// The indices of the `count` true elements of a mask, one row each.
+    nonzero build::nonzero, (count: usize);
+}
+
 /// Operations other than elementwise ones. Axes may be negative; an empty list of axes means all.
 impl<'g> Expr<'g> {
     fn then(self, build: impl FnOnce(&mut dyn Graph, Val) -> Result<Val>) -> Expr<'g> {
@@ -739,16 +816,6 @@ impl<'g> Expr<'g> {
     pub fn clamp_min(self, low: impl Into<Arg>) -> Expr<'g> {
         self.limit(Some(low.into()), None)
     }
-    /// Elements clamped between bounds, either of which may be absent.
-    #[must_use]
-    pub fn limit(self, low: Option<Arg>, high: Option<Arg>) -> Expr<'g> {
-        self.then(|g, v| build::clamp(g, v, low, high))
-    }
-    /// The elements in another dtype.
-    #[must_use]
-    pub fn to(self, dtype: DType) -> Expr<'g> {
-        self.then(|g, v| build::cast(g, v, dtype))
-    }
     /// The elements as floats: integers in the default dtype.
     #[must_use]
     pub fn to_float(self) -> Expr<'g> {
@@ -765,65 +832,12 @@ impl<'g> Expr<'g> {
             false => self,
         }
     }
-    /// The same tensor without its gradient.
-    #[must_use]
-    pub fn detach(self) -> Expr<'g> {
-        self.then(|g, v| g.detach(v))
-    }
-    /// A copy, through which gradients flow: a tensor of its own, even where this is an argument of the call.
-    #[must_use]
-    pub fn copied(self) -> Expr<'g> {
-        self.then(|g, v| g.copy(v))
-    }
     /// The square of each element.
     #[must_use]
     pub fn square(self) -> Expr<'g> {
         self * self
     }
 
-    fn reduce(self, op: Op, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.then(|g, v| build::reduce(g, op, v, Some(axes), keepdim))
-    }
-    /// The sum over axes.
-    #[must_use]
-    pub fn sum(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::Sum, axes, keepdim)
-    }
-    /// The mean over axes.
-    #[must_use]
-    pub fn mean(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::Mean, axes, keepdim)
-    }
-    /// The Euclidean norm over axes.
-    #[must_use]
-    pub fn norm(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::Norm, axes, keepdim)
-    }
-    /// The product over axes.
-    #[must_use]
-    pub fn prod(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::Prod, axes, keepdim)
-    }
-    /// The maximum over axes.
-    #[must_use]
-    pub fn amax(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::Amax, axes, keepdim)
-    }
-    /// The minimum over axes.
-    #[must_use]
-    pub fn amin(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::Amin, axes, keepdim)
-    }
-    /// Whether any element over axes is nonzero.
-    #[must_use]
-    pub fn any(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::Any, axes, keepdim)
-    }
-    /// Whether all elements over axes are nonzero.
-    #[must_use]
-    pub fn all(self, axes: &[i64], keepdim: bool) -> Expr<'g> {
-        self.reduce(Op::All, axes, keepdim)
-    }
     /// The index of the maximum along an axis, or in the flattened tensor.
     #[must_use]
     pub fn argmax(self, axis: Option<i64>, keepdim: bool) -> Expr<'g> {
@@ -864,11 +878,6 @@ impl<'g> Expr<'g> {
         self.then(|g, v| build::std(g, v, Some(axes), correction, keepdim))
     }
 
-    /// The same elements with another shape; one size may be -1.
-    #[must_use]
-    pub fn reshape(self, sizes: &[i64]) -> Expr<'g> {
-        self.then(|g, v| build::reshape(g, v, sizes))
-    }
     /// The same elements with another shape.
     #[must_use]
     pub fn with_shape(self, shape: &Shape) -> Expr<'g> {
@@ -877,55 +886,15 @@ impl<'g> Expr<'g> {
             false => g.emit(Op::Reshape, &[v.into()], Attrs::Shape(*shape)),
         })
     }
-    /// Axes from `start` to `end` merged into one.
-    #[must_use]
-    pub fn flatten(self, start: i64, end: i64) -> Expr<'g> {
-        self.then(|g, v| build::flatten(g, v, start, end))
-    }
-    /// Axes in another order.
-    #[must_use]
-    pub fn permute(self, axes: &[i64]) -> Expr<'g> {
-        self.then(|g, v| build::permute(g, v, axes))
-    }
-    /// Two axes swapped.
-    #[must_use]
-    pub fn transpose(self, a: i64, b: i64) -> Expr<'g> {
-        self.then(|g, v| build::transpose(g, v, a, b))
-    }
     /// The last two axes swapped.
     #[must_use]
     pub fn transposed(self) -> Expr<'g> {
         self.transpose(-1, -2)
     }
-    /// A new axis of size 1.
-    #[must_use]
-    pub fn unsqueeze(self, axis: i64) -> Expr<'g> {
-        self.then(|g, v| build::unsqueeze(g, v, axis))
-    }
     /// Without axes of size 1: the given ones, or all if the list is empty.
     #[must_use]
     pub fn squeeze(self, axes: &[i64]) -> Expr<'g> {
         self.then(|g, v| build::squeeze(g, v, (!axes.is_empty()).then_some(axes)))
-    }
-    /// As [`Expr::squeeze`], where an empty list names no axes, and none means all.
-    #[must_use]
-    pub fn squeeze_axes(self, axes: Option<&[i64]>) -> Expr<'g> {
-        self.then(|g, v| build::squeeze(g, v, axes))
-    }
-    /// The elements with given sizes, strides and offset.
-    #[must_use]
-    pub fn as_strided(self, sizes: &[i64], strides: &[i64], offset: i64) -> Expr<'g> {
-        self.then(|g, v| build::as_strided(g, v, sizes, strides, offset))
-    }
-    /// Windows of neighbours along an axis, as a new last axis.
-    #[must_use]
-    pub fn unfold(self, axis: i64, size: i64, step: i64) -> Expr<'g> {
-        self.then(|g, v| build::unfold(g, v, axis, size, step))
-    }
-    /// Axes of size 1 and new leading axes repeated; -1 keeps a size.
-    #[must_use]
-    pub fn expand(self, sizes: &[i64]) -> Expr<'g> {
-        self.then(|g, v| build::expand(g, v, sizes))
     }
     /// Broadcast to a shape.
     #[must_use]
@@ -934,11 +903,6 @@ impl<'g> Expr<'g> {
             true => Ok(v),
             false => g.emit(Op::Expand, &[v.into()], Attrs::Shape(*shape)),
         })
-    }
-    /// `len` elements from `start` along an axis.
-    #[must_use]
-    pub fn narrow(self, axis: i64, start: i64, len: i64) -> Expr<'g> {
-        self.then(|g, v| build::narrow(g, v, axis, start, len))
     }
     /// The part at an index along an axis, without that axis.
     #[must_use]
@@ -950,11 +914,6 @@ impl<'g> Expr<'g> {
             parts.push(Index::At(index));
             build::index(g, v, &parts)
         })
-    }
-    /// Basic indexing, `x[parts]`.
-    #[must_use]
-    pub fn index(self, parts: &[Index]) -> Expr<'g> {
-        self.then(|g, v| build::index(g, v, parts))
     }
     /// Elements from `start` to `stop` with a step along an axis, as `x[start:stop:step]`.
     #[must_use]
@@ -976,11 +935,6 @@ impl<'g> Expr<'g> {
     pub fn set_index(self, parts: &[Index], source: impl Into<Arg>) -> Expr<'g> {
         let source = source.into();
         self.then(|g, v| build::set_index(g, v, parts, source))
-    }
-    /// The diagonals of the matrices that two axes form, as the last axis.
-    #[must_use]
-    pub fn diagonal(self, offset: i64, rows: i64, columns: i64) -> Expr<'g> {
-        self.then(|g, v| build::diagonal(g, v, offset, rows, columns))
     }
 
     /// The matrix product, as `torch.matmul`.
@@ -1044,10 +998,5 @@ impl<'g> Expr<'g> {
     #[must_use]
     pub fn argsort(self, axis: i64, descending: bool) -> Expr<'g> {
         self.along(if descending { Op::ArgsortDescending } else { Op::Argsort }, axis)
-    }
-    /// The indices of the `count` true elements of a mask, one row each.
-    #[must_use]
-    pub fn nonzero(self, count: usize) -> Expr<'g> {
-        self.then(|g, v| build::nonzero(g, v, count))
     }
 }
