@@ -166,6 +166,21 @@ fn tolerance<'g>(
     Ok((largest * relative).maximum(absolute))
 }
 
+/// The number of singular values above the tolerance of matrices whose larger size is `size`.
+fn rank_of<'g>(
+    values: Expr<'g>,
+    size: i64,
+    atol: Option<TensorOrNumber<'g>>,
+    rtol: Option<TensorOrNumber<'g>>,
+) -> Result<Expr<'g>> {
+    let sizes = values.sizes()?;
+    if sizes.contains(&0) {
+        return Ok(zeros(values.builder(), &sizes[..sizes.len() - 1], DType::I64));
+    }
+    let limit = tolerance(values.amax(&[-1], false), size, atol, rtol)?;
+    Ok(values.gt(limit.unsqueeze(-1)).sum(&[-1], false))
+}
+
 /// The singular values of matrices, or the absolute eigenvalues of symmetric ones, without a gradient.
 fn magnitudes<'g>(g: &'g Builder<'g>, a: Expr<'g>, hermitian: bool) -> Result<Expr<'g>> {
     if hermitian { Ok(eigvalsh(g, a.detach(), "L")?.abs()) } else { svdvals(g, a.detach()) }
@@ -439,13 +454,8 @@ functions! {
     [module("linalg").out()]
     fn matrix_rank(g, A: Expr<'g>; atol: Option<TensorOrNumber<'g>> = None, rtol: Option<TensorOrNumber<'g>> = None,
         hermitian: bool = false) -> Result<Expr<'g>> {
-        let (batch, rows, columns) = check("matrix_rank", A, hermitian)?;
-        if A.numel()? == 0 {
-            return Ok(zeros(g, &batch, DType::I64));
-        }
-        let values = magnitudes(g, A, hermitian)?;
-        let limit = tolerance(values.amax(&[-1], false), rows.max(columns), atol, rtol)?;
-        Ok(values.gt(limit.unsqueeze(-1)).sum(&[-1], false))
+        let (_, rows, columns) = check("matrix_rank", A, hermitian)?;
+        rank_of(magnitudes(g, A, hermitian)?, rows.max(columns), atol, rtol)
     }
 
     /// The least-squares solution X of `A @ X = B`: of all that minimize the residual, the one with the smallest norm.
@@ -484,8 +494,13 @@ functions! {
         let relative = rcond.map(|rcond| TensorOrNumber(g.number(rcond)));
         let solution = pinv(g, A, None, relative, false)?.matmul(targets);
         let empty = |dtype: DType| zeros(g, &[0], dtype);
-        let ranks =
-            if driver == Some("gels") { empty(DType::I64) } else { matrix_rank(g, A, None, relative, false)? };
+        let (ranks, values) = match driver {
+            Some("gels") => (empty(DType::I64), empty(dtype)),
+            _ => {
+                let values = svdvals(g, A.detach())?;
+                (rank_of(values, rows.max(columns), None, relative)?, values)
+            }
+        };
         let full = match driver {
             Some("gels") => true,
             Some("gelsd" | "gelss") => ranks.eq(columns).all(&[], false).is_true()?,
@@ -495,10 +510,7 @@ functions! {
             true => (A.matmul(solution) - targets).square().sum(&[-2], false),
             false => empty(dtype),
         };
-        let values = match driver {
-            Some("gelsd" | "gelss") => svdvals(g, A.detach())?,
-            _ => empty(dtype),
-        };
+        let values = if matches!(driver, Some("gelsd" | "gelss")) { values } else { empty(dtype) };
         Ok([if vector { solution.squeeze(&[-1]) } else { solution }, residuals, ranks, values])
     }
 
