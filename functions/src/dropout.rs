@@ -9,12 +9,16 @@ use gt_ops::{DType, Shape};
 /// The limit of SELU for large negative inputs: -alpha * scale.
 const ALPHA_LEAST: f64 = -1.7580993408473766;
 
-/// Whether dropout changes the input.
-fn drops(p: f64, training: bool) -> Result<bool> {
-    if !(0.0..=1.0).contains(&p) {
-        return Err(OpError::value(format!("dropout probability has to be between 0 and 1, but got {p}")));
+/// The input with parts dropped by a function, if dropout leaves anything to it.
+fn dropped<'g>(input: Expr<'g>, p: f64, training: bool, drop: impl FnOnce() -> Result<Expr<'g>>) -> Result<Expr<'g>> {
+    match p {
+        _ if !(0.0..=1.0).contains(&p) => {
+            Err(OpError::value(format!("dropout probability has to be between 0 and 1, but got {p}")))
+        }
+        _ if !training || p == 0.0 => Ok(input),
+        1.0 => Ok(input * 0.0),
+        _ => drop(),
     }
-    Ok(training && p != 0.0)
 }
 
 /// Whether each part of the input is dropped: a mask of which one element stands for all of the last `axes` axes.
@@ -27,25 +31,15 @@ fn mask<'g>(g: &'g Builder<'g>, input: Expr<'g>, axes: usize, p: f64) -> Result<
 
 /// Dropout of the parts that the last `axes` axes form.
 fn drop_channels<'g>(g: &'g Builder<'g>, input: Expr<'g>, axes: usize, p: f64, training: bool) -> Result<Expr<'g>> {
-    if !drops(p, training)? {
-        return Ok(input);
-    }
-    if p == 1.0 {
-        return Ok(input * 0.0);
-    }
-    Ok(mask(g, input, axes, p)?.where_(0.0, input * (1.0 / (1.0 - p))))
+    dropped(input, p, training, || Ok(mask(g, input, axes, p)?.where_(0.0, input * (1.0 / (1.0 - p)))))
 }
 
 /// Alpha dropout of the parts that the last `axes` axes form.
 fn drop_to_least<'g>(g: &'g Builder<'g>, input: Expr<'g>, axes: usize, p: f64, training: bool) -> Result<Expr<'g>> {
-    if !drops(p, training)? {
-        return Ok(input);
-    }
-    if p == 1.0 {
-        return Ok(input * 0.0);
-    }
-    let scale = 1.0 / ((ALPHA_LEAST * ALPHA_LEAST * p + 1.0) * (1.0 - p)).sqrt();
-    Ok(mask(g, input, axes, p)?.where_(ALPHA_LEAST, input) * scale - ALPHA_LEAST * p * scale)
+    dropped(input, p, training, || {
+        let scale = 1.0 / ((ALPHA_LEAST * ALPHA_LEAST * p + 1.0) * (1.0 - p)).sqrt();
+        Ok(mask(g, input, axes, p)?.where_(ALPHA_LEAST, input) * scale - ALPHA_LEAST * p * scale)
+    })
 }
 
 functions! {
@@ -62,13 +56,7 @@ functions! {
     ///     tensor([1., 1., 1.])
     [module("nn.functional")]
     fn dropout(g, input: Expr<'g>, p: f64 = 0.5, training: bool = true, inplace: bool = false) -> Result<Expr<'g>> {
-        if !drops(p, training)? {
-            return Ok(input);
-        }
-        if p == 1.0 {
-            return Ok(input * 0.0);
-        }
-        Ok(g.rand_like(input).lt(p).where_(0.0, input * (1.0 / (1.0 - p))))
+        dropped(input, p, training, || Ok(g.rand_like(input).lt(p).where_(0.0, input * (1.0 / (1.0 - p)))))
     }
 
     /// Dropout of whole channels of `(N, C, L)` or `(C, L)`, each with probability `p` (Tompson et al. 2015).

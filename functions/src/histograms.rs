@@ -2,6 +2,7 @@
 
 use crate::common::{along_axis, extremes, filled, zeros};
 use crate::declaration::{TensorOrNumber, functions};
+use crate::scans::neighbours;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method};
@@ -70,11 +71,7 @@ fn counts_and_edges<'g>(
     let flat = input.detach().reshape(&[-1]);
     let (inside, bins, size) = bins_of(edges, flat)?;
     let counts = weighted_counts(inside, bins, size, weight, input.dtype()?)?;
-    Ok([if density { counts / counts.sum(&[], false) / widths(edges, size) } else { counts }, edges])
-}
-
-fn widths(edges: Expr<'_>, size: i64) -> Expr<'_> {
-    edges.narrow(0, 1, size) - edges.narrow(0, 0, size)
+    Ok([if density { counts / counts.sum(&[], false) / neighbours(edges, 0)? } else { counts }, edges])
 }
 
 /// The bins along an axis of points.
@@ -131,8 +128,8 @@ fn grid_counts<'g>(
     let mut counts = weighted_counts(inside, place, all, weight, dtype)?.reshape(&sizes);
     if density {
         counts = counts / counts.sum(&[], false);
-        for (axis, (edges, size)) in edges.iter().zip(&sizes).enumerate() {
-            counts = counts / widths(*edges, *size).reshape(&along_axis(sizes.len(), axis));
+        for (axis, edges) in edges.iter().enumerate() {
+            counts = counts / neighbours(*edges, 0)?.reshape(&along_axis(sizes.len(), axis));
         }
     }
     Ok((counts, edges))

@@ -39,7 +39,7 @@ fn axis_and_step(name: &str, y: Expr<'_>, x: Option<Expr<'_>>, dx: Option<f64>, 
 }
 
 /// The differences of neighbours along an axis.
-fn neighbours<'g>(input: Expr<'g>, axis: i64) -> Result<Expr<'g>> {
+pub(crate) fn neighbours<'g>(input: Expr<'g>, axis: i64) -> Result<Expr<'g>> {
     let count = input.size(axis)? - 1;
     let (later, earlier) = (input.narrow(axis, 1, count), input.narrow(axis, 0, count));
     Ok(if input.dtype()? == DType::Bool { later ^ earlier } else { later - earlier })

@@ -3,6 +3,7 @@
 use crate::common::{along_axis, filled};
 use crate::declaration::{TensorOrNumber, TensorOrTuple, functions};
 use crate::indexing::{flat, index_select, places};
+use crate::scans::neighbours;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::method;
@@ -168,13 +169,7 @@ fn quantiles<'g>(
 fn runs<'g>(g: &'g Builder<'g>, differs: Expr<'g>, count: i64) -> Result<[Expr<'g>; 3]> {
     let starts = g.cat(&[filled(g, &[count.min(1)], true, DType::Bool), differs], 0);
     let first = places(starts)?.squeeze(&[1]);
-    let sizes = if count == 0 {
-        first
-    } else {
-        let ends = g.cat(&[first, g.ints(&[count], &[1])], 0);
-        let groups = first.numel()? as i64;
-        ends.narrow(0, 1, groups) - ends.narrow(0, 0, groups)
-    };
+    let sizes = if count == 0 { first } else { neighbours(g.cat(&[first, g.ints(&[count], &[1])], 0), 0)? };
     Ok([first, starts.cumsum(0) - 1i64, sizes])
 }
 
