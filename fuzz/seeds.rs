@@ -3,7 +3,7 @@
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{push_data, push_message, push_slots};
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
-use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, WorkerInfo, WorkerOffer};
+use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, TokenInfo, WorkerInfo, WorkerOffer};
 use gt_protocol::{
     ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RecordPage, RecordQuery,
     RefusalCode, Refused, Role, SessionRecord, SessionStatus, Setting, StatusDocument, Welcome,
@@ -30,6 +30,9 @@ pub fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Records(RecordQuery { uid: Some(7), ..RecordQuery::default() }),
         ClientMessage::Drain { on: false },
         ClientMessage::Reload,
+        ClientMessage::TokenCreate { uid: Some(7), lifetime_s: 60, administrator: true },
+        ClientMessage::TokenList { after: 0 },
+        ClientMessage::TokenRevoke { id: 1 },
         ClientMessage::Name { name: Some("x".into()) },
         ClientMessage::Bye,
     ]
@@ -62,12 +65,19 @@ fn daemon_messages() -> Vec<DaemonMessage> {
         DaemonMessage::Records(RecordPage { records: vec![SessionRecord::default()], next: None }),
         DaemonMessage::Reloaded { path: "gtd.yaml".into(), changed: vec!["log".into()], restart: vec![] },
         DaemonMessage::Draining { on: true, sessions: 2 },
+        DaemonMessage::TokenCreated { text: "gt-1-00".into(), token: token(), lasting: true },
+        DaemonMessage::Tokens { tokens: vec![token()], more: false },
+        DaemonMessage::TokenRevoked { token: token(), sessions: 1 },
     ]
+}
+
+fn token() -> TokenInfo {
+    TokenInfo { id: 1, uid: 7, administrator: false, created_unix_s: 1, expires_unix_s: 2 }
 }
 
 /// Handshakes of clients and daemons, by socket and by TCP.
 fn first_words() -> Vec<Vec<u8>> {
-    let on_behalf = Some(OnBehalf { uid: 7, pid: 8, from: "127.0.0.1:9".into(), administrator: true });
+    let on_behalf = Some(OnBehalf { uid: 7, pid: 8, from: "127.0.0.1:9".into(), administrator: true, token: Some(3) });
     let offer = Some(WorkerOffer { pid: 8, threads: 2, memory_bytes_limit: 1 << 30, device: Some("cuda:0".into()) });
     let hellos = [
         Hello::new(Role::Client, Some("ana".into())),

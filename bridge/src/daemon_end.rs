@@ -1,10 +1,12 @@
 //! The daemon's end of connections: to the daemon, each is a client on a Unix socket like any other.
 
 use crate::frame::{DATA_BYTES_MAX, Frame, MAGIC, push_data, push_slots, slots_in};
-use crate::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, is_local, prepare, push_json};
+use crate::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, prepare, push_json};
 use crate::peer;
 use crate::stream::{Incoming, StreamError};
 use crate::token::Token;
+use crate::user_tokens::{TokenFailure, UserTokens};
+use crate::wrong_tokens::{Guesser, Verdict, WrongTokens};
 use gt_ops::wire::{self, Command, Completion};
 use gt_protocol::limits::{HANDSHAKE_DEADLINE, HANDSHAKES_MAX};
 use gt_protocol::message::OnBehalf;
@@ -13,16 +15,18 @@ use gt_protocol::{
 };
 use gt_shm::port::spin_default;
 use gt_shm::{Arena, ArenaSlice, Completions, SessionState, Slot, Socket, Submitter};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::collections::{HashMap, VecDeque};
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The most connections with a session at one time. Each has two threads.
 pub const CONNECTIONS_MAX: usize = 256;
+/// The most of these connections of one user.
+pub const CONNECTIONS_PER_UID_MAX: usize = 64;
 /// A client that reads nothing for this long is considered gone.
 const WRITE_DEADLINE: Duration = Duration::from_secs(60);
 /// The time for a client to read why its session was ended.
@@ -44,32 +48,89 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
+    /// The token for the users of this machine.
     token: Token,
+    user_tokens: Arc<UserTokens>,
+    wrong_tokens: WrongTokens,
     socket: PathBuf,
-    /// Connections that have not sent their request yet, oldest first.
+    /// Connections whose request was not answered yet, oldest first.
     handshakes: Mutex<VecDeque<Arc<TcpStream>>>,
-    /// The number of connections with a session.
-    open: AtomicUsize,
+    /// The number of connections with a session, by user.
+    open: Mutex<HashMap<u32, usize>>,
 }
 
-/// Counts a connection in `Listener::open` until dropped.
-struct ConnectionPermit<'a>(&'a AtomicUsize);
+/// A connection that counts as its user's in `Listener::open` until dropped.
+struct ConnectionPermit<'a> {
+    open: &'a Mutex<HashMap<u32, usize>>,
+    uid: u32,
+}
+
+impl<'a> ConnectionPermit<'a> {
+    fn new(open: &'a Mutex<HashMap<u32, usize>>, uid: u32) -> Result<ConnectionPermit<'a>, Refused> {
+        let mut counts = lock(open);
+        let (all, own) = (counts.values().sum::<usize>(), counts.get(&uid).copied().unwrap_or(0));
+        let (held, limit, whose) = if own >= CONNECTIONS_PER_UID_MAX {
+            (own, CONNECTIONS_PER_UID_MAX, "this user's sessions")
+        } else if all >= CONNECTIONS_MAX {
+            (all, CONNECTIONS_MAX, "sessions")
+        } else {
+            *counts.entry(uid).or_default() += 1;
+            return Ok(ConnectionPermit { open, uid });
+        };
+        let text = format!("{held} of {whose} have come by TCP, as many as may be: end one, or come later");
+        Err(Refused::new(RefusalCode::Exhausted, text).with_limit(held as u64, limit as u64))
+    }
+}
 
 impl Drop for ConnectionPermit<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Relaxed);
+        let mut counts = lock(self.open);
+        if let Some(count) = counts.get_mut(&self.uid) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.uid);
+            }
+        }
+    }
+}
+
+/// A client that may connect, and what it asks for.
+struct AuthorizedClient {
+    request: HandshakeRequest,
+    uid: u32,
+    administrator: bool,
+    /// The number of its token, if that is a user's.
+    token: Option<u64>,
+}
+
+/// The refusal of a handshake, and the time that its client must wait for it.
+struct DelayedRefusal {
+    refused: Refused,
+    delay: Duration,
+}
+
+impl From<Refused> for DelayedRefusal {
+    fn from(refused: Refused) -> DelayedRefusal {
+        DelayedRefusal { refused, delay: Duration::ZERO }
     }
 }
 
 impl Listener {
-    /// Listens at `address` for clients that have `token`, on behalf of the daemon whose Unix socket is `socket`.
+    /// Listens at `address` for clients that have `token` or one of `user_tokens`, on behalf of the daemon whose Unix
+    /// socket is `socket`.
     ///
     /// # Errors
     /// An error of the system, for example that the address is in use.
-    pub fn bind(address: SocketAddr, token: Token, socket: &Path) -> std::io::Result<Listener> {
+    pub fn bind(
+        address: SocketAddr,
+        token: Token,
+        user_tokens: Arc<UserTokens>,
+        socket: &Path,
+    ) -> std::io::Result<Listener> {
         let tcp = TcpListener::bind(address)?;
         let (address, socket) = (tcp.local_addr()?, socket.to_owned());
-        Ok(Listener { tcp, address, token, socket, handshakes: Mutex::default(), open: AtomicUsize::default() })
+        let (wrong_tokens, handshakes, open) = (WrongTokens::default(), Mutex::default(), Mutex::default());
+        Ok(Listener { tcp, address, token, user_tokens, wrong_tokens, socket, handshakes, open })
     }
 
     /// The address; for port 0, with the port that the system chose.
@@ -136,41 +197,47 @@ impl Listener {
         let mut incoming = Incoming::new(tcp.clone());
         let prepared = prepare(&tcp).and_then(|()| tcp.set_write_timeout(Some(WRITE_DEADLINE)));
         let first = incoming.first_message(Instant::now() + HANDSHAKE_DEADLINE);
+        let authorized = match (prepared, first) {
+            (Ok(()), Ok(first)) => self.authorize(&first, &tcp, peer),
+            (prepared, first) => {
+                self.end_handshake(&tcp);
+                let why = prepared.map_or_else(|error| error.to_string(), |()| broken(first));
+                tracing::debug!(target: "gtd::tcp", %peer, "a connection did not begin: {why}");
+                return Ok(());
+            }
+        };
+        if let Err(DelayedRefusal { delay, .. }) = &authorized {
+            wait_unless_ended(&tcp, *delay);
+        }
         self.end_handshake(&tcp);
-        prepared?;
-        let first = first?;
         let reply = |reply: &HandshakeReply| {
             let mut out = MAGIC.to_vec();
             push_json(&mut out, reply);
             (&*tcp).write_all(&out)
         };
-        let (request, uid) = match self.authorize(&first, &tcp, peer) {
-            Ok(authorized) => authorized,
-            Err(refused) => {
-                let why = refused.text.clone();
-                reply(&HandshakeReply::Refused(refused))?;
-                return Err(why.into());
-            }
+        let refuse = |refused: Refused| {
+            tracing::debug!(target: "gtd::tcp", %peer, "a connection was refused: {refused}");
+            // The client may have gone, which is of no interest.
+            let _ = reply(&HandshakeReply::Refused(refused));
+            Ok(())
+        };
+        let AuthorizedClient { request, uid, administrator, token } = match authorized {
+            Ok(client) => client,
+            Err(DelayedRefusal { refused, .. }) => return refuse(refused),
         };
         if request.purpose == ConnectionPurpose::Socket {
             let path = self.socket.display().to_string();
             return Ok(reply(&HandshakeReply::Socket { path, protocol_version: PROTOCOL_VERSION })?);
         }
-        let open = self.open.fetch_add(1, Relaxed);
-        let _permit = ConnectionPermit(&self.open);
-        if open >= CONNECTIONS_MAX {
-            let why = format!("{CONNECTIONS_MAX} sessions have come by TCP, as many as may be: end one, or come later");
-            reply(&HandshakeReply::Refused(Refused::new(RefusalCode::Exhausted, why.clone())))?;
-            return Err(why.into());
-        }
-        let on_behalf = OnBehalf { uid, pid: request.pid, from: peer.to_string(), administrator: false };
+        let _permit = match ConnectionPermit::new(&self.open, uid) {
+            Ok(permit) => permit,
+            Err(refused) => return refuse(refused),
+        };
+        let on_behalf = OnBehalf { uid, pid: request.pid, from: peer.to_string(), administrator, token };
         let hello = Hello { on_behalf: Some(on_behalf), ..request.hello };
         let Connection { socket, welcome, port } = match gt_protocol::connect(&self.socket, &hello) {
             Ok(connection) => connection,
-            Err(error) => {
-                reply(&HandshakeReply::Refused(gt_protocol::refusal_for(&error)))?;
-                return Err(error.into());
-            }
+            Err(error) => return refuse(gt_protocol::refusal_for(&error)),
         };
         let (Some(grant), Some(port)) = (welcome.session.clone(), port) else {
             return Err("a welcome without a session".into());
@@ -197,36 +264,75 @@ impl Listener {
         })
     }
 
-    /// Decodes the first message and checks its version, token and purpose. Also returns the client's user id.
-    fn authorize(&self, first: &[u8], tcp: &TcpStream, peer: SocketAddr) -> Result<(HandshakeRequest, u32), Refused> {
+    /// Decodes the first message, checks its version, purpose and token, and finds its user.
+    fn authorize(&self, first: &[u8], tcp: &TcpStream, peer: SocketAddr) -> Result<AuthorizedClient, DelayedRefusal> {
         match gt_protocol::version_in(first) {
             Some(PROTOCOL_VERSION) | None => {}
             Some(client) => {
-                return Err(gt_protocol::refusal_for(&gt_protocol::ProtocolError::ClientVersion { client }));
+                return Err(gt_protocol::refusal_for(&gt_protocol::ProtocolError::ClientVersion { client }).into());
             }
         }
         let request: HandshakeRequest =
             serde_json::from_slice(first).map_err(|error| Refused::new(RefusalCode::Malformed, error.to_string()))?;
-        let not_permitted = |text: &str| Err(Refused::new(RefusalCode::NotPermitted, text));
-        if !self.token.matches(&request.token) {
-            return not_permitted(
-                "wrong token: take it from the daemon's token file, by GT_TOKEN or gt.connect(…, token=…)",
-            );
-        }
+        let not_permitted = |text: String| Refused::new(RefusalCode::NotPermitted, text);
+        let local = peer::local_user(tcp, peer).map_err(|error| not_permitted(error.to_string()))?;
+        let guesser = Guesser::new(local, peer.ip());
+        let verdict = self.wrong_tokens.check(guesser, Instant::now(), || self.identify(&request.token, local));
+        let (uid, administrator, token) = match verdict {
+            Verdict::Right(identity) => identity,
+            Verdict::Failed(failure, delay) => {
+                return Err(DelayedRefusal { refused: not_permitted(failure.to_string()), delay });
+            }
+            Verdict::Refused(left) => {
+                let seconds = left.as_secs() + 1;
+                let text = format!("too many wrong tokens came from {guesser}: try again in {seconds} s");
+                return Err(not_permitted(text).into());
+            }
+        };
         match request.purpose {
-            ConnectionPurpose::Socket if !is_local(peer) => {
-                return not_permitted("its socket is for programs on its own machine");
+            ConnectionPurpose::Socket if local.is_none() => {
+                Err(not_permitted("its socket is for programs on its own machine".into()).into())
             }
             ConnectionPurpose::Session if request.hello.role != Role::Client => {
-                return not_permitted("only sessions travel by TCP");
+                Err(not_permitted("only sessions travel by TCP".into()).into())
             }
-            _ => {}
-        }
-        match peer::local_user(tcp, peer) {
-            Ok(uid) => Ok((request, uid.unwrap_or(peer::NOBODY))),
-            Err(error) => not_permitted(&error.to_string()),
+            _ => Ok(AuthorizedClient { request, uid, administrator, token }),
         }
     }
+
+    /// The user id of a client with the token `text`, whether it is an administrator, and the number of its token, if
+    /// that is a user's. `local` is the user of the connection by the kernel, if it comes from this machine.
+    fn identify(&self, text: &str, local: Option<u32>) -> Result<(u32, bool, Option<u64>), TokenFailure> {
+        let unfit = |text: String| Err(TokenFailure::Unfit(text));
+        match (self.user_tokens.check(text), local) {
+            // Root may be any user, as a proxy in front of a container is.
+            (Ok(token), Some(uid)) if uid != token.uid && uid != 0 => unfit(format!(
+                "token {} is user {}'s, and the connection comes from user {uid}: use a token of your own",
+                token.id, token.uid
+            )),
+            (Ok(token), _) => Ok((token.uid, token.administrator, Some(token.id))),
+            (Err(TokenFailure::Wrong), local) if self.token.matches(text) => match local {
+                Some(uid) => Ok((uid, false, None)),
+                None => unfit(
+                    "the daemon's own token is for programs on its machine; from elsewhere, use a token of your user's, \
+                     which gtctl token create makes there"
+                        .into(),
+                ),
+            },
+            (Err(failure), _) => Err(failure),
+        }
+    }
+}
+
+/// The reason why no first message has come.
+fn broken<T>(first: Result<T, StreamError>) -> String {
+    first.err().map(|error| error.to_string()).unwrap_or_default()
+}
+
+/// Waits for `delay`, or until the connection has ended.
+fn wait_unless_ended(tcp: &TcpStream, delay: Duration) {
+    let timeout = Timespec { tv_sec: delay.as_secs() as i64, tv_nsec: delay.subsec_nanos().into() };
+    let _ = poll(&mut [PollFd::new(tcp, PollFlags::RDHUP)], Some(&timeout));
 }
 
 /// A connection with an open session.

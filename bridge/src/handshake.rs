@@ -6,7 +6,7 @@ use crate::token::{Token, TokenError};
 use gt_protocol::{Hello, PROTOCOL_VERSION, Refused, Welcome};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
+use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -189,9 +189,4 @@ pub fn ask_socket(host: &str, port: u16, token: &Token, hello: Hello) -> Result<
 pub(crate) fn push_json<M: Serialize>(out: &mut Vec<u8>, message: &M) {
     // These types always serialize, to fewer bytes than a message may have.
     frame::push_message(out, &serde_json::to_vec(message).unwrap_or_else(|_| b"null".to_vec()));
-}
-
-/// Whether `address` is a loopback address.
-pub(crate) fn is_local(address: SocketAddr) -> bool {
-    address.ip().to_canonical().is_loopback()
 }

@@ -8,7 +8,8 @@
 //!
 //! This crate knows where commands begin and which of them move bytes, but not what they compute. Start at
 //! [`mod@frame`], the format of the stream. [`handshake`] is the first message each way, [`token`] the access token,
-//! and [`peer`] finds the user at the other end of a local connection.
+//! [`user_tokens`] those of users, [`wrong_tokens`] the limits on guesses, and [`peer`] finds the user at the other end
+//! of a local connection.
 
 pub mod client_end;
 pub mod daemon_end;
@@ -17,3 +18,5 @@ pub mod handshake;
 pub mod peer;
 mod stream;
 pub mod token;
+pub mod user_tokens;
+pub mod wrong_tokens;

@@ -8,8 +8,6 @@
 use rustix::fs::fstat;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 
-/// The user id of connections from other machines and from other network namespaces: Linux's `nobody`.
-pub const NOBODY: u32 = 65534;
 /// The kernel's tables of sockets in this network namespace.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 /// The state ESTABLISHED as a table shows it.

@@ -1,4 +1,4 @@
-//! The access token: a client that has it may connect by TCP.
+//! The access token that a client presents, and the daemon's own one, which lets in any user of its machine.
 //!
 //! The token and everything after it travel unencrypted: between machines, use a tunnel.
 
@@ -75,8 +75,7 @@ impl Token {
 
     /// Whether `other` is this token. The time does not depend on where the texts differ.
     pub fn matches(&self, other: &str) -> bool {
-        let differ = self.0.bytes().zip(other.bytes()).fold(0, |differ, (a, b)| differ | (a ^ b));
-        std::hint::black_box(differ) == 0 && self.0.len() == other.len()
+        equal(self.0.as_bytes(), other.as_bytes())
     }
 
     /// The text, to be sent.
@@ -85,10 +84,21 @@ impl Token {
     }
 
     fn random() -> io::Result<Token> {
-        let mut bytes = [0; RANDOM_BYTES];
-        std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
-        Ok(Token(bytes.iter().map(|byte| format!("{byte:02x}")).collect()))
+        random_hex().map(Token)
     }
+}
+
+/// Whether two texts are equal. The time does not depend on where they differ.
+pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
+    let differ = one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b));
+    std::hint::black_box(differ) == 0 && one.len() == other.len()
+}
+
+/// 256 random bits as hexadecimal digits.
+pub(crate) fn random_hex() -> io::Result<String> {
+    let mut bytes = [0; RANDOM_BYTES];
+    std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
 /// The path of the user's token file: `~/.config/gt/token`.

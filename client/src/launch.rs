@@ -230,6 +230,8 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
         .stdout(Stdio::null())
         .spawn()
         .map_err(|e| failed("started", &e))?;
+    // The command holds the daemon's end of the socket, which would hide that the daemon has ended.
+    drop(command);
     tracing::info!(target: "gt_client", program = %gtd.display(), pid = child.id(), name, "started a private daemon");
     let mut private = PrivateDaemon { child };
     let connection = connect_over(ours, hello).map_err(|error| match private.child.try_wait() {

@@ -5,6 +5,7 @@ use crate::yaml::{self, About, ConfigError, Key, YamlValue};
 use gt_protocol::QuotaSettings;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::LazyLock;
@@ -103,7 +104,7 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             about: at_start(
                 "[host:]port",
                 "none",
-                "The address at which clients connect by TCP; they must know the token. A port alone is on loopback.",
+                "The address at which clients connect by TCP; they need a token. A port alone is on loopback.",
             ),
             set: |to, value| value.with(&mut to.listen, listen_address),
         },
@@ -112,7 +113,7 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             about: at_start(
                 "path",
                 "/run/gt/token",
-                "The file of that token, which the daemon creates if it does not exist.",
+                "The file of the token for users of this machine, which the daemon creates if it does not exist.",
             ),
             set: |to, value| value.with(&mut to.token_file, absolute),
         },
@@ -196,18 +197,26 @@ pub fn about() -> [Vec<(&'static str, About)>; 2] {
     [KEYS.iter().map(|key| (key.name, key.about)).collect(), LIMITS.iter().map(|key| (key.name, key.about)).collect()]
 }
 
+/// The mode bit that lets every user write a file.
+const WRITABLE_BY_ALL: u32 = 0o002;
+
 /// Reads the file at `path`.
 ///
 /// # Errors
-/// The first error in the file, with its line and key.
+/// A file that every user may change, or the first error in the file, with its line and key.
 pub fn read(path: &Path) -> Result<Settings, ConfigError> {
-    let text = std::fs::read_to_string(path).map_err(|error| {
+    let failed = |error: std::io::Error| {
         let no_text = error.kind() == std::io::ErrorKind::InvalidData;
         let text =
             if no_text { "it is no text, of which a configuration is (UTF-8)".into() } else { error.to_string() };
         ConfigError::File { path: path.into(), text }
-    })?;
-    parse(&text, path)
+    };
+    let file = std::fs::File::open(path).map_err(failed)?;
+    let about = file.metadata().map_err(failed)?;
+    if about.is_file() && about.mode() & WRITABLE_BY_ALL != 0 {
+        return Err(ConfigError::Open { path: path.into() });
+    }
+    parse(&std::io::read_to_string(file).map_err(failed)?, path)
 }
 
 /// Parses a text. Errors name `path` as its file.
@@ -367,6 +376,18 @@ mod tests {
             let said = settings(text).unwrap_err();
             assert!(said.starts_with(error), "{text:?}\n{said}\n{error}");
         }
+    }
+
+    #[test]
+    fn a_file_that_every_user_may_change_is_refused() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("gt-config-{}.yaml", std::process::id()));
+        std::fs::write(&path, "log: info\n").unwrap();
+        for (mode, good) in [(0o600, true), (0o664, true), (0o666, false), (0o602, false)] {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)).unwrap();
+            assert_eq!(read(&path).is_ok(), good, "{mode:o}");
+        }
+        std::fs::remove_file(&path).unwrap();
     }
 
     #[test]

@@ -18,6 +18,12 @@ pub enum ConfigError {
         /// The system's error, and what to do.
         text: String,
     },
+    /// Every user may change the file.
+    #[error("{0} may be written by every user of this machine, so anybody could configure the daemon: chmod o-w {0}", path.display())]
+    Open {
+        /// The file.
+        path: PathBuf,
+    },
     /// A key or value is invalid.
     #[error("{}:{line}: {}{text}", path.display(), prefix(key))]
     Invalid {

@@ -1,7 +1,7 @@
 //! The command line.
 
 use crate::status::now;
-use crate::time::since;
+use crate::time::{duration_s, since};
 use clap::{Args, Parser, Subcommand};
 use gt_config::{Bytes, SYSTEM_FILE};
 use gt_protocol::limits::{WEIGHT_MAX, WEIGHT_MIN};
@@ -55,6 +55,12 @@ pub enum CtlCommand {
     },
     /// Shows what sessions that have ended used, summed by user: your own, or everybody's if you are an administrator.
     Usage(UsageArguments),
+    /// Creates, lists and revokes access tokens, by which users connect by TCP.
+    Token {
+        /// The command.
+        #[command(subcommand)]
+        command: TokenCommand,
+    },
     /// Drains the daemon: no new session begins, and the daemon ends after the last session.
     Drain {
         /// Ends draining: sessions may begin again.
@@ -99,6 +105,31 @@ pub struct UsageArguments {
     /// Prints comma-separated values.
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+}
+
+/// The commands of `gtctl token`.
+#[derive(Debug, Subcommand)]
+pub enum TokenCommand {
+    /// Creates a token, and prints it: the daemon stores its hash alone, so it cannot be shown again.
+    Create {
+        /// The user whose sessions the token opens, by name or number [default: you]; others' take an administrator.
+        #[arg(long, value_name = "USER")]
+        user: Option<String>,
+        /// The time until it expires: 12h, 30d, 26w; ten years at most.
+        #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration_s)]
+        expires: u64,
+        /// Gives its sessions the rights of an administrator, which no other session has by TCP.
+        #[arg(long)]
+        admin: bool,
+    },
+    /// Lists tokens: your own, or everybody's if you are an administrator.
+    List,
+    /// Revokes a token, and ends the sessions that it opened.
+    Revoke {
+        /// The token's number, as `gtctl token list` shows it.
+        #[arg(value_parser = token)]
+        id: u64,
+    },
 }
 
 /// The commands of `gtctl limits`.
@@ -181,6 +212,10 @@ fn weight(text: &str) -> Result<Setting<f64>, String> {
 
 fn session(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("`{text}` is no number of a session: `gtctl sessions` lists them"))
+}
+
+fn token(text: &str) -> Result<u64, String> {
+    text.parse().map_err(|_| format!("`{text}` is no number of a token: `gtctl token list` shows them"))
 }
 
 /// The commands of `gtctl config`.

@@ -109,8 +109,12 @@ fn configuration() -> Option<Finding> {
 /// Checks the file of the daemon's socket.
 fn socket_file(path: &Path) -> Finding {
     let what = "socket";
-    if path.to_string_lossy().starts_with('@') {
-        return Finding::good(what, format!("{}, an abstract name", path.display()));
+    if gt_protocol::path::is_abstract(path) {
+        return Finding::note(
+            what,
+            format!("{}, an abstract name: every user of this machine may connect", path.display()),
+            "on a shared machine, start gtd with a path, whose group and mode say who may",
+        );
     }
     match std::fs::metadata(path) {
         Ok(meta) if meta.file_type().is_socket() => {

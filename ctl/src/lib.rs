@@ -2,9 +2,9 @@
 //!
 //! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
 //! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
-//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`usage`] and [`doctor`] are the commands
-//! of those names, [`keys`] documents the configuration's keys, [`table`] lays out text in columns, [`mod@time`] reads
-//! and writes times.
+//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`] and [`doctor`] are
+//! the commands of those names, [`keys`] documents the configuration's keys, [`table`] lays out text in columns,
+//! [`mod@time`] reads and writes times.
 
 pub mod arguments;
 pub mod control;
@@ -16,9 +16,10 @@ pub mod output;
 pub mod status;
 pub mod table;
 pub mod time;
+pub mod tokens;
 pub mod usage;
 
-use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, UsageArguments};
+use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, TokenCommand, UsageArguments};
 use clap::{CommandFactory, Parser};
 use control::connect;
 use failure::{CommandFailure, Exit};
@@ -77,19 +78,23 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
     };
     match &arguments.command {
         CtlCommand::Status => ask(&|daemon| {
-            let status = gt_protocol::ask_status(&daemon.socket)?;
+            let mut status = gt_protocol::ask_status(&daemon.socket)?;
+            status.sessions.iter_mut().for_each(status::name_user);
             Ok(CommandOutput::new(status::text(&status, status::now()), &status))
         }),
         CtlCommand::Sessions => ask(&|daemon| {
-            let sessions = gt_protocol::ask_status(&daemon.socket)?.sessions;
+            let mut sessions = gt_protocol::ask_status(&daemon.socket)?.sessions;
+            sessions.iter_mut().for_each(status::name_user);
             Ok(CommandOutput::new(status::sessions(&sessions, status::now()), &sessions))
         }),
         CtlCommand::Session { id } => ask(&|daemon| {
-            let detail = gt_protocol::ask_session(&daemon.socket, *id)?;
+            let mut detail = gt_protocol::ask_session(&daemon.socket, *id)?;
+            status::name_user(&mut detail.session);
             Ok(CommandOutput::new(status::session(&detail, status::now()), &detail))
         }),
         CtlCommand::Kill { id } => ask(&|daemon| {
-            let killed = gt_protocol::ask_kill(&daemon.socket, *id)?;
+            let mut killed = gt_protocol::ask_kill(&daemon.socket, *id)?;
+            status::name_user(&mut killed);
             let (user, pid) = (status::user(killed.uid, killed.user.clone()), killed.pid);
             Ok(CommandOutput::new(format!("session {id} of {user}, process {pid}, was ended\n"), &killed))
         }),
@@ -110,6 +115,20 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             let format = if *csv { UsageFormat::Csv } else { UsageFormat::Table };
             ask(&|daemon| usage::output(&daemon.socket, query, *sessions, format))
         }
+        CtlCommand::Token { command: TokenCommand::Create { user, expires, admin } } => {
+            let uid = uid_of(user.as_deref())?;
+            ask(&|daemon| {
+                let (text, token, lasting) = gt_protocol::ask_token(&daemon.socket, uid, *expires, *admin)?;
+                Ok(tokens::created(&text, &token, lasting))
+            })
+        }
+        CtlCommand::Token { command: TokenCommand::List } => {
+            ask(&|daemon| Ok(tokens::listed(&gt_protocol::ask_tokens(&daemon.socket)?, status::now())))
+        }
+        CtlCommand::Token { command: TokenCommand::Revoke { id } } => ask(&|daemon| {
+            let (token, sessions) = gt_protocol::ask_revoke_token(&daemon.socket, *id)?;
+            Ok(tokens::revoked(&token, sessions))
+        }),
         CtlCommand::Drain { undo } => ask(&|daemon| {
             let sessions = gt_protocol::ask_drain(&daemon.socket, !undo)?;
             let text = match undo {
@@ -164,6 +183,7 @@ fn check(path: &PathBuf) -> Result<CommandOutput, CommandFailure> {
                 gt_config::ConfigError::File { .. } => {
                     "Name a configuration file that you may read: gtctl config check PATH."
                 }
+                gt_config::ConfigError::Open { .. } => "Take that right away, and see what the file says.",
                 gt_config::ConfigError::Invalid { .. } => "gtctl config keys lists what it may say.",
             };
             Err(CommandFailure::new(Exit::Config, error.to_string(), next))

@@ -151,6 +151,11 @@ pub fn user(uid: u32, known: Option<String>) -> String {
     known.or_else(looked_up).unwrap_or_else(|| uid.to_string())
 }
 
+/// Sets the name of a session's user; the number, if the user has no name.
+pub fn name_user(session: &mut SessionStatus) {
+    session.user = Some(user(session.uid, session.user.take()));
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

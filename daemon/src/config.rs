@@ -57,11 +57,12 @@ pub struct Config {
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 
-    /// The address at which clients connect by TCP, with the token; a port alone is on loopback [default: none].
+    /// The address at which clients connect by TCP, with a token; a port alone is on loopback [default: none].
     #[arg(long, value_name = "[HOST:]PORT", value_parser = listen_address, conflicts_with = "private")]
     pub listen: Option<SocketAddr>,
 
-    /// The file of that token, created if it does not exist [default: $GT_TOKEN, or ~/.config/gt/token].
+    /// The file of the token for users of this machine, created if it does not exist [default: $GT_TOKEN, or
+    /// ~/.config/gt/token].
     #[arg(long, value_name = "PATH", requires = "listen")]
     pub token_file: Option<PathBuf>,
 

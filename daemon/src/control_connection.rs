@@ -103,6 +103,16 @@ impl ControlConnection {
         self.on_behalf = Some(client.clone());
     }
 
+    /// True if the peer is a client by TCP.
+    pub fn is_by_tcp(&self) -> bool {
+        self.on_behalf.is_some()
+    }
+
+    /// The number of the access token that opened the connection, if it is a user's.
+    pub fn token(&self) -> Option<u64> {
+        self.on_behalf.as_ref().and_then(|client| client.token)
+    }
+
     /// True for root, the user `daemon` and members of the group `administrators`. A TCP client is an administrator
     /// only if its token says so: the groups of its connection's peer are those of the daemon.
     pub fn is_administrator(&self, daemon: u32, administrators: Option<u32>) -> bool {

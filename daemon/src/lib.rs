@@ -17,8 +17,8 @@
 //! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`record_keeper`] the
 //! records of ended sessions in the files of [`record_store`], [`devices`] chooses the workers. [`listen`] is the
 //! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`] and
-//! [`log`] record instructions, [`journal`] is the log of everything else. [`janitor`] drops ended sessions,
-//! [`bandwidth`] measures the machine's memory.
+//! [`log`] record instructions, [`journal`] is the log of everything else. [`token_desk`] serves requests about tokens.
+//! [`janitor`] drops ended sessions, [`bandwidth`] measures the machine's memory.
 
 pub mod account;
 pub mod affinity;
@@ -44,6 +44,7 @@ pub mod start;
 pub mod systemd;
 pub mod table;
 pub mod tape;
+pub mod token_desk;
 pub mod worker;
 
 pub use start::main;

@@ -5,7 +5,6 @@ use nix::fcntl::{Flock, FlockArg};
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -45,7 +44,7 @@ pub struct SocketGuard {
 /// If another daemon listens there, or the path cannot be used.
 pub fn listen(path: &Path) -> Result<(Socket, SocketGuard), ListenError> {
     let listening = || Socket::listen(path).map_err(|source| ListenError::Socket { path: path.into(), source });
-    if path.as_os_str().as_bytes().first() == Some(&b'@') {
+    if gt_protocol::path::is_abstract(path) {
         let socket =
             listening().map_err(|error| if is_in_use(&error) { ListenError::Taken(path.into()) } else { error })?;
         return Ok((socket, SocketGuard { files: None }));

@@ -13,6 +13,7 @@ use crate::record_keeper::RecordKeeper;
 use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
+use crate::token_desk::TokenDesk;
 use crate::worker::process::child;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::registering::{self, Registration};
@@ -22,6 +23,7 @@ use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use crate::worker::worker_link::WorkerLink;
 use clap::{CommandFactory, Parser};
 use gt_backend::{Backend, BackendFacts, BackendVisitor, OpenOptions, OpenedBackend, Site};
+use gt_bridge::user_tokens::UserTokens;
 use gt_collectives::local::SharedMemory;
 use gt_config::{Settings, WorkerKind};
 use gt_cpu::CpuOptions;
@@ -49,7 +51,10 @@ const EXIT_CONFIG: u8 = 78;
 
 /// Runs the program `gtd`; the binary does nothing else.
 pub fn main() -> ExitCode {
-    let arguments = Config::parse();
+    let arguments = Config::try_parse().unwrap_or_else(|error| {
+        refuse_for(&error);
+        error.exit()
+    });
     let file = match arguments.config.as_deref().map(gt_config::read).transpose() {
         Ok(file) => file,
         Err(error) => {
@@ -114,7 +119,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         let _ = nix::unistd::setsid();
     }
     raise_descriptor_limit();
-    let tape = Tape::new()?;
+    let tape = Tape::new().inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     let log = match &config.instruction_log {
         Some(path) if !path.as_os_str().is_empty() => {
             let log = InstructionLog::start(path, tape.reader()?);
@@ -128,6 +133,15 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         (None, None) => Some(gt_protocol::path::socket_path()),
     };
     let socket = path.clone();
+    if let (None, Some(path), false) = (&given, &path, config.private)
+        && gt_protocol::path::is_abstract(path)
+    {
+        let path = path.display();
+        tracing::warn!(
+            target: "gtd::dispatcher",
+            "the name {path} is abstract and has no owner or mode: every user of this machine may connect"
+        );
+    }
     let at = match (&given, &path) {
         (Some(_), _) => "the socket that systemd gave".into(),
         (None, path) => path.as_ref().map(|path| path.display().to_string()).unwrap_or_default(),
@@ -165,6 +179,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     }
     let reach = devices::reach(&kinds, &found);
     let pipelines = modifiers::standard(config.shard_bytes_min(), reach);
+    let tokens = Arc::new(UserTokens::open(config.state()));
     let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
         client,
@@ -181,6 +196,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         },
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },
         ledger: config.state().map(Ledger::new),
+        tokens: TokenDesk::new(tokens.clone())?,
         records: match (config.state(), config.session_records()) {
             (Some(folder), bytes_max) if bytes_max > 0 => Some(RecordKeeper::start(folder, bytes_max)?),
             _ => None,
@@ -202,7 +218,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         );
     }
     let tcp = match (config.listen, &socket) {
-        (Some(address), Some(socket)) => Some(listen_by_tcp(address, config.token_file.as_deref(), socket)?),
+        (Some(address), Some(socket)) => Some(listen_by_tcp(address, config.token_file.as_deref(), tokens, socket)?),
         _ => None,
     };
     if config.announce {
@@ -210,6 +226,17 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     }
     dispatcher.run()?;
     Ok(())
+}
+
+/// Tells the client of a private daemon that its environment, or the command line, is wrong.
+fn refuse_for(error: &clap::Error) {
+    let words: Vec<_> = std::env::args_os().collect();
+    let fd = words.windows(2).find(|pair| pair[0] == "--client-fd").and_then(|pair| pair[1].to_str()?.parse().ok());
+    let client = fd.filter(|_| words.iter().any(|word| word == "--private")).and_then(|fd| take_socket(fd).ok());
+    let text = error.to_string();
+    let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
+    let why = lines.join(" ").trim_start_matches("error: ").to_owned();
+    refuse(client.as_ref(), &format!("{why}; GT_WORKERS and GT_DEVICES set the workers, and may be unset"));
 }
 
 /// Tells the client of a private daemon why the daemon does not start.
@@ -229,16 +256,17 @@ fn refuse(client: Option<&Socket>, why: &str) {
 fn listen_by_tcp(
     address: SocketAddr,
     token_file: Option<&Path>,
+    user_tokens: Arc<UserTokens>,
     socket: &Path,
 ) -> Result<(SocketAddr, Option<PathBuf>), Box<dyn Error>> {
     let (token, file) = gt_bridge::token::daemon_token(token_file)?;
-    let listener = gt_bridge::daemon_end::Listener::bind(address, token, socket)
+    let listener = gt_bridge::daemon_end::Listener::bind(address, token, user_tokens, socket)
         .map_err(|error| format!("cannot listen at {address}: {error}; choose another port with --listen"))?;
     let address = listener.address();
     if !address.ip().is_loopback() {
         tracing::warn!(
             target: "gtd::tcp", %address,
-            "other machines can connect, and what travels, the token too, can be read on the way: use a tunnel instead"
+            "other machines can connect, and what travels, tokens too, can be read on the way: use a tunnel (ssh -L)"
         );
     }
     listener.start()?;

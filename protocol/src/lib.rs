@@ -29,14 +29,14 @@ pub use address::Address;
 pub use error::{ProtocolError, Result};
 pub use link::{
     Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_records,
-    ask_reload, ask_reset_peak, ask_session, ask_set_limits, ask_status, ask_traffic, attach_tape, check_grant,
-    check_name, connect, connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for,
-    send_client_message, send_daemon_message, version_in,
+    ask_reload, ask_reset_peak, ask_revoke_token, ask_session, ask_set_limits, ask_status, ask_token, ask_tokens,
+    ask_traffic, attach_tape, check_grant, check_name, connect, connect_over, recv_client_message, recv_daemon_message,
+    recv_hello, refusal_for, send_client_message, send_daemon_message, version_in,
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PROTOCOL_VERSION, PlacementInfo,
-    PlacementLayout, RefusalCode, Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, Welcome,
-    WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
+    PlacementLayout, RefusalCode, Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TokenInfo,
+    Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};
 pub use record::{RecordPage, RecordPosition, RecordQuery, SessionRecord};

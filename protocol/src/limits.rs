@@ -40,6 +40,14 @@ pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
 pub const STATUS_SESSIONS_MAX: usize = 64;
 /// Users in one message of quotas.
 pub const STATUS_USERS_MAX: usize = 64;
+/// Access tokens of one user that have not expired.
+pub const TOKENS_PER_UID_MAX: usize = 16;
+/// Access tokens of all users.
+pub const TOKENS_MAX: usize = 1024;
+/// Access tokens in one message.
+pub const STATUS_TOKENS_MAX: usize = 128;
+/// The longest time after which an access token expires, seconds: ten years.
+pub const TOKEN_LIFETIME_S_MAX: u64 = 3653 * 24 * 3600;
 /// The smallest weight of a user.
 pub const WEIGHT_MIN: f64 = 0.01;
 /// The largest weight of a user.

@@ -4,7 +4,7 @@ use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::message::{
     ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, PlacementInfo, RefusalCode, Refused, Role, SessionDetail,
-    SessionGrant, SessionStatus, StatusDocument, Welcome, WorkerTraffic,
+    SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
 };
 use crate::quota::{QuotaChange, QuotaDocument};
 use crate::record::{RecordPage, RecordPosition, RecordQuery};
@@ -116,18 +116,49 @@ pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
 /// Checks the name of a session, which is shown on terminals.
 ///
 /// # Errors
-/// [`ProtocolError::Malformed`] for a name that is too long or has control characters.
+/// [`ProtocolError::Malformed`] for a name that is too long, or has characters that cannot be seen or that change the
+/// direction of the text after them.
 pub fn check_name(name: Option<&str>) -> Result<()> {
     match name {
         Some(name) if name.len() > NAME_BYTES_MAX => Err(ProtocolError::Malformed(format!(
             "a session's name has {} bytes; {NAME_BYTES_MAX} are allowed",
             name.len()
         ))),
-        Some(name) if name.chars().any(char::is_control) => {
-            Err(ProtocolError::Malformed("a session's name has control characters; use letters".into()))
-        }
+        Some(name) if name.chars().any(is_unseen) => Err(ProtocolError::Malformed(
+            "a session's name has control characters, or others that cannot be seen; use letters".into(),
+        )),
         _ => Ok(()),
     }
+}
+
+/// Characters, besides control characters, that cannot be seen, or that change the direction of the text after them:
+/// Unicode's format characters, fillers, and separators of lines and paragraphs.
+const UNSEEN: [(char, char); 21] = [
+    ('\u{ad}', '\u{ad}'),
+    ('\u{34f}', '\u{34f}'),
+    ('\u{600}', '\u{605}'),
+    ('\u{61c}', '\u{61c}'),
+    ('\u{6dd}', '\u{6dd}'),
+    ('\u{70f}', '\u{70f}'),
+    ('\u{115f}', '\u{1160}'),
+    ('\u{17b4}', '\u{17b5}'),
+    ('\u{180b}', '\u{180f}'),
+    ('\u{200b}', '\u{200f}'),
+    ('\u{2028}', '\u{202e}'),
+    ('\u{2060}', '\u{206f}'),
+    ('\u{2800}', '\u{2800}'),
+    ('\u{3164}', '\u{3164}'),
+    ('\u{fe00}', '\u{fe0f}'),
+    ('\u{feff}', '\u{feff}'),
+    ('\u{ffa0}', '\u{ffa0}'),
+    ('\u{fff0}', '\u{fffb}'),
+    ('\u{1bca0}', '\u{1bca3}'),
+    ('\u{1d173}', '\u{1d17a}'),
+    ('\u{e0000}', '\u{e0fff}'),
+];
+
+fn is_unseen(character: char) -> bool {
+    character.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&character))
 }
 
 /// The protocol version in a hello, welcome or refusal of any version.
@@ -425,6 +456,56 @@ pub fn ask_reload(socket: &Socket) -> Result<(String, Vec<String>, Vec<String>)>
     match ask(socket, &ClientMessage::Reload)? {
         (DaemonMessage::Reloaded { path, changed, restart }, _) => Ok((path, changed, restart)),
         (other, _) => Err(unexpected("reloaded", &other)),
+    }
+}
+
+/// Creates an access token (see [`ClientMessage::TokenCreate`]). Returns its text, the token, and whether it outlives
+/// the daemon.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if this user is not allowed to or has too many; if the daemon is gone or does not answer.
+pub fn ask_token(
+    socket: &Socket,
+    uid: Option<u32>,
+    lifetime_s: u64,
+    administrator: bool,
+) -> Result<(String, TokenInfo, bool)> {
+    match ask(socket, &ClientMessage::TokenCreate { uid, lifetime_s, administrator })? {
+        (DaemonMessage::TokenCreated { text, token, lasting }, _) => Ok((text, token, lasting)),
+        (other, _) => Err(unexpected("token_created", &other)),
+    }
+}
+
+/// Requests the access tokens that this user may see, in several messages if there are many.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if the daemon's file of tokens is unusable; if the daemon is gone or does not answer.
+pub fn ask_tokens(socket: &Socket) -> Result<Vec<TokenInfo>> {
+    let mut all: Vec<TokenInfo> = Vec::new();
+    loop {
+        let after = all.last().map_or(0, |token| token.id);
+        match ask(socket, &ClientMessage::TokenList { after })? {
+            (DaemonMessage::Tokens { tokens, more }, _) => {
+                let goes_on = more && tokens.last().is_some_and(|token| token.id > after);
+                all.extend(tokens);
+                if !goes_on {
+                    return Ok(all);
+                }
+            }
+            (other, _) => return Err(unexpected("tokens", &other)),
+        }
+    }
+}
+
+/// Revokes access token `id`. Returns the token, and the number of its sessions, which were ended.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if there is no such token or this user is not allowed to revoke it; if the daemon is gone
+/// or does not answer.
+pub fn ask_revoke_token(socket: &Socket, id: u64) -> Result<(TokenInfo, u32)> {
+    match ask(socket, &ClientMessage::TokenRevoke { id })? {
+        (DaemonMessage::TokenRevoked { token, sessions }, _) => Ok((token, sessions)),
+        (other, _) => Err(unexpected("token_revoked", &other)),
     }
 }
 

@@ -85,6 +85,31 @@ pub enum ClientMessage {
     /// Reads the configuration file again. Allowed to administrators. Answered by `reloaded`, or by `refused` if the
     /// file is wrong: then the old configuration stays in force.
     Reload,
+    /// Creates an access token for TCP. Allowed to administrators, and to users for themselves; not by TCP. Answered by
+    /// `token_created`, or `refused`.
+    TokenCreate {
+        /// The token's user; none for the one who asks.
+        #[serde(default)]
+        uid: Option<u32>,
+        /// The time until it expires, seconds.
+        lifetime_s: u64,
+        /// True for a token with the rights of an administrator, which only administrators may create.
+        #[serde(default)]
+        administrator: bool,
+    },
+    /// Requests the access tokens: all of them for administrators, the own ones for other users; not by TCP. Answered
+    /// by `tokens`, with as many as one message holds, or `refused`.
+    TokenList {
+        /// Lists only tokens with larger numbers.
+        #[serde(default)]
+        after: u64,
+    },
+    /// Revokes an access token, and ends the sessions that it opened. Allowed to administrators and to the token's
+    /// user; not by TCP. Answered by `token_revoked`, or `refused`.
+    TokenRevoke {
+        /// The token's number.
+        id: u64,
+    },
     /// Renames the session. Not answered.
     Name {
         /// The new name, as in [`Hello::name`].
@@ -147,6 +172,29 @@ pub enum DaemonMessage {
         changed: Vec<String>,
         /// The names of settings that change only when the daemon is started again.
         restart: Vec<String>,
+    },
+    /// An access token was created.
+    TokenCreated {
+        /// The token's text, which the daemon does not store.
+        text: String,
+        /// The token.
+        token: TokenInfo,
+        /// True if the token outlives the daemon.
+        lasting: bool,
+    },
+    /// Access tokens, by number.
+    Tokens {
+        /// The tokens.
+        tokens: Vec<TokenInfo>,
+        /// True if there are tokens after the last one here.
+        more: bool,
+    },
+    /// An access token was revoked.
+    TokenRevoked {
+        /// The token.
+        token: TokenInfo,
+        /// The number of its sessions, which were ended.
+        sessions: u32,
     },
     /// Whether the daemon drains.
     Draining {
@@ -217,6 +265,24 @@ pub struct OnBehalf {
     /// True if the client has the rights of an administrator.
     #[serde(default)]
     pub administrator: bool,
+    /// The number of the client's access token, if it is a user's.
+    #[serde(default)]
+    pub token: Option<u64>,
+}
+
+/// An access token of a user, without its text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenInfo {
+    /// The token's number.
+    pub id: u64,
+    /// The user id of its clients.
+    pub uid: u32,
+    /// True if its clients have the rights of an administrator.
+    pub administrator: bool,
+    /// The time of its creation, seconds since 1970.
+    pub created_unix_s: u64,
+    /// The time from which it is no longer accepted, seconds since 1970.
+    pub expires_unix_s: u64,
 }
 
 impl Hello {

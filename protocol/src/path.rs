@@ -1,7 +1,7 @@
 //! The path of the control socket.
 
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The environment variable that names another socket. A value that starts with `@` is an abstract
 /// name.
@@ -19,6 +19,11 @@ pub fn socket_path() -> PathBuf {
 /// listens there; it starts no daemon.
 pub fn named_socket_path() -> Option<PathBuf> {
     named_in(std::env::var_os(SOCKET_ENV))
+}
+
+/// True if `path` is an abstract name, which has no file, owner or mode.
+pub fn is_abstract(path: &Path) -> bool {
+    path.as_os_str().as_encoded_bytes().first() == Some(&b'@')
 }
 
 fn named_in(value: Option<OsString>) -> Option<PathBuf> {

@@ -6,6 +6,8 @@ The users are real processes with user ids that the machine does not have, so th
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import functools
 import json
 import os
 import re
@@ -17,10 +19,11 @@ import sys
 import tempfile
 import traceback
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from support import TOKEN, environment, greeting, line_of, message
+from support import TOKEN, environment, eventually, greeting, line_of, message
 from support import gtd as path_of_gtd
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
@@ -28,6 +31,10 @@ pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become 
 DAEMON, ANA, BEN = 61101, 61102, 61103
 # The id of the group of administrators, which only the daemon of these tests sees.
 ADMINISTRATORS = 61110
+LIBC = ctypes.CDLL(None, use_errno=True)
+CLONE_NEWNET = 0x40000000
+# The addresses of the daemon's machine and of the other one, in a network for documentation.
+HERE, THERE = "198.51.100.1", "198.51.100.2"
 # The daemon runs with a group file of its own in a mount namespace of its own.
 AS_DAEMON = 'mount --bind "$GROUPS_FILE" /etc/group && exec setpriv --reuid "$0" --regid "$0" --groups "$GROUPS" "$@"'
 
@@ -70,7 +77,7 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(*options: str) -> Iterator[Daemon]:
+def daemon(listen: str = "0") -> Iterator[Daemon]:
     """Starts a daemon that listens by TCP."""
     with tempfile.TemporaryDirectory(prefix="gt-identity-") as name:
         folder = Path(name)
@@ -83,28 +90,36 @@ def daemon(*options: str) -> Iterator[Daemon]:
         groups = folder / "group"
         groups.write_text(f"{Path('/etc/group').read_text()}gt-admin:x:{ADMINISTRATORS}:\n")
         command = ["unshare", "--mount", "sh", "-c", AS_DAEMON, str(DAEMON), folder / "gtd", "--log", "info"]
-        command += ["--socket", folder / "run/gtd.sock", "--listen", "0", "--announce", "--threads", "1", *options]
+        command += ["--socket", folder / "run/gtd.sock", "--listen", listen, "--announce", "--threads", "1"]
+        command += ["--state", folder / "state"]
         env = environment(GT_TOKEN=TOKEN, GROUPS=str(ADMINISTRATORS), GROUPS_FILE=str(groups))
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             said = process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
-            port = re.search(r"localhost:(\d+)", said)
+            port = re.search(r':(\d+)"\)', said)
             assert port, (folder / "log").read_text()
             (folder / "run/gtd.sock").chmod(0o777)
+            (folder / "state").chmod(0o700)
             yield Daemon(folder, int(port[1]))
         finally:
             process.kill()
             process.communicate()
 
 
-def as_user(uid: int, work: object) -> list[object]:
-    """Calls a function in a child process of another user, and returns the list that it returns."""
+def as_user(uid: int, work: object, *, namespace: str | None = None) -> list[object]:
+    """Calls a function in a child process of another user, and returns the list that it returns.
+
+    `namespace` names the network namespace of the child.
+    """
     read, write = os.pipe()
     child = os.fork()
     if child == 0:
         status = 1
         try:
+            if namespace:
+                with open(f"/run/netns/{namespace}") as file:
+                    assert LIBC.setns(file.fileno(), CLONE_NEWNET) == 0, os.strerror(ctypes.get_errno())
             os.setgroups([])
             os.setgid(uid)
             os.setuid(uid)
@@ -220,3 +235,180 @@ def test_a_client_has_no_groups_of_the_daemons_by_tcp() -> None:
             assert welcome["answer"] == "welcome"
             assert [answer.get("code") for answer in refused] == ["not_permitted"] * 4, refused
         assert [session["id"] for session in gtd.sessions() if session["uid"] == BEN] == [victim]
+
+
+@pytest.fixture
+def other_machine() -> Iterator[str]:
+    """A network namespace, which is another machine to the daemon; yields its name."""
+    name = f"gt-test-{os.getpid()}"
+    inside = f"gtv{os.getpid()}"
+    ip = ["ip", "-netns", name]
+    try:
+        for command in (
+            ["ip", "netns", "add", name],
+            ["ip", "link", "add", inside, "type", "veth", "peer", "name", "gt0", "netns", name],
+            ["ip", "addr", "add", f"{HERE}/30", "dev", inside],
+            ["ip", "link", "set", inside, "up"],
+            [*ip, "addr", "add", f"{THERE}/30", "dev", "gt0"],
+            [*ip, "link", "set", "gt0", "up"],
+        ):
+            done = subprocess.run(command, capture_output=True, text=True, check=False)
+            if done.returncode != 0:
+                pytest.skip(f"no network namespace: {' '.join(command)}: {done.stderr}")
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "del", name], capture_output=True, check=False)
+
+
+def new_token(daemon: Daemon, *words: object, uid: int = 0) -> tuple[int, str]:
+    """Creates a token; returns its number and text."""
+    token = json.loads(daemon.ctl("token", "create", *words, "--json", uid=uid))
+    return token["id"], token["text"]
+
+
+def conversation(port: int, token: str, *requests: dict, host: str = "127.0.0.1") -> list[dict]:
+    """Begins a session, sends requests one after the other, and returns the answers."""
+    with connected(port, host) as connection:
+        connection.sendall(greeting(token=token))
+        told = answers(connection, 1)
+        for request in requests if told and told[0]["answer"] == "welcome" else ():
+            connection.sendall(message(request))
+            told += answers(connection, 1)
+        return told
+
+
+def test_a_client_from_another_machine_is_its_tokens_user(other_machine: str) -> None:
+    def elsewhere(token: str, *requests: dict) -> list[dict]:
+        return as_user(BEN, lambda: conversation(gtd.port, token, *requests, host=HERE), namespace=other_machine)
+
+    with daemon(f"{HERE}:0") as gtd, session_of(gtd, BEN) as victim:
+        (refused,) = elsewhere(TOKEN)
+        assert refused["code"] == "not_permitted"
+        assert refused["text"].startswith("the daemon's own token is for programs on its machine; from elsewhere, use")
+        _, of_ana = new_token(gtd, "--user", ANA)
+        kill = {"message": "kill", "session": victim}
+        (welcome, killed, status) = elsewhere(of_ana, kill, {"message": "status"})
+        assert (welcome["answer"], killed["code"]) == ("welcome", "not_permitted")
+        (own,) = [session for session in status["sessions"] if session["id"] == welcome["session"]["session_id"]]
+        assert own["uid"] == ANA
+        assert own["from"].startswith(f"{THERE}:")
+        # A user has one quota, wherever the sessions come from.
+        gtd.ctl("limits", "set", "--user", ANA, "--sessions", 1)
+        with session_of(gtd, ANA):
+            (refused,) = elsewhere(of_ana)
+            assert (refused["code"], refused["limit"]) == ("too_many_sessions", 1)
+        _, of_admin = new_token(gtd, "--user", ANA, "--admin")
+        create = {"message": "token_create", "lifetime_s": 60}
+        (_, refused, killed) = elsewhere(of_admin, create, kill)
+        assert (refused["code"], killed["message"]) == ("not_permitted", "killed")
+        assert "not by TCP" in refused["text"]
+
+
+def test_a_token_on_this_machine_is_for_its_own_user() -> None:
+    with daemon() as gtd:
+        number, text = new_token(gtd, uid=ANA)
+        for uid, answer in ((ANA, "welcome"), (BEN, "refused"), (0, "welcome")):
+            (told,) = as_user(uid, lambda: conversation(gtd.port, text))
+            assert told["answer"] == answer
+            if uid == BEN:
+                why = f"token {number} is user {ANA}'s, and the connection comes from user {BEN}"
+                assert told["text"].startswith(why)
+        assert gtd.began() == [ANA, ANA]
+
+
+def test_users_have_tokens_of_their_own_and_administrators_any() -> None:
+    with daemon() as gtd:
+        number, text = new_token(gtd, uid=ANA)
+        stored = gtd.folder / "state/tokens.json"
+        assert stored.stat().st_mode & 0o777 == 0o600
+        assert text.rpartition("-")[2] not in stored.read_text()
+        for words in (["--user", BEN], ["--admin"]):
+            assert "only administrators may create" in gtd.ctl("token", "create", *words, uid=ANA, status=4)
+        of_ben, _ = new_token(gtd, "--user", BEN, "--expires", "1h", "--admin")
+        for uid, expected in ((0, [number, of_ben]), (ANA, [number]), (BEN, [of_ben])):
+            assert [token["id"] for token in json.loads(gtd.ctl("token", "list", "--json", uid=uid))] == expected
+        assert f"you have no token {of_ben}" in gtd.ctl("token", "revoke", of_ben, uid=ANA, status=1)
+        said = gtd.ctl("token", "revoke", of_ben, uid=BEN)
+        assert said == f"token {of_ben} of {BEN} was revoked; it had no sessions\n"
+        for words in (["--expires", "0d"], ["--expires", "11000d"], ["--expires", "soon"], ["--user", "nobody-knows"]):
+            gtd.ctl("token", "create", *words, status=1 if words[1][0] in "01" else 2)
+
+
+def test_a_revoked_token_ends_its_sessions() -> None:
+    with daemon() as gtd:
+        number, text = new_token(gtd, uid=ANA)
+
+        def until_revoked() -> list[object]:
+            with connected(gtd.port) as connection:
+                connection.sendall(greeting(token=text))
+                told = answers(connection, 1)
+                gtd_revokes.send(b".")
+                return [*told, *answers(connection, 2)]
+
+        gtd_revokes, ready = sockets.socketpair()
+        ready.settimeout(60)
+        with ThreadPoolExecutor(1) as pool:
+            client = pool.submit(as_user, ANA, until_revoked)
+            assert ready.recv(1) == b"."
+            assert json.loads(gtd.ctl("token", "revoke", number, "--json"))["sessions"] == 1
+            welcome, ended = client.result(timeout=60)
+        assert (welcome["answer"], ended["code"]) == ("welcome", "killed")
+        assert ended["text"].startswith(f"token {number} was revoked")
+        (refused,) = as_user(ANA, lambda: conversation(gtd.port, text))
+        assert refused["text"].startswith("wrong token")
+
+
+def test_a_token_expires() -> None:
+    with daemon() as gtd:
+        number, text = new_token(gtd, "--expires", "2s", uid=ANA)
+        (told,) = as_user(ANA, lambda: conversation(gtd.port, text))
+        assert told["answer"] == "welcome"
+        eventually(
+            lambda: (
+                as_user(ANA, lambda: conversation(gtd.port, text))[0]
+                .get("text", "")
+                .startswith(f"token {number} has expired")
+            ),
+            "the end of the token",
+        )
+
+
+def guesses(port: int, count: int) -> list[object]:
+    """Tries wrong tokens on several connections at once, and returns the texts of the refusals."""
+
+    def guess(number: int) -> str:
+        return conversation(port, f"{number:064x}")[0]["text"]
+
+    with ThreadPoolExecutor(16) as pool:
+        return list(pool.map(guess, range(count)))
+
+
+def test_a_user_who_guesses_tokens_is_refused_and_no_other() -> None:
+    with daemon() as gtd:
+        told = as_user(BEN, lambda: guesses(gtd.port, 200))
+        assert sum(text.startswith("wrong token") for text in told) == 8
+        assert sum(text.startswith(f"too many wrong tokens came from user {BEN}: try again in") for text in told) == 192
+        _, of_ben = new_token(gtd, uid=BEN)
+        for token in (TOKEN, of_ben):
+            (refused,) = as_user(BEN, functools.partial(conversation, gtd.port, token))
+            assert refused["text"].startswith("too many wrong tokens"), "even with the right one"
+        (told,) = as_user(ANA, lambda: conversation(gtd.port, TOKEN))
+        assert told["answer"] == "welcome"
+        lines = [line for line in gtd.log.read_text().splitlines() if "token" in line and f"user {BEN}" in line]
+        assert len([line for line in lines if "created" not in line]) == 2, lines
+
+
+def test_a_name_has_no_characters_that_cannot_be_seen() -> None:
+    with daemon() as gtd:
+        for character in "\u202e\u200b\u2066\u00ad\ufeff\U000e0041\x1b":
+            hello = {"protocol_version": 1, "client_version": "0", "role": "client", "name": f"a{character}b"}
+            with connected(gtd.port) as connection:
+                connection.sendall(greeting(hello=hello))
+                (told,) = answers(connection, 1)
+                assert "others that cannot be seen" in told["text"]
+        hello["name"] = "ana-Ünïcode-训练 7"
+        with connected(gtd.port) as connection:
+            connection.sendall(greeting(hello=hello))
+            assert answers(connection, 1)[0]["answer"] == "welcome"
+            (session,) = gtd.sessions()
+            assert (session["name"], session["user"]) == (hello["name"], "root")

@@ -18,7 +18,7 @@ use std::sync::Arc;
 /// Usage that was updated less than this ago is not updated again for a request, nanoseconds.
 const USAGE_FRESH_NS: u64 = 50_000_000;
 
-fn not_permitted(text: String) -> Refused {
+pub(super) fn not_permitted(text: String) -> Refused {
     Refused::new(RefusalCode::NotPermitted, text)
 }
 

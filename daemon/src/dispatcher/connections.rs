@@ -397,6 +397,20 @@ impl Dispatcher {
                     self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 }
             }
+            ClientMessage::TokenCreate { uid, lifetime_s, administrator } => {
+                if let Err(refused) = self.create_token(slot, uid, lifetime_s, administrator) {
+                    self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                }
+            }
+            ClientMessage::TokenList { after } => {
+                let answer = self.list_tokens(slot, after);
+                self.answer_or_refuse(slot, answer);
+            }
+            ClientMessage::TokenRevoke { id } => {
+                if let Err(refused) = self.revoke_token(slot, id) {
+                    self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                }
+            }
             ClientMessage::Drain { on } => {
                 let answer = self.drain(slot, on);
                 self.answer_or_refuse(slot, answer);

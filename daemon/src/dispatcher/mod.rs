@@ -4,13 +4,14 @@
 //! doorbells wake the dispatcher. It spins for some microseconds, then sleeps in `epoll` until a ring has work.
 //!
 //! Here are the loop, its sleep and its end; `time_slices` serves the sessions, `connections` handles connections and
-//! their requests, `workers` the workers that come and go, `admin` requests about sessions and users, and
-//! `records` the records of sessions.
+//! their requests, `workers` the workers that come and go, `admin` requests about sessions and users, `tokens` those
+//! about access tokens, and `records` the records of sessions.
 
 mod admin;
 mod connections;
 mod records;
 mod time_slices;
+mod tokens;
 mod workers;
 
 use crate::control_connection::ControlConnection;
@@ -25,6 +26,7 @@ use crate::reload::Reload;
 use crate::session::Session;
 use crate::systemd::Notifier;
 use crate::tape::Tape;
+use crate::token_desk::TokenDesk;
 use crate::worker::groups::Groups;
 use crate::worker::process::life::CHECK_EVERY;
 use crate::worker::queue::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX};
@@ -74,6 +76,7 @@ enum WakeSource {
     Signal,
     Reload,
     Records,
+    Tokens,
     Worker(usize),
     Socket(u64),
     Process(u64),
@@ -87,6 +90,7 @@ impl WakeSource {
             WakeSource::Signal => 1,
             WakeSource::Reload => 6,
             WakeSource::Records => 7,
+            WakeSource::Tokens => 7 | 1 << 3,
             WakeSource::Worker(index) => 2 | (index as u64) << 3,
             WakeSource::Socket(serial) => 3 | serial << 3,
             WakeSource::Process(serial) => 4 | serial << 3,
@@ -103,7 +107,8 @@ impl WakeSource {
             3 => WakeSource::Socket(number),
             4 => WakeSource::Process(number),
             6 => WakeSource::Reload,
-            7 => WakeSource::Records,
+            7 if number == 0 => WakeSource::Records,
+            7 => WakeSource::Tokens,
             _ => WakeSource::Doorbell(number),
         }
     }
@@ -135,6 +140,8 @@ pub struct DispatcherParts {
     pub notifier: Notifier,
     /// The file that keeps the users' usage across restarts; none if usage is not kept.
     pub ledger: Option<Ledger>,
+    /// The users' access tokens.
+    pub tokens: TokenDesk,
     /// The keeper of session records; none if none are kept.
     pub records: Option<RecordKeeper>,
 }
@@ -193,6 +200,7 @@ pub struct Dispatcher {
     reload: Option<Reload>,
     notifier: Notifier,
     ledger: Option<Ledger>,
+    tokens: TokenDesk,
     /// True if work was done since the ledger was last written.
     ledger_stale: bool,
     records: Option<RecordKeeper>,
@@ -205,7 +213,7 @@ impl Dispatcher {
     /// If the kernel refuses a descriptor.
     pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
         let DispatcherParts { listener, client, signals, links, pipelines, tape, log, quotas, .. } = parts;
-        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, .. } = parts;
+        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, .. } = parts;
         let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
             queue.restore_usage(usage_s, age);
@@ -252,12 +260,14 @@ impl Dispatcher {
             ledger,
             ledger_stale: false,
             records,
+            tokens,
         };
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
             dispatcher.watch(listener.as_fd(), WakeSource::Listener)?;
         }
         dispatcher.watch(dispatcher.signals.as_fd(), WakeSource::Signal)?;
+        dispatcher.watch(dispatcher.tokens.bell(), WakeSource::Tokens)?;
         if let Some(reload) = &dispatcher.reload {
             dispatcher.watch(reload.bell(), WakeSource::Reload)?;
         }
@@ -416,6 +426,7 @@ impl Dispatcher {
             WakeSource::Listener => self.accept(),
             WakeSource::Signal => self.handle_signals(),
             WakeSource::Reload => self.reloaded(),
+            WakeSource::Tokens => self.tokens_changed(),
             WakeSource::Records => self.records_read(),
             WakeSource::Worker(_) => {}
             WakeSource::Doorbell(serial) => self.doorbell_rang(serial),
