@@ -14,6 +14,11 @@ use std::ops::Deref;
 pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if object.is_exact_instance_of::<PyFloat>() {
         return Ok(Some(Scalar::Float(object.extract()?)));
+    if object.is_exact_instance_of::<PyInt>()
+        && let Ok(i) = object.extract()
+    {
+        return Ok(Some(Scalar::Int(i)));
+    }
     }
     if let Ok(b) = object.cast::<PyBool>() {
         return Ok(Some(Scalar::Bool(b.is_true())));

@@ -25,7 +25,7 @@ use pyo3::ffi;
 use pyo3::impl_::trampoline::{MethodDef, fastcall_cfunction_with_keywords};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ffi::{CString, c_int};
@@ -414,11 +414,16 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         Err(self.no_overload())
     }
 
-    /// Whether the number of arguments fits a signature. Errors cost more than this, so that it is asked before.
+    /// Whether a signature may take this number of arguments, and no number stands for a tensor. Errors cost more than
+    /// this, so that it is asked before.
     fn may_fit(&self, overload: &Overload) -> bool {
         let parameters = &overload.parameters;
         let open = overload.positional.checked_sub(1).is_some_and(|last| parameters[last].kind == Kind::Sizes);
         let required = parameters.iter().filter(|parameter| parameter.default.is_none()).count();
+            && self.positional.iter().zip(parameters).all(|(object, parameter)| {
+                parameter.kind != Kind::Tensor
+                    || !(object.is_exact_instance_of::<PyInt>() || object.is_exact_instance_of::<PyFloat>())
+            })
         (open || self.positional.len() <= overload.positional)
             && self.positional.len() + self.named.len() >= required - usize::from(open).min(required)
     }
