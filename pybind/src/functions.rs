@@ -1198,28 +1198,6 @@ fn group<'py>(modules: &Bound<'py, PyDict>, module: &str) -> PyResult<Bound<'py,
     }
 }
 
-/// The functions that Python code of the package calls as those of the extension.
-const OWN: &[&str] = &[
-    "arange",
-    "cat",
-    "empty",
-    "empty_like",
-    "eye",
-    "full",
-    "full_like",
-    "linspace",
-    "ones",
-    "ones_like",
-    "rand",
-    "rand_like",
-    "randint",
-    "randn",
-    "randn_like",
-    "stack",
-    "zeros",
-    "zeros_like",
-];
-
 /// The functions for Python: those of each module by name. Methods are added to `Tensor`.
 #[pyfunction]
 fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
@@ -1260,11 +1238,6 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
             };
             tensor.setattr(name, &method)?;
         }
-    }
-    // Python code of the package calls functions of `gt` as those of this module.
-    let (own, functions) = (py.import("gt._gt")?, group(&modules, "")?);
-    for name in OWN {
-        own.setattr(*name, functions.get_item(name)?)?;
     }
     Ok(modules)
 }

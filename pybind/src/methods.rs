@@ -1,6 +1,6 @@
-//! Properties and methods of tensors, and functions of several tensors.
+//! Properties and methods of tensors that are about handles, bytes and dtypes: the others are declared.
 
-use crate::convert::{PyOperand, PyOperands, TensorArg, operand};
+use crate::convert::{PyOperand, operand};
 use crate::data;
 use crate::device::{self, DeviceArg, PyDevice};
 use crate::dtype::{DTypeArg, PyDType, instance};
@@ -11,8 +11,7 @@ use crate::options::MemoryFormat;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
 use gt_ops::dtype::Promotable;
-use gt_ops::row::AttrKind;
-use gt_ops::{Arg, DType, Op, OpError, Val, build};
+use gt_ops::{Arg, DType, OpError, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -423,12 +422,6 @@ impl PyTensor {
     }
 }
 
-/// An index as ops take it, int64: int32 is converted, and so is an empty tensor of any dtype.
-fn as_index(g: &mut dyn gt_ops::Graph, index: Val) -> gt_ops::error::Result<Val> {
-    let meta = g.meta(index);
-    if meta.dtype == DType::I32 || meta.shape.numel() == 0 { build::cast(g, index, DType::I64) } else { Ok(index) }
-}
-
 /// The parsed arguments of `to()`.
 struct Wanted {
     dtype: Option<DType>,
@@ -529,26 +522,6 @@ casts! {
     to_double "double" F64;
 }
 
-fn snapshots(py: Python<'_>, tensors: &Bound<'_, PyAny>) -> PyResult<Vec<Tensor>> {
-    if tensors.is_instance_of::<PyTensor>() {
-        return Err(PyTypeError::new_err("argument 'tensors' (position 1) must be tuple of Tensors, not Tensor"));
-    }
-    tensors
-        .try_iter()?
-        .map(|item| {
-            let item = item?;
-            match item.extract::<TensorArg<'_>>() {
-                Ok(tensor) => tensor.get().snapshot(py),
-                Err(error) if data::is_foreign(&item) => Err(error),
-                Err(_) => Err(PyTypeError::new_err(format!(
-                    "expected a sequence of Tensors, but one is {}",
-                    item.get_type().name().map_or_else(|_| "?".into(), |n| n.to_string())
-                ))),
-            }
-        })
-        .collect()
-}
-
 /// The dtype that an operation gives two operands, by PyTorch's promotion rules.
 ///
 /// Args:
@@ -574,52 +547,8 @@ fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, P
     instance(py, gt_ops::dtype::result_type([promotable(tensor1)?, promotable(tensor2)?]))
 }
 
-/// Elements of `input` where `condition` is true, and of `other` elsewhere.
-#[pyfunction]
-#[pyo3(name = "where")]
-fn where_(
-    py: Python<'_>,
-    condition: TensorArg<'_>,
-    input: &Bound<'_, PyAny>,
-    other: &Bound<'_, PyAny>,
-) -> PyResult<PyTensor> {
-    let mut operands = PyOperands::new(condition.get().snapshot(py)?);
-    let yes = operands.add(input, "where(): choices")?;
-    let no = operands.add(other, "where(): choices")?;
-    build_from(&operands.tensors(), |g, v| build::where_(g, v[0], yes.arg(v), no.arg(v)), |s, v| s.tensor(v))
-        .or_raise()
-        .map(PyTensor::wrap)
-}
-
-/// Applies an op that works along an axis, by its name in the op table.
-#[pyfunction]
-#[pyo3(signature = (op, dim, *tensors))]
-fn along_axis(py: Python<'_>, op: &str, dim: i64, tensors: &Bound<'_, PyTuple>) -> PyResult<PyTensor> {
-    let row = Op::from_name(op).map(Op::row).filter(|row| row.attrs == AttrKind::Axis && row.op != Op::Cat);
-    let row = row.ok_or_else(|| PyTypeError::new_err(format!("{op} is no op with an axis")))?;
-    let all = snapshots(py, tensors.as_any())?;
-    let refs: Vec<&Tensor> = all.iter().collect();
-    let along = |g: &mut dyn gt_ops::Graph, v: &[Val]| {
-        let mut operands = v.to_vec();
-        if let Some(index) = operands.get_mut(1) {
-            *index = as_index(g, *index)?;
-        }
-        build::along(g, row.op, dim, &operands)
-    };
-    build_from(&refs, along, |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
-}
-
-/// The indices of the `count` true elements of a mask.
-#[pyfunction]
-fn positions(py: Python<'_>, mask: TensorArg<'_>, count: usize) -> PyResult<PyTensor> {
-    mask.get().build(py, |g, v| build::nonzero(g, v, count))
-}
-
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
-    module.add_function(wrap_pyfunction!(along_axis, module)?)?;
-    module.add_function(wrap_pyfunction!(positions, module)?)?;
-    module.add_function(wrap_pyfunction!(result_type, module)?)?;
-    module.add_function(wrap_pyfunction!(where_, module)?)
+    module.add_function(wrap_pyfunction!(result_type, module)?)
 }

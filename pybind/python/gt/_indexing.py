@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gt import _gt
+from gt._functions import top
 from gt._gt import Tensor
 
 # An advanced part of an index: indices or a mask. It is an array if this process knows its elements, and a tensor if
@@ -79,7 +80,7 @@ def set(x: Tensor, index: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         source = value
     elif isinstance(value, int | float):
-        source = _gt.full((), value, dtype=view.dtype)
+        source = top.full((), value, dtype=view.dtype)
     else:
         source = _gt.as_tensor(value, dtype=view.dtype)
     if parts:
@@ -116,13 +117,13 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
             _check_mask(view, axis, mask)
             wide = _gt.as_tensor(mask).reshape([*mask.shape] + [1] * len(trail))
             filling = source.reshape(()) if source.numel() == 1 else _broadcast_source(source, trail)
-            return _gt.where(wide, filling, view)
+            return top.where(wide, filling, view)
     picked = _merge_axes(view, parts)
     source = _broadcast_source(source, picked.result_shape()).reshape(picked.index().shape)
     if accumulate and view.dtype == _gt.bool:
         return picked.restore(picked.flat.byte().scatter_add(picked.axis, picked.index(), source.byte())).bool()
-    row = "scatter_add" if accumulate else "scatter"
-    return picked.restore(_gt.along_axis(row, picked.axis, picked.flat, picked.index(), source))
+    scatter = picked.flat.scatter_add if accumulate else picked.flat.scatter
+    return picked.restore(scatter(picked.axis, picked.index(), source))
 
 
 def _broadcast_source(source: Tensor, shape: list[int]) -> Tensor:
@@ -271,7 +272,7 @@ def _positions(view: Tensor, axis: int, part: Part) -> Tensor:
 
 def _nonnegative(index: Tensor, size: int) -> Tensor:
     """Indices with `size` added to the negative ones. One out of range stays: the op that finds it raises the error."""
-    return _gt.where((index < 0) & (index >= -size), index + size, index)
+    return top.where((index < 0) & (index >= -size), index + size, index)
 
 
 def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
@@ -291,7 +292,7 @@ def _looked_up(positions: Tensor, size: int, axis: int, unknown: bool) -> Tensor
     if not unknown:
         return positions
     lead = [1] * axis
-    table = _gt.arange(size).reshape([*lead, size])
+    table = top.arange(size).reshape([*lead, size])
     return table.gather(axis, positions.reshape([*lead, positions.numel()])).reshape(positions.shape)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
 
 from gt import _gt, _indexing
+from gt._functions import top
 from gt._gt import Tensor
 from gt._layouts import contiguous_format, preserve_format
 from gt._types import Size
@@ -76,7 +77,7 @@ def index_put(input: Tensor, indices: Sequence[Tensor | None], values: Tensor, a
 def empty_strided(size: Sequence[int], stride: Sequence[int], **options: Any) -> Tensor:
     """A tensor of a shape with given strides, to be written to later."""
     last = sum((extent - 1) * distance for extent, distance in zip(size, stride, strict=False))
-    memory = _gt.empty(last + 1 if all(size) else 0, **options)
+    memory = top.empty(last + 1 if all(size) else 0, **options)
     return memory.detach().as_strided(size, stride).requires_grad_(memory.requires_grad)
 
 
@@ -93,7 +94,7 @@ def empty_permuted(size: Sequence[int], physical_layout: Sequence[int], **option
         if list(physical_layout).count(axis) > 1:
             raise RuntimeError("Duplicate dim not allowed")
     order = [list(physical_layout).index(axis) for axis, _ in enumerate(size)]
-    memory = _gt.empty([size[axis] for axis in physical_layout], **options)
+    memory = top.empty([size[axis] for axis in physical_layout], **options)
     return memory.detach().permute(order).requires_grad_(memory.requires_grad)
 
 

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from gt import _gt, _layouts, _types
+from gt._functions import top
 from gt._gt import Tensor
 
 
@@ -267,7 +268,7 @@ def scalar_tensor(s: Any, **options: Any) -> Tensor:
         >>> gt.scalar_tensor(2)
         tensor(2.)
     """
-    return _gt.full((), s, dtype=options.pop("dtype", None) or _gt.get_default_dtype(), **options)
+    return top.full((), s, dtype=options.pop("dtype", None) or _gt.get_default_dtype(), **options)
 
 
 def _of_bits(halves: np.ndarray) -> Tensor:

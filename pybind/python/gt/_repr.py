@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from gt import _gt
+from gt._functions import top
 from gt._gt import Tensor
 
 
@@ -130,7 +131,7 @@ def _edges(t: Tensor, axis: int) -> Tensor:
     if t.shape[axis] <= 2 * _options.edgeitems:
         return t
     before = (slice(None),) * axis
-    return _gt.cat(
+    return top.cat(
         [t[(*before, slice(None, _options.edgeitems))], t[(*before, slice(-_options.edgeitems, None))]], dim=axis
     )
 

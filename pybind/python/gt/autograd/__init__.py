@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from gt import _absent, _gt
 from gt._autograd import enable_grad, inference_mode, no_grad, set_grad_enabled
+from gt._functions import top
 from gt._gt import Tensor
 from gt.autograd import functional, grad_mode, graph
 from gt.autograd.anomaly_mode import detect_anomaly, set_detect_anomaly
@@ -152,11 +153,11 @@ def grad(
             grad(roots, wanted, row, True, create_graph, True, allow_unused, False, materialize_grads)
             for row in zip(*seeds, strict=True)
         ]
-        return tuple(None if g[0] is None else _gt.stack(list(g)) for g in zip(*each, strict=True))
+        return tuple(None if g[0] is None else top.stack(list(g)) for g in zip(*each, strict=True))
     found = _gt.gradients(roots, _seeds(roots, grad_outputs), wanted, retain_graph, create_graph)
     if materialize_grads:
         pairs = zip(found, wanted, strict=True)
-        return tuple(_gt.zeros_like(t) if gradient is None else gradient for gradient, t in pairs)
+        return tuple(top.zeros_like(t) if gradient is None else gradient for gradient, t in pairs)
     if not allow_unused and any(gradient is None for gradient in found):
         raise RuntimeError(
             "One of the differentiated Tensors appears to not have been used in the graph. Set allow_unused=True if "

@@ -8,6 +8,7 @@ from typing import Any
 
 from gt import _gt
 from gt._autograd import no_grad
+from gt._functions import top
 from gt._gt import Tensor
 
 __all__ = ["Function", "FunctionCtx", "once_differentiable"]
@@ -92,7 +93,7 @@ class FunctionCtx:
 
 def _zeros_for(grads: Sequence[Tensor | None], metas: list[tuple[Any, Any]]) -> list[Tensor]:
     return [
-        _gt.zeros(tuple(shape), dtype=dtype) if grad is None else grad
+        top.zeros(tuple(shape), dtype=dtype) if grad is None else grad
         for grad, (shape, dtype) in zip(grads, metas, strict=True)
     ]
 

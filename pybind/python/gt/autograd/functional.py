@@ -7,6 +7,7 @@ from typing import Any
 
 from gt import _gt
 from gt._autograd import enable_grad
+from gt._functions import top
 from gt._gt import Tensor
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
@@ -49,7 +50,7 @@ def _gradients(
             f"Output of the user-provided function is independent of input {[g is None for g in found].index(True)}. "
             "This is not allowed in strict mode."
         )
-    return [_gt.zeros_like(t) if gradient is None else gradient for gradient, t in zip(found, inputs, strict=True)]
+    return [top.zeros_like(t) if gradient is None else gradient for gradient, t in zip(found, inputs, strict=True)]
 
 
 def _like(value: tuple[Any, ...], shaped_as: Any) -> Any:
@@ -97,9 +98,9 @@ def jacobian(
             ]
             rows.append(
                 tuple(
-                    _gt.stack([column[n] for column in columns]).reshape(*output.shape, *leaf.shape)
+                    top.stack([column[n] for column in columns]).reshape(*output.shape, *leaf.shape)
                     if columns
-                    else _gt.zeros(*output.shape, *leaf.shape)
+                    else top.zeros(*output.shape, *leaf.shape)
                     for n, leaf in enumerate(leaves)
                 )
             )
@@ -192,10 +193,10 @@ def jvp(
         leaves = _leaves(inputs, "jvp", create_graph)
         result = func(*leaves)
         outputs = _tuple(result, "outputs of the user-provided function", "jvp")
-        dummies = [_gt.zeros_like(output).requires_grad_() for output in outputs]
+        dummies = [top.zeros_like(output).requires_grad_() for output in outputs]
         backwards = _gradients(outputs, leaves, dummies, True, strict)
         if v is None:
-            v = tuple(_gt.ones_like(t) for t in leaves) if _vectors(None, leaves, "jvp") else None
+            v = tuple(top.ones_like(t) for t in leaves) if _vectors(None, leaves, "jvp") else None
         vectors = _vectors(v, leaves, "jvp")
         found = _gradients(backwards, dummies, vectors, create_graph, False)
     return _detached(result, create_graph), _like(tuple(found), result)

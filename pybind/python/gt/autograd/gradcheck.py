@@ -8,6 +8,7 @@ from typing import Any
 
 from gt import _gt
 from gt._autograd import no_grad
+from gt._functions import top
 from gt._gt import Tensor, float64
 
 __all__ = ["GradcheckError", "gradcheck", "gradgradcheck"]
@@ -47,7 +48,7 @@ def _analytical(output: Tensor, wanted: Sequence[Tensor]) -> list[list[list[floa
     """The Jacobian of an output with respect to each input by autograd, one row for each input element."""
     columns: list[list[list[float]]] = [[] for _ in wanted]
     for i in range(output.numel()):
-        seed = _gt.zeros(output.numel(), dtype=output.dtype)
+        seed = top.zeros(output.numel(), dtype=output.dtype)
         seed[i] = 1.0
         found = [None] * len(wanted)
         if output.requires_grad:
@@ -165,7 +166,7 @@ def gradgradcheck(
     count = len(several)
     if grad_outputs is None:
         shapes = _outputs(func, several)
-        grad_outputs = tuple(_gt.randn(tuple(t.shape), dtype=t.dtype).requires_grad_() for t in shapes)
+        grad_outputs = tuple(top.randn(tuple(t.shape), dtype=t.dtype).requires_grad_() for t in shapes)
     weights = tuple(grad_outputs) if isinstance(grad_outputs, tuple | list) else (grad_outputs,)
     places = [i for i, t in enumerate(several) if isinstance(t, Tensor) and t.requires_grad]
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from gt import _gt
+from gt._functions import top
 from gt._gt import Tensor
 from gt.func.trees import broadcast_prefix, flatten
 
@@ -121,5 +122,5 @@ def _stack_results(func: Callable[..., Any], results: list[Any], out_dims: Any) 
                 f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(column[0])}. "
                 "Did you mean to set out_dims= to None for output?"
             )
-        stacked.append(column[0] if axis is None else _gt.stack(list(column), axis))
+        stacked.append(column[0] if axis is None else top.stack(list(column), axis))
     return rebuild(stacked)

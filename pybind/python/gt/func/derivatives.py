@@ -7,6 +7,7 @@ from typing import Any
 
 from gt import _gt
 from gt._autograd import enable_grad
+from gt._functions import top
 from gt._gt import Tensor
 from gt.func.trees import flatten
 
@@ -76,10 +77,10 @@ def _gradients(outputs: list[Tensor], leaves: list[Tensor], seeds: list[Tensor],
     """The gradient of each leaf; zeros where the outputs do not depend on it."""
     live = [(out, seed) for out, seed in zip(outputs, seeds, strict=True) if out.requires_grad]
     if not live:
-        return [_gt.zeros_like(leaf) for leaf in leaves]
+        return [top.zeros_like(leaf) for leaf in leaves]
     roots, weights = zip(*live, strict=True)
     found = _gt.gradients(list(roots), list(weights), leaves, True, create_graph)
-    return [_gt.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
+    return [top.zeros_like(leaf) if g is None else g for g, leaf in zip(found, leaves, strict=True)]
 
 
 def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool = False) -> Callable[..., Any]:
@@ -115,7 +116,7 @@ def grad_and_value(func: Callable[..., Any], argnums: Argnums = 0, has_aux: bool
                     f"{value.ndim} dims. Maybe you wanted to use the vjp or jacrev APIs instead?"
                 )
             follow = own.follow([value], recorded)
-            grads = _gradients([value], own.leaves, [_gt.ones_like(value)], follow)
+            grads = _gradients([value], own.leaves, [top.ones_like(value)], follow)
         result = own.rebuild(grads)
         value = _detach_unless(value, follow)
         return (result, (value, _detach_unless(aux, follow))) if has_aux else (result, value)
@@ -208,7 +209,7 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
         outputs, rebuild = _tensors("jvp", result)
         along, _ = flatten(tangents)
         follow = own.follow(outputs, recorded) or (recorded and any(t.requires_grad for t in along))
-        dummies = [_gt.zeros_like(out).requires_grad_() for out in outputs]
+        dummies = [top.zeros_like(out).requires_grad_() for out in outputs]
         products = _gradients(outputs, own.leaves, dummies, True)
         slopes = rebuild(_gradients(products, dummies, along, follow))
     done = (_detach_unless(result, follow), slopes)
@@ -244,13 +245,13 @@ def jacrev(
             blocks = []
             for out in outputs:
                 flat = out.reshape(-1)
-                one = _gt.ones((), dtype=out.dtype)
+                one = top.ones((), dtype=out.dtype)
                 rows = [_gradients([flat[i]], own.leaves, [one], follow) for i in range(flat.numel())]
                 columns = zip(*rows, strict=True) if rows else [[] for _ in own.leaves]
                 blocks.append(
                     own.rebuild(
                         [
-                            (_gt.stack(list(column)) if column else _gt.zeros(0)).reshape(*out.shape, *leaf.shape)
+                            (top.stack(list(column)) if column else top.zeros(0)).reshape(*out.shape, *leaf.shape)
                             for column, leaf in zip(columns, own.leaves, strict=True)
                         ]
                     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gt import _gt
+from gt._functions import top
 from gt._gt import Tensor
 
 State = Mapping[str, Tensor]
@@ -100,7 +100,7 @@ def stack_module_state(models: Sequence[Any]) -> tuple[dict[str, Tensor], dict[s
 
     def stacked(states: list[dict[str, Tensor]], name: str) -> Tensor:
         values = [state[name] for state in states]
-        whole = _gt.stack([value.detach() for value in values])
+        whole = top.stack([value.detach() for value in values])
         return whole.requires_grad_() if any(value.requires_grad for value in values) else whole
 
     return (

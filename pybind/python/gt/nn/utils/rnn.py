@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from gt import _absent, _gt
+from gt._functions import top
 from gt._gt import Tensor
 
 __all__ = [
@@ -118,7 +119,7 @@ def pack_padded_sequence(
     if sizes[0] > input.shape[0]:
         raise RuntimeError(f"Expected sequences of at most {input.shape[0]} elements, but one has {sizes[0]}")
     running = [sum(size > step for size in sizes) for step in range(sizes[0])]
-    data = _gt.cat([input[step, :count] for step, count in enumerate(running)])
+    data = top.cat([input[step, :count] for step, count in enumerate(running)])
     return PackedSequence(data, _of(running), order)
 
 
@@ -146,7 +147,7 @@ def pad_packed_sequence(
             )
         length = total_length
     sizes = [sum(count > i for count in running) for i in range(running[0])]
-    padding = _gt.full((1, *sequence.data.shape[1:]), padding_value, dtype=sequence.data.dtype)
+    padding = top.full((1, *sequence.data.shape[1:]), padding_value, dtype=sequence.data.dtype)
     starts = [sum(running[:step]) for step in range(len(running))]
     last = sequence.data.shape[0]
     index = [
@@ -154,7 +155,7 @@ def pad_packed_sequence(
         for step in range(length)
         for i in range(running[0])
     ]
-    rows = _gt.cat([sequence.data, padding]).index_select(0, _of(index))
+    rows = top.cat([sequence.data, padding]).index_select(0, _of(index))
     padded = rows.reshape(length, running[0], *sequence.data.shape[1:])
     if sequence.unsorted_indices is not None:
         places = sequence.unsorted_indices.tolist()
@@ -190,10 +191,10 @@ def pad_sequence(
     padded = []
     for part in parts:
         if missing := longest - part.shape[0]:
-            filling = _gt.full((missing, *part.shape[1:]), padding_value, dtype=part.dtype)
-            part = _gt.cat([part, filling] if padding_side == "right" else [filling, part])
+            filling = top.full((missing, *part.shape[1:]), padding_value, dtype=part.dtype)
+            part = top.cat([part, filling] if padding_side == "right" else [filling, part])
         padded.append(part)
-    return _gt.stack(padded, 0 if batch_first else 1)
+    return top.stack(padded, 0 if batch_first else 1)
 
 
 def unpad_sequence(padded_sequences: Tensor, lengths: Tensor, batch_first: bool = False) -> list[Tensor]:
