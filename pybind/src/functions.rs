@@ -1182,8 +1182,19 @@ fn document(entry: &Entry, name: &str, form: Form) -> PyResult<CString> {
         Form::Copy => format!("`{}`, as a copy.", entry.name),
         _ => text.join("\n"),
     };
-    let header = format!("{name}({})\n--\n\n", text_signature(&entry.overloads[0], form));
-    Ok(CString::new(format!("{header}{doc}"))?)
+    Ok(CString::new(match entry.overloads.as_slice() {
+        [only] => format!("{name}({})\n--\n\n{doc}", text_signature(only, form)),
+        // `inspect` knows one signature: it says that there are several, and the text lists them.
+        several => {
+            let this = if form.is_method() { "$self, " } else { "" };
+            let signature = |overload| text_signature(overload, form).replace("$self, ", "").replace("$self", "");
+            let list: String = several.iter().map(|own| format!("\n    {name}({})", signature(own))).collect();
+            let keywords = several.iter().map(|own| own.function.keywords(form != Form::Function));
+            let keywords = keywords.max_by_key(Vec::len).unwrap_or_default();
+            let keywords: String = keywords.iter().map(|(word, _, default)| format!("{word}={default}, ")).collect();
+            format!("{name}({this}*args, {keywords}**kwargs)\n--\n\n{doc}\n\nSignatures:{list}")
+        }
+    })?)
 }
 
 /// The functions of a module, by name.
