@@ -204,45 +204,40 @@ unsafe extern "C" fn entry_point_of<const INDEX: usize>(
     unsafe { call_entry(INDEX, slf, args, count, names) }
 }
 
+macro_rules! one {
+    ($index:expr) => {
+        entry_point_of::<{ $index }>
+    };
+}
+macro_rules! ten_of {
+    ($each:ident, $base:expr, $step:literal) => {
+        [
+            $each!($base),
+            $each!($base + $step),
+            $each!($base + 2 * $step),
+            $each!($base + 3 * $step),
+            $each!($base + 4 * $step),
+            $each!($base + 5 * $step),
+            $each!($base + 6 * $step),
+            $each!($base + 7 * $step),
+            $each!($base + 8 * $step),
+            $each!($base + 9 * $step),
+        ]
+    };
+}
 macro_rules! ten {
     ($base:expr) => {
-        [ten!($base; 0), ten!($base; 1), ten!($base; 2), ten!($base; 3), ten!($base; 4), ten!($base; 5), ten!($base; 6),
-         ten!($base; 7), ten!($base; 8), ten!($base; 9)]
-    };
-    ($base:expr; $digit:literal) => {
-        entry_point_of::<{ $base + $digit }>
+        ten_of!(one, $base, 1)
     };
 }
 macro_rules! hundred {
     ($base:expr) => {
-        [
-            ten!($base),
-            ten!($base + 10),
-            ten!($base + 20),
-            ten!($base + 30),
-            ten!($base + 40),
-            ten!($base + 50),
-            ten!($base + 60),
-            ten!($base + 70),
-            ten!($base + 80),
-            ten!($base + 90),
-        ]
+        ten_of!(ten, $base, 10)
     };
 }
 macro_rules! thousand {
     ($base:expr) => {
-        [
-            hundred!($base),
-            hundred!($base + 100),
-            hundred!($base + 200),
-            hundred!($base + 300),
-            hundred!($base + 400),
-            hundred!($base + 500),
-            hundred!($base + 600),
-            hundred!($base + 700),
-            hundred!($base + 800),
-            hundred!($base + 900),
-        ]
+        ten_of!(hundred, $base, 100)
     };
 }
 
@@ -253,8 +248,11 @@ type EntryPointFn = unsafe extern "C" fn(
     *mut ffi::PyObject,
 ) -> *mut ffi::PyObject;
 
+/// The thousands of entry points: more than there are functions, in all their forms.
+const THOUSANDS: usize = 2;
+
 /// The entry points, by the digits of their indices.
-static ENTRY_POINTS: [[[[EntryPointFn; 10]; 10]; 10]; 2] = [thousand!(0), thousand!(1000)];
+static ENTRY_POINTS: [[[[EntryPointFn; 10]; 10]; 10]; THOUSANDS] = [thousand!(0), thousand!(1000)];
 
 fn entry_point(index: usize) -> Option<EntryPointFn> {
     Some(*ENTRY_POINTS.get(index / 1000)?.get(index / 100 % 10)?.get(index / 10 % 10)?.get(index % 10)?)
@@ -420,12 +418,12 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         let parameters = &overload.parameters;
         let open = overload.positional.checked_sub(1).is_some_and(|last| parameters[last].kind == Kind::Sizes);
         let required = parameters.iter().filter(|parameter| parameter.default.is_none()).count();
+        (open || self.positional.len() <= overload.positional)
+            && self.positional.len() + self.named.len() >= required - usize::from(open).min(required)
             && self.positional.iter().zip(parameters).all(|(object, parameter)| {
                 parameter.kind != Kind::Tensor
                     || !(object.is_exact_instance_of::<PyInt>() || object.is_exact_instance_of::<PyFloat>())
             })
-        (open || self.positional.len() <= overload.positional)
-            && self.positional.len() + self.named.len() >= required - usize::from(open).min(required)
     }
 
     /// PyTorch's error where no overload takes the arguments.
@@ -1218,8 +1216,10 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
         let form = &entry.form;
         let suffix = form.suffix();
         let name = format!("{}{suffix}", entry.name);
-        let point =
-            entry_point(index).ok_or_else(|| PyRuntimeError::new_err("there are more functions than entry points"))?;
+        let point = entry_point(index).ok_or_else(|| {
+            let (count, most) = (ENTRIES.len(), 1000 * THOUSANDS);
+            PyRuntimeError::new_err(format!("{count} functions have {most} entry points: raise THOUSANDS"))
+        })?;
         let definition = Box::leak(Box::new(ffi::PyMethodDef {
             ml_name: CString::new(name.as_str())?.into_raw(),
             ml_meth: ffi::PyMethodDefPointer { PyCFunctionFastWithKeywords: point },
