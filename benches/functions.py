@@ -74,6 +74,26 @@ def _slice(framework: Any) -> Callable[[], object]:
     return lambda: x[1:5]
 
 
+def _transpose(framework: Any) -> Callable[[], object]:
+    x = framework.randn(SAMPLES, 4)
+    return lambda: x.transpose(0, 1)
+
+
+def _max(framework: Any) -> Callable[[], object]:
+    x = framework.randn(SAMPLES, 4)
+    return lambda: x.max(0)
+
+
+def _sum(framework: Any) -> Callable[[], object]:
+    x = framework.randn(SAMPLES, 4)
+    return lambda: x.sum()
+
+
+def _dropout_eval(framework: Any) -> Callable[[], object]:
+    x, dropout = framework.randn(SAMPLES, 4), framework.nn.functional.dropout
+    return lambda: dropout(x, 0.5, False)
+
+
 def _multinomial(framework: Any) -> Callable[[], object]:
     weights = framework.rand(SAMPLES) + 0.1
     return lambda: framework.multinomial(weights, 1)
@@ -118,6 +138,10 @@ def rows() -> Iterator[Row]:
         ("issue randn(16)", _issue_s, _randn),
         ("issue x[3]", _issue_s, _row),
         ("issue x[1:5]", _issue_s, _slice),
+        ("issue x.transpose(0, 1)", _issue_s, _transpose),
+        ("issue x.max(0)", _issue_s, _max),
+        ("issue x.sum()", _issue_s, _sum),
+        ("dropout in eval", _issue_s, _dropout_eval),
         ("multinomial of 16 weights", _waiting_s, _multinomial),
         ("Categorical(probs).sample()", _waiting_s, _categorical),
         ("tolist of 1,000 floats", _waiting_s, _tolist),
