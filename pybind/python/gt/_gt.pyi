@@ -102,15 +102,6 @@ class _Options(TypedDict, total=False):
     requires_grad: _bool
     pin_memory: _bool
 
-class _NewOptions(_Options, total=False):
-    out: Tensor | None
-
-class _LikeOptions(_Options, total=False):
-    memory_format: _MemoryFormat | None
-
-class _RandomOptions(_NewOptions, total=False):
-    generator: Generator | None
-
 @final
 class Node:
     def name(self) -> str: ...
