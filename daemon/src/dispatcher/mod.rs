@@ -29,7 +29,7 @@ use crate::tape::Tape;
 use crate::token_desk::TokenDesk;
 use crate::worker::groups::Groups;
 use crate::worker::process::life::CHECK_EVERY;
-use crate::worker::queue::{QUEUED_NS_MAX, QUEUED_SHARED_NS_MAX};
+use crate::worker::queue::QueueLimit;
 use crate::worker::worker_link::WorkerLink;
 use gt_ops::Workers;
 use gt_ops::infer::InputMeta;
@@ -180,8 +180,8 @@ pub struct Dispatcher {
     queue: FairQueue,
     /// The time of the last update of usage and shares.
     usage_updated_ns: u64,
-    /// The most work that a worker's queue may hold, expected nanoseconds.
-    queued_ns_max: u64,
+    /// How much a worker's queue may hold.
+    queue_limit: QueueLimit,
     /// The id of the system's group of administrators.
     administrators: Option<u32>,
     /// Set by SIGTERM or SIGINT: the dispatcher reads no more commands, and the daemon ends when the queued steps are
@@ -244,7 +244,7 @@ impl Dispatcher {
             arena_bytes_max,
             queue,
             usage_updated_ns: 0,
-            queued_ns_max: QUEUED_NS_MAX,
+            queue_limit: QueueLimit::SOLE,
             administrators: administrators_group(),
             ending: None,
             spin: Spin::new(if cores <= 2 { SPIN_FEW_CORES_MAX } else { SPIN_MAX }, 0),
@@ -301,7 +301,7 @@ impl Dispatcher {
         self.notifier.ready("Serving");
         loop {
             let now_ns = self.tape.tick();
-            let worked = self.take_reports() | self.serve(now_ns);
+            let worked = self.take_reports(now_ns) | self.serve(now_ns);
             if self.is_over() {
                 break;
             }
@@ -347,14 +347,13 @@ impl Dispatcher {
     fn sleep(&mut self) -> std::io::Result<()> {
         let connections = &mut self.connections;
         let ending = self.ending.is_some();
-        // Sessions that wait for a full worker stay hot; the worker's next report wakes the dispatcher.
-        let full = self.links.iter_mut().any(|link| link.is_full(self.queued_ns_max));
         let mut ready = false;
         self.hot.retain(|slot| {
             let Some(Some(ControlConnection { session: Some(session), .. })) = connections.get_mut(*slot) else {
                 return false;
             };
-            if full || session.blocked || ending {
+            // A session that waits for a full worker stays hot; the worker's next report wakes the dispatcher.
+            if session.blocked || ending {
                 return true;
             }
             session.asleep = session.port().prepare_sleep();
@@ -479,7 +478,7 @@ impl Dispatcher {
         self.keep_spare();
         let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
         let active = sessions.filter(|session| now_ns.saturating_sub(session.last_work_ns) < ACTIVE_WITHIN_NS).count();
-        self.queued_ns_max = if active > 1 { QUEUED_SHARED_NS_MAX } else { QUEUED_NS_MAX };
+        self.queue_limit = if active > 1 { QueueLimit::SHARED } else { QueueLimit::SOLE };
         if now_ns - self.usage_updated_ns >= USAGE_UPDATED_EVERY_NS {
             self.update_usage(now_ns);
         }

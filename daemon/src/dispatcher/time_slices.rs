@@ -3,14 +3,13 @@
 use super::Dispatcher;
 use crate::control_connection::ControlConnection;
 use crate::session::Context;
-use crate::worker::worker_link::WorkerLink;
 
 /// A session without work for this long goes cold even while others are busy, nanoseconds.
 const HOT_NS_MAX: u64 = 2_000_000;
 
 impl Dispatcher {
     /// Passes the workers' reports to their sessions. True if there were any.
-    pub(super) fn take_reports(&mut self) -> bool {
+    pub(super) fn take_reports(&mut self, now_ns: u64) -> bool {
         let mut any = false;
         if self.links.len() > 1 {
             self.groups.look_after(&mut self.links);
@@ -35,6 +34,7 @@ impl Dispatcher {
                     self.end_violator(slot, &violation);
                 }
             }
+            self.links[index].note_time(now_ns);
         }
         if self.links.len() > self.initial_workers {
             self.update_present_workers();
@@ -42,16 +42,13 @@ impl Dispatcher {
         any
     }
 
-    /// Makes at most as many visits as there are hot sessions, each to the session that the fair queue serves next.
-    /// True if any of them had work.
+    /// Makes at most as many visits as there are hot sessions, each to the session that the fair queue serves next
+    /// among those whose next step need not wait for a full worker. True if any of them had work. While the daemon
+    /// ends, only steps whose commands were read before are handed over.
     pub(super) fn serve(&mut self, now_ns: u64) -> bool {
-        let full = |links: &mut [Box<dyn WorkerLink>], most| links.iter_mut().any(|link| link.is_full(most));
-        if self.ending.is_some() || full(&mut self.links, self.queued_ns_max) {
-            return false;
-        }
         for slot in &self.hot {
             if let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(*slot) {
-                session.blocked = false;
+                session.blocked = self.ending.is_some() && !session.holds_steps();
             }
         }
         let mut any = false;
@@ -61,7 +58,6 @@ impl Dispatcher {
             let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(slot) else {
                 break;
             };
-            self.queue.serve(&mut session.share);
             let present = session.present(self.present);
             let mut context = Context {
                 links: &mut self.links,
@@ -70,12 +66,16 @@ impl Dispatcher {
                 tape: &mut self.tape,
                 metas: &mut self.metas,
                 workers: self.present.len(),
-                queued_ns_max: self.queued_ns_max,
+                queue_limit: self.queue_limit,
+                ending: self.ending.is_some(),
             };
             let visited = session.visit(&mut context);
             let ended_ns = self.tape.tick();
             let charge_ns = session.charge_ns(ended_ns - begun_ns);
             begun_ns = ended_ns;
+            if session.was_served() {
+                self.queue.serve(&mut session.share);
+            }
             self.queue.charge(&mut session.share, charge_ns);
             match visited {
                 Ok(served) => any |= served | session.spent,
@@ -83,9 +83,6 @@ impl Dispatcher {
                     any = true;
                     self.end_violator(slot, &violation);
                 }
-            }
-            if full(&mut self.links, self.queued_ns_max) {
-                break;
             }
         }
         if any {
@@ -99,13 +96,15 @@ impl Dispatcher {
         any
     }
 
-    /// The slot of the hot session with work that the fair queue serves next.
+    /// The slot of the session that the fair queue serves next, among the hot ones with work that need not wait for a
+    /// full worker.
     fn next_session(&mut self) -> Option<usize> {
         let mut next: Option<(usize, (u8, f64, f64))> = None;
         for slot in &self.hot {
             let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(*slot) else {
                 continue;
             };
+            session.blocked |= session.must_wait(&mut self.links, self.queue_limit);
             if session.blocked {
                 continue;
             }

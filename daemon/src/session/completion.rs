@@ -30,6 +30,9 @@ impl Session {
         tape: &mut Tape,
     ) -> Result<(), Violation> {
         self.queued -= 1;
+        if let Some(queued) = self.queued_at.get_mut(worker as usize) {
+            *queued -= 1;
+        }
         self.finish(report, worker, links, tape)
     }
 

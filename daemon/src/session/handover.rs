@@ -1,7 +1,7 @@
 //! Handing steps over to workers, alone or as a group that may be fused.
 
 use super::violation::Violation;
-use super::{Context, Session};
+use super::{Context, Session, is_any_full};
 use crate::worker::fusion_window::is_large;
 use crate::worker::reshard::traffic;
 use crate::worker::step::{Step, Submission, completes, subject};
@@ -24,6 +24,9 @@ impl Session {
         let (token, awaited) = (step.token, completes(subject(&step.command)));
         let mut steps = std::mem::take(&mut self.rewritten);
         cx.pipeline.process(step, &mut self.tensors, &mut steps);
+        if let [Step { command: Command::Sync { .. }, workers, .. }] = &mut steps[..] {
+            *workers = self.busy_workers(*workers);
+        }
         if awaited {
             let completing = steps.iter().filter(|step| completes(subject(&step.command)));
             let parts = completing.map(|step| step.workers.len() as u32).sum();
@@ -36,6 +39,17 @@ impl Session {
         }
         self.rewritten = steps;
         Ok(())
+    }
+
+    /// Those of `workers` at which the session has steps, queued or still to be handed over; one of them if there are
+    /// none. A sync must not wait for the others, which may be busy for long with other sessions, or stopped.
+    fn busy_workers(&self, workers: Workers) -> Workers {
+        let queued = self.queued_at.iter().enumerate().filter(|(_, queued)| **queued > 0);
+        let queued = queued.fold(Workers::NONE, |all, (worker, _)| all.with(Workers::one(worker)));
+        let waiting = self.held.iter().flatten().chain(&self.group);
+        let busy = waiting.fold(queued, |all, step| all.with(step.workers)).and(workers);
+        let home = Workers::one(self.worker as usize).and(workers);
+        [busy, home].into_iter().find(|some| !some.is_empty()).unwrap_or(workers)
     }
 
     /// Sends a step to its workers, or adds it to the group. The group is sent before the first step that does not join
@@ -74,8 +88,43 @@ impl Session {
         }
     }
 
+    /// Hands over the steps that waited for full workers, as far as these have room now. True if there were any.
+    ///
+    /// A step of several workers waits until all of them have room. It is then queued at all of them before any other
+    /// step, so the workers of a group come to its collectives in the same order.
+    pub(super) fn submit_held(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
+        let mut any = false;
+        while let Some(step) = self.held.front().and_then(|group| group.first()) {
+            if is_any_full(cx.links, step.workers, cx.queue_limit) {
+                break;
+            }
+            let Some(mut group) = self.held.pop_front() else { break };
+            any = true;
+            match &mut group[..] {
+                [step] => self.hand_over(step, cx)?,
+                _ => self.hand_over_group(group, cx)?,
+            }
+        }
+        Ok(any)
+    }
+
+    /// Whether a step must wait for earlier steps of the session or for a worker whose queue is full.
+    #[inline]
+    fn must_hold(&self, step: &Step, cx: &mut Context<'_>) -> bool {
+        !self.held.is_empty() || is_any_full(cx.links, step.workers, cx.queue_limit)
+    }
+
     #[inline]
     fn submit_alone(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+        if self.must_hold(step, cx) {
+            self.held.push_back(vec![step.clone()]);
+            return Ok(());
+        }
+        self.hand_over(step, cx)
+    }
+
+    #[inline]
+    fn hand_over(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         self.account(step, cx);
         let step = &*step;
         if let Command::Reshard(relocation) = &step.command {
@@ -91,7 +140,7 @@ impl Session {
         for worker in step.workers.iter() {
             let Some(link) = cx.links.get_mut(worker) else { continue };
             match link.submit(step) {
-                Submission::Queued => self.count_queued(step, cx.workers),
+                Submission::Queued => self.count_queued(step, worker, cx.workers),
                 Submission::Done(result) => {
                     self.bill.done_ns += step.cost_ns;
                     if step.cost_ns >= TICK_COST_NS {
@@ -109,7 +158,15 @@ impl Session {
         if self.group.len() < 2 {
             return self.group.pop().map_or(Ok(()), |mut step| self.submit_alone(&mut step, cx));
         }
-        let mut group = std::mem::take(&mut self.group);
+        let group = std::mem::take(&mut self.group);
+        if group.first().is_some_and(|step| self.must_hold(step, cx)) {
+            self.held.push_back(group);
+            return Ok(());
+        }
+        self.hand_over_group(group, cx)
+    }
+
+    fn hand_over_group(&mut self, mut group: Vec<Step>, cx: &mut Context<'_>) -> Result<(), Violation> {
         for step in &mut group {
             self.account(step, cx);
         }
@@ -125,17 +182,21 @@ impl Session {
                 }
             } else {
                 let workers = cx.workers;
-                group.iter().for_each(|step| self.count_queued(step, workers));
+                group.iter().for_each(|step| self.count_queued(step, worker, workers));
             }
         }
+        // The capacity is kept for the next group.
         group.clear();
-        self.group = group;
+        if self.group.capacity() < group.capacity() && self.group.is_empty() {
+            self.group = group;
+        }
         Ok(())
     }
 
     /// Charges the visit for a step that is handed over, and writes it to the tape.
     #[inline]
     fn account(&mut self, step: &mut Step, cx: &mut Context<'_>) {
+        self.bill.served = true;
         step.expected_ns = self.correction.expect(step.cost_ns);
         // The budget counts the mean time over all workers.
         self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.workers as i64;
@@ -151,8 +212,12 @@ impl Session {
     }
 
     #[inline]
-    fn count_queued(&mut self, step: &Step, workers: usize) {
+    fn count_queued(&mut self, step: &Step, worker: usize, workers: usize) {
         self.queued += 1;
+        if worker >= self.queued_at.len() {
+            self.queued_at.resize(worker + 1, 0);
+        }
+        self.queued_at[worker] += 1;
         self.bill.queued_ns += step.expected_ns as f64 / workers as f64;
     }
 }

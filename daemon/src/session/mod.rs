@@ -21,6 +21,7 @@ use crate::table::TensorTable;
 use crate::tape::Tape;
 use crate::worker::fusion_window::FusionWindow;
 use crate::worker::groups::Groups;
+use crate::worker::queue::QueueLimit;
 use crate::worker::step::{SessionSlot, Step};
 use crate::worker::worker_link::WorkerLink;
 use gt_backend::MemoryUsage;
@@ -32,7 +33,7 @@ use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -62,8 +63,10 @@ pub struct Context<'a> {
     pub metas: &'a mut Vec<InputMeta>,
     /// The number of workers.
     pub workers: usize,
-    /// The limit of a worker's queue, expected nanoseconds.
-    pub queued_ns_max: u64,
+    /// How much a worker's queue may hold.
+    pub queue_limit: QueueLimit,
+    /// True while the daemon ends, and no more commands are read.
+    pub ending: bool,
 }
 
 /// The charges of a visit besides the time it took.
@@ -75,6 +78,8 @@ pub struct Bill {
     done_ns: u64,
     /// Commands read.
     commands: u64,
+    /// True if a step was handed over.
+    served: bool,
 }
 
 /// One client's session.
@@ -124,7 +129,7 @@ pub struct Session {
     pub last_work_ns: u64,
     /// True while the dispatcher waits for the session's doorbell.
     pub asleep: bool,
-    /// True if the last visit ended because a worker's queue is full, or because the session's limit of queued
+    /// True if the next step must wait for a worker whose queue is full, or if the session's limit of queued
     /// instructions is reached.
     pub blocked: bool,
     /// True if the last visit ended because its time was used up.
@@ -135,8 +140,13 @@ pub struct Session {
     group: Vec<Step>,
     /// The instructions among them, if they can be fused.
     window: FusionWindow,
+    /// Steps that wait for a worker whose queue is full, in groups, in order. No command is taken from the ring
+    /// meanwhile, so these are the steps of one command and of the group before it.
+    held: VecDeque<Vec<Step>>,
     instructions: u64,
     queued: u64,
+    /// The same by worker.
+    queued_at: Vec<u64>,
     since: SystemTime,
 }
 
@@ -191,8 +201,10 @@ impl Session {
             rewritten: Vec::new(),
             group: Vec::new(),
             window: FusionWindow::default(),
+            held: VecDeque::new(),
             instructions: 0,
             queued: 0,
+            queued_at: vec![0; links.len()],
             since: SystemTime::now(),
         }
     }
@@ -222,15 +234,34 @@ impl Session {
         &mut self.port
     }
 
-    /// True if a command waits to be read. Costs two loads.
+    /// True if a step waits for its worker, or a command to be read. Costs three loads.
     #[inline]
     pub fn has_work(&self) -> bool {
-        self.submitted.has_command() || self.port.has_work()
+        !self.held.is_empty() || self.submitted.has_command() || self.port.has_work()
     }
 
-    /// True while steps are queued at workers.
+    /// True if a visit would submit nothing: the next step waits for a full worker, or the session's limit of queued
+    /// instructions is reached.
+    #[inline]
+    pub fn must_wait(&self, links: &mut [Box<dyn WorkerLink>], limit: QueueLimit) -> bool {
+        match self.held.front().and_then(|group| group.first()) {
+            Some(step) => is_any_full(links, step.workers, limit),
+            None => self.queue_is_long(),
+        }
+    }
+
+    fn queue_is_long(&self) -> bool {
+        self.quota.queued > 0 && self.queued >= self.quota.queued.into()
+    }
+
+    /// True if steps wait for workers whose queues are full.
+    pub fn holds_steps(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    /// True while steps are queued at workers, or wait for that.
     pub fn is_draining(&self) -> bool {
-        self.queued > 0
+        self.queued > 0 || self.holds_steps()
     }
 
     /// Processes submitted commands until the visit's time is used up or a queue is full. True if there were any.
@@ -240,15 +271,23 @@ impl Session {
     pub fn visit(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
         self.budget_ns = VISIT_NS as i64;
         self.bill = Bill::default();
-        let served = self.process_all(cx)?;
+        (self.blocked, self.spent) = (false, false);
+        let mut served = self.submit_held(cx)?;
+        served |= !cx.ending && self.process_all(cx)?;
         self.submit_group(cx)?;
+        self.blocked |= !self.held.is_empty();
         self.count_tensors();
         Ok(served)
     }
 
+    /// True if the last visit handed steps over. A visit at which they had to be held is no time slice.
+    pub fn was_served(&self) -> bool {
+        self.bill.served
+    }
+
     /// The charge for the last visit, which took `took_ns`, nanoseconds.
     pub fn charge_ns(&mut self, took_ns: u64) -> f64 {
-        let Bill { queued_ns, done_ns, commands } = self.bill;
+        let Bill { queued_ns, done_ns, commands, .. } = self.bill;
         if done_ns > 0 {
             self.correction.learn(done_ns, took_ns.saturating_sub(commands * COMMAND_NS as u64));
         }
@@ -256,7 +295,6 @@ impl Session {
     }
 
     fn process_all(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
-        (self.blocked, self.spent) = (false, false);
         let mut served = false;
         let begun_ns = cx.tape.now_ns();
         loop {
@@ -265,8 +303,7 @@ impl Session {
             }
             self.last_work_ns = cx.tape.now_ns();
             while let Some(slots) = self.submitted.next_command()? {
-                let queue_is_long = self.quota.queued > 0 && self.queued >= self.quota.queued.into();
-                if queue_is_long || cx.links.iter_mut().any(|link| link.is_full(cx.queued_ns_max)) {
+                if !self.held.is_empty() || self.queue_is_long() {
                     self.blocked = true;
                     return Ok(served);
                 }
@@ -408,4 +445,10 @@ impl Session {
     pub fn set_state(&mut self, state: SessionState) {
         self.port.set_state(state);
     }
+}
+
+/// Whether a step of `workers` must wait, because the queue of one of them is full.
+#[inline]
+fn is_any_full(links: &mut [Box<dyn WorkerLink>], workers: Workers, limit: QueueLimit) -> bool {
+    workers.iter().any(|worker| links.get_mut(worker).is_some_and(|link| link.is_full(limit)))
 }

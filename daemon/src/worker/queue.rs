@@ -8,10 +8,26 @@ use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{Encoder, SLOTS_MAX, Slot};
 use std::collections::VecDeque;
 
-/// The most expected time of the steps that are queued at a worker, nanoseconds.
-pub const QUEUED_NS_MAX: u64 = 2_000_000;
-/// The same while several sessions are at work: a light session may wait this long behind heavy ones.
-pub const QUEUED_SHARED_NS_MAX: u64 = 500_000;
+/// How much may be queued at a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueueLimit {
+    /// The most expected time of the queued steps, nanoseconds.
+    pub queued_ns: u64,
+    /// Behind a single step that is longer than that, one more is queued if the first is expected to take less than
+    /// this, nanoseconds: the worker then has work while the dispatcher wakes up.
+    pub first_ns: u64,
+}
+
+impl QueueLimit {
+    /// While one session is at work.
+    pub const SOLE: QueueLimit = QueueLimit { queued_ns: 2_000_000, first_ns: u64::MAX };
+    /// While several sessions are at work: a light session waits for what heavy ones have queued.
+    pub const SHARED: QueueLimit = QueueLimit { queued_ns: 500_000, first_ns: 5_000_000 };
+}
+
+/// A worker that has reported nothing for this long takes no more steps: its step takes longer than expected, or the
+/// worker was stopped, and a step of several workers would keep the others waiting, nanoseconds.
+const OVERDUE_NS: u64 = 20_000_000;
 /// Capacity of the ring of steps, slots.
 pub const WORK_SLOTS: u32 = 4096;
 /// Capacity of the ring of reports, slots, and with it the most steps in flight.
@@ -48,7 +64,12 @@ pub struct Queue<W> {
     in_flight: VecDeque<SentStep>,
     queued_ns: u64,
     /// The limit that [`Queue::is_full`] was last asked about.
-    queued_ns_max: u64,
+    limit: QueueLimit,
+    /// The dispatcher's time at its last look, and when the oldest step was first seen, nanoseconds.
+    now_ns: u64,
+    oldest_since_ns: u64,
+    /// True if the oldest step has changed since the dispatcher's last look.
+    progressed: bool,
     memory_bytes: u64,
     /// The last report's session, the bytes that its tensors take, and their peak unless the step failed.
     held: Option<(u64, u64, Option<u64>)>,
@@ -87,7 +108,10 @@ impl<W: Wire> Queue<W> {
             backlog: VecDeque::new(),
             in_flight: VecDeque::new(),
             queued_ns: 0,
-            queued_ns_max: QUEUED_NS_MAX,
+            limit: QueueLimit::SOLE,
+            now_ns: 0,
+            oldest_since_ns: 0,
+            progressed: true,
             memory_bytes: 0,
             held: None,
             encoder: None,
@@ -100,14 +124,23 @@ impl<W: Wire> Queue<W> {
         self.in_flight.is_empty()
     }
 
-    /// Back-pressure: true while steps of `queued_ns_max` expected nanoseconds are queued, or little room is left.
+    /// Notes the dispatcher's time, to notice a step that takes longer than expected.
+    pub fn note_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        if std::mem::take(&mut self.progressed) {
+            self.oldest_since_ns = now_ns;
+        }
+    }
+
+    /// Back-pressure: true while as much is queued as `limit` allows, a step is overdue, or little room is left.
     #[inline]
-    pub fn is_full(&mut self, queued_ns_max: u64) -> bool {
+    pub fn is_full(&mut self, limit: QueueLimit) -> bool {
         if self.in_flight.is_empty() {
             return false;
         }
-        self.queued_ns_max = queued_ns_max;
-        self.queued_ns >= queued_ns_max
+        self.limit = limit;
+        self.queued_ns >= limit.queued_ns && (self.in_flight.len() > 1 || self.queued_ns >= limit.first_ns)
+            || !self.progressed && self.now_ns.saturating_sub(self.oldest_since_ns) >= OVERDUE_NS
             || self.in_flight.len() >= STEPS_MAX / 2
             || !self.backlog.is_empty()
             || self.wire.free_slots() as usize <= 2 * SLOTS_MAX
@@ -125,6 +158,7 @@ impl<W: Wire> Queue<W> {
 
     fn push(&mut self, header: StepHeader, command: &[Slot], sent: SentStep) {
         self.queued_ns += sent.expected_ns;
+        self.progressed |= self.in_flight.is_empty();
         self.in_flight.push_back(sent);
         if self.backlog.is_empty() && self.wire.free_slots() as usize > command.len() {
             self.wire.push(&[header.encode()]);
@@ -153,7 +187,7 @@ impl<W: Wire> Queue<W> {
             command_slots: slots.len() as u32,
             origin: step.origin,
             expected_ns: step.expected_ns,
-            unreported_ns_max: self.queued_ns_max / REPORTS_HELD_SHARE,
+            unreported_ns_max: self.limit.queued_ns / REPORTS_HELD_SHARE,
         };
         let sent = SentStep {
             owner: step.owner,
@@ -197,6 +231,7 @@ impl<W: Wire> Queue<W> {
             }
             self.memory_bytes = memory_bytes;
             let Some(ended) = self.in_flight.pop_front() else { break };
+            self.progressed = true;
             self.queued_ns -= ended.expected_ns;
             if ended.subject.is_some() {
                 self.held = Some((ended.owner.session, held_bytes, peak_bytes));
@@ -216,7 +251,7 @@ impl<W: Wire> Queue<W> {
     /// Removes all steps, because the worker is gone, and reports each as failed by `fault`.
     pub fn lose(&mut self, fault: Fault) -> impl Iterator<Item = Report> + use<W> {
         self.backlog.clear();
-        (self.queued_ns, self.memory_bytes) = (0, 0);
+        (self.queued_ns, self.memory_bytes, self.progressed) = (0, 0, true);
         std::mem::take(&mut self.in_flight).into_iter().filter_map(move |lost| {
             let op = if let Some(Subject::Op(op)) = lost.subject { Some(op) } else { None };
             let failure = Failure { fault, instruction: lost.origin, op };
@@ -231,5 +266,96 @@ impl<W: Wire> Queue<W> {
         self.backlog.extend(backlog);
         self.in_flight.extend(in_flight);
         self.flush();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_ops::wire::{Command, Completion};
+    use gt_ops::{Meta, Workers};
+
+    const MS: u64 = 1_000_000;
+
+    /// A ring that takes everything, and reports the steps that were told to have ended.
+    #[derive(Default)]
+    struct Endless(VecDeque<Slot>);
+
+    impl Wire for Endless {
+        fn free_slots(&mut self) -> u32 {
+            WORK_SLOTS
+        }
+        fn push(&mut self, _: &[Slot]) {}
+        fn publish(&mut self) {}
+        fn pop(&mut self) -> Result<Option<Slot>, InvalidReport> {
+            Ok(self.0.pop_front())
+        }
+    }
+
+    fn queue(steps: &[u64]) -> Queue<Endless> {
+        let mut queue = Queue::new(Endless::default());
+        for (origin, expected_ns) in steps.iter().enumerate() {
+            queue.step(&step(origin as u64, *expected_ns));
+        }
+        queue
+    }
+
+    fn step(origin: u64, expected_ns: u64) -> Step {
+        Step {
+            owner: SessionSlot::default(),
+            workers: Workers::one(0),
+            divided: false,
+            requested: None,
+            origin,
+            token: 0,
+            operands: [0; 2],
+            command: Command::Sync { token: 0 },
+            out: None::<Meta>,
+            fused_ns: None,
+            cost_ns: expected_ns,
+            expected_ns,
+            bytes: 0,
+        }
+    }
+
+    fn end(queue: &mut Queue<Endless>, origin: u64) {
+        let completion = Completion { token: origin, result: Ok(()) };
+        let report = ReportWords { completion, took_ns: 1, held_bytes: 0, peak_bytes: None, memory_bytes: 0 };
+        queue.wire.0.push_back(report.encode());
+        assert!(queue.next_report().unwrap().is_some());
+    }
+
+    #[test]
+    fn a_long_step_has_one_behind_it_at_most_and_none_while_others_wait() {
+        for (steps, sole, shared) in [
+            (&[MS][..], false, false),
+            (&[MS, MS], true, true),
+            (&[MS / 5, MS / 5], false, false),
+            (&[30 * MS], false, true),
+            (&[30 * MS, 1], true, true),
+        ] {
+            let mut queue = queue(steps);
+            let full = [QueueLimit::SOLE, QueueLimit::SHARED].map(|limit| queue.is_full(limit));
+            assert_eq!(full, [sole, shared], "{steps:?}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_queued_behind_a_step_that_is_overdue() {
+        let mut queue = queue(&[1, 1]);
+        queue.note_time(7 * MS);
+        assert!(!queue.is_full(QueueLimit::SOLE));
+        queue.note_time(7 * MS + OVERDUE_NS);
+        assert!(queue.is_full(QueueLimit::SOLE), "the first takes far longer than expected");
+        end(&mut queue, 0);
+        assert!(!queue.is_full(QueueLimit::SOLE));
+        queue.note_time(8 * MS + OVERDUE_NS);
+        assert!(!queue.is_full(QueueLimit::SOLE), "the second has just begun");
+        end(&mut queue, 1);
+        queue.note_time(900 * MS);
+        assert!(!queue.is_full(QueueLimit::SOLE), "an idle worker is not overdue");
+        queue.step(&step(2, 1));
+        queue.note_time(901 * MS);
+        assert!(!queue.is_full(QueueLimit::SOLE));
     }
 }

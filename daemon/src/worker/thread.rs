@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::fused_steps::Job;
-use super::queue::{InvalidReport, Queue, STEPS_MAX, WORK_SLOTS, Wire};
+use super::queue::{InvalidReport, Queue, QueueLimit, STEPS_MAX, WORK_SLOTS, Wire};
 use super::rank_assignment::RankAssignment;
 use super::serve::{Transport, Worker};
 use super::session_tensors::SessionShared;
@@ -233,9 +233,13 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.queue.control(SessionSlot::default(), StepKind::Leave { workers, gone });
     }
 
+    fn note_time(&mut self, now_ns: u64) {
+        self.queue.note_time(now_ns);
+    }
+
     #[inline]
-    fn is_full(&mut self, queued_ns_max: u64) -> bool {
-        self.queue.is_full(queued_ns_max)
+    fn is_full(&mut self, limit: QueueLimit) -> bool {
+        self.queue.is_full(limit)
     }
 
     #[inline]

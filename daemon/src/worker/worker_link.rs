@@ -1,5 +1,6 @@
 //! The dispatcher's interface to a worker.
 
+use super::queue::QueueLimit;
 use super::rank_assignment::RankAssignment;
 use super::step::{Report, SessionSlot, Step, Submission};
 use gt_backend::MemoryUsage;
@@ -70,9 +71,12 @@ pub trait WorkerLink {
     /// with them is formed.
     fn leave(&mut self, workers: Workers, gone: Workers);
 
-    /// Back-pressure: true while steps of `queued_ns_max` expected nanoseconds are queued, or the link has no room for
-    /// more. The caller must not submit more meanwhile.
-    fn is_full(&mut self, queued_ns_max: u64) -> bool;
+    /// Notes the dispatcher's time, once in each of its passes while the worker is busy.
+    fn note_time(&mut self, now_ns: u64);
+
+    /// Back-pressure: true while as much is queued as `limit` allows, a step takes far longer than expected, or the
+    /// link has no room for more. The caller must not submit more meanwhile.
+    fn is_full(&mut self, limit: QueueLimit) -> bool;
 
     /// Executes a step at once or queues it. Never waits for queued steps.
     fn submit(&mut self, step: &Step) -> Submission;

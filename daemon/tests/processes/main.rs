@@ -17,3 +17,4 @@ mod lifecycle;
 
 mod backends;
 mod deaths;
+mod held_up;

@@ -4,7 +4,7 @@ use super::keeper::{Child, Keeper, News};
 use super::life::{LifeWatch, Liveness};
 use super::message::Message;
 use super::worker_device::WorkerDevice;
-use crate::worker::queue::{InvalidReport, Queue, Wire};
+use crate::worker::queue::{InvalidReport, Queue, QueueLimit, Wire};
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::step::{Report, SessionSlot, Step, Submission};
 use crate::worker::step_wire::{MemoryLimits, StepKind, WorkerLoss};
@@ -396,10 +396,14 @@ impl WorkerLink for ProcessLink {
         self.control(SessionSlot::default(), StepKind::Leave { workers, gone });
     }
 
+    fn note_time(&mut self, now_ns: u64) {
+        self.queue.note_time(now_ns);
+    }
+
     #[inline]
-    fn is_full(&mut self, queued_ns_max: u64) -> bool {
+    fn is_full(&mut self, limit: QueueLimit) -> bool {
         match self.info.state {
-            WorkerState::Running => self.queue.is_full(queued_ns_max) || !self.lost.is_empty(),
+            WorkerState::Running => self.queue.is_full(limit) || !self.lost.is_empty(),
             WorkerState::Starting => !self.registered,
             _ => !self.lost.is_empty(),
         }

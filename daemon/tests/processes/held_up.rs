@@ -1,0 +1,95 @@
+//! Workers that are stopped or busy for long: only the steps that need them wait.
+
+use crate::support::{Client, Gtd, range};
+use gt_ops::Op;
+use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
+use gt_ops::wire::Command;
+use gt_protocol::WorkerInfo;
+use gt_shm::ArenaBlock;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+fn signal(process: Option<u32>, signal: Signal) {
+    kill(Pid::from_raw(process.unwrap() as i32), signal).unwrap();
+}
+
+/// Queues more at the client's worker than its queue takes, then a fetch, whose token and block are returned.
+fn fill_queue(client: &mut Client, size: usize) -> (u64, ArenaBlock) {
+    let mut product = client.full(&[size, size], 1e-3);
+    for _ in 0..4 {
+        product = client.binary(Op::Matmul, product, product);
+    }
+    let (block, token) = (client.block(4), client.token());
+    client.send(&Command::Fetch { token, id: product, offset_bytes: 0, to: range(&block, 4) });
+    (token, block)
+}
+
+fn make_round_trips(client: &mut Client) {
+    let one = client.full(&[4], 1.0);
+    for _ in 0..50 {
+        let two = client.binary(Op::Add, one, one);
+        assert_eq!(client.fetch_f32(two, 4).unwrap(), [2.0; 4]);
+        client.free(&[two]);
+    }
+    client.sync();
+}
+
+#[test]
+fn a_session_on_another_worker_does_not_wait_for_a_stopped_one() {
+    let gtd = Gtd::start(&["--workers", "proc-cpu:2", "--auto-shard", "off"]);
+    let (mut stopped, mut other) = (gtd.client(), gtd.client());
+    stopped.sync();
+    let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
+    signal(process, Signal::SIGSTOP);
+    let (token, _block) = fill_queue(&mut stopped, 1024);
+    make_round_trips(&mut other);
+    // A session that begins now is not held up either, unless its tensors lie on the stopped worker.
+    let mut third = [gtd.client(), gtd.client()];
+    make_round_trips(&mut third[1]);
+    assert_eq!(gtd.status().workers[0].process, process, "it is still the stopped process");
+    signal(process, Signal::SIGCONT);
+    assert_eq!(stopped.completion(token), Ok(()));
+}
+
+#[test]
+fn a_session_on_another_worker_does_not_wait_for_a_long_step() {
+    for workers in ["cpu:2", "proc-cpu:2"] {
+        let gtd = Gtd::start(&["--workers", workers, "--auto-shard", "off"]);
+        let (mut heavy, mut light) = (gtd.client(), gtd.client());
+        let _fetch = fill_queue(&mut heavy, 4096);
+        make_round_trips(&mut light);
+        let sessions = gtd.status().sessions;
+        let heavy = sessions.iter().find(|session| session.id == heavy.session()).unwrap();
+        assert!(heavy.queued > 0, "the heavy session is done: the light one may have waited for it");
+    }
+}
+
+#[test]
+fn a_reshard_waits_for_a_stopped_worker_without_its_other_workers() {
+    let gtd = Gtd::start(&["--workers", "proc-cpu:2", "--auto-shard", "off"]);
+    let (mut stopped, mut other, mut both) = (gtd.client(), gtd.client(), gtd.client());
+    for client in [&mut stopped, &mut both] {
+        client.sync();
+    }
+    for (signal, workers) in [(1, Workers::one(1)), (2, Workers::first_of(2))] {
+        let requested = RequestedPlacement { workers, layout: RequestedLayout::Replicated };
+        both.send(&Command::DefineSignal { signal, requested });
+    }
+    let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
+    signal(process, Signal::SIGSTOP);
+    let (first, _block) = fill_queue(&mut stopped, 1024);
+    both.send(&Command::Signal { signal: 1 });
+    let one = both.full(&[4], 1.0);
+    both.send(&Command::Signal { signal: 2 });
+    let two = both.binary(Op::Add, one, one);
+    let (block, token) = (both.block(16), both.token());
+    both.send(&Command::Fetch { token, id: two, offset_bytes: 0, to: range(&block, 16) });
+    make_round_trips(&mut other);
+    assert_eq!(gtd.status().workers[0].process, process, "it is still the stopped process");
+    signal(process, Signal::SIGCONT);
+    assert_eq!(stopped.completion(first), Ok(()));
+    assert_eq!(both.completion(token), Ok(()));
+    let mut bytes = [0; 16];
+    block.read(&mut bytes);
+    assert_eq!(bytes, [2.0f32; 4].map(f32::to_le_bytes).concat()[..]);
+}
