@@ -18,6 +18,7 @@ pub mod lock;
 pub mod origin;
 pub mod precision;
 pub mod random;
+mod run_ahead;
 pub mod scope;
 pub mod session;
 pub mod signal;

@@ -12,6 +12,7 @@ use crate::error::{ClientError, Result};
 use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connect_any, connect_options};
 use crate::lock::{SpinLock, SpinLockGuard, lock};
 use crate::origin::origin_of_call;
+use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadFence};
 use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
@@ -63,6 +64,7 @@ const ORIGINS_MAX: usize = 1 << 18;
 pub struct ClientSession {
     submission: SpinLock<SubmissionState>,
     completion: Mutex<CompletionState>,
+    run_ahead: Mutex<RunAhead>,
     /// Notified when completions have arrived, and when the polling thread stops polling the ring.
     completed: Condvar,
     socket: Socket,
@@ -117,6 +119,12 @@ struct SubmissionState {
     unpublished: u32,
     /// The estimated duration of the instructions issued since the last wait, nanoseconds.
     outstanding_ns: u64,
+    /// The estimated duration of the instructions issued since the last fence or fetch, nanoseconds; at `chunk_ns`,
+    /// the next instruction waits as [`RunAhead`] says.
+    ahead_ns: u64,
+    chunk_ns: u64,
+    /// When the first of them was issued.
+    ahead_begun: Instant,
     /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
     origins: HashMap<TensorId, String>,
     /// The placement signal that was last sent; [`UNKNOWN_SIGNAL`] if the next instruction must send its signal again.
@@ -147,7 +155,7 @@ enum PendingCompletion {
     Waited,
     /// No thread waits any more, but the daemon may still write the block.
     Abandoned {
-        _block: ArenaBlock,
+        _block: Option<ArenaBlock>,
     },
     Done(std::result::Result<(), gt_ops::failure::Failure>),
 }
@@ -206,6 +214,9 @@ impl ClientSession {
                 freed_len: 0,
                 unpublished: 0,
                 outstanding_ns: 0,
+                ahead_ns: 0,
+                chunk_ns: RunAhead::new().chunk_ns(),
+                ahead_begun: Instant::now(),
                 origins: HashMap::new(),
                 signal: signal::NONE,
                 defined: HashMap::new(),
@@ -217,6 +228,7 @@ impl ClientSession {
                 in_flight: 0,
                 next_token: 1,
             }),
+            run_ahead: Mutex::new(RunAhead::new()),
             completed: Condvar::new(),
             socket: connection.socket,
             asking: Mutex::new(()),
@@ -502,7 +514,10 @@ impl ClientSession {
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
         let mut submission = self.submission.lock();
-        submission.outstanding_ns += (3 * bytes as u64) / BYTES_PER_NS;
+        if submission.ahead_ns >= submission.chunk_ns {
+            submission = self.wait_behind(submission)?;
+        }
+        submission.estimate((3 * bytes as u64) / BYTES_PER_NS);
         let now = bytes as u64 > SMALL_COST_MAX;
         let encode = |s: &mut SubmissionState| {
             s.enter(signal)?;
@@ -531,7 +546,10 @@ impl ClientSession {
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
         let mut submission = self.submission.lock();
-        submission.outstanding_ns += cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS;
+        if submission.ahead_ns >= submission.chunk_ns {
+            submission = self.wait_behind(submission)?;
+        }
+        submission.estimate(cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS);
         let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
         let id = self.push(submission, now, |s| {
             s.enter(signal)?;
@@ -541,6 +559,42 @@ impl ClientSession {
         })?;
         self.remember_origin(id, origin);
         Ok(id)
+    }
+
+    /// Ends a chunk of instructions with a fence, and waits until the chunk before is done ([`RunAhead`]).
+    ///
+    /// # Errors
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
+    #[cold]
+    #[inline(never)]
+    fn wait_behind<'a>(
+        &'a self,
+        mut submission: SpinLockGuard<'a, SubmissionState>,
+    ) -> Result<SpinLockGuard<'a, SubmissionState>> {
+        let estimated_ns = std::mem::take(&mut submission.ahead_ns);
+        let begun = std::mem::replace(&mut submission.ahead_begun, Instant::now());
+        drop(submission);
+        self.reap()?;
+        let token = self.register(PendingCompletion::Waited)?;
+        self.send(&Command::Sync { token })?;
+        let before = lock(&self.run_ahead).fenced(RunAheadFence { token, estimated_ns, begun });
+        if let Some(before) = before {
+            let waited = !self.is_done(before.token);
+            while !self.is_done(before.token) {
+                if let Err(error) = self.wait_some(Some(before.token)) {
+                    self.abandon(CompletionToken(before.token), None);
+                    return Err(error);
+                }
+            }
+            // A failure is raised where a result is fetched.
+            lock(&self.completion).pending.remove(&before.token);
+            let mut run_ahead = lock(&self.run_ahead);
+            run_ahead.passed(&before, waited, Instant::now());
+            let chunk_ns = run_ahead.chunk_ns();
+            drop(run_ahead);
+            self.submission.lock().chunk_ns = chunk_ns;
+        }
+        Ok(self.submission.lock())
     }
 
     /// Sends a command that makes no tensor.
@@ -735,7 +789,10 @@ impl ClientSession {
                     let result = *result;
                     completion.pending.remove(&token.0);
                     drop(completion);
-                    self.submission.lock().outstanding_ns = 0;
+                    let mut submission = self.submission.lock();
+                    submission.outstanding_ns = 0;
+                    (submission.ahead_ns, submission.ahead_begun) = (0, Instant::now());
+                    drop(submission);
                     return result.map_err(|failure| ClientError::Failed {
                         traceback: self.origin(failure.instruction),
                         session: self.info.session_id,
@@ -747,8 +804,14 @@ impl ClientSession {
         }
     }
 
-    /// Stops waiting for a fetch into `block`. The block is kept until the daemon has completed the fetch.
-    pub(crate) fn abandon(&self, token: CompletionToken, block: ArenaBlock) {
+    /// Whether the completion of a fetch or sync has arrived.
+    fn is_done(&self, token: u64) -> bool {
+        !matches!(lock(&self.completion).pending.get(&token), Some(PendingCompletion::Waited))
+    }
+
+    /// Stops waiting for a sync, or for a fetch into `block`. The block is kept until the daemon has completed the
+    /// fetch.
+    pub(crate) fn abandon(&self, token: CompletionToken, block: Option<ArenaBlock>) {
         let mut completion = lock(&self.completion);
         if let Some(PendingCompletion::Waited) = completion.pending.get(&token.0) {
             completion.pending.insert(token.0, PendingCompletion::Abandoned { _block: block });
@@ -857,6 +920,13 @@ impl Drop for ClientSession {
 }
 
 impl SubmissionState {
+    /// Adds the estimated duration of an instruction that is issued next.
+    #[inline]
+    fn estimate(&mut self, ns: u64) {
+        self.outstanding_ns += ns;
+        self.ahead_ns += ns + INSTRUCTION_NS;
+    }
+
     /// Counts a pushed command, and publishes when a batch is full.
     #[inline]
     fn pushed(&mut self, now: bool) {

@@ -140,7 +140,7 @@ impl ClientSession {
             Err(error) => {
                 if matches!(error, ClientError::Interrupted) {
                     // The daemon may still write the block: it must not be reused before the fetch has completed.
-                    self.abandon(token, block);
+                    self.abandon(token, Some(block));
                 }
                 Err(error)
             }

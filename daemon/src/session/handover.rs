@@ -41,7 +41,7 @@ impl Session {
         Ok(())
     }
 
-    /// Those of `workers` at which the session has steps, queued or still to be handed over; one of them if there are
+    /// The part of `workers` at which the session has steps, queued or still to be handed over; one worker if there is
     /// none. A sync must not wait for the others, which may be busy for long with other sessions, or stopped.
     fn busy_workers(&self, workers: Workers) -> Workers {
         let queued = self.queued_at.iter().enumerate().filter(|(_, queued)| **queued > 0);

@@ -22,7 +22,7 @@ impl QueueLimit {
     /// While one session is at work.
     pub const SOLE: QueueLimit = QueueLimit { queued_ns: 2_000_000, first_ns: u64::MAX };
     /// While several sessions are at work: a light session waits for what heavy ones have queued.
-    pub const SHARED: QueueLimit = QueueLimit { queued_ns: 500_000, first_ns: 5_000_000 };
+    pub const SHARED: QueueLimit = QueueLimit { queued_ns: 500_000, first_ns: 1_000_000 };
 }
 
 /// A worker that has reported nothing for this long takes no more steps: its step takes longer than expected, or the
@@ -328,7 +328,8 @@ mod tests {
     #[test]
     fn a_long_step_has_one_behind_it_at_most_and_none_while_others_wait() {
         for (steps, sole, shared) in [
-            (&[MS][..], false, false),
+            (&[MS][..], false, true),
+            (&[MS * 3 / 4], false, false),
             (&[MS, MS], true, true),
             (&[MS / 5, MS / 5], false, false),
             (&[30 * MS], false, true),

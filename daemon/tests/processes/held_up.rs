@@ -1,13 +1,16 @@
 //! Workers that are stopped or busy for long: only the steps that need them wait.
 
-use crate::support::{Client, Gtd, range};
-use gt_ops::Op;
+use crate::support::{Client, Gtd, eventually, f32s, range};
+use gt_client::launch::ConnectOptions;
+use gt_client::{ClientSession, Scope, Tensor};
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::wire::Command;
-use gt_protocol::WorkerInfo;
+use gt_ops::{Op, build};
+use gt_protocol::{Address, WorkerInfo};
 use gt_shm::ArenaBlock;
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::unistd::{Pid, gettid};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::SeqCst};
 
 fn signal(process: Option<u32>, signal: Signal) {
     kill(Pid::from_raw(process.unwrap() as i32), signal).unwrap();
@@ -92,4 +95,43 @@ fn a_reshard_waits_for_a_stopped_worker_without_its_other_workers() {
     let mut bytes = [0; 16];
     block.read(&mut bytes);
     assert_eq!(bytes, [2.0f32; 4].map(f32::to_le_bytes).concat()[..]);
+}
+
+#[test]
+fn a_program_runs_ahead_by_time_and_not_by_instructions() {
+    const PRODUCTS: usize = 20;
+    let gtd = Gtd::start(&[]);
+    let address = Some(Address::Unix(gtd.folder.socket()));
+    let session = ClientSession::connect(&ConnectOptions { address, ..ConnectOptions::default() }).unwrap();
+    // A product takes about a tenth of a second.
+    let meta = f32s(&[1024, 1024]);
+    let factor = Tensor::new(session.upload(meta, vec![0; meta.bytes()].as_slice().into()).unwrap(), None);
+    let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
+    let (thread, issued) = (AtomicI32::new(0), AtomicUsize::new(0));
+    signal(process, Signal::SIGSTOP);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            thread.store(gettid().as_raw(), SeqCst);
+            for _ in 0..PRODUCTS {
+                let mut scope = Scope::new(&session);
+                let factor = scope.add(&factor).unwrap();
+                let product = build::matmul(&mut scope, factor, factor);
+                scope.finish(product, |scope, val| scope.tensor(val)).unwrap();
+                issued.fetch_add(1, SeqCst);
+            }
+        });
+        let sleeps = || {
+            let stat = std::fs::read_to_string(format!("/proc/self/task/{}/stat", thread.load(SeqCst)));
+            stat.is_ok_and(|stat| stat.rsplit(')').next().unwrap().trim_start().starts_with('S'))
+        };
+        eventually("the program waits, or has issued all", || {
+            let count = issued.load(SeqCst);
+            count == PRODUCTS || count > 0 && sleeps() && gtd.status().sessions[0].queued > 0
+        });
+        let count = issued.load(SeqCst);
+        signal(process, Signal::SIGCONT);
+        assert!(count <= 6, "{count} products were issued while none could be computed");
+    });
+    assert_eq!(issued.into_inner(), PRODUCTS, "it goes on with the worker");
+    session.close();
 }
