@@ -2,8 +2,8 @@
 //! network address, so that a user who guesses keeps no other user of the machine out.
 //!
 //! The reply to a wrong token is delayed, the next one's twice as long. After [`FAILURES_MAX`] the guesser is refused
-//! for [`REFUSED_FOR`], whatever its token. The log has a line when a burst of wrong tokens begins, one when its guesser
-//! is refused, and one when it is over.
+//! for [`REFUSED_FOR`], whatever its token. The log has a line when a burst of wrong tokens begins, one when its
+//! guesser is refused, and one when it is over.
 
 use crate::user_tokens::TokenFailure;
 use std::collections::HashMap;

@@ -81,7 +81,8 @@ def test_status_shows_the_daemon_its_workers_and_who_computes(server: Asked, ses
     text = server.says("status")
     assert text.splitlines()[0].startswith("gtd ")
     assert re.search(r"^WORKER +PID +THREADS +MEMORY +LIMIT +STATE$", text, flags=re.MULTILINE)
-    assert re.search(r"^SESSION +USER +PID +NAME +TENSORS +MEMORY +ARENA +QUEUE +SHARE +SINCE$", text, flags=re.MULTILINE)
+    heading = r"^SESSION +USER +PID +NAME +TENSORS +MEMORY +ARENA +QUEUE +SHARE +SINCE$"
+    assert re.search(heading, text, flags=re.MULTILINE)
     assert re.search(rf"^ *{number} +\w+ +{client.pid} ", text, flags=re.MULTILINE)
     document = server.tells("status")
     assert [(found["id"], found["pid"]) for found in document["sessions"]] == [(number, client.pid)]
