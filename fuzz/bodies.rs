@@ -92,7 +92,8 @@ pub fn stream(bytes: &[u8]) {
                 .collect();
             let Some(metas) = metas else { return };
             if let Ok(meta) = infer(instruction.op, &metas, &instruction.attrs) {
-                let _ = cost(instruction.op, metas.iter().filter_map(InputMeta::tensor), &meta);
+                let operands = metas.iter().filter_map(InputMeta::tensor);
+                let _ = cost(instruction.op, operands, &instruction.attrs, &meta);
                 tensors.insert(instruction.out, meta);
             }
         }

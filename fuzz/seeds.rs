@@ -33,6 +33,7 @@ pub fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::TokenCreate { uid: Some(7), lifetime_s: 60, administrator: true },
         ClientMessage::TokenList { after: 0 },
         ClientMessage::TokenRevoke { id: 1 },
+        ClientMessage::Interrupt { below: 9 },
         ClientMessage::Name { name: Some("x".into()) },
         ClientMessage::Bye,
     ]

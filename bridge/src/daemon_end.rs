@@ -466,7 +466,8 @@ impl DaemonEnd {
             }
             message => {
                 gt_protocol::send_client_message(&self.socket, &message, HANDSHAKE_DEADLINE)?;
-                if matches!(message, ClientMessage::Bye | ClientMessage::Name { .. }) {
+                if matches!(message, ClientMessage::Bye | ClientMessage::Name { .. } | ClientMessage::Interrupt { .. })
+                {
                     return Ok(());
                 }
                 let (answer, fds) =

@@ -46,9 +46,14 @@ impl ClientError {
             ClientError::Failed { failure: Failure { fault: Fault::IndexOutOfRange { .. }, .. }, .. } => {
                 Some(ErrorKind::Index)
             }
-            ClientError::Failed { failure: Failure { fault: Fault::ZeroDivision | Fault::Internal, .. }, .. } => {
-                Some(ErrorKind::Runtime)
-            }
+            ClientError::Failed {
+                failure:
+                    Failure {
+                        fault: Fault::ZeroDivision | Fault::Internal | Fault::Interrupted | Fault::TooLong { .. },
+                        ..
+                    },
+                ..
+            } => Some(ErrorKind::Runtime),
             _ => None,
         }
     }
@@ -99,6 +104,17 @@ fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> Str
             "worker {worker} {end}, and the tensors it held are lost; the session goes on: make them again, from a \
              checkpoint if there is one (gtctl status says how the worker stands)"
         ),
+        Fault::Interrupted => {
+            "was interrupted (Ctrl-C) before it was done; tensors from before are intact: compute this one again"
+                .to_owned()
+        }
+        Fault::TooLong { estimate_ms, limit_ms } => {
+            let [estimate, limit] = [estimate_ms, limit_ms].map(duration_text);
+            format!(
+                "it would take about {estimate}, and no step of this user may take longer than {limit}; compute it in \
+                 parts, or ask an administrator for a larger max_step (gtctl limits set --max-step)"
+            )
+        }
         Fault::Internal => "a defect in GT; the daemon's log has the details".to_owned(),
     };
     let op = failure.op.map_or("transfer", |op| op.name());
@@ -114,4 +130,15 @@ fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> Str
         None => {}
     }
     text
+}
+
+/// A time in its largest unit: `2.5 h`.
+fn duration_text(ms: u64) -> String {
+    let seconds = ms as f64 / 1e3;
+    match seconds {
+        _ if seconds < 120.0 => format!("{seconds:.1} s"),
+        _ if seconds < 7200.0 => format!("{:.1} min", seconds / 60.0),
+        _ if seconds < 172_800.0 => format!("{:.1} h", seconds / 3600.0),
+        _ => format!("{:.1} days", seconds / 86400.0),
+    }
 }

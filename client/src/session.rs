@@ -54,6 +54,14 @@ const ROOM_NAP_MAX: Duration = Duration::from_millis(10);
 /// The length of one wait. After each, the thread checks whether the daemon is alive and whether Unix signals, such as
 /// Ctrl-C, have arrived.
 const WAIT_SLICE: Duration = Duration::from_millis(50);
+/// After a Unix signal such as Ctrl-C has ended a wait, the time that the work has to end by itself before it is
+/// cancelled: a program with short steps, as in training, then keeps the tensors that it was about to make.
+const INTERRUPT_GRACE: Duration = Duration::from_millis(50);
+/// The same where a program only waits because it is ahead: as long as a program may be ahead, so that one with short
+/// steps loses nothing.
+const RUN_AHEAD_GRACE: Duration = Duration::from_millis(250);
+/// The interval of looks at the completions in this time.
+const INTERRUPT_NAP: Duration = Duration::from_millis(1);
 /// [`ClientSession::was_alive`] asks the kernel at most once in this time: a system call costs as much as several
 /// instructions.
 const ALIVE_CHECK_INTERVAL: Duration = Duration::from_micros(100);
@@ -452,7 +460,8 @@ impl ClientSession {
         self.socket.is_hung_up()
     }
 
-    /// Pushes the slots of one command; waits if the ring is full (back-pressure). Publishes at once if `now`.
+    /// Pushes the slots of one command; waits if the ring is full (back-pressure). Publishes at once if `now`. A Unix
+    /// signal ends the wait if the caller `reports` it, which drops cannot; the next wait does then.
     ///
     /// `encode` returns none if the ring has no room, and is called again after each wait: the state that it reads,
     /// such as the next id, may have changed.
@@ -460,6 +469,7 @@ impl ClientSession {
         &'a self,
         mut submission: SpinLockGuard<'a, SubmissionState>,
         now: bool,
+        reports: bool,
         mut encode: impl FnMut(&mut SubmissionState) -> Option<T>,
     ) -> Result<T> {
         loop {
@@ -474,8 +484,16 @@ impl ClientSession {
             submission.publish();
             drop(submission);
             tracing::debug!(target: "gt_client", "the submission ring is full; waiting for the daemon");
-            // A Unix signal does not end this wait: callers such as drops cannot report it. The next fetch does.
-            blocking_quietly(|| self.wait_for_room())?;
+            if reports {
+                let full = self.submission.lock().submitter.free_slots();
+                if let Err(error) = blocking(|| self.wait_for_room()) {
+                    // While the daemon reads the ring, its steps are short, and the queue is soon done.
+                    self.interrupt(INTERRUPT_GRACE, || self.submission.lock().submitter.free_slots() > full);
+                    return Err(error);
+                }
+            } else {
+                blocking_quietly(|| self.wait_for_room())?;
+            }
             if self.is_dead() {
                 return Err(self.disconnected());
             }
@@ -531,7 +549,7 @@ impl ClientSession {
             drop(submission);
             id
         } else {
-            self.push(submission, now, encode)?
+            self.push(submission, now, true, encode)?
         };
         self.remember_origin(id, origin);
         Ok(id)
@@ -551,7 +569,7 @@ impl ClientSession {
         }
         submission.estimate(cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS);
         let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
-        let id = self.push(submission, now, |s| {
+        let id = self.push(submission, now, true, |s| {
             s.enter(signal)?;
             instruction.out = s.next_id;
             let slots = s.encoder.instruction(instruction);
@@ -581,7 +599,7 @@ impl ClientSession {
         if let Some(before) = before {
             let waited = !self.is_done(before.token);
             while !self.is_done(before.token) {
-                if let Err(error) = self.wait_some(Some(before.token)) {
+                if let Err(error) = self.wait_some_with(Some(before.token), RUN_AHEAD_GRACE) {
                     self.abandon(CompletionToken(before.token), None);
                     return Err(error);
                 }
@@ -600,7 +618,7 @@ impl ClientSession {
     /// Sends a command that makes no tensor.
     pub(crate) fn send(&self, command: &Command) -> Result<()> {
         self.check_open()?;
-        self.push(self.submission.lock(), true, |s| {
+        self.push(self.submission.lock(), true, false, |s| {
             let slots = s.encoder.encode(command);
             s.submitter.push(slots).ok()
         })
@@ -611,7 +629,7 @@ impl ClientSession {
         self.check_open()?;
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
-        let id = self.push(self.submission.lock(), false, |s| {
+        let id = self.push(self.submission.lock(), false, true, |s| {
             s.enter(signal)?;
             let slots = s.encoder.encode(&Command::Allocate { out: s.next_id, meta });
             s.submitter.push(slots).is_ok().then(|| s.take_id())
@@ -649,7 +667,7 @@ impl ClientSession {
         let f = ids;
         let slot: Slot = [gt_ops::wire::FREE_ID as u64, f[0], f[1], f[2], f[3], f[4], f[5], f[6]];
         // An error means that the session has ended, which frees all its tensors.
-        let _ = self.push(submission, now, |s| s.submitter.push(&[slot]).ok());
+        let _ = self.push(submission, now, false, |s| s.submitter.push(&[slot]).ok());
     }
 
     /// Sends the batched frees and publishes all instructions.
@@ -840,6 +858,12 @@ impl ClientSession {
 
     /// Waits for completions for at most [`WAIT_SLICE`]. One thread at a time polls the ring; the others wait for it.
     fn wait_some(&self, wanted: Option<u64>) -> Result<()> {
+        self.wait_some_with(wanted, INTERRUPT_GRACE)
+    }
+
+    /// As [`wait_some`](Self::wait_some). After a Unix signal, everything is cancelled if the wanted completion does
+    /// not come within `grace`.
+    fn wait_some_with(&self, wanted: Option<u64>, grace: Duration) -> Result<()> {
         // The awaited command may still be unpublished.
         self.flush();
         let quick = self.submission.lock().outstanding_ns <= QUICK_NS_MAX && self.spins;
@@ -883,11 +907,51 @@ impl ClientSession {
             drop(completion);
             self.completed.notify_all();
             ended
-        })?;
+        });
+        let daemon_gone = match daemon_gone {
+            Ok(daemon_gone) => daemon_gone,
+            Err(error) => {
+                self.interrupt(grace, || wanted.is_some_and(|token| self.is_complete(token)));
+                return Err(error);
+            }
+        };
         if daemon_gone {
             return Err(self.disconnected());
         }
         self.check_open()
+    }
+
+    /// Whether nobody has to wait for the completion `wanted` any more.
+    fn is_complete(&self, wanted: u64) -> bool {
+        let _ = self.reap();
+        let completion = lock(&self.completion);
+        !matches!(
+            completion.pending.get(&wanted),
+            Some(PendingCompletion::Waited | PendingCompletion::Write { .. } | PendingCompletion::Abandoned { .. })
+        )
+    }
+
+    /// Cancels everything issued so far, after a wait was interrupted, unless `is_done` within `grace`. Results that
+    /// are not made are poisoned.
+    #[cold]
+    fn interrupt(&self, grace: Duration, is_done: impl Fn() -> bool + Sync) {
+        let deadline = Instant::now() + grace;
+        let done = blocking_quietly(|| {
+            while !is_done() {
+                if Instant::now() >= deadline {
+                    return false;
+                }
+                std::thread::sleep(INTERRUPT_NAP);
+            }
+            true
+        });
+        if !done.unwrap_or(false) && self.is_open() {
+            let below = self.submission.lock().next_id;
+            tracing::debug!(target: "gt_client", below, "interrupting");
+            // If the daemon is gone, the next instruction reports it.
+            let message = ClientMessage::Interrupt { below };
+            let _ = gt_protocol::send_client_message(&self.socket, &message, Duration::ZERO);
+        }
     }
 
     fn origin(&self, id: TensorId) -> Option<String> {

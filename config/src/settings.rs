@@ -190,6 +190,15 @@ const LIMITS: &[Key<QuotaSettings>] = &[
         about: soon("number", "1", "The weight of a user's part of the devices' time."),
         set: |to, value| value.with(&mut to.weight, number),
     },
+    Key {
+        name: "max_step",
+        about: soon(
+            "seconds",
+            "3600",
+            "The longest estimated time of a single step, such as one matrix product; 0 is no limit.",
+        ),
+        set: |to, value| value.with(&mut to.max_step_s, number),
+    },
 ];
 
 /// The documentation of all keys: those of the file, then those of a quota.

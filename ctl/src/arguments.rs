@@ -173,12 +173,15 @@ struct Change {
     /// The weight of the user's share of the devices' time.
     #[arg(long, value_name = "NUMBER", value_parser = weight)]
     weight: Option<Setting<f64>>,
+    /// The longest estimated time of a single step; 0 for no limit.
+    #[arg(long, value_name = "SECONDS", value_parser = number::<u32>)]
+    max_step: Option<Setting<u32>>,
 }
 
 impl LimitsSet {
     /// The change as a message to the daemon.
     pub fn change(&self) -> QuotaChange {
-        let Change { memory, session_memory, sessions, tensors, arena, queued, weight } = self.change;
+        let Change { memory, session_memory, sessions, tensors, arena, queued, weight, max_step } = self.change;
         QuotaChange {
             memory_bytes: memory,
             session_memory_bytes: session_memory,
@@ -187,6 +190,7 @@ impl LimitsSet {
             arena_bytes: arena,
             queued,
             weight,
+            max_step_s: max_step,
         }
     }
 }

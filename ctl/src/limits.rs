@@ -1,7 +1,7 @@
 //! `gtctl limits`: the users' quotas and usage.
 
 use crate::status::user;
-use crate::table::{Table, bytes, or_none};
+use crate::table::{Table, bytes, or_none, seconds};
 use gt_protocol::{Quota, QuotaDocument, UserStatus};
 
 /// The table of users.
@@ -15,6 +15,7 @@ pub fn text(all: &QuotaDocument) -> String {
         ("ARENA", true),
         ("QUEUED", true),
         ("WEIGHT", true),
+        ("STEP", true),
     ]);
     let count = |number: u64| number.to_string();
     let mut row = |name: String, held: Option<&UserStatus>, allowed: &Quota| {
@@ -28,6 +29,7 @@ pub fn text(all: &QuotaDocument) -> String {
             of(held.map(|held| bytes(held.arena_bytes)), bytes(allowed.arena_bytes)),
             or_none(allowed.queued.into(), count),
             allowed.weight.to_string(),
+            or_none(allowed.max_step_s.into(), |s| seconds(s as f64)),
         ]);
     };
     row("(others)".into(), None, &all.default);
@@ -48,9 +50,9 @@ mod tests {
         let root = UserStatus { tensors: 12, arena_bytes: 1 << 20, ..root };
         let all = QuotaDocument { users: vec![root], ..QuotaDocument::default() };
         let lines = [
-            "USER      SESSIONS             MEMORY  OF SESSION       TENSORS               ARENA  QUEUED  WEIGHT\n",
-            "(others)       128               none        none       1048576            64.0 GiB    none       1\n",
-            "root       3 / 128  1.0 GiB / 8.0 GiB        none  12 / 1048576  1.0 MiB / 64.0 GiB    none     2.5\n",
+            "USER      SESSIONS             MEMORY  OF SESSION       TENSORS               ARENA  QUEUED  WEIGHT       STEP\n",
+            "(others)       128               none        none       1048576            64.0 GiB    none       1  1 h 0 min\n",
+            "root       3 / 128  1.0 GiB / 8.0 GiB        none  12 / 1048576  1.0 MiB / 64.0 GiB    none     2.5  1 h 0 min\n",
         ];
         assert_eq!(text(&all), lines.concat());
     }

@@ -1,7 +1,7 @@
 //! `gtctl status`, `sessions` and `session`: the daemon's status as tables.
 
 use crate::table::{Table, bytes, or_none, seconds};
-use gt_protocol::{SessionDetail, SessionStatus, StatusDocument, WorkerInfo, WorkerState};
+use gt_protocol::{RunningInfo, SessionDetail, SessionStatus, StatusDocument, WorkerInfo, WorkerState};
 use nix::unistd::{Uid, User};
 use std::time::SystemTime;
 
@@ -131,6 +131,9 @@ fn state(worker: &WorkerInfo) -> String {
         WorkerState::Other => "unknown",
     }
     .to_string();
+    if let Some(RunningInfo { session, step, since_ms }) = &worker.running {
+        text.push_str(&format!(", {step} of session {session} for {}", seconds(*since_ms as f64 / 1e3)));
+    }
     if let (WorkerState::Running, Some(device)) = (worker.state, &worker.device) {
         let (major, minor) = device.capability;
         text.push_str(&format!(" on {} (compute capability {major}.{minor})", device.name));
@@ -212,6 +215,13 @@ mod tests {
         let device = DeviceInfo { name: "NVIDIA H200".into(), capability: (9, 0), ..DeviceInfo::default() };
         let worker = WorkerInfo { state: WorkerState::Running, device: Some(device), ..WorkerInfo::default() };
         assert_eq!(state(&worker), "running on NVIDIA H200 (compute capability 9.0)");
+    }
+
+    #[test]
+    fn a_worker_says_what_it_runs() {
+        let running = Some(RunningInfo { session: 7, step: "sum".into(), since_ms: 200_400 });
+        let worker = WorkerInfo { state: WorkerState::Running, running, ..WorkerInfo::default() };
+        assert_eq!(state(&worker), "running, sum of session 7 for 3 min 20 s");
     }
 
     #[test]

@@ -5,6 +5,7 @@ use gt_ops::{Meta, Op, Placement, TensorId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::num::NonZeroU32;
 
 /// The id of a tensor at its workers: the slot in the lower half, in the upper half its generation, which counts how
 /// often the slot was taken. No two tensors of a session have the same id.
@@ -46,13 +47,19 @@ pub enum Content {
     Defined,
     /// This many bytes from the start; an upload in progress writes the others.
     Uploading(u64),
-    /// None: its user held too many tensors. No worker has the tensor, and its use is an error.
-    Refused {
-        /// The instruction that was refused: this one, or one that it depends on.
-        origin: TensorId,
-        /// The op of that instruction; none for an upload.
-        op: Option<Op>,
-    },
+    /// None, since an instruction was refused. No worker has the tensor, and its use is an error.
+    Refused(Refusal),
+}
+
+/// An instruction that was refused: its user held too many tensors, or it would take too long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The id of the instruction's result.
+    pub origin: TensorId,
+    /// The instruction's op; none for an upload.
+    pub op: Option<Op>,
+    /// The estimated time of an instruction that would take too long, seconds.
+    pub estimate_s: Option<NonZeroU32>,
 }
 
 /// A tensor as the dispatcher knows it.

@@ -43,6 +43,15 @@ pub enum Fault {
         /// How its process ended.
         end: WorkerEnd,
     },
+    /// The session cancelled the instruction before it was done, as when its user interrupts a program with Ctrl-C.
+    Interrupted,
+    /// The instruction would take longer than the user's limit allows, by the daemon's estimate, so it was not begun.
+    TooLong {
+        /// The estimated time, milliseconds.
+        estimate_ms: u64,
+        /// The limit, milliseconds.
+        limit_ms: u64,
+    },
     /// A defect in GT; the daemon's log has the details.
     Internal,
 }

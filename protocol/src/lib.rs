@@ -35,8 +35,8 @@ pub use link::{
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PROTOCOL_VERSION, PlacementInfo,
-    PlacementLayout, RefusalCode, Refused, Role, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TokenInfo,
-    Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
+    PlacementLayout, RefusalCode, Refused, Role, RunningInfo, SessionDetail, SessionGrant, SessionStatus,
+    StatusDocument, TokenInfo, Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};
 pub use record::{RecordPage, RecordPosition, RecordQuery, SessionRecord};

@@ -48,6 +48,8 @@ pub const TOKENS_MAX: usize = 1024;
 pub const STATUS_TOKENS_MAX: usize = 128;
 /// The longest time after which an access token expires, seconds: ten years.
 pub const TOKEN_LIFETIME_S_MAX: u64 = 3653 * 24 * 3600;
+/// The longest estimated time of a step unless the configuration says otherwise, seconds.
+pub const STEP_S_MAX: u32 = 3600;
 /// The smallest weight of a user.
 pub const WEIGHT_MIN: f64 = 0.01;
 /// The largest weight of a user.

@@ -110,6 +110,12 @@ pub enum ClientMessage {
         /// The token's number.
         id: u64,
     },
+    /// Cancels this session's instructions whose results have lower ids than `below`, whether they run, are queued or
+    /// are still to be read. Their results are poisoned. Not answered.
+    Interrupt {
+        /// The id of the first result that is not cancelled.
+        below: u64,
+    },
     /// Renames the session. Not answered.
     Name {
         /// The new name, as in [`Hello::name`].
@@ -378,6 +384,21 @@ pub struct WorkerInfo {
     /// The GPU; none for a CPU worker, and for one that has never been ready.
     #[serde(default)]
     pub device: Option<DeviceInfo>,
+    /// The step that it runs; none if it is idle.
+    #[serde(default)]
+    pub running: Option<RunningInfo>,
+}
+
+/// The step that a worker runs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RunningInfo {
+    /// The session.
+    pub session: u64,
+    /// The step's operation, as in the instruction log: `matmul`.
+    pub step: String,
+    /// How long it has run at least, milliseconds.
+    pub since_ms: u64,
 }
 
 /// An NVIDIA device.

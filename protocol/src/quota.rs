@@ -1,8 +1,8 @@
 //! Quotas: the resources that a user may have, and the messages that change and report them.
 
 use crate::limits::{
-    ARENA_BYTES_PER_UID_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, STATUS_USERS_MAX, TENSORS_PER_UID_MAX, WEIGHT_MAX,
-    WEIGHT_MIN,
+    ARENA_BYTES_PER_UID_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, STATUS_USERS_MAX, STEP_S_MAX, TENSORS_PER_UID_MAX,
+    WEIGHT_MAX, WEIGHT_MIN,
 };
 use serde::{Deserialize, Serialize};
 
@@ -32,6 +32,9 @@ pub struct QuotaSettings {
     /// The weight of the user's part of the devices' time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<f64>,
+    /// The longest estimated time of one step, seconds; 0 for no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_step_s: Option<u32>,
 }
 
 impl QuotaSettings {
@@ -61,6 +64,7 @@ impl QuotaSettings {
             arena_bytes: Setting::apply(change.arena_bytes, self.arena_bytes),
             queued: Setting::apply(change.queued, self.queued),
             weight: Setting::apply(change.weight, self.weight),
+            max_step_s: Setting::apply(change.max_step_s, self.max_step_s),
         }
     }
 
@@ -75,6 +79,7 @@ impl QuotaSettings {
             arena_bytes: self.arena_bytes.or(other.arena_bytes),
             queued: self.queued.or(other.queued),
             weight: self.weight.or(other.weight),
+            max_step_s: self.max_step_s.or(other.max_step_s),
         }
     }
 }
@@ -97,6 +102,8 @@ pub struct Quota {
     pub queued: u32,
     /// The weight of the user's part of the devices' time.
     pub weight: f64,
+    /// The longest estimated time of one step, seconds; 0 for no limit.
+    pub max_step_s: u32,
 }
 
 impl Default for Quota {
@@ -109,6 +116,7 @@ impl Default for Quota {
             arena_bytes: ARENA_BYTES_PER_UID_MAX,
             queued: 0,
             weight: 1.0,
+            max_step_s: STEP_S_MAX,
         }
     }
 }
@@ -124,6 +132,7 @@ impl From<QuotaSettings> for Quota {
             arena_bytes: limits.arena_bytes.unwrap_or(default.arena_bytes),
             queued: limits.queued.unwrap_or(default.queued),
             weight: limits.weight.unwrap_or(default.weight),
+            max_step_s: limits.max_step_s.unwrap_or(default.max_step_s),
         }
     }
 }
@@ -140,6 +149,7 @@ impl Quota {
             && self.arena_bytes <= other.arena_bytes
             && within(self.queued.into(), other.queued.into())
             && self.weight <= other.weight
+            && within(self.max_step_s.into(), other.max_step_s.into())
     }
 }
 
@@ -182,6 +192,8 @@ pub struct QuotaChange {
     pub queued: Option<Setting<u32>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<Setting<f64>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_step_s: Option<Setting<u32>>,
 }
 
 /// The quotas in force, and the users' usage.

@@ -1,5 +1,6 @@
 //! The trait that every device backend implements.
 
+use crate::cancellation::Cancellation;
 use crate::error::ExecError;
 use crate::host::HostRange;
 use crate::link::{DeviceBuffers, Link};
@@ -245,6 +246,12 @@ pub trait Backend {
     fn label(&mut self, label: u64) {
         let _ = label;
     }
+
+    /// Lets `cancellation` cancel the instructions from here on, which it knows by `label`. An instruction that is
+    /// cancelled before it begins fails with [`ExecError::Cancelled`] and computes nothing; one that computes already
+    /// ends with that error as soon as the device allows: on a host within milliseconds, on an asynchronous device
+    /// before it launches the next kernel.
+    fn cancelled_by(&mut self, cancellation: &Arc<Cancellation>, label: u64);
 
     /// Sets whether f32 matrix products may round operands to 11 bits (TF32) where that is faster; at first they may
     /// not.

@@ -53,6 +53,9 @@ pub enum ExecError {
         /// The error.
         error: Box<ExecError>,
     },
+    /// The instruction was cancelled before it was done; see [`crate::Cancellation`].
+    #[error("the instruction was cancelled")]
+    Cancelled,
     /// A transfer between devices failed.
     #[error("the devices of a group do not reach each other: {why}")]
     Unreached {

@@ -18,6 +18,7 @@
 //! `gtctl doctor` follow from the facts.
 
 mod backend;
+mod cancellation;
 mod doctor;
 mod error;
 mod factory;
@@ -29,6 +30,7 @@ mod loops;
 mod memory_usage;
 mod number;
 pub use backend::{Backend, Fence, FenceStatus, Input, MemoryStats, Stage, StageInput, execute_one_by_one};
+pub use cancellation::Cancellation;
 pub use doctor::{DoctorContext, Finding, FindingState, findings_text};
 pub use error::{ExecError, LimitScope};
 pub use factory::{BackendFactory, BackendVisitor, Capabilities, DeviceDescription, OpenOptions, OpenedBackend};

@@ -6,7 +6,7 @@ use crate::rows::moments::RowMoments;
 use crate::strided::copy;
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
-use gt_backend::{ExecError, Input};
+use gt_backend::{Cancellation, ExecError, Input};
 use gt_ops::{DType, Meta};
 use gt_shm::Segment;
 use std::sync::Arc;
@@ -70,6 +70,8 @@ pub struct CpuBackend {
     /// after the one that cached them.
     pub(crate) step: u64,
     pub(crate) moments: Option<RowMoments>,
+    /// The instruction to come, and what may cancel it.
+    pub(crate) cancellation: (Arc<Cancellation>, u64),
 }
 
 pub(crate) type Result<T> = std::result::Result<T, ExecError>;
@@ -90,7 +92,20 @@ impl CpuBackend {
             level,
             step: 0,
             moments: None,
+            cancellation: (Arc::default(), Cancellation::NEVER),
         }
+    }
+
+    /// Begins an instruction.
+    ///
+    /// # Errors
+    /// [`ExecError::Cancelled`] if it is cancelled already.
+    #[inline]
+    pub(crate) fn begin(&mut self) -> Result<()> {
+        self.step += 1;
+        let (cancellation, label) = &self.cancellation;
+        self.pool.watch.set(cancellation, *label);
+        self.pool.watch.check()
     }
 
     #[inline]

@@ -9,6 +9,7 @@
 //! phase of the input's positions. The gradient with respect to the weight sums over positions instead of taps.
 
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::Pace;
 use crate::conv_planes::{Axes, ConvolutionPass, Planes, input_planes, too_large, transposed_planes, zero};
 use crate::register_tiles::{OutputPositions, RegisterTiles, TILE_ELEMENTS_MAX, Tiled, WIDTH_MAX};
 use crate::strided::SharedPtr;
@@ -21,6 +22,8 @@ use std::ops::Range;
 const PRODUCTS_PER_NS: usize = 32;
 /// Chunks per thread.
 const CHUNKS_PER_THREAD: usize = 4;
+/// The products that count as one element between checkpoints.
+const WORK_A_PACE: usize = 16;
 /// Output positions whose gradients are processed together: they stay in L1.
 const PLACES: usize = 96;
 
@@ -77,7 +80,7 @@ impl<E: Tiled> Correlation<'_, E> {
     /// # Safety
     /// `from` holds the filled planes, and `to` is the sample's first channel of this group in the result.
     unsafe fn run(&self, group: usize, which: Range<usize>, from: *const E, to: *mut E) {
-        let mut first = 0;
+        let (mut first, mut pace) = (0, Pace::default());
         for (pass, offsets) in self.passes.iter().zip(self.offsets) {
             let slice = self.flat(pass).div_ceil(self.steps());
             let tiles = pass.count[0] * slice;
@@ -86,7 +89,7 @@ impl<E: Tiled> Correlation<'_, E> {
                 let (depth, at) = ((tile - first) / slice, (tile - first) % slice * self.steps());
                 // SAFETY: `from` and `to` are those of this function's contract, and `tile` counts tiles of this pass
                 // only.
-                unsafe { self.tile(group, pass, offsets, depth, at, from, to) };
+                unsafe { self.tile(group, pass, offsets, depth, at, from, to, &mut pace) };
             }
             first += tiles;
         }
@@ -104,6 +107,7 @@ impl<E: Tiled> Correlation<'_, E> {
         at: usize,
         from: *const E,
         to: *mut E,
+        pace: &mut Pace,
     ) {
         let lanes = self.tiles.lanes;
         let places = self.steps().min(self.flat(pass) - at);
@@ -115,6 +119,7 @@ impl<E: Tiled> Correlation<'_, E> {
         let nothing = [E::ZERO; 8];
         let mut weights = self.weights.wrapping_add(group * self.weights_group + pass.weights);
         for (row, rows) in blocks(self.out_channels, self.tiles.rows) {
+            pace.advance(rows * offsets.len());
             let start = self.bias.map_or(nothing.as_ptr(), |bias| bias.wrapping_add(group * self.out_channels + row));
             // SAFETY: every offset plus a tile lies within the planes, which `Planes` extends by `TILE_ELEMENTS_MAX`;
             // the packed weights have `rows * offsets.len()` elements from `weights` on, and `start` has one per row.
@@ -401,6 +406,7 @@ impl CpuBackend {
             let by_channel = scratch.wrapping_add(planes.elements);
             // SAFETY: each call has its own `each` elements of scratch memory, and `item` indexes the samples' groups,
             // so all positions lie in the operands.
+            let mut pace = Pace::default();
             unsafe {
                 zero(sums_of(i), sums_group * groups);
                 for item in samples * chunk / chunks * groups..samples * (chunk + 1) / chunks * groups {
@@ -420,6 +426,7 @@ impl CpuBackend {
                             };
                             for block in blocks * part / parts..blocks * (part + 1) / parts {
                                 let mut vector = 0;
+                                pace.advance(part_of_grads.rows * width * tiles.taps * wide / WORK_A_PACE);
                                 while vector < wide / tiles.lanes {
                                     let vectors = (wide / tiles.lanes - vector).min(WIDTH_MAX);
                                     let at = vector * tiles.lanes;

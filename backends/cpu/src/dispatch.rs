@@ -5,7 +5,7 @@ use crate::elementwise::STREAM_BYTES_MIN;
 use crate::strided::{SharedPtr, copy_bytes, copy_run, in_chunks, stream_bytes};
 use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
-use gt_backend::{Backend, ExecError, HostRange, Input, Loops, MemoryStats, MemoryUsage, Stage};
+use gt_backend::{Backend, Cancellation, ExecError, HostRange, Input, Loops, MemoryStats, MemoryUsage, Stage};
 use gt_ops::{Attrs, Class, DType, Meta, Op, Row};
 use std::ptr::NonNull;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ impl Backend for CpuBackend {
         out: &Meta,
         last_use: u8,
     ) -> Result<CpuTensor> {
-        self.step += 1;
+        self.begin()?;
         let row = op.row();
         if row.class == Class::Elementwise {
             return self.elementwise(row, inputs, out, last_use);
@@ -31,7 +31,7 @@ impl Backend for CpuBackend {
     }
 
     fn execute_fused(&mut self, stages: &[Stage<'_, CpuTensor>]) -> Result<Vec<Option<CpuTensor>>> {
-        self.step += 1;
+        self.begin()?;
         self.fused(stages)
     }
 
@@ -42,6 +42,7 @@ impl Backend for CpuBackend {
 
     fn write(&mut self, tensor: &mut CpuTensor, offset_bytes: usize, src: HostRange) -> Result<()> {
         self.step += 1;
+        self.pool.watch.ignore();
         if !tensor.contiguous || !tensor.buffer.is_unique() {
             return Err(ExecError::internal("write to a tensor that is shared"));
         }
@@ -72,6 +73,7 @@ impl Backend for CpuBackend {
     }
 
     fn read(&mut self, tensor: &CpuTensor, offset_bytes: usize, dst: HostRange) -> Result<()> {
+        self.pool.watch.ignore();
         tensor.check_range(offset_bytes, dst.len())?;
         if tensor.contiguous {
             // SAFETY: `check_range` found the range within the tensor; `HostRange::new` requires that `dst` is writable
@@ -113,6 +115,14 @@ impl Backend for CpuBackend {
 
     fn meta(&self, tensor: &CpuTensor) -> Meta {
         tensor.meta
+    }
+
+    #[inline]
+    fn cancelled_by(&mut self, cancellation: &Arc<Cancellation>, label: u64) {
+        if !Arc::ptr_eq(&self.cancellation.0, cancellation) {
+            self.cancellation.0 = cancellation.clone();
+        }
+        self.cancellation.1 = label;
     }
 
     #[inline]

@@ -1,17 +1,18 @@
 //! Ops by position: gather, scatter and its reductions, argmax and argmin.
 
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::{Pace, STRETCH, in_stretches};
 use crate::kernels::{Kernel, SimdLevel};
 use crate::strided::{SharedPtr, copy_run, in_chunks, run_or_not};
 use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
 use gt_backend::ExecError;
-use gt_backend::{Loops, split_axes};
+use gt_backend::{Loops, Run, split_axes};
 use gt_ops::math::{Int, KernelBool};
 use gt_ops::{DType, Meta, Op};
 use half::{bf16, f16};
 use std::slice;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError};
 
 /// Calls a generic function with the Rust type of a dtype's elements.
 macro_rules! with_type {
@@ -304,10 +305,11 @@ impl ArgReduction {
     /// Same as for [`ArgReduction::range`].
     unsafe fn one(&self, from: *const u8, result: usize) {
         let tiles = [Tile::new(), Tile::new()];
-        let (mut best, mut position, mut at) = (0u64, 0, 0);
+        let (mut best, mut position, mut at, mut pace) = (0u64, 0, 0, Pace::default());
         let direct = self.step == self.size as isize && self.widen.is_none();
         while at < self.count {
-            let n = if direct { self.count } else { TILE.min(self.count - at) };
+            let n = if direct { STRETCH } else { TILE }.min(self.count - at);
+            pace.advance(n);
             // SAFETY: `at + n <= self.count`, and the operand has that many elements along the axis; without
             // `direct`, `n <= TILE`.
             unsafe {
@@ -327,7 +329,9 @@ impl ArgReduction {
         let best = Tile::new();
         let mut positions = [0u32; TILE];
         let across = self.kept.inner_strides()[0];
+        let mut pace = Pace::default();
         for at in 0..self.count {
+            pace.advance(n);
             // SAFETY: `n <= TILE`, so tiles have room, and the operand has `self.count` rows; row 0 initialises
             // `best`.
             unsafe {
@@ -477,7 +481,7 @@ impl ScatterTask<'_> {
     unsafe fn each<T: Copy>(&self, join: impl Fn(T, T) -> T) -> Result<()> {
         let mut result = Ok(());
         let [across, step, to_step] = self.loops.inner_strides();
-        self.loops.for_runs(0, self.loops.numel(), |run| {
+        let mut each_run = |run: Run<3>| {
             let index = |i: isize| {
                 // SAFETY: `i < run.len`, and the index is valid for the whole run.
                 unsafe { self.index.wrapping_offset(run.offsets[0] + i * across).cast::<i64>().read() }
@@ -516,7 +520,8 @@ impl ScatterTask<'_> {
                     Err(_) => {}
                 }
             }
-        });
+        };
+        in_stretches(0, self.loops.numel(), |first, last| self.loops.for_runs(first, last, &mut each_run));
         result
     }
 }
@@ -615,9 +620,17 @@ impl CpuBackend {
         others[axis] = 0;
         let loops = Loops::new(&index.meta.shape, [&index.strides, &source.strides, &others]);
         let lookup = IndexedAxis { axis, size: out.meta.shape.dims()[axis], step: out.strides[axis] };
-        // SAFETY: inference checked that the source, and the result along all other axes, are at least as large as the
-        // index; `out` has the only handle of its buffer.
-        unsafe { lookup.scatter(op, &loops, out.meta.dtype, index.ptr(), source.ptr(), out.ptr())? };
+        let (dtype, places) = (out.meta.dtype, [index, source, &out].map(|t| SharedPtr::new(t.ptr())));
+        let done = Mutex::new(Ok(()));
+        // One chunk, since elements are combined in order: the pool only watches for a cancellation.
+        self.pool.run(1, &|_| {
+            let [index, source, to] = places.map(SharedPtr::get);
+            // SAFETY: inference checked that the source, and the result along all other axes, are at least as large as
+            // the index; `out` has the only handle of its buffer.
+            let result = unsafe { lookup.scatter(op, &loops, dtype, index, source, to) };
+            *done.lock().unwrap_or_else(PoisonError::into_inner) = result;
+        })?;
+        done.into_inner().unwrap_or_else(PoisonError::into_inner)?;
         Ok(out)
     }
 }

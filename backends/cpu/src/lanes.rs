@@ -442,6 +442,9 @@ macro_rules! sum_over {
                 $R, $V: $($x in &$x[block..end]),+; $sum from <$R as Real>::ZERO => $step
             );
             total += $crate::lanes::joined::<$R, $V>(lanes).to_f64();
+            if end < n {
+                $crate::checkpoint::checkpoint();
+            }
             block = end;
         }
         total

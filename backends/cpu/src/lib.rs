@@ -13,10 +13,12 @@
 //! | `create`, `movement` | creation and random numbers; views, slices and concatenation |
 //!
 //! Below them lie `backend` (the state they share), `strided` (copies between strides), `lanes` (vector registers),
-//! `tile` (scratch buffers in L1), `thread_pool`, `memory` (the caching allocator) and `space` (an allocator over a
-//! shared segment, for tensors that other processes read).
+//! `tile` (scratch buffers in L1), `thread_pool`, `checkpoint` (cancellation of long loops),
+//! `memory` (the caching allocator) and `space` (an allocator over a shared segment, for tensors that other processes
+//! read).
 
 mod backend;
+mod checkpoint;
 mod conv;
 mod conv_planes;
 mod create;

@@ -2,6 +2,7 @@
 //! integers by a packed loop of our own.
 
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::checkpoint;
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
@@ -19,6 +20,12 @@ const TRANSPOSED_ROWS_MIN: usize = 4;
 /// transposing or packing.
 const FEW_ROWS_MAX: usize = 32;
 const FEW_ROWS_OPERAND_BYTES_MAX: usize = 1 << 20;
+/// A product is computed in blocks of at most this many rows, columns and terms, with a checkpoint before each: half a
+/// thousand million multiply-adds, which take about ten milliseconds in f32. Smaller blocks would pack the operands
+/// more often, which takes a noticeable part of the time.
+const ROWS_MAX: usize = 1024;
+const COLUMNS_MAX: usize = 1024;
+const TERMS_MAX: usize = 512;
 /// Threads divide a product at multiples of this many rows or columns.
 const BLOCK: usize = 64;
 
@@ -122,6 +129,42 @@ pub unsafe fn one(
     rows_in_registers: bool,
     onto: bool,
 ) {
+    let (rows, columns, terms) = if dtype.is_float() {
+        (ROWS_MAX, COLUMNS_MAX, TERMS_MAX)
+    } else {
+        // The loop for integers has checkpoints of its own.
+        (usize::MAX, usize::MAX, usize::MAX)
+    };
+    if m <= rows && n <= columns && k <= terms {
+        checkpoint();
+        // SAFETY: the contract is the same.
+        return unsafe { block(dtype, (m, n, k), matrices, rows_in_registers, onto) };
+    }
+    let ([out, a, b], size) = (matrices, dtype.size());
+    for column in (0..n).step_by(columns) {
+        for term in (0..k.max(1)).step_by(terms) {
+            for row in (0..m).step_by(rows) {
+                checkpoint();
+                let sizes = (rows.min(m - row), columns.min(n - column), terms.min(k - term));
+                let matrices = [out.at(row, column, size), a.at(row, term, size), b.at(term, column, size)];
+                // SAFETY: the block lies within the matrices of this function's contract.
+                unsafe { block(dtype, sizes, matrices, rows_in_registers, onto || term > 0) };
+            }
+        }
+    }
+}
+
+/// One block of a product; see [`one`].
+///
+/// # Safety
+/// Same as for [`one`].
+unsafe fn block(
+    dtype: DType,
+    (m, n, k): (usize, usize, usize),
+    matrices: [StridedMatrix; 3],
+    rows_in_registers: bool,
+    onto: bool,
+) {
     // The kernels hold several elements of a column in a register. To hold several elements of a row instead, they
     // compute the transposed product b^T a^T = (a b)^T.
     let ([out, left, right], m, n) = if rows_in_registers {
@@ -204,6 +247,7 @@ unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: StridedMatrix, a: 
                 }
             }
             for column in 0..n {
+                checkpoint();
                 let sums = &mut sums[..rows];
                 sums.fill(I::ZERO);
                 for (term, values) in panel.chunks_exact(rows).enumerate().take(terms) {

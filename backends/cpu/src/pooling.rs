@@ -1,11 +1,13 @@
 //! Max and sum pooling with their gradients: channel by channel, a row of results at a time.
 
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::Pace;
 use crate::kernels::SimdLevel;
 use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op, WindowSpec};
+use std::cell::RefCell;
 use std::ops::Range;
 
 /// Window elements that one thread reads per nanosecond.
@@ -224,11 +226,15 @@ impl PoolWindows {
         let place = |axis: usize, at: usize, k: usize| {
             at * self.spec.stride[axis] + k * self.spec.dilation[axis] - self.spec.low[axis]
         };
+        let window_row = self.columns.len() * self.output[2];
+        let pace = RefCell::new(Pace::default());
         for d in 0..depth {
             for h in 0..height {
                 f(d * height + h, &|each| {
+                    let pace = &mut *pace.borrow_mut();
                     for kd in self.inside(0, d) {
                         for kh in self.inside(1, h) {
+                            pace.advance(window_row);
                             let row = place(0, d, kd) * input_height + place(1, h, kh);
                             each(row * input_width);
                         }

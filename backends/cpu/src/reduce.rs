@@ -5,6 +5,7 @@
 //! depends on shapes only, never on the number of threads.
 
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::checkpoint;
 use crate::kernels::{Kernel, SimdLevel};
 use crate::lanes::{self, LANES, Lanes, Registers, gather_over};
 use crate::strided::{SharedPtr, copy_run, run_or_not};
@@ -32,6 +33,9 @@ const BLOCK: usize = 8 << 10;
 const BLOCK_ROWS: usize = 256;
 /// The number of elements of one result that one thread reduces by itself. The order of additions depends on it.
 const PIECE: usize = 64 << 10;
+/// The pieces of one result that are reduced before their partial results are combined, which bounds the memory of
+/// these.
+const PIECES_AT_ONCE: usize = 4 << 10;
 /// The number of elements in a chunk of rows.
 const ROWS_CHUNK_ELEMENTS: usize = 16 << 10;
 /// The number of columns that are reduced together.
@@ -616,6 +620,7 @@ impl ReductionTask {
                         self.piece(from, 0, self.count, acc);
                     } else {
                         for piece in 0..self.count.div_ceil(PIECE) {
+                            checkpoint();
                             let mut part = MaybeUninit::<u64>::uninit();
                             let part = part.as_mut_ptr().cast::<u8>();
                             (self.reducer.start)(part, 1);
@@ -635,27 +640,30 @@ impl ReductionTask {
         let mut from = self.from;
         self.kept.for_runs(result, result + 1, |run| from = self.from.wrapping_offset(run.offsets[0]));
         let pieces = self.count.div_ceil(PIECE);
-        let mut parts = vec![0u64; pieces];
+        let mut parts = vec![0u64; pieces.min(PIECES_AT_ONCE)];
         let (shared, from) = (SharedPtr::new(parts.as_mut_ptr()), SharedPtr::new(from.cast_mut()));
-        pool.run(pieces, &|i| {
-            // SAFETY: `i < pieces`, so each call has its own element of `parts`, and its piece lies within
-            // `0..count`.
-            unsafe {
-                let part = shared.get().add(i).cast::<u8>();
-                (self.reducer.start)(part, 1);
-                self.piece(from.get(), i * PIECE, ((i + 1) * PIECE).min(self.count), part);
-            }
-        })?;
         let mut acc = MaybeUninit::<u64>::uninit();
         let acc = acc.as_mut_ptr().cast::<u8>();
-        // SAFETY: all parts were initialised and filled above, and an accumulator has at most 8 bytes.
-        unsafe {
-            (self.reducer.start)(acc, 1);
-            for part in &parts {
-                (self.reducer.combine)(std::ptr::from_ref(part).cast(), acc, 1);
+        // SAFETY: an accumulator has at most 8 bytes.
+        unsafe { (self.reducer.start)(acc, 1) };
+        for first in (0..pieces).step_by(PIECES_AT_ONCE) {
+            let some = PIECES_AT_ONCE.min(pieces - first);
+            pool.run(some, &|i| {
+                let from_element = (first + i) * PIECE;
+                // SAFETY: `i < some`, so each call has its own element of `parts`; its piece lies within `0..count`.
+                unsafe {
+                    let part = shared.get().add(i).cast::<u8>();
+                    (self.reducer.start)(part, 1);
+                    self.piece(from.get(), from_element, (from_element + PIECE).min(self.count), part);
+                }
+            })?;
+            for i in 0..some {
+                // SAFETY: the first `some` parts were initialised and filled above, and nothing else refers to them.
+                unsafe { (self.reducer.combine)(shared.get().add(i).cast_const().cast(), acc, 1) };
             }
-            self.finish(acc, result, 1);
         }
+        // SAFETY: `acc` is an accumulator.
+        unsafe { self.finish(acc, result, 1) };
         Ok(())
     }
 
@@ -809,6 +817,7 @@ impl ReductionTask {
                     (self.reducer.columns)(row, n, lanes);
                     gathered += 1;
                     if gathered % BLOCK_ROWS == 0 {
+                        checkpoint();
                         (self.reducer.absorb)(lanes, n, accs);
                         (self.reducer.start_lanes)(lanes, n);
                     }

@@ -1,6 +1,7 @@
 //! Scans, such as prefix sums: each result combines all elements up to its own along an axis.
 
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::Pace;
 use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
@@ -11,6 +12,8 @@ use half::{bf16, f16};
 
 /// The number of neighbouring scans that proceed together.
 const LANES: usize = 64;
+/// The number of elements of each scan between two updates of the pace.
+const ROWS: usize = 1 << 10;
 /// The number of elements in a chunk of scans.
 const CHUNK_ELEMENTS: usize = 16 << 10;
 
@@ -103,16 +106,20 @@ impl Scan {
                 let from = self.from.get().wrapping_offset(run.offsets[0] + at as isize * across[0]);
                 let to = self.to.get().wrapping_offset(run.offsets[1] + at as isize * across[1]);
                 let mut states = [start; LANES];
-                for i in 0..self.count {
-                    let from = from.wrapping_offset(i as isize * self.step[0]);
-                    let to = to.wrapping_offset(i as isize * self.step[1]);
-                    for (lane, state) in states[..lanes].iter_mut().enumerate() {
-                        // SAFETY: operand and result are valid for all elements, and only this call writes these
-                        // results.
-                        unsafe {
-                            let x = from.wrapping_offset(lane as isize * across[0]).cast::<T>().read();
-                            *state = step(*state, x, i);
-                            to.wrapping_offset(lane as isize * across[1]).cast::<O>().write(out(*state));
+                let mut pace = Pace::default();
+                for rows in (0..self.count).step_by(ROWS) {
+                    pace.advance(ROWS * lanes);
+                    for i in rows..self.count.min(rows + ROWS) {
+                        let from = from.wrapping_offset(i as isize * self.step[0]);
+                        let to = to.wrapping_offset(i as isize * self.step[1]);
+                        for (lane, state) in states[..lanes].iter_mut().enumerate() {
+                            // SAFETY: operand and result are valid for all elements, and only this call writes these
+                            // results.
+                            unsafe {
+                                let x = from.wrapping_offset(lane as isize * across[0]).cast::<T>().read();
+                                *state = step(*state, x, i);
+                                to.wrapping_offset(lane as isize * across[1]).cast::<O>().write(out(*state));
+                            }
                         }
                     }
                 }

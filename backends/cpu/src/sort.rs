@@ -2,6 +2,7 @@
 //! radix sort, or by comparison if there are few.
 
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::{STRETCH, checkpoint, in_stretches};
 use crate::strided::SharedPtr;
 use crate::tensor::CpuTensor;
 use gt_backend::Loops;
@@ -69,11 +70,13 @@ impl Sort {
         self.kept.for_runs(at, at + 1, |run| offsets = run.offsets);
         let from = self.from.get().wrapping_offset(offsets[0]);
         let largest = if T::BITS == 64 { u64::MAX } else { (1 << T::BITS) - 1 };
-        for (i, item) in items.iter_mut().enumerate() {
-            // SAFETY: `i < self.count`, for which the operand is valid along the axis.
-            let key = unsafe { from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read() }.key();
-            *item = (if self.descending { largest - key } else { key }, i as u64);
-        }
+        in_stretches(0, items.len(), |first, last| {
+            for (i, item) in (first..last).zip(&mut items[first..last]) {
+                // SAFETY: `i < self.count`, for which the operand is valid along the axis.
+                let key = unsafe { from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read() }.key();
+                *item = (if self.descending { largest - key } else { key }, i as u64);
+            }
+        });
         let sorted = if items.len() < RADIX_ELEMENTS_MIN {
             items.sort_unstable();
             items
@@ -81,10 +84,12 @@ impl Sort {
             radix_sort(items, spare, T::BITS)
         };
         let to = self.to.get().wrapping_offset(offsets[1]);
-        for (i, (_, place)) in sorted.iter().enumerate() {
-            // SAFETY: `i < self.count`, for which the result is valid along the axis, and only this call writes it.
-            unsafe { to.wrapping_offset(i as isize * self.step[1]).cast::<i64>().write(*place as i64) };
-        }
+        in_stretches(0, sorted.len(), |first, last| {
+            for (i, (_, place)) in (first..last).zip(&sorted[first..last]) {
+                // SAFETY: `i < self.count`, for which the result is valid along the axis, and only this call writes it.
+                unsafe { to.wrapping_offset(i as isize * self.step[1]).cast::<i64>().write(*place as i64) };
+            }
+        });
     }
 }
 
@@ -94,8 +99,11 @@ fn radix_sort<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits
     for shift in (0..bits).step_by(DIGIT_BITS as usize) {
         let digit = |key: u64| (key >> shift) as usize & (DIGITS - 1);
         let mut starts = [0usize; DIGITS];
-        for (key, _) in from.iter() {
-            starts[digit(*key)] += 1;
+        for part in from.chunks(STRETCH) {
+            checkpoint();
+            for (key, _) in part {
+                starts[digit(*key)] += 1;
+            }
         }
         if starts[digit(from[0].0)] == from.len() {
             continue;
@@ -104,10 +112,13 @@ fn radix_sort<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits
         for start in &mut starts {
             total += std::mem::replace(start, total);
         }
-        for item in from.iter() {
-            let start = &mut starts[digit(item.0)];
-            to[*start] = *item;
-            *start += 1;
+        for part in from.chunks(STRETCH) {
+            checkpoint();
+            for item in part {
+                let start = &mut starts[digit(item.0)];
+                to[*start] = *item;
+                *start += 1;
+            }
         }
         std::mem::swap(&mut from, &mut to);
     }

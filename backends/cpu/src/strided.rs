@@ -1,5 +1,6 @@
 //! Copies between memory of different strides, transposes, and non-temporal copies.
 
+use crate::checkpoint::Pace;
 use crate::thread_pool::ThreadPool;
 use crate::tile::TILE;
 use gt_backend::ExecError;
@@ -122,8 +123,10 @@ pub unsafe fn copy(
             outer.for_runs(i / blocks, i / blocks + 1, |run| {
                 let to = to.get().wrapping_offset(run.offsets[0] + first as isize * to_row);
                 let from = from.get().wrapping_offset(run.offsets[1] + first as isize * dense);
+                let mut pace = Pace::default();
                 for depth in (0..deep).step_by(BLOCK) {
                     let m = BLOCK.min(deep - depth);
+                    pace.advance(n * m);
                     let to = to.wrapping_offset(depth as isize * dense);
                     let from = from.wrapping_offset(depth as isize * from_step);
                     // SAFETY: `first + n <= across` and `depth + m <= deep`, so the block lies within both layouts, and

@@ -4,6 +4,7 @@
 //! claim chunks from the same counter. When all chunks are claimed, the caller closes the job and waits only for
 //! helpers that are still inside a chunk. A late helper finds the job closed and never touches it.
 
+use crate::checkpoint::Watch;
 use gt_backend::ExecError;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -32,6 +33,8 @@ const SHARED_NS_MIN: usize = 5_000;
 const WAKING_NS_MIN: usize = 15_000;
 /// The time that a chunk should take, so that claiming it costs little beside it.
 const CHUNK_NS: usize = 4_000;
+/// The longest time that a chunk should take: a cancellation is noticed between chunks.
+const CHUNK_NS_MAX: usize = 500_000;
 /// Chunks per thread: enough that a late helper still finds some.
 const CHUNKS_PER_THREAD: usize = 4;
 
@@ -44,7 +47,7 @@ struct PoolState {
     work: UnsafeCell<Option<*const Work>>,
     chunks: AtomicUsize,
     next_chunk: AtomicUsize,
-    panicked: AtomicBool,
+    unwound: AtomicBool,
     stop: AtomicBool,
     spins: bool,
     asleep: Vec<AtomicBool>,
@@ -63,6 +66,8 @@ pub struct ThreadPool {
     shared: Arc<PoolState>,
     helpers: Vec<(Thread, JoinHandle<()>)>,
     places: HelperAffinity,
+    /// The instruction for which the pool works.
+    pub watch: Watch,
 }
 
 impl ThreadPool {
@@ -75,7 +80,7 @@ impl ThreadPool {
             work: UnsafeCell::new(None),
             chunks: AtomicUsize::new(0),
             next_chunk: AtomicUsize::new(0),
-            panicked: AtomicBool::new(false),
+            unwound: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             spins: threads <= cores,
             asleep: (0..helpers).map(|_| AtomicBool::new(false)).collect(),
@@ -90,7 +95,7 @@ impl ThreadPool {
                 Some((handle.thread().clone(), handle))
             })
             .collect();
-        ThreadPool { shared, helpers, places }
+        ThreadPool { shared, helpers, places, watch: Watch::default() }
     }
 
     /// The number of threads, including the caller.
@@ -99,28 +104,36 @@ impl ThreadPool {
         self.helpers.len() + 1
     }
 
-    /// Whether several threads finish work sooner than one thread alone, which takes `work_ns` nanoseconds.
+    /// Whether work that takes one thread `work_ns` nanoseconds should be divided: several threads finish it sooner, or
+    /// it takes so long that it must notice a cancellation.
     #[inline]
     pub fn pays(&self, work_ns: usize) -> bool {
-        if work_ns < SHARED_NS_MIN || self.helpers.is_empty() {
+        if work_ns < SHARED_NS_MIN {
             return false;
+        }
+        if self.helpers.is_empty() {
+            return work_ns >= CHUNK_NS_MAX;
         }
         work_ns >= WAKING_NS_MIN || self.shared.asleep.iter().any(|asleep| !asleep.load(Ordering::Relaxed))
     }
 
     /// The number of chunks to divide work into that takes one thread `work_ns` nanoseconds.
     pub fn chunks(&self, work_ns: usize) -> usize {
-        (work_ns / CHUNK_NS).clamp(1, self.threads() * CHUNKS_PER_THREAD)
+        (work_ns / CHUNK_NS).clamp(1, (self.threads() * CHUNKS_PER_THREAD).max(work_ns / CHUNK_NS_MAX))
     }
 
     /// Calls `work` once with each of `0..chunks`, on all threads of the pool.
     ///
     /// # Errors
+    /// [`ExecError::Cancelled`] if the instruction that the pool [watches](ThreadPool::watch) is cancelled, and
     /// [`ExecError::Internal`] if a call panicked; some of the other calls may then not have been made.
     pub fn run(&mut self, chunks: usize, work: &(dyn Fn(usize) + Sync)) -> Result<(), ExecError> {
+        let watch = &self.watch;
+        let watched = |chunk| watch.during(|| work(chunk));
+        let work: &(dyn Fn(usize) + Sync) = &watched;
         if chunks <= 1 || self.helpers.is_empty() {
             let all = catch_unwind(AssertUnwindSafe(|| (0..chunks).for_each(work)));
-            return all.map_err(|_| panicked());
+            return all.map_err(|_| unwound(watch));
         }
         let shared = &*self.shared;
         debug_assert_eq!(shared.state.load(Ordering::Relaxed) & (OPEN | INSIDE), 0);
@@ -131,7 +144,7 @@ impl ThreadPool {
         unsafe { *shared.work.get() = Some(work) };
         shared.chunks.store(chunks, Ordering::Relaxed);
         shared.next_chunk.store(0, Ordering::Relaxed);
-        shared.panicked.store(false, Ordering::Relaxed);
+        shared.unwound.store(false, Ordering::Relaxed);
         let job = shared.state.load(Ordering::Relaxed) + NEXT_JOB;
         shared.state.store(job | OPEN, Ordering::Release);
         // This fence and the one in `help` order the accesses to `state` and `asleep`: a helper that goes to sleep sees
@@ -154,7 +167,7 @@ impl ThreadPool {
                 thread::yield_now();
             }
         }
-        if shared.panicked.load(Ordering::Relaxed) { Err(panicked()) } else { Ok(()) }
+        if shared.unwound.load(Ordering::Relaxed) { Err(unwound(watch)) } else { Ok(()) }
     }
 }
 
@@ -169,8 +182,10 @@ impl Drop for ThreadPool {
     }
 }
 
-fn panicked() -> ExecError {
-    ExecError::internal("a kernel panicked")
+/// The reason why a chunk unwound.
+#[cold]
+fn unwound(watch: &Watch) -> ExecError {
+    if watch.is_cancelled() { ExecError::Cancelled } else { ExecError::internal("a kernel panicked") }
 }
 
 impl PoolState {
@@ -182,7 +197,7 @@ impl PoolState {
                 return;
             }
             if catch_unwind(AssertUnwindSafe(|| work(chunk))).is_err() {
-                self.panicked.store(true, Ordering::Relaxed);
+                self.unwound.store(true, Ordering::Relaxed);
                 self.next_chunk.store(chunks, Ordering::Relaxed);
             }
         }
@@ -353,6 +368,8 @@ fn preemptions() -> i64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::checkpoint::checkpoint;
+    use gt_backend::Cancellation;
 
     #[test]
     fn every_chunk_is_done_once_by_any_number_of_threads() {
@@ -375,8 +392,42 @@ mod tests {
         let mut pool = ThreadPool::new(3);
         for threads_busy in [1, 8] {
             let result = pool.run(threads_busy, &|i| assert!(i != threads_busy - 1, "expected by this test"));
-            assert_eq!(result, Err(panicked()));
+            assert_eq!(result, Err(unwound(&Watch::default())));
             pool.run(8, &|_| ()).unwrap();
         }
+    }
+
+    #[test]
+    fn a_cancelled_instruction_ends_at_its_next_checkpoint_and_the_pool_goes_on() {
+        for threads in [1, 3] {
+            let mut pool = ThreadPool::new(threads);
+            let cancellation = Arc::new(Cancellation::default());
+            pool.watch.set(&cancellation, 7);
+            for chunks in [1, 8] {
+                let begun = AtomicUsize::new(0);
+                let endless = |_| {
+                    begun.fetch_add(1, Ordering::Relaxed);
+                    cancellation.cancel_below(8);
+                    loop {
+                        checkpoint();
+                    }
+                };
+                pool.watch.set(&cancellation, if chunks == 1 { 7 } else { 8 });
+                if chunks == 8 {
+                    cancellation.cancel_below(9);
+                }
+                assert_eq!(pool.run(chunks, &endless), Err(ExecError::Cancelled));
+                assert_eq!(begun.load(Ordering::Relaxed), usize::from(chunks == 1), "{chunks} chunks");
+            }
+            pool.watch.set(&cancellation, 9);
+            pool.run(8, &|_| checkpoint()).unwrap();
+        }
+    }
+
+    #[test]
+    fn long_work_is_divided_even_for_one_thread() {
+        let pool = ThreadPool::new(1);
+        assert!(!pool.pays(CHUNK_NS_MAX - 1) && pool.pays(CHUNK_NS_MAX));
+        assert_eq!(pool.chunks(1000 * CHUNK_NS_MAX), 1000);
     }
 }

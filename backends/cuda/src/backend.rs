@@ -13,7 +13,7 @@ use crate::moves::Moves;
 use crate::progress::StreamProgress;
 use crate::tensor::CudaTensor;
 use crate::transfers::{Transfer, Transfers};
-use gt_backend::{ExecError, Fence, Input};
+use gt_backend::{Cancellation, ExecError, Fence, Input};
 use gt_ops::{Meta, Op};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -43,6 +43,8 @@ pub struct CudaBackend {
     /// `launches`, as the driver that the other parts use.
     pub(crate) driver: Arc<dyn Driver>,
     pub(crate) label: u64,
+    /// The cancellation of the next instruction, and the label by which it knows that instruction.
+    pub(crate) cancellation: (Arc<Cancellation>, u64),
     /// Fences that have not been reported yet, oldest first, and the number of the next.
     pub(crate) fences: VecDeque<PendingFence>,
     pub(crate) next_fence: u64,
@@ -75,6 +77,7 @@ impl CudaBackend {
             tf32: false,
             driver,
             label: 0,
+            cancellation: (Arc::default(), Cancellation::NEVER),
             fences: VecDeque::new(),
             next_fence: 0,
             straightened: None,

@@ -5,14 +5,22 @@ use crate::error::{Result, failed, lost};
 use crate::tensor::CudaTensor;
 use crate::transfers::Transfer;
 use gt_backend::{
-    Backend, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats, MemoryUsage,
-    Stage, StageInput,
+    Backend, Cancellation, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats,
+    MemoryUsage, Stage, StageInput,
 };
 use gt_ops::{Attrs, Class, Meta, Op, Row};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 impl CudaBackend {
+    /// Kernels that were launched cannot be withdrawn, so an instruction is cancelled before its first launch or not at
+    /// all.
+    #[inline]
+    fn check_cancelled(&self) -> Result<()> {
+        let (cancellation, label) = &self.cancellation;
+        if cancellation.covers(*label) { Err(ExecError::Cancelled) } else { Ok(()) }
+    }
+
     fn upload_checked(&mut self, tensor: &CudaTensor, offset_bytes: usize, src: HostRange) -> Result<Option<Transfer>> {
         if !tensor.contiguous || !tensor.is_sole_owner() {
             return Err(ExecError::internal("write to a tensor that is shared"));
@@ -111,6 +119,7 @@ impl Backend for CudaBackend {
         out: &Meta,
         last_use: u8,
     ) -> Result<CudaTensor> {
+        self.check_cancelled()?;
         self.straightened = None;
         self.progress.next().map_err(failed)?;
         let row = op.row();
@@ -134,6 +143,7 @@ impl Backend for CudaBackend {
     }
 
     fn execute_fused(&mut self, stages: &[Stage<'_, CudaTensor>]) -> Result<Vec<Option<CudaTensor>>> {
+        self.check_cancelled()?;
         self.straightened = None;
         self.progress.next().map_err(failed)?;
         for feed in stages.iter().flat_map(|stage| &stage.inputs) {
@@ -174,6 +184,14 @@ impl Backend for CudaBackend {
 
     fn is_asynchronous(&self) -> bool {
         true
+    }
+
+    #[inline]
+    fn cancelled_by(&mut self, cancellation: &Arc<Cancellation>, label: u64) {
+        if !Arc::ptr_eq(&self.cancellation.0, cancellation) {
+            self.cancellation.0 = cancellation.clone();
+        }
+        self.cancellation.1 = label;
     }
 
     fn fence(&mut self) -> Result<Option<Fence>> {

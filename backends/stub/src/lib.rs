@@ -7,8 +7,8 @@
 use gt_backend::conformance::host::Host;
 use gt_backend::conformance::oracle::{OracleOperand, interpret};
 use gt_backend::{
-    Backend, BackendFactory, BackendFacts, Capabilities, ExecError, HostRange, Input, Layout, LimitScope, MemoryStats,
-    MemoryUsage, OpenOptions, OpenedBackend, Site,
+    Backend, BackendFactory, BackendFacts, Cancellation, Capabilities, ExecError, HostRange, Input, Layout, LimitScope,
+    MemoryStats, MemoryUsage, OpenOptions, OpenedBackend, Site,
 };
 use gt_ops::{Attrs, Class, DType, Meta, Op};
 use std::collections::HashMap;
@@ -69,6 +69,8 @@ pub struct StubBackend {
     limit_bytes: usize,
     usage: Option<Arc<MemoryUsage>>,
     held: Arc<Mutex<Held>>,
+    /// The cancellation of the next instruction, and the label by which it knows that instruction.
+    cancellation: (Arc<Cancellation>, u64),
 }
 
 fn lock(held: &Mutex<Held>) -> MutexGuard<'_, Held> {
@@ -103,7 +105,8 @@ impl Drop for StubBuffer {
 impl StubBackend {
     /// A backend whose tensors take at most this many bytes.
     pub fn new(limit_bytes: usize) -> StubBackend {
-        StubBackend { limit_bytes, usage: None, held: Arc::default() }
+        let cancellation = (Arc::default(), Cancellation::NEVER);
+        StubBackend { limit_bytes, usage: None, held: Arc::default(), cancellation }
     }
 
     /// A tensor of zeros.
@@ -137,6 +140,10 @@ impl Backend for StubBackend {
         out: &Meta,
         _last_use: u8,
     ) -> Result<StubTensor, ExecError> {
+        let (cancellation, label) = &self.cancellation;
+        if cancellation.covers(*label) {
+            return Err(ExecError::Cancelled);
+        }
         if matches!(op.row().class, Class::Convolution | Class::Pooling | Class::RowWise) {
             return Err(ExecError::internal(format!("the stub does not implement {}", op.name())));
         }
@@ -188,6 +195,10 @@ impl Backend for StubBackend {
 
     fn meta(&self, tensor: &StubTensor) -> Meta {
         tensor.meta
+    }
+
+    fn cancelled_by(&mut self, cancellation: &Arc<Cancellation>, label: u64) {
+        self.cancellation = (cancellation.clone(), label);
     }
 
     fn charge(&mut self, usage: &Arc<MemoryUsage>) {

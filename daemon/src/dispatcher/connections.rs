@@ -3,6 +3,7 @@
 use super::{CROWDED_HANDSHAKE_DEADLINE, Dispatcher, WakeSource, spare_descriptor, worker_names};
 use crate::account::ArenaRoom;
 use crate::control_connection::{ControlConnection, ReceivedMessage};
+use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::session::Session;
 use crate::session::violation::Violation;
 use crate::worker::step::SessionSlot;
@@ -418,6 +419,12 @@ impl Dispatcher {
             ClientMessage::Reload => {
                 if let Err(refused) = self.reload_for(slot) {
                     self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                }
+            }
+            ClientMessage::Interrupt { below } => {
+                let Some(session) = &connection.session else { return };
+                for worker in session.workers().iter() {
+                    self.links[worker].cancel_below(session.slot(), below.min(MODIFIER_ID_MIN));
                 }
             }
             ClientMessage::Name { name } => connection.rename(name),

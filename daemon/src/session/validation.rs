@@ -3,7 +3,7 @@
 use super::violation::Violation;
 use super::{COMMAND_NS, Context, STEP_NS, Session};
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
-use crate::table::{Content, WorkerTensor};
+use crate::table::{Content, Refusal, WorkerTensor};
 use crate::worker::fusion_window::is_fusible;
 use crate::worker::step::Step;
 use gt_ops::cost::{Cost, cost};
@@ -11,8 +11,9 @@ use gt_ops::event::{EventKind, NO_WORKER, Subject};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, FREE_IDS_MAX};
-use gt_ops::{Instruction, Meta, Op, Operand, TensorId, Workers};
+use gt_ops::{Instruction, Meta, Operand, TensorId, Workers};
 use gt_protocol::limits::{REFUSED_TENSORS_MAX, TENSORS_PER_SESSION_MAX};
+use std::num::NonZeroU32;
 
 /// The estimated rate of transfers between arenas and tensors, bytes a nanosecond.
 const TRANSFER_BYTES_PER_NS: u64 = 8;
@@ -41,7 +42,8 @@ impl Session {
                 let refused = self.check_new(out)?;
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Allocate, wire_bytes, [out, 0, 0]);
                 if refused {
-                    self.refuse_tensor(out, meta, (out, None), Subject::Allocate, cx);
+                    let by = Refusal { origin: out, op: None, estimate_s: None };
+                    self.refuse_tensor(out, meta, by, Subject::Allocate, cx);
                     return Ok(());
                 }
                 let at = self.tensors.insert(out, meta, Content::Defined);
@@ -60,9 +62,7 @@ impl Session {
                 let (expected, bytes) = match tensor.content {
                     Content::Uploading(next) => (next, tensor.bytes),
                     Content::Defined => (tensor.bytes, tensor.bytes),
-                    Content::Refused { origin, op } => {
-                        return self.complete_refused(token, (origin, op), Subject::Write, cx);
-                    }
+                    Content::Refused(by) => return self.complete_refused(token, by, Subject::Write, cx),
                 };
                 let end = offset_bytes.checked_add(len).filter(|end| *end <= bytes);
                 // A tensor without elements is complete from the start; an empty write to it is allowed.
@@ -88,9 +88,7 @@ impl Session {
                 match tensor.content {
                     Content::Defined => {}
                     Content::Uploading(_) => return Err(Violation::Unwritten(id)),
-                    Content::Refused { origin, op } => {
-                        return self.complete_refused(token, (origin, op), Subject::Fetch, cx);
-                    }
+                    Content::Refused(by) => return self.complete_refused(token, by, Subject::Fetch, cx),
                 }
                 let (len, bytes) = (to.len_bytes, tensor.bytes);
                 if offset_bytes.checked_add(len).is_none_or(|end| end > bytes) {
@@ -129,7 +127,7 @@ impl Session {
 
     fn op(&mut self, mut instruction: Instruction, wire_bytes: u64, cx: &mut Context<'_>) -> Result<(), Violation> {
         let (op, out) = (instruction.op, instruction.out);
-        let mut refused = self.check_new(out)?.then_some((out, Some(op)));
+        let mut refused = self.check_new(out)?.then_some(Refusal { origin: out, op: Some(op), estimate_s: None });
         cx.metas.clear();
         let mut operands = [0; 2];
         let mut named = 0;
@@ -142,7 +140,7 @@ impl Session {
                         Content::Defined => {}
                         Content::Uploading(_) => return Err(Violation::Unwritten(*id)),
                         // As with every failure, the result is poisoned by the first one.
-                        Content::Refused { origin, op } => refused = Some((origin, op)),
+                        Content::Refused(by) => refused = Some(by),
                     }
                     if named < 2 {
                         operands[named] = *id;
@@ -156,18 +154,21 @@ impl Session {
         let [left, right] = operands;
         self.event(cx, EventKind::Recv, NO_WORKER, Subject::Op(op), wire_bytes, [out, left, right]);
         let meta = infer(op, cx.metas, &instruction.attrs).map_err(Violation::Rule)?;
-        if let Some(by) = refused {
-            self.refuse_tensor(out, meta, by, Subject::Op(op), cx);
-            let last = self.ids_of(&instruction, instruction.last_use);
-            return self.free_everywhere(&last, cx);
-        }
         let tensors = cx.metas.iter().filter_map(|input| match input {
             InputMeta::Tensor(meta) => Some(meta),
             InputMeta::Scalar(_) => None,
         });
         let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
-        let cost = cost(op, tensors, &meta);
+        let cost = cost(op, tensors, &instruction.attrs, &meta);
         let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
+        if refused.is_none() {
+            refused = self.too_long(cost_ns).map(|s| Refusal { origin: out, op: Some(op), estimate_s: Some(s) });
+        }
+        if let Some(by) = refused {
+            self.refuse_tensor(out, meta, by, Subject::Op(op), cx);
+            let last = self.ids_of(&instruction, instruction.last_use);
+            return self.free_everywhere(&last, cx);
+        }
         instruction.out = self.tensors.insert(out, meta, Content::Defined).id();
         let used_up = if cx.pipeline.is_empty() { 0 } else { std::mem::take(&mut instruction.last_use) };
         if instruction.last_use != 0 {
@@ -181,6 +182,12 @@ impl Session {
         let requested = self.signals.requested();
         self.send(Step { operands, out: Some(meta), fused_ns, requested, ..step }, cx)?;
         if last.is_empty() { Ok(()) } else { self.free_everywhere(&last, cx) }
+    }
+
+    /// The estimated seconds of a step that would take longer than the user's steps may.
+    fn too_long(&self, cost_ns: u64) -> Option<NonZeroU32> {
+        let estimate_s = u32::try_from(cost_ns / 1_000_000_000).unwrap_or(u32::MAX);
+        NonZeroU32::new(estimate_s).filter(|_| self.quota.max_step_s > 0 && estimate_s >= self.quota.max_step_s)
     }
 
     /// The client's ids of the operands in `mask`, each once.
@@ -296,21 +303,15 @@ impl Session {
         if held - limit >= REFUSED_TENSORS_MAX { Err(Violation::TooManyRefused { limit }) } else { Ok(true) }
     }
 
-    /// Adds a tensor that no worker has: its user holds too many, or `by`, an operand's instruction, was refused.
+    /// Adds a tensor that no worker has, since an instruction was refused: its own or an operand's.
     #[cold]
-    fn refuse_tensor(
-        &mut self,
-        out: TensorId,
-        meta: Meta,
-        by: (TensorId, Option<Op>),
-        subject: Subject,
-        cx: &mut Context<'_>,
-    ) {
-        let (origin, op) = by;
-        self.tensors.insert(out, meta, Content::Refused { origin, op });
-        if origin == out {
-            let (held, limit) = (self.account.tensors(), self.quota.tensors);
-            self.count_out_of_memory(format_args!("the user's sessions hold {held} tensors of {limit}"));
+    fn refuse_tensor(&mut self, out: TensorId, meta: Meta, by: Refusal, subject: Subject, cx: &mut Context<'_>) {
+        self.tensors.insert(out, meta, Content::Refused(by));
+        if by.origin == out {
+            if by.estimate_s.is_none() {
+                let (held, limit) = (self.account.tensors(), self.quota.tensors);
+                self.count_out_of_memory(format_args!("the user's sessions hold {held} tensors of {limit}"));
+            }
             self.event(cx, EventKind::Error, NO_WORKER, subject, 0, [out, 0, 0]);
         }
     }
@@ -320,12 +321,16 @@ impl Session {
     fn complete_refused(
         &mut self,
         token: u64,
-        (instruction, op): (TensorId, Option<Op>),
+        Refusal { origin: instruction, op, estimate_s }: Refusal,
         subject: Subject,
         cx: &mut Context<'_>,
     ) -> Result<(), Violation> {
         self.expect_completion()?;
-        let fault = Fault::TooManyTensors { held: self.count_tensors(), limit: self.quota.tensors };
+        let ms = |s: u32| u64::from(s) * 1000;
+        let fault = match estimate_s {
+            Some(s) => Fault::TooLong { estimate_ms: ms(s.get()), limit_ms: ms(self.quota.max_step_s) },
+            None => Fault::TooManyTensors { held: self.count_tensors(), limit: self.quota.tensors },
+        };
         self.complete(token, Err(Failure { fault, instruction, op }), cx.links)?;
         self.event(cx, EventKind::Send, NO_WORKER, subject, 0, [instruction, 0, 0]);
         Ok(())

@@ -6,7 +6,7 @@ use super::exec_failure::{caught, defect, failure, worker_lost};
 use super::in_flight::InFlightTransfer;
 use super::reshard::reshard_tensor;
 use super::session_tensors::{SessionShared, SessionTensors, host_range};
-use gt_backend::{Backend, ExecError, Fence, FenceStatus, Input};
+use gt_backend::{Backend, Cancellation, ExecError, Fence, FenceStatus, Input};
 use gt_collectives::Communicator;
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
@@ -191,12 +191,14 @@ impl<B: Backend> Core<B> {
         };
         self.backend.charge(&session.shared.usage);
         self.backend.label(origin);
+        let label = if matches!(command, Command::Op(_)) { origin } else { Cancellation::NEVER };
+        self.backend.cancelled_by(&session.shared.cancellation, label);
         if let Command::Reshard(reshard) = command {
             // The other workers wait for this one even if the session has ended.
             let moved = resharded(&mut self.backend, &mut self.groups, self.number, session, origin, reshard);
             return moved.map(|()| None);
         }
-        if session.shared.cancelled.load(Relaxed) {
+        if session.shared.cancellation.covers_all() {
             return Err(Failure { fault: Fault::Internal, instruction: origin, op: None });
         }
         let backend = &mut self.backend;
@@ -417,6 +419,7 @@ mod tests {
     /// A backend whose tensors count how often they were added to themselves, and whose `exp` panics.
     #[derive(Default)]
     struct Fake {
+        is_cancelled: bool,
         last_uses: Vec<u8>,
         tf32: bool,
         /// Whether TF32 was allowed for each product, in order.
@@ -434,6 +437,9 @@ mod tests {
             out: &Meta,
             last_use: u8,
         ) -> Result<(Meta, u32), ExecError> {
+            if self.is_cancelled {
+                return Err(ExecError::Cancelled);
+            }
             self.last_uses.push(last_use);
             if op == Op::Matmul {
                 self.rounded.push(self.tf32);
@@ -463,6 +469,9 @@ mod tests {
         }
         fn allow_tf32(&mut self, allowed: bool) {
             self.tf32 = allowed;
+        }
+        fn cancelled_by(&mut self, cancellation: &Arc<Cancellation>, label: u64) {
+            self.is_cancelled = cancellation.covers(label);
         }
         fn charge(&mut self, _: &Arc<MemoryUsage>) {}
         fn held(&self, _: &MemoryUsage) -> usize {
@@ -561,12 +570,27 @@ mod tests {
     #[test]
     fn queued_steps_of_a_session_that_has_ended_are_skipped() {
         let (mut core, shared) = core();
-        shared.cancelled.store(true, Relaxed);
+        shared.cancellation.cancel_all();
         let result = core.run(0, 2, &instruction(Op::Neg, at(2), &[at(1)], 0), None);
         assert_eq!(result.unwrap_err().fault, Fault::Internal);
         assert_eq!(core.backend.last_uses, [0]);
         core.close(0);
         assert!(core.run(0, 3, &Command::Sync { token: 1 }, None).is_err());
+    }
+
+    #[test]
+    fn interrupted_instructions_poison_their_results_and_later_ones_run() {
+        let (mut core, shared) = core();
+        shared.cancellation.cancel_below(3);
+        let failure = Failure { fault: Fault::Interrupted, instruction: 2, op: Some(Op::Neg) };
+        assert_eq!(core.run(0, 2, &instruction(Op::Neg, at(2), &[at(1)], 0), None), Err(failure));
+        core.run(0, 3, &instruction(Op::Neg, at(3), &[at(1)], 0), None).unwrap();
+        assert_eq!(core.run(0, 4, &instruction(Op::Add, at(4), &[at(2), at(3)], 0), None), Err(failure));
+        // Tensors that were made before stay, and frees take effect.
+        assert_eq!(fetch(&mut core, &shared, at(1)), Ok(0));
+        core.run(0, 2, &Command::Free { ids: [at(1), 0, 0, 0, 0, 0, 0] }, None).unwrap();
+        assert_eq!(fetch(&mut core, &shared, at(1)).unwrap_err().fault, Fault::Internal);
+        assert_eq!(fetch(&mut core, &shared, at(3)), Ok(1));
     }
 
     #[test]

@@ -44,6 +44,7 @@ pub fn failure(error: ExecError, instruction: TensorId, op: Option<Op>) -> Failu
             Fault::IndexOutOfRange { index, axis: axis as u64, size: size as u64 }
         }
         ExecError::ZeroDivision => Fault::ZeroDivision,
+        ExecError::Cancelled => Fault::Interrupted,
         // The earlier instruction failed; `instruction` only met the error.
         ExecError::Earlier { label, op, error } => return failure(*error, label, op),
         ExecError::Unreached { worker: Some(worker), .. } => worker_lost(worker),

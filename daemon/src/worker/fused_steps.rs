@@ -5,12 +5,11 @@ use super::core::Core;
 use super::exec_failure::{caught, failure};
 use super::fusion_window::{FusionWindow, UNCONNECTED_MAX, is_fusible, is_large};
 use super::session_tensors::SessionTensors;
-use gt_backend::{Backend, ExecError, Input, Stage, StageInput};
+use gt_backend::{Backend, Cancellation, ExecError, Input, Stage, StageInput};
 use gt_ops::failure::Failure;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::Command;
 use gt_ops::{Instruction, Meta, Operand, TensorId};
-use std::sync::atomic::Ordering::Relaxed;
 
 /// A queued step.
 #[derive(Clone, Debug)]
@@ -176,7 +175,7 @@ impl<B: Backend> Core<B> {
     /// As [`Core::run_window`] if several instructions can be fused; otherwise executes nothing and returns `None`.
     fn run_fused(&mut self, jobs: &[Job], done: &mut impl FnMut(Result<(), Failure>)) -> Option<usize> {
         let first = jobs.first()?;
-        let (backend, session) = self.session(first.slot).filter(|(_, s)| !s.shared.cancelled.load(Relaxed))?;
+        let (backend, session) = self.session(first.slot).filter(|(_, s)| !s.shared.cancellation.covers_all())?;
         let fusion = Fusion::new(backend, session, jobs);
         if fusion.stages.len() < 2 {
             return None;
@@ -189,6 +188,10 @@ impl<B: Backend> Core<B> {
         let program = fusion.program::<B>(session, &freed)?;
         tracing::debug!(target: "gtd::worker", slot = first.slot, origin = first.origin, stages = program.len(), "does together");
         backend.label(first.origin);
+        // The whole program is cancelled with its last instruction, or not at all: an instruction that is not cancelled
+        // never finds its operand half overwritten.
+        let last = jobs.iter().filter(|job| matches!(job.command, Command::Op(_))).map(|job| job.origin).max();
+        backend.cancelled_by(&session.shared.cancellation, last.unwrap_or(Cancellation::NEVER));
         let made = caught(|| backend.execute_fused(&program));
         let result = match made {
             Ok(made) => {

@@ -6,7 +6,9 @@ use super::step_wire::{ReportWords, RunHeader, StepHeader, StepKind};
 use gt_ops::event::Subject;
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{Encoder, SLOTS_MAX, Slot};
+use gt_protocol::RunningInfo;
 use std::collections::VecDeque;
+use std::time::Duration;
 
 /// How much may be queued at a worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,6 +77,26 @@ pub struct Queue<W> {
     held: Option<(u64, u64, Option<u64>)>,
     /// Boxed because it is large; [`Queue::step`] takes it out while it uses it.
     encoder: Option<Box<Encoder>>,
+}
+
+/// The step that a worker runs.
+#[derive(Clone, Copy, Debug)]
+pub struct RunningStep {
+    /// The session that the step belongs to.
+    pub owner: SessionSlot,
+    /// The step's operation; none for a step that the link itself needs.
+    subject: Option<Subject>,
+    /// How long it has run at least.
+    pub since: Duration,
+}
+
+impl RunningStep {
+    /// The description of the step for users; none if it is not a session's.
+    pub fn info(self) -> Option<RunningInfo> {
+        let RunningStep { owner, subject, since } = self;
+        let step = subject?.name().into();
+        Some(RunningInfo { session: owner.session, step, since_ms: since.as_millis() as u64 })
+    }
 }
 
 struct SentStep {
@@ -154,6 +176,14 @@ impl<W: Wire> Queue<W> {
     /// The last report's session, the bytes that its tensors take, and their peak unless the step failed.
     pub fn held(&self) -> Option<(u64, u64, Option<u64>)> {
         self.held
+    }
+
+    /// The oldest step that was sent, which runs unless the worker is about to begin or report it, as of the
+    /// dispatcher's last look.
+    pub fn oldest(&self) -> Option<RunningStep> {
+        let SentStep { owner, subject, .. } = *self.in_flight.front()?;
+        let since_ns = if self.progressed { 0 } else { self.now_ns.saturating_sub(self.oldest_since_ns) };
+        Some(RunningStep { owner, subject, since: Duration::from_nanos(since_ns) })
     }
 
     fn push(&mut self, header: StepHeader, command: &[Slot], sent: SentStep) {

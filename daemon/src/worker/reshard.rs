@@ -596,6 +596,9 @@ mod tests {
         fn meta(&self, tensor: &Self::Tensor) -> Meta {
             self.0.meta(tensor)
         }
+        fn cancelled_by(&mut self, cancellation: &std::sync::Arc<gt_backend::Cancellation>, label: u64) {
+            self.0.cancelled_by(cancellation, label);
+        }
         fn charge(&mut self, usage: &std::sync::Arc<gt_backend::MemoryUsage>) {
             self.0.charge(usage);
         }

@@ -69,9 +69,6 @@ pub trait Transport {
     /// Forgets a session that has ended.
     fn close(&mut self, session: u64);
 
-    /// Called with the headers of steps that have arrived, before they are executed.
-    fn arrived(&mut self, _headers: &mut dyn Iterator<Item = StepHeader>) {}
-
     /// Takes the next message, which comes beside the rings. False if that fails.
     fn message(&mut self) -> bool;
 
@@ -132,7 +129,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             }
             slots.copy_within(start..end, 0);
             (start, end) = (0, end - start);
-            if self.refill(&mut slots, start, &mut end) == 0 && !self.wait() {
+            if self.refill(&mut slots, &mut end) == 0 && !self.wait() {
                 return self.end();
             }
         }
@@ -218,18 +215,10 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         self.report(&header, result, used, Duration::from_nanos(took_ns), awaited);
     }
 
-    /// Adds waiting slots to `slots[start..end]`, as far as there is room, and returns how many.
-    fn refill(&mut self, slots: &mut [Slot], start: usize, end: &mut usize) -> usize {
+    /// Adds waiting slots to `slots[..end]`, as far as there is room, and returns how many.
+    fn refill(&mut self, slots: &mut [Slot], end: &mut usize) -> usize {
         let popped = self.transport.pop(&mut slots[*end..]);
         *end += popped;
-        if popped > 0 {
-            let mut rest = &slots[start..*end];
-            self.transport.arrived(&mut std::iter::from_fn(|| {
-                let (step, after) = rest.split_at(whole_step(rest)?);
-                rest = after;
-                StepHeader::decode(step.first()?).ok()
-            }));
-        }
         popped
     }
 
@@ -257,6 +246,13 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         if self.in_flight.is_unfenced() && (reshards || self.in_flight.wants_fence_before(owner.session)) {
             self.fence();
         }
+        // Reports must not wait for a long step: the dispatcher would take the steps before it for unfinished.
+        if let StepKind::Run(run) = kind
+            && run.expected_ns >= run.unreported_ns_max
+            && self.transport.unpublished_slots() > 0
+        {
+            self.publish();
+        }
         let shared_core = self.core.clone();
         let mut core = shared_core.lock().unwrap_or_else(PoisonError::into_inner);
         let mut awaited = false;
@@ -268,7 +264,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 Ok(None) => return None,
                 Ok(Some(command)) => {
                     if core.opens_window(slot, &command) {
-                        self.refill(slots, start, end);
+                        self.refill(slots, end);
                         return self.window(core, Job { slot, origin, command }, &slots[start..*end], len);
                     }
                     awaited = completes(subject(&command));
@@ -400,7 +396,7 @@ mod tests {
     use super::super::step::SessionSlot;
     use super::super::step_wire::RunHeader;
     use super::*;
-    use gt_backend::{ExecError, Fence, FenceStatus, HostRange, Input, MemoryStats, MemoryUsage};
+    use gt_backend::{Cancellation, ExecError, Fence, FenceStatus, HostRange, Input, MemoryStats, MemoryUsage};
     use gt_ops::failure::Fault;
     use gt_ops::wire::{ArenaRange, Encoder};
     use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Shape};
@@ -483,6 +479,7 @@ mod tests {
         fn meta(&self, tensor: &Meta) -> Meta {
             *tensor
         }
+        fn cancelled_by(&mut self, _: &Arc<Cancellation>, _: u64) {}
         fn charge(&mut self, _: &Arc<MemoryUsage>) {}
         fn held(&self, _: &MemoryUsage) -> usize {
             0

@@ -2,14 +2,14 @@
 
 use super::exec_failure::defect;
 use crate::table::WorkerTensor;
-use gt_backend::{HostRange, MemoryUsage};
+use gt_backend::{Cancellation, HostRange, MemoryUsage};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::ArenaRange;
 use gt_ops::{Op, TensorId};
 use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
 use gt_shm::Arena;
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The state of a session that its dispatcher and its worker share.
@@ -19,8 +19,9 @@ pub struct SessionShared {
     pub usage: Arc<MemoryUsage>,
     /// Bytes of the tensors at the last report.
     pub held_bytes: AtomicUsize,
-    /// Set when the session has ended: its queued steps are skipped.
-    pub cancelled: AtomicBool,
+    /// The instructions that are cancelled, by the client's ids of their results. When the session has ended it covers
+    /// all, and the queued steps are skipped.
+    pub cancellation: Arc<Cancellation>,
     /// Why tensors from before the worker's last start are missing.
     lost: Option<Fault>,
     pub(super) arenas: Mutex<Vec<Arena>>,
@@ -29,13 +30,12 @@ pub struct SessionShared {
 impl SessionShared {
     /// The state of a session without arenas. `lost` tells why its earlier tensors are missing, if it had any.
     pub fn new(usage: Arc<MemoryUsage>, lost: Option<Fault>) -> SessionShared {
-        SessionShared {
-            usage,
-            held_bytes: AtomicUsize::new(0),
-            cancelled: AtomicBool::new(false),
-            lost,
-            arenas: Mutex::default(),
-        }
+        SessionShared::with(usage, lost, Arc::default())
+    }
+
+    /// As [`new`](Self::new), with instructions that `cancellation` cancels.
+    pub fn with(usage: Arc<MemoryUsage>, lost: Option<Fault>, cancellation: Arc<Cancellation>) -> SessionShared {
+        SessionShared { usage, held_bytes: AtomicUsize::new(0), cancellation, lost, arenas: Mutex::default() }
     }
 
     /// The failure of an instruction that names a tensor which the worker does not have. That is a defect, unless the
@@ -45,7 +45,7 @@ impl SessionShared {
     pub fn missing(&self, what: &'static str, instruction: TensorId, op: Option<Op>) -> Failure {
         match self.lost {
             Some(fault) => Failure { fault, instruction, op },
-            None if self.cancelled.load(Relaxed) => Failure { fault: Fault::Internal, instruction, op },
+            None if self.cancellation.covers_all() => Failure { fault: Fault::Internal, instruction, op },
             None => defect(what, instruction, op),
         }
     }

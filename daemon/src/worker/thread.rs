@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::fused_steps::Job;
-use super::queue::{InvalidReport, Queue, QueueLimit, STEPS_MAX, WORK_SLOTS, Wire};
+use super::queue::{InvalidReport, Queue, QueueLimit, RunningStep, STEPS_MAX, WORK_SLOTS, Wire};
 use super::rank_assignment::RankAssignment;
 use super::serve::{Transport, Worker};
 use super::session_tensors::SessionShared;
@@ -16,9 +16,9 @@ use super::worker_link::{Availability, WorkerLink};
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::Communicator;
 use gt_collectives::local::SharedMemory;
-use gt_ops::Workers;
 use gt_ops::failure::Failure;
 use gt_ops::wire::{Command, Slot};
+use gt_ops::{TensorId, Workers};
 use gt_protocol::WorkerInfo;
 use gt_shm::mem::HeapMem;
 use gt_shm::port::spin_default;
@@ -153,7 +153,8 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             Ok(mut core) => core.backend().memory().used_bytes as u64,
             Err(_) => self.queue.memory_bytes(),
         };
-        WorkerInfo { memory_bytes, ..self.info.clone() }
+        let running = self.queue.oldest().and_then(RunningStep::info);
+        WorkerInfo { memory_bytes, running, ..self.info.clone() }
     }
 
     fn rates(&self) -> (f64, f64) {
@@ -202,10 +203,16 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     fn close(&mut self, owner: SessionSlot) {
         if let Some(shared) = self.shared.remove(&owner.session) {
-            shared.cancelled.store(true, Relaxed);
+            shared.cancellation.cancel_all();
         }
         // Freeing much memory takes long, so it always happens on the worker's thread.
         self.queue.control(owner, StepKind::Close);
+    }
+
+    fn cancel_below(&mut self, owner: SessionSlot, id: TensorId) {
+        if let Some(shared) = self.shared.get(&owner.session) {
+            shared.cancellation.cancel_below(id);
+        }
     }
 
     fn is_thread(&self) -> bool {

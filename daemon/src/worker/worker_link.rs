@@ -4,9 +4,9 @@ use super::queue::QueueLimit;
 use super::rank_assignment::RankAssignment;
 use super::step::{Report, SessionSlot, Step, Submission};
 use gt_backend::MemoryUsage;
-use gt_ops::Workers;
 use gt_ops::failure::Failure;
 use gt_ops::failure::WorkerEnd;
+use gt_ops::{TensorId, Workers};
 use gt_protocol::WorkerInfo;
 use gt_shm::Arena;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -44,8 +44,12 @@ pub trait WorkerLink {
     /// every [`CHECK_EVERY`](super::process::life::CHECK_EVERY).
     fn check_life(&mut self) {}
 
-    /// Cancels the queued steps of a session, then frees its tensors and unmaps its arenas.
+    /// Cancels the running and the queued steps of a session, then frees its tensors and unmaps its arenas.
     fn close(&mut self, owner: SessionSlot);
+
+    /// Cancels a session's instructions whose results have lower ids than `id`, whether they run, are queued or come
+    /// later. Their results are poisoned.
+    fn cancel_below(&mut self, owner: SessionSlot, id: TensorId);
 
     /// Whether the worker is a thread of this process.
     fn is_thread(&self) -> bool;

@@ -59,6 +59,8 @@ fn encode_fault(fault: &Fault) -> (u64, [u64; 3]) {
             let [low, high] = worker.words();
             (fault::WORKER_LOST, [low, high, end.word()])
         }
+        Fault::Interrupted => (fault::INTERRUPTED, [0; 3]),
+        Fault::TooLong { estimate_ms, limit_ms } => (fault::TOO_LONG, [estimate_ms, limit_ms, 0]),
         Fault::Internal => (fault::INTERNAL, [0; 3]),
     }
 }
@@ -76,6 +78,8 @@ fn decode_fault(code: u64, [first, second, third]: [u64; 3]) -> Fault {
             let worker = WorkerName::from_words([first, second]);
             Fault::WorkerLost { worker, end: WorkerEnd::from_word(third) }
         }
+        fault::INTERRUPTED => Fault::Interrupted,
+        fault::TOO_LONG => Fault::TooLong { estimate_ms: first, limit_ms: second },
         _ => Fault::Internal,
     }
 }
@@ -96,6 +100,8 @@ mod tests {
             failure(Fault::IndexOutOfRange { index: -7, axis: 1, size: 3 }),
             failure(Fault::ZeroDivision),
             failure(Fault::WorkerLost { worker: WorkerName::new("cpu:3"), end: WorkerEnd::Signal(9) }),
+            failure(Fault::Interrupted),
+            failure(Fault::TooLong { estimate_ms: 3_600_000, limit_ms: 600_000 }),
             failure(Fault::Internal),
         ] {
             let completion = Completion { token: 4, result };

@@ -296,6 +296,8 @@ codes! {
         SESSION_OUT_OF_MEMORY = 6, "the session's limit is reached: as for the worker";
         USER_OUT_OF_MEMORY = 7, "the user's limit is reached: as for the worker";
         TOO_MANY_TENSORS = 8, "the user's limit of tensors is reached: tensors held, limit";
+        INTERRUPTED = 9, "the session cancelled the instruction";
+        TOO_LONG = 10, "the instruction would exceed the user's limit of time: estimate and limit in milliseconds";
     }
 }
 

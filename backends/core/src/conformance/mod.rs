@@ -11,10 +11,10 @@ mod suite;
 
 pub use programs::programs;
 pub use suite::{
-    LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, arg_reductions, casts, compare, concatenations, creations,
-    divisions_by_zero, elementwise, elementwise_edges, elementwise_large, gathers, matmuls, memory_limit, movements,
-    operands_given_up, positions, randoms, reductions, reductions_large, scans, scatters, searches, selections,
-    slice_scatters, sorts, transfers,
+    LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, arg_reductions, cancellations, casts, compare, concatenations,
+    creations, divisions_by_zero, elementwise, elementwise_edges, elementwise_large, gathers, matmuls, memory_limit,
+    movements, operands_given_up, positions, randoms, reductions, reductions_large, scans, scatters, searches,
+    selections, slice_scatters, sorts, transfers,
 };
 
 /// Makes one test of each function of the suite. `$make` is an expression for a new backend with a memory limit of
@@ -26,7 +26,7 @@ macro_rules! conformance_tests {
             elementwise, elementwise_large, elementwise_edges, operands_given_up, casts, selections, reductions,
             reductions_large, arg_reductions, movements, slice_scatters, concatenations, matmuls, gathers, scatters,
             scans, sorts, searches, positions, creations, randoms, transfers, divisions_by_zero, memory_limit,
-            programs
+            programs, cancellations
         );
     };
     ($make:expr; $($name:ident),*) => {

@@ -2,7 +2,8 @@
 
 use super::host::Host;
 use super::oracle::{OracleOperand, interpret};
-use crate::backend::{Backend, Input};
+use crate::backend::{Backend, Input, Stage, StageInput};
+use crate::cancellation::Cancellation;
 use crate::error::{ExecError, LimitScope};
 use crate::host::HostRange;
 use gt_ops::infer::{InputMeta, infer};
@@ -10,6 +11,7 @@ use gt_ops::instruction::SliceSpec;
 use gt_ops::row::ROWS;
 use gt_ops::{Attrs, Class, DType, Meta, Op, RANK_MAX, Row, Scalar, Shape, philox};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 /// The memory limit of the backend under test.
 pub const MEMORY_BYTES: usize = 256 << 20;
@@ -1159,4 +1161,30 @@ pub fn memory_limit<B: Backend>(backend: &mut B) {
     drop(backend.allocate(&half).expect("what was freed"));
     backend.trim();
     assert_eq!(backend.memory().cached_bytes, 0);
+}
+
+/// A cancelled instruction fails and holds no memory, alone or fused; the next one, which is not covered, computes.
+pub fn cancellations<B: Backend>(backend: &mut B) {
+    let meta = Meta::new(shape(&[3]), DType::F32);
+    let tensor = upload(backend, &Host::floats(meta, [1.0, 2.0, 3.0]));
+    let cancellation = Arc::new(Cancellation::default());
+    cancellation.cancel_below(8);
+    let used_bytes = backend.memory().used_bytes;
+    let inputs = [Input::Tensor(&tensor), Input::Tensor(&tensor)];
+    backend.cancelled_by(&cancellation, 7);
+    let alone = backend.execute(Op::Add, &inputs, &Attrs::None, &meta, 0);
+    assert_eq!(alone.err(), Some(ExecError::Cancelled));
+    let stage = |inputs: Vec<_>, kept| Stage { op: Op::Add, inputs, attrs: &Attrs::None, out: meta, kept, last_use: 0 };
+    let program = [
+        stage(inputs.map(StageInput::External).into(), false),
+        stage(vec![StageInput::Stage(0), StageInput::Stage(0)], true),
+    ];
+    assert_eq!(backend.execute_fused(&program).err(), Some(ExecError::Cancelled));
+    assert_eq!(backend.memory().used_bytes, used_bytes);
+    // Transfers are not cancelled.
+    assert_eq!(download(backend, &tensor).to_bytes(), Host::floats(meta, [1.0, 2.0, 3.0]).to_bytes());
+    backend.cancelled_by(&cancellation, 8);
+    let done = backend.execute(Op::Add, &inputs, &Attrs::None, &meta, 0).expect("an instruction that is not cancelled");
+    assert_eq!(download(backend, &done).to_bytes(), Host::floats(meta, [2.0, 4.0, 6.0]).to_bytes());
+    backend.cancelled_by(&cancellation, Cancellation::NEVER);
 }

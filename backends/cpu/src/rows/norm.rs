@@ -5,6 +5,7 @@
 use super::moments::RowMoments;
 use super::{ROW_WEIGHT, RowKernel, RowSink, RowSource, extent, number, run};
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
+use crate::checkpoint::checkpoint;
 use crate::lanes::{LANES, Lanes, SUM_BLOCK, Vectors, joined, map_over, sum_over};
 use crate::strided::SharedPtr;
 use crate::tensor::CpuTensor;
@@ -174,6 +175,7 @@ impl<R: Vectors, const CENTRE: bool> RowKernel<R> for NormWeightGradient<'_, CEN
             let sums = unsafe { slice::from_raw_parts_mut(self.sums.get().add(piece * 2 * n), 2 * n) };
             let (weight_sums, bias_sums) = sums.split_at_mut(n);
             for block in (from..to).step_by(BLOCK_ROWS) {
+                checkpoint();
                 weights.fill(R::ZERO);
                 biases.fill(R::ZERO);
                 let block_end = (block + BLOCK_ROWS).min(to);

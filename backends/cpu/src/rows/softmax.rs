@@ -3,6 +3,7 @@
 
 use super::{RowKernel, RowSink, RowSource, SHORT_ROW, block_rows, extent, run};
 use crate::backend::{CpuBackend, Result};
+use crate::checkpoint::Pace;
 use crate::lanes::{LANES, Lanes, Vectors, largest, map_over, sum_over};
 use crate::tensor::CpuTensor;
 use gt_ops::Meta;
@@ -42,8 +43,9 @@ pub unsafe fn exponentials_of<R: Real, V: Lanes<R>>(rows: &[R], columns: usize, 
     for (row, to) in rows.chunks_exact(columns).zip(to.chunks_exact_mut(columns)) {
         // SAFETY: the CPU has the level of `V`, and this function is inlined into one that was compiled for it.
         let max = unsafe { largest::<R, V>(row) };
-        let mut total = 0.0;
+        let (mut total, mut pace) = (0.0, Pace::default());
         for (block, to) in row.chunks(EXP_BLOCK).zip(to.chunks_mut(EXP_BLOCK)) {
+            pace.advance(block.len());
             for (to, x) in to.iter_mut().zip(block) {
                 *to = (*x - max).exp_of_fall();
             }

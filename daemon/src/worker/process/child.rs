@@ -11,8 +11,10 @@ use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::reachable_memory::reachable_memory;
 use crate::worker::serve::{Transport, Worker};
 use crate::worker::session_tensors::SessionShared;
-use crate::worker::step_wire::{MemoryLimits, StepHeader, StepKind, WorkerLoss};
-use gt_backend::{Backend, BackendVisitor, DeviceDescription, MemoryUsage, OpenOptions, OpenedBackend, Site};
+use crate::worker::step_wire::{MemoryLimits, WorkerLoss};
+use gt_backend::{
+    Backend, BackendVisitor, Cancellation, DeviceDescription, MemoryUsage, OpenOptions, OpenedBackend, Site,
+};
 use gt_collectives::Communicator;
 use gt_collectives::local::SharedMemory;
 use gt_ops::failure::{Fault, WorkerEnd};
@@ -24,15 +26,16 @@ use gt_shm::{Arena, ClientPort, Completions, Full, PortFds, Socket, Submitter};
 use nix::sys::signal::{SigSet, Signal};
 use std::collections::HashMap;
 use std::error::Error;
-use std::os::fd::OwnedFd;
-use std::sync::atomic::Ordering::Relaxed;
-use std::sync::{Arc, Mutex, Weak};
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 /// The timeout of the first message, which the daemon sends at once, and of the answer.
 const START_DEADLINE: Duration = Duration::from_secs(10);
 /// How many nanoseconds too late the kernel may end a sleep.
 const TIMER_SLACK_NS: u64 = 1000;
+/// The number of cancellations above which those of sessions that are not open are forgotten.
+const CANCELLATIONS_MAX: usize = 4096;
 /// The longest wait for a message that was announced.
 const NAP: Duration = Duration::from_secs(3600);
 
@@ -99,15 +102,19 @@ impl BackendVisitor for Begin {
         let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), capabilities, device };
         let lifeline = Lifeline::new()?;
         let memory = memory.as_ref().and_then(|memory| memory.fd());
-        let fds: Vec<_> = std::iter::once(lifeline.end()).chain(memory).collect();
+        let (ours, theirs) = Socket::pair()?;
+        let fds: Vec<_> = [lifeline.end(), theirs.as_fd()].into_iter().chain(memory).collect();
         gt_protocol::link::send(&self.socket, &ready, &fds, START_DEADLINE)?;
         let backend = opened?.backend;
-        lifeline.beat(&self.socket)?;
+        let cancellations = Cancellations::default();
+        let raised = cancellations.clone();
+        lifeline.beat(&self.socket, ours, move |session, id| raised.of(session).cancel_below(id))?;
         let (reports, steps) = self.port.split();
         let (name, registered) = (self.info.name.clone(), self.registered);
         let registered: Box<dyn Fn()> = Box::new(move || registered(&name));
         let (sessions, users) = (HashMap::new(), HashMap::new());
-        let transport = PortTransport { socket: self.socket, steps, reports, registered, sessions, users };
+        let transport =
+            PortTransport { socket: self.socket, steps, reports, registered, sessions, users, cancellations };
         match Worker::new(Arc::new(Mutex::new(Core::new(backend, self.number))), transport).run() {
             None => Ok(()),
             Some(why) => {
@@ -157,6 +164,26 @@ struct PortTransport {
     sessions: HashMap<u64, Arc<SessionShared>>,
     /// The memory of all sessions of a user together, by user. The sessions keep it alive.
     users: HashMap<u64, Weak<MemoryUsage>>,
+    cancellations: Cancellations,
+}
+
+/// The cancellations of sessions, by number. One may come before its session is opened here.
+#[derive(Clone, Default)]
+struct Cancellations(Arc<Mutex<HashMap<u64, Arc<Cancellation>>>>);
+
+impl Cancellations {
+    fn of(&self, session: u64) -> Arc<Cancellation> {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if all.len() >= CANCELLATIONS_MAX {
+            // A cancellation of a session that is not open came after the session's end.
+            all.retain(|_, cancellation| Arc::strong_count(cancellation) > 1);
+        }
+        all.entry(session).or_default().clone()
+    }
+
+    fn remove(&self, session: u64) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).remove(&session);
+    }
 }
 
 impl PortTransport {
@@ -212,17 +239,9 @@ impl Transport for PortTransport {
     fn publish(&mut self) {
         self.reports.publish();
     }
-    fn arrived(&mut self, headers: &mut dyn Iterator<Item = StepHeader>) {
-        // The queued steps of a session that has ended are skipped.
-        for header in headers.filter(|header| header.kind == StepKind::Close) {
-            if let Some(shared) = self.sessions.get(&header.owner.session) {
-                shared.cancelled.store(true, Relaxed);
-            }
-        }
-    }
     fn open(&mut self, session: u64, loss: Option<WorkerLoss>) -> Arc<SessionShared> {
         let usage = Arc::new(MemoryUsage::new(session));
-        let shared = Arc::new(SessionShared::new(usage, loss.map(Fault::from)));
+        let shared = Arc::new(SessionShared::with(usage, loss.map(Fault::from), self.cancellations.of(session)));
         self.sessions.insert(session, shared.clone());
         shared
     }
@@ -244,6 +263,7 @@ impl Transport for PortTransport {
     }
     fn close(&mut self, session: u64) {
         self.sessions.remove(&session);
+        self.cancellations.remove(session);
     }
     fn registered(&mut self) {
         (self.registered)();

@@ -68,6 +68,8 @@ pub struct Child {
     pub capabilities: Capabilities,
     /// The device that the worker computes on, unless it is the host's processor.
     pub device: Option<DeviceInfo>,
+    /// The socket for cancellations.
+    pub cancellations: Socket,
     /// Why the link ended the process, if it did.
     pub ended_for: Option<WorkerEnd>,
     /// None for a process that the daemon did not start.
@@ -265,17 +267,18 @@ impl Keeping {
         let deadline = self.device.backend.ready_deadline;
         gt_protocol::link::send(&socket, &message, &fds.as_array(), deadline).map_err(Error::other)?;
         let (Ready { version, capabilities, device }, fds) =
-            gt_protocol::link::recv(&socket, 2, deadline).map_err(Error::other)?;
+            gt_protocol::link::recv(&socket, 3, deadline).map_err(Error::other)?;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(Error::other(format!("it is version {version}")));
         }
         let capabilities = capabilities.and_then(Capabilities::checked).map_err(Error::other)?;
         let mut fds = fds.into_iter();
         let lifeline = fds.next().ok_or_else(|| Error::other("it has no lifeline"))?;
+        let cancellations = fds.next().ok_or_else(|| Error::other("it takes no cancellations"))?.into();
         let memory = fds.next().map(Arc::new);
         // The name is shown on terminals, so it must be printable.
         let device = device.filter(|device| gt_protocol::check_name(Some(&device.name)).is_ok());
-        Ok((Child { pid, socket, memory, capabilities, device, ended_for: None, pidfd, lifeline }, port))
+        Ok((Child { pid, socket, memory, capabilities, device, cancellations, ended_for: None, pidfd, lifeline }, port))
     }
 
     /// Serves a process that registered itself, until it hangs up.

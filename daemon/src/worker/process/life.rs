@@ -5,12 +5,16 @@
 //! heartbeat comes for about ten seconds, as from a stopped process, the daemon kills the process; otherwise the other
 //! ranks of the worker's groups would wait for ever. Missing heartbeats do not count while nothing is queued.
 //!
+//! The same thread takes the daemon's cancellations, since the worker's loop cannot while a step computes.
+//!
 //! The daemon may not send signals to a process of another user. So each process gives the daemon a lifeline: a socket
 //! whose readiness raises SIGKILL in the process (`O_ASYNC` with `F_SETSIG`), whether it runs or is stopped.
 
+use gt_ops::TensorId;
 use gt_shm::Socket;
+use gt_shm::socket::Received;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The period of heartbeats.
 const BEAT_EVERY: Duration = Duration::from_millis(500);
@@ -20,10 +24,12 @@ pub const CHECK_EVERY: Duration = Duration::from_secs(1);
 const SILENT_CHECKS_LOGGED: u32 = 3;
 /// The number of such checks after which the process is killed. Checks are counted and not seconds, so that a process
 /// which was stopped together with the daemon has time to go on.
-const SILENT_CHECKS_MAX: u32 = 10;
+pub const SILENT_CHECKS_MAX: u32 = 10;
 /// The most heartbeats that one check reads; more may have come since the last check.
 const BEATS_MAX: usize = 1024;
 const BEAT: &[u8] = b".";
+/// A cancellation: the session and the id, each little-endian.
+const CANCELLATION_BYTES: usize = 16;
 /// The command of `fcntl` that sets the signal for events on a descriptor.
 const F_SETSIG: libc::c_int = 10;
 
@@ -59,11 +65,17 @@ impl Lifeline {
         self.given.as_fd()
     }
 
-    /// Starts to send heartbeats to the daemon at the other end of `socket`.
+    /// Starts to send heartbeats to the daemon at the other end of `socket`, and to call `cancel` with the session and
+    /// the id in each message of [`cancel_below`].
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
-    pub fn beat(self, socket: &Socket) -> std::io::Result<()> {
+    pub fn beat(
+        self,
+        socket: &Socket,
+        cancellations: Socket,
+        cancel: impl Fn(u64, TensorId) + Send + 'static,
+    ) -> std::io::Result<()> {
         let socket = Socket::from(socket.as_fd().try_clone_to_owned()?);
         let beats = move || {
             // Both ends stay open, as closing one would be an event on the other.
@@ -72,7 +84,19 @@ impl Lifeline {
                 // This fails if unread heartbeats fill the socket, or if the daemon has ended, which the worker notices
                 // elsewhere.
                 let _ = socket.send(BEAT, &[], Some(Duration::ZERO));
-                std::thread::sleep(BEAT_EVERY);
+                let next = Instant::now() + BEAT_EVERY;
+                let mut message = [0; CANCELLATION_BYTES];
+                let left = || next.saturating_duration_since(Instant::now());
+                while !left().is_zero() {
+                    match cancellations.recv(&mut message, 0, Some(left())) {
+                        Ok(Received { len: CANCELLATION_BYTES, .. }) => {
+                            let [session, id] = [0, 8].map(|at| std::array::from_fn(|i| message[at + i]));
+                            cancel(u64::from_le_bytes(session), u64::from_le_bytes(id));
+                        }
+                        // The time is over, or the daemon has ended, which the worker notices elsewhere.
+                        _ => std::thread::sleep(left()),
+                    }
+                }
             }
         };
         std::thread::Builder::new().name("gt-beats".into()).spawn(beats).map(drop)
@@ -83,6 +107,15 @@ impl Lifeline {
 pub fn end(lifeline: &OwnedFd) {
     // The write fails if the process has ended already.
     let _ = rustix::io::write(lifeline, BEAT);
+}
+
+/// Tells the process at the other end of `cancellations` that instructions of `session` with lower ids than `id` are
+/// cancelled. Does not wait: a process that has not read the last messages does not answer, and its heartbeats tell.
+pub fn cancel_below(cancellations: &Socket, session: u64, id: TensorId) {
+    let mut message = [0; CANCELLATION_BYTES];
+    message[..8].copy_from_slice(&session.to_le_bytes());
+    message[8..].copy_from_slice(&id.to_le_bytes());
+    let _ = cancellations.send(&message, &[], Some(Duration::ZERO));
 }
 
 /// The result of a check.

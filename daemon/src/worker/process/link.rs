@@ -1,18 +1,18 @@
 //! The dispatcher's link to a worker's process.
 
 use super::keeper::{Child, Keeper, News};
-use super::life::{LifeWatch, Liveness};
+use super::life::{self, CHECK_EVERY, LifeWatch, Liveness, SILENT_CHECKS_MAX};
 use super::message::Message;
 use super::worker_device::WorkerDevice;
-use crate::worker::queue::{InvalidReport, Queue, QueueLimit, Wire};
+use crate::worker::queue::{InvalidReport, Queue, QueueLimit, RunningStep, Wire};
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::step::{Report, SessionSlot, Step, Submission};
 use crate::worker::step_wire::{MemoryLimits, StepKind, WorkerLoss};
 use crate::worker::worker_link::{Availability, WorkerLink};
 use gt_backend::MemoryUsage;
-use gt_ops::Workers;
 use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Slot};
+use gt_ops::{TensorId, Workers};
 use gt_protocol::{WorkerInfo, WorkerState};
 use gt_shm::{Arena, DaemonPort, Doorbell, Socket};
 use std::collections::{HashMap, VecDeque};
@@ -23,6 +23,9 @@ use std::time::{Duration, Instant};
 
 /// While the daemon ends, the interval of the checks whether the process has ended.
 const STOP_NAP: Duration = Duration::from_micros(100);
+/// The time in which a worker must end a step whose session has ended. It is as long as that for a process which sends
+/// no heartbeats.
+const CANCELLED_MAX: Duration = CHECK_EVERY.saturating_mul(SILENT_CHECKS_MAX);
 /// The longest wait for the end of a killed process.
 const KILL_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -61,6 +64,8 @@ struct OpenSession {
     peak: u64,
     /// How the last process ended that had this session open; `None` if none has ended.
     loss: Option<WorkerEnd>,
+    /// Instructions with lower ids are cancelled.
+    cancelled_below: TensorId,
 }
 
 struct Letter {
@@ -181,6 +186,9 @@ impl ProcessLink {
         self.info.memory_bytes_limit = child.capabilities.memory_bytes_limit;
         self.info.device = child.device.clone();
         self.rates = child.capabilities.rates();
+        for (session, opened) in self.sessions.iter().filter(|(_, opened)| opened.cancelled_below > 0) {
+            life::cancel_below(&child.cancellations, *session, opened.cancelled_below);
+        }
         self.child = Some(child);
         self.queue.wire.0 = Some(port);
         let ProcessLink { queue, sessions, letters, name, .. } = self;
@@ -301,7 +309,8 @@ fn limits_of(usage: &MemoryUsage) -> MemoryLimits {
 
 impl WorkerLink for ProcessLink {
     fn info(&mut self) -> WorkerInfo {
-        WorkerInfo { memory_bytes: self.queue.memory_bytes(), ..self.info.clone() }
+        let running = self.queue.oldest().and_then(RunningStep::info);
+        WorkerInfo { memory_bytes: self.queue.memory_bytes(), running, ..self.info.clone() }
     }
 
     fn rates(&self) -> (f64, f64) {
@@ -310,8 +319,10 @@ impl WorkerLink for ProcessLink {
 
     fn open(&mut self, owner: SessionSlot, usage: &Arc<MemoryUsage>) {
         let limits = limits_of(usage);
-        self.sessions
-            .insert(owner.session, OpenSession { owner, arenas: Vec::new(), limits, held: 0, peak: 0, loss: None });
+        self.sessions.insert(
+            owner.session,
+            OpenSession { owner, arenas: Vec::new(), limits, held: 0, peak: 0, loss: None, cancelled_below: 0 },
+        );
         self.control(owner, StepKind::Open { loss: None });
         self.limit(owner, usage);
     }
@@ -346,7 +357,18 @@ impl WorkerLink for ProcessLink {
 
     fn close(&mut self, owner: SessionSlot) {
         if self.sessions.remove(&owner.session).is_some() {
+            if let Some(child) = &self.child {
+                life::cancel_below(&child.cancellations, owner.session, TensorId::MAX);
+            }
             self.control(owner, StepKind::Close);
+        }
+    }
+
+    fn cancel_below(&mut self, owner: SessionSlot, id: TensorId) {
+        let Some(opened) = self.sessions.get_mut(&owner.session) else { return };
+        opened.cancelled_below = opened.cancelled_below.max(id);
+        if let Some(child) = &self.child {
+            life::cancel_below(&child.cancellations, owner.session, id);
         }
     }
 
@@ -498,7 +520,19 @@ impl WorkerLink for ProcessLink {
     }
 
     fn check_life(&mut self) {
+        let oldest = self.queue.oldest();
         let Some(child) = &mut self.child else { return };
+        let is_cancelled = |owner: SessionSlot| owner.session != 0 && !self.sessions.contains_key(&owner.session);
+        if oldest.is_some_and(|oldest| is_cancelled(oldest.owner) && oldest.since >= CANCELLED_MAX) {
+            let name = self.name;
+            tracing::warn!(
+                target: "gtd::worker",
+                "worker {name}, process {}, does not end the step of a session that has ended; it is ended",
+                child.pid
+            );
+            child.ended_for = Some(WorkerEnd::Unresponsive);
+            return child.kill();
+        }
         match self.watch.check(&child.socket, !self.queue.is_empty()) {
             Liveness::Alive => {}
             Liveness::Silent => {
