@@ -1,6 +1,7 @@
 //! A modifier rewrites a session's stream of steps, and the client's results stay the same.
 
 use crate::support::{Client, Folder};
+use gt_bridge::user_tokens::UserTokens;
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_ops::wire::Command;
 use gt_ops::{Attrs, Inputs, Instruction, Op, Operand};
@@ -10,6 +11,7 @@ use gtd::dispatcher::{Dispatcher, DispatcherParts};
 use gtd::modifiers::pipeline::Pipelines;
 use gtd::modifiers::stream_modifier::{ModifierStats, Output, StreamModifier};
 use gtd::tape::Tape;
+use gtd::token_desk::TokenDesk;
 use gtd::worker::step::Step;
 use gtd::worker::thread::ThreadLink;
 use nix::sys::signal::SigSet;
@@ -84,6 +86,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             reload: None,
             notifier: gtd::systemd::Notifier::silent(),
             ledger: None,
+            tokens: TokenDesk::new(Arc::new(UserTokens::open(None))).unwrap(),
             records: None,
         };
         Dispatcher::new(parts).unwrap().run().unwrap();
