@@ -5,7 +5,7 @@ use gt_bridge::frame::{push_data, push_message, push_slots};
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, TokenInfo, WorkerInfo, WorkerOffer};
 use gt_protocol::{
-    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RecordPage, RecordQuery,
+    ClientMessage, DaemonMessage, Hello, Notice, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RecordPage, RecordQuery,
     RefusalCode, Refused, Role, SessionRecord, SessionStatus, Setting, StatusDocument, Welcome,
 };
 use serde::Serialize;
@@ -28,7 +28,8 @@ pub fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Kill { session: u64::MAX },
         ClientMessage::SetLimits { uid: Some(u32::MAX - 5), change: unchanged },
         ClientMessage::Records(RecordQuery { uid: Some(7), ..RecordQuery::default() }),
-        ClientMessage::Drain { on: false },
+        ClientMessage::Notice,
+        ClientMessage::Drain { on: false, in_s: 1, text: Some("x".into()) },
         ClientMessage::Reload,
         ClientMessage::TokenCreate { uid: Some(7), lifetime_s: 60, administrator: true },
         ClientMessage::TokenList { after: 0 },
@@ -43,7 +44,7 @@ fn welcome() -> Welcome {
     let session = Some(SessionGrant { session_id: 1, sq_slots: 64, cq_slots: 64, arena_bytes_max: 1 << 20 });
     let workers = vec![WorkerInfo { name: "cpu:0".into(), ..WorkerInfo::default() }];
     let daemon_version = "0.1.0".into();
-    Welcome { protocol_version: PROTOCOL_VERSION, daemon_version, daemon_pid: 3, session, workers }
+    Welcome { protocol_version: PROTOCOL_VERSION, daemon_version, daemon_pid: 3, session, workers, notice: None }
 }
 
 fn refused() -> Refused {
@@ -65,10 +66,12 @@ fn daemon_messages() -> Vec<DaemonMessage> {
         DaemonMessage::Limits(QuotaDocument::default()),
         DaemonMessage::Records(RecordPage { records: vec![SessionRecord::default()], next: None }),
         DaemonMessage::Reloaded { path: "gtd.yaml".into(), changed: vec!["log".into()], restart: vec![] },
-        DaemonMessage::Draining { on: true, sessions: 2 },
         DaemonMessage::TokenCreated { text: "gt-1-00".into(), token: token(), lasting: true },
         DaemonMessage::Tokens { tokens: vec![token()], more: false },
         DaemonMessage::TokenRevoked { token: token(), sessions: 1 },
+        DaemonMessage::Draining { on: true, sessions: 2, notice: None },
+        DaemonMessage::Notice { notice: Some(Notice { number: 1, ..Notice::default() }) },
+        DaemonMessage::NewNotice { number: 2 },
     ]
 }
 
@@ -88,6 +91,7 @@ fn first_words() -> Vec<Vec<u8>> {
     let token = "0123456789abcdef".to_owned();
     let request = |hello: &Hello| HandshakeRequest {
         protocol_version: PROTOCOL_VERSION,
+        protocol_version_max: Some(PROTOCOL_VERSION),
         token: token.clone(),
         purpose: ConnectionPurpose::Session,
         pid: 3,

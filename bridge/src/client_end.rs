@@ -49,7 +49,8 @@ pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Con
     let HandshakeReply::Welcome(welcome) = reply else { return Err(malformed(format!("{reply:?}"))) };
     let grant = welcome.session.as_ref().ok_or_else(|| malformed("a welcome without a session".into()))?;
     gt_protocol::check_grant(grant).map_err(|error| malformed(error.to_string()))?;
-    let (daemon_port, fds) = DaemonPort::create(grant.sq_slots, grant.cq_slots).map_err(ConnectError::Local)?;
+    let (mut daemon_port, fds) = DaemonPort::create(grant.sq_slots, grant.cq_slots).map_err(ConnectError::Local)?;
+    daemon_port.set_notice(welcome.notice.as_ref().map_or(0, |notice| notice.number));
     let client_port = ClientPort::connect(fds, grant.sq_slots, grant.cq_slots).map_err(ConnectError::Local)?;
     let (ours, control) = Socket::pair().map_err(ConnectError::Local)?;
     // A forked child would hold the connection open after this process has ended.
@@ -201,6 +202,11 @@ impl ClientEnd {
     /// Passes the daemon's reply to the client. If the reply grants an arena, creates a local segment for it and sends
     /// the client its descriptor.
     fn answer(&self, message: DaemonMessage) -> Result<(), BoxError> {
+        if let DaemonMessage::NewNotice { number } = message {
+            // No reply: the client sees the number, and asks.
+            lock(&self.port).set_notice(number);
+            return Ok(());
+        }
         let send = |message: &DaemonMessage, fds: &[_]| {
             gt_protocol::send_daemon_message(&self.control, message, fds, Duration::ZERO)
         };

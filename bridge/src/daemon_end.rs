@@ -10,8 +10,10 @@ use crate::wrong_tokens::{Guesser, Verdict, WrongTokens};
 use gt_ops::wire::{self, Command, Completion};
 use gt_protocol::limits::{HANDSHAKE_DEADLINE, HANDSHAKES_MAX};
 use gt_protocol::message::OnBehalf;
+use gt_protocol::version::NOTICES_SINCE;
 use gt_protocol::{
     ClientMessage, Connection, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant,
+    VersionRange,
 };
 use gt_shm::port::spin_default;
 use gt_shm::{Arena, ArenaSlice, Completions, SessionState, Slot, Socket, Submitter};
@@ -197,8 +199,13 @@ impl Listener {
         let mut incoming = Incoming::new(tcp.clone());
         let prepared = prepare(&tcp).and_then(|()| tcp.set_write_timeout(Some(WRITE_DEADLINE)));
         let first = incoming.first_message(Instant::now() + HANDSHAKE_DEADLINE);
+        let version;
         let authorized = match (prepared, first) {
-            (Ok(()), Ok(first)) => self.authorize(&first, &tcp, peer),
+            (Ok(()), Ok(first)) => {
+                let versions = VersionRange::of_message(&first);
+                version = versions.and_then(|client| client.common(VersionRange::OWN)).unwrap_or(PROTOCOL_VERSION);
+                self.authorize(&first, &tcp, peer)
+            }
             (prepared, first) => {
                 self.end_handshake(&tcp);
                 let why = prepared.map_or_else(|error| error.to_string(), |()| broken(first));
@@ -210,15 +217,21 @@ impl Listener {
             wait_unless_ended(&tcp, *delay);
         }
         self.end_handshake(&tcp);
-        let reply = |reply: &HandshakeReply| {
+        let reply = |reply: HandshakeReply| {
+            let reply = match reply {
+                HandshakeReply::Refused(refused) => {
+                    HandshakeReply::Refused(Refused { protocol_version: version, ..refused })
+                }
+                reply => reply,
+            };
             let mut out = MAGIC.to_vec();
-            push_json(&mut out, reply);
+            push_json(&mut out, &reply);
             (&*tcp).write_all(&out)
         };
         let refuse = |refused: Refused| {
             tracing::debug!(target: "gtd::tcp", %peer, "a connection was refused: {refused}");
             // The client may have gone, which is of no interest.
-            let _ = reply(&HandshakeReply::Refused(refused));
+            let _ = reply(HandshakeReply::Refused(refused));
             Ok(())
         };
         let AuthorizedClient { request, uid, administrator, token } = match authorized {
@@ -227,7 +240,7 @@ impl Listener {
         };
         if request.purpose == ConnectionPurpose::Socket {
             let path = self.socket.display().to_string();
-            return Ok(reply(&HandshakeReply::Socket { path, protocol_version: PROTOCOL_VERSION })?);
+            return Ok(reply(HandshakeReply::Socket { path, protocol_version: version })?);
         }
         let _permit = match ConnectionPermit::new(&self.open, uid) {
             Ok(permit) => permit,
@@ -242,11 +255,13 @@ impl Listener {
         let (Some(grant), Some(port)) = (welcome.session.clone(), port) else {
             return Err("a welcome without a session".into());
         };
-        reply(&HandshakeReply::Welcome(Box::new(welcome)))?;
+        let takes_notices = version >= NOTICES_SINCE;
+        reply(HandshakeReply::Welcome(Box::new(welcome)))?;
         let (submitter, completions) = port.split();
         let end = DaemonEnd {
             tcp,
             socket,
+            takes_notices,
             grant,
             fetches: Mutex::default(),
             sending: Mutex::default(),
@@ -266,11 +281,11 @@ impl Listener {
 
     /// Decodes the first message, checks its version, purpose and token, and finds its user.
     fn authorize(&self, first: &[u8], tcp: &TcpStream, peer: SocketAddr) -> Result<AuthorizedClient, DelayedRefusal> {
-        match gt_protocol::version_in(first) {
-            Some(PROTOCOL_VERSION) | None => {}
-            Some(client) => {
+        match VersionRange::of_message(first) {
+            Some(client) if client.common(VersionRange::OWN).is_none() => {
                 return Err(gt_protocol::refusal_for(&gt_protocol::ProtocolError::ClientVersion { client }).into());
             }
+            _ => {}
         }
         let request: HandshakeRequest =
             serde_json::from_slice(first).map_err(|error| Refused::new(RefusalCode::Malformed, error.to_string()))?;
@@ -340,6 +355,8 @@ struct DaemonEnd {
     tcp: Arc<TcpStream>,
     /// The control socket of the session.
     socket: Socket,
+    /// Whether the client knows [`DaemonMessage::NewNotice`].
+    takes_notices: bool,
     grant: SessionGrant,
     /// The arena range of each fetch in flight, by token.
     fetches: Mutex<HashMap<u64, (wire::ArenaRange, ArenaSlice)>>,
@@ -490,8 +507,16 @@ impl DaemonEnd {
     /// Sends completions, each after the bytes that its fetch has written, until the session ends.
     fn send(&self, mut completions: Completions) -> Result<(), BoxError> {
         let mut out = Vec::with_capacity(2 * DATA_BYTES_MAX);
+        let mut noticed = completions.notice();
         loop {
-            let Some(mut slot) = completions.wait(spin_default(), WAIT_SLICE) else {
+            let next = completions.wait(spin_default(), WAIT_SLICE);
+            let number = completions.notice();
+            if number != noticed && self.takes_notices {
+                noticed = number;
+                push_json(&mut out, &DaemonMessage::NewNotice { number });
+                self.write(&mut out)?;
+            }
+            let Some(mut slot) = next else {
                 if completions.state() == SessionState::Closed || self.socket.is_hung_up() {
                     return Ok(());
                 }

@@ -3,7 +3,8 @@
 use crate::frame::{self, MAGIC};
 use crate::stream::{Incoming, StreamError};
 use crate::token::{Token, TokenError};
-use gt_protocol::{Hello, PROTOCOL_VERSION, Refused, Welcome};
+use gt_protocol::version::PROTOCOL_VERSION_MIN;
+use gt_protocol::{Hello, PROTOCOL_VERSION, Refused, VersionRange, Welcome};
 use serde::{Deserialize, Serialize};
 use std::io::Write;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -18,8 +19,11 @@ const REPLY_DEADLINE: Duration = Duration::from_secs(10);
 /// The client's first message.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct HandshakeRequest {
-    /// [`PROTOCOL_VERSION`]. The one field that no version may rename.
+    /// The oldest version that the client speaks. The one field that no version may rename.
     pub protocol_version: u32,
+    /// The newest version that the client speaks; none if it speaks one alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_version_max: Option<u32>,
     /// The access token.
     pub token: String,
     /// The purpose of the connection.
@@ -51,7 +55,7 @@ pub enum HandshakeReply {
     Socket {
         /// The path, for `GT_SOCKET`.
         path: String,
-        /// The daemon's protocol version.
+        /// The protocol version that both sides use.
         protocol_version: u32,
     },
     /// The daemon refuses and closes the connection.
@@ -118,7 +122,8 @@ pub(crate) fn shake_hands(
     let connect = |source| ConnectError::Connect { address: address.clone(), source };
     let tcp = Arc::new(dial(host, port).map_err(connect)?);
     let request = HandshakeRequest {
-        protocol_version: PROTOCOL_VERSION,
+        protocol_version: PROTOCOL_VERSION_MIN,
+        protocol_version_max: Some(PROTOCOL_VERSION),
         token: token.text().to_owned(),
         purpose,
         pid: std::process::id(),
@@ -134,13 +139,16 @@ pub(crate) fn shake_hands(
         _ => ConnectError::NotGt(address.clone()),
     })?;
     let refused = |source| ConnectError::Refused { address: address.clone(), source };
-    match gt_protocol::version_in(&told) {
-        Some(PROTOCOL_VERSION) => {}
-        Some(daemon) => return Err(refused(gt_protocol::ProtocolError::DaemonVersion { daemon })),
-        None => return Err(ConnectError::NotGt(address)),
+    if VersionRange::of_message(&told).is_none() {
+        return Err(ConnectError::NotGt(address));
     }
-    match serde_json::from_slice(&told) {
-        Ok(HandshakeReply::Refused(refusal)) => Err(refused(refusal.into())),
+    let reply = serde_json::from_slice(&told);
+    // A refusal says itself which side has to be upgraded.
+    if let Ok(HandshakeReply::Refused(refusal)) = reply {
+        return Err(refused(refusal.into()));
+    }
+    gt_protocol::link::check_version(&told).map_err(&refused)?;
+    match reply {
         Ok(reply) => Ok((tcp, incoming, reply)),
         Err(error) => Err(refused(gt_protocol::ProtocolError::Malformed(error.to_string()))),
     }

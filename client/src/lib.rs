@@ -15,6 +15,7 @@ pub mod error;
 pub mod handle;
 pub mod launch;
 pub mod lock;
+pub mod notice;
 pub mod origin;
 pub mod precision;
 pub mod random;

@@ -11,20 +11,21 @@ use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{ClientError, Result};
 use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connect_any, connect_options};
 use crate::lock::{SpinLock, SpinLockGuard, lock};
+use crate::notice;
 use crate::origin::origin_of_call;
 use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadFence};
 use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
-use gt_protocol::{Address, ClientMessage, ProtocolError, RefusalCode, bytes_text};
+use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, OnceLock};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 /// Smaller tensors are freed in batches: a free then costs a seventh of a slot.
 const FREE_AT_ONCE_BYTES_MIN: usize = 64 << 10;
@@ -86,6 +87,8 @@ pub struct ClientSession {
     begun: Instant,
     /// When [`ClientSession::was_alive`] asks the kernel again, nanoseconds after `begun`.
     next_alive_check_ns: AtomicU64,
+    /// The number of the last notice that the program was warned of; 0 for none.
+    noticed: AtomicU32,
     /// The reason why the session ended, once a thread has noticed the end.
     lost: OnceLock<String>,
     traceback: bool,
@@ -213,7 +216,7 @@ impl ClientSession {
             "connected"
         );
         let traceback = std::env::var("GT_TRACEBACK").is_ok_and(|v| v != "0" && !v.is_empty());
-        Ok(Arc::new(ClientSession {
+        let session = Arc::new(ClientSession {
             submission: SpinLock::new(SubmissionState {
                 submitter,
                 encoder: Encoder::new(),
@@ -246,6 +249,7 @@ impl ClientSession {
             closed: AtomicBool::new(false),
             begun: Instant::now(),
             next_alive_check_ns: AtomicU64::new(0),
+            noticed: AtomicU32::new(welcome.notice.as_ref().map_or(0, |notice| notice.number)),
             lost: OnceLock::new(),
             traceback,
             spins: std::thread::available_parallelism().is_ok_and(|cores| cores.get() > 1),
@@ -260,7 +264,26 @@ impl ClientSession {
                 worker_backends,
             },
             private: Mutex::new(private),
-        }))
+        });
+        if let Some(notice) = welcome.notice.filter(|notice| notice.drains_at.is_some()) {
+            warn_of(&notice)?;
+        }
+        Ok(session)
+    }
+
+    /// Warns the program of a new notice, if there is one.
+    #[cold]
+    fn warn_of_notice(&self, number: u32) -> Result<()> {
+        // Only the first thread that sees the number asks.
+        if self.noticed.swap(number, Relaxed) == number {
+            return Ok(());
+        }
+        match self.ask(gt_protocol::ask_notice) {
+            Ok(Some(notice)) => warn_of(&notice),
+            Err(ClientError::Interrupted) => Err(ClientError::Interrupted),
+            // If the daemon is gone, the next call reports it.
+            Ok(None) | Err(_) => Ok(()),
+        }
     }
 
     /// Sends the definition of the current signal again with the next instruction, after definitions have changed.
@@ -810,7 +833,11 @@ impl ClientSession {
                     let mut submission = self.submission.lock();
                     submission.outstanding_ns = 0;
                     (submission.ahead_ns, submission.ahead_begun) = (0, Instant::now());
+                    let notice = submission.submitter.notice();
                     drop(submission);
+                    if notice != self.noticed.load(Relaxed) {
+                        self.warn_of_notice(notice)?;
+                    }
                     return result.map_err(|failure| ClientError::Failed {
                         traceback: self.origin(failure.instruction),
                         session: self.info.session_id,
@@ -975,6 +1002,12 @@ impl ClientSession {
     fn origin_of_call(&self) -> Option<String> {
         if self.traceback { origin_of_call() } else { None }
     }
+}
+
+/// Shows a notice to the program's user.
+fn warn_of(notice: &Notice) -> Result<()> {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    notice::warn(&notice.text(now.as_secs_f64()))
 }
 
 impl Drop for ClientSession {

@@ -32,6 +32,8 @@ pub struct Settings {
     pub token_file: Option<PathBuf>,
     /// The limit of all records of ended sessions.
     pub session_records: Option<Bytes>,
+    /// False if daemons that users start themselves are asked not to use this machine's devices.
+    pub private_devices: Option<bool>,
     /// The log level.
     pub log: Option<Level>,
     /// The default quota.
@@ -125,6 +127,16 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
                 "Records of ended sessions that are kept for gtctl usage, the oldest deleted first; 0 keeps none.",
             ),
             set: |to, value| value.word(&mut to.session_records),
+        },
+        Key {
+            name: "private_devices",
+            about: soon(
+                "on or off",
+                "on",
+                "Whether daemons without this configuration, as users start them, may use GPUs. They read this file and \
+                 comply; only the modes of /dev/nvidia* can enforce it.",
+            ),
+            set: |to, value| value.with(&mut to.private_devices, switch),
         },
         Key {
             name: "log",
@@ -313,7 +325,7 @@ mod tests {
     #[test]
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
-                    listen: 12345\ntoken_file: /run/gt/token\nsession_records: 1M\n\
+                    listen: 12345\ntoken_file: /run/gt/token\nsession_records: 1M\nprivate_devices: off\n\
                     limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
         let expected = Settings {
             workers: Some(WorkerKinds(vec![WorkerKind::on(gt_backends::host(), 0); 2])),
@@ -325,6 +337,7 @@ mod tests {
             listen: Some("127.0.0.1:12345".parse().unwrap()),
             token_file: Some("/run/gt/token".into()),
             session_records: Some(Bytes(1 << 20)),
+            private_devices: Some(false),
             log: Some(Level::Info),
             limits: QuotaSettings { memory_bytes: Some(2 << 30), weight: Some(1.5), ..QuotaSettings::default() },
             users: BTreeMap::from([

@@ -63,8 +63,14 @@ pub enum CtlCommand {
     },
     /// Drains the daemon: no new session begins, and the daemon ends after the last session.
     Drain {
-        /// Ends draining: sessions may begin again.
-        #[arg(long)]
+        /// Drains after this time, as in 10m or 2h; until then, running programs and new ones are warned.
+        #[arg(long = "in", value_name = "TIME", value_parser = duration_s)]
+        in_s: Option<u64>,
+        /// A message for the users of running programs: one line.
+        #[arg(long, value_name = "TEXT")]
+        message: Option<String>,
+        /// Ends draining, or withdraws what was planned: sessions may begin again.
+        #[arg(long, visible_alias = "cancel", conflicts_with = "in_s")]
         undo: bool,
     },
     /// Makes the daemon read its configuration again; sessions go on.

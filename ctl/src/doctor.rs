@@ -5,7 +5,7 @@ use crate::control::connect;
 use crate::failure::{CommandFailure, Exit};
 use crate::output::CommandOutput;
 use crate::table::bytes;
-use gt_backend::{DoctorContext, Finding, FindingState, findings_text};
+use gt_backend::{DoctorContext, Finding, FindingState, ServiceUser, findings_text};
 use gt_config::SYSTEM_FILE;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Group, Uid, User};
@@ -15,6 +15,8 @@ use std::process::Command;
 
 /// The group whose members may connect to the system's daemon.
 const GROUP: &str = "gt";
+/// The user of the system's daemon.
+const SERVICE_USER: &str = "gt";
 /// The descriptors that a busy daemon may need.
 const DESCRIPTORS_MIN: u64 = 4096;
 /// A limit of pinned memory below this is soon reached. Copies from and to pinned memory are fastest.
@@ -250,10 +252,16 @@ fn memory() -> Vec<Finding> {
     findings
 }
 
+/// The user of the system's daemon, if one is configured.
+fn service_user() -> Option<ServiceUser> {
+    let user = User::from_name(SERVICE_USER).ok().flatten().filter(|_| Path::new(SYSTEM_FILE).exists())?;
+    Some(ServiceUser { uid: user.uid.as_raw(), gid: user.gid.as_raw() })
+}
+
 /// The findings of every backend about its devices, driver and libraries.
 fn devices() -> Vec<Finding> {
     let gtd = beside();
-    let context = DoctorContext { gtd: gtd.as_deref(), bytes };
+    let context = DoctorContext { gtd: gtd.as_deref(), service: service_user(), bytes };
     let backends = gt_backends::BACKENDS.iter().filter_map(|facts| facts.discovery.as_ref());
     backends.flat_map(|discovery| (discovery.doctor)(&context)).collect()
 }

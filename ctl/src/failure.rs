@@ -99,7 +99,7 @@ impl CommandFailure {
             },
             ProtocolError::DaemonVersion { daemon } => CommandFailure::new(
                 Exit::Version,
-                format!("the daemon speaks protocol {daemon}, this gtctl {}", gt_protocol::PROTOCOL_VERSION),
+                format!("the daemon speaks protocol {daemon}, this gtctl {}", gt_protocol::VersionRange::OWN),
                 "Use the gtctl that was installed with the daemon; after an upgrade, restart the daemon.",
             ),
             ProtocolError::Refused(refused) => match refused.code {

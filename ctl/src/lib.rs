@@ -129,15 +129,24 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             let (token, sessions) = gt_protocol::ask_revoke_token(&daemon.socket, *id)?;
             Ok(tokens::revoked(&token, sessions))
         }),
-        CtlCommand::Drain { undo } => ask(&|daemon| {
-            let sessions = gt_protocol::ask_drain(&daemon.socket, !undo)?;
-            let text = match undo {
-                true => "sessions may begin again\n".into(),
-                false => {
+        CtlCommand::Drain { in_s, message, undo } => ask(&|daemon| {
+            let in_s = in_s.unwrap_or_default();
+            let (sessions, notice) = gt_protocol::ask_drain(&daemon.socket, !undo, in_s, message.clone())?;
+            let text = match (undo, in_s) {
+                (true, _) => "sessions may begin again\n".into(),
+                (false, 0) => {
                     format!("no session begins any more; the daemon ends when the {sessions} there are have gone\n")
                 }
+                (false, _) => {
+                    let left = table::seconds(in_s as f64);
+                    format!("in {left} no session begins any more; sessions, {sessions} now, are warned of it\n")
+                }
             };
-            Ok(CommandOutput::new(text, &json!({"draining": !undo, "sessions": sessions})))
+            let mut document = json!({"draining": !undo && in_s == 0, "sessions": sessions});
+            if let Some(notice) = notice {
+                document["notice"] = json!(notice);
+            }
+            Ok(CommandOutput::new(text, &document))
         }),
         CtlCommand::Reload => ask(&|daemon| {
             let (file, changed, restart) = gt_protocol::ask_reload(&daemon.socket)?;

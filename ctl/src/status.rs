@@ -12,10 +12,13 @@ pub fn now() -> f64 {
 
 /// The text of `gtctl status` at the time `now`.
 pub fn text(status: &StatusDocument, now: f64) -> String {
-    let StatusDocument { daemon_version, pid, uptime_s, workers, draining, .. } = status;
+    let StatusDocument { daemon_version, pid, uptime_s, workers, draining, notice, .. } = status;
     let mut text = format!("gtd {daemon_version}, process {pid}, up {}\n", seconds(*uptime_s));
     if *draining {
         text.push_str("draining: no session begins, and the daemon ends with the last (gtctl drain --undo)\n");
+    }
+    if let Some(notice) = notice.as_ref().filter(|notice| notice.drains_at.is_some()) {
+        text.push_str(&format!("notice: {} (gtctl drain --undo)\n", notice.text(now)));
     }
     text.push('\n');
     let mut table = Table::new(&[

@@ -2,7 +2,9 @@
 
 use crate::session::Session;
 use gt_protocol::message::OnBehalf;
-use gt_protocol::{ClientMessage, Hello, ProtocolError, Refused, SessionRecord, SessionStatus};
+use gt_protocol::{
+    ClientMessage, Hello, PROTOCOL_VERSION, ProtocolError, Refused, SessionRecord, SessionStatus, VersionRange,
+};
 use gt_shm::Socket;
 use gt_shm::socket::PeerCredentials;
 use std::os::fd::OwnedFd;
@@ -36,6 +38,8 @@ pub struct ControlConnection {
     pub peer: PeerCredentials,
     /// The session, if the peer is a client.
     pub session: Option<Session>,
+    /// The protocol version that both sides use; the daemon's newest until the hello.
+    pub version: u32,
     name: Option<String>,
     /// The client, if it is connected by TCP.
     on_behalf: Option<OnBehalf>,
@@ -59,6 +63,7 @@ impl ControlConnection {
             pidfd,
             peer,
             session: None,
+            version: PROTOCOL_VERSION,
             name: None,
             on_behalf: None,
             deadline: Some(deadline),
@@ -86,6 +91,7 @@ impl ControlConnection {
             Ok(received) => {
                 if let ReceivedMessage::Hello(hello) = &received {
                     self.deadline = None;
+                    self.version = hello.versions().common(VersionRange::OWN).unwrap_or(PROTOCOL_VERSION);
                     self.name = hello.name.clone();
                 }
                 received

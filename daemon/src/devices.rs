@@ -99,6 +99,11 @@ fn discovered(kind: &WorkerKind, discovery: &Discovery, survey: &DeviceSurvey) -
     Ok(kinds)
 }
 
+/// The first of the requested kinds of workers that uses a device.
+pub fn kept_device(asked: Option<&[WorkerKind]>) -> Option<WorkerKind> {
+    asked?.iter().copied().find(|kind| kind.backend.discovery.is_some())
+}
+
 /// The workers whose devices reach each other directly, and the bandwidth of the slowest link, gigabytes a second.
 pub fn reach(kinds: &[WorkerKind], surveys: &[(&'static BackendFacts, DeviceSurvey)]) -> Option<(Workers, f64)> {
     surveys.iter().find_map(|(backend, survey)| {

@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser};
 use gt_backend::{Backend, BackendFacts, BackendVisitor, OpenOptions, OpenedBackend, Site};
 use gt_bridge::user_tokens::UserTokens;
 use gt_collectives::local::SharedMemory;
-use gt_config::{Settings, WorkerKind};
+use gt_config::{SYSTEM_FILE, Settings, WorkerKind};
 use gt_cpu::CpuOptions;
 use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, WorkerInfo};
 use gt_shm::Socket;
@@ -169,7 +169,15 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         found.push((backend, survey.clone()));
         survey
     };
-    let kinds = devices::resolve(config.workers(), wanted, |discovery| (discovery.is_there)(), survey)
+    let are_kept = config.config.is_none() && devices_are_kept();
+    let kinds = match devices::kept_device(config.workers()).filter(|_| are_kept) {
+        Some(device) => Err(format!(
+            "{device} is asked for, but {SYSTEM_FILE} keeps this machine's devices to its daemon (private_devices: off): \
+             use that daemon"
+        )),
+        None => devices::resolve(config.workers(), wanted, |discovery| !are_kept && (discovery.is_there)(), survey),
+    };
+    let kinds = kinds
         .map_err(|error| format!("{error}. GT_DEVICES=cpu does without GPUs"))
         .inspect_err(|error| refuse(client.as_ref(), error))?;
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
@@ -237,6 +245,12 @@ fn refuse_for(error: &clap::Error) {
     let lines: Vec<&str> = text.lines().take_while(|line| !line.is_empty()).map(str::trim).collect();
     let why = lines.join(" ").trim_start_matches("error: ").to_owned();
     refuse(client.as_ref(), &format!("{why}; GT_WORKERS and GT_DEVICES set the workers, and may be unset"));
+}
+
+/// Whether the system's configuration asks daemons without it not to use this machine's devices. It enforces nothing: a
+/// program that does not ask it, or a file that cannot be read, is not stopped.
+fn devices_are_kept() -> bool {
+    gt_config::read(Path::new(SYSTEM_FILE)).is_ok_and(|file| file.private_devices == Some(false))
 }
 
 /// Tells the client of a private daemon why the daemon does not start.

@@ -1,6 +1,7 @@
 //! Errors of the control socket.
 
-use crate::message::{PROTOCOL_VERSION, Refused};
+use crate::message::Refused;
+use crate::version::{VersionRange, mismatch_text};
 use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -19,22 +20,16 @@ pub enum ProtocolError {
         source: gt_shm::Error,
     },
     /// The daemon has another protocol version.
-    #[error(
-        "the daemon speaks protocol {daemon}, this gt speaks {PROTOCOL_VERSION}: reinstall so that \
-         gtd and gt are the same version"
-    )]
+    #[error("{}", mismatch_text(VersionRange::OWN, *.daemon))]
     DaemonVersion {
-        /// The daemon's version.
-        daemon: u32,
+        /// The daemon's versions.
+        daemon: VersionRange,
     },
     /// The client has another protocol version.
-    #[error(
-        "the client speaks protocol {client}, this daemon speaks {PROTOCOL_VERSION}: reinstall so \
-         that gtd and gt are the same version"
-    )]
+    #[error("{}", mismatch_text(*.client, VersionRange::OWN))]
     ClientVersion {
-        /// The client's version.
-        client: u32,
+        /// The client's versions.
+        client: VersionRange,
     },
     /// The daemon refused the request.
     #[error(transparent)]

@@ -5,8 +5,9 @@
 //! or the daemon is implemented.
 //!
 //! Start reading at [`message`], the messages; [`mod@link`] sends them and awaits answers. [`quota`] has the quotas of
-//! users, [`record`] the records of ended sessions, [`limits`] the constants that bound everything, [`path`] the path
-//! of the socket, [`address`] the addresses of daemons as users write them.
+//! users, [`version`] the versions, [`notice`] the notices of administrators, [`record`] the records of ended sessions,
+//! [`limits`] the constants that bound everything, [`path`] the path of the socket, [`address`] the addresses of
+//! daemons as users write them.
 //!
 //! ```no_run
 //! use gt_protocol::{Hello, Role, connect};
@@ -21,22 +22,26 @@ mod error;
 pub mod limits;
 pub mod link;
 pub mod message;
+pub mod notice;
 pub mod path;
 pub mod quota;
 pub mod record;
+pub mod version;
 
 pub use address::Address;
 pub use error::{ProtocolError, Result};
 pub use link::{
-    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_placement, ask_records,
-    ask_reload, ask_reset_peak, ask_revoke_token, ask_session, ask_set_limits, ask_status, ask_token, ask_tokens,
-    ask_traffic, attach_tape, check_grant, check_name, connect, connect_over, recv_client_message, recv_daemon_message,
-    recv_hello, refusal_for, send_client_message, send_daemon_message, version_in,
+    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_notice, ask_placement,
+    ask_records, ask_reload, ask_reset_peak, ask_revoke_token, ask_session, ask_set_limits, ask_status, ask_token,
+    ask_tokens, ask_traffic, attach_tape, check_grant, check_name, connect, connect_over, recv_client_message,
+    recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
 };
 pub use message::{
-    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PROTOCOL_VERSION, PlacementInfo,
-    PlacementLayout, RefusalCode, Refused, Role, RunningInfo, SessionDetail, SessionGrant, SessionStatus,
-    StatusDocument, TokenInfo, Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
+    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PlacementInfo, PlacementLayout, RefusalCode,
+    Refused, Role, RunningInfo, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome,
+    WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
+pub use notice::Notice;
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};
 pub use record::{RecordPage, RecordPosition, RecordQuery, SessionRecord};
+pub use version::{PROTOCOL_VERSION, VersionRange};

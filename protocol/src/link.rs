@@ -3,11 +3,13 @@
 use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::message::{
-    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, PlacementInfo, RefusalCode, Refused, Role, SessionDetail,
-    SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
+    ClientMessage, DaemonMessage, Hello, PlacementInfo, RefusalCode, Refused, Role, SessionDetail, SessionGrant,
+    SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
 };
+use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument};
 use crate::record::{RecordPage, RecordPosition, RecordQuery};
+use crate::version::VersionRange;
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use gt_shm::{ClientPort, PortFds, Socket};
 use serde::Serialize;
@@ -102,8 +104,8 @@ pub fn recv_daemon_message(socket: &Socket, timeout: Duration) -> Result<(Daemon
 /// answer to the client.
 pub fn recv_hello(socket: &Socket, timeout: Duration) -> Result<Hello> {
     let (bytes, _) = recv_bytes(socket, 0, timeout)?;
-    if let Some(client) = version_in(&bytes)
-        && client != PROTOCOL_VERSION
+    if let Some(client) = VersionRange::of_message(&bytes)
+        && client.common(VersionRange::OWN).is_none()
     {
         return Err(ProtocolError::ClientVersion { client });
     }
@@ -161,24 +163,11 @@ fn is_unseen(character: char) -> bool {
     character.is_control() || UNSEEN.iter().any(|(first, last)| (*first..=*last).contains(&character))
 }
 
-/// The protocol version in a hello, welcome or refusal of any version.
-pub fn version_in(bytes: &[u8]) -> Option<u32> {
-    let value: serde_json::Value = serde_json::from_slice(bytes).ok()?;
-    u32::try_from(value.get("protocol_version")?.as_u64()?).ok()
-}
-
 /// The answer to a client whose message failed with `error`.
 pub fn refusal_for(error: &ProtocolError) -> Refused {
     match error {
         ProtocolError::Refused(refused) => refused.clone(),
-        // Written from the client's point of view, since the client's user reads it.
-        ProtocolError::ClientVersion { client } => Refused::new(
-            RefusalCode::ProtocolVersion,
-            format!(
-                "the daemon speaks protocol {PROTOCOL_VERSION}, this gt speaks {client}: reinstall \
-                 so that gtd and gt are the same version"
-            ),
-        ),
+        ProtocolError::ClientVersion { .. } => Refused::new(RefusalCode::ProtocolVersion, error.to_string()),
         other => Refused::new(RefusalCode::Malformed, other.to_string()),
     }
 }
@@ -210,14 +199,14 @@ pub fn connect(path: &Path, hello: &Hello) -> Result<Connection> {
 pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
     send_client_message(&socket, &ClientMessage::Hello(hello.clone()), HANDSHAKE_DEADLINE)?;
     let (bytes, fds) = recv_bytes(&socket, DAEMON_FDS_MAX, REPLY_DEADLINE)?;
-    if let Some(daemon) = version_in(&bytes)
-        && daemon != PROTOCOL_VERSION
-    {
-        return Err(ProtocolError::DaemonVersion { daemon });
+    let answer = parse(&bytes);
+    // A refusal says itself which side has to be upgraded.
+    if let Ok(DaemonMessage::Refused(refused)) = answer {
+        return Err(refused.into());
     }
-    let welcome = match parse(&bytes)? {
+    check_version(&bytes)?;
+    let welcome = match answer? {
         DaemonMessage::Welcome(welcome) => welcome,
-        DaemonMessage::Refused(refused) => return Err(refused.into()),
         other => return Err(unexpected("welcome", &other)),
     };
     let port = match (&welcome.session, hello.role) {
@@ -228,6 +217,17 @@ pub fn connect_over(socket: Socket, hello: &Hello) -> Result<Connection> {
         _ => None,
     };
     Ok(Connection { socket, welcome, port })
+}
+
+/// Checks that the version in a daemon's first message is one that this build speaks.
+///
+/// # Errors
+/// [`ProtocolError::DaemonVersion`].
+pub fn check_version(bytes: &[u8]) -> Result<()> {
+    match VersionRange::of_message(bytes) {
+        Some(daemon) if daemon.common(VersionRange::OWN).is_none() => Err(ProtocolError::DaemonVersion { daemon }),
+        _ => Ok(()),
+    }
 }
 
 fn open_port(grant: &SessionGrant, fds: Vec<OwnedFd>) -> Result<ClientPort> {
@@ -435,13 +435,25 @@ pub fn ask_records(socket: &Socket, query: RecordQuery) -> Result<RecordPage> {
     }
 }
 
-/// Begins or ends draining (see [`ClientMessage::Drain`]). Returns the number of open sessions.
+/// Requests the present notice.
+///
+/// # Errors
+/// If the daemon is gone or does not answer.
+pub fn ask_notice(socket: &Socket) -> Result<Option<Notice>> {
+    match ask(socket, &ClientMessage::Notice)? {
+        (DaemonMessage::Notice { notice }, _) => Ok(notice),
+        (other, _) => Err(unexpected("notice", &other)),
+    }
+}
+
+/// Begins or ends draining (see [`ClientMessage::Drain`]), after `in_s` seconds. Returns the number of open sessions,
+/// and the notice that programs get, if they get one.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] if this user is not allowed to; if the daemon is gone or does not answer.
-pub fn ask_drain(socket: &Socket, on: bool) -> Result<u32> {
-    match ask(socket, &ClientMessage::Drain { on })? {
-        (DaemonMessage::Draining { sessions, .. }, _) => Ok(sessions),
+pub fn ask_drain(socket: &Socket, on: bool, in_s: u64, text: Option<String>) -> Result<(u32, Option<Notice>)> {
+    match ask(socket, &ClientMessage::Drain { on, in_s, text })? {
+        (DaemonMessage::Draining { sessions, notice, .. }, _) => Ok((sessions, notice)),
         (other, _) => Err(unexpected("draining", &other)),
     }
 }

@@ -1,13 +1,12 @@
 //! The messages of the control socket. A field with a default may be added without a new protocol version.
 
 use crate::limits::STATUS_SESSIONS_MAX;
+use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
 use crate::record::{RecordPage, RecordQuery};
+use crate::version::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, VersionRange};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-
-/// The version of this protocol, of the rings and of the instructions in them. Both sides must have the same.
-pub const PROTOCOL_VERSION: u32 = 1;
 
 /// A message from a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -81,7 +80,15 @@ pub enum ClientMessage {
     Drain {
         /// True to begin, false to end it.
         on: bool,
+        /// Begins after this time, seconds; until then programs are warned.
+        #[serde(default)]
+        in_s: u64,
+        /// A message for the users of running programs, which [`check_message`](crate::notice::check_message) accepts.
+        #[serde(default)]
+        text: Option<String>,
     },
+    /// Requests the present notice. Answered by `notice`.
+    Notice,
     /// Reads the configuration file again. Allowed to administrators. Answered by `reloaded`, or by `refused` if the
     /// file is wrong: then the old configuration stays in force.
     Reload,
@@ -170,6 +177,17 @@ pub enum DaemonMessage {
     Limits(QuotaDocument),
     /// Records of ended sessions.
     Records(RecordPage),
+    /// The present notice; none if there never was one.
+    Notice {
+        /// The notice.
+        notice: Option<Notice>,
+    },
+    /// Tells the client's end of a TCP connection that there is a new notice. Sent without a request, only to clients
+    /// that speak version 2 or later.
+    NewNotice {
+        /// The number of the notice.
+        number: u32,
+    },
     /// The configuration was read again.
     Reloaded {
         /// The configuration file.
@@ -208,6 +226,9 @@ pub enum DaemonMessage {
         on: bool,
         /// Open sessions.
         sessions: u32,
+        /// The notice that programs get, if they get one.
+        #[serde(default)]
+        notice: Option<Notice>,
     },
 }
 
@@ -228,8 +249,11 @@ pub enum Role {
 /// The first message of a connection: version, role and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
-    /// The sender's [`PROTOCOL_VERSION`]. The one field that no version may rename.
+    /// The oldest version that the sender speaks. The one field that no version may rename.
     pub protocol_version: u32,
+    /// The newest version that the sender speaks; none if it speaks one alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub protocol_version_max: Option<u32>,
     /// The client's package version, for error messages.
     pub client_version: String,
     /// The name of the session or worker, at most [`NAME_BYTES_MAX`](crate::limits::NAME_BYTES_MAX) bytes.
@@ -292,10 +316,16 @@ pub struct TokenInfo {
 }
 
 impl Hello {
-    /// A hello of this version.
+    /// The versions that the sender speaks.
+    pub fn versions(&self) -> VersionRange {
+        VersionRange::new(self.protocol_version, self.protocol_version_max)
+    }
+
+    /// A hello of the versions that this build speaks.
     pub fn new(role: Role, name: Option<String>) -> Self {
         Self {
-            protocol_version: PROTOCOL_VERSION,
+            protocol_version: PROTOCOL_VERSION_MIN,
+            protocol_version_max: Some(PROTOCOL_VERSION),
             client_version: env!("CARGO_PKG_VERSION").into(),
             name,
             role,
@@ -308,7 +338,7 @@ impl Hello {
 /// The daemon's answer to a hello that it accepts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Welcome {
-    /// The daemon's [`PROTOCOL_VERSION`].
+    /// The version that both sides use from now on.
     pub protocol_version: u32,
     /// The daemon's package version, for error messages.
     pub daemon_version: String,
@@ -320,6 +350,9 @@ pub struct Welcome {
     /// The workers at this time.
     #[serde(default)]
     pub workers: Vec<WorkerInfo>,
+    /// The present notice.
+    #[serde(default)]
+    pub notice: Option<Notice>,
 }
 
 /// The resources of a new session. The lengths of its segments follow from its rings.
@@ -478,7 +511,7 @@ pub enum RefusalCode {
     NotPermitted,
     /// The message is invalid.
     Malformed,
-    /// The daemon is ending.
+    /// The daemon was stopped by its administrator; sent without a request when it ends sessions.
     ShuttingDown,
     /// The daemon takes no sessions and ends after the last one.
     Draining,
@@ -501,7 +534,7 @@ pub struct Refused {
     pub code: RefusalCode,
     /// The text for users: what was asked, what was found, what to do.
     pub text: String,
-    /// The daemon's [`PROTOCOL_VERSION`].
+    /// The version that both sides use; the daemon's newest if they have none in common.
     pub protocol_version: u32,
     /// For limits: bytes (or sessions) held already.
     #[serde(default)]
@@ -542,6 +575,8 @@ pub struct StatusDocument {
     pub arena_bytes_limit: u64,
     /// True if the daemon takes no sessions and ends after the last one.
     pub draining: bool,
+    /// The present notice.
+    pub notice: Option<Notice>,
     /// The sessions, by number.
     pub sessions: Vec<SessionStatus>,
     /// True if there are sessions after the last one here.

@@ -24,6 +24,7 @@ fn welcome(session: Option<SessionGrant>) -> Welcome {
             memory_bytes_limit: 1 << 30,
             ..WorkerInfo::default()
         }],
+        notice: None,
     }
 }
 
@@ -193,32 +194,46 @@ fn an_observer_gets_no_rings() {
 fn a_daemon_of_another_version_is_named() {
     // No other field of another version's welcome or refusal has to be valid.
     for answer in [
-        &br#"{"message":"welcome","protocol_version":2,"rings":{"new":"shape"}}"#[..],
-        br#"{"message":"refused","protocol_version":2,"because":"whatever"}"#,
-        br#"{"message":"unheard_of","protocol_version":2}"#,
+        &br#"{"message":"welcome","protocol_version":3,"rings":{"new":"shape"}}"#[..],
+        br#"{"message":"refused","protocol_version":3,"because":"whatever"}"#,
+        br#"{"message":"unheard_of","protocol_version":3}"#,
     ] {
         let error = connect_over(answering(answer), &Hello::new(Role::Client, None)).err().unwrap();
-        assert!(matches!(error, ProtocolError::DaemonVersion { daemon: 2 }), "{error:?}");
+        assert!(matches!(error, ProtocolError::DaemonVersion { .. }), "{error:?}");
         assert_eq!(
             error.to_string(),
-            "the daemon speaks protocol 2, this gt speaks 1: reinstall so that gtd and gt are the \
-             same version"
+            "the daemon speaks protocol 3, this gt speaks 1 to 2: upgrade this gt to the version of the daemon"
         );
     }
+    // A refusal that can be read says more.
+    let answer = br#"{"message":"refused","protocol_version":3,"code":"protocol_version","text":"upgrade this"}"#;
+    let error = connect_over(answering(answer), &Hello::new(Role::Client, None)).err().unwrap();
+    assert_eq!(error.to_string(), "upgrade this");
 }
 
 #[test]
 fn a_client_of_another_version_is_told() {
-    let error = as_hello(br#"{"message":"hello","protocol_version":2,"who":"?"}"#).unwrap_err();
-    assert!(matches!(error, ProtocolError::ClientVersion { client: 2 }), "{error:?}");
+    let error =
+        as_hello(br#"{"message":"hello","protocol_version":3,"protocol_version_max":4,"who":"?"}"#).unwrap_err();
+    assert!(matches!(error, ProtocolError::ClientVersion { .. }), "{error:?}");
     let refused = link::refusal_for(&error);
     assert_eq!(refused.code, RefusalCode::ProtocolVersion);
     assert_eq!(refused.protocol_version, PROTOCOL_VERSION);
     assert_eq!(
         refused.text,
-        "the daemon speaks protocol 1, this gt speaks 2: reinstall so that gtd and gt are the same \
-         version"
+        "the daemon speaks protocol 1 to 2, this gt speaks 3 to 4: upgrade the daemon (gtd) to the version of this gt"
     );
+}
+
+#[test]
+fn a_newer_client_that_also_speaks_this_version_is_welcome() {
+    let hello = br#"{"message":"hello","protocol_version":2,"protocol_version_max":9,"client_version":"9",
+                    "role":"client","unheard_of":1}"#;
+    let hello = as_hello(hello).unwrap();
+    assert_eq!(hello.versions().common(gt_protocol::VersionRange::OWN), Some(PROTOCOL_VERSION));
+    // The hello of this build is also understood where only version 1 is spoken.
+    let own = serde_json::to_value(Hello::new(Role::Client, None)).unwrap();
+    assert_eq!((&own["protocol_version"], &own["protocol_version_max"]), (&1.into(), &2.into()));
 }
 
 #[test]

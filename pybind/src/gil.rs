@@ -1,8 +1,10 @@
 //! Data guarded by Python's global interpreter lock (GIL), and waiting without holding it.
 
 use gt_client::blocking;
+use pyo3::exceptions::PyUserWarning;
 use pyo3::prelude::*;
 use std::cell::{Cell, RefCell, UnsafeCell};
+use std::ffi::CString;
 use std::time::Duration;
 
 /// A value guarded by the GIL.
@@ -80,7 +82,8 @@ pub fn keep_interrupt(error: PyErr) {
     INTERRUPT.set(Some(error));
 }
 
-/// Installs the client's hooks: waiting without the GIL, and finding the Python line that issued an instruction.
+/// Installs the client's hooks: waiting without the GIL, warnings, and finding the Python line that issued an
+/// instruction.
 pub fn install_hooks() {
     blocking::set_hook(|wait, signals| {
         Python::try_attach(|py| {
@@ -89,6 +92,13 @@ pub fn install_hooks() {
                 return Ok(());
             }
             py.check_signals().map_err(keep_interrupt)
+        })
+        .unwrap_or(Ok(()))
+    });
+    gt_client::notice::set_warning_hook(|text| {
+        Python::try_attach(|py| {
+            let text = CString::new(text).unwrap_or_default();
+            PyErr::warn(py, &py.get_type::<PyUserWarning>(), &text, 1).map_err(keep_interrupt)
         })
         .unwrap_or(Ok(()))
     });

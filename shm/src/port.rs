@@ -5,7 +5,7 @@
 //! | segment | written by | holds |
 //! |---|---|---|
 //! | C (`gt-c`) | client | `sq_tail`, `cq_head`, `client_wait`, submission slots |
-//! | D (`gt-d`) | daemon | `sq_head`, `cq_tail`, `need_wakeup`, `state`, completion slots |
+//! | D (`gt-d`) | daemon | `sq_head`, `cq_tail`, `need_wakeup`, `state`, `notice`, completion slots |
 //!
 //! The daemon maps C read-only, and the client can map D only for reading. The client wakes the daemon by the session's
 //! doorbell, an eventfd; the daemon wakes the client by a futex on `cq_tail`.
@@ -122,7 +122,7 @@ impl PortFds {
     }
 }
 
-/// The state word in segment D.
+/// The words in segment D for the session's state and for the number of the last notice.
 struct StateWord {
     word: NonNull<AtomicU32>,
     _d: Arc<Segment>,
@@ -143,6 +143,12 @@ impl StateWord {
         // SAFETY: `new` took the pointer from `Segment::at`, which checked bounds and alignment, and `_d` keeps the
         // mapping alive.
         unsafe { self.word.as_ref() }
+    }
+
+    fn notice(&self) -> &AtomicU32 {
+        // SAFETY: `new` took the pointer from `Segment::at`, which checked that a whole line is there, of which this is
+        // the second word, and `_d` keeps the mapping alive.
+        unsafe { self.word.add(1).as_ref() }
     }
 }
 
@@ -251,6 +257,11 @@ impl DaemonPort {
         self.state.get().store(state.to_word(), Release);
         fence(SeqCst);
         futex::wake(self.cq.mem().tail(), u32::MAX);
+    }
+
+    /// Shows the client that there is a new notice, by its number.
+    pub fn set_notice(&mut self, number: u32) {
+        self.state.notice().store(number, Release);
     }
 
     /// The doorbell, for `epoll`. After a wake-up, [`silence`](Doorbell::silence) it.
@@ -449,6 +460,12 @@ impl Submitter {
         }
     }
 
+    /// The number of the last notice; 0 if there was none. Costs one load.
+    #[inline]
+    pub fn notice(&self) -> u32 {
+        self.state.notice().load(Relaxed)
+    }
+
     /// The session's state. Costs one load.
     #[inline]
     pub fn state(&self) -> SessionState {
@@ -515,6 +532,12 @@ impl Completions {
                 return false;
             }
         }
+    }
+
+    /// The number of the last notice; 0 if there was none. Costs one load.
+    #[inline]
+    pub fn notice(&self) -> u32 {
+        self.state.notice().load(Relaxed)
     }
 
     /// The session's state. Costs one load.

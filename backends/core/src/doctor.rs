@@ -8,8 +8,19 @@ use std::path::Path;
 pub struct DoctorContext<'a> {
     /// The program `gtd`, if it is installed; `gtd probe NAME` runs [`crate::Discovery::probe`].
     pub gtd: Option<&'a Path>,
+    /// The user of the system's daemon, if one is configured: device files are then for that user alone.
+    pub service: Option<ServiceUser>,
     /// Formats a number of bytes for a person.
     pub bytes: fn(u64) -> String,
+}
+
+/// The user of the system's daemon.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ServiceUser {
+    /// The user id.
+    pub uid: u32,
+    /// The group, whose members are the daemon's clients.
+    pub gid: u32,
 }
 
 /// The verdict of a [`Finding`].

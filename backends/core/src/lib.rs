@@ -31,7 +31,7 @@ mod memory_usage;
 mod number;
 pub use backend::{Backend, Fence, FenceStatus, Input, MemoryStats, Stage, StageInput, execute_one_by_one};
 pub use cancellation::Cancellation;
-pub use doctor::{DoctorContext, Finding, FindingState, findings_text};
+pub use doctor::{DoctorContext, Finding, FindingState, ServiceUser, findings_text};
 pub use error::{ExecError, LimitScope};
 pub use factory::{BackendFactory, BackendVisitor, Capabilities, DeviceDescription, OpenOptions, OpenedBackend};
 pub use facts::{BackendFacts, DeviceSurvey, Discovery, Site, SurveyedDevice};

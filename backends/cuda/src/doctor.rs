@@ -1,8 +1,9 @@
 //! The findings of `gtctl doctor` about GPUs.
 
-use gt_backend::{DoctorContext, Finding};
+use gt_backend::{DoctorContext, Finding, ServiceUser};
 use gt_nvidia::{CUBLAS_LT, Device, LibraryFound, NCCL, ProbeReport};
 use rustix::fs::{Access, access};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -25,7 +26,7 @@ pub fn findings(context: &DoctorContext<'_>) -> Vec<Finding> {
             // `gtctl` ends soon, so it may use the driver itself.
             None => gt_nvidia::probe(),
         };
-    gpu_findings(&report, context.bytes).into_iter().chain(gpu_files()).collect()
+    gpu_findings(&report, context.bytes).into_iter().chain(gpu_files(context.service)).collect()
 }
 
 /// The findings about the driver, the devices and the libraries of a report.
@@ -94,8 +95,9 @@ fn gpu(device: &Device, bytes: fn(u64) -> String) -> Finding {
     Finding { device: serde_json::to_value(device).ok(), ..finding }
 }
 
-/// The driver's device files that this user cannot open, which the driver itself reports less clearly.
-fn gpu_files() -> Vec<Finding> {
+/// The driver's device files: those that this user cannot open, which the driver itself reports less clearly; beside a
+/// system's daemon, those that others than it can open.
+fn gpu_files(service: Option<ServiceUser>) -> Vec<Finding> {
     let named = |name: &str| name.strip_prefix("nvidia").is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit()));
     let entries = std::fs::read_dir("/dev").into_iter().flatten().flatten();
     let mut devices: Vec<PathBuf> = entries
@@ -105,7 +107,12 @@ fn gpu_files() -> Vec<Finding> {
     devices.sort();
     let mut findings = Vec::new();
     let usable = Access::READ_OK | Access::WRITE_OK;
-    let closed = devices.iter().filter(|path| access(path.as_path(), usable).is_err());
+    if let Some(service) = service {
+        let control = PathBuf::from("/dev/nvidiactl");
+        let files = devices.iter().chain([&control]).filter_map(|path| DeviceFile::at(path));
+        findings.extend(doors(&files.collect::<Vec<_>>(), service));
+    }
+    let closed = devices.iter().filter(|path| service.is_none() && access(path.as_path(), usable).is_err());
     let closed: Vec<String> = closed.map(|path| path.display().to_string()).collect();
     if !closed.is_empty() {
         let next = "the daemon's user needs to: see DeviceAllow= of gtd.service";
@@ -121,10 +128,81 @@ fn gpu_files() -> Vec<Finding> {
     findings
 }
 
+/// A device file, and who may open it.
+struct DeviceFile {
+    path: String,
+    uid: u32,
+    gid: u32,
+    mode: u32,
+}
+
+impl DeviceFile {
+    fn at(path: &Path) -> Option<DeviceFile> {
+        let file = std::fs::metadata(path).ok()?;
+        let (uid, gid, mode) = (file.uid(), file.gid(), file.mode() & 0o777);
+        Some(DeviceFile { path: path.display().to_string(), uid, gid, mode })
+    }
+}
+
+/// The finding about device files beside a system's daemon, whose limits hold only for those who cannot open them.
+fn doors(files: &[DeviceFile], service: ServiceUser) -> Option<Finding> {
+    const OTHERS: u32 = 0o006;
+    const GROUP: u32 = 0o060;
+    const OWNER: u32 = 0o600;
+    let what = "gpu files";
+    let listed = |files: &[&DeviceFile]| {
+        let texts = files.iter().map(|f| format!("{} ({:o}, user {}, group {})", f.path, f.mode, f.uid, f.gid));
+        texts.collect::<Vec<_>>().join(", ")
+    };
+    let next = format!(
+        "keep them to the daemon: \"options nvidia NVreg_DeviceFileUID={} NVreg_DeviceFileGID=0 \
+         NVreg_DeviceFileMode=0600\" in /etc/modprobe.d/gt.conf, then load the driver again (docs/administration.md)",
+        service.uid
+    );
+    let is_open = |f: &&DeviceFile| f.mode & OTHERS != 0 || (f.gid == service.gid && f.mode & GROUP != 0);
+    let open: Vec<&DeviceFile> = files.iter().filter(is_open).collect();
+    if !open.is_empty() {
+        let text = format!("{} can be opened by programs of users, which then have no limits", listed(&open));
+        return Some(Finding::note(what, text, next));
+    }
+    let is_lost = |f: &&DeviceFile| service.uid != 0 && (f.uid != service.uid || f.mode & OWNER != OWNER);
+    let lost: Vec<&DeviceFile> = files.iter().filter(is_lost).collect();
+    match (lost.is_empty(), files.is_empty()) {
+        (_, true) => None,
+        (true, _) => {
+            Some(Finding::good(what, format!("{}: for the daemon alone", listed(&files.iter().collect::<Vec<_>>()))))
+        }
+        (false, _) => {
+            let text = format!("{} cannot be opened by the daemon, which is user {}", listed(&lost), service.uid);
+            Some(Finding::bad(what, text, next))
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_backend::findings_text;
+    use gt_backend::{FindingState, findings_text};
+
+    #[test]
+    fn device_files_are_for_the_daemon_alone() {
+        let service = ServiceUser { uid: 990, gid: 980 };
+        let found = |uid, gid, mode| {
+            let file = |path: &str| DeviceFile { path: path.into(), uid, gid, mode };
+            doors(&[file("/dev/nvidia0"), file("/dev/nvidiactl")], service).unwrap()
+        };
+        assert_eq!(found(990, 0, 0o600).state, FindingState::Good);
+        let open = found(0, 0, 0o666);
+        assert_eq!(open.state, FindingState::Note);
+        assert!(open.found.starts_with("/dev/nvidia0 (666, user 0, group 0), /dev/nvidiactl (666,"), "{}", open.found);
+        assert!(open.next.unwrap().contains("NVreg_DeviceFileUID=990 NVreg_DeviceFileGID=0 NVreg_DeviceFileMode=0600"));
+        // The group of the daemon is that of its clients.
+        assert_eq!(found(0, 980, 0o660).state, FindingState::Note);
+        let lost = found(0, 44, 0o660);
+        assert_eq!(lost.state, FindingState::Bad);
+        assert!(lost.found.ends_with("cannot be opened by the daemon, which is user 990"), "{}", lost.found);
+        assert!(doors(&[], service).is_none());
+    }
 
     #[test]
     fn gpus_say_what_they_are_who_uses_them_and_what_is_missing() {

@@ -28,7 +28,7 @@ impl Dispatcher {
         connection.is_administrator(rustix::process::getuid().as_raw(), self.administrators)
     }
 
-    fn peer(&self, slot: usize) -> Option<(u32, bool)> {
+    pub(super) fn peer(&self, slot: usize) -> Option<(u32, bool)> {
         let connection = self.connections.get(slot)?.as_ref()?;
         Some((connection.peer.uid, self.is_administrator(connection)))
     }
@@ -212,21 +212,6 @@ impl Dispatcher {
                 session.set_quota(quota, &mut self.links);
             }
         }
-    }
-
-    /// Begins or ends draining, for an administrator.
-    pub(super) fn drain(&mut self, slot: usize, on: bool) -> Result<DaemonMessage, Refused> {
-        if !self.peer(slot).is_some_and(|(_, administrator)| administrator) {
-            let text =
-                "only administrators may drain the daemon: root, its own user, and members of the group gt-admin";
-            return Err(not_permitted(text.into()));
-        }
-        let what =
-            if on { "no session begins any more, and the daemon ends with the last" } else { "sessions may begin" };
-        tracing::info!(target: "gtd::dispatcher", "{what}, as an administrator asks");
-        self.draining = on;
-        let sessions = self.connections.iter().flatten().filter(|c| c.session.is_some()).count() as u32;
-        Ok(DaemonMessage::Draining { on, sessions })
     }
 
     /// Begins to read the configuration again, for an administrator; the answer follows when it is done.

@@ -130,6 +130,13 @@ impl Dispatcher {
 
     pub(super) fn answer(&mut self, slot: usize, message: &DaemonMessage, fds: &[BorrowedFd<'_>]) {
         let Some(Some(connection)) = self.connections.get(slot) else { return };
+        let in_its_version = match message {
+            DaemonMessage::Refused(refused) => {
+                Some(DaemonMessage::Refused(Refused { protocol_version: connection.version, ..refused.clone() }))
+            }
+            _ => None,
+        };
+        let message = in_its_version.as_ref().unwrap_or(message);
         if let Err(error) = gt_protocol::send_daemon_message(&connection.socket, message, fds, Duration::ZERO) {
             self.disconnect(slot, &format!("it does not take answers: {error}"));
         }
@@ -155,10 +162,20 @@ impl Dispatcher {
             return self.disconnect(slot, "the daemon is ending");
         }
         if self.draining && matches!(hello.role, Role::Client | Role::Worker) {
-            let text = "the daemon takes no more sessions and ends when the last has gone: wait, or ask an administrator \
-                        to undo it with gtctl drain --undo";
+            let text = format!(
+                "the daemon takes no more sessions and ends when the last has gone{}; wait, or ask an administrator to \
+                 undo it with gtctl drain --undo",
+                self.announced()
+            );
             self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Draining, text)), &[]);
             return self.disconnect(slot, "the daemon takes no more sessions");
+        }
+        if hello.role == Role::Worker && self.connections[slot].as_ref().is_some_and(|c| c.version != PROTOCOL_VERSION)
+        {
+            let own = PROTOCOL_VERSION;
+            let text = format!("a worker has to speak the daemon's newest protocol, {own}: upgrade the worker's gtd");
+            self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::ProtocolVersion, text)), &[]);
+            return self.disconnect(slot, "its worker speaks an older protocol");
         }
         if hello.role == Role::Worker {
             return self.register(slot, hello);
@@ -179,7 +196,7 @@ impl Dispatcher {
             self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
             return self.disconnect(slot, "there are no descriptors left");
         }
-        let mut welcome = self.new_welcome();
+        let mut welcome = self.new_welcome(slot);
         if hello.role != Role::Client {
             return self.answer(slot, &DaemonMessage::Welcome(welcome), &[]);
         }
@@ -212,6 +229,9 @@ impl Dispatcher {
         let links = &mut self.links;
         let mut session = Session::new(session_slot, self.present, worker, port, quota, usage, account, share, links);
         session.last_work_ns = self.tape.now_ns();
+        if let Some(notice) = &self.notice {
+            session.set_notice(notice.number);
+        }
         if let Some(connection) = &mut self.connections[slot] {
             let (uid, pid) = (connection.peer.uid, connection.peer.pid);
             let name = hello.name.as_ref().map(|name| format!(" ({name:?})")).unwrap_or_default();
@@ -227,14 +247,17 @@ impl Dispatcher {
     }
 
     /// The welcome for an accepted connection, without a session.
-    pub(super) fn new_welcome(&mut self) -> Welcome {
+    pub(super) fn new_welcome(&mut self, slot: usize) -> Welcome {
         let present = self.present;
+        let connection = self.connections.get(slot).and_then(Option::as_ref);
+        let version = connection.map_or(PROTOCOL_VERSION, |connection| connection.version);
         Welcome {
-            protocol_version: PROTOCOL_VERSION,
+            protocol_version: version,
             daemon_version: env!("CARGO_PKG_VERSION").into(),
             daemon_pid: std::process::id(),
             session: None,
             workers: present.iter().map(|worker| self.links[worker].info()).collect(),
+            notice: self.notice.clone(),
         }
     }
 
@@ -412,8 +435,11 @@ impl Dispatcher {
                     self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 }
             }
-            ClientMessage::Drain { on } => {
-                let answer = self.drain(slot, on);
+            ClientMessage::Notice => {
+                self.answer(slot, &DaemonMessage::Notice { notice: self.notice.clone() }, &[]);
+            }
+            ClientMessage::Drain { on, in_s, text } => {
+                let answer = self.drain(slot, on, in_s, text);
                 self.answer_or_refuse(slot, answer);
             }
             ClientMessage::Reload => {
@@ -445,6 +471,7 @@ impl Dispatcher {
             arena_bytes: self.arena_bytes(),
             arena_bytes_limit: self.arena_bytes_max,
             draining: self.draining,
+            notice: self.notice.clone(),
             sessions,
             more: false,
         }

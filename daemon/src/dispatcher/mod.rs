@@ -5,10 +5,11 @@
 //!
 //! Here are the loop, its sleep and its end; `time_slices` serves the sessions, `connections` handles connections and
 //! their requests, `workers` the workers that come and go, `admin` requests about sessions and users, `tokens` those
-//! about access tokens, and `records` the records of sessions.
+//! about access tokens, `notices` planned drains and stops, and `records` the records of sessions.
 
 mod admin;
 mod connections;
+mod notices;
 mod records;
 mod time_slices;
 mod tokens;
@@ -33,6 +34,7 @@ use crate::worker::queue::QueueLimit;
 use crate::worker::worker_link::WorkerLink;
 use gt_ops::Workers;
 use gt_ops::infer::InputMeta;
+use gt_protocol::Notice;
 use gt_shm::{SessionState, Socket, Spin};
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{Timespec, epoll};
@@ -52,6 +54,10 @@ const POLL_EVERY_NS: u64 = 200_000;
 const TRIM_AFTER: Duration = Duration::from_secs(5);
 /// When the daemon ends, it waits this long for queued steps; then it ends without them.
 const DRAIN_DEADLINE: Duration = Duration::from_secs(5);
+/// The time to pass on to TCP clients why the daemon stops.
+const FORWARD_DEADLINE: Duration = Duration::from_millis(500);
+/// The interval of looks at whether that is done.
+const FORWARD_LOOK_EVERY: Duration = Duration::from_millis(1);
 /// The time that a worker has to stop when the daemon ends, after the last session.
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 /// The most events that one `epoll` call returns.
@@ -175,6 +181,10 @@ pub struct Dispatcher {
     private: bool,
     /// True while the daemon takes no sessions and ends after the last one.
     draining: bool,
+    /// When the daemon begins to drain, if that is planned.
+    drains_at: Option<Instant>,
+    /// The last notice to programs.
+    notice: Option<Notice>,
     quotas: QuotaTable,
     arena_bytes_max: u64,
     queue: FairQueue,
@@ -240,6 +250,8 @@ impl Dispatcher {
             metas: Vec::new(),
             private: client.is_some(),
             draining: false,
+            drains_at: None,
+            notice: None,
             quotas: QuotaTable::new(quotas),
             arena_bytes_max,
             queue,
@@ -394,6 +406,7 @@ impl Dispatcher {
         let least = Duration::from_nanos(DUE_EVERY_NS);
         handshakes
             .chain(self.ending)
+            .chain(self.drains_at)
             .chain(self.notifier.due())
             .chain(trim)
             .chain(look)
@@ -465,6 +478,7 @@ impl Dispatcher {
         self.next_due_ns = now_ns + DUE_EVERY_NS;
         let now = Instant::now();
         self.notifier.alive(now);
+        self.drain_when_due(now);
         let late = |c: &ControlConnection| c.deadline().is_some_and(|deadline| deadline <= now);
         let slots: Vec<usize> = self.connections.iter().flatten().filter(|c| late(c)).map(|c| c.slot).collect();
         for slot in slots {
@@ -525,6 +539,8 @@ impl Dispatcher {
                 self.notifier.stopping();
                 self.ending = Some(Instant::now() + DRAIN_DEADLINE);
                 self.stop_listening();
+                // The sessions' clients read this once they see the new state.
+                self.tell_sessions_of_the_stop(signal.ssi_signo);
                 for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
                     session.set_state(SessionState::Draining);
                 }
@@ -554,6 +570,9 @@ impl Dispatcher {
 
     fn end(&mut self) {
         self.stop_listening();
+        let by_tcp = self.connections.iter().flatten().filter(|c| self.ending.is_some() && c.is_by_tcp());
+        let forwarders: Vec<Socket> =
+            by_tcp.filter_map(|c| Some(Socket::from(c.socket.as_fd().try_clone_to_owned().ok()?))).collect();
         for slot in 0..self.connections.len() {
             self.disconnect(slot, "the daemon is ending");
         }
@@ -568,6 +587,11 @@ impl Dispatcher {
         }
         if let Some(log) = self.log.take() {
             log.finish();
+        }
+        // The threads of TCP connections, which end with the process, hang up once they have passed on the reason.
+        let deadline = Instant::now() + FORWARD_DEADLINE;
+        while forwarders.iter().any(|socket| !socket.is_hung_up()) && Instant::now() < deadline {
+            std::thread::sleep(FORWARD_LOOK_EVERY);
         }
     }
 }

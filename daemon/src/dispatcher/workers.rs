@@ -29,7 +29,7 @@ impl Dispatcher {
                 return self.disconnect(slot, &why);
             }
         };
-        let welcome = self.new_welcome();
+        let welcome = self.new_welcome(slot);
         self.answer(slot, &DaemonMessage::Welcome(welcome), &[]);
         let Some((socket, pid)) = self.take_connection(slot) else { return };
         let info = WorkerInfo {

@@ -441,6 +441,11 @@ impl Session {
         self.arena_bytes_total
     }
 
+    /// Shows the client that there is a new notice, by its number.
+    pub fn set_notice(&mut self, number: u32) {
+        self.port.set_notice(number);
+    }
+
     /// Shows the session's state to its client.
     pub fn set_state(&mut self, state: SessionState) {
         self.port.set_state(state);

@@ -125,7 +125,7 @@ fn another_protocol_version_is_refused_by_name() {
     let socket = Socket::connect(&gtd.folder.socket()).unwrap();
     let Err(ProtocolError::Refused(refused)) = connect_over(socket, &hello) else { panic!("not refused") };
     assert_eq!(refused.code, RefusalCode::ProtocolVersion);
-    assert!(refused.text.contains("reinstall"), "{refused}");
+    assert!(refused.text.contains("upgrade the daemon"), "{refused}");
     gtd.client();
 }
 

@@ -17,3 +17,4 @@ mod log;
 mod pipeline;
 mod service;
 mod sharing;
+mod versions;

@@ -77,15 +77,15 @@ fn a_draining_daemon_takes_no_more_sessions_and_ends_with_its_last() {
     let mut gtd = Gtd::start(&[]);
     let control = control(&gtd);
     let mut client = gtd.client();
-    assert_eq!(ask_drain(&control.socket, true).unwrap(), 1);
+    assert_eq!(ask_drain(&control.socket, true, 0, None).unwrap().0, 1);
     assert!(gtd.status().draining);
     let refused = gt_protocol::connect(&gtd.folder.socket(), &Hello::new(Role::Client, None));
     assert_eq!(code(refused), RefusalCode::Draining);
-    assert_eq!(ask_drain(&control.socket, false).unwrap(), 1);
+    assert_eq!(ask_drain(&control.socket, false, 0, None).unwrap().0, 1);
     let another: Client = gtd.client();
     drop(another);
     eventually("the other session has gone", || gtd.status().sessions.len() == 1);
-    ask_drain(&control.socket, true).unwrap();
+    ask_drain(&control.socket, true, 0, None).unwrap();
     let id = client.full(&[2], 3.0);
     assert_eq!(client.fetch_f32(id, 2).unwrap(), [3.0, 3.0]);
     drop(client);

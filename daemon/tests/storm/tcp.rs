@@ -52,6 +52,7 @@ impl Port {
     fn handshake(&self) -> HandshakeRequest {
         HandshakeRequest {
             protocol_version: PROTOCOL_VERSION,
+            protocol_version_max: None,
             token: self.token.clone(),
             purpose: ConnectionPurpose::Session,
             pid: std::process::id(),
