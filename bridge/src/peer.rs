@@ -1,12 +1,18 @@
 //! The user at the other end of a TCP connection within this machine, by the kernel's tables of sockets.
 //!
 //! A table shows user 0 for a socket that its process has closed, so only an entry in the state ESTABLISHED counts, and
-//! only one that has the same inode when it is read again: the kernel writes the columns of a line one after the other,
-//! and the process may close its socket in between. The addresses may belong to another socket as soon as this end of
-//! the connection is closed, so this end must be ESTABLISHED when the entry is read again.
+//! only one that has the same inode when it is read again: the kernel writes the fields of an entry one by one, and the
+//! process may close its socket in between. The addresses may belong to another socket as soon as this end of
+//! the connection is closed, so this end must be ESTABLISHED after the entry was read.
+//!
+//! The kernel is asked for one socket by `sock_diag(7)`. Where it has no such interface, the tables in `/proc/net` are
+//! read, which takes some 30 ms each on a machine with much memory, however few sockets there are.
 
 use rustix::fs::fstat;
+use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// The kernel's tables of sockets in this network namespace.
 const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
@@ -14,6 +20,8 @@ const TABLES: [&str; 2] = ["/proc/self/net/tcp", "/proc/self/net/tcp6"];
 const ESTABLISHED: &str = "01";
 /// How often an entry is looked up that is not found: sockets that come and go can hide one from a reader.
 const LOOKUPS_MAX: usize = 4;
+/// True once `sock_diag` has found a socket: then its answer that there is none can be believed.
+static DIAG_WORKS: AtomicBool = AtomicBool::new(false);
 
 /// The reason why the user at the other end is not known.
 #[derive(Debug, thiserror::Error)]
@@ -46,13 +54,31 @@ struct TableEntry {
 pub fn local_user(tcp: &TcpStream, peer: SocketAddr) -> Result<Option<u32>, PeerError> {
     let own = tcp.local_addr()?;
     let inode = fstat(tcp).map_err(std::io::Error::from)?.st_ino;
+    if let Ok(diag) = SocketDiag::open() {
+        if !DIAG_WORKS.load(Relaxed) && matches!(diag.find(own, peer), Ok(Some(_))) {
+            DIAG_WORKS.store(true, Relaxed);
+        }
+        if DIAG_WORKS.load(Relaxed) {
+            return user_by(inode, own, peer, |local, remote| diag.established(local, remote));
+        }
+    }
+    user_by(inode, own, peer, in_tables)
+}
+
+/// The user of the socket at `peer` that is connected to the socket at `own`, whose inode is `own_inode`.
+/// `established` finds an established socket by its own and its peer's address.
+fn user_by(
+    own_inode: u64,
+    own: SocketAddr,
+    peer: SocketAddr,
+    established: impl Fn(SocketAddr, SocketAddr) -> std::io::Result<Option<TableEntry>>,
+) -> Result<Option<u32>, PeerError> {
     for _ in 0..LOOKUPS_MAX {
-        let first = established(&tables()?, peer, own);
-        let again = tables()?;
-        if established(&again, own, peer).map(|entry| entry.inode) != Some(inode) {
+        let first = established(peer, own)?;
+        if established(own, peer)?.map(|entry| entry.inode) != Some(own_inode) {
             return Err(PeerError::Closed);
         }
-        match (first, established(&again, peer, own)) {
+        match (first, established(peer, own)?) {
             (Some(first), Some(again)) if first == again => return Ok(Some(first.uid)),
             (None, None) if !peer.ip().to_canonical().is_loopback() => return Ok(None),
             _ => {}
@@ -61,21 +87,102 @@ pub fn local_user(tcp: &TcpStream, peer: SocketAddr) -> Result<Option<u32>, Peer
     Err(PeerError::Unknown)
 }
 
-/// The texts of the tables. A kernel without IPv6 has one table.
-fn tables() -> std::io::Result<Vec<String>> {
-    let texts: Vec<_> = TABLES.into_iter().map(std::fs::read_to_string).collect();
-    if texts.iter().any(Result::is_ok) {
-        Ok(texts.into_iter().flatten().collect())
-    } else {
-        texts.into_iter().collect()
+/// The interface of the kernel that finds one socket.
+struct SocketDiag(OwnedFd);
+
+/// The kernel's answer about a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct FoundSocket {
+    state: u8,
+    entry: TableEntry,
+}
+
+impl SocketDiag {
+    /// Bytes of a request and of an answer without attributes: a netlink header of 16 bytes, then
+    /// `struct inet_diag_req_v2` or `struct inet_diag_msg` of `<linux/inet_diag.h>`.
+    const REQUEST_BYTES: usize = 16 + 56;
+    const ANSWER_BYTES: usize = 16 + 72;
+    /// `SOCK_DIAG_BY_FAMILY`, the type of request and answer.
+    const BY_FAMILY: u16 = 20;
+    /// `NLM_F_REQUEST`.
+    const REQUEST: u16 = 1;
+    /// `IPPROTO_TCP`.
+    const TCP: u8 = 6;
+    /// `TCP_ESTABLISHED`.
+    const ESTABLISHED: u8 = 1;
+
+    fn open() -> std::io::Result<SocketDiag> {
+        let kind = (AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC);
+        Ok(SocketDiag(socket_with(kind.0, kind.1, kind.2, Some(netlink::SOCK_DIAG))?))
+    }
+
+    fn established(&self, local: SocketAddr, remote: SocketAddr) -> std::io::Result<Option<TableEntry>> {
+        let found = self.find(local, remote)?.filter(|socket| socket.state == SocketDiag::ESTABLISHED);
+        Ok(found.map(|socket| socket.entry).filter(|entry| entry.inode != 0))
+    }
+
+    /// The socket at `local` that is connected to `remote`, in whatever state.
+    fn find(&self, local: SocketAddr, remote: SocketAddr) -> std::io::Result<Option<FoundSocket>> {
+        send(&self.0, &request(local, remote), SendFlags::empty())?;
+        let mut answer = [0; 1024];
+        // The kernel has answered when the request is sent.
+        let (len, _) = recv(&self.0, &mut answer[..], RecvFlags::DONTWAIT)?;
+        Ok(found_in(&answer[..len.min(answer.len())]))
     }
 }
 
-/// The socket at `local` that is connected to `remote`, if a process has it open; `tables` are texts of
+/// The question for the socket at `local` that is connected to `remote`.
+fn request(local: SocketAddr, remote: SocketAddr) -> Vec<u8> {
+    let (from, to) = (canonical(local), canonical(remote));
+    let family = if from.0.is_ipv4() { AddressFamily::INET } else { AddressFamily::INET6 };
+    let scope = if let SocketAddr::V6(remote) = remote { remote.scope_id() } else { 0 };
+    let mut out = Vec::with_capacity(SocketDiag::REQUEST_BYTES);
+    out.extend((SocketDiag::REQUEST_BYTES as u32).to_ne_bytes());
+    out.extend(SocketDiag::BY_FAMILY.to_ne_bytes());
+    out.extend(SocketDiag::REQUEST.to_ne_bytes());
+    // The sequence number and the sender, which nobody reads.
+    out.extend([0; 8]);
+    out.extend([family.as_raw() as u8, SocketDiag::TCP, 0, 0]);
+    // The states, which count only where several sockets are asked for.
+    out.extend(u32::MAX.to_ne_bytes());
+    out.extend(from.1.to_be_bytes());
+    out.extend(to.1.to_be_bytes());
+    for ip in [from.0, to.0] {
+        match ip {
+            IpAddr::V4(ip) => {
+                out.extend(ip.octets());
+                out.extend([0; 12]);
+            }
+            IpAddr::V6(ip) => out.extend(ip.octets()),
+        }
+    }
+    out.extend(scope.to_ne_bytes());
+    // No cookie: whichever socket has these addresses.
+    out.extend([0xff; 8]);
+    out
+}
+
+/// The socket in an answer; none if the answer is an error.
+fn found_in(answer: &[u8]) -> Option<FoundSocket> {
+    let answer = answer.first_chunk::<{ SocketDiag::ANSWER_BYTES }>()?;
+    let word = |at: usize| answer[at..].first_chunk().map(|bytes| u32::from_ne_bytes(*bytes));
+    let is_socket = answer[4..6] == SocketDiag::BY_FAMILY.to_ne_bytes();
+    let entry = TableEntry { uid: word(16 + 64)?, inode: word(16 + 68)?.into() };
+    is_socket.then_some(FoundSocket { state: answer[16 + 1], entry })
+}
+
+/// Finds a socket in the tables. A kernel without IPv6 has one table.
+fn in_tables(local: SocketAddr, remote: SocketAddr) -> std::io::Result<Option<TableEntry>> {
+    let found = established_in(&std::fs::read_to_string(TABLES[0])?, local, remote);
+    let other = || established_in(&std::fs::read_to_string(TABLES[1]).unwrap_or_default(), local, remote);
+    Ok(found.or_else(other))
+}
+
+/// The socket at `local` that is connected to `remote`, if a process has it open; `table` is the text of
 /// `/proc/net/tcp`.
-fn established(tables: &[String], local: SocketAddr, remote: SocketAddr) -> Option<TableEntry> {
+fn established_in(table: &str, local: SocketAddr, remote: SocketAddr) -> Option<TableEntry> {
     let same = |text: &str, address: SocketAddr| address_in(text).is_some_and(|found| found == canonical(address));
-    tables.iter().flat_map(|table| table.lines().skip(1)).find_map(|line| {
+    table.lines().skip(1).find_map(|line| {
         let mut words = line.split_ascii_whitespace().skip(1);
         let (from, to, state) = (words.next()?, words.next()?, words.next()?);
         // The columns of queues, timer and retries precede the user id, that of the timeout precedes the inode.
@@ -129,7 +236,7 @@ mod tests {
 ";
 
     fn uid_in(table: &str, local: &str, remote: &str) -> Option<u32> {
-        let entry = established(&[table.into()], local.parse().unwrap(), remote.parse().unwrap());
+        let entry = established_in(table, local.parse().unwrap(), remote.parse().unwrap());
         entry.map(|entry| entry.uid)
     }
 
@@ -158,15 +265,41 @@ mod tests {
 
     #[test]
     fn this_very_process_is_found_until_it_closes() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let (accepted, peer) = listener.accept().unwrap();
-        assert_eq!(local_user(&accepted, peer).unwrap(), Some(rustix::process::getuid().as_raw()));
-        let elsewhere = "192.0.2.1:9".parse().unwrap();
-        assert!(matches!(local_user(&accepted, elsewhere), Err(PeerError::Closed)), "another connection's address");
-        client.shutdown(Shutdown::Write).unwrap();
-        assert!(matches!(local_user(&accepted, peer), Err(PeerError::Closed)));
-        drop(client);
-        assert!(matches!(local_user(&accepted, peer), Err(PeerError::Closed)));
+        let me = rustix::process::getuid().as_raw();
+        for own in ["127.0.0.1:0", "[::1]:0", "[::]:0"] {
+            let Ok(listener) = TcpListener::bind(own) else { continue };
+            let port = listener.local_addr().unwrap().port();
+            let host = if own == "[::1]:0" { "::1" } else { "127.0.0.1" };
+            let client = TcpStream::connect((host, port)).unwrap();
+            let (accepted, peer) = listener.accept().unwrap();
+            let inode = fstat(&accepted).unwrap().st_ino;
+            let here = accepted.local_addr().unwrap();
+            let all = |peer| {
+                let diag = SocketDiag::open().unwrap();
+                let found = [local_user(&accepted, peer), user_by(inode, here, peer, in_tables)];
+                let diag = user_by(inode, here, peer, |local, remote| diag.established(local, remote));
+                found.into_iter().chain(DIAG_WORKS.load(Relaxed).then_some(diag))
+            };
+            assert!(all(peer).all(|found| found.unwrap() == Some(me)), "{own}");
+            let elsewhere = "192.0.2.1:9".parse().unwrap();
+            assert!(
+                all(elsewhere).all(|found| matches!(found, Err(PeerError::Closed))),
+                "another connection's address"
+            );
+            client.shutdown(Shutdown::Write).unwrap();
+            assert!(all(peer).all(|found| matches!(found, Err(PeerError::Closed))));
+            drop(client);
+            assert!(all(peer).all(|found| matches!(found, Err(PeerError::Closed))));
+        }
+    }
+
+    #[test]
+    fn an_answer_that_is_none_has_no_socket() {
+        let mut answer = [0; SocketDiag::ANSWER_BYTES];
+        answer[4..6].copy_from_slice(&SocketDiag::BY_FAMILY.to_ne_bytes());
+        assert!(found_in(&answer).is_some());
+        assert_eq!(found_in(&answer[..SocketDiag::ANSWER_BYTES - 1]), None);
+        answer[4..6].copy_from_slice(&2u16.to_ne_bytes());
+        assert_eq!(found_in(&answer), None, "an error");
     }
 }

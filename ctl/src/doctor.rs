@@ -271,6 +271,12 @@ mod tests {
     use super::*;
 
     #[test]
+    fn an_abstract_socket_is_everybodys() {
+        let finding = socket_file(Path::new("@gt-nobody"));
+        assert!(finding.state == FindingState::Note && finding.found.contains("every user of this machine"));
+    }
+
+    #[test]
     fn a_socket_that_is_not_there_is_bad_and_says_what_to_do() {
         let answer = output(Path::new("/nowhere/gtd.sock"));
         assert_eq!(answer.exit, Exit::Failed);

@@ -44,6 +44,14 @@ def names(socket: Path) -> list[str | None]:
 # Which daemon -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("workers", ["", "toaster:1"])
+def test_an_environment_that_no_daemon_understands_is_said(workers: str) -> None:
+    # The daemon says it on its standard error, too.
+    told = python(f"{PROLOGUE}print(told(gt.ones, 1))", GT_CONNECT="private", GT_WORKERS=workers).stdout
+    assert f"invalid value '{workers}' for '--workers" in told
+    assert "GT_WORKERS and GT_DEVICES set the workers, and may be unset" in told
+
+
 @pytest.mark.parametrize("form", ["{}", "unix:{}", "unix://{}"])
 def test_a_daemon_is_named_by_its_socket(tmp_path: Path, form: str) -> None:
     socket = tmp_path / "gtd.sock"

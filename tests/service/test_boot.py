@@ -196,4 +196,7 @@ def test_the_package_goes_without_a_trace_but_the_configuration(machine: Machine
     assert machine.fails("pidof", "gtd")[0] == 1
     machine.run("test", "-e", CONFIGURATION)
     machine.run("dpkg", "--no-triggers", "--purge", "gtd")
+    for words in (["test", "-e", "/run/gt"], ["getent", "passwd", "gt"], ["getent", "group", "gt"]):
+        assert machine.fails(*words)[0] != 0, words
+    assert machine.fails("getent", "group", "gt-admin")[0] != 0
     assert machine.fails("test", "-e", CONFIGURATION)[0] == 1
