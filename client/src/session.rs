@@ -18,6 +18,7 @@ use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
+use gt_protocol::version::INTERRUPTS_SINCE;
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
@@ -87,6 +88,8 @@ pub struct ClientSession {
     begun: Instant,
     /// When [`ClientSession::was_alive`] asks the kernel again, nanoseconds after `begun`.
     next_alive_check_ns: AtomicU64,
+    /// Whether the daemon understands [`ClientMessage::Interrupt`].
+    interrupts: bool,
     /// The number of the last notice that the program was warned of; 0 for none.
     noticed: AtomicU32,
     /// The reason why the session ended, once a thread has noticed the end.
@@ -249,6 +252,7 @@ impl ClientSession {
             closed: AtomicBool::new(false),
             begun: Instant::now(),
             next_alive_check_ns: AtomicU64::new(0),
+            interrupts: welcome.protocol_version >= INTERRUPTS_SINCE,
             noticed: AtomicU32::new(welcome.notice.as_ref().map_or(0, |notice| notice.number)),
             lost: OnceLock::new(),
             traceback,
@@ -972,7 +976,7 @@ impl ClientSession {
             }
             true
         });
-        if !done.unwrap_or(false) && self.is_open() {
+        if self.interrupts && !done.unwrap_or(false) && self.is_open() {
             let below = self.submission.lock().next_id;
             tracing::debug!(target: "gt_client", below, "interrupting");
             // If the daemon is gone, the next instruction reports it.

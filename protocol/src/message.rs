@@ -118,7 +118,7 @@ pub enum ClientMessage {
         id: u64,
     },
     /// Cancels this session's instructions whose results have lower ids than `below`, whether they run, are queued or
-    /// are still to be read. Their results are poisoned. Not answered.
+    /// are still to be read. Their results are poisoned. Not answered. Since version 2.
     Interrupt {
         /// The id of the first result that is not cancelled.
         below: u64,
