@@ -36,6 +36,10 @@ pub struct Settings {
     pub private_devices: Option<bool>,
     /// The log level.
     pub log: Option<Level>,
+    /// The file of the instruction log.
+    pub instruction_log: Option<PathBuf>,
+    /// The length at which that file is renamed and begun again.
+    pub instruction_log_bytes_max: Option<Bytes>,
     /// The default quota.
     pub limits: QuotaSettings,
     /// The quotas of some users, by user id.
@@ -142,6 +146,16 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             name: "log",
             about: soon("error, warn, info, debug or trace", "warn", "The log level."),
             set: |to, value| value.word(&mut to.log),
+        },
+        Key {
+            name: "instruction_log",
+            about: at_start("path", "none", "The file to which a line is written for each event, after those it has."),
+            set: |to, value| value.with(&mut to.instruction_log, absolute),
+        },
+        Key {
+            name: "instruction_log_bytes_max",
+            about: at_start("bytes", "1G", "The length at which that file is renamed to PATH.1 and begun again."),
+            set: |to, value| value.word(&mut to.instruction_log_bytes_max),
         },
         Key {
             name: "limits",
@@ -326,6 +340,7 @@ mod tests {
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
                     listen: 12345\ntoken_file: /run/gt/token\nsession_records: 1M\nprivate_devices: off\n\
+                    instruction_log: /var/lib/gt/ops.log\ninstruction_log_bytes_max: 64M\n\
                     limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
         let expected = Settings {
             workers: Some(WorkerKinds(vec![WorkerKind::on(gt_backends::host(), 0); 2])),
@@ -339,6 +354,8 @@ mod tests {
             session_records: Some(Bytes(1 << 20)),
             private_devices: Some(false),
             log: Some(Level::Info),
+            instruction_log: Some("/var/lib/gt/ops.log".into()),
+            instruction_log_bytes_max: Some(Bytes(64 << 20)),
             limits: QuotaSettings { memory_bytes: Some(2 << 30), weight: Some(1.5), ..QuotaSettings::default() },
             users: BTreeMap::from([
                 (0, QuotaSettings { sessions: Some(3), ..QuotaSettings::default() }),

@@ -4,6 +4,7 @@
 //! sessions, which refer to their accounts, are dropped by another thread.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Instant;
 
 /// A user's sessions may together hold this many times the memory for arenas that is left to all users.
 const ARENA_SHARE_OF_FREE: u64 = 3;
@@ -42,6 +43,39 @@ impl UserAccount {
     /// Bytes of the arenas of all sessions.
     pub fn arena_bytes(&self) -> u64 {
         self.arena_bytes.load(Relaxed)
+    }
+}
+
+/// A token bucket: an amount that can be spent at once, and a rate at which it comes back.
+#[derive(Clone, Copy, Debug)]
+pub struct TokenBucket {
+    level: f64,
+    size: f64,
+    per_s: f64,
+    at: Instant,
+}
+
+impl TokenBucket {
+    /// A full bucket of `size`, into which `per_s` come back each second.
+    pub fn new(size: f64, per_s: f64, now: Instant) -> TokenBucket {
+        TokenBucket { level: size, size, per_s, at: now }
+    }
+
+    /// The amount that can be spent at the time `now`; negative if more was spent.
+    pub fn level(&mut self, now: Instant) -> f64 {
+        let elapsed_s = now.saturating_duration_since(self.at).as_secs_f64();
+        (self.level, self.at) = ((self.level + elapsed_s * self.per_s).min(self.size), now.max(self.at));
+        self.level
+    }
+
+    /// Spends `amount`.
+    pub fn spend(&mut self, amount: f64) {
+        self.level -= amount;
+    }
+
+    /// True if nothing was spent lately.
+    pub fn is_full(&mut self, now: Instant) -> bool {
+        self.level(now) >= self.size
     }
 }
 
@@ -90,6 +124,19 @@ mod tests {
         assert_eq!(account.count_tensors(&mut one, 1), 4);
         assert_eq!(account.count_tensors(&mut two, 0), 1);
         assert_eq!((one, two, account.tensors()), (1, 0, 1));
+    }
+
+    #[test]
+    fn a_bucket_fills_at_its_rate() {
+        let start = Instant::now();
+        let after = |ms| start + std::time::Duration::from_millis(ms);
+        let mut bucket = TokenBucket::new(10.0, 2.0, start);
+        bucket.spend(12.0);
+        assert_eq!(bucket.level(start), -2.0);
+        assert_eq!(bucket.level(after(500)), -1.0);
+        assert_eq!(bucket.level(after(2000)), 2.0);
+        assert!(!bucket.is_full(after(5999)));
+        assert!(bucket.is_full(after(60_000)));
     }
 
     #[test]

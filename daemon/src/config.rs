@@ -83,9 +83,13 @@ pub struct Config {
     #[arg(long, value_name = "LEVEL")]
     pub log: Option<Level>,
 
-    /// Writes a line for each event to this new file.
+    /// Writes a line for each event to this file, after the lines that it has.
     #[arg(long, value_name = "PATH", env = "GT_INSTRUCTION_LOG")]
     pub instruction_log: Option<PathBuf>,
+
+    /// The length at which that file is renamed to PATH.1 and begun again [default: 1G].
+    #[arg(long, value_name = "BYTES")]
+    pub instruction_log_bytes_max: Option<Bytes>,
 
     /// Serves the client on --client-fd and its children, and ends with the last of them.
     #[arg(long, hide = true, requires = "client_fd")]
@@ -160,6 +164,8 @@ fn threads(text: &str) -> Result<u32, String> {
 
 /// The default of the smallest size of tensors that are sharded without a signal.
 const SHARD_BYTES_MIN: Bytes = Bytes(4 << 20);
+/// The default of the instruction log's length.
+const INSTRUCTION_LOG_BYTES_MAX: Bytes = Bytes(1 << 30);
 
 /// The default of the limit of all records of sessions.
 const SESSION_RECORDS: Bytes = Bytes(64 << 20);
@@ -181,6 +187,8 @@ impl Config {
             token_file: self.token_file.or_else(|| file.token_file.clone()),
             session_records: self.session_records.or(file.session_records),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
+            instruction_log: self.instruction_log.or_else(|| file.instruction_log.clone()),
+            instruction_log_bytes_max: self.instruction_log_bytes_max.or(file.instruction_log_bytes_max),
             ..self
         }
     }
@@ -208,6 +216,11 @@ impl Config {
         self.auto_shard.unwrap_or(true).then_some(self.shard_bytes_min.unwrap_or(SHARD_BYTES_MIN).0)
     }
 
+    /// The length of the instruction log, bytes.
+    pub fn instruction_log_bytes_max(&self) -> u64 {
+        self.instruction_log_bytes_max.unwrap_or(INSTRUCTION_LOG_BYTES_MAX).0
+    }
+
     /// The names of settings that differ in `other` and change only when the daemon is started again.
     pub fn fixed_differences(&self, other: &Config) -> Vec<String> {
         let differ = [
@@ -218,6 +231,11 @@ impl Config {
             ("session_records", self.session_records() != other.session_records()),
             ("socket", self.socket != other.socket),
             ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),
+            (
+                "instruction_log or instruction_log_bytes_max",
+                (&self.instruction_log, self.instruction_log_bytes_max())
+                    != (&other.instruction_log, other.instruction_log_bytes_max()),
+            ),
         ];
         differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.into()).collect()
     }

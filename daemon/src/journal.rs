@@ -1,8 +1,11 @@
 //! The daemon's log on standard error: lines for a terminal, or for systemd's journal.
 
+use crate::account::TokenBucket;
 use gt_config::Level;
+use std::collections::HashMap;
 use std::fmt::Write;
 use std::io::IsTerminal;
+use std::time::Instant;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::filter::EnvFilter;
 use tracing_subscriber::fmt::format::{FormatFields, Writer};
@@ -12,6 +15,10 @@ use tracing_subscriber::{Registry, reload};
 
 /// The log level if nothing sets another.
 const DEFAULT_LEVEL: Level = Level::Warn;
+/// The lines about one user that are logged at once.
+const USER_LINES_MAX: f64 = 100.0;
+/// The lines about one user that are logged each second in the long run.
+const USER_LINES_PER_S: f64 = 1.0;
 
 fn is_set(name: &str) -> bool {
     std::env::var(name).is_ok_and(|value| !value.is_empty() && value != "0")
@@ -65,6 +72,47 @@ pub fn start(level: Option<Level>) -> LogLevel {
     LogLevel(handle)
 }
 
+/// Limits the lines about each user, so that no user fills the disk with the lines that his or her programs cause.
+#[derive(Default)]
+pub struct LineBudget(HashMap<u32, UserLines>);
+
+struct UserLines {
+    bucket: TokenBucket,
+    suppressed: u64,
+}
+
+impl LineBudget {
+    /// True if a line about user `uid` is to be logged at the time `now`; otherwise it is counted.
+    pub fn admits(&mut self, uid: u32, now: Instant) -> bool {
+        let new = || UserLines { bucket: TokenBucket::new(USER_LINES_MAX, USER_LINES_PER_S, now), suppressed: 0 };
+        let UserLines { bucket, suppressed } = self.0.entry(uid).or_insert_with(new);
+        let admitted = bucket.level(now) >= 1.0;
+        if admitted {
+            bucket.spend(1.0)
+        } else {
+            *suppressed += 1
+        }
+        admitted
+    }
+
+    /// Logs how many lines were left out, as soon as a line about their user is admitted again.
+    pub fn tell(&mut self, now: Instant) {
+        self.0.retain(|uid, UserLines { bucket, suppressed }| {
+            if *suppressed > 0 && bucket.level(now) >= 1.0 {
+                bucket.spend(1.0);
+                let lines = std::mem::take(suppressed);
+                tracing::warn!(target: "gtd::dispatcher", "… {lines} lines about user {uid} suppressed");
+            }
+            *suppressed > 0 || !bucket.is_full(now)
+        });
+    }
+
+    /// True if lines were left out that are not told yet.
+    pub fn is_owing(&self) -> bool {
+        self.0.values().any(|lines| lines.suppressed > 0)
+    }
+}
+
 /// True if standard error is connected to systemd's journal: `JOURNAL_STREAM` is its device and inode.
 pub fn is_journal() -> bool {
     let named = std::env::var("JOURNAL_STREAM").ok();
@@ -109,6 +157,19 @@ fn one_line(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_user_s_lines_are_counted_where_they_are_too_many() {
+        let (mut lines, start) = (LineBudget::default(), Instant::now());
+        let admitted = (0..1000).filter(|_| lines.admits(7, start)).count();
+        assert_eq!(admitted, USER_LINES_MAX as usize);
+        assert!(lines.admits(8, start) && lines.is_owing());
+        lines.tell(start);
+        assert!(lines.is_owing(), "not told while further lines would be too many");
+        let later = start + std::time::Duration::from_secs(2);
+        lines.tell(later);
+        assert!(!lines.is_owing() && lines.admits(7, later) && !lines.admits(7, later));
+    }
 
     #[test]
     fn nobody_forges_a_line() {

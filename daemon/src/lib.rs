@@ -24,6 +24,7 @@ pub mod account;
 pub mod affinity;
 pub mod bandwidth;
 pub mod config;
+pub mod control_budget;
 pub mod control_connection;
 pub mod devices;
 pub mod dispatcher;

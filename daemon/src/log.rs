@@ -1,10 +1,15 @@
 //! The instruction log: a thread that reads the tape, as any observer may, and writes a line for each event.
+//!
+//! A daemon continues the file of the one before, since its last lines may tell why that one ended. A file that is as
+//! long as the log may be is renamed, `ops.log` to `ops.log.1`, which replaces the one before.
 
 use gt_ops::event::Event;
 use gt_shm::broadcast::{MappedBroadcast, Reader};
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::thread::JoinHandle;
@@ -28,12 +33,12 @@ pub struct InstructionLog {
 }
 
 impl InstructionLog {
-    /// Starts the thread, which writes the events of `tape` to a new file at `path`.
+    /// Starts the thread, which writes the events of `tape` to the file at `path`, of at most about `bytes_max` bytes.
     ///
     /// # Errors
-    /// The file cannot be created, or the system refuses a thread.
-    pub fn start(path: &Path, tape: Reader<MappedBroadcast>) -> std::io::Result<InstructionLog> {
-        let file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    /// The file cannot be opened, or the system refuses a thread.
+    pub fn start(path: &Path, bytes_max: u64, tape: Reader<MappedBroadcast>) -> std::io::Result<InstructionLog> {
+        let file = LogFile::open(path, bytes_max)?;
         let flags = Arc::new(Flags::default());
         let writer = Log { tape, file, lost: 0, flags: flags.clone() };
         let thread = std::thread::Builder::new().name("gt-log".into()).spawn(|| writer.run())?;
@@ -60,7 +65,7 @@ impl InstructionLog {
 
 struct Log {
     tape: Reader<MappedBroadcast>,
-    file: BufWriter<File>,
+    file: LogFile,
     lost: u64,
     flags: Arc<Flags>,
 }
@@ -111,10 +116,67 @@ impl Log {
                 Some(event) => writeln!(self.file, "{}", event.line(number))?,
                 None => writeln!(self.file, "... an event of another version")?,
             }
+            if self.file.is_full() {
+                self.file.flush()?;
+            }
         }
         if any {
             self.file.flush()?;
         }
         Ok(any)
+    }
+}
+
+/// The file of the log, which is replaced by a new one when it is full.
+struct LogFile {
+    path: PathBuf,
+    to: BufWriter<File>,
+    /// The length of the file; none if it is no regular file, which has no end.
+    bytes: Option<u64>,
+    bytes_max: u64,
+}
+
+impl LogFile {
+    fn open(path: &Path, bytes_max: u64) -> std::io::Result<LogFile> {
+        // The daemon may change its folder later.
+        let path = std::path::absolute(path)?;
+        let file = File::options().read(true).append(true).create(true).open(&path)?;
+        let about = file.metadata()?;
+        let bytes = about.is_file().then_some(about.len());
+        let mut last = [b'\n'];
+        if let Some(end @ 1..) = bytes {
+            file.read_exact_at(&mut last, end - 1)?;
+        }
+        let mut log = LogFile { path, to: BufWriter::with_capacity(1 << 20, file), bytes, bytes_max };
+        if bytes.is_some_and(|bytes| bytes > 0) {
+            // The daemon before may have been killed while it wrote a line.
+            let end_of_line = if last == [b'\n'] { "" } else { "\n" };
+            write!(log, "{end_of_line}... another daemon begins, process {}\n", std::process::id())?;
+        }
+        Ok(log)
+    }
+
+    fn is_full(&self) -> bool {
+        self.bytes.is_some_and(|bytes| bytes >= self.bytes_max)
+    }
+}
+
+impl Write for LogFile {
+    fn write(&mut self, text: &[u8]) -> std::io::Result<usize> {
+        let written = self.to.write(text)?;
+        self.bytes = self.bytes.map(|bytes| bytes + written as u64);
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        self.to.flush()?;
+        if self.is_full() {
+            let mut old = OsString::from(&self.path);
+            old.push(".1");
+            std::fs::rename(&self.path, old)?;
+            let file = File::options().append(true).create(true).open(&self.path)?;
+            (self.to, self.bytes) = (BufWriter::with_capacity(1 << 20, file), Some(0));
+        }
+        Ok(())
     }
 }

@@ -122,7 +122,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     let tape = Tape::new().inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     let log = match &config.instruction_log {
         Some(path) if !path.as_os_str().is_empty() => {
-            let log = InstructionLog::start(path, tape.reader()?);
+            let log = InstructionLog::start(path, config.instruction_log_bytes_max(), tape.reader()?);
             Some(log.map_err(|error| format!("cannot write the instruction log {}: {error}", path.display()))?)
         }
         _ => None,

@@ -55,6 +55,9 @@ use std::time::{Duration, Instant};
 
 /// The most slots that one [`DaemonPort::pop`] copies, for any length of `out`.
 pub const POP_SLOTS_MAX: usize = 64;
+/// Threads that a completion wakes: the one thread of a client's library that waits for completions. To wake all would
+/// let a client with thousands of waiting threads take the dispatcher's time.
+const WAITERS_MAX: u32 = 1;
 
 const SQ: RingLayout = RingLayout { tail: 0, slots: 3 * LINE_BYTES, head: 0, asleep: 2 * LINE_BYTES };
 const CQ: RingLayout = RingLayout { tail: LINE_BYTES, slots: 4 * LINE_BYTES, head: LINE_BYTES, asleep: 2 * LINE_BYTES };
@@ -242,7 +245,7 @@ impl DaemonPort {
     #[inline]
     pub fn flush_completions(&mut self) {
         if self.cq.publish() {
-            futex::wake(self.cq.mem().tail(), u32::MAX);
+            futex::wake(self.cq.mem().tail(), WAITERS_MAX);
         }
     }
 
@@ -256,7 +259,7 @@ impl DaemonPort {
     pub fn set_state(&mut self, state: SessionState) {
         self.state.get().store(state.to_word(), Release);
         fence(SeqCst);
-        futex::wake(self.cq.mem().tail(), u32::MAX);
+        futex::wake(self.cq.mem().tail(), WAITERS_MAX);
     }
 
     /// Shows the client that there is a new notice, by its number.

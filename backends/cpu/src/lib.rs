@@ -47,4 +47,5 @@ mod tile;
 
 pub use backend::{CpuBackend, CpuOptions, machine_bytes};
 pub use factory::CpuFactory;
+pub use memory::trim_heap;
 pub use tensor::CpuTensor;

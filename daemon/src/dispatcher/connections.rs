@@ -2,6 +2,7 @@
 
 use super::{CROWDED_HANDSHAKE_DEADLINE, Dispatcher, WakeSource, spare_descriptor, worker_names};
 use crate::account::ArenaRoom;
+use crate::control_budget::thread_time;
 use crate::control_connection::{ControlConnection, ReceivedMessage};
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::session::Session;
@@ -23,6 +24,8 @@ use std::time::{Duration, Instant};
 
 /// Connections accepted in one pass.
 const ACCEPTS_MAX: usize = 16;
+/// Descriptors that only administrators' connections and sessions take.
+const DESCRIPTORS_RESERVED: usize = 12;
 /// Connections of one user without a session: observers and `gtctl`.
 const OBSERVERS_PER_UID_MAX: u32 = 32;
 /// Connections of all users without a session.
@@ -44,7 +47,7 @@ impl Dispatcher {
             match self.listener.as_ref().map(Socket::accept) {
                 Some(Ok(Some(socket))) => self.add_connection(socket),
                 // Most likely no descriptor is left: with the spare one, the connection can be told so.
-                Some(Err(error)) if self.spare.take().is_some() => {
+                Some(Err(error)) if self.spare.pop().is_some() => {
                     tracing::warn!(target: "gtd::dispatcher", %error, "the last connection that can be taken in");
                 }
                 Some(Err(error)) => {
@@ -58,10 +61,11 @@ impl Dispatcher {
         }
     }
 
-    /// Opens a new spare descriptor, if there is none and one is free.
+    /// Opens the spare descriptors that are missing, if some are free.
     pub(super) fn keep_spare(&mut self) {
-        if self.spare.is_none() {
-            self.spare = spare_descriptor();
+        while self.spare.len() < 1 + DESCRIPTORS_RESERVED {
+            let Some(spare) = spare_descriptor() else { return };
+            self.spare.push(spare);
         }
     }
 
@@ -110,8 +114,64 @@ impl Dispatcher {
         }
     }
 
-    /// Receives and handles the next message of a connection.
+    /// Receives and handles the next message of a connection, or leaves it for later if its user's messages have taken
+    /// more of the dispatcher's time than one user may have beside others.
     pub(super) fn read_message(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get(slot) else { return };
+        let (serial, uid) = (connection.serial, connection.peer.uid);
+        // The daemon's own process speaks for users of other machines.
+        let own = connection.peer.pid == std::process::id();
+        if !own && self.is_read_later(uid, Instant::now()) {
+            return self.pause_reading(slot, serial);
+        }
+        let begun = thread_time();
+        self.read_now(slot);
+        if !own {
+            self.control.spend(uid, thread_time().saturating_sub(begun), Instant::now());
+        }
+    }
+
+    fn is_read_later(&mut self, uid: u32, now: Instant) -> bool {
+        let is_other = |c: &ControlConnection| c.session.is_some() && c.peer.uid != uid;
+        self.control.is_spent(uid, now) && self.connections.iter().flatten().any(is_other)
+    }
+
+    /// Stops watching a connection's messages until [`read_paused`](Self::read_paused).
+    fn pause_reading(&mut self, slot: usize, serial: u64) {
+        let Some(Some(connection)) = self.connections.get(slot) else { return };
+        if connection.socket.is_hung_up() {
+            return self.disconnect(slot, "it hung up");
+        }
+        self.control.pause(serial);
+        self.watch_messages(slot, epoll::EventFlags::empty());
+    }
+
+    fn watch_messages(&self, slot: usize, flags: epoll::EventFlags) {
+        let Some(Some(connection)) = self.connections.get(slot) else { return };
+        let data = WakeSource::Socket(connection.serial).data();
+        let _ = epoll::modify(&self.epoll, connection.socket.as_fd(), data, flags);
+    }
+
+    /// Watches the messages again of connections whose users have waited long enough.
+    pub(super) fn read_paused(&mut self, now: Instant) {
+        for serial in self.control.take_paused(now) {
+            let Some(&slot) = self.slot_of_serial.get(&serial) else { continue };
+            let Some(Some(connection)) = self.connections.get(slot) else { continue };
+            let uid = connection.peer.uid;
+            if self.is_read_later(uid, now) {
+                self.control.pause(serial);
+            } else {
+                self.watch_messages(slot, epoll::EventFlags::IN | epoll::EventFlags::RDHUP);
+            }
+        }
+    }
+
+    /// Whether a line about user `uid` is to be logged.
+    pub(super) fn may_log(&mut self, uid: u32) -> bool {
+        self.lines.admits(uid, Instant::now())
+    }
+
+    fn read_now(&mut self, slot: usize) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match connection.receive() {
             ReceivedMessage::Nothing => {}
@@ -123,6 +183,7 @@ impl Dispatcher {
             ReceivedMessage::Hello(hello) => {
                 self.pause_listening(false);
                 self.welcome(slot, &hello);
+                self.keep_spare();
             }
             ReceivedMessage::Request(message) => self.handle_request(slot, message),
         }
@@ -183,14 +244,22 @@ impl Dispatcher {
         if let Some(refused) = self.limit_reached(slot, hello.role) {
             if let Some(Some(ControlConnection { peer, .. })) = self.connections.get(slot) {
                 let (uid, pid) = (peer.uid, peer.pid);
-                tracing::warn!(target: "gtd::dispatcher", "user {uid}, process {pid}, was refused: {refused}");
+                if self.may_log(uid) {
+                    tracing::warn!(target: "gtd::dispatcher", "user {uid}, process {pid}, was refused: {refused}");
+                }
             }
             self.answer(slot, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(slot, "as many connections as may be are there");
         }
-        // Without a spare descriptor the next connection could not even be refused.
+        // Without a spare descriptor the next connection could not even be refused. The others are for administrators.
         self.keep_spare();
-        if self.spare.is_none() {
+        let needed = if self.peer(slot).is_some_and(|(_, administrator)| administrator) {
+            self.spare.truncate(1);
+            1
+        } else {
+            1 + DESCRIPTORS_RESERVED
+        };
+        if self.spare.len() < needed {
             let text = "the daemon has no descriptors left: close some sessions (gtctl sessions lists them), or raise its \
                         limit (LimitNOFILE= of its unit)";
             self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
@@ -232,10 +301,13 @@ impl Dispatcher {
         if let Some(notice) = &self.notice {
             session.set_notice(notice.number);
         }
+        let is_logged = tracing::enabled!(target: "gtd::dispatcher", tracing::Level::INFO) && self.may_log(uid);
         if let Some(connection) = &mut self.connections[slot] {
-            let (uid, pid) = (connection.peer.uid, connection.peer.pid);
+            let pid = connection.peer.pid;
             let name = hello.name.as_ref().map(|name| format!(" ({name:?})")).unwrap_or_default();
-            tracing::info!(target: "gtd::dispatcher", "session {serial}{name} of user {uid}, process {pid}, began");
+            if is_logged {
+                tracing::info!(target: "gtd::dispatcher", "session {serial}{name} of user {uid}, process {pid}, began");
+            }
             connection.session = Some(session);
         }
         if let Some(records) = &mut self.records {
@@ -485,10 +557,12 @@ impl Dispatcher {
     pub(super) fn end_violator(&mut self, slot: usize, violation: &Violation) {
         if let Some(Some(connection)) = self.connections.get(slot) {
             let (session, pid, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
-            tracing::warn!(
-                target: "gtd::dispatcher",
-                "session {session} of user {uid}, process {pid}, broke the quotas and is ended: {violation}"
-            );
+            if self.may_log(uid) {
+                tracing::warn!(
+                    target: "gtd::dispatcher",
+                    "session {session} of user {uid}, process {pid}, broke the quotas and is ended: {violation}"
+                );
+            }
         }
         if violation.is_limit() {
             let text = format!("the daemon ended the session: {violation}");
@@ -510,7 +584,9 @@ impl Dispatcher {
         self.record_end(&connection, why);
         if let Some(mut session) = connection.session.take() {
             let uid = connection.peer.uid;
-            tracing::info!(target: "gtd::dispatcher", "session {serial} of user {uid} ended: {why}");
+            if tracing::enabled!(target: "gtd::dispatcher", tracing::Level::INFO) && self.may_log(uid) {
+                tracing::info!(target: "gtd::dispatcher", "session {serial} of user {uid} ended: {why}");
+            }
             self.unwatch(session.port().doorbell().as_fd());
             session.set_state(SessionState::Closed);
             session.close_account();

@@ -15,9 +15,11 @@ mod time_slices;
 mod tokens;
 mod workers;
 
+use crate::control_budget::ControlBudget;
 use crate::control_connection::ControlConnection;
 use crate::fair_queue::FairQueue;
 use crate::janitor::Janitor;
+use crate::journal::LineBudget;
 use crate::ledger::Ledger;
 use crate::log::InstructionLog;
 use crate::modifiers::pipeline::Pipelines;
@@ -157,8 +159,9 @@ pub struct Dispatcher {
     epoll: OwnedFd,
     listener: Option<Socket>,
     listening_paused: bool,
-    /// A spare descriptor, closed to accept and refuse one more connection when descriptors have run out.
-    spare: Option<OwnedFd>,
+    /// Spare descriptors: one that is closed to accept and refuse one more connection when descriptors have run out,
+    /// and those of administrators.
+    spare: Vec<OwnedFd>,
     signals: SignalFd,
     links: Vec<Box<dyn WorkerLink>>,
     /// The number of workers that the daemon started itself; these never leave.
@@ -188,6 +191,10 @@ pub struct Dispatcher {
     quotas: QuotaTable,
     arena_bytes_max: u64,
     queue: FairQueue,
+    /// The dispatcher's time for each user's messages.
+    control: ControlBudget,
+    /// The lines of the log about each user.
+    lines: LineBudget,
     /// The time of the last update of usage and shares.
     usage_updated_ns: u64,
     /// How much a worker's queue may hold.
@@ -233,7 +240,7 @@ impl Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener,
             listening_paused: false,
-            spare: spare_descriptor(),
+            spare: Vec::new(),
             signals,
             initial_workers: links.len(),
             present: Workers::first_of(links.len()),
@@ -255,6 +262,8 @@ impl Dispatcher {
             quotas: QuotaTable::new(quotas),
             arena_bytes_max,
             queue,
+            control: ControlBudget::default(),
+            lines: LineBudget::default(),
             usage_updated_ns: 0,
             queue_limit: QueueLimit::SOLE,
             administrators: administrators_group(),
@@ -274,6 +283,7 @@ impl Dispatcher {
             records,
             tokens,
         };
+        dispatcher.keep_spare();
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
             dispatcher.watch(listener.as_fd(), WakeSource::Listener)?;
@@ -402,6 +412,7 @@ impl Dispatcher {
         let crowded = self.listening_paused.then(|| now + CROWDED_HANDSHAKE_DEADLINE);
         let ledger_stale = self.ledger.as_ref().filter(|_| self.ledger_stale).map(Ledger::due);
         let records = self.records.as_ref().and_then(|records| records.due(self.last_work_ns));
+        let later = (self.control.has_paused() || self.lines.is_owing()).then_some(now);
         // Deadlines are checked at this interval, so waking earlier is of no use.
         let least = Duration::from_nanos(DUE_EVERY_NS);
         handshakes
@@ -413,6 +424,7 @@ impl Dispatcher {
             .chain(crowded)
             .chain(ledger_stale)
             .chain(records)
+            .chain(later)
             .min()
             .map(|due| due.saturating_duration_since(now).max(least))
     }
@@ -490,6 +502,8 @@ impl Dispatcher {
             self.pause_listening(false);
         }
         self.keep_spare();
+        self.read_paused(now);
+        self.lines.tell(now);
         let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
         let active = sessions.filter(|session| now_ns.saturating_sub(session.last_work_ns) < ACTIVE_WITHIN_NS).count();
         self.queue_limit = if active > 1 { QueueLimit::SHARED } else { QueueLimit::SOLE };
@@ -516,6 +530,7 @@ impl Dispatcher {
             for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
                 session.trim();
             }
+            self.janitor.trim_heap();
         }
     }
 

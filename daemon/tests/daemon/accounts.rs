@@ -1,6 +1,6 @@
 //! Limits of one user's resources, and the resources that are left to others, with the user ids of several users.
 
-use crate::support::{Client, Gtd, eventually};
+use crate::support::{Client, Folder, Gtd, eventually, gtd_path};
 use gt_ops::failure::Fault;
 use gt_ops::wire::Command;
 use gt_ops::{Op, TensorId};
@@ -11,6 +11,8 @@ use gt_protocol::{
     Connection, DaemonMessage, Hello, ProtocolError, QuotaChange, RefusalCode, Refused, Role, Setting, ask_arena,
     ask_limits, ask_set_limits,
 };
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 /// Users that the machine does not have.
@@ -239,4 +241,108 @@ fn users_who_take_all_sessions_leave_some_to_others_and_to_administrators() {
     let mut root: Vec<Client> = (0..SESSIONS_RESERVED).map(|_| gtd.client()).collect();
     let one = root[0].full(&[1], 1.0);
     assert_eq!(root[0].fetch_f32(one, 1).unwrap(), [1.0]);
+}
+
+#[test]
+fn lines_about_a_user_are_counted_where_they_are_too_many() {
+    let gtd = Gtd::start(&[]);
+    for _ in 0..400 {
+        let mut offender = gtd.client();
+        offender.send_slots(&[[u64::MAX; 8]]);
+        offender.wait_closed();
+    }
+    let me = nix::unistd::getuid().as_raw();
+    eventually("the rest is told", || gtd.stderr().contains(&format!("lines about user {me} suppressed")));
+    let lines = gtd.stderr().lines().filter(|line| line.contains("is ended")).count();
+    assert!((100..400).contains(&lines), "{lines}");
+}
+
+#[test]
+fn a_flood_of_messages_waits_for_the_messages_of_others() {
+    const FLOODS: u32 = 8;
+    if !is_root() {
+        return;
+    }
+    let gtd = Gtd::start(&[]);
+    // Many sessions make each status long.
+    let sessions: Vec<Client> = (0..100).map(|_| client_of(&gtd, BEN)).collect();
+    let ask = |connection: &Connection| gt_protocol::ask_status(&connection.socket);
+    let answers = Arc::new(AtomicU64::new(0));
+    let floods: Vec<_> = (0..FLOODS)
+        .map(|_| {
+            let connection = connect_as(&gtd, ANA, Role::Control).unwrap();
+            let answers = answers.clone();
+            std::thread::spawn(move || {
+                while gt_protocol::ask_status(&connection.socket).is_ok() {
+                    answers.fetch_add(1, Relaxed);
+                }
+            })
+        })
+        .collect();
+    eventually("the flood has had its part", || answers.load(Relaxed) > 500);
+    let witness = connect_as(&gtd, BEN, Role::Control).unwrap();
+    let before = answers.load(Relaxed);
+    let asked = 20;
+    for _ in 0..asked {
+        ask(&witness).unwrap();
+    }
+    let meanwhile = answers.load(Relaxed) - before;
+    assert!(meanwhile <= 2 * asked, "{meanwhile} answers to the flood beside {asked} to another user");
+    drop((sessions, witness));
+    drop(gtd);
+    floods.into_iter().for_each(|flood| flood.join().unwrap());
+}
+
+#[test]
+fn memory_of_freed_tensors_goes_back_to_the_system() {
+    const TENSORS: usize = 60_000;
+    let gtd = Gtd::start(&[]);
+    let mut client = gtd.client();
+    let first = client.full(&[1024], 0.0);
+    client.sync();
+    let before = gtd.resident_bytes();
+    let mut ids: Vec<TensorId> = (1..TENSORS).map(|_| client.full(&[1024], 1.0)).collect();
+    client.sync();
+    let full = gtd.resident_bytes();
+    assert!(full - before > TENSORS as u64 * 4096, "{before} {full}");
+    // Some tensors stay, all over the heap, the last one at its end.
+    let last = ids.pop().unwrap();
+    ids.retain(|id| id % 500 != 0);
+    client.free(&ids);
+    client.sync();
+    eventually("the memory is given back", || gtd.resident_bytes() < before + (full - before) / 8);
+    assert_eq!(client.fetch_f32(last, 1).unwrap(), [1.0]);
+    assert_eq!(client.fetch_f32(first, 1).unwrap(), [0.0]);
+}
+
+#[test]
+fn administrators_find_descriptors_where_users_have_taken_the_others() {
+    if !is_root() {
+        return;
+    }
+    let folder = Folder::new();
+    let child = std::process::Command::new("sh")
+        .args(["-c", "ulimit -n 120; exec \"$0\" --socket \"$1\""])
+        .arg(gtd_path())
+        .arg(folder.socket())
+        .env("GT_WORKERS", crate::workers())
+        .stdin(std::process::Stdio::null())
+        .stderr(std::fs::File::create(folder.0.join("stderr")).unwrap())
+        .spawn()
+        .unwrap();
+    let gtd = Gtd::around(folder, child);
+    let mut connections = Vec::new();
+    for role in [Role::Client, Role::Control] {
+        let refused = loop {
+            match connect_as(&gtd, ANA, role) {
+                Ok(connection) => connections.push(connection),
+                Err(ProtocolError::Refused(refused)) => break refused,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(refused.code, RefusalCode::Exhausted, "{refused}");
+    }
+    let mut root = gtd.client();
+    let one = root.full(&[1], 1.0);
+    assert_eq!(root.fetch_f32(one, 1).unwrap(), [1.0]);
 }

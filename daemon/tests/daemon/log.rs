@@ -1,6 +1,6 @@
 //! The instruction log: all events in order, or the number of missing ones.
 
-use crate::support::{Client, Gtd};
+use crate::support::{Client, Folder, Gtd, eventually};
 use gt_ops::Op;
 use gt_ops::event::{Event, EventKind, Subject};
 use gt_ops::wire::{Command, binary_slot};
@@ -128,4 +128,70 @@ fn an_observer_reads_the_same_tape() {
     let kinds: Vec<_> = seen.iter().map(|event| (event.kind, event.subject)).collect();
     assert_eq!(kinds[0], (EventKind::Connect, Subject::Nothing));
     assert!(kinds.contains(&(EventKind::Send, Subject::Fetch)));
+}
+
+#[test]
+fn a_daemon_that_starts_again_keeps_the_log_of_the_one_that_was_killed() {
+    let mut gtd = Gtd::start_with(&[], &[("GT_INSTRUCTION_LOG", "ops.log")]);
+    let mut client = gtd.client();
+    let a = client.full(&[1], 2.0);
+    client.fetch_f32(a, 1).unwrap();
+    let log = gtd.folder.0.join("ops.log");
+    eventually("the fetch is logged", || std::fs::read_to_string(&log).unwrap().contains("op=fetch"));
+    gtd.signal(Signal::SIGKILL);
+    gtd.wait();
+    // The last line was being written.
+    let before = std::fs::read_to_string(&log).unwrap() + "   9.999s | #00";
+    std::fs::write(&log, &before).unwrap();
+    gtd.child = Gtd::spawn(&gtd.folder, &[], &[("GT_INSTRUCTION_LOG", "ops.log")]);
+    gtd.wait_listening();
+    drop(gtd.client());
+    eventually("the next session is logged", || {
+        let after = std::fs::read_to_string(&log).unwrap();
+        assert!(after.starts_with(&before), "the old lines are lost");
+        after[before.len()..].contains("CONNECT")
+    });
+    let after = std::fs::read_to_string(&log).unwrap();
+    let process = gtd.child.id();
+    assert!(after[before.len()..].starts_with(&format!("\n... another daemon begins, process {process}\n")), "{after}");
+}
+
+#[test]
+fn the_log_is_cut_into_files_of_a_length() {
+    const BYTES: u64 = 64 << 10;
+    let folder = Folder::new();
+    let (max, path) = (BYTES.to_string(), folder.0.join("ops.log").display().to_string());
+    let options = ["--instruction-log", &path, "--instruction-log-bytes-max", &max];
+    let mut gtd = Gtd::start_in(folder, &options, &[]);
+    let mut client = gtd.client();
+    for n in 0..2000 {
+        let id = client.full(&[1], n.into());
+        client.fetch_f32(id, 1).unwrap();
+        client.free(&[id]);
+    }
+    drop(client);
+    eventually("the session ends", || gtd.status().sessions.is_empty());
+    gtd.signal(Signal::SIGTERM);
+    assert!(gtd.wait().success());
+    let files = ["ops.log.1", "ops.log"].map(|name| std::fs::read_to_string(gtd.folder.0.join(name)).unwrap());
+    // A file is replaced once it is that long: by one line, or by those that one read of the tape found.
+    assert!((BYTES..BYTES + 4096).contains(&(files[0].len() as u64)), "{}", files[0].len());
+    assert!((files[1].len() as u64) < BYTES + 4096);
+    assert_eq!(
+        std::fs::read_dir(&gtd.folder.0)
+            .unwrap()
+            .filter(|file| { file.as_ref().unwrap().file_name().to_string_lossy().starts_with("ops.log") })
+            .count(),
+        2
+    );
+    let lines = files.concat();
+    let events = |line: &str| match line.strip_prefix("... ").and_then(|rest| rest.strip_suffix(" events lost")) {
+        Some(lost) => lost.parse::<u64>().unwrap(),
+        None => 1,
+    };
+    let number = |line: &str| line.split('#').nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    let first = number(lines.lines().next().unwrap()).unwrap();
+    let last = number(lines.lines().last().unwrap()).unwrap();
+    assert_eq!(lines.lines().map(events).sum::<u64>(), last - first + 1, "lines are missing between the files");
+    assert!(first > 0 && lines.lines().last().unwrap().contains("DISCONNECT"));
 }
