@@ -42,6 +42,8 @@ pub struct Settings {
     pub instruction_log_bytes_max: Option<Bytes>,
     /// The default quota.
     pub limits: QuotaSettings,
+    /// The quotas of the members of some groups, by group id, in the order of the file.
+    pub groups: Vec<(u32, QuotaSettings)>,
     /// The quotas of some users, by user id.
     pub users: BTreeMap<u32, QuotaSettings>,
 }
@@ -163,11 +165,20 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             set: |to, value| limits(&mut to.limits, value),
         },
         Key {
+            name: "groups",
+            about: soon(
+                "names or numbers, each with the keys below",
+                "",
+                "The limits of each member of some groups; of several groups, the first here that sets a key counts.",
+            ),
+            set: |to, value| groups(&mut to.groups, value),
+        },
+        Key {
             name: "users",
             about: soon(
                 "names or numbers, each with the keys below",
                 "",
-                "The limits of some users; a key that is not set here has the value in limits.",
+                "The limits of some users; a key that is not set here has the value in groups, then in limits.",
             ),
             set: |to, value| users(&mut to.users, value),
         },
@@ -278,6 +289,30 @@ fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &YamlValue<'_>) -> Result
     Ok(())
 }
 
+fn groups(to: &mut Vec<(u32, QuotaSettings)>, value: &YamlValue<'_>) -> Result<(), ConfigError> {
+    for (name, value) in value.entries()? {
+        let gid = group(&name).map_err(|text| value.wrong(text))?;
+        if to.iter().any(|(known, _)| *known == gid) {
+            return Err(value.wrong(format!("group {gid} is here twice")));
+        }
+        let mut settings = QuotaSettings::default();
+        limits(&mut settings, &value)?;
+        to.push((gid, settings));
+    }
+    Ok(())
+}
+
+fn group(name: &str) -> Result<u32, String> {
+    if let Ok(gid) = name.parse() {
+        return Ok(gid);
+    }
+    match nix::unistd::Group::from_name(name) {
+        Ok(Some(group)) => Ok(group.gid.as_raw()),
+        Ok(None) => Err(format!("the system knows no group `{name}`: `getent group` lists them")),
+        Err(errno) => Err(format!("the system could not look the group up: {errno}; write the number")),
+    }
+}
+
 /// The user id for a user's name or number.
 ///
 /// # Errors
@@ -341,6 +376,7 @@ mod tests {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
                     listen: 12345\ntoken_file: /run/gt/token\nsession_records: 1M\nprivate_devices: off\n\
                     instruction_log: /var/lib/gt/ops.log\ninstruction_log_bytes_max: 64M\n\
+                    groups: {1010: {weight: 2}, root: {queued: 3}}\n\
                     limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
         let expected = Settings {
             workers: Some(WorkerKinds(vec![WorkerKind::on(gt_backends::host(), 0); 2])),
@@ -357,6 +393,10 @@ mod tests {
             instruction_log: Some("/var/lib/gt/ops.log".into()),
             instruction_log_bytes_max: Some(Bytes(64 << 20)),
             limits: QuotaSettings { memory_bytes: Some(2 << 30), weight: Some(1.5), ..QuotaSettings::default() },
+            groups: vec![
+                (1010, QuotaSettings { weight: Some(2.0), ..QuotaSettings::default() }),
+                (0, QuotaSettings { queued: Some(3), ..QuotaSettings::default() }),
+            ],
             users: BTreeMap::from([
                 (0, QuotaSettings { sessions: Some(3), ..QuotaSettings::default() }),
                 (1234, QuotaSettings { queued: Some(9), ..QuotaSettings::default() }),
@@ -404,6 +444,8 @@ mod tests {
             ("listen: here", "gtd.yaml:1: listen: `here` is no address to listen at"),
             ("token_file: token", "gtd.yaml:1: token_file: `token` is no file"),
             ("users:\n  nobody-knows:\n    weight: 1", "gtd.yaml:2: users.nobody-knows: the system knows no user"),
+            ("groups:\n  nobody-knows: {}", "gtd.yaml:2: groups.nobody-knows: the system knows no group"),
+            ("groups:\n  0: {}\n  root: {}", "gtd.yaml:3: groups.root: group 0 is here twice"),
             ("users:\n  0: {}\n  root: {}", "gtd.yaml:3: users.root: user 0 is here twice"),
             ("users:\n  root:\n    weight: 0", "gtd.yaml:2: users.root: a weight is a number from"),
             ("limits:\n  memory: -1", "gtd.yaml:2: limits.memory: `-1` is no number of bytes"),

@@ -18,7 +18,7 @@ const EXAMPLE: &str =
 pub fn output() -> CommandOutput {
     let [file, limits] = gt_config::about();
     let text = format!(
-        "{}\nof limits, and of each of users:\n\n{}\n(* takes a new start of the daemon; a reload is enough for the others)\n",
+        "{}\nof limits, and of each of groups and users:\n\n{}\n(* takes a new start of the daemon; a reload is enough for the others)\n",
         table(&file),
         table(&limits)
     );
@@ -54,7 +54,15 @@ pub fn manual() -> String {
     page.control("SH", ["KEYS"]);
     describe(&mut page, &file);
     page.control("SH", ["KEYS OF LIMITS"]);
-    page.text([roman("Below "), bold("limits"), roman(", and below each user in "), bold("users"), roman(".")]);
+    page.text([
+        roman("Below "),
+        bold("limits"),
+        roman(", and below each of "),
+        bold("groups"),
+        roman(" and "),
+        bold("users"),
+        roman("."),
+    ]);
     describe(&mut page, &limits);
     page.control("SH", ["EXAMPLE"]).control("nf", []);
     for line in EXAMPLE.lines() {

@@ -143,7 +143,7 @@ mod tests {
     fn users_who_take_all_they_can_leave_some_to_the_next() {
         let all = 64 << 30;
         let mut held = Vec::new();
-        for _ in 0..20 {
+        for _ in 0..12 {
             let free = all - held.iter().sum::<u64>();
             let room = ArenaRoom::new(0, u64::MAX, free, false);
             assert!(room.left > 0 && !room.has(room.left + 1));

@@ -130,6 +130,16 @@ impl ControlConnection {
         uid == 0 || uid == daemon || administrators.is_some_and(in_group)
     }
 
+    /// The groups of the peer, as the kernel reports them; none for a TCP client, whose peer is the daemon.
+    pub fn groups(&self) -> Option<Vec<u32>> {
+        if self.on_behalf.is_some() {
+            return None;
+        }
+        let mut groups = self.socket.peer_groups().unwrap_or_default();
+        groups.push(self.peer.gid);
+        Some(groups)
+    }
+
     /// Renames the session.
     pub fn rename(&mut self, name: Option<String>) {
         self.name = name;

@@ -13,7 +13,10 @@ pub const USERS_MAX: usize = 4096;
 pub struct QuotaConfig {
     /// The default quota.
     pub default: QuotaSettings,
-    /// The quotas of some users, by user id. Fields that are not set are those of the default.
+    /// The quotas of the members of some groups, by group id. Of a user's groups, the first that sets a field counts.
+    pub groups: Vec<(u32, QuotaSettings)>,
+    /// The quotas of some users, by user id. Fields that are not set are those of the user's groups, then those of the
+    /// default.
     pub users: BTreeMap<u32, QuotaSettings>,
 }
 
@@ -29,12 +32,14 @@ impl QuotaConfig {
 pub struct QuotaTable {
     configured: QuotaConfig,
     set: QuotaConfig,
+    /// The groups of users who have connected.
+    groups_of: BTreeMap<u32, Vec<u32>>,
 }
 
 impl QuotaTable {
     /// The configured quotas.
     pub fn new(configured: QuotaConfig) -> QuotaTable {
-        QuotaTable { configured, set: QuotaConfig::default() }
+        QuotaTable { configured, ..QuotaTable::default() }
     }
 
     /// Replaces the configuration. Later changes stay.
@@ -49,7 +54,23 @@ impl QuotaTable {
 
     /// The quota of user `uid`.
     pub fn quota(&self, uid: u32) -> Quota {
-        self.own(uid).or(self.default_settings()).into()
+        self.own(uid).or(self.settings_of_groups(uid)).or(self.default_settings()).into()
+    }
+
+    fn settings_of_groups(&self, uid: u32) -> QuotaSettings {
+        let groups = self.groups_of.get(&uid).map_or(&[][..], Vec::as_slice);
+        let of_user = self.configured.groups.iter().filter(|(group, _)| groups.contains(group));
+        of_user.fold(QuotaSettings::default(), |settings, (_, next)| settings.or(*next))
+    }
+
+    /// True if a group has a quota.
+    pub fn has_groups(&self) -> bool {
+        !self.configured.groups.is_empty()
+    }
+
+    /// Notes the groups of user `uid`, which the kernel tells when the user connects.
+    pub fn set_groups(&mut self, uid: u32, groups: Vec<u32>) {
+        self.groups_of.insert(uid, groups);
     }
 
     /// The quota of users without settings of their own.
@@ -107,6 +128,7 @@ mod tests {
     fn a_change_beats_the_configuration_and_a_users_own_quota_the_default() {
         let configured = QuotaConfig {
             default: QuotaSettings { weight: Some(2.0), sessions: Some(7), ..QuotaSettings::default() },
+            groups: Vec::new(),
             users: BTreeMap::from([(1, QuotaSettings { weight: Some(3.0), ..QuotaSettings::default() })]),
         };
         let mut quotas = QuotaTable::new(configured);
@@ -121,6 +143,29 @@ mod tests {
         quotas.set(None, &weight(Unset)).unwrap();
         assert_eq!(quotas.quota(1), Quota::default());
         assert_eq!(quotas.users().count(), 0);
+    }
+
+    #[test]
+    fn members_of_a_group_have_its_quota_unless_their_own_says_otherwise() {
+        let sessions = |sessions| QuotaSettings { sessions: Some(sessions), ..QuotaSettings::default() };
+        let second = QuotaSettings { weight: Some(4.0), ..sessions(5) };
+        let configured = QuotaConfig {
+            default: QuotaSettings { queued: Some(9), ..sessions(1) },
+            groups: vec![(100, sessions(3)), (200, second)],
+            users: BTreeMap::from([(2, sessions(7))]),
+        };
+        let mut quotas = QuotaTable::new(configured);
+        let of = |quotas: &QuotaTable, uid| {
+            let quota = quotas.quota(uid);
+            (quota.sessions, quota.weight, quota.queued)
+        };
+        assert_eq!(of(&quotas, 1), (1, 1.0, 9));
+        quotas.set_groups(1, vec![200, 300, 100]);
+        quotas.set_groups(2, vec![200]);
+        assert_eq!(of(&quotas, 1), (3, 4.0, 9), "of two groups, the first in the file counts");
+        assert_eq!(of(&quotas, 2), (7, 4.0, 9));
+        quotas.configure(QuotaConfig::default());
+        assert_eq!(quotas.quota(1), Quota::default());
     }
 
     #[test]

@@ -16,7 +16,7 @@ type Read = Result<Settings, String>;
 
 /// The quotas in a configuration.
 pub fn quotas(file: &Settings) -> QuotaConfig {
-    QuotaConfig { default: file.limits, users: file.users.clone() }
+    QuotaConfig { default: file.limits, groups: file.groups.clone(), users: file.users.clone() }
 }
 
 /// The outcome of a reload.
@@ -104,6 +104,7 @@ impl Reload {
         let differ = [
             ("log", wanted.log != before.log),
             ("limits", file.limits != self.file.limits),
+            ("groups", file.groups != self.file.groups),
             ("users", file.users != self.file.users),
         ];
         let changed = differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.into()).collect();

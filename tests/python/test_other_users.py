@@ -200,6 +200,19 @@ def test_users_lower_their_own_limits_and_no_others(service: Service) -> None:
         assert user["allowed"]["sessions"] == sessions
 
 
+def test_members_of_a_group_have_its_limits(service: Service) -> None:
+    groups = f"groups: {{{GROUP}: {{sessions: 5, tensors: 1000}}}}\nusers: {{{BEN}: {{sessions: 7}}}}\n"
+    (service.folder / "gtd.yaml").write_text(f"limits: {{sessions: 9}}\n{groups}")
+    assert "changed: groups, users" in service.may(0, "reload")
+    with service.client(ANA) as ana, service.client(BEN) as ben, service.client(0, groups=()) as root:
+        for client in (ana, ben, root):
+            assert line_of(client) == "3.0"
+        users = {user["uid"]: user["allowed"] for user in json.loads(service.may(0, "limits", "--json"))["users"]}
+        assert (users[ANA]["sessions"], users[ANA]["tensors"]) == (5, 1000)
+        assert (users[BEN]["sessions"], users[BEN]["tensors"]) == (7, 1000)
+        assert users[0]["sessions"] == 9
+
+
 def test_only_administrators_drain_and_reload(service: Service) -> None:
     assert "only administrators may have the configuration read again" in service.may_not(BEN, "reload")
     for undo in ([], ["--undo"]):

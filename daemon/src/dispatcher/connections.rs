@@ -24,8 +24,6 @@ use std::time::{Duration, Instant};
 
 /// Connections accepted in one pass.
 const ACCEPTS_MAX: usize = 16;
-/// Descriptors that only administrators' connections and sessions take.
-const DESCRIPTORS_RESERVED: usize = 12;
 /// Connections of one user without a session: observers and `gtctl`.
 const OBSERVERS_PER_UID_MAX: u32 = 32;
 /// Connections of all users without a session.
@@ -47,7 +45,7 @@ impl Dispatcher {
             match self.listener.as_ref().map(Socket::accept) {
                 Some(Ok(Some(socket))) => self.add_connection(socket),
                 // Most likely no descriptor is left: with the spare one, the connection can be told so.
-                Some(Err(error)) if self.spare.pop().is_some() => {
+                Some(Err(error)) if self.spare.take().is_some() => {
                     tracing::warn!(target: "gtd::dispatcher", %error, "the last connection that can be taken in");
                 }
                 Some(Err(error)) => {
@@ -61,11 +59,10 @@ impl Dispatcher {
         }
     }
 
-    /// Opens the spare descriptors that are missing, if some are free.
+    /// Opens a new spare descriptor, if there is none and one is free.
     pub(super) fn keep_spare(&mut self) {
-        while self.spare.len() < 1 + DESCRIPTORS_RESERVED {
-            let Some(spare) = spare_descriptor() else { return };
-            self.spare.push(spare);
+        if self.spare.is_none() {
+            self.spare = spare_descriptor();
         }
     }
 
@@ -183,7 +180,6 @@ impl Dispatcher {
             ReceivedMessage::Hello(hello) => {
                 self.pause_listening(false);
                 self.welcome(slot, &hello);
-                self.keep_spare();
             }
             ReceivedMessage::Request(message) => self.handle_request(slot, message),
         }
@@ -241,6 +237,7 @@ impl Dispatcher {
         if hello.role == Role::Worker {
             return self.register(slot, hello);
         }
+        self.note_groups(slot);
         if let Some(refused) = self.limit_reached(slot, hello.role) {
             if let Some(Some(ControlConnection { peer, .. })) = self.connections.get(slot) {
                 let (uid, pid) = (peer.uid, peer.pid);
@@ -251,15 +248,9 @@ impl Dispatcher {
             self.answer(slot, &DaemonMessage::Refused(refused), &[]);
             return self.disconnect(slot, "as many connections as may be are there");
         }
-        // Without a spare descriptor the next connection could not even be refused. The others are for administrators.
+        // Without a spare descriptor the next connection could not even be refused.
         self.keep_spare();
-        let needed = if self.peer(slot).is_some_and(|(_, administrator)| administrator) {
-            self.spare.truncate(1);
-            1
-        } else {
-            1 + DESCRIPTORS_RESERVED
-        };
-        if self.spare.len() < needed {
+        if self.spare.is_none() {
             let text = "the daemon has no descriptors left: close some sessions (gtctl sessions lists them), or raise its \
                         limit (LimitNOFILE= of its unit)";
             self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, text)), &[]);
@@ -330,6 +321,14 @@ impl Dispatcher {
             session: None,
             workers: present.iter().map(|worker| self.links[worker].info()).collect(),
             notice: self.notice.clone(),
+        }
+    }
+
+    /// Notes the groups of the user who connects, on which quotas may depend.
+    fn note_groups(&mut self, slot: usize) {
+        let Some(Some(connection)) = self.connections.get(slot).filter(|_| self.quotas.has_groups()) else { return };
+        if let Some(groups) = connection.groups() {
+            self.quotas.set_groups(connection.peer.uid, groups);
         }
     }
 

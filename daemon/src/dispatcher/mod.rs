@@ -159,9 +159,8 @@ pub struct Dispatcher {
     epoll: OwnedFd,
     listener: Option<Socket>,
     listening_paused: bool,
-    /// Spare descriptors: one that is closed to accept and refuse one more connection when descriptors have run out,
-    /// and those of administrators.
-    spare: Vec<OwnedFd>,
+    /// A spare descriptor, closed to accept and refuse one more connection when descriptors have run out.
+    spare: Option<OwnedFd>,
     signals: SignalFd,
     links: Vec<Box<dyn WorkerLink>>,
     /// The number of workers that the daemon started itself; these never leave.
@@ -240,7 +239,7 @@ impl Dispatcher {
             epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
             listener,
             listening_paused: false,
-            spare: Vec::new(),
+            spare: spare_descriptor(),
             signals,
             initial_workers: links.len(),
             present: Workers::first_of(links.len()),
@@ -283,7 +282,6 @@ impl Dispatcher {
             records,
             tokens,
         };
-        dispatcher.keep_spare();
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
             dispatcher.watch(listener.as_fd(), WakeSource::Listener)?;

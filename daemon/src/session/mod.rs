@@ -30,7 +30,7 @@ use gt_ops::failure::Failure;
 use gt_ops::infer::InputMeta;
 use gt_ops::wire::decode;
 use gt_ops::{TensorId, Workers};
-use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX};
+use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -99,6 +99,8 @@ pub struct Session {
     /// The account of its user, and what is counted there of this session.
     account: Arc<UserAccount>,
     tensors_counted: u64,
+    /// The tensors at which the visit looks at the limits: until then, a new one costs a comparison.
+    tensors_unchecked: usize,
     arena_bytes_counted: u64,
     /// Allocations that failed.
     out_of_memory: u64,
@@ -178,6 +180,7 @@ impl Session {
             usage,
             account,
             tensors_counted: 0,
+            tensors_unchecked: 0,
             arena_bytes_counted: 0,
             out_of_memory: 0,
             errors: 0,
@@ -271,6 +274,7 @@ impl Session {
     pub fn visit(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
         self.budget_ns = VISIT_NS as i64;
         self.bill = Bill::default();
+        self.admit_tensors();
         (self.blocked, self.spent) = (false, false);
         let mut served = self.submit_held(cx)?;
         served |= !cx.ending && self.process_all(cx)?;
@@ -423,6 +427,14 @@ impl Session {
     #[inline]
     fn count_tensors(&mut self) -> u64 {
         self.account.count_tensors(&mut self.tensors_counted, self.tensors.len() as u64)
+    }
+
+    /// Sets how many tensors the session may have until the visit looks at its limits. Nobody else makes tensors
+    /// meanwhile.
+    fn admit_tensors(&mut self) {
+        let (held, limit) = (self.count_tensors(), self.quota.tensors);
+        let room = if limit == 0 { usize::MAX } else { limit.saturating_sub(held) as usize };
+        self.tensors_unchecked = self.tensors.len().saturating_add(room).min(TENSORS_PER_SESSION_MAX);
     }
 
     /// Takes what the session holds out of its user's account, at its end.

@@ -291,10 +291,15 @@ impl Session {
         if id >= MODIFIER_ID_MIN {
             return Err(Violation::IdTooLarge(id));
         }
+        self.last_id = id;
+        if self.tensors.len() < self.tensors_unchecked { Ok(false) } else { self.check_limits_of_tensors() }
+    }
+
+    #[cold]
+    fn check_limits_of_tensors(&mut self) -> Result<bool, Violation> {
         if self.tensors.len() >= TENSORS_PER_SESSION_MAX {
             return Err(Violation::TooManyTensors);
         }
-        self.last_id = id;
         let held = self.count_tensors();
         let limit = self.quota.tensors;
         if limit == 0 || held < limit {

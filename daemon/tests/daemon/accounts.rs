@@ -1,6 +1,6 @@
 //! Limits of one user's resources, and the resources that are left to others, with the user ids of several users.
 
-use crate::support::{Client, Folder, Gtd, eventually, gtd_path};
+use crate::support::{Client, Gtd, eventually};
 use gt_ops::failure::Fault;
 use gt_ops::wire::Command;
 use gt_ops::{Op, TensorId};
@@ -313,36 +313,4 @@ fn memory_of_freed_tensors_goes_back_to_the_system() {
     eventually("the memory is given back", || gtd.resident_bytes() < before + (full - before) / 8);
     assert_eq!(client.fetch_f32(last, 1).unwrap(), [1.0]);
     assert_eq!(client.fetch_f32(first, 1).unwrap(), [0.0]);
-}
-
-#[test]
-fn administrators_find_descriptors_where_users_have_taken_the_others() {
-    if !is_root() {
-        return;
-    }
-    let folder = Folder::new();
-    let child = std::process::Command::new("sh")
-        .args(["-c", "ulimit -n 120; exec \"$0\" --socket \"$1\""])
-        .arg(gtd_path())
-        .arg(folder.socket())
-        .env("GT_WORKERS", crate::workers())
-        .stdin(std::process::Stdio::null())
-        .stderr(std::fs::File::create(folder.0.join("stderr")).unwrap())
-        .spawn()
-        .unwrap();
-    let gtd = Gtd::around(folder, child);
-    let mut connections = Vec::new();
-    for role in [Role::Client, Role::Control] {
-        let refused = loop {
-            match connect_as(&gtd, ANA, role) {
-                Ok(connection) => connections.push(connection),
-                Err(ProtocolError::Refused(refused)) => break refused,
-                Err(error) => panic!("{error}"),
-            }
-        };
-        assert_eq!(refused.code, RefusalCode::Exhausted, "{refused}");
-    }
-    let mut root = gtd.client();
-    let one = root.full(&[1], 1.0);
-    assert_eq!(root.fetch_f32(one, 1).unwrap(), [1.0]);
 }
