@@ -151,7 +151,7 @@ impl LogFile {
         if bytes.is_some_and(|bytes| bytes > 0) {
             // The daemon before may have been killed while it wrote a line.
             let end_of_line = if last == [b'\n'] { "" } else { "\n" };
-            write!(log, "{end_of_line}... another daemon begins, process {}\n", std::process::id())?;
+            writeln!(log, "{end_of_line}... another daemon begins, process {}", std::process::id())?;
         }
         Ok(log)
     }

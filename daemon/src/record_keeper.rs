@@ -99,7 +99,10 @@ impl RecordKeeper {
 
     /// Adds the record of a session that has ended.
     pub fn session_ended(&mut self, mut record: SessionRecord) {
-        let len = record.end.floor_char_boundary(END_BYTES_MAX);
+        let mut len = record.end.len().min(END_BYTES_MAX);
+        while !record.end.is_char_boundary(len) {
+            len -= 1;
+        }
         record.end.truncate(len);
         self.give(RecordTask::Append(Box::new(record)));
         self.session_began();

@@ -404,9 +404,9 @@ impl CpuBackend {
             let (chunk, part) = (i / parts, i % parts);
             let scratch = scratch_at.get().wrapping_add(i * each);
             let by_channel = scratch.wrapping_add(planes.elements);
+            let mut pace = Pace::default();
             // SAFETY: each call has its own `each` elements of scratch memory, and `item` indexes the samples' groups,
             // so all positions lie in the operands.
-            let mut pace = Pace::default();
             unsafe {
                 zero(sums_of(i), sums_group * groups);
                 for item in samples * chunk / chunks * groups..samples * (chunk + 1) / chunks * groups {

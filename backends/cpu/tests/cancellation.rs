@@ -1,5 +1,7 @@
 //! Instructions that would compute for minutes to years end when they are cancelled, whichever loop they are in.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
+
 use gt_backend::{Backend, Cancellation, ExecError, Input};
 use gt_cpu::{CpuBackend, CpuOptions, CpuTensor};
 use gt_ops::infer::{InputMeta, infer};

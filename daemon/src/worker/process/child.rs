@@ -76,7 +76,7 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
         memory_bytes_limit: info.memory_bytes_limit as usize,
         shared: memory.as_ref().map(|memory| memory.segment().clone()),
     };
-    let begin = Begin { socket, port, number, info, memory, registered: Box::new(registered) };
+    let begin = Begin { socket, port, number, info: *info, memory, registered: Box::new(registered) };
     gt_backends::open(backend.name, &options, begin).ok_or("its backend is not in the registry")?
 }
 

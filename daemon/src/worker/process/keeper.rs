@@ -258,7 +258,7 @@ impl Keeping {
         let bell = self.bell.try_clone().map_err(Error::other)?;
         let (port, fds) = DaemonPort::create_with(STEPS_MAX as u32, WORK_SLOTS, bell).map_err(Error::other)?;
         let message = Message::Start {
-            info: self.info.clone(),
+            info: Box::new(self.info.clone()),
             device: self.device,
             number: self.number,
             report_slots: STEPS_MAX as u32,

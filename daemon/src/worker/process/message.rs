@@ -11,7 +11,7 @@ pub enum Message {
     /// The first message: the worker's description, with the descriptors of the rings and the bell.
     Start {
         /// The worker's description for users, with the number of its threads and its limit of memory (0 for none).
-        info: WorkerInfo,
+        info: Box<WorkerInfo>,
         /// The device that it computes on.
         device: WorkerDevice,
         /// Its number among the workers.
