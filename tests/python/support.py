@@ -204,6 +204,8 @@ def line_of(process: subprocess.Popen[str]) -> str:
 
 def gtd() -> Path:
     """Returns the path of the daemon that `import gt` would start."""
+    if named := os.environ.get("GT_DAEMON"):
+        return Path(named)
     found = Path(sysconfig.get_path("scripts"), "gtd")
     return found if found.is_file() else Path(shutil.which("gtd") or "gtd")
 

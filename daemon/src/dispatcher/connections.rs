@@ -559,7 +559,7 @@ impl Dispatcher {
             if self.may_log(uid) {
                 tracing::warn!(
                     target: "gtd::dispatcher",
-                    "session {session} of user {uid}, process {pid}, broke the quotas and is ended: {violation}"
+                    "session {session} of user {uid}, process {pid}, breaks the rules and is ended: {violation}"
                 );
             }
         }
@@ -567,7 +567,7 @@ impl Dispatcher {
             let text = format!("the daemon ended the session: {violation}");
             self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Killed, text)), &[]);
         }
-        self.disconnect(slot, "it broke the quotas");
+        self.disconnect(slot, &violation.to_string());
     }
 
     /// Ends a connection and its session, and frees all its resources.
