@@ -168,10 +168,11 @@ fn lie() {
         _ => Ok(Capabilities::estimated(gt_backends::host(), 1, 1 << 20)),
     };
     let (lifeline, _kept) = Socket::pair().unwrap();
+    let (cancellations, _ours) = Socket::pair().unwrap();
     gt_protocol::link::send(
         &socket,
         &Ready { version: version.into(), capabilities, device: None },
-        &[lifeline.as_fd()],
+        &[lifeline.as_fd(), cancellations.as_fd()],
         DEADLINE,
     )
     .unwrap();

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 /// A quota as it is written: a field that is not set has the value of the default quota, else that of
 /// [`Quota::default`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(default, deny_unknown_fields)]
 pub struct QuotaSettings {
     /// Bytes of the workers' memory, all sessions of the user together; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -296,9 +296,10 @@ fn a_worker_has_nothing_of_the_daemons() {
         open.sort();
         let stderr = gtd.folder.0.join("stderr").display().to_string();
         let mut expected = vec!["/dev/null", "/dev/null", &stderr, "/memfd", "anon_inode"];
-        expected.extend(["socket"; 4]);
+        expected.extend(["socket"; 5]);
         expected.sort_unstable();
-        let what = "standard three, memory of its tensors, bell, its socket twice, both ends of its lifeline";
+        let what = "standard three, memory of its tensors, bell, its socket twice, both ends of its lifeline, its end of \
+                    the socket for cancellations";
         assert_eq!(open, expected, "{what}");
         let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
         let mask = |name: &str| {

@@ -105,6 +105,7 @@ impl BackendVisitor for Begin {
         let (ours, theirs) = Socket::pair()?;
         let fds: Vec<_> = [lifeline.end(), theirs.as_fd()].into_iter().chain(memory).collect();
         gt_protocol::link::send(&self.socket, &ready, &fds, START_DEADLINE)?;
+        drop(theirs);
         let backend = opened?.backend;
         let cancellations = Cancellations::default();
         let raised = cancellations.clone();
