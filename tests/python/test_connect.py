@@ -302,7 +302,7 @@ print(told(gt.session, None))
 """
     assert lines_of(program) == [
         "ValueError: a session's name has 65 bytes; 64 are allowed",
-        "ValueError: a session's name has control characters; use letters",
+        "ValueError: a session's name has control characters, or others that cannot be seen; use letters",
         "TypeError: session(): argument 'name' must be str, not NoneType",
     ]
 

@@ -90,7 +90,7 @@ def test_a_backward_pass_frees_saved_tensors(tmp_path: Path) -> None:
             f"y.backward(retain_graph={retain})\ngt.synchronize()\ngt.arange(2)"
         )
         live = most = 0
-        for line in log_of(program, tmp_path / "ops.log"):
+        for line in log_of(program, tmp_path / f"ops-{retain}.log"):
             if line.event == "RECV" and line.fields["op"] == "arange":
                 return most, live
             live += line.event == "RECV" and line.fields["op"] not in ("free", "sync")
