@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from c_library import Argument, Attrs, Handle, Ints, Operand, Session, Tensor, check, library
+from c_library import Argument, Attrs, Handle, Ints, Operand, Session, Tensor, check, install, library
 from support import ROOT, gtd, output_of
 
 # The library is built first if necessary.
@@ -333,6 +333,7 @@ def make_calls() -> None:
 def outcomes() -> dict[str, tuple[int, str]]:
     folders = os.pathsep.join([str(ROOT / "tests" / "python"), os.environ.get("PYTHONPATH", "")])
     program = "import test_c_bad_calls\ntest_c_bad_calls.make_calls()"
+    install()
     said = output_of(program, GT_DAEMON=str(gtd()), PYTHONPATH=folders)
     return {name: (ended, text) for name, ended, text in map(json.loads, said.splitlines())}
 

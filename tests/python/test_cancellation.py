@@ -13,7 +13,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
-from support import daemon, eventually, gtd, line_of, started
+from support import daemon, eventually, gtd, line_of, started, state
 
 # A thread of the daemon, and a process.
 WORKERS = ["cpu:1", "proc-cpu:1"]
@@ -34,13 +34,17 @@ print((gt.ones(3) + 1).sum().item(), flush=True)
 
 # Tensors from before the interruption stay; the queued results are errors, and so is what is computed from them.
 INTERRUPTED = """
+import signal
 import gt
+# A test run in the background may have inherited an ignored SIGINT, unlike a program in a terminal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 gt.connect({address!r})
 before = gt.arange(4.0)
 print(before.sum().item(), flush=True)
 long = gt.ones(1, 1).expand(10**6, 10**6).sum()
 later = before + long
 try:
+    print("waits", flush=True)
     later.sum().item()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -133,8 +137,9 @@ def test_a_killed_program_frees_the_worker(tmp_path: Path, workers: str) -> None
 @pytest.mark.parametrize("workers", WORKERS)
 def test_an_interrupted_program_goes_on(tmp_path: Path, workers: str) -> None:
     with serving(tmp_path, workers) as service, started(INTERRUPTED.format(address=service.address)) as process:
-        assert line_of(process) == "6.0"
+        assert [line_of(process), line_of(process)] == ["6.0", "waits"]
         eventually(service.runs, "the worker runs the step")
+        eventually(lambda: state(process.pid) == "S", "the program waits")
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert err == ""

@@ -302,7 +302,11 @@ print(told(gt.ones, 1))
         client.stdin.write("\n")
         client.stdin.flush()
         again = line_of(client)
-    assert lost.startswith(f"the GT daemon at {daemon.address} closed the session or is gone: its tensors are lost")
+    if how == signal.SIGTERM:
+        ended = f"the GT daemon (pid {daemon.process.pid}) was stopped by its administrator (signal {how}); its tensors"
+    else:
+        ended = f"the GT daemon at {daemon.address} closed the session or is gone: its tensors"
+    assert lost.startswith(f"{ended} are lost")
     assert again.startswith(
         f"DisconnectedError: cannot connect to the daemon at {daemon.address}: nobody listens there"
     )

@@ -6,6 +6,7 @@ use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::table::{Content, Refusal, WorkerTensor};
 use crate::worker::fusion_window::is_fusible;
 use crate::worker::step::Step;
+use crate::worker::worker_link::WorkerLink;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::event::{EventKind, NO_WORKER, Subject};
 use gt_ops::failure::{Failure, Fault};
@@ -161,8 +162,11 @@ impl Session {
         let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
         let cost = cost(op, tensors, &instruction.attrs, &meta);
         let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
-        if refused.is_none() {
-            refused = self.too_long(cost_ns).map(|s| Refusal { origin: out, op: Some(op), estimate_s: Some(s) });
+        if refused.is_none()
+            && let Some(estimate_s) = self.too_long(cost_ns)
+            && fits(&meta, cx.links)
+        {
+            refused = Some(Refusal { origin: out, op: Some(op), estimate_s: Some(estimate_s) });
         }
         if let Some(by) = refused {
             self.refuse_tensor(out, meta, by, Subject::Op(op), cx);
@@ -358,4 +362,12 @@ impl Session {
         self.completions_in_flight += 1;
         Ok(())
     }
+}
+
+/// Whether the workers' memory limits leave room for a result. A worker refuses one that is larger at once, and says so.
+#[cold]
+fn fits(result: &Meta, links: &mut [Box<dyn WorkerLink>]) -> bool {
+    let limits = links.iter_mut().map(|link| link.info().memory_bytes_limit);
+    let all = limits.fold(0u64, |all, limit| all.saturating_add(if limit == 0 { u64::MAX } else { limit }));
+    result.bytes() as u64 <= all
 }
