@@ -5,7 +5,6 @@ use gt_ops::{Meta, Op, Placement, TensorId};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::num::NonZeroU32;
 
 /// The id of a tensor at its workers: the slot in the lower half, in the upper half its generation, which counts how
 /// often the slot was taken. No two tensors of a session have the same id.
@@ -51,15 +50,26 @@ pub enum Content {
     Refused(Refusal),
 }
 
-/// An instruction that was refused: its user held too many tensors, or it would take too long.
+/// An instruction that was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// The id of the instruction's result.
     pub origin: TensorId,
     /// The instruction's op; none for an upload.
     pub op: Option<Op>,
-    /// The estimated time of an instruction that would take too long, seconds.
-    pub estimate_s: Option<NonZeroU32>,
+    /// The reason.
+    pub reason: RefusalReason,
+}
+
+/// Why an instruction was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalReason {
+    /// Its user held as many tensors as allowed.
+    TooManyTensors,
+    /// By its estimate it would take this many seconds.
+    TooLong(u32),
+    /// Its result has this many MiB, more than the workers' memory limits together, and would take too long to write.
+    TooLarge(u32),
 }
 
 /// A tensor as the dispatcher knows it.

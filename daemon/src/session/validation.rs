@@ -3,18 +3,17 @@
 use super::violation::Violation;
 use super::{COMMAND_NS, Context, STEP_NS, Session};
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
-use crate::table::{Content, Refusal, WorkerTensor};
+use crate::table::{Content, Refusal, RefusalReason, WorkerTensor};
 use crate::worker::fusion_window::is_fusible;
 use crate::worker::step::Step;
 use crate::worker::worker_link::WorkerLink;
 use gt_ops::cost::{Cost, cost};
 use gt_ops::event::{EventKind, NO_WORKER, Subject};
-use gt_ops::failure::{Failure, Fault};
+use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, FREE_IDS_MAX};
 use gt_ops::{Instruction, Meta, Operand, TensorId, Workers};
 use gt_protocol::limits::{REFUSED_TENSORS_MAX, TENSORS_PER_SESSION_MAX};
-use std::num::NonZeroU32;
 
 /// The estimated rate of transfers between arenas and tensors, bytes a nanosecond.
 const TRANSFER_BYTES_PER_NS: u64 = 8;
@@ -43,7 +42,7 @@ impl Session {
                 let refused = self.check_new(out)?;
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Allocate, wire_bytes, [out, 0, 0]);
                 if refused {
-                    let by = Refusal { origin: out, op: None, estimate_s: None };
+                    let by = Refusal { origin: out, op: None, reason: RefusalReason::TooManyTensors };
                     self.refuse_tensor(out, meta, by, Subject::Allocate, cx);
                     return Ok(());
                 }
@@ -128,7 +127,8 @@ impl Session {
 
     fn op(&mut self, mut instruction: Instruction, wire_bytes: u64, cx: &mut Context<'_>) -> Result<(), Violation> {
         let (op, out) = (instruction.op, instruction.out);
-        let mut refused = self.check_new(out)?.then_some(Refusal { origin: out, op: Some(op), estimate_s: None });
+        let reason = RefusalReason::TooManyTensors;
+        let mut refused = self.check_new(out)?.then_some(Refusal { origin: out, op: Some(op), reason });
         cx.metas.clear();
         let mut operands = [0; 2];
         let mut named = 0;
@@ -162,11 +162,9 @@ impl Session {
         let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
         let cost = cost(op, tensors, &instruction.attrs, &meta);
         let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
-        if refused.is_none()
-            && let Some(estimate_s) = self.too_long(cost_ns)
-            && fits(&meta, cx.links)
-        {
-            refused = Some(Refusal { origin: out, op: Some(op), estimate_s: Some(estimate_s) });
+        if refused.is_none() {
+            let reason = self.too_long(cost_ns, &meta, cx);
+            refused = reason.map(|reason| Refusal { origin: out, op: Some(op), reason });
         }
         if let Some(by) = refused {
             self.refuse_tensor(out, meta, by, Subject::Op(op), cx);
@@ -188,10 +186,20 @@ impl Session {
         if last.is_empty() { Ok(()) } else { self.free_everywhere(&last, cx) }
     }
 
-    /// The estimated seconds of a step that would take longer than the user's steps may.
-    fn too_long(&self, cost_ns: u64) -> Option<NonZeroU32> {
+    /// The reason to refuse a step that would take longer than the user's steps may. For a result that no memory has
+    /// room for, that is the reason.
+    #[inline]
+    fn too_long(&self, cost_ns: u64, result: &Meta, cx: &mut Context<'_>) -> Option<RefusalReason> {
         let estimate_s = u32::try_from(cost_ns / 1_000_000_000).unwrap_or(u32::MAX);
-        NonZeroU32::new(estimate_s).filter(|_| self.quota.max_step_s > 0 && estimate_s >= self.quota.max_step_s)
+        if self.quota.max_step_s == 0 || estimate_s < self.quota.max_step_s {
+            return None;
+        }
+        let fits = result.bytes() as u64 <= memory(cx.links).1;
+        Some(if fits {
+            RefusalReason::TooLong(estimate_s)
+        } else {
+            RefusalReason::TooLarge(u32::try_from(result.bytes() >> 20).unwrap_or(u32::MAX))
+        })
     }
 
     /// The client's ids of the operands in `mask`, each once.
@@ -317,9 +325,15 @@ impl Session {
     fn refuse_tensor(&mut self, out: TensorId, meta: Meta, by: Refusal, subject: Subject, cx: &mut Context<'_>) {
         self.tensors.insert(out, meta, Content::Refused(by));
         if by.origin == out {
-            if by.estimate_s.is_none() {
-                let (held, limit) = (self.account.tensors(), self.quota.tensors);
-                self.count_out_of_memory(format_args!("the user's sessions hold {held} tensors of {limit}"));
+            match by.reason {
+                RefusalReason::TooManyTensors => {
+                    let (held, limit) = (self.account.tensors(), self.quota.tensors);
+                    self.count_out_of_memory(format_args!("the user's sessions hold {held} tensors of {limit}"));
+                }
+                RefusalReason::TooLarge(mib) => {
+                    self.count_out_of_memory(format_args!("{mib} MiB are more than all workers may hold"));
+                }
+                RefusalReason::TooLong(_) => {}
             }
             self.event(cx, EventKind::Error, NO_WORKER, subject, 0, [out, 0, 0]);
         }
@@ -330,15 +344,21 @@ impl Session {
     fn complete_refused(
         &mut self,
         token: u64,
-        Refusal { origin: instruction, op, estimate_s }: Refusal,
+        Refusal { origin: instruction, op, reason }: Refusal,
         subject: Subject,
         cx: &mut Context<'_>,
     ) -> Result<(), Violation> {
         self.expect_completion()?;
         let ms = |s: u32| u64::from(s) * 1000;
-        let fault = match estimate_s {
-            Some(s) => Fault::TooLong { estimate_ms: ms(s.get()), limit_ms: ms(self.quota.max_step_s) },
-            None => Fault::TooManyTensors { held: self.count_tensors(), limit: self.quota.tensors },
+        let fault = match reason {
+            RefusalReason::TooLong(s) => Fault::TooLong { estimate_ms: ms(s), limit_ms: ms(self.quota.max_step_s) },
+            RefusalReason::TooManyTensors => {
+                Fault::TooManyTensors { held: self.count_tensors(), limit: self.quota.tensors }
+            }
+            RefusalReason::TooLarge(mib) => {
+                let (held, limit) = memory(cx.links);
+                Fault::OutOfMemory { requested: u64::from(mib) << 20, held, limit, scope: MemoryScope::Worker }
+            }
         };
         self.complete(token, Err(Failure { fault, instruction, op }), cx.links)?;
         self.event(cx, EventKind::Send, NO_WORKER, subject, 0, [instruction, 0, 0]);
@@ -364,10 +384,11 @@ impl Session {
     }
 }
 
-/// Whether the workers' memory limits leave room for a result. A worker refuses one that is larger at once, and says so.
+/// Bytes that the workers' tensors take together, and the limit of that; the largest number if a worker has none.
 #[cold]
-fn fits(result: &Meta, links: &mut [Box<dyn WorkerLink>]) -> bool {
-    let limits = links.iter_mut().map(|link| link.info().memory_bytes_limit);
-    let all = limits.fold(0u64, |all, limit| all.saturating_add(if limit == 0 { u64::MAX } else { limit }));
-    result.bytes() as u64 <= all
+fn memory(links: &mut [Box<dyn WorkerLink>]) -> (u64, u64) {
+    links.iter_mut().map(|link| link.info()).fold((0, 0), |(held, limit), info| {
+        let own = if info.memory_bytes_limit == 0 { u64::MAX } else { info.memory_bytes_limit };
+        (held + info.memory_bytes, limit.saturating_add(own))
+    })
 }
