@@ -40,8 +40,8 @@ pub enum Message {
     Memory,
 }
 
-/// The process's answer to [`Message::Start`], with the descriptors of its lifeline, of the socket for cancellations and,
-/// if other processes can map the memory of its tensors, of that memory.
+/// The process's answer to [`Message::Start`], with the descriptors of its lifeline, of the socket for cancellations
+/// and, if other processes can map the memory of its tensors, of that memory.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Ready {
     /// The program's version.
