@@ -2,10 +2,10 @@
 //!
 //! The ring bounds it in instructions: 4096 small ones are a few milliseconds, large ones are minutes, and a fetch or
 //! an interrupt would be as far behind. So the session adds up the estimated time of what it issues. At each
-//! [`CHUNK_NS`] it issues a *fence*, which is a sync, and waits for the fence before that: two chunks are outstanding
-//! at most. The fences also measure the pace, with all that other sessions take of it, which corrects the estimates.
-//! Small instructions hardly ever fill a chunk, so the ring alone bounds them. A client that left out its fences would
-//! only have to wait longer itself: the daemon shares time by what it measures.
+//! [`CHUNK_NS`] it issues a sync and waits for the sync before that: two chunks are outstanding at most. The syncs also
+//! measure the pace, with all that other sessions take of it, which corrects the estimates. Small instructions hardly
+//! ever fill a chunk, so the ring alone bounds them. A client that left out its syncs would only have to wait longer
+//! itself: the daemon shares time by what it measures.
 
 use std::time::{Duration, Instant};
 
@@ -17,7 +17,7 @@ pub(crate) const INSTRUCTION_NS: u64 = 1_000;
 const CORRECTION_MAX: f64 = 1e5;
 
 /// A sync that ends a chunk of instructions.
-pub(crate) struct RunAheadFence {
+pub(crate) struct RunAheadSync {
     /// The token of its completion.
     pub(crate) token: u64,
     /// The estimated time of the chunk, nanoseconds.
@@ -26,10 +26,10 @@ pub(crate) struct RunAheadFence {
     pub(crate) begun: Instant,
 }
 
-/// The last fence, and the measured pace.
+/// The last sync, and the measured pace.
 pub(crate) struct RunAhead {
-    last: Option<RunAheadFence>,
-    /// When the fence before was passed.
+    last: Option<RunAheadSync>,
+    /// When the sync before was passed.
     passed: Option<Instant>,
     /// The ratio of measured to estimated time.
     correction: f64,
@@ -46,17 +46,17 @@ impl RunAhead {
         (CHUNK_NS / self.correction) as u64
     }
 
-    /// Notes a fence that was issued. Returns the one before, which must be passed before more is issued.
-    pub(crate) fn fenced(&mut self, fence: RunAheadFence) -> Option<RunAheadFence> {
-        self.last.replace(fence)
+    /// Notes a sync that was issued. Returns the one before, which must be passed before more is issued.
+    pub(crate) fn synced(&mut self, sync: RunAheadSync) -> Option<RunAheadSync> {
+        self.last.replace(sync)
     }
 
-    /// Learns from a fence that was passed at `now`, or before if the program did not have to wait for it.
-    pub(crate) fn passed(&mut self, fence: &RunAheadFence, waited: bool, now: Instant) {
-        let begun = self.passed.map_or(fence.begun, |passed| passed.max(fence.begun));
+    /// Learns from a sync that was passed at `now`, or before if the program did not have to wait for it.
+    pub(crate) fn passed(&mut self, sync: &RunAheadSync, waited: bool, now: Instant) {
+        let begun = self.passed.map_or(sync.begun, |passed| passed.max(sync.begun));
         self.passed = Some(now);
         let took: Duration = now.saturating_duration_since(begun);
-        let ratio = took.as_nanos() as f64 / fence.estimated_ns.max(1) as f64;
+        let ratio = took.as_nanos() as f64 / sync.estimated_ns.max(1) as f64;
         let ratio = ratio.clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX);
         // Without a wait, the time is an upper bound: the program may have taken it itself.
         self.correction = if waited { ratio } else { ratio.min(self.correction) };
@@ -81,7 +81,7 @@ mod tests {
             device = device.max(begun) + Duration::from_nanos((estimated_ns as f64 * slower) as u64);
             ends.push_back(device);
             ahead.push(device - now);
-            if let Some(before) = run.fenced(RunAheadFence { token, estimated_ns, begun }) {
+            if let Some(before) = run.synced(RunAheadSync { token, estimated_ns, begun }) {
                 let end = ends.pop_front().unwrap();
                 let waited = end > now;
                 now = now.max(end);
@@ -106,8 +106,8 @@ mod tests {
     fn time_that_the_program_took_itself_is_no_pace_of_the_daemon() {
         let mut run = RunAhead::new();
         let begun = Instant::now();
-        let fence = RunAheadFence { token: 1, estimated_ns: 1_000_000, begun };
-        run.passed(&fence, false, begun + Duration::from_secs(10));
+        let sync = RunAheadSync { token: 1, estimated_ns: 1_000_000, begun };
+        run.passed(&sync, false, begun + Duration::from_secs(10));
         assert_eq!(run.chunk_ns(), CHUNK_NS as u64);
     }
 }

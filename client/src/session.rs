@@ -13,7 +13,7 @@ use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connec
 use crate::lock::{SpinLock, SpinLockGuard, lock};
 use crate::notice;
 use crate::origin::origin_of_call;
-use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadFence};
+use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadSync};
 use crate::signal;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
@@ -133,7 +133,7 @@ struct SubmissionState {
     unpublished: u32,
     /// The estimated duration of the instructions issued since the last wait, nanoseconds.
     outstanding_ns: u64,
-    /// The estimated duration of the instructions issued since the last fence or fetch, nanoseconds; at `chunk_ns`,
+    /// The estimated duration of the instructions issued since the last sync or fetch, nanoseconds; at `chunk_ns`,
     /// the next instruction waits as [`RunAhead`] says.
     ahead_ns: u64,
     chunk_ns: u64,
@@ -606,7 +606,7 @@ impl ClientSession {
         Ok(id)
     }
 
-    /// Ends a chunk of instructions with a fence, and waits until the chunk before is done ([`RunAhead`]).
+    /// Ends a chunk of instructions with a sync, and waits until the chunk before is done ([`RunAhead`]).
     ///
     /// # Errors
     /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
@@ -622,7 +622,7 @@ impl ClientSession {
         self.reap()?;
         let token = self.register(PendingCompletion::Waited)?;
         self.send(&Command::Sync { token })?;
-        let before = lock(&self.run_ahead).fenced(RunAheadFence { token, estimated_ns, begun });
+        let before = lock(&self.run_ahead).synced(RunAheadSync { token, estimated_ns, begun });
         if let Some(before) = before {
             let waited = !self.is_done(before.token);
             while !self.is_done(before.token) {
