@@ -41,7 +41,14 @@ pub fn client_messages() -> Vec<ClientMessage> {
 }
 
 fn welcome() -> Welcome {
-    let session = Some(SessionGrant { session_id: 1, sq_slots: 64, cq_slots: 64, arena_bytes_max: 1 << 20 });
+    let session = Some(SessionGrant {
+        session_id: 1,
+        sq_slots: 64,
+        cq_slots: 64,
+        arena_bytes_max: 1 << 20,
+        devices: None,
+        daemon_devices: 1,
+    });
     let workers = vec![WorkerInfo { name: "cpu:0".into(), ..WorkerInfo::default() }];
     let daemon_version = "0.1.0".into();
     Welcome { protocol_version: PROTOCOL_VERSION, daemon_version, daemon_pid: 3, session, workers, notice: None }

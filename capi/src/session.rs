@@ -49,7 +49,11 @@ pub unsafe extern "C" fn gt_session_open(
             (result_at(session, std::ptr::null_mut(), "session")?, text_at(address, "address")?, text_at(name, "name")?)
         };
         let address = address.map(parse_address).transpose()?;
-        let inner = ClientSession::connect(&ConnectOptions { address, token: None, name: name.map(str::to_owned) })?;
+        let inner = ClientSession::connect(&ConnectOptions {
+            address,
+            name: name.map(str::to_owned),
+            ..ConnectOptions::default()
+        })?;
         *out = handles::give(gt_session { inner });
         Ok(())
     })

@@ -7,10 +7,11 @@
 
 use crate::error::{ClientError, Result};
 use crate::lock::lock;
+use crate::visible_workers::VisibleWorkers;
 use gt_ops::OpError;
-pub use gt_protocol::Address;
-use gt_protocol::address::{CONNECT_ENV, NoAddress, named_address};
+use gt_protocol::address::{CONNECT_ENV, NoAddress, VISIBLE_DEVICES_ENV, named_address};
 use gt_protocol::path::SYSTEM_SOCKET;
+pub use gt_protocol::{Address, DeviceSet};
 use gt_protocol::{Connection, Hello, ProtocolError, Role, connect, connect_over};
 use gt_shm::Socket;
 use std::path::{Path, PathBuf};
@@ -58,10 +59,13 @@ pub struct ConnectOptions {
     pub token: Option<String>,
     /// The session's name, which [`check_name`] must accept.
     pub name: Option<String>,
+    /// The daemon's devices that the session may use; by default the environment's, or all that its user may use.
+    pub devices: Option<DeviceSet>,
 }
 
 /// The options of sessions that are opened without any.
-static OPTIONS: Mutex<ConnectOptions> = Mutex::new(ConnectOptions { address: None, token: None, name: None });
+static OPTIONS: Mutex<ConnectOptions> =
+    Mutex::new(ConnectOptions { address: None, token: None, name: None, devices: None });
 
 /// Sets the options of the sessions opened later.
 pub fn set_connect_options(options: ConnectOptions) {
@@ -144,11 +148,14 @@ pub fn workers_wanted() -> usize {
     WORKERS_WANTED.load(Relaxed)
 }
 
-/// Checks that a daemon with `count` workers has as many as were asked for. `started`: this process has started it.
-pub(crate) fn check_workers(count: usize, started: bool) -> Result<()> {
-    let wanted = workers_wanted();
+/// Checks that a session has as many workers as were asked for. `started`: this process has started its daemon.
+pub(crate) fn check_workers(visible: &VisibleWorkers, started: bool) -> Result<()> {
+    let (wanted, count) = (workers_wanted(), visible.count);
     if count >= wanted {
         return Ok(());
+    }
+    if let Some(pinned) = visible.pinned_text() {
+        return Err(OpError::runtime(format!("{wanted} workers are asked for, but {pinned}")).into());
     }
     let have = if count == 1 { "1 worker".to_owned() } else { format!("{count} workers") };
     let remedy = if started {
@@ -167,27 +174,59 @@ pub(crate) fn launch_error(error: ProtocolError) -> ClientError {
 /// Connects to the daemon that `options` or the environment names, else to the machine's, else to a private one.
 pub(crate) fn connect_any(options: &ConnectOptions) -> Result<Daemon> {
     check_name(options.name.as_deref())?;
-    let hello = Hello::new(Role::Client, options.name.clone());
+    let devices = options.devices.map_or_else(visible_devices, |devices| Ok(Some(devices)))?;
+    let hello = Hello { devices, ..Hello::new(Role::Client, options.name.clone()) };
+    let daemon = connect_with(options, &hello)?;
+    let grant = daemon.connection.welcome.session.as_ref();
+    if devices.is_some() && grant.is_some_and(|grant| grant.daemon_devices == 0) {
+        let version = &daemon.connection.welcome.daemon_version;
+        return Err(ClientError::Launch(format!(
+            "the daemon, of version {version}, cannot keep a session to some of its devices: upgrade it, or connect \
+             without devices=… and {VISIBLE_DEVICES_ENV}"
+        )));
+    }
+    Ok(daemon)
+}
+
+fn connect_with(options: &ConnectOptions, hello: &Hello) -> Result<Daemon> {
     let address = match &options.address {
         Some(address) => Some(address.clone()),
         None => named_address().map_err(|error| ClientError::Launch(format!("{CONNECT_ENV}: {error}")))?,
     };
     match address {
-        Some(Address::Unix(path)) => by_unix(path, &hello).map_err(launch_error),
-        Some(Address::Tcp { host, port }) => by_tcp(host, port, options.token.as_deref(), hello),
-        Some(Address::Private) => join_private(&hello).map_or_else(|| start_private(&hello), Ok),
-        None => match join_private(&hello) {
+        Some(Address::Unix(path)) => by_unix(path, hello).map_err(launch_error),
+        Some(Address::Tcp { host, port }) => by_tcp(host, port, options.token.as_deref(), hello.clone()),
+        Some(Address::Private) => join_private(hello).map_or_else(|| start_private(hello), Ok),
+        None => match join_private(hello) {
             Some(daemon) => Ok(daemon),
-            None => by_unix(SYSTEM_SOCKET.into(), &hello).or_else(|error| match error {
+            None => by_unix(SYSTEM_SOCKET.into(), hello).or_else(|error| match error {
                 // No private daemon is started here unasked: it would not have the machine's devices.
                 error if error.is_forbidden() => Err(ClientError::Launch(format!(
                     "{error}. {CONNECT_ENV}=private, or gt.connect('private'), starts a daemon of your own"
                 ))),
-                ProtocolError::Connect { .. } => start_private(&hello),
+                ProtocolError::Connect { .. } => start_private(hello),
                 error => Err(launch_error(error)),
             }),
         },
     }
+}
+
+/// Parses a set of devices, such as `0-3` or `0,2`.
+///
+/// # Errors
+/// Text that names no devices.
+pub fn parse_devices(text: &str) -> Result<DeviceSet> {
+    text.parse().map_err(|why: String| OpError::value(why).into())
+}
+
+/// The devices that the environment names.
+fn visible_devices() -> Result<Option<DeviceSet>> {
+    let text = std::env::var(VISIBLE_DEVICES_ENV).unwrap_or_default();
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let wrong = |why| ClientError::Launch(format!("{VISIBLE_DEVICES_ENV}: {why}"));
+    text.parse().map(Some).map_err(wrong)
 }
 
 fn by_unix(path: PathBuf, hello: &Hello) -> gt_protocol::Result<Daemon> {

@@ -31,6 +31,7 @@ pub mod transfer;
 pub mod value;
 mod version;
 mod view;
+pub mod visible_workers;
 
 pub use error::{ClientError, Result};
 pub use handle::{Node, Tensor};

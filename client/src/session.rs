@@ -15,6 +15,7 @@ use crate::notice;
 use crate::origin::origin_of_call;
 use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadSync};
 use crate::signal;
+use crate::visible_workers::VisibleWorkers;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
@@ -117,8 +118,10 @@ pub struct SessionInfo {
     pub private: bool,
     /// The limit of the arenas of all sessions of the user together, bytes.
     pub arena_bytes_max: u64,
-    /// The names of the daemon's workers, by number.
+    /// The names of the session's workers, by number.
     pub workers: Vec<String>,
+    /// How many these are, and of which devices.
+    pub visible: VisibleWorkers,
     /// The backends of the workers, by number, as in `gtd --workers`.
     pub worker_backends: Vec<String>,
 }
@@ -199,8 +202,10 @@ impl ClientSession {
     fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<ClientSession>> {
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
         let worker_backends = connection.welcome.workers.iter().map(|worker| worker.kind.clone()).collect();
-        let checked = check_workers(workers.len(), private.is_some());
-        if let Err(error) = checked.and_then(|()| signal::check_workers(workers.len())) {
+        let visible = connection.welcome.session.as_ref().map(|grant| VisibleWorkers::new(workers.len(), grant));
+        let visible = visible.unwrap_or(VisibleWorkers { count: workers.len(), pinned: None });
+        let checked = check_workers(&visible, private.is_some());
+        if let Err(error) = checked.and_then(|()| signal::check_workers(&visible)) {
             drop(connection);
             private.into_iter().for_each(PrivateDaemon::reap);
             return Err(error);
@@ -265,6 +270,7 @@ impl ClientSession {
                 address,
                 arena_bytes_max: grant.arena_bytes_max,
                 workers,
+                visible,
                 worker_backends,
             },
             private: Mutex::new(private),

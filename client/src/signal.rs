@@ -7,6 +7,7 @@
 
 use crate::error::Result;
 use crate::lock::SpinLock;
+use crate::visible_workers::VisibleWorkers;
 use gt_ops::OpError;
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use std::cell::Cell;
@@ -138,14 +139,13 @@ pub struct SignalDefinition {
     pub written: String,
 }
 
-/// Defines signals: all of them, or none if a definition is wrong. `workers` is the daemon's number of workers, if
-/// known.
+/// Defines signals: all of them, or none if a definition is wrong. `workers` are those of the session, if it is open.
 ///
 /// # Errors
-/// A worker that the daemon does not have.
-pub fn define(definitions: Vec<SignalDefinition>, workers: Option<usize>) -> Result<()> {
-    if let Some(count) = workers {
-        definitions.iter().try_for_each(|definition| check(&definition.requested, &definition.written, count))?;
+/// A worker that the session does not have.
+pub fn define(definitions: Vec<SignalDefinition>, workers: Option<&VisibleWorkers>) -> Result<()> {
+    if let Some(workers) = workers {
+        definitions.iter().try_for_each(|definition| check(&definition.requested, &definition.written, workers))?;
     }
     let mut known = KNOWN.lock();
     for SignalDefinition { signal, requested, backward, written } in definitions {
@@ -173,16 +173,20 @@ fn backward_of(signal: u32) -> u32 {
     KNOWN.lock().get(&signal).map_or(NONE, |known| known.backward)
 }
 
-/// Checks that a daemon with `count` workers has those that signals name.
+/// Checks that a session has the workers that signals name.
 ///
 /// # Errors
-/// A worker that the daemon does not have, with the place that names it.
-pub(crate) fn check_workers(count: usize) -> Result<()> {
-    KNOWN.lock().values().try_for_each(|known| check(&known.requested, &known.written, count))
+/// A worker that the session does not have, with the place that names it.
+pub(crate) fn check_workers(workers: &VisibleWorkers) -> Result<()> {
+    KNOWN.lock().values().try_for_each(|known| check(&known.requested, &known.written, workers))
 }
 
-fn check(requested: &RequestedPlacement, written: &str, count: usize) -> Result<()> {
+fn check(requested: &RequestedPlacement, written: &str, visible: &VisibleWorkers) -> Result<()> {
+    let count = visible.count;
     let Some(worker) = requested.workers.without(Workers::first_of(count)).iter().last() else { return Ok(()) };
+    if let Some(pinned) = visible.pinned_text() {
+        return Err(OpError::value(format!("{written}: there is no worker {worker}: {pinned}")).into());
+    }
     let have = if count == 1 { "worker 0 alone".to_owned() } else { format!("workers 0 to {}", count - 1) };
     Err(OpError::value(format!(
         "{written}: there is no worker {worker}: the daemon has {have}; name others, or call gt.gpu_workers({}) before \
@@ -220,8 +224,9 @@ mod tests {
     #[test]
     fn an_unknown_worker_is_reported_with_the_place_that_names_it() {
         let requested = RequestedPlacement { workers: Workers::from_bits(0b1001), layout: RequestedLayout::Replicated };
-        assert!(check(&requested, "here", 4).is_ok());
-        let text = check(&requested, "here", 2).unwrap_err().to_string();
+        let visible = |count| VisibleWorkers { count, pinned: None };
+        assert!(check(&requested, "here", &visible(4)).is_ok());
+        let text = check(&requested, "here", &visible(2)).unwrap_err().to_string();
         assert!(text.starts_with("here: there is no worker 3: the daemon has workers 0 to 1;"), "{text}");
         assert!(text.contains("gt.gpu_workers(4)"), "{text}");
     }

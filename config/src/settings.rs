@@ -1,8 +1,8 @@
 //! The keys of the configuration file and their settings.
 
-use crate::values::{Bytes, Level, WorkerKinds, listen_address, workers_default, workers_help};
+use crate::values::{Bytes, DeviceChoice, Level, WorkerKinds, listen_address, workers_default, workers_help};
 use crate::yaml::{self, About, ConfigError, Key, YamlValue};
-use gt_protocol::QuotaSettings;
+use gt_protocol::{DeviceSet, QuotaSettings};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::os::unix::fs::MetadataExt;
@@ -46,6 +46,40 @@ pub struct Settings {
     pub groups: Vec<(u32, QuotaSettings)>,
     /// The quotas of some users, by user id.
     pub users: BTreeMap<u32, QuotaSettings>,
+    /// Every place that names devices.
+    pub named_devices: Vec<NamedDevices>,
+}
+
+/// Devices that a quota names, with their place in the file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NamedDevices {
+    /// The devices.
+    pub devices: DeviceSet,
+    /// The line, from 1.
+    pub line: usize,
+    /// The key, as `users.ana.devices`.
+    pub key: String,
+}
+
+impl Settings {
+    /// The number of devices that `workers` asks for, unless that depends on the machine.
+    pub fn devices(&self) -> Option<usize> {
+        let WorkerKinds(kinds) = self.workers.as_ref()?;
+        kinds.iter().all(|kind| kind.device != DeviceChoice::Each).then_some(kinds.len())
+    }
+
+    /// Checks that a daemon with `count` devices has those that quotas name. Errors name `path` as the file.
+    ///
+    /// # Errors
+    /// A device that the daemon does not have.
+    pub fn check_devices(&self, path: &Path, count: usize) -> Result<(), ConfigError> {
+        for NamedDevices { devices, line, key } in &self.named_devices {
+            if let Some(text) = devices.complaint(count as u32) {
+                return Err(ConfigError::Invalid { path: path.into(), line: *line, key: key.clone(), text });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Documents a key whose new value takes effect at a reload of the configuration.
@@ -162,7 +196,7 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
         Key {
             name: "limits",
             about: soon("the keys below", "", "The limits of each user."),
-            set: |to, value| limits(&mut to.limits, value),
+            set: |to, value| limits(&mut to.limits, &mut to.named_devices, value),
         },
         Key {
             name: "groups",
@@ -171,7 +205,7 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
                 "",
                 "The limits of each member of some groups; of several groups, the first here that sets a key counts.",
             ),
-            set: |to, value| groups(&mut to.groups, value),
+            set: |to, value| groups(&mut to.groups, &mut to.named_devices, value),
         },
         Key {
             name: "users",
@@ -180,7 +214,7 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
                 "",
                 "The limits of some users; a key that is not set here has the value in groups, then in limits.",
             ),
-            set: |to, value| users(&mut to.users, value),
+            set: |to, value| users(&mut to.users, &mut to.named_devices, value),
         },
     ]
 });
@@ -236,6 +270,16 @@ const LIMITS: &[Key<QuotaSettings>] = &[
         ),
         set: |to, value| value.with(&mut to.max_step_s, number),
     },
+    Key {
+        name: "devices",
+        about: soon(
+            "numbers, as in [0-3] or [0, 2], or all",
+            "all",
+            "The devices that the sessions of a user may use, numbered from 0 in the order of gtctl status. A change is \
+             for sessions that begin later.",
+        ),
+        set: |to, value| value.words(&mut to.devices),
+    },
 ];
 
 /// The documentation of all keys: those of the file, then those of a quota.
@@ -273,30 +317,43 @@ pub fn parse(text: &str, path: &Path) -> Result<Settings, ConfigError> {
     yaml::read(text, path, &KEYS)
 }
 
-fn limits(to: &mut QuotaSettings, value: &YamlValue<'_>) -> Result<(), ConfigError> {
+fn limits(to: &mut QuotaSettings, named: &mut Vec<NamedDevices>, value: &YamlValue<'_>) -> Result<(), ConfigError> {
     value.keys(to, LIMITS)?;
+    let devices = value.entries()?.into_iter().filter(|(name, _)| name == "devices");
+    for ((_, at), devices) in devices.zip(to.devices) {
+        let (line, key) = at.place();
+        named.push(NamedDevices { devices, line, key: key.into() });
+    }
     to.complaint().map_or(Ok(()), |text| Err(value.wrong(text)))
 }
 
-fn users(to: &mut BTreeMap<u32, QuotaSettings>, value: &YamlValue<'_>) -> Result<(), ConfigError> {
+fn users(
+    to: &mut BTreeMap<u32, QuotaSettings>,
+    named: &mut Vec<NamedDevices>,
+    value: &YamlValue<'_>,
+) -> Result<(), ConfigError> {
     for (name, value) in value.entries()? {
         let uid = user(&name).map_err(|text| value.wrong(text))?;
         if to.contains_key(&uid) {
             return Err(value.wrong(format!("user {uid} is here twice")));
         }
-        limits(to.entry(uid).or_default(), &value)?;
+        limits(to.entry(uid).or_default(), named, &value)?;
     }
     Ok(())
 }
 
-fn groups(to: &mut Vec<(u32, QuotaSettings)>, value: &YamlValue<'_>) -> Result<(), ConfigError> {
+fn groups(
+    to: &mut Vec<(u32, QuotaSettings)>,
+    named: &mut Vec<NamedDevices>,
+    value: &YamlValue<'_>,
+) -> Result<(), ConfigError> {
     for (name, value) in value.entries()? {
         let gid = group(&name).map_err(|text| value.wrong(text))?;
         if to.iter().any(|(known, _)| *known == gid) {
             return Err(value.wrong(format!("group {gid} is here twice")));
         }
         let mut settings = QuotaSettings::default();
-        limits(&mut settings, &value)?;
+        limits(&mut settings, named, &value)?;
         to.push((gid, settings));
     }
     Ok(())
@@ -401,8 +458,37 @@ mod tests {
                 (0, QuotaSettings { sessions: Some(3), ..QuotaSettings::default() }),
                 (1234, QuotaSettings { queued: Some(9), ..QuotaSettings::default() }),
             ]),
+            named_devices: Vec::new(),
         };
         assert_eq!(settings(text), Ok(expected));
+    }
+
+    #[test]
+    fn devices_are_a_list_or_a_text() {
+        for (written, read) in
+            [("[0-3]", "0-3"), ("[0, 2]", "0,2"), ("[0-1, 3]", "0-1,3"), ("0-3", "0-3"), ("2", "2"), ("all", "all")]
+        {
+            let settings = settings(&format!("limits: {{devices: {written}}}")).unwrap();
+            assert_eq!(settings.limits.devices, Some(read.parse().unwrap()), "{written}");
+        }
+        assert_eq!(settings("limits: {devices: }").unwrap().limits.devices, None);
+        for wrong in ["[]", "[cpu]", "[[0]]", "3-1", "64", "{0: 1}"] {
+            let text = settings(&format!("limits:\n  devices: {wrong}")).unwrap_err();
+            assert!(text.starts_with("gtd.yaml:2: limits.devices: "), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_device_that_there_is_not_has_a_line_and_a_key() {
+        let text = "workers: cpu:2\nusers:\n  0:\n    devices: [0, 2]\ngroups:\n  0: {devices: 0-1}\n";
+        let settings = settings(text).unwrap();
+        let check = |count| settings.check_devices(Path::new("gtd.yaml"), count).map_err(|error| error.to_string());
+        assert_eq!((settings.devices(), check(3)), (Some(2), Ok(())));
+        let error = "gtd.yaml:4: users.0.devices: there is no device 2: the daemon has 2 devices, numbered from 0 to 1";
+        assert_eq!(check(2).unwrap_err(), error);
+        for unknown in ["", "workers: cuda", "workers: cpu,cuda"] {
+            assert_eq!(parse(unknown, Path::new("gtd.yaml")).unwrap().devices(), None, "{unknown}");
+        }
     }
 
     #[test]

@@ -129,6 +129,22 @@ impl<'a> YamlValue<'a> {
         Ok(())
     }
 
+    /// Parses a value, or a list of words as if commas were between them.
+    pub fn words<T: FromStr<Err = String>>(&self, into: &mut Option<T>) -> Result<(), ConfigError> {
+        let YamlData::Sequence(items) = &self.node.data else { return self.word(into) };
+        let texts = items.iter().map(|node| {
+            YamlValue { path: self.path, key: self.key.clone(), line: node.span.start.line(), node }.text()
+        });
+        let text = texts.collect::<Result<Vec<_>, _>>()?.join(",");
+        *into = Some(text.parse().map_err(|text: String| self.wrong(text))?);
+        Ok(())
+    }
+
+    /// The file's line and the key.
+    pub fn place(&self) -> (usize, &str) {
+        (self.line, &self.key)
+    }
+
     /// The keys of a map, with their values.
     pub fn entries(&self) -> Result<Vec<(String, YamlValue<'a>)>, ConfigError> {
         let pairs = match &self.node.data {

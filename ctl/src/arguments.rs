@@ -5,7 +5,7 @@ use crate::time::{duration_s, since};
 use clap::{Args, Parser, Subcommand};
 use gt_config::{Bytes, SYSTEM_FILE};
 use gt_protocol::limits::{WEIGHT_MAX, WEIGHT_MIN};
-use gt_protocol::{QuotaChange, Setting};
+use gt_protocol::{DeviceSet, QuotaChange, Setting};
 use std::path::PathBuf;
 use std::str::FromStr;
 
@@ -182,12 +182,16 @@ struct Change {
     /// The longest estimated time of a single step; 0 for no limit.
     #[arg(long, value_name = "SECONDS", value_parser = number::<u32>)]
     max_step: Option<Setting<u32>>,
+    /// The devices for sessions that begin later, as in 0-3 or 0,2, in the order of gtctl status; all for every device.
+    #[arg(long, value_name = "NUMBERS", value_parser = devices)]
+    devices: Option<Setting<DeviceSet>>,
 }
 
 impl LimitsSet {
     /// The change as a message to the daemon.
     pub fn change(&self) -> QuotaChange {
-        let Change { memory, session_memory, sessions, tensors, arena, queued, weight, max_step } = self.change;
+        let Change { memory, session_memory, sessions, tensors, arena, queued, weight, max_step, devices } =
+            self.change;
         QuotaChange {
             memory_bytes: memory,
             session_memory_bytes: session_memory,
@@ -197,6 +201,7 @@ impl LimitsSet {
             queued,
             weight,
             max_step_s: max_step,
+            devices,
         }
     }
 }
@@ -211,6 +216,10 @@ fn bytes(text: &str) -> Result<Setting<u64>, String> {
 
 fn number<T: FromStr>(text: &str) -> Result<Setting<T>, String> {
     setting(text, |text| text.parse().map_err(|_| format!("`{text}` is no such number, nor `default`")))
+}
+
+fn devices(text: &str) -> Result<Setting<DeviceSet>, String> {
+    setting(text, str::parse)
 }
 
 fn weight(text: &str) -> Result<Setting<f64>, String> {
@@ -267,7 +276,9 @@ mod tests {
         };
         assert_eq!((set.user.as_deref(), set.change()), (Some("ana"), expected));
         assert!(Arguments::try_parse_from(["gtctl", "limits", "set", "--user", "ana"]).is_err());
-        for (option, value) in [("--sessions", "many"), ("--weight", "0"), ("--weight", "nan"), ("--weight", "101")] {
+        for (option, value) in
+            [("--sessions", "many"), ("--weight", "0"), ("--devices", "cpu"), ("--weight", "nan"), ("--weight", "101")]
+        {
             assert!(Arguments::try_parse_from(["gtctl", "limits", "set", option, value]).is_err(), "{option} {value}");
         }
     }

@@ -23,11 +23,12 @@ use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, TokenComman
 use clap::{CommandFactory, Parser};
 use control::connect;
 use failure::{CommandFailure, Exit};
+use gt_config::Settings;
 use gt_protocol::{Connection, RecordQuery};
 use output::CommandOutput;
 use serde_json::json;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::ExitCode;
 use usage::UsageFormat;
 
@@ -106,7 +107,11 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             let uid = uid_of(set.user.as_deref())?;
             ask(&|daemon| {
                 let all = gt_protocol::ask_set_limits(&daemon.socket, uid, set.change())?;
-                Ok(CommandOutput::new(limits::text(&all), &all))
+                let mut text = limits::text(&all);
+                if set.change().devices.is_some() {
+                    text.push_str("sessions that began before keep their devices\n");
+                }
+                Ok(CommandOutput::new(text, &all))
             })
         }
         CtlCommand::Usage(UsageArguments { user, since, sessions, csv }) => {
@@ -158,7 +163,7 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             Ok(CommandOutput::new(text, &json!({"file": file, "changed": changed, "restart": restart})))
         }),
         CtlCommand::Doctor => Ok(doctor::output(&path)),
-        CtlCommand::Config { command: ConfigCommand::Check { path } } => check(path),
+        CtlCommand::Config { command: ConfigCommand::Check { path: file } } => check(file, &path),
         CtlCommand::Config { command: ConfigCommand::Keys } => Ok(keys::output()),
         CtlCommand::Config { command: ConfigCommand::Manual } => Ok(CommandOutput::text_alone(keys::manual())),
         CtlCommand::Completions { shell } => {
@@ -181,10 +186,18 @@ fn uid_of(user: Option<&str>) -> Result<Option<u32>, CommandFailure> {
     uid.map_err(|text| CommandFailure::new(Exit::Usage, text, "Name a user of this machine, or a number."))
 }
 
-fn check(path: &PathBuf) -> Result<CommandOutput, CommandFailure> {
-    match gt_config::read(path) {
-        Ok(_) => {
-            let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n", path.display());
+/// Checks the configuration file `path`. If its workers depend on the machine, the devices that it names are checked
+/// with those of the daemon at `socket`.
+fn check(path: &Path, socket: &Path) -> Result<CommandOutput, CommandFailure> {
+    let known = |settings: &Settings| settings.devices().or_else(|| devices_of_daemon(socket));
+    let checked = gt_config::read(path).and_then(|settings| match known(&settings) {
+        _ if settings.named_devices.is_empty() => Ok(""),
+        Some(devices) => settings.check_devices(path, devices).map(|()| ""),
+        None => Ok("the devices that it names are checked when the daemon starts: none listens that could tell them\n"),
+    });
+    match checked {
+        Ok(more) => {
+            let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n{more}", path.display());
             Ok(CommandOutput::new(text, &json!({"file": path, "good": true})))
         }
         Err(error) => {
@@ -198,4 +211,10 @@ fn check(path: &PathBuf) -> Result<CommandOutput, CommandFailure> {
             Err(CommandFailure::new(Exit::Config, error.to_string(), next))
         }
     }
+}
+
+/// The number of devices of the daemon at `socket`, if one listens and is new enough to tell it.
+fn devices_of_daemon(socket: &Path) -> Option<usize> {
+    let status = connect(socket).and_then(|daemon| gt_protocol::ask_status(&daemon.socket)).ok()?;
+    (status.devices > 0).then_some(status.devices as usize)
 }

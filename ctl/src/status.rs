@@ -1,7 +1,7 @@
 //! `gtctl status`, `sessions` and `session`: the daemon's status as tables.
 
 use crate::table::{Table, bytes, or_none, seconds};
-use gt_protocol::{RunningInfo, SessionDetail, SessionStatus, StatusDocument, WorkerInfo, WorkerState};
+use gt_protocol::{DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, WorkerInfo, WorkerState};
 use nix::unistd::{Uid, User};
 use std::time::SystemTime;
 
@@ -97,6 +97,7 @@ pub fn session(detail: &SessionDetail, now: f64) -> String {
         format!("session {}{name} of {}, process {}", session.id, user(session.uid, session.user.clone()), session.pid),
         format!("since      {}, idle for {}", since(session, now), seconds(*idle_s)),
         format!("tensors    {}, {} in them{divided}", session.tensors, bytes(session.tensor_bytes)),
+        format!("devices    {}", session.devices.unwrap_or(DeviceSet::ALL)),
         format!("memory     {}", of_limit(session.memory_bytes, session.memory_bytes_limit, bytes)),
     ];
     lines.extend(workers.iter().map(|worker| {

@@ -36,6 +36,8 @@ pub struct Reload {
     running: Config,
     /// The last valid contents of the file.
     file: Settings,
+    /// The number of the daemon's devices, which quotas name.
+    devices: usize,
     log_level: LogLevel,
     bell: Arc<EventFd>,
     results: (Sender<Read>, Receiver<Read>),
@@ -45,16 +47,23 @@ pub struct Reload {
 }
 
 impl Reload {
-    /// The reloader of the file at `path`, whose contents at the start were `file`.
+    /// The reloader of the file at `path`, whose contents at the start were `file`, for a daemon with this number of
+    /// devices.
     ///
     /// # Errors
     /// The process has no descriptors left.
-    pub fn new(path: PathBuf, arguments: Config, file: Settings, log_level: LogLevel) -> std::io::Result<Reload> {
+    pub fn new(
+        path: PathBuf,
+        arguments: Config,
+        file: Settings,
+        devices: usize,
+        log_level: LogLevel,
+    ) -> std::io::Result<Reload> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let running = arguments.clone().or(&file);
         let results = channel();
         let (waiting, next) = (None, None);
-        Ok(Reload { path, arguments, running, file, log_level, bell: Arc::new(bell), results, waiting, next })
+        Ok(Reload { path, arguments, running, file, devices, log_level, bell: Arc::new(bell), results, waiting, next })
     }
 
     /// A descriptor that becomes readable when [`Reload::outcome`] has an outcome.
@@ -75,8 +84,10 @@ impl Reload {
         }
         self.waiting = Some(asker.into_iter().collect());
         let (path, bell, sender) = (self.path.clone(), self.bell.clone(), self.results.0.clone());
+        let devices = self.devices;
         let read = move || {
-            let _ = sender.send(gt_config::read(&path).map_err(|error| error.to_string()));
+            let checked = |file: Settings| file.check_devices(&path, devices).map(|()| file);
+            let _ = sender.send(gt_config::read(&path).and_then(checked).map_err(|error| error.to_string()));
             let _ = bell.write(1);
         };
         if let Err(error) = std::thread::Builder::new().name("gt-reload".into()).spawn(read) {

@@ -25,7 +25,7 @@ use clap::{CommandFactory, Parser};
 use gt_backend::{Backend, BackendFacts, BackendVisitor, OpenOptions, OpenedBackend, Site};
 use gt_bridge::user_tokens::UserTokens;
 use gt_collectives::local::SharedMemory;
-use gt_config::{SYSTEM_FILE, Settings, WorkerKind};
+use gt_config::{ConfigError, SYSTEM_FILE, Settings, WorkerKind};
 use gt_cpu::CpuOptions;
 use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, WorkerInfo};
 use gt_shm::Socket;
@@ -85,7 +85,8 @@ pub fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             complain(&format!("{who}: {error}"));
-            ExitCode::FAILURE
+            // As for other errors in the file, systemd does not start the daemon again.
+            if error.is::<ConfigError>() { ExitCode::from(EXIT_CONFIG) } else { ExitCode::FAILURE }
         }
     }
 }
@@ -180,6 +181,9 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     let kinds = kinds
         .map_err(|error| format!("{error}. GT_DEVICES=cpu does without GPUs"))
         .inspect_err(|error| refuse(client.as_ref(), error))?;
+    if let (Some(file), Some(path)) = (&file, &config.config) {
+        file.check_devices(path, kinds.len())?;
+    }
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
         // The bandwidth is measured here, and not later while sessions wait.
@@ -199,7 +203,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         quotas: file.as_ref().map(reload::quotas).unwrap_or_default(),
         arena_bytes_max: arena_bytes_max(config),
         reload: match (file, config.config.clone()) {
-            (Some(file), Some(path)) => Some(Reload::new(path, arguments, file, log_level)?),
+            (Some(file), Some(path)) => Some(Reload::new(path, arguments, file, kinds.len(), log_level)?),
             _ => None,
         },
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },

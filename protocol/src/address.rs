@@ -9,6 +9,8 @@ use std::str::FromStr;
 
 /// The environment variable with the [`Address`] of the daemon that a client uses.
 pub const CONNECT_ENV: &str = "GT_CONNECT";
+/// The environment variable with the devices of the daemon that a client's sessions are pinned to.
+pub const VISIBLE_DEVICES_ENV: &str = "GT_VISIBLE_DEVICES";
 
 /// The most bytes of a Unix socket's path or of an abstract name, `sun_path` of Linux.
 const SOCKET_PATH_BYTES_MAX: usize = 108;

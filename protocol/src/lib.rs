@@ -18,6 +18,7 @@
 //! ```
 
 pub mod address;
+mod device_set;
 mod error;
 pub mod limits;
 pub mod link;
@@ -29,6 +30,7 @@ pub mod record;
 pub mod version;
 
 pub use address::Address;
+pub use device_set::DeviceSet;
 pub use error::{ProtocolError, Result};
 pub use link::{
     Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_notice, ask_placement,

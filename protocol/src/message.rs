@@ -1,5 +1,6 @@
 //! The messages of the control socket. A field with a default may be added without a new protocol version.
 
+use crate::device_set::DeviceSet;
 use crate::limits::STATUS_SESSIONS_MAX;
 use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
@@ -267,6 +268,9 @@ pub struct Hello {
     /// The resources of a [`Role::Worker`].
     #[serde(default)]
     pub offer: Option<WorkerOffer>,
+    /// The devices that a [`Role::Client`]'s session may use, among those of its user; none for all of these.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceSet>,
 }
 
 /// The resources of a worker that registers.
@@ -331,6 +335,7 @@ impl Hello {
             role,
             on_behalf: None,
             offer: None,
+            devices: None,
         }
     }
 }
@@ -366,6 +371,12 @@ pub struct SessionGrant {
     pub cq_slots: u32,
     /// The limit of all arenas of the user's sessions together, bytes.
     pub arena_bytes_max: u64,
+    /// The devices to which the session is pinned, whose workers are those of the welcome; none if it may use all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceSet>,
+    /// The number of the daemon's devices; 0 from daemons that pin no sessions.
+    #[serde(default)]
+    pub daemon_devices: u32,
 }
 
 /// The state of a worker.
@@ -569,6 +580,8 @@ pub struct StatusDocument {
     pub uptime_s: f64,
     /// All workers.
     pub workers: Vec<WorkerInfo>,
+    /// The number of the daemon's own devices: the first of these workers.
+    pub devices: u32,
     /// Bytes of all sessions' arenas.
     pub arena_bytes: u64,
     /// The limit of `arena_bytes`.
@@ -611,6 +624,9 @@ pub struct SessionStatus {
     pub pid: u32,
     /// The client's address, if it is connected by TCP.
     pub from: Option<String>,
+    /// The devices to which the session is pinned; none if it may use all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceSet>,
     /// Live tensors.
     pub tensors: u64,
     /// Bytes of live tensors; views count as if they were copies.

@@ -1,5 +1,6 @@
 //! Quotas: the resources that a user may have, and the messages that change and report them.
 
+use crate::device_set::DeviceSet;
 use crate::limits::{
     ARENA_BYTES_PER_UID_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, STATUS_USERS_MAX, STEP_S_MAX, TENSORS_PER_UID_MAX,
     WEIGHT_MAX, WEIGHT_MIN,
@@ -35,6 +36,9 @@ pub struct QuotaSettings {
     /// The longest estimated time of one step, seconds; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_step_s: Option<u32>,
+    /// The devices that new sessions of the user may use.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<DeviceSet>,
 }
 
 impl QuotaSettings {
@@ -65,6 +69,7 @@ impl QuotaSettings {
             queued: Setting::apply(change.queued, self.queued),
             weight: Setting::apply(change.weight, self.weight),
             max_step_s: Setting::apply(change.max_step_s, self.max_step_s),
+            devices: Setting::apply(change.devices, self.devices),
         }
     }
 
@@ -80,6 +85,7 @@ impl QuotaSettings {
             queued: self.queued.or(other.queued),
             weight: self.weight.or(other.weight),
             max_step_s: self.max_step_s.or(other.max_step_s),
+            devices: self.devices.or(other.devices),
         }
     }
 }
@@ -104,6 +110,8 @@ pub struct Quota {
     pub weight: f64,
     /// The longest estimated time of one step, seconds; 0 for no limit.
     pub max_step_s: u32,
+    /// The devices that new sessions of the user may use.
+    pub devices: DeviceSet,
 }
 
 impl Default for Quota {
@@ -117,6 +125,7 @@ impl Default for Quota {
             queued: 0,
             weight: 1.0,
             max_step_s: STEP_S_MAX,
+            devices: DeviceSet::ALL,
         }
     }
 }
@@ -133,6 +142,7 @@ impl From<QuotaSettings> for Quota {
             queued: limits.queued.unwrap_or(default.queued),
             weight: limits.weight.unwrap_or(default.weight),
             max_step_s: limits.max_step_s.unwrap_or(default.max_step_s),
+            devices: limits.devices.unwrap_or(default.devices),
         }
     }
 }
@@ -150,6 +160,7 @@ impl Quota {
             && within(self.queued.into(), other.queued.into())
             && self.weight <= other.weight
             && within(self.max_step_s.into(), other.max_step_s.into())
+            && self.devices.is_within(other.devices)
     }
 }
 
@@ -194,6 +205,8 @@ pub struct QuotaChange {
     pub weight: Option<Setting<f64>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_step_s: Option<Setting<u32>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub devices: Option<Setting<DeviceSet>>,
 }
 
 /// The quotas in force, and the users' usage.

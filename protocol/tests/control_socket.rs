@@ -29,7 +29,14 @@ fn welcome(session: Option<SessionGrant>) -> Welcome {
 }
 
 fn grant() -> SessionGrant {
-    SessionGrant { session_id: 7, sq_slots: SQ_SLOTS, cq_slots: CQ_SLOTS, arena_bytes_max: 1 << 30 }
+    SessionGrant {
+        session_id: 7,
+        sq_slots: SQ_SLOTS,
+        cq_slots: CQ_SLOTS,
+        arena_bytes_max: 1 << 30,
+        devices: None,
+        daemon_devices: 1,
+    }
 }
 
 /// A daemon that accepts one client and passes its connection to `serve`.
@@ -142,6 +149,8 @@ fn a_status_of_many_sessions_comes_in_parts_that_fit() {
             user: Some("a-name-of-thirty-two-characters-".into()),
             pid: u32::MAX,
             from: Some("[2001:0db8:85a3:0000:0000:8a2e:0370:7334%4294967295]:65535".into()),
+            // The longest list: all 64 devices would be written `all`.
+            devices: Some(DeviceSet::from_bits(u64::MAX - 1)),
             tensors: u64::MAX,
             tensor_bytes: u64::MAX,
             memory_bytes: u64::MAX,

@@ -3,7 +3,7 @@
 use crate::error::OrRaise;
 use crate::tensor::PyTensor;
 use gt_client::ClientSession;
-use gt_client::launch::{self, Address, ConnectOptions};
+use gt_client::launch::{self, Address, ConnectOptions, DeviceSet};
 use gt_client::session::{PlacementLayout, WorkerInfo};
 use gt_ops::OpError;
 use pyo3::prelude::*;
@@ -65,14 +65,23 @@ fn flush() {
 
 /// Begins a session with the daemon at `address`, or with the one that the first operation would find.
 #[pyfunction]
-#[pyo3(signature = (address=None, token=None))]
-fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>) -> PyResult<()> {
+#[pyo3(signature = (address=None, token=None, devices=None))]
+fn connect(py: Python<'_>, address: Option<&str>, token: Option<String>, devices: Option<&str>) -> PyResult<()> {
     let address = address.map(launch::parse_address).transpose().or_raise()?;
-    let options = ConnectOptions { address, token, ..launch::connect_options() };
+    let devices = devices.map(launch::parse_devices).transpose().or_raise()?;
+    let options = ConnectOptions { address, token, devices, ..launch::connect_options() };
     let opened = py.detach(|| -> gt_client::Result<_> {
         let mut current = lock();
         if let Some(session) = current.as_ref().filter(|session| session.is_alive()) {
             let now = &session.info().address;
+            let pinned = session.info().visible.pinned.map_or(DeviceSet::ALL, |(devices, _)| devices);
+            if let Some(devices) = options.devices.filter(|devices| *devices != pinned) {
+                return Err(OpError::runtime(format!(
+                    "connect(devices={devices}) comes too late: this process has a session with the devices {pinned}; \
+                     connect before the first operation, or after gt.disconnect(), which ends that session and its tensors"
+                ))
+                .into());
+            }
             return match options.address {
                 Some(wanted) if wanted != *now => Err(OpError::runtime(format!(
                     "connect({wanted}) comes too late: this process has a session with {}; connect before the first \
@@ -130,6 +139,8 @@ fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     dict.set_item("address", info.address.to_string())?;
     dict.set_item("private", info.private)?;
     dict.set_item("workers", &info.workers)?;
+    let devices = info.visible.pinned.map(|(devices, _)| devices.numbers().collect::<Vec<u32>>());
+    dict.set_item("devices", devices)?;
     dict.set_item("arena_bytes_max", info.arena_bytes_max)?;
     dict.set_item("arena_bytes", arena.total_bytes)?;
     dict.set_item("arena_bytes_used", arena.used_bytes)?;

@@ -68,7 +68,7 @@ fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
         SignalDefinition { signal, requested: RequestedPlacement { workers, layout }, backward, written }
     };
     let open = session::open();
-    let workers = open.as_ref().map(|session| session.info().workers.len());
+    let workers = open.as_ref().map(|session| &session.info().visible);
     signal::define(definitions.into_iter().map(read).collect(), workers).or_raise()?;
     if let Some(session) = open {
         session.redefine_signals();

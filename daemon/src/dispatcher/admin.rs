@@ -9,8 +9,8 @@ use crate::worker::step::SessionSlot;
 use gt_backend::MemoryUsage;
 use gt_ops::Placement;
 use gt_protocol::{
-    DaemonMessage, Quota, QuotaChange, QuotaDocument, RefusalCode, Refused, SessionDetail, SessionStatus, UserStatus,
-    WorkerMemory,
+    DaemonMessage, Quota, QuotaChange, QuotaDocument, RefusalCode, Refused, SessionDetail, SessionStatus, Setting,
+    UserStatus, WorkerMemory,
 };
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -118,7 +118,7 @@ impl Dispatcher {
         let Some(session) = self.session_status(slot) else { return Err(Self::no_such(id)) };
         let user = self.user_status(session.uid);
         let Some(own) = self.session_at(id)?.session.as_ref() else { return Err(Self::no_such(id)) };
-        let (session_slot, out_of_memory) = (own.slot(), own.out_of_memory());
+        let (session_slot, own_workers, out_of_memory) = (own.slot(), own.workers(), own.out_of_memory());
         let idle_s = now_ns.saturating_sub(own.last_work_ns) as f64 / 1e9;
         let divided_tensors = own.count(|placement| !matches!(placement, Placement::Replicated { .. }));
         let tensors: Vec<_> =
@@ -130,7 +130,8 @@ impl Dispatcher {
             memory_bytes_peak,
             tensors,
         };
-        let workers = names.into_iter().zip(held).map(memory).collect();
+        let is_own = |(number, named): (usize, _)| own_workers.contains(number).then_some(named);
+        let workers = names.into_iter().zip(held).enumerate().filter_map(is_own).map(memory).collect();
         let detail = SessionDetail { session, user, workers, divided_tensors, out_of_memory, idle_s };
         Ok(DaemonMessage::Session(Box::new(detail)))
     }
@@ -173,6 +174,11 @@ impl Dispatcher {
     ) -> Result<DaemonMessage, Refused> {
         let refused = |text| Err(not_permitted(text));
         let Some((asker, administrator)) = self.peer(slot) else { return refused("nobody asks".into()) };
+        let named =
+            change.devices.and_then(|setting| if let Setting::To(devices) = setting { Some(devices) } else { None });
+        if let Some(complaint) = named.and_then(|devices| devices.complaint(self.initial_workers as u32)) {
+            return Err(Refused::new(RefusalCode::Malformed, complaint));
+        }
         let before = self.quotas.clone();
         self.quotas.set(uid, change).map_err(|text| Refused::new(RefusalCode::Malformed, text))?;
         let lowers = self.quotas.quota(asker).is_within(&before.quota(asker));
@@ -197,7 +203,8 @@ impl Dispatcher {
         Ok(DaemonMessage::Limits(QuotaDocument { default: self.quotas.default_quota(), users, more: false }))
     }
 
-    /// Replaces the configured quotas. No session ends: one that holds more than its quota gets no more memory.
+    /// Replaces the configured quotas. No session ends: one that holds more than its quota gets no more memory, and one
+    /// that was pinned to other devices keeps these.
     pub fn configure_quotas(&mut self, configured: QuotaConfig) {
         self.quotas.configure(configured);
         self.apply_quotas();

@@ -8,14 +8,16 @@ use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::session::Session;
 use crate::session::violation::Violation;
 use crate::worker::step::SessionSlot;
+use gt_ops::Workers;
 use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
+use gt_protocol::address::VISIBLE_DEVICES_ENV;
 use gt_protocol::limits::{
     CQ_SLOTS, HANDSHAKE_DEADLINE, HANDSHAKES_MAX, HANDSHAKES_PER_UID_MAX, SESSIONS_MAX, SESSIONS_RESERVED, SQ_SLOTS,
     TAPE_RECORDS,
 };
 use gt_protocol::{
-    ClientMessage, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant, StatusDocument,
-    Welcome, WorkerTraffic,
+    ClientMessage, DaemonMessage, DeviceSet, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant,
+    StatusDocument, Welcome, WorkerTraffic,
 };
 use gt_shm::{DaemonPort, SessionState, Socket};
 use rustix::event::epoll;
@@ -260,6 +262,14 @@ impl Dispatcher {
         if hello.role != Role::Client {
             return self.answer(slot, &DaemonMessage::Welcome(welcome), &[]);
         }
+        let (workers, devices) = match self.workers_for(slot, hello.devices) {
+            Ok(found) => found,
+            Err(refused) => {
+                self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                return self.disconnect(slot, "it asked for devices that it may not use");
+            }
+        };
+        welcome.workers = workers.iter().map(|worker| self.links[worker].info()).collect();
         let (port, fds) = match DaemonPort::create(SQ_SLOTS, CQ_SLOTS) {
             Ok(made) => made,
             Err(error) => {
@@ -280,14 +290,17 @@ impl Dispatcher {
             sq_slots: SQ_SLOTS,
             cq_slots: CQ_SLOTS,
             arena_bytes_max: quota.arena_bytes,
+            devices,
+            daemon_devices: self.initial_workers as u32,
         });
-        let worker = self.least_used_worker();
+        let worker = self.least_used_worker(workers);
         let session_slot = SessionSlot { session: serial, slot: slot as u32 };
         let share = self.queue.open(uid, quota.weight);
         let usage = self.usage(serial, uid, &quota);
         let account = self.account(uid);
         let links = &mut self.links;
-        let mut session = Session::new(session_slot, self.present, worker, port, quota, usage, account, share, links);
+        let mut session =
+            Session::new(session_slot, workers, devices, worker, port, quota, usage, account, share, links);
         session.last_work_ns = self.tape.now_ns();
         if let Some(notice) = &self.notice {
             session.set_notice(notice.number);
@@ -373,13 +386,43 @@ impl Dispatcher {
         }
     }
 
-    fn least_used_worker(&self) -> u16 {
+    /// The worker among `workers` that is the home worker of the fewest sessions.
+    fn least_used_worker(&self, workers: Workers) -> u16 {
         // Only initial workers are candidates: they never leave, and a session keeps its home worker.
         let mut sessions = vec![0u32; self.initial_workers];
         for session in self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref()) {
             sessions[session.worker() as usize] += 1;
         }
-        sessions.iter().enumerate().min_by_key(|(_, sessions)| **sessions).map_or(0, |(worker, _)| worker as u16)
+        let candidates = sessions.iter().enumerate().filter(|(worker, _)| workers.contains(*worker));
+        candidates.min_by_key(|(_, sessions)| **sessions).map_or(0, |(worker, _)| worker as u16)
+    }
+
+    /// The workers of a new session, and the devices to which it is pinned: those that its hello asks for, among those
+    /// that its user may use. A session that is not pinned also gets the workers that registered themselves.
+    fn workers_for(&self, slot: usize, asked: Option<DeviceSet>) -> Result<(Workers, Option<DeviceSet>), Refused> {
+        let Some(Some(connection)) = self.connections.get(slot) else {
+            return Err(Refused::new(RefusalCode::Other, "the connection has ended"));
+        };
+        let uid = connection.peer.uid;
+        let (allowed, count) = (self.quotas.quota(uid).devices, self.initial_workers as u32);
+        let asked = asked.unwrap_or(allowed);
+        let why = if let Some(complaint) = asked.complaint(count) {
+            complaint
+        } else if !asked.is_within(allowed) && asked != DeviceSet::ALL {
+            format!("devices {asked} are asked for, but user {uid} may use {allowed} of the daemon's {count} devices")
+        } else {
+            let devices = asked.and(allowed);
+            if devices == DeviceSet::ALL {
+                return Ok((self.present, None));
+            }
+            let own = Workers::first_of(self.initial_workers).and(Workers::from_bits(devices.bits()));
+            return Ok((own.and(self.present), Some(devices)));
+        };
+        let text = format!(
+            "{why}; name others (gt.connect(devices=[…]) or {VISIBLE_DEVICES_ENV}), or ask an administrator to allow them \
+             (gtctl limits set --user {uid} --devices NUMBERS)"
+        );
+        Err(Refused::new(RefusalCode::NotPermitted, text))
     }
 
     fn handle_request(&mut self, slot: usize, message: ClientMessage) {
@@ -539,6 +582,7 @@ impl Dispatcher {
             pid: std::process::id(),
             uptime_s: self.start.elapsed().as_secs_f64(),
             workers: self.links.iter_mut().map(|link| link.info()).collect(),
+            devices: self.initial_workers as u32,
             arena_bytes: self.arena_bytes(),
             arena_bytes_limit: self.arena_bytes_max,
             draining: self.draining,
@@ -595,6 +639,9 @@ impl Dispatcher {
                 link.close(session.slot());
             }
             self.tape_connection(serial, EventKind::Disconnect);
+            if self.pipelines.are_many() {
+                self.drop_unused_pipelines();
+            }
             // Dropping a table of a million tensors takes long.
             self.janitor.dispose(session);
         } else {

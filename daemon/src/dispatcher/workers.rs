@@ -132,9 +132,14 @@ impl Dispatcher {
         let here = self.links.iter().enumerate().filter(|(_, link)| computes(&***link));
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
         if present != std::mem::replace(&mut self.present, present) {
-            let sessions = || self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref());
-            self.pipelines.retain(|of| sessions().any(|session| session.present(present) == of));
+            self.drop_unused_pipelines();
         }
+    }
+
+    /// Drops the pipelines that no session uses.
+    pub(super) fn drop_unused_pipelines(&mut self) {
+        let sessions = || self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref());
+        self.pipelines.retain(|of| sessions().any(|session| session.present(self.present) == of));
     }
 }
 

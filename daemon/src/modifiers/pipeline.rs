@@ -32,8 +32,12 @@ pub struct Pipelines {
 }
 
 /// Tensor ids of each pipeline. Pipelines have ranges of their own, so a session that gets another pipeline when a
-/// worker leaves meets no id twice.
+/// worker leaves meets no id twice: the ranges come again after millions of pipelines.
 const IDS_PER_PIPELINE: TensorId = 1 << 40;
+/// The number of these ranges.
+const RANGES: u64 = (u64::MAX - MODIFIER_ID_MIN) / IDS_PER_PIPELINE;
+/// Unused pipelines are dropped when there are more than this. Sessions choose their workers, so there could be many.
+const PIPELINES_KEPT: usize = 64;
 
 impl Pipelines {
     /// An empty set of pipelines; `make` makes the modifiers of each pipeline, in order.
@@ -45,12 +49,17 @@ impl Pipelines {
     pub fn of(&mut self, workers: SessionWorkers) -> &mut Pipeline {
         let at = self.made.iter().position(|(of, _)| *of == workers).unwrap_or_else(|| {
             let mut pipeline = Pipeline::new((self.make)(workers));
-            pipeline.next_id += self.count * IDS_PER_PIPELINE;
+            pipeline.next_id += self.count % RANGES * IDS_PER_PIPELINE;
             self.count += 1;
             self.made.push((workers, pipeline));
             self.made.len() - 1
         });
         &mut self.made[at].1
+    }
+
+    /// True if there are so many that unused ones are to be dropped.
+    pub fn are_many(&self) -> bool {
+        self.made.len() > PIPELINES_KEPT
     }
 
     /// Drops the pipelines for which `used` is false: no session has these workers.

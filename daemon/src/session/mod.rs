@@ -31,7 +31,7 @@ use gt_ops::infer::InputMeta;
 use gt_ops::wire::decode;
 use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
-use gt_protocol::{CollectiveTraffic, Quota, RefusalCode, Refused, bytes_text};
+use gt_protocol::{CollectiveTraffic, DeviceSet, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
@@ -87,6 +87,8 @@ pub struct Session {
     slot: SessionSlot,
     /// The workers at the session's begin; some may have left.
     workers: Workers,
+    /// The devices to which the session is pinned, whose workers these are; none if it may use all.
+    devices: Option<DeviceSet>,
     /// The home worker, for tensors that no modifier places.
     worker: u16,
     port: DaemonPort,
@@ -153,11 +155,13 @@ pub struct Session {
 }
 
 impl Session {
-    /// A session on `workers` with the home worker `worker`, which is one of them.
+    /// A session on `workers` with the home worker `worker`, which is one of them. It is pinned to `devices`, whose
+    /// workers these are, if there are any.
     #[expect(clippy::too_many_arguments, reason = "everything that a session begins with")]
     pub fn new(
         slot: SessionSlot,
         workers: Workers,
+        devices: Option<DeviceSet>,
         worker: u16,
         port: DaemonPort,
         quota: Quota,
@@ -172,6 +176,7 @@ impl Session {
         Session {
             slot,
             workers,
+            devices,
             worker,
             port,
             submitted: SubmittedSlots::new(),
@@ -390,8 +395,8 @@ impl Session {
         self.arena_bytes_total += len;
         self.account.count_arena_bytes(&mut self.arena_bytes_counted, self.arena_bytes_total);
         let fd = Arc::new(fd);
-        for link in links {
-            link.add_arena(self.slot, arena.clone(), &fd);
+        for worker in self.workers.iter() {
+            links[worker].add_arena(self.slot, arena.clone(), &fd);
         }
         Ok((segment, len, fd))
     }

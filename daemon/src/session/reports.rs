@@ -51,6 +51,7 @@ impl Session {
         let since = self.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         SessionStatus {
             id: self.slot.session,
+            devices: self.devices,
             tensors: self.tensors.len() as u64,
             tensor_bytes: self.tensors.bytes(),
             arena_bytes: self.arena_bytes_total,

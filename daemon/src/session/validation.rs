@@ -194,7 +194,7 @@ impl Session {
         if self.quota.max_step_s == 0 || estimate_s < self.quota.max_step_s {
             return None;
         }
-        let fits = result.bytes() as u64 <= memory(cx.links).1;
+        let fits = result.bytes() as u64 <= memory(self.workers, cx.links).1;
         Some(if fits {
             RefusalReason::TooLong(estimate_s)
         } else {
@@ -356,7 +356,7 @@ impl Session {
                 Fault::TooManyTensors { held: self.count_tensors(), limit: self.quota.tensors }
             }
             RefusalReason::TooLarge(mib) => {
-                let (held, limit) = memory(cx.links);
+                let (held, limit) = memory(self.workers, cx.links);
                 Fault::OutOfMemory { requested: u64::from(mib) << 20, held, limit, scope: MemoryScope::Worker }
             }
         };
@@ -384,10 +384,10 @@ impl Session {
     }
 }
 
-/// Bytes that the workers' tensors take together, and the limit of that; the largest number if a worker has none.
+/// Bytes that the tensors of `workers` take together, and the limit of that; the largest number if a worker has none.
 #[cold]
-fn memory(links: &mut [Box<dyn WorkerLink>]) -> (u64, u64) {
-    links.iter_mut().map(|link| link.info()).fold((0, 0), |(held, limit), info| {
+fn memory(workers: Workers, links: &mut [Box<dyn WorkerLink>]) -> (u64, u64) {
+    workers.iter().map(|worker| links[worker].info()).fold((0, 0), |(held, limit), info| {
         let own = if info.memory_bytes_limit == 0 { u64::MAX } else { info.memory_bytes_limit };
         (held + info.memory_bytes, limit.saturating_add(own))
     })

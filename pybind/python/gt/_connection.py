@@ -5,6 +5,8 @@ Calling these functions is optional: the first operation begins a session by its
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterable
 from types import TracebackType
 
 from gt import _gt
@@ -12,7 +14,9 @@ from gt import _gt
 __all__ = ["connect", "disconnect", "session"]
 
 
-def connect(address: str | None = None, *, token: str | None = None) -> None:
+def connect(
+    address: str | None = None, *, token: str | None = None, devices: Iterable[int] | str | None = None
+) -> None:
     """Begins this process's session with the daemon at an address.
 
     Calling it is optional: the first operation connects by itself. It has to come before the first operation, and does
@@ -24,11 +28,14 @@ def connect(address: str | None = None, *, token: str | None = None) -> None:
             of this process's own. If not given, the daemon that the environment variables `GT_CONNECT` or `GT_SOCKET`
             name; without them, the machine's; without one, a private daemon.
         token: The token for TCP; if not given, `GT_TOKEN`, or the token in the file that the daemon wrote.
+        devices: The numbers of the daemon's devices that this session may use, in the order of `gtctl status`, as
+            `[0, 1]` or `"0-3"`; if not given, those in the environment variable `GT_VISIBLE_DEVICES`, else all that
+            the user may use. The session's workers are these, numbered from 0.
 
     Raises:
-        ValueError: The address cannot be parsed.
-        DisconnectedError: There is no daemon at the address, or it refuses this user.
-        RuntimeError: The session has begun with another daemon. Call `disconnect` first.
+        ValueError: The address or the devices cannot be parsed.
+        DisconnectedError: There is no daemon at the address, or it refuses this user, or these devices.
+        RuntimeError: The session has begun with another daemon or other devices. Call `disconnect` first.
 
     Example:
         >>> import subprocess, sys
@@ -36,7 +43,9 @@ def connect(address: str | None = None, *, token: str | None = None) -> None:
         >>> subprocess.check_output([sys.executable, "-c", program], text=True).strip()
         '3.0'
     """
-    _gt.connect(address, token)
+    if devices is not None and not isinstance(devices, str):
+        devices = f"[{','.join(str(operator.index(device)) for device in devices)}]"
+    _gt.connect(address, token, devices)
 
 
 def disconnect() -> None:
