@@ -36,7 +36,7 @@ pub const REFUSED_TENSORS_MAX: u64 = 1 << 16;
 pub const NAME_BYTES_MAX: usize = 64;
 /// Bytes of one message on the control socket.
 pub const MESSAGE_BYTES_MAX: usize = 64 * 1024;
-/// Sessions in one status message. They fit even with the longest names, every character escaped, and all devices named.
+/// Sessions in one status message. They fit even with the longest names, every character escaped, and many devices.
 pub const STATUS_SESSIONS_MAX: usize = 48;
 /// Users in one message of quotas.
 pub const STATUS_USERS_MAX: usize = 64;
