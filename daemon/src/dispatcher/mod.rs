@@ -394,6 +394,8 @@ impl Dispatcher {
             let timeout = self.timeout();
             self.poll(timeout)?;
             self.tape.tick();
+        } else if self.tape.now_ns().saturating_sub(self.last_poll_ns) >= POLL_EVERY_NS {
+            self.poll(Some(Duration::ZERO))?;
         }
         for link in &mut self.links {
             link.cancel_sleep();
@@ -407,6 +409,8 @@ impl Dispatcher {
         let handshakes = self.connections.iter().flatten().filter_map(ControlConnection::deadline);
         let trim = (!self.trimmed).then(|| now + TRIM_AFTER);
         let look = self.links.iter().any(|link| link.is_busy()).then(|| now + CHECK_EVERY);
+        // A stopped worker, or one that runs a long step, takes nothing more: clients are served meanwhile.
+        let backlog = self.links.iter().any(|link| link.has_backlog()).then_some(now);
         let crowded = self.listening_paused.then(|| now + CROWDED_HANDSHAKE_DEADLINE);
         let ledger_stale = self.ledger.as_ref().filter(|_| self.ledger_stale).map(Ledger::due);
         let records = self.records.as_ref().and_then(|records| records.due(self.last_work_ns));
@@ -419,6 +423,7 @@ impl Dispatcher {
             .chain(self.notifier.due())
             .chain(trim)
             .chain(look)
+            .chain(backlog)
             .chain(crowded)
             .chain(ledger_stale)
             .chain(records)

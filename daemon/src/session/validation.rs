@@ -205,6 +205,9 @@ impl Session {
     /// The client's ids of the operands in `mask`, each once.
     fn ids_of(&self, instruction: &Instruction, mask: u8) -> Vec<TensorId> {
         let mut ids = Vec::new();
+        if mask == 0 {
+            return ids;
+        }
         for (i, operand) in instruction.inputs.as_slice().iter().enumerate().take(8) {
             if let (1, Operand::Tensor(at)) = (mask >> i & 1, operand)
                 && let Some(tensor) = self.tensors.get_at(WorkerTensor::from_id(*at))

@@ -273,9 +273,9 @@ impl<W: Wire> Queue<W> {
         Ok(None)
     }
 
-    /// True if all queued slots are in the ring.
-    pub fn has_no_backlog(&self) -> bool {
-        self.backlog.is_empty()
+    /// True if some queued slots are not in the ring, which had no room.
+    pub fn has_backlog(&self) -> bool {
+        !self.backlog.is_empty()
     }
 
     /// Removes all steps, because the worker is gone, and reports each as failed by `fault`.

@@ -311,7 +311,11 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     fn prepare_sleep(&mut self) -> bool {
         self.queue.flush();
-        self.queue.has_no_backlog() && self.queue.wire.reports.prepare_sleep()
+        self.queue.wire.reports.prepare_sleep()
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.queue.has_backlog()
     }
 
     fn cancel_sleep(&mut self) {

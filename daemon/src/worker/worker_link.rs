@@ -101,10 +101,12 @@ pub trait WorkerLink {
     /// The descriptor that becomes readable when a report comes after [`prepare_sleep`](Self::prepare_sleep).
     fn bell(&self) -> BorrowedFd<'_>;
 
-    /// Makes the next report ring the bell. False if the caller must not sleep, as there is a report already or steps
-    /// are still to be sent.
+    /// Makes the next report ring the bell. False if the caller must not sleep, as there is a report already.
     #[must_use = "only sleep if there is no report"]
     fn prepare_sleep(&mut self) -> bool;
+
+    /// True if steps or messages wait for room on their way to the worker. There is room after a report at the latest.
+    fn has_backlog(&self) -> bool;
 
     /// Ends the wait for the bell, and silences it.
     fn cancel_sleep(&mut self);

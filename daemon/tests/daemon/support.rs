@@ -24,13 +24,14 @@ pub fn eventually(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
+/// The daemon that `GT_DAEMON` names, or the one that was built with this program: an example finds it in the folder
+/// above its own.
 pub fn gtd_path() -> PathBuf {
-    match option_env!("CARGO_BIN_EXE_gtd") {
+    let built = || match option_env!("CARGO_BIN_EXE_gtd") {
         Some(path) => path.into(),
-        // An example finds `gtd` by a variable, or in the folder above its own.
-        None => std::env::var_os("GT_DAEMON")
-            .map_or_else(|| std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("gtd"), PathBuf::from),
-    }
+        None => std::env::current_exe().unwrap().ancestors().nth(2).unwrap().join("gtd"),
+    };
+    std::env::var_os("GT_DAEMON").map_or_else(built, PathBuf::from)
 }
 
 /// A folder for one test, removed at its end.

@@ -5,7 +5,7 @@ use gt_client::launch::ConnectOptions;
 use gt_client::{ClientSession, Scope, Tensor};
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::wire::Command;
-use gt_ops::{Op, build};
+use gt_ops::{Attrs, Op, Operand, Shape, build};
 use gt_protocol::{Address, WorkerInfo};
 use gt_shm::ArenaBlock;
 use nix::sys::signal::{Signal, kill};
@@ -25,6 +25,16 @@ fn fill_queue(client: &mut Client, size: usize) -> (u64, ArenaBlock) {
     let (block, token) = (client.block(4), client.token());
     client.send(&Command::Fetch { token, id: product, offset_bytes: 0, to: range(&block, 4) });
     (token, block)
+}
+
+/// More sessions than the rings and sockets of a worker have room for: each tells the worker several things.
+const SESSIONS_MANY: usize = 1500;
+
+/// Opens and closes sessions, each with an arena.
+fn come_and_go(gtd: &Gtd) {
+    for _ in 0..SESSIONS_MANY {
+        gtd.client().block(64);
+    }
 }
 
 fn make_round_trips(client: &mut Client) {
@@ -64,6 +74,42 @@ fn a_session_on_another_worker_does_not_wait_for_a_long_step() {
         let sessions = gtd.status().sessions;
         let heavy = sessions.iter().find(|session| session.id == heavy.session()).unwrap();
         assert!(heavy.queued > 0, "the heavy session is done: the light one may have waited for it");
+    }
+}
+
+#[test]
+fn sessions_come_and_go_while_a_worker_is_stopped() {
+    let gtd = Gtd::start(&["--workers", "proc-cpu:2", "--auto-shard", "off"]);
+    let (mut stopped, mut other) = (gtd.client(), gtd.client());
+    let ones = stopped.full(&[4], 1.0);
+    stopped.sync();
+    let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
+    signal(process, Signal::SIGSTOP);
+    come_and_go(&gtd);
+    make_round_trips(&mut other);
+    signal(process, Signal::SIGCONT);
+    assert_eq!(stopped.fetch_f32(ones, 4).unwrap(), [1.0; 4]);
+    assert_eq!(gtd.status().workers[0].process, process, "it is still the same process");
+}
+
+#[test]
+fn sessions_come_and_go_beside_a_step_that_never_ends() {
+    for workers in ["cpu:2", "proc-cpu:2"] {
+        let gtd = Gtd::start(&["--workers", workers, "--auto-shard", "off"]);
+        let (mut endless, mut other) = (gtd.client(), gtd.client());
+        let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
+        let one = endless.full(&[1, 1], 1.0);
+        let shape = Shape::new(&[1_000_000, 1_000_000]).unwrap();
+        let wide = endless.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(shape));
+        endless.op(Op::Sum, &[Operand::Tensor(wide)], Attrs::Axes { mask: 3, keepdim: false });
+        eventually("the step runs", || gtd.status().workers[0].running.as_ref().is_some_and(|step| step.step == "sum"));
+        come_and_go(&gtd);
+        make_round_trips(&mut other);
+        drop(endless);
+        // The next session is on the same worker.
+        eventually("the step has ended", || gtd.status().workers[0].running.is_none());
+        make_round_trips(&mut gtd.client());
+        assert_eq!(gtd.status().workers[0].process, process, "it is still the same process");
     }
 }
 

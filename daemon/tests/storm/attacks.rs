@@ -59,13 +59,13 @@ fn must_fail<T, E>(what: &str, result: Result<T, E>) {
     }
 }
 
-fn connect(socket: &Path) -> Option<Client> {
+pub fn connect(socket: &Path) -> Option<Client> {
     let hello = Hello::new(Role::Client, Some("attacker".into()));
     gt_protocol::connect(socket, &hello).ok().map(Client::of)
 }
 
 /// Sends slots, after a wait for room in the ring. False once the session is over.
-fn push(client: &mut Client, slots: &[Slot]) -> bool {
+pub fn push(client: &mut Client, slots: &[Slot]) -> bool {
     while client.port.push_publish(slots).is_err() {
         if client.port.state() == SessionState::Closed || client.socket.is_hung_up() {
             return false;

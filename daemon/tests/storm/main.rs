@@ -8,11 +8,18 @@
 //! clients have gone. Half of the training clients connect by TCP. The attacks are in `attacks`, and those by TCP in
 //! `tcp`.
 //!
+//! Where root runs it and the daemon is its own, the hostile clients are of four users, and take all that each of these
+//! may have (`greed`); the training clients are of a fifth user; and a sixth, the bystander, computes small things all
+//! along (`bystander`). The bystander must be answered, and answered rightly; how long it waited is printed, and a time
+//! is no reason to fail. A worker that is a process is stopped again and again.
+//!
 //! Each client is this program itself in a process of its own, so it has no test harness.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on ends")]
 #![expect(clippy::print_stdout, reason = "in place of the harness")]
 
 mod attacks;
+mod bystander;
+mod greed;
 #[expect(dead_code, reason = "the targets of fuzzing need the rest")]
 #[path = "../../../fuzz/seeds.rs"]
 mod seeds;
@@ -23,15 +30,21 @@ mod streams;
 mod support;
 mod tcp;
 mod training;
+mod users;
 
+use bystander::Waits;
 use clap::Parser;
 use gt_bridge::token::TOKEN_ENV;
 use gt_ops::placement::{RequestedLayout, RequestedPlacement};
 use gt_ops::{Op, Workers};
-use gt_protocol::{Address, Hello, Role, StatusDocument};
+use gt_protocol::{Address, Hello, ProtocolError, Role, StatusDocument, UserStatus};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::Permissions;
 use std::io::Read;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
@@ -41,6 +54,8 @@ use streams::Dice;
 const SEEDS: u64 = 4;
 /// The longest life of a hostile client before it is killed.
 const LIFE_MS_MAX: u64 = 900;
+/// The same for a greedy client, which takes some time to have all that it may have.
+const GREEDY_LIFE_MS_MAX: u64 = 3_000;
 /// How long a training client may take: the machine may be slow, but nothing may hang.
 const TRAINING_MAX: Duration = Duration::from_secs(120);
 /// How long the daemon may take to clean up after clients that have gone.
@@ -48,7 +63,13 @@ const SETTLING_MAX: Duration = Duration::from_secs(30);
 /// The number of equal observations in a row after which nothing changes any more.
 const SETTLED_LOOKS: u32 = 100;
 /// The configuration, with quotas by which no client takes the memory that others need.
-const CONFIG: &str = "memory: 4G\nlimits: {session_memory: 48M, arena: 64M}\n";
+const CONFIG: &str = "memory: 4G\nlog: info\nlimits: {session_memory: 48M, arena: 64M}\n";
+/// The longest time for which a worker's process is stopped: less than that after which it would be replaced.
+const STOPPED_MS_MAX: u64 = 2_000;
+/// The longest time between two stops.
+const STOPPED_EVERY_MS_MAX: u64 = 4_000;
+/// The attacks that guess tokens.
+const GUESSERS: [&str; 2] = ["tcp-is-nobody", "tcp-guesses-tokens"];
 /// The token for TCP of a daemon that this test starts.
 const TOKEN: &str = "0123456789abcdef-storm";
 
@@ -57,7 +78,7 @@ fn token() -> String {
 }
 
 fn workers() -> String {
-    std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1".into())
+    std::env::var("GT_WORKERS").unwrap_or_else(|_| "cpu:1,proc-cpu:1".into())
 }
 
 /// Runs training clients beside hostile clients, which flood, scribble, lie and are killed.
@@ -78,9 +99,12 @@ struct Arguments {
     /// The TCP address of that daemon, with the token in `GT_TOKEN`; by default no client uses TCP.
     #[arg(long, requires = "socket")]
     tcp: Option<Address>,
-    /// Run this attack only.
-    #[arg(long)]
-    only: Option<String>,
+    /// Run these attacks only.
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
+    /// Leave out these attacks; `stops-workers` is the stopping of workers.
+    #[arg(long, value_delimiter = ',')]
+    without: Vec<String>,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
@@ -124,6 +148,7 @@ impl Arguments {
 }
 
 fn main() -> ExitCode {
+    users::become_user();
     let arguments: Vec<String> = std::env::args().collect();
     let words: Vec<&str> = arguments.iter().skip(1).map(String::as_str).collect();
     match words[..] {
@@ -134,10 +159,16 @@ fn main() -> ExitCode {
                 return ExitCode::FAILURE;
             }
         },
+        ["watch", _, _, address] => match address.parse().unwrap() {
+            Address::Unix(socket) => bystander::watch(&socket),
+            address => panic!("{address} is no socket"),
+        },
         ["attack", name, seed, address] => {
             let dice = &mut Dice::seeded(seed.parse().unwrap());
             match address.parse().unwrap() {
-                Address::Unix(socket) => found(&attacks::ATTACKS, name)(&socket, dice),
+                Address::Unix(socket) => {
+                    found(&[&attacks::ATTACKS[..], &greed::ATTACKS[..]].concat(), name)(&socket, dice);
+                }
                 address => {
                     let port = tcp::Port { address, token: token() };
                     found(&tcp::ATTACKS, name)(&port, dice);
@@ -166,13 +197,18 @@ struct Held {
     threads: usize,
     processes: usize,
     shared_memory_files: usize,
+    /// The accounts of all users together.
+    charged_sessions: u64,
+    charged_tensors: u64,
+    charged_memory_bytes: u64,
+    charged_arena_bytes: u64,
 }
 
 impl Held {
-    fn by(pid: u32, status: &StatusDocument) -> Held {
+    fn by(pid: u32, status: &StatusDocument, users: &[UserStatus]) -> Held {
+        let charged = |what: fn(&UserStatus) -> u64| users.iter().map(what).sum();
         let listed = |path: String| std::fs::read_dir(path).map_or(0, Iterator::count);
         let maps = std::fs::read_to_string(format!("/proc/{pid}/maps")).unwrap_or_default();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
         let shared = std::fs::read_dir("/dev/shm").into_iter().flatten().flatten();
         Held {
             sessions: status.sessions.len(),
@@ -180,8 +216,12 @@ impl Held {
             descriptors: listed(format!("/proc/{pid}/fd")),
             segments: maps.lines().filter(|line| line.contains("/memfd:gt-")).count(),
             threads: listed(format!("/proc/{pid}/task")),
-            processes: children.split_whitespace().count(),
+            processes: children(pid).len(),
             shared_memory_files: shared.filter(|file| file.file_name().to_string_lossy().starts_with("gt")).count(),
+            charged_sessions: charged(|user| user.sessions.into()),
+            charged_tensors: charged(|user| user.tensors),
+            charged_memory_bytes: charged(|user| user.memory_bytes),
+            charged_arena_bytes: charged(|user| user.arena_bytes),
         }
     }
 
@@ -196,8 +236,19 @@ impl Held {
             ("threads", more(self.threads as u64, before.threads as u64)),
             ("processes", more(self.processes as u64, before.processes as u64)),
             ("shared_memory_files", more(self.shared_memory_files as u64, before.shared_memory_files as u64)),
+            ("charged_sessions", more(self.charged_sessions, before.charged_sessions)),
+            ("charged_tensors", more(self.charged_tensors, before.charged_tensors)),
+            ("charged_memory_bytes", more(self.charged_memory_bytes, before.charged_memory_bytes)),
+            ("charged_arena_bytes", more(self.charged_arena_bytes, before.charged_arena_bytes)),
         ])
     }
+}
+
+/// The processes that a process has started, and that have not ended.
+fn children(pid: u32) -> Vec<i32> {
+    let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    let started = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("children")).ok());
+    started.flat_map(|pids| pids.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<i32>>()).collect()
 }
 
 /// A client in a process of its own.
@@ -210,21 +261,25 @@ struct Process {
     /// The time at which the process is killed, if it has not ended.
     until: Instant,
     was_killed: bool,
+    begun_us: u64,
 }
 
 impl Process {
-    fn start(words: [&str; 3], address: &Address, seed: u64, life: Duration) -> Process {
+    /// Starts a client, as the user `uid` if one is named.
+    fn start(words: [&str; 3], address: &Address, uid: Option<u32>, seed: u64, life: Duration) -> Process {
         let mut program = Command::new(std::env::current_exe().unwrap());
-        let child = program.args(words).arg(address.to_string()).env(TOKEN_ENV, token()).stdin(Stdio::null());
+        program.args(words).arg(address.to_string()).env(TOKEN_ENV, token());
+        program.envs(uid.map(|uid| (users::UID_ENV, uid.to_string())));
         // A hostile client may panic, so its standard error is dropped.
-        let child = child.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
         let by_tcp = matches!(address, Address::Tcp { .. });
-        Process { child, name: words[1].into(), by_tcp, seed, until: Instant::now() + life, was_killed: false }
+        let (name, until, begun_us) = (words[1].into(), Instant::now() + life, bystander::now_us());
+        Process { child, name, by_tcp, seed, until, was_killed: false, begun_us }
     }
 
-    fn train(address: &Address, seed: u64) -> Process {
+    fn train(address: &Address, uid: Option<u32>, seed: u64) -> Process {
         let seed = seed % SEEDS;
-        Process::start(["train", &seed.to_string(), ""], address, seed, TRAINING_MAX)
+        Process::start(["train", &seed.to_string(), ""], address, uid, seed, TRAINING_MAX)
     }
 
     /// True once the process has ended. Kills it if its time is over.
@@ -259,10 +314,33 @@ struct Report {
     served_by_tcp: u64,
     counts: BTreeMap<String, u64>,
     attacks: BTreeMap<String, u64>,
+    /// Attacks and stops of workers, with their begin and end in microseconds since 1970.
+    spans: Vec<(String, u64, u64)>,
+    /// How long the bystander waited; none if there was none.
+    waits: Option<Waits>,
     wrong: Vec<String>,
 }
 
 impl Report {
+    /// The attacks that ran in the microseconds `us` from `at`, and those that ended in the second before.
+    fn during(&self, at: u64, us: u64) -> String {
+        let running = |(_, begin, end): &&(String, u64, u64)| *begin <= at + us && at <= *end + 1_000_000;
+        let names: BTreeSet<&str> = self.spans.iter().filter(running).map(|(name, ..)| name.as_str()).collect();
+        names.into_iter().collect::<Vec<_>>().join(", ")
+    }
+
+    fn watched(&mut self, mut process: Process) {
+        drop(process.child.stdin.take());
+        let mut said = String::new();
+        process.child.stdout.take().unwrap().read_to_string(&mut said).unwrap();
+        let ended_well = process.child.wait().unwrap().success();
+        self.wrong.extend(said.lines().filter_map(|line| line.strip_prefix("breach ")).map(str::to_string));
+        self.waits = Waits::read(&said).filter(|waits| waits.round_trips > 0 && ended_well);
+        if self.waits.is_none() {
+            self.wrong.push("the bystander's session ended, or it got no answer".into());
+        }
+    }
+
     fn trained(&mut self, mut process: Process, expected: &[String]) {
         let said = process.said();
         self.trainings_by_tcp += u64::from(process.by_tcp);
@@ -282,6 +360,7 @@ impl Report {
         self.kills_by_tcp += u64::from(process.was_killed && process.by_tcp);
         self.served_by_tcp += u64::from(process.by_tcp);
         *self.attacks.entry(process.name.clone()).or_default() += 1;
+        self.spans.push((process.name.clone(), process.begun_us, bystander::now_us()));
         for line in process.said().lines() {
             match line.split_once(' ') {
                 Some(("count", what @ "honest_rejected")) => self.wrong.push(what.into()),
@@ -308,12 +387,25 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let addresses: Vec<&Address> = std::iter::once(&by_socket).chain(tcp).collect();
     let control = gt_protocol::connect(&socket, &Hello::new(Role::Control, None)).unwrap();
     let pid = control.welcome.daemon_pid;
-    let look = || gt_protocol::ask_status(&control.socket).map(|status| Held::by(pid, &status));
+    let look = || {
+        let status = gt_protocol::ask_status(&control.socket)?;
+        Ok::<_, ProtocolError>(Held::by(pid, &status, &gt_protocol::ask_limits(&control.socket)?.users))
+    };
+    // The users of another daemon are the business of its administrator.
+    let as_users = own.is_some() && users::may_become_others();
+    if as_users {
+        std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
+    } else {
+        eprintln!(
+            "only root can be several users, of a daemon of its own: greedy clients and the bystander are left out"
+        );
+    }
+    let user = |uid: u32| as_users.then_some(uid);
 
     form_group(&socket, control.welcome.workers.len());
     // The losses of undisturbed training are the reference.
     let alone = |address: &Address, seed| {
-        let mut process = Process::train(address, seed);
+        let mut process = Process::train(address, user(users::TRAINER), seed);
         support::eventually("a training ends", || process.child.try_wait().unwrap().is_some());
         process
     };
@@ -336,24 +428,44 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let (mut training, mut attacking): (Vec<Process>, Vec<Process>) = (Vec::new(), Vec::new());
     let end = Instant::now() + Duration::from_secs_f64(arguments.seconds);
     let by_tcp = tcp::ATTACKS.iter().filter_map(|(name, _)| tcp.map(|address| (*name, address)));
+    let greed = greed::ATTACKS.iter().filter(|_| as_users);
     let mut attacks: Vec<(&str, &Address)> =
-        attacks::ATTACKS.iter().map(|(name, _)| (*name, &by_socket)).chain(by_tcp).collect();
-    attacks.retain(|(name, _)| arguments.only.as_ref().is_none_or(|only| only == name));
+        attacks::ATTACKS.iter().chain(greed).map(|(name, _)| (*name, &by_socket)).chain(by_tcp).collect();
+    let named = |name: &str, names: &[String]| names.iter().any(|known| known == name);
+    let is_wanted =
+        |name: &str| (arguments.only.is_empty() || named(name, &arguments.only)) && !named(name, &arguments.without);
+    attacks.retain(|(name, _)| is_wanted(name));
     assert!(!attacks.is_empty(), "no attack is called {:?}", arguments.only);
+    let mut stopper = Stopper::new(if own.is_some() && is_wanted("stops-workers") { pid } else { 0 });
+    let watcher = user(users::BYSTANDER).map(|uid| {
+        Process::start(
+            ["watch", "", ""],
+            &by_socket,
+            Some(uid),
+            0,
+            Duration::from_secs(arguments.seconds as u64) + TRAINING_MAX,
+        )
+    });
     let mut next_attack = 0;
     while Instant::now() < end {
         while training.len() < arguments.clients {
-            training.push(Process::train(dice.pick(&addresses), dice.word()));
+            training.push(Process::train(dice.pick(&addresses), user(users::TRAINER), dice.word()));
         }
         while attacking.len() < arguments.clients + 2 {
             let ((name, address), seed) = (attacks[next_attack % attacks.len()], dice.word().to_string());
+            // Guesses of tokens have a user refused, so attackers who are let in are of other users.
+            let uid = if GUESSERS.contains(&name) { users::NOBODY } else { dice.pick(&users::ATTACKERS) };
             next_attack += 1;
-            let life = Duration::from_millis(dice.below(LIFE_MS_MAX));
-            attacking.push(Process::start(["attack", name, &seed], address, 0, life));
+            let is_greedy = greed::ATTACKS.iter().any(|(greedy, _)| *greedy == name);
+            let life_ms = dice.below(if is_greedy { GREEDY_LIFE_MS_MAX } else { LIFE_MS_MAX });
+            let life = Duration::from_millis(life_ms);
+            attacking.push(Process::start(["attack", name, &seed], address, user(uid), 0, life));
         }
+        stopper.pass(dice, &mut report);
         gather(&mut training, &mut attacking, &mut report, &expected);
         std::thread::sleep(Duration::from_millis(2));
     }
+    stopper.resume(&mut report);
     // Training clients run to their end, while hostile ones are killed at random times.
     while !training.is_empty() || !attacking.is_empty() {
         gather(&mut training, &mut attacking, &mut report, &expected);
@@ -361,6 +473,9 @@ fn storm(arguments: &Arguments) -> ExitCode {
     }
     for address in &addresses {
         report.trained(alone(address, 0), &expected);
+    }
+    if let Some(watcher) = watcher {
+        report.watched(watcher);
     }
 
     let deadline = Instant::now() + SETTLING_MAX;
@@ -385,10 +500,57 @@ fn storm(arguments: &Arguments) -> ExitCode {
             report.wrong.push(format!("the daemon ended with {status}"));
         }
         let log = gtd.stderr();
-        report.wrong.extend(log.lines().filter(|l| l.contains("ERROR") || l.contains("panic")).map(str::to_string));
+        // The end of a worker explains what else is wrong.
+        let tells = |line: &&str| ["ERROR", "panic", "WARN gtd::worker"].iter().any(|sign| line.contains(sign));
+        report.wrong.extend(log.lines().filter(tells).map(str::to_string));
     }
     print(&report, leaks.unwrap_or_default(), arguments);
     if report.wrong.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Stops processes of workers again and again, and lets them go on.
+struct Stopper {
+    /// The daemon's process; 0 to stop nothing.
+    daemon: u32,
+    stopped: Option<Pid>,
+    since_us: u64,
+    next: Instant,
+}
+
+impl Stopper {
+    fn new(daemon: u32) -> Stopper {
+        Stopper { daemon, stopped: None, since_us: 0, next: Instant::now() }
+    }
+
+    fn pass(&mut self, dice: &mut Dice<'_>, report: &mut Report) {
+        if self.daemon == 0 || Instant::now() < self.next {
+            return;
+        }
+        let time_ms = if self.stopped.is_some() {
+            self.resume(report);
+            dice.below(STOPPED_EVERY_MS_MAX)
+        } else {
+            let workers = children(self.daemon);
+            if workers.is_empty() {
+                self.daemon = 0;
+                return;
+            }
+            let worker = Pid::from_raw(dice.pick(&workers));
+            if kill(worker, Signal::SIGSTOP).is_ok() {
+                (self.stopped, self.since_us) = (Some(worker), bystander::now_us());
+            }
+            dice.below(STOPPED_MS_MAX)
+        };
+        self.next = Instant::now() + Duration::from_millis(time_ms);
+    }
+
+    fn resume(&mut self, report: &mut Report) {
+        if let Some(worker) = self.stopped.take() {
+            let _ = kill(worker, Signal::SIGCONT);
+            *report.counts.entry("workers_stopped".into()).or_default() += 1;
+            report.spans.push(("stops-workers".into(), self.since_us, bystander::now_us()));
+        }
+    }
 }
 
 /// Makes all workers form a group, whose resources stay and must not count as a leak.
@@ -441,6 +603,13 @@ fn print(report: &Report, leaks: BTreeMap<&str, i64>, arguments: &Arguments) {
             "mutants": {"sent": sent, "rejected": rejected, "accepted_as_valid": accepted, "unfinished": unfinished},
             "attacks": report.attacks,
             "counts": report.counts,
+            "bystander": report.waits.as_ref().map(|waits| json!({
+                "round_trips": waits.round_trips,
+                "p50_us": waits.p50_us,
+                "p99_us": waits.p99_us,
+                "longest_us": waits.longest_us,
+                "longest": waits.longest.iter().map(|(at, us)| json!([us, report.during(*at, *us), at])).collect::<Vec<_>>(),
+            })),
             "leaks": leaks,
             "wrong": report.wrong,
         });
@@ -461,6 +630,21 @@ fn print(report: &Report, leaks: BTreeMap<&str, i64>, arguments: &Arguments) {
     );
     println!("attacks           {:?}", report.attacks);
     println!("counts            {:?}", report.counts);
+    if let Some(waits) = &report.waits {
+        let ms = |us: u64| us as f64 / 1e3;
+        println!(
+            "bystander         {} round trips: {:.2} ms the median, {:.2} ms the 99th percentile, {:.1} ms the longest \
+             (where a core is free for the daemon, at most {} ms are wanted)",
+            waits.round_trips,
+            ms(waits.p50_us),
+            ms(waits.p99_us),
+            ms(waits.longest_us),
+            bystander::WAIT_TARGET.as_millis(),
+        );
+        for (at, us) in &waits.longest {
+            println!("                  {:.1} ms beside {}", ms(*us), report.during(*at, *us));
+        }
+    }
     println!("leaks             {leaks:?}");
     for what in &report.wrong {
         println!("WRONG             {what}");

@@ -5,7 +5,7 @@
 use crate::attacks::{LAST_TOKEN, PATIENCE, breach, count, garbled};
 use crate::streams::{Dice, encoded, mutated, valid};
 use crate::support::f32s;
-use crate::training;
+use crate::{training, users};
 use gt_bridge::frame::{self, Frame, HEADER_BYTES, MAGIC, push_data, push_message, push_slots};
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
 use gt_ops::wire::{ArenaRange, Command, Slot};
@@ -23,7 +23,7 @@ pub struct Port {
 
 pub type Attack = fn(&Port, &mut Dice<'_>);
 
-pub const ATTACKS: [(&str, Attack); 8] = [
+pub const ATTACKS: [(&str, Attack); 10] = [
     ("tcp-trains-until-killed", trains),
     ("tcp-says-nothing", says_nothing),
     ("tcp-dribbles", dribbles),
@@ -32,10 +32,12 @@ pub const ATTACKS: [(&str, Attack); 8] = [
     ("tcp-garbles-frames", garbles_frames),
     ("tcp-reads-nothing", reads_nothing),
     ("tcp-half-closes", half_closes),
+    ("tcp-closes-early", closes_early),
+    ("tcp-guesses-tokens", guesses_tokens),
 ];
 
-/// Linux's `nobody`.
-const NOBODY: u32 = 65534;
+/// Connections that guess tokens at the same time.
+const GUESSES_AT_ONCE: usize = 32;
 const ARENA_BYTES: u64 = 1 << 20;
 /// The id of the tensor that is uploaded and fetched, larger than the ids in a stream.
 const LARGE_ID: u64 = 1000;
@@ -229,7 +231,7 @@ fn dribbles(port: &Port, dice: &mut Dice<'_>) {
 /// Sends handshakes that must be refused, and bytes that are no handshake.
 fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
     // A user who guesses tokens is refused, so this one must be another than those who train.
-    let may_guess = nix::unistd::setuid(NOBODY.into()).is_ok();
+    let may_guess = users::is_nobody();
     loop {
         let mut request = port.handshake();
         let mut raw = None;
@@ -343,6 +345,44 @@ fn half_closes(port: &Port, dice: &mut Dice<'_>) {
                 Next::Ended => break count("half_closed_ended"),
                 Next::Silence => break breach("a session goes on whose client has said its last"),
                 _ => {}
+            }
+        }
+    }
+}
+
+/// Closes connections after some bytes of the handshake, or just before the answer; some with a reset.
+fn closes_early(port: &Port, dice: &mut Dice<'_>) {
+    let whole = said(&port.handshake());
+    loop {
+        let Some(mut tcp) = port.dial() else { continue };
+        let enough = if dice.percent(50) { whole.len() } else { dice.index(whole.len()) };
+        let _ = tcp.write_all(&whole[..enough]);
+        if dice.percent(50) {
+            let _ = rustix::net::sockopt::set_socket_linger(&tcp, Some(Duration::ZERO));
+        }
+        count("tcp_closed_early");
+    }
+}
+
+/// Guesses tokens by many connections at once, some of which do not wait for the answer.
+fn guesses_tokens(port: &Port, dice: &mut Dice<'_>) {
+    if !users::is_nobody() {
+        return;
+    }
+    loop {
+        let mut wires = Vec::new();
+        for _ in 0..GUESSES_AT_ONCE {
+            let Some(tcp) = port.dial() else { continue };
+            let mut wire = Wire { tcp, unread: Vec::new() };
+            let guess = HandshakeRequest { token: format!("{:032x}", dice.word()), ..port.handshake() };
+            if wire.say(&said(&guess)).is_some() && dice.percent(50) {
+                wires.push(wire);
+            }
+            count("tokens_guessed");
+        }
+        for mut wire in wires {
+            if let Some(HandshakeReply::Welcome(_)) = wire.answer() {
+                breach("a guessed token opens a session");
             }
         }
     }

@@ -199,6 +199,7 @@ impl PortTransport {
                 }
                 Ok(())
             }
+            Message::Outdated => Ok(()),
             Message::Start { .. } | Message::Rank { .. } | Message::Memory => {
                 Err("a message that comes at another time".into())
             }

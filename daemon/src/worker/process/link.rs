@@ -13,7 +13,7 @@ use gt_backend::MemoryUsage;
 use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Slot};
 use gt_ops::{TensorId, Workers};
-use gt_protocol::{WorkerInfo, WorkerState};
+use gt_protocol::{ProtocolError, WorkerInfo, WorkerState};
 use gt_shm::{Arena, DaemonPort, Doorbell, Socket};
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -70,7 +70,7 @@ struct OpenSession {
 
 struct Letter {
     message: Message,
-    fd: Arc<OwnedFd>,
+    fd: Option<Arc<OwnedFd>>,
 }
 
 /// The daemon's end of the rings; none while there is no process.
@@ -262,9 +262,11 @@ impl ProcessLink {
     fn post(&mut self) {
         let Some(child) = &self.child else { return };
         while let Some(Letter { message, fd }) = self.letters.front() {
-            match gt_protocol::link::send(&child.socket, message, &[fd.as_fd()], Duration::ZERO) {
+            let fds: Vec<BorrowedFd<'_>> = fd.iter().map(|fd| fd.as_fd()).collect();
+            match gt_protocol::link::send(&child.socket, message, &fds, Duration::ZERO) {
                 Ok(()) => drop(self.letters.pop_front()),
-                Err(gt_protocol::ProtocolError::Shm(gt_shm::Error::TimedOut(_))) => return,
+                // A process that runs a long step, or is stopped, reads its messages later.
+                Err(ProtocolError::TimedOut(_)) => return,
                 Err(error) => {
                     // The process has ended, or must be ended because it would miss a message.
                     tracing::warn!(target: "gtd::worker", worker = %self.name, %error, "it takes no messages: it is ended");
@@ -297,7 +299,7 @@ impl ProcessLink {
 
 impl Letter {
     fn arena(session: u64, bytes: u64, fd: &Arc<OwnedFd>) -> Letter {
-        Letter { message: Message::Arena { session, bytes }, fd: fd.clone() }
+        Letter { message: Message::Arena { session, bytes }, fd: Some(fd.clone()) }
     }
 }
 
@@ -360,6 +362,12 @@ impl WorkerLink for ProcessLink {
             if let Some(child) = &self.child {
                 life::cancel_below(&child.cancellations, owner.session, TensorId::MAX);
             }
+            // A process that takes no messages for long must not keep the memory of sessions that have ended.
+            for letter in &mut self.letters {
+                if matches!(letter.message, Message::Arena { session, .. } if session == owner.session) {
+                    *letter = Letter { message: Message::Outdated, fd: None };
+                }
+            }
             self.control(owner, StepKind::Close);
         }
     }
@@ -408,8 +416,8 @@ impl WorkerLink for ProcessLink {
             return tracing::error!(target: "gtd::worker", "a place among threads");
         };
         let message = Message::Rank { rank, memories: memories.len() };
-        self.letters.push_back(Letter { message, fd: group });
-        self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd }));
+        self.letters.push_back(Letter { message, fd: Some(group) });
+        self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd: Some(fd) }));
         self.post();
         self.queue.control(SessionSlot::default(), StepKind::Join { workers });
     }
@@ -460,6 +468,9 @@ impl WorkerLink for ProcessLink {
 
     #[inline]
     fn flush(&mut self) {
+        if !self.letters.is_empty() {
+            self.post();
+        }
         self.queue.flush();
     }
 
@@ -506,10 +517,14 @@ impl WorkerLink for ProcessLink {
         self.queue.flush();
         // Without a process there is nothing to poll: the keeper rings the bell when it has news.
         let sleeps = match &self.queue.wire.0 {
-            Some(port) => self.letters.is_empty() && self.queue.has_no_backlog() && port.prepare_sleep(),
+            Some(port) => port.prepare_sleep(),
             None => true,
         };
         sleeps && !self.keeper.has_news() && self.lost.is_empty()
+    }
+
+    fn has_backlog(&self) -> bool {
+        self.child.is_some() && (!self.letters.is_empty() || self.queue.has_backlog())
     }
 
     fn cancel_sleep(&mut self) {

@@ -28,6 +28,8 @@ pub enum Message {
         /// The arena's length.
         bytes: u64,
     },
+    /// In place of an arena whose session ended before the process could take it.
+    Outdated,
     /// The rank as which the worker is to join a group, with the descriptor of the group's memory.
     #[serde(rename = "Place")]
     Rank {
