@@ -1,5 +1,6 @@
 //! A connection on the control socket: its peer, its handshake and its session.
 
+use crate::descriptors::{OF_CONNECTION, OF_SESSION, OF_TCP};
 use crate::session::Session;
 use gt_protocol::message::OnBehalf;
 use gt_protocol::{
@@ -107,6 +108,12 @@ impl ControlConnection {
     pub fn speaks_for(&mut self, client: &OnBehalf) {
         (self.peer.uid, self.peer.pid) = (client.uid, client.pid);
         self.on_behalf = Some(client.clone());
+    }
+
+    /// The daemon's descriptors that are open for the connection.
+    pub fn descriptors(&self) -> u64 {
+        let of_session = self.session.as_ref().map_or(0, |session| OF_SESSION + session.kept_descriptors());
+        OF_CONNECTION + of_session + if self.is_by_tcp() { OF_TCP } else { 0 }
     }
 
     /// True if the peer is a client by TCP.

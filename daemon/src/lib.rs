@@ -18,7 +18,8 @@
 //! records of ended sessions in the files of [`record_store`], [`devices`] chooses the workers. [`listen`] is the
 //! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`] and
 //! [`log`] record instructions, [`journal`] is the log of everything else. [`token_desk`] serves requests about tokens.
-//! [`janitor`] drops ended sessions, [`bandwidth`] measures the machine's memory.
+//! [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back, [`descriptors`] counts those of
+//! files, [`bandwidth`] measures the machine's memory.
 
 pub mod account;
 pub mod affinity;
@@ -26,6 +27,7 @@ pub mod bandwidth;
 pub mod config;
 pub mod control_budget;
 pub mod control_connection;
+pub mod descriptors;
 pub mod devices;
 pub mod dispatcher;
 pub mod fair_queue;
@@ -46,6 +48,7 @@ pub mod systemd;
 pub mod table;
 pub mod tape;
 pub mod token_desk;
+pub mod trim_schedule;
 pub mod worker;
 
 pub use start::main;

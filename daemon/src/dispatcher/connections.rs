@@ -4,6 +4,7 @@ use super::{CROWDED_HANDSHAKE_DEADLINE, Dispatcher, WakeSource, spare_descriptor
 use crate::account::ArenaRoom;
 use crate::control_budget::thread_time;
 use crate::control_connection::{ControlConnection, ReceivedMessage};
+use crate::descriptors::{Descriptors, OF_SESSION};
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::session::Session;
 use crate::session::violation::Violation;
@@ -39,8 +40,9 @@ fn no_session() -> Refused {
 
 impl Dispatcher {
     pub(super) fn accept(&mut self) {
+        let handshakes_max = Descriptors::now(&self.epoll).handshakes_max(HANDSHAKES_MAX.into()) as usize;
         for _ in 0..ACCEPTS_MAX {
-            if self.connections.iter().flatten().filter(|c| c.awaits_hello()).count() >= HANDSHAKES_MAX as usize {
+            if self.connections.iter().flatten().filter(|c| c.awaits_hello()).count() >= handshakes_max {
                 // Further connections wait in the listener's queue until some of these handshakes end.
                 return self.pause_listening(true);
             }
@@ -240,7 +242,8 @@ impl Dispatcher {
             return self.register(slot, hello);
         }
         self.note_groups(slot);
-        if let Some(refused) = self.limit_reached(slot, hello.role) {
+        let refused = self.limit_reached(slot, hello.role).or_else(|| self.descriptors_refused(slot, hello.role));
+        if let Some(refused) = refused {
             if let Some(Some(ControlConnection { peer, .. })) = self.connections.get(slot) {
                 let (uid, pid) = (peer.uid, peer.pid);
                 if self.may_log(uid) {
@@ -377,6 +380,22 @@ impl Dispatcher {
         Some(Refused::new(RefusalCode::TooManySessions, text).with_limit(held, limit))
     }
 
+    /// The refusal of descriptors for a user's session, or for the rest of one, if others or administrators could lack
+    /// them; other connections have what sessions leave.
+    fn descriptors_refused(&self, slot: usize, role: Role) -> Option<Refused> {
+        let connection = self.connections.get(slot)?.as_ref()?;
+        if self.is_administrator(connection) {
+            return None;
+        }
+        let of_user = self.connections.iter().flatten().filter(|c| c.peer.uid == connection.peer.uid);
+        let (own, more) = match role {
+            Role::Client => (of_user.map(ControlConnection::descriptors).sum(), OF_SESSION),
+            _ => (0, 1),
+        };
+        let text = Descriptors::now(&self.epoll).refusal(own, more)?;
+        Some(Refused::new(RefusalCode::Exhausted, text))
+    }
+
     fn tape_connection(&mut self, session: u64, kind: EventKind) {
         let subject = Subject::Nothing;
         let (time_ns, worker, bytes) = (0, NO_WORKER, 0);
@@ -429,6 +448,14 @@ impl Dispatcher {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match message {
             ClientMessage::GrowArena { bytes } => {
+                // A worker in another process needs the arena's descriptor again when it is restarted.
+                let is_kept = self.links.iter().any(|link| !link.is_thread());
+                let is_first = connection.session.as_ref().is_none_or(|session| session.arena_bytes() == 0);
+                if let Some(refused) =
+                    (is_kept && !is_first).then(|| self.descriptors_refused(slot, Role::Client)).flatten()
+                {
+                    return self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                }
                 let free = self.arena_bytes_max.saturating_sub(self.arena_bytes());
                 let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
                 let limit = self.quotas.quota(connection.peer.uid).arena_bytes;

@@ -30,6 +30,7 @@ use crate::session::Session;
 use crate::systemd::Notifier;
 use crate::tape::Tape;
 use crate::token_desk::TokenDesk;
+use crate::trim_schedule::TrimSchedule;
 use crate::worker::groups::Groups;
 use crate::worker::process::life::CHECK_EVERY;
 use crate::worker::queue::QueueLimit;
@@ -212,6 +213,7 @@ pub struct Dispatcher {
     /// The time of the last check that the workers are alive.
     checked_ns: u64,
     trimmed: bool,
+    trim_schedule: TrimSchedule,
     start: Instant,
     reload: Option<Reload>,
     notifier: Notifier,
@@ -274,6 +276,7 @@ impl Dispatcher {
             next_due_ns: 0,
             checked_ns: 0,
             trimmed: true,
+            trim_schedule: TrimSchedule::new(),
             start: Instant::now(),
             reload,
             notifier,
@@ -524,17 +527,31 @@ impl Dispatcher {
             self.ledger_stale = false;
         }
         self.write_open_records(now, now_ns);
-        let idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns));
-        if !self.trimmed && idle >= TRIM_AFTER {
-            self.trimmed = true;
-            for link in &mut self.links {
-                link.trim();
-            }
-            for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
-                session.trim();
-            }
-            self.janitor.trim_heap();
+        self.trim_when_due(now, now_ns);
+    }
+
+    /// Releases memory that is only kept for reuse: all of it when the daemon is idle, and that of the daemon's own
+    /// process when many tensors were freed although others have work.
+    fn trim_when_due(&mut self, now: Instant, now_ns: u64) {
+        let sessions = self.connections.iter().flatten().filter_map(|c| c.session.as_ref());
+        let records = sessions.map(Session::records).sum();
+        let is_due = self.trim_schedule.is_due(records, now);
+        let is_idle = Duration::from_nanos(now_ns.saturating_sub(self.last_work_ns)) >= TRIM_AFTER && !self.trimmed;
+        if !is_due && !is_idle {
+            return;
         }
+        self.trimmed |= is_idle;
+        self.trim_schedule.trimmed(records, now);
+        // A worker in another process keeps its memory while it is busy: a device would have to prepare its work again.
+        for link in self.links.iter_mut().filter(|link| is_idle || link.is_thread()) {
+            link.trim();
+        }
+        for session in self.connections.iter_mut().flatten().filter_map(|c| c.session.as_mut()) {
+            session.trim();
+        }
+        self.janitor.trim_heap();
+        let ms = now.elapsed().as_millis() as u64;
+        tracing::debug!(target: "gtd::dispatcher", records, ms, "freed memory was given back to the system");
     }
 
     /// Updates usage and shares.

@@ -122,6 +122,7 @@ pub struct Session {
     completions_in_flight: u32,
     arena_bytes: Vec<u64>,
     arena_bytes_total: u64,
+    kept_descriptors: u64,
     /// The session's entry in the fair queue.
     pub share: SessionShare,
     /// The ratio of measured to estimated time of its steps.
@@ -198,6 +199,7 @@ impl Session {
             completions_in_flight: 0,
             arena_bytes: Vec::new(),
             arena_bytes_total: 0,
+            kept_descriptors: 0,
             share,
             correction: CostCorrection::default(),
             budget_ns: 0,
@@ -398,6 +400,8 @@ impl Session {
         for worker in self.workers.iter() {
             links[worker].add_arena(self.slot, arena.clone(), &fd);
         }
+        // A worker in another process keeps the descriptor, for the next process.
+        self.kept_descriptors += u64::from(Arc::strong_count(&fd) > 1);
         Ok((segment, len, fd))
     }
 
@@ -446,6 +450,16 @@ impl Session {
     pub fn close_account(&mut self) {
         self.account.count_tensors(&mut self.tensors_counted, 0);
         self.account.count_arena_bytes(&mut self.arena_bytes_counted, 0);
+    }
+
+    /// The descriptors of arenas that are kept for workers in other processes.
+    pub fn kept_descriptors(&self) -> u64 {
+        self.kept_descriptors
+    }
+
+    /// The records of the session's tensors, copies included.
+    pub fn records(&self) -> u64 {
+        self.tensors.len() as u64
     }
 
     /// Releases memory that is only kept for reuse.

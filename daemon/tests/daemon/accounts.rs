@@ -24,17 +24,22 @@ fn is_root() -> bool {
     nix::unistd::getuid().is_root()
 }
 
-/// A connection of user `uid`, which only root can open. The user id is that of a thread which ends.
+/// A connection of user `uid`, which only root can open.
 fn connect_as(gtd: &Gtd, uid: u32, role: Role) -> gt_protocol::Result<Connection> {
     let socket = gtd.folder.socket();
     std::fs::set_permissions(&socket, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
-    let connect = move || {
+    as_user(uid, move || gt_protocol::connect(&socket, &Hello::new(role, None)))
+}
+
+/// Runs `act` as user `uid`, which only root can, in a thread that ends.
+fn as_user<T: Send + 'static>(uid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
+    let act = move || {
         // SAFETY: the call changes the effective user id of this thread alone, as it goes around the C library.
         let done = unsafe { libc::syscall(libc::SYS_setresuid, -1i32, uid, -1i32) };
         assert_eq!(done, 0, "only root can be another user");
-        gt_protocol::connect(&socket, &Hello::new(role, None))
+        act()
     };
-    std::thread::spawn(connect).join().unwrap()
+    std::thread::spawn(act).join().unwrap()
 }
 
 /// A client of user `uid`.
@@ -243,6 +248,111 @@ fn users_who_take_all_sessions_leave_some_to_others_and_to_administrators() {
     assert_eq!(root[0].fetch_f32(one, 1).unwrap(), [1.0]);
 }
 
+/// Sets the limit of descriptors of a running daemon.
+fn limit_descriptors(gtd: &Gtd, most: u64) {
+    let limit = libc::rlimit { rlim_cur: most, rlim_max: most };
+    // SAFETY: the call reads `limit`, which is borrowed for it, and changes a limit of another process.
+    let done =
+        unsafe { libc::prlimit(gtd.child.id() as i32, libc::RLIMIT_NOFILE, &raw const limit, std::ptr::null_mut()) };
+    assert_eq!(done, 0);
+}
+
+#[test]
+fn users_who_take_all_descriptors_leave_some_to_others_and_to_administrators() {
+    const MOST: u64 = 256;
+    if !is_root() {
+        return;
+    }
+    let gtd = Gtd::start(&[]);
+    limit_descriptors(&gtd, MOST);
+    let mut all = Vec::new();
+    let mut of_user = Vec::new();
+    for uid in ANA..ANA + 5 {
+        let before = all.len();
+        let refused = loop {
+            match connect_as(&gtd, uid, Role::Client) {
+                Ok(connection) => all.push(connection),
+                Err(ProtocolError::Refused(refused)) => break refused,
+                Err(error) => panic!("{error}"),
+            }
+        };
+        assert_eq!(refused.code, RefusalCode::Exhausted, "{refused}");
+        assert!(refused.text.contains("of 256 descriptors open and keeps 64 for administrators"), "{refused}");
+        assert!(refused.text.contains("LimitNOFILE="), "{refused}");
+        of_user.push(all.len() - before);
+    }
+    assert!(of_user[0] >= 20 && of_user.iter().all(|sessions| *sessions > 0), "{of_user:?}");
+    // Users may see what they hold until nothing is left to users, and silent handshakes do not use the reserve up.
+    let control = connect_as(&gtd, ANA, Role::Control).unwrap();
+    assert!(gt_protocol::ask_status(&control.socket).is_ok());
+    let mut observers = Vec::new();
+    for uid in ANA..ANA + 12 {
+        while let Ok(observer) = connect_as(&gtd, uid, Role::Observer) {
+            observers.push(observer);
+        }
+    }
+    let socket = gtd.folder.socket();
+    let path = socket.clone();
+    let silent: Vec<_> = as_user(BEN, move || (0..40).filter_map(|_| gt_shm::Socket::connect(&path).ok()).collect());
+    assert!(gtd.descriptors() as u64 <= MOST - 8, "{}", gtd.descriptors());
+    // An administrator sees all sessions, ends one, changes limits, and computes.
+    let root = gt_protocol::connect(&socket, &Hello::new(Role::Control, None)).unwrap();
+    let sessions = gt_protocol::ask_status(&root.socket).unwrap().sessions;
+    assert_eq!(sessions.len(), all.len());
+    gt_protocol::ask_kill(&root.socket, sessions[0].id).unwrap();
+    ask_set_limits(&root.socket, Some(ANA), QuotaChange { sessions: Some(Setting::To(1)), ..QuotaChange::default() })
+        .unwrap();
+    let mut client = gtd.client();
+    let one = client.full(&[1], 1.0);
+    assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
+    drop((silent, observers, control, all));
+    eventually("descriptors are free again", || connect_as(&gtd, BEN, Role::Client).is_ok());
+}
+
+#[test]
+fn an_administrator_acts_where_users_hold_all_memory() {
+    if !is_root() {
+        return;
+    }
+    let gtd = Gtd::start(&["--memory", "64M"]);
+    set(&gtd, None, QuotaChange { tensors: Some(Setting::To(1000)), ..QuotaChange::default() });
+    let mut users: Vec<Client> = (ANA..ANA + 4).map(|uid| client_of(&gtd, uid)).collect();
+    for user in &mut users {
+        // All bytes of tensors, all records, and the arenas as far as each may have them.
+        for _ in 0..1100 {
+            user.full(&[1 << 16], 1.0);
+        }
+        user.sync();
+        let mut bytes = 1u64 << 40;
+        while bytes >= ARENA_BYTES_MIN {
+            if ask_arena(&user.socket, bytes).is_err() {
+                bytes /= 2;
+            }
+        }
+    }
+    let root = gt_protocol::connect(&gtd.folder.socket(), &Hello::new(Role::Control, None)).unwrap();
+    let status = gt_protocol::ask_status(&root.socket).unwrap();
+    assert!(status.workers.iter().map(|worker| worker.memory_bytes).sum::<u64>() > 60 << 20);
+    assert!(
+        status.arena_bytes > status.arena_bytes_limit / 10 * 9,
+        "{} of {}",
+        status.arena_bytes,
+        status.arena_bytes_limit
+    );
+    assert_eq!(usage(&gtd, ANA).0, 1100);
+    // The first fetch of a session has an arena in any case.
+    let mut client = gtd.client();
+    let one = client.full(&[1], 1.0);
+    assert!(matches!(client.fetch(one, 4).unwrap_err().fault, Fault::OutOfMemory { .. }));
+    for session in status.sessions {
+        gt_protocol::ask_kill(&root.socket, session.id).unwrap();
+    }
+    eventually("the memory is free", || {
+        let one = client.full(&[1], 1.0);
+        client.fetch_f32(one, 1).is_ok()
+    });
+}
+
 #[test]
 fn lines_about_a_user_are_counted_where_they_are_too_many() {
     let gtd = Gtd::start(&[]);
@@ -313,4 +423,38 @@ fn memory_of_freed_tensors_goes_back_to_the_system() {
     eventually("the memory is given back", || gtd.resident_bytes() < before + (full - before) / 8);
     assert_eq!(client.fetch_f32(last, 1).unwrap(), [1.0]);
     assert_eq!(client.fetch_f32(first, 1).unwrap(), [0.0]);
+}
+
+#[test]
+fn memory_of_freed_tensors_goes_back_while_another_session_works() {
+    const TENSORS: usize = 300_000;
+    let gtd = Gtd::start(&[]);
+    let (mut client, mut other) = (gtd.client(), gtd.client());
+    let mut trickle = move || {
+        let id = other.full(&[4], 2.0);
+        assert_eq!(other.fetch_f32(id, 4).unwrap(), [2.0; 4]);
+        other.free(&[id]);
+    };
+    trickle();
+    let before = gtd.resident_bytes();
+    let ids: Vec<TensorId> = (0..TENSORS).map(|_| client.full(&[4], 1.0)).collect();
+    client.sync();
+    let full = gtd.resident_bytes();
+    assert!(full - before > TENSORS as u64 * 200, "{before} {full}");
+    client.free(&ids);
+    client.sync();
+    // The daemon is never idle for long.
+    eventually("the memory of freed tensors is given back", || {
+        trickle();
+        gtd.resident_bytes() < before + (full - before) / 8
+    });
+    // It is so too when a session ends.
+    let _ids: Vec<TensorId> = (0..TENSORS).map(|_| client.full(&[4], 1.0)).collect();
+    client.sync();
+    assert!(gtd.resident_bytes() > before + (full - before) / 2);
+    drop(client);
+    eventually("the memory of an ended session is given back", || {
+        trickle();
+        gtd.resident_bytes() < before + (full - before) / 8
+    });
 }
