@@ -329,7 +329,7 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
         if let Some(result) = found.get_mut(&node.number()) {
             *result = Some(grad.same());
         }
-        if node.retains_grad() || (wanted.is_none() && node.is_leaf()) {
+        if node.retains_grad() || (wanted.is_none() && node.is_leaf() && node.requires_grad()) {
             accumulate(&node, grad.same())?;
         }
         match node.kind() {
@@ -429,20 +429,14 @@ fn op_gradients(
     let mut targets: SmallVec<[GradientTarget; 3]>;
     let inputs: SmallVec<[Saved; 3]>;
     let output;
+    let was_released;
     let mut released: SmallVec<[Arc<TensorValue>; 3]> = SmallVec::new();
     {
         let mut edges = lock(edges);
         if !edges.inputs.iter().any(|edge| matches!(edge, Edge::Tensor { node: Some(to), .. } if visits(to))) {
             return Ok(Vec::new());
         }
-        if edges.released && (row.saves.inputs != 0 || row.saves.output) {
-            return Err(OpError::runtime(
-                "Trying to backward through the graph a second time (or directly access saved tensors after they have already been freed). \
-                 Saved intermediate values of the graph are freed when you call .backward() or autograd.grad(). \
-                 Specify retain_graph=True if you need to backward through the graph a second time or if you need to access saved tensors after calling backward.",
-            )
-            .into());
-        }
+        was_released = edges.released;
         let number = node.number();
         targets = SmallVec::with_capacity(edges.inputs.len());
         inputs = edges
@@ -489,6 +483,8 @@ fn op_gradients(
         needs: &needs,
         transposed: &transposed,
         recorded: options.create_graph,
+        released: was_released,
+        numbers_released: was_released && matches!(op, Op::Mul | Op::Div),
     };
     let outcome = row.grad.apply(&mut scope, &args).and_then(|grads| {
         let mut fitted = Vec::with_capacity(grads.len());
@@ -509,7 +505,7 @@ fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
         None => node.set_grad(Some(grad)),
         Some(total) if grad_enabled() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),
         Some(mut total) => {
-            let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None)?;
+            let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None, false)?;
             drop(total.rebind(plan));
         }
     }

@@ -7,7 +7,7 @@
 use crate::error::Result;
 use crate::lock::lock;
 use crate::storage::Storage;
-use crate::strides::{Strides, ViewOps};
+use crate::strides::{MemoryLayout, ViewOps};
 use crate::value::TensorValue;
 use gt_ops::{Attrs, Meta, Op, Scalar};
 use smallvec::SmallVec;
@@ -72,13 +72,18 @@ pub(crate) struct AutogradMeta {
 
 impl AutogradMeta {
     pub(crate) fn new(node: Option<Arc<Node>>) -> Arc<AutogradMeta> {
-        Arc::new(AutogradMeta { node: Mutex::new(node), untracked: false })
+        AutogradMeta::of(node, false)
     }
-    /// The metadata of a handle that is not on the tape.
-    pub(crate) fn detached(untracked: bool) -> Arc<AutogradMeta> {
-        Arc::new(AutogradMeta { node: Mutex::new(None), untracked })
+    /// The metadata of a handle of its own, which may be `untracked`.
+    pub(crate) fn of(node: Option<Arc<Node>>, untracked: bool) -> Arc<AutogradMeta> {
+        Arc::new(AutogradMeta { node: Mutex::new(node), untracked })
     }
+    /// The node, if gradients flow to it.
     pub(crate) fn node(&self) -> Option<Arc<Node>> {
+        lock(&self.node).as_ref().filter(|node| node.requires_grad()).cloned()
+    }
+    /// The node, also that of a leaf which requires no gradient, but may have one.
+    pub(crate) fn any_node(&self) -> Option<Arc<Node>> {
         lock(&self.node).clone()
     }
     /// Replaces the node and returns the old one.
@@ -91,13 +96,14 @@ impl AutogradMeta {
 /// A view: ops that lead from a storage's value to the view's.
 pub(crate) struct View {
     pub(crate) base: Arc<Storage>,
-    /// The autograd metadata of the handle that the view was taken of.
+    /// The autograd metadata of the handle that the view was taken of; the view's own, if it was detached.
     pub(crate) autograd: Arc<AutogradMeta>,
-    /// The view's own node, if it was made a leaf.
-    pub(crate) leaf: Option<Arc<Node>>,
     pub(crate) ops: ViewOps,
+    /// The number of leading ops that lead to the tensor whose autograd metadata is `autograd`: 0 if that is the base,
+    /// and all ops if the view has metadata of its own.
+    pub(crate) tracked_from: usize,
     pub(crate) meta: Meta,
-    pub(crate) strides: Strides,
+    pub(crate) layout: MemoryLayout,
     /// The result of the ops for one version of the base.
     cached: Mutex<MaterializedView>,
 }
@@ -114,25 +120,29 @@ impl View {
     pub(crate) fn new(
         base: Arc<Storage>,
         autograd: Arc<AutogradMeta>,
-        ops: ViewOps,
-        strides: Strides,
+        (ops, tracked_from): (ViewOps, usize),
+        layout: MemoryLayout,
         cached: MaterializedView,
     ) -> View {
         let meta = *cached.value.meta();
-        View { base, autograd, leaf: None, ops, meta, strides, cached: Mutex::new(cached) }
+        View { base, autograd, ops, tracked_from, meta, layout, cached: Mutex::new(cached) }
     }
 
-    /// The same view, off the tape.
-    pub(crate) fn detached(&self, untracked: bool) -> View {
+    /// The same elements with autograd metadata of their own.
+    pub(crate) fn with_autograd(&self, autograd: Arc<AutogradMeta>) -> View {
         let cached = MaterializedView { node: None, ..self.cached() };
-        let (base, ops) = (self.base.clone(), self.ops.clone());
-        View::new(base, AutogradMeta::detached(untracked), ops, self.strides, cached)
+        View::new(self.base.clone(), autograd, (self.ops.clone(), self.ops.len()), self.layout, cached)
     }
 
     /// Another handle on the same view.
     pub(crate) fn same(&self) -> View {
-        let (base, autograd, ops) = (self.base.clone(), self.autograd.clone(), self.ops.clone());
-        View { leaf: self.leaf.clone(), ..View::new(base, autograd, ops, self.strides, self.cached()) }
+        let ops = (self.ops.clone(), self.tracked_from);
+        View::new(self.base.clone(), self.autograd.clone(), ops, self.layout, self.cached())
+    }
+
+    /// Whether the view has autograd metadata of its own: gradients do not flow through it to its base.
+    pub(crate) fn is_detached(&self) -> bool {
+        self.tracked_from == self.ops.len()
     }
 
     /// The last result, whether or not the base has changed since.
@@ -164,7 +174,7 @@ pub struct Node {
 
 #[expect(clippy::large_enum_variant, reason = "leaves are few; recorded ops are what is allocated all the time")]
 pub(crate) enum NodeKind {
-    Leaf,
+    Leaf(LeafState),
     Op {
         op: Op,
         attrs: Attrs,
@@ -177,6 +187,14 @@ pub(crate) enum NodeKind {
         function: Option<Arc<Node>>,
         index: usize,
     },
+}
+
+/// What can change about a leaf.
+pub(crate) struct LeafState {
+    /// Whether gradients flow to it. The leaf keeps its gradient when this is turned off.
+    pub(crate) requires_grad: AtomicBool,
+    /// The shape and dtype, which `t.data = u` and, without recording, `t.t_()` change.
+    pub(crate) meta: Mutex<Meta>,
 }
 
 /// One operand of a recorded op.
@@ -265,7 +283,22 @@ impl Node {
 
     /// Whether it accumulates the gradient of a leaf tensor.
     pub fn is_leaf(&self) -> bool {
-        matches!(self.kind, NodeKind::Leaf)
+        matches!(self.kind, NodeKind::Leaf(_))
+    }
+    /// Whether gradients flow to it; those of recorded ops always do.
+    #[inline]
+    pub(crate) fn requires_grad(&self) -> bool {
+        match &self.kind {
+            NodeKind::Leaf(leaf) => leaf.requires_grad.load(Relaxed),
+            _ => true,
+        }
+    }
+    /// Turns gradients of a leaf on or off, and sets its tensor's shape and dtype.
+    pub(crate) fn set_leaf(&self, on: bool, meta: Meta) {
+        if let NodeKind::Leaf(leaf) = &self.kind {
+            leaf.requires_grad.store(on, Relaxed);
+            *lock(&leaf.meta) = meta;
+        }
     }
     /// The sequence number: larger than those of all nodes that it was computed from.
     pub fn number(&self) -> u64 {
@@ -273,12 +306,15 @@ impl Node {
     }
     /// The shape and dtype of its tensor.
     pub fn meta(&self) -> Meta {
-        self.meta
+        match &self.kind {
+            NodeKind::Leaf(leaf) => *lock(&leaf.meta),
+            _ => self.meta,
+        }
     }
     /// The name of the recorded op or custom function; `leaf` for a leaf.
     pub fn name(&self) -> &str {
         match &self.kind {
-            NodeKind::Leaf => "leaf",
+            NodeKind::Leaf(_) => "leaf",
             NodeKind::Op { op, .. } => op.name(),
             NodeKind::Custom(custom) => &custom.name,
             NodeKind::CustomOutput { function, .. } => function.as_ref().map_or("", |function| function.name()),
@@ -287,7 +323,7 @@ impl Node {
     /// PyTorch's name of the gradient function: `AddBackward0` for `add`.
     pub fn backward_name(&self) -> String {
         let op = match &self.kind {
-            NodeKind::Leaf => return "AccumulateGrad".into(),
+            NodeKind::Leaf(_) => return "AccumulateGrad".into(),
             NodeKind::Custom(_) | NodeKind::CustomOutput { .. } => return self.name().into(),
             NodeKind::Op { op, .. } => op,
         };
@@ -303,7 +339,7 @@ impl Node {
     }
     pub(crate) fn each_input<T>(&self, look: impl Fn(Option<&Arc<Node>>) -> Option<T>) -> Vec<Option<T>> {
         match &self.kind {
-            NodeKind::Leaf => Vec::new(),
+            NodeKind::Leaf(_) => Vec::new(),
             NodeKind::Custom(custom) => custom.inputs.iter().map(|node| look(node.as_ref())).collect(),
             NodeKind::CustomOutput { function, .. } => vec![look(function.as_ref())],
             NodeKind::Op { edges, .. } => lock(edges)
@@ -325,12 +361,24 @@ impl Node {
     pub fn retain_grad(&self) {
         self.retain.store(true, Relaxed);
     }
+    /// Makes `next`, the node that an in-place operation gives the tensor, keep the gradient if this node did.
+    pub(crate) fn hand_over(&self, next: &Node) {
+        if !self.is_leaf() && self.retain.swap(false, Relaxed) {
+            next.retain_grad();
+            let grad = lock(&self.grad).take();
+            next.set_grad(grad);
+        }
+    }
     /// Whether [`Node::retain_grad`] was called.
     pub fn retains_grad(&self) -> bool {
         self.retain.load(Relaxed)
     }
     pub(crate) fn grad(&self) -> Option<Tensor> {
         lock(&self.grad).as_mut().map(Tensor::same)
+    }
+    /// Makes the tensor's gradient another handle.
+    pub fn replace_grad(&self, grad: Tensor) {
+        self.set_grad(Some(grad));
     }
     pub(crate) fn set_grad(&self, grad: Option<Tensor>) {
         let old = std::mem::replace(&mut *lock(&self.grad), grad);

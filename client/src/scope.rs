@@ -5,7 +5,7 @@ use crate::handle::{Edge, Node, Tensor};
 use crate::precision::allows_tf32;
 use crate::random::{Generator, default_generator};
 use crate::session::ClientSession;
-use crate::strides::{Strides, ViewOp, ViewOps, strides_after};
+use crate::strides::{MemoryLayout, Strides, ViewOp, ViewOps, layout_after};
 use crate::tape::grad_enabled;
 use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
@@ -55,7 +55,7 @@ pub struct Scope {
 pub(crate) struct ViewRecord {
     pub(crate) ops: ViewOps,
     /// None where PyTorch would have to copy.
-    pub(crate) strides: Option<Strides>,
+    pub(crate) layout: Option<MemoryLayout>,
     shape: Shape,
     /// The result of the last op. An op on another tensor is not recorded: it computes an index of a gather.
     last: Val,
@@ -123,11 +123,11 @@ impl Scope {
         self.tensors[val.0 as usize].clone()
     }
 
-    /// Records the chain of ops emitted from now on that begins with `base`, a tensor of these strides. They make a
+    /// Records the chain of ops emitted from now on that begins with `base`, a tensor of this layout. They make a
     /// view of it. `nested` says whether it is a view itself.
-    pub(crate) fn record_view(&mut self, base: Val, strides: Strides, nested: bool) {
+    pub(crate) fn record_view(&mut self, base: Val, layout: MemoryLayout, nested: bool) {
         let shape = self.tensors[base.0 as usize].0.meta().shape;
-        self.view = Some(ViewRecord { ops: ViewOps::new(), strides: Some(strides), shape, last: base, nested });
+        self.view = Some(ViewRecord { ops: ViewOps::new(), layout: Some(layout), shape, last: base, nested });
     }
 
     /// Ends the call as [`Scope::finish`] does. Returns the value and node of the result, and the recorded view.
@@ -136,7 +136,7 @@ impl Scope {
         if let (Some(view), Ok(result)) = (&mut view, &outcome)
             && view.last != *result
         {
-            view.strides = None;
+            view.layout = None;
         }
         self.finish(outcome, |scope, v| (scope.parts(v), view))
     }
@@ -244,6 +244,12 @@ impl Graph for Scope {
         if let Some((_, text)) = self.stale.iter().find(|(val, _)| inputs.contains(&Arg::Val(*val))) {
             return Err(OpError::runtime(text.clone()));
         }
+        if let Attrs::AxesInto { mask, keepdim, dtype } = attrs
+            && !self.session.converting_reductions
+        {
+            let converted = self.emit(Op::Cast, inputs, Attrs::DType(dtype))?;
+            return self.emit(op, &[converted.into()], Attrs::Axes { mask, keepdim });
+        }
         let mut metas = SmallVec::<[InputMeta; OPERANDS_INLINE]>::new();
         let mut operands = Inputs::new();
         for arg in inputs {
@@ -280,7 +286,7 @@ impl Graph for Scope {
                 _ => None,
             };
             let step = ViewOp { op, attrs: instruction.attrs, index };
-            view.strides = view.strides.and_then(|strides| strides_after(&view.shape, &strides, &step));
+            view.layout = view.layout.and_then(|layout| layout_after(&view.shape, &layout, &step));
             view.shape = meta.shape;
             view.ops.push(step);
         } else if let Some(steps) = &mut self.steps {
@@ -360,16 +366,23 @@ impl Graph for Scope {
 
     fn strides(&self, v: Val) -> Strides {
         match &self.view {
-            Some(ViewRecord { strides: Some(strides), last, .. }) if *last == v => *strides,
+            Some(ViewRecord { layout: Some(layout), last, .. }) if *last == v => layout.strides,
             _ => self.meta(v).shape.contiguous_strides(),
         }
     }
 
-    fn set_strides(&mut self, v: Val, strides: Strides) {
+    fn storage_offset(&self, v: Val) -> isize {
+        match &self.view {
+            Some(ViewRecord { layout: Some(layout), last, .. }) if *last == v => layout.offset,
+            _ => 0,
+        }
+    }
+
+    fn set_strides(&mut self, v: Val, strides: Strides, offset: isize) {
         if let Some(view) = &mut self.view
             && view.last == v
         {
-            view.strides = Some(strides);
+            view.layout = Some(MemoryLayout { strides, offset });
         }
     }
 

@@ -19,7 +19,7 @@ use crate::visible_workers::VisibleWorkers;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
-use gt_protocol::version::INTERRUPTS_SINCE;
+use gt_protocol::version::{CONVERTING_REDUCTIONS_SINCE, INTERRUPTS_SINCE};
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
@@ -91,6 +91,8 @@ pub struct ClientSession {
     next_alive_check_ns: AtomicU64,
     /// Whether the daemon understands [`ClientMessage::Interrupt`].
     interrupts: bool,
+    /// Whether the daemon knows reductions that convert their operand.
+    pub(crate) converting_reductions: bool,
     /// The number of the last notice that the program was warned of; 0 for none.
     noticed: AtomicU32,
     /// The reason why the session ended, once a thread has noticed the end.
@@ -258,6 +260,7 @@ impl ClientSession {
             begun: Instant::now(),
             next_alive_check_ns: AtomicU64::new(0),
             interrupts: welcome.protocol_version >= INTERRUPTS_SINCE,
+            converting_reductions: welcome.protocol_version >= CONVERTING_REDUCTIONS_SINCE,
             noticed: AtomicU32::new(welcome.notice.as_ref().map_or(0, |notice| notice.number)),
             lost: OnceLock::new(),
             traceback,

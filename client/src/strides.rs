@@ -12,6 +12,14 @@ use std::sync::Arc;
 /// The distance between neighbouring elements along each axis, in elements.
 pub type Strides = [isize; RANK_MAX];
 
+/// Where PyTorch would have a view's elements in memory.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct MemoryLayout {
+    pub(crate) strides: Strides,
+    /// The index in memory of the first element.
+    pub(crate) offset: isize,
+}
+
 /// One op of a view: a movement op, or a gather with its index.
 #[derive(Clone)]
 pub(crate) struct ViewOp {
@@ -23,8 +31,18 @@ pub(crate) struct ViewOp {
 /// The ops of a view, in order. An index such as `x[1]` makes two, a slice and a reshape.
 pub(crate) type ViewOps = SmallVec<[ViewOp; 2]>;
 
-/// The strides after one op; none if PyTorch would have to copy.
-pub(crate) fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &ViewOp) -> Option<Strides> {
+/// The layout after one op; none if PyTorch would have to copy.
+pub(crate) fn layout_after(from: &Shape, layout: &MemoryLayout, op: &ViewOp) -> Option<MemoryLayout> {
+    let mut offset = layout.offset;
+    if let Attrs::Slice(spec) = &op.attrs
+        && spec.sizes.numel() > 0
+    {
+        offset += (0..from.rank()).map(|axis| spec.start[axis] as isize * layout.strides[axis]).sum::<isize>();
+    }
+    strides_after(from, &layout.strides, op).map(|strides| MemoryLayout { strides, offset })
+}
+
+fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &ViewOp) -> Option<Strides> {
     let mut out = [0; RANK_MAX];
     match (op, attrs) {
         (Op::Permute, Attrs::Permutation(permutation)) => {

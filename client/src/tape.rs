@@ -1,12 +1,14 @@
 //! The tape of reverse-mode automatic differentiation: every op that gradients flow through is recorded as a node, with
 //! the values that its gradient formula needs. [`crate::backward`] walks it.
 
-use crate::handle::{AccumulatedHook, Backward, CustomFunction, Edge, Edges, GradHook, Node, NodeKind};
+use crate::handle::{
+    AccumulatedHook, Backward, CustomFunction, Edge, Edges, GradHook, LeafState, Node, NodeKind, Tensor,
+};
 use crate::lock::SpinLock;
 use crate::origin::origin_of_call;
 use crate::signal;
 use crate::value::TensorValue;
-use gt_ops::{Attrs, Meta, Op};
+use gt_ops::{Attrs, Meta, Op, Scalar, build};
 use smallvec::SmallVec;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering::Relaxed};
@@ -87,7 +89,8 @@ impl NodeRegistry {
 impl Node {
     fn new(meta: Meta, kind: NodeKind) -> Arc<Node> {
         // Gradients of different signals accumulate in a leaf, so it belongs to none.
-        let backward_signal = if matches!(kind, NodeKind::Leaf) { signal::NONE } else { signal::current().backward() };
+        let backward_signal =
+            if matches!(kind, NodeKind::Leaf(_)) { signal::NONE } else { signal::current().backward() };
         let number = NEXT_NUMBER.fetch_add(1, Relaxed);
         let node = Arc::new(Node {
             number,
@@ -104,8 +107,26 @@ impl Node {
         node
     }
 
-    pub(crate) fn leaf(meta: Meta) -> Arc<Node> {
-        Node::new(meta, NodeKind::Leaf)
+    /// A leaf; it may have a gradient even if none flows to it, as the program can assign one.
+    pub(crate) fn leaf(meta: Meta, requires_grad: bool) -> Arc<Node> {
+        let leaf = LeafState { requires_grad: AtomicBool::new(requires_grad), meta: Mutex::new(meta) };
+        Node::new(meta, NodeKind::Leaf(leaf))
+    }
+
+    /// The node of a tensor that an in-place operation has overwritten: `old` gets a gradient of zeros, and `new`, the
+    /// node of what was written, gets all of it.
+    pub(crate) fn overwritten(old: Arc<Node>, new: Option<Arc<Node>>, meta: Meta) -> Arc<Node> {
+        let inputs: Vec<_> = std::iter::once(old).chain(new).map(Some).collect();
+        let written = inputs.len() > 1;
+        let backward = move |_: &Arc<Node>, mut grads: Vec<Option<Tensor>>, _: bool| {
+            let Some(mut grad) = grads.pop().flatten() else {
+                return Ok((0..=usize::from(written)).map(|_| None).collect());
+            };
+            let zeros = grad.apply(|g, _| build::full(g, meta.shape, Scalar::Float(0.0), meta.dtype))?;
+            Ok(std::iter::once(Some(zeros)).chain(written.then(|| Some(grad.same()))).collect())
+        };
+        let function = Node::custom("CopyBackwards".into(), inputs, 1, meta, Box::new(backward));
+        Node::custom_output(&function, 0, meta)
     }
 
     pub(crate) fn op(
@@ -163,7 +184,7 @@ impl Drop for Node {
         // Iterative: dropping a long chain of nodes by recursion would overflow the stack.
         let mut doomed = Vec::new();
         let take = |node: &mut Node, doomed: &mut Vec<Arc<Node>>| match &mut node.kind {
-            NodeKind::Leaf => {}
+            NodeKind::Leaf(_) => {}
             NodeKind::Op { edges, .. } => {
                 let edges = edges.get_mut().unwrap_or_else(PoisonError::into_inner);
                 for edge in edges.inputs.drain(..) {
@@ -211,7 +232,7 @@ pub fn entries() -> Vec<TapeEntry> {
             // freed.
             let node = unsafe { &**node };
             let inputs = node.each_input(|n| n.map(|n| n.number)).into_iter().flatten().collect();
-            TapeEntry { number: node.number, name: node.name().into(), leaf: node.is_leaf(), meta: node.meta, inputs }
+            TapeEntry { number: node.number, name: node.name().into(), leaf: node.is_leaf(), meta: node.meta(), inputs }
         })
         .collect();
     drop(nodes);

@@ -5,7 +5,7 @@ use crate::handle::{AutogradMeta, Binding, Edge, MaterializedView, Node, Tensor,
 use crate::scope::{Scope, copied};
 use crate::session::ClientSession;
 use crate::storage::Storage;
-use crate::strides::{Strides, ViewOps, is_contiguous, repeats_elements, strides_after};
+use crate::strides::{MemoryLayout, Strides, ViewOps, is_contiguous, layout_after, repeats_elements};
 use crate::tape::{grad_enabled, next_number};
 use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
@@ -40,6 +40,21 @@ impl Scope {
     }
 }
 
+/// The node of a binding, if gradients flow to it.
+#[inline]
+fn tracked(node: &Option<Arc<Node>>) -> Option<&Arc<Node>> {
+    node.as_ref().filter(|node| node.requires_grad())
+}
+
+/// After an in-place operation, the new node keeps the gradient if the old one did.
+fn hand_over(old: &Option<Arc<Node>>, new: &Option<Arc<Node>>) {
+    if let (Some(old), Some(new)) = (old, new)
+        && !Arc::ptr_eq(old, new)
+    {
+        old.hand_over(new);
+    }
+}
+
 /// Calls a builder on tensors of one session, and `take` on its result.
 ///
 /// # Errors
@@ -66,7 +81,7 @@ impl Tensor {
     #[inline]
     pub fn resolve(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
         Ok(match &self.binding {
-            Binding::Own(value, node) => (value.clone(), node.clone()),
+            Binding::Own(value, node) => (value.clone(), tracked(node).cloned()),
             Binding::Shared(storage, autograd) => (storage.read().0, autograd.node()),
             Binding::View(view) => {
                 let current = view.read()?;
@@ -114,7 +129,7 @@ impl Tensor {
     #[inline]
     pub fn node(&self) -> Option<Arc<Node>> {
         match &self.binding {
-            Binding::Own(_, node) => node.clone(),
+            Binding::Own(_, node) => tracked(node).cloned(),
             Binding::Shared(_, autograd) => autograd.node(),
             // If the session has ended, the last node still says whether the view requires a gradient.
             Binding::View(view) => match view.read() {
@@ -127,7 +142,7 @@ impl Tensor {
     /// Whether gradients flow to it.
     pub fn requires_grad(&self) -> bool {
         match &self.binding {
-            Binding::Own(_, node) => node.is_some(),
+            Binding::Own(_, node) => tracked(node).is_some(),
             _ => self.node().is_some(),
         }
     }
@@ -137,14 +152,24 @@ impl Tensor {
         self.node().is_none_or(|n| n.is_leaf())
     }
 
+    /// The node, also that of a leaf that requires no gradient.
+    fn any_node(&self) -> Option<Arc<Node>> {
+        match &self.binding {
+            Binding::Own(_, node) => node.clone(),
+            Binding::Shared(_, autograd) => autograd.any_node(),
+            Binding::View(view) if view.is_detached() => view.autograd.any_node(),
+            Binding::View(_) => self.node(),
+        }
+    }
+
     fn set_node(&mut self, node: Option<Arc<Node>>) -> Option<Arc<Node>> {
         match &mut self.binding {
             Binding::Own(_, own) => std::mem::replace(own, node),
             Binding::Shared(_, autograd) => autograd.replace(node),
+            Binding::View(view) if view.is_detached() => view.autograd.replace(node),
             Binding::View(view) => {
                 // Only the view becomes a leaf or leaves the tape; the base keeps its node.
-                let mut detached = view.detached(view.autograd.untracked);
-                detached.leaf = node;
+                let detached = view.with_autograd(AutogradMeta::of(node, view.autograd.untracked));
                 let old = std::mem::replace(&mut **view, detached);
                 old.cached().node
             }
@@ -172,22 +197,34 @@ impl Tensor {
                 OpError::runtime("only Tensors of floating point and complex dtype can require gradients").into()
             );
         }
-        Ok(self.set_node(on.then(|| Node::leaf(meta))))
+        match self.any_node().filter(|node| node.is_leaf()) {
+            Some(leaf) => {
+                leaf.set_leaf(on, meta);
+                Ok(None)
+            }
+            None => Ok(self.set_node(on.then(|| Node::leaf(meta, true)))),
+        }
     }
 
     /// Another handle on the same storage that is off the tape, as `detach()` gives. In-place operations through an
     /// `untracked` one, as `x.data` gives, leave saved values valid.
     pub fn alias(&mut self, untracked: bool) -> Tensor {
         let binding = match &self.binding {
-            Binding::View(view) => Binding::View(Box::new(view.detached(untracked))),
-            _ => Binding::Shared(self.share().0, AutogradMeta::detached(untracked)),
+            Binding::View(view) => Binding::View(Box::new(view.with_autograd(AutogradMeta::of(None, untracked)))),
+            _ => Binding::Shared(self.share().0, AutogradMeta::of(None, untracked)),
         };
         Tensor { binding }
     }
 
     /// Detaches the handle from the tape, as `detach_()` does. Returns the old node, to be dropped outside every lock.
     pub fn detach_in_place(&mut self) -> Option<Arc<Node>> {
-        self.set_node(None)
+        match self.any_node().filter(|node| node.is_leaf()) {
+            Some(leaf) => {
+                leaf.set_leaf(false, self.meta());
+                None
+            }
+            None => self.set_node(None),
+        }
     }
 
     /// A copy, through which gradients flow, as `clone()` gives. Values are immutable, so no bytes are copied.
@@ -209,21 +246,35 @@ impl Tensor {
         let (base, autograd) = self.share();
         value.version_counter().view_of(base.epoch());
         let current = MaterializedView { value, node, version: base.read().1 };
-        Ok(Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ViewOps::new(), strides, current))) })
+        let layout = MemoryLayout { strides, offset: 0 };
+        let view = View::new(base, autograd, (ViewOps::new(), 0), layout, current);
+        Ok(Tensor { binding: Binding::View(Box::new(view)) })
     }
 
     /// The strides that PyTorch would have.
     pub fn strides(&self) -> Strides {
         match &self.binding {
-            Binding::View(view) => view.strides,
+            Binding::View(view) => view.layout.strides,
             _ => self.meta().shape.contiguous_strides(),
         }
+    }
+
+    /// The index of the first element in the memory that PyTorch would have.
+    pub fn storage_offset(&self) -> isize {
+        match &self.binding {
+            Binding::View(view) => view.layout.offset,
+            _ => 0,
+        }
+    }
+
+    fn memory_layout(&self) -> MemoryLayout {
+        MemoryLayout { strides: self.strides(), offset: self.storage_offset() }
     }
 
     /// Whether PyTorch would have the elements in row-major order without gaps.
     pub fn is_contiguous(&self) -> bool {
         match &self.binding {
-            Binding::View(view) => is_contiguous(&view.meta.shape, &view.strides),
+            Binding::View(view) => is_contiguous(&view.meta.shape, &view.layout.strides),
             _ => true,
         }
     }
@@ -238,7 +289,7 @@ impl Tensor {
         match &self.binding {
             Binding::View(view) => {
                 let gathered = view.ops.iter().any(|op| op.index.is_some());
-                gathered || repeats_elements(&view.meta.shape, &view.strides)
+                gathered || repeats_elements(&view.meta.shape, &view.layout.strides)
             }
             _ => false,
         }
@@ -277,17 +328,17 @@ impl Tensor {
         version: u64,
         build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
     ) -> Result<PlannedView> {
-        scope.record_view(this, self.strides(), self.is_view());
+        scope.record_view(this, self.memory_layout(), self.is_view());
         let outcome = build(&mut scope);
         let ((value, node), view) = scope.finish_view(outcome)?;
-        let (ops, strides) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.strides));
-        Ok(PlannedView { value, node, ops, strides, version })
+        let (ops, layout) = view.map_or((ViewOps::new(), None), |view| (view.ops, view.layout));
+        Ok(PlannedView { value, node, ops, layout, version })
     }
 
     /// The value, its node and the storage's version.
     fn versioned(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>, u64)> {
         Ok(match &self.binding {
-            Binding::Own(value, node) => (value.clone(), node.clone(), 0),
+            Binding::Own(value, node) => (value.clone(), tracked(node).cloned(), 0),
             Binding::Shared(storage, autograd) => {
                 let (value, version) = storage.read();
                 (value, autograd.node(), version)
@@ -325,16 +376,16 @@ impl Tensor {
                 let (value, node) = scope.parts(val);
                 let chain = scope.view_ops(val).filter(|(base, _)| (base.0 as usize) < bases.len());
                 let Some((base, chain)) = chain else {
-                    return (0, PlannedView { value, node, ops: ViewOps::new(), strides: None, version: 0 });
+                    return (0, PlannedView { value, node, ops: ViewOps::new(), layout: None, version: 0 });
                 };
                 let base = base.0 as usize;
-                let (mut strides, mut shape) = (Some(bases[base].strides()), bases[base].meta().shape);
+                let (mut layout, mut shape) = (Some(bases[base].memory_layout()), bases[base].meta().shape);
                 for (op, to) in &chain {
-                    strides = strides.and_then(|s| strides_after(&shape, &s, op));
+                    layout = layout.and_then(|layout| layout_after(&shape, &layout, op));
                     shape = *to;
                 }
                 let ops = chain.into_iter().map(|(op, _)| op).collect();
-                (base, PlannedView { value, node, ops, strides, version: versions[base] })
+                (base, PlannedView { value, node, ops, layout, version: versions[base] })
             };
             vals.into_iter().map(plan).collect()
         })
@@ -342,21 +393,37 @@ impl Tensor {
 
     /// The planned view, which shares this handle's storage; an independent tensor where PyTorch would have to copy.
     pub fn view(&mut self, plan: PlannedView) -> Tensor {
-        let PlannedView { value, node, ops, strides, version } = plan;
-        let Some(strides) = strides else { return Tensor::new(value, node) };
+        let PlannedView { value, node, ops, layout, version } = plan;
+        let Some(layout) = layout else { return Tensor::new(value, node) };
         if ops.is_empty() {
             return self.same();
         }
         let ops = match &self.binding {
-            // Gradients of the new view end in this view's own leaf node, not in the base's.
-            Binding::View(view) if view.leaf.is_some() => return Tensor::new(value, node),
-            Binding::View(view) => view.ops.iter().cloned().chain(ops).collect(),
-            _ => ops,
+            Binding::View(view) => (view.ops.iter().cloned().chain(ops).collect(), view.tracked_from),
+            _ => (ops, 0),
         };
         let (base, autograd) = self.share();
         value.version_counter().view_of(base.epoch());
         let current = MaterializedView { value, node, version };
-        Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ops, strides, current))) }
+        Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ops, layout, current))) }
+    }
+
+    /// Turns the handle into `view`, a view of it, as `t_()` does. A leaf stays one. Returns the old handle, to be
+    /// dropped outside every lock.
+    pub fn become_view(&mut self, view: Tensor) -> Tensor {
+        let mut view = view;
+        if let Some(leaf) = self.any_node().filter(|node| node.is_leaf()) {
+            leaf.set_leaf(leaf.requires_grad(), view.meta());
+            view.binding = match view.binding {
+                Binding::Own(value, _) => Binding::Own(value, Some(leaf)),
+                Binding::View(own) => {
+                    let autograd = AutogradMeta::of(Some(leaf), own.autograd.untracked);
+                    Binding::View(Box::new(own.with_autograd(autograd)))
+                }
+                same => same,
+            };
+        }
+        std::mem::replace(self, view)
     }
 
     /// Checks that an in-place operation is allowed.
@@ -368,6 +435,7 @@ impl Tensor {
             return Ok(());
         }
         if let Binding::View(view) = &self.binding
+            && !view.is_detached()
             && view.autograd.node().is_some_and(|n| n.is_leaf())
         {
             return Err(OpError::runtime(
@@ -389,8 +457,8 @@ impl Tensor {
     ///
     /// # Errors
     /// A result of another shape, or of a dtype that does not convert to the tensor's; as [`Tensor::check_in_place`];
-    /// a view that shows one element several times.
-    pub fn plan_rebind(&self, result: Tensor, since: Option<u64>) -> Result<PlannedRebind> {
+    /// a view that shows one element several times, unless the written elements are `uniform`: all the same.
+    pub fn plan_rebind(&self, result: Tensor, since: Option<u64>, uniform: bool) -> Result<PlannedRebind> {
         self.check_in_place()?;
         let (old, new) = (self.meta(), result.meta());
         if old.shape != new.shape {
@@ -411,10 +479,39 @@ impl Tensor {
         let since = since.unwrap_or_else(|| result.node().map_or_else(next_number, |node| node.number()));
         let result = if new.dtype == old.dtype { result } else { result.apply(|g, v| build::cast(g, v, old.dtype))? };
         let (mut value, mut node) = result.resolve()?;
-        if let Binding::View(view) = &self.binding {
-            (value, node) = view.write((value, node))?;
+        let replaced = match &self.binding {
+            Binding::View(view) => {
+                (value, node) = view.write((value, node), uniform)?;
+                view.autograd.any_node()
+            }
+            _ => self.any_node(),
+        };
+        // What is overwritten as a whole stays on the tape, with a gradient of zeros. A leaf that requires no gradient
+        // keeps the one that it has.
+        if let (None, Some(old)) = (&node, replaced) {
+            let meta = old.meta();
+            node = Some(if grad_enabled() && old.requires_grad() { Node::overwritten(old, None, meta) } else { old });
         }
         Ok(PlannedRebind { value, node, recorded: grad_enabled(), since })
+    }
+
+    /// `written`, which an in-place operation is to bind the handle to, with a node that gives a gradient of zeros to what
+    /// it overwrites.
+    ///
+    /// # Errors
+    /// As [`Tensor::resolve`].
+    pub fn overwritten_with(&self, written: Tensor) -> Result<Tensor> {
+        let whole = match &self.binding {
+            Binding::View(view) => view.is_detached(),
+            _ => true,
+        };
+        let (value, node) = written.resolve()?;
+        let meta = *value.meta();
+        let node = match self.node().filter(|_| whole && node.is_some() && grad_enabled()) {
+            Some(old) => Some(Node::overwritten(old, node, meta)),
+            None => node,
+        };
+        Ok(Tensor::new(value, node))
     }
 
     /// Binds the handle, and all handles that share its storage, to the planned value.
@@ -425,20 +522,25 @@ impl Tensor {
             storage.with_value(|old| old.version_counter().replace(value.version_counter(), since));
             storage.replace(value.clone(), since)
         };
+        let replace_node = |autograd: &AutogradMeta, node: Option<Arc<Node>>| {
+            if !recorded {
+                return node;
+            }
+            let old = autograd.replace(node.clone());
+            hand_over(&old, &node);
+            old
+        };
         let (old, old_node) = match &mut self.binding {
             Binding::Own(own, own_node) => {
                 own.version_counter().replace(value.version_counter(), Some(since));
                 let old = std::mem::replace(own, value);
+                if recorded {
+                    hand_over(own_node, &node);
+                }
                 (old, if recorded { std::mem::replace(own_node, node) } else { node })
             }
-            Binding::Shared(storage, autograd) => {
-                let old = replace(storage, autograd);
-                (old, if recorded { autograd.replace(node) } else { node })
-            }
-            Binding::View(view) => {
-                let old = replace(&view.base, &view.autograd);
-                (old, if recorded { view.autograd.replace(node) } else { node })
-            }
+            Binding::Shared(storage, autograd) => (replace(storage, autograd), replace_node(autograd, node)),
+            Binding::View(view) => (replace(&view.base, &view.autograd), replace_node(&view.autograd, node)),
         };
         Replaced { _value: Some(old), _node: old_node }
     }
@@ -453,19 +555,31 @@ impl Tensor {
         Ok(Tensor::new(value, node))
     }
 
-    /// Takes over another tensor's value, shape and dtype, as `t.data = u` does.
-    pub fn set_data(&mut self, value: Arc<TensorValue>) -> Replaced {
-        value.version_counter().share();
-        let old = match &mut self.binding {
-            Binding::Own(own, _) => std::mem::replace(own, value),
-            Binding::Shared(storage, _) => storage.replace(value, None),
-            Binding::View(_) => {
-                let old = std::mem::replace(&mut self.binding, Binding::Own(value, None));
-                let Binding::View(view) = old else { return Replaced { _value: None, _node: None } };
-                view.cached().value
+    /// Takes over the storage, shape and dtype of `data`, a detached handle, as `t.data = u` does: in-place operations on
+    /// either tensor show in the other. Handles that shared the old storage keep it. Returns the old handle, to be
+    /// dropped outside every lock.
+    ///
+    /// # Errors
+    /// A tensor that requires a gradient, and data that is not floating.
+    pub fn set_data(&mut self, data: Tensor) -> Result<Tensor> {
+        let meta = data.meta();
+        let node = self.any_node();
+        if let Some(node) = &node {
+            if node.requires_grad() && !meta.dtype.is_float() {
+                return Err(OpError::runtime(
+                    "data set to a tensor that requires gradients must be floating point or complex dtype",
+                )
+                .into());
             }
+            node.set_leaf(node.requires_grad(), meta);
+        }
+        let autograd = AutogradMeta::of(node, false);
+        let binding = match data.binding {
+            Binding::Own(value, _) => Binding::Shared(Storage::new(value), autograd),
+            Binding::Shared(storage, _) => Binding::Shared(storage, autograd),
+            Binding::View(view) => Binding::View(Box::new(view.with_autograd(autograd))),
         };
-        Replaced { _value: Some(old), _node: None }
+        Ok(std::mem::replace(self, Tensor { binding }))
     }
 
     /// How many in-place operations led to the value.
@@ -481,13 +595,26 @@ impl Tensor {
 
     /// The accumulated gradient, the same handle each time.
     pub fn grad(&self) -> Option<Tensor> {
-        self.node().and_then(|n| n.grad())
+        self.any_node().and_then(|n| n.grad())
     }
 
-    /// Replaces the accumulated gradient.
+    /// The node that holds the gradient.
+    pub fn grad_holder(&self) -> Option<Arc<Node>> {
+        self.any_node()
+    }
+
+    /// Makes the handle able to hold a gradient: one without a node becomes a leaf that requires no gradient.
+    pub fn hold_grad(&mut self) {
+        if self.any_node().is_none() {
+            // There is no old node to be dropped.
+            let _ = self.set_node(Some(Node::leaf(self.meta(), false)));
+        }
+    }
+
+    /// Replaces the accumulated gradient, after [`Tensor::hold_grad`].
     ///
     /// # Errors
-    /// A gradient of another shape or dtype, or a tensor that does not require one.
+    /// A gradient of another shape or dtype.
     pub fn set_grad(&self, grad: Option<Tensor>) -> Result<()> {
         if let Some(grad) = &grad
             && grad.meta() != self.meta()
@@ -501,10 +628,8 @@ impl Tensor {
             ))
             .into());
         }
-        match self.node() {
-            Some(node) => node.set_grad(grad),
-            None if grad.is_none() => {}
-            None => return Err(OpError::runtime("grad can be assigned to a tensor that requires one").into()),
+        if let Some(node) = self.any_node() {
+            node.set_grad(grad);
         }
         Ok(())
     }
@@ -545,6 +670,7 @@ impl Tensor {
         if a.meta() == b.meta() && Arc::ptr_eq(a.session(), b.session()) {
             let row = op.row();
             if row.class == Class::Elementwise && row.operands == 2 && row.accepts.contains(a.meta().dtype) {
+                let (a_node, b_node) = (tracked(a_node), tracked(b_node));
                 let recording = (a_node.is_some() || b_node.is_some())
                     && row.grad.is_some()
                     && a.meta().dtype.is_float()
@@ -554,9 +680,9 @@ impl Tensor {
                 let meta = Meta { shape: a.meta().shape, dtype };
                 let value = TensorValue::new(id, meta, a.session());
                 let node = recording.then(|| {
-                    let edge = |v: &Arc<TensorValue>, node: &Option<Arc<Node>>, bit: u8| Edge::Tensor {
+                    let edge = |v: &Arc<TensorValue>, node: Option<&Arc<Node>>, bit: u8| Edge::Tensor {
                         meta: *v.meta(),
-                        node: node.clone(),
+                        node: node.cloned(),
                         saved: (row.saves.inputs & bit != 0).then(|| v.clone()),
                     };
                     let edges = [edge(a, a_node, 1), edge(b, b_node, 2)].into_iter().collect();
@@ -593,7 +719,7 @@ pub struct PlannedView {
     node: Option<Arc<Node>>,
     ops: ViewOps,
     /// None where PyTorch would have to copy.
-    strides: Option<Strides>,
+    layout: Option<MemoryLayout>,
     version: u64,
 }
 
@@ -604,9 +730,13 @@ impl PlannedView {
         let (value, node) = if ops.is_empty() { copied(value, node) } else { (value, node) };
         Tensor::new(value, node)
     }
+    /// Whether no op was needed: the view is the tensor itself.
+    pub fn is_itself(&self) -> bool {
+        self.layout.is_some() && self.ops.is_empty()
+    }
     /// Whether PyTorch would have to copy.
     pub fn is_copy(&self) -> bool {
-        self.strides.is_none()
+        self.layout.is_none()
     }
 }
 

@@ -32,39 +32,51 @@ impl View {
             let recording = tape::set_grad_enabled(true);
             let replayed = self.replay(value, version);
             tape::set_grad_enabled(recording);
-            current = replayed?;
+            let replayed = replayed?;
+            if let (Some(old), Some(new)) = (&current.node, &replayed.node) {
+                old.hand_over(new);
+            }
+            current = replayed;
             current.value.version_counter().view_of(epoch);
             // Dropped without the lock: freeing a tensor may wait.
             drop(self.replace_cached(current.clone()));
         }
-        if self.leaf.is_some() {
-            current.node = self.leaf.clone();
+        if self.is_detached() {
+            current.node = self.autograd.node();
         }
         Ok(current)
     }
 
     fn replay(&self, base: Arc<TensorValue>, version: u64) -> Result<MaterializedView> {
         let mut scope = Scope::new(base.session());
-        let mut v = scope.push(base, self.autograd.node());
-        let outcome = self.ops.iter().try_for_each(|op| {
-            v = op.emit(&mut scope, v)?;
-            Ok(())
-        });
-        scope.finish(outcome, |scope, ()| {
+        let base = scope.push(base, None);
+        let outcome = self.replay_in(&mut scope, base);
+        scope.finish(outcome, |scope, v| {
             let (value, node) = scope.parts(v);
             MaterializedView { value, node, version }
         })
     }
 
-    /// The base's value and node with the view's elements replaced by `new`.
+    /// The view's value, computed from that of the base. Gradients flow to the tensor that has the autograd metadata.
+    fn replay_in(&self, scope: &mut Scope, base: Val) -> gt_ops::error::Result<Val> {
+        let (before, after) = self.ops.split_at(self.tracked_from);
+        let tracked = replayed(scope, before, base)?;
+        let tracked = scope.parts(tracked).0;
+        let tracked = scope.push(tracked, self.autograd.node());
+        replayed(scope, after, tracked)
+    }
+
+    /// The base's value with the view's elements replaced by `new`, and the node of the tensor that has the autograd
+    /// metadata.
     ///
     /// # Errors
-    /// A view that shows one element of the base several times.
+    /// A view that shows one element of the base several times, unless all of them are `uniform`.
     pub(crate) fn write(
         &self,
         new: (Arc<TensorValue>, Option<Arc<Node>>),
+        uniform: bool,
     ) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
-        if repeats_elements(&self.meta.shape, &self.strides) {
+        if !uniform && repeats_elements(&self.meta.shape, &self.layout.strides) {
             return Err(OpError::runtime(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory \
                  location. Please clone() the tensor before performing the operation.",
@@ -73,42 +85,57 @@ impl View {
         }
         let base = self.base.read().0;
         let mut scope = Scope::new(base.session());
-        let first = scope.push(base, self.autograd.node());
-        let mut v = scope.push(new.0, new.1);
+        let base = scope.push(base, None);
+        let new = scope.push(new.0, new.1);
+        let (before, after) = self.ops.split_at(self.tracked_from);
         let outcome = (|| {
-            if self.ops.iter().any(|op| matches!(op.op, Op::Expand | Op::Gather)) {
-                v = self.scatter(&mut scope, first, v)?;
-                return Ok(());
-            }
-            let mut operands = vec![first];
-            for op in &self.ops[..self.ops.len().saturating_sub(1)] {
-                let operand = operands[operands.len() - 1];
-                operands.push(op.emit(&mut scope, operand)?);
-            }
-            for (op, operand) in self.ops.iter().zip(&operands).rev() {
-                v = write_back(&mut scope, op, *operand, v)?;
-            }
-            Ok(())
+            let tracked = replayed(&mut scope, before, base)?;
+            let tracked = scope.parts(tracked).0;
+            let tracked = scope.push(tracked, self.autograd.node());
+            let tracked = written(&mut scope, after, tracked, new)?;
+            let (value, node) = scope.parts(tracked);
+            let whole = scope.push(value, None);
+            Ok((written(&mut scope, before, base, whole)?, node))
         })();
-        scope.finish(outcome, |scope, ()| scope.parts(v))
+        scope.finish(outcome, |scope, (whole, node)| (scope.parts(whole).0, node))
     }
+}
 
-    /// `base` with `new` scattered to the positions that the view shows, for views with an expansion or a gather. The
-    /// view's ops applied to `arange` give those positions. Where an op repeats an element, the ops after it may keep
-    /// one copy; if they keep several, the last write wins.
-    fn scatter(&self, scope: &mut Scope, base: Val, new: Val) -> gt_ops::error::Result<Val> {
-        let shape = scope.meta(base).shape;
-        let flat = |v: Val, scope: &mut Scope| gt_ops::build::reshape(scope, v, &[-1]);
-        let create = Attrs::Create { shape: Shape::new(&[shape.numel()])?, dtype: DType::I64 };
-        let counted = scope.emit(Op::Arange, &[0i64.into(), 1i64.into()], create)?;
-        let mut positions = scope.emit(Op::Reshape, &[counted.into()], Attrs::Shape(shape))?;
-        for op in self.ops.iter() {
-            positions = op.emit(scope, positions)?;
-        }
-        let operands = [flat(base, scope)?.into(), flat(positions, scope)?.into(), flat(new, scope)?.into()];
-        let written = scope.emit(Op::Scatter, &operands, Attrs::Axis(0))?;
-        scope.emit(Op::Reshape, &[written.into()], Attrs::Shape(shape))
+/// The result of ops on `v`, one after the other.
+fn replayed(scope: &mut Scope, ops: &[ViewOp], v: Val) -> gt_ops::error::Result<Val> {
+    ops.iter().try_fold(v, |v, op| op.emit(scope, v))
+}
+
+/// `base` with the elements that `ops` show replaced by `new`.
+fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, mut new: Val) -> gt_ops::error::Result<Val> {
+    let Some((_, first)) = ops.split_last() else { return Ok(new) };
+    if ops.iter().any(|op| matches!(op.op, Op::Expand | Op::Gather)) {
+        return scattered(scope, ops, base, new);
     }
+    let mut operands = vec![base];
+    for op in first {
+        let operand = operands[operands.len() - 1];
+        operands.push(op.emit(scope, operand)?);
+    }
+    for (op, operand) in ops.iter().zip(&operands).rev() {
+        new = write_back(scope, op, *operand, new)?;
+    }
+    Ok(new)
+}
+
+/// `base` with `new` scattered to the positions that `ops` show, for views with an expansion or a gather. The ops applied
+/// to `arange` give those positions. Where an op repeats an element, the ops after it may keep one copy; if they keep
+/// several, the last write wins.
+fn scattered(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::error::Result<Val> {
+    let shape = scope.meta(base).shape;
+    let flat = |v: Val, scope: &mut Scope| gt_ops::build::reshape(scope, v, &[-1]);
+    let create = Attrs::Create { shape: Shape::new(&[shape.numel()])?, dtype: DType::I64 };
+    let counted = scope.emit(Op::Arange, &[0i64.into(), 1i64.into()], create)?;
+    let positions = scope.emit(Op::Reshape, &[counted.into()], Attrs::Shape(shape))?;
+    let positions = replayed(scope, ops, positions)?;
+    let operands = [flat(base, scope)?.into(), flat(positions, scope)?.into(), flat(new, scope)?.into()];
+    let written = scope.emit(Op::Scatter, &operands, Attrs::Axis(0))?;
+    scope.emit(Op::Reshape, &[written.into()], Attrs::Shape(shape))
 }
 
 /// `operand` with the elements that the op took from it replaced by `v`.

@@ -99,7 +99,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.gelu(gt.tensor([-1.0, 0.0, 1.0]))
     ///     tensor([-0.1587,  0.0000,  0.8413])
-    [module("nn.functional")]
+    [module("nn.functional").out()]
     fn gelu(g, input: Expr<'g>, approximate: &'g str = "none") -> Result<Expr<'g>> {
         pointwise::gelu(g, input, approximate)
     }
@@ -263,7 +263,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.softplus(gt.tensor([0.0]))
     ///     tensor([0.6931])
-    [module("nn.functional")]
+    [module("nn.functional").out()]
     fn softplus(g, input: Expr<'g>, beta: f64 = 1.0, threshold: f64 = 20.0) -> Expr<'g> {
         wide(input, |x| {
             let scaled = if beta == 1.0 { x } else { x * beta };
@@ -278,7 +278,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.logsigmoid(gt.tensor([0.0, -100.0]))
     ///     tensor([  -0.6931, -100.0000])
-    [module("nn.functional")]
+    [module("nn.functional").out()]
     fn logsigmoid(g, input: Expr<'g>) -> Expr<'g> {
         // -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, `where` gives -|x| the gradient of -x.
         wide(input, |x| -((-x).relu() + x.lt(0.0).where_(x, -x).exp().log1p()))
@@ -349,7 +349,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.hardshrink(gt.tensor([-1.0, 0.2, 2.0]))
     ///     tensor([-1.,  0.,  2.])
-    [module("nn.functional")]
+    [module("nn.functional").out()]
     fn hardshrink(g, input: Expr<'g>, lambd: f64 = 0.5) -> Result<Expr<'g>> {
         let small = input.ge(-lambd) & input.le(lambd);
         Ok(small.where_(0.0, input).to(input.dtype()?))
@@ -360,7 +360,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.softshrink(gt.tensor([-1.0, 0.2, 2.0]))
     ///     tensor([-0.5000,  0.0000,  1.5000])
-    [module("nn.functional")]
+    [module("nn.functional").out()]
     fn softshrink(g, input: Expr<'g>, lambd: f64 = 0.5) -> Result<Expr<'g>> {
         if lambd < 0.0 {
             return Err(OpError::runtime(format!("lambda must be greater or equal to 0, but found to be {lambd}.")));

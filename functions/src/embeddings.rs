@@ -29,20 +29,37 @@ functions! {
     ///     input: Class indices of any shape, at least 0.
     ///     num_classes: The number of classes; -1 for the largest index plus 1, which waits for the input's values.
     ///
+    /// Raises:
+    ///     RuntimeError: A class is negative or not smaller than `num_classes`; with `num_classes`, raised when the
+    ///         result is fetched.
+    ///
     /// Example:
     ///     >>> gt.nn.functional.one_hot(gt.tensor([0, 2]), 3)
     ///     tensor([[1, 0, 0],
     ///             [0, 0, 1]])
     [module("nn.functional")]
     fn one_hot(g, input: Expr<'g>, num_classes: i64 = -1) -> Result<Expr<'g>> {
-        let classes = if num_classes >= 0 {
-            num_classes
-        } else if input.numel()? == 0 {
-            return Err(OpError::runtime("Can not infer total number of classes from empty tensor."));
-        } else {
-            input.amax(&[], false).item()?.to_i64() + 1
-        };
-        Ok(input.unsqueeze(-1).eq(g.arange(classes, DType::I64)).to(DType::I64))
+        if input.dtype()? != DType::I64 {
+            return Err(OpError::runtime("one_hot is only applicable to index tensor of type LongTensor."));
+        }
+        let (mut sizes, mut classes) = (input.sizes()?, num_classes);
+        if input.numel()? == 0 {
+            if classes <= 0 {
+                return Err(OpError::runtime("Can not infer total number of classes from empty tensor."));
+            }
+        } else if classes == -1 {
+            if input.amin(&[], false).item()?.to_i64() < 0 {
+                return Err(OpError::runtime("Class values must be non-negative."));
+            }
+            classes = input.amax(&[], false).item()?.to_i64() + 1;
+        } else if classes < 1 {
+            return Err(OpError::runtime("Class values must be smaller than num_classes."));
+        }
+        sizes.push(classes);
+        // A class that is out of range is found where its 1 is written.
+        let index = input.unsqueeze(-1);
+        let ones = g.full(&index.shape()?, 1i64, DType::I64);
+        Ok(zeros(g, &sizes, DType::I64).scatter(Op::Scatter, -1, index, ones))
     }
 
     /// Looks up rows of an embedding matrix: `weight[input]`.

@@ -171,13 +171,8 @@ functions! {
             let dtype = if number.category() > own.category() { number.natural_dtype() } else { own };
             (wanted, sorted) = (g.full(&Shape::SCALAR, number, dtype), sorted.to(dtype));
         }
-        let (own, others) = (wanted.dtype()?, sorted.dtype()?);
-        if own != others {
-            return Err(OpError::runtime(format!(
-                "torch.searchsorted(): input value tensor and boundaries tensor should have same dtype, but got \
-                 boundaries tensor dtype gt.{others} and input value tensor dtype gt.{own}"
-            )));
-        }
+        let common = wanted.dtype()?.promote(sorted.dtype()?);
+        (wanted, sorted) = (wanted.to(common), sorted.to(common));
         if let Some(sorter) = sorter {
             let (sizes, order) = (sorted.sizes()?, sorter.sizes()?);
             if sizes != order {

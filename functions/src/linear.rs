@@ -16,7 +16,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.linear(gt.tensor([[1.0, 2.0]]), gt.tensor([[3.0, 4.0]]), gt.tensor([0.5]))
     ///     tensor([[11.5000]])
-    [module("nn.functional").autocast(Autocast::Low)]
+    [module("nn.functional").out().autocast(Autocast::Low)]
     fn linear(g, input: Expr<'g>, weight: Expr<'g>, bias: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let weight = if weight.rank()? > 1 { weight.transposed() } else { weight };
         let output = input.matmul(weight);

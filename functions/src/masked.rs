@@ -216,7 +216,7 @@ functions! {
     fn logsumexp(g, input: Expr<'g>, dim: Option<&'g [i64]> = None; keepdim: bool = false,
         dtype: Option<DType> = None, mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let kept = filled(g, floating(input, dtype)?, mask, f64::NEG_INFINITY)?;
-        let total = crate::reductions::logsumexp(g, kept, axes(input, dim)?, keepdim);
+        let total = crate::reductions::logsumexp(g, kept, axes(input, dim)?, keepdim)?;
         Ok(total.to(dtype.unwrap_or(input.dtype()?)))
     }
 

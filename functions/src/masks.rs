@@ -19,6 +19,15 @@ fn lower_mask<'g>(g: &'g Builder<'g>, input: Expr<'g>, diagonal: i64) -> Result<
     Ok((g.arange(rows, DType::I64).unsqueeze(1) + diagonal).ge(g.arange(columns, DType::I64)))
 }
 
+/// `input` where `mask` is true, and zero elsewhere. A second backward pass may use the mask again.
+fn masked<'g>(g: &'g Builder<'g>, name: &str, input: Expr<'g>, mask: Expr<'g>) -> Result<Expr<'g>> {
+    let result = mask.where_(input.detach(), ZERO);
+    let [masked] = g.with_gradient(name, &[input, mask], [result], |_, values, grads| {
+        Ok(vec![grads[0].map(|grad| values[1].where_(grad, ZERO)), None])
+    })?;
+    Ok(masked)
+}
+
 functions! {
     /// The lower triangles of matrices: elements above a diagonal become zero.
     ///
@@ -34,7 +43,7 @@ functions! {
     ///             [1., 1., 1.]])
     [method().in_place().out()]
     fn tril(g, input: Expr<'g>, diagonal: i64 = 0) -> Result<Expr<'g>> {
-        Ok(lower_mask(g, input, diagonal)?.where_(input, ZERO))
+        masked(g, "TrilBackward0", input, lower_mask(g, input, diagonal)?)
     }
 
     /// The upper triangles of matrices: elements below a diagonal become zero.
@@ -51,7 +60,8 @@ functions! {
     ///             [0., 0., 0.]])
     [method().in_place().out()]
     fn triu(g, input: Expr<'g>, diagonal: i64 = 0) -> Result<Expr<'g>> {
-        Ok(lower_mask(g, input, diagonal.saturating_sub(1))?.where_(ZERO, input))
+        let below = lower_mask(g, input, diagonal.saturating_sub(1))?;
+        masked(g, "TriuBackward0", input, below.logical_not())
     }
 
     /// A copy with `value` where the mask is true.

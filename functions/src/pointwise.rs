@@ -209,6 +209,12 @@ functions! {
     [method().in_place().out()]
     fn lerp(g, input: Expr<'g>, end: TensorOrNumber<'g>, weight: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         check_floating("lerp", input)?;
+        if end.as_number().is_none() {
+            let (own, other) = (input.dtype()?, end.dtype()?);
+            if own != other {
+                return Err(OpError::runtime(format!("expected dtype {own} for `end` but got dtype {other}")));
+            }
+        }
         Ok(g.elementwise(Op::Lerp, &[input.into(), end.into(), weight.into()]))
     }
 
@@ -243,6 +249,8 @@ functions! {
     ///     tensor([5.0000e+00, 1.4142e+30])
     [method().in_place().out()]
     fn hypot(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
+        let dtype = input.dtype()?.promote(other.dtype()?);
+        let (input, other) = (input.to(dtype), other.to(dtype));
         check_floating("hypot", input)?;
         let (a, b) = (input.abs(), other.abs());
         let first = a.gt(b);

@@ -649,7 +649,7 @@ macro_rules! pools {
             ///     >>> gt.nn.functional.avg_pool2d(gt.arange(16.0).reshape(1, 4, 4), 2)
             ///     tensor([[[ 2.5000,  4.5000],
             ///              [10.5000, 12.5000]]])
-            [module("nn.functional")]
+            [module("nn.functional").out()]
             fn $avg(g, input: Expr<'g>, kernel_size: &'g [i64], stride: Option<&'g [i64]> = None,
                 padding: &'g [i64] = &[0], ceil_mode: bool = false, count_include_pad: bool = true,
                 divisor_override: Option<i64> = None) -> Result<Expr<'g>> {
@@ -711,7 +711,7 @@ macro_rules! pools {
             /// Example:
             ///     >>> gt.nn.functional.avg_pool1d(gt.tensor([[1.0, 3.0, 5.0, 7.0]]), kernel_size=2)
             ///     tensor([[2., 6.]])
-            [module("nn.functional")]
+            [module("nn.functional").out()]
             fn avg_pool1d(g, input: Expr<'g>, kernel_size: &'g [i64], stride: Option<&'g [i64]> = None,
                 padding: &'g [i64] = &[0], ceil_mode: bool = false,
                 count_include_pad: bool = true) -> Result<Expr<'g>> {

@@ -5,11 +5,32 @@ use crate::declaration::{Sizes, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{function, method, method_only};
-use gt_ops::{DType, OpError, Scalar};
+use gt_ops::{DType, Op, OpError, Scalar};
 
 /// The axes of a reduction: all if none are given.
 fn axes(dim: Option<&[i64]>) -> &[i64] {
     dim.unwrap_or(&[])
+}
+
+/// The result of `any` or `all`: as in PyTorch, that of bytes is a byte.
+fn truth<'g>(input: Expr<'g>, result: Expr<'g>) -> Result<Expr<'g>> {
+    Ok(if input.dtype()? == DType::U8 { result.to(DType::U8) } else { result })
+}
+
+/// A sum, product or mean of elements converted to a dtype.
+fn reduced<'g>(op: Op, input: Expr<'g>, axes: &[i64], keepdim: bool, dtype: Option<DType>) -> Result<Expr<'g>> {
+    match dtype {
+        // The instruction converts element by element: no converted copy takes memory.
+        Some(dtype) if op.reduces_into(input.dtype()?, dtype) => Ok(input.reduce_into(op, axes, keepdim, dtype)),
+        _ => {
+            let input = converted(input, dtype);
+            Ok(match op {
+                Op::Mean => input.mean(axes, keepdim),
+                Op::Prod => converted(input.prod(axes, keepdim), dtype),
+                _ => converted(input.sum(axes, keepdim), dtype),
+            })
+        }
+    }
 }
 
 /// The number subtracted from the divisor of a variance.
@@ -41,9 +62,9 @@ functions! {
     ///     tensor([[4., 6.]])
     [method().out()]
     fn sum(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false; dtype: Option<DType> = None)
-        -> Expr<'g> {
+        -> Result<Expr<'g>> {
         // Integers are summed as int64; the low bits are those of a sum in the narrower dtype.
-        converted(converted(input, dtype).sum(axes(dim), keepdim), dtype)
+        reduced(Op::Sum, input, axes(dim), keepdim, dtype)
     }
 
     /// The mean of all elements, or along axes.
@@ -65,8 +86,8 @@ functions! {
     ///     tensor([1.5000, 3.5000])
     [method().out()]
     fn mean(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false; dtype: Option<DType> = None)
-        -> Expr<'g> {
-        converted(input, dtype).mean(axes(dim), keepdim)
+        -> Result<Expr<'g>> {
+        reduced(Op::Mean, input, axes(dim), keepdim, dtype)
     }
 
     /// The product of all elements, or along axes.
@@ -85,8 +106,8 @@ functions! {
     ///     tensor(6.)
     [method().out()]
     fn prod(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false; dtype: Option<DType> = None)
-        -> Expr<'g> {
-        converted(converted(input, dtype).prod(axes(dim), keepdim), dtype)
+        -> Result<Expr<'g>> {
+        reduced(Op::Prod, input, axes(dim), keepdim, dtype)
     }
 
     /// The largest element of all, or along axes. Equal elements share the gradient.
@@ -145,14 +166,14 @@ functions! {
     ///     keepdim: Whether reduced axes stay with size 1.
     ///
     /// Returns:
-    ///     A tensor of bools of the input's shape without the reduced axes.
+    ///     A tensor of bools, for an input of uint8 one of uint8, of the input's shape without the reduced axes.
     ///
     /// Example:
     ///     >>> gt.any(gt.tensor([[False, True], [False, False]]), dim=1)
     ///     tensor([ True, False])
     [method().out()]
-    fn any(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false) -> Expr<'g> {
-        input.any(axes(dim), keepdim)
+    fn any(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false) -> Result<Expr<'g>> {
+        truth(input, input.any(axes(dim), keepdim))
     }
 
     /// Whether every element, of all or along axes, is nonzero.
@@ -163,14 +184,14 @@ functions! {
     ///     keepdim: Whether reduced axes stay with size 1.
     ///
     /// Returns:
-    ///     A tensor of bools of the input's shape without the reduced axes.
+    ///     A tensor of bools, for an input of uint8 one of uint8, of the input's shape without the reduced axes.
     ///
     /// Example:
     ///     >>> gt.all(gt.tensor([[True, True], [True, False]]), dim=1)
     ///     tensor([ True, False])
     [method().out()]
-    fn all(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false) -> Expr<'g> {
-        input.all(axes(dim), keepdim)
+    fn all(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false) -> Result<Expr<'g>> {
+        truth(input, input.all(axes(dim), keepdim))
     }
 
     /// The largest element of all, the largest elements along an axis with their indices, or the elementwise maximum.
@@ -402,12 +423,16 @@ functions! {
     ///     tensor([[1.0986],
     ///             [1.0986]])
     [method().out().aliases(&["special.logsumexp"])]
-    fn logsumexp(g, input: Expr<'g>, dim: &'g [i64], keepdim: bool = false) -> Expr<'g> {
+    fn logsumexp(g, input: Expr<'g>, dim: &'g [i64], keepdim: bool = false) -> Result<Expr<'g>> {
         let wide = input.to_float();
+        if wide.numel()? == 0 {
+            // There is no largest element, and the sum of nothing is 0.
+            return Ok(wide.exp().sum(dim, keepdim).log());
+        }
         let largest = wide.detach().amax(dim, true);
         let largest = largest.isfinite().where_(largest, 0.0);
         let total = (wide - largest).exp().sum(dim, true).log() + largest;
-        if keepdim { total } else { total.squeeze(dim) }
+        Ok(if keepdim { total } else { total.squeeze(dim) })
     }
 
     /// The number of nonzero elements, of all or along axes, as int64.
@@ -416,8 +441,9 @@ functions! {
     ///     >>> gt.count_nonzero(gt.tensor([[0, 1], [2, 0]]), dim=0)
     ///     tensor([1, 1])
     [method()]
-    fn count_nonzero(g, input: Expr<'g>, dim: Option<&'g [i64]> = None) -> Expr<'g> {
-        input.ne(0i64).sum(axes(dim), false)
+    fn count_nonzero(g, input: Expr<'g>, dim: Option<&'g [i64]> = None) -> Result<Expr<'g>> {
+        let mask = if input.dtype()? == DType::Bool { input } else { input.ne(0i64) };
+        Ok(mask.sum(axes(dim), false))
     }
 
     /// The sum of all elements, or along axes, with NaN counted as 0.
@@ -427,7 +453,7 @@ functions! {
     ///     tensor(3.)
     [method().out()]
     fn nansum(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false; dtype: Option<DType> = None)
-        -> Expr<'g> {
+        -> Result<Expr<'g>> {
         sum(g, input.isnan().where_(Scalar::Bool(false), input), dim, keepdim, dtype)
     }
 
@@ -441,7 +467,7 @@ functions! {
         -> Result<Expr<'g>> {
         check_floating("nanmean", input)?;
         let count = input.isnan().logical_not().sum(axes(dim), keepdim);
-        Ok(nansum(g, input, dim, keepdim, dtype) / count)
+        Ok(nansum(g, input, dim, keepdim, dtype)? / count)
     }
 
     /// The sum along the axes that broadcasting `size` to the tensor's shape repeats: the inverse of `expand`.

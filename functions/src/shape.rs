@@ -6,7 +6,7 @@ use gt_ops::build::{self, Index};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{function, internal, method, method_only};
-use gt_ops::{DType, Op, OpError, Scalar};
+use gt_ops::{DType, Meta, Op, OpError, Scalar, Shape};
 
 /// The index of all elements of an axis.
 const ALL: Index = Index::Range { start: None, stop: None, step: None };
@@ -144,6 +144,24 @@ fn resized<'g>(input: Expr<'g>, sizes: &[i64]) -> Result<Expr<'g>> {
     Ok(input.reshape(sizes))
 }
 
+/// The shape of a tensor whose bytes are read as another dtype: the last axis has as many bytes as before.
+fn reinterpreted(from: &Meta, to: DType) -> Result<Shape> {
+    let (old, new) = (from.dtype.size(), to.size());
+    if old == new {
+        return Ok(from.shape);
+    }
+    let names = (from.dtype.scalar_type_name(), to.scalar_type_name());
+    let of_sizes = format!("to view {} as {} (different element sizes)", names.0, names.1);
+    let Some(last) = from.shape.dims().last() else {
+        return Err(OpError::runtime(format!("self.dim() cannot be 0 {of_sizes}")));
+    };
+    if last * old % new != 0 {
+        let ratio = new / old;
+        return Err(OpError::runtime(format!("self.size(-1) must be divisible by {ratio} {of_sizes}, but got {last}")));
+    }
+    Ok(from.shape.with_dim(from.shape.rank() - 1, last * old / new))
+}
+
 functions! {
     /// The same elements in row-major order under another shape.
     ///
@@ -200,12 +218,18 @@ functions! {
         input.reshape(&shape)
     }
 
-    /// Reinterpreting the elements in another dtype, which GT does not do.
-    [method_only().named("view").strict_view()]
+    /// The bytes of the elements read as another dtype. A copy, which waits for the elements.
+    [method_only().named("view")]
     fn view_dtype(g, input: Expr<'g>, dtype: DType) -> Result<Expr<'g>> {
-        Err(OpError::not_implemented(
-            "view(dtype) reinterprets memory, which GT does not do: use .to(dtype) to convert",
-        ))
+        if input.dtype()? == dtype {
+            return Ok(input);
+        }
+        let to = Meta::new(reinterpreted(&input.meta()?, dtype)?, dtype);
+        let val = g.finish(input)?;
+        g.with_graph(|graph| {
+            let bytes = graph.fetch(val)?;
+            graph.upload(to, &bytes)
+        }).map(|val| g.tensor(val))
     }
 
     /// `view` to the shape of another tensor.
@@ -228,7 +252,7 @@ functions! {
     /// A view with two axes exchanged.
     ///
     /// Args:
-    ///     dim0: The one axis.
+    ///     dim0: The one axis; without axes, the method exchanges the last two.
     ///     dim1: The other.
     ///
     /// Example:
@@ -239,6 +263,12 @@ functions! {
     [method().view_and_copy().in_place().aliases(&["swapdims"])]
     fn transpose(g, input: Expr<'g>, dim0: i64, dim1: i64) -> Expr<'g> {
         input.transpose(dim0, dim1)
+    }
+
+    /// A view with the last two axes exchanged.
+    [method_only().named("transpose").view()]
+    fn transpose_last(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        Ok(if input.rank()? < 2 { input } else { input.transposed() })
     }
 
     /// A view with two axes exchanged: NumPy's name for `transpose`.
@@ -405,7 +435,7 @@ functions! {
     /// Example:
     ///     >>> gt.zeros(2, 3, 4).flatten(1).shape
     ///     gt.Size([2, 12])
-    [method().view()]
+    [method().view().or_itself()]
     fn flatten(g, input: Expr<'g>, start_dim: i64 = 0, end_dim: i64 = -1) -> Expr<'g> {
         input.flatten(start_dim, end_dim)
     }
@@ -695,11 +725,12 @@ functions! {
     ///     input: A contiguous tensor.
     ///     size: The shape of the view.
     ///     stride: The distance in memory between neighbours along each axis, in elements.
-    ///     storage_offset: The index of the first element in the flattened tensor.
+    ///     storage_offset: The index of the first element in the memory of the flattened tensor that `input` is or is a
+    ///         view of; that of `input` if not given.
     ///
     /// Raises:
     ///     NotImplementedError: The tensor has gaps between its elements, or it is a view and `storage_offset` is
-    ///         given, which counts from the start of memory that GT does not show.
+    ///         before its first element.
     ///
     /// Example:
     ///     >>> gt.as_strided(gt.arange(6), (2, 2), (1, 2))
@@ -708,10 +739,12 @@ functions! {
     [method().view_and_copy().in_place_function()]
     fn as_strided(g, input: Expr<'g>, size: &'g [i64], stride: &'g [i64], storage_offset: Option<i64> = None)
         -> Result<Expr<'g>> {
-        if storage_offset.is_some() && input.is_view()? {
+        // The offset counts from the start of PyTorch's memory, of which a view has a part.
+        let offset = storage_offset.map_or(Ok(0), |offset| Ok(offset - input.storage_offset()?))?;
+        if storage_offset.is_some_and(|offset| offset >= 0) && offset < 0 {
             return Err(OpError::not_implemented(
-                "as_strided: the storage_offset of a view counts from the start of a storage, which GT does not show: \
-                 leave it out to count from the view, or call as_strided on the tensor it is a view of",
+                "as_strided: the storage_offset is before the first element of the view: call as_strided on the tensor \
+                 it is a view of",
             ));
         }
         if !input.is_contiguous()? {
@@ -720,7 +753,7 @@ functions! {
         if size.len() != stride.len() {
             return Err(OpError::runtime("mismatch in length of strides and shape"));
         }
-        Ok(input.as_strided(size, stride, storage_offset.unwrap_or(0)))
+        Ok(input.as_strided(size, stride, offset))
     }
 
     /// Views with at least one axis, of one tensor or of several.

@@ -3,7 +3,7 @@
 use crate::common::{check_floating, largest};
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
-use gt_ops::expr::{Builder, Expr};
+use gt_ops::expr::{Builder, Expr, GradientRule};
 use gt_ops::forms::{function, method, method_only, module};
 use gt_ops::{DType, OpError};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
@@ -34,6 +34,15 @@ pub(crate) fn next_half<'g>(g: &'g Builder<'g>, input: Expr<'g>, other: Expr<'g>
     Ok(towards.isnan().where_(f64::NAN, moved).to(dtype))
 }
 
+const RADIANS: f64 = PI / 180.0;
+
+/// `input` times a constant, which a second backward pass needs no saved value for.
+fn scaled<'g>(g: &'g Builder<'g>, name: &str, input: Expr<'g>, factor: f64, rule: GradientRule) -> Result<Expr<'g>> {
+    let input = input.to_float();
+    let [scaled] = g.with_gradient(name, &[input], [input.detach() * factor], rule)?;
+    Ok(scaled)
+}
+
 functions! {
     /// Angles converted from degrees to radians.
     ///
@@ -41,8 +50,8 @@ functions! {
     ///     >>> gt.deg2rad(gt.tensor([0.0, 90.0, 180.0]))
     ///     tensor([0.0000, 1.5708, 3.1416])
     [method().in_place_function().out()]
-    fn deg2rad(g, input: Expr<'g>) -> Expr<'g> {
-        input.to_float() * (PI / 180.0)
+    fn deg2rad(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        scaled(g, "Deg2RadBackward0", input, RADIANS, |_, _, grads| Ok(vec![grads[0].map(|grad| grad * RADIANS)]))
     }
 
     /// Angles converted from radians to degrees.
@@ -51,8 +60,10 @@ functions! {
     ///     >>> gt.rad2deg(gt.tensor([0.0, 3.14159265]))
     ///     tensor([  0., 180.])
     [method().in_place_function().out()]
-    fn rad2deg(g, input: Expr<'g>) -> Expr<'g> {
-        input.to_float() * (180.0 / PI)
+    fn rad2deg(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        scaled(g, "Rad2DegBackward0", input, 1.0 / RADIANS, |_, _, grads| {
+            Ok(vec![grads[0].map(|grad| grad * (1.0 / RADIANS))])
+        })
     }
 
     /// The fractional part of each element, with its sign: `input - trunc(input)`.

@@ -659,6 +659,14 @@ impl<'g> Expr<'g> {
         let val = self.builder.finish(self)?;
         Ok(self.builder.graph.borrow().is_view(val))
     }
+    /// The index of the first element in the memory that PyTorch would have.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn storage_offset(self) -> Result<i64> {
+        let val = self.builder.finish(self)?;
+        Ok(self.builder.graph.borrow().storage_offset(val) as i64)
+    }
     /// Whether PyTorch would have the elements in row-major order without gaps.
     ///
     /// # Errors
@@ -790,6 +798,12 @@ impl<'g> Expr<'g> {
     fn with(self, other: Expr<'g>, build: impl FnOnce(&mut dyn Graph, Val, Val) -> Result<Val>) -> Expr<'g> {
         let (a, b) = (self.val(), other.val());
         self.builder.run(|g| build(g, a, b))
+    }
+
+    /// A sum, product or mean over axes of the elements converted to a dtype.
+    #[must_use]
+    pub fn reduce_into(self, op: Op, axes: &[i64], keepdim: bool, dtype: DType) -> Expr<'g> {
+        self.then(|g, v| build::reduce_into(g, op, v, Some(axes), keepdim, dtype))
     }
 
     /// `yes` where this condition is true, `no` elsewhere.

@@ -39,6 +39,8 @@ pub struct Forms {
     pub strict_view: bool,
     /// The results are offered as copies, too: `gt.permute_copy(x, …)`, with `out=`.
     pub view_copy: bool,
+    /// The result is the argument itself, not a view of it, where there is nothing to do.
+    pub or_itself: bool,
     /// The function makes a tensor of a given shape, and takes `dtype`, `device`, `requires_grad` and their like.
     pub creation: bool,
     /// The function draws random numbers, and takes `generator`.
@@ -65,6 +67,7 @@ const NONE: Forms = Forms {
     view: false,
     strict_view: false,
     view_copy: false,
+    or_itself: false,
     creation: false,
     random: false,
     results: &[],
@@ -145,6 +148,11 @@ impl Forms {
     #[must_use]
     pub const fn strict_view(self) -> Forms {
         Forms { view: true, strict_view: true, ..self }
+    }
+    /// A view that is the argument itself where there is nothing to do.
+    #[must_use]
+    pub const fn or_itself(self) -> Forms {
+        Forms { or_itself: true, ..self }
     }
     /// As [`Forms::view`], with a function that copies the views.
     #[must_use]

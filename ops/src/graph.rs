@@ -74,8 +74,12 @@ pub trait Graph {
     fn strides(&self, v: Val) -> [isize; RANK_MAX] {
         self.meta(v).shape.contiguous_strides()
     }
-    /// Says which strides PyTorch would give a view, where its ops do not determine them.
-    fn set_strides(&mut self, _v: Val, _strides: [isize; RANK_MAX]) {}
+    /// The index of the first element in the memory that PyTorch would have.
+    fn storage_offset(&self, _v: Val) -> isize {
+        0
+    }
+    /// Says which strides and storage offset PyTorch would give a view, where its ops do not determine them.
+    fn set_strides(&mut self, _v: Val, _strides: [isize; RANK_MAX], _offset: isize) {}
     /// Whether a tensor is a view of another.
     fn is_view(&self, _v: Val) -> bool {
         false

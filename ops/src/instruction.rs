@@ -212,6 +212,15 @@ pub enum Attrs {
         /// Reduced axes stay with size 1.
         keepdim: bool,
     },
+    /// The axes of a reduction that converts its operand to another dtype, element by element.
+    AxesInto {
+        /// Bit `i` set: axis `i` is reduced.
+        mask: u8,
+        /// Reduced axes stay with size 1.
+        keepdim: bool,
+        /// The dtype of the computation and of the result.
+        dtype: DType,
+    },
     /// Start, step and size along each axis.
     Slice(Box<SliceSpec>),
     /// The geometry of windows.

@@ -1,5 +1,6 @@
 //! The enum of primitive ops, their names and wire ids, made of the table in `table/`.
 
+use crate::dtype::DType;
 use crate::table::op_table;
 
 /// Turns the rows of the table into the enum.
@@ -65,6 +66,14 @@ impl Op {
     /// The op called `name`.
     pub fn from_name(name: &str) -> Option<Op> {
         NAMES.iter().position(|own| *own == name).map(|i| Op::ALL[i])
+    }
+    /// Whether it reduces elements of dtype `from` in dtype `to`, which it converts each of them to: to floats, and from
+    /// bools and integers to integers. See [`crate::Attrs::AxesInto`].
+    pub fn reduces_into(self, from: DType, to: DType) -> bool {
+        let integers = !from.is_float() && !matches!(to, DType::Bool) && self != Op::Mean;
+        matches!(self, Op::Sum | Op::Prod | Op::Mean)
+            && from != to
+            && (matches!(to, DType::F32 | DType::F64) || !to.is_float() && integers)
     }
     /// The op's name: PyTorch's, where PyTorch has the op.
     pub fn name(self) -> &'static str {

@@ -91,7 +91,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
             }
         }
         Class::Reduction | Class::ArgReduction => {
-            if let Attrs::Axes { mask, keepdim } = attrs {
+            if let Attrs::Axes { mask, keepdim } | Attrs::AxesInto { mask, keepdim, .. } = attrs {
                 reductions(op, dims(0), *mask, *keepdim, &mut ways);
             }
         }

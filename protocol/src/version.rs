@@ -11,14 +11,17 @@
 use serde_json::Value;
 
 /// The newest version that this build speaks. Version 2: notices, interrupts, records of sessions, and hellos
-/// with a range.
-pub const PROTOCOL_VERSION: u32 = 2;
+/// with a range. Version 3: reductions that convert their operand.
+pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;
 /// The first version with notices.
 pub const NOTICES_SINCE: u32 = 2;
 /// The first version in which a client can interrupt its steps.
 pub const INTERRUPTS_SINCE: u32 = 2;
+
+/// The first version in which a reduction can convert its operand to another dtype.
+pub const CONVERTING_REDUCTIONS_SINCE: u32 = 3;
 
 /// The versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,6 +6,7 @@ use crate::options::MemoryFormat;
 use crate::tensor::PyTensor;
 use gt_client::backward::{self, BackwardOptions};
 use gt_client::{Node, Tensor, tape};
+use gt_ops::Meta;
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyTuple, PyWeakrefMethods, PyWeakrefReference};
@@ -136,7 +137,10 @@ impl PyTensor {
     ///     tensor([3., 3.])
     #[getter]
     fn grad(&self, py: Python<'_>) -> Option<PyTensor> {
-        self.read(py).grad().map(PyTensor::wrap)
+        let this = self.read(py);
+        let mut grad = PyTensor::wrap(this.grad()?);
+        grad.gradient_of = this.grad_holder().map(|node| Arc::downgrade(&node));
+        Some(grad)
     }
     #[setter(grad)]
     fn set_grad(&self, py: Python<'_>, grad: Option<&Bound<'_, PyAny>>) -> PyResult<()> {
@@ -148,6 +152,9 @@ impl PyTensor {
                 Some(tensor.get().write(py, Tensor::same))
             }
         };
+        if grad.is_some() {
+            self.write(py, Tensor::hold_grad);
+        }
         self.read(py).set_grad(grad).or_raise()
     }
     /// Makes `backward()` keep the gradient of this tensor in `grad`, although it is no leaf.
@@ -162,7 +169,10 @@ impl PyTensor {
     fn retain_grad(&self, py: Python<'_>) -> PyResult<()> {
         match self.read(py).node() {
             Some(node) => {
-                node.retain_grad();
+                // A leaf keeps its gradient anyway.
+                if !node.is_leaf() {
+                    node.retain_grad();
+                }
                 Ok(())
             }
             None => Err(PyRuntimeError::new_err("can't retain_grad on Tensor that has requires_grad=False")),
@@ -191,15 +201,17 @@ impl PyTensor {
         let node = self.hooked(py)?;
         let key = node.add_hook(Arc::new(move |grad| {
             calling(|py| {
+                let expected = grad.meta();
                 let answer = hook.bind(py).call1((PyTensor::wrap(grad),))?;
                 if !answer.is_none() && !answer.is_instance_of::<PyTensor>() {
-                    return Err(PyTypeError::new_err(format!(
-                        "hook '{}' has changed the type of value (was gt.Tensor got {})",
-                        hook.bind(py).repr()?,
-                        answer.get_type().name()?
-                    )));
+                    let kind = answer.get_type().name()?;
+                    return Err(PyTypeError::new_err(format!("expected Variable, but hook returned '{kind}'")));
                 }
-                optional(&answer)
+                let answer = optional(&answer)?;
+                if let Some(grad) = &answer {
+                    check_hook(hook.bind(py), expected, grad.meta())?;
+                }
+                Ok(answer)
             })
         }));
         Ok(PyHandle { node: Arc::downgrade(&node), key })
@@ -241,9 +253,18 @@ impl PyTensor {
         PyTensor::wrap(self.write(py, |tensor| tensor.alias(true)))
     }
     #[setter(data)]
-    fn set_data(&self, py: Python<'_>, other: &Bound<'_, PyTensor>) -> PyResult<()> {
-        let value = other.get().snapshot(py)?.value().or_raise()?;
-        drop(self.write(py, |tensor| tensor.set_data(value)));
+    fn set_data(&self, py: Python<'_>, other: &Bound<'_, PyAny>) -> PyResult<()> {
+        let Ok(other) = other.cast::<PyTensor>() else {
+            let kind = other.get_type().name()?;
+            return Err(PyTypeError::new_err(format!("Variable data has to be a tensor, but got {kind}")));
+        };
+        let data = other.get().write(py, |tensor| tensor.alias(false));
+        drop(self.write(py, |tensor| tensor.set_data(data)).or_raise()?);
+        // Reading `grad` again must give the same tensor.
+        if let Some(node) = self.gradient_of.as_ref().and_then(Weak::upgrade) {
+            let grad = self.write(py, Tensor::same);
+            node.replace_grad(grad);
+        }
         Ok(())
     }
     /// A tensor that shares the elements but is no part of the graph: no gradient flows through it.
@@ -321,6 +342,44 @@ impl PyTensor {
         backward::backward(&[(&this, gradient.as_ref())], inputs.as_deref(), options(retain_graph, create_graph))
             .or_raise()
     }
+}
+
+/// Whether operations are recorded, until it is dropped.
+pub(crate) struct Recording {
+    before: bool,
+}
+
+impl Recording {
+    /// Turns recording on or off.
+    pub(crate) fn set(on: bool) -> Recording {
+        Recording { before: tape::set_grad_enabled(on) }
+    }
+}
+
+impl Drop for Recording {
+    fn drop(&mut self) {
+        tape::set_grad_enabled(self.before);
+    }
+}
+
+/// Checks that a hook returned a gradient of the shape and dtype that it was given.
+///
+/// # Errors
+/// PyTorch's: it has not.
+fn check_hook(hook: &Bound<'_, PyAny>, expected: Meta, found: Meta) -> PyResult<()> {
+    if expected == found {
+        return Ok(());
+    }
+    let name = hook.getattr("__name__").and_then(|name| name.extract::<String>()).unwrap_or("<unknown>".into());
+    Err(PyRuntimeError::new_err(if expected.dtype == found.dtype {
+        format!(
+            "hook '{name}' has changed the size of value: it was given {} and returned {}",
+            expected.shape, found.shape
+        )
+    } else {
+        let kinds = [expected, found].map(|meta| format!("gt.{}Tensor", meta.dtype.scalar_type_name()));
+        format!("hook '{name}' has changed the type of value (was {} got {})", kinds[0], kinds[1])
+    }))
 }
 
 impl PyTensor {

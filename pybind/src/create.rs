@@ -111,6 +111,10 @@ fn as_tensor<'py>(
 ///
 /// Later changes to the array do not show in the tensor, nor the other way round.
 ///
+/// Args:
+///     array: A NumPy array.
+///     requires_grad: Whether autograd records what is computed from the tensor.
+///
 /// Raises:
 ///     TypeError: The argument is no array, or GT has no such dtype.
 ///
@@ -119,11 +123,15 @@ fn as_tensor<'py>(
 ///     >>> gt.from_numpy(np.arange(3))
 ///     tensor([0, 1, 2])
 #[pyfunction]
-fn from_numpy(array: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+#[pyo3(signature = (array, *, requires_grad=false))]
+fn from_numpy(array: &Bound<'_, PyAny>, requires_grad: bool) -> PyResult<PyTensor> {
     if !data::is_numpy(array) {
         return Err(PyTypeError::new_err(format!("expected np.ndarray (got {})", array.get_type().name()?)));
     }
-    data::from_array(array).map(PyTensor::wrap)
+    let mut tensor = data::from_array(array)?;
+    // A new tensor has no node that would have to be dropped.
+    let _ = tensor.set_requires_grad(requires_grad).or_raise()?;
+    Ok(PyTensor::wrap(tensor))
 }
 
 /// Adds the functions to the module.

@@ -5,6 +5,7 @@
 //! of its own, `entry_point_of::<INDEX>`, which knows its place in [`ENTRIES`].
 
 use crate::autocast;
+use crate::autograd::Recording;
 use crate::convert::{self, PyOperand, number, operand};
 use crate::data;
 use crate::device::DeviceArg;
@@ -308,6 +309,9 @@ fn elementwise<'py>(
 ) -> PyResult<Option<Py<PyAny>>> {
     let Ok(first) = args[0].cast::<PyTensor>() else { return Ok(None) };
     let this = first.get();
+    // As in PyTorch, these leave the graph as it is, even that of a leaf.
+    let logical = matches!(op, Op::LogicalAnd | Op::LogicalOr | Op::LogicalXor | Op::LogicalNot);
+    let _recording = (form.is_in_place() && logical).then(|| Recording::set(false));
     let since = if form.is_in_place() {
         this.read(py).check_in_place().or_raise()?;
         Some(gt_client::tape::next_number())
@@ -887,11 +891,8 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             })
             .or_raise()??;
         if !updates.is_empty() {
-            let recorded = gt_client::tape::set_grad_enabled(false);
-            let updated: PyResult<()> =
-                updates.into_iter().try_for_each(|(object, value)| object.get().rebind(py, value, None));
-            gt_client::tape::set_grad_enabled(recorded);
-            updated?;
+            let _recording = Recording::set(false);
+            updates.into_iter().try_for_each(|(object, value)| object.get().rebind(py, value, None))?;
         }
         if let Some(since) = since {
             if self.this()?.is(&result) {
@@ -919,6 +920,11 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         let (Some(scope), Some(this)) = (scope.take(), tensors.first()) else {
             return Err(PyRuntimeError::new_err("a view of no tensor"));
         };
+        if in_place {
+            this.get().read(py).check_in_place().or_raise()?;
+        }
+        // A tensor that becomes a view of itself keeps its history.
+        let _recording = in_place.then(|| Recording::set(true));
         let mut warnings = Vec::new();
         let mut call = |g: &mut dyn Graph| {
             let builder = Builder::new(g);
@@ -928,6 +934,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         };
         let result = if function.returns == Returns::Tensor {
             let plan = this.get().read(py).plan_view_in(scope, Val(0), |g| match call(g)? {
+                Outcome::Tensor(val) if val == Val(0) && !function.forms.or_itself => build::alias(g, val),
                 Outcome::Tensor(val) => Ok(val),
                 _ => Err(OpError::runtime("a view that is no tensor")),
             });
@@ -938,12 +945,15 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                      across two contiguous subspaces). Use .reshape(...) instead.",
                 ));
             }
+            if function.forms.or_itself && plan.is_itself() {
+                return Ok(this.clone().into_any().unbind());
+            }
             let view = match self.form {
                 Form::Copy => plan.into_copy(),
                 _ => this.get().write(py, |tensor| tensor.view(plan)),
             };
             let view = Bound::new(py, PyTensor::wrap(view))?;
-            if in_place { PyTensor::_become(this, &view)?.into_any() } else { view.into_any() }
+            if in_place { PyTensor::become_view(this, &view).into_any() } else { view.into_any() }
         } else {
             let plans = {
                 let held: Vec<_> = tensors.iter().map(|tensor| tensor.get().read(py)).collect();

@@ -9,7 +9,7 @@ use crate::index;
 use crate::operators;
 use crate::options::MemoryFormat;
 use crate::tensor::{PyTensor, build_from};
-use gt_client::Tensor;
+use gt_client::{Tensor, tape};
 use gt_ops::dtype::Promotable;
 use gt_ops::{Arg, DType, OpError, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -244,7 +244,10 @@ impl PyTensor {
         if slf.get().read(py).repeats_elements() {
             // An element that this view repeats may occur only once in the part that is written.
             let part = Bound::new(py, slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?)?;
-            return PyTensor::copy_(&part, value).map(drop);
+            return match operand(value)? {
+                Some(PyOperand::Scalar(_)) => PyTensor::fill_(&part, value).map(drop),
+                _ => PyTensor::copy_(&part, value).map(drop),
+            };
         }
         let this = slf.get().snapshot(py)?;
         slf.get().read(py).check_in_place().or_raise()?;
@@ -349,6 +352,15 @@ impl PyTensor {
         }
     }
 
+    /// The index of the first element in the memory that PyTorch would have.
+    ///
+    /// Example:
+    ///     >>> gt.zeros(3, 4)[1, 2:].storage_offset()
+    ///     6
+    fn storage_offset(&self, py: Python<'_>) -> isize {
+        self.read(py).storage_offset()
+    }
+
     /// Copies the elements of another tensor into this one, converted to its dtype and broadcast to its shape.
     ///
     /// Example:
@@ -366,13 +378,15 @@ impl PyTensor {
             _ => data::from_python(source, None)?,
         };
         let sizes: Vec<i64> = meta.shape.dims().iter().map(|d| *d as i64).collect();
+        let since = tape::next_number();
         let copied = source
             .apply(|g, v| {
                 let v = build::cast(g, v, meta.dtype)?;
                 build::expand(g, v, &sizes)
             })
             .or_raise()?;
-        slf.get().rebind(py, copied, None)?;
+        let copied = slf.get().read(py).overwritten_with(copied).or_raise()?;
+        slf.get().rebind(py, copied, Some(since))?;
         Ok(slf.clone())
     }
     /// Sets every element to one number.
@@ -382,13 +396,20 @@ impl PyTensor {
     ///     tensor([7., 7., 7.])
     fn fill_<'py>(slf: &Bound<'py, Self>, value: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
         let py = slf.py();
-        let Some(PyOperand::Scalar(scalar)) = operand(value)? else {
-            return PyTensor::copy_(slf, value);
+        let scalar = match operand(value)? {
+            Some(PyOperand::Scalar(scalar)) => scalar,
+            Some(PyOperand::Object(value)) if value.get().ndim(py) > 0 => {
+                return Err(PyRuntimeError::new_err(format!(
+                    "fill_ only supports 0-dimension value tensor but got tensor with {} dimensions.",
+                    value.get().ndim(py)
+                )));
+            }
+            _ => return PyTensor::copy_(slf, value),
         };
         slf.get().read(py).check_in_place().or_raise()?;
         let meta = slf.get().read(py).meta();
         let full = slf.get().read(py).apply(|g, _| build::full(g, meta.shape, scalar, meta.dtype)).or_raise()?;
-        slf.get().rebind(py, full, None)?;
+        slf.get().rebind_uniform(py, full)?;
         Ok(slf.clone())
     }
     /// Sets every element to 0.
@@ -401,11 +422,8 @@ impl PyTensor {
     }
     /// Binds this object to a view of its tensor, for methods such as `unsqueeze_()`.
     pub(crate) fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
-        let py = slf.py();
-        slf.get().read(py).check_in_place().or_raise()?;
-        let same = view.get().write(py, Tensor::same);
-        drop(slf.get().write(py, |tensor| std::mem::replace(tensor, same)));
-        Ok(slf.clone())
+        slf.get().read(slf.py()).check_in_place().or_raise()?;
+        Ok(PyTensor::become_view(slf, view))
     }
     /// Binds this object to another's value: the last step of in-place methods. A method of several operations passes
     /// `tape_clock()` from before the first as `since`.
@@ -419,6 +437,15 @@ impl PyTensor {
         let result = result.get().snapshot(py)?;
         slf.get().rebind(py, result, since)?;
         Ok(slf.clone())
+    }
+}
+
+impl PyTensor {
+    /// Binds the object to a view of its tensor.
+    pub(crate) fn become_view<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> Bound<'py, Self> {
+        let same = view.get().write(slf.py(), Tensor::same);
+        drop(slf.get().write(slf.py(), |tensor| tensor.become_view(same)));
+        slf.clone()
     }
 }
 
@@ -550,5 +577,6 @@ fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, P
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
+    module.add_function(wrap_pyfunction!(operators::set_leaf_updates, module)?)?;
     module.add_function(wrap_pyfunction!(result_type, module)?)
 }

@@ -2,6 +2,7 @@
 #![expect(unsafe_op_in_unsafe_fn, reason = "in wrappers that pyo3 generates inside our macros")]
 
 use crate::autocast;
+use crate::autograd::Recording;
 use crate::convert::{PyOperand, operand};
 use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
@@ -11,6 +12,8 @@ use gt_ops::{DType, Op};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// `this op other`, or `other op this` if `swapped`; `None` if `other` is no operand.
 fn binary(
@@ -42,8 +45,30 @@ fn answer(py: Python<'_>, result: Option<Tensor>) -> PyResult<Py<PyAny>> {
     }
 }
 
+/// Whether `parameter -= step` updates a leaf without recording.
+static UPDATES_LEAVES: AtomicBool = AtomicBool::new(true);
+
+/// Sets whether `p -= step` and `p += step` may update a leaf that requires grad outside `no_grad()`, if the step needs
+/// no gradient: GT allows it; PyTorch, whose programs may rely on the error, does not. Returns the former setting.
+#[pyfunction]
+pub fn set_leaf_updates(allowed: bool) -> bool {
+    UPDATES_LEAVES.swap(allowed, Relaxed)
+}
+
+/// Whether `slf op other` is an update of a leaf that needs no recording.
+fn updates_leaf(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> bool {
+    let py = slf.py();
+    let this = slf.get().read(py);
+    matches!(op, Op::Sub | Op::Add)
+        && UPDATES_LEAVES.load(Relaxed)
+        && this.requires_grad()
+        && this.is_leaf()
+        && other.cast::<PyTensor>().map_or(true, |other| !other.get().read(py).requires_grad())
+}
+
 fn in_place(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
+    let _recording = updates_leaf(slf, op, other).then(|| Recording::set(false));
     slf.get().read(py).check_in_place().or_raise()?;
     let since = gt_client::tape::next_number();
     match binary(py, op, slf.get(), other, false)? {

@@ -2,13 +2,14 @@
 
 use crate::error::OrRaise;
 use crate::gil::GilCell;
-use gt_client::Tensor;
 pub use gt_client::tensor::build_from;
+use gt_client::{Node, Tensor};
 use gt_ops::error::Result as OpResult;
 use gt_ops::{Graph, Val};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::cell::Cell;
+use std::sync::Weak;
 
 /// An array of elements of one dtype that lives in the daemon, with autograd.
 ///
@@ -25,6 +26,8 @@ pub struct PyTensor {
     cell: GilCell<Tensor>,
     /// Whether the tensor is a `gt.nn.Parameter`.
     pub is_parameter: GilFlag,
+    /// The node whose gradient this object is, if it was read as `grad`.
+    pub gradient_of: Option<Weak<Node>>,
 }
 
 /// A bool guarded by the GIL.
@@ -45,7 +48,11 @@ impl PyTensor {
     /// A Python object for `tensor`.
     #[inline]
     pub fn wrap(tensor: Tensor) -> PyTensor {
-        PyTensor { cell: GilCell::new(tensor), is_parameter: GilFlag(GilCell::new(Cell::new(false))) }
+        PyTensor {
+            cell: GilCell::new(tensor),
+            is_parameter: GilFlag(GilCell::new(Cell::new(false))),
+            gradient_of: None,
+        }
     }
 
     /// A read guard of the tensor.
@@ -93,7 +100,15 @@ impl PyTensor {
     /// Binds the object to the result of an in-place operation. `since` is the tape's sequence number at which the
     /// operation began; `None` for the number of the op that made the result.
     pub fn rebind(&self, py: Python<'_>, result: Tensor, since: Option<u64>) -> PyResult<()> {
-        let plan = self.read(py).plan_rebind(result, since).or_raise()?;
+        let plan = self.read(py).plan_rebind(result, since, false).or_raise()?;
+        drop(self.write(py, |tensor| tensor.rebind(plan)));
+        Ok(())
+    }
+
+    /// As [`PyTensor::rebind`], to a result whose elements are all the same: a view that shows an element several times
+    /// can take it.
+    pub fn rebind_uniform(&self, py: Python<'_>, result: Tensor) -> PyResult<()> {
+        let plan = self.read(py).plan_rebind(result, None, true).or_raise()?;
         drop(self.write(py, |tensor| tensor.rebind(plan)));
         Ok(())
     }

@@ -86,7 +86,7 @@ def test_gradients_of_gradients_may_have_signals_of_their_own(write) -> None:
 WRONG = {
     "an unknown key of a signal": (
         "a:\n  shards: {axis: 0}\n",
-        "signals.yaml:2:3: a: unknown key 'shards': did you mean 'shard'? (known are shard, backward and compile)",
+        "signals.yaml:2:3: a: unknown key 'shards': did you mean 'shard'? (known are shard, backward, compile and backward_signal)",
     ),
     "an unknown key of a shard": (
         "a:\n  shard:\n    axes: 0\n",
@@ -94,7 +94,7 @@ WRONG = {
     ),
     "an unknown key like no other": (
         "a: {colour: red}",
-        "signals.yaml:1:5: a: unknown key 'colour' (known are shard, backward and compile)",
+        "signals.yaml:1:5: a: unknown key 'colour' (known are shard, backward, compile and backward_signal)",
     ),
     "a key twice": ("a: {}\nb: {}\na: {}\n", "signals.yaml:3:1: this is no YAML: duplicated key in mapping"),
     "no YAML": ("a: {shard: [", "signals.yaml:2:1: this is no YAML: "),
@@ -105,9 +105,9 @@ WRONG = {
     "a word": ("dp", "signals.yaml:1:1: a configuration is a mapping of signals, not 'dp'"),
     "a signal that is a word": (
         "a: sharded\n",
-        "signals.yaml:1:4: a is a mapping of shard, backward and compile, not 'sharded'",
+        "signals.yaml:1:4: a is a mapping of shard, backward, compile and backward_signal, not 'sharded'",
     ),
-    "a signal without anything": ("a:\nb: {}\n", "a is a mapping of shard, backward and compile, not nothing"),
+    "a signal without anything": ("a:\nb: {}\n", "a is a mapping of shard, backward, compile and backward_signal, not nothing"),
     "a name that is a number": (
         "1: {}\n",
         "signals.yaml:1:1: a configuration: a key is a name, not 1; put it in quotes",
@@ -135,9 +135,9 @@ WRONG = {
     "a worker twice": ("a: {shard: {axis: 0, workers: [0, 1, 0]}}", "a.shard.workers: worker 0 is named twice"),
     "no workers": ("a: {shard: {axis: 0, workers: []}}", "a.shard.workers: the list is empty"),
     "workers that are a mapping": ("a: {shard: {workers: {}}}", "signals.yaml:1:22: a.shard.workers is no mapping"),
-    "cut and replicated": (
-        "a: {shard: {axis: 1, replicated: true}}",
-        "signals.yaml:1:34: a.shard.replicated: a tensor is cut along an axis or replicated, not both: leave axis 1",
+    "two backward signals": (
+        "a: {backward: b, backward_signal: c}",
+        "signals.yaml:1:35: a.backward_signal: this is another name of backward, which is 'b': leave one of them out",
     ),
     "replicated perhaps": ("a: {shard: {replicated: 1}}", "a.shard.replicated: 1 is neither true nor false"),
     "neither cut nor replicated": (
@@ -167,6 +167,17 @@ def test_an_error_says_where_and_what_would_be_right(write, text: str, message: 
         gt.load_config(write(text))
     assert gt.get_config("a") is None
     assert gt.get_config("before") is not None
+
+
+def test_an_axis_has_no_effect_on_what_is_replicated(write) -> None:
+    gt.load_config(write("a: {shard: {axis: 0, replicated: true}, backward_signal: b}"))
+    config = gt.get_config("a")
+    assert config == SignalConfig(ShardConfig(axis=0, replicated=True), backward_signal="b")
+    assert config.backward == config.backward_signal == "b"
+    with gt.signal.context("a"):
+        x = gt.arange(4) + 1
+    assert gt.debug.placement(x).layout == "replicated"
+    assert gt.signal.tensor(gt.tensor(3.0), "a").item() == 3.0
 
 
 def test_a_cycle_through_an_earlier_configuration_is_found(write) -> None:

@@ -158,7 +158,9 @@ impl CpuBackend {
             (Class::Elementwise, _) => self.elementwise(row, inputs, out, last_use),
             (Class::Select, _) => self.select(inputs, out, last_use),
             (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
-            (Class::Reduction, Attrs::Axes { mask, .. }) => self.reduce(op, operand(0)?, *mask, out),
+            (Class::Reduction, Attrs::Axes { mask, .. } | Attrs::AxesInto { mask, .. }) => {
+                self.reduce(op, operand(0)?, *mask, out)
+            }
             (Class::ArgReduction, Attrs::Axes { mask, .. }) => self.arg_reduce(op, operand(0)?, *mask, out),
             (Class::Movement, _) => self.movement(op, operand(0)?, attrs, out),
             (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),

@@ -4,7 +4,7 @@
 //! and the sums of blocks in f64. This is as accurate as pairwise summation, and vectorisable. The order of additions
 //! depends on shapes only, never on the number of threads.
 
-use crate::backend::{CpuBackend, Result};
+use crate::backend::{CpuBackend, Result, compute_dtype};
 use crate::checkpoint::checkpoint;
 use crate::kernels::{Kernel, SimdLevel};
 use crate::lanes::{self, LANES, Lanes, Registers, gather_over};
@@ -549,8 +549,10 @@ impl Reducer {
 pub struct ReductionTask {
     /// The inner loops.
     pub reducer: Reducer,
-    /// The conversion from the operand's dtype to the compute type.
+    /// The conversion from the operand's dtype to its compute type.
     pub widen: Option<Kernel>,
+    /// The conversion from that to the compute type of the reduction.
+    pub convert: Option<Kernel>,
     /// The conversion from the compute type to the result's dtype.
     pub narrow: Option<Kernel>,
     /// The first element.
@@ -676,13 +678,13 @@ impl ReductionTask {
         let dense = step == self.size as isize;
         // SAFETY: runs lie within the operand, `n <= TILE`, and `acc` points to an accumulator.
         unsafe {
-            if dense && self.widen.is_none() {
+            if dense && self.widen.is_none() && self.convert.is_none() {
                 self.reduced.for_runs(first, last, |run| {
                     (self.reducer.row)(from.wrapping_offset(run.offsets[0]), run.len, acc)
                 });
                 return;
             }
-            let (raw, wide) = (Tile::new(), Tile::new());
+            let (raw, wide, converted) = (Tile::new(), Tile::new(), Tile::new());
             let mut at = first;
             while at < last {
                 let n = TILE.min(last - at);
@@ -694,6 +696,10 @@ impl ReductionTask {
                 if let Some(widen) = self.widen {
                     widen(wide.start(), [tile.cast_const(); 3], 0, n);
                     tile = wide.start();
+                }
+                if let Some(convert) = self.convert {
+                    convert(converted.start(), [tile.cast_const(); 3], 0, n);
+                    tile = converted.start();
                 }
                 (self.reducer.row)(tile, n, acc);
                 at += n;
@@ -794,7 +800,7 @@ impl ReductionTask {
         last: usize,
         accs: *mut u8,
     ) {
-        let (lanes, raw, wide) = (Tile::new(), Tile::new(), Tile::new());
+        let (lanes, raw, wide, converted) = (Tile::new(), Tile::new(), Tile::new(), Tile::new());
         let lanes = lanes.start();
         let (step, across) = (rows.inner_strides()[0], self.kept.inner_strides()[0]);
         let mut gathered = 0;
@@ -813,6 +819,10 @@ impl ReductionTask {
                     if let Some(widen) = self.widen {
                         widen(wide.start(), [row; 3], 0, n);
                         row = wide.start();
+                    }
+                    if let Some(convert) = self.convert {
+                        convert(converted.start(), [row; 3], 0, n);
+                        row = converted.start();
                     }
                     (self.reducer.columns)(row, n, lanes);
                     gathered += 1;
@@ -846,8 +856,12 @@ impl ReductionTask {
 
 impl CpuBackend {
     pub(crate) fn reduce(&mut self, op: Op, t: &CpuTensor, mask: u8, out: &Meta) -> Result<CpuTensor> {
-        let dtype = t.meta.dtype;
-        let Some(reducer) = Reducer::of(self.level, op, dtype) else {
+        let from = t.meta.dtype;
+        // `any` and `all` of numbers have bools as results; the others compute in the dtype of the result.
+        let dtype = if matches!(op, Op::Any | Op::All) { from } else { out.dtype };
+        let (own, computed) = (compute_dtype(from), compute_dtype(dtype));
+        let convert = if own == computed { None } else { self.kernels.cast(own, computed) };
+        let Some(reducer) = Reducer::of(self.level, op, dtype).filter(|_| own == computed || convert.is_some()) else {
             return Err(ExecError::internal(format!("{} of {dtype} has no kernel", op.name())));
         };
         let result = self.new_tensor(out)?;
@@ -860,7 +874,8 @@ impl CpuBackend {
         let (kept, reduced) = split_axes(&t.meta.shape, &t.strides, mask);
         let reduction = ReductionTask {
             reducer,
-            widen: self.widen(dtype),
+            widen: self.widen(from),
+            convert,
             narrow: if out.dtype == dtype { self.narrow(dtype) } else { None },
             from: t.ptr(),
             size: t.size(),

@@ -74,7 +74,7 @@ impl CudaBackend {
             (Class::Scatter, Attrs::Axis(axis)) => {
                 self.scatter(row.op, [operand(0)?, operand(1)?, operand(2)?], *axis as usize, last_use)
             }
-            (Class::Reduction | Class::ArgReduction, Attrs::Axes { mask, .. }) => {
+            (Class::Reduction | Class::ArgReduction, Attrs::Axes { mask, .. } | Attrs::AxesInto { mask, .. }) => {
                 self.reduce(row.op, operand(0)?, *mask, out)
             }
             (Class::Scan, Attrs::Axis(axis)) => self.scan(row.op, operand(0)?, *axis as usize, out),

@@ -34,7 +34,7 @@ static REDUCE: Template = Template {
     code: |key| {
         let (Some(op), Some(dtype)) = (key.op, key.dtypes[0]) else { return String::new() };
         let (name, t) = (key.name(), c_name(dtype));
-        let fold = fold(op, t);
+        let fold = fold(op, c_name(key.dtypes[1].unwrap_or(dtype)));
         let places = format!("{fold}::Out* out, {fold}::State* parts, const {t}* from");
         match key.variant {
             COLUMNS => format!(
@@ -61,8 +61,14 @@ static REDUCE: Template = Template {
     },
     catalogue: || {
         let rows = ROWS.iter().filter(|row| matches!(row.class, Class::Reduction | Class::ArgReduction));
-        rows.flat_map(|row| row.accepts.iter().map(move |dtype| (row.op, dtype)))
-            .flat_map(|(op, dtype)| [0, 1, 2, 3].map(|variant| KernelKey::new(&REDUCE, Some(op), Some(dtype), variant)))
+        let own = rows.clone().flat_map(|row| row.accepts.iter().map(move |dtype| (row.op, dtype, dtype)));
+        let converting = rows.flat_map(|row| {
+            let pairs = DType::ALL.into_iter().flat_map(|from| DType::ALL.into_iter().map(move |to| (from, to)));
+            let fits = move |(from, to): &(DType, DType)| row.op.reduces_into(*from, *to);
+            pairs.filter(fits).map(move |(from, to)| (row.op, from, to))
+        });
+        own.chain(converting)
+            .flat_map(|(op, from, to)| [0, 1, 2, 3].map(|variant| key(op, from, to, variant)))
             .collect()
     },
 };
@@ -91,11 +97,20 @@ fn lanes(dtype: DType) -> usize {
     16 / dtype.size()
 }
 
-/// The op of a reduction, its operand's dtype, its result, and the numbers of results and of elements that each
+/// The key of a reduction of `from` that computes in `to`.
+fn key(op: Op, from: DType, to: DType, variant: u32) -> KernelKey {
+    KernelKey {
+        dtypes: [Some(from), (from != to).then_some(to), None],
+        ..KernelKey::new(&REDUCE, Some(op), None, variant)
+    }
+}
+
+/// The op of a reduction, its operand's dtype, the dtype in which it computes, its result, and the numbers of results and of elements that each
 /// reduces.
 struct Reduction<'a> {
     op: Op,
     dtype: DType,
+    computed: DType,
     out: &'a CudaTensor,
     results: usize,
     count: usize,
@@ -114,7 +129,9 @@ impl CudaBackend {
         let (kept, reduced) = split_axes(&t.meta.shape, &t.strides, mask);
         let size = t.size() as isize;
         let dense = |loops: &Loops<1>| loops.inner_strides()[0] == size;
-        let reduction = Reduction { op, dtype: t.meta.dtype, out: &result, results, count };
+        let dtype = t.meta.dtype;
+        let computed = if op.reduces_into(dtype, out.dtype) { out.dtype } else { dtype };
+        let reduction = Reduction { op, dtype, computed, out: &result, results, count };
         if dense(&kept) && kept.inner() > 1 && count > 1 && !dense(&reduced) {
             self.reduce_columns(&reduction, t, &kept, &reduced)?;
         } else {
@@ -146,7 +163,7 @@ impl CudaBackend {
         let each = steps.div_ceil(pieces).max(1);
         let parts = self.memory.allocate(if pieces > 1 { r.results * pieces * STATE_BYTES_MAX } else { 0 })?;
         let variant = if vectors { ROWS_BY_16_BYTES } else { ROWS_ONE_BY_ONE };
-        let function = self.kernels.get(&KernelKey::new(&REDUCE, Some(r.op), Some(r.dtype), variant))?;
+        let function = self.kernels.get(&key(r.op, r.dtype, r.computed, variant))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts.ptr()).push(t.ptr()).push(r.results as i64).push(r.count as i64);
         args.push(team as u32).push(pieces as i64).push(each as i64);
@@ -168,7 +185,7 @@ impl CudaBackend {
             (2 * self.resident_blocks() / groups).min(r.count / (rows * PIECE_ROWS_MIN)).clamp(1, u16::MAX as usize);
         let each = r.count.div_ceil(pieces);
         let parts = self.memory.allocate(if pieces > 1 { r.results * pieces * STATE_BYTES_MAX } else { 0 })?;
-        let function = self.kernels.get(&KernelKey::new(&REDUCE, Some(r.op), Some(r.dtype), COLUMNS))?;
+        let function = self.kernels.get(&key(r.op, r.dtype, r.computed, COLUMNS))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts.ptr()).push(t.ptr()).push((r.results / columns) as i64).push(columns as i64);
         args.push(r.count as i64).push(width as u32).push(1i64).push(each as i64);
@@ -183,7 +200,7 @@ impl CudaBackend {
     fn reduce_parts(&mut self, r: &Reduction<'_>, parts: u64, pieces: usize) -> Result<()> {
         // Neighbouring results are adjacent in memory, so a team for each is worthwhile only if there are few.
         let team = if r.results >= 1024 { 1 } else { pieces.div_ceil(4).next_power_of_two().clamp(1, 32) };
-        let function = self.kernels.get(&KernelKey::new(&REDUCE, Some(r.op), Some(r.dtype), PARTS))?;
+        let function = self.kernels.get(&key(r.op, r.dtype, r.computed, PARTS))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts).push(r.results as i64).push(pieces as i64);
         args.push(r.count as i64).push(team as u32);

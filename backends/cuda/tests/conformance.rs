@@ -31,7 +31,7 @@ gt_backend::conformance_tests!(
     randoms,
     scatters,
     reductions,
-    reductions_large,
+    reductions_large, converting_reductions,
     scans,
     searches,
     selections,

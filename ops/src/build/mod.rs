@@ -134,6 +134,10 @@ fn axes_mask(rank: usize, axes: Option<&[i64]>) -> Result<u8> {
 /// # Errors
 /// Axes out of range or repeated, an extremum of no elements, a mean of integers.
 pub fn reduce(g: G<'_>, op: Op, v: Val, axes: Option<&[i64]>, keepdim: bool) -> Result<Val> {
+    let dtype = g.meta(v).dtype;
+    if op.row().promotion == Promotion::Sum && !dtype.is_float() {
+        return reduce_into(g, op, v, axes, keepdim, DType::I64);
+    }
     let row = op.row();
     let meta = g.meta(v);
     let mask = axes_mask(meta.shape.rank(), axes)?;
@@ -143,7 +147,21 @@ pub fn reduce(g: G<'_>, op: Op, v: Val, axes: Option<&[i64]>, keepdim: bool) -> 
             &row.name[1..]
         )));
     }
-    let v = if row.promotion == Promotion::Sum && !meta.dtype.is_float() { cast(g, v, DType::I64)? } else { v };
+    g.emit(op, &[v.into()], Attrs::Axes { mask, keepdim })
+}
+
+/// A sum, product or mean over axes of `v` converted to `dtype`. Where it can, the instruction converts element by
+/// element, so that no converted copy of `v` takes memory.
+///
+/// # Errors
+/// As [`reduce`].
+pub fn reduce_into(g: G<'_>, op: Op, v: Val, axes: Option<&[i64]>, keepdim: bool, dtype: DType) -> Result<Val> {
+    let meta = g.meta(v);
+    let mask = axes_mask(meta.shape.rank(), axes)?;
+    if op.reduces_into(meta.dtype, dtype) {
+        return g.emit(op, &[v.into()], Attrs::AxesInto { mask, keepdim, dtype });
+    }
+    let v = cast(g, v, dtype)?;
     g.emit(op, &[v.into()], Attrs::Axes { mask, keepdim })
 }
 
@@ -176,7 +194,7 @@ pub fn arg_reduce(g: G<'_>, op: Op, v: Val, axis: Option<i64>, keepdim: bool) ->
 pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
     let meta = g.meta(v);
     if !meta.dtype.is_float() {
-        return Err(OpError::runtime("std and var only support floating point and complex dtypes"));
+        return Err(OpError::not_implemented("std and var only support floating point and complex dtypes"));
     }
     let mask = axes_mask(meta.shape.rank(), axes)?;
     let count: usize =
@@ -286,6 +304,15 @@ pub fn reshape(g: G<'_>, v: Val, sizes: &[i64]) -> Result<Val> {
     reshape_to(g, v, complete_sizes(sizes, from.numel())?)
 }
 
+/// A view of all elements in the same shape.
+///
+/// # Errors
+/// As [`Graph::emit`].
+pub fn alias(g: G<'_>, v: Val) -> Result<Val> {
+    let shape = g.meta(v).shape;
+    reshape_to(g, v, shape)
+}
+
 fn reshape_to(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
     g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape))
 }
@@ -340,6 +367,8 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
     let turned = if order.is_sorted() { v } else { permute(g, v, &order)? };
     let (rows, columns) = (shape.dims()[a] as i64, shape.dims()[b] as i64);
     let count = (rows + offset.min(0)).min(columns - offset.max(0)).max(0);
+    let steps = if count == 0 { 0 } else { offset as isize };
+    let start = g.storage_offset(v) + steps.max(0) * own[b] + (-steps).max(0) * own[a];
     let mut dims: Vec<usize> = kept.map(|axis| shape.dims()[axis]).collect();
     dims.push((rows * columns) as usize);
     // In the flattened matrix, neighbours on the diagonal are one row and one column apart.
@@ -350,7 +379,7 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
     spec.step[last] = columns + 1;
     spec.sizes = spec.sizes.with_dim(last, count as usize);
     let found = g.emit(Op::Slice, &[flat.into()], Attrs::Slice(Box::new(spec)))?;
-    g.set_strides(found, strides);
+    g.set_strides(found, strides, start);
     Ok(found)
 }
 
@@ -386,11 +415,12 @@ pub fn as_strided(g: G<'_>, v: Val, sizes: &[i64], strides: &[i64], offset: i64)
              elements"
         )));
     }
+    let start = g.storage_offset(v) + offset as isize;
     let flat = reshape(g, v, &[count as i64])?;
     let places = reshape(g, places, &[shape.numel() as i64])?;
     let taken = gather(g, flat, 0, places)?;
     let found = reshape_to(g, taken, shape)?;
-    g.set_strides(found, wide);
+    g.set_strides(found, wide, start);
     Ok(found)
 }
 
@@ -424,7 +454,7 @@ pub fn unfold(g: G<'_>, v: Val, axis: i64, size: i64, step: i64) -> Result<Val> 
         let blocks = reshape(g, whole, &[&own[..at], &[count, step], &own[at + 1..]].concat())?;
         narrow(g, blocks, at as i64 + 1, 0, size)?
     } else {
-        let strides = g.strides(v);
+        let (strides, start) = (g.strides(v), g.storage_offset(v));
         let starts = count_to(g, count)?;
         let starts = elementwise(g, Op::Mul, &[starts.into(), step.into()])?;
         let starts = unsqueeze(g, starts, 1)?;
@@ -439,7 +469,7 @@ pub fn unfold(g: G<'_>, v: Val, axis: i64, size: i64, step: i64) -> Result<Val> 
         wide[..at].copy_from_slice(&strides[..at]);
         (wide[at], wide[at + 1]) = (strides[at] * step as isize, strides[at]);
         wide[at + 2..=own.len()].copy_from_slice(&strides[at + 1..own.len()]);
-        g.set_strides(windows, wide);
+        g.set_strides(windows, wide, start);
         windows
     };
     let rank = own.len() as i64 + 1;
@@ -511,6 +541,9 @@ pub fn flatten(g: G<'_>, v: Val, start: i64, end: i64) -> Result<Val> {
     }
     if start > end {
         return Err(OpError::runtime("flatten() has invalid args: start_dim cannot come after end_dim"));
+    }
+    if start == end {
+        return Ok(v);
     }
     let mut dims = shape.dims()[..start].to_vec();
     dims.push(shape.dims()[start..=end].iter().product());

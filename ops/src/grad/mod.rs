@@ -75,7 +75,17 @@ pub struct GradArgs<'a> {
     pub transposed: &'a [bool],
     /// The gradient is itself recorded for a higher-order gradient: only differentiable ops may compute it.
     pub recorded: bool,
+    /// An earlier backward pass has released the saved tensors.
+    pub released: bool,
+    /// As `released`, for numbers among the operands that PyTorch saves as tensors.
+    pub numbers_released: bool,
 }
+
+/// PyTorch's error for a second backward pass that needs saved tensors.
+const RELEASED: &str = "Trying to backward through the graph a second time (or directly access saved tensors after they \
+     have already been freed). Saved intermediate values of the graph are freed when you call .backward() or \
+     autograd.grad(). Specify retain_graph=True if you need to backward through the graph a second time or if you need \
+     to access saved tensors after calling backward.";
 
 impl Gradient {
     /// Whether the op has a gradient.
@@ -160,7 +170,9 @@ impl<'g> GradCtx<'g> {
     fn saved(&self, saved: Saved) -> Expr<'g> {
         match saved {
             Saved::Val(val) => self.builder.tensor(val),
+            Saved::Scalar(_) if self.args.numbers_released => self.fail(RELEASED),
             Saved::Scalar(number) => self.builder.number(number),
+            Saved::Meta(_) if self.args.released => self.fail(RELEASED),
             Saved::Meta(_) => self.fail("a gradient needs a tensor that its row in the op table does not save"),
         }
     }
@@ -254,7 +266,7 @@ impl<'g> GradCtx<'g> {
     /// The bits of the axes that a reduction reduces.
     pub fn axes_mask(&self) -> u8 {
         match *self.args.attrs {
-            Attrs::Axes { mask, .. } => mask,
+            Attrs::Axes { mask, .. } | Attrs::AxesInto { mask, .. } => mask,
             _ => 0,
         }
     }

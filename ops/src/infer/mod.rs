@@ -87,6 +87,14 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             reduced_shape(row, &meta.shape, *mask, *keepdim, needs_elements)
                 .map(|shape| Meta::new(shape, result_dtype(row, meta.dtype)))
         }
+        (Class::Reduction, Attrs::AxesInto { mask, keepdim, dtype }) => {
+            let meta = tensor(row, inputs, 0)?;
+            accept(row, *dtype)?;
+            if !row.op.reduces_into(meta.dtype, *dtype) {
+                return Err(OpError::type_(format!("{name}: does not convert {} to {dtype}", meta.dtype)));
+            }
+            reduced_shape(row, &meta.shape, *mask, *keepdim, false).map(|shape| Meta::new(shape, *dtype))
+        }
         (Class::Movement, _) => {
             let meta = tensor(row, inputs, 0)?;
             let shape = match (row.op, attrs) {

@@ -42,7 +42,8 @@ pub(crate) fn accept(row: &Row, dtype: DType) -> Result<()> {
         return Ok(());
     }
     Err(match row.op {
-        Op::Sub if dtype == DType::Bool => OpError::runtime(
+        Op::Sub if dtype == DType::Bool => OpError::new(
+            ErrorKind::NotImplemented,
             "Subtraction, the `-` operator, with a bool tensor is not supported. \
              If you are trying to invert a mask, use the `~` or `logical_not()` operator instead.",
         ),

@@ -81,6 +81,7 @@ layout! {
     /// Attributes `Axes`, in the first slot.
     struct AxesAttrs {
         keepdim: bool, word 0 bits 56..57, "reduced axes stay with size 1";
+        converts: bool, word 0 bits 57..58, "the operand is converted to `dtype`, that of the result";
         mask: u8, word 6, "bit `i` is set: axis `i` is reduced";
     }
 }

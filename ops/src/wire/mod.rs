@@ -263,7 +263,13 @@ impl Encoder {
             }
             Attrs::Permutation(order) => PermutationAttrs { order: u64::from_le_bytes(*order) }.write(&mut first),
             Attrs::Axis(axis) => AxisAttrs { axis: *axis }.write(&mut first),
-            Attrs::Axes { mask, keepdim } => AxesAttrs { keepdim: *keepdim, mask: *mask }.write(&mut first),
+            Attrs::Axes { mask, keepdim } => {
+                AxesAttrs { keepdim: *keepdim, converts: false, mask: *mask }.write(&mut first)
+            }
+            Attrs::AxesInto { mask, keepdim, dtype: d } => {
+                AxesAttrs { keepdim: *keepdim, converts: true, mask: *mask }.write(&mut first);
+                dtype = *d as u8;
+            }
             Attrs::Slice(spec) => {
                 self.slots[1..4].copy_from_slice(&encode_slice(spec));
                 (extensions, rank) = (3, spec.sizes.rank());
@@ -521,8 +527,8 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
         AttrKind::Permutation => Attrs::Permutation(PermutationAttrs::read(first)?.order.to_le_bytes()),
         AttrKind::Axis => Attrs::Axis(AxisAttrs::read(first)?.axis),
         AttrKind::Axes => {
-            let AxesAttrs { keepdim, mask } = AxesAttrs::read(first)?;
-            Attrs::Axes { mask, keepdim }
+            let AxesAttrs { keepdim, converts, mask } = AxesAttrs::read(first)?;
+            if converts { Attrs::AxesInto { mask, keepdim, dtype: dtype()? } } else { Attrs::Axes { mask, keepdim } }
         }
         AttrKind::Slice => Attrs::Slice(Box::new(decode_slice(&slots[1..4], rank)?)),
         AttrKind::Window => {
@@ -573,7 +579,12 @@ mod tests {
             AttrKind::Shape => shape().prop_map(Attrs::Shape).boxed(),
             AttrKind::Permutation => any::<[u8; 8]>().prop_map(Attrs::Permutation).boxed(),
             AttrKind::Axis => any::<u8>().prop_map(Attrs::Axis).boxed(),
-            AttrKind::Axes => any::<(u8, bool)>().prop_map(|(mask, keepdim)| Attrs::Axes { mask, keepdim }).boxed(),
+            AttrKind::Axes => (any::<(u8, bool)>(), prop::option::of(dtype()))
+                .prop_map(|((mask, keepdim), dtype)| match dtype {
+                    Some(dtype) => Attrs::AxesInto { mask, keepdim, dtype },
+                    None => Attrs::Axes { mask, keepdim },
+                })
+                .boxed(),
             AttrKind::Slice => (any::<([i64; 8], [i64; 8])>(), shape())
                 .prop_map(|((start, step), sizes)| Attrs::Slice(Box::new(SliceSpec { start, step, sizes })))
                 .boxed(),

@@ -73,6 +73,7 @@ globals().update(_placement.TYPED)
 Tensor.__repr__ = _repr.tensor_repr
 Tensor.__str__ = _repr.tensor_repr
 Tensor.__format__ = _repr.tensor_format
+Tensor.__copy__ = _pickle.copy
 Tensor.__deepcopy__ = _pickle.deepcopy
 Tensor.__reduce__ = _pickle.reduce
 

@@ -29,6 +29,13 @@ def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
     return copied
 
 
+def copy(t: Tensor) -> Tensor:
+    """Another leaf that shares the elements, as `copy.copy` gives: an in-place write to either changes both."""
+    copied = _marked(t.detach(), t.requires_grad, t._is_parameter)
+    copied.__dict__.update(t.__dict__)
+    return copied
+
+
 def reduce(t: Tensor) -> tuple[Any, ...]:
     """The pickle state of a leaf: its elements, dtype and flags.
 

@@ -97,15 +97,6 @@ def untyped_storage(self: Tensor) -> NoReturn:
     )
 
 
-def storage_offset(self: Tensor) -> NoReturn:
-    """The offset of the tensor in its storage, which a process does not have.
-
-    Raises:
-        NotImplementedError: Always: a view is a sequence of operations on its base, with no storage.
-    """
-    raise NotImplementedError("storage_offset(): a view is a recipe, not a place in a storage; use stride() and shape")
-
-
 def __dlpack__(self: Tensor, **options: Any) -> Any:  # noqa: N807 (the protocol's)
     """A DLPack capsule of the elements, for other libraries: a copy fetched from the daemon."""
     return self.numpy().__dlpack__(**options)
@@ -213,7 +204,6 @@ TENSOR_METHODS = (
     is_shared,
     data_ptr,
     untyped_storage,
-    storage_offset,
 )
 GETTERS = (is_cuda, is_cpu)
 PROPERTIES = {

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,10 +47,10 @@ class ShardConfig:
         axis: The axis along which tensors are sharded; negative ones count from the end. Tensors without it are left
             alone.
         workers: The indices of the workers; None means all.
-        replicated: Whether each worker has a copy instead of a shard.
+        replicated: Whether each worker has a copy instead of a shard; `axis` then has no effect.
 
     Raises:
-        ValueError: The combination, the axis or a worker is invalid.
+        ValueError: The axis or a worker is invalid.
 
     Example:
         >>> gt.ShardConfig(axis=0, workers=[0, 1]).axis
@@ -67,10 +67,6 @@ class ShardConfig:
             raise _ConfigError("axis", f"{self.axis!r} is no axis: {most}")
         if not isinstance(self.replicated, bool):
             raise _ConfigError("replicated", f"{self.replicated!r} is neither true nor false")
-        if self.replicated and self.axis is not None:
-            raise _ConfigError(
-                "replicated", f"a tensor is cut along an axis or replicated, not both: leave axis {self.axis} out"
-            )
         if self.workers is not None:
             object.__setattr__(self, "workers", _workers(self.workers))
         if self.axis is None and not self.replicated and (self.workers is None or len(self.workers) > 1):
@@ -87,6 +83,7 @@ class SignalConfig:
         shard: The placement of the results of operations under the signal; None requests nothing.
         backward: The signal under which the gradients of these operations are computed.
         compile: Reserved; it has no effect.
+        backward_signal: Another name of `backward`.
 
     Raises:
         ValueError: A value is invalid.
@@ -95,8 +92,15 @@ class SignalConfig:
     shard: ShardConfig | None = None
     backward: str | None = None
     compile: bool = False
+    backward_signal: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
+        if self.backward is None:
+            object.__setattr__(self, "backward", self.backward_signal)
+        elif self.backward_signal not in (None, self.backward):
+            text = f"this is another name of backward, which is {self.backward!r}: leave one of them out"
+            raise _ConfigError("backward_signal", text)
+        object.__setattr__(self, "backward_signal", self.backward)
         if self.shard is not None and not isinstance(self.shard, ShardConfig):
             raise _ConfigError("shard", f"a gt.ShardConfig is expected, not {self.shard!r}")
         if self.backward is not None and not (isinstance(self.backward, str) and self.backward):
@@ -217,7 +221,7 @@ def _definition(name: str, entry: _Entry) -> tuple[int, str, int, Sequence[int],
     shard, backward = entry.config.shard, entry.config.backward
     layout, axis, workers = "any", 0, ()
     if shard is not None:
-        layout, axis = ("replicated", 0) if shard.axis is None else ("sharded", shard.axis)
+        layout, axis = ("replicated", 0) if shard.replicated or shard.axis is None else ("sharded", shard.axis)
         workers = shard.workers or ()
     after = None if backward is None else number(backward)
     return number(name), layout, axis, workers, after, entry.written("shard.workers")
@@ -226,7 +230,8 @@ def _definition(name: str, entry: _Entry) -> tuple[int, str, int, Sequence[int],
 def check_axis(name: str, rank: int) -> None:
     """Raises if the signal `name` shards along an axis that a tensor of `rank` axes does not have."""
     entry = _entries.get(name)
-    axis = entry.config.shard.axis if entry is not None and entry.config.shard is not None else None
+    shard = None if entry is None else entry.config.shard
+    axis = None if shard is None or shard.replicated else shard.axis
     if entry is None or axis is None or -rank <= axis < rank:
         return
     fits = f"an axis from {-rank} to {rank - 1}" if rank else "replicated: true, or no shard"

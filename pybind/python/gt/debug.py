@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from gt import _gt
 from gt._gt import Tensor
 
-__all__ = ["Placement", "comm_stats", "get_tape", "placement", "print_tape"]
+__all__ = ["Placement", "comm_stats", "get_tape", "get_worker_stats", "placement", "print_tape"]
 
 
 def get_tape() -> list[dict[str, Any]]:
@@ -102,3 +102,21 @@ def comm_stats() -> dict[str, dict[str, dict[str, int]]]:
     Waits until all issued instructions are done.
     """
     return _gt.traffic()
+
+
+def get_worker_stats() -> dict[str, dict[str, Any]]:
+    """The state of each worker of this session, by its name. Waits until all issued instructions are done.
+
+    Each is a dict: `kind` (`"cpu"` or `"cuda"`), `memory_bytes` and `memory_bytes_limit` of all sessions together,
+    `session_bytes` and `session_bytes_peak` of this one, and `collectives`, as `comm_stats` counts them. A worker on a
+    GPU also has `device`, `capability`, `multiprocessors` and `device_bytes`.
+
+    Example:
+        >>> for name, worker in gt.debug.get_worker_stats().items():
+        ...     worker["session_bytes_peak"] >= worker["session_bytes"]
+        True
+    """
+    traffic = comm_stats()
+    stats = {worker.pop("name"): worker for worker in _gt.worker_status()}
+    nothing = {"session_bytes": 0, "session_bytes_peak": 0}
+    return {name: {**nothing, **worker, "collectives": traffic.get(name, {})} for name, worker in stats.items()}

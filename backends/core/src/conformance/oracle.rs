@@ -169,7 +169,9 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
                 _ => Host::ints(*out, (0..n).map(|i| from.int(i))),
             })
         }
-        (Class::Reduction, Attrs::Axes { mask, .. }) => Ok(reduce(op, inputs[0].tensor(), *mask, out)),
+        (Class::Reduction, Attrs::Axes { mask, .. } | Attrs::AxesInto { mask, .. }) => {
+            Ok(reduce(op, inputs[0].tensor(), *mask, out))
+        }
         (Class::ArgReduction, Attrs::Axes { mask, .. }) => {
             let from = inputs[0].tensor();
             let better = |x: f64, best: f64| if op == Op::Argmax { x > best } else { x < best };
@@ -431,7 +433,7 @@ fn reduce(op: Op, from: &Host, mask: u8, out: &Meta) -> Host {
             groups.iter().map(|g| if op == Op::Any { g.iter().any(truth) } else { g.iter().all(truth) } as i64),
         );
     }
-    if !from.meta.dtype.is_float() {
+    if !out.dtype.is_float() {
         return Host::ints(
             *out,
             groups.iter().map(|g| {

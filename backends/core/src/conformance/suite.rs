@@ -583,6 +583,35 @@ pub fn reductions<B: Backend>(backend: &mut B) {
     }
 }
 
+/// Reductions that convert their operand, from every dtype to every dtype that they convert to.
+pub fn converting_reductions<B: Backend>(backend: &mut B) {
+    let mut numbers = TestNumbers::new();
+    for row in rows(Class::Reduction) {
+        for (from, to) in DType::ALL.into_iter().flat_map(|from| DType::ALL.map(|to| (from, to))) {
+            if !row.op.reduces_into(from, to) {
+                continue;
+            }
+            let cases: [(&[usize], &[u8]); 4] =
+                [(&[9], &[1]), (&[6, 7], &[0, 1, 2, 3]), (&[2, 0, 3], &[2, 4]), (&[40, 300], &[1, 2, 3])];
+            for (dims, masks) in cases {
+                let domain = if row.op == Op::Prod { (1.0, 1.25) } else { (-3.0, 3.0) };
+                let host = numbers.host(Meta::new(shape(dims), from), domain, false);
+                for &mask in masks {
+                    for layout in [OperandLayout::Plain, OperandLayout::Transposed] {
+                        let attrs = Attrs::AxesInto { mask, keepdim: false, dtype: to };
+                        let tolerance = |want: &Host, i: usize| Tolerance {
+                            own: 1.0,
+                            absolute: compute_epsilon(to) * 4e4 * want.float(i).abs().max(1.0),
+                        };
+                        let operand = [OracleOperand::Tensor(host.clone())];
+                        check(backend, row.op, &operand, &attrs, &[layout], tolerance);
+                    }
+                }
+            }
+        }
+    }
+}
+
 /// Reductions long enough to be split, along rows and columns.
 pub fn reductions_large<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();

@@ -20,7 +20,7 @@ from types import FunctionType, ModuleType
 from typing import Any
 
 import gt
-from gt import _absent
+from gt import _absent, _gt
 
 # Modules of PyTorch that have another name in GT, with all modules below them.
 MOVED = {
@@ -135,4 +135,5 @@ def install() -> None:
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
         _install_in_children()
+        _gt.set_leaf_updates(False)
     gt.__version__ = gt.version.__version__

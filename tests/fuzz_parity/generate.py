@@ -1,0 +1,541 @@
+"""Random programs. PyTorch runs each line as it is written, so that shapes fit and nothing is undefined."""
+
+from __future__ import annotations
+
+import random
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
+FLOATS = ("float16", "bfloat16", "float32", "float64")
+DTYPES = ("bool", *INTEGERS, *FLOATS)
+ELEMENTS_MAX = 96
+RANK_MAX = 4
+LINES_MAX = 14
+# The part of the lines on which PyTorch raises that are kept, as the last line of their program.
+ERRORS_KEPT = 0.08
+ATTEMPTS_MAX = 60
+
+UNARY = (
+    "neg abs sign floor ceil round trunc relu square logical_not bitwise_not isnan isinf clone positive frac sgn "
+    "nan_to_num exp sin cos tanh sigmoid sqrt rsqrt reciprocal log1p expm1 isfinite signbit deg2rad erf"
+).split()
+# A result that is rounded may differ in the last bit: what makes a jump of that is not asked.
+JUMPS = frozenset("sign floor ceil round trunc frac relu logical_not isinf signbit eq_ ne_ lt_ le_ gt_ ge_ sgn".split())
+BINARY = "+ - * / // % ** & | ^ == != < <= > >= << >>".split()
+BINARY_FUNCTIONS = (
+    "maximum minimum fmod atan2 logical_and logical_or logical_xor copysign hypot floor_divide remainder true_divide"
+).split()
+SMOOTH = frozenset("+ - * / maximum minimum atan2 hypot true_divide copysign".split())
+REDUCTIONS = "sum prod mean amax amin any all cumsum cumprod argmax argmin logsumexp var count_nonzero nansum".split()
+IN_PLACE_UNARY = (
+    "zero_ neg_ abs_ sign_ floor_ round_ relu_ square_ logical_not_ bitwise_not_ sin_ exp_ sigmoid_ trunc_ clamp_min_(0)"
+).split()
+IN_PLACE_BINARY = "add_ sub_ mul_ div_ copy_ fmod_ eq_ ne_ lt_ le_ gt_ ge_ logical_and_".split()
+AUGMENTED = "+= -= *= /= //= %= &= |= ^=".split()
+RANGE_ENDS = {
+    "uint8": (0, 255),
+    "int8": (-128, 127),
+    "int16": (-(2**15), 2**15 - 1),
+    "int32": (-(2**31), 2**31 - 1),
+    "int64": (-(2**63), 2**63 - 1),
+}
+SCALARS = (
+    0,
+    1,
+    2,
+    3,
+    -1,
+    -2,
+    5,
+    0.5,
+    -1.5,
+    2.0,
+    0.0,
+    True,
+    False,
+    127,
+    128,
+    255,
+    256,
+    -128,
+    2**31,
+    2**53 + 1,
+    2**63 - 1,
+)
+
+
+class Program:
+    """A program that is being written: its lines, and PyTorch's variables after them."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.lines: list[str] = []
+        self.scope: dict[str, Any] = {"torch": torch}
+        self.count = 0
+        # Tensors whose elements were rounded, or computed from such.
+        self.rounded: set[str] = set()
+        self.raised = False
+
+    # Choices
+
+    def pick(self, items: Any) -> Any:
+        return self.random.choice(list(items))
+
+    def chance(self, part: float) -> bool:
+        return self.random.random() < part
+
+    def names(self) -> list[str]:
+        return [name for name, value in self.scope.items() if isinstance(value, torch.Tensor)]
+
+    def tensor(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> str | None:
+        """The name of a variable, later ones more often."""
+        names = []
+        for name in self.names():
+            try:
+                if fits(self.scope[name]):
+                    names.append(name)
+            except RuntimeError:
+                # PyTorch refuses to say whether a view of several, whose base was written to, is a leaf.
+                continue
+        return names[-1 - int(len(names) * self.random.random() ** 2)] if names else None
+
+    def of(self, name: str) -> torch.Tensor:
+        return self.scope[name]
+
+    def axis(self, name: str) -> int:
+        rank = self.of(name).ndim
+        return self.random.randrange(-rank, rank) if rank else self.pick((0, -1))
+
+    # Literals
+
+    def value(self, dtype: str) -> Any:
+        if dtype == "bool":
+            return self.chance(0.5)
+        if dtype in RANGE_ENDS:
+            low, high = RANGE_ENDS[dtype]
+            return self.pick((low, high, 0, 1)) if self.chance(0.12) else self.random.randint(max(low, -6), 6)
+        return self.random.randint(-16, 16) / 4
+
+    def literal(self, shape: tuple[int, ...], dtype: str) -> Any:
+        if not shape:
+            return self.value(dtype)
+        return [self.literal(shape[1:], dtype) for _ in range(shape[0])]
+
+    def shape(self) -> tuple[int, ...]:
+        rank = self.pick((0, 1, 1, 2, 2, 2, 3))
+        return tuple(self.pick((1, 2, 3, 4, 2, 3, 0 if self.chance(0.15) else 2)) for _ in range(rank))
+
+    def scalar(self) -> Any:
+        return self.pick(SCALARS)
+
+    # Lines
+
+    def create(self) -> str:
+        dtype = self.pick(DTYPES)
+        shape = self.shape()
+        if self.tensor() and self.chance(0.6):
+            # A shape that broadcasts with that of another tensor.
+            own = list(self.of(self.tensor()).shape)
+            shape = tuple(1 if self.chance(0.15) else size for size in own[self.random.randint(0, len(own)) :])
+        grad = ", requires_grad=True" if dtype in FLOATS and self.chance(0.5) else ""
+        if 0 in shape:
+            return f"torch.zeros({shape}, dtype=torch.{dtype}{grad})"
+        return f"torch.tensor({self.literal(shape, dtype)}, dtype=torch.{dtype}{grad})"
+
+    def view(self) -> str:
+        a = self.tensor()
+        t = self.of(a)
+        d, e = self.axis(a), self.axis(a)
+        size = t.shape[d] if t.ndim else 1
+        start = self.random.randint(0, max(size - 1, 0))
+        length = self.random.randint(0 if self.chance(0.1) else 1, max(size - start, 1))
+        choices = [
+            f"{a}[{self.index(t)}]",
+            f"{a}[{self.index(t)}]",
+            f"{a}.transpose({d}, {e})",
+            f"{a}.narrow({d}, {start}, {length})",
+            f"{a}.select({d}, {start})",
+            f"{a}.unsqueeze({self.random.randint(-t.ndim - 1, t.ndim)})",
+            f"{a}.squeeze({self.pick(('', d))})",
+            f"{a}.expand({', '.join(map(str, [*([2] if self.chance(0.4) or not t.ndim else []), *self.expanded(t)]))})",
+            f"{a}.movedim({d}, {e})",
+            f"{a}.detach()",
+            f"{a}.data",
+            f"{a}.diagonal({self.pick((0, 0, 1, -1))}, {d}, {e})",
+            f"{a}.unfold({d}, {self.pick((1, 2))}, {self.pick((1, 2))})",
+            f"{a}.T" if t.ndim == 2 else f"{a}.flatten()",
+            f"{a}.t()",
+            f"{a}.swapaxes({d}, {e})",
+            f"{a}.permute({', '.join(map(str, self.random.sample(range(t.ndim), t.ndim)))})" if t.ndim else f"{a}.t()",
+        ]
+        if not t.requires_grad:
+            # PyTorch refuses to write to these if they are views of what requires a gradient.
+            choices += [
+                f"{a}.split({self.pick((1, 2))}, {d})[{self.pick((0, -1))}]",
+                f"{a}.chunk(2, {d})[{self.pick((0, -1))}]",
+                f"{a}.unbind({d})[{self.pick((0, -1))}]",
+            ]
+        if t.is_contiguous():
+            choices += [f"{a}.view(-1)", f"{a}.reshape({self.sizes(t.numel())})", f"{a}.flatten()", f"{a}.ravel()"] * 2
+            # The bytes of a bool are 0 or 1, and those of a rounded number may be any.
+            if a not in self.rounded:
+                choices += [f"{a}.view(torch.{self.pick(DTYPES[1:])}).clone()"]
+        return self.pick(choices)
+
+    def expanded(self, t: torch.Tensor) -> list[int]:
+        return [self.pick((2, 3, -1)) if size == 1 else self.pick((size, -1)) for size in t.shape]
+
+    def sizes(self, count: int) -> str:
+        fits = [(a, b) for a in range(1, 5) for b in range(1, 9) if a * b == count]
+        return ", ".join(map(str, self.pick(fits))) if fits else "-1"
+
+    def index(self, t: torch.Tensor) -> str:
+        parts = []
+        for size in t.shape[: self.random.randint(0, t.ndim)]:
+            low, high = self.random.randint(-size, size), self.random.randint(-size - 1, size + 1)
+            parts.append(
+                self.pick(
+                    (
+                        str(self.random.randint(-size, max(size - 1, 0))),
+                        f"{low}:{high}",
+                        f"{abs(low)}:",
+                        f"::{self.pick((1, 2, 3))}",
+                        ":",
+                        "None" if self.chance(0.3) else ":",
+                    )
+                )
+            )
+        if self.chance(0.2):
+            parts.append("...")
+        return ", ".join(parts) or "..."
+
+    def advanced_index(self, t: torch.Tensor) -> str:
+        """An index of tensors, in which no element occurs twice."""
+        kinds = ["mask", "list", "tensor"] if t.ndim else ["whole mask"]
+        kind = self.pick(kinds)
+        if kind == "whole mask":
+            return f"torch.tensor({self.chance(0.5)})"
+        if kind == "mask":
+            shape = tuple(t.shape[: self.random.randint(1, t.ndim)])
+            return f"torch.tensor({self.literal(shape, 'bool')}, dtype=torch.bool)" if 0 not in shape else ":"
+        size = t.shape[0]
+        chosen = self.random.sample(range(size), self.random.randint(0 if self.chance(0.1) else min(1, size), size))
+        chosen = [i - size if self.chance(0.3) else i for i in chosen]
+        if kind == "list":
+            return f"{chosen}" if chosen else ":"
+        last = f", {self.index(t[0])}" if t.ndim > 1 and size and self.chance(0.3) else ""
+        return f"torch.tensor({chosen}, dtype=torch.int64){last}"
+
+    def get(self) -> str:
+        a = self.tensor()
+        t = self.of(a)
+        d = self.axis(a)
+        size = t.shape[d] if t.ndim else 1
+        positions = [self.random.randrange(-1 if self.chance(0.02) else 0, size) for _ in range(2)] if size else []
+        found = f"torch.tensor({positions}, dtype=torch.int64)"
+        return self.pick(
+            (
+                f"{a}[{self.advanced_index(t)}]",
+                f"{a}[{self.advanced_index(t)}]",
+                f"{a}.index_select({d}, {found})",
+                f"torch.take({a}, torch.tensor([0, {max(t.numel() - 1, 0)}]))",
+                f"{a}.masked_select({a} > {self.scalar()})" if a not in self.rounded else f"{a}[{self.index(t)}]",
+                f"{a}.flip({d})",
+                f"{a}.roll({self.pick((1, -1))}, {d})",
+                f"{a}.repeat({', '.join(['2'] * max(t.ndim, 1))})",
+                f"{a}.tril()" if t.ndim > 1 else f"{a}.clone()",
+            )
+        )
+
+    def unary(self) -> str | None:
+        name = self.pick(UNARY)
+        a = self.tensor()
+        if name in JUMPS and a in self.rounded:
+            return None
+        return f"{a}.{name}()" if self.chance(0.5) else f"torch.{name}({a})"
+
+    def operand(self, a: str) -> str:
+        shape = self.of(a).shape
+        b = None if self.chance(0.35) else self.tensor(lambda t: broadcasts(t.shape, shape))
+        return b or repr(self.scalar())
+
+    def binary(self) -> str | None:
+        a = self.tensor()
+        b = self.operand(a)
+        op = self.pick(BINARY) if self.chance(0.7) else self.pick(BINARY_FUNCTIONS)
+        if op not in SMOOTH and {a, b} & self.rounded:
+            return None
+        if op in ("<<", ">>") and not self.shifts(b):
+            return None
+        if not op.isidentifier():
+            swapped = self.chance(0.25)
+            return f"{b} {op} {a}" if swapped else f"{a} {op} {b}"
+        return f"torch.{op}({a}, {b})"
+
+    def shifts(self, b: str) -> bool:
+        amount = eval(b, {"torch": torch}, self.scope)
+        amounts = amount.reshape(-1).tolist() if isinstance(amount, torch.Tensor) else [amount]
+        return all(0 <= amount < 7 for amount in amounts)
+
+    def reduce(self) -> str | None:
+        a = self.tensor()
+        name = self.pick(REDUCTIONS)
+        if name in ("any", "all", "argmax", "argmin", "count_nonzero") and a in self.rounded:
+            return None
+        words = []
+        if name in ("cumsum", "cumprod", "logsumexp") or self.chance(0.5):
+            words.append(f"{self.axis(a)}")
+            if name not in ("cumsum", "cumprod", "count_nonzero") and self.chance(0.4):
+                words.append("keepdim=True")
+        if name in ("sum", "prod", "mean", "cumsum", "cumprod", "nansum") and self.chance(0.25):
+            dtype = self.pick(DTYPES)
+            if dtype not in FLOATS and not self.fits(a, dtype):
+                return None
+            words.append(f"dtype=torch.{dtype}")
+        return f"{a}.{name}({', '.join(words)})"
+
+    def join(self) -> str:
+        a = self.tensor()
+        b = self.tensor(lambda t: t.shape == self.of(a).shape) or a
+        c = self.tensor(lambda t: broadcasts(t.shape, self.of(a).shape)) or a
+        d, a_dtype = self.axis(a), self.of(a).dtype
+        choices = [
+            f"torch.cat(({a}, {b}), {d})",
+            f"torch.stack(({a}, {b}), {d})",
+            f"torch.where({c} > {self.scalar()}, {a}, {self.operand(a)})",
+            f"torch.clamp({a}, {self.scalar()}, {self.scalar()})",
+            f"{a}.masked_fill({c} != 0, {self.scalar()})",
+            f"torch.lerp({a}, {b}, 0.5)",
+            f"torch.addcmul({a}, {b}, {c})",
+            f"{a} @ {b}" if a_dtype != torch.bool else f"{a} | {b}",
+            f"{a}.float().matmul({b}.float().mT)" if self.of(b).ndim > 1 else f"{a}.float() * {b}",
+            f"torch.nn.functional.relu({a})",
+            f"torch.nn.functional.softmax({a if self.of(a).is_floating_point() else f'{a}.float()'}, {d})",
+            f"torch.nn.functional.one_hot({a}.long().abs(), {self.pick((3, 7))})",
+        ]
+        line = self.pick(choices)
+        return None if ("where" in line or "masked" in line or "long" in line) and {a, c} & self.rounded else line
+
+    def cast(self) -> str | None:
+        a = self.tensor()
+        dtype = self.pick(DTYPES)
+        if dtype not in FLOATS and not self.fits(a, dtype):
+            return None
+        return self.pick((f"{a}.to(torch.{dtype})", f"{a}.type(torch.{dtype})", f"{a}.to({self.tensor()})"))
+
+    def fits(self, a: str, dtype: str) -> bool:
+        """Whether the elements of a tensor of floats are in the range of an integer dtype."""
+        t = self.of(a).detach()
+        if not t.is_floating_point():
+            return True
+        low, high = RANGE_ENDS.get(dtype, (-1, 1))
+        exact = a not in self.rounded
+        return exact and bool(t.isfinite().all()) and (t.numel() == 0 or bool((t.min() >= low) & (t.max() <= high)))
+
+    def write(self) -> str | None:
+        a = self.tensor()
+        t = self.of(a)
+        b = self.operand(a)
+        small = self.tensor(lambda other: other.ndim == 0) or "1"
+        d = self.axis(a)
+        size = t.shape[d] if t.ndim else 1
+        positions = self.random.sample(range(size), min(size, 2))
+        found = f"torch.tensor({positions}, dtype=torch.int64)"
+        line = self.pick(
+            (
+                f"{a}.{self.pick(IN_PLACE_BINARY)}({b})",
+                f"{a}.{self.pick(IN_PLACE_BINARY)}({b})",
+                self.unary_in_place(a),
+                f"{a}.fill_({self.pick((self.scalar(), small))})",
+                f"{a}[{self.index(t)}] = {b}",
+                f"{a}[{self.index(t)}] = {self.scalar()}",
+                f"{a}[{self.index(t)}] {self.pick(AUGMENTED)} {self.scalar()}",
+                f"{a}[{self.advanced_index(t)}] = {self.pick((self.scalar(), small)) if t.ndim else self.scalar()}",
+                f"{a}[{self.advanced_index(t)}] = {self.scalar()}",
+                f"{a} {self.pick(AUGMENTED)} {b}",
+                f"{a}.masked_fill_({a} > 0, {self.scalar()})",
+                f"{a}.index_fill_({d}, {found}, {self.scalar()})",
+                f"{a}.index_add_({d}, {found}, {a}.index_select({d}, {found}) * 2)",
+                f"{a}.clamp_({self.scalar()}, {self.scalar()})",
+            )
+        )
+        target = self.of(a)
+        if overlaps(target) and not any(word in line for word in ("fill_(", "zero_")):
+            return None
+        if overlaps(target) and ("masked" in line or "index" in line):
+            return None
+        others = [self.of(name) for name in self.names() if name != a and name in line]
+        if any(shares_memory(target, other) for other in others):
+            return None
+        jumps = (*JUMPS, "fmod", "//", "%", "masked_fill_", "logical")
+        if {a, b} & self.rounded and any(word in line for word in jumps):
+            return None
+        if any(other.is_floating_point() for other in [*others, t]) and not t.is_floating_point():
+            # A conversion to integers that may not fit.
+            return None
+        return f"with torch.no_grad(): {line}" if self.chance(0.2) else line
+
+    def unary_in_place(self, a: str) -> str:
+        name = self.pick(IN_PLACE_UNARY)
+        return f"{a}.{name}" if name.endswith(")") else f"{a}.{name}()"
+
+    def handle(self) -> str:
+        """A line about handles: what a tensor is, not what it has."""
+        a = self.tensor()
+        b = self.tensor(lambda t: t.dtype == self.of(a).dtype)
+        d, e = self.axis(a), self.axis(a)
+        # PyTorch says that a view requires a gradient if its base does, but records nothing that was before.
+        alone = not any(name != a and shares_memory(self.of(a), self.of(name)) for name in self.names())
+        line = self.pick(
+            (
+                f"{a}.t_()",
+                f"{a}.transpose_({d}, {e})",
+                f"{a}.unsqueeze_({d})",
+                f"{a}.squeeze_()",
+                f"{a}.swapaxes_({d}, {e})",
+                f"{a}.requires_grad_({self.pick((True, False))})" if alone else f"{a}.retain_grad()",
+                f"{a}.data = {b}.detach()",
+                f"{a}.grad = None",
+                f"{a}.retain_grad()",
+            )
+        )
+        return f"with torch.no_grad(): {line}" if self.chance(0.4) else line
+
+    def autograd(self) -> str | None:
+        a = self.tensor(lambda t: t.requires_grad)
+        if a is None:
+            return None
+        leaf = self.tensor(lambda t: t.requires_grad and t.is_leaf) or a
+        keep = ", retain_graph=True" if self.chance(0.5) else ""
+        return self.pick(
+            (
+                f"{a}.sum().backward({keep[2:]})",
+                f"{a}.sum().backward({keep[2:]})",
+                f"{a}.backward(torch.ones_like({a}){keep})",
+                f"torch.autograd.backward(({a} * {a}).sum(){keep})",
+                f"{a}.register_hook(lambda g: g * 2)",
+                f"{a}.register_hook(lambda g: g.sum())" if self.chance(0.2) else f"{a}.retain_grad()",
+                f"{leaf}.register_hook(lambda g: None)",
+                f"{self.fresh()} = torch.autograd.grad(({a} * {a}).sum(), {leaf}{keep})[0]",
+                f"{self.fresh()} = torch.autograd.grad(({a} * {a}).sum(), {leaf}, create_graph=True)[0].detach()",
+            )
+        )
+
+    def fresh(self) -> str:
+        return f"t{self.count}"
+
+    # Writing
+
+    def step(self) -> None:
+        """Adds a line that PyTorch runs; or, rarely, one on which it raises, as the last."""
+        kinds = {
+            self.create: 1 if self.names() else 100,
+            self.view: 4,
+            self.get: 2,
+            self.unary: 2,
+            self.binary: 4,
+            self.reduce: 2,
+            self.join: 2,
+            self.cast: 1,
+            self.write: 6,
+            self.handle: 1,
+            self.autograd: 2,
+        }
+        kind = self.random.choices(list(kinds), kinds.values())[0] if self.count > 1 else self.create
+        line = kind()
+        if line is None:
+            return
+        value = kind not in (self.write, self.handle, self.autograd)
+        line = f"{self.fresh()} = {line}" if value else line
+        before = {name: (self.of(name), self.of(name)._version) for name in self.names()}
+        try:
+            exec(line, self.scope)
+        except Exception as error:
+            self.raised = not is_about_memory(str(error)) and self.chance(ERRORS_KEPT)
+            if self.raised or any(t._version != version for t, version in before.values()):
+                # What raised after it had written is not the same program without its line.
+                self.lines.append(line)
+                self.raised = True
+            return
+        made = self.scope.get(self.fresh())
+        if made is not None and not acceptable(made):
+            del self.scope[self.fresh()]
+            return
+        self.lines.append(line)
+        self.count += made is not None
+        changed = [name for name, (t, version) in before.items() if t._version != version]
+        source = line.partition(" = ")[2] if value else line
+        inexact = any(name in source for name in self.rounded) or any(word in line for word in ROUNDING)
+        for name in [*changed, *([f"t{self.count - 1}"] if made is not None else [])]:
+            if self.of(name).is_floating_point() and (inexact or self.of(name).dtype in HALVES):
+                # Views of one memory are rounded together.
+                self.rounded |= {other for other in self.names() if shares_memory(self.of(other), self.of(name))}
+
+
+HALVES = (torch.float16, torch.bfloat16)
+ROUNDING = (
+    "exp sin cos tanh sigmoid sqrt recip log / mean softmax var prod ** @ matmul dot hypot atan2 erf deg2rad grad frac "
+    "lerp addcmul div sum %"
+).split()
+
+
+def is_about_memory(text: str) -> bool:
+    """Whether an error is about memory as PyTorch lays it out, which differs in GT."""
+    return any(
+        words in text
+        for words in (
+            "view size is not compatible",
+            "single memory location",
+            "modified by an inplace operation",
+            "stride(",
+            "modified inplace",
+            "INTERNAL ASSERT",
+        )
+    )
+
+
+def acceptable(made: Any) -> bool:
+    """Whether a result is small, and its numbers can be compared."""
+    if not isinstance(made, torch.Tensor):
+        return False
+    supported = str(made.dtype).removeprefix("torch.") in DTYPES
+    return supported and made.numel() <= ELEMENTS_MAX and made.ndim <= RANK_MAX and made.layout == torch.strided
+
+
+def broadcasts(small: Any, large: Any) -> bool:
+    """Whether a tensor of shape `small` broadcasts to shape `large`."""
+    pairs = zip(reversed(small), reversed(large), strict=False)
+    return len(small) <= len(large) and all(a in (1, b) for a, b in pairs)
+
+
+def overlaps(t: torch.Tensor) -> bool:
+    """Whether an element of memory appears at several indices."""
+    if t.numel() < 2:
+        return False
+    positions = torch.zeros(t.shape, dtype=torch.int64)
+    for axis, (size, stride) in enumerate(zip(t.shape, t.stride(), strict=True)):
+        line = [1] * t.ndim
+        line[axis] = size
+        positions = positions + (torch.arange(size) * stride).reshape(line)
+    return positions.unique().numel() < t.numel()
+
+
+def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
+    """Whether two tensors have one storage."""
+    return a.numel() > 0 and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+
+
+def program(seed: int) -> list[str]:
+    """The lines of a random program; those of a seed are always the same."""
+    written = Program(seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for _ in range(ATTEMPTS_MAX):
+            written.step()
+            if written.raised or len(written.lines) >= LINES_MAX:
+                break
+    return written.lines

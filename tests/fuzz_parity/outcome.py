@@ -1,0 +1,105 @@
+"""The outcome of a program: its variables at the end, or the exception of its last line."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+# The relative tolerance of each dtype's results; an absolute one follows from a tensor's largest element.
+TOLERANCE = {"float16": 1e-2, "bfloat16": 6e-2, "float32": 2e-4, "float64": 1e-8}
+
+Outcome = dict[str, Any]
+
+
+def run(lines: list[str], module: Any) -> Outcome:
+    """Runs a program in which `torch` is `module`; only its last line may raise."""
+    scope: dict[str, Any] = {"torch": module}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for i, line in enumerate(lines):
+            try:
+                exec(line, scope)
+                if i + 1 == len(lines):
+                    return {"variables": variables(scope, module)}
+            except Exception as error:
+                return {"error": [kind.__name__ for kind in type(error).__mro__], "line": i, "text": str(error)}
+    return {"variables": {}}
+
+
+def variables(scope: dict[str, Any], module: Any) -> dict[str, Any]:
+    """The tensors of a program, by name."""
+    tensors = {name: value for name, value in scope.items() if isinstance(value, module.Tensor)}
+    return {name: observed(value) for name, value in sorted(tensors.items())}
+
+
+def observed(t: Any, with_grad: bool = True) -> dict[str, Any]:
+    """All that is compared of a tensor, as JSON has it."""
+    found = {
+        "dtype": str(t.dtype).rpartition(".")[2],
+        "shape": list(t.shape),
+        "values": [number(value) for value in t.detach().reshape(-1).tolist()],
+        "requires_grad": t.requires_grad,
+        "is_leaf": t.is_leaf,
+    }
+    if with_grad and (t.is_leaf or t.retains_grad) and t.grad is not None:
+        found["grad"] = observed(t.grad, with_grad=False)
+    return found
+
+
+def number(value: float | bool) -> float | int | str:
+    """A number as JSON has it: NaN and infinities are strings."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def difference(expected: Outcome, found: Outcome) -> str | None:
+    """The first difference between PyTorch's outcome and GT's, in words; None if there is none."""
+    if "error" in expected:
+        kind = expected["error"][0]
+        if "error" not in found:
+            return f"PyTorch raises {kind} in the last line ({expected['text'][:200]}), GT raises nothing"
+        if kind not in found["error"]:
+            return f"PyTorch raises {kind} ({expected['text'][:200]}), GT {found['error'][0]} ({found['text'][:200]})"
+        return None
+    if "error" in found:
+        return f"GT raises {found['error'][0]} in line {found['line'] + 1}: {found['text'][:300]}"
+    if expected["variables"].keys() != found["variables"].keys():
+        return f"there are {sorted(expected['variables'])} in PyTorch and {sorted(found['variables'])} in GT"
+    pairs = ((name, own, found["variables"][name]) for name, own in expected["variables"].items())
+    # A rounded number may be converted to a more precise dtype.
+    used = [TOLERANCE[own["dtype"]] for own in expected["variables"].values() if own["dtype"] in TOLERANCE]
+    tolerance = max(used, default=0.0)
+    found_differences = (f"{name}: {text}" for name, own, other in pairs if (text := differs(own, other, tolerance)))
+    return next(found_differences, None)
+
+
+def differs(expected: dict[str, Any], found: dict[str, Any], tolerance: float) -> str | None:
+    """The first difference between two tensors."""
+    for key in ("dtype", "shape", "requires_grad", "is_leaf"):
+        if expected[key] != found[key]:
+            return f"{key} is {expected[key]} in PyTorch and {found[key]} in GT"
+    if not agree(expected["values"], found["values"], tolerance if expected["dtype"] in TOLERANCE else 0.0):
+        return f"{expected['dtype']} {expected['shape']} is {expected['values']} in PyTorch and {found['values']} in GT"
+    if ("grad" in expected) != ("grad" in found):
+        return f"grad is {expected.get('grad')} in PyTorch and {found.get('grad')} in GT"
+    if "grad" in expected and (text := differs(expected["grad"], found["grad"], tolerance)):
+        return f"grad: {text}"
+    return None
+
+
+def agree(expected: list[Any], found: list[Any], relative: float) -> bool:
+    """Whether two lists have the same numbers: exactly, or within a relative tolerance."""
+    if expected == found:
+        return True
+    if relative == 0.0 or len(expected) != len(found):
+        return False
+    finite = [abs(value) for value in expected if not isinstance(value, str)]
+    absolute = relative * min(max(finite, default=0.0), 1e4) * 0.1 + relative * 1e-2
+    return all(close(*pair, relative, absolute) for pair in zip(expected, found, strict=True))
+
+
+def close(expected: Any, found: Any, relative: float, absolute: float) -> bool:
+    """Whether two numbers are close."""
+    if isinstance(expected, str) or isinstance(found, str):
+        return expected == found
+    return math.isclose(expected, found, rel_tol=relative, abs_tol=absolute)
