@@ -10,6 +10,7 @@ TORCH ?= --no-deps --requirement benches/requirements-torch.txt
 PYTEST ?=
 BENCH ?=
 PARITY ?=
+FUZZ_PARITY ?=
 STRESS ?=
 GPU_TEST ?=
 # The decoders that `make fuzz` runs, and the seconds for each.
@@ -64,7 +65,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 .PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test reports parity bench lint fmt \
-	header libgt install-libgt clean tools lint-tools
+	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | while IFS='|' read -r target words; do \
@@ -202,6 +203,11 @@ reports: $(VENV)/.stamp-test ## the lists of all operations and of PyTorch's nam
 
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
 	$(BENCH_VENV)/bin/python -m tests.parity --page $(REPORTS)/parity.md $(PARITY)
+
+fuzz-parity: $(BENCH_VENV)/.stamp-bench ## random programs beside PyTorch, an hour on each kind of workers: FUZZ_PARITY='--minutes 5'
+	for workers in cpu:1 cpu:3 proc-cpu:2; do \
+	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(BENCH_VENV)/bin/python -m tests.fuzz_parity $(FUZZ_PARITY) || exit 1; \
+	done
 
 header: tools ## write target/libgt/gt.h, and capi/libgt.map and docs/internals/wire.md, which git has, after a C function or a field of the wire was added
 	GT_WRITE_HEADER=$(abspath $(dir $(LIBGT))) cargo test --quiet --package gt-capi --test header

@@ -5,6 +5,7 @@ use crate::dtype::{self, gt_dtype};
 use crate::handles::{self, Handle, LiveHandles, held};
 use crate::session::{gt_session, inner};
 use crate::status::{CallError, Result, gt_status, guard, result_at, slice_at, value_or};
+use gt_client::tape::next_number;
 use gt_client::transfer::UploadSource;
 use gt_client::{Scope, Tensor};
 use gt_ops::{DType, Meta, OpError, RANK_MAX, Scalar, build};
@@ -330,11 +331,13 @@ pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const
         tensor.read(Tensor::check_in_place)?;
         let meta = tensor.read(Tensor::meta);
         let sizes: Vec<i64> = meta.shape.dims().iter().map(|size| *size as i64).collect();
+        let since = next_number();
         let new = source.apply(|g, v| {
             let v = build::cast(g, v, meta.dtype)?;
             if g.meta(v).shape == meta.shape { Ok(v) } else { build::expand(g, v, &sizes) }
         })?;
-        let plan = tensor.read(|tensor| tensor.plan_rebind(new, None))?;
+        let new = tensor.read(|tensor| tensor.overwritten_with(new))?;
+        let plan = tensor.read(|tensor| tensor.plan_rebind(new, Some(since), false))?;
         drop(tensor.write(|tensor| tensor.rebind(plan)));
         Ok(())
     })

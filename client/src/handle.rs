@@ -189,7 +189,7 @@ pub(crate) enum NodeKind {
     },
 }
 
-/// What can change about a leaf.
+/// The state of a leaf, which a program can change.
 pub(crate) struct LeafState {
     /// Whether gradients flow to it. The leaf keeps its gradient when this is turned off.
     pub(crate) requires_grad: AtomicBool,

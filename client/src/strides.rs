@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// The distance between neighbouring elements along each axis, in elements.
 pub type Strides = [isize; RANK_MAX];
 
-/// Where PyTorch would have a view's elements in memory.
+/// The place of a view's elements in the memory that PyTorch would have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MemoryLayout {
     pub(crate) strides: Strides,

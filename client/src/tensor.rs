@@ -486,8 +486,8 @@ impl Tensor {
             }
             _ => self.any_node(),
         };
-        // What is overwritten as a whole stays on the tape, with a gradient of zeros. A leaf that requires no gradient
-        // keeps the one that it has.
+        // An overwritten tensor stays on the tape, with a gradient of zeros. A leaf that requires no gradient keeps the
+        // one that it has.
         if let (None, Some(old)) = (&node, replaced) {
             let meta = old.meta();
             node = Some(if grad_enabled() && old.requires_grad() { Node::overwritten(old, None, meta) } else { old });
@@ -495,8 +495,8 @@ impl Tensor {
         Ok(PlannedRebind { value, node, recorded: grad_enabled(), since })
     }
 
-    /// `written`, which an in-place operation is to bind the handle to, with a node that gives a gradient of zeros to what
-    /// it overwrites.
+    /// `written`, which an in-place operation is to bind the handle to, with a node that gives a gradient of zeros to
+    /// what it overwrites.
     ///
     /// # Errors
     /// As [`Tensor::resolve`].
@@ -555,8 +555,8 @@ impl Tensor {
         Ok(Tensor::new(value, node))
     }
 
-    /// Takes over the storage, shape and dtype of `data`, a detached handle, as `t.data = u` does: in-place operations on
-    /// either tensor show in the other. Handles that shared the old storage keep it. Returns the old handle, to be
+    /// Takes over the storage, shape and dtype of `data`, a detached handle, as `t.data = u` does: in-place operations
+    /// on either tensor show in the other. Handles that shared the old storage keep it. Returns the old handle, to be
     /// dropped outside every lock.
     ///
     /// # Errors
@@ -699,6 +699,15 @@ impl Tensor {
     /// # Errors
     /// As [`build::elementwise`].
     pub fn elementwise(&self, op: Op, operands: &[TensorOperand<'_>]) -> Result<Tensor> {
+        let is_bool = |operand: &TensorOperand<'_>| match operand {
+            TensorOperand::This => self.meta().dtype == DType::Bool,
+            TensorOperand::Tensor(t) => t.meta().dtype == DType::Bool,
+            TensorOperand::Scalar(s) => matches!(s, Scalar::Bool(_)),
+        };
+        if op == Op::Sub && operands.iter().any(is_bool) {
+            // A difference takes no bools, though they would be promoted.
+            gt_ops::infer::check_accepts(op, DType::Bool)?;
+        }
         let mut scope = Scope::new(&self.session());
         let mut args = [Arg::Scalar(Scalar::Bool(false)); 3];
         for (arg, operand) in args.iter_mut().zip(operands) {

@@ -62,7 +62,7 @@ functions! {
     [method()]
     fn positive(g, input: Expr<'g>) -> Result<Expr<'g>> {
         if input.dtype()? == DType::Bool {
-            return Err(OpError::runtime("The `+` operator, on a bool tensor is not supported."));
+            return Err(OpError::not_implemented("The `+` operator, on a bool tensor is not supported."));
         }
         Ok(input)
     }

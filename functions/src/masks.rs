@@ -89,6 +89,7 @@ functions! {
                     "masked_fill only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
                 ))),
             },
+            Some(number) if dtype == DType::Bool => g.number(Scalar::Bool(number.to_bool())),
             Some(Scalar::Float(f)) if !dtype.is_float() && !f.is_finite() => {
                 return Err(OpError::runtime(format!("value cannot be converted to type gt.{dtype} without overflow")));
             }

@@ -2,10 +2,11 @@
 
 use crate::common::{check_floating, check_one_tensor, times};
 use crate::declaration::{TensorOrNumber, functions};
+use gt_ops::dtype::{Promotable, result_type};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, in_place_only, method};
-use gt_ops::{Arg, DType, Op, OpError, Scalar};
+use gt_ops::{Arg, DType, Meta, Op, OpError, Scalar};
 
 /// `input + sign * alpha * other`, in one instruction where the dtypes allow it.
 fn scaled<'g>(g: &'g Builder<'g>, op: Op, input: Expr<'g>, other: Expr<'g>, alpha: Scalar) -> Result<Expr<'g>> {
@@ -38,6 +39,15 @@ fn is_float(operand: Expr<'_>) -> Result<bool> {
         Some(number) => Ok(matches!(number, Scalar::Float(_))),
         None => Ok(operand.dtype()?.is_float()),
     }
+}
+
+/// The dtype of an operation on two tensors.
+fn common_dtype(a: Expr<'_>, b: Expr<'_>) -> Result<DType> {
+    let kind = |operand: Expr<'_>| -> Result<Promotable> {
+        let Meta { shape, dtype } = operand.meta()?;
+        Ok(if shape.rank() == 0 { Promotable::ZeroDim(dtype) } else { Promotable::Dimensioned(dtype) })
+    };
+    Ok(result_type([kind(a)?, kind(b)?]))
 }
 
 functions! {
@@ -249,7 +259,7 @@ functions! {
     ///     tensor([5.0000e+00, 1.4142e+30])
     [method().in_place().out()]
     fn hypot(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
-        let dtype = input.dtype()?.promote(other.dtype()?);
+        let dtype = common_dtype(input, other)?;
         let (input, other) = (input.to(dtype), other.to(dtype));
         check_floating("hypot", input)?;
         let (a, b) = (input.abs(), other.abs());

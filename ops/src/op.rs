@@ -67,8 +67,8 @@ impl Op {
     pub fn from_name(name: &str) -> Option<Op> {
         NAMES.iter().position(|own| *own == name).map(|i| Op::ALL[i])
     }
-    /// Whether it reduces elements of dtype `from` in dtype `to`, which it converts each of them to: to floats, and from
-    /// bools and integers to integers. See [`crate::Attrs::AxesInto`].
+    /// Whether it reduces elements of dtype `from` in dtype `to`, which it converts each of them to: to floats, and
+    /// from bools and integers to integers. See [`crate::Attrs::AxesInto`].
     pub fn reduces_into(self, from: DType, to: DType) -> bool {
         let integers = !from.is_float() && !matches!(to, DType::Bool) && self != Op::Mean;
         matches!(self, Op::Sum | Op::Prod | Op::Mean)

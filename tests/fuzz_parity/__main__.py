@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import sys
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 import torch
@@ -27,10 +29,14 @@ def difference(lines: list[str]) -> str | None:
     return outcome.difference(expected, outcome.run(lines, gt))
 
 
-def corpus(seeds: range) -> str:
-    """Programs with PyTorch's outcomes, a line of JSON each."""
+def corpus(seeds: Iterable[int], count: int) -> str:
+    """The first programs on which the frameworks agree, with PyTorch's outcomes, a line of JSON each."""
     programs = ((seed, generate.program(seed)) for seed in seeds)
-    entries = ({"seed": seed, "lines": lines, "outcome": outcome.run(lines, torch)} for seed, lines in programs)
+    agreeing = ((seed, lines) for seed, lines in programs if difference(lines) is None)
+    entries = (
+        {"seed": seed, "lines": lines, "outcome": outcome.run(lines, torch)}
+        for seed, lines in itertools.islice(agreeing, count)
+    )
     return "".join(json.dumps(entry, separators=(",", ":")) + "\n" for entry in entries)
 
 
@@ -40,23 +46,25 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=60.0, metavar="N", help="how long; 60 if not given")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="the first program's seed")
     parser.add_argument("--only", type=int, metavar="SEED", help="run and print the program of this seed alone")
+    parser.add_argument("--small", action="store_true", help="no numbers at or beyond the ends of dtypes")
     parser.add_argument("--failures", type=int, default=FAILURES_MAX, metavar="N", help="stop after so many failures")
-    parser.add_argument("--write-corpus", type=int, metavar="N", help="write the first N programs to the corpus")
+    parser.add_argument("--write-corpus", type=int, metavar="N", help="write N programs to the corpus")
     arguments = parser.parse_args()
 
     # As in a program that `python -m gt.torch` runs.
     _gt.set_leaf_updates(False)
     if arguments.write_corpus:
-        CORPUS.write_text(corpus(range(arguments.write_corpus)))
+        CORPUS.write_text(corpus(itertools.count(arguments.seed), arguments.write_corpus))
         return 0
     if arguments.only is not None:
         lines = generate.program(arguments.only)
         print(as_program(lines), "\n#", difference(lines) or "no difference")
         return 0
+    scalars = generate.SMALL if arguments.small else generate.SCALARS
     deadline = time.monotonic() + 60 * arguments.minutes
     seed, failures, known = arguments.seed, 0, set()
     while time.monotonic() < deadline and failures < arguments.failures:
-        lines = generate.program(seed)
+        lines = generate.program(seed, scalars)
         if difference(lines):
             lines = shrunk(lines, lambda smaller: difference(smaller) is not None)
             text = difference(lines)

@@ -32,7 +32,7 @@ BINARY_FUNCTIONS = (
 SMOOTH = frozenset("+ - * / maximum minimum atan2 hypot true_divide copysign".split())
 REDUCTIONS = "sum prod mean amax amin any all cumsum cumprod argmax argmin logsumexp var count_nonzero nansum".split()
 IN_PLACE_UNARY = (
-    "zero_ neg_ abs_ sign_ floor_ round_ relu_ square_ logical_not_ bitwise_not_ sin_ exp_ sigmoid_ trunc_ clamp_min_(0)"
+    "zero_ neg_ abs_ sign_ floor_ round_ relu_ square_ logical_not_ bitwise_not_ sin_ exp_ sigmoid_ trunc_"
 ).split()
 IN_PLACE_BINARY = "add_ sub_ mul_ div_ copy_ fmod_ eq_ ne_ lt_ le_ gt_ ge_ logical_and_".split()
 AUGMENTED = "+= -= *= /= //= %= &= |= ^=".split()
@@ -43,36 +43,16 @@ RANGE_ENDS = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
-SCALARS = (
-    0,
-    1,
-    2,
-    3,
-    -1,
-    -2,
-    5,
-    0.5,
-    -1.5,
-    2.0,
-    0.0,
-    True,
-    False,
-    127,
-    128,
-    255,
-    256,
-    -128,
-    2**31,
-    2**53 + 1,
-    2**63 - 1,
-)
+SMALL = (0, 1, 2, 3, -1, -2, 5, 0.5, -1.5, 2.0, 0.0, True, False)
+SCALARS = (*SMALL, 127, 128, 255, 256, -128, 2**31, 2**53 + 1, 2**63 - 1)
 
 
 class Program:
     """A program that is being written: its lines, and PyTorch's variables after them."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, scalars: tuple[Any, ...]) -> None:
         self.random = random.Random(seed)
+        self.scalars = scalars
         self.lines: list[str] = []
         self.scope: dict[str, Any] = {"torch": torch}
         self.count = 0
@@ -130,7 +110,7 @@ class Program:
         return tuple(self.pick((1, 2, 3, 4, 2, 3, 0 if self.chance(0.15) else 2)) for _ in range(rank))
 
     def scalar(self) -> Any:
-        return self.pick(SCALARS)
+        return self.pick(self.scalars)
 
     # Lines
 
@@ -380,8 +360,7 @@ class Program:
         return f"with torch.no_grad(): {line}" if self.chance(0.2) else line
 
     def unary_in_place(self, a: str) -> str:
-        name = self.pick(IN_PLACE_UNARY)
-        return f"{a}.{name}" if name.endswith(")") else f"{a}.{name}()"
+        return f"{a}.{self.pick(IN_PLACE_UNARY)}()"
 
     def handle(self) -> str:
         """A line about handles: what a tensor is, not what it has."""
@@ -529,9 +508,9 @@ def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
     return a.numel() > 0 and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
 
 
-def program(seed: int) -> list[str]:
+def program(seed: int, scalars: tuple[Any, ...] = SCALARS) -> list[str]:
     """The lines of a random program; those of a seed are always the same."""
-    written = Program(seed)
+    written = Program(seed, scalars)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for _ in range(ATTEMPTS_MAX):

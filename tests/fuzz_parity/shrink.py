@@ -38,5 +38,5 @@ def shrunk(lines: list[str], fails: Callable[[list[str]], bool]) -> list[str]:
 
 def as_program(lines: list[str]) -> str:
     """The program as Python that runs in either framework."""
-    last = [name for name in dict.fromkeys(NAME.findall("\n".join(lines)))]
-    return "\n".join(["import gt as torch  # or: import torch", *lines, *(f"print({name})" for name in last)])
+    names = dict.fromkeys(NAME.findall("\n".join(lines)))
+    return "\n".join(["import gt as torch  # or: import torch", *lines, *(f"print({name})" for name in names)])

@@ -1,4 +1,4 @@
-"""What belongs to a tensor object: its place on the tape, its gradient, its hooks and its storage, as in PyTorch."""
+"""A tensor's place on the tape, its gradient, hooks and storage are PyTorch's, and so are its errors."""
 
 from __future__ import annotations
 
@@ -15,8 +15,14 @@ def leaf(*shape: int) -> gt.Tensor:
     return gt.ones(*shape, requires_grad=True)
 
 
-SHAPES = {"t_": ((), (3, 2)), "transpose_": ((0, 1), (3, 2)), "swapaxes_": ((0, 1), (3, 2)), "swapdims_": ((0, 1), (3, 2)),
-          "squeeze_": ((), (2, 3)), "unsqueeze_": ((0,), (1, 2, 3))}  # fmt: skip
+SHAPES = {
+    "t_": ((), (3, 2)),
+    "transpose_": ((0, 1), (3, 2)),
+    "swapaxes_": ((0, 1), (3, 2)),
+    "swapdims_": ((0, 1), (3, 2)),
+    "squeeze_": ((), (2, 3)),
+    "unsqueeze_": ((0,), (1, 2, 3)),
+}
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -166,7 +172,7 @@ HOOKS = {
         RuntimeError,
         r"has changed the type of value \(was gt.FloatTensor got gt.DoubleTensor",
     ),
-    "int": (lambda g: 3, TypeError, "expected Variable, but hook returned 'int'"),
+    "int": (lambda _: 3, TypeError, "expected Variable, but hook returned 'int'"),
 }
 
 

@@ -105,8 +105,8 @@ fn key(op: Op, from: DType, to: DType, variant: u32) -> KernelKey {
     }
 }
 
-/// The op of a reduction, its operand's dtype, the dtype in which it computes, its result, and the numbers of results and of elements that each
-/// reduces.
+/// The op of a reduction, its operand's dtype, the dtype in which it computes, its result, and the numbers of results
+/// and of elements that each reduces.
 struct Reduction<'a> {
     op: Op,
     dtype: DType,

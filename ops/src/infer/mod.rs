@@ -38,6 +38,14 @@ pub fn infer(op: Op, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
     infer_slow(row, inputs, attrs)
 }
 
+/// Checks that `op` takes operands of `dtype`, before they are promoted.
+///
+/// # Errors
+/// PyTorch's.
+pub fn check_accepts(op: Op, dtype: DType) -> Result<()> {
+    accept(op.row(), dtype)
+}
+
 fn result_dtype(row: &Row, dtype: DType) -> DType {
     match row.result {
         ResultDType::Bool => DType::Bool,
