@@ -124,8 +124,8 @@ fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, mut new: Val) -> gt_ops
 }
 
 /// `base` with `new` scattered to the positions that `ops` show, for views with an expansion or a gather. The ops
-/// applied to `arange` give those positions. Where an op repeats an element, the ops after it may keep one copy; if they keep
-/// several, the last write wins.
+/// applied to `arange` give those positions. Where an op repeats an element, the ops after it may keep one copy; if
+/// they keep several, the last write wins.
 fn scattered(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::error::Result<Val> {
     let shape = scope.meta(base).shape;
     let flat = |v: Val, scope: &mut Scope| gt_ops::build::reshape(scope, v, &[-1]);

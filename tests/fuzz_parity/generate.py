@@ -436,7 +436,7 @@ class Program:
         except Exception as error:
             self.raised = not is_about_memory(str(error)) and self.chance(ERRORS_KEPT)
             if self.raised or any(t._version != version for t, version in before.values()):
-                # What raised after it had written is not the same program without its line.
+                # A line that raises after it has written cannot be left out.
                 self.lines.append(line)
                 self.raised = True
             return

@@ -12,8 +12,8 @@ import gt
 
 sys.path.insert(0, str(ROOT))
 
-from tests.fuzz_parity import outcome  # noqa: E402 (the folder above is not installed)
-from tests.fuzz_parity.shrink import as_program  # noqa: E402
+from tests.fuzz_parity import outcome
+from tests.fuzz_parity.shrink import as_program
 
 CORPUS = ROOT / "tests" / "fuzz_parity" / "corpus.jsonl"
 # The number of programs that one test runs.
