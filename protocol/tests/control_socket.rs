@@ -203,19 +203,19 @@ fn an_observer_gets_no_rings() {
 fn a_daemon_of_another_version_is_named() {
     // No other field of another version's welcome or refusal has to be valid.
     for answer in [
-        &br#"{"message":"welcome","protocol_version":3,"rings":{"new":"shape"}}"#[..],
-        br#"{"message":"refused","protocol_version":3,"because":"whatever"}"#,
-        br#"{"message":"unheard_of","protocol_version":3}"#,
+        &br#"{"message":"welcome","protocol_version":4,"rings":{"new":"shape"}}"#[..],
+        br#"{"message":"refused","protocol_version":4,"because":"whatever"}"#,
+        br#"{"message":"unheard_of","protocol_version":4}"#,
     ] {
         let error = connect_over(answering(answer), &Hello::new(Role::Client, None)).err().unwrap();
         assert!(matches!(error, ProtocolError::DaemonVersion { .. }), "{error:?}");
         assert_eq!(
             error.to_string(),
-            "the daemon speaks protocol 3, this gt speaks 1 to 2: upgrade this gt to the version of the daemon"
+            "the daemon speaks protocol 4, this gt speaks 1 to 3: upgrade this gt to the version of the daemon"
         );
     }
     // A refusal that can be read says more.
-    let answer = br#"{"message":"refused","protocol_version":3,"code":"protocol_version","text":"upgrade this"}"#;
+    let answer = br#"{"message":"refused","protocol_version":4,"code":"protocol_version","text":"upgrade this"}"#;
     let error = connect_over(answering(answer), &Hello::new(Role::Client, None)).err().unwrap();
     assert_eq!(error.to_string(), "upgrade this");
 }
@@ -223,14 +223,14 @@ fn a_daemon_of_another_version_is_named() {
 #[test]
 fn a_client_of_another_version_is_told() {
     let error =
-        as_hello(br#"{"message":"hello","protocol_version":3,"protocol_version_max":4,"who":"?"}"#).unwrap_err();
+        as_hello(br#"{"message":"hello","protocol_version":4,"protocol_version_max":5,"who":"?"}"#).unwrap_err();
     assert!(matches!(error, ProtocolError::ClientVersion { .. }), "{error:?}");
     let refused = link::refusal_for(&error);
     assert_eq!(refused.code, RefusalCode::ProtocolVersion);
     assert_eq!(refused.protocol_version, PROTOCOL_VERSION);
     assert_eq!(
         refused.text,
-        "the daemon speaks protocol 1 to 2, this gt speaks 3 to 4: upgrade the daemon (gtd) to the version of this gt"
+        "the daemon speaks protocol 1 to 3, this gt speaks 4 to 5: upgrade the daemon (gtd) to the version of this gt"
     );
 }
 
@@ -242,7 +242,7 @@ fn a_newer_client_that_also_speaks_this_version_is_welcome() {
     assert_eq!(hello.versions().common(gt_protocol::VersionRange::OWN), Some(PROTOCOL_VERSION));
     // The hello of this build is also understood where only version 1 is spoken.
     let own = serde_json::to_value(Hello::new(Role::Client, None)).unwrap();
-    assert_eq!((&own["protocol_version"], &own["protocol_version_max"]), (&1.into(), &2.into()));
+    assert_eq!((&own["protocol_version"], &own["protocol_version_max"]), (&1.into(), &3.into()));
 }
 
 #[test]

@@ -98,7 +98,7 @@ fn a_client_of_a_later_version_is_told_which_side_to_upgrade() {
     match gt_protocol::connect(&gtd.folder.socket(), &alone) {
         Err(ProtocolError::Refused(refused)) => {
             assert_eq!(refused.code, RefusalCode::ProtocolVersion);
-            let text = "the daemon speaks protocol 1 to 2, this gt speaks 3: upgrade the daemon (gtd) to the version of this gt";
+            let text = "the daemon speaks protocol 1 to 3, this gt speaks 4: upgrade the daemon (gtd) to the version of this gt";
             assert_eq!(refused.text, text);
         }
         _ => panic!("it was not refused"),
