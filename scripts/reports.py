@@ -123,15 +123,18 @@ def pytorch_names() -> str:
     lines = [
         "# PyTorch's names",
         "",
-        "The public names of PyTorch 2.15, and whether GT has them. A name that is there does what it does in PyTorch,",
-        "or raises and says what it does not do. What is not there raises `AttributeError` or `ModuleNotFoundError`.",
+        "The public names of PyTorch 2.15 in the modules that GT has, too. A name that is there does what it does in",
+        "PyTorch, or raises and says what it does not do. What is not there can be imported; calling it raises",
+        "`NotImplementedError`.",
         "",
     ]
     sections: list[str] = []
     rows = ["| module | there | of |", "| --- | --- | --- |"]
     for place, words in _absent.names().items():
         here = _of_gt(place)
-        there = [word for word in words if here is not None and hasattr(here, word)]
+        if here is None or not words:
+            continue
+        there = [word for word in words if hasattr(here, word) and not _absent.is_stand_in(getattr(here, word))]
         missing = [word for word in words if word not in there]
         rows.append(f"| `{place}` | {len(there)} | {len(words)} |")
         sections += [

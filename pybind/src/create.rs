@@ -25,10 +25,20 @@ fn finish(mut tensor: Tensor, requires_grad: bool) -> PyResult<PyTensor> {
 #[pymethods]
 impl PyTensor {
     /// Makes a tensor as PyTorch's legacy constructor does: zeros of the given sizes, or data in the default dtype.
+    ///
+    /// `_like`, in place of sizes and data, makes another object for the same tensor: `as_subclass` needs it, since a
+    /// class that derives from this one can have a constructor of its own.
     #[new]
-    #[pyo3(signature = (*args, device=None))]
-    fn new(args: &Bound<'_, PyTuple>, device: Option<DeviceArg>) -> PyResult<PyTensor> {
+    #[pyo3(signature = (*args, device=None, _like=None))]
+    fn new(
+        args: &Bound<'_, PyTuple>,
+        device: Option<DeviceArg>,
+        _like: Option<&Bound<'_, PyTensor>>,
+    ) -> PyResult<PyTensor> {
         let py = args.py();
+        if let Some(tensor) = _like {
+            return tensor.get().view_of(py, false, |_, tensor| Ok(tensor));
+        }
         device.map_or(Ok(()), |device| device.check(py))?;
         let dtype = DType::default_float();
         if args.len() == 1 {

@@ -21,7 +21,7 @@ use std::sync::Weak;
 ///     >>> x @ x + 1
 ///     tensor([[ 8., 11.],
 ///             [16., 23.]])
-#[pyclass(name = "Tensor", module = "gt", dict, frozen, weakref)]
+#[pyclass(name = "Tensor", module = "gt", dict, frozen, subclass, weakref)]
 pub struct PyTensor {
     cell: GilCell<Tensor>,
     /// Whether the tensor is a `gt.nn.Parameter`.

@@ -35,12 +35,9 @@ class _GradMode:
         _gt.set_grad_enabled(self._previous.pop())
 
     def __call__(self, function: F) -> F:
-        if inspect.isgeneratorfunction(function):
-            raise TypeError(
-                f"{type(self).__name__} cannot decorate the generator function {function.__name__}(), whose body "
-                f"runs after the call: write `with gt.{type(self).__name__}():` inside it"
-            )
         mode = self._mode
+        if inspect.isgeneratorfunction(function):
+            return _generator_in_mode(function, mode)  # type: ignore[return-value]
 
         @functools.wraps(function)
         def wrapper(*args: Any, **kwargs: Any) -> Any:
@@ -51,6 +48,37 @@ class _GradMode:
                 _gt.set_grad_enabled(previous)
 
         return wrapper  # type: ignore[return-value]
+
+
+def _generator_in_mode(function: Callable[..., Any], mode: bool) -> Callable[..., Any]:
+    """A generator function whose body runs in a grad mode; between its steps the caller's mode holds."""
+
+    def step(resume: Callable[..., Any], *args: Any) -> Any:
+        previous = _gt.set_grad_enabled(mode)
+        try:
+            return resume(*args)
+        finally:
+            _gt.set_grad_enabled(previous)
+
+    @functools.wraps(function)
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
+        body = function(*args, **kwargs)
+        try:
+            produced = step(body.send, None)
+            while True:
+                try:
+                    received = yield produced
+                except GeneratorExit:
+                    step(body.close)
+                    raise
+                except BaseException as error:
+                    produced = step(body.throw, error)
+                else:
+                    produced = step(body.send, received)
+        except StopIteration as end:
+            return end.value
+
+    return wrapper
 
 
 class no_grad(_GradMode):  # noqa: N801 (PyTorch's name)

@@ -39,6 +39,9 @@ _STORAGES = {
 }
 _STORAGE_OF = {dtype: storage for storage, dtype in _STORAGES.items()}
 
+# The classes and functions that `gt.serialization.add_safe_globals` allows, or pairs of them and their names.
+safe_globals: list[Any] = []
+
 FOLDER = "archive"
 INT32_MAX = 2**31 - 1
 
@@ -218,8 +221,13 @@ def save(obj: Any, file: IO[bytes]) -> None:
 # Reading ----------------------------------------------------------------------------------------------------------
 
 
+def _path(obj: Any) -> str:
+    """The name of a class or function in a pickle, as `package.module.Class`."""
+    return f"{obj.__module__}.{obj.__qualname__}"
+
+
 class _Reader(pickle.Unpickler):
-    """An unpickler that makes tensors and plain data, and refuses every other name."""
+    """An unpickler that makes tensors, plain data and what `safe_globals` allows, and refuses every other name."""
 
     def __init__(self, file: IO[bytes], archive: _Archive, anywhere: bool) -> None:
         super().__init__(file, encoding="utf-8")
@@ -246,10 +254,14 @@ class _Reader(pickle.Unpickler):
         }
         if (module, name) in known:
             return partial(known[module, name])
+        for allowed in safe_globals:
+            found, path = allowed if isinstance(allowed, tuple) else (allowed, _path(allowed))
+            if path == f"{module}.{name}":
+                return found
         raise pickle.UnpicklingError(
             f"Weights only load failed. Unsupported global: GLOBAL {module}.{name} was not an allowed global: GT reads "
-            "tensors, numbers, strings and containers, and runs no code of a file. Where PyTorch is installed and the "
-            "file is trusted, read it with torch.load and save these alone."
+            "tensors, numbers, strings, containers and what serialization.add_safe_globals allows. Where PyTorch is "
+            "installed and the file is trusted, read it with torch.load and save these alone."
         )
 
     def persistent_load(self, pid: Any) -> _Storage:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math as _math
 
-from gt import _gt, _ops, _pickle, _placement, _repr
+from gt import _gt, _ops, _pickle, _placement, _repr, _subclass
 from gt._autograd import enable_grad, inference_mode, is_inference_mode_enabled, no_grad, set_grad_enabled
 from gt._dtypes import can_cast, finfo, iinfo
 from gt._gt import (
@@ -76,6 +76,8 @@ Tensor.__format__ = _repr.tensor_format
 Tensor.__copy__ = _pickle.copy
 Tensor.__deepcopy__ = _pickle.deepcopy
 Tensor.__reduce__ = _pickle.reduce
+Tensor.as_subclass = _subclass.as_subclass
+Tensor._make_subclass = staticmethod(_subclass.make_subclass)
 
 e, inf, nan, pi = _math.e, _math.inf, _math.nan, _math.pi
 newaxis = None

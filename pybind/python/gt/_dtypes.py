@@ -7,6 +7,13 @@ import numpy as np
 from gt import _gt
 from gt._gt import dtype
 
+# Floating-point dtypes that GT does not compute in: the largest number, eps, and the smallest normal number.
+_FLOAT8 = {
+    "torch.float8_e4m3fn": (448.0, 2.0**-3, 2.0**-6),
+    "torch.float8_e4m3fnuz": (240.0, 2.0**-3, 2.0**-7),
+    "torch.float8_e5m2": (57344.0, 2.0**-2, 2.0**-14),
+    "torch.float8_e5m2fnuz": (57344.0, 2.0**-2, 2.0**-15),
+}
 _FLOATS = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 
 
@@ -29,6 +36,11 @@ class finfo:  # noqa: N801 (PyTorch's name)
 
     def __init__(self, type: dtype | None = None) -> None:
         type = _gt.get_default_dtype() if type is None else type
+        if str(type) in _FLOAT8:
+            self.bits, self.dtype, self.resolution = 8, str(type).removeprefix("torch."), 1.0
+            self.max, self.eps, self.tiny = _FLOAT8[str(type)]
+            self.min, self.smallest_normal = -self.max, self.tiny
+            return
         if not isinstance(type, dtype) or not type.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
         self.bits = type.itemsize * 8

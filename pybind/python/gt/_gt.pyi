@@ -9,7 +9,7 @@ from builtins import int as _int
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import EllipsisType
-from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypedDict, final, overload
+from typing import Any, NoReturn, SupportsIndex, TypeAlias, TypedDict, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -114,9 +114,11 @@ class RemovableHandle:
     def __enter__(self) -> Self: ...
     def __exit__(self, *_error: object) -> None: ...
 
-@final
+_TensorT = TypeVar("_TensorT", bound=Tensor)
+
 class Tensor(Methods):
-    def __init__(self, *args: Any, device: Device = None) -> None: ...
+    def __init__(self, *args: Any, device: Device = None, _like: Tensor | None = None) -> None: ...
+    def as_subclass(self, cls: type[_TensorT]) -> _TensorT: ...
     # Properties
     @property
     def device(self) -> device: ...

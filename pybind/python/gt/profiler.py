@@ -7,9 +7,14 @@ from types import TracebackType
 
 from gt import _absent
 
-__all__ = ["record_function"]
+__all__ = ["kineto_available", "record_function"]
 
 __getattr__ = _absent.getter(__name__)
+
+
+def kineto_available() -> bool:
+    """False: PyTorch's profiler of devices is not there."""
+    return False
 
 
 class record_function(ContextDecorator):  # noqa: N801 (PyTorch's name)

@@ -478,3 +478,21 @@ class ProbsOrLogits(ParametricDistribution):
     def param_shape(self) -> gt.Size:
         """The shape of the parameter that was given, `probs` or `logits`."""
         return self.__dict__[self._given].shape
+
+
+class ExponentialFamily(Distribution):
+    """A base class for a program's own distributions of an exponential family; GT's do not derive from it.
+
+    A density of such a family is exp(t(x) · θ - F(θ) + k(x)): θ natural parameters, F the log normalizer.
+    """
+
+    @property
+    def _natural_params(self) -> tuple[Tensor, ...]:
+        raise NotImplementedError
+
+    def _log_normalizer(self, *natural_params: Tensor) -> Tensor:
+        raise NotImplementedError
+
+    @property
+    def _mean_carrier_measure(self) -> float:
+        raise NotImplementedError

@@ -1,8 +1,7 @@
 """Import of GT as `torch`, which `python -m gt.torch script.py` installs before it runs a script.
 
-`torch` and every module below it become the modules of the same name in `gt`. Importing a module that GT lacks raises
-`ModuleNotFoundError`, even if PyTorch is installed, so that a program never mixes both; so does importing a package
-that is compiled against PyTorch, as torchvision. Start at `install`.
+`torch` and every module below it become the modules of the same name in `gt`, or stand-ins for what GT lacks, even if
+PyTorch is installed, so that a program never mixes both. Start at `install`.
 """
 
 from __future__ import annotations
@@ -13,9 +12,8 @@ import multiprocessing
 import sys
 from collections.abc import Sequence
 from importlib.abc import Loader, MetaPathFinder
-from importlib.machinery import EXTENSION_SUFFIXES, ModuleSpec, PathFinder
+from importlib.machinery import ModuleSpec
 from multiprocessing import spawn
-from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import Any
 
@@ -28,7 +26,6 @@ MOVED = {
     "torch.utils.data._utils.collate": "gt.utils.data.collate",
     "torch.utils.data._utils": "gt.utils.data",
     "torch.amp.autocast_mode": "gt.amp",
-    "torch.autograd.profiler": "gt.profiler",
     "torch.nn.utils.weight_norm": "gt.nn.utils.reparametrize",
     "torch.nn.utils.spectral_norm": "gt.nn.utils.reparametrize",
     "torch._tensor": "gt",
@@ -56,6 +53,16 @@ def gt_name(name: str) -> str | None:
         return None
 
 
+class _StandInLoader(Loader):
+    """A loader of the module that stands in for one of PyTorch's that GT lacks."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        return _absent.stand_in_module(spec.name)
+
+    def exec_module(self, module: ModuleType) -> None:
+        pass
+
+
 class _Loader(Loader):
     """A loader that returns a module of GT instead of making a new one."""
 
@@ -80,14 +87,8 @@ class _Loader(Loader):
                 sys.modules[name] = sys.modules[place]
 
 
-def _is_compiled(spec: ModuleSpec) -> bool:
-    """Whether a package's folder contains an extension module."""
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    return any(file.name.endswith(tuple(EXTENSION_SUFFIXES)) for folder in folders for file in folder.iterdir())
-
-
 class _Finder(MetaPathFinder):
-    """A finder for `torch` and all modules below it, which refuses packages that are compiled against PyTorch."""
+    """A finder for `torch` and all modules below it."""
 
     def find_spec(
         self,
@@ -95,18 +96,15 @@ class _Finder(MetaPathFinder):
         path: Sequence[str] | None = None,  # noqa: ARG002 (the protocol's)
         target: ModuleType | None = None,  # noqa: ARG002 (the protocol's)
     ) -> ModuleSpec | None:
-        if fullname in ("torchvision", "torchaudio", "torchtext"):
-            found = PathFinder.find_spec(fullname)
-            if found is not None and not _is_compiled(found):
-                return None  # one of the program's own
-            raise ModuleNotFoundError(f"No module named '{fullname}'{_absent.reason(fullname)}", name=fullname)
         if fullname != "torch" and not fullname.startswith("torch."):
             return None
         place = gt_name(fullname)
         if place is None:
-            why = _absent.reason(fullname)
-            raise ModuleNotFoundError(f"No module named '{fullname}': GT does not have it{why}", name=fullname)
-        return ModuleSpec(fullname, _Loader(place), is_package=hasattr(importlib.import_module(place), "__path__"))
+            if _absent.has_module(fullname):
+                return ModuleSpec(fullname, _StandInLoader(), is_package=True)
+            return None
+        is_package = hasattr(importlib.import_module(place), "__path__") or _absent.is_package(fullname)
+        return ModuleSpec(fullname, _Loader(place), is_package=is_package)
 
 
 def _install_in_children() -> None:
@@ -123,6 +121,11 @@ def _install_in_children() -> None:
     multiprocessing.set_forkserver_preload(["gt.torch.installed"])
 
 
+def __getattr__(name: str) -> Any:
+    # `import gt.torch as torch`, and `torch.torch`, which PyTorch has.
+    return getattr(gt, name)
+
+
 def install() -> None:
     """Makes `import torch` import `gt`, for this process and those that `multiprocessing` starts from it.
 
@@ -137,3 +140,4 @@ def install() -> None:
         _install_in_children()
         _gt.set_leaf_updates(False)
     gt.__version__ = gt.version.__version__
+    gt.__name__ = "torch"

@@ -22,13 +22,13 @@ from gt.nn import (
     multihead_attention,
     normalization,
     padding,
-    parallel,
     parameter,
     pooling,
     recurrent,
     transformer,
     vision,
 )
+from gt.nn._state_dict import _IncompatibleKeys
 from gt.nn.activation import *
 from gt.nn.adaptive_softmax import *
 from gt.nn.containers import *
@@ -49,7 +49,7 @@ from gt.nn.multihead_attention import *
 from gt.nn.normalization import *
 from gt.nn.normalization import _BatchNorm, _InstanceNorm, _NormBase
 from gt.nn.padding import *
-from gt.nn.parallel import *
+from gt.nn.parallel import DataParallel
 from gt.nn.parameter import *
 from gt.nn.pooling import *
 from gt.nn.recurrent import *
@@ -72,8 +72,8 @@ __all__ += module.__all__
 __all__ += multihead_attention.__all__
 __all__ += normalization.__all__
 __all__ += padding.__all__
-__all__ += parallel.__all__
 __all__ += parameter.__all__
+__all__ += ["DataParallel"]
 __all__ += pooling.__all__
 __all__ += recurrent.__all__
 __all__ += transformer.__all__

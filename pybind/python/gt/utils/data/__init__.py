@@ -5,6 +5,7 @@ Knows tensors alone. Random orders come from Python's `random.Random`, seeded by
 
 from gt import _absent
 from gt.utils.data.collate import default_collate, default_convert
+from gt.utils.data.datapipes import IterDataPipe, MapDataPipe, functional_datapipe
 from gt.utils.data.dataset import (
     ChainDataset,
     ConcatDataset,
@@ -33,7 +34,9 @@ __all__ = [
     "DataLoader",
     "Dataset",
     "DistributedSampler",
+    "IterDataPipe",
     "IterableDataset",
+    "MapDataPipe",
     "RandomSampler",
     "Sampler",
     "SequentialSampler",
@@ -44,6 +47,7 @@ __all__ = [
     "WeightedRandomSampler",
     "default_collate",
     "default_convert",
+    "functional_datapipe",
     "get_worker_info",
     "random_split",
 ]

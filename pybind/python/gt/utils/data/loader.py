@@ -140,21 +140,8 @@ class DataLoader:
         self.pin_memory_device, self.in_order = pin_memory_device, in_order
         self.collate_fn = collate_fn or (_as_it_is if batch_sampler is None else default_collate)
 
-    def __iter__(self) -> Iterator[Any]:
-        if isinstance(self.dataset, IterableDataset):
-            samples = iter(self.dataset)
-            if self.batch_size is None:
-                yield from map(self.collate_fn, samples)
-                return
-            while batch := list(islice(samples, self.batch_size)):
-                if len(batch) == self.batch_size or not self.drop_last:
-                    yield self.collate_fn(batch)
-        elif self.batch_sampler is None:
-            for index in self.sampler or ():
-                yield self.collate_fn(self.dataset[index])
-        else:
-            for indices in self.batch_sampler:
-                yield self.collate_fn([self.dataset[index] for index in indices])
+    def __iter__(self) -> _BaseDataLoaderIter:
+        return _SingleProcessDataLoaderIter(self)
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -163,3 +150,41 @@ class DataLoader:
                 return count
             return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
         return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+
+
+def _batches(loader: DataLoader) -> Iterator[Any]:
+    if isinstance(loader.dataset, IterableDataset):
+        samples = iter(loader.dataset)
+        if loader.batch_size is None:
+            yield from map(loader.collate_fn, samples)
+            return
+        while batch := list(islice(samples, loader.batch_size)):
+            if len(batch) == loader.batch_size or not loader.drop_last:
+                yield loader.collate_fn(batch)
+    elif loader.batch_sampler is None:
+        for index in loader.sampler or ():
+            yield loader.collate_fn(loader.dataset[index])
+    else:
+        for indices in loader.batch_sampler:
+            yield loader.collate_fn([loader.dataset[index] for index in indices])
+
+
+class _BaseDataLoaderIter:
+    """An iterator over the batches of one epoch."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        self._batches = _batches(loader)
+
+    def __iter__(self) -> _BaseDataLoaderIter:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
+    """An iterator that reads samples in the calling process."""
+
+
+class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
+    """An iterator of other processes; `DataLoader` makes none."""

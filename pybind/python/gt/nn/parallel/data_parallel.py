@@ -1,4 +1,4 @@
-"""`DataParallel`, for PyTorch programs: one process addresses all devices, so it calls the wrapped module itself."""
+"""`DataParallel`: one process addresses all devices, so it calls the wrapped module itself."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from gt import _absent, cuda
 from gt.nn.module import Module
 
-__all__ = ["DataParallel"]
+__all__ = ["DataParallel", "data_parallel"]
 
 __getattr__ = _absent.getter(__name__)
 
@@ -42,3 +42,15 @@ class DataParallel(Module):
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         return self.module(*inputs, **kwargs)
+
+
+def data_parallel(
+    module: Module,
+    inputs: Any,
+    device_ids: Any = None,  # noqa: ARG001 (the daemon decides)
+    output_device: Any = None,  # noqa: ARG001
+    dim: int = 0,  # noqa: ARG001
+    module_kwargs: dict[str, Any] | None = None,
+) -> Any:
+    """Calls the module with the whole batch: `inputs` is its argument, or a tuple of them."""
+    return module(*(inputs if isinstance(inputs, tuple) else (inputs,)), **(module_kwargs or {}))

@@ -1,0 +1,240 @@
+"""Modules that libraries for PyTorch call when they are imported, and what they do in GT."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import OrderedDict, namedtuple
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gt
+from gt import futures, hub, jit, library, serialization
+from gt.jit.annotations import BroadcastingList2
+from gt.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention, or_masks
+from gt.utils import _pytree
+from gt.utils.data import IterDataPipe, functional_datapipe
+
+Pair = namedtuple("Pair", "a b")
+
+
+def test_pytrees_of_registered_types() -> None:
+    class Both:
+        def __init__(self, x: Any, y: Any) -> None:
+            self.x, self.y = x, y
+
+    _pytree.register_pytree_node(Both, lambda both: ((both.x, both.y), None), lambda parts, _: Both(*parts))
+    tree = {"both": Both(1, [2, 3]), "pair": Pair(4, (5,)), "ordered": OrderedDict(z=6)}
+    leaves, spec = _pytree.tree_flatten(tree)
+    assert leaves == [1, 2, 3, 4, 5, 6]
+    assert (spec.num_leaves, spec.num_children, spec.is_leaf()) == (6, 3, False)
+    doubled = _pytree.tree_map(lambda x: 2 * x, tree)
+    assert (doubled["both"].x, doubled["both"].y) == (2, [4, 6])
+    assert doubled["pair"] == Pair(8, (10,))
+    assert isinstance(doubled["pair"], Pair)
+    assert type(doubled["ordered"]) is OrderedDict
+    assert _pytree.tree_structure(tree) == spec != _pytree.tree_structure({"both": 1})
+    assert _pytree.tree_leaves([1, (2, 3)], is_leaf=lambda x: isinstance(x, tuple)) == [1, (2, 3)]
+
+
+def test_datasets_with_methods() -> None:
+    @functional_datapipe("doubled")
+    class Doubled(IterDataPipe):
+        def __init__(self, source: Any) -> None:
+            self.source = source
+
+        def __iter__(self) -> Any:
+            return (2 * x for x in self.source)
+
+    assert list(Doubled([1, 2]).doubled()) == [4, 8]
+    with pytest.raises(AttributeError, match="tripled"):
+        Doubled([]).tripled()
+
+
+def test_operations_that_a_program_defines() -> None:
+    @library.custom_op("tests::cube", mutates_args=())
+    def cube(x: gt.Tensor) -> gt.Tensor:
+        return x.detach() ** 3
+
+    cube.register_fake(lambda x: gt.empty_like(x))
+    cube.register_autograd(
+        lambda ctx, gradient: gradient * 3 * ctx.saved_tensors[0] ** 2,
+        setup_context=lambda ctx, inputs, _: ctx.save_for_backward(inputs[0]),
+    )
+    x = gt.tensor([1.0, 2.0], requires_grad=True)
+    gt.ops.tests.cube(x).sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [3, 12]
+    assert gt.ops.tests.cube.default(x.detach()).tolist() == [1, 8]
+
+    own = library.Library("tests", "FRAGMENT")
+    own.define("negate(Tensor x) -> Tensor")
+    own.impl("negate", lambda x: -x, "CPU")
+    own.impl("negate", lambda x: x.new_empty(0), "Meta")
+    assert gt.ops.tests.negate(gt.ones(1)).item() == -1
+    assert gt.ops.aten.add.Tensor(gt.ones(1), gt.ones(1)).item() == 2
+    with pytest.raises(AttributeError, match=r"ops\.tests\.nothing"):
+        _ = gt.ops.tests.nothing
+    with pytest.raises(ValueError, match="namespace::name"):
+        library.custom_op("cube", cube)
+    with pytest.raises(OSError, match="compiled against PyTorch"):
+        gt.ops.load_library("/nowhere/extension.so")
+
+
+def test_futures() -> None:
+    first: futures.Future[int] = futures.Future()
+    second: futures.Future[int] = futures.Future()
+    both = futures.collect_all([first, second])
+    doubled = first.then(lambda done: 2 * done.value())
+    with pytest.raises(RuntimeError, match="not done"):
+        first.value()
+    first.set_result(3)
+    assert doubled.wait() == 6
+    assert not both.done()
+    second.set_exception(ValueError("lost"))
+    assert both.done()
+    with pytest.raises(ValueError, match="lost"):
+        futures.wait_all([first, second])
+
+
+def test_weights_by_url_are_kept(tmp_path: Path) -> None:
+    content = io.BytesIO()
+    gt.save({"w": gt.ones(2)}, content)
+    digest = hashlib.sha256(content.getvalue()).hexdigest()
+    source = tmp_path / f"weights-{digest[:8]}.pt"
+    source.write_bytes(content.getvalue())
+    cache = tmp_path / "cache"
+    url = source.as_uri()
+    state = hub.load_state_dict_from_url(url, str(cache), check_hash=True, progress=False)
+    assert state["w"].tolist() == [1, 1]
+    source.unlink()
+    assert hub.load_state_dict_from_url(url, str(cache))["w"].tolist() == [1, 1]
+    (tmp_path / "weights-00000000.pt").write_bytes(content.getvalue())
+    with pytest.raises(RuntimeError, match="invalid hash value"):
+        hub.load_state_dict_from_url((tmp_path / "weights-00000000.pt").as_uri(), str(cache), check_hash=True)
+    assert [file.name for file in cache.iterdir()] == [source.name]
+
+
+def test_models_of_a_folder(tmp_path: Path) -> None:
+    (tmp_path / "hubconf.py").write_text(
+        "dependencies = ['numpy']\ndef linear(size):\n    'A layer.'\n    import gt\n    return gt.nn.Linear(size, 1)\n"
+    )
+    assert hub.load(str(tmp_path), "linear", 3, source="local").in_features == 3
+    with pytest.raises(RuntimeError, match="Cannot find callable conv"):
+        hub.load(str(tmp_path), "conv", source="local")
+    with pytest.raises(ValueError, match="owner/name"):
+        hub.load("nonsense", "linear")
+    with pytest.raises(FileNotFoundError, match=r"hubconf\.py"):
+        hub.load(str(tmp_path / "none"), "linear", source="local")
+
+
+def test_the_cache_s_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TORCH_HOME", str(tmp_path))
+    assert hub.get_dir() == str(tmp_path / "hub")
+
+
+def test_classes_that_a_checkpoint_may_contain(tmp_path: Path) -> None:
+    import pickle
+    import zipfile
+
+    file = tmp_path / "x.pt"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", pickle.dumps(OrderedDict(path=Path("a")), protocol=2))
+        archive.writestr("archive/version", b"3\n")
+    with pytest.raises(pickle.UnpicklingError, match="add_safe_globals"):
+        gt.load(file)
+    with serialization.safe_globals([type(Path("a"))]):
+        assert gt.load(file)["path"] == Path("a")
+    assert serialization.get_safe_globals() == []
+
+
+def test_scripts_are_the_functions_themselves() -> None:
+    @jit._script_if_tracing
+    def f(x: int) -> int:
+        return x
+
+    @jit._overload_method
+    def g(x: int) -> int:
+        return x
+
+    assert (f(1), g(2)) == (1, 2)
+    assert not isinstance(gt.nn.Linear(1, 1), jit.ScriptModule)
+    assert jit.annotate(list[int], [1]) == [1]
+    assert BroadcastingList2[int] == list[int]
+
+
+def test_gradients_are_off_while_a_generator_runs() -> None:
+    @gt.no_grad()
+    def modes() -> Any:
+        received = yield gt.is_grad_enabled()
+        try:
+            yield received, gt.is_grad_enabled()
+        except KeyError:
+            yield gt.is_grad_enabled()
+        return 7
+
+    running = modes()
+    assert next(running) is False
+    assert gt.is_grad_enabled()
+    assert running.send(5) == (5, False)
+    assert running.throw(KeyError()) is False
+    with pytest.raises(StopIteration) as end:
+        next(running)
+    assert end.value.value == 7
+    assert gt.is_grad_enabled()
+
+
+def test_attention_with_a_function_of_scores() -> None:
+    query, key, value = (gt.randn(2, 3, 5, 4) for _ in range(3))
+
+    def causal(_b: Any, _h: Any, q: Any, k: Any) -> Any:
+        return q >= k
+
+    mask = create_block_mask(causal, None, None, 5, 5)
+    expected = gt.nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+    np.testing.assert_allclose(flex_attention(query, key, value, block_mask=mask), expected, atol=1e-6)
+
+    bias = gt.randn(3, 5, 5)
+    result, sums = flex_attention(
+        query, key, value, score_mod=lambda score, _b, h, q, k: score + bias[h, q, k], return_lse=True
+    )
+    expected = gt.nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+    np.testing.assert_allclose(result, expected, atol=1e-6)
+    assert sums.shape == (2, 3, 5)
+    nobody = create_block_mask(and_masks(causal, lambda _b, _h, q, k: q < k), None, None, 5, 5)
+    assert flex_attention(query, key, value, block_mask=nobody).abs().sum().item() == 0
+    everybody = create_block_mask(or_masks(causal, lambda _b, _h, q, k: q < k), None, None, 5, 5)
+    assert bool(everybody.to_dense().all())
+    grouped = flex_attention(query, key[:, :1], value[:, :1], enable_gqa=True)
+    assert grouped.shape == (2, 3, 5, 4)
+    with pytest.raises(ValueError, match="enable_gqa"):
+        flex_attention(query, key[:, :1], value[:, :1])
+
+
+def test_classes_derived_from_tensor() -> None:
+    class Image(gt.Tensor):
+        def __init__(self, *_: Any, note: str = "") -> None:
+            self.note = note
+
+    x = gt.tensor([1, 2], dtype=gt.int32)
+    image = x.as_subclass(Image)
+    assert type(image) is Image
+    assert isinstance(image, gt.Tensor)
+    assert image.dtype == gt.int32
+    assert (image + 1).tolist() == [2, 3]
+    x[0] = 5
+    assert image.tolist() == [5, 2]
+    w = gt.ones(2, requires_grad=True)
+    (w.as_subclass(Image) * 3).sum().backward()
+    assert w.grad is not None
+    assert w.grad.tolist() == [3, 3]
+    made = gt.Tensor._make_subclass(Image, w, True)
+    assert made.requires_grad
+    assert made.is_leaf
+    assert type(made) is Image
+    assert Image([1.0, 2.0]).tolist() == [1, 2]
+    with pytest.raises(TypeError, match="derives from Tensor"):
+        x.as_subclass(int)  # type: ignore[type-var]
