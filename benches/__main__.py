@@ -26,6 +26,7 @@ from benches import (
     startup,
     training,
     transfer,
+    users,
     workers,
 )
 
@@ -47,6 +48,8 @@ GROUPS = {
     "startup": startup.rows,
     "idle": idle.rows,
     "sharing": sharing.rows,
+    "users": users.share_rows,
+    "freed": users.freed_rows,
 }
 # The table is wide. Without a terminal rich would wrap it at 80 columns.
 COLUMNS = 150

@@ -85,6 +85,13 @@ class Row:
         return {name: statistics.median(values) for name, values in self.samples.items() if values}
 
 
+class Mode:
+    """How everything is measured."""
+
+    # Fewer rounds, and shorter ones where a round lasts for a given time.
+    quick = False
+
+
 def measure(row: Row, quick: bool) -> None:
     """Measures a row: its contenders take turns; the first turn of each warms up and is not counted."""
     rounds = max(3, row.rounds // 3) if quick else row.rounds
@@ -101,6 +108,7 @@ def measure(row: Row, quick: bool) -> None:
 def run(groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]], quick: bool, only: str) -> list[Row]:
     """Measures every group. A row is prepared when its turn comes, and dropped before the next one."""
     measured: list[Row] = []
+    Mode.quick = quick
     console = Console(stderr=True)
     for group, rows in groups:
         if only and only not in group:

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
-from benches.harness import Row, Target
+from benches.harness import Mode, Row, Target
 
 WINDOW_S = 3.0
+WINDOW_QUICK_S = 1.0
 START_DEADLINE_S = 60.0
 # The least total throughput of many clients, as a fraction of the throughput of one alone.
 THROUGHPUT_MIN = 0.95
@@ -32,8 +33,10 @@ INSTRUCTIONS_PER_ADD = 8 / 7
 # The limit for timer ticks while no client asks for anything, percent of a core.
 IDLE_PERCENT_MAX = 0.1
 PROBES = 1000
-# The time after which flooding clients have filled their rings.
+PROBES_QUICK = 300
+# The time after which flooding clients have filled their rings, and that of a round trip beside them with its pause.
 FLOODED_S = 0.5
+PROBE_S = 2.5e-3
 
 # For every line it is sent, this client computes for that many seconds, and prints how many steps it did.
 CLIENT = """
@@ -71,25 +74,25 @@ for line in sys.stdin:
     print(0, flush=True)
 """
 
-# Prints the 99th percentile of the times of many round trips.
-PROBE = f"""
+# For every line it is sent, prints the 99th percentile of the times of that many round trips.
+PROBE = """
 import sys, time
 import gt
 x = gt.ones(1)
 (x + x).item()
 print("ready", flush=True)
 for line in sys.stdin:
-    times = []
-    for _ in range({PROBES}):
+    times, count = [], int(line)
+    for _ in range(count):
         start = time.perf_counter()
         (x + x).item()
         times.append(time.perf_counter() - start)
         time.sleep(1e-3)
-    print(sorted(times)[-{PROBES} // 100], flush=True)
+    print(sorted(times)[-count // 100], flush=True)
 """
 
 # The same for a byte sent to another process and back through pipes: the latency of the kernel's scheduler.
-PIPES = f"""
+PIPES = """
 import os, sys, time
 there, back = os.pipe(), os.pipe()
 if os.fork() == 0:
@@ -100,14 +103,14 @@ if os.fork() == 0:
 os.close(there[0])
 print("ready", flush=True)
 for line in sys.stdin:
-    times = []
-    for _ in range({PROBES}):
+    times, count = [], int(line)
+    for _ in range(count):
         start = time.perf_counter()
         os.write(there[1], b"x")
         os.read(back[0], 1)
         times.append(time.perf_counter() - start)
         time.sleep(1e-3)
-    print(sorted(times)[-{PROBES} // 100], flush=True)
+    print(sorted(times)[-count // 100], flush=True)
 """
 
 
@@ -155,22 +158,26 @@ class Clients:
             process.wait(START_DEADLINE_S)
 
 
-def _gtd() -> str:
+def gtd() -> str:
     """Returns the path of the daemon's program."""
     return os.environ.get("GT_DAEMON") or str(Path(sys.executable).with_name("gtd"))
 
 
 @contextmanager
-def daemon() -> Iterator[tuple[Path, int]]:
-    """Runs a daemon with one worker, and yields its socket and process."""
+def daemon(workers: str = "cpu:1", configuration: str = "") -> Iterator[tuple[Path, int]]:
+    """Runs a daemon, and yields its socket, to which every user may connect, and its process."""
     with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
+        Path(folder).chmod(0o755)
         socket = Path(folder) / "gtd.sock"
-        process = subprocess.Popen([_gtd(), "--socket", socket, "--workers", "cpu:1"])
+        file = Path(folder) / "gtd.yaml"
+        file.write_text(configuration)
+        process = subprocess.Popen([gtd(), "--socket", socket, "--workers", workers, "--config", file])
         deadline = time.monotonic() + START_DEADLINE_S
         while not socket.exists():
             assert process.poll() is None, f"gtd ended with {process.returncode}"
             assert time.monotonic() < deadline, "gtd made no socket"
             time.sleep(0.01)
+        socket.chmod(0o666)
         try:
             yield socket, process.pid
         finally:
@@ -188,10 +195,14 @@ def clients(socket: Path, programs: list[str]) -> Iterator[Clients]:
         started.close()
 
 
+def _window_s() -> float:
+    return WINDOW_QUICK_S if Mode.quick else WINDOW_S
+
+
 def _step_s(some: Clients) -> float:
     """Returns the wall time per step, over the steps of all clients together."""
-    some.tell(str(WINDOW_S))
-    return WINDOW_S / sum(some.answers())
+    some.tell(str(_window_s()))
+    return _window_s() / sum(some.answers())
 
 
 def unfairness_percent(done: list[float]) -> float:
@@ -202,7 +213,7 @@ def unfairness_percent(done: list[float]) -> float:
 def _numbers(example: str, pattern: str) -> list[float]:
     """Builds and runs an example of the daemon's crate, and returns the numbers that a pattern finds in its output."""
     command = ["cargo", "run", "--quiet", "--release", "--package", "gtd", "--example", example]
-    environment = {**os.environ, "GT_DAEMON": _gtd(), "GT_WORKERS": "cpu:1"}
+    environment = {**os.environ, "GT_DAEMON": gtd(), "GT_WORKERS": "cpu:1"}
     printed = subprocess.run(
         command, check=True, stdout=subprocess.PIPE, text=True, env=environment, cwd=Path(__file__).parent
     ).stdout
@@ -241,7 +252,7 @@ def rows() -> Iterator[Row]:
     with daemon() as (socket, _), clients(socket, uneven) as many:
 
         def unfairness() -> float:
-            many.tell(str(WINDOW_S))
+            many.tell(str(_window_s()))
             done = many.answers()
             # Steps of the two kinds cannot be compared, so each kind has an index of its own.
             return max(unfairness_percent(done[::2]), unfairness_percent(done[1::2]))
@@ -254,14 +265,15 @@ def rows() -> Iterator[Row]:
             rounds=3,
         )
     with daemon() as (socket, _), clients(socket, [PROBE]) as probe, clients(socket, [PIPES]) as pipes:
-        probe.tell("go")
+        probes = PROBES_QUICK if Mode.quick else PROBES
+        probe.tell(str(probes))
         idle_s = probe.answers()[0]
         with clients(socket, [FLOOD.replace("SIZE", "128")] * FLOODS) as floods:
 
             def beside_floods(one: Clients) -> float:
-                floods.tell(str(WINDOW_S))
+                floods.tell(str(FLOODED_S + probes * PROBE_S))
                 time.sleep(FLOODED_S)
-                one.tell("go")
+                one.tell(str(probes))
                 answer = one.answers()[0]
                 floods.answers()
                 return answer

@@ -65,6 +65,8 @@ const FORWARD_LOOK_EVERY: Duration = Duration::from_millis(1);
 const STOP_PATIENCE: Duration = Duration::from_millis(500);
 /// The most events that one `epoll` call returns.
 const EVENTS_MAX: usize = 64;
+/// Once connections and messages have taken this long, sessions are served before the next ones.
+const MESSAGES_MAX: Duration = Duration::from_millis(1);
 
 /// While the listener is paused, the deadline for hellos of the user with the most connections.
 const CROWDED_HANDSHAKE_DEADLINE: Duration = Duration::from_millis(100);
@@ -208,6 +210,8 @@ pub struct Dispatcher {
     /// True while the dispatcher spins: its last passes found nothing to do.
     spinning: bool,
     last_poll_ns: u64,
+    /// A count of events other than those of bells.
+    events_handled: usize,
     last_work_ns: u64,
     next_due_ns: u64,
     /// The time of the last check that the workers are alive.
@@ -272,6 +276,7 @@ impl Dispatcher {
             spin: Spin::new(if cores <= 2 { SPIN_FEW_CORES_MAX } else { SPIN_MAX }, 0),
             spinning: false,
             last_poll_ns: 0,
+            events_handled: 0,
             last_work_ns: 0,
             next_due_ns: 0,
             checked_ns: 0,
@@ -444,8 +449,23 @@ impl Dispatcher {
             Err(rustix::io::Errno::INTR) => return Ok(()),
             Err(errno) => return Err(errno.into()),
         };
-        for event in events.iter() {
-            self.handle(WakeSource::of(event.data.u64()));
+        let sources = events.iter().map(|event| WakeSource::of(event.data.u64()));
+        // Doorbells come first, as they cost little and programs wait behind them.
+        let is_bell = |source: &WakeSource| matches!(source, WakeSource::Doorbell(_) | WakeSource::Worker(_));
+        sources.clone().filter(is_bell).for_each(|source| self.handle(source));
+        let mut others: Vec<WakeSource> = sources.filter(|source| !is_bell(source)).collect();
+        if !others.is_empty() {
+            // Each pass goes on where the last one ended, since `epoll` returns what was left in the same order.
+            let first = self.events_handled % others.len();
+            others.rotate_left(first);
+            let begun = Instant::now();
+            for source in others {
+                self.events_handled = self.events_handled.wrapping_add(1);
+                self.handle(source);
+                if begun.elapsed() >= MESSAGES_MAX {
+                    break;
+                }
+            }
         }
         self.run_periodic();
         Ok(())

@@ -105,6 +105,9 @@ struct Arguments {
     /// Leave out these attacks; `stops-workers` is the stopping of workers.
     #[arg(long, value_delimiter = ',')]
     without: Vec<String>,
+    /// Let the daemon and the bystander run before all other processes, as where cores are free for them.
+    #[arg(long)]
+    first: bool,
     /// Print the report as JSON.
     #[arg(long)]
     json: bool,
@@ -446,6 +449,12 @@ fn storm(arguments: &Arguments) -> ExitCode {
             Duration::from_secs(arguments.seconds as u64) + TRAINING_MAX,
         )
     });
+    if arguments.first && as_users {
+        [Some(pid), watcher.as_ref().map(|watcher| watcher.child.id())]
+            .into_iter()
+            .flatten()
+            .for_each(users::put_first);
+    }
     let mut next_attack = 0;
     while Instant::now() < end {
         while training.len() < arguments.clients {

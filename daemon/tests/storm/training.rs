@@ -15,12 +15,20 @@ const HIDDEN: usize = 48;
 const STEPS: usize = 30;
 const RATE: f64 = 0.05;
 
+/// How often a client by TCP connects again: of too many handshakes the daemon hangs up the oldest, whosever it is.
+const HANG_UPS_MAX: usize = 20;
+
 fn open(address: &Address, name: &str) -> Result<Arc<ClientSession>> {
-    ClientSession::connect(&ConnectOptions {
-        address: Some(address.clone()),
-        name: Some(name.into()),
-        ..ConnectOptions::default()
-    })
+    let options =
+        ConnectOptions { address: Some(address.clone()), name: Some(name.into()), ..ConnectOptions::default() };
+    let mut opened = ClientSession::connect(&options);
+    for _ in 0..HANG_UPS_MAX {
+        match &opened {
+            Err(error) if error.to_string().contains("hung up") => opened = ClientSession::connect(&options),
+            _ => break,
+        }
+    }
+    opened
 }
 
 pub fn uploaded(session: &Arc<ClientSession>, dims: &[usize], values: &[f32]) -> Result<Tensor> {

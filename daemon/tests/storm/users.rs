@@ -12,6 +12,9 @@ pub const BYSTANDER: u32 = 61_016;
 /// Linux's `nobody`, who guesses tokens and is therefore refused for some time.
 pub const NOBODY: u32 = 65_534;
 
+/// The niceness of what runs before all others.
+const FIRST_NICE: libc::c_int = -20;
+
 /// The variable with the user id that a process takes.
 pub const UID_ENV: &str = "GT_STORM_UID";
 
@@ -23,6 +26,15 @@ pub fn may_become_others() -> bool {
 /// True if this process has become [`NOBODY`].
 pub fn is_nobody() -> bool {
     geteuid() == Uid::from_raw(NOBODY)
+}
+
+/// Lets the threads of process `pid` run before those of all other processes.
+pub fn put_first(pid: u32) {
+    for task in std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten() {
+        let thread: libc::id_t = task.file_name().to_string_lossy().parse().unwrap();
+        // SAFETY: the call takes numbers, and no memory of this process.
+        unsafe { libc::setpriority(libc::PRIO_PROCESS, thread, FIRST_NICE) };
+    }
 }
 
 /// Becomes the user that [`UID_ENV`] names, if it is set.
