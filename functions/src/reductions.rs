@@ -19,9 +19,13 @@ fn truth<'g>(input: Expr<'g>, result: Expr<'g>) -> Result<Expr<'g>> {
 
 /// A sum, product or mean of elements converted to a dtype.
 fn reduced<'g>(op: Op, input: Expr<'g>, axes: &[i64], keepdim: bool, dtype: Option<DType>) -> Result<Expr<'g>> {
+    // The gradient of a product needs the converted elements.
+    let saved = op == Op::Prod && input.requires_grad();
     match dtype {
         // The instruction converts element by element: no converted copy takes memory.
-        Some(dtype) if op.reduces_into(input.dtype()?, dtype) => Ok(input.reduce_into(op, axes, keepdim, dtype)),
+        Some(dtype) if op.reduces_into(input.dtype()?, dtype) && !saved => {
+            Ok(input.reduce_into(op, axes, keepdim, dtype))
+        }
         _ => {
             let input = converted(input, dtype);
             Ok(match op {

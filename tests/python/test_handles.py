@@ -439,3 +439,11 @@ def test_a_reduction_in_another_dtype_makes_no_copy(name: str) -> None:
     assert held("session_bytes_peak") - before < x.nbytes / 2
     expected = {"product of int8": 0.0, "mean of bytes in float32": 0.5}.get(name, 2.0**19)
     assert found.sum().item() == expected
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "prod"])
+def test_gradients_flow_through_a_reduction_in_another_dtype(name: str) -> None:
+    x = gt.tensor([2.0, 4.0], dtype=gt.bfloat16, requires_grad=True)
+    getattr(x, name)(dtype=gt.float32).backward()
+    assert x.grad.dtype == gt.bfloat16
+    assert x.grad.tolist() == {"sum": [1.0, 1.0], "mean": [0.5, 0.5], "prod": [4.0, 2.0]}[name]
