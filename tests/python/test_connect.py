@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import tempfile
@@ -50,6 +51,29 @@ def test_an_environment_that_no_daemon_understands_is_said(workers: str) -> None
     told = python(f"{PROLOGUE}print(told(gt.ones, 1))", GT_CONNECT="private", GT_WORKERS=workers).stdout
     assert f"invalid value '{workers}' for '--workers" in told
     assert "GT_WORKERS and GT_DEVICES set the workers, and may be unset" in told
+
+
+# The system call that makes shared memory, by machine.
+MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
+
+
+@pytest.mark.skipif(os.uname().machine not in MEMFD_CREATE, reason="the number of memfd_create is not known here")
+def test_a_system_without_shared_memory_is_said() -> None:
+    """Checks a daemon that may not call memfd_create, by a filter of system calls."""
+    filtered = f"""
+import ctypes, struct
+libc = ctypes.CDLL(None)
+# Loads the number of the call; if it is memfd_create, the call fails with EPERM; others are allowed.
+steps = [(0x20, 0, 0, 0), (0x15, 0, 1, {MEMFD_CREATE[os.uname().machine]}), (6, 0, 0, 0x50001), (6, 0, 0, 0x7FFF0000)]
+code = ctypes.create_string_buffer(b"".join(struct.pack("HBBI", *step) for step in steps))
+program = struct.pack("HxxxxxxP", len(steps), ctypes.addressof(code))
+if libc.prctl(38, 1, 0, 0, 0) or libc.prctl(22, 2, ctypes.c_char_p(program), 0, 0): raise SystemExit("no filters")
+"""
+    done = python(f"{PROLOGUE}{filtered}\nprint(told(gt.ones, 1))", GT_CONNECT="private", GT_DAEMON=str(gtd()))
+    if "no filters" in done.stderr:
+        pytest.skip("this system filters no system calls")
+    assert "cannot create a segment (memfd_create): Operation not permitted" in done.stdout
+    assert "exit status" not in done.stdout
 
 
 @pytest.mark.parametrize("form", ["{}", "unix:{}", "unix://{}"])
