@@ -398,8 +398,8 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let as_users = own.is_some() && users::may_become_others();
     if as_users {
         std::fs::set_permissions(&socket, Permissions::from_mode(0o666)).unwrap();
-    } else {
-        eprintln!(
+    } else if !arguments.json {
+        println!(
             "only root can be several users, of a daemon of its own: greedy clients and the bystander are left out"
         );
     }
