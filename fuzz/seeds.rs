@@ -2,7 +2,7 @@
 
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{push_data, push_message, push_slots};
-use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
+use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome};
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, TokenInfo, WorkerInfo, WorkerOffer};
 use gt_protocol::{
     ClientMessage, DaemonMessage, Hello, Notice, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RecordPage, RecordQuery,
@@ -105,7 +105,9 @@ fn first_words() -> Vec<Vec<u8>> {
         hello: hello.clone(),
     };
     let socket = HandshakeReply::Socket { path: "/run/gt/gtd.sock".into(), protocol_version: PROTOCOL_VERSION };
-    let answers = [HandshakeReply::Welcome(Box::new(welcome())), socket, HandshakeReply::Refused(refused())];
+    let begun = Box::new(TcpWelcome { welcome: welcome(), interrupt_key: Some("0123456789abcdef".into()) });
+    let interrupted = HandshakeReply::Interrupted { protocol_version: PROTOCOL_VERSION };
+    let answers = [HandshakeReply::Welcome(begun), socket, interrupted, HandshakeReply::Refused(refused())];
     let mut words: Vec<Vec<u8>> = hellos.iter().map(|hello| json(&ClientMessage::Hello(hello.clone()))).collect();
     words.extend(hellos.iter().map(|hello| json(&request(hello))));
     words.extend([json(&DaemonMessage::Welcome(welcome())), json(&DaemonMessage::Refused(refused()))]);

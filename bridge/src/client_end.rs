@@ -5,17 +5,18 @@
 //! that reads arena bytes it sends these bytes. The other thread receives: it copies tensor bytes into the arenas and
 //! pushes completions to the completion ring.
 
+use crate::channel::TcpChannel;
 use crate::frame::{DATA_BYTES_MAX, Frame, push_data, push_slots, slots_in};
-use crate::handshake::{ConnectError, ConnectionPurpose, HandshakeReply, push_json, shake_hands};
+use crate::handshake::{self, ConnectError, ConnectionPurpose, HandshakeReply, TcpWelcome, push_json, shake_hands};
 use crate::stream::Incoming;
 use crate::token::Token;
 use gt_ops::wire::{self, Command};
+use gt_protocol::address::TcpAddress;
 use gt_protocol::{ClientMessage, Connection, DaemonMessage, Hello, RefusalCode, Refused};
 use gt_shm::port::{POP_SLOTS_MAX, spin_default};
 use gt_shm::{Arena, ClientPort, DaemonPort, SessionState, Slot, Socket, fork};
 use rustix::event::{PollFd, PollFlags, poll};
-use std::io::Write;
-use std::net::{Shutdown, TcpStream};
+use std::net::{Shutdown, SocketAddr};
 use std::os::fd::{AsFd, AsRawFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -23,7 +24,7 @@ use std::time::{Duration, Instant};
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
 struct ClientEnd {
-    tcp: Arc<TcpStream>,
+    channel: Arc<TcpChannel>,
     /// The daemon's end of the client's rings.
     port: Mutex<DaemonPort>,
     /// The client's arena segments, by number.
@@ -36,17 +37,88 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Opens a session with the daemon at `host` and `port`. The result is used like a connection to a local daemon.
+/// A session by TCP.
+pub struct TcpSession {
+    /// The session, which is used like a connection to a local daemon.
+    pub connection: Connection,
+    /// Interrupts it ahead of what its connection carries; none if the daemon is too old for that.
+    pub interrupter: Option<Interrupter>,
+}
+
+/// Interrupts a session by a connection of its own, since the session's may have much to carry before.
+pub struct Interrupter {
+    address: TcpAddress,
+    /// The address of the machine at the other end.
+    at: SocketAddr,
+    key: Token,
+    wanted: Arc<Mutex<WantedInterrupt>>,
+}
+
+/// The interruption that is wanted.
+#[derive(Debug, Default)]
+struct WantedInterrupt {
+    /// The id of the first result that is not cancelled.
+    below: u64,
+    /// True while a thread interrupts the session.
+    is_running: bool,
+}
+
+impl Interrupter {
+    /// Interrupts the session's instructions whose results have lower ids than `below`. Does not wait: a thread
+    /// connects to the daemon.
+    pub fn interrupt(&self, below: u64) {
+        let mut wanted = lock(&self.wanted);
+        wanted.below = wanted.below.max(below);
+        if std::mem::replace(&mut wanted.is_running, true) {
+            return;
+        }
+        let (address, at, key, shared) = (self.address.clone(), self.at, self.key.clone(), self.wanted.clone());
+        let interrupt = move || {
+            let mut done = 0;
+            loop {
+                let below = {
+                    let mut wanted = lock(&shared);
+                    if wanted.below <= done {
+                        wanted.is_running = false;
+                        return;
+                    }
+                    wanted.below
+                };
+                done = below;
+                if let Err(error) = handshake::interrupt(&address, at, &key, below) {
+                    // The same message is on its way in the session's own connection.
+                    tracing::info!(target: "gt_client", %error, "the interrupt waits for what was sent before");
+                }
+            }
+        };
+        if std::thread::Builder::new().name("gt-tcp-interrupt".into()).spawn(interrupt).is_err() {
+            wanted.is_running = false;
+        }
+    }
+}
+
+/// Opens a session with the daemon at `address`.
 ///
 /// # Errors
 /// If there is no daemon at that address, or it refuses.
-pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Connection, ConnectError> {
-    let (tcp, incoming, reply) = shake_hands(host, port, token, ConnectionPurpose::Session, hello)?;
+pub fn connect(address: &TcpAddress, token: &Token, hello: Hello) -> Result<TcpSession, ConnectError> {
+    let (channel, incoming, reply) = shake_hands(address, None, token, ConnectionPurpose::Session, hello)?;
     let malformed = |what: String| ConnectError::Refused {
-        address: format!("{host}:{port}"),
+        address: address.authority(),
         source: gt_protocol::ProtocolError::Malformed(what),
     };
-    let HandshakeReply::Welcome(welcome) = reply else { return Err(malformed(format!("{reply:?}"))) };
+    let welcome = match reply {
+        HandshakeReply::Welcome(welcome) => *welcome,
+        reply => return Err(handshake::unexpected(address, &reply)),
+    };
+    let TcpWelcome { welcome, interrupt_key } = welcome;
+    let interrupter = match (interrupt_key, channel.tcp().peer_addr()) {
+        (Some(key), Ok(at)) => {
+            let key = Token::new(&key, "the key of the session").map_err(|error| malformed(error.to_string()))?;
+            Some(Interrupter { address: address.clone(), at, key, wanted: Arc::default() })
+        }
+        _ => None,
+    };
     let grant = welcome.session.as_ref().ok_or_else(|| malformed("a welcome without a session".into()))?;
     gt_protocol::check_grant(grant).map_err(|error| malformed(error.to_string()))?;
     let (mut daemon_port, fds) = DaemonPort::create(grant.sq_slots, grant.cq_slots).map_err(ConnectError::Local)?;
@@ -54,9 +126,9 @@ pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Con
     let client_port = ClientPort::connect(fds, grant.sq_slots, grant.cq_slots).map_err(ConnectError::Local)?;
     let (ours, control) = Socket::pair().map_err(ConnectError::Local)?;
     // A forked child would hold the connection open after this process has ended.
-    fork::close_in_child(tcp.as_raw_fd());
+    fork::close_in_child(channel.tcp().as_raw_fd());
     fork::close_in_child(control.as_fd().as_raw_fd());
-    let end = Arc::new(ClientEnd { tcp, port: Mutex::new(daemon_port), arenas: Mutex::default(), control });
+    let end = Arc::new(ClientEnd { channel, port: Mutex::new(daemon_port), arenas: Mutex::default(), control });
     let local = |source| ConnectError::Local(gt_shm::Error::Os { what: "start a thread", source });
     let down = end.clone();
     let thread = |name: &str| std::thread::Builder::new().name(name.into());
@@ -66,12 +138,13 @@ pub fn connect(host: &str, port: u16, token: &Token, hello: Hello) -> Result<Con
         end.ended(Ok(()));
         local(error)
     })?;
-    Ok(Connection { socket: ours, welcome: *welcome, port: Some(client_port) })
+    let connection = Connection { socket: ours, welcome, port: Some(client_port) };
+    Ok(TcpSession { connection, interrupter })
 }
 
 impl Drop for ClientEnd {
     fn drop(&mut self) {
-        fork::keep_in_child(self.tcp.as_raw_fd());
+        fork::keep_in_child(self.channel.tcp().as_raw_fd());
         fork::keep_in_child(self.control.as_fd().as_raw_fd());
     }
 }
@@ -82,7 +155,7 @@ impl ClientEnd {
         if let Err(error) = how {
             tracing::info!(target: "gt_client", %error, "the connection with the daemon has ended");
         }
-        let _ = self.tcp.shutdown(Shutdown::Both);
+        let _ = self.channel.shutdown(Shutdown::Both);
         lock(&self.port).set_state(SessionState::Closed);
         self.control.shut_down();
     }
@@ -174,7 +247,7 @@ impl ClientEnd {
     }
 
     fn write(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
-        (&*self.tcp).write_all(out)?;
+        self.channel.write_all(out)?;
         out.clear();
         Ok(())
     }

@@ -1,16 +1,18 @@
 //! The daemon's end of connections: to the daemon, each is a client on a Unix socket like any other.
 
+use crate::channel::{Ciphertext, TcpChannel};
 use crate::frame::{DATA_BYTES_MAX, Frame, MAGIC, push_data, push_slots, slots_in};
-use crate::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, prepare, push_json};
+use crate::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome, prepare, push_json};
 use crate::peer;
 use crate::stream::{Incoming, StreamError};
-use crate::token::Token;
+use crate::tls::Certificate;
+use crate::token::{Token, random_hex};
 use crate::user_tokens::{TokenFailure, UserTokens};
 use crate::wrong_tokens::{Guesser, Verdict, WrongTokens};
 use gt_ops::wire::{self, Command, Completion};
 use gt_protocol::limits::{HANDSHAKE_DEADLINE, HANDSHAKES_MAX};
 use gt_protocol::message::OnBehalf;
-use gt_protocol::version::NOTICES_SINCE;
+use gt_protocol::version::{INTERRUPTS_SINCE, NOTICES_SINCE};
 use gt_protocol::{
     ClientMessage, Connection, DaemonMessage, Hello, PROTOCOL_VERSION, RefusalCode, Refused, Role, SessionGrant,
     VersionRange,
@@ -18,8 +20,9 @@ use gt_protocol::{
 use gt_shm::port::spin_default;
 use gt_shm::{Arena, ArenaSlice, Completions, SessionState, Slot, Socket, Submitter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustls::{ServerConfig, ServerConnection};
 use std::collections::{HashMap, VecDeque};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -39,6 +42,10 @@ const WAIT_SLICE: Duration = Duration::from_millis(500);
 const PUSH_SLOTS_MAX: usize = 64;
 /// The sleep after a failed accept, for example when no descriptors are left.
 const ACCEPT_NAP: Duration = Duration::from_millis(20);
+/// The first byte of a client that speaks TLS: the type of a record of its handshake.
+const TLS_HANDSHAKE: u8 = 22;
+/// The least time between two log lines about connections that could not be encrypted.
+const TLS_LOG_INTERVAL: Duration = Duration::from_secs(60);
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -46,15 +53,36 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The options of a [`Listener`].
+pub struct ListenerOptions<'a> {
+    /// The address to listen at.
+    pub address: SocketAddr,
+    /// The token for the users of this machine.
+    pub token: Token,
+    /// The tokens of users.
+    pub user_tokens: Arc<UserTokens>,
+    /// The certificate for TLS; none if there is no TLS.
+    pub certificate: Option<&'a Certificate>,
+    /// Whether clients of other machines may connect without TLS.
+    pub takes_plain: bool,
+    /// The daemon's Unix socket.
+    pub socket: &'a Path,
+}
+
 /// A listening TCP port.
 pub struct Listener {
     tcp: TcpListener,
     address: SocketAddr,
-    /// The token for the users of this machine.
     token: Token,
     user_tokens: Arc<UserTokens>,
     wrong_tokens: WrongTokens,
+    tls: Option<Arc<ServerConfig>>,
+    takes_plain: bool,
     socket: PathBuf,
+    /// The control socket of each session that may be interrupted, by its key.
+    interruptible: Mutex<HashMap<String, Arc<Socket>>>,
+    /// The time of the last log line about a connection that could not be encrypted.
+    tls_logged: Mutex<Option<Instant>>,
     /// Connections whose request was not answered yet, oldest first.
     handshakes: Mutex<VecDeque<Arc<TcpStream>>>,
     /// The number of connections with a session, by user.
@@ -96,13 +124,38 @@ impl Drop for ConnectionPermit<'_> {
     }
 }
 
-/// A client that may connect, and what it asks for.
-struct AuthorizedClient {
-    request: HandshakeRequest,
-    uid: u32,
-    administrator: bool,
-    /// The number of its token, if that is a user's.
-    token: Option<u64>,
+/// A session that may be interrupted until this is dropped.
+struct Interruptible<'a> {
+    sessions: &'a Mutex<HashMap<String, Arc<Socket>>>,
+    key: String,
+}
+
+impl<'a> Interruptible<'a> {
+    fn new(sessions: &'a Mutex<HashMap<String, Arc<Socket>>>, socket: &Arc<Socket>) -> std::io::Result<Self> {
+        let key = random_hex()?;
+        lock(sessions).insert(key.clone(), socket.clone());
+        Ok(Interruptible { sessions, key })
+    }
+}
+
+impl Drop for Interruptible<'_> {
+    fn drop(&mut self) {
+        lock(self.sessions).remove(&self.key);
+    }
+}
+
+/// A client that may do what it asks for.
+enum AuthorizedClient {
+    /// It may open a session, or learn the path of the daemon's socket.
+    User {
+        request: Box<HandshakeRequest>,
+        uid: u32,
+        administrator: bool,
+        /// The number of its token, if that is a user's.
+        token: Option<u64>,
+    },
+    /// It may interrupt the session with this control socket.
+    Interrupter { session: Arc<Socket>, below: u64 },
 }
 
 /// The refusal of a handshake, and the time that its client must wait for it.
@@ -118,21 +171,28 @@ impl From<Refused> for DelayedRefusal {
 }
 
 impl Listener {
-    /// Listens at `address` for clients that have `token` or one of `user_tokens`, on behalf of the daemon whose Unix
-    /// socket is `socket`.
+    /// Listens for clients that have one of the tokens, on behalf of the daemon.
     ///
     /// # Errors
     /// An error of the system, for example that the address is in use.
-    pub fn bind(
-        address: SocketAddr,
-        token: Token,
-        user_tokens: Arc<UserTokens>,
-        socket: &Path,
-    ) -> std::io::Result<Listener> {
+    pub fn bind(options: ListenerOptions<'_>) -> std::io::Result<Listener> {
+        let ListenerOptions { address, token, user_tokens, certificate, takes_plain, socket } = options;
         let tcp = TcpListener::bind(address)?;
-        let (address, socket) = (tcp.local_addr()?, socket.to_owned());
-        let (wrong_tokens, handshakes, open) = (WrongTokens::default(), Mutex::default(), Mutex::default());
-        Ok(Listener { tcp, address, token, user_tokens, wrong_tokens, socket, handshakes, open })
+        let tls = certificate.map(Certificate::server).transpose().map_err(std::io::Error::other)?;
+        Ok(Listener {
+            address: tcp.local_addr()?,
+            tcp,
+            token,
+            user_tokens,
+            wrong_tokens: WrongTokens::default(),
+            tls,
+            takes_plain,
+            socket: socket.to_owned(),
+            interruptible: Mutex::default(),
+            tls_logged: Mutex::default(),
+            handshakes: Mutex::default(),
+            open: Mutex::default(),
+        })
     }
 
     /// The address; for port 0, with the port that the system chose.
@@ -196,23 +256,24 @@ impl Listener {
     }
 
     fn serve(&self, tcp: Arc<TcpStream>, peer: SocketAddr) -> Result<(), BoxError> {
-        let mut incoming = Incoming::new(tcp.clone());
-        let prepared = prepare(&tcp).and_then(|()| tcp.set_write_timeout(Some(WRITE_DEADLINE)));
-        let first = incoming.first_message(Instant::now() + HANDSHAKE_DEADLINE);
-        let version;
-        let authorized = match (prepared, first) {
-            (Ok(()), Ok(first)) => {
-                let versions = VersionRange::of_message(&first);
-                version = versions.and_then(|client| client.common(VersionRange::OWN)).unwrap_or(PROTOCOL_VERSION);
-                self.authorize(&first, &tcp, peer)
-            }
-            (prepared, first) => {
+        let deadline = Instant::now() + HANDSHAKE_DEADLINE;
+        let begun = self.begin(&tcp, peer, deadline).and_then(|(channel, received)| {
+            let channel = Arc::new(channel);
+            let mut incoming = Incoming::new(channel.clone(), received);
+            let first = incoming.first_message(deadline)?;
+            Ok((channel, incoming, first))
+        });
+        let (channel, incoming, first) = match begun {
+            Ok(begun) => begun,
+            Err(error) => {
                 self.end_handshake(&tcp);
-                let why = prepared.map_or_else(|error| error.to_string(), |()| broken(first));
-                tracing::debug!(target: "gtd::tcp", %peer, "a connection did not begin: {why}");
+                tracing::debug!(target: "gtd::tcp", %peer, "a connection did not begin: {error}");
                 return Ok(());
             }
         };
+        let versions = VersionRange::of_message(&first);
+        let version = versions.and_then(|client| client.common(VersionRange::OWN)).unwrap_or(PROTOCOL_VERSION);
+        let authorized = self.authorize(&first, &channel, peer);
         if let Err(DelayedRefusal { delay, .. }) = &authorized {
             wait_unless_ended(&tcp, *delay);
         }
@@ -226,7 +287,7 @@ impl Listener {
             };
             let mut out = MAGIC.to_vec();
             push_json(&mut out, &reply);
-            (&*tcp).write_all(&out)
+            channel.write_all(&out)
         };
         let refuse = |refused: Refused| {
             tracing::debug!(target: "gtd::tcp", %peer, "a connection was refused: {refused}");
@@ -234,8 +295,15 @@ impl Listener {
             let _ = reply(HandshakeReply::Refused(refused));
             Ok(())
         };
-        let AuthorizedClient { request, uid, administrator, token } = match authorized {
-            Ok(client) => client,
+        let (request, uid, administrator, token) = match authorized {
+            Ok(AuthorizedClient::User { request, uid, administrator, token }) => (request, uid, administrator, token),
+            Ok(AuthorizedClient::Interrupter { session, below }) => {
+                let message = ClientMessage::Interrupt { below };
+                return match gt_protocol::send_client_message(&session, &message, HANDSHAKE_DEADLINE) {
+                    Ok(()) => Ok(reply(HandshakeReply::Interrupted { protocol_version: version })?),
+                    Err(error) => refuse(gt_protocol::refusal_for(&error)),
+                };
+            }
             Err(DelayedRefusal { refused, .. }) => return refuse(refused),
         };
         if request.purpose == ConnectionPurpose::Socket {
@@ -255,18 +323,16 @@ impl Listener {
         let (Some(grant), Some(port)) = (welcome.session.clone(), port) else {
             return Err("a welcome without a session".into());
         };
-        let takes_notices = version >= NOTICES_SINCE;
-        reply(HandshakeReply::Welcome(Box::new(welcome)))?;
-        let (submitter, completions) = port.split();
-        let end = DaemonEnd {
-            tcp,
-            socket,
-            takes_notices,
-            grant,
-            fetches: Mutex::default(),
-            sending: Mutex::default(),
-            ending: Mutex::default(),
+        let (takes_notices, socket) = (version >= NOTICES_SINCE, Arc::new(socket));
+        let interruptible = match version >= INTERRUPTS_SINCE {
+            true => Some(Interruptible::new(&self.interruptible, &socket)?),
+            false => None,
         };
+        let interrupt_key = interruptible.as_ref().map(|session| session.key.clone());
+        reply(HandshakeReply::Welcome(Box::new(TcpWelcome { welcome, interrupt_key })))?;
+        let (submitter, completions) = port.split();
+        let (fetches, ending) = (Mutex::default(), Mutex::default());
+        let end = DaemonEnd { channel, socket, takes_notices, grant, fetches, ending };
         std::thread::scope(|scope| {
             let down = || end.ended(end.send(completions));
             let Ok(down) = std::thread::Builder::new().name("gt-tcp-down".into()).spawn_scoped(scope, down) else {
@@ -279,8 +345,69 @@ impl Listener {
         })
     }
 
+    /// Waits for the client's first byte, and makes the handshake of TLS if the client speaks it.
+    fn begin(
+        &self,
+        tcp: &Arc<TcpStream>,
+        peer: SocketAddr,
+        deadline: Instant,
+    ) -> Result<(TcpChannel, Ciphertext), BoxError> {
+        prepare(tcp)?;
+        tcp.set_write_timeout(Some(WRITE_DEADLINE))?;
+        let left = deadline.saturating_duration_since(Instant::now());
+        tcp.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
+        let mut first = [0];
+        match tcp.peek(&mut first) {
+            Ok(0) => return Err(StreamError::Ended.into()),
+            Ok(_) => {}
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                return Err(StreamError::TimedOut.into());
+            }
+            Err(error) => return Err(error.into()),
+        }
+        let config = match &self.tls {
+            Some(config) if first == [TLS_HANDSHAKE] => config.clone(),
+            _ => return Ok((TcpChannel::plain(tcp.clone()), Ciphertext::new())),
+        };
+        let tls = ServerConnection::new(config)?;
+        TcpChannel::encrypted(tcp.clone(), tls.into(), deadline).map_err(|error| {
+            self.log_unencrypted(peer, &error.to_string());
+            error.into()
+        })
+    }
+
+    /// Logs that a connection could not be encrypted, once a minute: everybody who can connect can cause it.
+    fn log_unencrypted(&self, peer: SocketAddr, why: &str) {
+        let mut logged = lock(&self.tls_logged);
+        if logged.is_none_or(|at| at.elapsed() >= TLS_LOG_INTERVAL) {
+            *logged = Some(Instant::now());
+            let seconds = TLS_LOG_INTERVAL.as_secs();
+            tracing::warn!(
+                target: "gtd::tcp",
+                "TLS with {peer} failed: {why}; more such connections within {seconds} s are not logged"
+            );
+        }
+    }
+
+    /// Refuses a connection of another machine without TLS, unless the configuration lets them connect.
+    fn check_encryption(&self, channel: &TcpChannel) -> Result<(), Refused> {
+        if channel.is_encrypted() || self.takes_plain || peer::is_within_machine(channel.tcp()).unwrap_or(false) {
+            return Ok(());
+        }
+        let text = "this daemon takes connections of other machines with TLS alone: connect to tls://HOST:PORT#sha256:…, \
+                    which `gtctl status` prints on its machine; a token that was sent without TLS may have been read on \
+                    the way: have it revoked, with gtctl token revoke";
+        Err(Refused::new(RefusalCode::NotPermitted, text))
+    }
+
     /// Decodes the first message, checks its version, purpose and token, and finds its user.
-    fn authorize(&self, first: &[u8], tcp: &TcpStream, peer: SocketAddr) -> Result<AuthorizedClient, DelayedRefusal> {
+    fn authorize(
+        &self,
+        first: &[u8],
+        channel: &TcpChannel,
+        peer: SocketAddr,
+    ) -> Result<AuthorizedClient, DelayedRefusal> {
+        self.check_encryption(channel)?;
         match VersionRange::of_message(first) {
             Some(client) if client.common(VersionRange::OWN).is_none() => {
                 return Err(gt_protocol::refusal_for(&gt_protocol::ProtocolError::ClientVersion { client }).into());
@@ -290,7 +417,13 @@ impl Listener {
         let request: HandshakeRequest =
             serde_json::from_slice(first).map_err(|error| Refused::new(RefusalCode::Malformed, error.to_string()))?;
         let not_permitted = |text: String| Refused::new(RefusalCode::NotPermitted, text);
-        let local = peer::local_user(tcp, peer).map_err(|error| not_permitted(error.to_string()))?;
+        let local = peer::local_user(channel.tcp(), peer).map_err(|error| not_permitted(error.to_string()))?;
+        if let ConnectionPurpose::Interrupt { below } = request.purpose {
+            // A key is as long as a token, but nothing is to be guessed: a session that has ended has none.
+            let session = lock(&self.interruptible).get(&request.token).cloned();
+            let session = session.ok_or_else(|| not_permitted("there is no session with this key".into()))?;
+            return Ok(AuthorizedClient::Interrupter { session, below });
+        }
         let guesser = Guesser::new(local, peer.ip());
         let verdict = self.wrong_tokens.check(guesser, Instant::now(), || self.identify(&request.token, local));
         let (uid, administrator, token) = match verdict {
@@ -311,7 +444,7 @@ impl Listener {
             ConnectionPurpose::Session if request.hello.role != Role::Client => {
                 Err(not_permitted("only sessions travel by TCP".into()).into())
             }
-            _ => Ok(AuthorizedClient { request, uid, administrator, token }),
+            _ => Ok(AuthorizedClient::User { request: Box::new(request), uid, administrator, token }),
         }
     }
 
@@ -339,11 +472,6 @@ impl Listener {
     }
 }
 
-/// The reason why no first message has come.
-fn broken<T>(first: Result<T, StreamError>) -> String {
-    first.err().map(|error| error.to_string()).unwrap_or_default()
-}
-
 /// Waits for `delay`, or until the connection has ended.
 fn wait_unless_ended(tcp: &TcpStream, delay: Duration) {
     let timeout = Timespec { tv_sec: delay.as_secs() as i64, tv_nsec: delay.subsec_nanos().into() };
@@ -352,16 +480,14 @@ fn wait_unless_ended(tcp: &TcpStream, delay: Duration) {
 
 /// A connection with an open session.
 struct DaemonEnd {
-    tcp: Arc<TcpStream>,
+    channel: Arc<TcpChannel>,
     /// The control socket of the session.
-    socket: Socket,
+    socket: Arc<Socket>,
     /// Whether the client knows [`DaemonMessage::NewNotice`].
     takes_notices: bool,
     grant: SessionGrant,
     /// The arena range of each fetch in flight, by token.
     fetches: Mutex<HashMap<u64, (wire::ArenaRange, ArenaSlice)>>,
-    /// Held while frames are sent, so that those of two threads do not mix.
-    sending: Mutex<()>,
     /// Held while the connection is ended.
     ending: Mutex<()>,
 }
@@ -371,7 +497,7 @@ impl DaemonEnd {
     fn ended(&self, how: Result<(), BoxError>) -> Result<(), BoxError> {
         let _first = lock(&self.ending);
         self.forward_refusal();
-        let _ = self.tcp.shutdown(Shutdown::Both);
+        let _ = self.channel.shutdown(Shutdown::Both);
         self.socket.shut_down();
         how
     }
@@ -387,15 +513,15 @@ impl DaemonEnd {
         push_json(&mut out, &refusal);
         // If the client is still sending, closing the connection would reset it and discard the message. So the
         // client's data is drained until the client has closed its side.
-        if self.write(&mut out).is_ok() && self.tcp.shutdown(Shutdown::Write).is_ok() {
+        if self.write(&mut out).is_ok() && self.channel.shutdown(Shutdown::Write).is_ok() {
             let deadline = Instant::now() + REFUSAL_DEADLINE;
             let mut rest = vec![0; DATA_BYTES_MAX];
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
-                if left.is_zero() || self.tcp.set_read_timeout(Some(left)).is_err() {
+                if left.is_zero() || self.channel.set_read_timeout(Some(left)).is_err() {
                     return;
                 }
-                match (&*self.tcp).read(&mut rest) {
+                match self.channel.tcp().read(&mut rest) {
                     Ok(0) | Err(_) => return,
                     Ok(_) => {}
                 }
@@ -404,8 +530,7 @@ impl DaemonEnd {
     }
 
     fn write(&self, out: &mut Vec<u8>) -> Result<(), BoxError> {
-        let _whole = lock(&self.sending);
-        (&*self.tcp).write_all(out)?;
+        self.channel.write_all(out)?;
         out.clear();
         Ok(())
     }

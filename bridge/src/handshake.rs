@@ -1,13 +1,18 @@
-//! The handshake: the magic bytes, then one message each way.
+//! The handshake: that of TLS if the address says so, the magic bytes, then one message each way.
 
+use crate::channel::{Ciphertext, EncryptionError, TcpChannel};
 use crate::frame::{self, MAGIC};
+use crate::peer::is_within_machine;
 use crate::stream::{Incoming, StreamError};
+use crate::tls::{self, TlsError};
 use crate::token::{Token, TokenError};
+use gt_protocol::address::{Fingerprint, TcpAddress, TcpSecurity};
 use gt_protocol::version::PROTOCOL_VERSION_MIN;
-use gt_protocol::{Hello, PROTOCOL_VERSION, Refused, VersionRange, Welcome};
+use gt_protocol::{Hello, PROTOCOL_VERSION, Refused, Role, VersionRange, Welcome};
+use rustls::ClientConnection;
+use rustls::pki_types::ServerName;
 use serde::{Deserialize, Serialize};
-use std::io::Write;
-use std::net::{TcpStream, ToSocketAddrs};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +29,7 @@ pub struct HandshakeRequest {
     /// The newest version that the client speaks; none if it speaks one alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub protocol_version_max: Option<u32>,
-    /// The access token.
+    /// The access token; to interrupt a session, its key.
     pub token: String,
     /// The purpose of the connection.
     #[serde(rename = "wish")]
@@ -43,6 +48,23 @@ pub enum ConnectionPurpose {
     Session,
     /// To learn the path of the daemon's Unix socket, on the same machine.
     Socket,
+    /// To interrupt the session whose key is in the place of the token, ahead of everything that its own connection
+    /// still carries. Only asked of a daemon that gave the session a key.
+    Interrupt {
+        /// The id of the first result that is not cancelled.
+        below: u64,
+    },
+}
+
+/// The welcome of a session by TCP.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct TcpWelcome {
+    /// The daemon's welcome.
+    #[serde(flatten)]
+    pub welcome: Welcome,
+    /// The secret with which another connection may interrupt the session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interrupt_key: Option<String>,
 }
 
 /// The daemon's first message.
@@ -50,11 +72,16 @@ pub enum ConnectionPurpose {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum HandshakeReply {
     /// The session is open.
-    Welcome(Box<Welcome>),
+    Welcome(Box<TcpWelcome>),
     /// The daemon's Unix socket.
     Socket {
         /// The path, for `GT_SOCKET`.
         path: String,
+        /// The protocol version that both sides use.
+        protocol_version: u32,
+    },
+    /// The session is interrupted.
+    Interrupted {
         /// The protocol version that both sides use.
         protocol_version: u32,
     },
@@ -82,6 +109,48 @@ pub enum ConnectError {
     /// The peer sent no reply in time.
     #[error("what listens at {0} does not answer: is the port right?")]
     Silent(String),
+    /// The token and everything after it would travel to another machine unencrypted.
+    #[error(
+        "the daemon at {0} is on another machine, and the token would travel there unencrypted: connect to \
+         tls://{0}#sha256:…, with the fingerprint that `gtctl status` prints there; tcp://{0} goes without encryption, \
+         where nobody else can see the network"
+    )]
+    Unencrypted(String),
+    /// The peer speaks no TLS.
+    #[error(
+        "what listens at {0} does not speak TLS: it is an older GT daemon, one that could make no certificate, or \
+         another service: is the port right?"
+    )]
+    NoTls(String),
+    /// The daemon has another certificate than the address says.
+    #[error(
+        "the daemon at {address} has another certificate than the address says, {}: if its administrator has made a new \
+         one, take the address that `gtctl status` prints there; otherwise another machine may be answering in its place",
+        shown_text(*shown)
+    )]
+    WrongCertificate {
+        /// Host and port.
+        address: String,
+        /// The fingerprint of the daemon's certificate.
+        shown: Option<Fingerprint>,
+    },
+    /// No authority vouches for the daemon's certificate.
+    #[error(
+        "the certificate of the daemon at {address} ({}) is not accepted: {why}. If that fingerprint is the one that \
+         `gtctl status` prints on the daemon's machine, write it after the address: tls://{address}#sha256:…",
+        shown_text(*shown)
+    )]
+    Untrusted {
+        /// Host and port.
+        address: String,
+        /// The fingerprint of the daemon's certificate.
+        shown: Option<Fingerprint>,
+        /// The library's error.
+        why: rustls::CertificateError,
+    },
+    /// This machine has no usable list of authorities.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// There is no usable token.
     #[error(transparent)]
     Token(#[from] TokenError),
@@ -98,6 +167,10 @@ pub enum ConnectError {
     Local(gt_shm::Error),
 }
 
+fn shown_text(shown: Option<Fingerprint>) -> String {
+    shown.map_or_else(|| "which it did not show".into(), |fingerprint| fingerprint.to_string())
+}
+
 fn connect_failure_text(error: &std::io::Error) -> String {
     use std::io::ErrorKind::{ConnectionRefused, TimedOut};
     match error.kind() {
@@ -107,20 +180,22 @@ fn connect_failure_text(error: &std::io::Error) -> String {
     }
 }
 
-/// Connects to the daemon at `host` and `port`, sends the request and returns the connection with the daemon's reply.
+/// Connects to the daemon at `address`, sends the request and returns the connection with the daemon's reply. `at` is
+/// the address of the machine, if it is known.
 ///
 /// # Errors
 /// No daemon at that address, or one that refuses.
 pub(crate) fn shake_hands(
-    host: &str,
-    port: u16,
+    address: &TcpAddress,
+    at: Option<SocketAddr>,
     token: &Token,
     purpose: ConnectionPurpose,
     hello: Hello,
-) -> Result<(Arc<TcpStream>, Incoming, HandshakeReply), ConnectError> {
-    let address = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let connect = |source| ConnectError::Connect { address: address.clone(), source };
-    let tcp = Arc::new(dial(host, port).map_err(connect)?);
+) -> Result<(Arc<TcpChannel>, Incoming, HandshakeReply), ConnectError> {
+    let deadline = Instant::now() + CONNECT_DEADLINE + REPLY_DEADLINE;
+    let (channel, received) = open(address, at, deadline)?;
+    let channel = Arc::new(channel);
+    let address = address.authority();
     let request = HandshakeRequest {
         protocol_version: PROTOCOL_VERSION_MIN,
         protocol_version_max: Some(PROTOCOL_VERSION),
@@ -131,8 +206,8 @@ pub(crate) fn shake_hands(
     };
     let mut out = MAGIC.to_vec();
     push_json(&mut out, &request);
-    (&*tcp).write_all(&out).map_err(connect)?;
-    let mut incoming = Incoming::new(tcp.clone());
+    channel.write_all(&out).map_err(|source| ConnectError::Connect { address: address.clone(), source })?;
+    let mut incoming = Incoming::new(channel.clone(), received);
     let told = incoming.first_message(Instant::now() + REPLY_DEADLINE).map_err(|broken| match broken {
         StreamError::TimedOut => ConnectError::Silent(address.clone()),
         StreamError::Ended | StreamError::Io(_) => ConnectError::HungUp(address.clone()),
@@ -149,15 +224,55 @@ pub(crate) fn shake_hands(
     }
     gt_protocol::link::check_version(&told).map_err(&refused)?;
     match reply {
-        Ok(reply) => Ok((tcp, incoming, reply)),
+        Ok(reply) => Ok((channel, incoming, reply)),
         Err(error) => Err(refused(gt_protocol::ProtocolError::Malformed(error.to_string()))),
     }
 }
 
-fn dial(host: &str, port: u16) -> std::io::Result<TcpStream> {
+/// Connects to the daemon at `address`, encrypted as the address says.
+fn open(
+    address: &TcpAddress,
+    at: Option<SocketAddr>,
+    deadline: Instant,
+) -> Result<(TcpChannel, Ciphertext), ConnectError> {
+    let name = address.authority();
+    let failed = |source| ConnectError::Connect { address: name.clone(), source };
+    let TcpAddress { host, port, security } = address;
+    let tcp = Arc::new(
+        match at {
+            Some(at) => dial(&[at]),
+            None => dial(&(host.as_str(), *port).to_socket_addrs().map_err(failed)?.collect::<Vec<_>>()),
+        }
+        .map_err(failed)?,
+    );
+    let expected = match *security {
+        TcpSecurity::ThisMachine if !is_within_machine(&tcp).map_err(failed)? => {
+            return Err(ConnectError::Unencrypted(name));
+        }
+        TcpSecurity::ThisMachine | TcpSecurity::Plain => return Ok((TcpChannel::plain(tcp), Ciphertext::new())),
+        TcpSecurity::Tls(expected) => expected,
+    };
+    let (config, verifier) = tls::client(expected)?;
+    // A host with a name that no certificate can have is known by its fingerprint alone.
+    let host = ServerName::try_from(host.clone()).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into());
+    let tls = ClientConnection::new(config, host).map_err(|source| failed(std::io::Error::other(source)))?;
+    TcpChannel::encrypted(tcp, tls.into(), deadline).map_err(|error| match error {
+        EncryptionError::TimedOut => ConnectError::Silent(name),
+        EncryptionError::Tls(rustls::Error::InvalidCertificate(why)) => {
+            let (address, shown) = (name, verifier.shown());
+            match expected {
+                Some(_) => ConnectError::WrongCertificate { address, shown },
+                None => ConnectError::Untrusted { address, shown, why },
+            }
+        }
+        EncryptionError::Ended | EncryptionError::Tls(_) | EncryptionError::Io(_) => ConnectError::NoTls(name),
+    })
+}
+
+fn dial(addresses: &[SocketAddr]) -> std::io::Result<TcpStream> {
     let mut last = None;
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, CONNECT_DEADLINE) {
+    for address in addresses {
+        match TcpStream::connect_timeout(address, CONNECT_DEADLINE) {
             Ok(tcp) => {
                 prepare(&tcp)?;
                 return Ok(tcp);
@@ -179,18 +294,33 @@ pub(crate) fn prepare(tcp: &TcpStream) -> std::io::Result<()> {
     Ok(())
 }
 
-/// The path of the Unix socket of the daemon at `host` and `port`, which is on this machine.
+/// The path of the Unix socket of the daemon at `address`, which is on this machine.
 ///
 /// # Errors
 /// No daemon at that address, or one that refuses.
-pub fn ask_socket(host: &str, port: u16, token: &Token, hello: Hello) -> Result<String, ConnectError> {
-    match shake_hands(host, port, token, ConnectionPurpose::Socket, hello)?.2 {
+pub fn ask_socket(address: &TcpAddress, token: &Token, hello: Hello) -> Result<String, ConnectError> {
+    match shake_hands(address, None, token, ConnectionPurpose::Socket, hello)?.2 {
         HandshakeReply::Socket { path, .. } => Ok(path),
-        reply => Err(ConnectError::Refused {
-            address: format!("{host}:{port}"),
-            source: gt_protocol::ProtocolError::Malformed(format!("{reply:?}")),
-        }),
+        reply => Err(unexpected(address, &reply)),
     }
+}
+
+/// Interrupts the session with `key` at the daemon at `address`, which is the machine at `at`.
+///
+/// # Errors
+/// No daemon at that address, or one that refuses.
+pub(crate) fn interrupt(address: &TcpAddress, at: SocketAddr, key: &Token, below: u64) -> Result<(), ConnectError> {
+    let (purpose, hello) = (ConnectionPurpose::Interrupt { below }, Hello::new(Role::Client, None));
+    match shake_hands(address, Some(at), key, purpose, hello)?.2 {
+        HandshakeReply::Interrupted { .. } => Ok(()),
+        reply => Err(unexpected(address, &reply)),
+    }
+}
+
+/// The error for a reply to another request.
+pub(crate) fn unexpected(address: &TcpAddress, reply: &HandshakeReply) -> ConnectError {
+    let source = gt_protocol::ProtocolError::Malformed(format!("{reply:?}"));
+    ConnectError::Refused { address: address.authority(), source }
 }
 
 /// Appends a message as JSON.

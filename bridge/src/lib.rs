@@ -7,16 +7,18 @@
 //! dispatcher knows of TCP, and the dispatcher validates such a client as any other.
 //!
 //! This crate knows where commands begin and which of them move bytes, but not what they compute. Start at
-//! [`mod@frame`], the format of the stream. [`handshake`] is the first message each way, [`token`] the access token,
-//! [`user_tokens`] those of users, [`wrong_tokens`] the limits on guesses, and [`peer`] finds the user at the other end
-//! of a local connection.
+//! [`mod@frame`], the format of the stream. `channel` carries it, encrypted or not, and [`tls`] has the certificates
+//! for that. [`handshake`] is the first message each way, [`token`] the access token, [`user_tokens`] those of users,
+//! [`wrong_tokens`] the limits on guesses, and [`peer`] finds the user at the other end of a local connection.
 
+mod channel;
 pub mod client_end;
 pub mod daemon_end;
 pub mod frame;
 pub mod handshake;
 pub mod peer;
 mod stream;
+pub mod tls;
 pub mod token;
 pub mod user_tokens;
 pub mod wrong_tokens;

@@ -65,6 +65,15 @@ pub fn local_user(tcp: &TcpStream, peer: SocketAddr) -> Result<Option<u32>, Peer
     user_by(inode, own, peer, in_tables)
 }
 
+/// Whether both ends of `tcp` are on this machine, so that no network carries its bytes.
+///
+/// # Errors
+/// The connection has ended.
+pub fn is_within_machine(tcp: &TcpStream) -> std::io::Result<bool> {
+    let (own, peer) = (tcp.local_addr()?.ip().to_canonical(), tcp.peer_addr()?.ip().to_canonical());
+    Ok(peer.is_loopback() || peer == own)
+}
+
 /// The user of the socket at `peer` that is connected to the socket at `own`, whose inode is `own_inode`.
 /// `established` finds an established socket by its own and its peer's address.
 fn user_by(

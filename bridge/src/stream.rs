@@ -1,8 +1,8 @@
 //! Receiving frames from a TCP connection.
 
+use crate::channel::{Ciphertext, TcpChannel};
 use crate::frame::{FRAME_BYTES_MAX, Frame, FrameError, MAGIC, decode};
-use std::io::{self, Read};
-use std::net::TcpStream;
+use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -28,15 +28,18 @@ pub(crate) enum StreamError {
 
 /// The receiving side of a connection.
 pub(crate) struct Incoming {
-    tcp: Arc<TcpStream>,
+    channel: Arc<TcpChannel>,
+    /// The encrypted bytes that were received.
+    received: Ciphertext,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
 }
 
 impl Incoming {
-    pub(crate) fn new(tcp: Arc<TcpStream>) -> Incoming {
-        Incoming { tcp, buffer: vec![0; 2 * FRAME_BYTES_MAX].into_boxed_slice(), start: 0, end: 0 }
+    /// The receiving side of `channel`, of which `received` was received before.
+    pub(crate) fn new(channel: Arc<TcpChannel>, received: Ciphertext) -> Incoming {
+        Incoming { channel, received, buffer: vec![0; 2 * FRAME_BYTES_MAX].into_boxed_slice(), start: 0, end: 0 }
     }
 
     /// Waits for the next frame, which borrows the buffer until the next call.
@@ -70,14 +73,14 @@ impl Incoming {
                 let Frame::Message(message) = frame else { return Err(StreamError::NotGt) };
                 let message = message.to_vec();
                 self.start += MAGIC.len() + len;
-                self.tcp.set_read_timeout(None).map_err(StreamError::Io)?;
+                self.channel.set_read_timeout(None).map_err(StreamError::Io)?;
                 return Ok(message);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(StreamError::TimedOut);
             }
-            self.tcp.set_read_timeout(Some(left)).map_err(StreamError::Io)?;
+            self.channel.set_read_timeout(Some(left)).map_err(StreamError::Io)?;
             self.fill()?;
         }
     }
@@ -91,7 +94,7 @@ impl Incoming {
             (self.start, self.end) = (0, self.end - self.start);
         }
         loop {
-            match (&*self.tcp).read(&mut self.buffer[self.end..]) {
+            match self.channel.read(&mut self.received, &mut self.buffer[self.end..]) {
                 Ok(0) => return Err(StreamError::Ended),
                 Ok(count) => {
                     self.end += count;
@@ -100,6 +103,8 @@ impl Incoming {
                 Err(error) => match error.kind() {
                     io::ErrorKind::Interrupted => {}
                     io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => return Err(StreamError::TimedOut),
+                    // A peer that closes an encrypted connection without a word has ended it as well.
+                    io::ErrorKind::UnexpectedEof => return Err(StreamError::Ended),
                     _ => return Err(StreamError::Io(error)),
                 },
             }

@@ -1,6 +1,6 @@
 //! The access token that a client presents, and the daemon's own one, which lets in any user of its machine.
 //!
-//! The token and everything after it travel unencrypted: between machines, use a tunnel.
+//! Between machines a token travels by TLS, unless both sides were told to go without.
 
 use std::fmt;
 use std::io::{self, Read, Write};

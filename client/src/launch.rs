@@ -8,8 +8,9 @@
 use crate::error::{ClientError, Result};
 use crate::lock::lock;
 use crate::visible_workers::VisibleWorkers;
+use gt_bridge::client_end::{Interrupter, TcpSession};
 use gt_ops::OpError;
-use gt_protocol::address::{CONNECT_ENV, NoAddress, VISIBLE_DEVICES_ENV, named_address};
+use gt_protocol::address::{CONNECT_ENV, NoAddress, TcpAddress, VISIBLE_DEVICES_ENV, named_address};
 use gt_protocol::path::SYSTEM_SOCKET;
 pub use gt_protocol::{Address, DeviceSet};
 use gt_protocol::{Connection, Hello, ProtocolError, Role, connect, connect_over};
@@ -25,6 +26,8 @@ pub(crate) struct Daemon {
     pub connection: Connection,
     pub private: Option<PrivateDaemon>,
     pub address: Address,
+    /// Interrupts the session ahead of its stream; none where its control socket does.
+    pub interrupter: Option<Interrupter>,
 }
 
 /// The process of a private daemon. Dropping this does not end it: it ends with its last client.
@@ -195,7 +198,7 @@ fn connect_with(options: &ConnectOptions, hello: &Hello) -> Result<Daemon> {
     };
     match address {
         Some(Address::Unix(path)) => by_unix(path, hello).map_err(launch_error),
-        Some(Address::Tcp { host, port }) => by_tcp(host, port, options.token.as_deref(), hello.clone()),
+        Some(Address::Tcp(address)) => by_tcp(address, options.token.as_deref(), hello.clone()),
         Some(Address::Private) => join_private(hello).map_or_else(|| start_private(hello), Ok),
         None => match join_private(hello) {
             Some(daemon) => Ok(daemon),
@@ -231,21 +234,22 @@ fn visible_devices() -> Result<Option<DeviceSet>> {
 
 fn by_unix(path: PathBuf, hello: &Hello) -> gt_protocol::Result<Daemon> {
     let connection = connect(&path, hello)?;
-    Ok(Daemon { connection, private: None, address: Address::Unix(path) })
+    Ok(Daemon { connection, private: None, address: Address::Unix(path), interrupter: None })
 }
 
-fn by_tcp(host: String, port: u16, token: Option<&str>, hello: Hello) -> Result<Daemon> {
+fn by_tcp(address: TcpAddress, token: Option<&str>, hello: Hello) -> Result<Daemon> {
     let failed = |error: gt_bridge::handshake::ConnectError| ClientError::Launch(error.to_string());
     let token = gt_bridge::token::client_token(token).map_err(|error| failed(error.into()))?;
-    let connection = gt_bridge::client_end::connect(&host, port, &token, hello).map_err(failed)?;
-    Ok(Daemon { connection, private: None, address: Address::Tcp { host, port } })
+    let TcpSession { connection, interrupter } =
+        gt_bridge::client_end::connect(&address, &token, hello).map_err(failed)?;
+    Ok(Daemon { connection, private: None, address: Address::Tcp(address), interrupter })
 }
 
 /// The private daemon that this process, or the one it was forked from, has started, if it is still there.
 fn join_private(hello: &Hello) -> Option<Daemon> {
     let name = lock(&PRIVATE_NAME).clone()?;
     let connection = connect(Path::new(&name), hello).ok()?;
-    Some(Daemon { connection, private: None, address: Address::Private })
+    Some(Daemon { connection, private: None, address: Address::Private, interrupter: None })
 }
 
 fn start_private(hello: &Hello) -> Result<Daemon> {
@@ -288,5 +292,5 @@ fn start_private(hello: &Hello) -> Result<Daemon> {
         )));
     }
     *lock(&PRIVATE_NAME) = Some(name);
-    Ok(Daemon { connection, private: Some(private), address: Address::Private })
+    Ok(Daemon { connection, private: Some(private), address: Address::Private, interrupter: None })
 }

@@ -16,6 +16,7 @@ use crate::origin::origin_of_call;
 use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadSync};
 use crate::signal;
 use crate::visible_workers::VisibleWorkers;
+use gt_bridge::client_end::Interrupter;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
@@ -93,6 +94,8 @@ pub struct ClientSession {
     interrupts: bool,
     /// Whether the daemon knows reductions that convert their operand.
     pub(crate) converting_reductions: bool,
+    /// Interrupts the session ahead of its stream; none where the control socket does.
+    interrupter: Option<Interrupter>,
     /// The number of the last notice that the program was warned of; 0 for none.
     noticed: AtomicU32,
     /// The reason why the session ended, once a thread has noticed the end.
@@ -201,7 +204,7 @@ impl ClientSession {
         Self::with(connect_any(options)?)
     }
 
-    fn with(Daemon { connection, private, address }: Daemon) -> Result<Arc<ClientSession>> {
+    fn with(Daemon { connection, private, address, interrupter }: Daemon) -> Result<Arc<ClientSession>> {
         let workers: Vec<String> = connection.welcome.workers.iter().map(|worker| worker.name.clone()).collect();
         let worker_backends = connection.welcome.workers.iter().map(|worker| worker.kind.clone()).collect();
         let visible = connection.welcome.session.as_ref().map(|grant| VisibleWorkers::new(workers.len(), grant));
@@ -261,6 +264,7 @@ impl ClientSession {
             next_alive_check_ns: AtomicU64::new(0),
             interrupts: welcome.protocol_version >= INTERRUPTS_SINCE,
             converting_reductions: welcome.protocol_version >= CONVERTING_REDUCTIONS_SINCE,
+            interrupter,
             noticed: AtomicU32::new(welcome.notice.as_ref().map_or(0, |notice| notice.number)),
             lost: OnceLock::new(),
             traceback,
@@ -471,7 +475,7 @@ impl ClientSession {
             }
             self.refusal_text().unwrap_or_else(|| {
                 let place = match &self.info.address {
-                    address @ Address::Tcp { .. } => format!("at {address}"),
+                    Address::Tcp(address) => format!("at {}", address.authority()),
                     _ => format!("(pid {})", self.info.daemon_pid),
                 };
                 format!(
@@ -988,6 +992,9 @@ impl ClientSession {
         if self.interrupts && !done.unwrap_or(false) && self.is_open() {
             let below = self.submission.lock().next_id;
             tracing::debug!(target: "gt_client", below, "interrupting");
+            if let Some(interrupter) = &self.interrupter {
+                interrupter.interrupt(below);
+            }
             // If the daemon is gone, the next instruction reports it.
             let message = ClientMessage::Interrupt { below };
             let _ = gt_protocol::send_client_message(&self.socket, &message, Duration::ZERO);

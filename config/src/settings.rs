@@ -30,6 +30,12 @@ pub struct Settings {
     pub listen: Option<SocketAddr>,
     /// The file of the token that TCP clients must know.
     pub token_file: Option<PathBuf>,
+    /// The file of the certificate for TLS.
+    pub tls_certificate: Option<PathBuf>,
+    /// The file of its key.
+    pub tls_key: Option<PathBuf>,
+    /// True if other machines may connect without TLS.
+    pub listen_plain: Option<bool>,
     /// The limit of all records of ended sessions.
     pub session_records: Option<Bytes>,
     /// False if daemons that users start themselves are asked not to use this machine's devices.
@@ -158,6 +164,29 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
                 "The file of the token for users of this machine, which the daemon creates if it does not exist.",
             ),
             set: |to, value| value.with(&mut to.token_file, absolute),
+        },
+        Key {
+            name: "tls_certificate",
+            about: at_start(
+                "path",
+                "one that the daemon makes",
+                "The certificate for TLS by TCP, and those that sign it (PEM).",
+            ),
+            set: |to, value| value.with(&mut to.tls_certificate, absolute),
+        },
+        Key {
+            name: "tls_key",
+            about: at_start("path", "none", "The key of tls_certificate (PEM), which others must not be able to read."),
+            set: |to, value| value.with(&mut to.tls_key, absolute),
+        },
+        Key {
+            name: "listen_plain",
+            about: at_start(
+                "on or off",
+                "off",
+                "Whether other machines may connect without TLS: tokens and tensors can then be read on the way.",
+            ),
+            set: |to, value| value.with(&mut to.listen_plain, switch),
         },
         Key {
             name: "session_records",
@@ -431,7 +460,8 @@ mod tests {
     #[test]
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
-                    listen: 12345\ntoken_file: /run/gt/token\nsession_records: 1M\nprivate_devices: off\n\
+                    listen: 12345\ntoken_file: /run/gt/token\ntls_certificate: /etc/gt/box.pem\n\
+                    tls_key: /etc/gt/box.key\nlisten_plain: on\nsession_records: 1M\nprivate_devices: off\n\
                     instruction_log: /var/lib/gt/ops.log\ninstruction_log_bytes_max: 64M\n\
                     groups: {1010: {weight: 2}, root: {queued: 3}}\n\
                     limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
@@ -444,6 +474,9 @@ mod tests {
             socket: Some("/run/x.sock".into()),
             listen: Some("127.0.0.1:12345".parse().unwrap()),
             token_file: Some("/run/gt/token".into()),
+            tls_certificate: Some("/etc/gt/box.pem".into()),
+            tls_key: Some("/etc/gt/box.key".into()),
+            listen_plain: Some(true),
             session_records: Some(Bytes(1 << 20)),
             private_devices: Some(false),
             log: Some(Level::Info),
@@ -533,6 +566,7 @@ mod tests {
             ("groups:\n  nobody-knows: {}", "gtd.yaml:2: groups.nobody-knows: the system knows no group"),
             ("groups:\n  0: {}\n  root: {}", "gtd.yaml:3: groups.root: group 0 is here twice"),
             ("users:\n  0: {}\n  root: {}", "gtd.yaml:3: users.root: user 0 is here twice"),
+            ("users:\n  root: {memroy: 1}", "gtd.yaml:2: users.root.memroy: there is no such key"),
             ("users:\n  root:\n    weight: 0", "gtd.yaml:2: users.root: a weight is a number from"),
             ("limits:\n  memory: -1", "gtd.yaml:2: limits.memory: `-1` is no number of bytes"),
             ("memory: 1\nmemory: 2", "gtd.yaml:2: "),

@@ -6,12 +6,15 @@ use crate::failure::{CommandFailure, Exit};
 use crate::output::CommandOutput;
 use crate::table::bytes;
 use gt_backend::{DoctorContext, Finding, FindingState, ServiceUser, findings_text};
-use gt_config::SYSTEM_FILE;
+use gt_bridge::tls::Certificate;
+use gt_config::{SYSTEM_FILE, Settings};
+use gt_protocol::{Connection, TcpStatus};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Group, Uid, User};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::SystemTime;
 
 /// The group whose members may connect to the system's daemon.
 const GROUP: &str = "gt";
@@ -33,6 +36,7 @@ pub fn output(socket: &Path) -> CommandOutput {
     findings.extend(group(socket));
     let (reached, pid) = daemon(socket);
     findings.push(reached);
+    findings.extend(by_tcp(socket));
     findings.extend(limits(pid));
     findings.extend(kernel());
     findings.extend(memory());
@@ -99,11 +103,51 @@ fn units() -> Vec<Finding> {
     ]
 }
 
+/// The reason why the certificate for TLS in a configuration is unusable (bad), or soon will be (a note).
+pub fn certificate_complaint(settings: &Settings) -> Option<(FindingState, String)> {
+    match Certificate::named(settings.tls_certificate.as_deref(), settings.tls_key.as_deref()) {
+        Ok(certificate) => {
+            let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+            let certificate = certificate?;
+            let has_expired = certificate.time_left(now).is_some_and(|left| left.is_zero());
+            let state = if has_expired { FindingState::Bad } else { FindingState::Note };
+            certificate.expiry_warning(now).map(|warning| (state, warning))
+        }
+        Err(error) => Some((FindingState::Bad, error.to_string())),
+    }
+}
+
+/// Says what travels by TCP without encryption.
+fn by_tcp(socket: &Path) -> Option<Finding> {
+    let what = "tcp";
+    let Connection { socket, .. } = connect(socket).ok()?;
+    let tcp = gt_protocol::ask_status(&socket).ok()?.tcp?;
+    let TcpStatus { address, is_open, fingerprint, takes_plain } = tcp;
+    Some(match (is_open, takes_plain) {
+        (false, _) => Finding::good(what, format!("{address}, which other machines cannot reach; no network is used")),
+        (true, false) => {
+            Finding::good(what, format!("{address}, with TLS; certificate {}", fingerprint.unwrap_or_default()))
+        }
+        (true, true) => Finding::note(
+            what,
+            format!("{address} takes other machines without TLS: tokens and tensors can be read on the way"),
+            "connect to the tls:// address that gtctl status prints; then listen_plain: off",
+        ),
+    })
+}
+
 fn configuration() -> Option<Finding> {
     let what = "configuration";
     let path = Path::new(SYSTEM_FILE);
     path.exists().then(|| match gt_config::read(path) {
-        Ok(_) => Finding::good(what, SYSTEM_FILE),
+        Ok(settings) => match certificate_complaint(&settings) {
+            None => Finding::good(what, SYSTEM_FILE),
+            Some((state, why)) => {
+                let next =
+                    "name the files of a certificate in tls_certificate and tls_key; then start the daemon again";
+                Finding { state, ..Finding::bad(what, format!("{SYSTEM_FILE}: {why}"), next) }
+            }
+        },
         Err(error) => Finding::bad(what, error.to_string(), "mend the file; then gtctl reload, or start the daemon"),
     })
 }

@@ -102,6 +102,11 @@ impl CommandFailure {
                 format!("the daemon speaks protocol {daemon}, this gtctl {}", gt_protocol::VersionRange::OWN),
                 "Use the gtctl that was installed with the daemon; after an upgrade, restart the daemon.",
             ),
+            ProtocolError::UnknownRequest { .. } => CommandFailure::new(
+                Exit::Version,
+                what,
+                "Use the gtctl that was installed with the daemon; after an upgrade, restart the daemon.",
+            ),
             ProtocolError::Refused(refused) => match refused.code {
                 RefusalCode::NotPermitted => {
                     CommandFailure::new(Exit::NotPermitted, what, "Ask an administrator, or try again with sudo.")

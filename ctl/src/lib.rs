@@ -23,6 +23,7 @@ use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, TokenComman
 use clap::{CommandFactory, Parser};
 use control::connect;
 use failure::{CommandFailure, Exit};
+use gt_backend::FindingState;
 use gt_config::Settings;
 use gt_protocol::{Connection, RecordQuery};
 use output::CommandOutput;
@@ -190,14 +191,32 @@ fn uid_of(user: Option<&str>) -> Result<Option<u32>, CommandFailure> {
 /// with those of the daemon at `socket`.
 fn check(path: &Path, socket: &Path) -> Result<CommandOutput, CommandFailure> {
     let known = |settings: &Settings| settings.devices().or_else(|| devices_of_daemon(socket));
-    let checked = gt_config::read(path).and_then(|settings| match known(&settings) {
-        _ if settings.named_devices.is_empty() => Ok(""),
-        Some(devices) => settings.check_devices(path, devices).map(|()| ""),
-        None => Ok("the devices that it names are checked when the daemon starts: none listens that could tell them\n"),
+    let mut certificate = None;
+    let checked = gt_config::read(path).and_then(|settings| {
+        certificate = doctor::certificate_complaint(&settings);
+        match known(&settings) {
+            _ if settings.named_devices.is_empty() => Ok(""),
+            Some(devices) => settings.check_devices(path, devices).map(|()| ""),
+            None => {
+                Ok("the devices that it names are checked when the daemon starts: none listens that could tell them\n")
+            }
+        }
     });
     match checked {
         Ok(more) => {
-            let text = format!("{} is good; gtctl reload, or a new start, puts it in force\n{more}", path.display());
+            let expires = match certificate {
+                Some((FindingState::Bad, why)) => {
+                    return Err(CommandFailure::new(
+                        Exit::Config,
+                        format!("{}: {why}", path.display()),
+                        "Name the files of a good certificate in tls_certificate and tls_key, and check as root.",
+                    ));
+                }
+                Some((_, why)) => why + "\n",
+                None => String::new(),
+            };
+            let text =
+                format!("{} is good; gtctl reload, or a new start, puts it in force\n{more}{expires}", path.display());
             Ok(CommandOutput::new(text, &json!({"file": path, "good": true})))
         }
         Err(error) => {

@@ -1,7 +1,9 @@
 //! `gtctl status`, `sessions` and `session`: the daemon's status as tables.
 
 use crate::table::{Table, bytes, or_none, seconds};
-use gt_protocol::{DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, WorkerInfo, WorkerState};
+use gt_protocol::{
+    DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, TcpStatus, WorkerInfo, WorkerState,
+};
 use nix::unistd::{Uid, User};
 use std::time::SystemTime;
 
@@ -19,6 +21,9 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     }
     if let Some(notice) = notice.as_ref().filter(|notice| notice.drains_at.is_some()) {
         text.push_str(&format!("notice: {} (gtctl drain --undo)\n", notice.text(now)));
+    }
+    if let Some(tcp) = &status.tcp {
+        text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &rustix::system::uname().nodename().to_string_lossy())));
     }
     text.push('\n');
     let mut table = Table::new(&[
@@ -43,6 +48,18 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     }
     text.push_str(&sessions(&status.sessions, now));
     text
+}
+
+/// How the daemon on the machine `host` listens by TCP.
+fn by_tcp(tcp: &TcpStatus, host: &str) -> String {
+    let address = &tcp.address;
+    let ip = address.rsplit_once(':').map(|(ip, _)| ip.trim_matches(['[', ']'])).unwrap_or_default();
+    let host = if ["0.0.0.0", "::"].contains(&ip) { host } else { ip };
+    match (tcp.is_open, &tcp.fingerprint) {
+        (true, _) => format!("{address}; other machines connect to {}", tcp.addresses(host).join(" or ")),
+        (false, Some(fingerprint)) => format!("{address}, for this machine alone; TLS certificate {fingerprint}"),
+        (false, None) => format!("{address}, for this machine alone; no TLS"),
+    }
 }
 
 /// The table of sessions.

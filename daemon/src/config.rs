@@ -66,6 +66,19 @@ pub struct Config {
     #[arg(long, value_name = "PATH", requires = "listen")]
     pub token_file: Option<PathBuf>,
 
+    /// The certificate for TLS by TCP, and those that sign it (PEM) [default: one that the daemon makes].
+    #[arg(long, value_name = "PATH", requires = "tls_key")]
+    pub tls_certificate: Option<PathBuf>,
+
+    /// The key of that certificate (PEM).
+    #[arg(long, value_name = "PATH", requires = "tls_certificate")]
+    pub tls_key: Option<PathBuf>,
+
+    /// Lets other machines connect without TLS, so that tokens and tensors can be read on the way [default: off].
+    #[arg(long, value_name = "on|off", action = clap::ArgAction::Set)]
+    #[arg(value_parser = clap::builder::BoolishValueParser::new(), hide_possible_values = true)]
+    pub listen_plain: Option<bool>,
+
     /// The folder in which the users' recorded usage outlives the daemon [default: $STATE_DIRECTORY, which systemd
     /// sets; without it, none].
     #[arg(long, value_name = "FOLDER")]
@@ -185,6 +198,9 @@ impl Config {
             socket: self.socket.or_else(named).or_else(|| file.socket.clone()),
             listen: self.listen.or(file.listen),
             token_file: self.token_file.or_else(|| file.token_file.clone()),
+            tls_certificate: self.tls_certificate.or_else(|| file.tls_certificate.clone()),
+            tls_key: self.tls_key.or_else(|| file.tls_key.clone()),
+            listen_plain: self.listen_plain.or(file.listen_plain),
             session_records: self.session_records.or(file.session_records),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
             instruction_log: self.instruction_log.or_else(|| file.instruction_log.clone()),
@@ -231,6 +247,11 @@ impl Config {
             ("session_records", self.session_records() != other.session_records()),
             ("socket", self.socket != other.socket),
             ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),
+            (
+                "tls_certificate, tls_key or listen_plain",
+                (&self.tls_certificate, &self.tls_key, self.listen_plain)
+                    != (&other.tls_certificate, &other.tls_key, other.listen_plain),
+            ),
             (
                 "instruction_log or instruction_log_bytes_max",
                 (&self.instruction_log, self.instruction_log_bytes_max())

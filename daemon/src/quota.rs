@@ -1,15 +1,13 @@
 //! The quotas of all users: as configured, and as changed since.
 
 use gt_protocol::{Quota, QuotaChange, QuotaSettings};
-use serde::Deserialize;
 use std::collections::BTreeMap;
 
 /// The most users who can have settings besides the configured ones; the limit bounds the daemon's memory.
 pub const USERS_MAX: usize = 4096;
 
 /// The quotas in a configuration.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct QuotaConfig {
     /// The default quota.
     pub default: QuotaSettings,
@@ -175,14 +173,5 @@ mod tests {
             assert!(quotas.set(Some(1), &weight(To(wrong))).unwrap_err().contains("a weight is"), "{wrong}");
         }
         assert_eq!(quotas.quota(1), Quota::default());
-    }
-
-    #[test]
-    fn limits_are_read_from_a_document() {
-        let table: QuotaConfig =
-            serde_json::from_str(r#"{"default": {"memory_bytes": 5}, "users": {"7": {"weight": 2.5}}}"#).unwrap();
-        let quotas = QuotaTable::new(table);
-        assert_eq!((quotas.quota(7).memory_bytes, quotas.quota(7).weight), (5, 2.5));
-        assert!(serde_json::from_str::<QuotaConfig>(r#"{"default": {"memroy": 5}}"#).is_err());
     }
 }

@@ -23,23 +23,25 @@ use crate::worker::thread::{INLINE_NS_MAX, INLINE_SOLE_NS_MAX, ThreadLink};
 use crate::worker::worker_link::WorkerLink;
 use clap::{CommandFactory, Parser};
 use gt_backend::{Backend, BackendFacts, BackendVisitor, OpenOptions, OpenedBackend, Site};
+use gt_bridge::daemon_end::{Listener, ListenerOptions};
+use gt_bridge::tls::Certificate;
 use gt_bridge::user_tokens::UserTokens;
 use gt_collectives::local::SharedMemory;
 use gt_config::{ConfigError, SYSTEM_FILE, Settings, WorkerKind};
 use gt_cpu::CpuOptions;
-use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, WorkerInfo};
+use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, TcpStatus, WorkerInfo};
 use gt_shm::Socket;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use std::error::Error;
 use std::io::Write;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 /// The running program, even if its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -192,6 +194,10 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     let reach = devices::reach(&kinds, &found);
     let pipelines = modifiers::standard(config.shard_bytes_min(), reach);
     let tokens = Arc::new(UserTokens::open(config.state()));
+    let tcp = match (config.listen, &socket) {
+        (Some(address), Some(socket)) => Some(bind_tcp(config, address, tokens.clone(), socket)?),
+        _ => None,
+    };
     let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
         client,
@@ -208,7 +214,8 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         },
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },
         ledger: config.state().map(Ledger::new),
-        tokens: TokenDesk::new(tokens.clone())?,
+        tokens: TokenDesk::new(tokens)?,
+        tcp: tcp.as_ref().map(|tcp| tcp.status.clone()),
         records: match (config.state(), config.session_records()) {
             (Some(folder), bytes_max) if bytes_max > 0 => Some(RecordKeeper::start(folder, bytes_max)?),
             _ => None,
@@ -229,12 +236,11 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
             env!("CARGO_PKG_VERSION"), workers.join(", "), limit(Resource::RLIMIT_NOFILE), limit(Resource::RLIMIT_MEMLOCK),
         );
     }
-    let tcp = match (config.listen, &socket) {
-        (Some(address), Some(socket)) => Some(listen_by_tcp(address, config.token_file.as_deref(), tokens, socket)?),
-        _ => None,
-    };
     if config.announce {
         announce(socket.as_deref(), tcp.as_ref())?;
+    }
+    if let Some(TcpPort { listener, .. }) = tcp {
+        listener.start()?;
     }
     dispatcher.run()?;
     Ok(())
@@ -270,44 +276,100 @@ fn refuse(client: Option<&Socket>, why: &str) {
     }
 }
 
-/// Serves clients by TCP, in threads. Returns the address, and the token's file if the token is in a file.
-fn listen_by_tcp(
+/// A TCP port at which clients connect.
+struct TcpPort {
+    listener: Listener,
+    /// The file of the token, if it is in a file.
+    token_file: Option<PathBuf>,
+    status: TcpStatus,
+}
+
+/// Binds the port for clients by TCP.
+fn bind_tcp(
+    config: &Config,
     address: SocketAddr,
-    token_file: Option<&Path>,
     user_tokens: Arc<UserTokens>,
     socket: &Path,
-) -> Result<(SocketAddr, Option<PathBuf>), Box<dyn Error>> {
-    let (token, file) = gt_bridge::token::daemon_token(token_file)?;
-    let listener = gt_bridge::daemon_end::Listener::bind(address, token, user_tokens, socket)
+) -> Result<TcpPort, Box<dyn Error>> {
+    let (token, token_file) = gt_bridge::token::daemon_token(config.token_file.as_deref())?;
+    let takes_plain = config.listen_plain.unwrap_or(false);
+    let is_open = !address.ip().is_loopback();
+    let certificate = match certificate(config) {
+        Ok(certificate) => Some(certificate),
+        Err(error) if config.tls_certificate.is_some() || config.tls_key.is_some() => return Err(error),
+        Err(error) if is_open && !takes_plain => {
+            return Err(
+                format!("{error}; other machines connect with TLS, which needs it, to --listen {address}").into()
+            );
+        }
+        Err(error) => {
+            tracing::info!(target: "gtd::tcp", "no TLS: {error}");
+            None
+        }
+    };
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if let Some(warning) = certificate.as_ref().and_then(|certificate| certificate.expiry_warning(now)) {
+        tracing::warn!(target: "gtd::tcp", "{warning}");
+    }
+    let fingerprint = certificate.as_ref().map(|certificate| certificate.fingerprint().to_string());
+    let options =
+        ListenerOptions { address, token, user_tokens, certificate: certificate.as_ref(), takes_plain, socket };
+    let listener = Listener::bind(options)
         .map_err(|error| format!("cannot listen at {address}: {error}; choose another port with --listen"))?;
     let address = listener.address();
-    if !address.ip().is_loopback() {
+    if is_open && takes_plain {
         tracing::warn!(
             target: "gtd::tcp", %address,
-            "other machines can connect, and what travels, tokens too, can be read on the way: use a tunnel (ssh -L)"
+            "other machines can connect without TLS (listen_plain: on): what travels, tokens too, can then be read on \
+             the way"
         );
     }
-    listener.start()?;
-    tracing::info!(target: "gtd::tcp", %address, "listening");
-    Ok((address, file))
+    tracing::info!(target: "gtd::tcp", %address, "listening, TLS certificate {}", fingerprint.as_deref().unwrap_or("none"));
+    let status = TcpStatus { address: address.to_string(), is_open, fingerprint, takes_plain };
+    Ok(TcpPort { listener, token_file, status })
+}
+
+/// The certificate that the configuration names, else the daemon's own, in its state folder or beside the user's token.
+fn certificate(config: &Config) -> Result<Certificate, Box<dyn Error>> {
+    if let Some(named) = Certificate::named(config.tls_certificate.as_deref(), config.tls_key.as_deref())? {
+        return Ok(named);
+    }
+    let beside_token = || gt_bridge::token::user_file().and_then(|file| file.parent().map(Path::to_owned));
+    let folder = config.state().or_else(beside_token);
+    let folder = folder.ok_or("there is no folder for a certificate: name one with --state, or set HOME")?;
+    Ok(Certificate::own(&folder)?)
 }
 
 /// Prints how to connect.
-fn announce(socket: Option<&Path>, tcp: Option<&(SocketAddr, Option<PathBuf>)>) -> std::io::Result<()> {
+fn announce(socket: Option<&Path>, tcp: Option<&TcpPort>) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     writeln!(out, "gtd {} (pid {}) is ready", env!("CARGO_PKG_VERSION"), std::process::id())?;
     if let Some(path) = socket {
         writeln!(out, "  gt.connect({:?})", Address::Unix(path.to_owned()).to_string())?;
     }
-    if let Some((address, token_file)) = tcp {
-        let host = if address.ip().is_loopback() { "localhost".to_owned() } else { address.ip().to_string() };
-        writeln!(out, "  gt.connect({:?})", Address::Tcp { host, port: address.port() }.to_string())?;
+    if let Some(TcpPort { listener, token_file, status }) = tcp {
+        let address = listener.address();
+        if status.is_open {
+            for address in status.addresses(&host_name(address.ip())) {
+                writeln!(out, "  gt.connect({address:?})")?;
+            }
+        } else {
+            writeln!(out, "  gt.connect(\"localhost:{}\")", address.port())?;
+        }
         match token_file {
             Some(file) => writeln!(out, "  the token for that is in {}", file.display())?,
             None => writeln!(out, "  the token for that is GT_TOKEN's")?,
         }
     }
     out.flush()
+}
+
+/// The name by which other machines may find this one: its address, or its host name if it listens at every address.
+fn host_name(ip: IpAddr) -> String {
+    if !ip.is_unspecified() {
+        return ip.to_string();
+    }
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Prints the manual page or the shell completions.

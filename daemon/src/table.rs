@@ -64,6 +64,8 @@ pub struct Refusal {
 /// Why an instruction was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusalReason {
+    /// The program was interrupted before a worker had it.
+    Interrupted,
     /// Its user held as many tensors as allowed.
     TooManyTensors,
     /// By its estimate it would take this many seconds.

@@ -34,6 +34,18 @@ pub enum ProtocolError {
     /// The daemon refused the request.
     #[error(transparent)]
     Refused(#[from] Refused),
+    /// The daemon does not know the request, or a part of it: it is older than this program.
+    #[error(
+        "the daemon does not know the request `{request}`: it speaks protocol {daemon}, this program {}, or it is an older \
+         build of the same: upgrade the daemon (gtd) to the version of this program, and restart it",
+        VersionRange::OWN
+    )]
+    UnknownRequest {
+        /// The request.
+        request: String,
+        /// The version that the daemon speaks with this program.
+        daemon: u32,
+    },
     /// The message is not valid in this protocol.
     #[error("a message that makes no sense: {0}")]
     Malformed(String),

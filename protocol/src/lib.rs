@@ -40,8 +40,8 @@ pub use link::{
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PlacementInfo, PlacementLayout, RefusalCode,
-    Refused, Role, RunningInfo, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome,
-    WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
+    Refused, Role, RunningInfo, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TcpStatus, TokenInfo,
+    Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
 pub use notice::Notice;
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};

@@ -259,9 +259,21 @@ fn unexpected(wanted: &str, found: &DaemonMessage) -> ProtocolError {
 fn ask(socket: &Socket, request: &ClientMessage) -> Result<(DaemonMessage, Vec<OwnedFd>)> {
     send_client_message(socket, request, REPLY_DEADLINE)?;
     match recv_daemon_message(socket, REPLY_DEADLINE)? {
+        (DaemonMessage::Refused(refused), _) if is_unknown(&refused) => {
+            let name = serde_json::to_value(request).ok().and_then(|value| Some(value["message"].as_str()?.to_owned()));
+            let (request, daemon) = (name.unwrap_or_default(), refused.protocol_version);
+            Err(ProtocolError::UnknownRequest { request, daemon })
+        }
         (DaemonMessage::Refused(refused), _) => Err(refused.into()),
         answer => Ok(answer),
     }
+}
+
+/// True if a daemon refuses a request since it does not know it, or a field of it. The text is that of the decoder,
+/// which daemons of all versions pass on.
+fn is_unknown(refused: &Refused) -> bool {
+    let unknown = ["unknown variant `", "unknown field `"];
+    refused.code == RefusalCode::Malformed && unknown.iter().any(|known| refused.text.contains(known))
 }
 
 fn only_fd(fds: Vec<OwnedFd>) -> Result<OwnedFd> {

@@ -1,5 +1,6 @@
 //! The messages of the control socket. A field with a default may be added without a new protocol version.
 
+use crate::address::{TcpAddress, TcpSecurity};
 use crate::device_set::DeviceSet;
 use crate::limits::STATUS_SESSIONS_MAX;
 use crate::notice::Notice;
@@ -590,6 +591,8 @@ pub struct StatusDocument {
     pub draining: bool,
     /// The present notice.
     pub notice: Option<Notice>,
+    /// How it listens by TCP; none if it does not.
+    pub tcp: Option<TcpStatus>,
     /// The sessions, by number.
     pub sessions: Vec<SessionStatus>,
     /// True if there are sessions after the last one here.
@@ -605,6 +608,33 @@ impl StatusDocument {
         self.more = self.sessions.len() > STATUS_SESSIONS_MAX;
         self.sessions.truncate(STATUS_SESSIONS_MAX);
         self
+    }
+}
+
+/// How a daemon listens by TCP.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct TcpStatus {
+    /// The address and the port.
+    pub address: String,
+    /// True if other machines may connect.
+    pub is_open: bool,
+    /// The fingerprint of the certificate for TLS; none without TLS.
+    pub fingerprint: Option<String>,
+    /// True if other machines may connect without TLS.
+    pub takes_plain: bool,
+}
+
+impl TcpStatus {
+    /// The addresses to which other machines connect, where `host` is the name of the daemon's, that with TLS first.
+    #[must_use]
+    pub fn addresses(&self, host: &str) -> Vec<String> {
+        let port = self.address.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        let (Some(port), true) = (port, self.is_open) else { return Vec::new() };
+        let fingerprint = self.fingerprint.as_ref().and_then(|text| text.parse().ok());
+        let tls = fingerprint.map(|fingerprint| TcpSecurity::Tls(Some(fingerprint)));
+        let ways = tls.into_iter().chain(self.takes_plain.then_some(TcpSecurity::Plain));
+        ways.map(|security| TcpAddress { host: host.to_owned(), port, security }.to_string()).collect()
     }
 }
 

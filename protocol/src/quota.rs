@@ -8,9 +8,10 @@ use crate::limits::{
 use serde::{Deserialize, Serialize};
 
 /// A quota as it is written: a field that is not set has the value of the default quota, else that of
-/// [`Quota::default`].
+/// [`Quota::default`]. In a message, fields of later versions are ignored; the configuration file is read by its own
+/// table of keys, which refuses unknown ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields)]
+#[serde(default)]
 pub struct QuotaSettings {
     /// Bytes of the workers' memory, all sessions of the user together; 0 for no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -184,7 +185,8 @@ impl<T> Setting<T> {
     }
 }
 
-/// A change of a quota. Fields that are none stay as they are; [`QuotaSettings`] documents the fields.
+/// A change of a quota. Fields that are none stay as they are; [`QuotaSettings`] documents the fields. A daemon refuses
+/// a change with fields of a later version, since it could not make it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 #[expect(missing_docs, reason = "the fields are those of `QuotaSettings`")]

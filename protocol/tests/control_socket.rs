@@ -65,6 +65,53 @@ fn answering(bytes: &'static [u8]) -> Socket {
     client
 }
 
+#[test]
+fn a_daemon_that_does_not_know_a_request_is_said_to_be_older() {
+    // The refusals of a build of protocol 1, as they were recorded but for their lists of names.
+    for (name, text) in [
+        ("records", "unknown variant `records`, expected one of `hello`, `grow_arena`"),
+        ("set_limits", "unknown field `max_step_s`, expected one of `memory_bytes`, `weight`"),
+    ] {
+        let (client, socket) = Socket::pair().unwrap();
+        let daemon = std::thread::spawn(move || {
+            socket.recv(&mut [0; 4096], 0, Some(PATIENCE)).unwrap();
+            let text = format!("a message that makes no sense: {text} at line 1 column 50");
+            let refused = Refused { protocol_version: 1, ..Refused::new(RefusalCode::Malformed, text) };
+            send_daemon_message(&socket, &DaemonMessage::Refused(refused), &[], PATIENCE).unwrap();
+        });
+        let error = match name {
+            "records" => ask_records(&client, RecordQuery::default()).unwrap_err(),
+            _ => ask_set_limits(&client, None, QuotaChange::default()).unwrap_err(),
+        };
+        daemon.join().unwrap();
+        let told = error.to_string();
+        assert!(matches!(error, ProtocolError::UnknownRequest { daemon: 1, .. }), "{told}");
+        let asked = format!("the daemon does not know the request `{name}`: it speaks protocol 1, this program 1 to");
+        assert!(told.starts_with(&asked) && told.contains("upgrade the daemon (gtd)"), "{told}");
+    }
+}
+
+#[test]
+fn limits_of_a_later_daemon_are_read() {
+    let (client, socket) = Socket::pair().unwrap();
+    let daemon = std::thread::spawn(move || {
+        socket.recv(&mut [0; 4096], 0, Some(PATIENCE)).unwrap();
+        let user =
+            br#"{"uid":7,"own":{"weight":2.0,"max_dreams":3},"allowed":{"weight":2.0,"max_dreams":3},"dreams":1}"#;
+        let limits = [br#"{"message":"limits","default":{"max_dreams":9},"users":["#.as_slice(), user, b"]}"].concat();
+        socket.send(&limits, &[], Some(PATIENCE)).unwrap();
+    });
+    let limits = ask_limits(&client).unwrap();
+    daemon.join().unwrap();
+    assert_eq!((limits.users[0].uid, limits.users[0].own.weight, limits.users[0].allowed.weight), (7, Some(2.0), 2.0));
+    let change = r#"{"message":"set_limits","change":{"max_dreams":{"to":3}}}"#;
+    let error = serde_json::from_str::<ClientMessage>(change).unwrap_err().to_string();
+    assert!(
+        error.starts_with("unknown field `max_dreams`"),
+        "a change that the daemon cannot make is refused: {error}"
+    );
+}
+
 /// The result of reading these bytes as a hello.
 fn as_hello(bytes: &[u8]) -> Result<Hello> {
     let (client, socket) = Socket::pair().unwrap();

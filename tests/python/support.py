@@ -269,7 +269,10 @@ def server(tmp_path: Path, *options: str, **env: str | None) -> Iterator[Server]
     socket = str(tmp_path / "gtd.sock")
     process = subprocess.Popen(
         [sys.executable, "-m", "gt.server", "-p", "0", "--socket", socket, *options],
-        env=environment(**{"GT_TOKEN": TOKEN, **env}),
+        # The daemon's certificate is made below the test's folder.
+        env=environment(
+            **{"GT_DAEMON": str(gtd()), "GT_TOKEN": TOKEN, "XDG_CONFIG_HOME": str(tmp_path / "config"), **env}
+        ),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

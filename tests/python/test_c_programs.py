@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from c_library import for_programs, functions, header, install
-from support import ROOT
+from support import ROOT, TOKEN, server
+from test_tls import fingerprint
 
 # The library is built first if necessary.
 pytestmark = pytest.mark.timeout(1200)
@@ -45,6 +46,15 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
 
 def test_the_smallest_program_runs(tmp_path: Path) -> None:
     assert float(run(compiled(EXAMPLES / "first.c", tmp_path / "first"))) == pytest.approx(0.0, abs=1e6)
+
+
+def test_a_program_connects_with_tls(tmp_path: Path) -> None:
+    program = compiled(EXAMPLES / "first.c", tmp_path / "first")
+    with server(tmp_path, "--state", str(tmp_path)) as daemon:
+        address = f"tls://localhost:{daemon.port}#{fingerprint(daemon)}"
+        assert float(run(program, GT_CONNECT=address, GT_TOKEN=TOKEN)) == pytest.approx(0.0, abs=1e6)
+        with pytest.raises(AssertionError, match="has another certificate than the address says"):
+            run(program, GT_CONNECT=address.split("#")[0] + "#sha256:" + "0" * 64, GT_TOKEN=TOKEN)
 
 
 def test_the_digits_are_read(digits: tuple[Path, Path]) -> None:

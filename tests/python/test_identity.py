@@ -77,7 +77,7 @@ class Daemon:
 
 
 @contextlib.contextmanager
-def daemon(listen: str = "0") -> Iterator[Daemon]:
+def daemon(listen: str = "0", *options: str) -> Iterator[Daemon]:
     """Starts a daemon that listens by TCP."""
     with tempfile.TemporaryDirectory(prefix="gt-identity-") as name:
         folder = Path(name)
@@ -91,13 +91,13 @@ def daemon(listen: str = "0") -> Iterator[Daemon]:
         groups.write_text(f"{Path('/etc/group').read_text()}gt-admin:x:{ADMINISTRATORS}:\n")
         command = ["unshare", "--mount", "sh", "-c", AS_DAEMON, str(DAEMON), folder / "gtd", "--log", "info"]
         command += ["--socket", folder / "run/gtd.sock", "--listen", listen, "--announce", "--threads", "1"]
-        command += ["--state", folder / "state"]
+        command += ["--state", folder / "state", *options]
         env = environment(GT_TOKEN=TOKEN, GROUPS=str(ADMINISTRATORS), GROUPS_FILE=str(groups))
         with (folder / "log").open("w") as log:
             process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, stderr=log, text=True)
         try:
             said = process.stdout.readline() + process.stdout.readline() + process.stdout.readline()
-            port = re.search(r':(\d+)"\)', said)
+            port = re.search(r':(\d+)(#sha256:\w+)?"\)', said)
             assert port, (folder / "log").read_text()
             (folder / "run/gtd.sock").chmod(0o777)
             (folder / "state").chmod(0o700)
@@ -281,7 +281,7 @@ def test_a_client_from_another_machine_is_its_tokens_user(other_machine: str) ->
     def elsewhere(token: str, *requests: dict) -> list[dict]:
         return as_user(BEN, lambda: conversation(gtd.port, token, *requests, host=HERE), namespace=other_machine)
 
-    with daemon(f"{HERE}:0") as gtd, session_of(gtd, BEN) as victim:
+    with daemon(f"{HERE}:0", "--listen-plain", "on") as gtd, session_of(gtd, BEN) as victim:
         (refused,) = elsewhere(TOKEN)
         assert refused["code"] == "not_permitted"
         assert refused["text"].startswith("the daemon's own token is for programs on its machine; from elsewhere, use")
@@ -302,6 +302,49 @@ def test_a_client_from_another_machine_is_its_tokens_user(other_machine: str) ->
         (_, refused, killed) = elsewhere(of_admin, create, kill)
         assert (refused["code"], killed["message"]) == ("not_permitted", "killed")
         assert "not by TCP" in refused["text"]
+
+
+def error_of(address: str, token: str) -> str:
+    """Returns the error with which a program does not connect; `none` if it computes."""
+    program = """
+import gt
+try:
+    gt.connect()
+    assert (gt.ones(3) + 1).sum().item() == 6
+    print("none")
+except Exception as error: print(error)
+"""
+    env = environment(GT_CONNECT=address, GT_TOKEN=token)
+    done = subprocess.run([sys.executable, "-c", program], env=env, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
+
+
+def test_nothing_travels_to_another_machine_in_clear(other_machine: str) -> None:
+    def elsewhere(address: str) -> str:
+        return as_user(0, lambda: [error_of(address, token)], namespace=other_machine)[0]
+
+    with daemon(f"{HERE}:0") as gtd:
+        _, token = new_token(gtd, "--user", ANA)
+        at = f"{HERE}:{gtd.port}"
+        tls = f"tls://{at}#{json.loads(gtd.ctl('status', '--json'))['tcp']['fingerprint']}"
+        assert f"other machines connect to {tls}" in gtd.ctl("status")
+        # The client sends no token where anybody may read it, unless the address says so; the daemon takes none.
+        assert elsewhere(at).startswith(f"the daemon at {at} is on another machine, and the token would travel there")
+        plain = elsewhere(f"tcp://{at}")
+        assert plain.startswith(f"the daemon at {at}: this daemon takes connections of other machines with TLS alone")
+        (refused,) = as_user(BEN, lambda: conversation(gtd.port, token, host=HERE), namespace=other_machine)
+        assert refused["code"] == "not_permitted"
+        assert "have it revoked, with gtctl token revoke" in refused["text"]
+        assert gtd.began() == []
+        assert elsewhere(tls) == "none"
+        assert gtd.began() == [ANA]
+        # A connection within the machine does not travel, whatever its address.
+        assert error_of(at, token) == "none"
+    with daemon(f"{HERE}:0", "--listen-plain", "on") as gtd:
+        _, token = new_token(gtd, "--user", ANA)
+        at = f"{HERE}:{gtd.port}"
+        assert elsewhere(f"tcp://{at}") == "none"
+        assert "is on another machine" in elsewhere(at)
 
 
 def test_a_token_on_this_machine_is_for_its_own_user() -> None:

@@ -589,9 +589,13 @@ impl Dispatcher {
                 }
             }
             ClientMessage::Interrupt { below } => {
-                let Some(session) = &connection.session else { return };
+                let Some(session) = &mut connection.session else { return };
+                let below = below.min(MODIFIER_ID_MIN);
                 for worker in session.workers().iter() {
-                    self.links[worker].cancel_below(session.slot(), below.min(MODIFIER_ID_MIN));
+                    self.links[worker].cancel_below(session.slot(), below);
+                }
+                if let Err(violation) = session.interrupt(below, &mut self.links, &mut self.tape) {
+                    self.end_violator(slot, &violation);
                 }
             }
             ClientMessage::Name { name } => connection.rename(name),
@@ -614,6 +618,7 @@ impl Dispatcher {
             arena_bytes_limit: self.arena_bytes_max,
             draining: self.draining,
             notice: self.notice.clone(),
+            tcp: self.tcp.clone(),
             sessions,
             more: false,
         }

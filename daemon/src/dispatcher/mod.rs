@@ -37,7 +37,7 @@ use crate::worker::queue::QueueLimit;
 use crate::worker::worker_link::WorkerLink;
 use gt_ops::Workers;
 use gt_ops::infer::InputMeta;
-use gt_protocol::Notice;
+use gt_protocol::{Notice, TcpStatus};
 use gt_shm::{SessionState, Socket, Spin};
 use nix::sys::signalfd::SignalFd;
 use rustix::event::{Timespec, epoll};
@@ -153,6 +153,8 @@ pub struct DispatcherParts {
     pub ledger: Option<Ledger>,
     /// The users' access tokens.
     pub tokens: TokenDesk,
+    /// How the daemon listens by TCP; none if it does not.
+    pub tcp: Option<TcpStatus>,
     /// The keeper of session records; none if none are kept.
     pub records: Option<RecordKeeper>,
 }
@@ -223,6 +225,7 @@ pub struct Dispatcher {
     notifier: Notifier,
     ledger: Option<Ledger>,
     tokens: TokenDesk,
+    tcp: Option<TcpStatus>,
     /// True if work was done since the ledger was last written.
     ledger_stale: bool,
     records: Option<RecordKeeper>,
@@ -235,7 +238,7 @@ impl Dispatcher {
     /// If the kernel refuses a descriptor.
     pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
         let DispatcherParts { listener, client, signals, links, pipelines, tape, log, quotas, .. } = parts;
-        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, .. } = parts;
+        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, tcp, .. } = parts;
         let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
             queue.restore_usage(usage_s, age);
@@ -289,6 +292,7 @@ impl Dispatcher {
             ledger_stale: false,
             records,
             tokens,
+            tcp,
         };
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;

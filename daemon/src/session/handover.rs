@@ -2,12 +2,16 @@
 
 use super::violation::Violation;
 use super::{Context, Session, is_any_full};
+use crate::table::{Content, Refusal, RefusalReason, WorkerTensor};
+use crate::tape::Tape;
 use crate::worker::fusion_window::is_large;
 use crate::worker::reshard::traffic;
 use crate::worker::step::{Step, Submission, completes, subject};
-use gt_ops::Workers;
-use gt_ops::event::{EventKind, Subject};
-use gt_ops::wire::Command;
+use crate::worker::worker_link::WorkerLink;
+use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
+use gt_ops::failure::{Failure, Fault};
+use gt_ops::wire::{Command, FREE_IDS_MAX};
+use gt_ops::{Instruction, Operand, TensorId, Workers};
 
 /// The clock is read again after a step whose estimate is at least this, nanoseconds.
 const TICK_COST_NS: u64 = 2_000;
@@ -86,6 +90,79 @@ impl Session {
             }
             _ => false,
         }
+    }
+
+    /// Cancels the instructions whose results have lower ids than `below`: those still to be read are refused, and
+    /// those that wait for a full worker are dropped, unless the session has several workers. The workers skip those
+    /// that they have, and uploads and frees are done.
+    ///
+    /// # Errors
+    /// A completion does not fit: the client has overwritten the ring's cursor.
+    pub fn interrupt(
+        &mut self,
+        below: TensorId,
+        links: &mut [Box<dyn WorkerLink>],
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
+        self.interrupted_below = self.interrupted_below.max(below);
+        // An instruction that is not interrupted must find its operands at the worker, and a reshard its tensor.
+        if below <= self.last_id || self.workers.len() > 1 {
+            return Ok(());
+        }
+        for step in std::mem::take(&mut self.held).into_iter().flatten() {
+            match &step.command {
+                Command::Op(instruction) => {
+                    let by = self.drop_interrupted(&step, instruction, tape);
+                    if let Some(result) = self.tensors.get_at_mut(WorkerTensor::from_id(instruction.out)) {
+                        result.content = Content::Refused(by);
+                    }
+                }
+                Command::Fetch { token, id, .. } => {
+                    let tensor = self.tensors.get_at(WorkerTensor::from_id(*id));
+                    match tensor.map(|tensor| tensor.content) {
+                        Some(Content::Refused(by)) => {
+                            let failure = Failure { fault: Fault::Interrupted, instruction: by.origin, op: by.op };
+                            self.complete(*token, Err(failure), links)?;
+                        }
+                        _ => self.held.push_back(vec![step]),
+                    }
+                }
+                _ => self.held.push_back(vec![step]),
+            }
+        }
+        Ok(())
+    }
+
+    /// Replaces an instruction that waits for a full worker by the free of the operands that it would use last. Returns
+    /// why its result is not made.
+    fn drop_interrupted(&mut self, step: &Step, instruction: &Instruction, tape: &mut Tape) -> Refusal {
+        let named = |(at, operand): (usize, &Operand)| operand.tensor().map(|id| (instruction.last_use >> at & 1, id));
+        let operands: Vec<(u8, TensorId)> =
+            instruction.inputs.as_slice().iter().enumerate().take(8).filter_map(named).collect();
+        let mut last: Vec<TensorId> = operands.iter().filter(|(last, _)| *last == 1).map(|(_, id)| *id).collect();
+        last.sort_unstable();
+        last.dedup();
+        for few in last.chunks(FREE_IDS_MAX) {
+            let mut ids = [0; FREE_IDS_MAX];
+            ids[..few.len()].copy_from_slice(few);
+            let command = Command::Free { ids };
+            let (origin, out, fused_ns) = (0, None, None);
+            self.held.push_back(vec![Step { command, origin, out, fused_ns, operands: [0; 2], ..step.clone() }]);
+        }
+        // As with every failure, the result is poisoned by the first one.
+        let earlier =
+            operands.iter().find_map(|(_, id)| match self.tensors.get_at(WorkerTensor::from_id(*id))?.content {
+                Content::Refused(by) => Some(by),
+                _ => None,
+            });
+        let (origin, op, session) = (step.origin, instruction.op, self.slot.session);
+        if earlier.is_none() {
+            let (subject, kind, worker) = (Subject::Op(op), EventKind::Error, NO_WORKER);
+            let event =
+                Event { time_ns: 0, kind, subject, worker, session, bytes: 0, result: origin, left: 0, right: 0 };
+            tape.write(event);
+        }
+        earlier.unwrap_or(Refusal { origin, op: Some(op), reason: RefusalReason::Interrupted })
     }
 
     /// Hands over the steps that waited for full workers, as far as these have room now. True if there were any.

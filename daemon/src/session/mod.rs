@@ -119,6 +119,8 @@ pub struct Session {
     /// Collectives, by worker and name.
     traffic: BTreeMap<(usize, &'static str), CollectiveTraffic>,
     last_id: TensorId,
+    /// Instructions whose results have lower ids are cancelled.
+    interrupted_below: TensorId,
     completions_in_flight: u32,
     arena_bytes: Vec<u64>,
     arena_bytes_total: u64,
@@ -196,6 +198,7 @@ impl Session {
             signals: Signals::default(),
             traffic: BTreeMap::new(),
             last_id: 0,
+            interrupted_below: 0,
             completions_in_flight: 0,
             arena_bytes: Vec::new(),
             arena_bytes_total: 0,

@@ -163,7 +163,10 @@ impl Session {
         let cost = cost(op, tensors, &instruction.attrs, &meta);
         let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
         if refused.is_none() {
-            let reason = self.too_long(cost_ns, &meta, cx);
+            let reason = match out < self.interrupted_below {
+                true => Some(RefusalReason::Interrupted),
+                false => self.too_long(cost_ns, &meta, cx),
+            };
             refused = reason.map(|reason| Refusal { origin: out, op: Some(op), reason });
         }
         if let Some(by) = refused {
@@ -336,7 +339,7 @@ impl Session {
                 RefusalReason::TooLarge(mib) => {
                     self.count_out_of_memory(format_args!("{mib} MiB are more than all workers may hold"));
                 }
-                RefusalReason::TooLong(_) => {}
+                RefusalReason::TooLong(_) | RefusalReason::Interrupted => {}
             }
             self.event(cx, EventKind::Error, NO_WORKER, subject, 0, [out, 0, 0]);
         }
@@ -354,6 +357,7 @@ impl Session {
         self.expect_completion()?;
         let ms = |s: u32| u64::from(s) * 1000;
         let fault = match reason {
+            RefusalReason::Interrupted => Fault::Interrupted,
             RefusalReason::TooLong(s) => Fault::TooLong { estimate_ms: ms(s), limit_ms: ms(self.quota.max_step_s) },
             RefusalReason::TooManyTensors => {
                 Fault::TooManyTensors { held: self.count_tensors(), limit: self.quota.tensors }

@@ -7,6 +7,7 @@ use gt_ops::placement::{Placement, RequestedLayout, RequestedPlacement, Workers}
 use gt_ops::row::{AttrKind, ROWS};
 use gt_ops::wire::{ArenaRange, Command, Reshard, Slot};
 use gt_ops::{Attrs, DType, Inputs, Instruction, Meta, Op, Operand, Scalar, Shape, WindowSpec};
+use gt_protocol::address::{TcpAddress, TcpSecurity};
 use gt_protocol::limits::{CQ_SLOTS, SQ_SLOTS};
 use gt_protocol::{ClientMessage, DaemonMessage, Hello, Role};
 use gt_shm::port::segment_c_bytes;
@@ -300,8 +301,9 @@ fn silent_tcp_connections_do_not_keep_clients_out() {
     let gtd = Gtd::start_with(&["--listen", &port.to_string()], &[(TOKEN_ENV, text)]);
     let mut crowd: Vec<_> = (0..400).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
     let hello = Hello::new(Role::Client, None);
-    let mut client =
-        Client::of(gt_bridge::client_end::connect("127.0.0.1", port, &Token::new(text, "").unwrap(), hello).unwrap());
+    let address = TcpAddress { host: "127.0.0.1".into(), port, security: TcpSecurity::ThisMachine };
+    let session = gt_bridge::client_end::connect(&address, &Token::new(text, "").unwrap(), hello).unwrap();
+    let mut client = Client::of(session.connection);
     let one = client.full(&[1], 1.0);
     assert_eq!(client.fetch_f32(one, 1).unwrap(), [1.0]);
     crowd.iter().for_each(|tcp| tcp.set_nonblocking(true).unwrap());

@@ -10,8 +10,10 @@ fn workers() -> String {
 
 mod accounts;
 mod adversity;
+mod encryption;
 mod hostile;
 mod instructions;
+mod interrupts;
 mod lifecycle;
 mod log;
 mod pipeline;

@@ -3,6 +3,7 @@
 use crate::support::{Client, Gtd, eventually, f32s, range};
 use gt_client::launch::ConnectOptions;
 use gt_client::{ClientSession, Scope, Tensor};
+use gt_ops::failure::{Fault, WorkerEnd};
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::wire::Command;
 use gt_ops::{Attrs, Op, Operand, Shape, build};
@@ -180,4 +181,25 @@ fn a_program_runs_ahead_by_time_and_not_by_instructions() {
     });
     assert_eq!(issued.into_inner(), PRODUCTS, "it goes on with the worker");
     session.close();
+}
+
+#[test]
+fn a_worker_that_goes_on_for_a_session_that_has_ended_is_replaced() {
+    let gtd = Gtd::start(&["--workers", "proc-stub:1"]);
+    let (mut stuck, mut other) = (gtd.client(), gtd.client());
+    let lost = other.full(&[4], 1.0);
+    other.sync();
+    // The stub looks at cancellations between instructions alone, and this product takes it minutes.
+    let factor = stuck.full(&[2400, 2400], 1e-3);
+    stuck.binary(Op::Matmul, factor, factor);
+    let worker = || gtd.status().workers.remove(0);
+    eventually("the worker computes the product", || worker().running.is_some_and(|running| running.step == "matmul"));
+    let before = worker().process;
+    drop(stuck);
+    // The worker sends heartbeats all the time: it is not taken for a stopped one.
+    eventually("the worker is another process", || worker().process.is_some_and(|process| Some(process) != before));
+    assert!(gtd.stderr().contains("does not end the step of a session that has ended"), "{}", gtd.stderr());
+    let failure = other.fetch(lost, 16).unwrap_err();
+    assert!(matches!(failure.fault, Fault::WorkerLost { end: WorkerEnd::Unresponsive, .. }), "{failure:?}");
+    make_round_trips(&mut other);
 }

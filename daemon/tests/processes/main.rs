@@ -12,6 +12,8 @@ fn workers() -> String {
 
 #[path = "../daemon/instructions.rs"]
 mod instructions;
+#[path = "../daemon/interrupts.rs"]
+mod interrupts;
 #[path = "../daemon/lifecycle.rs"]
 mod lifecycle;
 

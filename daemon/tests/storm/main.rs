@@ -275,7 +275,7 @@ impl Process {
         program.envs(uid.map(|uid| (users::UID_ENV, uid.to_string())));
         // A hostile client may panic, so its standard error is dropped.
         let child = program.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let by_tcp = matches!(address, Address::Tcp { .. });
+        let by_tcp = matches!(address, Address::Tcp(_));
         let (name, until, begun_us) = (words[1].into(), Instant::now() + life, bystander::now_us());
         Process { child, name, by_tcp, seed, until, was_killed: false, begun_us }
     }
@@ -382,7 +382,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let options = ["--config", "gtd.yaml", "--listen", &port.to_string()];
         let gtd = support::Gtd::start_in(folder, &options, &[(TOKEN_ENV, &token())]);
-        (gtd, Address::Tcp { host: "localhost".into(), port })
+        (gtd, format!("localhost:{port}").parse().unwrap())
     });
     let socket = arguments.socket.clone().unwrap_or_else(|| own.as_ref().unwrap().0.folder.socket());
     let tcp = arguments.tcp.as_ref().or(own.as_ref().map(|(_, address)| address));

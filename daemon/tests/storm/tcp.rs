@@ -9,6 +9,7 @@ use crate::{training, users};
 use gt_bridge::frame::{self, Frame, HEADER_BYTES, MAGIC, push_data, push_message, push_slots};
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest};
 use gt_ops::wire::{ArenaRange, Command, Slot};
+use gt_protocol::address::TcpAddress;
 use gt_protocol::limits::HANDSHAKES_MAX;
 use gt_protocol::{Address, ClientMessage, Hello, PROTOCOL_VERSION, Role};
 use std::io::{ErrorKind, Read, Write};
@@ -45,7 +46,7 @@ const LARGE_BYTES: u64 = 1 << 16;
 
 impl Port {
     fn dial(&self) -> Option<TcpStream> {
-        let Address::Tcp { host, port } = &self.address else { return None };
+        let Address::Tcp(TcpAddress { host, port, .. }) = &self.address else { return None };
         let tcp = TcpStream::connect((host.as_str(), *port)).ok()?;
         tcp.set_nodelay(true).ok()?;
         Some(tcp)

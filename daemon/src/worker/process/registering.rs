@@ -94,10 +94,10 @@ fn end(status: i32, why: &str) -> ! {
 fn socket_at(address: &Address) -> Result<PathBuf, Box<dyn Error>> {
     match address {
         Address::Unix(path) => Ok(path.clone()),
-        Address::Tcp { host, port } => {
+        Address::Tcp(address) => {
             let token = token::client_token(None)?;
             let hello = Hello::new(Role::Worker, None);
-            Ok(Path::new(&handshake::ask_socket(host, *port, &token, hello)?).to_owned())
+            Ok(Path::new(&handshake::ask_socket(address, &token, hello)?).to_owned())
         }
         Address::Private => Err("a private daemon belongs to a program, and takes no workers: name another with \
                                  --connect unix:/run/gt/gtd.sock or -p PORT"

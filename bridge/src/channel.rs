@@ -1,0 +1,204 @@
+//! A TCP connection whose bytes are encrypted by TLS, or not.
+//!
+//! One thread reads and others write. The library's state of an encrypted connection is one for both directions, so it
+//! is locked while bytes are encrypted and decrypted, but not while a thread waits for the network.
+
+use rustls::Connection;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The most bytes that are encrypted at one time, before they are sent.
+const ENCRYPT_BYTES_MAX: usize = 64 << 10;
+/// The most bytes that are received at one time, before they are decrypted.
+const DECRYPT_BYTES_MAX: usize = 64 << 10;
+
+/// The reason why a connection could not be encrypted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum EncryptionError {
+    /// The peer has closed the connection.
+    #[error("it has ended the connection")]
+    Ended,
+    /// The deadline has passed.
+    #[error("it did not speak in time")]
+    TimedOut,
+    /// The peer does not speak TLS, or one side refuses the other.
+    #[error("{0}")]
+    Tls(#[from] rustls::Error),
+    /// An error of the system.
+    #[error("the connection broke: {0}")]
+    Io(io::Error),
+}
+
+/// A TCP connection.
+pub(crate) struct TcpChannel {
+    tcp: Arc<TcpStream>,
+    /// The state of an encrypted connection.
+    tls: Option<Mutex<Connection>>,
+    /// The encrypted bytes to be sent. Locked while bytes are sent, so that those of two threads do not mix.
+    sending: Mutex<Vec<u8>>,
+}
+
+/// The encrypted bytes that were received and are not decrypted yet.
+pub(crate) struct Ciphertext {
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl TcpChannel {
+    /// A connection without encryption.
+    pub(crate) fn plain(tcp: Arc<TcpStream>) -> TcpChannel {
+        TcpChannel { tcp, tls: None, sending: Mutex::default() }
+    }
+
+    /// Makes the handshake of TLS until `deadline`. `tls` is the side of a client or of a daemon. Also returns what was
+    /// received after the handshake.
+    pub(crate) fn encrypted(
+        tcp: Arc<TcpStream>,
+        mut tls: Connection,
+        deadline: Instant,
+    ) -> Result<(TcpChannel, Ciphertext), EncryptionError> {
+        let mut received = Ciphertext::new();
+        while tls.is_handshaking() {
+            send_tls(&tcp, &mut tls).map_err(EncryptionError::Io)?;
+            if !tls.is_handshaking() {
+                break;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(EncryptionError::TimedOut);
+            }
+            tcp.set_read_timeout(Some(left)).map_err(EncryptionError::Io)?;
+            match received.fill(&tcp) {
+                Ok(0) => return Err(EncryptionError::Ended),
+                Ok(_) => {}
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {
+                    return Err(EncryptionError::TimedOut);
+                }
+                Err(error) => return Err(EncryptionError::Io(error)),
+            }
+            while received.start < received.end && tls.is_handshaking() {
+                if let Err(error) = received.pass_on(&mut tls) {
+                    // The peer is told why, if it listens.
+                    let _ = send_tls(&tcp, &mut tls);
+                    return Err(error.into());
+                }
+            }
+        }
+        send_tls(&tcp, &mut tls).map_err(EncryptionError::Io)?;
+        tcp.set_read_timeout(None).map_err(EncryptionError::Io)?;
+        tls.set_buffer_limit(None);
+        Ok((TcpChannel { tcp, tls: Some(Mutex::new(tls)), sending: Mutex::default() }, received))
+    }
+
+    /// The connection, for its addresses, options and state.
+    pub(crate) fn tcp(&self) -> &TcpStream {
+        &self.tcp
+    }
+
+    /// Whether the bytes are encrypted.
+    pub(crate) fn is_encrypted(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Sends `bytes`.
+    pub(crate) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut encrypted = lock(&self.sending);
+        let Some(tls) = &self.tls else { return (&*self.tcp).write_all(bytes) };
+        for piece in bytes.chunks(ENCRYPT_BYTES_MAX) {
+            encrypted.clear();
+            let mut tls = lock(tls);
+            tls.writer().write_all(piece)?;
+            while tls.wants_write() {
+                tls.write_tls(&mut *encrypted)?;
+            }
+            drop(tls);
+            (&*self.tcp).write_all(&encrypted)?;
+        }
+        Ok(())
+    }
+
+    /// Receives bytes, waiting for at least one. Returns 0 if the peer has closed the connection. Only one thread may
+    /// call this, always with the same `received`.
+    pub(crate) fn read(&self, received: &mut Ciphertext, out: &mut [u8]) -> io::Result<usize> {
+        let Some(tls) = &self.tls else { return (&*self.tcp).read(out) };
+        loop {
+            let mut tls_state = lock(tls);
+            let mut count = 0;
+            let mut ended = false;
+            while count < out.len() {
+                match tls_state.reader().read(&mut out[count..]) {
+                    Ok(0) => ended = true,
+                    Ok(more) => {
+                        count += more;
+                        continue;
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock && received.start < received.end => {
+                        received
+                            .pass_on(&mut tls_state)
+                            .map_err(|error| io::Error::new(ErrorKind::InvalidData, error))?;
+                        continue;
+                    }
+                    Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                    Err(error) => return Err(error),
+                }
+                break;
+            }
+            drop(tls_state);
+            if count > 0 || ended {
+                return Ok(count);
+            }
+            if received.fill(&self.tcp)? == 0 {
+                return Ok(0);
+            }
+        }
+    }
+
+    /// Ends one direction or both.
+    pub(crate) fn shutdown(&self, how: Shutdown) -> io::Result<()> {
+        self.tcp.shutdown(how)
+    }
+
+    /// Limits the wait of [`read`](TcpChannel::read).
+    pub(crate) fn set_read_timeout(&self, timeout: Option<Duration>) -> io::Result<()> {
+        self.tcp.set_read_timeout(timeout)
+    }
+}
+
+impl Ciphertext {
+    pub(crate) fn new() -> Ciphertext {
+        Ciphertext { buffer: Box::default(), start: 0, end: 0 }
+    }
+
+    /// Receives bytes, waiting for at least one; there must be none left from before.
+    fn fill(&mut self, mut tcp: &TcpStream) -> io::Result<usize> {
+        if self.buffer.is_empty() {
+            self.buffer = vec![0; DECRYPT_BYTES_MAX].into_boxed_slice();
+        }
+        let count = tcp.read(&mut self.buffer)?;
+        (self.start, self.end) = (0, count);
+        Ok(count)
+    }
+
+    /// Gives some of the bytes to the library, and lets it decrypt them.
+    fn pass_on(&mut self, tls: &mut Connection) -> Result<(), rustls::Error> {
+        let taken = tls.read_tls(&mut &self.buffer[self.start..self.end]);
+        // The library takes bytes whenever it has no decrypted ones to be read.
+        self.start += taken.map_err(|error| rustls::Error::General(error.to_string()))?;
+        tls.process_new_packets().map(drop)
+    }
+}
+
+/// Sends what the library has to say in a handshake.
+fn send_tls(mut tcp: &TcpStream, tls: &mut Connection) -> io::Result<()> {
+    while tls.wants_write() {
+        tls.write_tls(&mut tcp)?;
+    }
+    Ok(())
+}
