@@ -3,23 +3,15 @@
 use crate::common::{along_axis, converted};
 use crate::declaration::functions;
 use crate::pointwise;
+use gt_ops::build::numbers::{self, checked};
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
-use gt_ops::{DType, Scalar};
+use gt_ops::{Arg, DType, Scalar};
 
 // A standard normal input gives an output of mean 0 and variance 1 (Klambauer et al. 2017).
 const SELU_ALPHA: f64 = 1.6732632423543772;
 const SELU_SCALE: f64 = 1.0507009873554805;
-
-/// Computes half precision in float32, as PyTorch's kernels do, and rounds the result.
-fn wide<'g>(input: Expr<'g>, compute: impl FnOnce(Expr<'g>) -> Expr<'g>) -> Expr<'g> {
-    let result = compute(input.upcast());
-    match input.dtype() {
-        Ok(dtype @ (DType::F16 | DType::BF16)) => result.to(dtype),
-        _ => result,
-    }
-}
 
 /// `x` where it is positive, else `alpha * (exp(x / stretch) - 1)`.
 fn exponential_unit<'g>(x: Expr<'g>, alpha: f64, stretch: f64) -> Expr<'g> {
@@ -38,6 +30,15 @@ fn bounded<'g>(x: Expr<'g>, low: Scalar, high: Scalar) -> Expr<'g> {
 /// The sigmoid's piecewise linear approximation.
 fn piecewise_sigmoid(x: Expr<'_>) -> Expr<'_> {
     bounded(x + 3i64, Scalar::Float(0.0), Scalar::Float(6.0)) / 6i64
+}
+
+/// A factor of an activation, which computes on floats: at least in float32.
+fn slope_for(name: &str, input: Expr<'_>, factor: f64) -> Result<f64> {
+    let dtype = input.dtype()?;
+    if !dtype.is_float() {
+        return Err(OpError::not_implemented(format!("\"{name}\" not implemented for '{}'", dtype.scalar_type_name())));
+    }
+    checked(Scalar::Float(factor), if dtype.is_half() { DType::F32 } else { dtype }).map(Scalar::to_f64)
 }
 
 /// PyTorch's default for a softmax whose axis is not given.
@@ -153,9 +154,9 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.silu(gt.tensor([0.0, 1.0]))
     ///     tensor([0.0000, 0.7311])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn silu(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        wide(input, |x| x * x.sigmoid())
+        input * input.sigmoid()
     }
 
     /// `x * tanh(softplus(x))`, element by element (Misra 2019).
@@ -163,9 +164,9 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.mish(gt.tensor([-1.0, 0.0, 1.0]))
     ///     tensor([-0.3034,  0.0000,  0.8651])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn mish(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        wide(input, |x| x * softplus(g, x, 1.0, 20.0).tanh())
+        input * softplus(g, input, 1.0, 20.0).tanh()
     }
 
     /// Leaky rectified linear unit: `max(x, 0) + negative_slope * min(x, 0)`, element by element.
@@ -174,8 +175,9 @@ functions! {
     ///     >>> gt.nn.functional.leaky_relu(gt.tensor([-1.0, 2.0]), 0.1)
     ///     tensor([-0.1000,  2.0000])
     [module("nn.functional").in_place_function()]
-    fn leaky_relu(g, input: Expr<'g>, negative_slope: f64 = 0.01, inplace: bool = false) -> Expr<'g> {
-        input.gt(0.0).where_(input, input * negative_slope)
+    fn leaky_relu(g, input: Expr<'g>, negative_slope: f64 = 0.01, inplace: bool = false) -> Result<Expr<'g>> {
+        let slope = slope_for("leaky_relu", input, negative_slope)?;
+        Ok(input.gt(0.0).where_(input, input * slope))
     }
 
     /// Leaky rectified linear unit with the slope `weight`: `max(x, 0) + weight * min(x, 0)`.
@@ -216,14 +218,14 @@ functions! {
     /// Leaky rectified linear unit with a random negative slope (Xu et al. 2015).
     ///
     /// In training, the slope of each element is uniform between `lower` and `upper`; otherwise it is their mean.
-    [module("nn.functional").in_place_function()]
+    [module("nn.functional").in_place_function().wide()]
     fn rrelu(g, input: Expr<'g>, lower: f64 = 1.0 / 8.0, upper: f64 = 1.0 / 3.0, training: bool = false,
         inplace: bool = false) -> Result<Expr<'g>> {
         if lower > upper {
             return Err(OpError::runtime("Lower bound should be less than or equal to the upper bound"));
         }
         if !training {
-            return Ok(leaky_relu(g, input, (lower + upper) / 2.0, false));
+            return leaky_relu(g, input, (lower + upper) / 2.0, false);
         }
         let slope = g.rand_like(input) * (upper - lower) + lower;
         Ok(input.ge(0.0).where_(input, input * slope))
@@ -234,9 +236,9 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.elu(gt.tensor([-1.0, 2.0]))
     ///     tensor([-0.6321,  2.0000])
-    [module("nn.functional").in_place_function()]
-    fn elu(g, input: Expr<'g>, alpha: f64 = 1.0, inplace: bool = false) -> Expr<'g> {
-        wide(input, |x| exponential_unit(x, alpha, 1.0))
+    [module("nn.functional").in_place_function().wide()]
+    fn elu(g, input: Expr<'g>, alpha: f64 = 1.0, inplace: bool = false) -> Result<Expr<'g>> {
+        Ok(exponential_unit(input, slope_for("elu", input, alpha)?, 1.0))
     }
 
     /// Continuously differentiable ELU: `x` if `x > 0`, else `alpha * (exp(x / alpha) - 1)` (Barron 2017).
@@ -244,18 +246,18 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.celu(gt.tensor([-1.0, 0.0, 1.0]))
     ///     tensor([-0.6321,  0.0000,  1.0000])
-    [module("nn.functional").in_place_function()]
+    [module("nn.functional").in_place_function().wide()]
     fn celu(g, input: Expr<'g>, alpha: f64 = 1.0, inplace: bool = false) -> Result<Expr<'g>> {
         if alpha == 0.0 {
             return Err(OpError::runtime("ZeroDivisionError: alpha cannot be 0 for CELU"));
         }
-        Ok(wide(input, |x| exponential_unit(x, alpha, alpha)))
+        Ok(exponential_unit(input, alpha, alpha))
     }
 
     /// Scaled exponential linear unit (Klambauer et al. 2017): `scale * elu(x, alpha)`, alpha = 1.6733, scale = 1.0507.
-    [module("nn.functional").in_place_function()]
+    [module("nn.functional").in_place_function().wide()]
     fn selu(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        wide(input, |x| exponential_unit(x, SELU_ALPHA, 1.0) * SELU_SCALE)
+        exponential_unit(input, SELU_ALPHA, 1.0) * SELU_SCALE
     }
 
     /// Smooth rectifier: `log(1 + exp(beta * x)) / beta`; where `beta * x > threshold` it is `x`.
@@ -263,14 +265,12 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.softplus(gt.tensor([0.0]))
     ///     tensor([0.6931])
-    [module("nn.functional").out()]
+    [module("nn.functional").out().wide()]
     fn softplus(g, input: Expr<'g>, beta: f64 = 1.0, threshold: f64 = 20.0) -> Expr<'g> {
-        wide(input, |x| {
-            let scaled = if beta == 1.0 { x } else { x * beta };
-            let large = scaled.gt(threshold);
-            let smooth = large.where_(0.0, scaled).exp().log1p();
-            large.where_(x, if beta == 1.0 { smooth } else { smooth / beta })
-        })
+        let scaled = if beta == 1.0 { input } else { input * beta };
+        let large = scaled.gt(threshold);
+        let smooth = large.where_(0.0, scaled).exp().log1p();
+        large.where_(input, if beta == 1.0 { smooth } else { smooth / beta })
     }
 
     /// `log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow.
@@ -278,10 +278,10 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.logsigmoid(gt.tensor([0.0, -100.0]))
     ///     tensor([  -0.6931, -100.0000])
-    [module("nn.functional").out()]
+    [module("nn.functional").out().wide()]
     fn logsigmoid(g, input: Expr<'g>) -> Expr<'g> {
         // -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, `where` gives -|x| the gradient of -x.
-        wide(input, |x| -((-x).relu() + x.lt(0.0).where_(x, -x).exp().log1p()))
+        -((-input).relu() + input.lt(0.0).where_(input, -input).exp().log1p())
     }
 
     /// Clamps each element to `[min_val, max_val]`.
@@ -295,7 +295,15 @@ functions! {
         if min_val.to_f64() > max_val.to_f64() {
             return Err(OpError::value("min_val cannot be greater than max_val"));
         }
-        Ok(bounded(input, min_val, max_val).to(input.dtype()?))
+        let dtype = input.dtype()?;
+        if dtype == DType::Bool {
+            return Err(OpError::not_implemented("Bool inputs not supported for hardtanh"));
+        }
+        let widest = if dtype.is_float() { dtype } else { DType::I64 };
+        let bound = |number: Scalar, lower: bool| -> Result<Arg> {
+            numbers::bound(checked(number, widest)?, dtype, lower).map(Arg::Scalar)
+        };
+        Ok(input.limit(Some(bound(min_val, true)?), Some(bound(max_val, false)?)))
     }
 
     /// `min(max(x, 0), 6)`, element by element.
@@ -313,9 +321,9 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.hardsigmoid(gt.tensor([-4.0, 0.0, 1.5]))
     ///     tensor([0.0000, 0.5000, 0.7500])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn hardsigmoid(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        wide(input, piecewise_sigmoid)
+        piecewise_sigmoid(input)
     }
 
     /// `x * hardsigmoid(x)`, element by element (Howard et al. 2019).
@@ -323,9 +331,9 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.hardswish(gt.tensor([1.0, 2.0, 4.0]))
     ///     tensor([0.6667, 1.6667, 4.0000])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn hardswish(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        wide(input, |x| x * piecewise_sigmoid(x))
+        input * piecewise_sigmoid(input)
     }
 
     /// `x / (1 + |x|)`, element by element.
@@ -333,15 +341,15 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.softsign(gt.tensor([-1.0, 0.0, 3.0]))
     ///     tensor([-0.5000,  0.0000,  0.7500])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn softsign(g, input: Expr<'g>) -> Expr<'g> {
-        wide(input, |x| x / (x.abs() + 1i64))
+        input / (input.abs() + 1i64)
     }
 
     /// `x - tanh(x)`, element by element.
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn tanhshrink(g, input: Expr<'g>) -> Expr<'g> {
-        wide(input, |x| x - x.tanh())
+        input - input.tanh()
     }
 
     /// `x` if `|x| > lambd`, else 0, element by element.
@@ -376,7 +384,10 @@ functions! {
     ///     tensor([-1.,  2.])
     [module("nn.functional").in_place_function()]
     fn threshold(g, input: Expr<'g>, threshold_: Scalar, value: Scalar, inplace: bool = false) -> Result<Expr<'g>> {
-        Ok(input.gt(threshold_).where_(input, value).to(input.dtype()?))
+        let dtype = input.dtype()?;
+        let (threshold, value) = (checked(threshold_, dtype)?, checked(value, dtype)?);
+        // Compared in float32: in half precision the threshold would be rounded first.
+        Ok(input.upcast().le(threshold).where_(value, input))
     }
 
     /// Gated linear unit (Dauphin et al. 2017): `a * sigmoid(b)`, where `a` and `b` are the halves of `input` along
@@ -385,7 +396,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.glu(gt.tensor([2.0, 0.0]))
     ///     tensor([1.])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn glu(g, input: Expr<'g>, dim: i64 = -1) -> Result<Expr<'g>> {
         if input.rank()? == 0 {
             return Err(OpError::runtime("glu does not support 0-dimensional tensors"));
@@ -415,7 +426,7 @@ functions! {
     ///     >>> sample = gt.nn.functional.gumbel_softmax(gt.zeros(3, 4), hard=True)
     ///     >>> sample.sum(dim=1)
     ///     tensor([1., 1., 1.])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn gumbel_softmax(g, logits: Expr<'g>, tau: f64 = 1.0, hard: bool = false, eps: f64 = 1e-10, dim: i64 = -1)
         -> Result<Expr<'g>> {
         let least = if matches!(logits.dtype()?, DType::F32 | DType::F64) { 1e-20 } else { 1e-7 };

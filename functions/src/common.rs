@@ -100,14 +100,20 @@ pub(crate) fn along_axis(rank: usize, axis: usize) -> Vec<i64> {
     (0..rank).map(|i| if i == axis { -1 } else { 1 }).collect()
 }
 
-/// The largest finite number of a floating-point dtype.
-pub(crate) fn largest(dtype: DType) -> f64 {
-    match dtype {
-        DType::F16 => 65504.0,
-        DType::BF16 => 255.0 * 2f64.powi(120),
-        DType::F32 => f64::from(f32::MAX),
-        _ => f64::MAX,
+/// A function of operands whose common dtype may be a half precision: it then computes in float32, and its result is
+/// rounded once.
+///
+/// # Errors
+/// The function's.
+pub(crate) fn in_float32<'g, const N: usize>(
+    operands: [Expr<'g>; N],
+    compute: impl FnOnce([Expr<'g>; N]) -> Result<Expr<'g>>,
+) -> Result<Expr<'g>> {
+    let dtype = operands[0].builder().common_dtype(&operands)?;
+    if !dtype.is_half() {
+        return compute(operands);
     }
+    Ok(compute(operands.map(Expr::upcast))?.to(dtype))
 }
 
 /// The elements in a dtype, if one is given.
@@ -119,12 +125,8 @@ pub(crate) fn converted(input: Expr<'_>, dtype: Option<DType>) -> Expr<'_> {
 pub(crate) fn extreme_identity(dtype: DType, of_maximum: bool) -> Scalar {
     match dtype {
         DType::Bool => Scalar::Bool(!of_maximum),
-        DType::U8 => Scalar::Int(if of_maximum { 0 } else { 255 }),
         _ if dtype.is_float() => Scalar::Float(if of_maximum { f64::NEG_INFINITY } else { f64::INFINITY }),
-        _ => {
-            let low = i64::MIN >> (64 - 8 * dtype.size());
-            Scalar::Int(if of_maximum { low } else { !low })
-        }
+        _ => Scalar::Int(if of_maximum { dtype.int_range().0 } else { dtype.int_range().1 }),
     }
 }
 

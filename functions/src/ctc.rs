@@ -177,7 +177,7 @@ functions! {
     ///     >>> log_probs = gt.zeros(3, 1, 2).log_softmax(2)
     ///     >>> gt.nn.functional.ctc_loss(log_probs, gt.tensor([[1]]), [3], [1])
     ///     tensor(0.2877)
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn ctc_loss(g, log_probs: Expr<'g>, targets: Expr<'g>, input_lengths: TensorOrInts<'g>,
         target_lengths: TensorOrInts<'g>, blank: i64 = 0, reduction: &'g str = "mean", zero_infinity: bool = false)
         -> Result<Expr<'g>> {
@@ -208,7 +208,7 @@ functions! {
     }
 
     /// Connectionist temporal classification loss: see `gt.nn.functional.ctc_loss`.
-    [function().named("ctc_loss")]
+    [function().named("ctc_loss").wide()]
     fn aten_ctc_loss(g, log_probs: Expr<'g>, targets: Expr<'g>, input_lengths: TensorOrInts<'g>,
         target_lengths: TensorOrInts<'g>, blank: i64 = 0, reduction: i64 = 1, zero_infinity: bool = false)
         -> Result<Expr<'g>> {

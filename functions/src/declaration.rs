@@ -128,7 +128,7 @@ pub(crate) fn check_tensor(name: &str, input: Expr<'_>) -> Result<()> {
     let Some(number) = input.as_number() else { return Ok(()) };
     let kind = match number {
         Scalar::Bool(_) => "bool",
-        Scalar::Int(_) => "int",
+        Scalar::Int(_) | Scalar::Unsigned(_) => "int",
         Scalar::Float(_) => "float",
     };
     Err(OpError::type_(format!("{name}(): argument 'input' (position 1) must be Tensor, not {kind}")))
@@ -409,18 +409,18 @@ macro_rules! arguments {
 }
 
 arguments! {
-    Expr<'g>: Tensor |g| { Value::Tensor(val) => g.tensor(*val) } |_| "...";
+    Expr<'g>: Tensor |g| { Value::Tensor(val) => g.argument(*val) } |_| "...";
     TensorOrNumber<'g>: TensorOrNumber |g| {
-        Value::Tensor(val) => TensorOrNumber(g.tensor(*val)), Value::Number(number) => TensorOrNumber(g.number(*number))
+        Value::Tensor(val) => TensorOrNumber(g.argument(*val)), Value::Number(number) => TensorOrNumber(g.number(*number))
     } |operand| operand.as_number().map_or_else(|| "...".into(), |number| number.text());
-    Vec<Expr<'g>>: Tensors |g| { Value::Tensors(vals) => vals.iter().map(|val| g.tensor(*val)).collect() } |_| "()";
+    Vec<Expr<'g>>: Tensors |g| { Value::Tensors(vals) => vals.iter().map(|val| g.argument(*val)).collect() } |_| "()";
     Operands<'g>: Operands |g| {
-        Value::Tensors(vals) => Operands(vals.iter().map(|val| g.tensor(*val)).collect())
+        Value::Tensors(vals) => Operands(vals.iter().map(|val| g.argument(*val)).collect())
     } |_| "()";
     Scalar: Number |_| { Value::Number(number) => *number } |number| match number {
         Scalar::Bool(b) => b.text(),
-        Scalar::Int(i) => i.text(),
         Scalar::Float(f) => f.text(),
+        number => number.to_string(),
     };
     i64: Int |_| { Value::Number(number) => number.to_i64() } |i| i.to_string();
     f64: Float |_| { Value::Number(number) => number.to_f64() } |f| match *f {
@@ -436,7 +436,7 @@ arguments! {
     &'g [f64]: Floats |_| { Value::Floats(all) => all } |all| tuple(all);
     &'g str: Text |_| { Value::Text(text) => text } |text| format!("{text:?}");
     TensorOrInts<'g>: TensorOrInts |g| {
-        Value::Tensor(val) => TensorOrInts::Tensor(g.tensor(*val)), Value::Ints(all) => TensorOrInts::Ints(all)
+        Value::Tensor(val) => TensorOrInts::Tensor(g.argument(*val)), Value::Ints(all) => TensorOrInts::Ints(all)
     } |_| "...";
     DType: DType |_| { Value::DType(dtype) => *dtype } |dtype| dtype.name();
 }
@@ -570,6 +570,41 @@ pub(crate) fn parameter<'g, T: Argument<'g>>(name: &'static str, default: Option
     }
 }
 
+/// The half precision that the results of a call are rounded to, if the function has [`Forms::wide`] and its operands
+/// have a half precision in common: its arguments are then converted to float32.
+pub(crate) fn widened<'g>(g: &'g Builder<'g>, forms: Forms, values: &[Value]) -> Option<DType> {
+    if !forms.wide {
+        return None;
+    }
+    let mut tensors = Vec::new();
+    for value in values {
+        match value {
+            Value::Tensor(val) => tensors.push(g.tensor(*val)),
+            Value::Tensors(vals) => tensors.extend(vals.iter().map(|val| g.tensor(*val))),
+            _ => {}
+        }
+    }
+    let dtype = g.common_dtype(&tensors).ok().filter(|dtype| dtype.is_half())?;
+    g.set_widens(true);
+    Some(dtype)
+}
+
+/// An outcome whose float32 tensors are rounded to `dtype`, if one is given.
+pub(crate) fn narrowed<'g>(g: &'g Builder<'g>, outcome: Outcome, dtype: Option<DType>) -> Result<Outcome> {
+    let Some(dtype) = dtype else { return Ok(outcome) };
+    let round = |val: Val| {
+        let result = g.tensor(val);
+        if result.dtype()? == DType::F32 { g.finish(result.to(dtype)) } else { Ok(val) }
+    };
+    let round_all = |vals: Vec<Val>| vals.into_iter().map(round).collect::<Result<Vec<Val>>>();
+    Ok(match outcome {
+        Outcome::Tensor(val) => Outcome::Tensor(round(val)?),
+        Outcome::Tensors(vals) => Outcome::Tensors(round_all(vals)?),
+        Outcome::TensorAndTuple(val, vals) => Outcome::TensorAndTuple(round(val)?, round_all(vals)?),
+        other => other,
+    })
+}
+
 /// Makes parameters, whose defaults are numbers: no instruction is emitted for them.
 pub(crate) fn with_defaults(parameters: for<'g> fn(&'g Builder<'g>) -> Vec<Parameter>) -> Vec<Parameter> {
     parameters(&Builder::new(&mut NoGraph))
@@ -661,12 +696,14 @@ macro_rules! functions {
                     $g: &'g gt_ops::expr::Builder<'g>,
                     values: &'g [$crate::declaration::Value],
                 ) -> gt_ops::error::Result<$crate::declaration::Outcome> {
+                    let narrow = $crate::declaration::widened($g, $forms, values);
                     let mut values = values.iter();
                     let mut next = || values.next().unwrap_or(&$crate::declaration::Value::Omitted);
                     $(let $p: $t = $crate::declaration::argument!($g, next(), $t, $($d)?);)*
                     $($(let $k: $kt = $crate::declaration::argument!($g, next(), $kt, $($kd)?);)+)?
                     let _ = &mut next;
-                    $crate::declaration::FunctionResult::outcome($name($g $(, $p)* $($(, $k)+)?), $g)
+                    let outcome = $crate::declaration::FunctionResult::outcome($name($g $(, $p)* $($(, $k)+)?), $g)?;
+                    $crate::declaration::narrowed($g, outcome, narrow)
                 }
                 $crate::declaration::Body::Composite(call)
             },

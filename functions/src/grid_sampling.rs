@@ -126,7 +126,7 @@ functions! {
     ///     >>> corners = gt.tensor([[[[-1.0, -1.0], [1.0, 1.0]]]])
     ///     >>> gt.nn.functional.grid_sample(gt.arange(4.0).reshape(1, 1, 2, 2), corners, align_corners=True)
     ///     tensor([[[[0., 3.]]]])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn grid_sample(g, input: Expr<'g>, grid: Expr<'g>, mode: &'g str = "bilinear", padding_mode: &'g str = "zeros",
         align_corners: Option<bool> = None) -> Result<Expr<'g>> {
         if !matches!(mode, "bilinear" | "nearest" | "bicubic") {
@@ -203,7 +203,7 @@ functions! {
     ///     >>> gt.nn.functional.affine_grid(identity, (1, 1, 1, 2), align_corners=True)
     ///     tensor([[[[-1.,  0.],
     ///               [ 1.,  0.]]]])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn affine_grid(g, theta: Expr<'g>, size: &'g [i64], align_corners: Option<bool> = None) -> Result<Expr<'g>> {
         let dtype = theta.dtype()?;
         if !dtype.is_float() {
@@ -246,7 +246,7 @@ functions! {
     }
 
     /// Sampling at grid points, with modes by number: see `gt.nn.functional.grid_sample`.
-    [function()]
+    [function().wide()]
     fn grid_sampler(g, input: Expr<'g>, grid: Expr<'g>, interpolation_mode: i64, padding_mode: i64,
         align_corners: bool) -> Result<Expr<'g>> {
         let choose = |names: [&'static str; 3], number: i64| {
@@ -259,7 +259,7 @@ functions! {
     }
 
     /// Affine sampling grid: see `gt.nn.functional.affine_grid`.
-    [function()]
+    [function().wide()]
     fn affine_grid_generator(g, theta: Expr<'g>, size: &'g [i64], align_corners: bool) -> Result<Expr<'g>> {
         affine_grid(g, theta, size, Some(align_corners))
     }

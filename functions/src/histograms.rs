@@ -3,6 +3,7 @@
 use crate::common::{along_axis, extremes, filled, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::scans::neighbours;
+use gt_ops::build::numbers::fits;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method};
@@ -168,7 +169,12 @@ functions! {
         if let Some(number) = input.as_number() {
             // A number and the sequence are promoted to a common dtype.
             let own = sorted.dtype()?;
-            let dtype = if number.category() > own.category() { number.natural_dtype() } else { own };
+            let dtype = match own {
+                own if number.category() > own.category() => number.natural_dtype(),
+                own if fits(number, own) => own,
+                own if own.is_float() => DType::F64,
+                _ => DType::I64,
+            };
             (wanted, sorted) = (g.full(&Shape::SCALAR, number, dtype), sorted.to(dtype));
         }
         let common = wanted.dtype()?.promote(sorted.dtype()?);

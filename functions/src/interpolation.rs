@@ -1,10 +1,10 @@
 //! Resizing by interpolation. Each axis is resampled separately, by a matrix of interpolation weights.
 
 use crate::declaration::functions;
-use gt_ops::OpError;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
+use gt_ops::{DType, OpError};
 use std::f64::consts::PI;
 
 /// A matrix whose rows hold the weights of an axis's elements for each element of the output.
@@ -18,6 +18,14 @@ pub(crate) struct Weights {
 impl Weights {
     fn new(size: i64, wanted: i64) -> Weights {
         Weights { rows: wanted, columns: size, numbers: vec![0.0; (size * wanted) as usize] }
+    }
+    /// The weights as PyTorch has them for bytes: 16-bit integers, scaled by the largest power of 2 that they allow.
+    fn in_16_bits(mut self) -> Weights {
+        let largest = self.numbers.iter().fold(0f64, |largest, weight| largest.max(*weight));
+        let bits = (0..22).find(|bits| (0.5 + largest * f64::from(1 << (bits + 1))) as i64 >= 1 << 15).unwrap_or(22);
+        let scale = f64::from(1 << bits);
+        self.numbers.iter_mut().for_each(|weight| *weight = (*weight * scale).round() / scale);
+        self
     }
     /// Adds a weight of a place; places beyond the ends of the axis count as its ends.
     fn add(&mut self, row: i64, place: i64, weight: f64) {
@@ -166,7 +174,7 @@ functions! {
     ///     tensor([[[1., 1., 3., 3.]]])
     ///     >>> gt.nn.functional.interpolate(x, size=3, mode="linear", align_corners=True)
     ///     tensor([[[1., 2., 3.]]])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn interpolate(g, input: Expr<'g>, size: Option<&'g [i64]> = None, scale_factor: Option<&'g [f64]> = None,
         mode: &'g str = "nearest", align_corners: Option<bool> = None, recompute_scale_factor: Option<bool> = None,
         antialias: bool = false) -> Result<Expr<'g>> {
@@ -232,9 +240,20 @@ functions! {
         }
         // Fails before a matrix is made for sizes that no tensor has.
         gt_ops::build::shape_of(&[&shape[..2], &sizes].concat())?;
-        let mut result = input;
-        for (i, (n, want)) in old.iter().zip(&sizes).enumerate() {
-            let (n, want, scale) = (*n, *want, scales.get(i).copied());
+        let dtype = input.dtype()?;
+        let mixes = rank_of(mode).is_some() || mode == "area";
+        let bytes = dtype == DType::U8 && matches!(mode, "bilinear" | "bicubic" | "lanczos");
+        if mixes && !dtype.is_float() && !bytes {
+            return Err(OpError::not_implemented(format!(
+                "interpolate: mode {mode} is not implemented for '{}': convert the input to a floating-point dtype",
+                dtype.scalar_type_name()
+            )));
+        }
+        let mut result = if bytes { input.to(DType::F32) } else { input };
+        // Bytes are rounded after each axis, the last axis first, as in PyTorch.
+        let order: Vec<usize> = if bytes { (0..rank).rev().collect() } else { (0..rank).collect() };
+        for i in order {
+            let (n, want, scale) = (old[i], sizes[i], scales.get(i).copied());
             if n == want && scale.is_none_or(|scale| scale == 1.0) {
                 continue;
             }
@@ -263,13 +282,18 @@ functions! {
                 ("bicubic", None) => cubic_matrix(n, want, at),
                 _ => linear_matrix(n, want, at),
             };
-            result = resample(g, result, axis, &weights);
+            if bytes {
+                let nearest = (resample(g, result, axis, &weights.in_16_bits()) + 0.5).floor();
+                result = nearest.clamp(0.0, 255.0);
+            } else {
+                result = resample(g, result, axis, &weights);
+            }
         }
-        Ok(result)
+        Ok(if bytes { result.to(DType::U8) } else { result })
     }
 
     /// Deprecated name of `interpolate`.
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn upsample(g, input: Expr<'g>, size: Option<&'g [i64]> = None, scale_factor: Option<&'g [f64]> = None,
         mode: &'g str = "nearest", align_corners: Option<bool> = None) -> Result<Expr<'g>> {
         interpolate(g, input, size, scale_factor, mode, align_corners, None, false)
@@ -283,7 +307,7 @@ functions! {
     }
 
     /// `interpolate` with `mode="bilinear"` and `align_corners=True`. Deprecated.
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn upsample_bilinear(g, input: Expr<'g>, size: Option<&'g [i64]> = None,
         scale_factor: Option<&'g [f64]> = None) -> Result<Expr<'g>> {
         interpolate(g, input, size, scale_factor, "bilinear", Some(true), None, false)

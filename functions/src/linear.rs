@@ -32,7 +32,7 @@ functions! {
     ///     >>> x, y, weight = gt.ones(4, 2), gt.ones(4, 3), gt.ones(5, 2, 3)
     ///     >>> gt.nn.functional.bilinear(x, y, weight).shape
     ///     gt.Size([4, 5])
-    [module("nn.functional").autocast(Autocast::Low)]
+    [module("nn.functional").autocast(Autocast::Low).wide()]
     fn bilinear(g, input1: Expr<'g>, input2: Expr<'g>, weight: Expr<'g>, bias: Option<Expr<'g>> = None)
         -> Result<Expr<'g>> {
         let (one, two) = (input1.sizes()?, input2.sizes()?);
@@ -63,7 +63,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.normalize(gt.tensor([[3.0, 4.0]]))
     ///     tensor([[0.6000, 0.8000]])
-    [module("nn.functional").out()]
+    [module("nn.functional").out().wide()]
     fn normalize(g, input: Expr<'g>, p: f64 = 2.0, dim: i64 = 1, eps: f64 = 1e-12) -> Result<Expr<'g>> {
         Ok(input / norm_of_order(input, p, &[dim], true)?.clamp_min(eps))
     }
@@ -73,7 +73,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.pairwise_distance(gt.tensor([[0.0, 0.0]]), gt.tensor([[3.0, 4.0]]))
     ///     tensor([5.0000])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn pairwise_distance(g, x1: Expr<'g>, x2: Expr<'g>, p: f64 = 2.0, eps: f64 = 1e-6, keepdim: bool = false)
         -> Result<Expr<'g>> {
         norm_of_order(x1 - x2 + eps, if p.is_infinite() { f64::INFINITY } else { p }, &[-1], keepdim)

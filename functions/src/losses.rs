@@ -131,7 +131,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.mse_loss(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
     ///     tensor(2.)
-    [module("nn.functional").autocast(Autocast::Float32)]
+    [module("nn.functional").autocast(Autocast::Float32).wide()]
     fn mse_loss(g, input: Expr<'g>, target: Expr<'g>, size_average: Option<bool> = None, reduce: Option<bool> = None,
         reduction: &'g str = "mean", weight: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         warn_of_broadcast(g, "mse_loss", input, target)?;
@@ -151,7 +151,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.l1_loss(gt.tensor([1.0, 2.0]), gt.tensor([1.0, 4.0]))
     ///     tensor(1.)
-    [module("nn.functional").autocast(Autocast::Float32)]
+    [module("nn.functional").autocast(Autocast::Float32).wide()]
     fn l1_loss(g, input: Expr<'g>, target: Expr<'g>, size_average: Option<bool> = None, reduce: Option<bool> = None,
         reduction: &'g str = "mean", weight: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         warn_of_broadcast(g, "l1_loss", input, target)?;
@@ -171,7 +171,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.smooth_l1_loss(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]), reduction="none")
     ///     tensor([0.5000, 2.5000])
-    [module("nn.functional").autocast(Autocast::Float32)]
+    [module("nn.functional").autocast(Autocast::Float32).wide()]
     fn smooth_l1_loss(g, input: Expr<'g>, target: Expr<'g>, size_average: Option<bool> = None,
         reduce: Option<bool> = None, reduction: &'g str = "mean", beta: f64 = 1.0) -> Result<Expr<'g>> {
         if beta < 0.0 {
@@ -199,7 +199,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.huber_loss(gt.tensor([0.0, 0.0]), gt.tensor([1.0, 3.0]), reduction="none")
     ///     tensor([0.5000, 2.5000])
-    [module("nn.functional").autocast(Autocast::Float32)]
+    [module("nn.functional").autocast(Autocast::Float32).wide()]
     fn huber_loss(g, input: Expr<'g>, target: Expr<'g>, reduction: &'g str = "mean", delta: f64 = 1.0,
         weight: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         if delta <= 0.0 {
@@ -229,7 +229,7 @@ functions! {
     ///     >>> p = gt.tensor([[0.5, 0.5]])
     ///     >>> gt.nn.functional.kl_div(p.log(), p, reduction="batchmean")
     ///     tensor(0.)
-    [module("nn.functional").autocast(Autocast::Float32)]
+    [module("nn.functional").autocast(Autocast::Float32).wide()]
     fn kl_div(g, input: Expr<'g>, target: Expr<'g>, size_average: Option<bool> = None, reduce: Option<bool> = None,
         reduction: &'g str = "mean", log_target: bool = false) -> Result<Expr<'g>> {
         let losses = if log_target {
@@ -257,7 +257,7 @@ functions! {
     ///
     /// Raises:
     ///     ValueError: The shapes differ.
-    [module("nn.functional").autocast(Autocast::Float32)]
+    [module("nn.functional").autocast(Autocast::Float32).wide()]
     fn binary_cross_entropy(g, input: Expr<'g>, target: Expr<'g>, weight: Option<Expr<'g>> = None,
         size_average: Option<bool> = None, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
@@ -291,7 +291,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.binary_cross_entropy_with_logits(gt.tensor([0.0]), gt.tensor([1.0]))
     ///     tensor(0.6931)
-    [module("nn.functional").autocast(Autocast::Float32)]
+    [module("nn.functional").autocast(Autocast::Float32).wide()]
     fn binary_cross_entropy_with_logits(g, input: Expr<'g>, target: Expr<'g>, weight: Option<Expr<'g>> = None,
         size_average: Option<bool> = None, reduce: Option<bool> = None, reduction: &'g str = "mean",
         pos_weight: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
@@ -471,7 +471,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.poisson_nll_loss(gt.tensor([0.0]), gt.tensor([2.0]))
     ///     tensor(1.)
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn poisson_nll_loss(g, input: Expr<'g>, target: Expr<'g>, log_input: bool = true, full: bool = false,
         size_average: Option<bool> = None, eps: f64 = 1e-8, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
@@ -502,7 +502,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.gaussian_nll_loss(gt.tensor([1.0]), gt.tensor([3.0]), var=gt.tensor([4.0]))
     ///     tensor(1.1931)
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn gaussian_nll_loss(g, input: Expr<'g>, target: Expr<'g>, var: TensorOrNumber<'g>, full: bool = false,
         eps: f64 = 1e-6, reduction: &'g str = "mean") -> Result<Expr<'g>> {
         let own = input.sizes()?;

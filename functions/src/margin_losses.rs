@@ -30,7 +30,7 @@ functions! {
     ///     >>> x, y = gt.tensor([2.0, 1.0]), gt.tensor([1.0, 3.0])
     ///     >>> gt.nn.functional.margin_ranking_loss(x, y, target=gt.tensor([1.0, 1.0]))
     ///     tensor(1.)
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn margin_ranking_loss(g, input1: Expr<'g>, input2: Expr<'g>, target: Expr<'g>, margin: f64 = 0.0,
         size_average: Option<bool> = None, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
@@ -52,7 +52,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.hinge_embedding_loss(gt.tensor([0.5, 0.2]), gt.tensor([1.0, -1.0]))
     ///     tensor(0.6500)
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn hinge_embedding_loss(g, input: Expr<'g>, target: Expr<'g>, margin: f64 = 1.0,
         size_average: Option<bool> = None, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
@@ -72,7 +72,7 @@ functions! {
     ///     >>> a, b = gt.tensor([[1.0, 0.0]]), gt.tensor([[0.0, 1.0]])
     ///     >>> gt.nn.functional.cosine_embedding_loss(a, b, gt.tensor([1]))
     ///     tensor(1.)
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn cosine_embedding_loss(g, input1: Expr<'g>, input2: Expr<'g>, target: Expr<'g>, margin: f64 = 0.0,
         size_average: Option<bool> = None, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
@@ -102,7 +102,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.triplet_margin_loss(gt.zeros(4, 3), gt.zeros(4, 3), gt.ones(4, 3))
     ///     tensor(0.)
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn triplet_margin_loss(g, anchor: Expr<'g>, positive: Expr<'g>, negative: Expr<'g>, margin: f64 = 1.0, p: f64 = 2.0,
         eps: f64 = 1e-6, swap: bool = false, size_average: Option<bool> = None, reduce: Option<bool> = None,
         reduction: &'g str = "mean") -> Result<Expr<'g>> {
@@ -129,7 +129,7 @@ functions! {
     ///     size_average: Deprecated: see `reduction`.
     ///     reduce: Deprecated: see `reduction`.
     ///     reduction: `"mean"`, `"sum"` or `"none"`.
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn multi_margin_loss(g, input: Expr<'g>, target: Expr<'g>, p: Scalar = Scalar::Int(1), margin: f64 = 1.0,
         weight: Option<Expr<'g>> = None, size_average: Option<bool> = None, reduce: Option<bool> = None,
         reduction: &'g str = "mean") -> Result<Expr<'g>> {
@@ -183,7 +183,7 @@ functions! {
     ///     size_average: Deprecated: see `reduction`.
     ///     reduce: Deprecated: see `reduction`.
     ///     reduction: `"mean"`, `"sum"` or `"none"`.
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn multilabel_margin_loss(g, input: Expr<'g>, target: Expr<'g>, size_average: Option<bool> = None,
         reduce: Option<bool> = None, reduction: &'g str = "mean") -> Result<Expr<'g>> {
         let reduction = reduction_of(g, size_average, reduce, reduction)?;
@@ -206,7 +206,7 @@ functions! {
     }
 
     /// Binary cross entropy with logits, averaged over the classes (last axis), reduced over the samples.
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn multilabel_soft_margin_loss(g, input: Expr<'g>, target: Expr<'g>, weight: Option<Expr<'g>> = None,
         size_average: Option<bool> = None, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
@@ -216,7 +216,7 @@ functions! {
     }
 
     /// Logistic loss: `log(1 + exp(-target * input))` for targets 1 and -1, reduced.
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn soft_margin_loss(g, input: Expr<'g>, target: Expr<'g>, size_average: Option<bool> = None,
         reduce: Option<bool> = None, reduction: &'g str = "mean") -> Result<Expr<'g>> {
         Ok(reduced(-logsigmoid(g, target * input), reduction_of(g, size_average, reduce, reduction)?))

@@ -125,14 +125,16 @@ functions! {
     [module("masked")]
     fn cumsum(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        Ok(converted(filled(g, converted(input, dtype), mask, 0i64)?.cumsum(dim), dtype))
+        let result = dtype.unwrap_or(input.dtype()?);
+        Ok(filled(g, converted(input, dtype), mask, 0i64)?.cumsum(dim).to(result))
     }
 
     /// The cumulative product along an axis of the elements where a mask is true.
     [module("masked")]
     fn cumprod(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        Ok(converted(filled(g, converted(input, dtype), mask, 1i64)?.along(Op::Cumprod, dim), dtype))
+        let result = dtype.unwrap_or(input.dtype()?);
+        Ok(filled(g, converted(input, dtype), mask, 1i64)?.along(Op::Cumprod, dim).to(result))
     }
 
     /// The mean of the elements where a mask is true, of all or along axes.
@@ -141,7 +143,7 @@ functions! {
     ///     >>> x = gt.tensor([1.0, 2.0, 4.0])
     ///     >>> gt.masked.mean(x, mask=gt.tensor([True, False, True]))
     ///     tensor(2.5000)
-    [module("masked")]
+    [module("masked").wide()]
     fn mean(g, input: Expr<'g>, dim: Option<&'g [i64]> = None; keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let (wide, dim) = (floating(input, dtype)?, axes(input, dim)?);
@@ -150,7 +152,7 @@ functions! {
     }
 
     /// The variance of the elements where a mask is true, of all or along axes; see `gt.var`.
-    [module("masked")]
+    [module("masked").wide()]
     fn var(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None;
         correction: Option<f64> = None, keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
@@ -166,7 +168,7 @@ functions! {
     }
 
     /// The standard deviation of the elements where a mask is true, of all or along axes; see `gt.std`.
-    [module("masked")]
+    [module("masked").wide()]
     fn std(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None;
         correction: Option<f64> = None, keepdim: bool = false, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
@@ -174,7 +176,7 @@ functions! {
     }
 
     /// The vector norm of the elements where a mask is true, of all or along axes.
-    [module("masked")]
+    [module("masked").wide()]
     fn norm(g, input: Expr<'g>, ord: f64 = 2.0, dim: Option<&'g [i64]> = None; keepdim: bool = false,
         dtype: Option<DType> = None, mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let kept = filled(g, converted(input, dtype), mask, if ord >= 0.0 { 0.0 } else { f64::INFINITY })?;
@@ -212,7 +214,7 @@ functions! {
     }
 
     /// ln(sum(exp(x))) over the elements where a mask is true, along axes.
-    [module("masked")]
+    [module("masked").wide()]
     fn logsumexp(g, input: Expr<'g>, dim: Option<&'g [i64]> = None; keepdim: bool = false,
         dtype: Option<DType> = None, mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let kept = filled(g, floating(input, dtype)?, mask, f64::NEG_INFINITY)?;
@@ -221,7 +223,7 @@ functions! {
     }
 
     /// ln(exp(input) + exp(other)), where each operand has a mask of its own.
-    [module("masked")]
+    [module("masked").wide()]
     fn logaddexp(g, input: Expr<'g>, other: Expr<'g>; dtype: Option<DType> = None,
         input_mask: Option<Expr<'g>> = None, other_mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let a = filled(g, floating(input, dtype)?, input_mask, f64::NEG_INFINITY)?;
@@ -234,28 +236,28 @@ functions! {
     /// Example:
     ///     >>> gt.masked.softmax(gt.zeros(3), 0, mask=gt.tensor([True, False, True]))
     ///     tensor([0.5000, 0.0000, 0.5000])
-    [module("masked")]
+    [module("masked").wide()]
     fn softmax(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         Ok(filled(g, floating(input, dtype)?, mask, f64::NEG_INFINITY)?.softmax(dim))
     }
 
     /// The logarithm of `softmax` along an axis over the elements where a mask is true; the others get -inf.
-    [module("masked")]
+    [module("masked").wide()]
     fn log_softmax(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         Ok(filled(g, floating(input, dtype)?, mask, f64::NEG_INFINITY)?.log_softmax(dim))
     }
 
     /// Softmax of the negated input along an axis over the elements where a mask is true; the others get 0.
-    [module("masked")]
+    [module("masked").wide()]
     fn softmin(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         Ok((-filled(g, floating(input, dtype)?, mask, f64::INFINITY)?).softmax(dim))
     }
 
     /// The elements where a mask is true, divided by their norm along an axis.
-    [module("masked")]
+    [module("masked").wide()]
     fn normalize(g, input: Expr<'g>, ord: f64, dim: i64; eps: f64 = 1e-12, dtype: Option<DType> = None,
         mask: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let wide = converted(input, dtype);

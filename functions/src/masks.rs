@@ -2,6 +2,7 @@
 
 use crate::declaration::{TensorOrNumber, functions};
 use crate::indexing::coordinates;
+use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, method_only};
@@ -89,12 +90,8 @@ functions! {
                     "masked_fill only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
                 ))),
             },
-            Some(number) if dtype == DType::Bool => g.number(Scalar::Bool(number.to_bool())),
-            Some(Scalar::Float(f)) if !dtype.is_float() && !f.is_finite() => {
-                return Err(OpError::runtime(format!("value cannot be converted to type gt.{dtype} without overflow")));
-            }
-            Some(number) if dtype.is_float() => g.number(number),
-            Some(number) => g.full(&gt_ops::Shape::SCALAR, number.to_i64(), dtype),
+            Some(number) if dtype.is_float() => g.number(checked(number, dtype)?),
+            Some(number) => g.full(&gt_ops::Shape::SCALAR, number, dtype),
         };
         Ok(mask.where_(filling, input))
     }

@@ -304,7 +304,7 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.local_response_norm(gt.ones(1, 3, 1), size=3, alpha=3.0, beta=1.0).flatten()
     ///     tensor([0.3333, 0.2500, 0.3333])
-    [module("nn.functional")]
+    [module("nn.functional").wide()]
     fn local_response_norm(g, input: Expr<'g>, size: i64, alpha: f64 = 1e-4, beta: f64 = 0.75, k: f64 = 1.0)
         -> Result<Expr<'g>> {
         let rank = input.rank()?;

@@ -1,6 +1,6 @@
 //! Norms of vectors, and distances between them.
 
-use crate::common::{axes_of, broadcast, check_floating, check_rank, converted};
+use crate::common::{axes_of, broadcast, check_floating, check_rank, converted, in_float32};
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -18,10 +18,16 @@ pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: b
     Ok(match p {
         f64::INFINITY => input.abs().amax(dim, keepdim),
         f64::NEG_INFINITY => input.abs().amin(dim, keepdim),
-        0.0 => input.ne(0.0).to(dtype).sum(dim, keepdim),
+        // A count, whose gradient is 0 wherever it has one.
+        0.0 => {
+            let count = input.detach().ne(0.0).to(dtype).sum(dim, keepdim);
+            let [count] = input.builder().with_gradient("norm", &[input], [count], |_, _, _| Ok(vec![None]))?;
+            count
+        }
         1.0 => input.abs().sum(dim, keepdim),
         2.0 => input.norm(dim, keepdim),
-        _ => root(power(input.abs(), p).sum(dim, keepdim), p),
+        // The power of a half precision overflows soon.
+        _ => in_float32([input], |[x]| Ok(root(power(x.abs(), p).sum(dim, keepdim), p)))?,
     })
 }
 
@@ -95,7 +101,7 @@ functions! {
     /// Example:
     ///     >>> gt.frobenius_norm(gt.tensor([[3.0, 4.0], [0.0, 1.0]]), dim=1)
     ///     tensor([5., 1.])
-    [function()]
+    [function().wide()]
     fn frobenius_norm(g, input: Expr<'g>, dim: &'g [i64], keepdim: bool = false) -> Result<Expr<'g>> {
         norm_of_order(input, 2.0, dim, keepdim)
     }
@@ -106,7 +112,7 @@ functions! {
     ///     >>> gt.norm_except_dim(gt.tensor([[3.0, 4.0], [0.0, 1.0]]), dim=0)
     ///     tensor([[5.],
     ///             [1.]])
-    [function()]
+    [function().wide()]
     fn norm_except_dim(g, v: Expr<'g>, pow: i64 = 2, dim: i64 = 0) -> Result<Expr<'g>> {
         if dim == -1 {
             return norm_of_order(v, pow as f64, &[], false);
@@ -127,7 +133,7 @@ functions! {
     /// Example:
     ///     >>> gt.cosine_similarity(gt.tensor([1.0, 0.0]), gt.tensor([1.0, 1.0]), dim=0)
     ///     tensor(0.7071)
-    [function().aliases(&["nn.functional.cosine_similarity"])]
+    [function().aliases(&["nn.functional.cosine_similarity"]).wide()]
     fn cosine_similarity(g, x1: Expr<'g>, x2: Expr<'g>, dim: i64 = 1, eps: f64 = 1e-8) -> Result<Expr<'g>> {
         let both = broadcast(&[x1, x2])?;
         let length = |x: Expr<'g>| norm_of_order(x, 2.0, &[dim], false).map(|length| length.maximum(eps));
@@ -144,7 +150,7 @@ functions! {
     /// Example:
     ///     >>> gt.dist(gt.tensor([0.0, 0.0]), gt.tensor([3.0, 4.0]))
     ///     tensor(5.)
-    [method()]
+    [method().wide()]
     fn dist(g, input: Expr<'g>, other: Expr<'g>, p: f64 = 2.0) -> Result<Expr<'g>> {
         norm_of_order(input - other, p, &[], false)
     }
@@ -165,7 +171,7 @@ functions! {
     /// Example:
     ///     >>> gt.cdist(gt.tensor([[0.0, 0.0]]), gt.tensor([[3.0, 4.0], [0.0, 1.0]]))
     ///     tensor([[5., 1.]])
-    [function()]
+    [function().wide()]
     fn cdist(g, x1: Expr<'g>, x2: Expr<'g>, p: f64 = 2.0,
         compute_mode: &'g str = "use_mm_for_euclid_dist_if_necessary") -> Result<Expr<'g>> {
         let products_from = match compute_mode {
@@ -203,7 +209,7 @@ functions! {
     /// Example:
     ///     >>> gt.pdist(gt.tensor([[0.0, 0.0], [3.0, 4.0], [0.0, 1.0]]))
     ///     tensor([5.0000, 1.0000, 4.2426])
-    [function().aliases(&["nn.functional.pdist"])]
+    [function().aliases(&["nn.functional.pdist"]).wide()]
     fn pdist(g, input: Expr<'g>, p: f64 = 2.0) -> Result<Expr<'g>> {
         check_rank("pdist", "input", input, 2)?;
         let (rows, columns) = (input.size(0)?, input.size(1)?);
@@ -226,7 +232,7 @@ functions! {
     ///     >>> gt.renorm(gt.tensor([[3.0, 4.0], [0.3, 0.4]]), p=2, dim=0, maxnorm=1)
     ///     tensor([[0.6000, 0.8000],
     ///             [0.3000, 0.4000]])
-    [method().in_place().out()]
+    [method().in_place().out().wide()]
     fn renorm(g, input: Expr<'g>, p: f64, dim: i64, maxnorm: f64) -> Result<Expr<'g>> {
         let rank = input.rank()?;
         let axis = input.shape()?.axis(dim)? as i64;

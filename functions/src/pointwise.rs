@@ -1,30 +1,44 @@
 //! Elementwise arithmetic beyond the rows of the op table, and comparisons with a tolerance.
 
-use crate::common::{check_floating, check_one_tensor, times};
+use crate::common::{check_floating, check_one_tensor, in_float32, times};
 use crate::declaration::{TensorOrNumber, functions};
-use gt_ops::dtype::{Promotable, result_type};
+use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, in_place_only, method};
-use gt_ops::{Arg, DType, Meta, Op, OpError, Scalar};
+use gt_ops::{Arg, DType, Op, OpError, Scalar};
 
 /// `input + sign * alpha * other`, in one instruction where the dtypes allow it.
 fn scaled<'g>(g: &'g Builder<'g>, op: Op, input: Expr<'g>, other: Expr<'g>, alpha: Scalar) -> Result<Expr<'g>> {
     check_one_tensor(op.name(), input, other)?;
-    let both = input.as_number().is_none() && other.as_number().is_none();
-    let other = match alpha {
-        Scalar::Bool(flag) if other.as_number().is_none() && other.dtype()? == DType::Bool => {
-            other & Scalar::Bool(flag)
-        }
-        Scalar::Bool(_) => times(other, alpha),
-        _ if alpha.to_f64() == 1.0 => other,
-        _ if both && input.dtype()? == other.dtype()? => {
-            let factor = if op == Op::Add { alpha } else { negative(alpha) };
-            return Ok(g.elementwise(Op::Addcmul, &[input.into(), other.into(), factor.into()]));
-        }
-        _ => times(other, alpha),
-    };
-    Ok(g.elementwise(op, &[input.into(), other.into()]))
+    let plain = |other: Expr<'g>| Ok(g.elementwise(op, &[input.into(), other.into()]));
+    if alpha.to_f64() == 1.0 && !matches!(alpha, Scalar::Bool(_)) {
+        return plain(other);
+    }
+    let dtype = g.common_dtype(&[input, other])?;
+    let alpha = factor_in("alpha", alpha, dtype)?;
+    if dtype == DType::Bool && op == Op::Add {
+        return plain(other & Scalar::Bool(alpha.to_bool()));
+    }
+    if other.as_number().is_some() || matches!(alpha, Scalar::Bool(_)) || dtype == DType::Bool {
+        return plain(times(other, alpha));
+    }
+    let factor = if op == Op::Add { alpha } else { negative(alpha) };
+    Ok(g.elementwise(Op::Addcmul, &[input.into(), other.into(), factor.into()]))
+}
+
+/// A factor of tensors of a dtype, called `word` in an error.
+///
+/// # Errors
+/// A number out of the dtype's range, a floating-point number for integers.
+pub(crate) fn factor_in(word: &str, factor: Scalar, dtype: DType) -> Result<Scalar> {
+    match factor {
+        Scalar::Bool(_) => Ok(factor),
+        Scalar::Float(_) if !dtype.is_float() => Err(OpError::runtime(format!(
+            "For integral input tensors, argument {word} must not be a floating point number."
+        ))),
+        _ => checked(factor, dtype),
+    }
 }
 
 fn negative(number: Scalar) -> Scalar {
@@ -39,15 +53,6 @@ fn is_float(operand: Expr<'_>) -> Result<bool> {
         Some(number) => Ok(matches!(number, Scalar::Float(_))),
         None => Ok(operand.dtype()?.is_float()),
     }
-}
-
-/// The dtype of an operation on two tensors.
-fn common_dtype(a: Expr<'_>, b: Expr<'_>) -> Result<DType> {
-    let kind = |operand: Expr<'_>| -> Result<Promotable> {
-        let Meta { shape, dtype } = operand.meta()?;
-        Ok(if shape.rank() == 0 { Promotable::ZeroDim(dtype) } else { Promotable::Dimensioned(dtype) })
-    };
-    Ok(result_type([kind(a)?, kind(b)?]))
 }
 
 functions! {
@@ -158,7 +163,9 @@ functions! {
             )));
         }
         let scale = 10f64.powi(decimals.unsigned_abs().min(400) as i32);
-        Ok(if decimals > 0 { (input * scale).round() / scale } else { (input / scale).round() * scale })
+        in_float32([input], |[x]| {
+            Ok(if decimals > 0 { (x * scale).round() / scale } else { (x / scale).round() * scale })
+        })
     }
 
     /// `input + value * tensor1 * tensor2`, elementwise.
@@ -174,9 +181,19 @@ functions! {
     ///     tensor([31., 81.])
     [method().in_place().out()]
     fn addcmul(g, input: Expr<'g>, tensor1: TensorOrNumber<'g>, tensor2: TensorOrNumber<'g>;
-        value: Scalar = Scalar::Int(1)) -> Expr<'g> {
-        let second = if value.to_f64() == 1.0 { *tensor2 } else { times(*tensor2, value) };
-        g.elementwise(Op::Addcmul, &[input.into(), tensor1.into(), second.into()])
+        value: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
+        let product = |[input, one, two]: [Expr<'g>; 3]| {
+            g.elementwise(Op::Addcmul, &[input.into(), one.into(), two.into()])
+        };
+        let operands = [input, *tensor1, *tensor2];
+        if value.to_f64() == 1.0 {
+            return Ok(product(operands));
+        }
+        let dtype = g.common_dtype(&operands)?;
+        let value = if dtype.is_half() { value } else { checked(value, dtype)? };
+        let [input, one, two] = operands;
+        let one = if one.as_number().is_some() || dtype.is_half() { one } else { one.to(dtype) };
+        in_float32([input, one, two], |[input, one, two]| Ok(product([input, times(one, value), two])))
     }
 
     /// `input + value * tensor1 / tensor2`, elementwise.
@@ -193,7 +210,7 @@ functions! {
     /// Example:
     ///     >>> gt.addcdiv(gt.ones(2), gt.tensor([1.0, 2.0]), gt.tensor([2.0, 8.0]), value=2)
     ///     tensor([2.0000, 1.5000])
-    [method().in_place().out()]
+    [method().in_place().out().wide()]
     fn addcdiv(g, input: Expr<'g>, tensor1: Expr<'g>, tensor2: Expr<'g>; value: Scalar = Scalar::Int(1))
         -> Result<Expr<'g>> {
         if !(tensor1.dtype()?.is_float() || tensor2.dtype()?.is_float()) {
@@ -257,9 +274,9 @@ functions! {
     /// Example:
     ///     >>> gt.hypot(gt.tensor([3.0, 1e30]), gt.tensor([4.0, 1e30]))
     ///     tensor([5.0000e+00, 1.4142e+30])
-    [method().in_place().out()]
+    [method().in_place().out().wide()]
     fn hypot(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
-        let dtype = common_dtype(input, other)?;
+        let dtype = g.common_dtype(&[input, other])?;
         let (input, other) = (input.to(dtype), other.to(dtype));
         check_floating("hypot", input)?;
         let (a, b) = (input.abs(), other.abs());
@@ -304,9 +321,8 @@ functions! {
     ///     >>> gt.rsub(gt.tensor([1.0, 2.0]), 10)
     ///     tensor([9., 8.])
     [function()]
-    fn rsub(g, input: Expr<'g>, other: TensorOrNumber<'g>; alpha: Scalar = Scalar::Int(1)) -> Expr<'g> {
-        let scaled = if alpha.to_f64() == 1.0 { input } else { input * alpha };
-        g.elementwise(Op::Sub, &[other.into(), scaled.into()])
+    fn rsub(g, input: Expr<'g>, other: TensorOrNumber<'g>; alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
+        scaled(g, Op::Sub, *other, input, alpha)
     }
 
     /// Elements limited to an interval: min(max(input, min), max).
@@ -335,7 +351,7 @@ functions! {
     ///     tensor([0., 2.])
     [method().in_place_function().out()]
     fn clamp_min(g, input: Expr<'g>, min: TensorOrNumber<'g>) -> Expr<'g> {
-        input.maximum(min)
+        input.limit(Some(min.into()), None)
     }
 
     /// Elements limited from above: min(input, max).
@@ -345,7 +361,7 @@ functions! {
     ///     tensor([-1.,  0.])
     [method().in_place_function().out()]
     fn clamp_max(g, input: Expr<'g>, max: TensorOrNumber<'g>) -> Expr<'g> {
-        input.minimum(max)
+        input.limit(None, Some(max.into()))
     }
 
     /// Whether each element is close to its counterpart: `abs(input - other) <= atol + rtol * abs(other)`.

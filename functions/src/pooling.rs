@@ -3,7 +3,7 @@
 //! Inputs are `(N, C, *)` or, without a batch, `(C, *)`. Windows of equal size are one instruction. Maxima of others
 //! are gathered (`gather_max`), and means of others are a matrix product along each axis.
 
-use crate::common::{filled, zeros};
+use crate::common::{filled, in_float32, zeros};
 use crate::declaration::{OptionalInts, TensorOrTuple, functions};
 use crate::interpolation::{adaptive_windows, averaging_matrix, resample};
 use crate::sliding_windows::{SlidingWindows, batched, bounded_per_axis, check_bounds, padded, per_axis, tuple};
@@ -231,13 +231,15 @@ fn avg_pool<'g>(
     if divisors.divisor_override == Some(0) {
         return Err(OpError::runtime("divisor must be not zero"));
     }
-    let total = geometry.sum(g, input)?;
-    let counts = match divisors.divisor_override {
-        Some(divisor) => g.number(divisor),
-        None => window_lengths(g, input, &geometry, divisors.count_include_pad)?,
-    };
-    let result =
-        if input.dtype()?.is_int() { (total - total.fmod(counts)).floor_divide(counts) } else { total / counts };
+    let result = in_float32([input], |[input]| {
+        let total = geometry.sum(g, input)?;
+        let counts = match divisors.divisor_override {
+            Some(divisor) => g.number(divisor),
+            None => window_lengths(g, input, &geometry, divisors.count_include_pad)?,
+        };
+        let is_int = input.dtype()?.is_int();
+        Ok(if is_int { (total - total.fmod(counts)).floor_divide(counts) } else { total / counts })
+    })?;
     Ok(if alone { result.squeeze(&[0]) } else { result })
 }
 
@@ -281,9 +283,11 @@ fn lp_pool<'g>(
     ceil_mode: bool,
 ) -> Result<Expr<'g>> {
     let given = WindowArguments { kernel_size, stride, padding: &[0], dilation: &[1], ceil_mode };
-    let means = avg_pool(g, rank, input.pow(norm_type), &given, MEAN)?;
     let elements: i64 = bounded_per_axis("kernel_size", kernel_size, rank)?.iter().product();
-    Ok((means.sign() * means.abs().relu() * elements).pow(1.0 / norm_type.to_f64()))
+    in_float32([input], |[input]| {
+        let means = avg_pool(g, rank, input.pow(norm_type), &given, MEAN)?;
+        Ok((means.sign() * means.abs().relu() * elements).pow(1.0 / norm_type.to_f64()))
+    })
 }
 
 const MEAN: Divisors = Divisors { count_include_pad: true, divisor_override: None };
@@ -359,9 +363,11 @@ fn adaptive_avg_pool<'g>(
         None => {
             let own = input.sizes()?;
             let axes = own[2..].iter().zip(&sizes).enumerate();
-            axes.fold(input, |result, (i, (size, want))| {
-                resample(g, result, i as i64 + 2, &averaging_matrix(*size, *want))
-            })
+            in_float32([input], |[input]| {
+                Ok(axes.fold(input, |result, (i, (size, want))| {
+                    resample(g, result, i as i64 + 2, &averaging_matrix(*size, *want))
+                }))
+            })?
         }
     };
     Ok(if alone { result.squeeze(&[0]) } else { result })

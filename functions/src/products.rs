@@ -2,23 +2,34 @@
 
 use crate::common::{axes_of, check_rank};
 use crate::declaration::{Operands, functions};
+use crate::pointwise::factor_in;
+use gt_ops::build::numbers::rounded;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{Autocast, function, method, module};
-use gt_ops::{DType, OpError, Scalar};
+use gt_ops::{OpError, Scalar};
 
 /// `beta * input + alpha * product`. With integers, fractional factors are truncated, or refused if `exact`.
-fn scaled_sum<'g>(input: Expr<'g>, product: Expr<'g>, beta: Scalar, alpha: Scalar, exact: bool) -> Result<Expr<'g>> {
-    let dtype = product.dtype()?;
-    let factor = |word: &str, factor: Scalar| match (dtype, factor) {
-        _ if dtype.is_float() => Ok(factor),
-        (_, Scalar::Float(_)) if exact => Err(OpError::runtime(format!(
-            "For integral input tensors, argument {word} must not be a floating point number."
-        ))),
-        (DType::Bool, factor) => Ok(Scalar::Bool(factor.to_bool())),
-        (_, factor) => Ok(Scalar::Int(factor.to_i64())),
+fn scaled_sum<'g>(
+    input: Expr<'g>,
+    factors: [Expr<'g>; 2],
+    product: impl FnOnce([Expr<'g>; 2]) -> Result<Expr<'g>>,
+    beta: Scalar,
+    alpha: Scalar,
+    exact: bool,
+) -> Result<Expr<'g>> {
+    let dtype = input.builder().common_dtype(&factors)?;
+    let factor = |word: &str, factor: Scalar| match factor {
+        Scalar::Float(_) if exact => factor_in(word, factor, dtype),
+        factor => rounded(factor, dtype),
     };
     let (beta, alpha) = (factor("beta", beta)?, factor("alpha", alpha)?);
+    if dtype.is_half() && (alpha.to_f64() != 1.0 || ![0.0, 1.0].contains(&beta.to_f64())) {
+        // The scaled sum may be in the range of a half precision where the product is not.
+        let wide = scaled_sum(input.upcast(), factors.map(Expr::upcast), product, beta, alpha, exact)?;
+        return Ok(wide.to(input.dtype()?.promote(dtype)));
+    }
+    let product = product(factors)?.to(dtype);
     let scaled = if alpha.to_f64() == 1.0 { product } else { product * alpha };
     Ok(match beta.to_f64() {
         0.0 => scaled,
@@ -123,7 +134,7 @@ functions! {
     ///             [4., 4.]])
     [method().out().in_place().autocast(Autocast::Low)]
     fn addmm(g, input: Expr<'g>, mat1: Expr<'g>, mat2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, mm(g, mat1, mat2)?, beta, alpha, true)
+        scaled_sum(input, [mat1, mat2], |[a, b]| mm(g, a, b), beta, alpha, true)
     }
 
     /// `beta * input + alpha * (batch1 @ batch2)` for batches of matrices; `input` is ignored where `beta` is 0.
@@ -133,25 +144,25 @@ functions! {
     ///     gt.Size([2, 3, 5])
     [method().out().in_place().autocast(Autocast::Low)]
     fn baddbmm(g, input: Expr<'g>, batch1: Expr<'g>, batch2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, bmm(g, batch1, batch2)?, beta, alpha, false)
+        scaled_sum(input, [batch1, batch2], |[a, b]| bmm(g, a, b), beta, alpha, false)
     }
 
     /// `beta * input + alpha * (batch1 @ batch2).sum(0)`; `input` is ignored where `beta` is 0.
     [method().out().in_place().autocast(Autocast::Low)]
     fn addbmm(g, input: Expr<'g>, batch1: Expr<'g>, batch2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, bmm(g, batch1, batch2)?.sum(&[0], false), beta, alpha, false)
+        scaled_sum(input, [batch1, batch2], |[a, b]| Ok(bmm(g, a, b)?.sum(&[0], false)), beta, alpha, false)
     }
 
     /// `beta * input + alpha * (mat @ vec)` for a matrix and a vector; `input` is ignored where `beta` is 0.
     [method().out().in_place_function()]
     fn addmv(g, input: Expr<'g>, mat: Expr<'g>, vec: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, mv(g, mat, vec)?, beta, alpha, false)
+        scaled_sum(input, [mat, vec], |[a, b]| mv(g, a, b), beta, alpha, false)
     }
 
     /// `beta * input + alpha * outer(vec1, vec2)` for two vectors; `input` is ignored where `beta` is 0.
     [method().out().in_place()]
     fn addr(g, input: Expr<'g>, vec1: Expr<'g>, vec2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, outer(g, vec1, vec2)?, beta, alpha, true)
+        scaled_sum(input, [vec1, vec2], |[a, b]| outer(g, a, b), beta, alpha, true)
     }
 
     /// The product of several matrices, in the order of the fewest multiplications (matrix chain ordering).

@@ -41,9 +41,8 @@ fn expect(holds: bool, text: impl Into<String>) -> Result<()> {
 /// A number as Python prints it.
 fn text(number: Scalar) -> String {
     match number {
-        Scalar::Float(f) => format!("{f:?}"),
-        Scalar::Int(i) => i.to_string(),
         Scalar::Bool(b) => if b { "True" } else { "False" }.into(),
+        other => other.to_string(),
     }
 }
 

@@ -332,14 +332,14 @@ functions! {
     ///     tensor([1., 4.])
     ///     >>> x.var(correction=0)
     ///     tensor(5.6667)
-    [method().out()]
+    [method().out().wide()]
     fn var(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
         correction: Option<f64> = None) -> Expr<'g> {
         input.var(axes(dim), divisor_correction(unbiased, correction), keepdim)
     }
 
     /// The variance of all elements.
-    [method().out().named("var")]
+    [method().out().named("var").wide()]
     fn var_of_all(g, input: Expr<'g>, unbiased: bool) -> Expr<'g> {
         input.var(&[], number_of(unbiased), false)
     }
@@ -362,14 +362,14 @@ functions! {
     ///     tensor([1., 2.])
     ///     >>> x.std(dim=1, correction=0)
     ///     tensor([0.8165, 1.6330])
-    [method().out()]
+    [method().out().wide()]
     fn std(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
         correction: Option<f64> = None) -> Expr<'g> {
         input.std(axes(dim), divisor_correction(unbiased, correction), keepdim)
     }
 
     /// The standard deviation of all elements.
-    [method().out().named("std")]
+    [method().out().named("std").wide()]
     fn std_of_all(g, input: Expr<'g>, unbiased: bool) -> Expr<'g> {
         input.std(&[], number_of(unbiased), false)
     }
@@ -380,14 +380,14 @@ functions! {
     ///     >>> variance, mean = gt.var_mean(gt.tensor([1.0, 2.0, 3.0]))
     ///     >>> variance, mean
     ///     (tensor(1.), tensor(2.))
-    [function()]
+    [function().wide()]
     fn var_mean(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
         correction: Option<f64> = None) -> [Expr<'g>; 2] {
         [var(g, input, dim, unbiased, keepdim, correction), input.mean(axes(dim), keepdim)]
     }
 
     /// The variance and the mean of all elements.
-    [function().named("var_mean")]
+    [function().named("var_mean").wide()]
     fn var_mean_of_all(g, input: Expr<'g>, unbiased: bool) -> [Expr<'g>; 2] {
         [input.var(&[], number_of(unbiased), false), input.mean(&[], false)]
     }
@@ -398,14 +398,14 @@ functions! {
     ///     >>> deviation, mean = gt.std_mean(gt.tensor([1.0, 2.0, 3.0]))
     ///     >>> deviation, mean
     ///     (tensor(1.), tensor(2.))
-    [function()]
+    [function().wide()]
     fn std_mean(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, unbiased: Option<bool> = None, keepdim: bool = false;
         correction: Option<f64> = None) -> [Expr<'g>; 2] {
         [std(g, input, dim, unbiased, keepdim, correction), input.mean(axes(dim), keepdim)]
     }
 
     /// The standard deviation and the mean of all elements.
-    [function().named("std_mean")]
+    [function().named("std_mean").wide()]
     fn std_mean_of_all(g, input: Expr<'g>, unbiased: bool) -> [Expr<'g>; 2] {
         [input.std(&[], number_of(unbiased), false), input.mean(&[], false)]
     }
@@ -426,7 +426,7 @@ functions! {
     ///     >>> gt.logsumexp(gt.zeros(2, 3), dim=1, keepdim=True)
     ///     tensor([[1.0986],
     ///             [1.0986]])
-    [method().out().aliases(&["special.logsumexp"])]
+    [method().out().aliases(&["special.logsumexp"]).wide()]
     fn logsumexp(g, input: Expr<'g>, dim: &'g [i64], keepdim: bool = false) -> Result<Expr<'g>> {
         let wide = input.to_float();
         if wide.numel()? == 0 {
@@ -547,7 +547,7 @@ functions! {
     ///     >>> gt.cov(gt.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
     ///     tensor([[ 1., -1.],
     ///             [-1.,  1.]])
-    [method()]
+    [method().wide()]
     fn cov(g, input: Expr<'g>; correction: i64 = 1, fweights: Option<Expr<'g>> = None,
         aweights: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let rank = input.rank()?;
@@ -605,7 +605,7 @@ functions! {
     ///     >>> gt.corrcoef(gt.tensor([[0.0, 1.0, 2.0], [2.0, 1.0, 0.0]]))
     ///     tensor([[ 1., -1.],
     ///             [-1.,  1.]])
-    [method()]
+    [method().wide()]
     fn corrcoef(g, input: Expr<'g>) -> Result<Expr<'g>> {
         let matrix = cov(g, input, 1, None, None)?;
         if matrix.rank()? == 0 {

@@ -260,7 +260,7 @@ functions! {
     /// Example:
     ///     >>> gt.trapezoid(gt.tensor([1.0, 5.0, 10.0]))
     ///     tensor(10.5000)
-    [function().aliases(&["trapz"])]
+    [function().aliases(&["trapz"]).wide()]
     fn trapezoid(g, y: Expr<'g>, x: Option<Expr<'g>> = None; dx: Option<f64> = None, dim: i64 = -1)
         -> Result<Expr<'g>> {
         let (axis, step) = axis_and_step("trapezoid", y, x, dx, dim)?;
@@ -276,7 +276,7 @@ functions! {
     /// Example:
     ///     >>> gt.cumulative_trapezoid(gt.tensor([1.0, 5.0, 10.0]))
     ///     tensor([ 3.0000, 10.5000])
-    [function()]
+    [function().wide()]
     fn cumulative_trapezoid(g, y: Expr<'g>, x: Option<Expr<'g>> = None; dx: Option<f64> = None, dim: i64 = -1)
         -> Result<Expr<'g>> {
         let (axis, step) = axis_and_step("cumulative_trapezoid", y, x, dx, dim)?;
@@ -297,7 +297,7 @@ functions! {
     /// Example:
     ///     >>> gt.gradient(gt.tensor([1.0, 2.0, 4.0, 7.0]))
     ///     (tensor([1.0000, 1.5000, 2.5000, 3.0000]),)
-    [function()]
+    [function().wide()]
     fn gradient(g, input: Expr<'g>; spacing: Option<f64> = None, dim: Option<&'g [i64]> = None, edge_order: i64 = 1)
         -> Result<Vec<Expr<'g>>> {
         let axes = dim.map_or(input.rank()?, <[i64]>::len);
@@ -306,14 +306,14 @@ functions! {
     }
 
     /// The derivative of samples along each axis, whose distances differ from axis to axis.
-    [function().named("gradient")]
+    [function().named("gradient").wide()]
     fn gradient_of_steps(g, input: Expr<'g>; spacing: &'g [f64], dim: Option<&'g [i64]> = None, edge_order: i64 = 1)
         -> Result<Vec<Expr<'g>>> {
         gradients(input, Some(spacing.iter().map(|step| Spacing::Even(*step)).collect()), dim, edge_order)
     }
 
     /// The derivative of samples along each axis, whose positions are vectors.
-    [function().named("gradient")]
+    [function().named("gradient").wide()]
     fn gradient_of_positions(g, input: Expr<'g>; spacing: Vec<Expr<'g>>, dim: Option<&'g [i64]> = None,
         edge_order: i64 = 1) -> Result<Vec<Expr<'g>>> {
         gradients(input, Some(spacing.into_iter().map(Spacing::Positions).collect()), dim, edge_order)

@@ -3,6 +3,7 @@
 use crate::common::{extreme_identity, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::indexing::nonnegative_index;
+use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::method;
@@ -227,7 +228,8 @@ functions! {
     fn index_add(g, input: Expr<'g>, dim: i64, index: Expr<'g>, source: Expr<'g>; alpha: Scalar = Scalar::Int(1))
         -> Result<Expr<'g>> {
         let (axis, at, source) = along_index("index_add", input, dim, index, source)?;
-        let source = if alpha.to_f64() == 1.0 { source } else { (source * alpha).to(input.dtype()?) };
+        let dtype = input.dtype()?;
+        let source = if alpha.to_f64() == 1.0 { source } else { (source * checked(alpha, dtype)?).to(dtype) };
         Ok(input.scatter(Op::ScatterAdd, axis, at, source))
     }
 

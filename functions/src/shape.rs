@@ -1011,7 +1011,7 @@ functions! {
         if shape.iter().any(|size| *size < 0) {
             return Err(OpError::value(format!("'shape' cannot have negative values, but got {shape:?}")));
         }
-        let mut rest = indices;
+        let mut rest = indices.to(DType::I64);
         let mut coordinates = Vec::new();
         for size in shape.iter().rev() {
             coordinates.push(rest.remainder(*size));

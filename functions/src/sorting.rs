@@ -70,7 +70,15 @@ fn median_of_all<'g>(name: &str, input: Expr<'g>, past_nan: bool) -> Result<Expr
         let missing = if dtype.is_float() { f64::NAN } else { 0.0 };
         return Ok(input.builder().full(&Shape::SCALAR, missing, dtype));
     }
-    Ok(median_along(name, flat(input)?, 0, false, past_nan)?[0])
+    let found = median_along(name, flat(input.detach())?, 0, false, past_nan)?[0];
+    // The elements that equal the median share its gradient.
+    let [median] = input.builder().with_gradient(name, &[input], [found], |_, values, grads| {
+        let (x, median) = (values[0], values[1]);
+        let equal = x.eq(median) | (x.isnan() & median.isnan());
+        let share = |grad: Expr<'_>| equal.where_(grad / equal.sum(&[], false), 0.0);
+        Ok(vec![grads[0].map(share)])
+    })?;
+    Ok(median)
 }
 
 /// The quantiles `q` of all elements, or along an axis. `past_nan` says that NaN does not count.

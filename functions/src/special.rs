@@ -1,17 +1,20 @@
 //! Elementwise functions composed of others: angles, floating-point formats and special functions.
 
-use crate::common::{check_floating, largest};
+use crate::common::check_floating;
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr, GradientRule};
 use gt_ops::forms::{function, method, method_only, module};
-use gt_ops::{DType, OpError};
+use gt_ops::{DType, OpError, Shape};
 use std::f64::consts::{FRAC_1_SQRT_2, PI};
 
-/// `x * 2 ** exponent` in two steps, since the power alone may overflow.
+/// `x * 2 ** exponent` in float64, in three steps, since the power alone may overflow. Exponents beyond 3000 overflow
+/// or vanish for every number but 0.
 fn scale_by_power<'g>(x: Expr<'g>, exponent: Expr<'g>) -> Expr<'g> {
-    let half = (exponent / 2.0).floor();
-    x * half.exp2() * (exponent - half).exp2()
+    let exponent = exponent.clamp(-3000.0, 3000.0);
+    let third = (exponent / 3.0).trunc();
+    let power = third.exp2();
+    x * power * power * (exponent - third - third).exp2()
 }
 
 /// The next representable number of float16 and bfloat16, computed in float64.
@@ -30,7 +33,7 @@ pub(crate) fn next_half<'g>(g: &'g Builder<'g>, input: Expr<'g>, other: Expr<'g>
     let lower = mantissa.abs().eq(0.5) & (way * fixed).lt(0.0);
     let step = (exponent.to(DType::F64) - digits - lower.to(DType::F64)).exp2().maximum(smallest);
     let moved = fixed.eq(0.0).where_(x + way * smallest, x + way * step);
-    let moved = (fixed.isinf() & way.ne(0.0)).where_(-way * largest(dtype), moved);
+    let moved = (fixed.isinf() & way.ne(0.0)).where_(-way * dtype.largest_float(), moved);
     Ok(towards.isnan().where_(f64::NAN, moved).to(dtype))
 }
 
@@ -127,9 +130,9 @@ functions! {
     ///     tensor([ 4., 48.])
     [method().in_place_function().out()]
     fn ldexp(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
-        let power = other.exp2();
-        let own = input.dtype()?;
-        Ok(input * if own.is_float() && !other.dtype()?.is_float() { power.to(own) } else { power })
+        let (own, others) = (input.dtype()?, other.dtype()?);
+        let dtype = if own.is_float() && !others.is_float() { own } else { (input * other.to_float()).dtype()? };
+        Ok(scale_by_power(input.to(DType::F64), other.to(DType::F64)).to(dtype))
     }
 
     /// The mantissa and exponent of each element: `input = mantissa * 2 ** exponent` with 1/2 <= abs(mantissa) < 1.
@@ -175,10 +178,12 @@ functions! {
         if !dtype.is_float() {
             return Ok(input.copied());
         }
-        let largest = largest(dtype);
-        let result = input.isnan().where_(nan.unwrap_or(0.0), input);
-        let result = result.eq(f64::INFINITY).where_(posinf.unwrap_or(largest), result);
-        Ok(result.eq(f64::NEG_INFINITY).where_(neginf.unwrap_or(-largest), result))
+        let largest = dtype.largest_float();
+        // Numbers beyond the dtype become infinite, and stay so.
+        let number = |x: f64| if dtype == DType::F64 { x } else { f64::from(x as f32) };
+        let result = input.isnan().where_(number(nan.unwrap_or(0.0)), input);
+        let result = input.eq(f64::INFINITY).where_(number(posinf.unwrap_or(largest)), result);
+        Ok(input.eq(f64::NEG_INFINITY).where_(number(neginf.unwrap_or(-largest)), result))
     }
 
     /// The normalized sinc function: sin(pi * x) / (pi * x), and 1 at 0.
@@ -186,7 +191,7 @@ functions! {
     /// Example:
     ///     >>> gt.sinc(gt.tensor([0.0, 0.5, 1.5]))
     ///     tensor([ 1.0000,  0.6366, -0.2122])
-    [method().in_place_function().out().aliases(&["special.sinc"])]
+    [method().in_place_function().out().aliases(&["special.sinc"]).wide()]
     fn sinc(g, input: Expr<'g>) -> Expr<'g> {
         let angle = input.to_float() * PI;
         let zero = angle.eq(0.0);
@@ -203,12 +208,27 @@ functions! {
     /// Example:
     ///     >>> gt.logit(gt.tensor([0.1, 0.5, 0.9]))
     ///     tensor([-2.1972,  0.0000,  2.1972])
-    [method().in_place_function().out().aliases(&["special.logit"])]
-    fn logit(g, input: Expr<'g>, eps: Option<f64> = None) -> Expr<'g> {
-        let x = input.to_float();
+    [method().in_place_function().out().aliases(&["special.logit"]).wide()]
+    fn logit(g, input: Expr<'g>, eps: Option<f64> = None) -> Result<Expr<'g>> {
+        let input = input.to_float();
+        let x = input.detach();
         // The lower bound wins where it is above the upper one.
         let x = eps.map_or(x, |eps| x.lt(eps).where_(eps, x.minimum(1.0 - eps)));
-        (x / (1.0 - x)).log()
+        let result = (x / (1.0 - x)).log();
+        let Some(eps) = eps else {
+            return g.with_gradient("logit", &[input], [result], |_, values, grads| {
+                let x = values[0];
+                let slope = |grad: Expr<'_>| (x.lt(0.0) | x.gt(1.0)).where_(f64::NAN, grad / (x * (1.0 - x)));
+                Ok(vec![grads[0].map(slope)])
+            }).map(|[result]| result);
+        };
+        let bound = g.full(&Shape::SCALAR, eps, input.dtype()?);
+        g.with_gradient("logit", &[input, bound], [result], |_, values, grads| {
+            let (x, low) = (values[0], values[1]);
+            let high = 1.0 - low;
+            let slope = |grad: Expr<'_>| (x.lt(low) | x.gt(high)).where_(0.0, grad / (x * (1.0 - x)));
+            Ok(vec![grads[0].map(slope), None])
+        }).map(|[result]| result)
     }
 
     /// The polygamma function: the `n`-th derivative of `digamma`.
@@ -216,7 +236,7 @@ functions! {
     /// Example:
     ///     >>> gt.polygamma(1, gt.tensor([1.0, 2.0]))
     ///     tensor([1.6449, 0.6449])
-    [function().out().aliases(&["special.polygamma"])]
+    [function().out().aliases(&["special.polygamma"]).wide()]
     fn polygamma(g, n: i64, input: Expr<'g>) -> Result<Expr<'g>> {
         if n < 0 {
             return Err(OpError::runtime("polygamma(n, x) does not support negative n."));
@@ -224,13 +244,13 @@ functions! {
         if n == 0 {
             return Ok(input.digamma());
         }
-        let order = g.full(&gt_ops::Shape::SCALAR, (n + 1) as f64, input.dtype()?.to_float());
+        let order = g.full(&Shape::SCALAR, (n + 1) as f64, input.dtype()?.to_float());
         let factorial: f64 = (1..=n).map(|k| k as f64).product();
         Ok(order.zeta(input) * if n % 2 == 0 { -factorial } else { factorial })
     }
 
     /// The polygamma function: the `n`-th derivative of `digamma`.
-    [method_only().in_place().named("polygamma")]
+    [method_only().in_place().named("polygamma").wide()]
     fn polygamma_method(g, input: Expr<'g>, n: i64) -> Result<Expr<'g>> {
         polygamma(g, n, input)
     }
@@ -240,7 +260,7 @@ functions! {
     /// Example:
     ///     >>> gt.mvlgamma(gt.tensor([2.0, 3.0]), p=2)
     ///     tensor([0.4516, 1.5502])
-    [method().in_place().out().aliases(&["special.multigammaln"])]
+    [method().in_place().out().aliases(&["special.multigammaln"]).wide()]
     fn mvlgamma(g, input: Expr<'g>, p: i64) -> Result<Expr<'g>> {
         if p < 1 {
             return Err(OpError::runtime("p has to be greater than or equal to 1"));
@@ -255,7 +275,7 @@ functions! {
     /// Example:
     ///     >>> gt.special.entr(gt.tensor([0.25, 0.5]))
     ///     tensor([0.3466, 0.3466])
-    [module("special").out()]
+    [module("special").out().wide()]
     fn entr(g, input: Expr<'g>) -> Expr<'g> {
         let x = input.to_float();
         x.lt(0.0).where_(f64::NEG_INFINITY, -x.xlogy(x.maximum(0.0)))
@@ -266,7 +286,7 @@ functions! {
     /// Example:
     ///     >>> gt.special.ndtr(gt.tensor([-2.0, 0.0, 2.0]))
     ///     tensor([0.0228, 0.5000, 0.9772])
-    [module("special").out()]
+    [module("special").out().wide()]
     fn ndtr(g, input: Expr<'g>) -> Expr<'g> {
         (input.to_float() * -FRAC_1_SQRT_2).erfc() * 0.5
     }
@@ -276,7 +296,7 @@ functions! {
     /// Example:
     ///     >>> gt.special.xlog1py(gt.tensor([0.0, 2.0]), gt.tensor([-1.0, 1.0]))
     ///     tensor([0.0000, 1.3863])
-    [module("special").out()]
+    [module("special").out().wide()]
     fn xlog1py(g, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         if input.as_number().is_some() && other.as_number().is_some() {
             return Err(OpError::type_("special_xlog1py(): one of the arguments must be a Tensor"));
@@ -291,7 +311,7 @@ functions! {
     /// Example:
     ///     >>> gt.special.spherical_bessel_j0(gt.tensor([0.0, 1.0]))
     ///     tensor([1.0000, 0.8415])
-    [module("special").out()]
+    [module("special").out().wide()]
     fn spherical_bessel_j0(g, input: Expr<'g>) -> Expr<'g> {
         let x = input.to_float().detach();
         x.isinf().where_(0.0, x.eq(0.0).where_(1.0, x.sin() / x))

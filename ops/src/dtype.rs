@@ -120,6 +120,26 @@ impl DType {
             _ => 2,
         }
     }
+    /// The largest finite number of a floating-point dtype.
+    pub fn largest_float(self) -> f64 {
+        match self {
+            F16 => 65504.0,
+            BF16 => 255.0 * 2f64.powi(120),
+            F32 => f64::from(f32::MAX),
+            _ => f64::MAX,
+        }
+    }
+    /// The least and the largest number of an integer dtype; 0 and 1 for bool.
+    pub fn int_range(self) -> (i64, i64) {
+        match self {
+            Bool => (0, 1),
+            U8 => (0, 255),
+            _ => {
+                let low = i64::MIN >> (64 - 8 * self.size().min(8));
+                (low, !low)
+            }
+        }
+    }
     /// Whether it is one of the two 16-bit floats.
     pub fn is_half(self) -> bool {
         matches!(self, F16 | BF16)

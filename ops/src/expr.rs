@@ -45,6 +45,8 @@ pub struct Builder<'g> {
     numbers: RefCell<SmallVec<[Scalar; 4]>>,
     /// Whether elementwise ops promote their operands to a common dtype.
     promotes: bool,
+    /// Whether arguments of half precision are converted to float32.
+    widens: Cell<bool>,
 }
 
 /// The gradient of a function as expressions: takes its inputs followed by its results, and the gradients of the
@@ -75,8 +77,8 @@ impl From<Expr<'_>> for Arg {
 impl<'g> Builder<'g> {
     /// A builder that emits to `graph`.
     pub fn new(graph: &'g mut (dyn Graph + 'g)) -> Builder<'g> {
-        let (error, failed, warnings, autocast, numbers) = Default::default();
-        Builder { graph: RefCell::new(graph), error, failed, warnings, autocast, numbers, promotes: true }
+        let (error, failed, warnings, autocast, numbers, widens) = Default::default();
+        Builder { graph: RefCell::new(graph), error, failed, warnings, autocast, numbers, promotes: true, widens }
     }
 
     /// A builder for formulas whose tensors share the dtype that they compute in: they promote nothing.
@@ -92,6 +94,27 @@ impl<'g> Builder<'g> {
     /// The dtype in which matrix products compute under automatic mixed precision, and `None` outside of it.
     pub fn autocast(&self) -> Option<DType> {
         self.autocast.get()
+    }
+
+    /// Converts the arguments of a call from half precision to float32, where `widens`.
+    pub fn set_widens(&self, widens: bool) {
+        self.widens.set(widens);
+    }
+
+    /// The expression of an argument of a call.
+    pub fn argument(&'g self, val: Val) -> Expr<'g> {
+        let tensor = self.tensor(val);
+        if self.widens.get() { tensor.upcast() } else { tensor }
+    }
+
+    /// The dtype that operands are promoted to.
+    ///
+    /// # Errors
+    /// The first error of the expressions so far.
+    pub fn common_dtype(&self, operands: &[Expr<'g>]) -> Result<DType> {
+        self.check()?;
+        let operands: SmallVec<[Arg; 4]> = operands.iter().map(|operand| operand.arg()).collect();
+        Ok(build::common_dtype(&**self.graph.borrow(), &operands))
     }
 
     /// The expression of a tensor of the graph.

@@ -52,6 +52,8 @@ pub struct Forms {
     pub updates: &'static [&'static str],
     /// The operands' dtype under automatic mixed precision.
     pub autocast: Autocast,
+    /// Operands of half precision compute in float32, and the results are rounded once.
+    pub wide: bool,
 }
 
 const NONE: Forms = Forms {
@@ -73,6 +75,7 @@ const NONE: Forms = Forms {
     results: &[],
     updates: &[],
     autocast: Autocast::Keep,
+    wide: false,
 };
 
 /// Nothing public: the op is a step of other functions, such as a fused gradient.
@@ -178,6 +181,12 @@ impl Forms {
     #[must_use]
     pub const fn updates(self, updates: &'static [&'static str]) -> Forms {
         Forms { updates, ..self }
+    }
+    /// Computes on half precisions in float32 and rounds the results once, as PyTorch's kernels do. In half precision
+    /// the steps of a composite would each round, or overflow.
+    #[must_use]
+    pub const fn wide(self) -> Forms {
+        Forms { wide: true, ..self }
     }
     /// Sets the dtype under automatic mixed precision.
     #[must_use]

@@ -4,6 +4,7 @@ use crate::dtype::DType;
 use crate::op::Op;
 use crate::shape::{RANK_MAX, Shape};
 use crate::window::WindowSpec;
+use std::fmt;
 use std::ops::Range;
 
 /// The id of a tensor within one session (or one worker's stream). 0 stands for no tensor; ids are never reused.
@@ -19,6 +20,8 @@ pub enum Scalar {
     Bool(bool),
     /// A Python int.
     Int(i64),
+    /// A Python int beyond int64: [`Scalar::for_dtype`] makes it one of the others before it is sent.
+    Unsigned(u64),
     /// A Python float.
     Float(f64),
 }
@@ -29,14 +32,16 @@ impl Scalar {
         match self {
             Scalar::Bool(b) => b as u8 as f64,
             Scalar::Int(i) => i as f64,
+            Scalar::Unsigned(u) => u as f64,
             Scalar::Float(f) => f,
         }
     }
-    /// The value as an integer; floats truncate and saturate, NaN is 0.
+    /// The value as an integer; floats truncate and saturate, NaN is 0, integers beyond int64 wrap.
     pub fn to_i64(self) -> i64 {
         match self {
             Scalar::Bool(b) => b as i64,
             Scalar::Int(i) => i,
+            Scalar::Unsigned(u) => u as i64,
             Scalar::Float(f) => f as i64,
         }
     }
@@ -45,6 +50,7 @@ impl Scalar {
         match self {
             Scalar::Bool(b) => b,
             Scalar::Int(i) => i != 0,
+            Scalar::Unsigned(u) => u != 0,
             Scalar::Float(f) => f != 0.0,
         }
     }
@@ -52,7 +58,7 @@ impl Scalar {
     pub fn natural_dtype(self) -> DType {
         match self {
             Scalar::Bool(_) => DType::Bool,
-            Scalar::Int(_) => DType::I64,
+            Scalar::Int(_) | Scalar::Unsigned(_) => DType::I64,
             Scalar::Float(_) => DType::default_float(),
         }
     }
@@ -60,8 +66,29 @@ impl Scalar {
     pub fn category(self) -> u8 {
         match self {
             Scalar::Bool(_) => 0,
-            Scalar::Int(_) => 1,
+            Scalar::Int(_) | Scalar::Unsigned(_) => 1,
             Scalar::Float(_) => 2,
+        }
+    }
+    /// The number as an operand of elements of `dtype`: an integer beyond int64 is a float among floats and keeps its
+    /// bits among integers.
+    #[inline]
+    pub fn for_dtype(self, dtype: DType) -> Scalar {
+        match self {
+            Scalar::Unsigned(u) if dtype.is_float() => Scalar::Float(u as f64),
+            Scalar::Unsigned(u) => Scalar::Int(u as i64),
+            other => other,
+        }
+    }
+}
+
+impl fmt::Display for Scalar {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Scalar::Bool(b) => b.fmt(f),
+            Scalar::Int(i) => i.fmt(f),
+            Scalar::Unsigned(u) => u.fmt(f),
+            Scalar::Float(x) => write!(f, "{x:?}"),
         }
     }
 }

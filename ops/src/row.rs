@@ -79,6 +79,9 @@ pub struct Row {
     pub domain: [(f64, f64); 3],
     /// Integer division by zero is an error: the second operand must not be 0 when it is an integer.
     pub divisor_nonzero: bool,
+    /// On half precisions, a number among the operands takes part as an f32; without it, the number is rounded to the
+    /// operands' dtype first. Either is PyTorch's choice for the op.
+    pub wide_numbers: bool,
     /// The forms of the public function that an elementwise row is; none where the function of this name is declared in
     /// `functions/`.
     pub forms: Forms,
@@ -140,6 +143,7 @@ const BASE: Row = Row {
     cuda_int: "",
     domain: EVERYWHERE,
     divisor_nonzero: false,
+    wide_numbers: false,
     forms: forms::internal(),
     number_first: false,
     tensors_only: false,

@@ -25,8 +25,8 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     if object.is_instance_of::<PyInt>() {
         return match object.extract::<i64>() {
             Ok(i) => Ok(Some(Scalar::Int(i))),
-            // As PyTorch: integers in uint64's range keep their bits, larger ones are refused.
-            Err(error) => object.extract::<u64>().map(|u| Some(Scalar::Int(u as i64))).map_err(|_| error),
+            // As in PyTorch, integers in uint64's range are numbers, larger ones are refused.
+            Err(error) => object.extract::<u64>().map(|u| Some(Scalar::Unsigned(u))).map_err(|_| error),
         };
     }
     if object.is_instance_of::<PyFloat>() {

@@ -5,6 +5,7 @@ use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::Tensor;
 use gt_client::transfer::UploadSource;
+use gt_ops::build::numbers::checked;
 use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
 use gt_shm::ArenaBlock;
 use half::{bf16, f16};
@@ -112,6 +113,8 @@ struct Nested {
     floats: Vec<f64>,
     /// The highest category found: 0 bool, 1 int, 2 float.
     category: u8,
+    /// An integer beyond int64 was found: `floats` has the numbers, also if all are integers.
+    beyond: bool,
 }
 
 impl Nested {
@@ -142,7 +145,18 @@ impl Nested {
             return Err(PyTypeError::new_err(format!("not a sequence: a number at dim {depth} among sequences")));
         }
         let item;
-        let scalar = match crate::convert::number(object)? {
+        let number = match object.is_exact_instance_of::<PyInt>() && object.extract::<i64>().is_err() {
+            true => None,
+            false => Some(crate::convert::number(object)?),
+        };
+        let Some(number) = number else {
+            self.widen();
+            self.beyond = true;
+            self.category = self.category.max(1);
+            self.floats.push(object.extract()?);
+            return Ok(());
+        };
+        let scalar = match number {
             Some(scalar) => scalar,
             // A tensor of one element or a NumPy scalar stands for its number.
             None if object.hasattr("item")? => {
@@ -151,17 +165,49 @@ impl Nested {
             }
             None => return Err(not_a_number(object)),
         };
-        if self.category < 2 && scalar.category() == 2 {
-            self.floats = self.ints.iter().map(|i| *i as f64).collect();
-            self.ints = Vec::new();
+        if scalar.category() == 2 {
+            self.widen();
         }
         self.category = self.category.max(scalar.category());
-        if self.category == 2 {
+        if self.is_wide() {
             self.floats.push(scalar.to_f64())
         } else {
             self.ints.push(scalar.to_i64())
         }
         Ok(())
+    }
+
+    /// Whether `floats` has the numbers, not `ints`.
+    fn is_wide(&self) -> bool {
+        self.category == 2 || self.beyond
+    }
+
+    fn widen(&mut self) {
+        if !self.is_wide() {
+            self.floats = std::mem::take(&mut self.ints).into_iter().map(|i| i as f64).collect();
+        }
+    }
+
+    /// Checks that the numbers are in the range of `dtype`.
+    ///
+    /// # Errors
+    /// PyTorch's, for a number that is not.
+    fn check(&self, dtype: DType) -> PyResult<()> {
+        if dtype.is_float() || dtype == DType::Bool {
+            return Ok(());
+        }
+        if self.beyond {
+            return Err(PyValueError::new_err(format!(
+                "Overflow when unpacking long long: an integer is beyond int64, and the tensor is of {dtype}. A \
+                 floating-point dtype has larger numbers."
+            )));
+        }
+        if dtype == DType::I64 && !self.is_wide() {
+            return Ok(());
+        }
+        let check = |number| checked(number, dtype).map(drop).map_err(raise_op);
+        self.ints.iter().map(|i| Scalar::Int(*i)).try_for_each(check)?;
+        self.floats.iter().map(|f| Scalar::Float(*f)).try_for_each(check)
     }
 
     fn count(&self) -> usize {
@@ -175,6 +221,7 @@ fn is_sequence(object: &Bound<'_, PyAny>) -> PyResult<bool> {
         return Ok(true);
     }
     let plain = object.is_instance_of::<PyFloat>()
+        || object.is_instance_of::<PyInt>()
         || crate::convert::number(object)?.is_some()
         || object.is_instance_of::<PyTensor>()
         || object.is_instance_of::<PyString>()
@@ -192,7 +239,7 @@ fn not_a_number(object: &Bound<'_, PyAny>) -> PyErr {
 fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
     macro_rules! bytes {
         ($convert:expr) => {
-            if nested.category == 2 {
+            if nested.is_wide() {
                 nested.floats.iter().flat_map(|f| $convert(Scalar::Float(*f)).to_le_bytes()).collect()
             } else {
                 nested.ints.iter().flat_map(|i| $convert(Scalar::Int(*i)).to_le_bytes()).collect()
@@ -233,6 +280,7 @@ pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Te
         };
         let dtype = dtype.unwrap_or(natural);
         let meta = Meta::new(Shape::new(&nested.dims).map_err(raise_op)?, dtype);
+        nested.check(dtype)?;
         let bytes = pack(&nested, dtype);
         let value = current(py)?.upload(meta, UploadSource::from(&bytes[..])).or_raise()?;
         Tensor::new(value, None)

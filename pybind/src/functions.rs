@@ -717,6 +717,8 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 Scalar::Int(i) => Value::Number(Scalar::Int(i)),
                 _ => return Err(wrong()),
             },
+            // An integer of any size is a floating-point number, as long as those reach it.
+            Kind::Float if object.is_exact_instance_of::<PyInt>() => Value::Number(Scalar::Float(object.extract()?)),
             Kind::Float => Value::Number(Scalar::Float(self.number(object)?.ok_or_else(wrong)?.to_f64())),
             Kind::Bool => match object.cast::<PyBool>() {
                 Ok(flag) => Value::Number(Scalar::Bool(flag.is_true())),
@@ -787,13 +789,16 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
         optional: bool,
         wrong: &dyn Fn() -> Misfit,
     ) -> Result<Vec<i64>, Misfit> {
+        let too_large = |item: &Borrowed<'_, 'py, PyAny>| {
+            let text = format!("Overflow when unpacking long: {} is too large for a size", **item);
+            Misfit::Other(PyRuntimeError::new_err(text))
+        };
         let int = |item: &Borrowed<'_, 'py, PyAny>| match self.number(item) {
             _ if optional && item.is_none() => Ok(OptionalInts::NONE),
             Ok(Some(Scalar::Int(i))) => Ok(i),
+            Ok(Some(Scalar::Unsigned(_))) => Err(too_large(item)),
             Ok(_) => Err(wrong()),
-            Err(error) if error.is_instance_of::<PyOverflowError>(self.py) => Err(Misfit::Other(
-                PyRuntimeError::new_err(format!("Overflow when unpacking long: {} is too large for a size", **item)),
-            )),
+            Err(error) if error.is_instance_of::<PyOverflowError>(self.py) => Err(too_large(item)),
             Err(error) => Err(Misfit::Other(error)),
         };
         if let Ok(tuple) = object.cast::<PyTuple>() {
@@ -1066,6 +1071,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             }
             Outcome::Number(Scalar::Bool(b)) => PyBool::new(py, b).to_owned().into_any().unbind(),
             Outcome::Number(Scalar::Int(i)) => i.into_pyobject(py)?.into_any().unbind(),
+            Outcome::Number(Scalar::Unsigned(u)) => u.into_pyobject(py)?.into_any().unbind(),
             Outcome::Number(Scalar::Float(f)) => f.into_pyobject(py)?.into_any().unbind(),
             Outcome::Sizes(sizes) => {
                 static SIZE: PyOnceLock<Py<PyType>> = PyOnceLock::new();

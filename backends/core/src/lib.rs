@@ -40,7 +40,7 @@ pub use layout::Layout;
 pub use link::{DeviceBuffers, EnqueuedTransfer, Link};
 pub use loops::{Loops, Run, split_axes};
 pub use memory_usage::MemoryUsage;
-pub use number::{Power, scalar_bits, simple_power};
+pub use number::{Power, computed_bits, scalar_bits, simple_power};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -1,6 +1,6 @@
 //! The bits of scalar operands in a dtype, and simpler ops for common powers.
 
-use gt_ops::{DType, Op, Scalar};
+use gt_ops::{DType, Op, Row, Scalar};
 use half::{bf16, f16};
 
 /// The scalar's bits in a dtype, in the low bytes. Half precisions are rounded by way of f32, as in PyTorch.
@@ -19,6 +19,20 @@ pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
         DType::F64 => scalar.to_f64().to_bits(),
     }
     .to_le()
+}
+
+/// The bits of a scalar operand of an elementwise row in the type that kernels compute `dtype` in: f32 for half
+/// precisions, whose numbers are rounded to `dtype` first unless the row has [`Row::wide_numbers`].
+#[inline]
+pub fn computed_bits(scalar: Scalar, dtype: DType, row: &Row) -> u64 {
+    let number = scalar.to_f64() as f32;
+    let rounded = match dtype {
+        DType::F16 | DType::BF16 if row.wide_numbers => number,
+        DType::F16 => f16::from_f32(number).to_f32(),
+        DType::BF16 => bf16::from_f32(number).to_f32(),
+        _ => return scalar_bits(scalar, dtype),
+    };
+    (rounded.to_bits() as u64).to_le()
 }
 
 /// A simpler op that computes a power.

@@ -146,7 +146,7 @@ impl Backend for CpuBackend {
 impl CpuBackend {
     fn execute_other(
         &mut self,
-        row: &Row,
+        row: &'static Row,
         inputs: Inputs<'_, '_>,
         attrs: &Attrs,
         out: &Meta,

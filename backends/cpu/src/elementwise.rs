@@ -8,8 +8,8 @@ use crate::strided::{copy_run, stream, stream_end};
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use crate::tile::{TILE, Tile};
-use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
-use gt_ops::{DType, Meta, Op, RANK_MAX, Row, Shape};
+use gt_backend::{ExecError, Input, Loops, Power, computed_bits, scalar_bits, simple_power};
+use gt_ops::{DType, Meta, Op, RANK_MAX, Row, Scalar, Shape};
 
 /// Chunks start at multiples of this many elements, so that no two threads write to one cache line.
 pub const CHUNK_ELEMENTS: usize = TILE;
@@ -335,15 +335,27 @@ pub(crate) struct ElementwiseKernel {
     /// Whether the kernel only moves elements, so that half precisions need no widening.
     pub(crate) moves: bool,
     pub(crate) takes_splat: bool,
+    /// The row whose rule gives the bits of scalar operands.
+    pub(crate) row: &'static Row,
     pub(crate) dtypes: [DType; 3],
     pub(crate) narrow: Option<Kernel>,
     pub(crate) weight: usize,
 }
 
+impl ElementwiseKernel {
+    /// The bits of a scalar as operand `i`, and the dtype that they are of: the type that the kernel reads.
+    pub(crate) fn number(&self, scalar: Scalar, i: usize) -> (u64, DType) {
+        match (self.moves, self.dtypes[i]) {
+            (true, dtype) => (scalar_bits(scalar, dtype), dtype),
+            (false, dtype) => (computed_bits(scalar, dtype, self.row), compute_dtype(dtype)),
+        }
+    }
+}
+
 impl CpuBackend {
     pub(crate) fn elementwise(
         &mut self,
-        row: &Row,
+        row: &'static Row,
         inputs: Inputs<'_, '_>,
         out: &Meta,
         last_use: u8,
@@ -372,7 +384,7 @@ impl CpuBackend {
     }
 
     #[inline]
-    pub(crate) fn elementwise_map(&self, row: &Row, dtype: DType, out: DType) -> Result<ElementwiseKernel> {
+    pub(crate) fn elementwise_map(&self, row: &'static Row, dtype: DType, out: DType) -> Result<ElementwiseKernel> {
         let Some(kernel) = self.kernels.elementwise(row.op, dtype) else {
             return Err(ExecError::internal(format!("{} of {dtype} has no kernel", row.name)));
         };
@@ -380,6 +392,7 @@ impl CpuBackend {
             kernel,
             moves: false,
             takes_splat: row.operands == 2,
+            row,
             dtypes: [dtype; 3],
             narrow: if out == dtype { self.narrow(dtype) } else { None },
             weight: row.cost_flops as usize,
@@ -403,11 +416,11 @@ impl CpuBackend {
         let mut sources = [nowhere; 3];
         let mut any_strided = false;
         for (i, input) in inputs.iter().enumerate() {
-            let dtype = map.dtypes[i];
-            let (ptr, pattern) = match input {
+            let (ptr, dtype, pattern) = match input {
                 Input::Scalar(scalar) => {
-                    slots[i] = scalar_bits(*scalar, dtype);
-                    (std::ptr::from_ref(&slots[i]).cast::<u8>(), AccessPattern::Splat)
+                    let (bits, dtype) = map.number(*scalar, i);
+                    slots[i] = bits;
+                    (std::ptr::from_ref(&slots[i]).cast::<u8>(), dtype, AccessPattern::Splat)
                 }
                 Input::Tensor(t) => {
                     let pattern = if t.contiguous && t.meta.shape == out.shape {
@@ -421,7 +434,7 @@ impl CpuBackend {
                         any_strided = true;
                         AccessPattern::Strided
                     };
-                    (t.ptr().cast_const(), pattern)
+                    (t.ptr().cast_const(), map.dtypes[i], pattern)
                 }
             };
             sources[i] = ElementwiseOperand {
@@ -515,6 +528,7 @@ impl CpuBackend {
             kernel: self.kernels.select(dtype.size()),
             moves: true,
             takes_splat: false,
+            row: Op::Where.row(),
             dtypes: [DType::Bool, dtype, dtype],
             narrow: None,
             weight: 1,
@@ -537,6 +551,7 @@ impl CpuBackend {
             kernel,
             moves: false,
             takes_splat: false,
+            row: Op::Cast.row(),
             dtypes: [from; 3],
             narrow: self.narrow(to),
             weight: 1,

@@ -13,7 +13,7 @@ use crate::memory::ALIGN_BYTES;
 use crate::strided::{copy_run, stream, stream_end};
 use crate::tensor::CpuTensor;
 use crate::tile::{TILE, Tile};
-use gt_backend::{ExecError, Input, Loops, Power, Stage, StageInput, scalar_bits, simple_power};
+use gt_backend::{ExecError, Input, Loops, Power, Stage, StageInput, simple_power};
 use gt_ops::{Class, DType, Op, Scalar, Shape};
 
 /// The size of a tile in bytes: [`TILE`] elements of the widest dtype, or more of a narrower one.
@@ -116,8 +116,8 @@ struct FusedOperands<'a> {
 }
 
 impl<'a> FusedOperands<'a> {
-    fn number(&mut self, number: Scalar, dtype: DType) -> OperandSource {
-        let slot = Box::new(scalar_bits(number, dtype));
+    fn number(&mut self, bits: u64, dtype: DType) -> OperandSource {
+        let slot = Box::new(bits);
         let ptr = std::ptr::from_ref(&*slot).cast();
         self.numbers.push(slot);
         self.list.push(ExternalOperand { ptr, size: dtype.size(), pattern: TilePattern::Splat(None) });
@@ -169,17 +169,21 @@ impl CpuBackend {
         for stage in stages {
             let (map, operands) = self.plan_stage(stages, stage)?;
             let mut from = [OperandSource::Step(0); OPERANDS_MAX];
+            let mut widen = map.dtypes.map(|dtype| if map.moves { None } else { self.widen(dtype) });
             for (i, operand) in operands.iter().enumerate() {
                 from[i] = match operand {
                     StageInput::Stage(earlier) => OperandSource::Step(*earlier),
-                    StageInput::External(Input::Scalar(number)) => sources.number(*number, map.dtypes[i]),
+                    StageInput::External(Input::Scalar(number)) => {
+                        let (bits, dtype) = map.number(*number, i);
+                        widen[i] = None;
+                        sources.number(bits, dtype)
+                    }
                     StageInput::External(Input::Tensor(t)) => {
                         let copy = straight.iter().find(|(transposed, _)| std::ptr::eq(*transposed, *t));
                         sources.tensor(t, copy.map_or(*t, |(_, copy)| copy))
                     }
                 };
             }
-            let widen = map.dtypes.map(|dtype| if map.moves { None } else { self.widen(dtype) });
             weight += map.weight + 1;
             steps.push(FusedStep {
                 kernel: map.kernel,

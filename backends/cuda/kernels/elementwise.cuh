@@ -12,7 +12,8 @@ struct alignas(sizeof(T) * V < 16 ? sizeof(T) * V : 16) Lanes {
     T at[V];
 };
 
-// An operand: the address of its first element or, if that is null, the bits of a scalar.
+// An operand: the address of its first element or, if that is null, the bits of a scalar in the type that its dtype is
+// computed in: a number need not be one that a half precision has.
 struct Operand {
     const void *first;
     u64 bits;
@@ -20,11 +21,11 @@ struct Operand {
 
 // The value of a scalar operand or of a one-element one.
 template <typename T>
-GT_DEVICE T only(Operand from) {
-    if (from.first) return *(const T *)from.first;
+GT_DEVICE typename Compute<T>::type only(Operand from) {
+    if (from.first) return load((const T *)from.first);
     union {
         u64 bits;
-        T value;
+        typename Compute<T>::type value;
     } number;
     number.bits = from.bits;
     return number.value;
@@ -46,6 +47,15 @@ GT_DEVICE Lanes<T, V> read(const T *from) {
 template <int V, typename T>
 GT_DEVICE void write(T *to, Lanes<T, V> lanes) {
     *(Lanes<T, V> *)to = lanes;
+}
+
+// The elements in the type that they are computed in.
+template <typename T, int V>
+GT_DEVICE Lanes<typename Compute<T>::type, V> computed(Lanes<T, V> stored) {
+    Lanes<typename Compute<T>::type, V> lanes;
+#pragma unroll
+    for (int k = 0; k < V; k++) lanes.at[k] = to_compute(stored.at[k]);
+    return lanes;
 }
 
 // Elements `from[0]`, `from[step]`, ...

@@ -9,7 +9,7 @@ use crate::launch::divider;
 use crate::program::{self, INPUTS_MAX, Program, THREADS, Traversal};
 use crate::template::{KernelKey, Template};
 use crate::tensor::CudaTensor;
-use gt_backend::{ExecError, Input, Loops, Power, scalar_bits, simple_power};
+use gt_backend::{ExecError, Input, Loops, Power, computed_bits, scalar_bits, simple_power};
 use gt_ops::row::{ROWS, ResultDType};
 use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};
 
@@ -69,7 +69,7 @@ fn catalogue() -> Vec<KernelKey> {
 pub(crate) enum ElementwiseSource<'a> {
     /// A tensor of the program's shape, or broadcast to it.
     Tensor(&'a CudaTensor),
-    /// The bits of a scalar.
+    /// The bits of a scalar, in the type that kernels compute its dtype in.
     Number(u64),
 }
 
@@ -166,7 +166,7 @@ impl CudaBackend {
         for (i, input) in inputs.iter().enumerate() {
             sources[i] = match input {
                 Input::Tensor(t) => ElementwiseSource::Tensor(t),
-                Input::Scalar(number) => ElementwiseSource::Number(scalar_bits(*number, dtypes[i])),
+                Input::Scalar(number) => ElementwiseSource::Number(computed_bits(*number, dtypes[i], row)),
             };
         }
         // The choices of a selection, not its condition, give the dtype.

@@ -10,8 +10,8 @@ use crate::elementwise::{ElementwiseSource, gives_memory};
 use crate::error::Result;
 use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, ProgramStep, ProgramValue};
 use crate::tensor::CudaTensor;
-use gt_backend::{Input, Layout, Power, Stage, StageInput, execute_one_by_one, scalar_bits, simple_power};
-use gt_ops::{Class, DType, Op, Scalar};
+use gt_backend::{Input, Layout, Power, Stage, StageInput, computed_bits, execute_one_by_one, simple_power};
+use gt_ops::{Class, DType, Op};
 
 /// A program and its arguments.
 #[derive(Default)]
@@ -40,7 +40,9 @@ impl<'a> FusionPlan<'a> {
                 let value = match *feed {
                     StageInput::Stage(earlier) => ProgramValue::Step(earlier),
                     StageInput::External(Input::Tensor(t)) => plan.tensor(t)?,
-                    StageInput::External(Input::Scalar(number)) => plan.number(number, dtype)?,
+                    StageInput::External(Input::Scalar(number)) => {
+                        plan.number(computed_bits(number, dtype, op.row()), dtype)?
+                    }
                 };
                 needs |= match value {
                     ProgramValue::Step(earlier) => plan.needs[earlier],
@@ -65,8 +67,7 @@ impl<'a> FusionPlan<'a> {
         }
     }
 
-    fn number(&mut self, number: Scalar, dtype: DType) -> Option<ProgramValue> {
-        let bits = scalar_bits(number, dtype);
+    fn number(&mut self, bits: u64, dtype: DType) -> Option<ProgramValue> {
         let is_it =
             |source: &ElementwiseSource<'_>| matches!(source, ElementwiseSource::Number(known) if *known == bits);
         let inputs = self.sources.iter().zip(&self.program.inputs);

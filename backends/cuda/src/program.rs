@@ -189,9 +189,9 @@ impl Program {
             let first = format!("(const {dtype} *)in{i}.first");
             write!(text, "    const auto x{i} = ones >> {i} & 1 ? repeated<V>(only<{dtype}>(in{i})) : ")?;
             if straight {
-                writeln!(text, "read<V>({first} + at);")?;
+                writeln!(text, "computed(read<V>({first} + at));")?;
             } else {
-                writeln!(text, "read_stepped<V>({first} + offsets[{i}], inner[{i}]);")?;
+                writeln!(text, "computed(read_stepped<V>({first} + offsets[{i}], inner[{i}]));")?;
             }
         }
         for (o, step) in self.kept.iter().enumerate() {
@@ -199,7 +199,7 @@ impl Program {
         }
         text.push_str("#pragma unroll\n    for (int k = 0; k < V; k++) {\n");
         for i in 0..self.inputs.len() {
-            writeln!(text, "        const auto v{i} = to_compute(x{i}.at[k]);")?;
+            writeln!(text, "        const auto v{i} = x{i}.at[k];")?;
         }
         for (s, step) in self.steps.iter().enumerate() {
             step.write(text, s, self.kept.iter().position(|kept| *kept == s))?;

@@ -3,7 +3,7 @@
 //! The indexed axes are flattened to one, and the indices to one vector of positions along it. Reading is then a gather
 //! and writing a scatter, which have gradients.
 
-use crate::build::{along, elementwise, gather, where_};
+use crate::build::{along, elementwise, full, gather, where_};
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
@@ -101,7 +101,7 @@ pub fn index_put(g: G<'_>, v: Val, indices: &[Val], source: Arg) -> Result<Val> 
     let indexed = indexed(g, v, indices)?;
     let wide = g.meta(indexed.index).shape;
     let source = match source {
-        Arg::Scalar(_) => g.emit(Op::Full, &[source], Attrs::Create { shape: wide, dtype: meta.dtype })?,
+        Arg::Scalar(number) => full(g, wide, number, meta.dtype)?,
         Arg::Val(source) => {
             let from = g.meta(source).shape;
             if from.broadcast(&indexed.shape).ok() != Some(indexed.shape) {

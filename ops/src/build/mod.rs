@@ -4,6 +4,7 @@
 //! All builders emit to a [`Graph`], so that the Python package, the C library and the gradients share them.
 
 pub mod indexing;
+pub mod numbers;
 pub mod row_wise;
 pub mod window;
 
@@ -14,6 +15,7 @@ use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
 use crate::op::Op;
 use crate::shape::{Meta, RANK_MAX, Shape, normalize_axis};
+use smallvec::SmallVec;
 
 type G<'a> = &'a mut dyn Graph;
 
@@ -38,10 +40,16 @@ pub fn cast(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
     if g.meta(v).dtype == dtype { Ok(v) } else { g.emit(Op::Cast, &[v.into()], Attrs::DType(dtype)) }
 }
 
-fn cast_arg(g: G<'_>, arg: Arg, dtype: DType) -> Result<Arg> {
+/// The dtype that operands are promoted to, by PyTorch's rule.
+pub fn common_dtype(g: &dyn Graph, args: &[Arg]) -> DType {
+    result_type(args.iter().map(|arg| promotable(g, arg)))
+}
+
+/// An operand of an elementwise op in the dtype that it computes in.
+fn operand_of(g: G<'_>, arg: Arg, dtype: DType) -> Result<Arg> {
     match arg {
         Arg::Val(v) => cast(g, v, dtype).map(Arg::Val),
-        scalar => Ok(scalar),
+        Arg::Scalar(number) => Ok(Arg::Scalar(number.for_dtype(dtype))),
     }
 }
 
@@ -65,46 +73,61 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     if !args.iter().any(|a| matches!(a, Arg::Val(_))) {
         return Err(OpError::type_(format!("{}(): at least one argument must be a Tensor", row.name)));
     }
-    if shared_float_dtype(g, args).is_some() {
+    let plain = |arg: &Arg| !matches!(arg, Arg::Scalar(Scalar::Unsigned(_)));
+    if op != Op::Pow && shared_float_dtype(g, args).is_some() && args.iter().all(plain) {
         return g.emit(op, args, Attrs::None);
     }
-    let common = result_type(args.iter().map(|a| promotable(g, a)));
+    let common = common_dtype(g, args);
     let dtype = match (row.promotion, op) {
         (Promotion::Float, _) => common.to_float(),
         (_, Op::Pow | Op::FloorDivide | Op::Remainder) if common == DType::Bool => DType::I64,
         _ => common,
     };
-    if let (Op::Pow, true, Some(Arg::Scalar(s))) = (op, dtype.is_int(), args.get(1))
-        && s.to_i64() < 0
-    {
-        return Err(OpError::runtime("Integers to negative integer powers are not allowed."));
+    if let (Op::Pow, Some(Arg::Scalar(s))) = (op, args.get(1)) {
+        if dtype.is_int() && s.to_f64() < 0.0 {
+            return Err(OpError::runtime("Integers to negative integer powers are not allowed."));
+        }
+        if dtype != DType::F32 {
+            numbers::checked(*s, dtype)?;
+        }
     }
-    let mut cast_args = [Arg::Scalar(Scalar::Bool(false)); 3];
-    for (to, arg) in cast_args.iter_mut().zip(args) {
-        *to = cast_arg(g, *arg, dtype)?;
+    // PyTorch computes with a tensor without axes as with a number: a half precision may not have it.
+    let wide = |arg: &Arg| matches!(promotable(g, arg), Promotable::ZeroDim(own) if own != dtype);
+    let computed = if dtype.is_half() && row.wide_numbers && args.iter().any(wide) { DType::F32 } else { dtype };
+    let mut operands = [Arg::Scalar(Scalar::Bool(false)); 3];
+    for (to, arg) in operands.iter_mut().zip(args) {
+        *to = operand_of(g, *arg, computed)?;
     }
-    g.emit(op, &cast_args[..args.len()], Attrs::None)
+    let result = g.emit(op, &operands[..args.len()], Attrs::None)?;
+    if computed == dtype { Ok(result) } else { cast(g, result, dtype) }
 }
 
 /// `where(condition, yes, no)` with type promotion.
 ///
 /// # Errors
-/// A condition that is not bool, shapes that do not broadcast.
+/// A condition that is not bool, shapes that do not broadcast, a number out of the dtype's range.
 pub fn where_(g: G<'_>, condition: Val, yes: Arg, no: Arg) -> Result<Val> {
-    if let Some(dtype) = shared_float_dtype(g, &[yes, no]) {
-        return g.emit(Op::Where, &[condition.into(), yes, no], Attrs::DType(dtype));
-    }
-    let dtype = result_type([promotable(g, &yes), promotable(g, &no)]);
-    let yes = cast_arg(g, yes, dtype)?;
-    let no = cast_arg(g, no, dtype)?;
+    let dtype = common_dtype(g, &[yes, no]);
+    let mut choice = |arg| match arg {
+        Arg::Scalar(number) => numbers::rounded(number, dtype).map(Arg::Scalar),
+        tensor => operand_of(g, tensor, dtype),
+    };
+    let (yes, no) = (choice(yes)?, choice(no)?);
     g.emit(Op::Where, &[condition.into(), yes, no], Attrs::DType(dtype))
 }
 
 /// Elements clamped between bounds, either of which may be absent.
 ///
 /// # Errors
-/// No bounds, shapes that do not broadcast.
+/// No bounds, shapes that do not broadcast, a number as a bound that every element of the dtype lies beyond.
 pub fn clamp(g: G<'_>, v: Val, low: Option<Arg>, high: Option<Arg>) -> Result<Val> {
+    let operands: SmallVec<[Arg; 3]> = [Some(v.into()), low, high].into_iter().flatten().collect();
+    let dtype = common_dtype(g, &operands);
+    let bound = |arg: Option<Arg>, lower: bool| match arg {
+        Some(Arg::Scalar(number)) => numbers::bound(number, dtype, lower).map(|number| Some(Arg::Scalar(number))),
+        other => Ok(other),
+    };
+    let (v, low, high) = (cast(g, v, dtype)?, bound(low, true)?, bound(high, false)?);
     match (low, high) {
         (Some(low), Some(high)) => elementwise(g, Op::Clamp, &[v.into(), low, high]),
         (Some(low), None) => elementwise(g, Op::Maximum, &[v.into(), low]),
@@ -203,6 +226,17 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
     let centred = g.emit(Op::Sub, &[v.into(), mean.into()], Attrs::None)?;
     let square = g.emit(Op::Mul, &[centred.into(), centred.into()], Attrs::None)?;
     let total = g.emit(Op::Sum, &[square.into()], Attrs::Axes { mask, keepdim })?;
+    // The mean is rounded, so the deviations from it have a mean of their own: the corrected two-pass algorithm (Chan,
+    // Golub and LeVeque 1983). It is a constant for the gradient, in which it cancels.
+    let deviations = g.detach(centred)?;
+    let rest = g.emit(Op::Mean, &[deviations.into()], Attrs::Axes { mask, keepdim })?;
+    let lost = g.emit(Op::Mul, &[rest.into(), rest.into()], Attrs::None)?;
+    let lost = g.emit(Op::Mul, &[lost.into(), (count as f64).into()], Attrs::None)?;
+    // Sums that overflow stay infinite.
+    let finite = g.emit(Op::Isfinite, &[lost.into()], Attrs::None)?;
+    let lost = g.emit(Op::Where, &[finite.into(), lost.into(), 0.0.into()], Attrs::DType(meta.dtype))?;
+    let total = g.emit(Op::Sub, &[total.into(), lost.into()], Attrs::None)?;
+    let total = g.emit(Op::Maximum, &[total.into(), 0.0.into()], Attrs::None)?;
     g.emit(Op::Div, &[total.into(), (count as f64 - correction).max(0.0).into()], Attrs::None)
 }
 
@@ -660,7 +694,10 @@ pub fn set_index(g: G<'_>, v: Val, parts: &[Index], source: Arg) -> Result<Val> 
     let meta = g.meta(v);
     let (spec, seen) = resolve_index(&meta.shape, parts)?;
     let source = match source {
-        Arg::Scalar(_) => g.emit(Op::Full, &[source], Attrs::Create { shape: spec.sizes, dtype: meta.dtype })?,
+        Arg::Scalar(number) => {
+            let number = numbers::rounded(number, meta.dtype)?;
+            g.emit(Op::Full, &[number.into()], Attrs::Create { shape: spec.sizes, dtype: meta.dtype })?
+        }
         Arg::Val(s) => {
             let s = cast(g, s, meta.dtype)?;
             let from = g.meta(s).shape;
@@ -814,8 +851,9 @@ pub fn chunk_sizes(extent: usize, chunks: i64) -> Result<Vec<i64>> {
 /// A tensor filled with one number.
 ///
 /// # Errors
-/// The errors of [`Graph::emit`].
+/// A number out of the dtype's range.
 pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> {
+    let value = numbers::checked(value, dtype)?;
     g.emit(Op::Full, &[value.into()], Attrs::Create { shape, dtype })
 }
 
@@ -826,6 +864,13 @@ pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> 
 pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<DType>) -> Result<Val> {
     let float = [start, end, step].iter().any(|s| s.category() == 2);
     let dtype = dtype.unwrap_or(if float { DType::default_float() } else { DType::I64 });
+    for number in [start, end, step] {
+        if matches!(number, Scalar::Unsigned(_)) {
+            numbers::checked(number, if dtype.is_float() { dtype } else { DType::I64 })?;
+        }
+    }
+    let [start, end, step] = [start, end, step].map(|number| number.for_dtype(dtype));
+    let float = float || [start, end, step].iter().any(|s| s.category() == 2);
     let (first, last, stride) = (start.to_f64(), end.to_f64(), step.to_f64());
     if stride == 0.0 {
         return Err(OpError::runtime("step must be nonzero"));
@@ -857,33 +902,36 @@ fn count_to(g: G<'_>, count: i64) -> Result<Val> {
 /// `count` numbers from `start` to `end`, both exact. The second half counts back from `end`, as in PyTorch.
 ///
 /// # Errors
-/// A negative count.
+/// A negative count, bounds out of the dtype's range, a line of bools.
 pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Result<Val> {
     if count < 0 {
         return Err(OpError::runtime("number of steps must be non-negative"));
     }
+    if dtype == DType::Bool {
+        return Err(OpError::not_implemented("linspace: a line of bools is not defined"));
+    }
     let shape = Shape::new(&[count as usize])?;
-    // For integers, PyTorch truncates the bounds first.
-    let (start, end) = if dtype.is_float() { (start, end) } else { (start.trunc(), end.trunc()) };
+    // PyTorch converts the bounds first: those of integers are truncated, and negative ones of uint8 wrap.
+    let converted = |bound: f64| {
+        let whole = bound.fract() == 0.0 && (-2f64.powi(63)..2f64.powi(63)).contains(&bound);
+        let number = if whole { Scalar::Int(bound as i64) } else { Scalar::Float(bound) };
+        let number = numbers::checked(number, dtype)?;
+        Ok(if dtype == DType::U8 { f64::from(number.to_i64() as u8) } else { number.to_f64() })
+    };
+    let (start, end) = (converted(start)?, converted(end)?);
     if count < 2 {
         return full(g, shape, Scalar::Float(start), dtype);
     }
-    let step = (end - start) / (count - 1) as f64;
-    let compute = if dtype.is_float() { dtype } else { DType::F64 };
-    let create = Attrs::Create { shape, dtype: compute };
+    // Computed in float64 and rounded once. Counting back from `end` makes the last element exact.
+    let step = end / (count - 1) as f64 - start / (count - 1) as f64;
+    let create = Attrs::Create { shape, dtype: DType::F64 };
     let up = g.emit(Op::Arange, &[start.into(), step.into()], create.clone())?;
-    let down = if dtype.is_float() {
-        g.emit(Op::Arange, &[(end - step * (count - 1) as f64).into(), step.into()], create)?
-    } else {
-        // Counting back from `end` makes the last element exact: if rounding left it just below `end`, the cast would
-        // truncate it to the integer before.
-        let back = g.emit(Op::Arange, &[((count - 1) as f64).into(), (-1.0).into()], create)?;
-        let distance = g.emit(Op::Mul, &[back.into(), step.into()], Attrs::None)?;
-        g.emit(Op::Sub, &[Scalar::Float(end).into(), distance.into()], Attrs::None)?
-    };
+    let back = g.emit(Op::Arange, &[((count - 1) as f64).into(), (-1.0).into()], create)?;
+    let distance = g.emit(Op::Mul, &[back.into(), step.into()], Attrs::None)?;
+    let down = g.emit(Op::Sub, &[Scalar::Float(end).into(), distance.into()], Attrs::None)?;
     let place = count_to(g, count)?;
     let first_half = g.emit(Op::Lt, &[place.into(), (count / 2).into()], Attrs::None)?;
-    let line = g.emit(Op::Where, &[first_half.into(), up.into(), down.into()], Attrs::DType(compute))?;
+    let line = g.emit(Op::Where, &[first_half.into(), up.into(), down.into()], Attrs::DType(DType::F64))?;
     cast(g, line, dtype)
 }
 

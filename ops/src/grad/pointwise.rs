@@ -3,6 +3,8 @@
 use crate::expr::Expr;
 use crate::grad::GradCtx;
 use crate::grad::structure::zero;
+use crate::graph::Arg;
+use crate::instruction::Scalar;
 
 /// The square root of 2 pi.
 pub const SQRT_2PI: f64 = 2.506_628_274_631_000_5;
@@ -28,29 +30,57 @@ pub fn xlogy_factor<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     c.b().le(0.0).and(|| c.a().eq(0.0)).where_(0.0, c.grad * c.b().log())
 }
 
-/// g b / (a^2 + b^2), -g a / (a^2 + b^2)
+/// g b / (a^2 + b^2), -g a / (a^2 + b^2), 0 at the origin.
 pub fn atan2<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
-    let share = c.grad / (c.a() * c.a() + c.b() * c.b());
+    let square = c.a() * c.a() + c.b() * c.b();
+    let share = square.eq(0.0).where_(0.0, c.grad / square);
     c.each(|operand| if operand == 0 { share * c.b() } else { -(share * c.a()) })
 }
 
-/// g, halved where the operands are equal, and 0 where the other operand is the extremum.
-pub fn contested<'g>(c: &GradCtx<'g>, lost: Expr<'g>) -> Expr<'g> {
-    lost.where_(0.0, c.a().eq(c.b()).where_(c.grad * 0.5, c.grad))
+/// g, halved where the operands are equal, and 0 where the other operand is the extremum. A bound that is a number is
+/// no rival: elements that equal it, and NaN, have no gradient.
+pub fn contested<'g>(c: &GradCtx<'g>, lost: Expr<'g>, won: impl FnOnce() -> Expr<'g>) -> Expr<'g> {
+    match c.b().as_number() {
+        Some(_) => won().where_(c.grad, 0.0),
+        None => lost.where_(0.0, c.a().eq(c.b()).where_(c.grad * 0.5, c.grad)),
+    }
 }
 
-/// g to the first operand where it is chosen or the second is NaN, else to the second.
+/// The gradients of min(max(a, b), c). Bounds that are tensors share the gradient of elements that equal them; bounds
+/// that are numbers leave them, and NaN, without one.
+pub fn clamp<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
+    let (a, low, high) = (c.a(), c.b(), c.c());
+    if low.as_number().is_some() && high.as_number().is_some() {
+        return c.each(|_| (a.gt(low) & a.lt(high)).where_(c.grad, 0.0));
+    }
+    let raised = a.maximum(low);
+    let halved = |x: Expr<'g>, y: Expr<'g>, grad: Expr<'g>, other: Arg| x.eq(y).where_(grad * 0.5, other);
+    let inner = raised.gt(high).where_(0.0, halved(raised, high, c.grad, c.grad.into()));
+    let none = || Arg::Scalar(Scalar::Float(0.0));
+    c.each(|operand| match operand {
+        0 => a.lt(low).where_(0.0, halved(a, low, inner, inner.into())),
+        1 => low.gt(a).where_(inner, halved(a, low, inner, none())),
+        _ => raised.gt(high).where_(c.grad, halved(raised, high, c.grad, none())),
+    })
+}
+
+/// g to the chosen number, to both halves of it where they are equal, to the first of two NaN.
 fn to_chosen<'g>(c: &GradCtx<'g>, first: Expr<'g>) -> Vec<Option<Expr<'g>>> {
     let first = first | c.b().isnan();
-    c.each(|operand| if operand == 0 { first.where_(c.grad, 0.0) } else { first.where_(0.0, c.grad) })
+    let equal = c.a().eq(c.b());
+    let half = equal.where_(c.grad * 0.5, 0.0);
+    c.each(|operand| match operand {
+        0 => (first & equal.logical_not()).where_(c.grad, half),
+        _ => first.where_(half, c.grad),
+    })
 }
 
-/// g to the smaller number, to the first of equal ones.
+/// g to the smaller number.
 pub fn fmin<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
     to_chosen(c, c.a().le(c.b()))
 }
 
-/// g to the larger number, to the first of equal ones.
+/// g to the larger number.
 pub fn fmax<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
     to_chosen(c, c.a().ge(c.b()))
 }

@@ -9,7 +9,7 @@ macro_rules! rows {
             number: |a, b| a + b,
             int: |a, b| wrapping_add(a, b),
             grad: Each(&[|c| c.grad]),
-            reference: "a + b",
+            wide_numbers: true, reference: "a + b",
             forms: forms::internal(),
         }
 
@@ -19,7 +19,7 @@ macro_rules! rows {
             int: |a, b| wrapping_sub(a, b),
             accepts: DTypeSet::NUMERIC,
             grad: Each(&[|c| c.grad, |c| -c.grad]),
-            reference: "a - b",
+            wide_numbers: true, reference: "a - b",
             forms: forms::internal(),
         }
 
@@ -36,7 +36,7 @@ macro_rules! rows {
             int: |a, b| wrapping_mul(a, b),
             grad: Each(&[|c| c.grad * c.b(), |c| c.grad * c.a()]),
             saves: Saves::inputs(3),
-            reference: "a * b",
+            wide_numbers: true, reference: "a * b",
             forms: forms::elementwise().aliases(&["multiply"]), number_first: true,
         }
 
@@ -46,7 +46,7 @@ macro_rules! rows {
             // Divided twice: the square of a small divisor would underflow to 0.
             grad: Each(&[|c| c.grad / c.b(), |c| -(c.grad * (c.a() / c.b() / c.b()))]),
             saves: Saves::inputs(3),
-            domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "a / b",
+            domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], wide_numbers: true, reference: "a / b",
             forms: forms::internal(),
         }
 
@@ -62,7 +62,7 @@ macro_rules! rows {
             accepts: DTypeSet::NUMERIC,
             grad: Each(&[zero]),
             cost_flops: 4, divisor_nonzero: true,
-            domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.floor_divide(a, b)",
+            domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], wide_numbers: true, reference: "np.floor_divide(a, b)",
             number_first: true,
         }
 
@@ -105,7 +105,7 @@ macro_rules! rows {
             accepts: DTypeSet::NUMERIC,
             grad: Each(&[|c| c.grad, |c| c.grad * c.c(), |c| c.grad * c.b()]),
             saves: Saves::inputs(6), cost_flops: 2,
-            reference: "a + b * c",
+            wide_numbers: true, reference: "a + b * c",
             forms: forms::internal(),
         }
 
@@ -115,7 +115,7 @@ macro_rules! rows {
             promotion: Promotion::Common,
             grad: Each(&[|c| c.grad * (1.0 - c.c()), |c| c.grad * c.c(), |c| c.grad * (c.b() - c.a())]),
             saves: Saves::inputs(7), cost_flops: 4,
-            reference: "a + c * (b - a)",
+            wide_numbers: true, reference: "a + c * (b - a)",
             forms: forms::internal(),
         }
 
@@ -262,7 +262,10 @@ macro_rules! rows {
         ///     tensor([1., 3.])
         Minimum = 70, minimum(input, other) {
             number: |a, b| minimum(a, b),
-            grad: Each(&[|c| pointwise::contested(c, c.a().gt(c.b())), |c| pointwise::contested(c, c.b().gt(c.a()))]),
+            grad: Each(&[
+                |c| pointwise::contested(c, c.a().gt(c.b()), || c.a().lt(c.b())),
+                |c| pointwise::contested(c, c.b().gt(c.a()), || c.b().lt(c.a())),
+            ]),
             saves: Saves::inputs(3),
             reference: "np.minimum(a, b)",
             tensors_only: true,
@@ -277,7 +280,10 @@ macro_rules! rows {
         ///     tensor([2., 5.])
         Maximum = 71, maximum(input, other) {
             number: |a, b| maximum(a, b),
-            grad: Each(&[|c| pointwise::contested(c, c.a().lt(c.b())), |c| pointwise::contested(c, c.b().lt(c.a()))]),
+            grad: Each(&[
+                |c| pointwise::contested(c, c.a().lt(c.b()), || c.a().gt(c.b())),
+                |c| pointwise::contested(c, c.b().lt(c.a()), || c.b().gt(c.a())),
+            ]),
             saves: Saves::inputs(3),
             reference: "np.maximum(a, b)",
             tensors_only: true,
@@ -319,11 +325,7 @@ macro_rules! rows {
         Clamp = 81, clamp(input, min, max) {
             number: |a, b, c| minimum(maximum(a, b), c),
             accepts: DTypeSet::NUMERIC,
-            grad: Each(&[
-                |c| (c.a().ge(c.b()) & c.a().le(c.c())).where_(c.grad, 0.0),
-                |c| (c.a().lt(c.b()) & c.b().lt(c.c())).where_(c.grad, 0.0),
-                |c| (c.a().gt(c.c()) | c.c().lt(c.b())).where_(c.grad, 0.0),
-            ]),
+            grad: Joint(pointwise::clamp),
             saves: Saves::inputs(7), cost_flops: 2,
             reference: "np.minimum(np.maximum(a, b), c)",
             forms: forms::internal(),

@@ -355,6 +355,7 @@ fn encode_operand(operand: &Operand) -> (u8, u64) {
         Operand::Tensor(id) => (operand_kind::TENSOR, *id),
         Operand::Scalar(Scalar::Bool(b)) => (operand_kind::BOOL, *b as u64),
         Operand::Scalar(Scalar::Int(n)) => (operand_kind::INT, *n as u64),
+        Operand::Scalar(Scalar::Unsigned(u)) => (operand_kind::INT, *u),
         Operand::Scalar(Scalar::Float(f)) => (operand_kind::FLOAT, f.to_bits()),
     }
 }

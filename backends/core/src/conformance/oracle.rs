@@ -121,7 +121,8 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
             let dtype =
                 inputs.iter().find_map(|i| matches!(i, OracleOperand::Tensor(_)).then(|| i.tensor().meta.dtype));
             let dtype = dtype.expect("an elementwise op has a tensor operand");
-            let hosts: Vec<Host> = inputs.iter().map(|i| i.as_host(dtype)).collect();
+            let of_numbers = if dtype.is_half() && row.wide_numbers { DType::F32 } else { dtype };
+            let hosts: Vec<Host> = inputs.iter().map(|i| i.as_host(of_numbers)).collect();
             let at = |i: usize, o: usize| hosts.get(o).map(|h| broadcast_position(&h.meta.shape, &out.shape, i));
             if dtype.is_float() {
                 let values: Vec<f64> = (0..n)
