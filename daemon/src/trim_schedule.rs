@@ -13,7 +13,7 @@ const RECORDS_FREED_MIN: u64 = 1 << 17;
 const TRIM_EVERY: Duration = Duration::from_secs(10);
 
 /// Counts records to tell when so many have been freed that the heap is worth trimming.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct TrimSchedule {
     /// The most records at one time since the heap was last trimmed.
     most: u64,
@@ -22,11 +22,6 @@ pub struct TrimSchedule {
 }
 
 impl TrimSchedule {
-    /// A schedule for a daemon without tensors.
-    pub fn new() -> TrimSchedule {
-        TrimSchedule { most: 0, not_before: None }
-    }
-
     /// Notes the present number of records. True if the heap is to be trimmed although there is work.
     pub fn is_due(&mut self, records: u64, now: Instant) -> bool {
         self.most = self.most.max(records);
@@ -46,7 +41,7 @@ mod tests {
     #[test]
     fn the_heap_is_trimmed_when_many_records_are_gone_but_not_often() {
         let start = Instant::now();
-        let mut schedule = TrimSchedule::new();
+        let mut schedule = TrimSchedule::default();
         assert!(!schedule.is_due(RECORDS_FREED_MIN, start));
         assert!(!schedule.is_due(1, start));
         assert!(schedule.is_due(0, start));

@@ -9,7 +9,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from machine import ROOT, SYSTEMD, TARGET, packages, run
+from machine import ROOT, SYSTEMD, TARGET, eventually, packages, run
 
 pytestmark = pytest.mark.timeout(900)
 EXPOSURE_MAX = 2.0
@@ -47,6 +47,19 @@ def test_the_service_is_walled_in() -> None:
     assert float(found.group(1)) <= EXPOSURE_MAX
 
 
+def certificate(gtd: Path, folder: Path) -> Path:
+    """Returns the file with the certificate and the key that a daemon makes for itself."""
+    file = folder / "tls.pem"
+    options = ["--workers", "cpu:1", "--socket", folder / "gtd.sock", "--listen", "0", "--state", folder]
+    daemon = subprocess.Popen([gtd, *options], env={**os.environ, "GT_TOKEN": "t" * 32}, stderr=subprocess.DEVNULL)
+    try:
+        eventually("a certificate", lambda: file.exists() and "PRIVATE KEY" in file.read_text())
+    finally:
+        daemon.kill()
+        daemon.wait()
+    return file
+
+
 def test_the_configuration_that_is_installed_is_good_and_so_are_its_comments(installed: Path, tmp_path: Path) -> None:
     gtctl = installed / "usr/bin/gtctl"
     shipped = installed / "etc/gt/gtd.yaml"
@@ -54,6 +67,8 @@ def test_the_configuration_that_is_installed_is_good_and_so_are_its_comments(ins
     # Every commented-out key of the example configuration is valid, with a user and a group that this machine has.
     text = re.sub(r"^( *)#(?=[a-z ]+)", r"\1", shipped.read_text(), flags=re.MULTILINE)
     text = text.replace("ana:", "root:").replace("lab:", "root:")
+    own = certificate(installed / "usr/bin/gtd", tmp_path)
+    text = text.replace("/etc/gt/box.pem", str(own)).replace("/etc/gt/box.key", str(own))
     keys = re.sub(r"^(?! *[a-z_]+:( \S*)?$).*$", "", text, flags=re.MULTILINE)
     everything = tmp_path / "gtd.yaml"
     everything.write_text(keys)

@@ -284,7 +284,7 @@ impl Dispatcher {
             next_due_ns: 0,
             checked_ns: 0,
             trimmed: true,
-            trim_schedule: TrimSchedule::new(),
+            trim_schedule: TrimSchedule::default(),
             start: Instant::now(),
             reload,
             notifier,
