@@ -205,14 +205,6 @@ def test_set_grad_enabled_is_a_call_and_a_context() -> None:
     assert gt.is_grad_enabled()
 
 
-def test_generators_are_refused_rather_than_left_recording() -> None:
-    with pytest.raises(TypeError, match=r"with gt.no_grad\(\)"):
-
-        @gt.no_grad()
-        def generator() -> object:
-            yield 1
-
-
 def test_the_mode_is_the_thread_s() -> None:
     seen = []
     with gt.no_grad():

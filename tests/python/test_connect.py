@@ -161,8 +161,8 @@ def test_an_invalid_address_is_named() -> None:
     program = "print(told(gt.connect, 'gpu-box')); print(told(gt.connect, '')); print(told(gt.connect, 3))"
     box, empty, number = lines_of(program)
     assert box == (
-        "ValueError: `gpu-box` is no address of a daemon: write unix:/run/gt/gtd.sock, localhost:12345, or private for "
-        "one of your own"
+        "ValueError: `gpu-box` is no address of a daemon: write unix:/run/gt/gtd.sock, localhost:12345, "
+        "tls://box:12345#sha256:… for another machine, or private for one of your own"
     )
     assert empty.startswith("ValueError: `` is no address of a daemon")
     assert number.startswith("TypeError")

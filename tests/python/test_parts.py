@@ -159,7 +159,7 @@ def test_as_strided_shows_memory() -> None:
         gt.tensor(a).as_strided((3, 3), (5, 1))
     with pytest.raises(NotImplementedError, match="contiguous"):
         gt.tensor(a).T.as_strided((2,), (1,))
-    with pytest.raises(NotImplementedError, match="counts from the start of a storage"):
+    with pytest.raises(NotImplementedError, match="before the first element of the view"):
         gt.tensor(a)[1].as_strided((2,), (1,), 1)
     assert gt.tensor(a)[1].as_strided((2,), (1,)).tolist() == a[1, :2].tolist()
 

@@ -149,8 +149,10 @@ def test_atan2_and_its_kin_at_the_edges() -> None:
 
 
 def test_an_unknown_special_function_is_named() -> None:
-    with pytest.raises(AttributeError, match="bessel_j0"):
-        gt.special.bessel_j0  # noqa: B018
+    with pytest.raises(AttributeError, match="bessel_j7"):
+        gt.special.bessel_j7  # noqa: B018
+    with pytest.raises(NotImplementedError, match="bessel_j0"):
+        gt.special.bessel_j0(gt.ones(1))
     assert gt.special.psi is gt.digamma
     assert_close(gt.special.softmax(gt.zeros(2), 0), [0.5, 0.5])
 

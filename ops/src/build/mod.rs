@@ -853,7 +853,7 @@ pub fn chunk_sizes(extent: usize, chunks: i64) -> Result<Vec<i64>> {
 /// # Errors
 /// A number out of the dtype's range.
 pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> {
-    let value = numbers::checked(value, dtype)?;
+    let value = numbers::rounded(value, dtype)?;
     g.emit(Op::Full, &[value.into()], Attrs::Create { shape, dtype })
 }
 

@@ -21,6 +21,7 @@ from gt import (
     compiler,
     cuda,
     debug,
+    distributed,
     distributions,
     fft,
     func,

@@ -16,6 +16,7 @@ from gt import backends as backends
 from gt import compiler as compiler
 from gt import cuda as cuda
 from gt import debug as debug
+from gt import distributed as distributed
 from gt import distributions as distributions
 from gt import fft as fft
 from gt import func as func
