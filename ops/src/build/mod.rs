@@ -853,7 +853,8 @@ pub fn chunk_sizes(extent: usize, chunks: i64) -> Result<Vec<i64>> {
 /// # Errors
 /// A number out of the dtype's range.
 pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> {
-    let value = numbers::rounded(value, dtype)?;
+    // PyTorch refuses what a half precision does not have, but for a single element.
+    let value = if shape.numel() == 1 { numbers::rounded(value, dtype)? } else { numbers::checked(value, dtype)? };
     g.emit(Op::Full, &[value.into()], Attrs::Create { shape, dtype })
 }
 
