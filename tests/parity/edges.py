@@ -43,7 +43,9 @@ def of_dtype(name: str, dtype: torch.dtype) -> list[float]:
             *(float("inf"), float("-inf"), float("nan"), -1.5, 0.1, 250.0, -3.0),
         ]
     info = torch.iinfo(dtype)
-    return [0, 1, info.max, info.min, 5, info.max - 1, *([] if name in DIVISIONS else [-1 % (info.max + 1)])]
+    # The least common multiple of the least integer, too.
+    least = [] if name == "lcm" else [info.min]
+    return [0, 1, info.max, *least, 5, info.max - 1, *([] if name in DIVISIONS else [-1 % (info.max + 1)])]
 
 
 def beyond(dtype: torch.dtype) -> list[float]:
@@ -52,7 +54,8 @@ def beyond(dtype: torch.dtype) -> list[float]:
         return [2, 0.5]
     if dtype.is_floating_point:
         return [0.1, 65536.0, 1e-6, 1e39]
-    return [-1, 300, 2**40, 0.5]
+    # 2**40 alone would wrap to 0, and a division by it would end PyTorch's process.
+    return [-1, 300, 2**40 + 1, 0.5]
 
 
 def _filled(value: Any, numbers: Iterator[float], dtype: torch.dtype) -> Any:
