@@ -13,13 +13,12 @@ import re
 import shutil
 import signal
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support import environment, eventually, gtd, line_of, sockets
+from support import environment, eventually, gtd, line_of, sockets, started
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become other users")
 
@@ -82,16 +81,8 @@ sys.stdin.readline()
 try: print(x.sum().item())
 except gt.DisconnectedError as error: print(error)
 """
-        env = environment(GT_CONNECT=address or f"unix:{self.socket}", GT_TOKEN=TOKEN)
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [sys.executable, "-c", program], env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True
-        )
-        try:
+        with started(program, GT_CONNECT=address or f"unix:{self.socket}", GT_TOKEN=TOKEN) as process:
             yield process
-        finally:
-            process.kill()
-            process.communicate()
 
     def only_session(self) -> dict:
         (session,) = json.loads(self.may(0, "sessions", "--json"))

@@ -9,14 +9,13 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from support import daemon, environment, eventually, gtd, line_of, python
+from support import daemon, environment, eventually, gtd, line_of, python, started
 
 # On a daemon with four devices: user ANA may use two of them, BEN one, members of GROUP two, and CLEO all.
 ANA, BEN, CLEO, DAN, GROUP = 61002, 61003, 61004, 61005, 61010
@@ -62,16 +61,8 @@ class Machine:
         # The user may not be able to read this Python, so the process imports what it needs before it becomes the user.
         become = f"os.setgroups({list(groups)}); os.setgid({uid}); os.setuid({uid})"
         program = f"import os, sys, numpy, gt\ngt.tensor, gt.nn, gt.cuda\n{become}\n{text}"
-        env = environment(GT_CONNECT=f"unix:{self.socket}", **env)
-        pipe = subprocess.PIPE
-        process = subprocess.Popen(
-            [sys.executable, "-c", program], env=env, stdin=pipe, stdout=pipe, stderr=pipe, text=True
-        )
-        try:
+        with started(program, GT_CONNECT=f"unix:{self.socket}", **env) as process:
             yield process
-        finally:
-            process.kill()
-            process.communicate()
 
     def output_of(self, uid: int, text: str, groups: tuple[int, ...] = (), **env: str) -> str:
         with self.program(uid, text, groups, **env) as process:

@@ -31,6 +31,17 @@ fn connect_as(gtd: &Gtd, uid: u32, role: Role) -> gt_protocol::Result<Connection
     as_user(uid, move || gt_protocol::connect(&socket, &Hello::new(role, None)))
 }
 
+/// Opens connections of user `uid` until the daemon refuses one.
+fn connect_until_refused(gtd: &Gtd, uid: u32, open: &mut Vec<Connection>) -> Refused {
+    loop {
+        match connect_as(gtd, uid, Role::Client) {
+            Ok(connection) => open.push(connection),
+            Err(ProtocolError::Refused(refused)) => return refused,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
+
 /// Runs `act` as user `uid`, which only root can, in a thread that ends.
 fn as_user<T: Send + 'static>(uid: u32, act: impl FnOnce() -> T + Send + 'static) -> T {
     let act = move || {
@@ -229,13 +240,7 @@ fn users_who_take_all_sessions_leave_some_to_others_and_to_administrators() {
     let mut of_user = Vec::new();
     for uid in ANA..ANA + 12 {
         let before = all.len();
-        let refused = loop {
-            match connect_as(&gtd, uid, Role::Client) {
-                Ok(connection) => all.push(connection),
-                Err(ProtocolError::Refused(refused)) => break refused,
-                Err(error) => panic!("{error}"),
-            }
-        };
+        let refused = connect_until_refused(&gtd, uid, &mut all);
         assert_eq!(refused.code, RefusalCode::TooManySessions, "{refused}");
         of_user.push(all.len() - before);
     }
@@ -269,13 +274,7 @@ fn users_who_take_all_descriptors_leave_some_to_others_and_to_administrators() {
     let mut of_user = Vec::new();
     for uid in ANA..ANA + 5 {
         let before = all.len();
-        let refused = loop {
-            match connect_as(&gtd, uid, Role::Client) {
-                Ok(connection) => all.push(connection),
-                Err(ProtocolError::Refused(refused)) => break refused,
-                Err(error) => panic!("{error}"),
-            }
-        };
+        let refused = connect_until_refused(&gtd, uid, &mut all);
         assert_eq!(refused.code, RefusalCode::Exhausted, "{refused}");
         assert!(refused.text.contains("of 256 descriptors open and keeps 64 for administrators"), "{refused}");
         assert!(refused.text.contains("LimitNOFILE="), "{refused}");

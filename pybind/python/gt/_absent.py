@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 REASONS = {
     "torch.distributed": "one process sees all devices of a machine; there is nothing across machines yet",
     "torch.nn.parallel": "one process sees all devices of a machine: call the module itself",
-    "torch.multiprocessing": "use multiprocessing: tensors travel between processes by value",
     "torch.fx": "there is no tracing of programs: the daemon sees every instruction as it is",
     "torch.onnx": "there is no export: save a state dict as safetensors and load it where it is needed",
     "torch.export": "there is no export: save a state dict as safetensors and load it where it is needed",
@@ -27,15 +26,9 @@ REASONS = {
     "torch.nested": "pad the tensors and use a mask",
     "torch.quantization": "there are no quantized tensors: use bfloat16 or float16 to save memory",
     "torch.ao": "there are no quantized tensors: use bfloat16 or float16 to save memory",
-    **dict.fromkeys(
-        ("torchvision", "torchaudio", "torchtext"),
-        "it is compiled against PyTorch: read data with NumPy or PIL, and have a model's source beside the program",
-    ),
-    "torch.hub": "download the weights yourself and load them with gt.load",
     "torch.profiler": "use gt.debug, or GT_INSTRUCTION_LOG to see every instruction",
     "torch.utils.tensorboard": "write numbers with a logger of your choice: loss.item()",
     "torch.utils.cpp_extension": "there are no extensions in C++",
-    "torch.library": "there are no user-defined primitives: compose operations, their gradients follow",
     "torch._C": "that is PyTorch's own inside",
     "torch._dynamo": "that is PyTorch's own inside; gt.compile leaves a function as it is",
     "torch._inductor": "that is PyTorch's own inside; gt.compile leaves a function as it is",

@@ -157,20 +157,11 @@ def start_processes(
     return None
 
 
-def spawn(
-    fn: Callable[..., Any],
-    args: tuple[Any, ...] = (),
-    nprocs: int = 1,
-    join: bool = True,
-    daemon: bool = False,
-    start_method: str = "spawn",
-) -> ProcessContext | None:
-    """Runs `fn(i, *args)` in `nprocs` new processes: see `start_processes`."""
-    return start_processes(fn, args, nprocs, join, daemon, start_method)
+spawn = start_processes
 
 
 def get_all_sharing_strategies() -> set[str]:
-    """`{"file_descriptor"}`, the strategies that `set_sharing_strategy` knows."""
+    """The names of the strategies that `set_sharing_strategy` accepts."""
     return {"file_descriptor", "file_system"}
 
 

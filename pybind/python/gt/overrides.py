@@ -1,4 +1,4 @@
-"""`__torch_function__` helpers for PyTorch programs: tensors cannot be subclassed, so nothing overrides operations."""
+"""Helpers around `__torch_function__` for PyTorch programs: GT does not call it, so nothing overrides operations."""
 
 from __future__ import annotations
 

@@ -31,10 +31,3 @@ def wrap(fn_or_name: T) -> T:
 def has_side_effect(fn: T) -> T:
     """Returns the function."""
     return fn
-
-
-def _symbolic_trace_is_on() -> Any:
-    return False
-
-
-is_fx_tracing = is_fx_symbolic_tracing = _symbolic_trace_is_on
