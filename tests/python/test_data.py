@@ -159,7 +159,7 @@ def test_samples_become_batches() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"num_workers": 2, "worker_init_fn": print}, NotImplementedError, "num_workers=0"),
+        ({"num_workers": 2, "multiprocessing_context": "thread"}, ValueError, "valid start method"),
         ({"prefetch_factor": 2}, ValueError, "prefetch_factor"),
         ({"persistent_workers": True}, ValueError, "num_workers > 0"),
         ({"num_workers": -1}, ValueError, "non-negative"),
@@ -179,25 +179,6 @@ def test_options_that_cannot_be(options: dict[str, Any], error: type[Exception],
 def test_a_stream_has_its_own_order() -> None:
     with pytest.raises(ValueError, match="IterableDataset"):
         DataLoader(Stream(), shuffle=True)
-
-
-def test_results_do_not_depend_on_the_number_of_workers() -> None:
-    def read(loader: DataLoader) -> list[Any]:
-        return [[part.tolist() for part in batch] for batch in loader]
-
-    alone = read(DataLoader(Squares(5), batch_size=2))
-    workers = DataLoader(
-        Squares(5), batch_size=2, num_workers=2, prefetch_factor=4, persistent_workers=True, pin_memory=True
-    )
-    assert read(workers) == alone
-    assert gt.utils.data.get_worker_info() is None
-
-    class Stream(gt.utils.data.IterableDataset):
-        def __iter__(self) -> Any:
-            return iter(range(3))
-
-    with pytest.raises(NotImplementedError, match="each worker would read a copy"):
-        DataLoader(Stream(), num_workers=2)
 
 
 def test_a_sample_by_itself_is_converted() -> None:

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import gt
-from gt import futures, hub, jit, library, serialization
+from gt import _higher_order_ops, futures, hub, jit, library, serialization
 from gt.jit.annotations import BroadcastingList2
 from gt.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention, or_masks
 from gt.utils import _pytree
@@ -238,3 +238,90 @@ def test_classes_derived_from_tensor() -> None:
     assert Image([1.0, 2.0]).tolist() == [1, 2]
     with pytest.raises(TypeError, match="derives from Tensor"):
         x.as_subclass(int)  # type: ignore[type-var]
+
+
+@pytest.mark.parametrize("mode", ["pointwise", "generic"])
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8])
+def test_scans_of_associative_functions(mode: str, count: int) -> None:
+    decay, values = gt.rand(2, count, 3), gt.rand(2, count, 3)
+
+    def step(left: Any, right: Any) -> Any:
+        return left[0] * right[0], right[0] * left[1] + right[1]
+
+    for reverse in (False, True):
+        states = _higher_order_ops.associative_scan(step, (decay, values), 1, reverse=reverse, combine_mode=mode)[1]
+        order = range(count - 1, -1, -1) if reverse else range(count)
+        state = gt.zeros(2, 3)
+        for i in order:
+            state = decay[:, i] * state + values[:, i]
+            np.testing.assert_allclose(states[:, i], state, rtol=1e-5)
+    with pytest.raises(ValueError, match="same size along dim 0"):
+        _higher_order_ops.associative_scan(step, (gt.ones(2), gt.ones(3)), 0)
+
+
+def test_scans_of_matrices_have_gradients() -> None:
+    matrices = (gt.rand(5, 2, 2) + gt.eye(2)).requires_grad_()
+    products = _higher_order_ops.associative_scan(lambda a, b: a @ b, matrices, 0, combine_mode="generic")
+    (found,) = gt.autograd.grad(products[-1].sum(), matrices)
+    product = gt.eye(2)
+    for matrix in matrices:
+        product = product @ matrix
+    (expected,) = gt.autograd.grad(product.sum(), matrices)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_products_of_groups() -> None:
+    ends = gt.tensor([2, 2, 5], dtype=gt.int32)
+    rows, experts = gt.rand(6, 4, requires_grad=True), gt.rand(3, 4, 5, requires_grad=True)
+    product = gt.nn.functional.grouped_mm(rows, experts, offs=ends)
+    expected = gt.cat([rows[:2] @ experts[0], rows[2:5] @ experts[2], gt.zeros(1, 5)])
+    np.testing.assert_allclose(product.detach(), expected.detach())
+    for found, wanted in zip(
+        gt.autograd.grad(product.sum(), (rows, experts)), gt.autograd.grad(expected.sum(), (rows, experts)), strict=True
+    ):
+        np.testing.assert_allclose(found, wanted, rtol=1e-6)
+    rows, experts = rows.detach(), experts.detach()
+    columns = gt.nn.functional.grouped_mm(experts.mT, rows.T[:, :5], offs=ends)
+    np.testing.assert_allclose(columns[:, 2:], experts[2].T @ rows.T[:, 2:5])
+    inner = gt.nn.functional.grouped_mm(rows.T, rows, offs=ends)
+    np.testing.assert_allclose(inner[2], rows[2:5].T @ rows[2:5])
+    assert inner[1].abs().sum().item() == 0
+    np.testing.assert_allclose(gt.nn.functional.grouped_mm(experts, experts.mT), experts @ experts.mT)
+    with pytest.raises(RuntimeError, match="offsets iff input is 2d"):
+        gt.nn.functional.grouped_mm(rows, experts)
+
+
+def test_functions_of_lists_of_tensors() -> None:
+    x = [gt.tensor([1.0, -2.0]), gt.tensor([[3.0]])]
+    gt._foreach_add_(x, 1.0)
+    gt._foreach_mul_(x, [2.0, 3.0])
+    assert [t.tolist() for t in x] == [[4, -2], [[12]]]
+    gt._foreach_addcdiv_(x, [t + 1 for t in x], x, [2.0, 0.0])
+    assert [t.tolist() for t in x] == [[6.5, -1], [[12]]]
+    assert [t.tolist() for t in gt._foreach_maximum(x, 0.0)] == [[6.5, 0], [[12]]]
+    assert [t.tolist() for t in gt._foreach_lerp(x, [t * 0 for t in x], 0.5)] == [[3.25, -0.5], [[6]]]
+    assert [t.item() for t in gt._foreach_norm([gt.tensor([3.0, 4.0]), gt.ones(4)])] == [5, 2]
+    assert [t.tolist() for t in gt._foreach_pow(2.0, [gt.tensor([1.0, 3.0])])] == [[2, 8]]
+    assert [t.tolist() for t in gt._foreach_abs(x)] == [[6.5, 1], [[12]]]
+    gt._foreach_copy_(x, [gt.zeros(2), gt.ones(1, 1)])
+    gt._foreach_zero_(x[1:])
+    assert [t.tolist() for t in x] == [[0, 0], [[0]]]
+    with pytest.raises(RuntimeError, match="same number of tensors, got 2 and 1"):
+        gt._foreach_add(x, [1.0])
+
+
+def test_checks_of_conditions() -> None:
+    gt._assert(gt.tensor(True), "never")
+    with pytest.raises(AssertionError, match="so"):
+        gt._assert(1 > 2, "so")
+    gt._assert_async(gt.ones(1))
+    with pytest.raises(RuntimeError, match="zero"):
+        gt._assert_async(gt.zeros(1))
+    with pytest.raises(RuntimeError, match="lazily"):
+        gt._check(False, lambda: "lazily")
+    with pytest.raises(ValueError, match="Expected cond to be True"):
+        gt._check_value(False)
+    with pytest.raises(RuntimeError, match="small"):
+        gt._check_is_size(-1, "small")
+    with pytest.raises(RuntimeError, match="all"):
+        gt._check_tensor_all(gt.tensor([True, False]), "all")

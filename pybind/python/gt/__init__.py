@@ -79,6 +79,7 @@ from gt.nn.functional import (
     selu,
     threshold,
 )
+from gt.nn.functional import grouped_mm as _grouped_mm
 from gt.optim import swa_utils as _swa_utils
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))

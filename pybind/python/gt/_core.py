@@ -52,6 +52,7 @@ from gt._layouts import (
     channels_last_3d,
     contiguous_format,
     layout,
+    legacy_contiguous_format,
     memory_format,
     preserve_format,
     strided,

@@ -26,6 +26,7 @@ class memory_format(_Word):  # noqa: N801 (PyTorch's name)
 
 strided = layout("strided")
 contiguous_format = memory_format("contiguous_format")
+legacy_contiguous_format = contiguous_format
 preserve_format = memory_format("preserve_format")
 channels_last = memory_format("channels_last")
 channels_last_3d = memory_format("channels_last_3d")

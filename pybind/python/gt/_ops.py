@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt import _autocast, _functions, _methods, _placement, _settings
+from gt import _autocast, _foreach, _functions, _methods, _placement, _settings
 from gt._gt import Tensor
 
 
 def install(namespace: dict[str, Any]) -> list[str]:
     """Adds the methods to `Tensor` and the functions to `namespace`; returns the functions' names."""
     functions: dict[str, Callable[..., Any]] = {}
-    for function in (*_methods.FUNCTIONS, *_placement.FUNCTIONS, *_settings.FUNCTIONS, *_autocast.FUNCTIONS):
-        functions[function.__name__] = function
+    for module in (_methods, _placement, _settings, _autocast, _foreach):
+        functions.update((function.__name__, function) for function in module.FUNCTIONS)
     for function in (*_methods.METHODS, *_placement.TENSOR_METHODS):
         setattr(Tensor, function.__name__, function)
     for function in (*_methods.BOTH, *_placement.METHODS):

@@ -8,11 +8,13 @@ from __future__ import annotations
 from gt import _absent
 from gt._functions import nn_functional as _declared
 from gt._functions.nn_functional import *  # noqa: F403
+from gt.nn.grouped import grouped_mm
 from gt.nn.loss import triplet_margin_with_distance_loss
 from gt.nn.multihead_attention import multi_head_attention_forward
 
 __all__ = [
     *_declared.__all__,
+    "grouped_mm",
     "multi_head_attention_forward",
     "triplet_margin_with_distance_loss",
 ]

@@ -17,7 +17,7 @@ from gt.utils.data.dataset import (
     random_split,
 )
 from gt.utils.data.distributed import DistributedSampler
-from gt.utils.data.loader import DataLoader, get_worker_info
+from gt.utils.data.loader import DataLoader
 from gt.utils.data.sampler import (
     BatchSampler,
     RandomSampler,
@@ -26,6 +26,7 @@ from gt.utils.data.sampler import (
     SubsetRandomSampler,
     WeightedRandomSampler,
 )
+from gt.utils.data.worker import get_worker_info
 
 __all__ = [
     "BatchSampler",

@@ -1,29 +1,35 @@
-"""`DataLoader`: iterates over a dataset in batches."""
+"""`DataLoader`: iterates over a dataset in batches, read in this process or in worker processes."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import islice
+from itertools import repeat
+from multiprocessing import get_all_start_methods
 from typing import Any
 
 from gt.utils.data.collate import default_collate
 from gt.utils.data.dataset import Dataset, IterableDataset
-from gt.utils.data.sampler import BatchSampler, Generator, RandomSampler, SequentialSampler
+from gt.utils.data.processes import Workers
+from gt.utils.data.sampler import BatchSampler, Generator, RandomSampler, SequentialSampler, random_generator
+from gt.utils.data.worker import Reading, get_worker_info
+
+__all__ = ["DataLoader", "get_worker_info"]
+
+# The number of batches that each worker reads ahead, unless the program says another.
+AHEAD = 2
 
 
 def _as_it_is(sample: Any) -> Any:
     return sample
 
 
-def get_worker_info() -> None:
-    """Information about the data-loading process, as PyTorch has it: always `None`, as there are none."""
-    return
-
-
 class DataLoader:
     """Iterates over a dataset in batches.
 
-    Samples are read in the calling process, while the daemon computes the previous steps.
+    With `num_workers`, that many processes read samples and make batches, a few batches ahead. A worker that is forked
+    gets copies of the tensors that the dataset refers to; one that is spawned gets the dataset by pickle. Workers end
+    with the iterator. Without workers, samples are read in the calling process, while the daemon computes the previous
+    steps.
 
     Args:
         dataset: A map-style dataset, anything with `__getitem__` and `__len__`, or an `IterableDataset`.
@@ -31,22 +37,23 @@ class DataLoader:
         shuffle: Whether to read in a new random order in each epoch.
         sampler: An iterable of indices, in place of `shuffle`.
         batch_sampler: An iterable of lists of indices, in place of `batch_size`, `shuffle`, `sampler` and `drop_last`.
-        num_workers: Ignored: PyTorch's number of data-loading processes.
+        num_workers: The number of worker processes; 0 for none. Each reads its own copy of an `IterableDataset`:
+            `get_worker_info` tells it its share.
         collate_fn: A function from a list of samples to a batch. If not given, `default_collate` stacks tensors, arrays
             and numbers along a first axis, also inside tuples, lists and dicts.
         pin_memory: Ignored: memory is shared with the daemon.
         drop_last: Whether an incomplete last batch is dropped.
-        timeout: Ignored.
-        worker_init_fn: Not supported with `num_workers`, and ignored without.
-        multiprocessing_context: Ignored.
-        generator: The random generator of the order; the default one if not given.
-        prefetch_factor: Ignored.
-        persistent_workers: Ignored.
+        timeout: The time in seconds to wait for a batch of a worker; 0 for no limit.
+        worker_init_fn: A function of the worker's number, which each worker calls first.
+        multiprocessing_context: How workers are started: a context of `multiprocessing`, or the name of a start method,
+            as `"spawn"`.
+        generator: The random generator of the order and of the workers' seeds; the default one if not given.
+        prefetch_factor: The number of batches that each worker reads ahead; 2 if not given.
+        persistent_workers: Whether the workers go on from one epoch to the next.
         pin_memory_device: Ignored.
-        in_order: Ignored: batches always come in order.
+        in_order: Whether batches come in the order of the indices, also if a later one is read first.
 
     Raises:
-        NotImplementedError: `worker_init_fn` is given with `num_workers`.
         ValueError: Options exclude each other.
 
     Example:
@@ -100,11 +107,10 @@ class DataLoader:
                 "num_workers=0"
             )
         iterable = isinstance(dataset, IterableDataset)
-        if num_workers and (iterable or worker_init_fn is not None):
-            what = "an IterableDataset, of which each worker would read a copy" if iterable else "worker_init_fn"
-            raise NotImplementedError(
-                f"DataLoader: samples are read in this process, so there is no num_workers={num_workers} with {what}: "
-                "use num_workers=0"
+        if isinstance(multiprocessing_context, str) and multiprocessing_context not in get_all_start_methods():
+            raise ValueError(
+                "multiprocessing_context option should specify a valid start method in "
+                f"{get_all_start_methods()}, but got multiprocessing_context={multiprocessing_context!r}"
             )
         if iterable and (shuffle or sampler is not None or batch_sampler is not None):
             raise ValueError(
@@ -136,12 +142,26 @@ class DataLoader:
         self.generator = generator
         self.timeout, self.worker_init_fn = timeout, worker_init_fn
         self.multiprocessing_context = multiprocessing_context
-        self.prefetch_factor, self.persistent_workers = prefetch_factor, persistent_workers
+        self.prefetch_factor = AHEAD if num_workers and prefetch_factor is None else prefetch_factor
+        self.persistent_workers = persistent_workers
+        self._iterator: _MultiProcessingDataLoaderIter | None = None
         self.pin_memory_device, self.in_order = pin_memory_device, in_order
         self.collate_fn = collate_fn or (_as_it_is if batch_sampler is None else default_collate)
 
     def __iter__(self) -> _BaseDataLoaderIter:
-        return _SingleProcessDataLoaderIter(self)
+        if self.num_workers == 0:
+            return _SingleProcessDataLoaderIter(self)
+        if not self.persistent_workers:
+            return _MultiProcessingDataLoaderIter(self)
+        if self._iterator is None:
+            self._iterator = _MultiProcessingDataLoaderIter(self)
+        else:
+            self._iterator._reset(self)
+        return self._iterator
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Worker processes belong to the process that started them.
+        return {**self.__dict__, "_iterator": None}
 
     def __len__(self) -> int:
         if isinstance(self.dataset, IterableDataset):
@@ -149,42 +169,80 @@ class DataLoader:
             if self.batch_size is None:
                 return count
             return count // self.batch_size if self.drop_last else -(-count // self.batch_size)
-        return len(self.sampler if self.batch_sampler is None else self.batch_sampler)  # type: ignore[arg-type]
+        return len(self._index_sampler)  # type: ignore[arg-type]
 
+    @property
+    def _auto_collation(self) -> bool:
+        """Whether samples are put in batches."""
+        return self.batch_sampler is not None
 
-def _batches(loader: DataLoader) -> Iterator[Any]:
-    if isinstance(loader.dataset, IterableDataset):
-        samples = iter(loader.dataset)
-        if loader.batch_size is None:
-            yield from map(loader.collate_fn, samples)
-            return
-        while batch := list(islice(samples, loader.batch_size)):
-            if len(batch) == loader.batch_size or not loader.drop_last:
-                yield loader.collate_fn(batch)
-    elif loader.batch_sampler is None:
-        for index in loader.sampler or ():
-            yield loader.collate_fn(loader.dataset[index])
-    else:
-        for indices in loader.batch_sampler:
-            yield loader.collate_fn([loader.dataset[index] for index in indices])
+    @property
+    def _index_sampler(self) -> Iterable[Any]:
+        """The indices, or lists of them, to read."""
+        return (self.sampler or ()) if self.batch_sampler is None else self.batch_sampler
+
+    def _reading(self) -> Reading:
+        return Reading(self.dataset, self.collate_fn, self.batch_size, self._auto_collation, self.drop_last)
+
+    def _indices(self) -> Iterator[Any] | None:
+        """The indices of an epoch; `None` for an `IterableDataset`, which has an order of its own."""
+        return None if isinstance(self.dataset, IterableDataset) else iter(self._index_sampler)
 
 
 class _BaseDataLoaderIter:
     """An iterator over the batches of one epoch."""
 
     def __init__(self, loader: DataLoader) -> None:
-        self._batches = _batches(loader)
+        # Drawn also without workers, so that their number does not change the numbers that are drawn later.
+        self._base_seed = random_generator(loader.generator).getrandbits(63)
 
     def __iter__(self) -> _BaseDataLoaderIter:
         return self
 
     def __next__(self) -> Any:
-        return next(self._batches)
+        raise NotImplementedError
 
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """An iterator that reads samples in the calling process."""
 
+    def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader)
+        indices = loader._indices()
+        self._indices = repeat(None) if indices is None else indices
+        self._fetch = loader._reading().fetcher()
+
+    def __next__(self) -> Any:
+        return self._fetch(next(self._indices))
+
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
-    """An iterator of other processes; `DataLoader` makes none."""
+    """An iterator over what worker processes read."""
+
+    def __init__(self, loader: DataLoader) -> None:
+        super().__init__(loader)
+        self._workers = Workers(
+            loader._reading(),
+            loader.num_workers,
+            ahead=loader.prefetch_factor or AHEAD,
+            base_seed=self._base_seed,
+            init=loader.worker_init_fn,
+            context=loader.multiprocessing_context,
+            timeout=loader.timeout,
+            in_order=loader.in_order,
+        )
+        self._persistent = loader.persistent_workers
+        self._workers.begin(loader._indices())
+
+    def _reset(self, loader: DataLoader) -> None:
+        """Begins another epoch with the same workers."""
+        super().__init__(loader)
+        self._workers.begin(loader._indices())
+
+    def __next__(self) -> Any:
+        try:
+            return self._workers.next()
+        except StopIteration:
+            if not self._persistent:
+                self._workers.end()
+            raise

@@ -12,7 +12,7 @@ from gt import _core as gt
 Generator = random.Random | gt.Generator
 
 
-def _generator(generator: Generator | None) -> random.Random:
+def random_generator(generator: Generator | None) -> random.Random:
     """The random generator of the next order: the one given, or one seeded by the state of `generator`."""
     if isinstance(generator, random.Random):
         return generator
@@ -25,7 +25,7 @@ def _generator(generator: Generator | None) -> random.Random:
 def permutation(length: int, generator: Generator | None = None) -> list[int]:
     """A random permutation of the numbers below `length`."""
     order = list(range(length))
-    _generator(generator).shuffle(order)
+    random_generator(generator).shuffle(order)
     return order
 
 
@@ -96,7 +96,7 @@ class RandomSampler(Sampler):
 
     def __iter__(self) -> Iterator[int]:
         length, wanted = len(self.data_source), self.num_samples
-        draw = _generator(self.generator)
+        draw = random_generator(self.generator)
         if self.replacement:
             yield from (draw.randrange(length) for _ in range(wanted))
             return
@@ -165,7 +165,7 @@ class WeightedRandomSampler(Sampler):
         self.generator = generator
 
     def __iter__(self) -> Iterator[int]:
-        draw = _generator(self.generator)
+        draw = random_generator(self.generator)
         places = range(len(self.weights))
         if self.replacement:
             return iter(draw.choices(places, self.weights, k=self.num_samples))
