@@ -34,6 +34,11 @@ INSTRUCTIONS_PER_ADD = 8 / 7
 IDLE_PERCENT_MAX = 0.1
 PROBES = 1000
 PROBES_QUICK = 300
+# Beside programs with steps of tens of milliseconds, 99 of 100 round trips take at most two steps of 5 ms.
+BESIDE_HEAVY_MAX_S = 10e-3
+HEAVY_SIZE = 1024
+HEAVY_PROGRAMS = 2
+HEAVY_PROBES = 300
 # The time after which flooding clients have filled their rings, and that of a round trip beside them with its pause.
 FLOODED_S = 0.5
 PROBE_S = 2.5e-3
@@ -111,6 +116,43 @@ for line in sys.stdin:
         times.append(time.perf_counter() - start)
         time.sleep(1e-3)
     print(sorted(times)[-count // 100], flush=True)
+"""
+
+
+# For every line it is sent, this client multiplies matrices for that many seconds, waiting for each product, and prints
+# the median time of a step.
+HEAVY = """
+import sys, time
+import gt
+a, b = gt.rand(SIZE, SIZE), gt.rand(SIZE, SIZE)
+def step():
+    begun = time.perf_counter()
+    (a @ b).sum().item()
+    return time.perf_counter() - begun
+step()
+print("ready", flush=True)
+for line in sys.stdin:
+    end, times = time.monotonic() + float(line), []
+    while time.monotonic() < end:
+        times.append(step())
+    print(sorted(times)[len(times) // 2], flush=True)
+"""
+
+# Prints the median, the 99th percentile or the longest of the times of many small round trips, as each line asks.
+TRIPS = f"""
+import sys, time
+import gt
+a = gt.arange(10)
+(a + 1).numpy()
+print("ready", flush=True)
+for line in sys.stdin:
+    times = []
+    for _ in range({HEAVY_PROBES}):
+        begun = time.perf_counter()
+        (a + 1).numpy()
+        times.append(time.perf_counter() - begun)
+        time.sleep(3e-3)
+    print(sorted(times)[int(float(line) * (len(times) - 1))], flush=True)
 """
 
 
@@ -284,3 +326,36 @@ def rows() -> Iterator[Row]:
                 (Target(max(LATENCY_MAX_S, LATENCY_FACTOR * idle_s)),),
                 rounds=5,
             )
+    yield from _beside_heavy_steps()
+
+
+def _beside_heavy_steps() -> Iterator[Row]:
+    """Yields the rows of a small round trip beside programs with long steps."""
+    heavy = HEAVY.replace("SIZE", str(HEAVY_SIZE))
+    with daemon() as (socket, _), clients(socket, [TRIPS]) as trips, clients(socket, [heavy]) as one:
+
+        def step_s() -> float:
+            one.tell(str(WINDOW_S))
+            return one.answers()[0]
+
+        def trip_s(part: float) -> float:
+            trips.tell(str(part))
+            return trips.answers()[0]
+
+        yield Row(f"a product of {HEAVY_SIZE} x {HEAVY_SIZE} matrices, alone", {"GT": step_s}, rounds=3)
+        with clients(socket, [heavy] * HEAVY_PROGRAMS) as programs:
+
+            def beside(part: float) -> float:
+                programs.tell(str(WINDOW_S))
+                time.sleep(FLOODED_S)
+                answer = trip_s(part)
+                programs.answers()
+                return answer
+
+            for name, part in (("median", 0.5), ("99th percentile", 0.99), ("maximum", 1.0)):
+                yield Row(
+                    f"{name} of a small round trip beside {HEAVY_PROGRAMS} programs with such products; bare: alone",
+                    {"GT": lambda part=part: beside(part), "bare": lambda part=part: trip_s(part)},
+                    (Target(BESIDE_HEAVY_MAX_S),) if part < 1 else (),
+                    rounds=3,
+                )

@@ -17,6 +17,10 @@
 //! wait for the end of a slice: if its virtual time is at most one time slice past the start of the last slice, it is
 //! served for [`VISIT_NS`] before all others.
 //!
+//! A long step of a worker cannot be cut into slices, but steps of other sessions may run in between. So the queue also
+//! tells whether a session [is due](FairQueue::is_due) now: whether its virtual time is below that which the running
+//! step's session has reached so far.
+//!
 //! Usage of the last hours lowers the *effective weight*, gently: among competing users, one that used more than the
 //! others counts less than its weight, by half at most. Usage in proportion to the weights changes nothing.
 //!
@@ -110,6 +114,15 @@ impl SessionShare {
         let kept = (-seconds / SHARE_S).exp();
         self.share = self.share * kept + std::mem::take(&mut self.charged_ns) / 1e9 / seconds.max(1e-9) * (1.0 - kept);
     }
+}
+
+/// A session's virtual times as if its queued steps were charged only for the time that they have had so far.
+#[derive(Clone, Copy, Debug)]
+pub struct Progress {
+    /// Index into [`FairQueue::users`].
+    user: usize,
+    user_virtual_time: f64,
+    virtual_time: f64,
 }
 
 /// The queue: all users, and the current time slice.
@@ -263,6 +276,26 @@ impl FairQueue {
     #[inline]
     fn has_slice(&self, session: &SessionShare) -> bool {
         session.slice == self.slice && session.slice_ns < TIME_SLICE_NS
+    }
+
+    /// The progress of a session whose steps were charged `outstanding_ns` more than the time they have had.
+    pub fn progress(&self, session: &SessionShare, outstanding_ns: f64) -> Progress {
+        let user = &self.users[session.user];
+        Progress {
+            user: session.user,
+            user_virtual_time: user.virtual_time - outstanding_ns / user.effective_weight,
+            virtual_time: session.virtual_time - outstanding_ns,
+        }
+    }
+
+    /// Whether the queue would serve the session now, rather than the one whose step runs, if that step were cut into
+    /// time slices.
+    #[inline]
+    pub fn is_due(&self, session: &SessionShare, running: &Progress) -> bool {
+        if session.user == running.user {
+            return session.virtual_time <= running.virtual_time;
+        }
+        self.users[session.user].virtual_time <= running.user_virtual_time
     }
 
     /// Records that the session is served next: it begins a time slice, unless it has one or has just woken up.
@@ -708,6 +741,66 @@ mod tests {
             }
             let expected = correction.expect(10_000) as f64;
             assert!((expected / (10_000.0 * wrong) - 1.0).abs() < 0.02, "{wrong}: {expected}");
+        }
+    }
+
+    /// Serves a program with steps of `heavy_ns` and one with light steps of `light_ns`, which overtake the heavy ones
+    /// while their session is due. Returns the light program's part of the time.
+    fn simulate_overtaking(weights: [f64; 2], heavy_ns: f64, light_ns: f64) -> f64 {
+        let mut queue = FairQueue::default();
+        let [mut heavy, mut light] = [0, 1].map(|uid| queue.open(uid, weights[uid as usize]));
+        queue.set_backlogged(&mut heavy);
+        queue.set_backlogged(&mut light);
+        let (mut now, mut light_had) = (0.0, 0.0);
+        while now < 200.0 * heavy_ns {
+            if queue.key(&light) < queue.key(&heavy) {
+                queue.serve(&mut light);
+                queue.charge(&mut light, light_ns);
+                (now, light_had) = (now + light_ns, light_had + light_ns);
+                continue;
+            }
+            queue.serve(&mut heavy);
+            queue.charge(&mut heavy, heavy_ns);
+            let mut left_ns = heavy_ns;
+            while left_ns > 0.0 {
+                if queue.is_due(&light, &queue.progress(&heavy, left_ns)) {
+                    queue.charge(&mut light, light_ns);
+                    (now, light_had) = (now + light_ns, light_had + light_ns);
+                } else {
+                    (now, left_ns) = (now + 1e5, left_ns - 1e5);
+                }
+            }
+        }
+        light_had / now
+    }
+
+    #[test]
+    fn steps_that_overtake_get_no_more_than_their_weight() {
+        for (heavy_ns, light_ns) in [(27e6, 1e5), (27e6, 4e6), (125e6, 5e6), (10e9, 1e6)] {
+            for weights in [[1.0, 1.0], [1.0, 4.0], [3.0, 1.0]] {
+                let due = weights[1] / (weights[0] + weights[1]);
+                let part = simulate_overtaking(weights, heavy_ns, light_ns);
+                assert!((part - due).abs() < 0.02, "{light_ns} beside {heavy_ns} by {weights:?}: {part} of {due}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_session_that_used_little_is_due_at_any_time_of_anothers_step() {
+        for uids in [[0, 1], [0, 0]] {
+            let mut queue = FairQueue::default();
+            let [mut heavy, mut light] = uids.map(|uid| queue.open(uid, 1.0));
+            queue.set_backlogged(&mut heavy);
+            for _ in 0..10 {
+                queue.serve(&mut heavy);
+                queue.charge(&mut heavy, 27e6);
+                for ran_ns in 1..27 {
+                    queue.set_backlogged(&mut light);
+                    assert!(queue.is_due(&light, &queue.progress(&heavy, 27e6 - f64::from(ran_ns) * 1e6)), "{uids:?}");
+                    queue.charge(&mut light, 1e5);
+                    queue.set_idle(&mut light);
+                }
+            }
         }
     }
 }

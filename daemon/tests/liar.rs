@@ -24,10 +24,11 @@ const DEADLINE: Duration = Duration::from_secs(20);
 const STEPS: u64 = 40;
 
 /// The worker's behaviour once it has received its steps, and the end of its process that follows.
-const LIES: [(&str, WorkerEnd); 9] = [
+const LIES: [(&str, WorkerEnd); 10] = [
     ("cursor", WorkerEnd::InvalidReport),
     ("wrong-token", WorkerEnd::InvalidReport),
     ("unasked", WorkerEnd::InvalidReport),
+    ("overtakes-more-than-there-is", WorkerEnd::InvalidReport),
     ("garbage", WorkerEnd::InvalidReport),
     ("dies", WorkerEnd::Exit(3)),
     ("never-ready", WorkerEnd::NotStarted),
@@ -200,6 +201,13 @@ fn lie() {
             port.push_publish(&reports).unwrap();
             port.push_publish(&[report(0); 100]).unwrap();
         }
+        "overtakes-more-than-there-is" => {
+            let reports: Vec<Slot> = tokens.iter().map(|token| report(*token)).collect();
+            port.push_publish(&reports[..reports.len() - 1]).unwrap();
+            let mut last = reports[reports.len() - 1];
+            last[7] |= 1 << 48;
+            port.push_publish(&[last]).unwrap();
+        }
         "garbage" => {
             let mut word = 1u64;
             let mut next = || {
@@ -210,7 +218,9 @@ fn lie() {
             port.push_publish(&garbage).unwrap();
         }
         "odd" => {
-            let odd = |token: &u64| [*token, token * 977, u64::MAX, u64::MAX, *token, u64::MAX, u64::MAX, u64::MAX];
+            // The upper 16 bits of the last word are the number of older steps that the step has overtaken.
+            let odd =
+                |token: &u64| [*token, token * 977, u64::MAX, u64::MAX, *token, u64::MAX, u64::MAX, u64::MAX >> 16];
             port.push_publish(&tokens.iter().map(odd).collect::<Vec<_>>()).unwrap();
             // The worker waits until it is told to end.
             port.wait_completion(Duration::ZERO, DEADLINE);

@@ -253,6 +253,15 @@ pub trait Backend {
     /// before it launches the next kernel.
     fn cancelled_by(&mut self, cancellation: &Arc<Cancellation>, label: u64);
 
+    /// A second backend on the same memory, which may be called on the same thread at this one's
+    /// [preemption points](crate::preemption_point). None for a backend without such points.
+    fn companion(&self) -> Option<Self>
+    where
+        Self: Sized,
+    {
+        None
+    }
+
     /// Sets whether f32 matrix products may round operands to 11 bits (TF32) where that is faster; at first they may
     /// not.
     #[inline]

@@ -29,6 +29,7 @@ mod link;
 mod loops;
 mod memory_usage;
 mod number;
+mod preemption;
 pub use backend::{Backend, Fence, FenceStatus, Input, MemoryStats, Stage, StageInput, execute_one_by_one};
 pub use cancellation::Cancellation;
 pub use doctor::{DoctorContext, Finding, FindingState, ServiceUser, findings_text};
@@ -41,6 +42,7 @@ pub use link::{DeviceBuffers, EnqueuedTransfer, Link};
 pub use loops::{Loops, Run, split_axes};
 pub use memory_usage::MemoryUsage;
 pub use number::{Power, computed_bits, scalar_bits, simple_power};
+pub use preemption::{is_preemptible, preemptible, preemption_point};
 
 #[cfg(feature = "conformance")]
 pub mod conformance;

@@ -10,6 +10,7 @@ use gt_backend::{Cancellation, ExecError, Input};
 use gt_ops::{DType, Meta};
 use gt_shm::Segment;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The options of a [`CpuBackend`].
 #[derive(Clone, Debug)]
@@ -66,12 +67,30 @@ pub struct CpuBackend {
     pub(crate) pool: ThreadPool,
     pub(crate) kernels: KernelTable,
     pub(crate) level: SimdLevel,
-    /// The number of calls so far that may have written or allocated memory. [`RowMoments`] are valid only in the call
-    /// after the one that cached them.
-    pub(crate) step: u64,
+    /// The calls so far that may have written or allocated memory. [`RowMoments`] are valid only in the call after the
+    /// one that cached them.
+    pub(crate) step: StepCount,
     pub(crate) moments: Option<RowMoments>,
     /// The instruction to come, and what may cancel it.
     pub(crate) cancellation: (Arc<Cancellation>, u64),
+}
+
+/// A number of calls, which a backend and its companion count together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StepCount(Arc<AtomicU64>);
+
+impl StepCount {
+    /// The number so far.
+    #[inline]
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Relaxed)
+    }
+
+    /// Counts one more. One thread at a time uses a backend and its companion, so no count is lost.
+    #[inline]
+    pub(crate) fn advance(&self) {
+        self.0.store(self.get() + 1, Relaxed);
+    }
 }
 
 pub(crate) type Result<T> = std::result::Result<T, ExecError>;
@@ -90,7 +109,21 @@ impl CpuBackend {
             pool: ThreadPool::new(options.threads),
             kernels: KernelTable::of(level),
             level,
-            step: 0,
+            step: StepCount::default(),
+            moments: None,
+            cancellation: (Arc::default(), Cancellation::NEVER),
+        }
+    }
+
+    /// As [`Backend::companion`](gt_backend::Backend::companion): it shares memory and has no threads of its own, since
+    /// those of this backend go on with its instruction.
+    pub(crate) fn on_the_same_memory(&self) -> CpuBackend {
+        CpuBackend {
+            allocator: self.allocator.companion(),
+            pool: ThreadPool::new(1),
+            kernels: KernelTable::of(self.level),
+            level: self.level,
+            step: self.step.clone(),
             moments: None,
             cancellation: (Arc::default(), Cancellation::NEVER),
         }
@@ -102,7 +135,7 @@ impl CpuBackend {
     /// [`ExecError::Cancelled`] if it is cancelled already.
     #[inline]
     pub(crate) fn begin(&mut self) -> Result<()> {
-        self.step += 1;
+        self.step.advance();
         let (cancellation, label) = &self.cancellation;
         self.pool.watch.set(cancellation, *label);
         self.pool.watch.check()

@@ -1,4 +1,5 @@
-//! Checkpoints: the places where long loops notice that their instruction was cancelled.
+//! Checkpoints: the places where long loops notice that their instruction was cancelled, and where the worker may run a
+//! light step of another session in between.
 //!
 //! Every loop that can run for more than a few milliseconds on one thread passes a checkpoint about every hundred
 //! microseconds. When the instruction is cancelled, the checkpoint unwinds the stack up to the [`ThreadPool::run`]
@@ -6,9 +7,11 @@
 //! the loops need no results to pass the news on. Outside of `ThreadPool::run` a checkpoint does nothing: such work is
 //! too short to be divided, and is not interrupted.
 //!
+//! On the thread that called the backend, a checkpoint is also a [preemption point](gt_backend::preemption_point).
+//!
 //! [`ThreadPool::run`]: crate::thread_pool::ThreadPool::run
 
-use gt_backend::{Cancellation, ExecError};
+use gt_backend::{Cancellation, ExecError, is_preemptible, preemption_point};
 use std::cell::Cell;
 use std::panic::resume_unwind;
 use std::sync::Arc;
@@ -64,19 +67,22 @@ impl Watch {
     /// cancelled.
     #[inline]
     pub fn during(&self, work: impl FnOnce()) {
-        struct Restore((*const Cancellation, u64));
-        impl Drop for Restore {
-            fn drop(&mut self) {
-                WATCHED.set(self.0);
-            }
-        }
-        let _restore = Restore(WATCHED.replace((Arc::as_ptr(&self.cancellation), self.label)));
+        let _restore = RestoreWatched(WATCHED.replace((Arc::as_ptr(&self.cancellation), self.label)));
         checkpoint();
         work();
     }
 }
 
-/// Unwinds if the instruction that this thread computes is cancelled.
+/// Restores the instruction that this thread computes when it is dropped.
+struct RestoreWatched((*const Cancellation, u64));
+
+impl Drop for RestoreWatched {
+    fn drop(&mut self) {
+        WATCHED.set(self.0);
+    }
+}
+
+/// Unwinds if the instruction that this thread computes is cancelled; otherwise lets the worker run a light step.
 #[inline(always)]
 pub fn checkpoint() {
     let (cancellation, label) = WATCHED.get();
@@ -85,6 +91,18 @@ pub fn checkpoint() {
     if unsafe { cancellation.as_ref() }.is_some_and(|cancellation| cancellation.covers(label)) {
         unwind();
     }
+    if is_preemptible() {
+        pause();
+    }
+}
+
+/// Lets the worker run a light step, if this is its thread.
+#[cold]
+#[inline(never)]
+pub fn pause() {
+    // The steps in between are other instructions, which the cancellation of this one must not unwind.
+    let _restore = RestoreWatched(WATCHED.replace((std::ptr::null(), Cancellation::NEVER)));
+    preemption_point();
 }
 
 #[cold]

@@ -36,12 +36,12 @@ impl Backend for CpuBackend {
     }
 
     fn allocate(&mut self, meta: &Meta) -> Result<CpuTensor> {
-        self.step += 1;
+        self.step.advance();
         self.new_tensor(meta)
     }
 
     fn write(&mut self, tensor: &mut CpuTensor, offset_bytes: usize, src: HostRange) -> Result<()> {
-        self.step += 1;
+        self.step.advance();
         self.pool.watch.ignore();
         if !tensor.contiguous || !tensor.buffer.is_unique() {
             return Err(ExecError::internal("write to a tensor that is shared"));
@@ -123,6 +123,10 @@ impl Backend for CpuBackend {
             self.cancellation.0 = cancellation.clone();
         }
         self.cancellation.1 = label;
+    }
+
+    fn companion(&self) -> Option<CpuBackend> {
+        Some(self.on_the_same_memory())
     }
 
     #[inline]

@@ -10,11 +10,12 @@
 //! If the backend has a shared segment, blocks of [`SHARED_BYTES_MIN`] and more lie in it while it has room, so that
 //! other processes can read tensors in place.
 
+use crate::checkpoint::in_stretches;
 use crate::space::SharedSpace;
 use gt_backend::{ExecError, LimitScope, MemoryStats, MemoryUsage};
 use gt_shm::Segment;
 use std::alloc::{Layout, alloc_zeroed, dealloc};
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::collections::HashMap;
 use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicUsize, Ordering, fence};
@@ -83,8 +84,8 @@ struct Heap {
     cached_bytes_max: usize,
     /// The shared segment, from which blocks are taken that other processes read.
     space: Option<SharedSpace>,
-    /// Whether the allocator was dropped: freeing the last live block then frees the heap.
-    allocator_dropped: bool,
+    /// The allocators of this heap. When all were dropped, freeing the last live block frees the heap.
+    allocators: usize,
 }
 
 /// A usage with the memory that it holds in this heap.
@@ -100,11 +101,11 @@ unsafe impl Send for Heap {}
 /// Allocates [`Buffer`]s, and keeps freed blocks for later allocations.
 pub struct CachingAllocator {
     heap: NonNull<Mutex<Heap>>,
-    /// The usage that allocations are charged to; the heap keeps it alive.
-    current: Cell<*const MemoryUsage>,
+    /// The usage that allocations are charged to.
+    current: RefCell<Arc<MemoryUsage>>,
 }
 
-// SAFETY: `current` is only compared with other addresses, and the heap is behind a mutex.
+// SAFETY: the heap is behind a mutex, and outlives its allocators.
 unsafe impl Send for CachingAllocator {}
 
 /// Shared ownership of a block. Its bytes are reached through raw pointers only.
@@ -144,6 +145,17 @@ fn class_within(bytes: usize) -> usize {
     if capacity_of(class) > bytes { class - 1 } else { class }
 }
 
+/// Clears a block that had another owner. That takes a tenth of a second a gigabyte, so there are checkpoints.
+///
+/// # Safety
+/// The block is valid for `bytes`, and nothing else accesses it.
+unsafe fn clear(data: *mut u8, bytes: usize) {
+    in_stretches(0, bytes, |first, last| {
+        // SAFETY: `first..last` is a part of the block of this function's contract.
+        unsafe { data.add(first).write_bytes(0, last - first) };
+    });
+}
+
 fn lock(heap: &Mutex<Heap>) -> MutexGuard<'_, Heap> {
     // A poisoned lock is no danger: the heap is consistent at every statement that could panic.
     heap.lock().unwrap_or_else(PoisonError::into_inner)
@@ -153,7 +165,7 @@ impl CachingAllocator {
     /// An allocator with a limit of `limit_bytes`, which takes blocks from the segment `shared` if there is one.
     pub fn new(limit_bytes: usize, shared: Option<Arc<Segment>>) -> CachingAllocator {
         let usage = Arc::new(MemoryUsage::new(0));
-        let current = Cell::new(Arc::as_ptr(&usage));
+        let current = RefCell::new(usage.clone());
         let heap = Box::new(Mutex::new(Heap {
             free: [ptr::null_mut(); CLASSES],
             last_request: [0; CLASSES],
@@ -165,22 +177,28 @@ impl CachingAllocator {
             stats: MemoryStats { limit_bytes, ..MemoryStats::default() },
             cached_bytes_max: limit_bytes / CACHE_SHARE_OF_LIMIT,
             space: shared.map(SharedSpace::new),
-            allocator_dropped: false,
+            allocators: 1,
         }));
         CachingAllocator { heap: NonNull::from(Box::leak(heap)), current }
     }
 
     fn heap(&self) -> MutexGuard<'_, Heap> {
-        // SAFETY: the heap is freed only after this allocator is dropped.
+        // SAFETY: the heap is freed only after all of its allocators are dropped.
         lock(unsafe { self.heap.as_ref() })
     }
 
-    /// Charges all later allocations to `usage`.
+    /// Another allocator of the same heap, with the same limit. Each charges a usage of its own.
+    pub fn companion(&self) -> CachingAllocator {
+        self.heap().allocators += 1;
+        CachingAllocator { heap: self.heap, current: self.current.clone() }
+    }
+
+    /// Charges all later allocations of this allocator to `usage`.
     #[inline]
     pub fn charge(&self, usage: &Arc<MemoryUsage>) {
-        let current = Arc::as_ptr(usage);
-        if self.current.replace(current) != current {
-            self.heap().charge(usage);
+        let mut current = self.current.borrow_mut();
+        if !Arc::ptr_eq(&current, usage) {
+            *current = usage.clone();
         }
     }
 
@@ -201,7 +219,7 @@ impl CachingAllocator {
         heap.clock += 1;
         heap.last_request[class] = heap.clock;
         let capacity_bytes = capacity_of(class);
-        let (slot, owner) = heap.charge_current(capacity_bytes, bytes)?;
+        let (slot, owner) = heap.charge_usage(&self.current.borrow(), capacity_bytes, bytes)?;
         if heap.free[class].is_null() {
             return heap.grow(self.heap, bytes, class).inspect_err(|_| heap.refund(slot, capacity_bytes));
         }
@@ -210,15 +228,20 @@ impl CachingAllocator {
         unsafe {
             (*block).refs = AtomicUsize::new(1);
             (*block).usage_slot = slot;
-            if (*block).owner != owner {
-                (*block).owner = owner;
-                ptr::write_bytes((*block).data, 0, capacity_bytes);
-            }
         }
         heap.stats.cached_bytes -= capacity_bytes;
         heap.count_live(capacity_bytes);
+        drop(heap);
         // SAFETY: `free_block` returns a block of a list that is not empty, as was checked above.
-        Ok(Buffer { block: unsafe { NonNull::new_unchecked(block) } })
+        let buffer = Buffer { block: unsafe { NonNull::new_unchecked(block) } };
+        // SAFETY: `buffer` is the block's only handle, so nothing else accesses its header.
+        unsafe {
+            if (*block).owner != owner {
+                clear((*block).data, capacity_bytes);
+                (*block).owner = owner;
+            }
+        }
+        Ok(buffer)
     }
 
     /// The bytes in use and cached, with their limit.
@@ -236,12 +259,15 @@ impl CachingAllocator {
 impl Drop for CachingAllocator {
     fn drop(&mut self) {
         let mut heap = self.heap();
-        heap.shrink_cache_to(0);
-        heap.allocator_dropped = true;
-        let last = heap.live_blocks == 0;
+        heap.allocators -= 1;
+        if heap.allocators == 0 {
+            heap.shrink_cache_to(0);
+        }
+        let last = heap.allocators == 0 && heap.live_blocks == 0;
         drop(heap);
         if last {
-            // SAFETY: no live block is left, so nothing else points to the heap, which came from `Box::leak`.
+            // SAFETY: no other allocator and no live block is left, so nothing else points to the heap, which came
+            // from `Box::leak`.
             drop(unsafe { Box::from_raw(self.heap.as_ptr()) });
         }
     }
@@ -277,9 +303,17 @@ impl Heap {
         }
     }
 
-    /// Charges the current usage for a block, and returns the usage's index and id.
+    /// Makes `usage` the current one, charges it for a block, and returns its index and id.
     #[inline]
-    fn charge_current(&mut self, capacity_bytes: usize, requested: usize) -> Result<(usize, u64), ExecError> {
+    fn charge_usage(
+        &mut self,
+        usage: &Arc<MemoryUsage>,
+        capacity_bytes: usize,
+        requested: usize,
+    ) -> Result<(usize, u64), ExecError> {
+        if !self.usages[self.current].as_ref().is_some_and(|held| Arc::ptr_eq(&held.usage, usage)) {
+            self.charge(usage);
+        }
         let slot = self.current;
         let Some(held) = &mut self.usages[slot] else { return Err(ExecError::internal("memory in nobody's name")) };
         held.usage.take(capacity_bytes, requested)?;
@@ -648,13 +682,13 @@ impl Drop for Buffer {
         locked.live_blocks -= 1;
         locked.stats.used_bytes -= capacity_bytes;
         locked.refund(usage_slot, capacity_bytes);
-        if locked.allocator_dropped {
+        if locked.allocators == 0 {
             let last = locked.live_blocks == 0;
             // SAFETY: this was the last handle, and the block is on no free list.
             unsafe { locked.release(block) };
             drop(locked);
             if last {
-                // SAFETY: the allocator was dropped and no live block is left, so nothing else points to the heap.
+                // SAFETY: no allocator and no live block is left, so nothing else points to the heap.
                 drop(unsafe { Box::from_raw(heap.cast_mut()) });
             }
             return;
@@ -868,5 +902,29 @@ mod tests {
         std::thread::spawn(move || drop((one, two))).join().unwrap();
         // SAFETY: the first byte of a block that `also_one` keeps alive.
         unsafe { also_one.as_ptr().write(7) };
+    }
+
+    #[test]
+    fn companions_share_a_heap_and_charge_a_usage_each() {
+        let [one, two] = [1, 2].map(|id| Arc::new(MemoryUsage::new(id)));
+        let allocator = CachingAllocator::new(1 << 20, None);
+        allocator.charge(&one);
+        let companion = allocator.companion();
+        companion.charge(&two);
+        let blocks = [allocator.allocate(1000), companion.allocate(2000), allocator.allocate(3000)].map(Result::unwrap);
+        let sizes = blocks.each_ref().map(Buffer::capacity_bytes);
+        for all in [&allocator, &companion] {
+            assert_eq!((all.held(&one), all.held(&two)), (sizes[0] + sizes[2], sizes[1]));
+            assert_eq!(all.stats().used_bytes, sizes.iter().sum::<usize>());
+        }
+        fill(&blocks[0]);
+        let place = blocks[0].as_ptr();
+        drop(blocks);
+        let again = companion.allocate(1000).unwrap();
+        assert_eq!(again.as_ptr(), place);
+        assert!(bytes(&again).iter().all(|byte| *byte == 0), "it had another owner");
+        drop(allocator);
+        assert!(companion.allocate(10).is_ok());
+        drop((companion, again));
     }
 }

@@ -4,7 +4,7 @@
 //! claim chunks from the same counter. When all chunks are claimed, the caller closes the job and waits only for
 //! helpers that are still inside a chunk. A late helper finds the job closed and never touches it.
 
-use crate::checkpoint::Watch;
+use crate::checkpoint::{Watch, pause};
 use gt_backend::ExecError;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -164,6 +164,7 @@ impl ThreadPool {
             if spins < CALLER_SPINS {
                 std::hint::spin_loop();
             } else {
+                pause();
                 thread::yield_now();
             }
         }

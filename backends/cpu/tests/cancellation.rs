@@ -1,13 +1,15 @@
-//! Instructions that would compute for minutes to years end when they are cancelled, whichever loop they are in.
+//! Instructions that would compute for minutes to years end when they are cancelled, whichever loop they are in, and
+//! other instructions are computed at their preemption points.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-use gt_backend::{Backend, Cancellation, ExecError, Input};
+use gt_backend::{Backend, Cancellation, ExecError, HostRange, Input, preemptible};
 use gt_cpu::{CpuBackend, CpuOptions, CpuTensor};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Attrs, DType, Op, Scalar, Shape, WindowSpec};
+use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 
 /// The computing time of this process after which the instruction under test is cancelled, nanoseconds.
 const COMPUTED_NS: i64 = 20_000_000;
@@ -57,7 +59,20 @@ fn computed_ns() -> i64 {
     }
 }
 
-/// Runs an instruction with one thread and with two, cancels it while it computes, and runs another one afterwards.
+/// The sum of 100,000 ones, which is long enough to be divided among threads.
+fn sum_of_ones(backend: &mut CpuBackend) -> f32 {
+    let ones = filled(backend, &[100, 1000], DType::F32);
+    let attrs = Attrs::Axes { mask: 3, keepdim: false };
+    let sum = execute(backend, Op::Sum, &[Input::Tensor(&ones)], &attrs).unwrap();
+    let mut bytes = [0; 4];
+    // SAFETY: the bytes live until the read is done, and nothing else refers to them meanwhile.
+    let range = unsafe { HostRange::new(NonNull::from(&mut bytes).cast(), bytes.len()) };
+    backend.read(&sum, 0, range).unwrap();
+    f32::from_ne_bytes(bytes)
+}
+
+/// Runs an instruction with one thread and with two, others at its preemption points, cancels it while it computes, and
+/// runs another one afterwards.
 fn ends_when_cancelled(make: impl Fn(&mut CpuBackend) -> (Op, Vec<CpuTensor>, Attrs)) {
     for threads in [1, 2] {
         let mut backend = CpuBackend::new(CpuOptions { threads, memory_bytes_limit: 1 << 30, ..CpuOptions::default() });
@@ -66,26 +81,29 @@ fn ends_when_cancelled(make: impl Fn(&mut CpuBackend) -> (Op, Vec<CpuTensor>, At
         let cancellation = Arc::new(Cancellation::default());
         backend.cancelled_by(&cancellation, 1);
         let used_bytes = backend.memory().used_bytes;
-        let ended = AtomicBool::new(false);
+        let (ended, preempted) = (AtomicBool::new(false), AtomicUsize::new(0));
         let result = std::thread::scope(|scope| {
             scope.spawn(|| {
                 let begun_ns = computed_ns();
-                while computed_ns() < begun_ns + COMPUTED_NS {
+                while computed_ns() < begun_ns + COMPUTED_NS || preempted.load(Relaxed) == 0 {
                     std::thread::yield_now();
                 }
                 assert!(!ended.load(Relaxed), "the instruction is too short for this test");
                 cancellation.cancel_below(2);
             });
-            let result = execute(&mut backend, op, &inputs, &attrs).map(drop);
+            let mut companion = backend.companion().unwrap();
+            let mut hook = || {
+                preempted.fetch_add(1, Relaxed);
+                assert_eq!(sum_of_ones(&mut companion), 100_000.0);
+            };
+            let result = preemptible(&mut hook, || execute(&mut backend, op, &inputs, &attrs).map(drop));
             ended.store(true, Relaxed);
             result
         });
         assert_eq!(result, Err(ExecError::Cancelled), "{} with {threads} threads", op.name());
         assert_eq!(backend.memory().used_bytes, used_bytes, "nothing is left of {}", op.name());
         backend.cancelled_by(&cancellation, 2);
-        let ones = filled(&mut backend, &[100, 1000], DType::F32);
-        let attrs = Attrs::Axes { mask: 3, keepdim: false };
-        execute(&mut backend, Op::Sum, &[Input::Tensor(&ones)], &attrs).unwrap();
+        assert_eq!(sum_of_ones(&mut backend), 100_000.0);
     }
 }
 

@@ -72,6 +72,9 @@ const MESSAGES_MAX: Duration = Duration::from_millis(1);
 const CROWDED_HANDSHAKE_DEADLINE: Duration = Duration::from_millis(100);
 /// A session whose last submission is more recent counts as active, nanoseconds.
 const ACTIVE_WITHIN_NS: u64 = 10_000_000_000;
+/// While a light step waits until its session is due time beside a running step, the dispatcher looks again at this
+/// interval.
+const OVERTAKING_LOOK_EVERY: Duration = Duration::from_millis(2);
 /// The interval at which usage and shares are updated, nanoseconds.
 const USAGE_UPDATED_EVERY_NS: u64 = 1_000_000_000;
 /// The interval of periodic work, such as checking the deadlines of handshakes, nanoseconds.
@@ -429,7 +432,7 @@ impl Dispatcher {
         let later = (self.control.has_paused() || self.lines.is_owing()).then_some(now);
         // Deadlines are checked at this interval, so waking earlier is of no use.
         let least = Duration::from_nanos(DUE_EVERY_NS);
-        handshakes
+        let due = handshakes
             .chain(self.ending)
             .chain(self.drains_at)
             .chain(self.notifier.due())
@@ -441,7 +444,18 @@ impl Dispatcher {
             .chain(records)
             .chain(later)
             .min()
-            .map(|due| due.saturating_duration_since(now).max(least))
+            .map(|due| due.saturating_duration_since(now).max(least));
+        if self.may_overtake_soon() { Some(OVERTAKING_LOOK_EVERY) } else { due }
+    }
+
+    /// Whether a session holds a light step, which a worker could run beside a heavy one of another session.
+    fn may_overtake_soon(&self) -> bool {
+        let connection = |slot: &usize| self.connections.get(*slot).and_then(Option::as_ref);
+        let sessions = || self.hot.iter().filter_map(connection).filter_map(|c| c.session.as_ref());
+        self.links
+            .iter()
+            .filter_map(|link| link.preempted())
+            .any(|running| sessions().any(|session| session.slot() != running.owner && session.holds_light_step()))
     }
 
     fn poll(&mut self, timeout: Option<Duration>) -> std::io::Result<()> {

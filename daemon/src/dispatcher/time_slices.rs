@@ -2,7 +2,9 @@
 
 use super::Dispatcher;
 use crate::control_connection::ControlConnection;
+use crate::fair_queue::{FairQueue, Progress, SessionShare};
 use crate::session::Context;
+use gt_ops::Workers;
 
 /// A session without work for this long goes cold even while others are busy, nanoseconds.
 const HOT_NS_MAX: u64 = 2_000_000;
@@ -53,8 +55,9 @@ impl Dispatcher {
         }
         let mut any = false;
         let mut begun_ns = now_ns;
+        let preempted = self.preempted();
         for _ in 0..self.hot.len() {
-            let Some(slot) = self.next_session() else { break };
+            let Some(slot) = self.next_session(&preempted) else { break };
             let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(slot) else {
                 break;
             };
@@ -67,6 +70,7 @@ impl Dispatcher {
                 metas: &mut self.metas,
                 workers: self.present.len(),
                 queue_limit: self.queue_limit,
+                overtakes: overtakes(&self.queue, &session.share, &preempted),
                 ending: self.ending.is_some(),
             };
             let visited = session.visit(&mut context);
@@ -96,15 +100,31 @@ impl Dispatcher {
         any
     }
 
+    /// The progress of the sessions whose heavy steps run, by worker; none for a session that has ended.
+    fn preempted(&self) -> Vec<(usize, Option<Progress>)> {
+        let workers = self.present.len() as f64;
+        let running = self.links.iter().enumerate().filter_map(|(worker, link)| Some((worker, link.preempted()?)));
+        let progress = running.map(|(worker, step)| {
+            let connection = self.connections.get(step.owner.slot as usize).and_then(Option::as_ref);
+            let session = connection.filter(|c| c.serial == step.owner.session).and_then(|c| c.session.as_ref());
+            let outstanding_ns = step.outstanding_ns as f64 / workers;
+            (worker, session.map(|session| self.queue.progress(&session.share, outstanding_ns)))
+        });
+        progress.collect()
+    }
+
     /// The slot of the session that the fair queue serves next, among the hot ones with work that need not wait for a
     /// full worker.
-    fn next_session(&mut self) -> Option<usize> {
+    fn next_session(&mut self, preempted: &[(usize, Option<Progress>)]) -> Option<usize> {
         let mut next: Option<(usize, (u8, f64, f64))> = None;
         for slot in &self.hot {
             let Some(Some(ControlConnection { session: Some(session), .. })) = self.connections.get_mut(*slot) else {
                 continue;
             };
-            session.blocked |= session.must_wait(&mut self.links, self.queue_limit);
+            session.blocked |= {
+                let overtakes = overtakes(&self.queue, &session.share, preempted);
+                session.must_wait(&mut self.links, self.queue_limit, overtakes)
+            };
             if session.blocked {
                 continue;
             }
@@ -135,4 +155,11 @@ impl Dispatcher {
             !session.asleep
         });
     }
+}
+
+/// The workers whose running step the session may overtake: it is due before that step's session, or that has ended.
+#[inline]
+fn overtakes(queue: &FairQueue, session: &SessionShare, preempted: &[(usize, Option<Progress>)]) -> Workers {
+    let due = preempted.iter().filter(|(_, running)| running.is_none_or(|running| queue.is_due(session, &running)));
+    due.fold(Workers::NONE, |all, (worker, _)| all.with(Workers::one(*worker)))
 }

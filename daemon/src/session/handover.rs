@@ -1,10 +1,11 @@
 //! Handing steps over to workers, alone or as a group that may be fused.
 
 use super::violation::Violation;
-use super::{Context, Session, is_any_full};
+use super::{Context, Session};
 use crate::table::{Content, Refusal, RefusalReason, WorkerTensor};
 use crate::tape::Tape;
 use crate::worker::fusion_window::is_large;
+use crate::worker::queue::{QueueLimit, are_light};
 use crate::worker::reshard::traffic;
 use crate::worker::step::{Step, Submission, completes, subject};
 use crate::worker::worker_link::WorkerLink;
@@ -171,8 +172,8 @@ impl Session {
     /// step, so the workers of a group come to its collectives in the same order.
     pub(super) fn submit_held(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
         let mut any = false;
-        while let Some(step) = self.held.front().and_then(|group| group.first()) {
-            if is_any_full(cx.links, step.workers, cx.queue_limit) {
+        while let Some(group) = self.held.front() {
+            if !self.have_room(group, cx.links, cx.queue_limit, cx.overtakes) {
                 break;
             }
             let Some(mut group) = self.held.pop_front() else { break };
@@ -185,15 +186,44 @@ impl Session {
         Ok(any)
     }
 
-    /// Whether a step must wait for earlier steps of the session or for a worker whose queue is full.
+    /// Whether steps that are handed over together must wait for earlier steps of the session or for a worker whose
+    /// queue is full.
     #[inline]
-    fn must_hold(&self, step: &Step, cx: &mut Context<'_>) -> bool {
-        !self.held.is_empty() || is_any_full(cx.links, step.workers, cx.queue_limit)
+    fn must_hold(&self, group: &[Step], cx: &mut Context<'_>) -> bool {
+        !self.held.is_empty() || !self.have_room(group, cx.links, cx.queue_limit, cx.overtakes)
+    }
+
+    /// Whether steps that are handed over together need not wait: their workers' queues have room, or the steps may
+    /// overtake what is there.
+    #[inline]
+    pub(super) fn have_room(
+        &self,
+        group: &[Step],
+        links: &mut [Box<dyn WorkerLink>],
+        limit: QueueLimit,
+        overtakes: Workers,
+    ) -> bool {
+        let workers = group.first().map_or(Workers::NONE, |step| step.workers);
+        !workers.iter().any(|worker| links.get_mut(worker).is_some_and(|link| link.is_full(limit)))
+            || !workers.and(overtakes).is_empty() && self.may_overtake(group, links)
+    }
+
+    #[cold]
+    fn may_overtake(&self, group: &[Step], links: &mut [Box<dyn WorkerLink>]) -> bool {
+        let expected_ns = self.expected_ns(group);
+        let worker = group.first().and_then(|step| step.workers.first());
+        are_light(group, expected_ns)
+            && worker.and_then(|worker| links.get_mut(worker)).is_some_and(|l| l.may_overtake(self.slot, expected_ns))
+    }
+
+    /// The expected time of steps that are handed over together, nanoseconds.
+    pub(super) fn expected_ns(&self, group: &[Step]) -> u64 {
+        group.iter().map(|step| self.correction.expect(step.cost_ns)).sum()
     }
 
     #[inline]
     fn submit_alone(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
-        if self.must_hold(step, cx) {
+        if self.must_hold(std::slice::from_ref(step), cx) {
             self.held.push_back(vec![step.clone()]);
             return Ok(());
         }
@@ -236,7 +266,7 @@ impl Session {
             return self.group.pop().map_or(Ok(()), |mut step| self.submit_alone(&mut step, cx));
         }
         let group = std::mem::take(&mut self.group);
-        if group.first().is_some_and(|step| self.must_hold(step, cx)) {
+        if self.must_hold(&group, cx) {
             self.held.push_back(group);
             return Ok(());
         }

@@ -21,7 +21,7 @@ use crate::table::TensorTable;
 use crate::tape::Tape;
 use crate::worker::fusion_window::FusionWindow;
 use crate::worker::groups::Groups;
-use crate::worker::queue::QueueLimit;
+use crate::worker::queue::{QueueLimit, are_light};
 use crate::worker::step::{SessionSlot, Step};
 use crate::worker::worker_link::WorkerLink;
 use gt_backend::MemoryUsage;
@@ -65,6 +65,8 @@ pub struct Context<'a> {
     pub workers: usize,
     /// How much a worker's queue may hold.
     pub queue_limit: QueueLimit,
+    /// The workers whose running step the session's light steps may overtake, since the session is due time.
+    pub overtakes: Workers,
     /// True while the daemon ends, and no more commands are read.
     pub ending: bool,
 }
@@ -256,11 +258,17 @@ impl Session {
     /// True if a visit would submit nothing: the next step waits for a full worker, or the session's limit of queued
     /// instructions is reached.
     #[inline]
-    pub fn must_wait(&self, links: &mut [Box<dyn WorkerLink>], limit: QueueLimit) -> bool {
-        match self.held.front().and_then(|group| group.first()) {
-            Some(step) => is_any_full(links, step.workers, limit),
+    pub fn must_wait(&self, links: &mut [Box<dyn WorkerLink>], limit: QueueLimit, overtakes: Workers) -> bool {
+        match self.held.front() {
+            Some(group) => !self.have_room(group, links, limit, overtakes),
             None => self.queue_is_long(),
         }
+    }
+
+    /// True if the next step waits for a full worker and is light: it may overtake the running step soon, without a
+    /// report of that worker's.
+    pub fn holds_light_step(&self) -> bool {
+        self.held.front().is_some_and(|group| are_light(group, self.expected_ns(group)))
     }
 
     fn queue_is_long(&self) -> bool {
@@ -484,10 +492,4 @@ impl Session {
     pub fn set_state(&mut self, state: SessionState) {
         self.port.set_state(state);
     }
-}
-
-/// Whether a step of `workers` must wait, because the queue of one of them is full.
-#[inline]
-fn is_any_full(links: &mut [Box<dyn WorkerLink>], workers: Workers, limit: QueueLimit) -> bool {
-    workers.iter().any(|worker| links.get_mut(worker).is_some_and(|link| link.is_full(limit)))
 }

@@ -23,12 +23,52 @@ pub struct Core<B: Backend> {
     groups: JoinedGroups,
     /// The worker's number, by which other workers know it.
     number: usize,
+    /// A core with the backend's companion, for steps that run at preemption points of this one's; it has no sessions
+    /// until it is [lent](Core::lend) those of this core.
+    light: Option<Box<Core<B>>>,
 }
 
 impl<B: Backend> Core<B> {
     /// A worker without sessions. Other workers know it by `number`.
     pub fn new(backend: B, number: usize) -> Core<B> {
-        Core { backend, sessions: Vec::new(), groups: JoinedGroups::default(), number }
+        let light = backend.companion().map(|companion| Box::new(Core::alone(companion, number)));
+        Core { light, ..Core::alone(backend, number) }
+    }
+
+    fn alone(backend: B, number: usize) -> Core<B> {
+        Core { backend, sessions: Vec::new(), groups: JoinedGroups::default(), number, light: None }
+    }
+
+    /// A core for all sessions but the one at `slot`, which may execute steps at preemption points while this one
+    /// executes a step of that session. None if the backend has no such points.
+    pub fn lend(&mut self, slot: u32) -> Option<Box<Core<B>>> {
+        let mut light = self.light.take()?;
+        std::mem::swap(&mut self.sessions, &mut light.sessions);
+        self.exchange(slot, &mut light);
+        Some(light)
+    }
+
+    /// Whether the instruction `origin` of the session at `slot` is cancelled.
+    pub fn cancels(&self, slot: u32, origin: TensorId) -> bool {
+        let session = self.sessions.get(slot as usize).and_then(Option::as_ref);
+        session.is_some_and(|session| session.shared.cancellation.covers(origin))
+    }
+
+    /// Takes the sessions back that were [lent](Self::lend).
+    pub fn take_back(&mut self, slot: u32, mut light: Box<Core<B>>) {
+        self.exchange(slot, &mut light);
+        std::mem::swap(&mut self.sessions, &mut light.sessions);
+        self.light = Some(light);
+    }
+
+    fn exchange(&mut self, slot: u32, light: &mut Core<B>) {
+        let slot = slot as usize;
+        if slot >= self.sessions.len() {
+            self.sessions.resize_with(slot + 1, || None);
+        }
+        if let Some(other) = light.sessions.get_mut(slot) {
+            std::mem::swap(&mut self.sessions[slot], other);
+        }
     }
 
     /// Joins the group of `workers` as the rank that `communicator` is; without one, leaves the group.

@@ -162,7 +162,7 @@ mod tests {
     fn step(session: u64, origin: u64, expected_ns: u64, fence: Option<u64>) -> InFlightStep {
         let transfer = fence.map(|fence| InFlightTransfer::new(Fence(fence), None));
         let awaited = transfer.is_some();
-        let run = RunHeader { command_slots: 0, origin, expected_ns, unreported_ns_max: 500_000 };
+        let run = RunHeader { command_slots: 0, origin, expected_ns, unreported_ns_max: 500_000, is_light: false };
         let header = StepHeader { owner: SessionSlot { session, slot: 0 }, kind: StepKind::Run(run) };
         InFlightStep { header, result: Ok(()), transfer, awaited }
     }

@@ -5,7 +5,7 @@ use super::step::{Report, SessionSlot, Step, subject};
 use super::step_wire::{ReportWords, RunHeader, StepHeader, StepKind};
 use gt_ops::event::Subject;
 use gt_ops::failure::{Failure, Fault};
-use gt_ops::wire::{Encoder, SLOTS_MAX, Slot};
+use gt_ops::wire::{Command, Encoder, SLOTS_MAX, Slot};
 use gt_protocol::RunningInfo;
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -25,6 +25,20 @@ impl QueueLimit {
     pub const SOLE: QueueLimit = QueueLimit { queued_ns: 2_000_000, first_ns: u64::MAX };
     /// While several sessions are at work: a light session waits for what heavy ones have queued.
     pub const SHARED: QueueLimit = QueueLimit { queued_ns: 500_000, first_ns: 1_000_000 };
+}
+
+/// A step that is expected to take at most this long is *light*: it runs at preemption points of heavy steps of other
+/// sessions, nanoseconds.
+pub const LIGHT_NS_MAX: u64 = 5_000_000;
+/// The most expected time of the light steps that are queued behind a heavy step to overtake it, unless a single one
+/// takes longer, nanoseconds.
+const OVERTAKING_NS_MAX: u64 = QueueLimit::SHARED.queued_ns;
+
+/// Whether steps that are handed over together, and are expected to take `expected_ns`, are light. A reshard waits for
+/// other workers, and steps of several workers have one order at all of them, so none of these is.
+pub fn are_light(steps: &[Step], expected_ns: u64) -> bool {
+    let alone = |step: &Step| step.workers.len() == 1 && !matches!(step.command, Command::Reshard(_));
+    expected_ns <= LIGHT_NS_MAX && steps.iter().all(alone)
 }
 
 /// A worker that has reported nothing for this long takes no more steps: its step takes longer than expected, or the
@@ -65,6 +79,10 @@ pub struct Queue<W> {
     /// The steps that are queued or running, in the order in which their reports will come.
     in_flight: VecDeque<SentStep>,
     queued_ns: u64,
+    /// The expected time of the light steps among them, nanoseconds.
+    light_ns: u64,
+    /// The time of the steps that have overtaken the oldest one, nanoseconds.
+    overtook_ns: u64,
     /// The limit that [`Queue::is_full`] was last asked about.
     limit: QueueLimit,
     /// The dispatcher's time at its last look, and when the oldest step was first seen, nanoseconds.
@@ -99,6 +117,16 @@ impl RunningStep {
     }
 }
 
+/// A heavy step that runs, which light steps of other sessions may overtake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PreemptedStep {
+    /// The session that the step belongs to.
+    pub owner: SessionSlot,
+    /// The expected time of that session's steps at the worker which it has not had yet, nanoseconds; negative if the
+    /// step takes longer than expected.
+    pub outstanding_ns: i64,
+}
+
 struct SentStep {
     owner: SessionSlot,
     /// None for a step that the link itself needs ([`Queue::control`]).
@@ -108,11 +136,16 @@ struct SentStep {
     bytes: u64,
     cost_ns: u64,
     expected_ns: u64,
+    is_light: bool,
 }
 
 impl SentStep {
+    fn light_ns(&self) -> u64 {
+        if self.is_light { self.expected_ns } else { 0 }
+    }
+
     fn report(self, took_ns: u64, result: Result<(), Failure>) -> Option<Report> {
-        let SentStep { owner, subject, origin, token, bytes, cost_ns, expected_ns } = self;
+        let SentStep { owner, subject, origin, token, bytes, cost_ns, expected_ns, .. } = self;
         let subject = subject?;
         Some(Report { owner, subject, origin, token, bytes, cost_ns, expected_ns, took_ns, result })
     }
@@ -130,6 +163,8 @@ impl<W: Wire> Queue<W> {
             backlog: VecDeque::new(),
             in_flight: VecDeque::new(),
             queued_ns: 0,
+            light_ns: 0,
+            overtook_ns: 0,
             limit: QueueLimit::SOLE,
             now_ns: 0,
             oldest_since_ns: 0,
@@ -163,9 +198,42 @@ impl<W: Wire> Queue<W> {
         self.limit = limit;
         self.queued_ns >= limit.queued_ns && (self.in_flight.len() > 1 || self.queued_ns >= limit.first_ns)
             || !self.progressed && self.now_ns.saturating_sub(self.oldest_since_ns) >= OVERDUE_NS
-            || self.in_flight.len() >= STEPS_MAX / 2
-            || !self.backlog.is_empty()
-            || self.wire.free_slots() as usize <= 2 * SLOTS_MAX
+            || !self.has_room()
+    }
+
+    fn has_room(&mut self) -> bool {
+        self.in_flight.len() < STEPS_MAX / 2
+            && self.backlog.is_empty()
+            && self.wire.free_slots() as usize > 2 * SLOTS_MAX
+    }
+
+    /// The time that the oldest step has run at least, without that of the steps which overtook it, nanoseconds.
+    fn oldest_ns(&self) -> u64 {
+        let since_ns = if self.progressed { 0 } else { self.now_ns.saturating_sub(self.oldest_since_ns) };
+        since_ns.saturating_sub(self.overtook_ns)
+    }
+
+    /// The oldest step, if it is heavy: expected to take more than [`LIGHT_NS_MAX`], or running for so long.
+    pub fn preempted(&self) -> Option<PreemptedStep> {
+        let oldest = self.in_flight.front()?;
+        let ran_ns = self.oldest_ns();
+        if oldest.expected_ns <= LIGHT_NS_MAX && ran_ns <= LIGHT_NS_MAX {
+            return None;
+        }
+        let own = self.in_flight.iter().filter(|sent| sent.owner == oldest.owner);
+        let outstanding_ns = own.map(|sent| sent.expected_ns).sum::<u64>() as i64 - ran_ns as i64;
+        Some(PreemptedStep { owner: oldest.owner, outstanding_ns })
+    }
+
+    /// Whether light steps of session `owner` that are expected to take `expected_ns` may be queued to overtake the
+    /// [heavy step](Self::preempted): all of the session's steps here are light, and those that overtake have at most
+    /// as much time as the heavy step itself, and [`LIGHT_NS_MAX`] more.
+    pub fn may_overtake(&mut self, owner: SessionSlot, expected_ns: u64) -> bool {
+        let light_ns = self.light_ns + expected_ns;
+        (self.light_ns == 0 || light_ns <= OVERTAKING_NS_MAX)
+            && self.overtook_ns.saturating_add(light_ns) <= self.oldest_ns() + LIGHT_NS_MAX
+            && self.has_room()
+            && !self.in_flight.iter().any(|sent| sent.owner == owner && sent.subject.is_some() && !sent.is_light)
     }
 
     /// Bytes that the worker's tensors took at its last report.
@@ -182,12 +250,12 @@ impl<W: Wire> Queue<W> {
     /// dispatcher's last look.
     pub fn oldest(&self) -> Option<RunningStep> {
         let SentStep { owner, subject, .. } = *self.in_flight.front()?;
-        let since_ns = if self.progressed { 0 } else { self.now_ns.saturating_sub(self.oldest_since_ns) };
-        Some(RunningStep { owner, subject, since: Duration::from_nanos(since_ns) })
+        Some(RunningStep { owner, subject, since: Duration::from_nanos(self.oldest_ns()) })
     }
 
     fn push(&mut self, header: StepHeader, command: &[Slot], sent: SentStep) {
         self.queued_ns += sent.expected_ns;
+        self.light_ns += sent.light_ns();
         self.progressed |= self.in_flight.is_empty();
         self.in_flight.push_back(sent);
         if self.backlog.is_empty() && self.wire.free_slots() as usize > command.len() {
@@ -203,14 +271,19 @@ impl<W: Wire> Queue<W> {
     /// reported to the dispatcher.
     pub fn control(&mut self, owner: SessionSlot, kind: StepKind) {
         let (subject, origin, token, bytes) = (None, 0, 0, 0);
-        let sent = SentStep { owner, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0 };
+        let sent = SentStep { owner, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0, is_light: false };
         self.push(StepHeader { owner, kind }, &[], sent);
         self.flush();
     }
 
-    /// Queues a step.
+    /// Queues steps of one session that are handed over together.
     #[inline(never)]
-    pub fn step(&mut self, step: &Step) {
+    pub fn steps(&mut self, steps: &[Step]) {
+        let is_light = are_light(steps, steps.iter().map(|step| step.expected_ns).sum());
+        steps.iter().for_each(|step| self.step(step, is_light));
+    }
+
+    fn step(&mut self, step: &Step, is_light: bool) {
         let mut encoder = self.encoder.take().unwrap_or_default();
         let slots = encoder.encode(&step.command);
         let run = RunHeader {
@@ -218,6 +291,7 @@ impl<W: Wire> Queue<W> {
             origin: step.origin,
             expected_ns: step.expected_ns,
             unreported_ns_max: self.limit.queued_ns / REPORTS_HELD_SHARE,
+            is_light,
         };
         let sent = SentStep {
             owner: step.owner,
@@ -227,6 +301,7 @@ impl<W: Wire> Queue<W> {
             bytes: step.bytes,
             cost_ns: step.cost_ns,
             expected_ns: step.expected_ns,
+            is_light,
         };
         self.push(StepHeader { owner: step.owner, kind: StepKind::Run(run) }, slots, sent);
         self.encoder = Some(encoder);
@@ -247,22 +322,29 @@ impl<W: Wire> Queue<W> {
         self.wire.publish();
     }
 
-    /// The end of the oldest queued step, once it has ended.
+    /// The next end of a queued step: of the oldest, or of one that has overtaken it.
     ///
     /// # Errors
-    /// The report is not that of the oldest step.
+    /// The report is not that of a queued step.
     #[inline]
     pub fn next_report(&mut self) -> Result<Option<Report>, InvalidReport> {
-        while let Some(oldest) = self.in_flight.front() {
+        while !self.in_flight.is_empty() {
             let Some(slot) = self.wire.pop()? else { return Ok(None) };
-            let ReportWords { completion, took_ns, held_bytes, peak_bytes, memory_bytes } = ReportWords::decode(&slot);
-            if completion.token != oldest.origin {
+            let report = ReportWords::decode(&slot);
+            let ReportWords { completion, took_ns, held_bytes, peak_bytes, memory_bytes, overtaken } = report;
+            let at = usize::from(overtaken);
+            if self.in_flight.get(at).is_none_or(|sent| completion.token != sent.origin) {
                 return Err(InvalidReport);
             }
             self.memory_bytes = memory_bytes;
-            let Some(ended) = self.in_flight.pop_front() else { break };
-            self.progressed = true;
+            let Some(ended) = self.in_flight.remove(at) else { break };
+            if at == 0 {
+                (self.progressed, self.overtook_ns) = (true, 0);
+            } else {
+                self.overtook_ns = self.overtook_ns.saturating_add(took_ns);
+            }
             self.queued_ns -= ended.expected_ns;
+            self.light_ns -= ended.light_ns();
             if ended.subject.is_some() {
                 self.held = Some((ended.owner.session, held_bytes, peak_bytes));
             }
@@ -281,7 +363,8 @@ impl<W: Wire> Queue<W> {
     /// Removes all steps, because the worker is gone, and reports each as failed by `fault`.
     pub fn lose(&mut self, fault: Fault) -> impl Iterator<Item = Report> + use<W> {
         self.backlog.clear();
-        (self.queued_ns, self.memory_bytes, self.progressed) = (0, 0, true);
+        (self.queued_ns, self.light_ns, self.overtook_ns) = (0, 0, 0);
+        (self.memory_bytes, self.progressed) = (0, true);
         std::mem::take(&mut self.in_flight).into_iter().filter_map(move |lost| {
             let op = if let Some(Subject::Op(op)) = lost.subject { Some(op) } else { None };
             let failure = Failure { fault, instruction: lost.origin, op };
@@ -302,7 +385,7 @@ impl<W: Wire> Queue<W> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_ops::wire::{Command, Completion};
+    use gt_ops::wire::Completion;
     use gt_ops::{Meta, Workers};
 
     const MS: u64 = 1_000_000;
@@ -325,7 +408,7 @@ mod tests {
     fn queue(steps: &[u64]) -> Queue<Endless> {
         let mut queue = Queue::new(Endless::default());
         for (origin, expected_ns) in steps.iter().enumerate() {
-            queue.step(&step(origin as u64, *expected_ns));
+            queue.steps(&[step(origin as u64, *expected_ns)]);
         }
         queue
     }
@@ -350,7 +433,8 @@ mod tests {
 
     fn end(queue: &mut Queue<Endless>, origin: u64) {
         let completion = Completion { token: origin, result: Ok(()) };
-        let report = ReportWords { completion, took_ns: 1, held_bytes: 0, peak_bytes: None, memory_bytes: 0 };
+        let report =
+            ReportWords { completion, took_ns: 1, held_bytes: 0, peak_bytes: None, memory_bytes: 0, overtaken: 0 };
         queue.wire.0.push_back(report.encode());
         assert!(queue.next_report().unwrap().is_some());
     }
@@ -385,8 +469,78 @@ mod tests {
         end(&mut queue, 1);
         queue.note_time(900 * MS);
         assert!(!queue.is_full(QueueLimit::SOLE), "an idle worker is not overdue");
-        queue.step(&step(2, 1));
+        queue.steps(&[step(2, 1)]);
         queue.note_time(901 * MS);
         assert!(!queue.is_full(QueueLimit::SOLE));
+    }
+
+    fn report(queue: &mut Queue<Endless>, origin: u64, overtaken: u16) -> Result<Option<u64>, InvalidReport> {
+        let completion = Completion { token: origin, result: Ok(()) };
+        let report =
+            ReportWords { completion, took_ns: 2 * MS, held_bytes: 0, peak_bytes: None, memory_bytes: 0, overtaken };
+        queue.wire.0.push_back(report.encode());
+        Ok(queue.next_report()?.map(|report| report.origin))
+    }
+
+    #[test]
+    fn a_step_that_overtook_others_is_reported_before_them_and_its_time_is_not_theirs() {
+        let mut queue = queue(&[30 * MS, 1, 2]);
+        queue.note_time(0);
+        queue.note_time(12 * MS);
+        assert_eq!(report(&mut queue, 2, 2), Ok(Some(2)));
+        let oldest = queue.oldest().unwrap();
+        assert_eq!((oldest.since, queue.queued_ns), (Duration::from_millis(10), 30 * MS + 1));
+        for (origin, overtaken) in [(0, 1), (1, 0), (7, 0), (1, 2), (1, u16::MAX)] {
+            assert_eq!(report(&mut queue, origin, overtaken), Err(InvalidReport), "{origin} {overtaken}");
+        }
+        assert_eq!(report(&mut queue, 0, 0), Ok(Some(0)));
+        assert_eq!(report(&mut queue, 1, 0), Ok(Some(1)));
+        assert!(queue.is_empty() && (queue.queued_ns, queue.light_ns, queue.overtook_ns) == (0, 0, 0));
+    }
+
+    #[test]
+    fn light_steps_overtake_a_heavy_step_of_another_session_within_bounds() {
+        let other = SessionSlot { session: 7, slot: 1 };
+        let light = |queue: &mut Queue<Endless>, origin, expected_ns| {
+            queue.steps(&[Step { owner: other, ..step(origin, expected_ns) }]);
+        };
+        let mut queue = queue(&[LIGHT_NS_MAX]);
+        queue.note_time(0);
+        assert_eq!(queue.preempted(), None, "a light step is not preempted");
+        queue.note_time(LIGHT_NS_MAX + 1);
+        let owner = SessionSlot::default();
+        let outstanding_ns = -1;
+        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns }), "it took longer than expected");
+        end(&mut queue, 0);
+        queue.steps(&[step(1, 30 * MS)]);
+        queue.note_time(9 * MS);
+        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns: 30 * MS as i64 }));
+        assert!(queue.is_full(QueueLimit::SHARED) && queue.may_overtake(other, LIGHT_NS_MAX));
+        assert!(!queue.may_overtake(owner, 1), "the order of a session's steps is kept");
+        assert!(!queue.may_overtake(other, LIGHT_NS_MAX + 1), "the heavy step has not run for so long");
+        // Several are short together.
+        light(&mut queue, 2, OVERTAKING_NS_MAX - 1);
+        assert!(queue.may_overtake(other, 1) && !queue.may_overtake(other, 2));
+        // The heavy step has at least as much time, but for the first milliseconds.
+        for _ in 0..2 {
+            assert_eq!(report(&mut queue, 2, 1), Ok(Some(2)));
+            assert!(queue.may_overtake(other, LIGHT_NS_MAX - queue.overtook_ns));
+            assert!(!queue.may_overtake(other, LIGHT_NS_MAX - queue.overtook_ns + 1));
+            light(&mut queue, 2, 1);
+        }
+        queue.note_time(9 * MS + 20 * MS);
+        assert_eq!(report(&mut queue, 2, 1), Ok(Some(2)));
+        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns: 16 * MS as i64 }));
+        assert!(queue.may_overtake(other, LIGHT_NS_MAX));
+        // A heavy step of the other session comes to wait: what follows it keeps its place.
+        light(&mut queue, 3, 40 * MS);
+        assert!(!queue.may_overtake(other, 1));
+    }
+
+    #[test]
+    fn steps_of_several_workers_and_reshards_are_not_light() {
+        assert!(are_light(&[step(1, 5), step(2, 6)], LIGHT_NS_MAX));
+        assert!(!are_light(&[step(1, 5)], LIGHT_NS_MAX + 1));
+        assert!(!are_light(&[step(1, 5), Step { workers: Workers::first_of(2), ..step(2, 6) }], 11));
     }
 }

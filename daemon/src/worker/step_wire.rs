@@ -76,6 +76,8 @@ pub struct RunHeader {
     /// The worker publishes its reports after steps of this many expected nanoseconds, so that more steps come before
     /// it is idle.
     pub unreported_ns_max: u64,
+    /// Whether the command is [light](super::queue::LIGHT_NS_MAX): it may overtake steps of other sessions.
+    pub is_light: bool,
 }
 
 /// The limits of a session's memory at one worker, bytes; 0 for none.
@@ -129,7 +131,10 @@ impl StepHeader {
         let [first, index, session, origin, expected_ns, a, b, c] = *slot;
         let command_slots = (first >> COMMAND_SLOTS_SHIFT) as u32;
         let kind = match first as u32 {
-            1 => StepKind::Run(RunHeader { command_slots, origin, expected_ns, unreported_ns_max: a }),
+            1 => {
+                let is_light = b != 0;
+                StepKind::Run(RunHeader { command_slots, origin, expected_ns, unreported_ns_max: a, is_light })
+            }
             2 => {
                 let worker = WorkerName::from_words([a, b]);
                 StepKind::Open { loss: (c != 0).then(|| WorkerLoss { worker, end: WorkerEnd::from_word(c) }) }
@@ -169,7 +174,7 @@ impl StepKind {
     /// The number of the kind, and words 5 to 7.
     fn words(self) -> (u64, [u64; 3]) {
         match self {
-            StepKind::Run(run) => (1, [run.unreported_ns_max, 0, 0]),
+            StepKind::Run(run) => (1, [run.unreported_ns_max, run.is_light.into(), 0]),
             StepKind::Open { loss: None } => (2, [0; 3]),
             StepKind::Open { loss: Some(WorkerLoss { worker, end }) } => {
                 let [low, high] = worker.words();
@@ -192,7 +197,8 @@ impl StepKind {
 ///
 /// It is a [`Completion`] whose token is the step's origin, with measurements in bits that a completion leaves zero:
 /// the time from bit 16 of word 1 on, the session's bytes from bit 16 of word 3 on, the session's peak in word 4
-/// (unless the step failed: a failure needs the word for itself), and the worker's bytes in word 7.
+/// (unless the step failed: a failure needs the word for itself), and the worker's bytes in the lower 48 bits of word
+/// 7. The other 16 say how many older steps the step has overtaken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReportWords {
     /// The step's end, with the step's origin as its token.
@@ -205,6 +211,8 @@ pub struct ReportWords {
     pub peak_bytes: Option<u64>,
     /// Bytes that the tensors of all sessions take.
     pub memory_bytes: u64,
+    /// The number of steps that were queued before this one and have not ended.
+    pub overtaken: u16,
 }
 
 const TOOK_WORD: usize = 1;
@@ -213,6 +221,8 @@ const PEAK_WORD: usize = 4;
 const MEMORY_WORD: usize = 7;
 /// The lower bits of [`TOOK_WORD`] and [`HELD_WORD`] belong to the completion.
 const MEASURED_SHIFT: u32 = 16;
+/// The upper bits of [`MEMORY_WORD`] belong to [`ReportWords::overtaken`].
+const OVERTAKEN_SHIFT: u32 = 48;
 /// The longest time of a step that a report can state, nanoseconds: an hour.
 const TOOK_NS_MAX: u64 = 3600 * 1_000_000_000;
 
@@ -225,7 +235,8 @@ impl ReportWords {
         if self.completion.result.is_ok() {
             slot[PEAK_WORD] = self.peak_bytes.unwrap_or(0);
         }
-        slot[MEMORY_WORD] = self.memory_bytes;
+        let memory_bytes = self.memory_bytes.min((1 << OVERTAKEN_SHIFT) - 1);
+        slot[MEMORY_WORD] = memory_bytes | u64::from(self.overtaken) << OVERTAKEN_SHIFT;
         slot
     }
 
@@ -245,7 +256,8 @@ impl ReportWords {
             took_ns: took_ns.min(TOOK_NS_MAX),
             held_bytes,
             peak_bytes: completion.result.is_ok().then_some(slot[PEAK_WORD]),
-            memory_bytes: slot[MEMORY_WORD],
+            memory_bytes: slot[MEMORY_WORD] & ((1 << OVERTAKEN_SHIFT) - 1),
+            overtaken: (slot[MEMORY_WORD] >> OVERTAKEN_SHIFT) as u16,
         }
     }
 }
@@ -260,12 +272,13 @@ mod tests {
 
     #[test]
     fn headers_are_these_words() {
-        let run = RunHeader { command_slots: 3, origin: 9, expected_ns: 1000, unreported_ns_max: 500_000 };
+        let run =
+            RunHeader { command_slots: 3, origin: 9, expected_ns: 1000, unreported_ns_max: 500_000, is_light: true };
         let loss = WorkerLoss { worker: WorkerName::new("cpu:0"), end: WorkerEnd::Signal(9) };
         let [first, both] = [1, 2].map(Workers::first_of);
         let limits = MemoryLimits { session_bytes: 1 << 30, user: 1000, user_bytes: 1 << 31 };
         let golden: [(StepKind, Slot); 12] = [
-            (StepKind::Run(run), [1 | 3 << 32, 5, 77, 9, 1000, 500_000, 0, 0]),
+            (StepKind::Run(run), [1 | 3 << 32, 5, 77, 9, 1000, 500_000, 1, 0]),
             (StepKind::Open { loss: None }, [2, 5, 77, 0, 0, 0, 0, 0]),
             (StepKind::Open { loss: Some(loss) }, [2, 5, 77, 0, 0, 0x30_3a75_7063, 0, 1 | 9 << 8]),
             (StepKind::Close, [3, 5, 77, 0, 0, 0, 0, 0]),
@@ -303,11 +316,12 @@ mod tests {
             held_bytes: 4096,
             peak_bytes,
             memory_bytes: 1 << 20,
+            overtaken: 2,
         };
-        let ok: Slot = [9, 1500 << 16, 0, 4096 << 16, 8192, 0, 0, 1 << 20];
+        let ok: Slot = [9, 1500 << 16, 0, 4096 << 16, 8192, 0, 0, 1 << 20 | 2 << 48];
         assert_eq!(report(Ok(()), Some(8192)).encode(), ok);
         assert_eq!(ReportWords::decode(&ok), report(Ok(()), Some(8192)));
-        let failed: Slot = [9, 3 | 1500 << 16, 9, Op::Add as u64 | 4096 << 16, 0, 0, 0, 1 << 20];
+        let failed: Slot = [9, 3 | 1500 << 16, 9, Op::Add as u64 | 4096 << 16, 0, 0, 0, 1 << 20 | 2 << 48];
         assert_eq!(report(Err(failure), None).encode(), failed);
         assert_eq!(ReportWords::decode(&failed), report(Err(failure), None));
     }

@@ -6,7 +6,7 @@
 
 use super::core::Core;
 use super::fused_steps::Job;
-use super::queue::{InvalidReport, Queue, QueueLimit, RunningStep, STEPS_MAX, WORK_SLOTS, Wire};
+use super::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep, STEPS_MAX, WORK_SLOTS, Wire};
 use super::rank_assignment::RankAssignment;
 use super::serve::{Transport, Worker};
 use super::session_tensors::SessionShared;
@@ -249,6 +249,14 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.queue.is_full(limit)
     }
 
+    fn preempted(&self) -> Option<PreemptedStep> {
+        self.queue.preempted()
+    }
+
+    fn may_overtake(&mut self, owner: SessionSlot, expected_ns: u64) -> bool {
+        self.queue.may_overtake(owner, expected_ns)
+    }
+
     #[inline]
     fn submit(&mut self, step: &Step) -> Submission {
         // A reshard waits for other workers, so it must not run on the thread that drives them.
@@ -260,7 +268,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             return Submission::Done(core.run(step.owner.slot, step.origin, &step.command, out));
         }
         let idle = self.queue.is_empty();
-        self.queue.step(step);
+        self.queue.steps(std::slice::from_ref(step));
         if idle {
             self.queue.flush();
         }
@@ -282,9 +290,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
             });
             return true;
         }
-        for step in steps {
-            self.queue.step(step);
-        }
+        self.queue.steps(steps);
         self.queue.flush();
         false
     }

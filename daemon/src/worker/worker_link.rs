@@ -1,6 +1,6 @@
 //! The dispatcher's interface to a worker.
 
-use super::queue::QueueLimit;
+use super::queue::{PreemptedStep, QueueLimit};
 use super::rank_assignment::RankAssignment;
 use super::step::{Report, SessionSlot, Step, Submission};
 use gt_backend::MemoryUsage;
@@ -13,7 +13,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The dispatcher's end of a worker. The steps of one link are executed in the order of submission.
+/// The dispatcher's end of a worker. The steps of one link are executed in the order of submission, except that light
+/// steps overtake heavy ones of other sessions.
 pub trait WorkerLink {
     /// The worker's description for users.
     fn info(&mut self) -> WorkerInfo;
@@ -82,6 +83,13 @@ pub trait WorkerLink {
     /// link has no room for more. The caller must not submit more meanwhile.
     fn is_full(&mut self, limit: QueueLimit) -> bool;
 
+    /// The heavy step that runs, if light steps of other sessions can overtake it.
+    fn preempted(&self) -> Option<PreemptedStep>;
+
+    /// Whether light steps of a session may be submitted although the worker [is full](Self::is_full), to overtake the
+    /// [preempted](Self::preempted) step. They are expected to take `expected_ns`.
+    fn may_overtake(&mut self, owner: SessionSlot, expected_ns: u64) -> bool;
+
     /// Executes a step at once or queues it. Never waits for queued steps.
     fn submit(&mut self, step: &Step) -> Submission;
 
@@ -92,7 +100,7 @@ pub trait WorkerLink {
     /// Publishes the queued steps to the worker.
     fn flush(&mut self);
 
-    /// The end of the oldest queued step, once it has ended.
+    /// The next end of a queued step: the oldest, or one that has overtaken it.
     fn next_report(&mut self) -> Option<Report>;
 
     /// True while a step is queued or running.

@@ -119,7 +119,8 @@ fn an_interrupt_drops_what_waits_for_a_full_worker() {
     let uploaded = client.upload(f32s(&[1]), &2.0f32.to_le_bytes());
     endless(&mut other);
     eventually("the worker computes", || runs_a_sum(&gtd));
-    // The worker is overdue, so the next steps are held: a product that uses its operand last, and what follows.
+    // The worker is overdue, and does not begin a second heavy step beside the first. So what follows that is held.
+    let heavy = endless(&mut client);
     let operand = client.full(&[1], 5.0);
     let mut sums = vec![operand];
     for _ in 0..1500 {
@@ -139,6 +140,7 @@ fn an_interrupt_drops_what_waits_for_a_full_worker() {
     // An instruction after the interrupt waits its turn, and finds the tensors from before.
     let after = client.binary(Op::Add, uploaded, uploaded);
     client.free(&sums);
+    client.free(&[heavy - 2, heavy - 1, heavy]);
     let (token, block) = begin_fetch(&mut client, after);
     interrupt(&other);
     client.completion(token).unwrap();

@@ -17,6 +17,7 @@ mod interrupts;
 mod lifecycle;
 mod log;
 mod pipeline;
+mod preemption;
 mod service;
 mod sharing;
 mod versions;

@@ -16,6 +16,8 @@ mod instructions;
 mod interrupts;
 #[path = "../daemon/lifecycle.rs"]
 mod lifecycle;
+#[path = "../daemon/preemption.rs"]
+mod preemption;
 
 mod backends;
 mod deaths;

@@ -304,7 +304,7 @@ impl CpuBackend {
         };
         // SAFETY: operands, result and moments have these rows; `result` was just allocated.
         unsafe { run::<R, _>(&mut self.pool, self.level, &work, (rows, columns), WEIGHT)? };
-        self.moments = Some(RowMoments { step: self.step, from: t.ptr(), meta: t.meta, eps, rows: moments });
+        self.moments = Some(RowMoments { step: self.step.get(), from: t.ptr(), meta: t.meta, eps, rows: moments });
         Ok(result)
     }
 
@@ -325,7 +325,10 @@ impl CpuBackend {
         let mut sums = vec![0.0f64; pieces.max(1) * 2 * columns];
         let eps = number(&inputs[2])?;
         let moments = self.moments.take().filter(|moments| {
-            moments.step + 1 == self.step && moments.from == t.ptr() && moments.meta == t.meta && moments.eps == eps
+            moments.step + 1 == self.step.get()
+                && moments.from == t.ptr()
+                && moments.meta == t.meta
+                && moments.eps == eps
         });
         let work = NormWeightGradient::<CENTRE> {
             grad: self.source(&grad),

@@ -4,12 +4,12 @@ use super::keeper::{Child, Keeper, News};
 use super::life::{self, CHECK_EVERY, LifeWatch, Liveness, SILENT_CHECKS_MAX};
 use super::message::Message;
 use super::worker_device::WorkerDevice;
-use crate::worker::queue::{InvalidReport, Queue, QueueLimit, RunningStep, Wire};
+use crate::worker::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep, Wire};
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::step::{Report, SessionSlot, Step, Submission};
 use crate::worker::step_wire::{MemoryLimits, StepKind, WorkerLoss};
 use crate::worker::worker_link::{Availability, WorkerLink};
-use gt_backend::MemoryUsage;
+use gt_backend::{MemoryUsage, Site};
 use gt_ops::failure::{Failure, Fault, WorkerEnd, WorkerName};
 use gt_ops::wire::{Command, Slot};
 use gt_ops::{TensorId, Workers};
@@ -50,6 +50,8 @@ pub struct ProcessLink {
     watch: LifeWatch,
     /// Whether the process registered itself, instead of being started by the daemon.
     registered: bool,
+    /// Whether its steps may have preemption points: an asynchronous device has none.
+    preempts: bool,
     stopping: bool,
 }
 
@@ -158,6 +160,7 @@ impl ProcessLink {
             last_end: WorkerEnd::NotStarted,
             watch: LifeWatch::default(),
             registered,
+            preempts: device.backend.site == Site::Host,
             stopping: false,
         }
     }
@@ -439,13 +442,21 @@ impl WorkerLink for ProcessLink {
         }
     }
 
+    fn preempted(&self) -> Option<PreemptedStep> {
+        self.queue.preempted().filter(|_| self.preempts && self.info.state == WorkerState::Running)
+    }
+
+    fn may_overtake(&mut self, owner: SessionSlot, expected_ns: u64) -> bool {
+        self.lost.is_empty() && self.queue.may_overtake(owner, expected_ns)
+    }
+
     #[inline]
     fn submit(&mut self, step: &Step) -> Submission {
         if let Some(failure) = self.refused(step) {
             return Submission::Done(Err(failure));
         }
         let idle = self.queue.is_empty();
-        self.queue.step(step);
+        self.queue.steps(std::slice::from_ref(step));
         if idle {
             self.queue.flush();
         }
@@ -459,9 +470,7 @@ impl WorkerLink for ProcessLink {
             }
             return true;
         }
-        for step in steps {
-            self.queue.step(step);
-        }
+        self.queue.steps(steps);
         self.queue.flush();
         false
     }
