@@ -187,6 +187,32 @@ def test_shifted_polynomials_are_those_of_twice_the_number_less_one() -> None:
         assert_close(shifted, getattr(gt.special, f"chebyshev_polynomial_{kind}")(2 * x - 1, 4).numpy())
 
 
+def test_polynomials_of_large_degrees_are_computed_on_the_host() -> None:
+    x, n = np.linspace(-0.99, 0.99, 7), np.array([3, 16, 17, 100, 2000])[:, None]
+    for name, reference in (
+        ("chebyshev_polynomial_t", sp.eval_chebyt),
+        ("chebyshev_polynomial_u", sp.eval_chebyu),
+        ("shifted_chebyshev_polynomial_t", sp.eval_sh_chebyt),
+        ("legendre_polynomial_p", sp.eval_legendre),
+    ):
+        own = (x + 1) / 2 if name.startswith("shifted") else x
+        assert_close(getattr(gt.special, name)(gt.tensor(own), gt.tensor(n)), reference(n, own), tolerance=1e-8)
+    n = np.array([3, 17, 40, 150])[:, None]
+    assert_close(gt.special.laguerre_polynomial_l(gt.tensor(x), gt.tensor(n)), sp.eval_laguerre(n, x), tolerance=1e-8)
+    assert_close(
+        gt.special.hermite_polynomial_he(gt.tensor(x), gt.tensor(n)), sp.eval_hermitenorm(n, x), tolerance=1e-8
+    )
+    # The ends of the interval, and degrees whose recurrence has more steps than a call may take.
+    ends = gt.tensor([1.0, -1.0], dtype=gt.float64)
+    assert gt.special.chebyshev_polynomial_t(ends, 2**40 + 1).tolist() == [1, -1]
+    assert gt.special.chebyshev_polynomial_u(ends, 2**40).tolist() == [2**40 + 1, 2**40 + 1]
+    assert gt.special.laguerre_polynomial_l(gt.tensor([0.0]), 2**40).tolist() == [1]
+    assert gt.special.legendre_polynomial_p(gt.tensor([0.5]), float("inf")).tolist() == [0]
+    assert gt.special.legendre_polynomial_p(gt.tensor([3.0]), 2**40).isnan().tolist() == [True]
+    with pytest.raises(ValueError, match=r"1 elements of degrees up to 1099511627776 take more than 268435456 steps"):
+        gt.special.legendre_polynomial_p(gt.tensor([0.5]), 2**40)
+
+
 def test_bessel_functions_by_their_longer_names() -> None:
     x = np.array([-3.0, 0.0, 0.5, 20.0])
     assert_close(gt.special.spherical_bessel_j0(gt.tensor(x)), np.sinc(x / np.pi))
