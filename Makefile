@@ -205,9 +205,9 @@ parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with P
 	$(BENCH_VENV)/bin/python -m tests.parity --page $(REPORTS)/parity.md $(PARITY)
 
 fuzz-parity: $(BENCH_VENV)/.stamp-bench ## random programs beside PyTorch, an hour on each kind of workers: FUZZ_PARITY='--minutes 5'
-	for workers in cpu:1 cpu:3 proc-cpu:2; do \
-	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(BENCH_VENV)/bin/python -m tests.fuzz_parity $(FUZZ_PARITY) || exit 1; \
-	done
+	status=0; for workers in cpu:1 cpu:3 proc-cpu:2; do \
+	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(BENCH_VENV)/bin/python -m tests.fuzz_parity $(FUZZ_PARITY) || status=1; \
+	done; exit $$status
 
 header: tools ## write target/libgt/gt.h, and capi/libgt.map and docs/internals/wire.md, which git has, after a C function or a field of the wire was added
 	GT_WRITE_HEADER=$(abspath $(dir $(LIBGT))) cargo test --quiet --package gt-capi --test header
