@@ -303,14 +303,18 @@ class Program:
     def cast(self) -> str | None:
         a = self.tensor()
         dtype = self.pick(DTYPES)
-        if dtype not in FLOATS and not self.fits(a, dtype):
+        if not self.fits(a, dtype):
             return None
-        return self.pick((f"{a}.to(torch.{dtype})", f"{a}.type(torch.{dtype})", f"{a}.to({self.tensor()})"))
+        choices = [f"{a}.to(torch.{dtype})", f"{a}.type(torch.{dtype})"]
+        like = self.tensor()
+        if self.fits(a, str(self.of(like).dtype).removeprefix("torch.")):
+            choices.append(f"{a}.to({like})")
+        return self.pick(choices)
 
     def fits(self, a: str, dtype: str) -> bool:
         """Whether the elements of a tensor of floats are in the range of an integer dtype."""
         t = self.of(a).detach()
-        if not t.is_floating_point():
+        if not t.is_floating_point() or dtype in FLOATS:
             return True
         low, high = RANGE_ENDS.get(dtype, (-1, 1))
         exact = a not in self.rounded
