@@ -503,7 +503,8 @@ fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
     // The node's lock is not held during the addition, which may wait.
     match node.grad() {
         None => node.set_grad(Some(grad)),
-        Some(total) if grad_enabled() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),
+        // The retained gradient of a result is replaced, that of a leaf is added to.
+        Some(total) if grad_enabled() || !node.is_leaf() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),
         Some(mut total) => {
             let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None, false)?;
             drop(total.rebind(plan));

@@ -1,13 +1,14 @@
 //! Activation functions, and softmax with PyTorch's default axis.
 
-use crate::common::{along_axis, converted};
+use crate::common::{along_axis, check_implemented, check_no_bools, converted};
 use crate::declaration::functions;
 use crate::pointwise;
 use gt_ops::build::numbers::{self, checked};
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
-use gt_ops::{Arg, DType, Scalar};
+use gt_ops::infer::check_accepts;
+use gt_ops::{Arg, DType, Op, Scalar};
 
 // A standard normal input gives an output of mean 0 and variance 1 (Klambauer et al. 2017).
 const SELU_ALPHA: f64 = 1.6732632423543772;
@@ -35,9 +36,7 @@ fn piecewise_sigmoid(x: Expr<'_>) -> Expr<'_> {
 /// A factor of an activation, which computes on floats: at least in float32.
 fn slope_for(name: &str, input: Expr<'_>, factor: f64) -> Result<f64> {
     let dtype = input.dtype()?;
-    if !dtype.is_float() {
-        return Err(OpError::not_implemented(format!("\"{name}\" not implemented for '{}'", dtype.scalar_type_name())));
-    }
+    check_implemented(name, input, DType::is_float)?;
     checked(Scalar::Float(factor), if dtype.is_half() { DType::F32 } else { dtype }).map(Scalar::to_f64)
 }
 
@@ -155,8 +154,9 @@ functions! {
     ///     >>> gt.nn.functional.silu(gt.tensor([0.0, 1.0]))
     ///     tensor([0.0000, 0.7311])
     [module("nn.functional").wide()]
-    fn silu(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        input * input.sigmoid()
+    fn silu(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
+        check_implemented("silu_cpu", input, DType::is_float)?;
+        Ok(input * input.sigmoid())
     }
 
     /// `x * tanh(softplus(x))`, element by element (Misra 2019).
@@ -165,8 +165,9 @@ functions! {
     ///     >>> gt.nn.functional.mish(gt.tensor([-1.0, 0.0, 1.0]))
     ///     tensor([-0.3034,  0.0000,  0.8651])
     [module("nn.functional").wide()]
-    fn mish(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        input * softplus(g, input, 1.0, 20.0).tanh()
+    fn mish(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
+        check_implemented("mish_cpu", input, DType::is_float)?;
+        Ok(input * softplus(g, input, 1.0, 20.0)?.tanh())
     }
 
     /// Leaky rectified linear unit: `max(x, 0) + negative_slope * min(x, 0)`, element by element.
@@ -251,13 +252,15 @@ functions! {
         if alpha == 0.0 {
             return Err(OpError::runtime("ZeroDivisionError: alpha cannot be 0 for CELU"));
         }
+        check_implemented("elu_cpu", input, DType::is_float)?;
         Ok(exponential_unit(input, alpha, alpha))
     }
 
     /// Scaled exponential linear unit (Klambauer et al. 2017): `scale * elu(x, alpha)`, alpha = 1.6733, scale = 1.0507.
     [module("nn.functional").in_place_function().wide()]
-    fn selu(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        exponential_unit(input, SELU_ALPHA, 1.0) * SELU_SCALE
+    fn selu(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
+        check_implemented("elu_cpu", input, DType::is_float)?;
+        Ok(exponential_unit(input, SELU_ALPHA, 1.0) * SELU_SCALE)
     }
 
     /// Smooth rectifier: `log(1 + exp(beta * x)) / beta`; where `beta * x > threshold` it is `x`.
@@ -266,11 +269,12 @@ functions! {
     ///     >>> gt.nn.functional.softplus(gt.tensor([0.0]))
     ///     tensor([0.6931])
     [module("nn.functional").out().wide()]
-    fn softplus(g, input: Expr<'g>, beta: f64 = 1.0, threshold: f64 = 20.0) -> Expr<'g> {
+    fn softplus(g, input: Expr<'g>, beta: f64 = 1.0, threshold: f64 = 20.0) -> Result<Expr<'g>> {
+        check_implemented("softplus_cpu", input, DType::is_float)?;
         let scaled = if beta == 1.0 { input } else { input * beta };
         let large = scaled.gt(threshold);
         let smooth = large.where_(0.0, scaled).exp().log1p();
-        large.where_(input, if beta == 1.0 { smooth } else { smooth / beta })
+        Ok(large.where_(input, if beta == 1.0 { smooth } else { smooth / beta }))
     }
 
     /// `log(sigmoid(x)) = -log(1 + exp(-x))`, element by element, computed without overflow.
@@ -279,9 +283,10 @@ functions! {
     ///     >>> gt.nn.functional.logsigmoid(gt.tensor([0.0, -100.0]))
     ///     tensor([  -0.6931, -100.0000])
     [module("nn.functional").out().wide()]
-    fn logsigmoid(g, input: Expr<'g>) -> Expr<'g> {
+    fn logsigmoid(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        check_implemented("log_sigmoid_cpu", input, DType::is_float)?;
         // -log(sigmoid(x)) = max(-x, 0) + log(1 + exp(-|x|)). At 0, `where` gives -|x| the gradient of -x.
-        -((-input).relu() + input.lt(0.0).where_(input, -input).exp().log1p())
+        Ok(-((-input).relu() + input.lt(0.0).where_(input, -input).exp().log1p()))
     }
 
     /// Clamps each element to `[min_val, max_val]`.
@@ -322,8 +327,9 @@ functions! {
     ///     >>> gt.nn.functional.hardsigmoid(gt.tensor([-4.0, 0.0, 1.5]))
     ///     tensor([0.0000, 0.5000, 0.7500])
     [module("nn.functional").wide()]
-    fn hardsigmoid(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        piecewise_sigmoid(input)
+    fn hardsigmoid(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
+        check_implemented("hardsigmoid_cpu", input, DType::is_float)?;
+        Ok(piecewise_sigmoid(input))
     }
 
     /// `x * hardsigmoid(x)`, element by element (Howard et al. 2019).
@@ -332,8 +338,9 @@ functions! {
     ///     >>> gt.nn.functional.hardswish(gt.tensor([1.0, 2.0, 4.0]))
     ///     tensor([0.6667, 1.6667, 4.0000])
     [module("nn.functional").wide()]
-    fn hardswish(g, input: Expr<'g>, inplace: bool = false) -> Expr<'g> {
-        input * piecewise_sigmoid(input)
+    fn hardswish(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
+        check_implemented("hardswish_cpu", input, DType::is_float)?;
+        Ok(input * piecewise_sigmoid(input))
     }
 
     /// `x / (1 + |x|)`, element by element.
@@ -348,8 +355,9 @@ functions! {
 
     /// `x - tanh(x)`, element by element.
     [module("nn.functional").wide()]
-    fn tanhshrink(g, input: Expr<'g>) -> Expr<'g> {
-        input - input.tanh()
+    fn tanhshrink(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        check_accepts(Op::Sub, input.dtype()?)?;
+        Ok(input - input.tanh())
     }
 
     /// `x` if `|x| > lambd`, else 0, element by element.
@@ -359,6 +367,7 @@ functions! {
     ///     tensor([-1.,  0.,  2.])
     [module("nn.functional").out()]
     fn hardshrink(g, input: Expr<'g>, lambd: f64 = 0.5) -> Result<Expr<'g>> {
+        check_implemented("hardshrink_cpu", input, DType::is_float)?;
         let small = input.ge(-lambd) & input.le(lambd);
         Ok(small.where_(0.0, input).to(input.dtype()?))
     }
@@ -373,6 +382,7 @@ functions! {
         if lambd < 0.0 {
             return Err(OpError::runtime(format!("lambda must be greater or equal to 0, but found to be {lambd}.")));
         }
+        check_implemented("softshrink_cpu", input, DType::is_float)?;
         let negative = input.lt(-lambd).where_(input + lambd, 0.0);
         Ok(input.gt(lambd).where_(input - lambd, negative).to(input.dtype()?))
     }
@@ -385,6 +395,7 @@ functions! {
     [module("nn.functional").in_place_function()]
     fn threshold(g, input: Expr<'g>, threshold_: Scalar, value: Scalar, inplace: bool = false) -> Result<Expr<'g>> {
         let dtype = input.dtype()?;
+        check_no_bools("threshold_cpu", input)?;
         let (threshold, value) = (checked(threshold_, dtype)?, checked(value, dtype)?);
         // Compared in float32: in half precision the threshold would be rounded first.
         Ok(input.upcast().le(threshold).where_(value, input))
@@ -401,6 +412,7 @@ functions! {
         if input.rank()? == 0 {
             return Err(OpError::runtime("glu does not support 0-dimensional tensors"));
         }
+        check_implemented("glu_cpu", input, DType::is_float)?;
         let size = input.size(dim)?;
         if size % 2 != 0 {
             return Err(OpError::runtime(format!("Halving dimension must be even, but dimension {dim} is size {size}")));

@@ -40,6 +40,26 @@ pub(crate) fn check_floating(name: &str, input: Expr<'_>) -> Result<()> {
     Err(OpError::not_implemented(format!("{name} is not there for gt.{dtype}: use floating-point tensors")))
 }
 
+/// Checks that a function computes on a dtype, as PyTorch's kernel of this name does.
+///
+/// # Errors
+/// It does not.
+pub(crate) fn check_implemented(kernel: &str, input: Expr<'_>, on: impl FnOnce(DType) -> bool) -> Result<()> {
+    let dtype = input.dtype()?;
+    if on(dtype) {
+        return Ok(());
+    }
+    Err(OpError::not_implemented(format!("\"{kernel}\" not implemented for '{}'", dtype.scalar_type_name())))
+}
+
+/// Checks that a function computes on a dtype, as PyTorch's kernel of this name does, which takes no bools.
+///
+/// # Errors
+/// A tensor of bools.
+pub(crate) fn check_no_bools(kernel: &str, input: Expr<'_>) -> Result<()> {
+    check_implemented(kernel, input, |dtype| dtype != DType::Bool)
+}
+
 /// Checks the number of axes of an operand.
 ///
 /// # Errors

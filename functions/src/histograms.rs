@@ -1,6 +1,6 @@
 //! Binary search in sorted rows, histograms and membership.
 
-use crate::common::{along_axis, extremes, filled, zeros};
+use crate::common::{along_axis, check_implemented, check_no_bools, extremes, filled, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::scans::neighbours;
 use gt_ops::build::numbers::fits;
@@ -44,11 +44,8 @@ fn bin_range(flat: Expr<'_>, low: f64, high: f64, margin: f64) -> Result<(f64, f
 }
 
 fn check_histogram_dtype(input: Expr<'_>) -> Result<DType> {
-    let dtype = input.dtype()?;
-    if dtype.is_float() {
-        return Ok(dtype);
-    }
-    Err(OpError::runtime(format!("\"histogram_cpu\" not implemented for gt.{dtype}: use floating-point tensors")))
+    check_implemented("histogram_cpu", input, DType::is_float)?;
+    input.dtype()
 }
 
 /// The edges of equally wide bins.
@@ -233,6 +230,7 @@ functions! {
         if minlength < 0 {
             return Err(OpError::runtime("minlength should be >= 0"));
         }
+        check_no_bools("bincount_cpu", input)?;
         let invalid = || OpError::runtime("bincount only supports 1-d non-negative integral inputs.");
         let meta = input.meta()?;
         if meta.shape.rank() != 1 || !meta.dtype.is_int() {

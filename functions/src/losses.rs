@@ -5,14 +5,15 @@
 //! deprecated names for the reduction.
 
 use crate::activations::logsigmoid;
+use crate::common::check_implemented;
 use crate::declaration::{TensorOrNumber, Unsupported, functions};
 use crate::linear::linear;
-use gt_ops::Op;
 use gt_ops::build::row_wise;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{Autocast, module};
 use gt_ops::instruction::{LossReduction, LossSpec};
+use gt_ops::{DType, Op};
 
 /// The lower bound of log probabilities in `binary_cross_entropy`, as in PyTorch: log(0) is minus infinity.
 const LOG_MIN: f64 = -100.0;
@@ -183,6 +184,7 @@ functions! {
         if beta == 0.0 {
             return Ok(reduced(difference, reduction));
         }
+        check_implemented("smooth_l1_cpu", difference, DType::is_float)?;
         let small = difference.lt(beta);
         Ok(reduced(small.where_(difference.square() * (0.5 / beta), difference - 0.5 * beta), reduction))
     }
@@ -207,6 +209,7 @@ functions! {
         }
         warn_of_broadcast(g, "huber_loss", input, target)?;
         let difference = (input - target).abs();
+        check_implemented("huber_cpu", difference, DType::is_float)?;
         let small = difference.le(delta);
         let losses = small.where_(difference.square() * 0.5, (difference - 0.5 * delta) * delta);
         // As in PyTorch, the mean is divided by the number of elements, not by the sum of the weights.
@@ -301,7 +304,7 @@ functions! {
                 "Target size (gt.Size({wanted})) must be the same as input size (gt.Size({own}))"
             )));
         }
-        let positive = times(-logsigmoid(g, input), pos_weight.map(|weight| (weight - 1i64) * target + 1i64));
+        let positive = times(-logsigmoid(g, input)?, pos_weight.map(|weight| (weight - 1i64) * target + 1i64));
         let losses = (1i64 - target) * input + positive;
         Ok(reduced(times(losses, weight), reduction_of(g, size_average, reduce, reduction)?))
     }

@@ -210,7 +210,7 @@ functions! {
     fn multilabel_soft_margin_loss(g, input: Expr<'g>, target: Expr<'g>, weight: Option<Expr<'g>> = None,
         size_average: Option<bool> = None, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
-        let losses = -(target * logsigmoid(g, input) + (1i64 - target) * logsigmoid(g, -input));
+        let losses = -(target * logsigmoid(g, input)? + (1i64 - target) * logsigmoid(g, -input)?);
         let losses = weight.map_or(losses, |weight| losses * weight).sum(&[-1], false) / input.size(-1)?;
         Ok(reduced(losses, reduction_of(g, size_average, reduce, reduction)?))
     }
@@ -219,6 +219,6 @@ functions! {
     [module("nn.functional").wide()]
     fn soft_margin_loss(g, input: Expr<'g>, target: Expr<'g>, size_average: Option<bool> = None,
         reduce: Option<bool> = None, reduction: &'g str = "mean") -> Result<Expr<'g>> {
-        Ok(reduced(-logsigmoid(g, target * input), reduction_of(g, size_average, reduce, reduction)?))
+        Ok(reduced(-logsigmoid(g, target * input)?, reduction_of(g, size_average, reduce, reduction)?))
     }
 }

@@ -85,6 +85,10 @@ functions! {
         }
         let filling = match value.as_number() {
             None => match value.rank()? {
+                // Waits for the element where the integers may lack it.
+                0 if dtype.is_int() && value.dtype()?.promote(dtype) != dtype => {
+                    g.full(&gt_ops::Shape::SCALAR, checked(value.item()?, dtype)?, dtype)
+                }
                 0 => value.to(dtype),
                 rank => return Err(OpError::runtime(format!(
                     "masked_fill only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."

@@ -1,6 +1,6 @@
 //! Batch, layer, RMS, group, instance and local response normalization.
 
-use crate::common::along_axis;
+use crate::common::{along_axis, check_implemented};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::sliding_windows::padded;
 use gt_ops::build::row_wise;
@@ -63,11 +63,8 @@ fn over_last_axes<'g>(
              size{shape}"
         )));
     }
-    let dtype = input.dtype()?;
-    if !dtype.is_float() {
-        let name = if op == Op::LayerNorm { "LayerNormKernelImpl" } else { "RMSNormKernelImpl" };
-        return Err(OpError::runtime(format!("\"{name}\" not implemented for '{}'", dtype.scalar_type_name())));
-    }
+    let kernel = if op == Op::LayerNorm { "LayerNormKernelImpl" } else { "RMSNormKernelImpl" };
+    check_implemented(kernel, input, DType::is_float)?;
     let operands = match (weight, bias) {
         (Some(weight), Some(bias)) => &[input, weight, bias][..],
         (Some(parameter), None) | (None, Some(parameter)) => &[input, parameter],

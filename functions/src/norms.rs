@@ -11,7 +11,7 @@ use gt_ops::{DType, OpError, Scalar};
 pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: bool) -> Result<Expr<'g>> {
     let dtype = input.dtype()?;
     if !dtype.is_float() {
-        return Err(OpError::runtime(format!(
+        return Err(OpError::not_implemented(format!(
             "linalg.vector_norm: Expected a floating point tensor as input. Got gt.{dtype}"
         )));
     }

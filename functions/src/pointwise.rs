@@ -6,11 +6,20 @@ use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, in_place_only, method};
+use gt_ops::infer::check_accepts;
 use gt_ops::{Arg, DType, Op, OpError, Scalar};
 
 /// `input + sign * alpha * other`, in one instruction where the dtypes allow it.
 fn scaled<'g>(g: &'g Builder<'g>, op: Op, input: Expr<'g>, other: Expr<'g>, alpha: Scalar) -> Result<Expr<'g>> {
     check_one_tensor(op.name(), input, other)?;
+    let dtypes = [input.dtype()?, other.dtype()?];
+    if op == Op::Sub && dtypes.contains(&DType::Bool) {
+        // A difference takes no bools, though they would be promoted.
+        check_accepts(op, DType::Bool)?;
+    }
+    if matches!(alpha, Scalar::Bool(_)) && dtypes != [DType::Bool; 2] {
+        return Err(OpError::runtime("Boolean alpha only supported for Boolean results."));
+    }
     let plain = |other: Expr<'g>| Ok(g.elementwise(op, &[input.into(), other.into()]));
     if alpha.to_f64() == 1.0 && !matches!(alpha, Scalar::Bool(_)) {
         return plain(other);
@@ -46,6 +55,20 @@ fn negative(number: Scalar) -> Scalar {
         Scalar::Float(f) => Scalar::Float(-f),
         other => Scalar::Int(other.to_i64().wrapping_neg()),
     }
+}
+
+/// The quotient rounded towards negative infinity, whose gradients are zeros.
+fn rounded_quotient<'g>(g: &'g Builder<'g>, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
+    let quotient = g.elementwise(Op::FloorDivide, &[input.detach().into(), other.detach().into()]);
+    let learning: Vec<Expr<'g>> = [input, other].into_iter().filter(|operand| operand.requires_grad()).collect();
+    if learning.is_empty() {
+        return Ok(quotient);
+    }
+    let [quotient] = g.with_gradient("DivBackward0", &learning, [quotient], |g, values, _| {
+        let zeros = |value: &Expr<'_>| value.meta().map(|meta| Some(g.zeros(meta)));
+        values[..values.len() - 1].iter().map(zeros).collect()
+    })?;
+    Ok(quotient)
 }
 
 fn is_float(operand: Expr<'_>) -> Result<bool> {
@@ -106,7 +129,8 @@ functions! {
         let of = |op: Op, input: Expr<'g>| g.elementwise(op, &[input.into(), other.into()]);
         match rounding_mode {
             None => Ok(of(Op::Div, *input)),
-            Some("floor") => Ok(of(Op::FloorDivide, *input)),
+            // The quotient is constant between its steps; that of `floor_divide` has no derivative at all.
+            Some("floor") => rounded_quotient(g, *input, *other),
             Some("trunc") if is_float(*input)? || is_float(*other)? => Ok(of(Op::Div, *input).trunc()),
             Some("trunc") => {
                 // The division is exact once the remainder, which has the sign of the input, is subtracted.

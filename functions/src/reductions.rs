@@ -1,6 +1,6 @@
 //! Reductions: sums, extremes, moments and covariances of all elements or along axes, and softmax.
 
-use crate::common::{check_floating, converted};
+use crate::common::{check_floating, check_no_bools, converted};
 use crate::declaration::{Sizes, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -286,8 +286,9 @@ functions! {
     ///     >>> x.argmax(dim=1)
     ///     tensor([1, 0])
     [method().out()]
-    fn argmax(g, input: Expr<'g>, dim: Option<i64> = None, keepdim: bool = false) -> Expr<'g> {
-        input.argmax(dim, keepdim)
+    fn argmax(g, input: Expr<'g>, dim: Option<i64> = None, keepdim: bool = false) -> Result<Expr<'g>> {
+        check_no_bools("argmax_cpu", input)?;
+        Ok(input.argmax(dim, keepdim))
     }
 
     /// The index of the smallest element: in the flattened tensor, or along an axis.
@@ -307,8 +308,9 @@ functions! {
     ///     >>> x.argmin(dim=1)
     ///     tensor([0, 1])
     [method().out()]
-    fn argmin(g, input: Expr<'g>, dim: Option<i64> = None, keepdim: bool = false) -> Expr<'g> {
-        input.argmin(dim, keepdim)
+    fn argmin(g, input: Expr<'g>, dim: Option<i64> = None, keepdim: bool = false) -> Result<Expr<'g>> {
+        check_no_bools("argmin_cpu", input)?;
+        Ok(input.argmin(dim, keepdim))
     }
 
     /// The variance of all elements, or along axes: sum((x - mean(x)) ** 2) / (n - correction).

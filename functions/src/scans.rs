@@ -1,6 +1,6 @@
 //! Cumulative operations along an axis, finite differences and numerical integration.
 
-use crate::common::{along_axis, axes_of};
+use crate::common::{along_axis, axes_of, check_no_bools};
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -21,7 +21,10 @@ fn scan_in_place<'g>(op: Op, input: Expr<'g>, dim: i64, dtype: Option<DType>) ->
         Some(other) if other != own => Err(OpError::runtime(format!(
             "Bad in-place call: input tensor dtype gt.{own} and output tensor dtype gt.{other} should match"
         ))),
-        _ => Ok(scan(op, input, dim, Some(own))),
+        _ => {
+            check_no_bools(op.name(), input)?;
+            Ok(scan(op, input, dim, Some(own)))
+        }
     }
 }
 
@@ -263,6 +266,9 @@ functions! {
     [function().aliases(&["trapz"]).wide()]
     fn trapezoid(g, y: Expr<'g>, x: Option<Expr<'g>> = None; dx: Option<f64> = None, dim: i64 = -1)
         -> Result<Expr<'g>> {
+        if y.dtype()? == DType::Bool {
+            return Err(OpError::not_implemented("trapezoid: received a bool input for `y`, but bool is not supported"));
+        }
         let (axis, step) = axis_and_step("trapezoid", y, x, dx, dim)?;
         if y.size(axis as i64)? == 0 {
             let dtype = y.dtype()?;

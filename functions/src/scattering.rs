@@ -33,7 +33,8 @@ fn scatter_op(reduce: Option<&str>) -> Result<Op> {
 
 /// A source of the index's shape, filled with one number.
 fn full_source<'g>(input: Expr<'g>, index: Expr<'g>, value: Scalar) -> Result<Expr<'g>> {
-    Ok(input.builder().full(&index.shape()?, value, input.dtype()?))
+    let dtype = input.dtype()?;
+    Ok(input.builder().full(&index.shape()?, checked(value, dtype)?, dtype))
 }
 
 /// The axis, the vector of indices expanded to the shape of `source`, and `source`.
@@ -253,7 +254,10 @@ functions! {
     [method().in_place()]
     fn index_fill(g, input: Expr<'g>, dim: i64, index: Expr<'g>, value: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         match value.as_number() {
-            Some(number) => filled(input, dim, index, g.full(&Shape::SCALAR, number, input.dtype()?)),
+            Some(number) => {
+                let dtype = input.dtype()?;
+                filled(input, dim, index, g.full(&Shape::SCALAR, checked(number, dtype)?, dtype))
+            }
             None if value.rank()? > 0 => Err(OpError::runtime(format!(
                 "index_fill_ only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
                 value.rank()?

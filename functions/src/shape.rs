@@ -761,7 +761,7 @@ functions! {
     /// Example:
     ///     >>> gt.atleast_1d(gt.tensor(1.0)).shape
     ///     gt.Size([1])
-    [function().view()]
+    [function().view().or_itself()]
     fn atleast_1d(g, input: Expr<'g>) -> Result<Expr<'g>> {
         Ok(if input.rank()? == 0 { input.reshape(&[1]) } else { input })
     }
@@ -777,7 +777,7 @@ functions! {
     /// Example:
     ///     >>> gt.atleast_2d(gt.tensor([1.0, 2.0])).shape
     ///     gt.Size([1, 2])
-    [function().view()]
+    [function().view().or_itself()]
     fn atleast_2d(g, input: Expr<'g>) -> Result<Expr<'g>> {
         Ok(if input.rank()? < 2 { input.reshape(&[1, input.numel()? as i64]) } else { input })
     }
@@ -793,7 +793,7 @@ functions! {
     /// Example:
     ///     >>> gt.atleast_3d(gt.zeros(2, 3)).shape
     ///     gt.Size([2, 3, 1])
-    [function().view()]
+    [function().view().or_itself()]
     fn atleast_3d(g, input: Expr<'g>) -> Result<Expr<'g>> {
         Ok(match input.rank()? {
             0 | 1 => input.reshape(&[1, input.numel()? as i64, 1]),

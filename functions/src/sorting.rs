@@ -1,6 +1,6 @@
 //! Sorting, order statistics, quantiles and distinct elements.
 
-use crate::common::{along_axis, filled};
+use crate::common::{along_axis, check_no_bools, filled};
 use crate::declaration::{TensorOrNumber, TensorOrTuple, functions};
 use crate::indexing::{flat, index_select, places};
 use crate::scans::neighbours;
@@ -43,6 +43,7 @@ fn check_size(name: &str, axis: i64, size: i64) -> Result<()> {
 
 /// The median along an axis and its index. `past_nan` says that NaN does not count.
 fn median_along<'g>(name: &str, input: Expr<'g>, dim: i64, keepdim: bool, past_nan: bool) -> Result<[Expr<'g>; 2]> {
+    check_no_bools("median_out", input)?;
     let (axis, size) = line(input, dim)?;
     if input.rank()? == 0 {
         return Ok(of_scalar(input));
@@ -65,6 +66,7 @@ fn median_along<'g>(name: &str, input: Expr<'g>, dim: i64, keepdim: bool, past_n
 
 /// The median of all elements.
 fn median_of_all<'g>(name: &str, input: Expr<'g>, past_nan: bool) -> Result<Expr<'g>> {
+    check_no_bools("median_cpu", input)?;
     let dtype = input.dtype()?;
     if input.numel()? == 0 {
         let missing = if dtype.is_float() { f64::NAN } else { 0.0 };
@@ -298,6 +300,7 @@ functions! {
     [method().out().results(VALUES_INDICES)]
     fn topk(g, input: Expr<'g>, k: i64, dim: i64 = -1, largest: bool = true, sorted: bool = true)
         -> Result<[Expr<'g>; 2]> {
+        check_no_bools("topk_cpu", input)?;
         let (axis, size) = line(input, dim)?;
         if !(0..=size).contains(&k) {
             return Err(OpError::runtime("selected index k out of range"));
@@ -320,6 +323,7 @@ functions! {
     ///     (tensor(3.), tensor(2))
     [method().out().results(VALUES_INDICES)]
     fn kthvalue(g, input: Expr<'g>, k: i64, dim: i64 = -1, keepdim: bool = false) -> Result<[Expr<'g>; 2]> {
+        check_no_bools("kthvalue_cpu", input)?;
         let (axis, size) = line(input, dim)?;
         if !(1..=size).contains(&k) {
             return Err(OpError::runtime(format!("kthvalue(): selected number k out of range for dimension {axis}")));

@@ -379,3 +379,18 @@ def test_a_user_s_gradient_must_fit() -> None:
         x.grad = 5
     x.grad = gt.ones(2)
     assert x.grad.tolist() == [1, 1]
+
+
+def test_floor_division_has_no_derivative() -> None:
+    x = gt.tensor([5.0, 7.0], requires_grad=True)
+    for quotient in (x // 2, gt.floor_divide(9.0, x), x.floor_divide(x)):
+        assert quotient.requires_grad
+        with pytest.raises(RuntimeError, match="derivative for aten::floor_divide is not implemented"):
+            quotient.sum().backward()
+    # A quotient that is rounded by name is constant between its steps, as is the one in a remainder.
+    gt.div(x, gt.tensor(2.0, requires_grad=True), rounding_mode="floor").sum().backward()
+    assert x.grad is not None
+    assert x.grad.tolist() == [0, 0]
+    (slope,) = gt.autograd.grad(gt.remainder(9.0, x).sum(), x, create_graph=True)
+    assert slope.tolist() == [-1, -1]
+    assert gt.autograd.grad((slope * x).sum(), x)[0].tolist() == [-1, -1]

@@ -447,3 +447,23 @@ def test_gradients_flow_through_a_reduction_in_another_dtype(name: str) -> None:
     getattr(x, name)(dtype=gt.float32).backward()
     assert x.grad.dtype == gt.bfloat16
     assert x.grad.tolist() == {"sum": [1.0, 1.0], "mean": [0.5, 0.5], "prod": [4.0, 2.0]}[name]
+
+
+def test_a_tensor_with_enough_axes_is_returned_as_it_is() -> None:
+    x = gt.zeros(1, 2, 3)
+    assert gt.atleast_1d(x) is x
+    assert gt.atleast_2d(x) is x
+    assert gt.atleast_3d(x) is x
+    assert gt.atleast_2d(x[0, 0]) is not x[0, 0]
+
+
+def test_a_retained_gradient_is_replaced_by_a_sum_outside_of_the_tape() -> None:
+    x = gt.tensor([2.0], requires_grad=True)
+    y = x * 3
+    y.retain_grad()
+    gt.autograd.grad((y * y).sum(), x, create_graph=True)
+    assert y.grad is not None
+    assert y.grad.requires_grad
+    (y * y).sum().backward()
+    assert y.grad.tolist() == [24]
+    assert not y.grad.requires_grad

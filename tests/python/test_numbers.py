@@ -186,3 +186,15 @@ def test_gradients_of_half_precision_neither_overflow_nor_underflow_on_the_way()
         assert grads(lambda t: t.gelu(approximate="tanh"), [-3.0], dtype=dtype)[0].item() == pytest.approx(
             exact, rel=near
         )
+
+
+def test_the_gradient_of_a_variance_without_degrees_of_freedom_is_nan_or_infinite() -> None:
+    for values, correction, slope in (
+        ([3.0], 1, [NAN]),
+        (3.0, 1, NAN),
+        ([3.0, 1.0], 2, [INF, INF]),
+        ([[3.0, 1.0], [2.0, 2.0]], 3, [[INF, INF], [NAN, NAN]]),
+    ):
+        x = gt.tensor(values, requires_grad=True)
+        x.var(-1, correction=correction).sum().backward()
+        np.testing.assert_array_equal(to_numpy(x.grad), np.array(slope))

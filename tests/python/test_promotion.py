@@ -8,6 +8,7 @@ import pytest
 from support import DTYPES, dtype_of, name_of
 
 import gt
+from gt.nn import functional as F  # noqa: N812 (PyTorch's name)
 
 SHORT = dict(zip(["b", "u1", "i1", "i2", "i4", "i8", "f2", "bf", "f4", "f8"], DTYPES, strict=True))
 
@@ -76,7 +77,7 @@ def test_two_scalars_are_of_equal_weight() -> None:
 def test_division_and_transcendentals_are_floating(dtype: str) -> None:
     t = gt.ones(2, dtype=dtype_of(dtype))
     floating = dtype if t.dtype.is_floating_point else "float32"
-    for result in (t / t, t / 2, gt.exp(t), gt.sqrt(t), gt.tanh(t), t.softmax(0)):
+    for result in (t / t, t / 2, gt.exp(t), gt.sqrt(t), gt.tanh(t), t.sigmoid()):
         assert name_of(result.dtype) == floating
 
 
@@ -87,7 +88,8 @@ def test_sums_and_products_of_integers_are_int64(dtype: str) -> None:
     assert name_of(t.sum().dtype) == name_of(t.prod(0).dtype) == wanted
     assert t.sum().item() == 3
     assert (gt.full((300,), 200, dtype=gt.uint8)).sum().item() == 60_000
-    assert t.argmax().dtype == gt.int64
+    if t.dtype != gt.bool:
+        assert t.argmax().dtype == gt.int64
     assert t.amax().dtype == t.dtype
     assert t.any().dtype == (gt.uint8 if dtype == "uint8" else gt.bool)
 
@@ -109,3 +111,46 @@ def test_half_precisions_accumulate_wider() -> None:
     for dtype in (gt.float16, gt.bfloat16):
         assert gt.ones(4096, dtype=dtype).sum().item() == 4096
         assert (gt.ones(1, 4096, dtype=dtype) @ gt.ones(4096, 1, dtype=dtype)).item() == 4096
+
+
+FLOATS_ONLY = """
+    softmax(x,0) log_softmax(x,0) gelu(x) silu(x) mish(x) elu(x) celu(x) selu(x) softplus(x) logsigmoid(x)
+    hardsigmoid(x) hardswish(x) hardshrink(x) softshrink(x) leaky_relu(x) glu(x) layer_norm(x,(2,)) rms_norm(x,(2,))
+    normalize(x,dim=0) huber_loss(x,x) cross_entropy(x,x[0])
+""".split()
+NO_BOOLS = """
+    x.argmax() x.argmin(0) x.median() x.median(0) x.nanmedian() x.topk(1) x.kthvalue(1) x.bincount() x.cumsum_(0)
+    x.cumprod_(0) x%x x//x x%True True//x x**x x.clamp(True) x.clamp_(max=True) x.clamp(False,True) x-1 1-x x-x
+    gt.rsub(x,1) gt.sub(1,x) gt.trapezoid(x) F.threshold(x,0,0) F.tanhshrink(x)
+""".split()
+
+
+@pytest.mark.parametrize("call", FLOATS_ONLY)
+@pytest.mark.parametrize("dtype", [gt.uint8, gt.int64, gt.bool])
+def test_some_functions_are_of_floats_alone(call: str, dtype: gt.dtype) -> None:
+    x = gt.tensor([[1, 0], [1, 1]]).to(dtype)
+    with pytest.raises(NotImplementedError, match=r"not implemented for|Expected a floating point|not supported"):
+        eval(f"F.{call}", {"F": F, "x": x})
+
+
+@pytest.mark.parametrize("call", NO_BOOLS)
+def test_some_functions_take_no_bools(call: str) -> None:
+    with pytest.raises(NotImplementedError, match=r"not implemented for 'Bool'|not supported"):
+        eval(call, {"gt": gt, "F": F, "x": gt.tensor([True, False])})
+
+
+def test_a_bool_is_limited_by_bools_of_tensors_and_raised_to_a_number() -> None:
+    x = gt.tensor([True, False])
+    assert x.clamp(gt.tensor(True)).tolist() == [True, True]
+    assert x.clamp(0, 1).dtype == gt.int64
+    assert (x**True).tolist() == [True, False]
+    assert (x**False).tolist() == [True, True]
+    assert (x**2).tolist() == [1, 0]
+    assert x.logical_not().pow_(True).tolist() == [False, True]
+
+
+def test_a_bool_as_alpha_is_of_bools() -> None:
+    x = gt.tensor([True, False])
+    assert gt.add(x, x, alpha=False).tolist() == [True, False]
+    with pytest.raises(RuntimeError, match="Boolean alpha only supported for Boolean results"):
+        gt.add(x, gt.tensor([1, 2]), alpha=True)

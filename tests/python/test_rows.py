@@ -93,9 +93,9 @@ def test_softmax_along_any_axis_of_any_layout(dim: int) -> None:
     check_gradients(lambda t: t.log_softmax(dim), [array[:2, :2, :3]])
 
 
-def test_softmax_of_scalars_integers_and_in_another_dtype() -> None:
+def test_softmax_of_scalars_and_in_another_dtype() -> None:
     assert gt.tensor(3.0).softmax(0).item() == 1
-    assert gt.tensor([1, 1]).softmax(0).tolist() == [0.5, 0.5]
+    assert gt.tensor([1, 1]).softmax(0, dtype=gt.float32).tolist() == [0.5, 0.5]
     assert F.softmax(gt.zeros(2, dtype=gt.float16), 0, dtype=gt.float64).dtype == gt.float64
     with pytest.raises(IndexError, match="Dimension out of range"):
         gt.zeros(2, 2).softmax(2)

@@ -11,7 +11,7 @@ pub mod window;
 use crate::class::{Class, Promotion};
 use crate::dtype::{DType, Promotable, result_type};
 use crate::error::{OpError, Result};
-use crate::graph::{Arg, Graph, Val};
+use crate::graph::{Arg, FunctionGradient, Graph, Val};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
 use crate::op::Op;
 use crate::shape::{Meta, RANK_MAX, Shape, normalize_axis};
@@ -80,10 +80,13 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     let common = common_dtype(g, args);
     let dtype = match (row.promotion, op) {
         (Promotion::Float, _) => common.to_float(),
-        (_, Op::Pow | Op::FloorDivide | Op::Remainder) if common == DType::Bool => DType::I64,
         _ => common,
     };
     if let (Op::Pow, Some(Arg::Scalar(s))) = (op, args.get(1)) {
+        if dtype == DType::Bool {
+            // The power of a bool to True is the bool, and that to False is True.
+            return g.emit(Op::BitwiseOr, &[args[0], Scalar::Bool(!s.to_bool()).into()], Attrs::None);
+        }
         if dtype.is_int() && s.to_f64() < 0.0 {
             return Err(OpError::runtime("Integers to negative integer powers are not allowed."));
         }
@@ -123,6 +126,9 @@ pub fn where_(g: G<'_>, condition: Val, yes: Arg, no: Arg) -> Result<Val> {
 pub fn clamp(g: G<'_>, v: Val, low: Option<Arg>, high: Option<Arg>) -> Result<Val> {
     let operands: SmallVec<[Arg; 3]> = [Some(v.into()), low, high].into_iter().flatten().collect();
     let dtype = common_dtype(g, &operands);
+    if dtype == DType::Bool && operands[1..].iter().any(|bound| matches!(bound, Arg::Scalar(_))) {
+        return Err(OpError::not_implemented("\"clamp_scalar_cpu\" not implemented for 'Bool'"));
+    }
     let bound = |arg: Option<Arg>, lower: bool| match arg {
         Some(Arg::Scalar(number)) => numbers::bound(number, dtype, lower).map(|number| Some(Arg::Scalar(number))),
         other => Ok(other),
@@ -237,7 +243,24 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
     let lost = g.emit(Op::Where, &[finite.into(), lost.into(), 0.0.into()], Attrs::DType(meta.dtype))?;
     let total = g.emit(Op::Sub, &[total.into(), lost.into()], Attrs::None)?;
     let total = g.emit(Op::Maximum, &[total.into(), 0.0.into()], Attrs::None)?;
-    g.emit(Op::Div, &[total.into(), (count as f64 - correction).max(0.0).into()], Attrs::None)
+    let freedom = count as f64 - correction;
+    if freedom > 0.0 || !g.requires_grad(v) {
+        return g.emit(Op::Div, &[total.into(), freedom.max(0.0).into()], Attrs::None);
+    }
+    let total = g.detach(total)?;
+    let undefined = g.emit(Op::Div, &[total.into(), 0.0.into()], Attrs::None)?;
+    let slope: FunctionGradient = Box::new(move |g, vals, grads| {
+        let Some(grad) = grads[0] else { return Ok(vec![None]) };
+        let dtype = g.meta(vals[0]).dtype;
+        let mean = g.emit(Op::Mean, &[vals[0].into()], Attrs::Axes { mask, keepdim: true })?;
+        let at_mean = g.emit(Op::Eq, &[vals[0].into(), mean.into()], Attrs::None)?;
+        let steep = [at_mean.into(), f64::NAN.into(), f64::INFINITY.into()];
+        let steep = g.emit(Op::Where, &steep, Attrs::DType(dtype))?;
+        let kept = g.meta(mean).shape;
+        let grad = reshape_to(g, grad, kept)?;
+        Ok(vec![Some(g.emit(Op::Mul, &[grad.into(), steep.into()], Attrs::None)?)])
+    });
+    Ok(g.record_function("VarBackward0", &[v], &[undefined], slope)?[0])
 }
 
 /// The standard deviation along axes: the square root of [`var`]. Where it is 0, the gradient is 0, as in PyTorch.
@@ -695,7 +718,7 @@ pub fn set_index(g: G<'_>, v: Val, parts: &[Index], source: Arg) -> Result<Val> 
     let (spec, seen) = resolve_index(&meta.shape, parts)?;
     let source = match source {
         Arg::Scalar(number) => {
-            let number = numbers::rounded(number, meta.dtype)?;
+            let number = numbers::filling(number, spec.sizes.numel(), meta.dtype)?;
             g.emit(Op::Full, &[number.into()], Attrs::Create { shape: spec.sizes, dtype: meta.dtype })?
         }
         Arg::Val(s) => {
@@ -853,8 +876,7 @@ pub fn chunk_sizes(extent: usize, chunks: i64) -> Result<Vec<i64>> {
 /// # Errors
 /// A number out of the dtype's range.
 pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> {
-    // PyTorch refuses what a half precision does not have, but for a single element.
-    let value = if shape.numel() == 1 { numbers::rounded(value, dtype)? } else { numbers::checked(value, dtype)? };
+    let value = numbers::filling(value, shape.numel(), dtype)?;
     g.emit(Op::Full, &[value.into()], Attrs::Create { shape, dtype })
 }
 

@@ -74,6 +74,15 @@ pub fn rounded(number: Scalar, dtype: DType) -> Result<Scalar> {
     if dtype.is_half() { Ok(number.for_dtype(dtype)) } else { checked(number, dtype) }
 }
 
+/// A number that fills `count` elements: one that a half precision does not have is an error as in [`checked`], but a
+/// single element becomes infinite, as in [`rounded`]. Both are PyTorch's.
+///
+/// # Errors
+/// A number out of range.
+pub fn filling(number: Scalar, count: usize, dtype: DType) -> Result<Scalar> {
+    if count == 1 { rounded(number, dtype) } else { checked(number, dtype) }
+}
+
 /// A bound of `clamp` on elements of `dtype`: one that no element lies beyond is moved into the dtype's range.
 ///
 /// # Errors

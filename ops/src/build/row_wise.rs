@@ -4,7 +4,7 @@ use crate::build::{cast, expand, permute, reshape, transpose};
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
-use crate::infer::matmul_mismatch;
+use crate::infer::{check_accepts, matmul_mismatch};
 use crate::instruction::{Attrs, LossReduction, LossSpec};
 use crate::op::Op;
 use crate::shape::{Meta, Shape, normalize_axis};
@@ -14,11 +14,11 @@ type G<'a> = &'a mut dyn Graph;
 /// `Op::Softmax` or `Op::LogSoftmax` along any axis.
 ///
 /// # Errors
-/// An axis out of range.
+/// An axis out of range, integers.
 pub fn softmax(g: G<'_>, op: Op, v: Val, axis: i64) -> Result<Val> {
     let Meta { shape, dtype } = g.meta(v);
     let (axis, rank) = (normalize_axis(axis, shape.rank())?, shape.rank());
-    let v = cast(g, v, dtype.to_float())?;
+    check_accepts(op, dtype)?;
     if rank == 0 {
         let row = reshape(g, v, &[1])?;
         let out = g.emit(op, &[row.into()], Attrs::None)?;
@@ -65,7 +65,10 @@ pub fn class_loss(g: G<'_>, op: Op, input: Val, target: Val, weight: Option<Val>
     }
     if !scores.dtype.is_float() {
         let name = if op == Op::CrossEntropy { "log_softmax_lastdim_kernel_impl" } else { "nll_loss_out_frame" };
-        return Err(OpError::runtime(format!("\"{name}\" not implemented for '{}'", scores.dtype.scalar_type_name())));
+        return Err(OpError::not_implemented(format!(
+            "\"{name}\" not implemented for '{}'",
+            scores.dtype.scalar_type_name()
+        )));
     }
     let classes = dims[class_axis];
     let weight: Arg = match weight {

@@ -1,5 +1,6 @@
 //! Gradients of elementwise ops that take more than a line or two.
 
+use crate::error::OpError;
 use crate::expr::Expr;
 use crate::grad::GradCtx;
 use crate::grad::structure::zero;
@@ -10,6 +11,11 @@ use crate::instruction::Scalar;
 pub const SQRT_2PI: f64 = 2.506_628_274_631_000_5;
 /// The square root of 2 / pi.
 pub const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+
+/// The error of an op that is differentiable, and has no derivative in PyTorch.
+pub fn no_derivative<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    c.grad.builder().fail(OpError::runtime("derivative for aten::floor_divide is not implemented"))
+}
 
 /// g b a^(b - 1), 0 where b is 0.
 pub fn pow_base<'g>(c: &GradCtx<'g>) -> Expr<'g> {

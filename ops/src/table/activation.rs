@@ -49,6 +49,7 @@ macro_rules! rows {
         /// and Gimpel 2016).
         Gelu = 25, gelu(input) {
             real: |a| a * normal_cdf(a),
+            promotion: Promotion::Common,
             grad: Each(&[|c| c.grad.gelu_backward(c.a())]),
             saves: Saves::inputs(1), cost_flops: 14,
             reference: "a * 0.5 * (1 + sp.erf(a / np.sqrt(2)))",
@@ -77,6 +78,7 @@ macro_rules! rows {
         ///     tensor([-0.1588,  0.0000,  0.8412])
         GeluTanh = 26, gelu_tanh(input) {
             real: |a| num(0.5) * a * (num(1.0) + tanh(num(0.7978845608028654) * (a + num(0.044715) * a * a * a))),
+            promotion: Promotion::Common,
             grad: Each(&[|c| c.grad.gelu_tanh_backward(c.a())]),
             saves: Saves::inputs(1), cost_flops: 14,
             reference: "0.5 * a * (1 + np.tanh(np.sqrt(2 / np.pi) * (a + 0.044715 * a**3)))",

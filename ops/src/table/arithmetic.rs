@@ -60,7 +60,7 @@ macro_rules! rows {
         FloorDivide = 67, floor_divide(input, other) {
             number: |a, b| floor_div(a, b),
             accepts: DTypeSet::NUMERIC,
-            grad: Each(&[zero]),
+            grad: Each(&[pointwise::no_derivative]),
             cost_flops: 4, divisor_nonzero: true,
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], wide_numbers: true, reference: "np.floor_divide(a, b)",
             number_first: true,
@@ -76,7 +76,7 @@ macro_rules! rows {
         Remainder = 68, remainder(input, other) {
             number: |a, b| floor_rem(a, b),
             accepts: DTypeSet::NUMERIC,
-            grad: Each(&[|c| c.grad, |c| -(c.grad * c.a().floor_divide(c.b()))]),
+            grad: Each(&[|c| c.grad, |c| -(c.grad * c.a().detach().floor_divide(c.b().detach()))]),
             saves: Saves::inputs(3), cost_flops: 4, divisor_nonzero: true,
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], reference: "np.remainder(a, b)",
             number_first: true,

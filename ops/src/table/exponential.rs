@@ -165,6 +165,7 @@ macro_rules! rows {
         ///     tensor([6.9315e-01, 1.0007e+03])
         Logaddexp = 42, logaddexp(input, other) {
             real: |a, b| log_add(a, b),
+            promotion: Promotion::Common,
             grad: Each(&[|c| c.grad / ((c.b() - c.a()).exp() + 1.0), |c| c.grad / ((c.a() - c.b()).exp() + 1.0)]),
             saves: Saves::inputs(3), cost_flops: 32,
             reference: "np.logaddexp(a, b)",
@@ -180,6 +181,7 @@ macro_rules! rows {
         ///     tensor([1.0000e+00, 1.0010e+03])
         Logaddexp2 = 43, logaddexp2(input, other) {
             real: |a, b| log_add2(a, b),
+            promotion: Promotion::Common,
             grad: Each(&[|c| c.grad / ((c.b() - c.a()).exp2() + 1.0), |c| c.grad / ((c.a() - c.b()).exp2() + 1.0)]),
             saves: Saves::inputs(3), cost_flops: 32,
             reference: "np.logaddexp2(a, b)",

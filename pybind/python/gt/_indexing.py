@@ -80,6 +80,9 @@ def set(x: Tensor, index: Any, value: Any) -> None:
     if isinstance(value, Tensor):
         source = value
     elif isinstance(value, int | float):
+        if view.dtype in (_gt.float16, _gt.bfloat16):
+            # A number that a half precision does not have is an error, even for a single element.
+            top.full((0,), value, dtype=view.dtype)
         source = top.full((), value, dtype=view.dtype)
     else:
         source = _gt.as_tensor(value, dtype=view.dtype)
