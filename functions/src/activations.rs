@@ -383,8 +383,8 @@ functions! {
             return Err(OpError::runtime(format!("lambda must be greater or equal to 0, but found to be {lambd}.")));
         }
         check_implemented("softshrink_cpu", input, DType::is_float)?;
-        let negative = input.lt(-lambd).where_(input + lambd, 0.0);
-        Ok(input.gt(lambd).where_(input - lambd, negative).to(input.dtype()?))
+        let small = input.ge(-lambd) & input.le(lambd);
+        Ok(small.where_(0.0, input.gt(0.0).where_(input - lambd, input + lambd)).to(input.dtype()?))
     }
 
     /// `x` if `x > threshold`, else `value`, element by element.

@@ -106,6 +106,14 @@ pub(crate) fn broadcast<'g>(tensors: &[Expr<'g>]) -> Result<Vec<Expr<'g>>> {
     Ok(tensors.iter().map(|tensor| tensor.expand_to(&shape)).collect())
 }
 
+/// An operand in a floating-point dtype. A number keeps its value until it is rounded to that.
+pub(crate) fn in_dtype(operand: Expr<'_>, dtype: DType) -> Expr<'_> {
+    match operand.as_number() {
+        Some(number) => operand.builder().full(&Shape::SCALAR, number.to_f64(), DType::F64).to(dtype),
+        None => operand.to(dtype),
+    }
+}
+
 /// A tensor of a number, of the shape and dtype of another.
 ///
 /// # Errors

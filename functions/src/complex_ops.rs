@@ -16,7 +16,7 @@ functions! {
     [method().out()]
     fn angle(g, input: Expr<'g>) -> Expr<'g> {
         let x = input.to_float();
-        x.isnan().where_(x, x.lt(0.0).where_(PI, x * 0.0))
+        x.isnan().where_(x, x.lt(0.0).where_(PI, x.sign() * 0.0))
     }
 
     /// The real part: the tensor itself, since there are no complex dtypes.

@@ -1,6 +1,6 @@
 //! Matrix decompositions (QR, LU, eigenvalues, singular values), and functions that are computed from them.
 
-use crate::common::zeros;
+use crate::common::{in_dtype, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::dense::{self, HostMatrix, PackedLu};
 use crate::linalg::{
@@ -155,13 +155,13 @@ fn tolerance<'g>(
     rtol: Option<TensorOrNumber<'g>>,
 ) -> Result<Expr<'g>> {
     let (g, dtype) = (largest.builder(), largest.dtype()?);
-    let absolute = atol.map_or_else(|| g.full(&Shape::SCALAR, 0.0, dtype), |atol| atol.to_tensor().to(dtype));
+    let absolute = atol.map_or_else(|| g.full(&Shape::SCALAR, 0.0, dtype), |atol| in_dtype(*atol, dtype));
     let relative = rtol.map_or_else(
         || {
             let eps = if dtype == DType::F32 { f64::from(f32::EPSILON) } else { f64::EPSILON };
             absolute.gt(0.0).where_(0.0, g.full(&Shape::SCALAR, size as f64 * eps, dtype))
         },
-        |rtol| rtol.to_tensor().to(dtype),
+        |rtol| in_dtype(*rtol, dtype),
     );
     Ok((largest * relative).maximum(absolute))
 }

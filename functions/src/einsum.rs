@@ -131,7 +131,9 @@ functions! {
             let second = sizes.merged(other, &term, &[&batch, &summed, &columns][groups..]);
             labels = [batch, rows, columns].concat();
             let shape: Vec<i64> = labels.iter().map(|letter| sizes.0[*letter as usize]).collect();
-            let product = first.matmul(second);
+            // Sums of integers are of int64.
+            let dtype = first.dtype()?.promote(second.dtype()?);
+            let product = first.to(dtype).matmul(second.to(dtype));
             result = if product.sizes()? == shape { product } else { product.reshape(&shape) };
         }
         Ok(arranged(result, &labels, &right))

@@ -203,7 +203,7 @@ functions! {
         }
         let kept = filled(g, wide, mask, f64::NAN)?;
         if kept.rank()? == 0 {
-            return Ok(kept);
+            return Ok(kept.copied());
         }
         // NaNs are sorted to the end.
         let order = kept.detach().argsort(dim, false);

@@ -417,12 +417,17 @@ functions! {
                 )));
             }
         }
-        let equal = input.eq(other);
-        if own == DType::Bool {
-            return Ok(equal);
+        let mut close = input.eq(other);
+        if equal_nan {
+            close = close | (input.isnan() & other.isnan());
         }
-        let close = ((input - other).abs().le(other.abs() * rtol + atol) & other.isfinite()) | equal;
-        Ok(if equal_nan { close | (input.isnan() & other.isnan()) } else { close })
+        if rtol == 0.0 && atol == 0.0 {
+            return Ok(close);
+        }
+        // The difference of integers might overflow.
+        let [own, others] = [input, other].map(Expr::to_float);
+        let difference = (own - others).abs();
+        Ok(close | (difference.isfinite() & difference.le(others.abs() * rtol + atol)))
     }
 
     /// Whether all elements of two tensors are close; see `isclose`. Waits for the result.

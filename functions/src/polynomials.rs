@@ -1,6 +1,6 @@
 //! Orthogonal polynomials of `gt.special`, by their three-term recurrences.
 
-use crate::common::{broadcast, full_like};
+use crate::common::{broadcast, full_like, in_dtype};
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -116,9 +116,8 @@ impl Polynomial {
         if input.as_number().is_some() && n.as_number().is_some() {
             return Err(OpError::type_(format!("special_{name}(): one of the arguments must be a Tensor")));
         }
-        let common = input.builder().common_dtype(&[input, n])?;
-        let dtype = if common.is_float() { common } else { input.to_tensor().to_float().dtype()? };
-        let x = input.to_tensor().detach().to(dtype);
+        let dtype = input.builder().common_dtype(&[input, n])?.to_float();
+        let x = in_dtype(input, dtype).detach();
         let number = n.as_number().map(|number| whole(rounded(number.to_f64(), dtype)));
         let degree = match number {
             Some(number) => x.builder().full(&Shape::SCALAR, number, dtype),

@@ -425,9 +425,9 @@ fn contract<'g>(mut a: Expr<'g>, mut b: Expr<'g>, left: &[i64], right: &[i64]) -
         }
         // An axis of size 1 broadcasts, so the other operand is summed over it first.
         if n == 1 {
-            a = a.sum(&[*i as i64], true);
+            a = a.sum(&[*i as i64], true).to(a.dtype()?);
         } else if m == 1 {
-            b = b.sum(&[*j as i64], true);
+            b = b.sum(&[*j as i64], true).to(b.dtype()?);
         } else {
             return Err(OpError::runtime(format!(
                 "contracted dimensions need to match, but first has size {m} in dim {i} and second has size {n} in dim {j}"

@@ -48,19 +48,22 @@ pub(crate) fn neighbours<'g>(input: Expr<'g>, axis: i64) -> Result<Expr<'g>> {
     Ok(if input.dtype()? == DType::Bool { later ^ earlier } else { later - earlier })
 }
 
-/// The areas of the trapezoids between neighbouring samples.
-fn trapezoid_areas<'g>(y: Expr<'g>, x: Option<Expr<'g>>, dx: f64, axis: usize) -> Result<Expr<'g>> {
+/// Twice the heights of the trapezoids between neighbouring samples.
+fn trapezoid_heights(y: Expr<'_>, axis: i64) -> Result<Expr<'_>> {
+    let count = y.size(axis)? - 1;
+    Ok(y.narrow(axis, 1, count) + y.narrow(axis, 0, count))
+}
+
+/// Twice the areas of the trapezoids between neighbouring samples at the positions `x`.
+fn trapezoid_areas<'g>(y: Expr<'g>, mut x: Expr<'g>, axis: usize) -> Result<Expr<'g>> {
     let (place, rank) = (axis as i64, y.rank()?);
-    let count = y.size(place)? - 1;
-    let heights = y.narrow(place, 1, count) + y.narrow(place, 0, count);
-    let Some(mut x) = x else { return Ok(heights * (dx / 2.0)) };
     if x.rank()? == 1 && rank > 1 {
         if x.size(0)? != y.size(place)? {
             return Err(OpError::runtime("trapezoid: There must be one `x` value for each sample point"));
         }
         x = x.reshape(&along_axis(rank, axis));
     }
-    Ok(heights * neighbours(x, place - rank as i64)? / 2.0)
+    Ok(trapezoid_heights(y, place)? * neighbours(x, place - rank as i64)?)
 }
 
 /// The distance between neighbouring samples, or the positions of all.
@@ -274,7 +277,13 @@ functions! {
             let dtype = y.dtype()?;
             return Ok(y.sum(&[axis as i64], false).to(if dtype.is_float() { dtype } else { DType::F32 }));
         }
-        Ok(trapezoid_areas(y, x, step, axis)?.sum(&[axis as i64], false))
+        let place = axis as i64;
+        let Some(x) = x else {
+            // All samples count whole but the two at the ends. A sum of integers is one of int64.
+            let ends = y.select(place, 0) + y.select(place, -1);
+            return Ok((y.sum(&[place], false) - ends * 0.5) * step);
+        };
+        Ok(trapezoid_areas(y, x, axis)?.sum(&[place], false) / 2.0)
     }
 
     /// The cumulative integral of samples along an axis by the trapezoidal rule; shorter by one than the samples.
@@ -286,7 +295,11 @@ functions! {
     fn cumulative_trapezoid(g, y: Expr<'g>, x: Option<Expr<'g>> = None; dx: Option<f64> = None, dim: i64 = -1)
         -> Result<Expr<'g>> {
         let (axis, step) = axis_and_step("cumulative_trapezoid", y, x, dx, dim)?;
-        Ok(trapezoid_areas(y, x, step, axis)?.cumsum(axis as i64))
+        let place = axis as i64;
+        Ok(match x {
+            None => (trapezoid_heights(y, place)? * (step / 2.0)).cumsum(place),
+            Some(x) => trapezoid_areas(y, x, axis)?.cumsum(place) / 2.0,
+        })
     }
 
     /// The derivative of samples along each axis: central differences, and one-sided ones of an order at the ends.

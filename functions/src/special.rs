@@ -1,6 +1,6 @@
 //! Elementwise functions composed of others: angles, floating-point formats and special functions.
 
-use crate::common::check_floating;
+use crate::common::{check_floating, in_dtype};
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr, GradientRule};
@@ -301,7 +301,8 @@ functions! {
         if input.as_number().is_some() && other.as_number().is_some() {
             return Err(OpError::type_("special_xlog1py(): one of the arguments must be a Tensor"));
         }
-        let (x, y) = (input.to_tensor(), other.to_tensor());
+        let dtype = g.common_dtype(&[*input, *other])?.to_float();
+        let [x, y] = [*input, *other].map(|operand| in_dtype(operand, dtype));
         let zero = x.eq(0.0) & y.isnan().logical_not();
         Ok(zero.where_(0.0, x * zero.where_(0.0, y.log1p())))
     }

@@ -198,7 +198,7 @@ fn bessel_scaled(x: f64, order: f64) -> f64 {
         }
         term = next;
     }
-    sum / (2.0 * PI * a).sqrt()
+    sum / ((2.0 * PI).sqrt() * a.sqrt())
 }
 
 /// exp(-|x|) times [`i0`].

@@ -52,10 +52,54 @@ DRAWN = {
 KNOWN = {
     ("__rdiv__", "error", None): "PyTorch's error is an accident of how it is written",
     ("matrix_exp", None, torch.bfloat16): "PyTorch's is NaN",
-    ("std", "edge", None): "squares beyond float32 are infinite; PyTorch's CPU sums them in float64",
+    **{
+        (
+            name,
+            "edge",
+            None,
+        ): "squares or sums beyond the dtype are infinite; PyTorch's CPU sums in another order, in float64"
+        for name in ("std", "std_mean", "var_mean")
+    },
     ("nn.functional.layer_norm", "edge", None): "a row whose variance overflows is 0 times its weight, not NaN",
     ("ldexp", "edge", None): "0 times a power of 2 that overflows is 0, not NaN",
     ("nn.functional.gelu", "edge", None): "PyTorch's doubles the largest number, and overflows",
+    ("nn.functional.hardswish", "edge", None): "PyTorch's multiplies the largest number by 6, and overflows",
+    ("__rdiv__", "edge", torch.float16): "PyTorch's multiplies by the reciprocal, which overflows",
+    **{
+        (name, "edge", None): "a number beyond the integers becomes the nearest; in C++ the conversion is undefined"
+        for name in ("byte", "char", "short", "int", "long", "masked.logsumexp")
+    },
+    **{(name, "edge", None): "PyTorch's is negative where the least integer takes part" for name in ("gcd", "lcm")},
+    **{
+        (name, kind, dtype): "at infinity it is 0 and at poles infinite; PyTorch's is NaN or a large number"
+        for name in ("polygamma", "special.polygamma", "special.zeta")
+        for kind, dtype in (("edge", None), ("number", torch.float32), (None, torch.int8), (None, torch.int16))
+    },
+    **{
+        (f"special.modified_bessel_{kind}", "edge", None): "at infinity it is infinite; PyTorch's is NaN"
+        for kind in ("i0", "i1")
+    },
+    ("special.laguerre_polynomial_l", "number", torch.float32): "65,536 steps round differently",
+    **{
+        (name, "edge", None): "PyTorch's series has not converged at the ends of the range"
+        for name in ("igamma", "igammac")
+    },
+    **{
+        (name, kind, torch.float16): "PyTorch's rounds each step to float16, or overflows in one"
+        for name, kind in (
+            ("mvlgamma", "edge"),
+            ("nn.functional.binary_cross_entropy_with_logits", "edge"),
+            ("nn.functional.soft_margin_loss", None),
+            ("special.xlog1py", "number"),
+            ("masked.var", "offset"),
+            ("masked.std", "offset"),
+        )
+    },
+    **{
+        (name, None, dtype): "PyTorch's rounds each step to half precision"
+        for name in ("nn.functional.grid_sample", "nn.functional.hinge_embedding_loss")
+        for dtype in (torch.bfloat16, torch.float16)
+    },
     ("as_strided_scatter", "gradient", None): "PyTorch's is that of the elements replaced, not of those that stay",
 }
 # PyTorch's errors about writing to memory that is also read; GT's results are new tensors, so it needs none.

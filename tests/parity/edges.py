@@ -28,6 +28,9 @@ COMPOSITES = set(
     nn.functional.softplus nn.functional.softsign nn.functional.tanhshrink nn.functional.threshold
     """.split()
 )
+# Polynomials whose recurrence PyTorch runs to any degree: to the ends of the integers, that takes hours.
+RECURRENCES = {"special.laguerre_polynomial_l", "special.legendre_polynomial_p"}
+DEGREE_MAX = 65536
 # The least integer divided by -1 ends PyTorch's process by a signal.
 DIVISIONS = {"div", "floor_divide", "fmod", "remainder", "true_divide", "__rmod__", "__rdiv__"}
 
@@ -45,17 +48,18 @@ def of_dtype(name: str, dtype: torch.dtype) -> list[float]:
     info = torch.iinfo(dtype)
     # The least common multiple of the least integer, too.
     least = [] if name == "lcm" else [info.min]
-    return [0, 1, info.max, *least, 5, info.max - 1, *([] if name in DIVISIONS else [-1 % (info.max + 1)])]
+    numbers = [0, 1, info.max, *least, 5, info.max - 1, *([] if name in DIVISIONS else [-1 % (info.max + 1)])]
+    return [number for number in numbers if name not in RECURRENCES or number <= DEGREE_MAX]
 
 
-def beyond(dtype: torch.dtype) -> list[float]:
+def beyond(name: str, dtype: torch.dtype) -> list[float]:
     """Returns numbers that a tensor of the dtype does not have, or only rounded."""
     if dtype == torch.bool:
         return [2, 0.5]
     if dtype.is_floating_point:
         return [0.1, 65536.0, 1e-6, 1e39]
     # 2**40 alone would wrap to 0, and a division by it would end PyTorch's process.
-    return [-1, 300, 2**40 + 1, 0.5]
+    return [-1, 300, 0.5, *([] if name in RECURRENCES else [2**40 + 1])]
 
 
 def _filled(value: Any, numbers: Iterator[float], dtype: torch.dtype) -> Any:
@@ -91,5 +95,5 @@ def variants(op: Any, dtype: torch.dtype, samples: list[Any]) -> Iterator[tuple[
             yield "offset", _moved(arguments, dtype), sample.kwargs
     if isinstance(op, BinaryUfuncInfo) and op.supports_rhs_python_scalar:
         ordinary = torch.tensor([1, 0, 3, 1] if dtype != torch.bool else [True, False], dtype=dtype)
-        for number in beyond(dtype):
+        for number in beyond(op.name, dtype):
             yield "number", (ordinary, number), {}

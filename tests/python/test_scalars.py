@@ -227,3 +227,18 @@ def test_bytes_are_interpolated_and_rounded(options: dict[str, Any], wanted: lis
 def test_integers_other_than_bytes_are_not_interpolated() -> None:
     with pytest.raises(NotImplementedError, match="floating-point"):
         F.interpolate(t([[[0, 100]]], gt.int32), size=5, mode="linear")
+
+
+def test_integers_far_apart_are_not_close() -> None:
+    low, high = t([-(2**63)]), t([2**63 - 1])
+    assert gt.isclose(low, high).tolist() == [False]
+    assert gt.isclose(low, t([0]), rtol=0, atol=0).tolist() == [False]
+    assert gt.isclose(t([True]), t([False]), atol=1).tolist() == [True]
+
+
+def test_sums_of_integers_inside_of_functions_do_not_overflow() -> None:
+    assert gt.trapezoid(t([10, 127, 20], gt.int8)).item() == 142
+    samples = t([100, 100, 100], gt.uint8)
+    assert gt.einsum("...ik, ...j -> ij", samples.reshape(1, 3).expand(2, 3), samples).tolist() == [[30000] * 3] * 2
+    product = gt.tensordot(t([[2]], gt.uint8), t([[3, 4]], gt.uint8), dims=([1], [1]))
+    assert (product.dtype, product.tolist()) == (gt.uint8, [[14]])

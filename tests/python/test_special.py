@@ -247,3 +247,17 @@ def test_float32_has_approximations_of_its_own(name: str) -> None:
     got = getattr(gt, name)(gt.from_numpy(x)).numpy()
     wanted = getattr(sp, scipy_name)(x.astype(np.float64)).astype(np.float32)
     np.testing.assert_allclose(got, wanted, rtol=1e-6, atol=1e-30 if name == "erfinv" else 1e-9)
+
+
+def test_infinity_and_the_largest_numbers() -> None:
+    assert_close(gt.angle(gt.tensor([math.inf, -math.inf, -1.0, 0.0], dtype=gt.float64)), [0, math.pi, math.pi, 0])
+    largest = gt.tensor([1.7e308, -1.7e308], dtype=gt.float64)
+    assert gt.special.i0(largest).tolist() == [math.inf, math.inf]
+    assert gt.special.i1(largest).tolist() == [math.inf, -math.inf]
+
+
+def test_a_number_keeps_its_value_beside_float64() -> None:
+    x = gt.tensor([1.0, 0.0], dtype=gt.float64)
+    assert_close(gt.special.xlog1py(x, 0.1), [math.log1p(0.1), 0.0], tolerance=1e-15)
+    assert_close(gt.special.xlog1py(0.1, x), [0.1 * math.log(2), 0.0], tolerance=1e-15)
+    assert gt.special.xlog1py(gt.tensor([1.0]), 1e39).tolist() == [math.inf]

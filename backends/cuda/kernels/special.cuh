@@ -143,7 +143,7 @@ GT_DEVICE double bessel_scaled(double x, double order) {
         if (fabs(next) > fabs(term) || fabs(next) < GT_EPSILON * 0.1) break;
         term = next;
     }
-    return sum / sqrt(2.0 * GT_PI * a);
+    return sum / (sqrt(2.0 * GT_PI) * sqrt(a));
 }
 // exp(|x|) y, as two factors, since exp(|x|) alone may overflow.
 GT_DEVICE double unscaled(double y, double x) {
