@@ -303,12 +303,17 @@ functions! {
         let dtype = g.common_dtype(&[input, other])?;
         let (input, other) = (input.to(dtype), other.to(dtype));
         check_floating("hypot", input)?;
-        let (a, b) = (input.abs(), other.abs());
+        let (a, b) = (input.detach().abs(), other.detach().abs());
         let first = a.gt(b);
         let (large, small) = (first.where_(a, b), first.where_(b, a));
         let ratio = small / large.eq(0.0).where_(1.0, large);
         let infinite = a.eq(f64::INFINITY) | b.eq(f64::INFINITY);
-        Ok(infinite.where_(f64::INFINITY, large * (ratio * ratio + 1.0).sqrt()))
+        let result = infinite.where_(f64::INFINITY, large * (ratio * ratio + 1.0).sqrt());
+        let [result] = g.with_gradient("HypotBackward0", &[input, other], [result], |_, values, grads| {
+            let slope = |side: &Expr<'_>| grads[0].map(|grad| grad * (*side / values[2]));
+            Ok(values[..2].iter().map(slope).collect())
+        })?;
+        Ok(result)
     }
 
     /// `input ** exponent`, computed in float64.

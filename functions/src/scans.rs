@@ -7,11 +7,11 @@ use gt_ops::expr::Expr;
 use gt_ops::forms::{function, in_place_only, method};
 use gt_ops::{DType, Op, OpError};
 
-fn scan<'g>(op: Op, input: Expr<'g>, dim: i64, dtype: Option<DType>) -> Expr<'g> {
-    match dtype {
-        Some(dtype) => input.to(dtype).along(op, dim).to(dtype),
-        None => input.along(op, dim),
-    }
+fn scan<'g>(op: Op, input: Expr<'g>, dim: i64, dtype: Option<DType>) -> Result<Expr<'g>> {
+    let Some(dtype) = dtype else { return Ok(input.along(op, dim)) };
+    let converted = input.to(dtype);
+    check_no_bools(op.name(), converted)?;
+    Ok(converted.along(op, dim).to(dtype))
 }
 
 /// A scan in the dtype of the tensor that it is written to.
@@ -21,10 +21,7 @@ fn scan_in_place<'g>(op: Op, input: Expr<'g>, dim: i64, dtype: Option<DType>) ->
         Some(other) if other != own => Err(OpError::runtime(format!(
             "Bad in-place call: input tensor dtype gt.{own} and output tensor dtype gt.{other} should match"
         ))),
-        _ => {
-            check_no_bools(op.name(), input)?;
-            Ok(scan(op, input, dim, Some(own)))
-        }
+        _ => scan(op, input, dim, Some(own)),
     }
 }
 
@@ -151,7 +148,7 @@ functions! {
     ///     >>> gt.cumsum(gt.tensor([1, 2, 3]), dim=0)
     ///     tensor([1, 3, 6])
     [method().out()]
-    fn cumsum(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None) -> Expr<'g> {
+    fn cumsum(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None) -> Result<Expr<'g>> {
         scan(Op::Cumsum, input, dim, dtype)
     }
 
@@ -172,7 +169,7 @@ functions! {
     ///     >>> gt.cumprod(gt.tensor([1, 2, 3, 4]), dim=0)
     ///     tensor([ 1,  2,  6, 24])
     [method().out()]
-    fn cumprod(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None) -> Expr<'g> {
+    fn cumprod(g, input: Expr<'g>, dim: i64; dtype: Option<DType> = None) -> Result<Expr<'g>> {
         scan(Op::Cumprod, input, dim, dtype)
     }
 

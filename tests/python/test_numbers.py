@@ -198,3 +198,24 @@ def test_the_gradient_of_a_variance_without_degrees_of_freedom_is_nan_or_infinit
         x = gt.tensor(values, requires_grad=True)
         x.var(-1, correction=correction).sum().backward()
         np.testing.assert_array_equal(to_numpy(x.grad), np.array(slope))
+
+
+def test_bounds_that_are_tensors_share_the_gradient_of_elements_that_equal_them() -> None:
+    # Below, at the lower bound, between, at the upper bound, above, at both; then between and at one of crossed bounds.
+    elements = [0.0, 1.0, 1.5, 2.0, 3.0, 5.0, 0.0, 1.5, 1.0]
+    bounds = [1.0, 1.0, 1.0, 1.0, 1.0, 5.0, 5.0, 2.0, 2.0], [2.0, 2.0, 2.0, 2.0, 2.0, 5.0, 5.0, 1.0, 1.0]
+    leaves = [gt.tensor(numbers, requires_grad=True) for numbers in (elements, *bounds)]
+    leaves[0].clamp(*leaves[1:]).sum().backward()
+    for leaf, wanted in zip(
+        leaves,
+        ([0, 0.5, 1, 0.5, 0, 1, 0, 0, 0], [1, 0.5, 0, 0, 0, 0, 1, 0, 0], [0, 0, 0, 0.5, 1, 0, 0, 1, 1]),
+        strict=True,
+    ):
+        same(leaf.grad, wanted)
+
+
+def test_the_gradient_of_a_hypotenuse_is_the_share_of_the_side() -> None:
+    a, b = (gt.tensor(side, requires_grad=True) for side in ([3.0, 0.0, INF, 1e30], [4.0, 0.0, 1.0, 1e30]))
+    gt.hypot(a, b).sum().backward()
+    np.testing.assert_allclose(to_numpy(a.grad), [0.6, NAN, NAN, 0.5**0.5], rtol=1e-6)
+    np.testing.assert_allclose(to_numpy(b.grad), [0.8, NAN, 0.0, 0.5**0.5], rtol=1e-6)

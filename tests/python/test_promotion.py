@@ -120,7 +120,7 @@ FLOATS_ONLY = """
 """.split()
 NO_BOOLS = """
     x.argmax() x.argmin(0) x.median() x.median(0) x.nanmedian() x.topk(1) x.kthvalue(1) x.bincount() x.cumsum_(0)
-    x.cumprod_(0) x%x x//x x%True True//x x**x x.clamp(True) x.clamp_(max=True) x.clamp(False,True) x-1 1-x x-x
+    x.cumsum(0,dtype=gt.bool) x.cumprod_(0) x%x x//x x%True True//x x**x x.clamp(True) x.clamp_(max=True) x.clamp(False,True) x-1 1-x x-x
     gt.rsub(x,1) gt.sub(1,x) gt.trapezoid(x) F.threshold(x,0,0) F.tanhshrink(x)
 """.split()
 

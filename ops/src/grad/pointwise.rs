@@ -4,8 +4,6 @@ use crate::error::OpError;
 use crate::expr::Expr;
 use crate::grad::GradCtx;
 use crate::grad::structure::zero;
-use crate::graph::Arg;
-use crate::instruction::Scalar;
 
 /// The square root of 2 pi.
 pub const SQRT_2PI: f64 = 2.506_628_274_631_000_5;
@@ -52,21 +50,20 @@ pub fn contested<'g>(c: &GradCtx<'g>, lost: Expr<'g>, won: impl FnOnce() -> Expr
     }
 }
 
-/// The gradients of min(max(a, b), c). Bounds that are tensors share the gradient of elements that equal them; bounds
-/// that are numbers leave them, and NaN, without one.
+/// The gradients of min(max(a, b), c). Bounds that are numbers leave elements that equal them, and NaN, without one. A
+/// bound that is a tensor shares the gradient of elements that equal it, but not of those that equal both bounds; where
+/// the lower bound is above the upper one, the latter has it all.
 pub fn clamp<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
     let (a, low, high) = (c.a(), c.b(), c.c());
     if low.as_number().is_some() && high.as_number().is_some() {
         return c.each(|_| (a.gt(low) & a.lt(high)).where_(c.grad, 0.0));
     }
-    let raised = a.maximum(low);
-    let halved = |x: Expr<'g>, y: Expr<'g>, grad: Expr<'g>, other: Arg| x.eq(y).where_(grad * 0.5, other);
-    let inner = raised.gt(high).where_(0.0, halved(raised, high, c.grad, c.grad.into()));
-    let none = || Arg::Scalar(Scalar::Float(0.0));
+    let (at_low, at_high, crossed) = (a.eq(low), a.eq(high), low.gt(high));
+    let half = c.grad * 0.5;
     c.each(|operand| match operand {
-        0 => a.lt(low).where_(0.0, halved(a, low, inner, inner.into())),
-        1 => low.gt(a).where_(inner, halved(a, low, inner, none())),
-        _ => raised.gt(high).where_(c.grad, halved(raised, high, c.grad, none())),
+        0 => (crossed | a.lt(low) | a.gt(high)).where_(0.0, (at_low ^ at_high).where_(half, c.grad)),
+        1 => (a.lt(low) & low.le(high)).where_(c.grad, (at_low & a.lt(high)).where_(half, 0.0)),
+        _ => (crossed | a.gt(high)).where_(c.grad, (at_high & a.gt(low)).where_(half, 0.0)),
     })
 }
 
