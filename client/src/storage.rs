@@ -3,12 +3,17 @@
 use crate::lock::lock;
 use crate::value::TensorValue;
 use crate::version::Epoch;
+use std::any::Any;
 use std::sync::{Arc, Mutex};
 
 /// The current value of a base tensor, for all handles and views of it.
 pub(crate) struct Storage(Mutex<StorageContents>);
 
+/// An object of the host language that is dropped with a storage.
+pub type Attachment = Arc<dyn Any + Send + Sync>;
+
 struct StorageContents {
+    attachment: Option<Attachment>,
     value: Arc<TensorValue>,
     version: u64,
     /// Ends when the value is replaced, which makes saved values of its views stale.
@@ -17,7 +22,16 @@ struct StorageContents {
 
 impl Storage {
     pub(crate) fn new(value: Arc<TensorValue>) -> Arc<Storage> {
-        Arc::new(Storage(Mutex::new(StorageContents { value, version: 0, epoch: Epoch::default() })))
+        Arc::new(Storage(Mutex::new(StorageContents { attachment: None, value, version: 0, epoch: Epoch::default() })))
+    }
+    /// The object that was attached to the storage.
+    pub(crate) fn attachment(&self) -> Option<Attachment> {
+        lock(&self.0).attachment.clone()
+    }
+    /// Attaches an object, which is dropped with the storage; returns the former one, to be dropped without the lock.
+    #[must_use = "to be dropped outside every lock"]
+    pub(crate) fn attach(&self, attachment: Attachment) -> Option<Attachment> {
+        lock(&self.0).attachment.replace(attachment)
     }
     /// The current value, and how often it was replaced.
     pub(crate) fn read(&self) -> (Arc<TensorValue>, u64) {

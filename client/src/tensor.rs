@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::handle::{AutogradMeta, Binding, Edge, MaterializedView, Node, Tensor, View};
 use crate::scope::{Scope, copied};
 use crate::session::ClientSession;
-use crate::storage::Storage;
+use crate::storage::{Attachment, Storage};
 use crate::strides::{MemoryLayout, Strides, ViewOps, is_contiguous, layout_after, repeats_elements};
 use crate::tape::{grad_enabled, next_number};
 use crate::value::TensorValue;
@@ -276,6 +276,33 @@ impl Tensor {
         match &self.binding {
             Binding::View(view) => is_contiguous(&view.meta.shape, &view.layout.strides),
             _ => true,
+        }
+    }
+
+    /// A number that all handles on the same storage have in common, and no other storage that exists.
+    pub fn storage_key(&mut self) -> usize {
+        let storage = self.share().0;
+        Arc::as_ptr(&storage) as usize
+    }
+
+    /// The object that was attached to its storage.
+    pub fn attachment(&mut self) -> Option<Attachment> {
+        self.share().0.attachment()
+    }
+
+    /// Attaches an object to its storage, with which it is dropped. Returns the former one.
+    #[must_use = "to be dropped outside every lock"]
+    pub fn attach(&mut self, attachment: Attachment) -> Option<Attachment> {
+        self.share().0.attach(attachment)
+    }
+
+    /// The tensor of which it is a view, off the tape; `None` if it is no view.
+    pub fn base(&self) -> Option<Tensor> {
+        match &self.binding {
+            Binding::View(view) => {
+                Some(Tensor { binding: Binding::Shared(view.base.clone(), AutogradMeta::of(None, false)) })
+            }
+            _ => None,
         }
     }
 

@@ -1,5 +1,6 @@
 //! Autograd: the tensor's methods on the tape, and functions on its nodes.
 
+use crate::dtype::package;
 use crate::error::OrRaise;
 use crate::gil;
 use crate::options::MemoryFormat;
@@ -377,7 +378,7 @@ fn check_hook(hook: &Bound<'_, PyAny>, expected: Meta, found: Meta) -> PyResult<
             expected.shape, found.shape
         )
     } else {
-        let kinds = [expected, found].map(|meta| format!("gt.{}Tensor", meta.dtype.scalar_type_name()));
+        let kinds = [expected, found].map(|meta| format!("{}.{}Tensor", package(), meta.dtype.scalar_type_name()));
         format!("hook '{name}' has changed the type of value (was {} got {})", kinds[0], kinds[1])
     }))
 }

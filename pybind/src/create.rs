@@ -2,10 +2,11 @@
 
 use crate::convert::sizes;
 use crate::data;
-use crate::device::DeviceArg;
+use crate::device::{DeviceArg, MetaDevice};
 use crate::dtype::DTypeArg;
 use crate::error::OrRaise;
 use crate::options::Options;
+use crate::overrides;
 use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::{Scope, Tensor};
@@ -27,15 +28,19 @@ impl PyTensor {
     /// Makes a tensor as PyTorch's legacy constructor does: zeros of the given sizes, or data in the default dtype.
     ///
     /// `_like`, in place of sizes and data, makes another object for the same tensor: `as_subclass` needs it, since a
-    /// class that derives from this one can have a constructor of its own.
+    /// class that derives from this one can have a constructor of its own. `_detached` does so off the graph.
     #[new]
-    #[pyo3(signature = (*args, device=None, _like=None))]
+    #[pyo3(signature = (*args, device=None, _like=None, _detached=None))]
     fn new(
         args: &Bound<'_, PyTuple>,
         device: Option<DeviceArg>,
         _like: Option<&Bound<'_, PyTensor>>,
+        _detached: Option<&Bound<'_, PyTensor>>,
     ) -> PyResult<PyTensor> {
         let py = args.py();
+        if let Some(tensor) = _detached {
+            return Ok(PyTensor::wrap(tensor.get().write(py, |t| t.alias(false))));
+        }
         if let Some(tensor) = _like {
             return tensor.get().view_of(py, false, |_, tensor| Ok(tensor));
         }
@@ -79,7 +84,34 @@ impl PyTensor {
 ///     gt.Size([])
 #[pyfunction]
 #[pyo3(signature = (data, dtype=None, **options))]
-fn tensor(data: &Bound<'_, PyAny>, dtype: Option<DTypeArg>, options: Option<&Bound<'_, PyDict>>) -> PyResult<PyTensor> {
+fn tensor<'py>(
+    data: &Bound<'py, PyAny>,
+    dtype: Option<&Bound<'py, PyAny>>,
+    options: Option<&Bound<'py, PyDict>>,
+) -> PyResult<Bound<'py, PyAny>> {
+    let py = data.py();
+    if overrides::has_modes() {
+        let given = options.map_or_else(|| Ok(PyDict::new(py)), |options| options.copy())?;
+        given.set_item("dtype", dtype)?;
+        return overrides::call(py, ("gt.overrides", "dispatch"), "tensor", data, &given);
+    }
+    match made(data, dtype, options) {
+        Err(error) if error.is_instance_of::<MetaDevice>(py) => {
+            let given = options.map_or_else(|| Ok(PyDict::new(py)), |options| options.copy())?;
+            given.set_item("dtype", dtype)?;
+            overrides::call(py, ("gt._meta", "made"), "tensor", data, &given)
+        }
+        tensor => Ok(Bound::new(py, tensor?)?.into_any()),
+    }
+}
+
+/// The tensor that `gt.tensor` makes.
+fn made(
+    data: &Bound<'_, PyAny>,
+    dtype: Option<&Bound<'_, PyAny>>,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<PyTensor> {
+    let dtype = dtype.filter(|dtype| !dtype.is_none()).map(|dtype| dtype.extract::<DTypeArg>()).transpose()?;
     let options = Options::of("tensor", options)?;
     // The copy of another library's tensor is a leaf, as the copy of a tensor of GT's is.
     let detached = data::is_foreign(data) && data.hasattr("detach")?;

@@ -2,6 +2,7 @@
 
 use crate::session::{current, open};
 use gt_client::session::SessionInfo;
+use pyo3::create_exception;
 use pyo3::exceptions::{PyNotImplementedError, PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -11,6 +12,10 @@ use pyo3::types::{PyString, PyTuple};
 const KINDS: [&str; 7] = ["cpu", "cuda", "mps", "xpu", "hpu", "mtia", "meta"];
 const CPU: &str = KINDS[0];
 const CUDA: &str = KINDS[1];
+/// The device of tensors without elements, which `gt._meta` makes.
+const META: &str = KINDS[6];
+
+create_exception!(gt, MetaDevice, PyNotImplementedError, "A function was asked for a tensor without elements.");
 
 /// A name of a device, as `gt.device("cuda:0")`: a type and an optional index. The daemon decides where tensors are.
 ///
@@ -59,8 +64,8 @@ impl PyDevice {
                 ))),
                 _ => Ok(()),
             },
-            "meta" => Err(PyNotImplementedError::new_err(
-                "device 'meta': there are no tensors without elements: create them on the CPU",
+            META => Err(MetaDevice::new_err(
+                "device 'meta': this function makes tensors with elements: create them on the CPU",
             )),
             kind => Err(PyRuntimeError::new_err(format!("There is no device of type {kind}: {use_cpu}"))),
         }
@@ -103,11 +108,20 @@ impl PyDevice {
     }
     /// Enters the context in which tensors are created on this device.
     fn __enter__(slf: Bound<'_, Self>) -> PyResult<Bound<'_, Self>> {
-        slf.get().check(slf.py())?;
+        if slf.get().kind == META {
+            slf.py().import("gt._meta")?.call_method0("enter")?;
+        } else {
+            slf.get().check(slf.py())?;
+        }
         Ok(slf)
     }
     #[pyo3(signature = (*_args))]
-    fn __exit__(&self, _args: &Bound<'_, PyTuple>) {}
+    fn __exit__(&self, py: Python<'_>, _args: &Bound<'_, PyTuple>) -> PyResult<()> {
+        if self.kind == META {
+            py.import("gt._meta")?.call_method0("leave")?;
+        }
+        Ok(())
+    }
     fn __reduce__<'py>(&self, py: Python<'py>) -> PyResult<(Bound<'py, PyAny>, (String,))> {
         Ok((py.get_type::<PyDevice>().into_any(), (self.__str__(),)))
     }

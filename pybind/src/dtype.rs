@@ -5,6 +5,21 @@ use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+/// Whether dtypes and types of tensors are printed as PyTorch's.
+static PYTORCH_NAMES: AtomicBool = AtomicBool::new(false);
+
+/// The package whose names dtypes are printed with: `torch` for a program that was written for PyTorch.
+pub fn package() -> &'static str {
+    if PYTORCH_NAMES.load(Relaxed) { "torch" } else { "gt" }
+}
+
+/// Sets whether dtypes and types of tensors are printed as PyTorch's, as `torch.float32`; returns the former setting.
+#[pyfunction]
+fn set_pytorch_names(on: bool) -> bool {
+    PYTORCH_NAMES.swap(on, Relaxed)
+}
 
 /// The type of a tensor's elements, as `gt.float32`.
 #[pyclass(name = "dtype", module = "gt", frozen, eq, hash)]
@@ -14,7 +29,7 @@ pub struct PyDType(pub DType);
 #[pymethods]
 impl PyDType {
     fn __repr__(&self) -> String {
-        format!("gt.{}", self.0)
+        format!("{}.{}", package(), self.0)
     }
     /// The name, as `float32`.
     #[getter]
@@ -41,14 +56,11 @@ impl PyDType {
     fn is_complex(&self) -> bool {
         false
     }
-    fn __reduce__(&self, py: Python<'_>) -> PyResult<Reduced> {
-        let getattr = py.import("builtins")?.getattr("getattr")?.unbind();
-        Ok((getattr, (py.import("gt")?.into_any().unbind(), self.0.name())))
+    /// The name in `gt`, by which pickle finds it; `copy` takes it as it is.
+    fn __reduce__(&self) -> &'static str {
+        self.0.name()
     }
 }
-
-/// A function and its arguments, as pickle's `__reduce__` returns them: here `getattr(gt, name)`.
-type Reduced = (Py<PyAny>, (Py<PyAny>, &'static str));
 
 static INSTANCES: PyOnceLock<Vec<Py<PyDType>>> = PyOnceLock::new();
 
@@ -157,6 +169,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(get_default_dtype, module)?)?;
     module.add_function(wrap_pyfunction!(set_default_dtype, module)?)?;
     module.add_function(wrap_pyfunction!(promote_types, module)?)?;
+    module.add_function(wrap_pyfunction!(set_pytorch_names, module)?)?;
     for dtype in DType::ALL {
         module.add(dtype.name(), instance(py, dtype)?)?;
     }

@@ -8,10 +8,11 @@ use crate::autocast;
 use crate::autograd::Recording;
 use crate::convert::{self, PyOperand, number, operand};
 use crate::data;
-use crate::device::DeviceArg;
+use crate::device::{DeviceArg, MetaDevice};
 use crate::dtype::{DTypeArg, instance};
 use crate::error::OrRaise;
 use crate::options::{self, MemoryFormat};
+use crate::overrides;
 use crate::random::PyGenerator;
 use crate::session::current;
 use crate::tensor::PyTensor;
@@ -45,6 +46,8 @@ struct Entry {
     elementwise: Option<Op>,
     /// The class of the results, if they are a named tuple.
     class: PyOnceLock<Py<PyType>>,
+    /// The function or method of Python's.
+    object: PyOnceLock<Py<PyAny>>,
 }
 
 /// A function with its list of parameters.
@@ -144,8 +147,17 @@ static ENTRIES: LazyLock<Vec<Entry>> = LazyLock::new(|| {
                         _ => name.to_owned(),
                     };
                     let elementwise = function.elementwise(&overload.parameters);
-                    let class = PyOnceLock::new();
-                    entries.push(Entry { module, name, title, form, overloads: Vec::new(), elementwise, class });
+                    let (class, object) = (PyOnceLock::new(), PyOnceLock::new());
+                    entries.push(Entry {
+                        module,
+                        name,
+                        title,
+                        form,
+                        overloads: Vec::new(),
+                        elementwise,
+                        class,
+                        object,
+                    });
                     entries.len() - 1
                 });
                 entries[place].overloads.push(overload);
@@ -288,6 +300,13 @@ unsafe fn enter(
     }
     all.extend(given);
     let positional = all.len() - named;
+    let arguments = overrides::OverridableCall { positional: &all[..positional], named: &all[positional..], names };
+    if overrides::active()
+        && let Some(object) = entry.object.get(py)
+        && let Some(result) = arguments.dispatch(object.bind(py))?
+    {
+        return Ok(result.into_ptr());
+    }
     if let (Some(op), [overload]) = (entry.elementwise, entry.overloads.as_slice())
         && named == 0
         && all.len() == op.row().operands as usize
@@ -296,7 +315,25 @@ unsafe fn enter(
         return Ok(result.into_ptr());
     }
     let call = FunctionCall { py, entry, form, positional: &all[..positional], named: &all[positional..], names };
-    call.run().map(|result| result.into_ptr())
+    call.run().or_else(|error| overridden(py, entry, &arguments, error)).map(|result| result.into_ptr())
+}
+
+/// The result of a call that failed, if it was for a device or for objects of which Python's code knows more.
+#[cold]
+fn overridden<'py>(
+    py: Python<'py>,
+    entry: &Entry,
+    arguments: &overrides::OverridableCall<'_, 'py>,
+    error: PyErr,
+) -> PyResult<Py<PyAny>> {
+    let Some(object) = entry.object.get(py) else { return Err(error) };
+    if error.is_instance_of::<MetaDevice>(py) {
+        arguments.call(object.bind(py), "gt._meta", "made")
+    } else if arguments.explains(&error, py) {
+        arguments.call(object.bind(py), "gt.overrides", "dispatch")
+    } else {
+        Err(error)
+    }
 }
 
 /// Issues one instruction on tensors and numbers, without a scope; `None` if the operands are others.
@@ -515,7 +552,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                         }
                         "layout" if forms.creation => {
                             if !value.is_none() {
-                                options::one_of(value, "layout", &["gt.strided"])?;
+                                options::one_of(value, "layout", &["strided"])?;
                             }
                         }
                         // A memory format changes strides alone, of which the daemon knows nothing.
@@ -1251,6 +1288,7 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                 Bound::from_owned_ptr_or_err(py, made)?
             };
             group(&modules, entry.module)?.set_item(name, &function)?;
+            let _ = entry.object.set(py, function.clone().unbind());
             let forms = &entry.overloads[0].function.forms;
             let others = forms.aliases.iter().filter_map(|alias| alias.rsplit_once('.'));
             let of_others = entry.module == forms.module && form == &Form::Function;
@@ -1264,6 +1302,7 @@ fn install_functions(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
                 Bound::from_owned_ptr_or_err(py, made)?
             };
             tensor.setattr(name, &method)?;
+            let _ = entry.object.set(py, method.unbind());
         }
     }
     Ok(modules)

@@ -21,6 +21,7 @@ mod index;
 mod methods;
 mod operators;
 mod options;
+mod overrides;
 mod random;
 mod session;
 mod signal;
@@ -48,6 +49,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     methods::register(module)?;
     autograd::register(module)?;
     autocast::register(module)?;
+    overrides::register(module)?;
     table::register(module)?;
     module.add_class::<tensor::PyTensor>()?;
     Ok(())

@@ -2,12 +2,13 @@
 
 use crate::convert::{PyOperand, operand};
 use crate::data;
-use crate::device::{self, DeviceArg, PyDevice};
+use crate::device::{self, DeviceArg, MetaDevice, PyDevice};
 use crate::dtype::{DTypeArg, PyDType, instance};
 use crate::error::{OrRaise, raise_op};
 use crate::index;
 use crate::operators;
 use crate::options::MemoryFormat;
+use crate::overrides;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::{Tensor, tape};
 use gt_ops::dtype::Promotable;
@@ -124,6 +125,26 @@ impl PyTensor {
     #[getter]
     fn _id(&self, py: Python<'_>) -> PyResult<u64> {
         Ok(self.read(py).value().or_raise()?.id())
+    }
+    /// A number that this tensor has in common with all that share its elements, and with no others that exist.
+    #[getter]
+    fn _storage_key(&self, py: Python<'_>) -> usize {
+        self.write(py, |tensor| tensor.storage_key())
+    }
+    /// The object that was set here for any tensor that shares the elements; it is there as long as they are.
+    #[getter(_memory)]
+    fn get_memory(&self, py: Python<'_>) -> Option<Py<PyAny>> {
+        let attached = self.write(py, Tensor::attachment)?;
+        attached.downcast_ref::<Py<PyAny>>().map(|object| object.clone_ref(py))
+    }
+    #[setter(_memory)]
+    fn set_memory(&self, py: Python<'_>, object: Py<PyAny>) {
+        drop(self.write(py, |tensor| tensor.attach(std::sync::Arc::new(object))));
+    }
+    /// The tensor of which this one is a view; `None` if it is no view.
+    #[getter]
+    fn _base(&self, py: Python<'_>) -> Option<PyTensor> {
+        self.read(py).base().map(PyTensor::wrap)
     }
     #[getter(_is_parameter)]
     fn get_is_parameter(&self, py: Python<'_>) -> bool {
@@ -246,7 +267,7 @@ impl PyTensor {
             let part = Bound::new(py, slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?)?;
             return match operand(value)? {
                 Some(PyOperand::Scalar(_)) => PyTensor::fill_(&part, value).map(drop),
-                _ => PyTensor::copy_(&part, value).map(drop),
+                _ => PyTensor::copy_(&part, value, false).map(drop),
             };
         }
         let this = slf.get().snapshot(py)?;
@@ -290,7 +311,13 @@ impl PyTensor {
         args: &Bound<'py, PyTuple>,
         kwargs: Option<&Bound<'py, PyDict>>,
     ) -> PyResult<Bound<'py, Self>> {
-        let wanted = Wanted::of(args, kwargs)?;
+        let wanted = match Wanted::of(args, kwargs) {
+            Err(error) if error.is_instance_of::<MetaDevice>(slf.py()) => {
+                let made = slf.py().import("gt._meta")?.call_method1("of", (slf, args, kwargs))?;
+                return Ok(made.cast_into::<PyTensor>()?);
+            }
+            wanted => wanted?,
+        };
         match wanted.dtype {
             Some(dtype) if dtype != slf.get().read(slf.py()).meta().dtype => {
                 in_format(&cast_to(slf, dtype)?, wanted.format)
@@ -308,7 +335,7 @@ impl PyTensor {
             Some(DTypeArg(dtype)) => cast_to(slf, dtype).map(Bound::into_any),
             None => {
                 let name = slf.get().read(slf.py()).meta().dtype.scalar_type_name();
-                Ok(format!("gt.{name}Tensor").into_pyobject(slf.py())?.into_any())
+                Ok(format!("{}.{name}Tensor", crate::dtype::package()).into_pyobject(slf.py())?.into_any())
             }
         }
     }
@@ -368,8 +395,18 @@ impl PyTensor {
     ///     >>> x.copy_(gt.tensor([1, 2]))
     ///     tensor([[1., 2.],
     ///             [1., 2.]])
-    fn copy_<'py>(slf: &Bound<'py, Self>, source: &Bound<'py, PyAny>) -> PyResult<Bound<'py, Self>> {
+    #[pyo3(signature = (source, non_blocking=false))]
+    fn copy_<'py>(
+        slf: &Bound<'py, Self>,
+        source: &Bound<'py, PyAny>,
+        non_blocking: bool,
+    ) -> PyResult<Bound<'py, Self>> {
+        // Nothing blocks before elements are asked for.
+        let _ = non_blocking;
         let py = slf.py();
+        if overrides::of_method(slf, "copy_", source)?.is_some() {
+            return Ok(slf.clone());
+        }
         slf.get().read(py).check_in_place().or_raise()?;
         let meta = slf.get().read(py).meta();
         let source = match operand(source)? {
@@ -404,7 +441,7 @@ impl PyTensor {
                     value.get().ndim(py)
                 )));
             }
-            _ => return PyTensor::copy_(slf, value),
+            _ => return PyTensor::copy_(slf, value, false),
         };
         slf.get().read(py).check_in_place().or_raise()?;
         let meta = slf.get().read(py).meta();

@@ -30,7 +30,7 @@ impl Options {
             match key {
                 "requires_grad" => options.requires_grad = value.is_truthy()?,
                 "device" => value.extract::<DeviceArg>()?.check(value.py())?,
-                "layout" => one_of(&value, "layout", &["gt.strided"])?,
+                "layout" => one_of(&value, "layout", &["strided"])?,
                 // Transfers use memory that is shared with the daemon in any case.
                 "pin_memory" => drop(value.is_truthy()?),
                 _ => {
@@ -94,11 +94,11 @@ impl MemoryFormat {
 impl<'py> FromPyObject<'_, 'py> for MemoryFormat {
     type Error = PyErr;
     fn extract(value: Borrowed<'_, 'py, PyAny>) -> PyResult<MemoryFormat> {
-        Ok(match value.repr()?.to_str()? {
-            "gt.preserve_format" => MemoryFormat::Preserve,
-            "gt.contiguous_format" => MemoryFormat::Contiguous,
-            "gt.channels_last" => MemoryFormat::ChannelsLast(4),
-            "gt.channels_last_3d" => MemoryFormat::ChannelsLast(5),
+        Ok(match word(&value)?.as_str() {
+            "preserve_format" => MemoryFormat::Preserve,
+            "contiguous_format" => MemoryFormat::Contiguous,
+            "channels_last" => MemoryFormat::ChannelsLast(4),
+            "channels_last_3d" => MemoryFormat::ChannelsLast(5),
             other => {
                 return Err(PyTypeError::new_err(format!(
                     "memory_format must be one of gt.preserve_format, gt.contiguous_format, gt.channels_last, \
@@ -114,8 +114,15 @@ impl<'py> FromPyObject<'_, 'py> for MemoryFormat {
 /// # Errors
 /// Another one.
 pub fn one_of(value: &Bound<'_, PyAny>, what: &str, known: &[&str]) -> PyResult<()> {
-    if known.contains(&value.repr()?.to_str()?) {
+    if known.contains(&word(value)?.as_str()) {
         return Ok(());
     }
-    Err(PyTypeError::new_err(format!("{what} must be one of {}, but got {value}", known.join(", "))))
+    Err(PyTypeError::new_err(format!("{what} must be one of gt.{}, but got {value}", known.join(", gt."))))
+}
+
+/// How an object such as `gt.strided` is printed, without the package.
+fn word(value: &Bound<'_, PyAny>) -> PyResult<String> {
+    let text = value.repr()?;
+    let text = text.to_str()?;
+    Ok(text.strip_prefix("torch.").or_else(|| text.strip_prefix("gt.")).unwrap_or(text).to_owned())
 }

@@ -28,8 +28,54 @@ use std::sync::Arc;
 #[pyclass(name = "Generator", module = "gt", frozen, weakref)]
 pub struct PyGenerator(pub Arc<Generator>);
 
-/// The size of a generator's state: the seed and the number of draws, eight bytes each.
-const STATE_BYTES: usize = 16;
+/// The size of a generator's state on the CPU, as PyTorch has it: its generator there is a Mersenne Twister.
+const STATE_BYTES: usize = 5056;
+/// The size of the state of PyTorch's generators on CUDA devices: the seed and the number of draws, eight bytes each.
+const SHORT_STATE_BYTES: usize = 16;
+/// The number of words of the Mersenne Twister's state, and where they begin in the bytes.
+const TWISTER_WORDS: usize = 624;
+const TWISTER_AT: usize = 24;
+/// Where PyTorch keeps a normal number for the next call, if a flag that is not set here says so: the number of draws
+/// stands there.
+const DRAWS_AT: usize = TWISTER_AT + 8 * TWISTER_WORDS;
+
+/// A state that PyTorch's CPU generator accepts: it begins the sequence of the same seed.
+fn state_bytes(draw: &Draw) -> Vec<u8> {
+    let mut bytes = vec![0; STATE_BYTES];
+    let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
+    put(0, draw.seed);
+    // One word is left before the next are generated, and the generator is seeded.
+    put(8, 1 | 1 << 32);
+    let mut word = draw.seed as u32;
+    for i in 0..TWISTER_WORDS as u32 {
+        if i > 0 {
+            word = 1_812_433_253u32.wrapping_mul(word ^ (word >> 30)).wrapping_add(i);
+        }
+        put(TWISTER_AT + 8 * i as usize, u64::from(word));
+    }
+    put(DRAWS_AT, draw.stream);
+    bytes
+}
+
+/// The seed and number of draws of a state of either size; `None` if the size is another. A state of PyTorch's from the
+/// middle of its sequence gives a number of draws that follows from the words and the place in them.
+fn draw_of(bytes: &[u8]) -> Option<Draw> {
+    let word = |at: usize| bytes.get(at..at + 8).and_then(|word| word.try_into().ok()).map(u64::from_le_bytes);
+    let seed = word(0)?;
+    match bytes.len() {
+        SHORT_STATE_BYTES => Some(Draw { seed, stream: word(8)? }),
+        STATE_BYTES => {
+            let draw = Draw { seed, stream: word(DRAWS_AT)? };
+            if bytes == state_bytes(&draw) {
+                return Some(draw);
+            }
+            // FNV-1a.
+            let mix = |sum: u64, byte: &u8| (sum ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            Some(Draw { seed, stream: bytes[8..].iter().fold(0xcbf2_9ce4_8422_2325, mix) })
+        }
+        _ => None,
+    }
+}
 
 /// A seed from a Python integer: 64 bits, signed or unsigned.
 fn seed_of(seed: &Bound<'_, PyAny>) -> PyResult<u64> {
@@ -70,28 +116,29 @@ impl PyGenerator {
     fn initial_seed(&self) -> u64 {
         self.0.state().seed
     }
-    /// The state as a tensor of bytes: the seed and the number of draws.
+    /// The state as a tensor of bytes, which PyTorch's generators accept, too: there it begins the seed's sequence.
     fn get_state(&self, py: Python<'_>) -> PyResult<PyTensor> {
-        let Draw { seed, stream } = self.0.state();
-        let bytes = [seed.to_le_bytes(), stream.to_le_bytes()].concat();
-        let meta = Meta::new(Shape::new(&[STATE_BYTES]).or_raise()?, DType::U8);
-        let value = current(py)?.upload(meta, UploadSource::from(&bytes[..])).or_raise()?;
-        Ok(PyTensor::wrap(Tensor::new(value, None)))
+        self.state_of(py, state_bytes(&self.0.state()))
     }
-    /// Restores a state that `get_state` returned.
+    /// The state as PyTorch has it on CUDA devices: the seed and the number of draws.
+    fn _short_state(&self, py: Python<'_>) -> PyResult<PyTensor> {
+        let Draw { seed, stream } = self.0.state();
+        self.state_of(py, [seed.to_le_bytes(), stream.to_le_bytes()].concat())
+    }
+    /// Restores a state that `get_state` returned, here or in PyTorch.
     fn set_state(&self, py: Python<'_>, new_state: &Bound<'_, PyTensor>) -> PyResult<()> {
         let tensor = new_state.get().snapshot(py)?;
         if tensor.meta().dtype != DType::U8 {
             return Err(PyTypeError::new_err("expected a torch.ByteTensor, but got another dtype"));
         }
         let bytes = data::bytes_of(&tensor)?;
-        let [Some(seed), Some(stream)] = [0, 8].map(|at| bytes.get(at..at + 8).and_then(|b| b.try_into().ok())) else {
-            return Err(PyRuntimeError::new_err(format!(
-                "RNG state is wrong size: expected {STATE_BYTES} bytes, but got {}",
+        let draw = draw_of(&bytes).ok_or_else(|| {
+            PyRuntimeError::new_err(format!(
+                "RNG state is wrong size: expected {STATE_BYTES} or {SHORT_STATE_BYTES} bytes, but got {}",
                 bytes.len()
-            )));
-        };
-        self.0.set_state(Draw { seed: u64::from_le_bytes(seed), stream: u64::from_le_bytes(stream) });
+            ))
+        })?;
+        self.0.set_state(draw);
         Ok(())
     }
     /// A new generator in the same state.
@@ -104,6 +151,14 @@ impl PyGenerator {
     fn _next(&self) -> (u64, u64) {
         let draw = self.0.next();
         (draw.seed, draw.stream)
+    }
+}
+
+impl PyGenerator {
+    fn state_of(&self, py: Python<'_>, bytes: Vec<u8>) -> PyResult<PyTensor> {
+        let meta = Meta::new(Shape::new(&[bytes.len()]).or_raise()?, DType::U8);
+        let value = current(py)?.upload(meta, UploadSource::from(&bytes[..])).or_raise()?;
+        Ok(PyTensor::wrap(Tensor::new(value, None)))
     }
 }
 

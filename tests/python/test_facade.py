@@ -74,7 +74,7 @@ def test_tensors_are_on_the_cpu() -> None:
         (lambda: gt.Generator("cuda"), "No CUDA GPUs are available"),
         (lambda: gt.set_default_device("cuda"), "No CUDA GPUs are available"),
         (lambda: gt.cuda.current_device(), "No CUDA GPUs are available"),
-        (lambda: gt.zeros(2, device="meta"), "meta"),
+        (lambda: gt.as_tensor([1.0], device="meta"), "meta"),
     ],
 )
 def test_a_device_that_is_not_there(make: object, message: str) -> None:
@@ -109,9 +109,8 @@ def test_memory_is_the_daemon_s() -> None:
     assert t.layout is gt.strided
     assert t.contiguous(memory_format=gt.contiguous_format) is t
     assert t.clone(memory_format=gt.preserve_format).tolist() == [1, 1]
-    for needs_memory in (t.data_ptr, t.untyped_storage, t.storage, t.share_memory_):
-        with pytest.raises(NotImplementedError, match=r"daemon|process|recipe"):
-            needs_memory()
+    with pytest.raises(NotImplementedError, match="process"):
+        t.share_memory_()
 
 
 # Making tensors

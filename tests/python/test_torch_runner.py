@@ -194,3 +194,19 @@ def test_pytorch_is_not_replaced_under_a_program_that_has_it(tmp_path: Path) -> 
         [sys.executable, "-c", program], env=environment(), cwd=tmp_path, capture_output=True, text=True, check=False
     )
     assert "PyTorch is imported already" in done.stderr
+
+
+def test_names_are_pytorch_s_when_printed() -> None:
+    program = (
+        "import torch, copy, pickle; x = torch.ones(2, dtype=torch.int32); "
+        "print(x.dtype, x.shape, x.type(), x.layout, x); "
+        "print(copy.deepcopy(x.dtype) is x.dtype, pickle.loads(pickle.dumps(x.dtype)) is x.dtype, "
+        "getattr(torch, str(x.dtype).split('.')[1]) is x.dtype, torch.contiguous_format, "
+        "torch.finfo(torch.float16).dtype)"
+    )
+    done = run("-c", program)
+    assert done.stdout.splitlines() == [
+        "torch.int32 torch.Size([2]) torch.IntTensor torch.strided tensor([1, 1], dtype=torch.int32)",
+        "True True True torch.contiguous_format float16",
+    ], done.stderr
+    assert str(gt.float32) == "gt.float32"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contextlib import AbstractContextManager
 from typing import Any
 
-from gt import _absent
+from gt import _absent, _gt, overrides
 from gt._gt import Tensor
 
 __getattr__ = _absent.getter(__name__)
@@ -28,9 +28,35 @@ def _is_tracing(*args: Any) -> bool:  # noqa: ARG001
     return False
 
 
-def _disabled_torch_function_impl(func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:  # noqa: ARG001
-    """Calls the function: a class names it as its `__torch_function__` to override nothing."""
-    return func(*args, **(kwargs or {}))
+# A class that names it as its `__torch_function__` overrides nothing.
+_disabled_torch_function_impl = overrides.disabled
+DisableTorchFunctionSubclass = overrides.DisableTorchFunctionSubclass
+
+
+class _nn:  # noqa: N801 (PyTorch's name)
+    """Functions of PyTorch's modules."""
+
+    @staticmethod
+    def _parse_to(
+        *args: Any,
+        device: Any = None,
+        dtype: Any = None,
+        non_blocking: bool = False,
+        copy: bool = False,
+        memory_format: Any = None,
+    ) -> tuple[Any, Any, bool, Any]:
+        """The device, the dtype, whether not to block, and the memory format among the arguments of `Module.to`."""
+        del copy
+        for arg in args:
+            if isinstance(arg, Tensor):
+                device, dtype = arg.device, arg.dtype
+            elif isinstance(arg, _gt.dtype):
+                dtype = arg
+            elif isinstance(arg, bool):
+                non_blocking = arg
+            elif arg is not None:
+                device = arg
+        return None if device is None else _gt.device(device), dtype, non_blocking, memory_format
 
 
 _TensorMeta = type(Tensor)

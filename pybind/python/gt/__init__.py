@@ -81,6 +81,7 @@ from gt.nn.functional import (
 )
 from gt.nn.functional import grouped_mm as _grouped_mm
 from gt.optim import swa_utils as _swa_utils
+from gt.storage import TypedStorage, UntypedStorage
 
 _gt.set_scripts_folder(_sysconfig.get_path("scripts"))
 # At exit, the last issued instructions are handed to the daemon, which executes them even if nobody waits for them.

@@ -25,9 +25,11 @@ from gt import linalg as linalg
 from gt import masked as masked
 from gt import nn as nn
 from gt import optim as optim
+from gt import overrides as overrides
 from gt import random as random
 from gt import signal as signal
 from gt import special as special
+from gt import storage as storage
 from gt import testing as testing
 from gt import torch_version as torch_version
 from gt import utils as utils
@@ -82,6 +84,7 @@ from gt._layouts import channels_last as channels_last
 from gt._layouts import channels_last_3d as channels_last_3d
 from gt._layouts import contiguous_format as contiguous_format
 from gt._layouts import layout as layout
+from gt._layouts import legacy_contiguous_format as legacy_contiguous_format
 from gt._layouts import memory_format as _MemoryFormat  # noqa: N812
 from gt._layouts import memory_format as memory_format
 from gt._layouts import preserve_format as preserve_format
@@ -131,6 +134,8 @@ from gt.random import initial_seed as initial_seed
 from gt.random import manual_seed as manual_seed
 from gt.random import seed as seed
 from gt.random import set_rng_state as set_rng_state
+from gt.storage import TypedStorage as TypedStorage
+from gt.storage import UntypedStorage as UntypedStorage
 
 e: _float
 inf: _float

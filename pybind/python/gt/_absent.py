@@ -19,7 +19,6 @@ from typing import Any, NoReturn
 REASONS = {
     "torch.distributed": "one process sees all devices of a machine; there is nothing across machines yet",
     "torch.nn.parallel": "one process sees all devices of a machine: call the module itself",
-    "torch.fx": "there is no tracing of programs: the daemon sees every instruction as it is",
     "torch.onnx": "there is no export: save a state dict as safetensors and load it where it is needed",
     "torch.export": "there is no export: save a state dict as safetensors and load it where it is needed",
     "torch.sparse": "tensors are dense",
@@ -27,7 +26,6 @@ REASONS = {
     "torch.quantization": "there are no quantized tensors: use bfloat16 or float16 to save memory",
     "torch.ao": "there are no quantized tensors: use bfloat16 or float16 to save memory",
     "torch.profiler": "use gt.debug, or GT_INSTRUCTION_LOG to see every instruction",
-    "torch.utils.tensorboard": "write numbers with a logger of your choice: loss.item()",
     "torch.utils.cpp_extension": "there are no extensions in C++",
     "torch._C": "that is PyTorch's own inside",
     "torch._dynamo": "that is PyTorch's own inside; gt.compile leaves a function as it is",

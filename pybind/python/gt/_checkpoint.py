@@ -1,7 +1,8 @@
-"""Checkpoints in PyTorch's format: a zip archive with a pickle of the object, and its tensors' elements beside it.
+"""Reading of checkpoints in PyTorch's format: a zip archive with a pickle of the object, and its tensors' elements.
 
-The pickle is written opcode by opcode, naming PyTorch's classes, and read by an unpickler that knows those names and no
-others: it calls nothing but the few functions here. Start at `save` and `load`.
+With `weights_only`, the unpickler knows the names of tensors and plain data, and calls nothing but the few functions
+here; without, it finds every class and function that the pickle names, those of PyTorch in GT. `_checkpoint_writer`
+writes checkpoints. Start at `load`.
 """
 
 from __future__ import annotations
@@ -9,174 +10,22 @@ from __future__ import annotations
 import io
 import math
 import pickle
-import struct
 import zipfile
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import IO, Any
 
 import numpy as np
 
-from gt import _gt, _safetensors
+from gt import _gt, _pytorch_names, _safetensors
+from gt._checkpoint_writer import STORAGES, contiguous
 from gt._gt import Tensor
 from gt._types import Size
-from gt.nn.module import Module
 from gt.nn.parameter import Parameter
-
-# PyTorch's names for the storages of each dtype.
-_STORAGES = {
-    "BoolStorage": "bool",
-    "ByteStorage": "uint8",
-    "CharStorage": "int8",
-    "ShortStorage": "int16",
-    "IntStorage": "int32",
-    "LongStorage": "int64",
-    "HalfStorage": "float16",
-    "BFloat16Storage": "bfloat16",
-    "FloatStorage": "float32",
-    "DoubleStorage": "float64",
-}
-_STORAGE_OF = {dtype: storage for storage, dtype in _STORAGES.items()}
 
 # The classes and functions that `gt.serialization.add_safe_globals` allows, or pairs of them and their names.
 safe_globals: list[Any] = []
-
-FOLDER = "archive"
-INT32_MAX = 2**31 - 1
-
-
-def _contiguous(shape: Sequence[int]) -> tuple[int, ...]:
-    """The strides of a row-major tensor."""
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.append(step)
-        step *= max(extent, 1)
-    return tuple(reversed(strides))
-
-
-# Writing ----------------------------------------------------------------------------------------------------------
-
-
-class _Writer:
-    """A writer of pickles of protocol 2 that `torch.load(weights_only=True)` reads."""
-
-    def __init__(self) -> None:
-        self.out = bytearray(pickle.PROTO + b"\x02")
-        # The memo indices of objects by id, and the objects themselves, so that their ids are not reused.
-        self.memo: dict[int, int] = {}
-        self.kept: list[Any] = []
-        # The bytes of each storage, and the storage of each value of the session.
-        self.storages: list[bytes] = []
-        self.known: dict[tuple[Any, ...], int] = {}
-
-    def put(self, obj: Any) -> None:
-        """Stores the top of the unpickler's stack in its memo, as `obj`."""
-        self.memo[id(obj)] = len(self.memo)
-        self.kept.append(obj)
-        self.out += pickle.LONG_BINPUT + struct.pack("<I", self.memo[id(obj)])
-
-    def call(self, module: str, name: str, *args: Any, where: str) -> None:
-        """Writes a call of a function of PyTorch's with the arguments that were written before."""
-        self.out += pickle.GLOBAL + f"{module}\n{name}\n".encode()
-        self.write(args, where)
-        self.out += pickle.REDUCE
-
-    def write(self, obj: Any, where: str) -> None:
-        """Writes an object; `where` is its path in the saved object, for error messages."""
-        if id(obj) in self.memo:
-            self.out += pickle.LONG_BINGET + struct.pack("<I", self.memo[id(obj)])
-        elif obj is None:
-            self.out += pickle.NONE
-        elif isinstance(obj, Tensor):
-            self.tensor(obj, where)
-        elif isinstance(obj, _gt.dtype):
-            self.out += pickle.GLOBAL + f"torch\n{obj.name}\n".encode()
-        elif isinstance(obj, _gt.device):
-            self.call("torch", "device", str(obj), where=where)
-        elif isinstance(obj, Size):
-            self.call("torch", "Size", tuple(obj), where=where)
-        elif (write := _WRITERS.get(type(obj))) is not None:
-            write(self, obj, where)
-        else:
-            advice = "its state_dict()" if isinstance(obj, Module) else "plain numbers, strings and containers"
-            kind = f"{type(obj).__module__}.{type(obj).__qualname__}"
-            raise TypeError(
-                f"save: {where} is a {kind}, which a checkpoint that runs no code cannot hold: save {advice}"
-            )
-
-    def tensor(self, t: Tensor, where: str) -> None:
-        if not t.is_leaf:
-            t = t.detach()
-        # Tensors that share elements share a storage.
-        key = (t._id, t.dtype.name, tuple(t.shape))
-        if key not in self.known:
-            self.known[key] = len(self.storages)
-            self.storages.append(_safetensors.elements(t))
-            self.kept.append(t.detach())
-        plain = _Rebuilt(self.known[key], t)
-        if isinstance(t, Parameter):
-            self.call("torch._utils", "_rebuild_parameter", plain, t.requires_grad, OrderedDict(), where=where)
-        else:
-            self.rebuilt(plain, where)
-        self.put(t)
-
-    def rebuilt(self, plain: _Rebuilt, where: str) -> None:
-        t = plain.tensor
-        storage = _Storage(_STORAGE_OF[t.dtype.name], plain.key, t.numel())
-        requires_grad = t.requires_grad and not isinstance(t, Parameter)
-        args = (storage, 0, tuple(t.shape), _contiguous(t.shape), requires_grad, OrderedDict())
-        self.call("torch._utils", "_rebuild_tensor_v2", *args, where=where)
-
-    def storage(self, storage: _Storage, where: str) -> None:
-        self.out += pickle.MARK
-        self.write("storage", where)
-        self.out += pickle.GLOBAL + f"torch\n{storage.kind}\n".encode()
-        for part in (str(storage.key), "cpu", storage.count):
-            self.write(part, where)
-        self.out += pickle.TUPLE + pickle.BINPERSID
-
-    def number(self, number: int, _: str) -> None:
-        if -INT32_MAX <= number <= INT32_MAX:
-            self.out += pickle.BININT + struct.pack("<i", number)
-        else:
-            data = pickle.encode_long(number)
-            if len(data) > 255:
-                raise TypeError("save: an integer of more than 255 bytes")
-            self.out += pickle.LONG1 + bytes([len(data)]) + data
-
-    def text(self, text: str, _: str) -> None:
-        data = text.encode("utf-8", "surrogatepass")
-        self.out += pickle.BINUNICODE + struct.pack("<I", len(data)) + data
-
-    def sequence(self, items: Sequence[Any], where: str) -> None:
-        is_list = isinstance(items, list)
-        if is_list:
-            self.out += pickle.EMPTY_LIST
-            self.put(items)
-        self.out += pickle.MARK
-        for i, item in enumerate(items):
-            self.write(item, f"{where}[{i}]")
-        self.out += pickle.APPENDS if is_list else pickle.TUPLE
-
-    def mapping(self, items: Mapping[Any, Any], where: str) -> None:
-        if isinstance(items, OrderedDict):
-            self.call("collections", "OrderedDict", where=where)
-        else:
-            self.out += pickle.EMPTY_DICT
-        self.put(items)
-        self.out += pickle.MARK
-        for key, value in items.items():
-            self.write(key, f"a key of {where}")
-            self.write(value, f"{where}[{key!r}]")
-        self.out += pickle.SETITEMS
-
-
-class _Rebuilt:
-    """The tensor inside a parameter."""
-
-    def __init__(self, key: int, tensor: Tensor) -> None:
-        self.key, self.tensor = key, tensor
 
 
 class _Storage:
@@ -186,57 +35,42 @@ class _Storage:
         self.kind, self.key, self.count = kind, key, count
 
 
-_WRITERS: dict[type, Callable[[_Writer, Any, str], None]] = {
-    bool: lambda w, obj, _: w.out.extend(pickle.NEWTRUE if obj else pickle.NEWFALSE),
-    int: _Writer.number,
-    float: lambda w, obj, _: w.out.extend(pickle.BINFLOAT + struct.pack(">d", obj)),
-    str: _Writer.text,
-    bytes: lambda w, obj, at: w.call("_codecs", "encode", obj.decode("latin1"), "latin1", where=at),
-    list: _Writer.sequence,
-    tuple: _Writer.sequence,
-    dict: _Writer.mapping,
-    OrderedDict: _Writer.mapping,
-    set: lambda w, obj, at: w.call("__builtin__", "set", list(obj), where=at),
-    _Rebuilt: _Writer.rebuilt,
-    _Storage: _Writer.storage,
-}
-
-
-def save(obj: Any, file: IO[bytes]) -> None:
-    """Writes a checkpoint of tensors and plain data.
-
-    Raises:
-        TypeError: The object contains something else; the message says where.
-    """
-    writer = _Writer()
-    writer.write(obj, "the object")
-    writer.out += pickle.STOP
-    records = [("data.pkl", bytes(writer.out)), ("byteorder", b"little")]
-    records += [(f"data/{key}", data) for key, data in enumerate(writer.storages)]
-    with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
-        for name, data in [*records, ("version", b"3\n")]:
-            archive.writestr(zipfile.ZipInfo(f"{FOLDER}/{name}"), data)
-
-
-# Reading ----------------------------------------------------------------------------------------------------------
-
-
 def _path(obj: Any) -> str:
     """The name of a class or function in a pickle, as `package.module.Class`."""
+    if _pytorch_names.is_own(obj.__module__):
+        return ".".join(_pytorch_names.name_of(obj.__module__, obj.__qualname__))
     return f"{obj.__module__}.{obj.__qualname__}"
 
 
-class _Reader(pickle.Unpickler):
-    """An unpickler that makes tensors, plain data and what `safe_globals` allows, and refuses every other name."""
+class _Stored:
+    """A storage of the archive and the tensors that were made of it, with their places in it.
 
-    def __init__(self, file: IO[bytes], archive: _Archive, anywhere: bool) -> None:
+    The first place is read by itself. Only a second one makes the whole storage a tensor, of which all are views.
+    """
+
+    def __init__(self) -> None:
+        self.made: list[tuple[tuple[Any, ...], Tensor]] = []
+        self.base: Tensor | None = None
+
+
+class _Reader(pickle.Unpickler):
+    """An unpickler of checkpoints.
+
+    Args:
+        file: The pickle.
+        archive: The archive with the storages.
+        anywhere: Whether tensors of devices that are not here are read, too.
+        weights_only: Whether to refuse every name but those of tensors, plain data and what `safe_globals` allows.
+    """
+
+    def __init__(self, file: IO[bytes], archive: _Archive, anywhere: bool, weights_only: bool) -> None:
         super().__init__(file, encoding="utf-8")
         self.archive = archive
-        self.anywhere = anywhere
-        self.tensors: dict[tuple[Any, ...], Tensor] = {}
+        self.anywhere, self.weights_only = anywhere, weights_only
+        self.storages: dict[tuple[str, str], _Stored] = {}
 
     def find_class(self, module: str, name: str) -> Any:
-        if module in ("torch", "torch.storage") and name in _STORAGES:
+        if module in ("torch", "torch.storage") and (name in STORAGES or name == "UntypedStorage"):
             return _Storage(name, "", 0)
         if module == "torch" and isinstance(getattr(_gt, name, None), _gt.dtype):
             return getattr(_gt, name)
@@ -244,12 +78,21 @@ class _Reader(pickle.Unpickler):
         known: dict[tuple[str, str], Callable[..., Any]] = {
             ("torch._utils", "_rebuild_tensor_v2"): self.tensor,
             ("torch._utils", "_rebuild_tensor"): self.tensor,
-            ("torch._utils", "_rebuild_parameter"): _parameter,
+            ("torch._utils", "_rebuild_tensor_v3"): self.tensor_of_bytes,
+            ("torch._utils", "_rebuild_parameter"): self.parameter,
+            ("torch._utils", "_rebuild_parameter_with_state"): self.parameter,
+            ("torch._tensor", "_rebuild_from_type_v2"): _of_type,
+            ("torch.nn.parameter", "Parameter"): Parameter,
+            ("torch", "Tensor"): Tensor,
             ("torch", "Size"): Size,
             ("torch", "device"): _gt.device,
             ("collections", "OrderedDict"): OrderedDict,
-            ("builtins", "set"): set,
-            ("__builtin__", "set"): set,
+            ("collections", "Counter"): Counter,
+            **{
+                (home, kind.__name__): kind
+                for kind in (set, bytearray, complex)
+                for home in ("builtins", "__builtin__")
+            },
             ("_codecs", "encode"): _bytes,
         }
         if (module, name) in known:
@@ -258,10 +101,15 @@ class _Reader(pickle.Unpickler):
             found, path = allowed if isinstance(allowed, tuple) else (allowed, _path(allowed))
             if path == f"{module}.{name}":
                 return found
+        if not self.weights_only:
+            if module == "torch" or module.startswith("torch."):
+                return _pytorch_names.object_of(module, name)
+            return super().find_class(module, name)
         raise pickle.UnpicklingError(
-            f"Weights only load failed. Unsupported global: GLOBAL {module}.{name} was not an allowed global: GT reads "
-            "tensors, numbers, strings, containers and what serialization.add_safe_globals allows. Where PyTorch is "
-            "installed and the file is trusted, read it with torch.load and save these alone."
+            f"Weights only load failed. Unsupported global: GLOBAL {module}.{name} was not an allowed global by "
+            "default: tensors, numbers, strings and containers are, and what serialization.add_safe_globals allows. "
+            f"Please use serialization.add_safe_globals([{name}]), or weights_only=False if you trust the file: "
+            "loading it then runs the code that it names."
         )
 
     def persistent_load(self, pid: Any) -> _Storage:
@@ -289,21 +137,79 @@ class _Reader(pickle.Unpickler):
         requires_grad: bool = False,
         *_: Any,
     ) -> Tensor:
-        """`_rebuild_tensor_v2`: a tensor of a storage's elements. Tensors of the same elements share them."""
+        """`_rebuild_tensor_v2`: a tensor of a storage's elements. Tensors of one storage share its elements."""
         if not isinstance(storage, _Storage):
             raise pickle.UnpicklingError("load: a tensor without a storage")
-        size, stride = tuple(size), tuple(stride)
-        place = (storage.key, storage.kind, offset, size, stride)
-        if place not in self.tensors:
-            self.tensors[place] = self.archive.tensor(storage, offset, size, stride)
-            t = self.tensors[place]
-        else:
-            t = self.tensors[place].detach()
+        if storage.kind not in STORAGES:
+            raise pickle.UnpicklingError(f"load: a tensor of a storage without a dtype: {storage.kind}")
+        t = self.shared(storage, (offset, tuple(size), tuple(stride)))
         return t.requires_grad_() if requires_grad else t
 
+    def tensor_of_bytes(
+        self,
+        storage: _Storage,
+        offset: int,
+        size: Sequence[int],
+        stride: Sequence[int],
+        requires_grad: bool,
+        _hooks: Any,
+        dtype: _gt.dtype,
+        *_: Any,
+    ) -> Tensor:
+        """`_rebuild_tensor_v3`: as `tensor`, with the dtype apart from the storage."""
+        kinds = {known: kind for kind, known in STORAGES.items()}
+        if not isinstance(storage, _Storage) or not isinstance(dtype, _gt.dtype):
+            raise pickle.UnpicklingError("load: a tensor without a storage, or of a dtype that GT does not have")
+        typed = _Storage(kinds[dtype.name], storage.key, storage.count // dtype.itemsize)
+        return self.tensor(typed, offset, size, stride, requires_grad)
 
-def _parameter(data: Tensor, requires_grad: bool, *_: Any) -> Any:
-    return Parameter(data, requires_grad)
+    def shared(self, storage: _Storage, place: tuple[Any, ...]) -> Tensor:
+        """A tensor at a place of a storage: its offset, shape and strides."""
+        stored = self.storages.setdefault((str(storage.key), storage.kind), _Stored())
+        same = next((t for known, t in stored.made if known == place), None)
+        if same is not None:
+            t = same.detach()
+        elif not stored.made:
+            t = self.archive.tensor(storage, *place)
+        else:
+            # The check of the place is the archive's.
+            self.archive.tensor(storage, *place)
+            if stored.base is None:
+                stored.base = self.archive.tensor(storage, 0, (storage.count,), (1,))
+                for (offset, size, stride), earlier in stored.made:
+                    earlier.data = stored.base.as_strided(size, stride, offset)
+            offset, size, stride = place
+            t = stored.base.as_strided(size, stride, offset)
+        stored.made.append((place, t))
+        return t
+
+    def parameter(
+        self, data: Tensor, requires_grad: bool, _hooks: Any = None, state: dict[str, Any] | None = None
+    ) -> Any:
+        """`_rebuild_parameter`, also with attributes: a parameter with the elements of a tensor."""
+        if not isinstance(data, Tensor):
+            raise pickle.UnpicklingError("load: a parameter without a tensor")
+        made = Parameter(data, requires_grad)
+        made.__dict__.update(state or {})
+        for stored in self.storages.values():
+            for place, t in stored.made[-1:]:
+                if t is data:
+                    stored.made.append((place, made))
+        return made
+
+
+def _of_type(make: Callable[..., Tensor], cls: type, args: tuple[Any, ...], state: Any) -> Tensor:
+    """`_rebuild_from_type_v2`: an instance of a class that derives from `Tensor`, or a tensor with attributes."""
+    t = make(*args)
+    if not (isinstance(cls, type) and issubclass(cls, Tensor)):
+        raise pickle.UnpicklingError(f"load: {cls!r} does not derive from Tensor")
+    if type(t) is not cls:
+        t = Tensor.__new__(cls, _detached=t).requires_grad_(t.requires_grad)
+    if callable(restore := getattr(type(t), "__setstate__", None)):
+        restore(t, state)
+    elif isinstance(state, dict):
+        t.__dict__.update(state)
+    return t
 
 
 def _bytes(text: str, encoding: str) -> bytes:
@@ -343,7 +249,7 @@ class _Archive:
 
     def tensor(self, storage: _Storage, offset: int, size: Sequence[int], stride: Sequence[int]) -> Tensor:
         """The elements of a storage from `offset` on, with a shape and strides."""
-        name = _STORAGES[storage.kind]
+        name = STORAGES[storage.kind]
         itemsize = getattr(_gt, name).itemsize
         data = self.record(f"data/{storage.key}")
         numbers = (*size, *stride, offset)
@@ -352,7 +258,7 @@ class _Archive:
         last = offset + sum((n - 1) * step for n, step in zip(size, stride, strict=True))
         if 0 not in size and (last + 1) * itemsize > len(data):
             raise ValueError(f"load: a tensor of shape {list(size)} ends behind the {len(data)} bytes of its storage")
-        if tuple(stride) == _contiguous(size) and self.order == "<":
+        if tuple(stride) == contiguous(size) and self.order == "<":
             begin = offset * itemsize
             return _safetensors.tensor_of(memoryview(data)[begin : begin + math.prod(size) * itemsize], name, size)
         elements = np.frombuffer(data, f"{self.order}u{itemsize}")[offset:] if 0 not in size else np.empty(0, "u1")
@@ -361,16 +267,24 @@ class _Archive:
         return _safetensors.tensor_of(picked.astype(picked.dtype.newbyteorder("<")).tobytes(), name, size)
 
 
-def load(content: bytes, anywhere: bool) -> Any:
-    """The object of a checkpoint; tensors that were saved on other devices are loaded if `anywhere`.
+def load(content: bytes, anywhere: bool, weights_only: bool) -> Any:
+    """The object of a checkpoint.
+
+    Args:
+        content: The file.
+        anywhere: Whether tensors that were saved on other devices are loaded.
+        weights_only: Whether objects of other classes than tensors and plain data are refused.
 
     Raises:
         ValueError: The file is truncated, or is no checkpoint.
-        pickle.UnpicklingError: It contains objects of other classes.
+        pickle.UnpicklingError: It contains objects of other classes, and `weights_only`.
         RuntimeError: Tensors were saved on another device, and `anywhere` is false.
     """
     archive = _Archive(content)
+    reader = _Reader(io.BytesIO(archive.record("data.pkl")), archive, anywhere, weights_only)
+    if not weights_only:
+        return reader.load()
     try:
-        return _Reader(io.BytesIO(archive.record("data.pkl")), archive, anywhere).load()
+        return reader.load()
     except (TypeError, AttributeError, IndexError, EOFError, UnicodeDecodeError, KeyError) as error:
         raise pickle.UnpicklingError(f"load: the pickle of this checkpoint is damaged: {error}") from error

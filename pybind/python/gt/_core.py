@@ -72,7 +72,7 @@ _functions = _ops.install(globals())
 globals().update(_placement.TYPED)
 
 Tensor.__repr__ = _repr.tensor_repr
-Tensor.__str__ = _repr.tensor_repr
+Tensor.__str__ = _repr.tensor_str
 Tensor.__format__ = _repr.tensor_format
 Tensor.__copy__ = _pickle.copy
 Tensor.__deepcopy__ = _pickle.deepcopy

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from gt import _gt
+from gt import _gt, overrides
 from gt._functions import top
 from gt._gt import Tensor
 
@@ -99,7 +99,9 @@ def _foreach_copy_(self: Sequence[Tensor], src: Sequence[Tensor], non_blocking: 
 
 def _assert(condition: Any, message: str) -> None:
     """Raises `AssertionError` with a message unless the condition holds."""
-    if not condition:
+    if overrides.has_torch_function((condition,)):  # A program that is traced.
+        overrides.handle_torch_function(_assert, (condition,), condition, message)
+    elif not condition:
         raise AssertionError(message)
 
 

@@ -107,7 +107,7 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
     if masked and source.numel() == 1:
         source = source.to(view.dtype)
     if source.dtype != view.dtype:
-        names = [t.type().removeprefix("gt.").removesuffix("Tensor") for t in (view, source)]
+        names = [t.type().rpartition(".")[2].removesuffix("Tensor") for t in (view, source)]
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, "
             f"got {names[0]} for the destination and {names[1]} for the source."

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from gt import _gt
+
+
+def package() -> str:
+    """The package whose names are printed: `torch` in a program that was written for PyTorch, else `gt`."""
+    return str(_gt.float32).partition(".")[0]
+
 
 class _Word:
     """A constant with a name."""
@@ -10,7 +17,7 @@ class _Word:
         self._name = name
 
     def __repr__(self) -> str:
-        return f"gt.{self._name}"
+        return f"{package()}.{self._name}"
 
     def __reduce__(self) -> str:
         return self._name

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt import _autocast, _foreach, _functions, _methods, _placement, _settings
+from gt import _autocast, _foreach, _functions, _methods, _placement, _settings, storage
 from gt._gt import Tensor
 
 
 def install(namespace: dict[str, Any]) -> list[str]:
     """Adds the methods to `Tensor` and the functions to `namespace`; returns the functions' names."""
     functions: dict[str, Callable[..., Any]] = {}
-    for module in (_methods, _placement, _settings, _autocast, _foreach):
+    for module in (_methods, _placement, _settings, _autocast, _foreach, storage):
         functions.update((function.__name__, function) for function in module.FUNCTIONS)
-    for function in (*_methods.METHODS, *_placement.TENSOR_METHODS):
+    for function in (*_methods.METHODS, *_placement.TENSOR_METHODS, *storage.METHODS):
         setattr(Tensor, function.__name__, function)
     for function in (*_methods.BOTH, *_placement.METHODS):
         functions[function.__name__] = function
@@ -27,7 +27,6 @@ def install(namespace: dict[str, Any]) -> list[str]:
     for name, getter in _methods.PROPERTIES.items():
         setattr(Tensor, name, property(getter, doc=getter.__doc__))
     Tensor.ndimension = Tensor.dim
-    Tensor.storage = _placement.untyped_storage
     Tensor.__contains__ = _methods.contains
     Tensor.__rdiv__ = Tensor.__rtruediv__
     Tensor.__complex__ = lambda self: complex(self.item())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy as copy_of
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,10 @@ def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
             "If you were attempting to deepcopy a module, this may be because of a tensor computed from parameters: "
             "detach() it."
         )
-    copied = _marked(t.detach().clone(), t.requires_grad, t._is_parameter)
+    copied = _marked(t.detach().clone(), type(t), t.requires_grad, t._is_parameter)
     memo[id(t)] = copied
+    if type(t) is not Tensor and t.__dict__:
+        copied.__dict__.update(copy_of(t.__dict__, memo))
     if t.grad is not None:
         copied.grad = deepcopy(t.grad, memo)
     return copied
@@ -31,7 +34,7 @@ def deepcopy(t: Tensor, memo: dict[int, Any]) -> Tensor:
 
 def copy(t: Tensor) -> Tensor:
     """Another leaf that shares the elements, as `copy.copy` gives: an in-place write to either changes both."""
-    copied = _marked(t.detach(), t.requires_grad, t._is_parameter)
+    copied = _marked(t.detach(), type(t), t.requires_grad, t._is_parameter)
     copied.__dict__.update(t.__dict__)
     return copied
 
@@ -51,19 +54,27 @@ def reduce(t: Tensor) -> tuple[Any, ...]:
         array = (plain.to(_gt.float32) if t.dtype == _gt.bfloat16 else plain).numpy()
     finally:
         _gt.set_grad_enabled(previous)
-    name = str(t.dtype).removeprefix("gt.")
-    return _rebuild, (np.ascontiguousarray(array), name, tuple(t.shape), t.requires_grad, t._is_parameter)
+    name = t.dtype.name
+    parts = (np.ascontiguousarray(array), name, tuple(t.shape), type(t), t.requires_grad, t._is_parameter)
+    return (_rebuild, parts, t.__dict__) if t.__dict__ else (_rebuild, parts)
 
 
 def _rebuild(
-    array: np.ndarray[Any, Any], dtype: str, shape: tuple[int, ...], requires_grad: bool, is_parameter: bool
+    array: np.ndarray[Any, Any],
+    dtype: str,
+    shape: tuple[int, ...],
+    cls: type[Tensor],
+    requires_grad: bool,
+    is_parameter: bool,
 ) -> Tensor:
     # `ascontiguousarray` gave an axis to a scalar.
     t = _gt.from_numpy(array).reshape(shape).to(getattr(_gt, dtype))
-    return _marked(t.detach(), requires_grad, is_parameter)
+    return _marked(t, cls, requires_grad, is_parameter)
 
 
-def _marked(leaf: Tensor, requires_grad: bool, is_parameter: bool) -> Tensor:
+def _marked(elements: Tensor, cls: type[Tensor], requires_grad: bool, is_parameter: bool) -> Tensor:
+    """A leaf of a class with the elements of a tensor."""
+    leaf = Tensor.__new__(cls, _detached=elements)
     leaf.requires_grad = requires_grad
     leaf._is_parameter = is_parameter
     return leaf

@@ -2,7 +2,6 @@
 
 All tensors are in the daemon, which decides on which of its devices. If it computes on CUDA devices, all tensors report
 `cuda:0`, also those for which the program named no device; `t.cpu()` is `t` itself, and `t.numpy()` works everywhere.
-Methods that would need a memory address raise NotImplementedError.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ import numpy as np
 from gt import _gt, _layouts, _types
 from gt._functions import top
 from gt._gt import Tensor
+from gt.storage import is_storage
 
 
 def cpu(self: Tensor, memory_format: Any = None) -> Tensor:
@@ -72,29 +72,6 @@ def share_memory_(self: Tensor) -> NoReturn:
 def is_shared(self: Tensor) -> bool:
     """Whether the tensor is shared with other processes: never."""
     return False
-
-
-def data_ptr(self: Tensor) -> NoReturn:
-    """The address of the elements, which a process does not have.
-
-    Raises:
-        NotImplementedError: Always: the elements are in the daemon's memory.
-    """
-    raise NotImplementedError(
-        "data_ptr(): the elements are in the daemon's memory; t.numpy() has a copy with an address, and `a is b` tells "
-        "whether two names are one tensor"
-    )
-
-
-def untyped_storage(self: Tensor) -> NoReturn:
-    """The storage of the tensor, which a process does not have.
-
-    Raises:
-        NotImplementedError: Always: the elements are in the daemon's memory.
-    """
-    raise NotImplementedError(
-        "storages are not there: the elements are in the daemon's memory; use t.numpy(), or views of the tensor"
-    )
 
 
 def __dlpack__(self: Tensor, **options: Any) -> Any:  # noqa: N807 (the protocol's)
@@ -202,8 +179,6 @@ TENSOR_METHODS = (
     is_pinned,
     share_memory_,
     is_shared,
-    data_ptr,
-    untyped_storage,
 )
 GETTERS = (is_cuda, is_cpu)
 PROPERTIES = {
@@ -243,6 +218,7 @@ def asarray(
         >>> gt.asarray([1, 2])
         tensor([1, 2])
     """
+    obj = obj._tensor if is_storage(obj) else obj
     t = _gt.as_tensor(obj, dtype, device)
     if copy is False and t is not obj:
         raise ValueError("asarray(copy=False) takes a tensor of this dtype; what else is given is copied")
@@ -299,11 +275,6 @@ def is_tensor(obj: object) -> bool:
     return isinstance(obj, Tensor)
 
 
-def is_storage(obj: object) -> bool:
-    """Whether an object is a storage: never, since there are none."""
-    return False
-
-
 def typename(obj: object) -> str:
     """The name of an object's type, with its module; for a tensor, the type of its dtype.
 
@@ -339,7 +310,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return _gt.from_numpy(np.from_dlpack(ext_tensor))
 
 
-FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_storage, is_tensor, typename)
+FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_tensor, typename)
 
 
 class _TypedTensor(type):

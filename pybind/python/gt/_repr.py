@@ -74,7 +74,11 @@ def set_printoptions(
 
 
 def tensor_repr(t: Tensor) -> str:
-    """The string `tensor(...)` with the elements, and where they are not obvious the size, dtype and autograd state."""
+    """The string `tensor(...)` with the elements, and where they are not obvious the size, dtype and autograd state.
+
+    A class that derives from `Tensor` has its own name there.
+    """
+    prefix = PREFIX if type(t) is Tensor or t._is_parameter else f"{type(t).__name__}("
     notes = []
     if t.numel() == 0:
         body = "[]"
@@ -83,31 +87,36 @@ def tensor_repr(t: Tensor) -> str:
         if t.dtype != _gt.get_default_dtype():
             notes.append(f"dtype={t.dtype}")
     else:
-        body = _body(t)
+        body = _body(t, len(prefix))
         if t.dtype not in (_gt.get_default_dtype(), _gt.int64, _gt.bool):
             notes.append(f"dtype={t.dtype}")
     if t.grad_fn is not None:
         notes.append(f"grad_fn=<{t.grad_fn.name()}>")
     elif t.requires_grad:
         notes.append("requires_grad=True")
-    text = _with_notes(PREFIX + body, notes)
+    text = _with_notes(prefix + body, notes, len(prefix))
     return f"Parameter containing:\n{text}" if t._is_parameter else text
 
 
-def _with_notes(text: str, notes: list[str]) -> str:
+def tensor_str(t: Tensor) -> str:
+    """The string that `repr` gives, also that of a derived class."""
+    return repr(t)
+
+
+def _with_notes(text: str, notes: list[str], indent: int) -> str:
     """Appends notes, each to the last line if it fits there."""
     column = len(text) - text.rfind("\n") + 1
     for note in notes:
         if column + len(note) + 2 > _options.linewidth:
-            text += ",\n" + " " * len(PREFIX) + note
-            column = len(PREFIX) + len(note)
+            text += ",\n" + " " * indent + note
+            column = indent + len(note)
         else:
             text += ", " + note
             column += len(note) + 2
     return text + ")"
 
 
-def _body(t: Tensor) -> str:
+def _body(t: Tensor, indent: int) -> str:
     shortened = t.numel() > _options.threshold
     previous = _gt.set_grad_enabled(False)
     try:
@@ -123,7 +132,7 @@ def _body(t: Tensor) -> str:
     # The axes whose middle is left out; an ellipsis stands there.
     cut = [shortened and size > 2 * _options.edgeitems for size in t.shape]
     element, width = _formatter(values)
-    return _layout(values, cut, element, width, indent=len(PREFIX))
+    return _layout(values, cut, element, width, indent=indent)
 
 
 def _edges(t: Tensor, axis: int) -> Tensor:

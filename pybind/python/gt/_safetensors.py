@@ -81,7 +81,7 @@ def save(obj: Any, file: IO[bytes]) -> None:
         if name == "__metadata__":
             raise TypeError("save: '__metadata__' is the format's own name: rename that tensor")
         data = elements(t)
-        word = _WORDS[str(t.dtype).removeprefix("gt.")]
+        word = _WORDS[t.dtype.name]
         header[name] = {"dtype": word, "shape": list(t.shape), "data_offsets": [end, end + len(data)]}
         end += len(data)
         pieces.append(data)

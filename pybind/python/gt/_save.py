@@ -1,16 +1,19 @@
 """`save` and `load`: checkpoints in PyTorch's zip format, or tensors alone in that of safetensors.
 
-Loading runs no code of the file. `_checkpoint` implements the former format, `_safetensors` the latter.
+Loading runs no code of the file unless the program asks for it. `_checkpoint` and `_checkpoint_writer` implement the
+former format, `_safetensors` the latter.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from contextlib import nullcontext
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext, suppress
 from typing import IO, Any
 
-from gt import _checkpoint, _gt, _safetensors
+from gt import _checkpoint, _checkpoint_writer, _gt, _safetensors
 
 File = str | os.PathLike[str] | IO[bytes]
 
@@ -20,19 +23,33 @@ ZIP_MAGIC = b"PK\x03\x04"
 LEGACY_MAGIC = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 
 
-def save(obj: Any, f: File, *, format: str | None = None) -> None:
+def save(
+    obj: Any,
+    f: File,
+    pickle_module: Any = None,
+    pickle_protocol: int = _checkpoint_writer.PROTOCOL,
+    _use_new_zipfile_serialization: bool = True,
+    *,
+    format: str | None = None,
+) -> None:
     """Saves an object as a checkpoint that `gt.load` and PyTorch's `torch.load` read.
 
     Args:
-        obj: Tensors, numbers, strings, bytes, `None`, dtypes, devices, and dicts, lists, tuples and sets of these. Save
-            the `state_dict()` of a module or optimizer, not the object itself. For a safetensors file, a dict of
-            tensors.
-        f: A path, or a file opened for writing bytes.
+        obj: Anything that can be pickled. Tensors, numbers, strings, bytes, `None`, dtypes, devices, and dicts, lists,
+            tuples and sets of these can be loaded without running code: prefer the `state_dict()` of a module or
+            optimizer to the object itself. For a safetensors file, a dict of tensors.
+        f: A path, or a file opened for writing bytes. A file at the path is replaced only when all is written.
+        pickle_module: Ignored.
+        pickle_protocol: The protocol of the pickle.
+        _use_new_zipfile_serialization: Ignored: the file is a zip archive.
         format: `"torch"` or `"safetensors"`. If not given, a path that ends with `.safetensors` gets that format, and
             every other file PyTorch's.
 
+    Tensors that share elements share them when they are loaded, and parameters stay parameters.
+
     Raises:
-        TypeError: `obj` contains something else; the message says where.
+        pickle.PicklingError: `obj` contains what cannot be pickled.
+        TypeError: The dict for a safetensors file contains something else than tensors.
 
     Example:
         >>> gt.save({"weight": gt.ones(2)}, "model.pt")
@@ -43,38 +60,68 @@ def save(obj: Any, f: File, *, format: str | None = None) -> None:
         >>> model.load_state_dict(gt.load("model.safetensors"))
         <All keys matched successfully>
     """
+    del pickle_module, _use_new_zipfile_serialization
     if format is None:
         named = isinstance(f, str | os.PathLike) and os.fspath(f).endswith(SAFETENSORS)
         format = "safetensors" if named else "torch"
     if format not in ("torch", "safetensors"):
         raise ValueError(f'save: format is "torch" or "safetensors", but got {format!r}')
-    write = _safetensors.save if format == "safetensors" else _checkpoint.save
-    with nullcontext(f) if hasattr(f, "write") else open(f, "wb") as file:
-        write(obj, file)
+    with nullcontext(f) if hasattr(f, "write") else _replaced(os.fspath(f)) as file:
+        if format == "safetensors":
+            _safetensors.save(obj, file)
+        else:
+            _checkpoint_writer.save(obj, file, pickle_protocol)
+
+
+@contextmanager
+def _replaced(path: str | bytes) -> Iterator[IO[bytes]]:
+    """A file to write, which takes the place of the one at `path` if the block ends without an error."""
+    path = os.path.realpath(os.fsdecode(path))
+    if os.path.exists(path) and not os.path.isfile(path):
+        with open(path, "wb") as file:
+            yield file
+        return
+    new = f"{path}.{os.getpid()}.{threading.get_ident()}.new"
+    try:
+        with open(new, "wb") as file:
+            yield file
+        if os.path.exists(path):
+            shutil.copymode(path, new)
+        os.replace(new, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(new)
+        raise
 
 
 def load(
     f: File,
     map_location: str | _gt.device | Mapping[str, str] | Callable[..., Any] | None = None,
+    pickle_module: Any = None,
     *,
     weights_only: bool | None = None,
     mmap: bool | None = None,
+    **pickle_load_args: Any,
 ) -> Any:
-    """Loads a checkpoint in PyTorch's zip format or a safetensors file. No code of the file is run.
+    """Loads a checkpoint in PyTorch's zip format or a safetensors file. No code is run unless `weights_only=False`.
 
     Args:
         f: A path, or a file opened for reading bytes.
         map_location: If given, tensors that were saved on a device that is not here are loaded, too. The daemon places
             all tensors; the device itself does not matter.
-        weights_only: Ignored: only data is ever loaded.
+        pickle_module: Ignored.
+        weights_only: Whether to load only tensors, numbers, strings, containers and what
+            `gt.serialization.add_safe_globals` allows, as by default. `False` loads objects of every class, whole
+            modules among them, and runs the code that the file names: load only a file that you trust.
         mmap: Ignored: the whole file is read at once.
+        pickle_load_args: Ignored.
 
     Returns:
         The object that was saved.
 
     Raises:
         ValueError: The file is of another format, is truncated, or is of PyTorch's format before 1.6.
-        pickle.UnpicklingError: It contains objects of other classes.
+        pickle.UnpicklingError: It contains objects of other classes, and `weights_only` is not `False`.
         RuntimeError: Tensors were saved on a device that is not here, and there is no `map_location`.
 
     Example:
@@ -82,7 +129,7 @@ def load(
         >>> gt.load("x.pt")
         tensor([1., 1.])
     """
-    del weights_only, mmap  # Only data is read in any case, and tensors are copied to the daemon.
+    del pickle_module, mmap, pickle_load_args  # Tensors are copied to the daemon in any case.
     if isinstance(map_location, str | _gt.device):
         _gt.check_device(map_location)
     elif isinstance(map_location, Mapping):
@@ -91,7 +138,7 @@ def load(
     with nullcontext(f) if hasattr(f, "read") else open(f, "rb") as file:
         content = file.read()
     if content.startswith(ZIP_MAGIC):
-        return _checkpoint.load(content, map_location is not None)
+        return _checkpoint.load(content, map_location is not None, weights_only is not False)
     if content.startswith(LEGACY_MAGIC):
         raise ValueError(
             "load: this file is of PyTorch's format before version 1.6: read it with torch.load where PyTorch is "

@@ -12,7 +12,7 @@ T = TypeVar("T", bound=Tensor)
 def as_subclass(t: Tensor, cls: type[T]) -> T:
     """The same tensor as an instance of a class that derives from `Tensor`; its constructor is not called.
 
-    Operations on it return plain tensors.
+    Operations on it return instances of the class, unless its `__torch_function__` does otherwise.
 
     Raises:
         TypeError: `cls` does not derive from `Tensor`.

@@ -6,6 +6,8 @@ import math
 from collections import namedtuple
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from gt._layouts import package
+
 if TYPE_CHECKING:
     from gt._gt import Tensor
 
@@ -40,7 +42,7 @@ class Size(tuple):
     __rmul__ = __mul__
 
     def __repr__(self) -> str:
-        return f"gt.Size({list(self)})"
+        return f"{package()}.Size({list(self)})"
 
 
 class OutOfRangeError(IndexError, RuntimeError):

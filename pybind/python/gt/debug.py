@@ -38,7 +38,7 @@ def print_tape(file: TextIO | None = None) -> None:
             f"#{node['id']}",
             "leaf" if node["leaf"] else node["op"],
             str(tuple(node["shape"])),
-            str(node["dtype"]).removeprefix("gt."),
+            node["dtype"],
             " ".join(f"#{i}" for i in node["inputs"]) or "-",
         )
         for node in get_tape()

@@ -68,10 +68,10 @@ class FunctionCtx:
         if place < 0:
             return _gt.as_result(t, self._node, -1 - place) if self._node is not None else t
         if t._version != place:
-            kind = str(t.type()).removeprefix("gt.")
+            kind = t.type()
             raise RuntimeError(
                 "one of the variables needed for gradient computation has been modified by an inplace operation: "
-                f"[gt.{kind} {list(t.shape)}] is at version {t._version}; expected version {place} instead."
+                f"[{kind} {list(t.shape)}] is at version {t._version}; expected version {place} instead."
             )
         return t
 

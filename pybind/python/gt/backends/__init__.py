@@ -5,8 +5,8 @@ float32. The other switches, such as `backends.cudnn.benchmark`, are stored and 
 """
 
 from gt import _absent
-from gt.backends import cuda, cudnn, mkldnn, mps
+from gt.backends import cpu, cuda, cudnn, mkldnn, mps
 
-__all__ = ["cuda", "cudnn", "mkldnn", "mps"]
+__all__ = ["cpu", "cuda", "cudnn", "mkldnn", "mps"]
 
 __getattr__ = _absent.getter(__name__)

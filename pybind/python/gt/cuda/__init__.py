@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
 from gt import _absent, _gt, random
@@ -30,6 +30,7 @@ __all__ = [
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
+    "get_rng_state_all",
     "is_available",
     "is_bf16_supported",
     "is_initialized",
@@ -44,6 +45,7 @@ __all__ = [
     "reset_peak_memory_stats",
     "set_device",
     "set_rng_state",
+    "set_rng_state_all",
     "stream",
     "synchronize",
 ]
@@ -121,12 +123,23 @@ manual_seed = manual_seed_all = random.manual_seed
 
 def get_rng_state(device: Any = None) -> _gt.Tensor:
     """The state of the default generator, which is the same for all devices."""
-    return random.get_rng_state()
+    return _gt.default_generator._short_state()
 
 
 def set_rng_state(new_state: _gt.Tensor, device: Any = None) -> None:
     """Restores the state that `get_rng_state` returned."""
     random.set_rng_state(new_state)
+
+
+def get_rng_state_all() -> list[_gt.Tensor]:
+    """The state of the default generator for each CUDA device: all draw from the same one."""
+    return [get_rng_state() for _ in range(device_count())]
+
+
+def set_rng_state_all(new_states: Iterable[_gt.Tensor]) -> None:
+    """Restores the states that `get_rng_state_all` returned; without CUDA devices there are none."""
+    for state in list(new_states)[:1]:
+        set_rng_state(state)
 
 
 def empty_cache() -> None:

@@ -15,6 +15,16 @@ class NodeType(NamedTuple):
     flatten: Callable[[Any], tuple[Iterable[Any], Any]]
     unflatten: Callable[[list[Any], Any], Any]
 
+    @property
+    def flatten_fn(self) -> Callable[[Any], tuple[Iterable[Any], Any]]:
+        """PyTorch's name of `flatten`."""
+        return self.flatten
+
+    @property
+    def unflatten_fn(self) -> Callable[[list[Any], Any], Any]:
+        """PyTorch's name of `unflatten`."""
+        return self.unflatten
+
 
 def _dict_of(values: Iterable[Any], keys: list[Any]) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))

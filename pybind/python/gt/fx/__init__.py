@@ -1,33 +1,31 @@
-"""`torch.fx`, as far as libraries use it to say how a function would be traced; programs cannot be traced yet."""
+"""`torch.fx`: graphs of programs, made by running them once with proxies, changed, and executed again.
 
-from __future__ import annotations
-
-from typing import Any, TypeVar
+`node.py` and `graph.py` have the graph, `proxy.py` and `_symbolic_trace.py` make it of a program, `graph_module.py` and
+`interpreter.py` execute it.
+"""
 
 from gt import _absent
-from gt.nn.module import Module
+from gt.fx._symbolic_trace import ProxyableClassMeta, Tracer, symbolic_trace, wrap
+from gt.fx.graph import CodeGen, Graph
+from gt.fx.graph_module import GraphModule
+from gt.fx.interpreter import Interpreter, Transformer
+from gt.fx.node import Node, has_side_effect, map_arg
+from gt.fx.proxy import Proxy
+
+__all__ = [
+    "CodeGen",
+    "Graph",
+    "GraphModule",
+    "Interpreter",
+    "Node",
+    "Proxy",
+    "ProxyableClassMeta",
+    "Tracer",
+    "Transformer",
+    "has_side_effect",
+    "map_arg",
+    "symbolic_trace",
+    "wrap",
+]
 
 __getattr__ = _absent.getter(__name__)
-
-T = TypeVar("T")
-
-
-class GraphModule(Module):
-    """A module made of a traced program; making one raises NotImplementedError.
-
-    Raises:
-        NotImplementedError: Always.
-    """
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotImplementedError(f"fx.GraphModule: GT traces no programs{_absent.reason('torch.fx')}")
-
-
-def wrap(fn_or_name: T) -> T:
-    """Returns the function or name: nothing is traced, so nothing is to be kept whole."""
-    return fn_or_name
-
-
-def has_side_effect(fn: T) -> T:
-    """Returns the function."""
-    return fn

@@ -85,16 +85,24 @@ class _ConvNd(Module):
     def forward(self, input: Tensor) -> Tensor:
         padding = self.padding
         if self.padding_mode != "zeros":
-            pads = []
-            for i in reversed(range(self.rank)):  # the last axis first
-                total = self.dilation[i] * (self.kernel_size[i] - 1)
-                if padding == "same":
-                    pads += [total // 2, total - total // 2]
-                else:
-                    pads += [0, 0] if padding == "valid" else [padding[i], padding[i]]
-            input, padding = functional.pad(input, pads, mode=self.padding_mode), 0
+            input, padding = functional.pad(input, self._pads(), mode=self.padding_mode), 0
         convolve = getattr(functional, f"conv{self.rank}d")
         return convolve(input, self.weight, self.bias, self.stride, padding, self.dilation, self.groups)
+
+    def _pads(self) -> list[int]:
+        """The padding on both sides of each axis, the last axis first."""
+        pads: list[int] = []
+        for i in reversed(range(self.rank)):
+            total = self.dilation[i] * (self.kernel_size[i] - 1)
+            if self.padding == "same":
+                pads += [total // 2, total - total // 2]
+            else:
+                pads += [0, 0] if self.padding == "valid" else [self.padding[i], self.padding[i]]
+        return pads
+
+    def _pytorch_state(self) -> dict[str, Any]:
+        transposed = "Transpose" in type(self).__name__
+        return {"transposed": transposed, "_reversed_padding_repeated_twice": self._pads()}
 
     def extra_repr(self) -> str:
         parts = [f"{self.in_channels}, {self.out_channels}, kernel_size={self.kernel_size}, stride={self.stride}"]

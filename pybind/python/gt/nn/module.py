@@ -88,7 +88,9 @@ class Module(Hooked, Stateful):
 
     def __setattr__(self, name: str, value: Any) -> None:
         if isinstance(value, Tensor) and value._is_parameter:
-            self._assign("_parameters", name, value)
+            self._clear("_parameters", name)
+            # Programs replace this method to see every parameter, as to make them without elements.
+            self.register_parameter(name, value)
         elif isinstance(value, Module):
             self._assign("_modules", name, value)
         elif isinstance(value, Buffer):
@@ -147,6 +149,11 @@ class Module(Hooked, Stateful):
 
     def _assign(self, registry: str, name: str, value: Any) -> None:
         """Registers a value assigned to an attribute, in place of what the attribute was before."""
+        self._clear(registry, name)
+        self.__dict__[registry][name] = value
+
+    def _clear(self, registry: str, name: str) -> None:
+        """Removes what an attribute was before, unless it is in the registry itself."""
         if registry not in self.__dict__:
             what = "module" if registry == "_modules" else registry[1:]
             raise AttributeError(f"cannot assign {what} before Module.__init__() call")
@@ -154,7 +161,6 @@ class Module(Hooked, Stateful):
             if other != registry:
                 self.__dict__[other].pop(name, None)
         self.__dict__.pop(name, None)
-        self.__dict__[registry][name] = value
 
     def register_parameter(self, name: str, param: Tensor | None) -> None:
         """Registers a parameter under a name, as assigning it to an attribute does.
@@ -412,14 +418,26 @@ class Module(Hooked, Stateful):
     def _apply(self: M, function: Callable[[Tensor], Tensor], recurse: bool = True) -> M:
         """Replaces the values of all parameters, gradients and buffers by `function` of them.
 
-        The parameters stay the same objects, so an optimizer still holds them.
+        The parameters stay the same objects, so an optimizer still holds them, unless they move from or to the device
+        `meta`.
         """
+        replaced: dict[int, Tensor] = {}
         for tensor in (*self.parameters(recurse), *self.buffers(recurse)):
             value = function(tensor.detach())
+            # Only another object can have elements, or have none; the placeholder of a lazy module has neither.
+            if isinstance(tensor, Tensor) and value.is_meta != tensor.is_meta:
+                kept = tensor.requires_grad
+                replaced[id(tensor)] = Parameter(value, kept) if tensor._is_parameter else value
+                continue
             grad = tensor.grad
             tensor.data = value
             if grad is not None:
                 tensor.grad = function(grad)
+        for module in (self.modules() if recurse else (self,)) if replaced else ():
+            for registry in (module._parameters, module._buffers):
+                for name, tensor in registry.items():
+                    if id(tensor) in replaced:
+                        registry[name] = replaced[id(tensor)]
         return self
 
     def _cast(self: M, dtype: Any) -> M:
@@ -501,8 +519,16 @@ class Module(Hooked, Stateful):
     def compile(self, *_args: Any, **_kwargs: Any) -> None:
         """Does nothing: the daemon sees every instruction of a program, and fuses them, in any case."""
 
+    def _pytorch_state(self) -> dict[str, Any]:
+        """Attributes that PyTorch's class has besides, for a checkpoint of the whole module."""
+        return {}
+
     def __setstate__(self, state: dict[str, Any]) -> None:
         Module.__init__(self)
+        for name, own in list(self.__dict__.items()):
+            # PyTorch has mappings of hooks where this package has sets.
+            if isinstance(own, set) and isinstance(state.get(name), dict):
+                state = {**state, name: set(state[name])}
         self.__dict__.update(state)
 
     # Printing ---------------------------------------------------------------------------------------------------

@@ -10,19 +10,22 @@ from collections.abc import Sequence
 from typing import Any
 
 from gt import _core as gt
+from gt import overrides
 from gt._gt import Tensor
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter"]
 
 
-class _ParameterType(type):
-    """Makes `isinstance(t, Parameter)` read a flag of the tensor: parameters are flagged tensors, not a class."""
+class _ParameterType(type(Tensor)):  # type: ignore[misc]
+    """Makes `isinstance(t, Parameter)` read a flag, which tensors of other derived classes can have, too."""
 
     def __instancecheck__(cls, instance: object) -> bool:
+        if cls is not Parameter:
+            return type.__instancecheck__(cls, instance)
         return isinstance(instance, Tensor) and instance._is_parameter
 
 
-class Parameter(metaclass=_ParameterType):
+class Parameter(Tensor, metaclass=_ParameterType):
     """A leaf tensor that is registered as a parameter when it is assigned to an attribute of a `Module`.
 
     Args:
@@ -39,12 +42,25 @@ class Parameter(metaclass=_ParameterType):
         ['scale']
     """
 
+    # Operations on parameters give plain tensors, without a call of `__torch_function__`.
+    __torch_function__ = overrides.disabled
+
     def __new__(cls, data: Tensor | None = None, requires_grad: bool = True) -> Any:
-        """A leaf tensor with the shape, dtype and value of `data`."""
+        """A leaf tensor with the shape, dtype and value of `data`; of a class derived from `Tensor` if `data` is."""
         data = gt.empty(0) if data is None else data
         if not isinstance(data, Tensor):
             raise TypeError(f"Parameter: expected a Tensor, but got {type(data).__name__}: wrap it in gt.tensor(...)")
-        leaf = data.detach()
+        if type(data) is Tensor or issubclass(type(data), Parameter):
+            leaf = Tensor.__new__(cls, _detached=data)
+        else:
+            leaf = data.detach()
+            if type(leaf) is not type(data):
+                raise RuntimeError(
+                    f"Creating a Parameter from an instance of type {type(data).__name__} requires that detach() "
+                    f"returns an instance of the same type, but return type {type(leaf).__name__} was found instead. "
+                    "To use the type as a Parameter, please correct the detach() semantics defined by its "
+                    "__torch_function__() implementation."
+                )
         leaf.requires_grad = requires_grad
         leaf._is_parameter = True
         return leaf

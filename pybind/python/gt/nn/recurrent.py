@@ -181,6 +181,13 @@ class RNNBase(Module):
         """The parameters of each direction of each layer."""
         return [self._own(end) for layer in range(self.num_layers) for end in self._suffixes(layer)]
 
+    def _pytorch_state(self) -> dict[str, Any]:
+        ends = [end for layer in range(self.num_layers) for end in self._suffixes(layer)]
+        names = [[name for name in self._parameters if name.partition("_l")[2] == end[2:]] for end in ends]
+        flat = [name for some in names for name in some]
+        weights = [self._parameters[name] for name in flat]
+        return {"_all_weights": names, "_flat_weights_names": flat, "_flat_weights": weights}
+
     def _own(self, end: str) -> list[Tensor]:
         return [p for name, p in self._parameters.items() if name.partition("_l")[2] == end[2:]]
 

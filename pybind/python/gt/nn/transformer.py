@@ -122,6 +122,10 @@ class TransformerEncoderLayer(_Layer):
         gt.Size([2, 5, 16])
     """
 
+    def _pytorch_state(self) -> dict[str, Any]:
+        name = getattr(self.activation, "__name__", "")
+        return {"activation_relu_or_gelu": {"relu": 1, "gelu": 2}.get(name, 0)}
+
     def forward(
         self,
         src: Tensor,

@@ -27,6 +27,15 @@ required = _RequiredParameter()
 _NUMBERS = frozenset({"step", "mu_product", "eta", "mu"})
 
 
+def _loaded(p: Tensor, name: str, value: Any) -> Any:
+    """An entry of a parameter's state, as the update needs it: some that PyTorch has as tensors are numbers here."""
+    if not isinstance(value, Tensor):
+        return value
+    if name in _NUMBERS:
+        return int(value.item()) if name == "step" else value.item()
+    return value.to(p.dtype) if value.is_floating_point() and p.is_floating_point() else value
+
+
 # How errors call options that must not be negative, where it is not `NAME value`.
 _LABELS = {"lr": "learning rate", "eps": "epsilon value"}
 
@@ -118,12 +127,7 @@ class Optimizer:
         self.defaults = defaults
         self.param_groups: list[dict[str, Any]] = []
         self.state: dict[Tensor, dict[str, Any]] = defaultdict(dict)
-        self._step_pre_hooks: dict[int, Callable[..., Any]] = {}
-        self._step_post_hooks: dict[int, Callable[..., Any]] = {}
-        self._state_dict_pre_hooks: dict[int, Callable[..., Any]] = {}
-        self._state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
-        self._load_state_dict_pre_hooks: dict[int, Callable[..., Any]] = {}
-        self._load_state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
+        self._init_hooks()
         if not isinstance(params, Iterable):
             hint = ": pass its parameters()" if hasattr(params, "parameters") else ""
             raise TypeError(
@@ -137,6 +141,25 @@ class Optimizer:
             groups = [{"params": groups}]
         for group in groups:
             self.add_param_group(group)
+
+    def _init_hooks(self) -> None:
+        self._step_pre_hooks: dict[int, Callable[..., Any]] = {}
+        self._step_post_hooks: dict[int, Callable[..., Any]] = {}
+        self._state_dict_pre_hooks: dict[int, Callable[..., Any]] = {}
+        self._state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
+        self._load_state_dict_pre_hooks: dict[int, Callable[..., Any]] = {}
+        self._load_state_dict_post_hooks: dict[int, Callable[..., Any]] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"defaults": self.defaults, "state": self.state, "param_groups": self.param_groups}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "_step_pre_hooks" not in self.__dict__:
+            self._init_hooks()
+        self.__dict__.update(state)
+        self.state = defaultdict(dict)
+        for p, values in state["state"].items():
+            self.state[p] = {name: _loaded(p, name, value) for name, value in values.items()}
 
     def add_param_group(self, param_group: dict[str, Any]) -> None:
         """Adds a parameter group, such as layers that are no longer frozen.
@@ -306,17 +329,10 @@ class Optimizer:
             numbered |= dict(zip(new["params"], own["params"], strict=True))
             own.update({name: value for name, value in new.items() if name != "params"})
 
-        def loaded(p: Tensor, name: str, value: Any) -> Any:
-            if not isinstance(value, Tensor):
-                return value
-            if name in _NUMBERS:
-                return int(value.item()) if name == "step" else value.item()
-            return value.to(p.dtype) if value.is_floating_point() and p.is_floating_point() else value
-
         self.state = defaultdict(dict)
         for number, values in state_dict["state"].items():
             p = numbered[number]
-            self.state[p] = {name: loaded(p, name, value) for name, value in values.items()}
+            self.state[p] = {name: _loaded(p, name, value) for name, value in values.items()}
         for hook in self._load_state_dict_post_hooks.values():
             hook(self)
 

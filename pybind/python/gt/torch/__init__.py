@@ -19,38 +19,7 @@ from typing import Any
 
 import gt
 from gt import _absent, _gt
-
-# Modules of PyTorch that have another name in GT, with all modules below them.
-MOVED = {
-    "torch.utils.data.dataloader": "gt.utils.data.loader",
-    "torch.utils.data._utils.collate": "gt.utils.data.collate",
-    "torch.utils.data._utils": "gt.utils.data",
-    "torch.amp.autocast_mode": "gt.amp",
-    "torch.nn.utils.weight_norm": "gt.nn.utils.reparametrize",
-    "torch.nn.utils.spectral_norm": "gt.nn.utils.reparametrize",
-    "torch._tensor": "gt",
-    "torch._lowrank": "gt",
-    "torch.return_types": "gt._types",
-    **{f"torch.nn.modules.{name}": "gt.nn.modules" for name in gt.nn.modules.FILES},
-    **{f"torch.optim.{name}": "gt.optim" for name in gt.optim.FILES},
-    **{f"torch.distributions.{name}": "gt.distributions" for name in gt.distributions.FILES},
-    "torch.distributions.relaxed_bernoulli": "gt.distributions.composed",
-    "torch.distributions.relaxed_categorical": "gt.distributions.composed",
-}
-
-
-def gt_name(name: str) -> str | None:
-    """The module of GT that replaces the module of PyTorch called `name`; None if there is none."""
-    for moved, place in MOVED.items():
-        if name == moved or name.startswith(moved + "."):
-            return place
-    place = "gt" + name.removeprefix("torch")
-    if place == "gt.torch" or place.startswith("gt.torch."):
-        return None
-    try:
-        return place if importlib.util.find_spec(place) else None
-    except ModuleNotFoundError:
-        return None
+from gt._pytorch_names import MOVED, gt_name
 
 
 class _StandInLoader(Loader):
@@ -139,5 +108,6 @@ def install() -> None:
         sys.meta_path.insert(0, _Finder())
         _install_in_children()
         _gt.set_leaf_updates(False)
+        _gt.set_pytorch_names(True)
     gt.__version__ = gt.version.__version__
     gt.__name__ = "torch"

@@ -70,7 +70,16 @@ class TreeSpec:
         return kind.unflatten([child._build(leaves) for child in self.children_specs], self.context)
 
 
-LeafSpec = TreeSpec(None, None, ())
+class LeafSpec(TreeSpec):
+    """The structure of a leaf."""
+
+    def __init__(self) -> None:
+        super().__init__(None, None, ())
+
+
+PyTree = Any
+# The types that are taken apart, apart from classes derived from these and named tuples.
+SUPPORTED_NODES = NODE_TYPES
 
 
 def register_pytree_node(
@@ -126,7 +135,7 @@ def tree_flatten(tree: Any, is_leaf: Callable[[Any], bool] | None = None) -> tup
     """
     kind = _leaf(tree, is_leaf)
     if kind is None:
-        return [tree], LeafSpec
+        return [tree], LeafSpec()
     children, context = kind.flatten(tree)
     parts = [tree_flatten(child, is_leaf) for child in children]
     spec = TreeSpec(type(tree), context, tuple(inner for _, inner in parts))

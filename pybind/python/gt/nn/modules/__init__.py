@@ -86,4 +86,7 @@ FILES = """
 """.split()
 globals().update(dict.fromkeys(FILES, sys.modules[__name__]))
 
+# The end of the name of a module's own state in state dicts: see `Module.get_extra_state`.
+_EXTRA_STATE_KEY_SUFFIX = "_extra_state"
+
 __getattr__ = _absent.getter(__name__)
