@@ -46,7 +46,9 @@ def test_batches_in_order() -> None:
     assert batches[0][0].dtype == gt.int64
     dropping = DataLoader(Squares(7), batch_size=3, drop_last=True)
     assert len(dropping) == len(list(dropping)) == 2
-    assert list(DataLoader(Squares(2), batch_size=None)) == [(0, 0.0), (1, 1.0)]
+    assert list(DataLoader(Squares(2), batch_size=None)) == [[0, 0.0], [1, 1.0]]
+    (sample,) = DataLoader([np.ones(2, np.float32)], batch_size=None)
+    assert_close(sample, [1, 1], "float32")
     assert len(DataLoader(Squares(2), batch_size=None)) == 2
 
 

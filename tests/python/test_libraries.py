@@ -15,8 +15,9 @@ import gt
 from gt import _higher_order_ops, futures, hub, jit, library, serialization
 from gt.jit.annotations import BroadcastingList2
 from gt.nn.attention.flex_attention import and_masks, create_block_mask, flex_attention, or_masks
-from gt.utils import _pytree
+from gt.utils import _python_dispatch, _pytree
 from gt.utils.data import IterDataPipe, functional_datapipe
+from gt.utils.flop_counter import FlopCounterMode
 
 Pair = namedtuple("Pair", "a b")
 
@@ -325,3 +326,24 @@ def test_checks_of_conditions() -> None:
         gt._check_is_size(-1, "small")
     with pytest.raises(RuntimeError, match="all"):
         gt._check_tensor_all(gt.tensor([True, False]), "all")
+
+
+def test_questions_that_libraries_ask() -> None:
+    assert not gt.compiler.is_exporting()
+    assert gt.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "DEFAULT")
+    assert not _python_dispatch.is_traceable_wrapper_subclass(gt.ones(1))
+    states = gt.cuda.get_rng_state_all()
+    assert len(states) == gt.cuda.device_count()
+    gt.cuda.set_rng_state_all(states)
+    parsed = gt._C._nn._parse_to("cpu", gt.float64, True)
+    assert parsed[:3] == (gt.device("cpu"), gt.float64, True)
+    assert gt._C._nn._parse_to(gt.ones(1, dtype=gt.int8))[1] is gt.int8
+    leaves, spec = _pytree.tree_flatten(3)
+    assert (leaves, spec) == ([3], _pytree.LeafSpec())
+    assert _pytree.SUPPORTED_NODES[list].flatten_fn([1, 2])[0] == [1, 2]
+
+
+def test_a_model_s_flops_by_name() -> None:
+    with FlopCounterMode(display=False) as counter:
+        gt.nn.functional.scaled_dot_product_attention(*(gt.ones(1, 2, 5, 4) for _ in range(3)))
+    assert counter.get_total_flops() == 2 * 2 * 5 * 5 * 8

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from gt import _absent
 
-__all__ = ["allow_in_graph", "compile", "disable", "is_compiling", "reset"]
+__all__ = ["allow_in_graph", "compile", "disable", "is_compiling", "is_exporting", "reset"]
 
 __getattr__ = _absent.getter(__name__)
 
@@ -50,4 +50,9 @@ def allow_in_graph(fn: T) -> T:
 
 def is_compiling() -> bool:
     """Whether a program is being compiled: never."""
+    return False
+
+
+def is_exporting() -> bool:
+    """Whether a program is being exported: never."""
     return False

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 import numpy as np
 
 from gt import _absent, _gt, ops
@@ -76,9 +78,8 @@ def roi_align(
         sampling_ratio: Samples along each side of an element of the result; if not positive, as many as it has pixels.
         aligned: Whether pixels' centres are at half coordinates.
     """
-    import torchvision.ops.roi_align
-
-    module = torchvision.ops.roi_align
+    # The package has a function of the module's name.
+    module = import_module("torchvision.ops.roi_align")
     return module._roi_align(  # type: ignore[no-any-return]
         input, rois, spatial_scale, pooled_height, pooled_width, sampling_ratio, aligned
     )

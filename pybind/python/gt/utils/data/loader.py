@@ -7,7 +7,7 @@ from itertools import repeat
 from multiprocessing import get_all_start_methods
 from typing import Any
 
-from gt.utils.data.collate import default_collate
+from gt.utils.data.collate import default_collate, default_convert
 from gt.utils.data.dataset import Dataset, IterableDataset
 from gt.utils.data.processes import Workers
 from gt.utils.data.sampler import BatchSampler, Generator, RandomSampler, SequentialSampler, random_generator
@@ -17,10 +17,6 @@ __all__ = ["DataLoader", "get_worker_info"]
 
 # The number of batches that each worker reads ahead, unless the program says another.
 AHEAD = 2
-
-
-def _as_it_is(sample: Any) -> Any:
-    return sample
 
 
 class DataLoader:
@@ -40,7 +36,8 @@ class DataLoader:
         num_workers: The number of worker processes; 0 for none. Each reads its own copy of an `IterableDataset`:
             `get_worker_info` tells it its share.
         collate_fn: A function from a list of samples to a batch. If not given, `default_collate` stacks tensors, arrays
-            and numbers along a first axis, also inside tuples, lists and dicts.
+            and numbers along a first axis, also inside tuples, lists and dicts; without batches, `default_convert`
+            makes tensors of arrays.
         pin_memory: Ignored: memory is shared with the daemon.
         drop_last: Whether an incomplete last batch is dropped.
         timeout: The time in seconds to wait for a batch of a worker; 0 for no limit.
@@ -146,7 +143,7 @@ class DataLoader:
         self.persistent_workers = persistent_workers
         self._iterator: _MultiProcessingDataLoaderIter | None = None
         self.pin_memory_device, self.in_order = pin_memory_device, in_order
-        self.collate_fn = collate_fn or (_as_it_is if batch_sampler is None else default_collate)
+        self.collate_fn = collate_fn or (default_convert if batch_sampler is None else default_collate)
 
     def __iter__(self) -> _BaseDataLoaderIter:
         if self.num_workers == 0:
