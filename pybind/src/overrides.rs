@@ -21,10 +21,13 @@ thread_local! {
     static MODES: Cell<usize> = const { Cell::new(0) };
 }
 
-/// The arguments of a call: those given by position, those given by name, and their names.
+/// The arguments of a call that classes and modes may override.
 pub struct OverridableCall<'a, 'py> {
+    /// The arguments given by position.
     pub positional: &'a [Borrowed<'a, 'py, PyAny>],
+    /// The arguments given by name.
     pub named: &'a [Borrowed<'a, 'py, PyAny>],
+    /// The names of these, if there are any.
     pub names: Option<Borrowed<'a, 'py, PyTuple>>,
 }
 

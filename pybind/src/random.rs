@@ -45,7 +45,7 @@ fn state_bytes(draw: &Draw) -> Vec<u8> {
     let mut put = |at: usize, word: u64| bytes[at..at + 8].copy_from_slice(&word.to_le_bytes());
     put(0, draw.seed);
     // One word is left before the next are generated, and the generator is seeded.
-    put(8, 1 | 1 << 32);
+    put(8, 1 | (1 << 32));
     let mut word = draw.seed as u32;
     for i in 0..TWISTER_WORDS as u32 {
         if i > 0 {
