@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -106,3 +107,21 @@ def test_modules_move_to_it_and_back() -> None:
 def test_nothing_is_copied_from_it() -> None:
     with pytest.raises(NotImplementedError, match="no data"):
         gt.zeros(2).copy_(gt.empty(2, device="meta"))
+
+
+def test_checkpoints_are_read_without_elements(tmp_path: Path) -> None:
+    net = nn.Linear(3, 2)
+    gt.save({"state": net.state_dict(), "p": nn.Parameter(gt.ones(4)), "n": 3}, tmp_path / "net.pt")
+    loaded = gt.load(tmp_path / "net.pt", map_location="meta")
+    assert loaded["state"]["weight"].is_meta
+    assert loaded["state"]["weight"].shape == (2, 3)
+    assert loaded["p"].is_meta
+    assert isinstance(loaded["p"], nn.Parameter)
+    assert loaded["n"] == 3
+    assert not gt.load(tmp_path / "net.pt", map_location="cpu")["p"].is_meta
+
+
+def test_a_parameter_s_class_makes_parameters() -> None:
+    p = nn.Linear(2, 1, device="meta").weight
+    made = type(p)(gt.ones(1, 2), requires_grad=False)
+    assert (type(made), made.tolist(), made.requires_grad) == (nn.Parameter, [[1, 1]], False)

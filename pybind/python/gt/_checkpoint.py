@@ -61,12 +61,15 @@ class _Reader(pickle.Unpickler):
         archive: The archive with the storages.
         anywhere: Whether tensors of devices that are not here are read, too.
         weights_only: Whether to refuse every name but those of tensors, plain data and what `safe_globals` allows.
+        elements: Whether tensors get their elements; else they are on the device `meta`.
     """
 
-    def __init__(self, file: IO[bytes], archive: _Archive, anywhere: bool, weights_only: bool) -> None:
+    def __init__(
+        self, file: IO[bytes], archive: _Archive, anywhere: bool, weights_only: bool, elements: bool = True
+    ) -> None:
         super().__init__(file, encoding="utf-8")
         self.archive = archive
-        self.anywhere, self.weights_only = anywhere, weights_only
+        self.anywhere, self.weights_only, self.elements = anywhere, weights_only, elements
         self.storages: dict[tuple[str, str], _Stored] = {}
 
     def find_class(self, module: str, name: str) -> Any:
@@ -165,6 +168,11 @@ class _Reader(pickle.Unpickler):
 
     def shared(self, storage: _Storage, place: tuple[Any, ...]) -> Tensor:
         """A tensor at a place of a storage: its offset, shape and strides."""
+        if not self.elements:
+            # Classes override operations from the first import of this module on.
+            from gt import _meta
+
+            return _meta.empty(place[1], getattr(_gt, STORAGES[storage.kind]))
         stored = self.storages.setdefault((str(storage.key), storage.kind), _Stored())
         same = next((t for known, t in stored.made if known == place), None)
         if same is not None:
@@ -267,13 +275,14 @@ class _Archive:
         return _safetensors.tensor_of(picked.astype(picked.dtype.newbyteorder("<")).tobytes(), name, size)
 
 
-def load(content: bytes, anywhere: bool, weights_only: bool) -> Any:
+def load(content: bytes, anywhere: bool, weights_only: bool, elements: bool = True) -> Any:
     """The object of a checkpoint.
 
     Args:
         content: The file.
         anywhere: Whether tensors that were saved on other devices are loaded.
         weights_only: Whether objects of other classes than tensors and plain data are refused.
+        elements: Whether tensors get their elements; else they are on the device `meta`.
 
     Raises:
         ValueError: The file is truncated, or is no checkpoint.
@@ -281,7 +290,7 @@ def load(content: bytes, anywhere: bool, weights_only: bool) -> Any:
         RuntimeError: Tensors were saved on another device, and `anywhere` is false.
     """
     archive = _Archive(content)
-    reader = _Reader(io.BytesIO(archive.record("data.pkl")), archive, anywhere, weights_only)
+    reader = _Reader(io.BytesIO(archive.record("data.pkl")), archive, anywhere, weights_only, elements)
     if not weights_only:
         return reader.load()
     try:

@@ -16,6 +16,7 @@ import numpy as np
 from gt import _gt, overrides
 from gt._functions import top
 from gt._gt import Tensor
+from gt.nn.parameter import Parameter
 
 # Functions that take a device and make tensors: in the context of `device("meta")` they make some without elements.
 _MAKING = """
@@ -32,9 +33,9 @@ _LIKE = "empty_like zeros_like ones_like full_like rand_like randn_like randint_
 class MetaTensor(Tensor):
     """A tensor without elements."""
 
-    def __new__(cls, *args: Any, **options: Any) -> Any:  # noqa: ARG004 (as the base)
-        """A tensor as another, on this device."""
-        return of(*args)
+    def __new__(cls, data: Tensor, requires_grad: bool = True) -> Any:
+        """A parameter of the elements of a tensor: programs call `type(parameter)(…)` to replace one of this class."""
+        return Parameter(data, requires_grad)
 
     @property
     def device(self) -> Any:

@@ -108,7 +108,7 @@ def load(
     Args:
         f: A path, or a file opened for reading bytes.
         map_location: If given, tensors that were saved on a device that is not here are loaded, too. The daemon places
-            all tensors; the device itself does not matter.
+            all tensors; the device itself does not matter, but for `"meta"`, which gives tensors without elements.
         pickle_module: Ignored.
         weights_only: Whether to load only tensors, numbers, strings, containers and what
             `gt.serialization.add_safe_globals` allows, as by default. `False` loads objects of every class, whole
@@ -130,7 +130,8 @@ def load(
         tensor([1., 1.])
     """
     del pickle_module, mmap, pickle_load_args  # Tensors are copied to the daemon in any case.
-    if isinstance(map_location, str | _gt.device):
+    elements = str(map_location) != "meta"
+    if isinstance(map_location, str | _gt.device) and elements:
         _gt.check_device(map_location)
     elif isinstance(map_location, Mapping):
         for place in map_location.values():
@@ -138,7 +139,7 @@ def load(
     with nullcontext(f) if hasattr(f, "read") else open(f, "rb") as file:
         content = file.read()
     if content.startswith(ZIP_MAGIC):
-        return _checkpoint.load(content, map_location is not None, weights_only is not False)
+        return _checkpoint.load(content, map_location is not None, weights_only is not False, elements)
     if content.startswith(LEGACY_MAGIC):
         raise ValueError(
             "load: this file is of PyTorch's format before version 1.6: read it with torch.load where PyTorch is "
