@@ -330,6 +330,11 @@ def test_checks_of_conditions() -> None:
 
 def test_questions_that_libraries_ask() -> None:
     assert not gt.compiler.is_exporting()
+    assert gt.get_device_module("cuda:0") is gt.cuda
+    assert gt.get_device_module().__name__ == f"gt.{gt.ones(1).device.type}"
+    with pytest.raises(RuntimeError, match="corresponding module"):
+        gt.get_device_module("meta")
+    assert gt.utils.data.dataloader.DataLoader is gt.utils.data.DataLoader
     assert gt.backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "DEFAULT")
     assert not _python_dispatch.is_traceable_wrapper_subclass(gt.ones(1))
     states = gt.cuda.get_rng_state_all()

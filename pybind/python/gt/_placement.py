@@ -7,6 +7,7 @@ All tensors are in the daemon, which decides on which of its devices. If it comp
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Any, NoReturn
 
 import numpy as np
@@ -275,6 +276,22 @@ def is_tensor(obj: object) -> bool:
     return isinstance(obj, Tensor)
 
 
+def get_device_module(device: Any = None) -> Any:
+    """The module of a kind of device, as `gt.cuda`; of the one that tensors are on if none is given.
+
+    Raises:
+        RuntimeError: There is no module for that kind.
+
+    Example:
+        >>> gt.get_device_module("cpu") is gt.cpu
+        True
+    """
+    kind = (_gt.tensor_device() if device is None else _gt.device(device)).type
+    if kind not in ("cpu", "cuda", "mps", "xpu", "mtia"):
+        raise RuntimeError(f"Device '{kind}' does not have a corresponding module registered as 'torch.{kind}'.")
+    return import_module(f"gt.{kind}")
+
+
 def typename(obj: object) -> str:
     """The name of an object's type, with its module; for a tensor, the type of its dtype.
 
@@ -310,7 +327,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     return _gt.from_numpy(np.from_dlpack(ext_tensor))
 
 
-FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_tensor, typename)
+FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_tensor, typename, get_device_module)
 
 
 class _TypedTensor(type):

@@ -4,6 +4,7 @@ Knows tensors alone. Random orders come from Python's `random.Random`, seeded by
 """
 
 from gt import _absent
+from gt.utils.data import loader as dataloader
 from gt.utils.data.collate import default_collate, default_convert
 from gt.utils.data.datapipes import IterDataPipe, MapDataPipe, functional_datapipe
 from gt.utils.data.dataset import (
@@ -46,6 +47,7 @@ __all__ = [
     "SubsetRandomSampler",
     "TensorDataset",
     "WeightedRandomSampler",
+    "dataloader",
     "default_collate",
     "default_convert",
     "functional_datapipe",
