@@ -139,7 +139,7 @@ def _marked(result: Any) -> Any:
 
 def empty(shape: Iterable[int], dtype: Any = None, requires_grad: bool = False) -> Tensor:
     """A tensor of a shape and dtype, without elements."""
-    with overrides.DisableTorchFunctionSubclass(), _outside():
+    with overrides.DisableTorchFunctionSubclass(), _Outside():
         one = top.zeros((), dtype=dtype or _gt.get_default_dtype())
         made = Tensor.__new__(MetaTensor, _detached=one.expand(*tuple(shape)))
     made.requires_grad = requires_grad
@@ -178,7 +178,7 @@ def made(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
             value = options.get("fill_value", args[-1])
             dtype = _gt.bool if isinstance(value, bool) else _gt.int64 if isinstance(value, int) else None
         return empty(sizes, dtype, requires_grad)
-    with overrides.DisableTorchFunctionSubclass(), _outside():
+    with overrides.DisableTorchFunctionSubclass(), _Outside():
         return _marked(func(*args, **options))
 
 
@@ -209,9 +209,6 @@ class _Outside:
     def __exit__(self, *_error: object) -> None:
         overrides._modes.entered = self._entered
         _gt.set_override_modes(len(self._entered))
-
-
-_outside = _Outside
 
 
 class _Contexts(threading.local):

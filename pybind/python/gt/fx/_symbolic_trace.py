@@ -215,11 +215,9 @@ class Tracer(TracerBase):
         if isinstance(root, Module):
             self.root = root
             function = type(root).forward
-            self._name = type(root).__name__
         else:
             self.root = Module()
             function = root  # type: ignore[assignment]
-            self._name = root.__name__
         self.graph = Graph(tracer_cls=type(self))
         self.tensor_attrs = {
             id(value): name

@@ -10,6 +10,7 @@ from typing import Any
 from gt import _absent
 from gt._gt import Tensor
 from gt.fx.graph import Graph, PythonCode
+from gt.fx.node import map_aggregate, map_arg
 from gt.nn.module import Module
 
 __all__ = ["GraphModule"]
@@ -202,8 +203,6 @@ class _Packed:
     @classmethod
     def of(cls, nodes: list[Any]) -> _Packed:
         """The nodes, packed."""
-        from gt.fx.node import map_arg
-
         return cls(
             [
                 (op, target, map_arg(args, _Name.of), map_arg(kwargs, _Name.of), name)
@@ -226,8 +225,6 @@ class _Name:
 
 def _rebuilt(body: dict[str, Any], packed: _Packed, class_name: str) -> GraphModule:
     """A graph module made of its attributes and nodes."""
-    from gt.fx.node import map_aggregate
-
     graph = Graph()
     known: dict[str, Any] = {}
 

@@ -67,11 +67,6 @@ class Workers:
         self._finalizer = weakref.finalize(self, _end, self.processes, self.connections, os.getpid())
         self._place = 0
 
-    @property
-    def pids(self) -> list[int]:
-        """The processes' ids."""
-        return [int(process.pid) for process in self.processes]
-
     def begin(self, indices: Iterator[Any] | None) -> None:
         """Begins an epoch.
 
