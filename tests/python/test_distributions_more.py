@@ -322,3 +322,9 @@ def test_classes_under_the_names_of_pytorch_s_files() -> None:
     assert dist.normal.Normal is dist.Normal
     assert dist.multivariate_normal.MultivariateNormal is dist.MultivariateNormal
     assert set(dist.FILES).isdisjoint(dist.__all__)
+
+
+def test_a_constraint_may_have_attributes_of_a_program() -> None:
+    inside = constraints.interval(0.0, 1.0)
+    inside.__doc__ = "Between 0 and 1."
+    assert inside.check(gt.tensor([0.5, 2.0])).tolist() == [True, False]

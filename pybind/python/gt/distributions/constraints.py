@@ -130,7 +130,8 @@ def _declared(name: str, formula: Callable[..., Tensor], is_discrete: bool = Fal
     bounds = formula.__code__.co_varnames[1 : formula.__code__.co_argcount]
 
     def check(self: Constraint, value: Tensor) -> Tensor:
-        return formula(value, **self.__dict__)
+        # A program may give it other attributes, as a docstring.
+        return formula(value, **{name: self.__dict__[name] for name in bounds})
 
     members = {"is_discrete": is_discrete, "event_dim": event_dim, "check": check, "__module__": __name__}
     made: Any = type(name, (Constraint,), members)
