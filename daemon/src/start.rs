@@ -126,7 +126,8 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     let log = match &config.instruction_log {
         Some(path) if !path.as_os_str().is_empty() => {
             let log = InstructionLog::start(path, config.instruction_log_bytes_max(), tape.reader()?);
-            Some(log.map_err(|error| format!("cannot write the instruction log {}: {error}", path.display()))?)
+            let log = log.map_err(|error| format!("cannot write the instruction log {}: {error}", path.display()));
+            Some(log.inspect_err(|error| refuse(client.as_ref(), error))?)
         }
         _ => None,
     };

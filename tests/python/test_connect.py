@@ -53,6 +53,16 @@ def test_an_environment_that_no_daemon_understands_is_said(workers: str) -> None
     assert "GT_WORKERS and GT_DEVICES set the workers, and may be unset" in told
 
 
+def test_a_log_that_cannot_be_written_is_said() -> None:
+    done = python(
+        f"{PROLOGUE}print(told(gt.ones, 1))",
+        GT_CONNECT="private",
+        GT_DAEMON=str(gtd()),
+        GT_INSTRUCTION_LOG="/nowhere/ops.log",
+    )
+    assert "cannot write the instruction log /nowhere/ops.log: No such file" in done.stdout
+
+
 # The system call that makes shared memory, by machine.
 MEMFD_CREATE = {"x86_64": 319, "aarch64": 279}
 

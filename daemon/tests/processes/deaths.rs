@@ -104,6 +104,10 @@ fn a_worker_that_was_stopped_goes_on_or_is_ended() {
     assert_eq!(client.fetch(held, 4), Err(failure));
     let next = client.full(&[1], 3.0);
     assert_eq!(client.fetch_f32(next, 1).unwrap(), [3.0]);
+    // The log has the daemon's reason, and not the signal by which the daemon ended it.
+    let log = gtd.stderr();
+    assert!(log.contains("worker cpu:0 was ended because it did not answer, as if it were stopped; it is"), "{log}");
+    assert!(!log.contains("memory runs out"), "{log}");
 }
 
 #[test]

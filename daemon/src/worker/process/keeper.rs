@@ -51,6 +51,8 @@ pub enum News {
         end: WorkerEnd,
         /// The error that kept the process from starting, if there was one.
         why: Option<String>,
+        /// The delay after which it is started again, if it is.
+        again: Option<Duration>,
         /// Whether the worker is down until a long delay has passed.
         waits: bool,
     },
@@ -208,8 +210,7 @@ impl Keeping {
             in_a_row = if start.elapsed() >= STABLE_AFTER { 1 } else { in_a_row + 1 };
             let delay = delay(in_a_row);
             let down = in_a_row >= LOSSES_MAX;
-            tracing::warn!(target: "gtd::worker", "worker {name} {end}; it is started again after {delay:?}");
-            self.tell(News::Ended { end, why, waits: down });
+            self.tell(News::Ended { end, why, again: Some(delay), waits: down });
             if self.waits_to_stop(delay) {
                 return;
             }
@@ -304,7 +305,7 @@ impl Keeping {
                 (WorkerEnd::NotStarted, Some(error.to_string()))
             }
         };
-        self.tell(News::Ended { end, why, waits: true });
+        self.tell(News::Ended { end, why, again: None, waits: true });
     }
 
     fn tell(&self, news: News) {

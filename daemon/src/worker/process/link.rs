@@ -175,7 +175,13 @@ impl ProcessLink {
         while let Some(news) = self.keeper.news() {
             match news {
                 News::Started { child, port } => self.started(child, *port),
-                News::Ended { end, why, waits } => self.ended(end, why, waits),
+                News::Ended { end, why, again, waits } => {
+                    self.ended(end, why, waits);
+                    if let Some(delay) = again {
+                        let (name, end) = (self.name, self.last_end);
+                        tracing::warn!(target: "gtd::worker", "worker {name} {end}; it is started again after {delay:?}");
+                    }
+                }
             }
         }
     }
