@@ -3,12 +3,14 @@
 use crate::channel::{Ciphertext, TcpChannel};
 use crate::frame::{DATA_BYTES_MAX, Frame, MAGIC, push_data, push_slots, slots_in};
 use crate::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome, prepare, push_json};
-use crate::peer;
+use crate::peer::{self, PeerOrigin};
+use crate::pending_handshakes::PendingHandshakes;
+
 use crate::stream::{Incoming, StreamError};
 use crate::tls::Certificate;
 use crate::token::{Token, random_hex};
 use crate::user_tokens::{TokenFailure, UserTokens};
-use crate::wrong_tokens::{Guesser, Verdict, WrongTokens};
+use crate::wrong_tokens::{Verdict, WrongTokens};
 use gt_ops::wire::{self, Command, Completion};
 use gt_protocol::limits::{HANDSHAKE_DEADLINE, HANDSHAKES_MAX};
 use gt_protocol::message::OnBehalf;
@@ -21,7 +23,7 @@ use gt_shm::port::spin_default;
 use gt_shm::{Arena, ArenaSlice, Completions, SessionState, Slot, Socket, Submitter};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustls::{ServerConfig, ServerConnection};
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::io::{ErrorKind, Read};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
@@ -83,10 +85,18 @@ pub struct Listener {
     interruptible: Mutex<HashMap<String, Arc<Socket>>>,
     /// The time of the last log line about a connection that could not be encrypted.
     tls_logged: Mutex<Option<Instant>>,
-    /// Connections whose request was not answered yet, oldest first.
-    handshakes: Mutex<VecDeque<Arc<TcpStream>>>,
+    handshakes: PendingHandshakes<OpenSocket>,
     /// The number of connections with a session, by user.
     open: Mutex<HashMap<u32, usize>>,
+}
+
+/// A connection in the handshake, equal to itself alone.
+struct OpenSocket(Arc<TcpStream>);
+
+impl PartialEq for OpenSocket {
+    fn eq(&self, other: &OpenSocket) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
 }
 
 /// A connection that counts as its user's in `Listener::open` until dropped.
@@ -190,7 +200,7 @@ impl Listener {
             socket: socket.to_owned(),
             interruptible: Mutex::default(),
             tls_logged: Mutex::default(),
-            handshakes: Mutex::default(),
+            handshakes: PendingHandshakes::new(HANDSHAKES_MAX as usize),
             open: Mutex::default(),
         })
     }
@@ -225,7 +235,7 @@ impl Listener {
             };
             is_logged = false;
             let tcp = Arc::new(tcp);
-            self.begin_handshake(tcp.clone());
+            self.begin_handshake(tcp.clone(), peer);
             let (listener, own) = (self.clone(), tcp.clone());
             let served = move || {
                 if let Err(error) = listener.serve(own, peer) {
@@ -239,20 +249,16 @@ impl Listener {
         }
     }
 
-    /// Adds a connection to those in the handshake. If there are too many, the oldest is closed, so that silent
-    /// connections cannot keep others out.
-    fn begin_handshake(&self, tcp: Arc<TcpStream>) {
-        let mut handshakes = lock(&self.handshakes);
-        if handshakes.len() >= HANDSHAKES_MAX as usize
-            && let Some(oldest) = handshakes.pop_front()
-        {
-            let _ = oldest.shutdown(Shutdown::Both);
+    fn begin_handshake(&self, tcp: Arc<TcpStream>, peer: SocketAddr) {
+        // Whoever has closed the connection already, or cannot be looked up, shares one origin with all such.
+        let origin = PeerOrigin::new(peer::local_user(&tcp, peer).unwrap_or(None), peer.ip());
+        if let Some(closed) = self.handshakes.begin(origin, OpenSocket(tcp)) {
+            let _ = closed.0.shutdown(Shutdown::Both);
         }
-        handshakes.push_back(tcp);
     }
 
     fn end_handshake(&self, tcp: &Arc<TcpStream>) {
-        lock(&self.handshakes).retain(|other| !Arc::ptr_eq(other, tcp));
+        self.handshakes.end(&OpenSocket(tcp.clone()));
     }
 
     fn serve(&self, tcp: Arc<TcpStream>, peer: SocketAddr) -> Result<(), BoxError> {
@@ -424,7 +430,7 @@ impl Listener {
             let session = session.ok_or_else(|| not_permitted("there is no session with this key".into()))?;
             return Ok(AuthorizedClient::Interrupter { session, below });
         }
-        let guesser = Guesser::new(local, peer.ip());
+        let guesser = PeerOrigin::new(local, peer.ip());
         let verdict = self.wrong_tokens.check(guesser, Instant::now(), || self.identify(&request.token, local));
         let (uid, administrator, token) = match verdict {
             Verdict::Right(identity) => identity,

@@ -10,7 +10,8 @@
 
 use rustix::fs::fstat;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, netlink, recv, send, socket_with};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, TcpStream};
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
@@ -22,6 +23,38 @@ const ESTABLISHED: &str = "01";
 const LOOKUPS_MAX: usize = 4;
 /// True once `sock_diag` has found a socket: then its answer that there is none can be believed.
 static DIAG_WORKS: AtomicBool = AtomicBool::new(false);
+
+/// Where a connection comes from. What one origin does costs no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum PeerOrigin {
+    /// A user of this machine.
+    User(u32),
+    /// Another machine, or its network if the address is of IPv6, where one machine has many addresses.
+    Machine(IpAddr),
+}
+
+impl PeerOrigin {
+    /// The origin of a connection from `address`, which is user `local`'s of this machine if that is known.
+    pub fn new(local: Option<u32>, address: IpAddr) -> PeerOrigin {
+        match (local, address.to_canonical()) {
+            (Some(uid), _) => PeerOrigin::User(uid),
+            (None, IpAddr::V6(address)) => {
+                let network = address.to_bits() & (u128::MAX << 64);
+                PeerOrigin::Machine(Ipv6Addr::from_bits(network).into())
+            }
+            (None, address) => PeerOrigin::Machine(address),
+        }
+    }
+}
+
+impl fmt::Display for PeerOrigin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            PeerOrigin::User(uid) => write!(f, "user {uid}"),
+            PeerOrigin::Machine(address) => write!(f, "{address}"),
+        }
+    }
+}
 
 /// The reason why the user at the other end is not known.
 #[derive(Debug, thiserror::Error)]

@@ -5,10 +5,9 @@
 //! for [`REFUSED_FOR`], whatever its token. The log has a line when a burst of wrong tokens begins, one when its
 //! guesser is refused, and one when it is over.
 
+use crate::peer::PeerOrigin;
 use crate::user_tokens::TokenFailure;
 use std::collections::HashMap;
-use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,38 +23,6 @@ const DELAY_MAX: Duration = Duration::from_secs(1);
 const QUIET: Duration = Duration::from_secs(60);
 /// The most guessers that are remembered; the limit bounds the daemon's memory.
 const GUESSERS_MAX: usize = 4096;
-
-/// The origin of wrong tokens.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Guesser {
-    /// A user of this machine.
-    User(u32),
-    /// Another machine, or its network if the address is of IPv6, where one machine has many addresses.
-    Machine(IpAddr),
-}
-
-impl Guesser {
-    /// The guesser behind a connection from `address`, which is user `local`'s of this machine if that is known.
-    pub fn new(local: Option<u32>, address: IpAddr) -> Guesser {
-        match (local, address.to_canonical()) {
-            (Some(uid), _) => Guesser::User(uid),
-            (None, IpAddr::V6(address)) => {
-                let network = address.to_bits() & (u128::MAX << 64);
-                Guesser::Machine(Ipv6Addr::from_bits(network).into())
-            }
-            (None, address) => Guesser::Machine(address),
-        }
-    }
-}
-
-impl fmt::Display for Guesser {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Guesser::User(uid) => write!(f, "user {uid}"),
-            Guesser::Machine(address) => write!(f, "{address}"),
-        }
-    }
-}
 
 /// The wrong tokens of a guesser.
 #[derive(Debug)]
@@ -90,14 +57,14 @@ pub enum Verdict<T> {
 
 /// The wrong tokens of all guessers.
 #[derive(Debug, Default)]
-pub struct WrongTokens(Mutex<HashMap<Guesser, Burst>>);
+pub struct WrongTokens(Mutex<HashMap<PeerOrigin, Burst>>);
 
 impl WrongTokens {
     /// Checks a token of `guesser` with `check`, unless the guesser is refused at the time `now`. One check runs at a
     /// time, so that many connections at once are no way around the limit.
     pub fn check<T>(
         &self,
-        guesser: Guesser,
+        guesser: PeerOrigin,
         now: Instant,
         check: impl FnOnce() -> Result<T, TokenFailure>,
     ) -> Verdict<T> {
@@ -121,7 +88,7 @@ impl WrongTokens {
 }
 
 /// Counts a wrong token, and returns the delay of the reply.
-fn count(bursts: &mut HashMap<Guesser, Burst>, guesser: Guesser, now: Instant) -> Duration {
+fn count(bursts: &mut HashMap<PeerOrigin, Burst>, guesser: PeerOrigin, now: Instant) -> Duration {
     bursts.retain(|guesser, burst| {
         let over = burst.is_over(now);
         if over && burst.total > 1 {
@@ -167,7 +134,7 @@ mod tests {
 
     #[test]
     fn a_guesser_waits_longer_each_time_and_is_then_refused() {
-        let (tokens, ana, start) = (WrongTokens::default(), Guesser::User(7), Instant::now());
+        let (tokens, ana, start) = (WrongTokens::default(), PeerOrigin::User(7), Instant::now());
         let mut now = start;
         for round in 0..3 {
             let mut last = Duration::ZERO;
@@ -177,7 +144,7 @@ mod tests {
                 last = delay;
             }
             assert_eq!(tokens.check(ana, now, RIGHT), Verdict::Refused(REFUSED_FOR), "even with the right token");
-            assert_eq!(tokens.check(Guesser::User(8), now, RIGHT), Verdict::Right(()), "another user");
+            assert_eq!(tokens.check(PeerOrigin::User(8), now, RIGHT), Verdict::Right(()), "another user");
             now += REFUSED_FOR;
         }
         assert_eq!(tokens.check(ana, now, RIGHT), Verdict::Right(()));
@@ -185,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_quiet_minute_ends_a_burst() {
-        let (tokens, ana, start) = (WrongTokens::default(), Guesser::User(7), Instant::now());
+        let (tokens, ana, start) = (WrongTokens::default(), PeerOrigin::User(7), Instant::now());
         for minute in 0..20 {
             let verdict = tokens.check(ana, start + minute * QUIET, WRONG);
             assert_eq!(verdict, Verdict::Failed(TokenFailure::Wrong, DELAY_MIN));
@@ -194,7 +161,7 @@ mod tests {
 
     #[test]
     fn a_token_that_is_unfit_is_no_guess() {
-        let (tokens, ana, now) = (WrongTokens::default(), Guesser::User(7), Instant::now());
+        let (tokens, ana, now) = (WrongTokens::default(), PeerOrigin::User(7), Instant::now());
         let expired = TokenFailure::Unfit("it has expired".into());
         for _ in 0..2 * FAILURES_MAX {
             let verdict = tokens.check(ana, now, || Err::<(), _>(expired.clone()));
@@ -204,7 +171,7 @@ mod tests {
 
     #[test]
     fn guessers_are_users_here_and_machines_elsewhere() {
-        let of = |uid, address: &str| Guesser::new(uid, address.parse().unwrap());
+        let of = |uid, address: &str| PeerOrigin::new(uid, address.parse().unwrap());
         assert_eq!(of(Some(7), "127.0.0.1"), of(Some(7), "127.9.9.9"));
         assert_ne!(of(None, "192.0.2.1"), of(None, "192.0.2.2"));
         assert_eq!(of(None, "192.0.2.1"), of(None, "::ffff:192.0.2.1"));
@@ -216,7 +183,7 @@ mod tests {
     fn memory_is_bounded() {
         let (tokens, now) = (WrongTokens::default(), Instant::now());
         for uid in 0..2 * GUESSERS_MAX as u32 {
-            tokens.check(Guesser::User(uid), now + Duration::from_nanos(uid.into()), WRONG);
+            tokens.check(PeerOrigin::User(uid), now + Duration::from_nanos(uid.into()), WRONG);
         }
         assert_eq!(tokens.0.lock().unwrap().len(), GUESSERS_MAX);
     }

@@ -15,7 +15,8 @@ const HIDDEN: usize = 48;
 const STEPS: usize = 30;
 const RATE: f64 = 0.05;
 
-/// How often a client by TCP connects again: of too many handshakes the daemon hangs up the oldest, whosever it is.
+/// How often a client by TCP connects again: of too many handshakes the daemon hangs up the oldest one of the user who
+/// has the most, which may be any client of a storm that is one user.
 const HANG_UPS_MAX: usize = 20;
 
 fn open(address: &Address, name: &str) -> Result<Arc<ClientSession>> {
