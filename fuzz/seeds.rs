@@ -17,6 +17,7 @@ pub fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Hello(Hello::new(Role::Client, Some("garbled".into()))),
         ClientMessage::Hello(Hello::new(Role::Observer, None)),
         ClientMessage::GrowArena { bytes: 4096 },
+        ClientMessage::ReturnArena { segment: 0 },
         ClientMessage::TapeAttach,
         ClientMessage::Status { after: 3 },
         ClientMessage::ErrorDetail { error: 1 },
@@ -48,6 +49,7 @@ fn welcome() -> Welcome {
         arena_bytes_max: 1 << 20,
         devices: None,
         daemon_devices: 1,
+        returns_arenas: true,
     });
     let workers = vec![WorkerInfo { name: "cpu:0".into(), ..WorkerInfo::default() }];
     let daemon_version = "0.1.0".into();
@@ -64,6 +66,7 @@ fn daemon_messages() -> Vec<DaemonMessage> {
         DaemonMessage::Welcome(welcome()),
         DaemonMessage::Refused(refused()),
         DaemonMessage::ArenaGranted { segment: 0, bytes: 4096 },
+        DaemonMessage::ArenaReturned { segment: 0 },
         DaemonMessage::Tape { records: 64 },
         DaemonMessage::Status(StatusDocument { sessions, ..StatusDocument::default() }),
         DaemonMessage::ErrorDetail { error: 1, text: name.into() },

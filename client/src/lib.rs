@@ -13,6 +13,7 @@ pub mod backward;
 pub mod blocking;
 pub mod error;
 pub mod handle;
+mod idle_arenas;
 pub mod launch;
 pub mod lock;
 pub mod notice;

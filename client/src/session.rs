@@ -9,6 +9,7 @@
 
 use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{ClientError, Result};
+use crate::idle_arenas::{ArenaOwner, IdleArenas};
 use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connect_any, connect_options};
 use crate::lock::{SpinLock, SpinLockGuard, lock};
 use crate::notice;
@@ -83,6 +84,8 @@ pub struct ClientSession {
     /// Held during a request on the socket, which can have only one request in flight.
     asking: Mutex<()>,
     arena: ArenaAllocator,
+    /// The state of the thread that returns idle arenas.
+    idle_arenas: IdleArenas,
     cq_slots: usize,
     generation: u32,
     closed: AtomicBool,
@@ -257,6 +260,7 @@ impl ClientSession {
             socket: connection.socket,
             asking: Mutex::new(()),
             arena: ArenaAllocator::new(),
+            idle_arenas: IdleArenas::new(grant.returns_arenas),
             cq_slots: grant.cq_slots as usize,
             generation: fork::generation(),
             closed: AtomicBool::new(false),
@@ -721,7 +725,7 @@ impl ClientSession {
     ///
     /// # Errors
     /// [`ClientError::ArenaFull`] at the session's limit.
-    pub(crate) fn arena_block(&self, bytes: usize) -> Result<ArenaBlock> {
+    pub(crate) fn arena_block(self: &Arc<ClientSession>, bytes: usize) -> Result<ArenaBlock> {
         if let Ok(block) = self.arena.alloc(bytes as u64) {
             return Ok(block);
         }
@@ -730,7 +734,9 @@ impl ClientSession {
             return Ok(block);
         }
         self.check_open()?;
-        blocking(|| self.grow_arena(bytes))?
+        let block = blocking(|| self.grow_arena(bytes))?;
+        self.idle_arenas.look_after(self);
+        block
     }
 
     fn grow_arena(&self, bytes: usize) -> Result<ArenaBlock> {
@@ -1028,6 +1034,25 @@ impl ClientSession {
 fn warn_of(notice: &Notice) -> Result<()> {
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     notice::warn(&notice.text(now.as_secs_f64()))
+}
+
+impl ArenaOwner for ClientSession {
+    fn arenas(&self) -> &ArenaAllocator {
+        &self.arena
+    }
+
+    fn idle_arenas(&self) -> &IdleArenas {
+        &self.idle_arenas
+    }
+
+    fn is_open(&self) -> bool {
+        ClientSession::is_open(self)
+    }
+
+    fn return_arena(&self, number: u32) -> bool {
+        let _asking = lock(&self.asking);
+        self.is_open() && gt_protocol::ask_return_arena(&self.socket, number).is_ok()
+    }
 }
 
 impl Drop for ClientSession {

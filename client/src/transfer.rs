@@ -107,7 +107,7 @@ impl ClientSession {
     ///
     /// # Errors
     /// A full arena, a session that has ended.
-    pub fn block(&self, meta: Meta) -> Result<ArenaBlock> {
+    pub fn block(self: &Arc<ClientSession>, meta: Meta) -> Result<ArenaBlock> {
         self.arena_block(meta.bytes())
     }
 

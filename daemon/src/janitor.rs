@@ -2,6 +2,7 @@
 //! would hold up the dispatcher.
 
 use crate::session::Session;
+use gt_shm::Arena;
 use std::sync::mpsc::{Sender, channel};
 
 /// The dispatcher's handle of the thread.
@@ -9,6 +10,7 @@ pub struct Janitor(Sender<Chore>);
 
 enum Chore {
     Drop(Box<Session>),
+    Unmap(Arena),
     TrimHeap,
 }
 
@@ -23,6 +25,7 @@ impl Janitor {
             for chore in receiver {
                 match chore {
                     Chore::Drop(session) => drop(session),
+                    Chore::Unmap(arena) => drop(arena),
                     Chore::TrimHeap => gt_cpu::trim_heap(),
                 }
             }
@@ -34,6 +37,11 @@ impl Janitor {
     /// Drops `session` in the thread.
     pub fn dispose(&self, session: Session) {
         let _ = self.0.send(Chore::Drop(Box::new(session)));
+    }
+
+    /// Unmaps a returned arena in the thread.
+    pub fn unmap(&self, arena: Arena) {
+        let _ = self.0.send(Chore::Unmap(arena));
     }
 
     /// Returns free pages of the heap to the system, in the thread.

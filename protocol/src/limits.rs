@@ -25,6 +25,8 @@ pub const ARENA_BYTES_MIN: u64 = 1 << 20;
 /// Arenas of one session. Each is a mapping, of which Linux allows the daemon some 65,000. A new arena is usually as
 /// large as all before it together, up to a bound, so a session needs few.
 pub const ARENAS_PER_SESSION_MAX: u32 = 128;
+/// Arenas that a session may have had, those that it returned included: their numbers are not used again.
+pub const ARENAS_NUMBERED_MAX: u32 = 1 << 16;
 /// Live tensors of all sessions of one user, unless the user's quota says otherwise. Each costs the daemon some hundred
 /// bytes, whatever its size.
 pub const TENSORS_PER_UID_MAX: u64 = 1 << 20;

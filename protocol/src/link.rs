@@ -305,6 +305,17 @@ pub fn ask_arena(socket: &Socket, bytes: u64) -> Result<GrantedArena> {
     }
 }
 
+/// Returns arena `segment`, which no command in flight names.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] while a command could name it: it stays the session's.
+pub fn ask_return_arena(socket: &Socket, segment: u32) -> Result<()> {
+    match ask(socket, &ClientMessage::ReturnArena { segment })? {
+        (DaemonMessage::ArenaReturned { .. }, _) => Ok(()),
+        (other, _) => Err(unexpected("arena_returned", &other)),
+    }
+}
+
 /// Requests the status document, in several messages if there are many sessions.
 ///
 /// # Errors

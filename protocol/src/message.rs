@@ -21,6 +21,12 @@ pub enum ClientMessage {
         /// The size of a block that must fit, bytes.
         bytes: u64,
     },
+    /// Returns an arena, which no command in flight names. Answered by `arena_returned`, or `refused` while one could.
+    /// Only sent to daemons whose grant says that they take arenas back.
+    ReturnArena {
+        /// The arena's number.
+        segment: u32,
+    },
     /// Requests the daemon's tape, the ring of the instruction log's events. Answered by `tape` with its descriptor, or
     /// `refused`.
     TapeAttach,
@@ -149,6 +155,11 @@ pub enum DaemonMessage {
         segment: u32,
         /// The arena's length, bytes.
         bytes: u64,
+    },
+    /// Has taken an arena back, whose number is not used again.
+    ArenaReturned {
+        /// The arena's number.
+        segment: u32,
     },
     /// Grants the tape, with its descriptor.
     Tape {
@@ -378,6 +389,9 @@ pub struct SessionGrant {
     /// The number of the daemon's devices; 0 from daemons that pin no sessions.
     #[serde(default)]
     pub daemon_devices: u32,
+    /// True if the daemon takes arenas of the session back.
+    #[serde(default)]
+    pub returns_arenas: bool,
 }
 
 /// The state of a worker.

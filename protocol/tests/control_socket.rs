@@ -36,6 +36,7 @@ fn grant() -> SessionGrant {
         arena_bytes_max: 1 << 30,
         devices: None,
         daemon_devices: 1,
+        returns_arenas: true,
     }
 }
 

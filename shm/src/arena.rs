@@ -220,9 +220,25 @@ struct AllocatorShared {
     generation: u32,
 }
 
+/// An arena, and the number of blocks that were allocated in it.
+struct OwnArena {
+    segment: Arc<Segment>,
+    uses: u64,
+}
+
+/// An arena in which no block is allocated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnusedArena {
+    /// The arena's number.
+    pub number: u32,
+    /// How many blocks were allocated in it so far. While that stays the same, the arena is idle.
+    pub uses: u64,
+}
+
 #[derive(Default)]
 struct AllocatorState {
-    arenas: Vec<Arc<Segment>>,
+    /// By number; none for an arena that was returned.
+    arenas: Vec<Option<OwnArena>>,
     free: FreeLists,
     used_bytes: u64,
     warm_bytes_max: u64,
@@ -234,8 +250,12 @@ impl AllocatorState {
     /// The bytes of resident memory that no block uses. Costs a system call per arena. Too low if blocks have pages
     /// that were never touched: these count as used, but are not resident.
     fn warm_bytes(&self) -> u64 {
-        let resident: u64 = self.arenas.iter().map(|arena| arena.resident_bytes()).sum();
+        let resident: u64 = self.arenas.iter().flatten().map(|arena| arena.segment.resident_bytes()).sum();
         resident.saturating_sub(self.used_bytes)
+    }
+
+    fn segment(&self, arena: u32) -> Option<Arc<Segment>> {
+        Some(self.arenas.get(arena as usize)?.as_ref()?.segment.clone())
     }
 }
 
@@ -280,7 +300,7 @@ impl ArenaAllocator {
         advise_huge_pages(&segment);
         let mut state = self.0.lock();
         let arena = state.arenas.len() as u32;
-        state.arenas.push(Arc::new(segment));
+        state.arenas.push(Some(OwnArena { segment: Arc::new(segment), uses: 0 }));
         state.free.insert(arena, Extent { offset: 0, len });
         Ok(arena)
     }
@@ -309,8 +329,10 @@ impl ArenaAllocator {
             found = state.free.take(rounded, unit);
         }
         let (arena, extent) = found.ok_or(need)?;
+        let Some(Some(own)) = state.arenas.get_mut(arena as usize) else { return Err(need) };
+        own.uses += 1;
+        let segment = own.segment.clone();
         state.used_bytes += rounded;
-        let segment = state.arenas[arena as usize].clone();
         drop(state);
         Ok(ArenaBlock { shared: self.0.clone(), segment, arena, offset: extent.offset, rounded, len: bytes as usize })
     }
@@ -323,12 +345,32 @@ impl ArenaAllocator {
         self.0.trim(keep_bytes)
     }
 
+    /// The arenas of more than `bytes_min` bytes in which no block is allocated, in the order of their numbers.
+    pub fn unused(&self, bytes_min: u64) -> Vec<UnusedArena> {
+        let state = self.0.lock();
+        let all = (0..).zip(&state.arenas).filter_map(|(number, own)| Some((number, own.as_ref()?)));
+        let unused = all.filter(|(number, own)| {
+            let len = own.segment.len() as u64;
+            len > bytes_min && state.free.by_offset.get(&(*number, 0)) == Some(&len)
+        });
+        unused.map(|(number, own)| UnusedArena { number, uses: own.uses }).collect()
+    }
+
+    /// Takes an arena out of use that [`unused`](Self::unused) has named, to return it to the daemon; none if a block was
+    /// allocated in it since. If the result is dropped, blocks are allocated in the arena again.
+    pub fn withdraw(&self, unused: UnusedArena) -> Option<WithdrawnArena> {
+        let mut state = self.0.lock();
+        let UnusedArena { number, uses } = unused;
+        let len = state.arenas.get(number as usize)?.as_ref().filter(|own| own.uses == uses)?.segment.len() as u64;
+        state.free.remove(number, 0, len).then(|| WithdrawnArena { shared: self.0.clone(), number, len })
+    }
+
     /// The allocator's statistics.
     pub fn stats(&self) -> ArenaStats {
         let state = self.0.lock();
         ArenaStats {
-            arenas: state.arenas.len(),
-            total_bytes: state.arenas.iter().map(|s| s.len() as u64).sum(),
+            arenas: state.arenas.iter().flatten().count(),
+            total_bytes: state.arenas.iter().flatten().map(|arena| arena.segment.len() as u64).sum(),
             used_bytes: state.used_bytes,
             warm_bytes: state.warm_bytes(),
             free_extents: state.free.by_len.len(),
@@ -365,7 +407,7 @@ impl AllocatorShared {
             if !state.free.remove(arena, offset, len) {
                 continue;
             }
-            let segment = state.arenas[arena as usize].clone();
+            let Some(segment) = state.segment(arena) else { continue };
             // The lock is released, because punching gigabytes takes milliseconds. The extent is out of the lists, so
             // no other thread can allocate it meanwhile.
             drop(state);
@@ -377,6 +419,36 @@ impl AllocatorShared {
             punched?;
         }
         Ok(released)
+    }
+}
+
+/// An arena that is out of use while the daemon is asked to take it back.
+pub struct WithdrawnArena {
+    shared: Arc<AllocatorShared>,
+    number: u32,
+    len: u64,
+}
+
+impl WithdrawnArena {
+    /// The arena's number.
+    pub fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// Unmaps the arena, which the daemon has taken back.
+    pub fn release(self) {
+        let released = self.shared.lock().arenas.get_mut(self.number as usize).and_then(Option::take);
+        // Unmapping gigabytes takes milliseconds, so the lock is not held.
+        drop(released);
+    }
+}
+
+impl Drop for WithdrawnArena {
+    fn drop(&mut self) {
+        let mut state = self.shared.lock();
+        if state.segment(self.number).is_some() {
+            state.free.insert(self.number, Extent { offset: 0, len: self.len });
+        }
     }
 }
 
@@ -638,6 +710,44 @@ mod tests {
             }
             prop_assert_eq!(free.by_len.len(), 2, "one free extent per arena is left");
         }
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "needs memfd_create")]
+    fn an_idle_arena_is_withdrawn_and_put_back_or_released() {
+        let allocator = ArenaAllocator::new();
+        let arenas: Vec<_> = (0..2)
+            .map(|_| {
+                let (arena, fd) = Arena::create(ARENA_BYTES).unwrap();
+                allocator.add(fd, arena.len()).unwrap();
+                arena
+            })
+            .collect();
+        let block = allocator.alloc(100).unwrap();
+        let other = 1 - block.arena();
+        let unused = allocator.unused(0);
+        assert_eq!(unused, [UnusedArena { number: other, uses: 0 }]);
+        assert_eq!(allocator.unused(ARENA_BYTES), []);
+        // Nothing is allocated in a withdrawn arena, and it is as before if it is not returned.
+        let withdrawn = allocator.withdraw(unused[0]).unwrap();
+        assert!(allocator.withdraw(unused[0]).is_none());
+        assert!(allocator.alloc(ARENA_BYTES).is_err());
+        drop(withdrawn);
+        let whole = allocator.alloc(ARENA_BYTES).unwrap();
+        assert_eq!(whole.arena(), other);
+        drop(whole);
+        assert!(allocator.withdraw(unused[0]).is_none(), "it was used in between");
+        let again = UnusedArena { number: other, uses: 1 };
+        assert_eq!(allocator.unused(0), [again]);
+        allocator.withdraw(again).unwrap().release();
+        assert_eq!((allocator.stats().arenas, allocator.stats().total_bytes), (1, ARENA_BYTES));
+        assert!(allocator.alloc(ARENA_BYTES).is_err());
+        assert_eq!(allocator.unused(0), []);
+        // Its number is not used again.
+        let (third, fd) = Arena::create(ARENA_BYTES).unwrap();
+        assert_eq!(allocator.add(fd, third.len()).unwrap(), 2);
+        drop((block, arenas));
+        assert_eq!(allocator.unused(0).len(), 2);
     }
 
     #[test]

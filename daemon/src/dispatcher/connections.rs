@@ -287,6 +287,7 @@ impl Dispatcher {
             return self.disconnect(slot, &format!("its doorbell cannot be watched: {error}"));
         }
         let Some(uid) = self.connections[slot].as_ref().map(|connection| connection.peer.uid) else { return };
+        let by_tcp = self.connections[slot].as_ref().is_some_and(ControlConnection::is_by_tcp);
         let quota = self.quotas.quota(uid);
         welcome.session = Some(SessionGrant {
             session_id: serial,
@@ -295,6 +296,7 @@ impl Dispatcher {
             arena_bytes_max: quota.arena_bytes,
             devices,
             daemon_devices: self.initial_workers as u32,
+            returns_arenas: !by_tcp,
         });
         let worker = self.least_used_worker(workers);
         let session_slot = SessionSlot { session: serial, slot: slot as u32 };
@@ -472,6 +474,17 @@ impl Dispatcher {
                     }
                     Err(refused) => self.answer(slot, &DaemonMessage::Refused(refused), &[]),
                 }
+            }
+            ClientMessage::ReturnArena { segment } => {
+                let by_tcp = connection.is_by_tcp();
+                let answer = match &mut connection.session {
+                    Some(session) if !by_tcp => session
+                        .return_arena(segment, &mut self.links, |arena| self.janitor.unmap(arena))
+                        .map(|()| DaemonMessage::ArenaReturned { segment }),
+                    Some(_) => Err(Refused::new(RefusalCode::NotPermitted, "a session by TCP keeps its arenas")),
+                    None => Err(no_session()),
+                };
+                self.answer_or_refuse(slot, answer);
             }
             ClientMessage::Status { after } => {
                 let status = self.status().page(after);

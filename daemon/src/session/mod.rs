@@ -30,7 +30,7 @@ use gt_ops::failure::Failure;
 use gt_ops::infer::InputMeta;
 use gt_ops::wire::decode;
 use gt_ops::{TensorId, Workers};
-use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
+use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_NUMBERED_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, DeviceSet, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -124,6 +124,7 @@ pub struct Session {
     /// Instructions whose results have lower ids are cancelled.
     interrupted_below: TensorId,
     completions_in_flight: u32,
+    /// By number; 0 for an arena that was returned.
     arena_bytes: Vec<u64>,
     arena_bytes_total: u64,
     kept_descriptors: u64,
@@ -369,7 +370,7 @@ impl Session {
         links: &mut [Box<dyn WorkerLink>],
     ) -> Result<(u32, u64, Arc<OwnedFd>), Refused> {
         let wanted = bytes.max(ARENA_BYTES_MIN).max(self.arena_bytes_total.min(ARENA_GROWTH_BYTES_MAX));
-        let first = self.arena_bytes.is_empty();
+        let first = self.arena_bytes_total == 0;
         // Near the limit, the arena gets the requested size only.
         let granted = [wanted, bytes.max(ARENA_BYTES_MIN)]
             .into_iter()
@@ -377,8 +378,9 @@ impl Session {
             .find(|bytes| room.has(*bytes) || first && *bytes <= ARENA_BYTES_MIN);
         let (held, most) = (room.held, room.most());
         let refused = |code, text: String| Err(Refused::new(code, text).with_limit(held, most));
-        if self.arena_bytes.len() >= ARENAS_PER_SESSION_MAX as usize {
-            let text = format!("it has {ARENAS_PER_SESSION_MAX} arenas already: drop NumPy arrays, or copy them");
+        let live = self.arena_bytes.iter().filter(|bytes| **bytes > 0).count();
+        if live >= ARENAS_PER_SESSION_MAX as usize || self.arena_bytes.len() >= ARENAS_NUMBERED_MAX as usize {
+            let text = format!("it has {live} arenas already: drop NumPy arrays, or copy them");
             return refused(RefusalCode::ArenaLimit, text);
         }
         let Some(granted) = granted else {
@@ -414,6 +416,33 @@ impl Session {
         // A worker in another process keeps the descriptor, for the next process.
         self.kept_descriptors += u64::from(Arc::strong_count(&fd) > 1);
         Ok((segment, len, fd))
+    }
+
+    /// Takes an arena back, which no command in flight may name. Calls `dispose` with this process's mappings, since
+    /// unmapping takes long.
+    ///
+    /// # Errors
+    /// Transfers are in flight, which could name it, or there is no such arena.
+    pub fn return_arena(
+        &mut self,
+        number: u32,
+        links: &mut [Box<dyn WorkerLink>],
+        dispose: impl FnMut(Arena),
+    ) -> Result<(), Refused> {
+        let refused = |text: String| Err(Refused::new(RefusalCode::Other, text));
+        if self.completions_in_flight > 0 {
+            return refused(format!("transfers are in flight that could name arena {number}: return it later"));
+        }
+        let Some(bytes) = self.arena_bytes.get_mut(number as usize).filter(|bytes| **bytes > 0) else {
+            return refused(format!("the session has no arena {number}"));
+        };
+        self.arena_bytes_total -= std::mem::take(bytes);
+        self.account.count_arena_bytes(&mut self.arena_bytes_counted, self.arena_bytes_total);
+        let workers: Vec<usize> = self.workers.iter().collect();
+        let is_kept = workers.iter().any(|worker| !links[*worker].is_thread());
+        self.kept_descriptors = self.kept_descriptors.saturating_sub(is_kept.into());
+        workers.iter().filter_map(|worker| links[*worker].drop_arena(self.slot, number)).for_each(dispose);
+        Ok(())
     }
 
     /// Applies another quota.

@@ -152,19 +152,31 @@ impl<B: Backend> Core<B> {
     /// Registers the new arenas of the session at `slot` with the device, which then copies from and to them faster.
     pub fn register_arenas(&mut self, slot: u32) {
         let Some(Some(session)) = self.sessions.get_mut(slot as usize) else { return };
-        for range in session.shared.arenas().skip(session.arenas_registered) {
-            session.arenas_registered += 1;
-            // SAFETY: `SessionShared` keeps its arenas mapped while it lives, and `close` unregisters them before it is
-            // dropped.
-            unsafe { self.backend.register_host_memory(range, true) };
+        for number in 0..session.shared.arenas_end() {
+            let Some(range) = session.shared.arena(number) else { continue };
+            if session.arenas_registered.insert(number) {
+                // SAFETY: `SessionShared` keeps its arenas mapped while it lives; `close` and `drop_arena` unregister
+                // them before they are dropped.
+                unsafe { self.backend.register_host_memory(range, true) };
+            }
         }
+    }
+
+    /// Drops an arena that the session at `slot` has returned. No transfer names it.
+    pub fn drop_arena(&mut self, slot: u32, number: u32) {
+        let Some(Some(session)) = self.sessions.get_mut(slot as usize) else { return };
+        if let (true, Some(range)) = (session.arenas_registered.remove(&number), session.shared.arena(number)) {
+            // SAFETY: the arena is mapped until it is removed below; the call ends the use of the range.
+            unsafe { self.backend.register_host_memory(range, false) };
+        }
+        drop(session.shared.drop_arena(number));
     }
 
     /// Frees everything of the session at `slot`.
     pub fn close(&mut self, slot: u32) {
         let Some(session) = self.sessions.get_mut(slot as usize) else { return };
         if let Some(SessionTensors { shared, arenas_registered, .. }) = session {
-            for range in shared.arenas().take(*arenas_registered) {
+            for range in arenas_registered.iter().filter_map(|number| shared.arena(*number)) {
                 // SAFETY: the arena is mapped, as `shared` still lives; the call ends the use of the range.
                 unsafe { self.backend.register_host_memory(range, false) };
             }

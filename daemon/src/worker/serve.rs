@@ -358,6 +358,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
             }
             StepKind::Limit(limits) => self.transport.limit(owner.session, limits),
             StepKind::ResetPeak => core.reset_peak(owner.slot),
+            StepKind::DropArena { number } => core.drop_arena(owner.slot, number),
             StepKind::Trim => core.trim(),
             StepKind::Message => {
                 if !self.transport.message() {
@@ -540,7 +541,8 @@ impl<B: Backend, T: Transport> Preemption<'_, B, T> {
             let is_ready = match header.kind {
                 StepKind::Run(run) => run.is_light || self.is_cancelled(&header, at, len),
                 StepKind::Message => !message_waits,
-                StepKind::Open { .. } | StepKind::Close | StepKind::Limit(_) | StepKind::ResetPeak => true,
+                StepKind::Open { .. } | StepKind::Close | StepKind::Limit(_) => true,
+                StepKind::ResetPeak | StepKind::DropArena { .. } => true,
                 StepKind::Stop => break,
                 StepKind::Join { .. } | StepKind::Leave { .. } | StepKind::Trim | StepKind::Registered => false,
             };

@@ -6,8 +6,9 @@ use gt_backend::{Cancellation, HostRange, MemoryUsage};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::ArenaRange;
 use gt_ops::{Op, TensorId};
-use gt_protocol::limits::ARENAS_PER_SESSION_MAX;
+use gt_protocol::limits::ARENAS_NUMBERED_MAX;
 use gt_shm::Arena;
+use std::collections::BTreeSet;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -24,7 +25,8 @@ pub struct SessionShared {
     pub cancellation: Arc<Cancellation>,
     /// Why tensors from before the worker's last start are missing.
     lost: Option<Fault>,
-    pub(super) arenas: Mutex<Vec<Arena>>,
+    /// By number; none for an arena that was returned.
+    pub(super) arenas: Mutex<Vec<Option<Arena>>>,
 }
 
 impl SessionShared {
@@ -52,23 +54,41 @@ impl SessionShared {
 
     /// Adds the next arena.
     pub fn add_arena(&self, arena: Arena) {
-        self.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(arena);
+        self.arenas.lock().unwrap_or_else(PoisonError::into_inner).push(Some(arena));
     }
 
-    /// The memory of each arena, which stays mapped as long as `self` lives.
-    pub fn arenas(&self) -> impl Iterator<Item = HostRange> + use<> {
+    /// Adds the arena of this number.
+    pub fn set_arena(&self, number: u32, arena: Arena) {
+        let mut arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = number.min(ARENAS_NUMBERED_MAX) as usize;
+        if number >= arenas.len() {
+            arenas.resize(number + 1, None);
+        }
+        arenas[number] = Some(arena);
+    }
+
+    /// Removes an arena that the session has returned.
+    pub fn drop_arena(&self, number: u32) -> Option<Arena> {
+        self.arenas.lock().unwrap_or_else(PoisonError::into_inner).get_mut(number as usize)?.take()
+    }
+
+    /// The memory of an arena, which stays mapped until the arena is removed.
+    pub fn arena(&self, number: u32) -> Option<HostRange> {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        let ranges: Vec<HostRange> =
-            arenas.iter().filter_map(|arena| Some(host_range(&arena.range(0, arena.len()).ok()?))).collect();
-        ranges.into_iter()
+        let arena = arenas.get(number as usize)?.as_ref()?;
+        Some(host_range(&arena.range(0, arena.len()).ok()?))
+    }
+
+    /// The number of the next arena.
+    pub fn arenas_end(&self) -> u32 {
+        self.arenas.lock().unwrap_or_else(PoisonError::into_inner).len() as u32
     }
 
     /// The bytes that `range` names, which stay mapped as long as the result lives.
     pub fn range(&self, range: &ArenaRange) -> Option<gt_shm::ArenaSlice> {
         let arenas = self.arenas.lock().unwrap_or_else(PoisonError::into_inner);
-        let segment =
-            usize::try_from(range.segment).ok().filter(|segment| *segment < ARENAS_PER_SESSION_MAX as usize)?;
-        arenas.get(segment)?.range(range.offset_bytes, range.len_bytes).ok()
+        let number = usize::try_from(range.segment).ok()?;
+        arenas.get(number)?.as_ref()?.range(range.offset_bytes, range.len_bytes).ok()
     }
 }
 
@@ -91,14 +111,14 @@ pub struct SessionTensors<T> {
     cells: Vec<Cell<T>>,
     /// The state that the dispatcher sees, too.
     pub shared: Arc<SessionShared>,
-    /// How many of the session's arenas are registered with the device.
-    pub arenas_registered: usize,
+    /// The numbers of the session's arenas that are registered with the device.
+    pub arenas_registered: BTreeSet<u32>,
 }
 
 impl<T> SessionTensors<T> {
     /// A table without tensors.
     pub fn new(shared: Arc<SessionShared>) -> SessionTensors<T> {
-        SessionTensors { cells: Vec::new(), shared, arenas_registered: 0 }
+        SessionTensors { cells: Vec::new(), shared, arenas_registered: BTreeSet::new() }
     }
 
     /// The value of `id`; none if the worker does not have it.

@@ -62,6 +62,11 @@ pub enum StepKind {
     Registered,
     /// Reset the session's peak of memory to the bytes that it holds.
     ResetPeak,
+    /// Drop an arena that the session has returned.
+    DropArena {
+        /// The arena's number.
+        number: u32,
+    },
 }
 
 /// The header of a command.
@@ -148,6 +153,7 @@ impl StepHeader {
             9 => StepKind::Limit(MemoryLimits { session_bytes: a, user: b, user_bytes: c }),
             10 => StepKind::Registered,
             11 => StepKind::ResetPeak,
+            12 => StepKind::DropArena { number: u32::try_from(a).map_err(|_| UnknownStep(first))? },
             _ => return Err(UnknownStep(first)),
         };
         let slot = u32::try_from(index).map_err(|_| UnknownStep(first))?;
@@ -189,6 +195,7 @@ impl StepKind {
             StepKind::Limit(MemoryLimits { session_bytes, user, user_bytes }) => (9, [session_bytes, user, user_bytes]),
             StepKind::Registered => (10, [0; 3]),
             StepKind::ResetPeak => (11, [0; 3]),
+            StepKind::DropArena { number } => (12, [number.into(), 0, 0]),
         }
     }
 }

@@ -201,6 +201,10 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         }
     }
 
+    fn drop_arena(&mut self, owner: SessionSlot, number: u32) -> Option<Arena> {
+        self.shared.get(&owner.session)?.drop_arena(number)
+    }
+
     fn close(&mut self, owner: SessionSlot) {
         if let Some(shared) = self.shared.remove(&owner.session) {
             shared.cancellation.cancel_all();

@@ -41,6 +41,10 @@ pub trait WorkerLink {
     /// Adds a session's next arena; arenas are numbered from 0. `fd` is its memory, for a worker in another process.
     fn add_arena(&mut self, owner: SessionSlot, arena: Arena, fd: &Arc<OwnedFd>);
 
+    /// Drops an arena that the session has returned, and that no queued step names. Returns this process's mapping, if
+    /// the link has it.
+    fn drop_arena(&mut self, owner: SessionSlot, number: u32) -> Option<Arena>;
+
     /// Checks that a busy worker sends heartbeats, and kills one that does not. The dispatcher calls it at most once
     /// every [`CHECK_EVERY`](super::process::life::CHECK_EVERY).
     fn check_life(&mut self) {}

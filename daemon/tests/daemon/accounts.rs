@@ -2,14 +2,14 @@
 
 use crate::support::{Client, Gtd, eventually};
 use gt_ops::failure::Fault;
-use gt_ops::wire::Command;
+use gt_ops::wire::{ArenaRange, Command};
 use gt_ops::{Op, TensorId};
 use gt_protocol::limits::{
     ARENA_BYTES_MIN, REFUSED_TENSORS_MAX, SESSIONS_MAX, SESSIONS_PER_UID_MAX, SESSIONS_RESERVED,
 };
 use gt_protocol::{
     Connection, DaemonMessage, Hello, ProtocolError, QuotaChange, RefusalCode, Refused, Role, Setting, ask_arena,
-    ask_limits, ask_set_limits,
+    ask_limits, ask_return_arena, ask_set_limits,
 };
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -251,6 +251,39 @@ fn users_who_take_all_sessions_leave_some_to_others_and_to_administrators() {
     let mut root: Vec<Client> = (0..SESSIONS_RESERVED).map(|_| gtd.client()).collect();
     let one = root[0].full(&[1], 1.0);
     assert_eq!(root[0].fetch_f32(one, 1).unwrap(), [1.0]);
+}
+
+#[test]
+fn arenas_that_a_session_returns_are_no_longer_the_user_s() {
+    const BYTES: u64 = 64 << 20;
+    let gtd = Gtd::start(&[]);
+    let me = nix::unistd::getuid().as_raw();
+    let (before, mapped) = (usage(&gtd, me).1, gtd.segments());
+    let mut client = gtd.client();
+    for cycle in 0..3 {
+        let granted = ask_arena(&client.socket, BYTES).unwrap();
+        assert_eq!(granted.segment, cycle, "numbers are not used again");
+        assert!(usage(&gtd, me).1 >= before + BYTES);
+        ask_return_arena(&client.socket, granted.segment).unwrap();
+        assert_eq!(usage(&gtd, me).1, before);
+        let again = refusal(ask_return_arena(&client.socket, granted.segment));
+        assert_eq!(again.text, format!("the session has no arena {cycle}"));
+    }
+    // The daemon unmaps them; what is left are the segments of the session's rings.
+    eventually("they are unmapped", || gtd.segments() <= mapped + 2);
+    // The session goes on with other arenas, and may not name one that it has returned.
+    let granted = ask_arena(&client.socket, ARENA_BYTES_MIN).unwrap();
+    let one = client.full(&[4], 2.5);
+    let fetch = |client: &mut Client, segment: u32| {
+        let token = client.token();
+        let to = ArenaRange { segment: segment.into(), offset_bytes: 0, len_bytes: 16 };
+        client.send(&Command::Fetch { token, id: one, offset_bytes: 0, to });
+        token
+    };
+    let token = fetch(&mut client, granted.segment);
+    client.completion(token).unwrap();
+    fetch(&mut client, 0);
+    client.wait_closed();
 }
 
 /// Sets the limit of descriptors of a running daemon.

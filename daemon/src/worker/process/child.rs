@@ -191,11 +191,11 @@ impl PortTransport {
     fn take_message(&mut self) -> Result<(), Box<dyn Error>> {
         let (message, fds) = gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)?;
         match message {
-            Message::Arena { session, bytes } => {
+            Message::Arena { session, number, bytes } => {
                 let fd = fds.into_iter().next().ok_or("an arena without its memory")?;
                 let arena = Arena::map(fd, bytes)?;
                 if let Some(shared) = self.sessions.get(&session) {
-                    shared.add_arena(arena);
+                    shared.set_arena(number, arena);
                 }
                 Ok(())
             }

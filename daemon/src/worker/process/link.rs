@@ -58,7 +58,8 @@ pub struct ProcessLink {
 /// The state with which a session is opened in this process, and again in the next one.
 struct OpenSession {
     owner: SessionSlot,
-    arenas: Vec<(u64, Arc<OwnedFd>)>,
+    /// Length and memory, by number; none for an arena that was returned.
+    arenas: Vec<Option<(u64, Arc<OwnedFd>)>>,
     limits: MemoryLimits,
     /// Bytes that the session's tensors took at the last report.
     held: u64,
@@ -206,8 +207,9 @@ impl ProcessLink {
                 let loss = opened.loss.map(|end| WorkerLoss { worker: *name, end });
                 queue.control(opened.owner, StepKind::Open { loss });
                 queue.control(opened.owner, StepKind::Limit(opened.limits));
-                for (bytes, fd) in &opened.arenas {
-                    letters.push_back(Letter::arena(*session, *bytes, fd));
+                for (number, arena) in (0..).zip(&opened.arenas) {
+                    let Some((bytes, fd)) = arena else { continue };
+                    letters.push_back(Letter::arena(*session, number, *bytes, fd));
                     queue.control(opened.owner, StepKind::Message);
                 }
             }
@@ -286,6 +288,14 @@ impl ProcessLink {
         }
     }
 
+    /// Takes the memory out of messages that are still to be sent: a process that takes none for long must not keep the
+    /// memory of sessions that have ended, or have returned it.
+    fn forget_letters(&mut self, is_outdated: impl Fn(&Message) -> bool) {
+        for letter in self.letters.iter_mut().filter(|letter| is_outdated(&letter.message)) {
+            *letter = Letter { message: Message::Outdated, fd: None };
+        }
+    }
+
     /// The failure of a step whose worker is down.
     fn refused(&self, step: &Step) -> Option<Failure> {
         let op = if let Command::Op(instruction) = &step.command { Some(instruction.op) } else { None };
@@ -307,8 +317,8 @@ impl ProcessLink {
 }
 
 impl Letter {
-    fn arena(session: u64, bytes: u64, fd: &Arc<OwnedFd>) -> Letter {
-        Letter { message: Message::Arena { session, bytes }, fd: Some(fd.clone()) }
+    fn arena(session: u64, number: u32, bytes: u64, fd: &Arc<OwnedFd>) -> Letter {
+        Letter { message: Message::Arena { session, number, bytes }, fd: Some(fd.clone()) }
     }
 }
 
@@ -362,8 +372,19 @@ impl WorkerLink for ProcessLink {
 
     fn add_arena(&mut self, owner: SessionSlot, arena: Arena, fd: &Arc<OwnedFd>) {
         let Some(opened) = self.sessions.get_mut(&owner.session) else { return };
-        opened.arenas.push((arena.len(), fd.clone()));
-        self.tell(owner, Letter::arena(owner.session, arena.len(), fd));
+        let number = opened.arenas.len() as u32;
+        opened.arenas.push(Some((arena.len(), fd.clone())));
+        self.tell(owner, Letter::arena(owner.session, number, arena.len(), fd));
+    }
+
+    fn drop_arena(&mut self, owner: SessionSlot, number: u32) -> Option<Arena> {
+        let opened = self.sessions.get_mut(&owner.session)?;
+        drop(opened.arenas.get_mut(number as usize)?.take()?);
+        self.forget_letters(|message| {
+            matches!(message, Message::Arena { session, number: of, .. } if (*session, *of) == (owner.session, number))
+        });
+        self.control(owner, StepKind::DropArena { number });
+        None
     }
 
     fn close(&mut self, owner: SessionSlot) {
@@ -371,12 +392,9 @@ impl WorkerLink for ProcessLink {
             if let Some(child) = &self.child {
                 life::cancel_below(&child.cancellations, owner.session, TensorId::MAX);
             }
-            // A process that takes no messages for long must not keep the memory of sessions that have ended.
-            for letter in &mut self.letters {
-                if matches!(letter.message, Message::Arena { session, .. } if session == owner.session) {
-                    *letter = Letter { message: Message::Outdated, fd: None };
-                }
-            }
+            self.forget_letters(
+                |message| matches!(message, Message::Arena { session, .. } if *session == owner.session),
+            );
             self.control(owner, StepKind::Close);
         }
     }

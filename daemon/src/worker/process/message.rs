@@ -25,6 +25,8 @@ pub enum Message {
     Arena {
         /// The session's number.
         session: u64,
+        /// The arena's number.
+        number: u32,
         /// The arena's length.
         bytes: u64,
     },
