@@ -250,7 +250,7 @@ impl Listener {
     }
 
     fn begin_handshake(&self, tcp: Arc<TcpStream>, peer: SocketAddr) {
-        // Whoever has closed the connection already, or cannot be looked up, shares one origin with all such.
+        // Clients whose user is not known, since they have closed the connection for example, have one origin together.
         let origin = PeerOrigin::new(peer::local_user(&tcp, peer).unwrap_or(None), peer.ip());
         if let Some(closed) = self.handshakes.begin(origin, OpenSocket(tcp)) {
             let _ = closed.0.shutdown(Shutdown::Both);

@@ -356,8 +356,8 @@ impl ArenaAllocator {
         unused.map(|(number, own)| UnusedArena { number, uses: own.uses }).collect()
     }
 
-    /// Takes an arena out of use that [`unused`](Self::unused) has named, to return it to the daemon; none if a block was
-    /// allocated in it since. If the result is dropped, blocks are allocated in the arena again.
+    /// Takes an arena out of use that [`unused`](Self::unused) has named, to return it to the daemon; none if a block
+    /// was allocated in it since. If the result is dropped, blocks are allocated in the arena again.
     pub fn withdraw(&self, unused: UnusedArena) -> Option<WithdrawnArena> {
         let mut state = self.0.lock();
         let UnusedArena { number, uses } = unused;
