@@ -29,6 +29,7 @@ from benches import (
     transfer,
     users,
     workers,
+    written_parts,
 )
 
 GROUPS = {
@@ -38,6 +39,7 @@ GROUPS = {
     "kernels": kernels.rows,
     "fused": fused.rows,
     "fusion": fusion.rows,
+    "written_parts": written_parts.rows,
     "training": training.rows,
     "gpt": gpt.rows,
     "cnn": cnn.rows,

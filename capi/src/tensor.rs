@@ -329,6 +329,7 @@ pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const
         // SAFETY: both are NULL or valid handles, by the contract of the header.
         let (tensor, source) = unsafe { (held(tensor, "tensor")?, snapshot(source, "source")?) };
         tensor.read(Tensor::check_in_place)?;
+        let _operation = tensor.read(Tensor::begin_in_place);
         let meta = tensor.read(Tensor::meta);
         let sizes: Vec<i64> = meta.shape.dims().iter().map(|size| *size as i64).collect();
         let since = next_number();

@@ -506,6 +506,7 @@ fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
         // The retained gradient of a result is replaced, that of a leaf is added to.
         Some(total) if grad_enabled() || !node.is_leaf() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),
         Some(mut total) => {
+            let _operation = total.begin_in_place();
             let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None, false)?;
             drop(total.rebind(plan));
         }

@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::lock::lock;
-use crate::storage::Storage;
+use crate::storage::{Storage, ViewCache};
 use crate::strides::{MemoryLayout, ViewOps};
 use crate::value::TensorValue;
 use gt_ops::{Attrs, Meta, Op, Scalar};
@@ -105,7 +105,31 @@ pub(crate) struct View {
     pub(crate) meta: Meta,
     pub(crate) layout: MemoryLayout,
     /// The result of the ops for one version of the base.
-    cached: Mutex<MaterializedView>,
+    cached: Arc<Mutex<CachedView>>,
+}
+
+/// The last result of a view's ops.
+#[derive(Clone)]
+pub(crate) struct CachedView {
+    /// None if it was dropped so that the base can be written in place.
+    pub(crate) value: Option<Arc<TensorValue>>,
+    pub(crate) node: Option<Arc<Node>>,
+    pub(crate) version: u64,
+    /// How many failures the session had reported. A reported failure may have given the base its old elements back.
+    pub(crate) failures: u64,
+}
+
+impl CachedView {
+    /// The result of a view's ops that was computed just now.
+    pub(crate) fn new(MaterializedView { value, node, version }: MaterializedView) -> CachedView {
+        CachedView { failures: value.session().failures(), value: Some(value), node, version }
+    }
+}
+
+impl ViewCache for Mutex<CachedView> {
+    fn take_value(&self) -> Option<Arc<TensorValue>> {
+        lock(self).value.take()
+    }
 }
 
 /// The value and node that a view's ops gave for one version of its base.
@@ -121,23 +145,26 @@ impl View {
         base: Arc<Storage>,
         autograd: Arc<AutogradMeta>,
         (ops, tracked_from): (ViewOps, usize),
-        layout: MemoryLayout,
-        cached: MaterializedView,
+        (meta, layout): (Meta, MemoryLayout),
+        cached: CachedView,
     ) -> View {
-        let meta = *cached.value.meta();
-        View { base, autograd, ops, tracked_from, meta, layout, cached: Mutex::new(cached) }
+        let cached = Arc::new(Mutex::new(cached));
+        let cache: Arc<dyn ViewCache> = cached.clone();
+        base.add_view(Arc::downgrade(&cache));
+        View { base, autograd, ops, tracked_from, meta, layout, cached }
     }
 
     /// The same elements with autograd metadata of their own.
     pub(crate) fn with_autograd(&self, autograd: Arc<AutogradMeta>) -> View {
-        let cached = MaterializedView { node: None, ..self.cached() };
-        View::new(self.base.clone(), autograd, (self.ops.clone(), self.ops.len()), self.layout, cached)
+        let cached = CachedView { node: None, ..self.cached() };
+        let ops = (self.ops.clone(), self.ops.len());
+        View::new(self.base.clone(), autograd, ops, (self.meta, self.layout), cached)
     }
 
     /// Another handle on the same view.
     pub(crate) fn same(&self) -> View {
         let ops = (self.ops.clone(), self.tracked_from);
-        View::new(self.base.clone(), self.autograd.clone(), ops, self.layout, self.cached())
+        View::new(self.base.clone(), self.autograd.clone(), ops, (self.meta, self.layout), self.cached())
     }
 
     /// Whether the view has autograd metadata of its own: gradients do not flow through it to its base.
@@ -146,12 +173,12 @@ impl View {
     }
 
     /// The last result, whether or not the base has changed since.
-    pub(crate) fn cached(&self) -> MaterializedView {
+    pub(crate) fn cached(&self) -> CachedView {
         lock(&self.cached).clone()
     }
 
     #[must_use = "to be dropped outside every lock"]
-    pub(crate) fn replace_cached(&self, cached: MaterializedView) -> MaterializedView {
+    pub(crate) fn replace_cached(&self, cached: CachedView) -> CachedView {
         std::mem::replace(&mut *lock(&self.cached), cached)
     }
 }

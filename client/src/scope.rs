@@ -264,7 +264,8 @@ impl Graph for Scope {
             operands.push(operand);
         }
         let meta = infer(op, &metas, &attrs)?;
-        let mut instruction = Instruction { op, out: 0, inputs: operands, last_use: 0, attrs, tf32: allows_tf32(op) };
+        let mut instruction =
+            Instruction { op, out: 0, inputs: operands, last_use: 0, attrs, tf32: allows_tf32(op), replaces: None };
         let tensors = metas.iter().filter_map(InputMeta::tensor);
         let cost = gt_ops::cost::cost(op, tensors, &instruction.attrs, &meta);
         let id = match self.session.issue(&mut instruction, cost) {

@@ -9,6 +9,7 @@
 
 use crate::blocking::{blocking, blocking_quietly};
 use crate::error::{ClientError, Result};
+use crate::held::HeldInstructions;
 use crate::idle_arenas::{ArenaOwner, IdleArenas};
 use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connect_any, connect_options};
 use crate::lock::{SpinLock, SpinLockGuard, lock};
@@ -89,6 +90,8 @@ pub struct ClientSession {
     cq_slots: usize,
     generation: u32,
     closed: AtomicBool,
+    /// The number of fetches that reported a failure.
+    failures: AtomicU64,
     /// When the session began.
     begun: Instant,
     /// When [`ClientSession::was_alive`] asks the kernel again, nanoseconds after `begun`.
@@ -140,6 +143,8 @@ struct SubmissionState {
     next_id: TensorId,
     freed: [TensorId; FREE_IDS_MAX],
     freed_len: usize,
+    /// The instructions of in-place operations under way.
+    held: HeldInstructions,
     /// Small commands pushed since the last publication.
     unpublished: u32,
     /// The estimated duration of the instructions issued since the last wait, nanoseconds.
@@ -156,6 +161,39 @@ struct SubmissionState {
     signal: u32,
     /// The version of each signal's definition that the daemon has.
     defined: HashMap<u32, u64>,
+}
+
+/// When a pushed command is published.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Publication {
+    /// With the next commands, once they are a batch.
+    Batched,
+    /// Now, or with the other instructions of the in-place operation that it belongs to.
+    Soon,
+    /// Now.
+    Now,
+}
+
+impl Publication {
+    /// The publication of an instruction, which is `large` or not.
+    #[inline]
+    fn of(large: bool) -> Publication {
+        if large { Publication::Soon } else { Publication::Batched }
+    }
+}
+
+/// An in-place operation under way: until it ends, the session holds back the instructions that it issues, since what
+/// they use for the last time shows only then.
+#[must_use = "the operation ends when this is dropped"]
+pub struct InPlaceOperation(Arc<ClientSession>);
+
+impl Drop for InPlaceOperation {
+    fn drop(&mut self) {
+        let mut submission = self.0.submission.lock();
+        if submission.held.end() {
+            submission.publish();
+        }
+    }
 }
 
 /// A number that differs from every signal's, so that the next instruction sends its signal.
@@ -239,6 +277,7 @@ impl ClientSession {
                 next_id: 1,
                 freed: [0; FREE_IDS_MAX],
                 freed_len: 0,
+                held: HeldInstructions::default(),
                 unpublished: 0,
                 outstanding_ns: 0,
                 ahead_ns: 0,
@@ -264,6 +303,7 @@ impl ClientSession {
             cq_slots: grant.cq_slots as usize,
             generation: fork::generation(),
             closed: AtomicBool::new(false),
+            failures: AtomicU64::new(0),
             begun: Instant::now(),
             next_alive_check_ns: AtomicU64::new(0),
             interrupts: welcome.protocol_version >= INTERRUPTS_SINCE,
@@ -504,7 +544,7 @@ impl ClientSession {
         self.socket.is_hung_up()
     }
 
-    /// Pushes the slots of one command; waits if the ring is full (back-pressure). Publishes at once if `now`. A Unix
+    /// Pushes the slots of one command; waits if the ring is full (back-pressure). A Unix
     /// signal ends the wait if the caller `reports` it, which drops cannot; the next wait does then.
     ///
     /// `encode` returns none if the ring has no room, and is called again after each wait: the state that it reads,
@@ -512,7 +552,7 @@ impl ClientSession {
     fn push<'a, T>(
         &'a self,
         mut submission: SpinLockGuard<'a, SubmissionState>,
-        now: bool,
+        publication: Publication,
         reports: bool,
         mut encode: impl FnMut(&mut SubmissionState) -> Option<T>,
     ) -> Result<T> {
@@ -522,7 +562,7 @@ impl ClientSession {
                 return Err(self.disconnected());
             }
             if let Some(encoded) = encode(&mut submission) {
-                submission.pushed(now);
+                submission.pushed(publication);
                 return Ok(encoded);
             }
             submission.publish();
@@ -580,20 +620,25 @@ impl ClientSession {
             submission = self.wait_behind(submission)?;
         }
         submission.estimate((3 * bytes as u64) / BYTES_PER_NS);
-        let now = bytes as u64 > SMALL_COST_MAX;
+        let publication = Publication::of(bytes as u64 > SMALL_COST_MAX);
         let encode = |s: &mut SubmissionState| {
             s.enter(signal)?;
             let slot = gt_ops::wire::binary_slot(op, s.next_id, left, right);
-            s.submitter.push(&[slot]).is_ok().then(|| s.take_id())
+            let position = s.submitter.position();
+            s.submitter.push(&[slot]).ok()?;
+            if s.held.is_active() {
+                s.held.add_binary(position, slot[0], op, s.next_id, [left, right]);
+            }
+            Some(s.take_id())
         };
         let id = if submission.submitter.state() == SessionState::Running
             && let Some(id) = encode(&mut submission)
         {
-            submission.pushed(now);
+            submission.pushed(publication);
             drop(submission);
             id
         } else {
-            self.push(submission, now, true, encode)?
+            self.push(submission, publication, true, encode)?
         };
         self.remember_origin(id, origin);
         Ok(id)
@@ -612,12 +657,23 @@ impl ClientSession {
             submission = self.wait_behind(submission)?;
         }
         submission.estimate(cost.flops / FLOPS_PER_NS + cost.bytes / BYTES_PER_NS);
-        let now = cost.flops.max(cost.bytes) > SMALL_COST_MAX;
-        let id = self.push(submission, now, true, |s| {
+        let publication = Publication::of(cost.flops.max(cost.bytes) > SMALL_COST_MAX);
+        if submission.held.is_active() && submission.freed_len > 0 {
+            // A view that is freed behind the instruction would keep it from writing in place.
+            self.flush_frees(submission, Publication::Batched);
+            submission = self.submission.lock();
+        }
+        let id = self.push(submission, publication, true, |s| {
             s.enter(signal)?;
             instruction.out = s.next_id;
+            let position = s.submitter.position();
             let slots = s.encoder.instruction(instruction);
-            s.submitter.push(slots).is_ok().then(|| s.take_id())
+            let word = slots[0][0];
+            s.submitter.push(slots).ok()?;
+            if s.held.is_active() {
+                s.held.add(position, word, instruction.op, instruction.out, &instruction.inputs);
+            }
+            Some(s.take_id())
         })?;
         self.remember_origin(id, origin);
         Ok(id)
@@ -662,7 +718,7 @@ impl ClientSession {
     /// Sends a command that makes no tensor.
     pub(crate) fn send(&self, command: &Command) -> Result<()> {
         self.check_open()?;
-        self.push(self.submission.lock(), true, false, |s| {
+        self.push(self.submission.lock(), Publication::Now, false, |s| {
             let slots = s.encoder.encode(command);
             s.submitter.push(slots).ok()
         })
@@ -673,7 +729,7 @@ impl ClientSession {
         self.check_open()?;
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
-        let id = self.push(self.submission.lock(), false, true, |s| {
+        let id = self.push(self.submission.lock(), Publication::Batched, true, |s| {
             s.enter(signal)?;
             let slots = s.encoder.encode(&Command::Allocate { out: s.next_id, meta });
             s.submitter.push(slots).is_ok().then(|| s.take_id())
@@ -688,20 +744,24 @@ impl ClientSession {
         if !self.is_open() {
             return;
         }
-        let mut submission = self.submission.lock();
+        let mut guard = self.submission.lock();
+        let submission = &mut *guard;
+        if submission.held.is_active() && submission.held.mark_last_use(&mut submission.submitter, id) {
+            return;
+        }
         let at = submission.freed_len;
         submission.freed[at] = id;
         submission.freed_len += 1;
         let large = bytes >= FREE_AT_ONCE_BYTES_MIN;
         if submission.freed_len == FREE_IDS_MAX || large {
-            self.flush_frees(submission, large);
+            self.flush_frees(guard, Publication::of(large));
         }
     }
 
-    /// Sends the batched frees; publishes everything if `now`.
-    fn flush_frees(&self, mut submission: SpinLockGuard<'_, SubmissionState>, now: bool) {
+    /// Sends the batched frees; publishes everything if `publication` says so.
+    fn flush_frees(&self, mut submission: SpinLockGuard<'_, SubmissionState>, publication: Publication) {
         if submission.freed_len == 0 {
-            if now {
+            if publication == Publication::Now {
                 submission.publish();
             }
             return;
@@ -711,14 +771,38 @@ impl ClientSession {
         let f = ids;
         let slot: Slot = [gt_ops::wire::FREE_ID as u64, f[0], f[1], f[2], f[3], f[4], f[5], f[6]];
         // An error means that the session has ended, which frees all its tensors.
-        let _ = self.push(submission, now, false, |s| s.submitter.push(&[slot]).ok());
+        let _ = self.push(submission, publication, false, |s| s.submitter.push(&[slot]).ok());
     }
 
     /// Sends the batched frees and publishes all instructions.
     pub fn flush(&self) {
         if self.is_open() {
-            self.flush_frees(self.submission.lock(), true);
+            self.flush_frees(self.submission.lock(), Publication::Now);
         }
+    }
+
+    /// The number of fetches that reported a failure.
+    #[inline]
+    pub(crate) fn failures(&self) -> u64 {
+        self.failures.load(Relaxed)
+    }
+
+    /// Notes that a fetch has reported a failure.
+    pub(crate) fn failed(&self) {
+        self.failures.fetch_add(1, Relaxed);
+    }
+
+    /// Begins an in-place operation.
+    pub fn begin_in_place(self: &Arc<Self>) -> InPlaceOperation {
+        self.submission.lock().held.begin();
+        InPlaceOperation(self.clone())
+    }
+
+    /// Notes that an in-place operation replaces value `old` by `new`.
+    pub(crate) fn replaced(&self, old: TensorId, new: TensorId) {
+        let mut guard = self.submission.lock();
+        let submission = &mut *guard;
+        submission.held.replaced(&mut submission.submitter, old, new);
     }
 
     /// Allocates a block of the arena for a transfer; asks the daemon for a larger arena if it is full.
@@ -1071,9 +1155,10 @@ impl SubmissionState {
 
     /// Counts a pushed command, and publishes when a batch is full.
     #[inline]
-    fn pushed(&mut self, now: bool) {
+    fn pushed(&mut self, publication: Publication) {
         self.unpublished += 1;
-        if now || self.unpublished >= BATCH_COMMANDS {
+        let due = publication != Publication::Batched || self.unpublished >= BATCH_COMMANDS;
+        if due && (publication == Publication::Now || !self.held.put_off()) {
             self.publish();
         }
     }
@@ -1081,6 +1166,7 @@ impl SubmissionState {
     #[inline]
     fn publish(&mut self) {
         self.unpublished = 0;
+        self.held.published();
         self.submitter.publish();
     }
 

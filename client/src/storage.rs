@@ -4,7 +4,18 @@ use crate::lock::lock;
 use crate::value::TensorValue;
 use crate::version::Epoch;
 use std::any::Any;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
+
+/// The value that a view has computed from its base's, which it can compute again.
+pub(crate) trait ViewCache: Send + Sync {
+    /// Removes the value, to be dropped outside every lock.
+    fn take_value(&self) -> Option<Arc<TensorValue>>;
+}
+
+/// Views of a smaller tensor keep their values when it is written: copying it takes less time than computing these.
+const IN_PLACE_BYTES_MIN: usize = 128 << 10;
+/// The least number of registered views at which those that are gone are removed.
+const VIEWS_SWEPT_MIN: usize = 16;
 
 /// The current value of a base tensor, for all handles and views of it.
 pub(crate) struct Storage(Mutex<StorageContents>);
@@ -18,11 +29,21 @@ struct StorageContents {
     version: u64,
     /// Ends when the value is replaced, which makes saved values of its views stale.
     epoch: Epoch,
+    /// The caches of its views. Those of views that are gone are removed when they would be half of all.
+    views: Vec<Weak<dyn ViewCache>>,
+    views_swept: usize,
 }
 
 impl Storage {
     pub(crate) fn new(value: Arc<TensorValue>) -> Arc<Storage> {
-        Arc::new(Storage(Mutex::new(StorageContents { attachment: None, value, version: 0, epoch: Epoch::default() })))
+        Arc::new(Storage(Mutex::new(StorageContents {
+            attachment: None,
+            value,
+            version: 0,
+            epoch: Epoch::default(),
+            views: Vec::new(),
+            views_swept: VIEWS_SWEPT_MIN,
+        })))
     }
     /// The object that was attached to the storage.
     pub(crate) fn attachment(&self) -> Option<Attachment> {
@@ -41,6 +62,27 @@ impl Storage {
     /// The epoch of the current value.
     pub(crate) fn epoch(&self) -> Epoch {
         lock(&self.0).epoch.clone()
+    }
+    /// Registers the cache of a view.
+    pub(crate) fn add_view(&self, cache: Weak<dyn ViewCache>) {
+        let mut contents = lock(&self.0);
+        if contents.views.len() >= contents.views_swept {
+            contents.views.retain(|view| view.strong_count() > 0);
+            contents.views_swept = VIEWS_SWEPT_MIN.max(2 * contents.views.len());
+        }
+        contents.views.push(cache);
+    }
+    /// Removes the values that views have computed from the current one, if it is large: a worker writes it in place
+    /// only where no view shares its memory.
+    #[must_use = "to be dropped outside every lock"]
+    pub(crate) fn forget_views(&self) -> Vec<Arc<TensorValue>> {
+        let contents = lock(&self.0);
+        if contents.value.meta().bytes() < IN_PLACE_BYTES_MIN {
+            return Vec::new();
+        }
+        let caches: Vec<_> = contents.views.iter().filter_map(Weak::upgrade).collect();
+        drop(contents);
+        caches.iter().filter_map(|cache| cache.take_value()).collect()
     }
     /// Looks at the current value without touching its reference count.
     pub(crate) fn with_value<R>(&self, look: impl FnOnce(&Arc<TensorValue>) -> R) -> R {

@@ -1,14 +1,15 @@
 //! Operations on tensor handles: reading them, aliases and views, in-place operations, and ops that make new tensors.
 
 use crate::error::Result;
-use crate::handle::{AutogradMeta, Binding, Edge, MaterializedView, Node, Tensor, View};
+use crate::handle::{AutogradMeta, Binding, CachedView, Edge, MaterializedView, Node, Tensor, View};
 use crate::scope::{Scope, copied};
-use crate::session::ClientSession;
+use crate::session::{ClientSession, InPlaceOperation};
 use crate::storage::{Attachment, Storage};
 use crate::strides::{MemoryLayout, Strides, ViewOps, is_contiguous, layout_after, repeats_elements};
 use crate::tape::{grad_enabled, next_number};
 use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
+use gt_ops::instruction::SliceSpec;
 use gt_ops::row::{Class, ResultDType};
 use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, Scalar, Val, build};
 use std::sync::Arc;
@@ -245,9 +246,10 @@ impl Tensor {
         let (value, node) = self.resolve()?;
         let (base, autograd) = self.share();
         value.version_counter().view_of(base.epoch());
-        let current = MaterializedView { value, node, version: base.read().1 };
+        let version = base.read().1;
+        let (meta, current) = (*value.meta(), CachedView::new(MaterializedView { value, node, version }));
         let layout = MemoryLayout { strides, offset: 0 };
-        let view = View::new(base, autograd, (ViewOps::new(), 0), layout, current);
+        let view = View::new(base, autograd, (ViewOps::new(), 0), (meta, layout), current);
         Ok(Tensor { binding: Binding::View(Box::new(view)) })
     }
 
@@ -431,8 +433,8 @@ impl Tensor {
         };
         let (base, autograd) = self.share();
         value.version_counter().view_of(base.epoch());
-        let current = MaterializedView { value, node, version };
-        Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ops, layout, current))) }
+        let (meta, current) = (*value.meta(), CachedView::new(MaterializedView { value, node, version }));
+        Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ops, (meta, layout), current))) }
     }
 
     /// Turns the handle into `view`, a view of it, as `t_()` does. A leaf stays one. Returns the old handle, to be
@@ -451,6 +453,52 @@ impl Tensor {
             };
         }
         std::mem::replace(self, view)
+    }
+
+    /// Whether it has all elements of its storage.
+    pub fn shows_all(&self) -> bool {
+        match &self.binding {
+            Binding::View(view) => view.base.with_value(|base| base.meta().shape.numel()) == view.meta.shape.numel(),
+            _ => true,
+        }
+    }
+
+    /// Begins an in-place operation, which ends when the result is dropped. Until then the session holds back its
+    /// instructions, so that the worker learns that nobody else needs the old value before it computes the new one.
+    pub fn begin_in_place(&self) -> InPlaceOperation {
+        let operation = self.session().begin_in_place();
+        match &self.binding {
+            Binding::Own(..) => {}
+            Binding::Shared(storage, _) => drop(storage.forget_views()),
+            // The operation computes the view again, so that it names the base's value, whose last use then shows.
+            Binding::View(view) => drop(view.base.forget_views()),
+        }
+        operation
+    }
+
+    /// Whether `other` is a view of the elements that `slice` takes from this tensor: writing it there changes nothing,
+    /// gradients included.
+    pub fn has_slice_in(&self, slice: &SliceSpec, other: &Tensor) -> bool {
+        let Binding::View(other) = &other.binding else { return false };
+        let (storage, autograd, ops) = match &self.binding {
+            Binding::Own(..) => return false,
+            Binding::Shared(storage, autograd) => (storage, autograd, [].as_slice()),
+            Binding::View(own) => (&own.base, &own.autograd, own.ops.as_slice()),
+        };
+        // A view of a detached handle, or one that was taken without recording, would cut the gradient off.
+        Arc::ptr_eq(autograd, &other.autograd)
+            && (!grad_enabled() || autograd.node().is_none() || other.cached().node.is_some())
+            && other.shows_slice(storage, ops, *slice)
+    }
+
+    /// Counts an in-place operation that changed nothing.
+    pub fn count_in_place(&self) {
+        let count = |value: &Arc<TensorValue>| value.version_counter().count();
+        match &self.binding {
+            Binding::Own(value, _) => count(value),
+            Binding::Shared(storage, _) => storage.with_value(count),
+            Binding::View(view) => view.base.with_value(count),
+        }
     }
 
     /// Checks that an in-place operation is allowed.
@@ -546,7 +594,10 @@ impl Tensor {
         let PlannedRebind { value, node, recorded, since } = plan;
         let replace = |storage: &Storage, autograd: &AutogradMeta| {
             let since = (!autograd.untracked).then_some(since);
-            storage.with_value(|old| old.version_counter().replace(value.version_counter(), since));
+            storage.with_value(|old| {
+                old.version_counter().replace(value.version_counter(), since);
+                old.session().replaced(old.id(), value.id());
+            });
             storage.replace(value.clone(), since)
         };
         let replace_node = |autograd: &AutogradMeta, node: Option<Arc<Node>>| {
@@ -560,6 +611,7 @@ impl Tensor {
         let (old, old_node) = match &mut self.binding {
             Binding::Own(own, own_node) => {
                 own.version_counter().replace(value.version_counter(), Some(since));
+                own.session().replaced(own.id(), value.id());
                 let old = std::mem::replace(own, value);
                 if recorded {
                     hand_over(own_node, &node);

@@ -138,6 +138,7 @@ impl ClientSession {
         match self.wait(&token) {
             Ok(()) => Ok(block),
             Err(error) => {
+                self.failed();
                 if matches!(error, ClientError::Interrupted) {
                     // The daemon may still write the block: it must not be reused before the fetch has completed.
                     self.abandon(token, Some(block));

@@ -37,6 +37,10 @@ impl VersionCounter {
     pub(crate) fn version(&self) -> u32 {
         self.version.load(Relaxed)
     }
+    /// Counts an in-place operation that left the value as it is.
+    pub(crate) fn count(&self) {
+        self.version.fetch_add(1, Relaxed);
+    }
     /// Records that an independent handle holds the value too, so replacing it in one handle does not make it stale.
     pub(crate) fn share(&self) {
         self.shared.store(true, Relaxed);

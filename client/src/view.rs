@@ -1,16 +1,23 @@
 //! Replaying views: tensors that show elements of a base tensor, and write through to it.
 //!
 //! Values are immutable, so a view keeps the ops that lead from the base's value to its own. Reading replays them when
-//! the base has been replaced since the last time. Writing runs them backwards: each op's inverse puts the new elements
-//! into the op's operand, until there is a new value for the base (as PyTorch's functionalization pass does).
+//! the base has been replaced since the last time. Writing runs them backwards (as PyTorch's functionalization pass
+//! does): the new elements are brought into the order of the base, and one slice scatter, or a scatter by position,
+//! gives the base's new value. The worker does that in place where nobody else has the old value, so writing a view
+//! costs the same whatever the size of its base.
 
 use crate::error::Result;
-use crate::handle::{MaterializedView, Node, View};
+use crate::handle::{CachedView, MaterializedView, Node, View};
 use crate::scope::Scope;
-use crate::strides::{ViewOp, repeats_elements};
-use crate::tape;
+use crate::storage::Storage;
+use crate::strides::{MemoryLayout, ViewOp, ViewOps, layout_after, repeats_elements};
+use crate::tape::{self, grad_enabled};
 use crate::value::TensorValue;
-use gt_ops::{Arg, Attrs, DType, Graph, Op, OpError, Shape, Val};
+use gt_ops::grad::inverse_permutation;
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::instruction::SliceSpec;
+use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, RANK_MAX, Shape, Val};
+use smallvec::SmallVec;
 use std::sync::Arc;
 
 impl ViewOp {
@@ -24,27 +31,43 @@ impl ViewOp {
 impl View {
     /// The view's current value and node, replayed if the base has changed.
     pub(crate) fn read(&self) -> Result<MaterializedView> {
-        let mut current = self.cached();
         let (value, version) = self.base.read();
-        if current.version != version {
-            // A replay is always recorded: its result is cached, and the next reader may need the gradient.
-            let epoch = self.base.epoch();
-            let recording = tape::set_grad_enabled(true);
-            let replayed = self.replay(value, version);
-            tape::set_grad_enabled(recording);
-            let replayed = replayed?;
-            if let (Some(old), Some(new)) = (&current.node, &replayed.node) {
-                old.hand_over(new);
+        let failures = value.session().failures();
+        let mut current = match self.cached() {
+            CachedView { value: Some(value), node, version: of, failures: at } if (of, at) == (version, failures) => {
+                MaterializedView { value, node, version }
             }
-            current = replayed;
-            current.value.version_counter().view_of(epoch);
-            // Dropped without the lock: freeing a tensor may wait.
-            drop(self.replace_cached(current.clone()));
-        }
+            CachedView { node, version: of, .. } => self.recomputed(value, version, (node, of))?,
+        };
         if self.is_detached() {
             current.node = self.autograd.node();
         }
         Ok(current)
+    }
+
+    /// Computes the view of the base's `value` again. The view had node `node` at version `of` of the base.
+    fn recomputed(
+        &self,
+        value: Arc<TensorValue>,
+        version: u64,
+        (node, of): (Option<Arc<Node>>, u64),
+    ) -> Result<MaterializedView> {
+        let (epoch, changed) = (self.base.epoch(), of != version);
+        // A replay of a changed base is always recorded: its result is cached, and the next reader may need the
+        // gradient. Where only the elements were dropped, the view keeps its node.
+        let recording = tape::set_grad_enabled(changed);
+        let replayed = self.replay(value, version);
+        tape::set_grad_enabled(recording);
+        let mut replayed = replayed?;
+        if !changed {
+            replayed.node = node;
+        } else if let (Some(old), Some(new)) = (node, &replayed.node) {
+            old.hand_over(new);
+        }
+        replayed.value.version_counter().view_of(epoch);
+        // Dropped without the lock: freeing a tensor may wait.
+        drop(self.replace_cached(CachedView::new(replayed.clone())));
+        Ok(replayed)
     }
 
     fn replay(&self, base: Arc<TensorValue>, version: u64) -> Result<MaterializedView> {
@@ -73,7 +96,7 @@ impl View {
     /// A view that shows one element of the base several times, unless all of them are `uniform`.
     pub(crate) fn write(
         &self,
-        new: (Arc<TensorValue>, Option<Arc<Node>>),
+        (new, node): (Arc<TensorValue>, Option<Arc<Node>>),
         uniform: bool,
     ) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
         if !uniform && repeats_elements(&self.meta.shape, &self.layout.strides) {
@@ -84,20 +107,42 @@ impl View {
             .into());
         }
         let base = self.base.read().0;
+        // The values of views, this one's included, share the memory that is written.
+        drop(self.base.forget_views());
         let mut scope = Scope::new(base.session());
         let base = scope.push(base, None);
-        let new = scope.push(new.0, new.1);
         let (before, after) = self.ops.split_at(self.tracked_from);
+        let tracked_node = self.autograd.node();
+        let recorded = grad_enabled() && (node.is_some() || tracked_node.is_some());
         let outcome = (|| {
+            if after.is_empty() || !recorded {
+                let new = scope.push(new, None);
+                return Ok((written(&mut scope, &self.ops, base, new)?, node));
+            }
             let tracked = replayed(&mut scope, before, base)?;
             let tracked = scope.parts(tracked).0;
-            let tracked = scope.push(tracked, self.autograd.node());
+            let tracked = scope.push(tracked, tracked_node);
+            let new = scope.push(new, node);
             let tracked = written(&mut scope, after, tracked, new)?;
             let (value, node) = scope.parts(tracked);
             let whole = scope.push(value, None);
             Ok((written(&mut scope, before, base, whole)?, node))
         })();
         scope.finish(outcome, |scope, (whole, node)| (scope.parts(whole).0, node))
+    }
+
+    /// Whether it shows the elements that `slice` takes from the tensor that `ops` make of `storage`'s value, in the
+    /// same order.
+    pub(crate) fn shows_slice(&self, storage: &Arc<Storage>, ops: &[ViewOp], slice: SliceSpec) -> bool {
+        if !Arc::ptr_eq(&self.base, storage) {
+            return false;
+        }
+        let base = self.base.with_value(|value| value.meta().shape);
+        let sizes = slice.sizes;
+        let slice = ViewOp { op: Op::Slice, attrs: Attrs::Slice(Box::new(slice)), index: None };
+        let ops: ViewOps = ops.iter().cloned().chain([slice]).collect();
+        let (own, other) = (StridedElements::of(&base, &self.ops), StridedElements::of(&base, &ops));
+        own.zip(other).is_some_and(|(own, other)| own.same_as(&other)) && self.meta.shape.numel() == sizes.numel()
     }
 }
 
@@ -107,51 +152,208 @@ fn replayed(scope: &mut Scope, ops: &[ViewOp], v: Val) -> gt_ops::error::Result<
 }
 
 /// `base` with the elements that `ops` show replaced by `new`.
-fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, mut new: Val) -> gt_ops::error::Result<Val> {
-    let Some((_, first)) = ops.split_last() else { return Ok(new) };
-    if ops.iter().any(|op| matches!(op.op, Op::Expand | Op::Gather)) {
-        return scattered(scope, ops, base, new);
+fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::error::Result<Val> {
+    let shape = scope.meta(base).shape;
+    if ops.is_empty() {
+        Ok(new)
+    } else if scope.meta(new).shape.numel() == 0 {
+        scope.emit(Op::Reshape, &[base.into()], Attrs::Shape(shape))
+    } else if let Some((shaped, part)) = PartOfBase::of(&shape, ops) {
+        let base = reshaped(scope, base, shaped)?;
+        let written = part.write(scope, base, new)?;
+        reshaped(scope, written, shape)
+    } else {
+        let positions = match StridedElements::of(&shape, ops) {
+            Some(elements) => elements.positions(scope)?,
+            None => positions(scope, ops, shape)?,
+        };
+        scatter(scope, base, positions, new)
     }
-    let mut operands = vec![base];
-    for op in first {
-        let operand = operands[operands.len() - 1];
-        operands.push(op.emit(scope, operand)?);
-    }
-    for (op, operand) in ops.iter().zip(&operands).rev() {
-        new = write_back(scope, op, *operand, new)?;
-    }
-    Ok(new)
 }
 
-/// `base` with `new` scattered to the positions that `ops` show, for views with an expansion or a gather. The ops
-/// applied to `arange` give those positions. Where an op repeats an element, the ops after it may keep one copy; if
-/// they keep several, the last write wins.
-fn scattered(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::error::Result<Val> {
+/// The positions in the flattened base of the elements that `ops` show, for views with an expansion or a gather: the
+/// ops applied to `arange`. Where an op repeats an element, the ops after it may keep one copy; if they keep several,
+/// the last write wins.
+fn positions(scope: &mut Scope, ops: &[ViewOp], base: Shape) -> gt_ops::error::Result<Val> {
+    let create = Attrs::Create { shape: Shape::new(&[base.numel()])?, dtype: DType::I64 };
+    let counted = scope.emit(Op::Arange, &[0i64.into(), 1i64.into()], create)?;
+    let positions = scope.emit(Op::Reshape, &[counted.into()], Attrs::Shape(base))?;
+    replayed(scope, ops, positions)
+}
+
+/// `base` with `new` scattered to these positions of its elements.
+fn scatter(scope: &mut Scope, base: Val, positions: Val, new: Val) -> gt_ops::error::Result<Val> {
     let shape = scope.meta(base).shape;
     let flat = |v: Val, scope: &mut Scope| gt_ops::build::reshape(scope, v, &[-1]);
-    let create = Attrs::Create { shape: Shape::new(&[shape.numel()])?, dtype: DType::I64 };
-    let counted = scope.emit(Op::Arange, &[0i64.into(), 1i64.into()], create)?;
-    let positions = scope.emit(Op::Reshape, &[counted.into()], Attrs::Shape(shape))?;
-    let positions = replayed(scope, ops, positions)?;
     let operands = [flat(base, scope)?.into(), flat(positions, scope)?.into(), flat(new, scope)?.into()];
     let written = scope.emit(Op::Scatter, &operands, Attrs::Axis(0))?;
     scope.emit(Op::Reshape, &[written.into()], Attrs::Shape(shape))
 }
 
-/// `operand` with the elements that the op took from it replaced by `v`.
-fn write_back(
-    scope: &mut Scope,
-    ViewOp { op, attrs, .. }: &ViewOp,
-    operand: Val,
-    v: Val,
-) -> gt_ops::error::Result<Val> {
-    let shape = scope.meta(operand).shape;
-    match (op, attrs) {
-        (Op::Slice, Attrs::Slice(_)) => scope.emit(Op::SliceScatter, &[Arg::Val(operand), v.into()], attrs.clone()),
-        (Op::Permute, Attrs::Permutation(permutation)) => {
-            let inverse = gt_ops::grad::inverse_permutation(permutation, shape.rank());
-            scope.emit(Op::Permute, &[v.into()], Attrs::Permutation(inverse))
-        }
-        _ => scope.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)),
+/// A view that is one slice of its base, with its axes in another order or merged: it is written by one slice scatter,
+/// whose cost is that of the view.
+struct PartOfBase<'a> {
+    slice: SliceSpec,
+    /// The shape before `tail`, and the axis of the base that each axis is; none for an axis of size 1 that was added.
+    shape: Shape,
+    axes: SmallVec<[Option<usize>; RANK_MAX]>,
+    /// The ops from the first reshape on that merges or splits axes, each with the shape of its operand.
+    tail: Vec<(Shape, &'a ViewOp)>,
+}
+
+impl<'a> PartOfBase<'a> {
+    /// The part of a base that `ops` show, and the shape that the base gets first.
+    fn of(base: &Shape, ops: &'a [ViewOp]) -> Option<(Shape, PartOfBase<'a>)> {
+        PartOfBase::of_ops(base, ops).map(|part| (*base, part)).or_else(|| {
+            let reshapes = ops.iter().take_while(|op| op.op == Op::Reshape).count();
+            match ops.get(reshapes.checked_sub(1)?)?.attrs {
+                Attrs::Shape(shaped) => PartOfBase::of_ops(&shaped, &ops[reshapes..]).map(|part| (shaped, part)),
+                _ => None,
+            }
+        })
     }
+
+    fn of_ops(base: &Shape, ops: &'a [ViewOp]) -> Option<PartOfBase<'a>> {
+        let axes = (0..base.rank()).map(Some).collect();
+        let mut part = PartOfBase { slice: SliceSpec::corner(*base), shape: *base, axes, tail: Vec::new() };
+        let mut shape = *base;
+        for op in ops {
+            match (op.op, &op.attrs) {
+                (Op::Slice, Attrs::Slice(slice)) if part.tail.is_empty() => part.narrow(slice),
+                (Op::Permute, Attrs::Permutation(order)) if part.tail.is_empty() => part.permute(order)?,
+                (Op::Reshape | Op::Expand, Attrs::Shape(to)) if to.numel() == shape.numel() => {
+                    if !(part.tail.is_empty() && part.insert_axes(to)) {
+                        part.tail.push((shape, op));
+                    }
+                }
+                (Op::Permute, Attrs::Permutation(_)) => part.tail.push((shape, op)),
+                _ => return None,
+            }
+            shape = shape_after(&shape, op)?;
+        }
+        Some(part)
+    }
+
+    fn narrow(&mut self, slice: &SliceSpec) {
+        for (i, axis) in self.axes.iter().enumerate() {
+            if let Some(axis) = *axis {
+                let own = &mut self.slice;
+                own.start[axis] += own.step[axis] * slice.start[i];
+                own.step[axis] *= slice.step[i];
+                own.sizes = own.sizes.with_dim(axis, slice.sizes.dims()[i]);
+            }
+        }
+        self.shape = slice.sizes;
+    }
+
+    fn permute(&mut self, order: &[u8; RANK_MAX]) -> Option<()> {
+        let order = &order[..self.shape.rank()];
+        self.axes = order.iter().map(|axis| self.axes[*axis as usize]).collect();
+        let dims: SmallVec<[usize; RANK_MAX]> = order.iter().map(|axis| self.shape.dims()[*axis as usize]).collect();
+        self.shape = Shape::new(&dims).ok()?;
+        Some(())
+    }
+
+    /// Applies a reshape that only adds or removes axes of size 1. False if it does more.
+    fn insert_axes(&mut self, to: &Shape) -> bool {
+        let long = |shape: &Shape| shape.dims().iter().copied().filter(|size| *size != 1).collect::<SmallVec<[_; 8]>>();
+        if long(&self.shape) != long(to) {
+            return false;
+        }
+        let mut own = self.axes.iter().zip(self.shape.dims()).filter(|(_, size)| **size != 1).map(|(axis, _)| *axis);
+        self.axes = to.dims().iter().map(|size| if *size == 1 { None } else { own.next().flatten() }).collect();
+        self.shape = *to;
+        true
+    }
+
+    /// `base` with the elements of the part replaced by `v`.
+    fn write(&self, scope: &mut Scope, base: Val, mut v: Val) -> gt_ops::error::Result<Val> {
+        for (from, op) in self.tail.iter().rev() {
+            v = match &op.attrs {
+                Attrs::Permutation(order) => permuted(scope, v, inverse_permutation(order, from.rank()))?,
+                _ => reshaped(scope, v, *from)?,
+            };
+        }
+        // The axes of the base in order, then those of size 1 that were added.
+        let mut order: SmallVec<[usize; RANK_MAX]> = (0..self.axes.len()).collect();
+        order.sort_by_key(|i| self.axes[*i].unwrap_or(RANK_MAX));
+        let long = order.iter().copied().filter(|i| self.shape.dims()[*i] != 1);
+        if !long.is_sorted() {
+            let mut permutation = [0; RANK_MAX];
+            permutation.iter_mut().zip(&order).for_each(|(to, axis)| *to = *axis as u8);
+            v = permuted(scope, v, permutation)?;
+        }
+        v = reshaped(scope, v, self.slice.sizes)?;
+        if self.slice == SliceSpec::corner(scope.meta(base).shape) {
+            return Ok(v);
+        }
+        scope.emit(Op::SliceScatter, &[base.into(), v.into()], Attrs::Slice(Box::new(self.slice)))
+    }
+}
+
+/// The elements of a view made of slices, permutations and reshapes, as positions in the flattened base.
+struct StridedElements {
+    shape: Shape,
+    layout: MemoryLayout,
+}
+
+impl StridedElements {
+    fn of(base: &Shape, ops: &[ViewOp]) -> Option<StridedElements> {
+        let mut shape = *base;
+        let mut layout = MemoryLayout { strides: base.contiguous_strides(), offset: 0 };
+        for op in ops {
+            if matches!(&op.attrs, Attrs::Shape(to) if to.numel() != shape.numel()) {
+                return None;
+            }
+            layout = layout_after(&shape, &layout, op)?;
+            shape = shape_after(&shape, op)?;
+        }
+        Some(StridedElements { shape, layout })
+    }
+
+    /// Whether these are the same elements in the same order, apart from axes of size 1.
+    fn same_as(&self, other: &StridedElements) -> bool {
+        let long = |elements: &StridedElements| -> SmallVec<[(usize, isize); RANK_MAX]> {
+            let axes = elements.shape.dims().iter().copied().zip(elements.layout.strides);
+            axes.filter(|(size, _)| *size != 1).collect()
+        };
+        self.layout.offset == other.layout.offset && long(self) == long(other)
+    }
+
+    /// The positions, in the view's shape or one that differs by axes of size 1.
+    fn positions(&self, scope: &mut Scope) -> gt_ops::error::Result<Val> {
+        let count = |scope: &mut Scope, start: i64, step: isize, size: usize| {
+            let create = Attrs::Create { shape: Shape::new(&[size])?, dtype: DType::I64 };
+            scope.emit(Op::Arange, &[start.into(), (step as i64).into()], create)
+        };
+        let mut positions = None;
+        for (axis, size) in self.shape.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
+            let start = if positions.is_none() { self.layout.offset as i64 } else { 0 };
+            let line = count(scope, start, self.layout.strides[axis], *size)?;
+            let mut dims: SmallVec<[usize; RANK_MAX]> = smallvec::smallvec![1; self.shape.rank()];
+            dims[axis] = *size;
+            let line = reshaped(scope, line, Shape::new(&dims)?)?;
+            positions = Some(match positions {
+                None => line,
+                Some(before) => gt_ops::build::elementwise(scope, Op::Add, &[Arg::Val(before), line.into()])?,
+            });
+        }
+        match positions {
+            Some(positions) => Ok(positions),
+            None => count(scope, self.layout.offset as i64, 1, 1),
+        }
+    }
+}
+
+/// The shape of the result of a movement op.
+fn shape_after(from: &Shape, op: &ViewOp) -> Option<Shape> {
+    infer(op.op, &[InputMeta::Tensor(Meta::new(*from, DType::Bool))], &op.attrs).ok().map(|meta| meta.shape)
+}
+
+fn reshaped(scope: &mut Scope, v: Val, shape: Shape) -> gt_ops::error::Result<Val> {
+    if scope.meta(v).shape == shape { Ok(v) } else { scope.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
+}
+
+fn permuted(scope: &mut Scope, v: Val, order: [u8; RANK_MAX]) -> gt_ops::error::Result<Val> {
+    scope.emit(Op::Permute, &[v.into()], Attrs::Permutation(order))
 }

@@ -94,6 +94,15 @@ fn filled<'g>(input: Expr<'g>, dim: i64, index: Expr<'g>, value: Expr<'g>) -> Re
     let g = input.builder();
     let (axis, mut sizes) = (input.shape()?.axis(dim)?, input.sizes()?);
     let at = nonnegative_index(index.to(DType::I64), input.size(dim)?)?;
+    if !value.requires_grad() {
+        let mut part = sizes;
+        if let Some(size) = part.get_mut(axis) {
+            *size = index.numel()? as i64;
+        }
+        let source = value.to(input.dtype()?).expand(&part);
+        let (axis, at, source) = along_index("index_fill", input, axis as i64, at, source)?;
+        return Ok(input.scatter(Op::Scatter, axis, at, source));
+    }
     // A mask, so that the gradient of `value` counts each place once, even if its index is repeated.
     let nowhere = zeros(g, &sizes, DType::Bool);
     if let Some(size) = sizes.get_mut(axis) {

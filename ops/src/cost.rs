@@ -64,6 +64,19 @@ pub fn cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, attrs: &Attr
     Cost { flops, bytes }
 }
 
+/// The estimated work of an op that writes part of its first operand, in place. `inputs` are the other tensor operands,
+/// which have the size of the part.
+pub fn part_cost<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>) -> Cost {
+    let mut cost = Cost::default();
+    for meta in inputs {
+        let elements = meta.shape.numel() as u64;
+        // The last operand is as large as what is written.
+        cost.flops = elements.saturating_mul(op.row().cost_flops as u64);
+        cost.bytes = cost.bytes.saturating_add(elements.saturating_mul(2 * meta.dtype.size() as u64));
+    }
+    cost
+}
+
 /// Two operations for each output element and each weight element of its channel.
 fn convolution<'a>(op: Op, inputs: impl IntoIterator<Item = &'a Meta>, out: &Meta) -> Cost {
     let mut bytes = out.bytes() as u64;

@@ -299,6 +299,9 @@ pub struct Instruction {
     /// Factors of f32 products may be rounded to TF32 (11 bits of mantissa) where that is faster; see
     /// [`crate::Row::multiplies`].
     pub tf32: bool,
+    /// The operand that the result replaces in the program, if the instruction is part of an in-place operation: when
+    /// the instruction fails, its result keeps that operand's elements, which are read once the failure was reported.
+    pub replaces: Option<u8>,
 }
 
 #[cfg(test)]

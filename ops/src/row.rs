@@ -110,6 +110,12 @@ impl Row {
         matches!(self.class, Class::Contraction | Class::Convolution)
     }
 
+    /// Whether the result is the first operand with part of its elements replaced: it can be written in place, at the
+    /// cost of the part.
+    pub fn writes_part(&self) -> bool {
+        matches!(self.class, Class::SliceScatter | Class::Scatter)
+    }
+
     /// Whether instructions on operands of `dtype` can be fused: each element of the result depends on the operands'
     /// elements at its index alone, and the computation cannot fail.
     pub fn fuses(&self, dtype: DType) -> bool {

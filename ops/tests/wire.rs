@@ -25,11 +25,20 @@ fn op(op: Op, inputs: Vec<Operand>, attrs: Attrs) -> Command {
         last_use: 0,
         attrs,
         tf32: false,
+        replaces: None,
     })
 }
 
 fn exact_or_tf32(op: Op, inputs: Vec<Operand>, attrs: Attrs, last_use: u8) -> Command {
-    Command::Op(Instruction { op, out: 7, inputs: Inputs::from_slice(&inputs), last_use, attrs, tf32: true })
+    Command::Op(Instruction {
+        op,
+        out: 7,
+        inputs: Inputs::from_slice(&inputs),
+        last_use,
+        attrs,
+        tf32: true,
+        replaces: None,
+    })
 }
 
 /// One of each command, and of each kind of attributes.

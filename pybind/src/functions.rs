@@ -349,8 +349,10 @@ fn elementwise<'py>(
     // As in PyTorch, these leave the graph as it is, even that of a leaf.
     let logical = matches!(op, Op::LogicalAnd | Op::LogicalOr | Op::LogicalXor | Op::LogicalNot);
     let _recording = (form.is_in_place() && logical).then(|| Recording::set(false));
+    let mut operation = None;
     let since = if form.is_in_place() {
         this.read(py).check_in_place().or_raise()?;
+        operation = Some(this.read(py).begin_in_place());
         Some(gt_client::tape::next_number())
     } else {
         None
@@ -391,6 +393,7 @@ fn elementwise<'py>(
     .or_raise()?;
     if since.is_some() {
         this.rebind(py, result, since)?;
+        drop(operation);
         return Ok(Some(Bound::clone(&args[0]).unbind()));
     }
     Ok(Some(Py::new(py, PyTensor::wrap(result))?.into_any()))
@@ -435,6 +438,9 @@ struct ParsedArguments<'py> {
 
 impl<'a, 'py> FunctionCall<'a, 'py> {
     fn run(&self) -> PyResult<Py<PyAny>> {
+        // Before the arguments are read, since a view is computed again then.
+        let in_place = self.form.is_in_place();
+        let _operation = if in_place { Some(self.this()?.get().read(self.py).begin_in_place()) } else { None };
         if let [overload] = self.entry.overloads.as_slice() {
             let mut arguments = ParsedArguments::default();
             return match self.parse(overload, &mut arguments) {
@@ -888,8 +894,10 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             return self.views(overload, arguments, in_place);
         }
         let since = in_place.then(gt_client::tape::next_number);
-        let ParsedArguments { values, scope, out, requires_grad, .. } = arguments;
-        let scope = self.scope(scope)?;
+        let by_argument = in_place && !self.form.is_in_place();
+        let _operation = if by_argument { Some(self.this()?.get().read(py).begin_in_place()) } else { None };
+        let ParsedArguments { values, scope: operands, out, requires_grad, .. } = arguments;
+        let scope = self.scope(operands)?;
         let entered = autocast::entered();
         match (function.forms.autocast, entered) {
             (Autocast::Keep, _) | (_, None) => {}
@@ -940,6 +948,8 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             if self.this()?.is(&result) {
                 return Ok(result);
             }
+            // The operands and intermediate results are freed before the result is written.
+            *operands = None;
             let this = self.this()?;
             let value = result.bind(py).cast::<PyTensor>()?.get().snapshot(py)?;
             this.get().rebind(py, value, Some(since))?;

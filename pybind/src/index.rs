@@ -148,6 +148,7 @@ pub fn advanced_set(x: &Bound<'_, PyTensor>, index: &Bound<'_, PyAny>, value: &B
         && let Some(source) = source_of(x, value)?
         && let Some(indices) = index_tensors(x, index)?
     {
+        let _operation = x.get().read(py).begin_in_place();
         let this = x.get().snapshot(py)?;
         x.get().read(py).check_in_place().or_raise()?;
         let tensors: Vec<&Tensor> = std::iter::once(&this).chain(&indices).chain(source.as_ref().ok()).collect();

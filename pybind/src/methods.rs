@@ -12,11 +12,15 @@ use crate::overrides;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::{Tensor, tape};
 use gt_ops::dtype::Promotable;
-use gt_ops::{Arg, DType, OpError, build};
+use gt_ops::{Arg, DType, Meta, OpError, Scalar, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use std::sync::{Mutex, PoisonError};
+
+/// `fill_()` makes a new tensor instead of writing a smaller one in place: that takes fewer instructions.
+const FILLED_IN_PLACE_BYTES_MIN: usize = 128 << 10;
 
 fn size<'py>(py: Python<'py>, dims: &[usize]) -> PyResult<Bound<'py, PyAny>> {
     static SIZE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
@@ -262,22 +266,29 @@ impl PyTensor {
     fn __setitem__(slf: &Bound<'_, Self>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let Some(parts) = index::parts(index)? else { return index::advanced_set(slf, index, value) };
-        if slf.get().read(py).repeats_elements() {
-            // An element that this view repeats may occur only once in the part that is written.
-            let part = Bound::new(py, slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?)?;
-            return match operand(value)? {
-                Some(PyOperand::Scalar(_)) => PyTensor::fill_(&part, value).map(drop),
-                _ => PyTensor::copy_(&part, value, false).map(drop),
-            };
-        }
-        let this = slf.get().snapshot(py)?;
         slf.get().read(py).check_in_place().or_raise()?;
+        if let Ok(part) = value.cast::<PyTensor>() {
+            // `x[index] += y` has written the part when it assigns it.
+            let (this, part) = (slf.get().read(py), part.get().read(py));
+            let (slice, _) = build::resolve_index(&this.meta().shape, &parts).or_raise()?;
+            if this.has_slice_in(&slice, &part) {
+                this.count_in_place();
+                return Ok(());
+            }
+        }
+        let _operation = slf.get().read(py).begin_in_place();
         let source = match operand(value)? {
             Some(PyOperand::Object(object)) => Ok(object.get().snapshot(py)?),
             Some(PyOperand::Made(tensor)) => Ok(tensor),
             Some(PyOperand::Scalar(scalar)) => Err(scalar),
             None => Ok(data::from_python(value, None)?),
         };
+        if slf.get().read(py).is_view() {
+            // The part is written to the base, and the rest of this view stays.
+            let part = slf.get().view_of(py, false, |g, v| build::index(g, v, &parts))?;
+            return PyTensor::write_part(py, &part, source);
+        }
+        let this = slf.get().snapshot(py)?;
         let result = match &source {
             Ok(source) => {
                 build_from(&[&this, source], |g, v| build::set_index(g, v[0], &parts, v[1].into()), |s, v| s.tensor(v))
@@ -408,6 +419,7 @@ impl PyTensor {
             return Ok(slf.clone());
         }
         slf.get().read(py).check_in_place().or_raise()?;
+        let _operation = slf.get().read(py).begin_in_place();
         let meta = slf.get().read(py).meta();
         let source = match operand(source)? {
             Some(PyOperand::Object(object)) => object.get().snapshot(py)?,
@@ -444,9 +456,16 @@ impl PyTensor {
             _ => return PyTensor::copy_(slf, value, false),
         };
         slf.get().read(py).check_in_place().or_raise()?;
-        let meta = slf.get().read(py).meta();
-        let full = slf.get().read(py).apply(|g, _| build::full(g, meta.shape, scalar, meta.dtype)).or_raise()?;
-        slf.get().rebind_uniform(py, full)?;
+        let _operation = slf.get().read(py).begin_in_place();
+        let this = slf.get().read(py);
+        let meta = this.meta();
+        let full = if !this.shows_all() || meta.bytes() < FILLED_IN_PLACE_BYTES_MIN {
+            this.apply(|g, _| build::full(g, meta.shape, scalar, meta.dtype))
+        } else {
+            this.apply(|g, v| build::fill(g, v, scalar))
+        };
+        drop(this);
+        slf.get().rebind_uniform(py, full.or_raise()?)?;
         Ok(slf.clone())
     }
     /// Sets every element to 0.
@@ -461,6 +480,10 @@ impl PyTensor {
     pub(crate) fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
         slf.get().read(slf.py()).check_in_place().or_raise()?;
         Ok(PyTensor::become_view(slf, view))
+    }
+    /// A context in which an in-place operation of several steps writes this tensor.
+    fn _in_place(&self, py: Python<'_>) -> InPlaceContext {
+        InPlaceContext { operation: Mutex::new(Some(self.read(py).begin_in_place())) }
     }
     /// Binds this object to another's value: the last step of in-place methods. A method of several operations passes
     /// `tape_clock()` from before the first as `since`.
@@ -483,6 +506,46 @@ impl PyTensor {
         let same = view.get().write(slf.py(), Tensor::same);
         drop(slf.get().write(slf.py(), |tensor| tensor.become_view(same)));
         slf.clone()
+    }
+
+    /// Writes to `part`, a view of this tensor, what an assignment gives.
+    fn write_part(py: Python<'_>, part: &PyTensor, source: Result<Tensor, Scalar>) -> PyResult<()> {
+        let reading = part.read(py);
+        let Meta { shape, dtype } = reading.meta();
+        match source {
+            Ok(source) => {
+                let fitted = source.apply(|g, v| build::fit_source(g, v, dtype, shape)).or_raise()?;
+                let fitted = reading.overwritten_with(fitted).or_raise()?;
+                drop(reading);
+                part.rebind(py, fitted, None)
+            }
+            Err(number) => {
+                let filled = if reading.shows_all() {
+                    reading.apply(|g, v| build::set_index(g, v, &[build::Index::Ellipsis], number.into()))
+                } else {
+                    reading.apply(|g, _| build::filled(g, number, shape, dtype))
+                };
+                drop(reading);
+                part.rebind_uniform(py, filled.or_raise()?)
+            }
+        }
+    }
+}
+
+/// The context of an in-place operation that is written in Python.
+#[pyclass(frozen, module = "gt._gt")]
+pub struct InPlaceContext {
+    operation: Mutex<Option<gt_client::InPlaceOperation>>,
+}
+
+#[pymethods]
+impl InPlaceContext {
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+    fn __exit__(&self, _kind: Py<PyAny>, _error: Py<PyAny>, _traceback: Py<PyAny>) {
+        let operation = self.operation.lock().unwrap_or_else(PoisonError::into_inner).take();
+        drop(operation);
     }
 }
 

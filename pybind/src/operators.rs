@@ -70,6 +70,7 @@ fn in_place(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> PyRe
     let py = slf.py();
     let _recording = updates_leaf(slf, op, other).then(|| Recording::set(false));
     slf.get().read(py).check_in_place().or_raise()?;
+    let _operation = slf.get().read(py).begin_in_place();
     let since = gt_client::tape::next_number();
     match binary(py, op, slf.get(), other, false)? {
         Some(result) => slf.get().rebind(py, result, Some(since)),

@@ -412,6 +412,18 @@ impl Submitter {
         Ok(())
     }
 
+    /// The position in the ring that the next slot gets.
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.sq.position()
+    }
+
+    /// Replaces the first word of the slot at `position`. False if that slot is published already: then nothing
+    /// changes.
+    pub fn amend(&mut self, position: u32, word: u64) -> bool {
+        self.sq.amend(position, word)
+    }
+
     /// Out of line, to keep the system call out of the hot path's code.
     #[cold]
     #[inline(never)]

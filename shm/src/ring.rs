@@ -159,6 +159,22 @@ impl<M: Mem> Producer<M> {
         self.mem.asleep().load(Relaxed) != 0
     }
 
+    /// The position that the next slot gets.
+    #[inline]
+    pub fn position(&self) -> u32 {
+        self.tail
+    }
+
+    /// Replaces the first word of the slot at `position`. False if that slot is published already, or not pushed yet:
+    /// then nothing changes.
+    pub fn amend(&mut self, position: u32, word: u64) -> bool {
+        let unpublished = position.wrapping_sub(self.published) < self.unpublished_slots();
+        if unpublished {
+            self.mem.slot(position)[0].store(word, Relaxed);
+        }
+        unpublished
+    }
+
     /// The consumer's cursor, as of the last load.
     pub fn head_seen(&self) -> u32 {
         self.head_seen
@@ -315,6 +331,23 @@ mod tests {
         assert_eq!(producer.free_slots(), 3);
         assert_eq!(consumer.pop(&mut two), Ok(1));
         assert_eq!(consumer.pop(&mut two), Ok(0));
+    }
+
+    #[test]
+    fn a_slot_is_amended_until_it_is_published() {
+        for start in [0, u32::MAX] {
+            let (mut producer, mut consumer) = heap_ring_at(4, start);
+            producer.push(&[slot(1)]).unwrap();
+            let second = producer.position();
+            assert!(!producer.amend(second, 9), "not pushed yet");
+            producer.push(&[slot(2)]).unwrap();
+            assert!(producer.amend(second, 9));
+            let _ = producer.publish();
+            assert!(!producer.amend(second, 8), "published");
+            let mut amended = slot(2);
+            amended[0] = 9;
+            assert_eq!(drain(&mut consumer), [slot(1), amended]);
+        }
     }
 
     #[test]

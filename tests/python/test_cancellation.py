@@ -40,15 +40,23 @@ import gt
 signal.signal(signal.SIGINT, signal.default_int_handler)
 gt.connect({address!r})
 before = gt.arange(4.0)
+written = gt.arange(100_000.0)
+written[:2] += 1
+written.sum().item()
 print(before.sum().item(), flush=True)
 long = gt.ones(1, 1).expand(10**6, 10**6).sum()
 later = before + long
+written[2:4] += long
+written += later.sum()
 try:
     print("waits", flush=True)
     later.sum().item()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 print((before + 1).sum().item(), flush=True)
+print(written[:5].tolist(), written[-1].item(), flush=True)
+written[0] += 1
+print(written[:2].tolist(), flush=True)
 for lost in (long, later, later * 2):
     try:
         print(lost.tolist())
@@ -143,8 +151,11 @@ def test_an_interrupted_program_goes_on(tmp_path: Path, workers: str) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert err == ""
-        interrupted, intact, *errors = out.splitlines()
+        interrupted, intact, old, written, *errors = out.splitlines()
         assert (interrupted, intact) == ("interrupted", "10.0")
+        # The tensor that was to be written in place has its old elements.
+        assert old == "[1.0, 2.0, 2.0, 3.0, 4.0] 99999.0"
+        assert written == "[2.0, 2.0]"
         assert len(errors) == 3
         assert errors[0].startswith("sum (instruction #")
         for error in errors:

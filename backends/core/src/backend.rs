@@ -93,8 +93,9 @@ pub trait Backend {
     /// the result may take it.
     ///
     /// # Errors
-    /// Errors that only execution finds; see [`ExecError`]. Operands flagged in `last_use` may be overwritten even
-    /// then.
+    /// Errors that only execution finds; see [`ExecError`]. Operands flagged in `last_use` are as before then, except
+    /// after [`ExecError::Internal`] and [`ExecError::Lost`]: memory and indices are checked before the first element
+    /// is overwritten, and an instruction that writes in place is cancelled with its session only.
     fn execute(
         &mut self,
         op: Op,
@@ -200,6 +201,27 @@ pub trait Backend {
     /// Whether a tensor's bytes lie in row-major order without gaps, in host or device memory.
     fn is_contiguous(&self, tensor: &Self::Tensor) -> bool {
         self.bytes_of(tensor).is_some()
+    }
+
+    /// Whether an instruction that uses the tensor for the last time can write in its memory: it is in row-major order,
+    /// and no other handle shares the memory.
+    fn is_writable(&self, tensor: &Self::Tensor) -> bool {
+        let _ = tensor;
+        true
+    }
+
+    /// Whether two handles share memory.
+    fn shares_memory(&self, one: &Self::Tensor, other: &Self::Tensor) -> bool {
+        let _ = (one, other);
+        false
+    }
+
+    /// A tensor with the same elements in memory of its own.
+    ///
+    /// # Errors
+    /// [`ExecError::OutOfMemory`], [`ExecError::Cancelled`].
+    fn copy(&mut self, tensor: &Self::Tensor) -> Result<Self::Tensor, ExecError> {
+        Ok(tensor.clone())
     }
 
     /// The shape and dtype of a tensor.

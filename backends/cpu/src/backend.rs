@@ -176,7 +176,8 @@ impl CpuBackend {
     /// A tensor with `t`'s elements that may be written: `t` itself if this is its last use (`given_up`) and its only
     /// handle and it is contiguous, else a copy.
     pub(crate) fn private_copy(&mut self, t: &CpuTensor, given_up: bool) -> Result<CpuTensor> {
-        if given_up && t.contiguous && t.buffer.is_unique() {
+        if given_up && t.is_writable() {
+            self.pool.watch.keep_going();
             return Ok(t.clone());
         }
         let out = self.new_tensor(&t.meta)?;

@@ -44,6 +44,13 @@ impl Watch {
         self.label = label;
     }
 
+    /// From here on only the end of the session cancels the instruction: it begins to write a tensor in place, which
+    /// must not stay half written. That takes one pass over the elements.
+    #[inline]
+    pub fn keep_going(&mut self) {
+        self.label = self.label.max(Cancellation::NEVER - 1);
+    }
+
     /// Watches nothing from here on.
     #[inline]
     pub fn ignore(&mut self) {

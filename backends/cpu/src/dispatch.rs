@@ -113,6 +113,19 @@ impl Backend for CpuBackend {
         start.filter(|_| tensor.contiguous || tensor.numel() == 0).map(|start| (start, tensor.meta.bytes()))
     }
 
+    fn is_writable(&self, tensor: &CpuTensor) -> bool {
+        tensor.is_writable()
+    }
+
+    fn shares_memory(&self, one: &CpuTensor, other: &CpuTensor) -> bool {
+        one.buffer.as_ptr() == other.buffer.as_ptr()
+    }
+
+    fn copy(&mut self, tensor: &CpuTensor) -> Result<CpuTensor> {
+        self.pool.watch.ignore();
+        self.private_copy(tensor, false)
+    }
+
     fn meta(&self, tensor: &CpuTensor) -> Meta {
         tensor.meta
     }
@@ -362,6 +375,41 @@ mod tests {
             .collect();
         let out = infer(op, &metas, attrs).unwrap();
         backend.execute(op, &inputs, attrs, &out, 0).unwrap()
+    }
+
+    #[test]
+    fn a_part_is_written_in_place_or_not_at_all() {
+        let mut backend = CpuBackend::new(CpuOptions { threads: 1, ..CpuOptions::default() });
+        let b = &mut backend;
+        let ints = |b: &mut CpuBackend, from: i64, n: usize| {
+            let create = Attrs::Create { shape: Shape::new(&[n]).unwrap(), dtype: DType::I64 };
+            let meta = Meta::new(Shape::new(&[n]).unwrap(), DType::I64);
+            let numbers = [from, 1].map(|number| Input::Scalar(gt_ops::Scalar::Int(number)));
+            b.execute(Op::Arange, &numbers, &create, &meta, 0).unwrap()
+        };
+        let (base, source, good, bad) = (ints(b, 0, 50), ints(b, 100, 3), ints(b, 7, 3), ints(b, 48, 3));
+        let (place, before) = (base.ptr(), bits(b, &base));
+        let write = |b: &mut CpuBackend, base: &CpuTensor, index: &CpuTensor| {
+            let operands = [base, index, &source].map(Input::Tensor);
+            b.execute(Op::Scatter, &operands, &Attrs::Axis(0), &base.meta, 1)
+        };
+        let bad = write(b, &base, &bad).map(drop);
+        assert_eq!(bad, Err(ExecError::IndexOutOfRange { index: 50, axis: 0, size: 50 }));
+        assert_eq!(bits(b, &base), before);
+        let other = base.clone();
+        let copied = write(b, &base, &good).unwrap();
+        assert_ne!(copied.ptr(), place, "another handle has the elements");
+        drop(other);
+        let written = write(b, &base, &good).unwrap();
+        assert_eq!(written.ptr(), place);
+        drop(base);
+        let cancellation = Arc::new(Cancellation::default());
+        b.cancelled_by(&cancellation, 5);
+        cancellation.cancel_below(6);
+        let before = bits(b, &written);
+        assert!(matches!(write(b, &written, &good), Err(ExecError::Cancelled)));
+        b.cancelled_by(&Arc::default(), 5);
+        assert_eq!(bits(b, &written), before);
     }
 
     #[test]

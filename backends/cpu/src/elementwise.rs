@@ -450,7 +450,10 @@ impl CpuBackend {
         let reused =
             in_place.filter(|t| t.buffer.capacity_bytes() <= IN_PLACE_WASTE_MAX * out.bytes().max(ALIGN_BYTES));
         let result = match reused {
-            Some(t) => t.reused(*out),
+            Some(t) => {
+                self.pool.watch.keep_going();
+                t.reused(*out)
+            }
             None => self.new_tensor(out)?,
         };
         if elements == 0 {

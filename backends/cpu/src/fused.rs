@@ -199,6 +199,9 @@ impl CpuBackend {
             });
         }
         let results = self.allocate_results(stages, &mut steps, &sources)?;
+        if steps.iter().any(|step| matches!(step.kept, ResultStore::Copied)) {
+            self.pool.watch.keep_going();
+        }
         let FusedOperands { list: mut sources, mut tiles, numbers, .. } = sources;
         repeat_splats(&steps, &mut sources, &mut tiles);
         share_tiles(&mut steps, &mut tiles);

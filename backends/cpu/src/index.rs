@@ -604,6 +604,35 @@ impl CpuBackend {
         }
     }
 
+    /// # Errors
+    /// The first index, in order, that is out of range.
+    fn check_indices(&mut self, lookup: &IndexedAxis, index: &CpuTensor) -> Result<()> {
+        let loops = Loops::new(&index.meta.shape, [&index.strides]);
+        let [step] = loops.inner_strides();
+        let (from, found) = (SharedPtr::new(index.ptr()), Mutex::new(Ok(())));
+        let each_run = |run: Run<1>| {
+            let mut first_bad = None;
+            // A stride of 0 repeats one index.
+            for i in 0..if step == 0 { 1 } else { run.len as isize } {
+                // SAFETY: `i < run.len`, and the index is valid for the whole run.
+                let at = unsafe { from.get().wrapping_offset(run.offsets[0] + i * step).cast::<i64>().read() };
+                if at as u64 >= lookup.size as u64 {
+                    first_bad = first_bad.or(Some(at));
+                }
+            }
+            if let Some(at) = first_bad {
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                if found.is_ok() {
+                    *found = lookup.offset(at).map(drop);
+                }
+            }
+        };
+        self.pool.run(1, &|_| {
+            in_stretches(0, loops.numel(), |first, last| loops.for_runs(first, last, each_run));
+        })?;
+        found.into_inner().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub(crate) fn scatter(
         &mut self,
         op: Op,
@@ -612,14 +641,20 @@ impl CpuBackend {
         last_use: u8,
     ) -> Result<CpuTensor> {
         let [base, index, source] = operands;
-        let out = self.private_copy(base, last_use & 1 == 1)?;
+        let mut lookup = IndexedAxis { axis, size: base.meta.shape.dims()[axis], step: 0 };
+        let in_place = last_use & 1 == 1 && base.is_writable();
+        if in_place && index.numel() > 0 {
+            // A bad index is found before the first element is written.
+            self.check_indices(&lookup, index)?;
+        }
+        let out = self.private_copy(base, in_place)?;
         if index.numel() == 0 {
             return Ok(out);
         }
+        lookup.step = out.strides[axis];
         let mut others = out.strides;
         others[axis] = 0;
         let loops = Loops::new(&index.meta.shape, [&index.strides, &source.strides, &others]);
-        let lookup = IndexedAxis { axis, size: out.meta.shape.dims()[axis], step: out.strides[axis] };
         let (dtype, places) = (out.meta.dtype, [index, source, &out].map(|t| SharedPtr::new(t.ptr())));
         let done = Mutex::new(Ok(()));
         // One chunk, since elements are combined in order: the pool only watches for a cancellation.

@@ -35,6 +35,11 @@ impl CpuTensor {
         self.buffer.as_ptr().wrapping_add(self.offset_bytes)
     }
 
+    /// Whether its memory can be written once its handle is given up: it is in row-major order, without other handles.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.contiguous && self.buffer.is_unique()
+    }
+
     /// A view of the same buffer with another shape, offset and strides.
     pub(crate) fn view(&self, shape: Shape, offset_bytes: usize, strides: [isize; RANK_MAX]) -> CpuTensor {
         self.with_layout(self.layout.view(shape, offset_bytes, strides))

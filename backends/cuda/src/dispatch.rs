@@ -248,6 +248,19 @@ impl Backend for CudaBackend {
         tensor.contiguous
     }
 
+    fn is_writable(&self, tensor: &CudaTensor) -> bool {
+        tensor.contiguous && tensor.is_sole_owner()
+    }
+
+    fn shares_memory(&self, one: &CudaTensor, other: &CudaTensor) -> bool {
+        Arc::ptr_eq(&one.buffer, &other.buffer)
+    }
+
+    fn copy(&mut self, tensor: &CudaTensor) -> Result<CudaTensor> {
+        self.arrive(tensor)?;
+        self.private_copy(tensor, false)
+    }
+
     fn meta(&self, tensor: &CudaTensor) -> Meta {
         tensor.meta
     }

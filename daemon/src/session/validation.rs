@@ -7,12 +7,12 @@ use crate::table::{Content, Refusal, RefusalReason, WorkerTensor};
 use crate::worker::fusion_window::is_fusible;
 use crate::worker::step::Step;
 use crate::worker::worker_link::WorkerLink;
-use gt_ops::cost::{Cost, cost};
+use gt_ops::cost::{Cost, cost, part_cost};
 use gt_ops::event::{EventKind, NO_WORKER, Subject};
 use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, FREE_IDS_MAX};
-use gt_ops::{Instruction, Meta, Operand, TensorId, Workers};
+use gt_ops::{Class, Instruction, Meta, Op, Operand, TensorId, Workers};
 use gt_protocol::limits::{REFUSED_TENSORS_MAX, TENSORS_PER_SESSION_MAX};
 
 /// The estimated rate of transfers between arenas and tensors, bytes a nanosecond.
@@ -155,12 +155,14 @@ impl Session {
         let [left, right] = operands;
         self.event(cx, EventKind::Recv, NO_WORKER, Subject::Op(op), wire_bytes, [out, left, right]);
         let meta = infer(op, cx.metas, &instruction.attrs).map_err(Violation::Rule)?;
-        let tensors = cx.metas.iter().filter_map(|input| match input {
-            InputMeta::Tensor(meta) => Some(meta),
-            InputMeta::Scalar(_) => None,
-        });
+        instruction.replaces = instruction.replaces.filter(|operand| may_replace(op, cx.metas, *operand, &meta));
+        let tensors = cx.metas.iter().filter_map(InputMeta::tensor);
         let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
-        let cost = cost(op, tensors, &instruction.attrs, &meta);
+        let cost = if instruction.last_use & 1 == 1 && op.row().writes_part() {
+            part_cost(op, tensors.skip(1))
+        } else {
+            cost(op, tensors, &instruction.attrs, &meta)
+        };
         let cost_ns = cost.nanoseconds(gflops, gbytes_per_s, STEP_NS);
         if refused.is_none() {
             let reason = match out < self.interrupted_below {
@@ -175,8 +177,9 @@ impl Session {
             return self.free_everywhere(&last, cx);
         }
         instruction.out = self.tensors.insert(out, meta, Content::Defined).id();
-        let used_up = if cx.pipeline.is_empty() { 0 } else { std::mem::take(&mut instruction.last_use) };
-        if instruction.last_use != 0 {
+        // Modifiers look the operands up, so these are freed behind the instruction.
+        let used_up = if cx.pipeline.is_empty() { 0 } else { instruction.last_use };
+        if instruction.last_use != used_up {
             self.remove_last_uses(&instruction, cx);
         }
         let dtype = cx.metas.iter().find_map(|input| input.tensor().map(|meta| meta.dtype));
@@ -389,6 +392,13 @@ impl Session {
         self.completions_in_flight += 1;
         Ok(())
     }
+}
+
+/// Whether the result of an instruction may keep the elements of an operand that it replaces: they have its shape and
+/// dtype, or get it by the same movement.
+fn may_replace(op: Op, inputs: &[InputMeta], operand: u8, out: &Meta) -> bool {
+    let moves = op.row().class == Class::Movement && operand == 0;
+    moves || matches!(inputs.get(usize::from(operand)), Some(InputMeta::Tensor(meta)) if meta == out)
 }
 
 /// Bytes that the tensors of `workers` take together, and the limit of that; the largest number if a worker has none.

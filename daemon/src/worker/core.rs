@@ -3,6 +3,7 @@
 
 use super::device_link::GroupMember;
 use super::exec_failure::{caught, defect, failure, worker_lost};
+use super::fusion_window::is_large;
 use super::in_flight::InFlightTransfer;
 use super::reshard::reshard_tensor;
 use super::session_tensors::{SessionShared, SessionTensors, host_range};
@@ -11,7 +12,7 @@ use gt_collectives::Communicator;
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, Reshard};
-use gt_ops::{Instruction, Meta, Operand, Placement, Scalar, TensorId, Workers};
+use gt_ops::{Class, Instruction, Meta, Operand, Placement, Scalar, TensorId, Workers};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -124,6 +125,18 @@ impl<B: Backend> Core<B> {
         let session = self.sessions.get_mut(slot as usize)?.as_mut()?;
         self.backend.charge(&session.shared.usage);
         Some((&mut self.backend, session))
+    }
+
+    /// Whether an instruction takes longer than its estimate, which expects it to write in place: it has to copy its
+    /// operand.
+    pub fn copies_operand(&self, slot: u32, command: &Command) -> bool {
+        let Command::Op(instruction) = command else { return false };
+        let session = self.sessions.get(slot as usize).and_then(Option::as_ref);
+        let base = instruction.inputs.as_slice().first().and_then(Operand::tensor);
+        match session.zip(base.filter(|_| writes_part(instruction))).and_then(|(session, base)| session.get(base)) {
+            Some(Ok(tensor)) => is_large(&self.backend.meta(tensor)) && !self.backend.is_writable(tensor),
+            _ => false,
+        }
     }
 
     /// Returns memory that is only cached.
@@ -289,6 +302,9 @@ fn op<B: Backend>(
     out: Option<&Meta>,
 ) -> Result<(), Failure> {
     let operands = instruction.inputs.as_slice();
+    if writes_part(instruction) {
+        unshare(backend, session, operands);
+    }
     let made = match operands.len() {
         0 => execute(backend, instruction, &[], out, origin),
         1..=4 => {
@@ -302,16 +318,101 @@ fn op<B: Backend>(
                 .and_then(|()| execute(backend, instruction, &inputs, out, origin))
         }
     };
+    let kept = made.as_ref().err().and_then(|failure| kept(backend, session, origin, instruction, failure));
     if instruction.last_use != 0 {
-        for (i, operand) in operands.iter().enumerate().take(8) {
-            if let (1, Operand::Tensor(id)) = (instruction.last_use >> i & 1, operand) {
-                session.take(*id);
-            }
+        for id in last_used(instruction) {
+            session.take(id);
         }
     }
     let result = made.as_ref().map(drop).map_err(|failure| *failure);
-    session.put(instruction.out, made);
+    put_made(session, origin, instruction.out, made, kept);
     result
+}
+
+/// Stores the outcome of an instruction. `kept` are the elements that it has left as they were.
+pub(super) fn put_made<T>(
+    session: &mut SessionTensors<T>,
+    origin: TensorId,
+    out: TensorId,
+    made: Result<T, Failure>,
+    kept: Option<T>,
+) {
+    match (made, kept) {
+        // The program that cancelled the instruction knows of it.
+        (Err(_), Some(kept)) if session.shared.cancellation.covers(origin) => session.put(out, Ok(kept)),
+        (Err(failure), Some(kept)) => session.put_kept(out, failure, kept),
+        (made, _) => session.put(out, made),
+    }
+}
+
+/// The operands that an instruction uses for the last time.
+pub(super) fn last_used(instruction: &Instruction) -> impl Iterator<Item = TensorId> {
+    let marked = instruction.inputs.as_slice().iter().enumerate().take(8);
+    marked.filter(|(i, _)| instruction.last_use >> i & 1 == 1).filter_map(|(_, operand)| operand.tensor())
+}
+
+/// The elements of the operand that an instruction was to replace in place, if they are as before: they stay in its
+/// result. A defect may have left anything.
+pub(super) fn kept<B: Backend>(
+    backend: &mut B,
+    session: &SessionTensors<B::Tensor>,
+    origin: TensorId,
+    instruction: &Instruction,
+    failure: &Failure,
+) -> Option<B::Tensor> {
+    if failure.instruction == origin && failure.fault == Fault::Internal {
+        return None;
+    }
+    let operand = instruction.inputs.as_slice().get(usize::from(instruction.replaces?))?;
+    let elements = session.elements(operand.tensor()?)?;
+    if instruction.op.row().class != Class::Movement {
+        return Some(elements.clone());
+    }
+    let out = infer(instruction.op, &[InputMeta::Tensor(backend.meta(elements))], &instruction.attrs).ok()?;
+    backend.cancelled_by(&session.shared.cancellation, Cancellation::NEVER);
+    caught(|| backend.execute(instruction.op, &[Input::Tensor(elements)], &instruction.attrs, &out, 0)).ok()
+}
+
+/// Whether an instruction writes part of its first operand, and uses it for the last time.
+fn writes_part(instruction: &Instruction) -> bool {
+    instruction.last_use & 1 == 1 && instruction.op.row().writes_part()
+}
+
+/// Makes an instruction that [writes part](writes_part) of a large tensor do so in place, if other tensors share its
+/// memory but are smaller together: they get memory of their own.
+#[inline]
+fn unshare<B: Backend>(backend: &mut B, session: &mut SessionTensors<B::Tensor>, operands: &[Operand]) {
+    let Some(base) = operands.first().and_then(Operand::tensor) else { return };
+    let Some(Ok(tensor)) = session.get(base) else { return };
+    if is_large(&backend.meta(tensor)) && !backend.is_writable(tensor) {
+        let tensor = tensor.clone();
+        unshare_from(backend, session, &tensor);
+    }
+}
+
+#[cold]
+fn unshare_from<B: Backend>(backend: &mut B, session: &mut SessionTensors<B::Tensor>, base: &B::Tensor) {
+    let whole = backend.meta(base).bytes();
+    let bytes: usize = session
+        .values_mut()
+        .filter(|other| backend.shares_memory(base, other))
+        .map(|other| backend.meta(other).bytes())
+        .fold(0, usize::saturating_add);
+    // The sum counts `base` itself.
+    if bytes.saturating_sub(whole) > whole / 2 {
+        return;
+    }
+    let mut is_base_seen = false;
+    for other in session.values_mut().filter(|other| backend.shares_memory(base, other)).collect::<Vec<_>>() {
+        if !is_base_seen && backend.meta(other).bytes() == whole {
+            is_base_seen = true;
+            continue;
+        }
+        // Without memory for it the instruction copies its operand instead, or fails.
+        if let Ok(own) = caught(|| backend.copy(other)) {
+            *other = own;
+        }
+    }
 }
 
 /// Looks up every operand. A poisoned operand poisons the result.
@@ -418,7 +519,7 @@ fn resharded<B: Backend>(
 
 fn fetch<B: Backend>(
     backend: &mut B,
-    session: &SessionTensors<B::Tensor>,
+    session: &mut SessionTensors<B::Tensor>,
     origin: TensorId,
     id: TensorId,
     offset_bytes: u64,
@@ -427,7 +528,11 @@ fn fetch<B: Backend>(
     let range = session.shared.range(to).ok_or_else(|| defect("a fetch to no arena", origin, None))?;
     let tensor = match session.get(id) {
         Some(Ok(tensor)) => tensor,
-        Some(Err(failure)) => return Err(*failure),
+        Some(Err(failure)) => {
+            let failure = *failure;
+            session.restore(&failure);
+            return Err(failure);
+        }
         None => return Err(session.shared.missing("a fetch of a tensor that was never made", origin, None)),
     };
     let started = caught(|| backend.start_read(tensor, offset_bytes as usize, host_range(&range)));
@@ -549,7 +654,15 @@ mod tests {
             Op::Full => Attrs::Create { shape: meta().shape, dtype: DType::F32 },
             _ => Attrs::None,
         };
-        Command::Op(Instruction { op, out, inputs: Inputs::from_slice(&inputs), last_use, attrs, tf32: false })
+        Command::Op(Instruction {
+            op,
+            out,
+            inputs: Inputs::from_slice(&inputs),
+            last_use,
+            attrs,
+            tf32: false,
+            replaces: None,
+        })
     }
 
     fn core() -> (Core<Fake>, Arc<SessionShared>) {
@@ -642,6 +755,42 @@ mod tests {
         assert_eq!(fetch(&mut core, &shared, at(1)), Ok(0));
         core.run(0, 2, &Command::Free { ids: [at(1), 0, 0, 0, 0, 0, 0] }, None).unwrap();
         assert_eq!(fetch(&mut core, &shared, at(1)).unwrap_err().fault, Fault::Internal);
+        assert_eq!(fetch(&mut core, &shared, at(3)), Ok(1));
+    }
+
+    /// An in-place addition to the first operand.
+    fn in_place(out: TensorId, operands: &[TensorId]) -> Command {
+        let mut command = instruction(Op::Add, out, operands, 1);
+        if let Command::Op(instruction) = &mut command {
+            instruction.replaces = Some(0);
+        }
+        command
+    }
+
+    #[test]
+    fn an_in_place_operation_that_fails_is_reported_once_and_changes_nothing() {
+        let (mut core, shared) = core();
+        let failure = Failure { fault: Fault::Internal, instruction: 2, op: Some(Op::Exp) };
+        core.run(0, 2, &instruction(Op::Exp, at(2), &[at(1)], 0), Some(&meta())).unwrap_err();
+        assert_eq!(core.run(0, 3, &in_place(at(3), &[at(1), at(2)]), None), Err(failure));
+        // The next one is not carried out before the program hears of the failure.
+        assert_eq!(core.run(0, 4, &in_place(at(4), &[at(3), at(3)]), None), Err(failure));
+        let derived = instruction(Op::Neg, at(5), &[at(4)], 0);
+        assert_eq!(core.run(0, 5, &derived, None), Err(failure));
+        assert_eq!(fetch(&mut core, &shared, at(5)), Err(failure));
+        assert_eq!(fetch(&mut core, &shared, at(4)), Ok(0));
+        // Only the in-place operations kept elements.
+        assert_eq!(fetch(&mut core, &shared, at(5)), Err(failure));
+        assert_eq!(fetch(&mut core, &shared, at(1)).unwrap_err().fault, Fault::Internal);
+    }
+
+    #[test]
+    fn a_cancelled_in_place_operation_leaves_the_old_elements() {
+        let (mut core, shared) = core();
+        shared.cancellation.cancel_below(3);
+        assert_eq!(core.run(0, 2, &in_place(at(2), &[at(1), at(1)]), None).unwrap_err().fault, Fault::Interrupted);
+        assert_eq!(fetch(&mut core, &shared, at(2)), Ok(0));
+        core.run(0, 3, &in_place(at(3), &[at(2), at(2)]), None).unwrap();
         assert_eq!(fetch(&mut core, &shared, at(3)), Ok(1));
     }
 

@@ -1,7 +1,7 @@
 //! Fused execution of queued steps: the instructions of a [fusion window](super::fusion_window) run as one program, and
 //! results take the memory of operands that the next steps free.
 
-use super::core::Core;
+use super::core::{Core, kept, last_used, put_made};
 use super::exec_failure::{caught, failure};
 use super::fusion_window::{FusionWindow, UNCONNECTED_MAX, is_fusible, is_large};
 use super::session_tensors::SessionTensors;
@@ -116,13 +116,17 @@ impl<'a> Fusion<'a> {
     }
 }
 
-/// The tensors that the frees among `jobs` name.
+/// The tensors that `jobs` free, by frees or as the last to use them.
 fn freed(jobs: &[Job]) -> Vec<TensorId> {
-    let ids = jobs.iter().filter_map(|job| match &job.command {
-        Command::Free { ids } => Some(ids),
-        _ => None,
-    });
-    ids.flatten().copied().filter(|id| *id != 0).collect()
+    let mut freed = Vec::new();
+    for job in jobs {
+        match &job.command {
+            Command::Free { ids } => freed.extend(ids.iter().copied().filter(|id| *id != 0)),
+            Command::Op(instruction) => freed.extend(last_used(instruction)),
+            _ => {}
+        }
+    }
+    freed
 }
 
 impl<B: Backend> Core<B> {
@@ -212,10 +216,12 @@ impl<B: Backend> Core<B> {
             }
             Err(error) => {
                 let failure = failure(error, first.origin, Some(fusion.stages[0].op));
-                freed.iter().for_each(|id| session.take(*id));
-                for stage in fusion.stages.iter().filter(|stage| !freed.contains(&stage.out)) {
-                    session.put(stage.out, Err(failure));
+                // Each stage finds the elements that the stages before it have kept.
+                for stage in &fusion.stages {
+                    let kept = kept(backend, session, first.origin, stage, &failure);
+                    put_made(session, first.origin, stage.out, Err(failure), kept);
                 }
+                freed.iter().for_each(|id| session.take(*id));
                 Err(failure)
             }
         };
@@ -277,6 +283,7 @@ mod tests {
                 last_use: 0,
                 attrs,
                 tf32: false,
+                replaces: None,
             }));
         }
         /// Makes two tensors of numbers, and one that does not fit in memory.
@@ -292,6 +299,15 @@ mod tests {
             const SINGLES: [Op; 4] = [Op::Neg, Op::Sqrt, Op::Sin, Op::Relu];
             let [a, b] = [a, b].map(|at| self.live[at.index(self.live.len())]);
             match what {
+                // In place.
+                2 if a != b => {
+                    self.op(PAIRS[2], &[Operand::Tensor(a), Operand::Tensor(b)], Attrs::None);
+                    if let Some(Job { command: Command::Op(instruction), .. }) = self.jobs.last_mut() {
+                        (instruction.last_use, instruction.replaces) = (1, Some(0));
+                    }
+                    self.live.retain(|live| *live != a);
+                    self.vacant.push(a);
+                }
                 0..5 => self.op(PAIRS[what as usize % 4], &[Operand::Tensor(a), Operand::Tensor(b)], Attrs::None),
                 5..8 => self.op(SINGLES[what as usize % 4], &[Operand::Tensor(a)], Attrs::None),
                 8 => {

@@ -761,7 +761,11 @@ mod tests {
         let attrs = Attrs::Create { shape: Shape::new(&[16]).unwrap(), dtype: DType::F32 };
         let out = WorkerTensor::new(origin as u32, 1).id();
         let inputs = Inputs::from_slice(&[gt_ops::Operand::Scalar(gt_ops::Scalar::Float(1.0))]);
-        step(slot, origin, &Command::Op(Instruction { op: Op::Full, out, inputs, last_use: 0, attrs, tf32: false }))
+        step(
+            slot,
+            origin,
+            &Command::Op(Instruction { op: Op::Full, out, inputs, last_use: 0, attrs, tf32: false, replaces: None }),
+        )
     }
 
     fn fetch(slot: u32, of: u64, origin: u64) -> Vec<Slot> {
@@ -878,7 +882,11 @@ mod tests {
         let [out, operand] = [origin, of].map(|origin| WorkerTensor::new(origin as u32, 1).id());
         let inputs = Inputs::from_slice(&[gt_ops::Operand::Tensor(operand)]);
         let attrs = Attrs::None;
-        step(slot, origin, &Command::Op(Instruction { op, out, inputs, last_use: 0, attrs, tf32: false }))
+        step(
+            slot,
+            origin,
+            &Command::Op(Instruction { op, out, inputs, last_use: 0, attrs, tf32: false, replaces: None }),
+        )
     }
 
     /// A heavy step with the same command.

@@ -8,7 +8,7 @@ use gt_ops::wire::ArenaRange;
 use gt_ops::{Op, TensorId};
 use gt_protocol::limits::ARENAS_NUMBERED_MAX;
 use gt_shm::Arena;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,6 +109,9 @@ enum Cell<T> {
 /// The tensors of one session at a worker: values, or the failures that poisoned them.
 pub struct SessionTensors<T> {
     cells: Vec<Cell<T>>,
+    /// The elements that in-place operations which failed have left as they were, by the ids of their results. The
+    /// results are poisoned until a fetch has reported the failure.
+    kept: HashMap<TensorId, T>,
     /// The state that the dispatcher sees, too.
     pub shared: Arc<SessionShared>,
     /// The numbers of the session's arenas that are registered with the device.
@@ -118,7 +121,7 @@ pub struct SessionTensors<T> {
 impl<T> SessionTensors<T> {
     /// A table without tensors.
     pub fn new(shared: Arc<SessionShared>) -> SessionTensors<T> {
-        SessionTensors { cells: Vec::new(), shared, arenas_registered: BTreeSet::new() }
+        SessionTensors { cells: Vec::new(), kept: HashMap::new(), shared, arenas_registered: BTreeSet::new() }
     }
 
     /// The value of `id`; none if the worker does not have it.
@@ -158,7 +161,48 @@ impl<T> SessionTensors<T> {
             && matches!(cell, Cell::Holds(found, _) if *found == at)
         {
             *cell = Cell::Vacant;
+            if !self.kept.is_empty() {
+                self.kept.remove(&id);
+            }
         }
+    }
+
+    /// The elements that `id` keeps though an in-place operation has failed, or has if none has.
+    pub fn elements(&self, id: TensorId) -> Option<&T> {
+        match self.get(id)? {
+            Ok(tensor) => Some(tensor),
+            Err(_) => self.kept.get(&id),
+        }
+    }
+
+    /// Stores the failure of an in-place operation whose result keeps the elements `kept`.
+    pub fn put_kept(&mut self, id: TensorId, failure: Failure, kept: T) {
+        self.put(id, Err(failure));
+        self.kept.insert(id, kept);
+    }
+
+    /// Gives the tensors that an in-place operation has left as they were back to the program, which hears of the
+    /// failure now.
+    pub fn restore(&mut self, failure: &Failure) {
+        if self.kept.is_empty() {
+            return;
+        }
+        let failed = |id: TensorId| matches!(self.get(id), Some(Err(own)) if own.instruction == failure.instruction);
+        let ids: Vec<TensorId> = self.kept.keys().copied().filter(|id| failed(*id)).collect();
+        for id in ids {
+            if let Some(tensor) = self.kept.remove(&id) {
+                self.put(id, Ok(tensor));
+            }
+        }
+    }
+
+    /// The tensors that there are, to change them.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        let held = self.cells.iter_mut().filter_map(|cell| match cell {
+            Cell::Holds(_, Ok(tensor)) => Some(tensor),
+            _ => None,
+        });
+        held.chain(self.kept.values_mut())
     }
 
     /// Returns the memory of vacant cells at the end of the table.

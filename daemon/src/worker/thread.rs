@@ -267,6 +267,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         if step.cost_ns <= self.inline_ns_max
             && !matches!(step.command, Command::Reshard(_))
             && let Some(mut core) = self.idle_core()
+            && !core.copies_operand(step.owner.slot, &step.command)
         {
             let out = step.out.as_ref().filter(|_| !step.divided);
             return Submission::Done(core.run(step.owner.slot, step.origin, &step.command, out));
@@ -283,6 +284,7 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         let cost_ns: u64 = steps.iter().map(|step| step.cost_ns).sum();
         if cost_ns <= self.inline_ns_max
             && let Some(mut core) = self.idle_core()
+            && !steps.iter().any(|step| core.copies_operand(step.owner.slot, &step.command))
         {
             let job = |step: &Step| Job { slot: step.owner.slot, origin: step.origin, command: step.command.clone() };
             let jobs: Vec<Job> = steps.iter().map(job).collect();

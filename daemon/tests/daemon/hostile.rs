@@ -41,7 +41,15 @@ fn offend_with(arguments: &[&str], what: &str, offence: impl FnOnce(&mut Client)
 }
 
 fn instruction(op: Op, out: u64, operands: &[Operand], attrs: Attrs) -> Command {
-    Command::Op(Instruction { op, out, inputs: Inputs::from_slice(operands), last_use: 0, attrs, tf32: false })
+    Command::Op(Instruction {
+        op,
+        out,
+        inputs: Inputs::from_slice(operands),
+        last_use: 0,
+        attrs,
+        tf32: false,
+        replaces: None,
+    })
 }
 
 #[test]
@@ -92,6 +100,7 @@ fn a_tensor_is_gone_after_its_last_use() {
             last_use: 1,
             attrs: Attrs::None,
             tf32: false,
+            replaces: None,
         }));
         client.binary(Op::Add, a, a);
     });
@@ -418,6 +427,7 @@ fn instructions() -> impl Strategy<Value = Instruction> {
             last_use: 0,
             attrs,
             tf32: row.multiplies(),
+            replaces: None,
         })
     })
 }

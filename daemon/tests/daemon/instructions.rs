@@ -116,6 +116,7 @@ fn the_last_use_of_an_operand_frees_it() {
         last_use: 0b11,
         attrs: Attrs::None,
         tf32: false,
+        replaces: None,
     }));
     assert_eq!(client.fetch_f32(out, 4).unwrap(), [9.0; 4]);
     assert_eq!(gtd.status().sessions[0].tensors, 1);

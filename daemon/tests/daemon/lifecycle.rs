@@ -270,7 +270,7 @@ fn victim() {
             let out = client.id();
             let inputs = gt_ops::Inputs::from_slice(&parts);
             let attrs = gt_ops::Attrs::Axis(0);
-            let cat = gt_ops::Instruction { op: Op::Cat, out, inputs, last_use: 0, attrs, tf32: false };
+            let cat = gt_ops::Instruction { op: Op::Cat, out, inputs, last_use: 0, attrs, tf32: false, replaces: None };
             let slots = client.encoder.instruction(&cat).to_vec();
             client.send_slots(&slots[..2]);
             println!("victim: ready");

@@ -40,7 +40,7 @@ impl StreamModifier for Subtractions {
         let (id, negated) = out.allocate(meta);
         let op = |op, out, operands: &[Operand]| {
             let inputs = Inputs::from_slice(operands);
-            Command::Op(Instruction { op, out, inputs, last_use: 0, attrs: Attrs::None, tf32: false })
+            Command::Op(Instruction { op, out, inputs, last_use: 0, attrs: Attrs::None, tf32: false, replaces: None })
         };
         let negated = negated.id();
         out.push(Step { command: op(Op::Neg, negated, &[Operand::Tensor(b)]), ..step.clone() });

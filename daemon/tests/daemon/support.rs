@@ -254,7 +254,7 @@ impl Client {
     pub fn op(&mut self, op: Op, operands: &[Operand], attrs: Attrs) -> TensorId {
         let out = self.id();
         let inputs = Inputs::from_slice(operands);
-        self.send(&Command::Op(Instruction { op, out, inputs, last_use: 0, attrs, tf32: false }));
+        self.send(&Command::Op(Instruction { op, out, inputs, last_use: 0, attrs, tf32: false, replaces: None }));
         out
     }
 

@@ -95,7 +95,15 @@ fn makes_tensor_records(socket: &Path, dice: &mut Dice<'_>) {
             .flat_map(|_| {
                 let shape = Shape::new(&[1, 1]).expect("two axes");
                 let (op, out, inputs) = (Op::Reshape, client.id(), Inputs::from_slice(&[Operand::Tensor(one)]));
-                let view = Instruction { op, out, inputs, last_use: 0, attrs: Attrs::Shape(shape), tf32: false };
+                let view = Instruction {
+                    op,
+                    out,
+                    inputs,
+                    last_use: 0,
+                    attrs: Attrs::Shape(shape),
+                    tf32: false,
+                    replaces: None,
+                };
                 encoded(&[Command::Op(view)]).remove(0)
             })
             .collect();

@@ -152,7 +152,7 @@ fn instruction(tensors: &[(TensorId, Meta)], dice: &mut Dice<'_>) -> Option<(Ins
     }
     let attrs = attrs(row.attrs, metas.first().and_then(InputMeta::tensor).unwrap_or(&first), dice);
     let meta = infer(row.op, &metas, &attrs).ok().filter(|meta| meta.shape.numel() <= NUMEL_MAX)?;
-    Some((Instruction { op: row.op, out: 0, inputs, last_use: 0, attrs, tf32: false }, meta))
+    Some((Instruction { op: row.op, out: 0, inputs, last_use: 0, attrs, tf32: false, replaces: None }, meta))
 }
 
 /// A valid stream of a session's first commands.
@@ -163,7 +163,15 @@ pub fn valid(dice: &mut Dice<'_>) -> Vec<Command> {
         let meta = Meta::new(shape(dice), dtype(dice));
         let inputs = Inputs::from_slice(&[Operand::Scalar(Scalar::Int(dice.below(3) as i64))]);
         let attrs = Attrs::Create { shape: meta.shape, dtype: meta.dtype };
-        commands.push(Command::Op(Instruction { op: Op::Full, out: id, inputs, last_use: 0, attrs, tf32: false }));
+        commands.push(Command::Op(Instruction {
+            op: Op::Full,
+            out: id,
+            inputs,
+            last_use: 0,
+            attrs,
+            tf32: false,
+            replaces: None,
+        }));
         tensors.push((id, meta));
     }
     for _ in 0..4 + dice.below(28) {

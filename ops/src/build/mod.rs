@@ -19,6 +19,9 @@ use smallvec::SmallVec;
 
 type G<'a> = &'a mut dyn Graph;
 
+/// A tensor of one number that is written to another has memory for each of its elements up to this number of them.
+const FILLED_ELEMENTS_MAX: usize = 4 << 10;
+
 /// The permutation that leaves all axes in their places.
 pub(crate) const IDENTITY: [u8; RANK_MAX] = [0, 1, 2, 3, 4, 5, 6, 7];
 
@@ -629,7 +632,10 @@ pub enum Index {
 }
 
 /// The slice that `parts` select from `shape`, and the shape of the result.
-fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
+///
+/// # Errors
+/// As [`index`].
+pub fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape)> {
     let consumed = parts.iter().filter(|p| matches!(p, Index::At(_) | Index::Range { .. })).count();
     if consumed > shape.rank() {
         return Err(OpError::index(format!("too many indices for tensor of dimension {}", shape.rank())));
@@ -717,31 +723,57 @@ pub fn set_index(g: G<'_>, v: Val, parts: &[Index], source: Arg) -> Result<Val> 
     let meta = g.meta(v);
     let (spec, seen) = resolve_index(&meta.shape, parts)?;
     let source = match source {
-        Arg::Scalar(number) => {
-            let number = numbers::filling(number, spec.sizes.numel(), meta.dtype)?;
-            g.emit(Op::Full, &[number.into()], Attrs::Create { shape: spec.sizes, dtype: meta.dtype })?
-        }
+        Arg::Scalar(number) => filled(g, number, spec.sizes, meta.dtype)?,
         Arg::Val(s) => {
-            let s = cast(g, s, meta.dtype)?;
-            let from = g.meta(s).shape;
-            // The source may have more leading axes of size 1 than the selection, as in NumPy.
-            let extra = from.rank().saturating_sub(seen.rank());
-            let s = if extra > 0 && from.dims()[..extra].iter().all(|d| *d == 1) {
-                reshape_to(g, s, Shape::new(&from.dims()[extra..])?)?
-            } else {
-                s
-            };
-            let fitting = g.meta(s).shape;
-            if fitting.broadcast(&seen).ok() != Some(seen) {
-                return Err(OpError::runtime(format!(
-                    "shape mismatch: value tensor of shape {from} cannot be broadcast to indexing result of shape {seen}"
-                )));
-            }
-            let wide = g.emit(Op::Expand, &[s.into()], Attrs::Shape(seen))?;
+            let wide = fit_source(g, s, meta.dtype, seen)?;
             reshape_to(g, wide, spec.sizes)?
         }
     };
     g.emit(Op::SliceScatter, &[v.into(), source.into()], Attrs::Slice(Box::new(spec)))
+}
+
+/// A tensor of one number, as [`full`], for an assignment: a large one takes the memory of one element.
+///
+/// # Errors
+/// A number out of the dtype's range.
+pub fn filled(g: G<'_>, number: Scalar, shape: Shape, dtype: DType) -> Result<Val> {
+    let number = numbers::filling(number, shape.numel(), dtype)?;
+    let small = shape.numel() <= FILLED_ELEMENTS_MAX;
+    let create = Attrs::Create { shape: if small { shape } else { Shape::SCALAR }, dtype };
+    let v = g.emit(Op::Full, &[number.into()], create)?;
+    if small { Ok(v) } else { g.emit(Op::Expand, &[v.into()], Attrs::Shape(shape)) }
+}
+
+/// A copy of `v` with all elements set to one number. As a slice scatter it can write in place.
+///
+/// # Errors
+/// A number out of the dtype's range.
+pub fn fill(g: G<'_>, v: Val, number: Scalar) -> Result<Val> {
+    let old = g.detach(v)?;
+    set_index(g, old, &[Index::Ellipsis], number.into())
+}
+
+/// The source of an assignment to a selection of shape `seen`, in its dtype and broadcast to it. It may have more
+/// leading axes of size 1 than the selection, as in NumPy.
+///
+/// # Errors
+/// A source that does not broadcast to the selection.
+pub fn fit_source(g: G<'_>, s: Val, dtype: DType, seen: Shape) -> Result<Val> {
+    let s = cast(g, s, dtype)?;
+    let from = g.meta(s).shape;
+    let extra = from.rank().saturating_sub(seen.rank());
+    let s = if extra > 0 && from.dims()[..extra].iter().all(|d| *d == 1) {
+        reshape_to(g, s, Shape::new(&from.dims()[extra..])?)?
+    } else {
+        s
+    };
+    let fitting = g.meta(s).shape;
+    if fitting.broadcast(&seen).ok() != Some(seen) {
+        return Err(OpError::runtime(format!(
+            "shape mismatch: value tensor of shape {from} cannot be broadcast to indexing result of shape {seen}"
+        )));
+    }
+    if fitting == seen { Ok(s) } else { g.emit(Op::Expand, &[s.into()], Attrs::Shape(seen)) }
 }
 
 /// `len` positions of `axis` from `start` on.

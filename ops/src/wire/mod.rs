@@ -38,6 +38,8 @@ pub const FREE_IDS_MAX: usize = 7;
 pub const FREE_ID: u16 = id::FREE;
 /// Number of operands in the first slot.
 const FIRST_OPERANDS: usize = 4;
+/// The last operand that a result may replace.
+const REPLACED_OPERAND_MAX: u8 = 6;
 /// Number of operands in an extension slot.
 const SLOT_OPERANDS: usize = 8;
 /// The word of the first operand.
@@ -309,6 +311,7 @@ impl Encoder {
             operand_kinds,
             operand_count: inputs.len() as u8,
             last_use: instruction.last_use,
+            replaces: replaced_code(instruction.replaces.filter(|_| may_replace(instruction.op.row().attrs))),
             tf32: instruction.tf32,
             rank: rank as u8,
             out: instruction.out,
@@ -318,6 +321,27 @@ impl Encoder {
         self.len = 1 + extensions;
         &self.slots[..self.len]
     }
+}
+
+/// Whether the first slot has room for the operand that the result replaces: other attributes take its bits.
+const fn may_replace(kind: AttrKind) -> bool {
+    !matches!(kind, AttrKind::Axes | AttrKind::Loss | AttrKind::Attention)
+}
+
+/// The first word of an instruction, changed so that it uses the operands in `last_use` for the last time, besides
+/// earlier ones, and so that its result replaces operand `replaces`, if there is one. The instruction is elementwise,
+/// or its result is the first operand, moved or partly written.
+pub fn amended_word(word: u64, last_use: u8, replaces: Option<u8>) -> u64 {
+    let mut slot: Slot = [0; 8];
+    let replaces = replaced_code(replaces);
+    OpHeader { dtype: 0, operand_kinds: 0, operand_count: 0, last_use, replaces, tf32: false, rank: 0, out: 0 }
+        .write(&mut slot);
+    word | slot[0]
+}
+
+/// The wire's code of the operand that a result replaces.
+fn replaced_code(replaces: Option<u8>) -> u8 {
+    replaces.filter(|operand| *operand <= REPLACED_OPERAND_MAX).map_or(0, |operand| operand + 1)
 }
 
 /// Encodes the operands past the fourth, and returns how many slots they take.
@@ -344,7 +368,8 @@ const fn operand_slots(count: usize) -> usize {
 pub fn binary_slot(op: Op, out: TensorId, left: TensorId, right: TensorId) -> Slot {
     let mut slot = [0; 8];
     Header { id: op as u16, extensions: 0 }.write(&mut slot);
-    OpHeader { dtype: 0, operand_kinds: 0, operand_count: 2, last_use: 0, tf32: false, rank: 0, out }.write(&mut slot);
+    OpHeader { dtype: 0, operand_kinds: 0, operand_count: 2, last_use: 0, replaces: 0, tf32: false, rank: 0, out }
+        .write(&mut slot);
     OperandWords { operands: [left, right, 0, 0] }.write(&mut slot);
     slot
 }
@@ -511,7 +536,7 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
     let op = Op::from_wire(id).ok_or(WireError::UnknownId(id))?;
     let row = op.row();
     let first = &slots[0];
-    let OpHeader { dtype, operand_kinds, operand_count, last_use, tf32, rank, out } = OpHeader::read(first)?;
+    let OpHeader { dtype, operand_kinds, operand_count, last_use, replaces, tf32, rank, out } = OpHeader::read(first)?;
     let count = operand_count as usize;
     if count > INPUTS_MAX {
         return Err(WireError::Malformed("operand count"));
@@ -558,7 +583,8 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
         let slot = &slots[1 + attribute_slots + i / SLOT_OPERANDS];
         inputs.push(Operand::Tensor(slot[MORE_OPERANDS_WORD + i % SLOT_OPERANDS]));
     }
-    Ok(Instruction { op, out, inputs, last_use, attrs, tf32: tf32 && row.multiplies() })
+    let replaces = replaces.checked_sub(1).filter(|operand| usize::from(*operand) < count && may_replace(row.attrs));
+    Ok(Instruction { op, out, inputs, last_use, attrs, tf32: tf32 && row.multiplies(), replaces })
 }
 
 #[cfg(test)]
@@ -621,8 +647,8 @@ mod tests {
         (0..crate::row::ROWS.len()).prop_flat_map(|i| {
             let row = &crate::row::ROWS[i];
             let more = prop::collection::vec(any::<u64>().prop_map(Operand::Tensor), 0..40);
-            (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<(u8, bool)>()).prop_map(
-                move |(attrs, mut operands, more, out, (last_use, tf32))| {
+            (attrs(row.attrs), prop::collection::vec(operand(), 4), more, any::<u64>(), any::<(u8, bool, u8)>())
+                .prop_map(move |(attrs, mut operands, more, out, (last_use, tf32, replaces))| {
                     let tf32 = tf32 && row.multiplies();
                     // The position of the first random number is in the fourth operand's word: random ops have two
                     // operands at most.
@@ -631,9 +657,11 @@ mod tests {
                     } else {
                         operands.extend(more)
                     }
-                    Instruction { op: row.op, out, inputs: Inputs::from_slice(&operands), last_use, attrs, tf32 }
-                },
-            )
+                    let inputs = Inputs::from_slice(&operands);
+                    let named = |operand: &u8| usize::from(*operand) < operands.len().min(7) && may_replace(row.attrs);
+                    let replaces = Some(replaces % 8).filter(named);
+                    Instruction { op: row.op, out, inputs, last_use, attrs, tf32, replaces }
+                })
         })
     }
 
@@ -697,7 +725,8 @@ mod tests {
     #[test]
     fn the_shortcut_writes_what_the_encoder_writes() {
         let inputs = Inputs::from_slice(&[Operand::Tensor(7), Operand::Tensor(8)]);
-        let instruction = Instruction { op: Op::Add, out: 9, inputs, last_use: 0, attrs: Attrs::None, tf32: false };
+        let instruction =
+            Instruction { op: Op::Add, out: 9, inputs, last_use: 0, attrs: Attrs::None, tf32: false, replaces: None };
         assert_eq!(Encoder::new().instruction(&instruction), &[binary_slot(Op::Add, 9, 7, 8)]);
     }
 

@@ -182,9 +182,10 @@ fn fields_that_share_a_slot_do_not_overlap() {
         for FieldDoc { range, words, name, .. } in layouts.iter().flat_map(|doc| doc.fields) {
             let mask = (u64::MAX >> (64 - (range.high - range.low))) << range.low;
             for word in &mut taken[range.word..range.word + words] {
-                // Two fields may overlap another: the reduction of a loss overlaps `tf32`, which losses ignore, and
+                // Some fields may overlap another: the reduction of a loss overlaps `tf32`, which losses ignore; the
+                // attributes of losses, reductions and attention overlap `replaces`, which these ignore, too; and
                 // `first` overlaps the fourth operand, which random ops do not have.
-                let exclusive = !matches!(*name, "reduction" | "first");
+                let exclusive = !matches!(*name, "reduction" | "keepdim" | "converts" | "causal" | "first");
                 assert!(*word & mask == 0 || !exclusive, "{name} overlaps another field");
                 *word |= mask;
             }

@@ -87,7 +87,8 @@ def set(x: Tensor, index: Any, value: Any) -> None:
     else:
         source = _gt.as_tensor(value, dtype=view.dtype)
     if parts:
-        view._rebind(_put(view, parts, source))
+        with view._in_place():
+            view._rebind(_put(view, parts, source))
     else:
         view.copy_(source)
 

@@ -231,8 +231,12 @@ def is_floating_point(input: Tensor) -> bool:
 
 def index_put_(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, accumulate: bool = False) -> Tensor:
     """In-place `index_put`: writes the result to this tensor, and returns this tensor."""
+    if not accumulate:
+        self[tuple(slice(None) if index is None else index for index in indices)] = values
+        return self
     since = _gt.tape_clock()
-    return self._rebind(index_put(self, indices, values, accumulate), since)
+    with self._in_place():
+        return self._rebind(index_put(self, indices, values, accumulate), since)
 
 
 def contains(self: Tensor, element: object) -> bool:

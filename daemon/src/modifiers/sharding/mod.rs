@@ -119,6 +119,9 @@ impl Sharding {
             return;
         }
         self.stats.changed += 1;
+        if placed.write_shards(target.as_ref(), out) {
+            return;
+        }
         let plan = self.planner.plan(instruction, &operands, &meta, target.as_ref(), &step, out.tensors());
         placed.execute(&plan, target.as_ref(), out);
         // If the result is on other workers, its component loses its home worker: consumers may be divided, too.
@@ -179,7 +182,15 @@ mod tests {
                 origin: self.last,
                 token: 0,
                 operands: [0; 2],
-                command: Command::Op(Instruction { op, out: made.id(), inputs, last_use: 0, attrs, tf32: false }),
+                command: Command::Op(Instruction {
+                    op,
+                    out: made.id(),
+                    inputs,
+                    last_use: 0,
+                    attrs,
+                    tf32: false,
+                    replaces: None,
+                }),
                 out: Some(self.meta),
                 fused_ns: None,
                 cost_ns: 1000,

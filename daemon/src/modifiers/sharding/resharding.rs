@@ -152,6 +152,7 @@ pub fn op_command(op: Op, out: WorkerTensor, operands: &[Operand], attrs: Attrs)
         last_use: 0,
         attrs,
         tf32: false,
+        replaces: None,
     })
 }
 
