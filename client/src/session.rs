@@ -90,7 +90,7 @@ pub struct ClientSession {
     cq_slots: usize,
     generation: u32,
     closed: AtomicBool,
-    /// The number of fetches that reported a failure.
+    /// The number of fetches that reported a failure, and of interrupts.
     failures: AtomicU64,
     /// When the session began.
     begun: Instant,
@@ -781,13 +781,14 @@ impl ClientSession {
         }
     }
 
-    /// The number of fetches that reported a failure.
+    /// The number of fetches that reported a failure, and of interrupts: values of views that were computed before may
+    /// be among what failed.
     #[inline]
     pub(crate) fn failures(&self) -> u64 {
         self.failures.load(Relaxed)
     }
 
-    /// Notes that a fetch has reported a failure.
+    /// Notes that a fetch has reported a failure, or that instructions were interrupted.
     pub(crate) fn failed(&self) {
         self.failures.fetch_add(1, Relaxed);
     }
@@ -1088,6 +1089,7 @@ impl ClientSession {
             // If the daemon is gone, the next instruction reports it.
             let message = ClientMessage::Interrupt { below };
             let _ = gt_protocol::send_client_message(&self.socket, &message, Duration::ZERO);
+            self.failed();
         }
     }
 

@@ -577,7 +577,7 @@ impl Tensor {
     /// As [`Tensor::resolve`].
     pub fn overwritten_with(&self, written: Tensor) -> Result<Tensor> {
         let whole = match &self.binding {
-            Binding::View(view) => view.is_detached(),
+            Binding::View(view) => view.is_detached() || view.is_whole(),
             _ => true,
         };
         let (value, node) = written.resolve()?;

@@ -131,6 +131,15 @@ impl View {
         scope.finish(outcome, |scope, (whole, node)| (scope.parts(whole).0, node))
     }
 
+    /// Whether it shows each element of the tensor that has the autograd metadata once.
+    pub(crate) fn is_whole(&self) -> bool {
+        let (before, after) = self.ops.split_at(self.tracked_from);
+        let base = self.base.with_value(|value| value.meta().shape);
+        let tracked = before.iter().try_fold(base, |shape, op| shape_after(&shape, op));
+        let repeats = after.iter().any(|op| matches!(op.op, Op::Expand | Op::Gather));
+        !repeats && tracked.is_some_and(|tracked| tracked.numel() == self.meta.shape.numel())
+    }
+
     /// Whether it shows the elements that `slice` takes from the tensor that `ops` make of `storage`'s value, in the
     /// same order.
     pub(crate) fn shows_slice(&self, storage: &Arc<Storage>, ops: &[ViewOp], slice: SliceSpec) -> bool {

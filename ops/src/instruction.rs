@@ -304,6 +304,14 @@ pub struct Instruction {
     pub replaces: Option<u8>,
 }
 
+impl Instruction {
+    /// The operands that it uses for the last time.
+    pub fn last_used(&self) -> impl Iterator<Item = TensorId> {
+        let marked = self.inputs.as_slice().iter().enumerate().take(8);
+        marked.filter(|(i, _)| self.last_use >> i & 1 == 1).filter_map(|(_, operand)| operand.tensor())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

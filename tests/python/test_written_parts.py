@@ -119,6 +119,28 @@ assert np.allclose(w.grad.numpy(), 4 * np.array([2.0, 3.0]) ** 3), w.grad
 for _ in range(3):
     w.grad[:1].zero_()
 assert w.grad.tolist() == [0, 108]
+# Overwritten elements have a gradient of zeros, also where a view shows all, or a handle off the tape wrote them.
+w.grad = None
+x = gt.ones(1 << 16, requires_grad=True)
+y = x * 1
+y.view(256, 256)[:] = w[0]
+part = y.detach()[:2]
+part += 1
+y[:2] = part
+y[4:6].detach()[:] = 0
+y.sum().backward()
+assert x.grad.count_nonzero().item() == 0
+assert w.grad.tolist() == [65534, 0], w.grad
+# A view keeps its gradient though its elements were dropped, or its base was written.
+x.grad = None
+y = x * 1
+part = y[10:20]
+part.retain_grad()
+y[30:] *= 2
+part *= w[0]
+(part * 3).sum().backward()
+assert part.grad.tolist() == [3] * 10
+assert x.grad[:20].tolist() == [0] * 10 + [6] * 10
 # The tape saved elements that are written before they are read: PyTorch's error.
 x = gt.zeros(1 << 16)
 y = x[:2] * w

@@ -1,7 +1,7 @@
 //! Handing steps over to workers, alone or as a group that may be fused.
 
 use super::violation::Violation;
-use super::{Context, Session};
+use super::{Context, STEP_NS, Session};
 use crate::table::{Content, Refusal, RefusalReason, WorkerTensor};
 use crate::tape::Tape;
 use crate::worker::fusion_window::is_large;
@@ -12,7 +12,8 @@ use crate::worker::worker_link::WorkerLink;
 use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{Command, FREE_IDS_MAX};
-use gt_ops::{Instruction, Operand, TensorId, Workers};
+use gt_ops::{Attrs, Class, Inputs, Instruction, Meta, Op, Operand, TensorId, Workers};
+use std::collections::HashSet;
 
 /// The clock is read again after a step whose estimate is at least this, nanoseconds.
 const TICK_COST_NS: u64 = 2_000;
@@ -95,7 +96,7 @@ impl Session {
 
     /// Cancels the instructions whose results have lower ids than `below`: those still to be read are refused, and
     /// those that wait for a full worker are dropped, unless the session has several workers. The workers skip those
-    /// that they have, and uploads and frees are done.
+    /// that they have, and uploads and frees are done. The results of in-place operations get the old elements.
     ///
     /// # Errors
     /// A completion does not fit: the client has overwritten the ring's cursor.
@@ -110,9 +111,19 @@ impl Session {
         if below <= self.last_id || self.workers.len() > 1 {
             return Ok(());
         }
+        let mut dropped = HashSet::new();
         for step in std::mem::take(&mut self.held).into_iter().flatten() {
             match &step.command {
                 Command::Op(instruction) => {
+                    let kept = step.out.and_then(|out| keeping_replaced(instruction, out));
+                    if let Some((kept, replaced)) = kept.filter(|(_, replaced)| !dropped.contains(replaced)) {
+                        let others = instruction.last_used().filter(|id| *id != replaced).collect();
+                        let (command, fused_ns, cost_ns) = (Command::Op(kept), None, STEP_NS);
+                        self.held.push_back(vec![Step { command, fused_ns, cost_ns, ..step.clone() }]);
+                        self.hold_frees(&step, others);
+                        continue;
+                    }
+                    dropped.insert(instruction.out);
                     let by = self.drop_interrupted(&step, instruction, tape);
                     if let Some(result) = self.tensors.get_at_mut(WorkerTensor::from_id(instruction.out)) {
                         result.content = Content::Refused(by);
@@ -137,22 +148,11 @@ impl Session {
     /// Replaces an instruction that waits for a full worker by the free of the operands that it would use last. Returns
     /// why its result is not made.
     fn drop_interrupted(&mut self, step: &Step, instruction: &Instruction, tape: &mut Tape) -> Refusal {
-        let named = |(at, operand): (usize, &Operand)| operand.tensor().map(|id| (instruction.last_use >> at & 1, id));
-        let operands: Vec<(u8, TensorId)> =
-            instruction.inputs.as_slice().iter().enumerate().take(8).filter_map(named).collect();
-        let mut last: Vec<TensorId> = operands.iter().filter(|(last, _)| *last == 1).map(|(_, id)| *id).collect();
-        last.sort_unstable();
-        last.dedup();
-        for few in last.chunks(FREE_IDS_MAX) {
-            let mut ids = [0; FREE_IDS_MAX];
-            ids[..few.len()].copy_from_slice(few);
-            let command = Command::Free { ids };
-            let (origin, out, fused_ns) = (0, None, None);
-            self.held.push_back(vec![Step { command, origin, out, fused_ns, operands: [0; 2], ..step.clone() }]);
-        }
+        self.hold_frees(step, instruction.last_used().collect());
         // As with every failure, the result is poisoned by the first one.
+        let operands = instruction.inputs.as_slice().iter().filter_map(Operand::tensor);
         let earlier =
-            operands.iter().find_map(|(_, id)| match self.tensors.get_at(WorkerTensor::from_id(*id))?.content {
+            operands.map(WorkerTensor::from_id).find_map(|operand| match self.tensors.get_at(operand)?.content {
                 Content::Refused(by) => Some(by),
                 _ => None,
             });
@@ -164,6 +164,19 @@ impl Session {
             tape.write(event);
         }
         earlier.unwrap_or(Refusal { origin, op: Some(op), reason: RefusalReason::Interrupted })
+    }
+
+    /// Frees tensors behind the steps that wait for a full worker.
+    fn hold_frees(&mut self, step: &Step, mut tensors: Vec<TensorId>) {
+        tensors.sort_unstable();
+        tensors.dedup();
+        for few in tensors.chunks(FREE_IDS_MAX) {
+            let mut ids = [0; FREE_IDS_MAX];
+            ids[..few.len()].copy_from_slice(few);
+            let command = Command::Free { ids };
+            let (origin, out, fused_ns) = (0, None, None);
+            self.held.push_back(vec![Step { command, origin, out, fused_ns, operands: [0; 2], ..step.clone() }]);
+        }
     }
 
     /// Hands over the steps that waited for full workers, as far as these have room now. True if there were any.
@@ -327,4 +340,17 @@ impl Session {
         self.queued_at[worker] += 1;
         self.bill.queued_ns += step.expected_ns as f64 / workers as f64;
     }
+}
+
+/// The instruction that gives the result of an interrupted in-place operation the elements of the operand that it was
+/// to replace, and that operand; none if it replaces none. The workers carry it out though it is interrupted.
+pub(super) fn keeping_replaced(instruction: &Instruction, out: Meta) -> Option<(Instruction, TensorId)> {
+    let operand = *instruction.inputs.as_slice().get(usize::from(instruction.replaces?))?;
+    let replaced = operand.tensor()?;
+    if instruction.op.row().class == Class::Movement {
+        return Some((instruction.clone(), replaced));
+    }
+    let last_use = u8::from(instruction.last_used().any(|id| id == replaced));
+    let (op, inputs, attrs) = (Op::Reshape, Inputs::from_slice(&[operand]), Attrs::Shape(out.shape));
+    Some((Instruction { op, out: instruction.out, inputs, last_use, attrs, tf32: false, replaces: Some(0) }, replaced))
 }

@@ -1,9 +1,10 @@
 //! Validation of a client's commands, and the steps that they become.
 
+use super::handover::keeping_replaced;
 use super::violation::Violation;
 use super::{COMMAND_NS, Context, STEP_NS, Session};
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
-use crate::table::{Content, Refusal, RefusalReason, WorkerTensor};
+use crate::table::{Content, Refusal, RefusalReason, TensorEntry, WorkerTensor};
 use crate::worker::fusion_window::is_fusible;
 use crate::worker::step::Step;
 use crate::worker::worker_link::WorkerLink;
@@ -156,6 +157,13 @@ impl Session {
         self.event(cx, EventKind::Recv, NO_WORKER, Subject::Op(op), wire_bytes, [out, left, right]);
         let meta = infer(op, cx.metas, &instruction.attrs).map_err(Violation::Rule)?;
         instruction.replaces = instruction.replaces.filter(|operand| may_replace(op, cx.metas, *operand, &meta));
+        if out < self.interrupted_below
+            && refused.is_none_or(|by| by.origin != out)
+            && let Some((kept, replaced)) = keeping_replaced(&instruction, meta)
+            && self.is_defined(replaced)
+        {
+            return self.keep_replaced(&instruction, kept, meta, cx);
+        }
         let tensors = cx.metas.iter().filter_map(InputMeta::tensor);
         let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
         let cost = if instruction.last_use & 1 == 1 && op.row().writes_part() {
@@ -190,6 +198,33 @@ impl Session {
         let requested = self.signals.requested();
         self.send(Step { operands, out: Some(meta), fused_ns, requested, ..step }, cx)?;
         if last.is_empty() { Ok(()) } else { self.free_everywhere(&last, cx) }
+    }
+
+    fn is_defined(&self, at: TensorId) -> bool {
+        let tensor = self.tensors.get_at(WorkerTensor::from_id(at));
+        matches!(tensor, Some(TensorEntry { content: Content::Defined, .. }))
+    }
+
+    /// Does `kept` instead of an interrupted in-place operation: the result gets the old elements.
+    #[cold]
+    fn keep_replaced(
+        &mut self,
+        instruction: &Instruction,
+        mut kept: Instruction,
+        meta: Meta,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
+        let mut last = self.ids_of(instruction, instruction.last_use);
+        let out = instruction.out;
+        kept.out = self.tensors.insert(out, meta, Content::Defined).id();
+        if cx.pipeline.is_empty() {
+            self.remove_last_uses(&kept, cx);
+        }
+        let requested = self.signals.requested();
+        let step = self.step(out, Command::Op(kept), STEP_NS, 0);
+        self.send(Step { out: Some(meta), requested, ..step }, cx)?;
+        last.retain(|id| self.tensors.get(*id).is_some());
+        self.free_everywhere(&last, cx)
     }
 
     /// The reason to refuse a step that would take longer than the user's steps may. For a result that no memory has

@@ -320,7 +320,7 @@ fn op<B: Backend>(
     };
     let kept = made.as_ref().err().and_then(|failure| kept(backend, session, origin, instruction, failure));
     if instruction.last_use != 0 {
-        for id in last_used(instruction) {
+        for id in instruction.last_used() {
             session.take(id);
         }
     }
@@ -343,12 +343,6 @@ pub(super) fn put_made<T>(
         (Err(failure), Some(kept)) => session.put_kept(out, failure, kept),
         (made, _) => session.put(out, made),
     }
-}
-
-/// The operands that an instruction uses for the last time.
-pub(super) fn last_used(instruction: &Instruction) -> impl Iterator<Item = TensorId> {
-    let marked = instruction.inputs.as_slice().iter().enumerate().take(8);
-    marked.filter(|(i, _)| instruction.last_use >> i & 1 == 1).filter_map(|(_, operand)| operand.tensor())
 }
 
 /// The elements of the operand that an instruction was to replace in place, if they are as before: they stay in its

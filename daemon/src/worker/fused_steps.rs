@@ -1,7 +1,7 @@
 //! Fused execution of queued steps: the instructions of a [fusion window](super::fusion_window) run as one program, and
 //! results take the memory of operands that the next steps free.
 
-use super::core::{Core, kept, last_used, put_made};
+use super::core::{Core, kept, put_made};
 use super::exec_failure::{caught, failure};
 use super::fusion_window::{FusionWindow, UNCONNECTED_MAX, is_fusible, is_large};
 use super::session_tensors::SessionTensors;
@@ -122,7 +122,7 @@ fn freed(jobs: &[Job]) -> Vec<TensorId> {
     for job in jobs {
         match &job.command {
             Command::Free { ids } => freed.extend(ids.iter().copied().filter(|id| *id != 0)),
-            Command::Op(instruction) => freed.extend(last_used(instruction)),
+            Command::Op(instruction) => freed.extend(instruction.last_used()),
             _ => {}
         }
     }

@@ -5,7 +5,7 @@ use gt_bridge::client_end::TcpSession;
 use gt_bridge::token::{TOKEN_ENV, Token};
 use gt_ops::failure::Fault;
 use gt_ops::wire::Command;
-use gt_ops::{Attrs, Op, Operand, Shape, TensorId};
+use gt_ops::{Attrs, Inputs, Instruction, Op, Operand, Shape, TensorId};
 use gt_protocol::address::{TcpAddress, TcpSecurity};
 use gt_protocol::limits::SQ_SLOTS;
 use gt_protocol::{ClientMessage, Hello, Role};
@@ -34,6 +34,14 @@ fn begin_fetch(client: &mut Client, id: TensorId) -> (u64, ArenaBlock) {
     let (block, token) = (client.block(4), client.token());
     client.send(&Command::Fetch { token, id, offset_bytes: 0, to: range(&block, 4) });
     (token, block)
+}
+
+/// Adds `by` to `to`, in place.
+fn add_in_place(client: &mut Client, to: TensorId, by: TensorId) -> TensorId {
+    let (out, inputs) = (client.id(), Inputs::from_slice(&[to, by].map(Operand::Tensor)));
+    let (op, attrs) = (Op::Add, Attrs::None);
+    client.send(&Command::Op(Instruction { op, out, inputs, last_use: 1, attrs, tf32: false, replaces: Some(0) }));
+    out
 }
 
 fn interrupt(client: &Client) {
@@ -117,14 +125,20 @@ fn an_interrupt_drops_what_waits_for_a_full_worker() {
     let gtd = daemon(&[], &[]);
     let (mut other, mut client) = (gtd.client(), gtd.client());
     let uploaded = client.upload(f32s(&[1]), &2.0f32.to_le_bytes());
+    let written = client.full(&[1], 7.0);
+    assert_eq!(client.fetch_f32(written, 1).unwrap(), [7.0]);
     endless(&mut other);
     eventually("the worker computes", || runs_a_sum(&gtd));
     // The worker is overdue, and does not begin a second heavy step beside the first. So what follows that is held.
     let heavy = endless(&mut client);
     let operand = client.full(&[1], 5.0);
     let mut sums = vec![operand];
+    let mut written = add_in_place(&mut client, written, operand);
     for _ in 0..1500 {
         sums.push(client.binary(Op::Add, *sums.last().unwrap(), uploaded));
+        if sums.len() % 100 == 0 {
+            written = add_in_place(&mut client, written, *sums.last().unwrap());
+        }
     }
     let fetches: Vec<_> = sums[1400..].iter().map(|sum| begin_fetch(&mut client, *sum)).collect();
     let session = client.session();
@@ -139,6 +153,7 @@ fn an_interrupt_drops_what_waits_for_a_full_worker() {
     assert!(runs_a_sum(&gtd));
     // An instruction after the interrupt waits its turn, and finds the tensors from before.
     let after = client.binary(Op::Add, uploaded, uploaded);
+    let written = add_in_place(&mut client, written, uploaded);
     client.free(&sums);
     client.free(&[heavy - 2, heavy - 1, heavy]);
     let (token, block) = begin_fetch(&mut client, after);
@@ -147,6 +162,8 @@ fn an_interrupt_drops_what_waits_for_a_full_worker() {
     let mut bytes = [0; 4];
     block.read(&mut bytes);
     assert_eq!(f32::from_le_bytes(bytes), 4.0);
+    // Interrupted in-place operations have changed nothing, wherever they were.
+    assert_eq!(client.fetch_f32(written, 1).unwrap(), [9.0]);
     let tensors = || gtd.status().sessions.iter().find(|status| status.id == session).map(|status| status.tensors);
-    eventually("the dropped tensors are gone", || tensors() == Some(2));
+    eventually("the dropped tensors are gone", || tensors() == Some(3));
 }
