@@ -10,7 +10,10 @@ use gt_ops::{DType, Op, OpError};
 fn scan<'g>(op: Op, input: Expr<'g>, dim: i64, dtype: Option<DType>) -> Result<Expr<'g>> {
     let Some(dtype) = dtype else { return Ok(input.along(op, dim)) };
     let converted = input.to(dtype);
-    check_no_bools(op.name(), converted)?;
+    // A tensor without axes or elements is converted alone.
+    if converted.rank()? > 0 && converted.numel()? > 0 {
+        check_no_bools(op.name(), converted)?;
+    }
     Ok(converted.along(op, dim).to(dtype))
 }
 

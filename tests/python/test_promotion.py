@@ -120,8 +120,8 @@ FLOATS_ONLY = """
 """.split()
 NO_BOOLS = """
     x.argmax() x.argmin(0) x.median() x.median(0) x.nanmedian() x.topk(1) x.kthvalue(1) x.bincount() x.cumsum_(0)
-    x.cumsum(0,dtype=gt.bool) x.cumprod_(0) x%x x//x x%True True//x x**x x.clamp(True) x.clamp_(max=True) x.clamp(False,True) x-1 1-x x-x
-    gt.rsub(x,1) gt.sub(1,x) gt.trapezoid(x) F.threshold(x,0,0) F.tanhshrink(x)
+    x.cumsum(0,dtype=gt.bool) x.cumprod_(0) x%x x//x x%True True//x x**x x.clamp(True) x.clamp_(max=True)
+    x.clamp(False,True) x-1 1-x x-x gt.rsub(x,1) gt.sub(1,x) gt.trapezoid(x) F.threshold(x,0,0) F.tanhshrink(x)
 """.split()
 
 
@@ -146,6 +146,8 @@ def test_a_bool_is_limited_by_bools_of_tensors_and_raised_to_a_number() -> None:
     assert (x**True).tolist() == [True, False]
     assert (x**False).tolist() == [True, True]
     assert (x**2).tolist() == [1, 0]
+    assert x[0].cumsum(0, dtype=gt.bool).item() is True
+    assert x[:0].cumprod(0, dtype=gt.bool).tolist() == []
     assert x.logical_not().pow_(True).tolist() == [False, True]
 
 
