@@ -284,7 +284,7 @@ mod tests {
         let loss = WorkerLoss { worker: WorkerName::new("cpu:0"), end: WorkerEnd::Signal(9) };
         let [first, both] = [1, 2].map(Workers::first_of);
         let limits = MemoryLimits { session_bytes: 1 << 30, user: 1000, user_bytes: 1 << 31 };
-        let golden: [(StepKind, Slot); 12] = [
+        let golden: [(StepKind, Slot); 13] = [
             (StepKind::Run(run), [1 | 3 << 32, 5, 77, 9, 1000, 500_000, 1, 0]),
             (StepKind::Open { loss: None }, [2, 5, 77, 0, 0, 0, 0, 0]),
             (StepKind::Open { loss: Some(loss) }, [2, 5, 77, 0, 0, 0x30_3a75_7063, 0, 1 | 9 << 8]),
@@ -297,6 +297,7 @@ mod tests {
             (StepKind::Limit(limits), [9, 5, 77, 0, 0, 1 << 30, 1000, 1 << 31]),
             (StepKind::Registered, [10, 5, 77, 0, 0, 0, 0, 0]),
             (StepKind::ResetPeak, [11, 5, 77, 0, 0, 0, 0, 0]),
+            (StepKind::DropArena { number: 3 }, [12, 5, 77, 0, 0, 3, 0, 0]),
         ];
         for (kind, slot) in golden {
             let header = StepHeader { owner: OWNER, kind };
@@ -308,7 +309,7 @@ mod tests {
 
     #[test]
     fn a_slot_that_is_no_header_is_an_error() {
-        for number in [0, 12, u32::MAX.into()] {
+        for number in [0, 13, u32::MAX.into()] {
             assert_eq!(StepHeader::decode(&[number, 5, 77, 0, 0, 0, 0, 0]), Err(UnknownStep(number)));
         }
         assert_eq!(StepHeader::decode(&[3, 1 << 32, 77, 0, 0, 0, 0, 0]), Err(UnknownStep(3)));

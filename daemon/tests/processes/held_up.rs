@@ -184,6 +184,26 @@ fn a_program_runs_ahead_by_time_and_not_by_instructions() {
 }
 
 #[test]
+fn a_step_that_ran_for_long_ends_with_its_session_and_not_with_its_worker() {
+    let folder = crate::support::Folder::new();
+    std::fs::write(folder.0.join("gtd.yaml"), "limits: {max_step: 0}\n").unwrap();
+    let gtd = Gtd::start_in(folder, &["--config", "gtd.yaml", "--workers", "proc-cpu:1"], &[]);
+    let (mut long, mut other) = (gtd.client(), gtd.client());
+    let kept = other.full(&[4], 1.0);
+    other.sync();
+    let one = long.full(&[1, 1], 1.0);
+    let endless = long.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(Shape::new(&[1 << 24, 1 << 24]).unwrap()));
+    long.op(Op::Sum, &[Operand::Tensor(endless)], Attrs::Axes { mask: 0b11, keepdim: false });
+    let running = || gtd.status().workers.remove(0).running;
+    // A step of a session that has ended may go on for ten seconds. This one has run for longer when its session ends.
+    eventually("the sum has run for long", || running().is_some_and(|running| running.since_ms > 12_000));
+    drop(long);
+    eventually("the sum ends", || running().is_none());
+    assert_eq!(other.fetch_f32(kept, 4).unwrap(), [1.0; 4]);
+    assert_eq!(gtd.status().workers[0].losses, 0);
+}
+
+#[test]
 fn a_worker_that_goes_on_for_a_session_that_has_ended_is_replaced() {
     let gtd = Gtd::start(&["--workers", "proc-stub:1"]);
     let (mut stuck, mut other) = (gtd.client(), gtd.client());

@@ -48,6 +48,9 @@ pub struct ProcessLink {
     /// How the last process ended.
     last_end: WorkerEnd,
     watch: LifeWatch,
+    /// The session that had ended at the last check although the oldest step is its, and the time of the check that
+    /// first found that.
+    outlived: Option<(u64, Instant)>,
     /// Whether the process registered itself, instead of being started by the daemon.
     registered: bool,
     /// Whether its steps may have preemption points: an asynchronous device has none.
@@ -160,6 +163,7 @@ impl ProcessLink {
             lost: VecDeque::new(),
             last_end: WorkerEnd::NotStarted,
             watch: LifeWatch::default(),
+            outlived: None,
             registered,
             preempts: device.backend.site == Site::Host,
             stopping: false,
@@ -568,10 +572,17 @@ impl WorkerLink for ProcessLink {
     }
 
     fn check_life(&mut self) {
-        let oldest = self.queue.oldest();
+        let oldest = self.queue.oldest().filter(|oldest| oldest.owner.session != 0);
+        let outlives = oldest.filter(|oldest| !self.sessions.contains_key(&oldest.owner.session));
+        // A step that ran for long before its session ended has as much time to end as any other.
+        self.outlived = outlives.map(|RunningStep { owner: SessionSlot { session, .. }, .. }| {
+            self.outlived.filter(|(other, _)| *other == session).unwrap_or((session, Instant::now()))
+        });
         let Some(child) = &mut self.child else { return };
-        let is_cancelled = |owner: SessionSlot| owner.session != 0 && !self.sessions.contains_key(&owner.session);
-        if oldest.is_some_and(|oldest| is_cancelled(oldest.owner) && oldest.since >= CANCELLED_MAX) {
+        let is_over = |since: Duration| since >= CANCELLED_MAX;
+        if outlives.is_some_and(|oldest| is_over(oldest.since))
+            && self.outlived.is_some_and(|(_, first)| is_over(first.elapsed()))
+        {
             let name = self.name;
             tracing::warn!(
                 target: "gtd::worker",
