@@ -129,7 +129,9 @@ impl StepBuffer {
 
     /// Moves the waiting slots to the beginning.
     fn compact(&mut self) {
-        self.slots.copy_within(self.start..self.end, 0);
+        if self.start > 0 {
+            self.slots.copy_within(self.start..self.end, 0);
+        }
         (self.start, self.end) = (0, self.end - self.start);
     }
 
@@ -515,16 +517,16 @@ struct Preemption<'a, B: Backend, T: Transport> {
 
 impl<B: Backend, T: Transport> Preemption<'_, B, T> {
     /// Runs the light steps that need not wait, in the order of the queue. Called at each preemption point, so it has
-    /// little to do while nothing comes.
+    /// little to do during a step that is not heavy, and while nothing comes.
     fn run(&mut self) {
-        self.worker.steps.look_ahead();
-        self.looks |= self.worker.steps.refill(&mut self.worker.transport) > 0;
-        if !self.looks {
-            return;
-        }
         let begun = Instant::now();
         self.is_heavy |= (begun - self.begun).saturating_sub(self.ran) > PREEMPTION_MAX;
-        if self.is_heavy {
+        if !self.is_heavy {
+            return;
+        }
+        self.worker.steps.look_ahead();
+        self.looks |= self.worker.steps.refill(&mut self.worker.transport) > 0;
+        if self.looks {
             self.looks = self.overtake(begun);
             self.ran += begun.elapsed();
         }
