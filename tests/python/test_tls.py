@@ -186,7 +186,10 @@ class Authority:
         subprocess.run([OPENSSL, *map(str, words)], check=True, capture_output=True, timeout=60)
 
     def signed(self, name: str, days: int = 30) -> tuple[Path, Path]:
-        """Signs a certificate for localhost; returns the paths of it and of its key."""
+        """Signs a certificate for localhost; returns the paths of it and of its key.
+
+        With `days` of -1 it expired yesterday. With 0 it would still hold for the rest of this second.
+        """
         certificate, key, request = (self._folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         extensions = self._folder / "extensions"
         extensions.write_text("subjectAltName=DNS:localhost\n")
@@ -218,7 +221,7 @@ def test_a_certificate_of_an_authority_needs_no_fingerprint(tmp_path: Path) -> N
 @needs_openssl
 def test_a_certificate_that_has_expired_is_said_to_have(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    certificate, key = authority.signed("old", days=0)
+    certificate, key = authority.signed("old", days=-1)
     options = ("--tls-certificate", str(certificate), "--tls-key", str(key))
     with server(tmp_path, *options) as daemon:
         address = f"tls://localhost:{daemon.port}"
@@ -233,7 +236,7 @@ def test_a_certificate_that_has_expired_is_said_to_have(tmp_path: Path) -> None:
 @needs_openssl
 def test_a_configuration_with_a_bad_certificate_is_found(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    (good, key), (old, old_key) = authority.signed("box"), authority.signed("old", days=0)
+    (good, key), (old, old_key) = authority.signed("box"), authority.signed("old", days=-1)
     readable = tmp_path / "readable.key"
     readable.write_bytes(key.read_bytes())
     readable.chmod(0o644)
