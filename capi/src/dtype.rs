@@ -4,7 +4,7 @@ use crate::status::{CallError, Result, value_or};
 use gt_ops::DType;
 use std::ffi::{CStr, c_char};
 
-/// The type of a tensor's elements: one of the constants GT_BOOL to GT_FLOAT64.
+/// The type of a tensor's elements: one of the constants GT_BOOL to GT_COMPLEX128.
 pub type gt_dtype = i32;
 
 /// The dtype of a constant; none for 0.
@@ -12,13 +12,13 @@ pub(crate) fn optional(dtype: gt_dtype) -> Result<Option<DType>> {
     if dtype == 0 {
         return Ok(None);
     }
-    let code = u8::try_from(dtype.wrapping_sub(1)).ok().and_then(DType::from_code);
-    code.map(Some).ok_or_else(|| CallError::argument(format!("{dtype} is no dtype")))
+    let found = usize::try_from(dtype.wrapping_sub(1)).ok().and_then(|code| DType::ALL.get(code).copied());
+    found.map(Some).ok_or_else(|| CallError::argument(format!("{dtype} is no dtype")))
 }
 
 /// The dtype of a constant, which must not be 0.
 pub(crate) fn required(dtype: gt_dtype) -> Result<DType> {
-    optional(dtype)?.ok_or_else(|| CallError::argument("a dtype is needed, GT_BOOL to GT_FLOAT64"))
+    optional(dtype)?.ok_or_else(|| CallError::argument("a dtype is needed, GT_BOOL to GT_COMPLEX128"))
 }
 
 /// The constant for `dtype`.
@@ -38,6 +38,11 @@ fn name(dtype: DType) -> &'static CStr {
         DType::BF16 => c"bfloat16",
         DType::F32 => c"float32",
         DType::F64 => c"float64",
+        DType::U16 => c"uint16",
+        DType::U32 => c"uint32",
+        DType::U64 => c"uint64",
+        DType::C64 => c"complex64",
+        DType::C128 => c"complex128",
     }
 }
 
@@ -64,7 +69,7 @@ mod tests {
             assert_eq!(name(dtype).to_str(), Ok(dtype.name()));
         }
         assert!(required(0).is_err() && optional(0).is_ok_and(|none| none.is_none()));
-        for wrong in [-1, 11, i32::MIN, i32::MAX] {
+        for wrong in [-1, 16, i32::MIN, i32::MAX] {
             assert!(optional(wrong).is_err());
         }
     }

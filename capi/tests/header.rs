@@ -201,7 +201,7 @@ fn wrapper(row: &Row) -> String {
             parameters.push("gt_dtype dtype".into());
             attributes.extend(["shape = gt_list(shape, ndim)", "dtype = dtype"]);
         }
-        (_, Class::Cast) => {
+        (_, Class::Cast) | (AttrKind::DType, Class::Movement) => {
             parameters.push("gt_dtype dtype".into());
             attributes.push("dtype = dtype");
         }

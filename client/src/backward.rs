@@ -368,7 +368,7 @@ fn check_for_nan<'a>(node: &Node, grads: impl Iterator<Item = &'a Tensor>) -> Re
     if !anomaly().1 {
         return Ok(());
     }
-    for (i, grad) in grads.enumerate().filter(|(_, grad)| grad.meta().dtype.is_float()) {
+    for (i, grad) in grads.enumerate().filter(|(_, grad)| grad.meta().dtype.is_inexact()) {
         let nan = grad.elementwise(Op::Isnan, &[TensorOperand::This])?;
         let any = nan.apply(|g, v| build::reduce(g, Op::Any, v, None, false))?.value()?;
         let mut byte = [0];

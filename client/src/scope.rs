@@ -11,7 +11,8 @@ use crate::value::TensorValue;
 use gt_ops::error::Result as OpResult;
 use gt_ops::graph::FunctionGradient;
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::{Arg, Attrs, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val};
+use gt_ops::storage::{StoredInstruction, on_storage};
+use gt_ops::{Arg, Attrs, DType, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val, composed};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -174,7 +175,7 @@ impl Scope {
 
     fn record(&self, op: Op, inputs: &[Arg], attrs: &Attrs, value: &Arc<TensorValue>) -> Option<Arc<Node>> {
         let row = op.row();
-        if !row.grad.is_some() || !value.meta().dtype.is_float() || !grad_enabled() {
+        if !row.grad.is_some() || !value.meta().dtype.is_inexact() || !grad_enabled() {
             return None;
         }
         let node_of = |arg: &Arg| match arg {
@@ -193,6 +194,82 @@ impl Scope {
             }
         });
         Some(Node::op(op, attrs.clone(), edges.collect(), row.saves.output.then(|| value.clone()), *value.meta()))
+    }
+
+    /// Adds the result of an op, with its node on the tape, and records it for views. `attrs` are those that the user's
+    /// dtypes have.
+    fn push_result(&mut self, op: Op, inputs: &[Arg], attrs: Attrs, value: Arc<TensorValue>) -> Val {
+        let meta = *value.meta();
+        let node = self.record(op, inputs, &attrs, &value);
+        if let Some(view) = &mut self.view {
+            if inputs.first() != Some(&Arg::Val(view.last)) {
+                return self.push(value, node);
+            }
+            view.last = Val(self.tensors.len() as u32);
+            let index = match inputs.get(1) {
+                Some(Arg::Val(v)) => Some(self.tensors[v.0 as usize].0.clone()),
+                _ => None,
+            };
+            let step = ViewOp { op, attrs, index };
+            view.layout = view.layout.and_then(|layout| layout_after(&view.shape, &layout, &step));
+            view.shape = meta.shape;
+            view.ops.push(step);
+        } else if let Some(steps) = &mut self.steps {
+            let operand = match inputs.first() {
+                Some(Arg::Val(v)) => Some(*v),
+                _ => None,
+            };
+            let op = ViewOp { op, attrs, index: None };
+            steps.push(ViewStep { op, operand, result: Val(self.tensors.len() as u32), shape: meta.shape });
+        }
+        self.push(value, node)
+    }
+
+    /// Issues an instruction for a result of `meta`. Returns the result and the attributes.
+    fn issue(
+        &mut self,
+        op: Op,
+        metas: &[InputMeta],
+        inputs: Inputs,
+        attrs: Attrs,
+        meta: Meta,
+    ) -> OpResult<(Arc<TensorValue>, Attrs)> {
+        let mut instruction =
+            Instruction { op, out: 0, inputs, last_use: 0, attrs, tf32: allows_tf32(op), replaces: None };
+        let tensors = metas.iter().filter_map(InputMeta::tensor);
+        let cost = gt_ops::cost::cost(op, tensors, &instruction.attrs, &meta);
+        match self.session.issue(&mut instruction, cost) {
+            Ok(id) => Ok((TensorValue::new(id, meta, &self.session), instruction.attrs)),
+            Err(error) => {
+                self.error = Some(error);
+                Err(OpError::runtime("the instruction could not be issued"))
+            }
+        }
+    }
+
+    /// Emits an op of which an operand or the result has a composed dtype. [`Op::Reinterpret`] is no instruction.
+    #[cold]
+    fn emit_composed(
+        &mut self,
+        op: Op,
+        inputs: &[Arg],
+        metas: &[InputMeta],
+        operands: Inputs,
+        attrs: Attrs,
+    ) -> OpResult<Val> {
+        if op == Op::Reinterpret {
+            let [Arg::Val(v)] = inputs else { return Err(OpError::type_("reinterpret: expects one tensor")) };
+            let meta = infer(op, metas, &attrs)?;
+            let value = TensorValue::reinterpret(&self.tensors[v.0 as usize].0, meta);
+            return Ok(self.push_result(op, inputs, attrs, value));
+        }
+        match on_storage(op, metas, &attrs)? {
+            None => composed::emit(self, op, inputs, &attrs),
+            Some(StoredInstruction { attrs: stored, meta }) => {
+                let (value, _) = self.issue(op, metas, operands, stored, meta)?;
+                Ok(self.push_result(op, inputs, attrs, value))
+            }
+        }
     }
 }
 
@@ -244,18 +321,25 @@ impl Graph for Scope {
         if let Some((_, text)) = self.stale.iter().find(|(val, _)| inputs.contains(&Arg::Val(*val))) {
             return Err(OpError::runtime(text.clone()));
         }
-        if let Attrs::AxesInto { mask, keepdim, dtype } = attrs
-            && !self.session.converting_reductions
-        {
-            let converted = self.emit(Op::Cast, inputs, Attrs::DType(dtype))?;
-            return self.emit(op, &[converted.into()], Attrs::Axes { mask, keepdim });
+        if !self.session.newest_instructions {
+            if let Attrs::AxesInto { mask, keepdim, dtype } = attrs {
+                let converted = self.emit(Op::Cast, inputs, Attrs::DType(dtype))?;
+                return self.emit(op, &[converted.into()], Attrs::Axes { mask, keepdim });
+            }
+            if matches!(op, Op::Fourier | Op::InverseFourier) {
+                return Err(OpError::not_implemented(
+                    "Fourier transforms need a newer daemon: upgrade gtd to the version of this gt",
+                ));
+            }
         }
+        let mut composed = false;
         let mut metas = SmallVec::<[InputMeta; OPERANDS_INLINE]>::new();
         let mut operands = Inputs::new();
         for arg in inputs {
             let (meta, operand) = match arg {
                 Arg::Val(v) => {
                     let value = &self.tensors[v.0 as usize].0;
+                    composed |= value.meta().dtype.is_composed();
                     (InputMeta::Tensor(*value.meta()), Operand::Tensor(value.id()))
                 }
                 Arg::Scalar(s) => (InputMeta::Scalar(*s), Operand::Scalar(*s)),
@@ -263,42 +347,12 @@ impl Graph for Scope {
             metas.push(meta);
             operands.push(operand);
         }
-        let meta = infer(op, &metas, &attrs)?;
-        let mut instruction =
-            Instruction { op, out: 0, inputs: operands, last_use: 0, attrs, tf32: allows_tf32(op), replaces: None };
-        let tensors = metas.iter().filter_map(InputMeta::tensor);
-        let cost = gt_ops::cost::cost(op, tensors, &instruction.attrs, &meta);
-        let id = match self.session.issue(&mut instruction, cost) {
-            Ok(id) => id,
-            Err(error) => {
-                self.error = Some(error);
-                return Err(OpError::runtime("the instruction could not be issued"));
-            }
-        };
-        let value = TensorValue::new(id, meta, &self.session);
-        let node = self.record(op, inputs, &instruction.attrs, &value);
-        if let Some(view) = &mut self.view {
-            if inputs.first() != Some(&Arg::Val(view.last)) {
-                return Ok(self.push(value, node));
-            }
-            view.last = Val(self.tensors.len() as u32);
-            let index = match inputs.get(1) {
-                Some(Arg::Val(v)) => Some(self.tensors[v.0 as usize].0.clone()),
-                _ => None,
-            };
-            let step = ViewOp { op, attrs: instruction.attrs, index };
-            view.layout = view.layout.and_then(|layout| layout_after(&view.shape, &layout, &step));
-            view.shape = meta.shape;
-            view.ops.push(step);
-        } else if let Some(steps) = &mut self.steps {
-            let operand = match inputs.first() {
-                Some(Arg::Val(v)) => Some(*v),
-                _ => None,
-            };
-            let op = ViewOp { op, attrs: instruction.attrs, index: None };
-            steps.push(ViewStep { op, operand, result: Val(self.tensors.len() as u32), shape: meta.shape });
+        if composed || attrs.dtype().is_some_and(DType::is_composed) {
+            return self.emit_composed(op, inputs, &metas, operands, attrs);
         }
-        Ok(self.push(value, node))
+        let meta = infer(op, &metas, &attrs)?;
+        let (value, attrs) = self.issue(op, &metas, operands, attrs, meta)?;
+        Ok(self.push_result(op, inputs, attrs, value))
     }
 
     fn meta(&self, v: Val) -> Meta {
@@ -350,7 +404,7 @@ impl Graph for Scope {
         let node = Node::custom(name.to_owned(), nodes, values.len(), meta, Box::new(backward));
         let mut recorded = Vec::with_capacity(values.len());
         for (i, value) in values.into_iter().enumerate() {
-            let result = value.meta().dtype.is_float().then(|| Node::custom_output(&node, i, *value.meta()));
+            let result = value.meta().dtype.is_inexact().then(|| Node::custom_output(&node, i, *value.meta()));
             recorded.push(self.push(value, result));
         }
         Ok(recorded)

@@ -22,7 +22,7 @@ use gt_bridge::client_end::Interrupter;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
-use gt_protocol::version::{CONVERTING_REDUCTIONS_SINCE, INTERRUPTS_SINCE};
+use gt_protocol::version::{CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE};
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
@@ -98,8 +98,8 @@ pub struct ClientSession {
     next_alive_check_ns: AtomicU64,
     /// Whether the daemon understands [`ClientMessage::Interrupt`].
     interrupts: bool,
-    /// Whether the daemon knows reductions that convert their operand.
-    pub(crate) converting_reductions: bool,
+    /// Whether the daemon knows reductions that convert their operand, and Fourier transforms.
+    pub(crate) newest_instructions: bool,
     /// Interrupts the session ahead of its stream; none where the control socket does.
     interrupter: Option<Interrupter>,
     /// The number of the last notice that the program was warned of; 0 for none.
@@ -307,7 +307,7 @@ impl ClientSession {
             begun: Instant::now(),
             next_alive_check_ns: AtomicU64::new(0),
             interrupts: welcome.protocol_version >= INTERRUPTS_SINCE,
-            converting_reductions: welcome.protocol_version >= CONVERTING_REDUCTIONS_SINCE,
+            newest_instructions: welcome.protocol_version >= CONVERTING_REDUCTIONS_SINCE.max(FOURIER_TRANSFORMS_SINCE),
             interrupter,
             noticed: AtomicU32::new(welcome.notice.as_ref().map_or(0, |notice| notice.number)),
             lost: OnceLock::new(),
@@ -727,6 +727,7 @@ impl ClientSession {
     /// Issues the allocation of a tensor of `meta`, to be filled by [`ClientSession::write`].
     pub(crate) fn allocate(&self, meta: Meta) -> Result<TensorId> {
         self.check_open()?;
+        let meta = meta.stored()?;
         let origin = self.origin_of_call();
         let signal = signal::current().signal();
         let id = self.push(self.submission.lock(), Publication::Batched, true, |s| {

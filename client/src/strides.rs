@@ -39,6 +39,15 @@ pub(crate) fn layout_after(from: &Shape, layout: &MemoryLayout, op: &ViewOp) -> 
     {
         offset += (0..from.rank()).map(|axis| spec.start[axis] as isize * layout.strides[axis]).sum::<isize>();
     }
+    if let (Op::Reinterpret, Attrs::DType(to)) = (op.op, &op.attrs) {
+        // Offsets are in elements, and a complex number is two of its parts.
+        match to {
+            to if to.is_complex() && offset % 2 != 0 => return None,
+            to if to.is_complex() => offset /= 2,
+            to if to.is_float() => offset *= 2,
+            _ => {}
+        }
+    }
     strides_after(from, &layout.strides, op).map(|strides| MemoryLayout { strides, offset })
 }
 
@@ -66,6 +75,20 @@ fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &Vie
             Some(out)
         }
         (Op::Reshape, Attrs::Shape(to)) => reshape_strides(from, strides, to),
+        (Op::Reinterpret, Attrs::DType(to)) if to.is_complex() => {
+            // Two neighbours in memory are one complex number, so the other axes must be whole ones apart.
+            let last = from.rank().checked_sub(1)?;
+            let fits = strides[last] == 1 && strides[..last].iter().all(|stride| stride % 2 == 0);
+            out[..last].iter_mut().zip(strides).for_each(|(to, stride)| *to = stride / 2);
+            fits.then_some(out)
+        }
+        (Op::Reinterpret, Attrs::DType(to)) if to.is_float() => {
+            // The operand is complex: only complex numbers are stored as floats.
+            out[..from.rank()].iter_mut().zip(strides).for_each(|(to, stride)| *to = stride * 2);
+            *out.get_mut(from.rank())? = 1;
+            Some(out)
+        }
+        (Op::Reinterpret, _) => Some(*strides),
         _ => None,
     }
 }
@@ -123,6 +146,7 @@ pub(crate) fn repeats_elements(shape: &Shape, strides: &Strides) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gt_ops::DType;
 
     fn shape(dims: &[usize]) -> Shape {
         Shape::new(dims).unwrap()
@@ -147,6 +171,25 @@ mod tests {
             reshape_strides(&shape(&[3, 2, 4]), &transposed, &shape(&[3, 2, 2, 2])),
             Some(strides(&[4, 12, 2, 1]))
         );
+    }
+
+    #[test]
+    fn parts_of_complex_numbers_are_neighbours() {
+        let seen_as = |dims: &[usize], values: &[isize], offset, to| {
+            let op = ViewOp { op: Op::Reinterpret, attrs: Attrs::DType(to), index: None };
+            let layout = layout_after(&shape(dims), &MemoryLayout { strides: strides(values), offset }, &op)?;
+            Some((layout.strides, layout.offset))
+        };
+        // The real parts of a column of complex numbers, and the complex numbers of these parts.
+        assert_eq!(seen_as(&[3], &[4], 1, DType::F32), Some((strides(&[8, 1]), 2)));
+        assert_eq!(seen_as(&[3, 2], &[8, 1], 2, DType::C64), Some((strides(&[4]), 1)));
+        // Odd distances, parts that are not neighbours, and an odd start have no complex numbers in PyTorch's memory.
+        assert_eq!(seen_as(&[3, 2], &[3, 1], 0, DType::C64), None);
+        assert_eq!(seen_as(&[2, 2], &[2, 2], 0, DType::C64), None);
+        assert_eq!(seen_as(&[3, 2], &[2, 1], 1, DType::C64), None);
+        // Unsigned integers have the size of their storage.
+        assert_eq!(seen_as(&[3], &[2], 1, DType::I16), Some((strides(&[2]), 1)));
+        assert_eq!(seen_as(&[3], &[2], 1, DType::U64), Some((strides(&[2]), 1)));
     }
 
     #[test]

@@ -193,7 +193,7 @@ impl Tensor {
             .into());
         }
         let meta = self.meta();
-        if on && !meta.dtype.is_float() {
+        if on && !meta.dtype.is_inexact() {
             return Err(
                 OpError::runtime("only Tensors of floating point and complex dtype can require gradients").into()
             );

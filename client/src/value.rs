@@ -11,11 +11,20 @@ pub struct TensorValue {
     meta: Meta,
     session: Arc<ClientSession>,
     version: VersionCounter,
+    /// The value whose elements these are under another dtype, if it is not the daemon's own tensor.
+    reinterpreted: Option<Arc<TensorValue>>,
 }
 
 impl TensorValue {
     pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
-        Arc::new(TensorValue { id, meta, session: session.clone(), version: VersionCounter::default() })
+        let (session, version) = (session.clone(), VersionCounter::default());
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted: None })
+    }
+    /// The elements of `value` as those of another dtype, of which one is stored as the other: the same tensor of the
+    /// daemon.
+    pub(crate) fn reinterpret(value: &Arc<TensorValue>, meta: Meta) -> Arc<TensorValue> {
+        let (id, session, version) = (value.id, value.session.clone(), VersionCounter::default());
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted: Some(value.clone()) })
     }
     #[inline]
     pub(crate) fn version_counter(&self) -> &VersionCounter {
@@ -40,7 +49,9 @@ impl TensorValue {
 
 impl Drop for TensorValue {
     fn drop(&mut self) {
-        self.session.free(self.id, self.meta.bytes());
+        if self.reinterpreted.is_none() {
+            self.session.free(self.id, self.meta.bytes());
+        }
     }
 }
 

@@ -78,13 +78,13 @@ pub fn encode(dtype: DType, x: f64, to: &mut Vec<u8>) {
     match dtype {
         DType::Bool | DType::U8 => to.push(x as i64 as u8),
         DType::I8 => to.push(x as i64 as i8 as u8),
-        DType::I16 => to.extend((x as i64 as i16).to_ne_bytes()),
-        DType::I32 => to.extend((x as i64 as i32).to_ne_bytes()),
-        DType::I64 => to.extend((x as i64).to_ne_bytes()),
+        DType::I16 | DType::U16 => to.extend((x as i64 as i16).to_ne_bytes()),
+        DType::I32 | DType::U32 => to.extend((x as i64 as i32).to_ne_bytes()),
+        DType::I64 | DType::U64 => to.extend((x as i64).to_ne_bytes()),
         DType::F16 => to.extend(f16::from_f64(x).to_ne_bytes()),
         DType::BF16 => to.extend(bf16::from_f64(x).to_ne_bytes()),
-        DType::F32 => to.extend((x as f32).to_ne_bytes()),
-        DType::F64 => to.extend(x.to_ne_bytes()),
+        DType::F32 | DType::C64 => to.extend((x as f32).to_ne_bytes()),
+        DType::F64 | DType::C128 => to.extend(x.to_ne_bytes()),
     }
 }
 
@@ -147,7 +147,7 @@ fn all_reduce_once(comm: &mut dyn Communicator, dtype: DType, how: Reduce, len: 
 
 /// Every dtype, reduction and length.
 pub fn all_reduces(comm: &mut dyn Communicator) {
-    for dtype in DType::ALL {
+    for dtype in DType::STORED {
         for how in reductions(dtype) {
             for len in LENGTHS.into_iter().filter(|len| *len < SHORT_MAX) {
                 all_reduce_once(comm, dtype, how, len);
@@ -186,7 +186,7 @@ pub fn all_gathers(comm: &mut dyn Communicator) {
     for len in LENGTHS {
         for kind in 0..COUNT_KINDS {
             let counts = counts(kind, comm.size(), len);
-            let dtypes = if len < SHORT_MAX { &DType::ALL[..] } else { &[DType::I8, DType::F64] };
+            let dtypes = if len < SHORT_MAX { &DType::STORED[..] } else { &[DType::I8, DType::F64] };
             for dtype in dtypes {
                 all_gather_once(comm, *dtype, &counts);
             }
@@ -208,7 +208,7 @@ fn reduce_scatter_once(comm: &mut dyn Communicator, dtype: DType, how: Reduce, c
 pub fn reduce_scatters(comm: &mut dyn Communicator) {
     let size = comm.size();
     for kind in 0..COUNT_KINDS {
-        for dtype in DType::ALL {
+        for dtype in DType::STORED {
             for how in reductions(dtype) {
                 for len in [1, 17, 1023] {
                     reduce_scatter_once(comm, dtype, how, &counts(kind, size, len));
@@ -231,7 +231,7 @@ fn broadcast_once(comm: &mut dyn Communicator, dtype: DType, root: usize, len: u
 /// Broadcasts from every rank, in every dtype and length.
 pub fn broadcasts(comm: &mut dyn Communicator) {
     for root in 0..comm.size() {
-        for dtype in DType::ALL {
+        for dtype in DType::STORED {
             LENGTHS.into_iter().filter(|len| *len < SHORT_MAX).for_each(|len| broadcast_once(comm, dtype, root, len));
         }
         LENGTHS.into_iter().for_each(|len| broadcast_once(comm, DType::I64, root, len));
@@ -257,7 +257,7 @@ fn all_to_all_once(comm: &mut dyn Communicator, dtype: DType, len: usize) {
 
 /// Every dtype, with counts that depend on the pair of ranks.
 pub fn all_to_alls(comm: &mut dyn Communicator) {
-    for dtype in DType::ALL {
+    for dtype in DType::STORED {
         LENGTHS.into_iter().filter(|len| *len < SHORT_MAX).for_each(|len| all_to_all_once(comm, dtype, len));
     }
     LENGTHS.into_iter().for_each(|len| all_to_all_once(comm, DType::I16, len));
@@ -280,7 +280,7 @@ pub fn messages(comm: &mut dyn Communicator) {
     for (from, to) in (0..size).flat_map(|from| (0..size).map(move |to| (from, to))) {
         if from != to {
             for (i, len) in LENGTHS.into_iter().enumerate() {
-                message_once(comm, DType::ALL[(i + from) % 10], from, to, len);
+                message_once(comm, DType::STORED[(i + from) % 10], from, to, len);
             }
         }
     }
@@ -314,7 +314,7 @@ pub fn large_buffers(comm: &mut dyn Communicator) {
 
 /// Buffers at addresses of any alignment.
 pub fn misaligned_buffers(comm: &mut dyn Communicator) {
-    for (offset, dtype) in (1..8).zip(DType::ALL.into_iter().rev()) {
+    for (offset, dtype) in (1..8).zip(DType::STORED.into_iter().rev()) {
         let (rank, size, len) = (comm.rank(), comm.size(), 1000);
         let mut bytes = vec![0; offset];
         bytes.extend(elements(dtype, rank, 0, len));
@@ -331,7 +331,7 @@ pub fn misaligned_buffers(comm: &mut dyn Communicator) {
 pub fn random_step(comm: &mut dyn Communicator, seed: u64) {
     let dice = &mut Dice(seed);
     let size = comm.size();
-    let dtype = DType::ALL[dice.below(10)];
+    let dtype = DType::STORED[dice.below(10)];
     let how = Reduce::ALL[dice.below(if dtype.is_float() { 5 } else { 4 })];
     let len = [dice.below(4), dice.below(300), dice.below(30_000)][dice.below(3)];
     let counts: Vec<usize> = (0..size).map(|_| dice.below(len + 1) * dice.below(2)).collect();

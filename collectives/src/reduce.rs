@@ -280,13 +280,13 @@ pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[
         }
         DType::U8 => integers!(u8),
         DType::I8 => integers!(i8),
-        DType::I16 => integers!(i16),
-        DType::I32 => integers!(i32),
-        DType::I64 => integers!(i64),
+        DType::I16 | DType::U16 => integers!(i16),
+        DType::I32 | DType::U32 => integers!(i32),
+        DType::I64 | DType::U64 => integers!(i64),
         DType::F16 => floats!(f16, f32),
         DType::BF16 => floats!(bf16, f32),
-        DType::F32 => floats!(f32, f32),
-        DType::F64 => floats!(f64, f64),
+        DType::F32 | DType::C64 => floats!(f32, f32),
+        DType::F64 | DType::C128 => floats!(f64, f64),
     }
 }
 

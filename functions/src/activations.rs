@@ -155,7 +155,7 @@ functions! {
     ///     tensor([0.0000, 0.7311])
     [module("nn.functional").wide()]
     fn silu(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
-        check_implemented("silu_cpu", input, DType::is_float)?;
+        check_implemented("silu_cpu", input, DType::is_inexact)?;
         Ok(input * input.sigmoid())
     }
 

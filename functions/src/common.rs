@@ -154,7 +154,7 @@ pub(crate) fn extreme_identity(dtype: DType, of_maximum: bool) -> Scalar {
     match dtype {
         DType::Bool => Scalar::Bool(!of_maximum),
         _ if dtype.is_float() => Scalar::Float(if of_maximum { f64::NEG_INFINITY } else { f64::INFINITY }),
-        _ => Scalar::Int(if of_maximum { dtype.int_range().0 } else { dtype.int_range().1 }),
+        _ => Scalar::integer(if of_maximum { dtype.int_range().0 } else { dtype.int_range().1 }),
     }
 }
 

@@ -273,8 +273,20 @@ functions! {
     ///     >>> gt.linspace(0, 1, 5)
     ///     tensor([0.0000, 0.2500, 0.5000, 0.7500, 1.0000])
     [function().creation().out()]
-    fn linspace(g, start: f64, end: f64, steps: i64; dtype: Option<DType> = None) -> Expr<'g> {
-        g.run(|g| build::linspace(g, start, end, steps, or_default(dtype)))
+    fn linspace(g, start: Scalar, end: Scalar, steps: i64; dtype: Option<DType> = None) -> Result<Expr<'g>> {
+        let natural = if start.category().max(end.category()) > 2 { DType::default_complex() } else { or_default(None) };
+        let dtype = dtype.unwrap_or(natural);
+        if natural.is_complex() && !dtype.is_complex() {
+            return Err(OpError::runtime(format!(
+                "gt.linspace(): inferred dtype gt.{natural} can't be safely cast to passed dtype gt.{dtype}"
+            )));
+        }
+        let line = |start, end, dtype| g.run(|g| build::linspace(g, start, end, steps, dtype));
+        let ((first, first_im), (last, last_im)) = (start.parts(), end.parts());
+        Ok(match dtype.is_complex() {
+            true => g.complex(line(first, last, dtype.to_real()), line(first_im, last_im, dtype.to_real())),
+            false => line(first, last, dtype),
+        })
     }
 
     /// `steps` numbers from `base ** start` to `base ** end` whose logarithms are evenly spaced.

@@ -130,6 +130,7 @@ pub(crate) fn check_tensor(name: &str, input: Expr<'_>) -> Result<()> {
         Scalar::Bool(_) => "bool",
         Scalar::Int(_) | Scalar::Unsigned(_) => "int",
         Scalar::Float(_) => "float",
+        Scalar::Complex(..) => "complex",
     };
     Err(OpError::type_(format!("{name}(): argument 'input' (position 1) must be Tensor, not {kind}")))
 }
@@ -420,6 +421,7 @@ arguments! {
     Scalar: Number |_| { Value::Number(number) => *number } |number| match number {
         Scalar::Bool(b) => b.text(),
         Scalar::Float(f) => f.text(),
+        Scalar::Complex(re, im) => format!("complex({re:?}, {im:?})"),
         number => number.to_string(),
     };
     i64: Int |_| { Value::Number(number) => number.to_i64() } |i| i.to_string();

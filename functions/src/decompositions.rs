@@ -308,11 +308,11 @@ functions! {
     /// The eigenvalues and eigenvectors of general matrices, which are complex: not supported.
     ///
     /// Raises:
-    ///     NotImplementedError: Always: there are no complex dtypes.
+    ///     NotImplementedError: Always: the algorithm is not there.
     [module("linalg").results(&["eigenvalues", "eigenvectors"])]
     fn eig(g, A: Expr<'g>) -> Result<[Expr<'g>; 2]> {
         Err(OpError::not_implemented(
-            "linalg.eig and eigvals give complex numbers, which GT has not: use eigh for symmetric matrices, or \
+            "linalg.eig and eigvals of general matrices are not there: use eigh for symmetric matrices, or \
              numpy.linalg.eig(A.numpy())",
         ))
     }
@@ -320,7 +320,7 @@ functions! {
     /// The eigenvalues of general matrices, which are complex: not supported.
     ///
     /// Raises:
-    ///     NotImplementedError: Always: there are no complex dtypes.
+    ///     NotImplementedError: Always: the algorithm is not there.
     [module("linalg")]
     fn eigvals(g, A: Expr<'g>) -> Result<Expr<'g>> {
         eig(g, A).map(|both| both[0])

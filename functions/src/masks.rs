@@ -94,7 +94,7 @@ functions! {
                     "masked_fill only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
                 ))),
             },
-            Some(number) if dtype.is_float() => g.number(checked(number, dtype)?),
+            Some(number) if dtype.is_inexact() => g.number(checked(number, dtype)?),
             Some(number) => g.full(&gt_ops::Shape::SCALAR, number, dtype),
         };
         Ok(mask.where_(filling, input))

@@ -237,7 +237,7 @@ functions! {
         }
         let wide = converted(input, dtype);
         let own = wide.dtype()?;
-        if !own.is_float() {
+        if !own.is_inexact() {
             return Err(OpError::runtime(format!(
                 "linalg.vector_norm: Expected a floating point tensor as input. Got gt.{own}"
             )));

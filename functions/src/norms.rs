@@ -10,7 +10,7 @@ use gt_ops::{DType, OpError, Scalar};
 /// The vector norm of order `p`, a number, inf or -inf, of all elements or along axes.
 pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: bool) -> Result<Expr<'g>> {
     let dtype = input.dtype()?;
-    if !dtype.is_float() {
+    if !dtype.is_inexact() {
         return Err(OpError::not_implemented(format!(
             "linalg.vector_norm: Expected a floating point tensor as input. Got gt.{dtype}"
         )));
@@ -20,7 +20,7 @@ pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: b
         f64::NEG_INFINITY => input.abs().amin(dim, keepdim),
         // A count, whose gradient is 0 wherever it has one.
         0.0 => {
-            let count = input.detach().ne(0.0).to(dtype).sum(dim, keepdim);
+            let count = input.detach().ne(0.0).to(dtype.to_real()).sum(dim, keepdim);
             let [count] = input.builder().with_gradient("norm", &[input], [count], |_, _, _| Ok(vec![None]))?;
             count
         }
@@ -72,7 +72,7 @@ functions! {
     fn vector_norm(g, x: Expr<'g>, ord: Scalar = Scalar::Int(2), dim: Option<&'g [i64]> = None, keepdim: bool = false;
         dtype: Option<DType> = None) -> Result<Expr<'g>> {
         let (order, meta) = (ord.to_f64(), x.meta()?);
-        if !meta.dtype.is_float() {
+        if !meta.dtype.is_inexact() {
             return Err(OpError::not_implemented(format!(
                 "linalg.vector_norm: Expected a floating point or complex tensor as input. Got {}",
                 meta.dtype.scalar_type_name()

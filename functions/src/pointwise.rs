@@ -53,6 +53,7 @@ pub(crate) fn factor_in(word: &str, factor: Scalar, dtype: DType) -> Result<Scal
 fn negative(number: Scalar) -> Scalar {
     match number {
         Scalar::Float(f) => Scalar::Float(-f),
+        Scalar::Complex(re, im) => Scalar::Complex(-re, -im),
         other => Scalar::Int(other.to_i64().wrapping_neg()),
     }
 }
@@ -73,8 +74,8 @@ fn rounded_quotient<'g>(g: &'g Builder<'g>, input: Expr<'g>, other: Expr<'g>) ->
 
 fn is_float(operand: Expr<'_>) -> Result<bool> {
     match operand.as_number() {
-        Some(number) => Ok(matches!(number, Scalar::Float(_))),
-        None => Ok(operand.dtype()?.is_float()),
+        Some(number) => Ok(matches!(number, Scalar::Float(_) | Scalar::Complex(..))),
+        None => Ok(operand.dtype()?.is_inexact()),
     }
 }
 
@@ -210,7 +211,7 @@ functions! {
             g.elementwise(Op::Addcmul, &[input.into(), one.into(), two.into()])
         };
         let operands = [input, *tensor1, *tensor2];
-        if value.to_f64() == 1.0 {
+        if value.parts() == (1.0, 0.0) {
             return Ok(product(operands));
         }
         let dtype = g.common_dtype(&operands)?;
@@ -237,13 +238,13 @@ functions! {
     [method().in_place().out().wide()]
     fn addcdiv(g, input: Expr<'g>, tensor1: Expr<'g>, tensor2: Expr<'g>; value: Scalar = Scalar::Int(1))
         -> Result<Expr<'g>> {
-        if !(tensor1.dtype()?.is_float() || tensor2.dtype()?.is_float()) {
+        if !(tensor1.dtype()?.is_inexact() || tensor2.dtype()?.is_inexact()) {
             return Err(OpError::runtime(
                 "Integer division with addcdiv is no longer supported: use input + value * tensor1 / tensor2, or \
                  (input + value * trunc(tensor1 / tensor2)).to(input.dtype)",
             ));
         }
-        let numerator = if value.to_f64() == 1.0 { tensor1 } else { tensor1 * value };
+        let numerator = if value.parts() == (1.0, 0.0) { tensor1 } else { tensor1 * value };
         Ok(input + numerator / tensor2)
     }
 
@@ -259,7 +260,9 @@ functions! {
     ///     tensor([ 5., 10.])
     [method().in_place().out()]
     fn lerp(g, input: Expr<'g>, end: TensorOrNumber<'g>, weight: TensorOrNumber<'g>) -> Result<Expr<'g>> {
-        check_floating("lerp", input)?;
+        if !input.dtype()?.is_complex() {
+            check_floating("lerp", input)?;
+        }
         if end.as_number().is_none() {
             let (own, other) = (input.dtype()?, end.dtype()?);
             if own != other {
@@ -267,6 +270,36 @@ functions! {
             }
         }
         Ok(g.elementwise(Op::Lerp, &[input.into(), end.into(), weight.into()]))
+    }
+
+    /// The sign of each element: -1, 0 or 1; 0 for NaN.
+    ///
+    ///     output = -1 where input < 0, 0 where input is 0, 1 where input > 0
+    ///
+    /// Raises:
+    ///     NotImplementedError: The tensor is complex.
+    ///
+    /// Example:
+    ///     >>> gt.sign(gt.tensor([-3.0, 0.0, 2.0]))
+    ///     tensor([-1.,  0.,  1.])
+    [method().in_place().out()]
+    fn sign(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        if input.dtype()?.is_complex() {
+            return Err(OpError::not_implemented(
+                "Unlike NumPy, gt.sign is not intended to support complex numbers. Please use gt.sgn instead.",
+            ));
+        }
+        Ok(input.sign())
+    }
+
+    /// The sign of each element; of a complex number z, z / abs(z), and 0 of 0.
+    ///
+    /// Example:
+    ///     >>> gt.sgn(gt.tensor([3 + 4j, 0j]))
+    ///     tensor([0.6000+0.8000j, 0.0000+0.0000j])
+    [method().in_place().out()]
+    fn sgn(g, input: Expr<'g>) -> Expr<'g> {
+        input.sign()
     }
 
     /// The next representable number after each element of `input` towards `other`.
@@ -324,18 +357,23 @@ functions! {
     [method().out()]
     fn float_power(g, input: TensorOrNumber<'g>, exponent: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         check_one_tensor("float_power", *input, *exponent)?;
-        let wide = |operand: Expr<'g>| if operand.as_number().is_none() { operand.to(DType::F64) } else { operand };
+        let is_complex = |operand: Expr<'g>| match operand.as_number() {
+            Some(number) => Ok(number.category() > 2),
+            None => operand.dtype().map(DType::is_complex),
+        };
+        let dtype = if is_complex(*input)? || is_complex(*exponent)? { DType::C128 } else { DType::F64 };
+        let wide = |operand: Expr<'g>| if operand.as_number().is_none() { operand.to(dtype) } else { operand };
         Ok(g.elementwise(Op::Pow, &[wide(*input).into(), wide(*exponent).into()]))
     }
 
-    /// `input ** exponent` in float64, which is the tensor's dtype.
+    /// `input ** exponent` in float64 or complex128, which is the tensor's dtype.
     ///
     /// Raises:
-    ///     RuntimeError: The tensor is not of float64.
+    ///     RuntimeError: The tensor is of another dtype.
     [in_place_only().named("float_power")]
     fn float_power_in_place(g, input: Expr<'g>, exponent: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         let dtype = input.dtype()?;
-        if dtype != DType::F64 {
+        if !matches!(dtype, DType::F64 | DType::C128) {
             return Err(OpError::runtime(format!(
                 "the base given to float_power_ has dtype {} but the operation's result requires dtype Double",
                 dtype.scalar_type_name()

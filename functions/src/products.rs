@@ -30,10 +30,10 @@ fn scaled_sum<'g>(
         return Ok(wide.to(input.dtype()?.promote(dtype)));
     }
     let product = product(factors)?.to(dtype);
-    let scaled = if alpha.to_f64() == 1.0 { product } else { product * alpha };
-    Ok(match beta.to_f64() {
-        0.0 => scaled,
-        1.0 => input + scaled,
+    let scaled = if alpha.parts() == (1.0, 0.0) { product } else { product * alpha };
+    Ok(match beta.parts() {
+        (0.0, 0.0) => scaled,
+        (1.0, 0.0) => input + scaled,
         _ => input * beta + scaled,
     })
 }
@@ -64,10 +64,10 @@ functions! {
         Ok(input.matmul(tensor))
     }
 
-    /// The dot product of two vectors, of which the first is conjugated: `dot`, since there are no complex dtypes.
+    /// The dot product of two vectors, of which the first is conjugated.
     [method().out()]
     fn vdot(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
-        dot(g, input, other)
+        dot(g, input.conj(), other)
     }
 
     /// The product of a matrix and a vector.
@@ -292,7 +292,7 @@ functions! {
     ///     tensor([6., 6.])
     [module("linalg").out()]
     fn vecdot(g, x: Expr<'g>, y: Expr<'g>; dim: i64 = -1) -> Expr<'g> {
-        (x * y).sum(&[dim], false)
+        (x.conj() * y).sum(&[dim], false)
     }
 
     /// The dot products of vectors along the last axes, of each vector of one tensor with each of the other.

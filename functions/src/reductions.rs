@@ -587,7 +587,7 @@ functions! {
             (None, None) => {
                 let centred = rows - rows.mean(&[1], true);
                 let divisor = observations.saturating_sub(correction).max(0);
-                return Ok((centred.matmul(centred.transposed()) / divisor).squeeze(&[]));
+                return Ok((centred.matmul(centred.conj().transposed()) / divisor).squeeze(&[]));
             }
             (Some(one), None) | (None, Some(one)) => one,
             (Some(counts), Some(weights)) => counts * weights,
@@ -598,7 +598,7 @@ functions! {
             None => g.number(correction),
             Some(own) => correction * (weights * own).sum(&[], false) / total,
         };
-        Ok(((centred * weights).matmul(centred.transposed()) / (total - lost).maximum(0i64)).squeeze(&[]))
+        Ok(((centred * weights).matmul(centred.conj().transposed()) / (total - lost).maximum(0i64)).squeeze(&[]))
     }
 
     /// The matrix of Pearson's correlation coefficients of variables, a row each.
@@ -614,7 +614,12 @@ functions! {
             let variance = matrix;
             return Ok(matrix / variance);
         }
-        let spread = matrix.diagonal(0, 0, 1).sqrt();
-        Ok((matrix / spread.unsqueeze(1) / spread).clamp(-1i64, 1i64))
+        let spread = matrix.diagonal(0, 0, 1).real().sqrt();
+        let scaled = matrix / spread.unsqueeze(1) / spread;
+        if !scaled.dtype()?.is_complex() {
+            return Ok(scaled.clamp(-1i64, 1i64));
+        }
+        let bounded = |part: Expr<'g>| part.clamp(-1i64, 1i64);
+        Ok(g.complex(bounded(scaled.real()), bounded(scaled.imag())))
     }
 }

@@ -305,7 +305,7 @@ functions! {
         }
     }
 
-    /// The conjugate transpose of matrices: `mT`, since there are no complex dtypes.
+    /// The conjugate transpose of matrices; of real ones a view, `mT`.
     [method().view()]
     fn adjoint(g, input: Expr<'g>) -> Result<Expr<'g>> {
         let rank = input.rank()?;
@@ -314,7 +314,7 @@ functions! {
                 "tensor.mT is only supported on matrices or batches of matrices. Got {rank}-D tensor."
             )));
         }
-        Ok(input.transposed())
+        Ok(input.transposed().conj())
     }
 
     /// A view without the axes of size 1.
@@ -930,7 +930,7 @@ functions! {
         let end = if wrap || sizes.len() > 2 { count } else { sizes[1] * least };
         let places = g.arange(count, DType::I64).reshape(&sizes);
         let dtype = input.dtype()?;
-        let value = if dtype.is_float() { fill_value } else { Scalar::Int(fill_value.to_i64()) };
+        let value = if dtype.is_inexact() { fill_value } else { Scalar::Int(fill_value.to_i64()) };
         let on = places.remainder(apart).eq(0i64) & places.lt(end);
         Ok(on.where_(g.full(&gt_ops::Shape::SCALAR, value, dtype), input))
     }

@@ -102,12 +102,6 @@ functions! {
         Ok(if meta.dtype.is_float() { input.eq(f64::NEG_INFINITY) } else { g.full(&meta.shape, false, DType::Bool) })
     }
 
-    /// Whether each element is a real number: all are, since there are no complex dtypes.
-    [method()]
-    fn isreal(g, input: Expr<'g>) -> Result<Expr<'g>> {
-        Ok(g.full(&input.shape()?, true, DType::Bool))
-    }
-
     /// The Heaviside step function: 0 for negative elements, 1 for positive ones, `values` at 0.
     ///
     /// Example:
@@ -131,6 +125,9 @@ functions! {
     [method().in_place_function().out()]
     fn ldexp(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
         let (own, others) = (input.dtype()?, other.dtype()?);
+        if own.is_complex() {
+            return Ok(input * other.to(DType::F64).exp2().to(own.to_real()));
+        }
         let dtype = if own.is_float() && !others.is_float() { own } else { (input * other.to_float()).dtype()? };
         Ok(scale_by_power(input.to(DType::F64), other.to(DType::F64)).to(dtype))
     }

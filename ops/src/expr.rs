@@ -280,6 +280,17 @@ impl<'g> Builder<'g> {
         self.run(|g| build::random(g, Op::Randn, &[], *shape, dtype))
     }
 
+    /// Complex numbers of real and imaginary parts of one dtype, which broadcast.
+    pub fn complex(&'g self, re: Expr<'g>, im: Expr<'g>) -> Expr<'g> {
+        let parts = || -> Result<Expr<'g>> {
+            let shape = re.shape()?.broadcast(&im.shape()?)?;
+            let dtype = re.dtype()?;
+            let pair = self.stack(&[re.expand_to(&shape), im.expand_to(&shape)], -1);
+            Ok(pair.reinterpret(dtype.to_complex()))
+        };
+        parts().unwrap_or_else(|error| self.fail(error))
+    }
+
     /// Tensors concatenated along an axis.
     pub fn cat(&'g self, tensors: &[Expr<'g>], axis: i64) -> Expr<'g> {
         self.on_all(tensors, |g, v| build::cat(g, v, axis))
@@ -470,7 +481,9 @@ impl<'g> Expr<'g> {
     #[must_use]
     pub fn pow(self, exponent: impl Into<Arg>) -> Expr<'g> {
         match exponent.into() {
-            Arg::Scalar(one) if one.to_f64() == 1.0 && self.is_of(DType::is_float) => self,
+            Arg::Scalar(one) if one.parts() == (1.0, 0.0) && one.category() < 3 && self.is_of(DType::is_inexact) => {
+                self
+            }
             exponent => self.builder.elementwise(Op::Pow, &[self.arg(), exponent]),
         }
     }
@@ -534,6 +547,7 @@ impl<'g> Builder<'g> {
     /// Arithmetic; two numbers, one of them floating-point, give a number.
     fn arithmetic(&'g self, op: Op, a: Arg, b: Arg, fold: fn(f64, f64) -> f64) -> Expr<'g> {
         if let (Arg::Scalar(x), Arg::Scalar(y)) = (a, b)
+            && x.category().max(y.category()) < 3
             && (op == Op::Div || matches!(x, Scalar::Float(_)) || matches!(y, Scalar::Float(_)))
         {
             return self.number(fold(x.to_f64(), y.to_f64()));
@@ -565,6 +579,7 @@ impl<'g> Neg for Expr<'g> {
         match self.arg() {
             Arg::Scalar(Scalar::Float(f)) => self.builder.number(-f),
             Arg::Scalar(Scalar::Int(i)) => self.builder.number(i.wrapping_neg()),
+            Arg::Scalar(Scalar::Complex(re, im)) => self.builder.number(Scalar::Complex(-re, -im)),
             _ => self.builder.elementwise(Op::Neg, &[self.arg()]),
         }
     }
@@ -708,9 +723,15 @@ impl<'g> Expr<'g> {
         let dtype = self.dtype()?;
         let read: fn([u8; 8]) -> Scalar = match dtype {
             DType::Bool => |bytes| Scalar::Bool(i64::from_le_bytes(bytes) != 0),
-            _ if dtype.is_float() => |bytes| Scalar::Float(f64::from_le_bytes(bytes)),
+            _ if dtype.is_inexact() => |bytes| Scalar::Float(f64::from_le_bytes(bytes)),
             _ => |bytes| Scalar::Int(i64::from_le_bytes(bytes)),
         };
+        if dtype.is_complex() {
+            // The parts in turn.
+            let parts = self.detach().reinterpret(dtype.storage()).elements()?;
+            let pairs = parts.as_chunks::<2>().0;
+            return Ok(pairs.iter().map(|[re, im]| Scalar::Complex(re.to_f64(), im.to_f64())).collect());
+        }
         let wide = self.detach().to(if dtype.is_float() { DType::F64 } else { DType::I64 });
         let val = self.builder.finish(wide)?;
         let bytes = self.builder.with_graph(|g| g.fetch(val))?;
@@ -780,6 +801,8 @@ built! {
     limit build::clamp, (low: Option<Arg>, high: Option<Arg>);
     /// The elements in another dtype.
     to build::cast, (dtype: DType);
+    /// The same elements as those of another dtype, of which one is stored as the other.
+    reinterpret build::reinterpret, (dtype: DType);
     /// The same tensor without its gradient.
     detach Graph::detach, ();
     /// A copy, through which gradients flow: a tensor of its own, even where this is an argument of the call.
@@ -836,7 +859,7 @@ impl<'g> Expr<'g> {
         if let Arg::Scalar(known) = self.arg() {
             let (taken, other) = if known.to_bool() { (yes, no) } else { (no, yes) };
             // The number that is not taken affects neither the shape nor a float dtype.
-            if other.as_number().is_some() && taken.is_of(DType::is_float) {
+            if other.as_number().is_some_and(|number| number.category() < 3) && taken.is_of(DType::is_float) {
                 return taken;
             }
         }
@@ -866,6 +889,30 @@ impl<'g> Expr<'g> {
     pub fn upcast(self) -> Expr<'g> {
         match self.is_of(DType::is_half) {
             true => self.to(DType::F32),
+            false => self,
+        }
+    }
+    /// The real part; a real tensor itself.
+    #[must_use]
+    pub fn real(self) -> Expr<'g> {
+        self.part(0)
+    }
+    /// The imaginary part; zeros of a real tensor.
+    #[must_use]
+    pub fn imag(self) -> Expr<'g> {
+        if self.is_of(DType::is_complex) { self.part(1) } else { self * 0.0 }
+    }
+    fn part(self, index: i64) -> Expr<'g> {
+        match self.meta() {
+            Ok(meta) if meta.dtype.is_complex() => self.reinterpret(meta.dtype.storage()).select(-1, index),
+            _ => self,
+        }
+    }
+    /// The complex conjugate; a real tensor itself.
+    #[must_use]
+    pub fn conj(self) -> Expr<'g> {
+        match self.is_of(DType::is_complex) {
+            true => self.builder.complex(self.real(), -self.imag()),
             false => self,
         }
     }

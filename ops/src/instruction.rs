@@ -24,16 +24,18 @@ pub enum Scalar {
     Unsigned(u64),
     /// A Python float.
     Float(f64),
+    /// A Python complex number, its real part first. Instructions that a device sees have none.
+    Complex(f64, f64),
 }
 
 impl Scalar {
-    /// The value as a float; integers past 2^53 round.
+    /// The value as a float; integers past 2^53 round, and a complex number's real part counts.
     pub fn to_f64(self) -> f64 {
         match self {
             Scalar::Bool(b) => b as u8 as f64,
             Scalar::Int(i) => i as f64,
             Scalar::Unsigned(u) => u as f64,
-            Scalar::Float(f) => f,
+            Scalar::Float(f) | Scalar::Complex(f, _) => f,
         }
     }
     /// The value as an integer; floats truncate and saturate, NaN is 0, integers beyond int64 wrap.
@@ -42,8 +44,20 @@ impl Scalar {
             Scalar::Bool(b) => b as i64,
             Scalar::Int(i) => i,
             Scalar::Unsigned(u) => u as i64,
-            Scalar::Float(f) => f as i64,
+            Scalar::Float(f) | Scalar::Complex(f, _) => f as i64,
         }
+    }
+    /// The value as an integer of any dtype; floats truncate and saturate, NaN is 0.
+    pub fn to_i128(self) -> i128 {
+        match self {
+            Scalar::Unsigned(u) => i128::from(u),
+            Scalar::Float(f) | Scalar::Complex(f, _) => f as i128,
+            integer => i128::from(integer.to_i64()),
+        }
+    }
+    /// An integer in the range of int64 or uint64; one beyond both wraps.
+    pub fn integer(value: i128) -> Scalar {
+        i64::try_from(value).map_or(Scalar::Unsigned(value as u64), Scalar::Int)
     }
     /// Whether the value is not zero.
     pub fn to_bool(self) -> bool {
@@ -52,6 +66,7 @@ impl Scalar {
             Scalar::Int(i) => i != 0,
             Scalar::Unsigned(u) => u != 0,
             Scalar::Float(f) => f != 0.0,
+            Scalar::Complex(re, im) => re != 0.0 || im != 0.0,
         }
     }
     /// The dtype of a tensor made of the number alone.
@@ -60,14 +75,30 @@ impl Scalar {
             Scalar::Bool(_) => DType::Bool,
             Scalar::Int(_) | Scalar::Unsigned(_) => DType::I64,
             Scalar::Float(_) => DType::default_float(),
+            Scalar::Complex(..) => DType::default_complex(),
         }
     }
-    /// 0 bool, 1 int, 2 float, as [`DType::category`].
+    /// 0 bool, 1 int, 2 float, 3 complex, as [`DType::category`].
     pub fn category(self) -> u8 {
         match self {
             Scalar::Bool(_) => 0,
             Scalar::Int(_) | Scalar::Unsigned(_) => 1,
             Scalar::Float(_) => 2,
+            Scalar::Complex(..) => 3,
+        }
+    }
+    /// The real number of this value, if its imaginary part is 0.
+    pub fn as_real(self) -> Option<Scalar> {
+        match self {
+            Scalar::Complex(re, im) => (im == 0.0).then_some(Scalar::Float(re)),
+            real => Some(real),
+        }
+    }
+    /// The real and the imaginary part.
+    pub fn parts(self) -> (f64, f64) {
+        match self {
+            Scalar::Complex(re, im) => (re, im),
+            real => (real.to_f64(), 0.0),
         }
     }
     /// The number as an operand of elements of `dtype`: an integer beyond int64 is a float among floats and keeps its
@@ -75,7 +106,7 @@ impl Scalar {
     #[inline]
     pub fn for_dtype(self, dtype: DType) -> Scalar {
         match self {
-            Scalar::Unsigned(u) if dtype.is_float() => Scalar::Float(u as f64),
+            Scalar::Unsigned(u) if dtype.is_inexact() => Scalar::Float(u as f64),
             Scalar::Unsigned(u) => Scalar::Int(u as i64),
             other => other,
         }
@@ -89,6 +120,7 @@ impl fmt::Display for Scalar {
             Scalar::Int(i) => i.fmt(f),
             Scalar::Unsigned(u) => u.fmt(f),
             Scalar::Float(x) => write!(f, "{x:?}"),
+            Scalar::Complex(re, im) => write!(f, "({re:?}{im:+?}j)"),
         }
     }
 }
@@ -281,6 +313,20 @@ pub enum Attrs {
         /// The factor of the scores.
         scale: f64,
     },
+}
+
+impl Attrs {
+    /// The dtype that the attributes name, if they do: that of the result.
+    #[inline]
+    pub fn dtype(&self) -> Option<DType> {
+        match self {
+            Attrs::DType(dtype)
+            | Attrs::Create { dtype, .. }
+            | Attrs::Random { dtype, .. }
+            | Attrs::AxesInto { dtype, .. } => Some(*dtype),
+            _ => None,
+        }
+    }
 }
 
 /// One instruction of the functional stream: `out := op(inputs; attrs)`.

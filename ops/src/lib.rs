@@ -12,6 +12,7 @@
 
 pub mod build;
 pub mod class;
+pub mod composed;
 pub mod cost;
 mod docstring;
 pub mod dtype;
@@ -34,6 +35,7 @@ pub mod propagate;
 pub mod row;
 pub mod shape;
 pub mod special;
+pub mod storage;
 mod table;
 pub mod window;
 pub mod wire;

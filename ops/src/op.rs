@@ -73,6 +73,8 @@ impl Op {
         let integers = !from.is_float() && !matches!(to, DType::Bool) && self != Op::Mean;
         matches!(self, Op::Sum | Op::Prod | Op::Mean)
             && from != to
+            && !from.is_composed()
+            && !to.is_composed()
             && (matches!(to, DType::F32 | DType::F64) || !to.is_float() && integers)
     }
     /// The op's name: PyTorch's, where PyTorch has the op.

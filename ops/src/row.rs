@@ -138,7 +138,7 @@ const BASE: Row = Row {
     operands: 0,
     optional: 0,
     attrs: AttrKind::None,
-    accepts: DTypeSet::ALL,
+    accepts: DTypeSet::STORED,
     promotion: Promotion::Common,
     result: ResultDType::Same,
     cost_flops: 1,

@@ -9,6 +9,9 @@ pub const RANK_MAX: usize = 8;
 /// Maximum number of elements of a tensor: byte sizes stay far from overflow.
 pub const ELEMENTS_MAX: usize = 1 << 48;
 
+/// The parts of a complex number, along the last axis of its storage.
+const PARTS: usize = 2;
+
 /// The sizes of a tensor's dimensions, outermost first.
 #[derive(Clone, Copy, Eq)]
 pub struct Shape {
@@ -94,6 +97,25 @@ impl Shape {
             }
         }
         self
+    }
+    /// The shape in which a device has the elements of a tensor of this shape: for a complex dtype, the real and the
+    /// imaginary part are a last axis.
+    ///
+    /// # Errors
+    /// [`RANK_MAX`] dimensions of complex numbers.
+    pub fn stored(&self, dtype: DType) -> Result<Shape> {
+        if !dtype.is_complex() {
+            return Ok(*self);
+        }
+        if self.rank() == RANK_MAX {
+            return Err(OpError::value(format!(
+                "a tensor of {dtype} has at most {} dimensions, but {RANK_MAX} were asked for",
+                RANK_MAX - 1
+            )));
+        }
+        let mut dims = [PARTS; RANK_MAX];
+        dims[..self.rank()].copy_from_slice(self.dims());
+        Shape::new(&dims[..=self.rank()])
     }
     /// Strides, in elements, of a contiguous row-major tensor; entries past the rank are 0.
     pub fn contiguous_strides(&self) -> [isize; RANK_MAX] {
@@ -190,6 +212,37 @@ impl Meta {
     pub fn bytes(&self) -> usize {
         self.shape.numel() * self.dtype.size()
     }
+    /// The tensor that a device has for this one: for a composed dtype, one of its storage, with as many bytes.
+    ///
+    /// # Errors
+    /// A complex tensor of [`RANK_MAX`] dimensions: its storage has one more.
+    #[inline]
+    pub fn stored(&self) -> Result<Meta> {
+        match self.dtype.is_composed() {
+            false => Ok(*self),
+            true => Ok(Meta::new(self.shape.stored(self.dtype)?, self.dtype.storage())),
+        }
+    }
+    /// The result of seeing this tensor as one of `dtype`: one of the two is stored as the other.
+    ///
+    /// # Errors
+    /// Dtypes of which neither is the other's storage; parts of complex numbers that are not a last axis of size 2.
+    pub fn reinterpreted(&self, dtype: DType) -> Result<Meta> {
+        if self.dtype.is_composed() && self.dtype.storage() == dtype {
+            return self.stored();
+        }
+        if !dtype.is_composed() || dtype.storage() != self.dtype {
+            return Err(OpError::runtime(format!("a tensor of {} cannot be seen as one of {dtype}", self.dtype)));
+        }
+        match (dtype.is_complex(), self.shape.dims()) {
+            (false, _) => Ok(Meta::new(self.shape, dtype)),
+            (true, [outer @ .., PARTS]) => Ok(Meta::new(Shape::new(outer)?, dtype)),
+            (true, _) => Err(OpError::runtime(format!(
+                "Tensor must have a last dimension of size {PARTS}, but its shape is {}",
+                self.shape
+            ))),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -220,5 +273,38 @@ mod tests {
         assert!(shape(&[1 << 40, 1]).broadcast(&shape(&[1, 1 << 40])).is_err());
         assert_eq!(shape(&[5, 0, 3]).numel(), 0);
         assert_eq!(shape(&[]).numel(), 1);
+    }
+
+    #[test]
+    fn complex_tensors_are_stored_as_pairs_and_unsigned_ones_as_their_bits() {
+        let stored_dims = |dims: &[usize], dtype| {
+            let meta = Meta::new(shape(dims), dtype).stored().unwrap();
+            (meta.shape.dims().to_vec(), meta.dtype)
+        };
+        assert_eq!(stored_dims(&[3], DType::C64), (vec![3, 2], DType::F32));
+        assert_eq!(stored_dims(&[], DType::C128), (vec![2], DType::F64));
+        assert_eq!(stored_dims(&[3], DType::U16), (vec![3], DType::I16));
+        assert_eq!(stored_dims(&[3], DType::F32), (vec![3], DType::F32));
+        let error = Meta::new(shape(&[1; RANK_MAX]), DType::C64).stored().unwrap_err();
+        assert_eq!(&*error.message, "a tensor of complex64 has at most 7 dimensions, but 8 were asked for");
+        for dtype in DType::ALL {
+            let meta = Meta::new(shape(&[4, 3]), dtype);
+            assert_eq!(meta.stored().unwrap().bytes(), meta.bytes(), "{dtype}");
+            assert!(!dtype.storage().is_composed());
+        }
+    }
+
+    #[test]
+    fn a_tensor_is_seen_as_its_storage_and_back() {
+        for dtype in DType::ALL.into_iter().filter(|dtype| dtype.is_composed()) {
+            let meta = Meta::new(shape(&[4, 3]), dtype);
+            let seen = meta.reinterpreted(dtype.storage()).unwrap();
+            assert_eq!(seen, meta.stored().unwrap());
+            assert_eq!(seen.reinterpreted(dtype).unwrap(), meta);
+        }
+        let pairs = Meta::new(shape(&[2, 3]), DType::F32);
+        assert!(pairs.reinterpreted(DType::C64).is_err(), "the last axis has size 3");
+        assert!(pairs.reinterpreted(DType::C128).is_err());
+        assert!(pairs.reinterpreted(DType::F32).is_err());
     }
 }

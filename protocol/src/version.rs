@@ -11,7 +11,7 @@
 use serde_json::Value;
 
 /// The newest version that this build speaks. Version 2: notices, interrupts, records of sessions, and hellos
-/// with a range. Version 3: reductions that convert their operand.
+/// with a range. Version 3: reductions that convert their operand, and Fourier transforms.
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;
@@ -22,6 +22,8 @@ pub const INTERRUPTS_SINCE: u32 = 2;
 
 /// The first version in which a reduction can convert its operand to another dtype.
 pub const CONVERTING_REDUCTIONS_SINCE: u32 = 3;
+/// The first version with Fourier transforms.
+pub const FOURIER_TRANSFORMS_SINCE: u32 = 3;
 
 /// The versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use gt_client::Tensor;
 use gt_ops::{RANK_MAX, Scalar};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyList, PyTuple};
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyList, PyTuple};
 use smallvec::{SmallVec, smallvec};
 
 /// The value of `object` if it is a Python number.
@@ -31,6 +31,9 @@ pub fn number(object: &Bound<'_, PyAny>) -> PyResult<Option<Scalar>> {
     }
     if object.is_instance_of::<PyFloat>() {
         return Ok(Some(Scalar::Float(object.extract()?)));
+    }
+    if let Ok(complex) = object.cast::<PyComplex>() {
+        return Ok(Some(Scalar::Complex(complex.real(), complex.imag())));
     }
     Ok(None)
 }

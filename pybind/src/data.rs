@@ -9,12 +9,12 @@ use gt_ops::build::numbers::checked;
 use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
 use gt_shm::ArenaBlock;
 use half::{bf16, f16};
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyOverflowError, PyTypeError, PyValueError};
 use pyo3::ffi;
 use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::ffi::{CStr, c_int};
 
 /// Whether `object` is a number or a list of Python's own, which no attribute needs to be asked for.
@@ -22,6 +22,7 @@ fn is_builtin(object: &Bound<'_, PyAny>) -> bool {
     object.is_exact_instance_of::<PyFloat>()
         || object.is_exact_instance_of::<PyInt>()
         || object.is_exact_instance_of::<PyBool>()
+        || object.is_exact_instance_of::<PyComplex>()
         || object.is_exact_instance_of::<PyList>()
         || object.is_exact_instance_of::<PyTuple>()
 }
@@ -58,6 +59,11 @@ fn typestr(dtype: DType) -> Option<&'static str> {
         DType::F16 => "<f2",
         DType::F32 => "<f4",
         DType::F64 => "<f8",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::C64 => "<c8",
+        DType::C128 => "<c16",
         DType::BF16 => return None,
     })
 }
@@ -84,7 +90,7 @@ pub fn from_array<'py>(array: &Bound<'py, PyAny>) -> PyResult<Tensor> {
             let name = array.getattr("dtype").map_or_else(|_| code.to_owned(), |d| d.to_string());
             return Err(PyTypeError::new_err(format!(
                 "can't convert np.ndarray of type {name}. The only supported types are: float64, float32, float16, \
-                 int64, int32, int16, int8, uint8, and bool."
+                 complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool."
             )));
         };
         let dims: Vec<usize> = need(intern!(py, "shape"))?.extract()?;
@@ -111,10 +117,15 @@ struct Nested {
     dims: Vec<usize>,
     ints: Vec<i64>,
     floats: Vec<f64>,
-    /// The highest category found: 0 bool, 1 int, 2 float.
+    /// The imaginary parts, if any number is complex; `floats` are the real ones.
+    imaginary: Vec<f64>,
+    /// The highest category found: 0 bool, 1 int, 2 float, 3 complex.
     category: u8,
-    /// An integer beyond int64 was found: `floats` has the numbers, also if all are integers.
+    /// An integer beyond int64 was found: `floats` has the numbers, also if all are integers. In that case `ints` has
+    /// their bits, for uint64.
     beyond: bool,
+    /// An integer was found that is beyond uint64, too.
+    beyond_uint64: bool,
 }
 
 impl Nested {
@@ -153,6 +164,13 @@ impl Nested {
             self.widen();
             self.beyond = true;
             self.category = self.category.max(1);
+            if self.category == 1 {
+                let bits = object.extract::<u64>();
+                self.beyond_uint64 |= bits.is_err();
+                self.ints.push(bits.unwrap_or(0) as i64);
+            } else if self.category == 3 {
+                self.imaginary.push(0.0);
+            }
             self.floats.push(object.extract()?);
             return Ok(());
         };
@@ -165,26 +183,39 @@ impl Nested {
             }
             None => return Err(not_a_number(object)),
         };
-        if scalar.category() == 2 {
+        if scalar.category() >= 2 {
             self.widen();
+            self.ints = Vec::new();
+        }
+        if self.category < 3 && scalar.category() == 3 {
+            self.imaginary = vec![0.0; self.floats.len()];
         }
         self.category = self.category.max(scalar.category());
-        if self.is_wide() {
-            self.floats.push(scalar.to_f64())
-        } else {
-            self.ints.push(scalar.to_i64())
+        match self.category {
+            3 => {
+                let (re, im) = scalar.parts();
+                self.floats.push(re);
+                self.imaginary.push(im);
+            }
+            2 => self.floats.push(scalar.to_f64()),
+            _ => {
+                if self.beyond {
+                    self.floats.push(scalar.to_f64());
+                }
+                self.ints.push(scalar.to_i64())
+            }
         }
         Ok(())
     }
 
     /// Whether `floats` has the numbers, not `ints`.
     fn is_wide(&self) -> bool {
-        self.category == 2 || self.beyond
+        self.category >= 2 || self.beyond
     }
 
     fn widen(&mut self) {
         if !self.is_wide() {
-            self.floats = std::mem::take(&mut self.ints).into_iter().map(|i| i as f64).collect();
+            self.floats = self.ints.iter().map(|i| *i as f64).collect();
         }
     }
 
@@ -193,8 +224,21 @@ impl Nested {
     /// # Errors
     /// PyTorch's, for a number that is not.
     fn check(&self, dtype: DType) -> PyResult<()> {
-        if dtype.is_float() || dtype == DType::Bool {
+        if dtype.is_inexact() || dtype == DType::Bool {
             return Ok(());
+        }
+        if dtype == DType::U64 && self.category < 2 {
+            let negative =
+                if self.beyond { self.floats.iter().any(|f| *f < 0.0) } else { self.ints.iter().any(|i| *i < 0) };
+            return match (negative, self.beyond_uint64) {
+                (true, _) => Err(PyOverflowError::new_err(
+                    "can't convert negative int to unsigned: uint64 holds 0 to 18446744073709551615",
+                )),
+                (_, true) => {
+                    Err(PyOverflowError::new_err("int too big to convert: uint64 holds 0 to 18446744073709551615"))
+                }
+                (false, false) => Ok(()),
+            };
         }
         if self.beyond {
             return Err(PyValueError::new_err(format!(
@@ -211,7 +255,7 @@ impl Nested {
     }
 
     fn count(&self) -> usize {
-        self.ints.len() + self.floats.len()
+        self.ints.len().max(self.floats.len())
     }
 }
 
@@ -239,14 +283,24 @@ fn not_a_number(object: &Bound<'_, PyAny>) -> PyErr {
 fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
     macro_rules! bytes {
         ($convert:expr) => {
-            if nested.is_wide() {
+            if nested.is_wide() && !(nested.category < 2 && dtype == DType::U64) {
                 nested.floats.iter().flat_map(|f| $convert(Scalar::Float(*f)).to_le_bytes()).collect()
             } else {
                 nested.ints.iter().flat_map(|i| $convert(Scalar::Int(*i)).to_le_bytes()).collect()
             }
         };
     }
+    let part = |i: usize| (nested.floats[i], nested.imaginary.get(i).copied().unwrap_or(0.0));
+    let numbers = || -> Vec<(f64, f64)> {
+        match nested.is_wide() {
+            true => (0..nested.floats.len()).map(part).collect(),
+            false => nested.ints.iter().map(|i| (*i as f64, 0.0)).collect(),
+        }
+    };
     match dtype {
+        DType::Bool if nested.category == 3 => {
+            numbers().iter().map(|(re, im)| u8::from(*re != 0.0 || *im != 0.0)).collect()
+        }
         DType::Bool => bytes!(|s: Scalar| s.to_bool() as u8),
         DType::U8 => bytes!(|s: Scalar| s.to_i64() as u8),
         DType::I8 => bytes!(|s: Scalar| s.to_i64() as i8),
@@ -257,6 +311,16 @@ fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
         DType::BF16 => bytes!(|s: Scalar| bf16::from_f64(s.to_f64())),
         DType::F32 => bytes!(|s: Scalar| s.to_f64() as f32),
         DType::F64 => bytes!(|s: Scalar| s.to_f64()),
+        DType::U16 => bytes!(|s: Scalar| s.to_i64() as u16),
+        DType::U32 => bytes!(|s: Scalar| s.to_i64() as u32),
+        DType::U64 => bytes!(|s: Scalar| match s {
+            Scalar::Float(f) if f > 0.0 => f as u64,
+            other => other.to_i64() as u64,
+        }),
+        DType::C64 => {
+            numbers().iter().flat_map(|(re, im)| [*re as f32, *im as f32]).flat_map(f32::to_le_bytes).collect()
+        }
+        DType::C128 => numbers().iter().flat_map(|(re, im)| [*re, *im]).flat_map(f64::to_le_bytes).collect(),
     }
 }
 
@@ -276,9 +340,15 @@ pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Te
             _ if nested.count() == 0 => DType::default_float(),
             0 => DType::Bool,
             1 => DType::I64,
-            _ => DType::default_float(),
+            2 => DType::default_float(),
+            _ => DType::default_complex(),
         };
         let dtype = dtype.unwrap_or(natural);
+        if nested.category == 3 && !dtype.is_complex() && dtype != DType::Bool {
+            return Err(PyTypeError::new_err(format!(
+                "can't convert complex numbers to {dtype}: use .real of the tensor"
+            )));
+        }
         let meta = Meta::new(Shape::new(&nested.dims).map_err(raise_op)?, dtype);
         nested.check(dtype)?;
         let bytes = pack(&nested, dtype);
@@ -354,6 +424,14 @@ fn element<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, i: usize) -> PyResu
         DType::BF16 => PyFloat::new(py, get!(bf16).to_f64()).into_any(),
         DType::F32 => PyFloat::new(py, get!(f32) as f64).into_any(),
         DType::F64 => PyFloat::new(py, get!(f64)).into_any(),
+        DType::U16 => get!(u16).into_pyobject(py)?.into_any(),
+        DType::U32 => get!(u32).into_pyobject(py)?.into_any(),
+        DType::U64 => get!(u64).into_pyobject(py)?.into_any(),
+        DType::C64 | DType::C128 => {
+            let parts = [0, 1].map(|part| element(py, bytes, dtype.storage(), 2 * i + part));
+            let [re, im] = parts;
+            PyComplex::from_doubles(py, re?.extract()?, im?.extract()?).into_any()
+        }
     })
 }
 
@@ -375,7 +453,7 @@ pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>
             "a Tensor with {count} elements cannot be converted to Scalar"
         ))));
     }
-    let mut bytes = [0; 8];
+    let mut bytes = [0; 16];
     let value = tensor.value().or_raise()?;
     let block = value.session().download(&value).or_raise()?;
     block.read(&mut bytes[..meta.dtype.size()]);
@@ -407,7 +485,22 @@ pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyA
         DType::I64 => lists_of(py, bytes, c"q", dims),
         DType::F32 => lists_of(py, bytes, c"f", dims),
         DType::F64 => lists_of(py, bytes, c"d", dims),
+        DType::U16 => lists_of(py, bytes, c"H", dims),
+        DType::U32 => lists_of(py, bytes, c"I", dims),
+        DType::U64 => lists_of(py, bytes, c"Q", dims),
+        DType::C64 | DType::C128 => complex_lists(py, bytes, meta.dtype, dims).map(Bound::into_any),
     }
+}
+
+/// Complex elements as nested lists: the `struct` module has no format for them.
+fn complex_lists<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, dims: &[usize]) -> PyResult<Bound<'py, PyList>> {
+    let [len, inner @ ..] = dims else { return Ok(PyList::empty(py)) };
+    let step = bytes.len() / len.max(&1);
+    let items = (0..*len).map(|i| match inner {
+        [] => element(py, bytes, dtype, i),
+        _ => complex_lists(py, &bytes[i * step..][..step], dtype, inner).map(Bound::into_any),
+    });
+    PyList::new(py, items.collect::<PyResult<Vec<_>>>()?)
 }
 
 /// Packed elements of two bytes, converted to packed floats of eight.

@@ -1,10 +1,10 @@
-//! `gt.dtype` and its ten instances, as `gt.float32`.
+//! `gt.dtype` and its instances, as `gt.float32`.
 
 use gt_ops::DType;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyFloat, PyInt, PyString, PyType};
+use pyo3::types::{PyBool, PyComplex, PyFloat, PyInt, PyString, PyType};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 /// Whether dtypes and types of tensors are printed as PyTorch's.
@@ -49,12 +49,20 @@ impl PyDType {
     /// Whether it can represent negative numbers.
     #[getter]
     fn is_signed(&self) -> bool {
-        !matches!(self.0, DType::Bool | DType::U8)
+        !matches!(self.0, DType::Bool | DType::U8) && !self.0.is_wide_unsigned()
     }
-    /// Always false: there are no complex dtypes.
+    /// Whether it is one of the two complex dtypes.
     #[getter]
     fn is_complex(&self) -> bool {
-        false
+        self.0.is_complex()
+    }
+    /// The dtype of the real and imaginary parts of a complex dtype; any other dtype itself.
+    fn to_real(&self, py: Python<'_>) -> PyResult<Py<PyDType>> {
+        instance(py, self.0.to_real())
+    }
+    /// The complex dtype with parts of this dtype: complex64 for all but float64.
+    fn to_complex(&self, py: Python<'_>) -> PyResult<Py<PyDType>> {
+        instance(py, self.0.to_complex())
     }
     /// The name in `gt`, by which pickle finds it; `copy` takes it as it is.
     fn __reduce__(&self) -> &'static str {
@@ -87,6 +95,7 @@ impl<'py> FromPyObject<'_, 'py> for DTypeArg {
                 (py.get_type::<PyBool>(), DType::Bool),
                 (py.get_type::<PyInt>(), DType::I64),
                 (py.get_type::<PyFloat>(), DType::F64),
+                (py.get_type::<PyComplex>(), DType::C128),
             ] {
                 if kind.is(&python) {
                     return Ok(DTypeArg(dtype));
@@ -180,6 +189,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
         ("short", DType::I16),
         ("int", DType::I32),
         ("long", DType::I64),
+        ("cfloat", DType::C64),
+        ("cdouble", DType::C128),
     ] {
         module.add(alias, instance(py, dtype)?)?;
     }

@@ -27,7 +27,7 @@ use pyo3::ffi;
 use pyo3::impl_::trampoline::{MethodDef, fastcall_cfunction_with_keywords};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyBool, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
+use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple, PyType};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::ffi::{CString, c_int};
@@ -762,7 +762,10 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             },
             // An integer of any size is a floating-point number, as long as those reach it.
             Kind::Float if object.is_exact_instance_of::<PyInt>() => Value::Number(Scalar::Float(object.extract()?)),
-            Kind::Float => Value::Number(Scalar::Float(self.number(object)?.ok_or_else(wrong)?.to_f64())),
+            Kind::Float => match self.number(object)?.ok_or_else(wrong)? {
+                Scalar::Complex(..) => return Err(wrong()),
+                number => Value::Number(Scalar::Float(number.to_f64())),
+            },
             Kind::Bool => match object.cast::<PyBool>() {
                 Ok(flag) => Value::Number(Scalar::Bool(flag.is_true())),
                 Err(_) if type_name(object).ends_with("bool") || type_name(object) == "bool_" => {
@@ -1120,6 +1123,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             Outcome::Number(Scalar::Int(i)) => i.into_pyobject(py)?.into_any().unbind(),
             Outcome::Number(Scalar::Unsigned(u)) => u.into_pyobject(py)?.into_any().unbind(),
             Outcome::Number(Scalar::Float(f)) => f.into_pyobject(py)?.into_any().unbind(),
+            Outcome::Number(Scalar::Complex(re, im)) => PyComplex::from_doubles(py, re, im).into_any().unbind(),
             Outcome::Sizes(sizes) => {
                 static SIZE: PyOnceLock<Py<PyType>> = PyOnceLock::new();
                 SIZE.import(py, "gt._types", "Size")?.call1((PyTuple::new(py, sizes)?,))?.unbind()

@@ -16,7 +16,7 @@ use gt_ops::{Arg, DType, Meta, OpError, Scalar, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyList, PyTuple, PyType};
+use pyo3::types::{PyComplex, PyDict, PyFloat, PyList, PyTuple, PyType};
 use std::sync::{Mutex, PoisonError};
 
 /// `fill_()` makes a new tensor instead of writing a smaller one in place: that takes fewer instructions.
@@ -226,15 +226,15 @@ impl PyTensor {
         }
     }
     fn __float__(&self, py: Python<'_>) -> PyResult<f64> {
-        let item = self.item(py)?;
-        item.call_method0("__float__").or_else(|_| py.get_type::<pyo3::types::PyFloat>().call1((&item,)))?.extract()
+        let item = real_item(self.item(py)?, "double")?;
+        item.call_method0("__float__").or_else(|_| py.get_type::<PyFloat>().call1((&item,)))?.extract()
     }
     fn __int__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        py.get_type::<pyo3::types::PyInt>().call1((self.item(py)?,))
+        py.get_type::<pyo3::types::PyInt>().call1((real_item(self.item(py)?, "int64_t")?,))
     }
     fn __index__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
         let meta = self.read(py).meta();
-        if meta.dtype.is_float() || meta.shape.numel() != 1 {
+        if meta.dtype.is_inexact() || meta.shape.numel() != 1 {
             return Err(PyTypeError::new_err("only integer tensors of a single element can be converted to an index"));
         }
         self.__int__(py)
@@ -596,6 +596,21 @@ impl Wanted {
             _ => return Err(PyTypeError::new_err(format!("to() got an unexpected keyword argument '{name}'"))),
         }
         Ok(())
+    }
+}
+
+/// The number of a tensor as a real one, for a conversion to the C++ type `to`.
+///
+/// # Errors
+/// A complex number with an imaginary part.
+fn real_item<'py>(item: Bound<'py, PyAny>, to: &str) -> PyResult<Bound<'py, PyAny>> {
+    match item.cast::<PyComplex>() {
+        Err(_) => Ok(item),
+        Ok(number) if number.imag() == 0.0 => Ok(PyFloat::new(item.py(), number.real()).into_any()),
+        Ok(number) => Err(PyRuntimeError::new_err(format!(
+            "value cannot be converted to type {to} without overflow: {number} has an imaginary part; use .real of the \
+             tensor"
+        ))),
     }
 }
 

@@ -10,13 +10,13 @@ pub fn scalar_bits(scalar: Scalar, dtype: DType) -> u64 {
         DType::Bool => scalar.to_bool() as u64,
         DType::U8 => scalar.to_i64() as u8 as u64,
         DType::I8 => scalar.to_i64() as u8 as u64,
-        DType::I16 => scalar.to_i64() as u16 as u64,
-        DType::I32 => scalar.to_i64() as u32 as u64,
-        DType::I64 => scalar.to_i64() as u64,
+        DType::I16 | DType::U16 => scalar.to_i64() as u16 as u64,
+        DType::I32 | DType::U32 => scalar.to_i64() as u32 as u64,
+        DType::I64 | DType::U64 => scalar.to_i64() as u64,
         DType::F16 => f16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
         DType::BF16 => bf16::from_f32(scalar.to_f64() as f32).to_bits() as u64,
-        DType::F32 => (scalar.to_f64() as f32).to_bits() as u64,
-        DType::F64 => scalar.to_f64().to_bits(),
+        DType::F32 | DType::C64 => (scalar.to_f64() as f32).to_bits() as u64,
+        DType::F64 | DType::C128 => scalar.to_f64().to_bits(),
     }
     .to_le()
 }

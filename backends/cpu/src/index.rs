@@ -21,13 +21,13 @@ macro_rules! with_type {
             DType::Bool => $f::<KernelBool>($($arg),*),
             DType::U8 => $f::<u8>($($arg),*),
             DType::I8 => $f::<i8>($($arg),*),
-            DType::I16 => $f::<i16>($($arg),*),
-            DType::I32 => $f::<i32>($($arg),*),
-            DType::I64 => $f::<i64>($($arg),*),
+            DType::I16 | DType::U16 => $f::<i16>($($arg),*),
+            DType::I32 | DType::U32 => $f::<i32>($($arg),*),
+            DType::I64 | DType::U64 => $f::<i64>($($arg),*),
             DType::F16 => $f::<f16>($($arg),*),
             DType::BF16 => $f::<bf16>($($arg),*),
-            DType::F32 => $f::<f32>($($arg),*),
-            DType::F64 => $f::<f64>($($arg),*),
+            DType::F32 | DType::C64 => $f::<f32>($($arg),*),
+            DType::F64 | DType::C128 => $f::<f64>($($arg),*),
         }
     };
 }
@@ -190,11 +190,11 @@ macro_rules! level {
                 match dtype {
                     DType::Bool | DType::U8 => of::<u8>(max),
                     DType::I8 => of::<i8>(max),
-                    DType::I16 => of::<i16>(max),
-                    DType::I32 => of::<i32>(max),
-                    DType::I64 => of::<i64>(max),
-                    DType::F16 | DType::BF16 | DType::F32 => of::<f32>(max),
-                    DType::F64 => of::<f64>(max),
+                    DType::I16 | DType::U16 => of::<i16>(max),
+                    DType::I32 | DType::U32 => of::<i32>(max),
+                    DType::I64 | DType::U64 => of::<i64>(max),
+                    DType::F16 | DType::BF16 | DType::F32 | DType::C64 => of::<f32>(max),
+                    DType::F64 | DType::C128 => of::<f64>(max),
                 }
             }
         }

@@ -212,18 +212,18 @@ unsafe fn block(
         };
     }
     match dtype {
-        DType::F32 => gemm!(f32, gemm_f32::gemm::f32::get_gemm_fn),
-        DType::F64 => gemm!(f64, gemm_f64::gemm::f64::get_gemm_fn),
+        DType::F32 | DType::C64 => gemm!(f32, gemm_f32::gemm::f32::get_gemm_fn),
+        DType::F64 | DType::C128 => gemm!(f64, gemm_f64::gemm::f64::get_gemm_fn),
         // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
         DType::U8 | DType::Bool => unsafe { integers::<u8>(m, n, k, out, left, right) },
         // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
         DType::I8 => unsafe { integers::<i8>(m, n, k, out, left, right) },
         // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::I16 | DType::F16 | DType::BF16 => unsafe { integers::<i16>(m, n, k, out, left, right) },
+        DType::I16 | DType::U16 | DType::F16 | DType::BF16 => unsafe { integers::<i16>(m, n, k, out, left, right) },
         // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::I32 => unsafe { integers::<i32>(m, n, k, out, left, right) },
+        DType::I32 | DType::U32 => unsafe { integers::<i32>(m, n, k, out, left, right) },
         // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::I64 => unsafe { integers::<i64>(m, n, k, out, left, right) },
+        DType::I64 | DType::U64 => unsafe { integers::<i64>(m, n, k, out, left, right) },
     }
 }
 

@@ -207,13 +207,13 @@ impl CpuBackend {
                 match dtype {
                     DType::Bool | DType::U8 => scan.typed::<u8>(op, range, |_| 0.0, |_| 0),
                     DType::I8 => scan.typed::<i8>(op, range, |_| 0.0, |_| 0),
-                    DType::I16 => scan.typed::<i16>(op, range, |_| 0.0, |_| 0),
-                    DType::I32 => scan.typed::<i32>(op, range, |_| 0.0, |_| 0),
-                    DType::I64 => scan.typed::<i64>(op, range, |_| 0.0, |_| 0),
+                    DType::I16 | DType::U16 => scan.typed::<i16>(op, range, |_| 0.0, |_| 0),
+                    DType::I32 | DType::U32 => scan.typed::<i32>(op, range, |_| 0.0, |_| 0),
+                    DType::I64 | DType::U64 => scan.typed::<i64>(op, range, |_| 0.0, |_| 0),
                     DType::F16 => scan.typed(op, range, f16::to_f64, f16::from_f64),
                     DType::BF16 => scan.typed(op, range, bf16::to_f64, bf16::from_f64),
-                    DType::F32 => scan.typed(op, range, |x: f32| x as f64, |x| x as f32),
-                    DType::F64 => scan.typed(op, range, |x: f64| x, |x| x),
+                    DType::F32 | DType::C64 => scan.typed(op, range, |x: f32| x as f64, |x| x as f32),
+                    DType::F64 | DType::C128 => scan.typed(op, range, |x: f64| x, |x| x),
                 }
             }
         })?;

@@ -70,13 +70,13 @@ impl CpuBackend {
                 match dtype {
                     DType::Bool | DType::U8 => range::<u8>(op, places, sizes, range_),
                     DType::I8 => range::<i8>(op, places, sizes, range_),
-                    DType::I16 => range::<i16>(op, places, sizes, range_),
-                    DType::I32 => range::<i32>(op, places, sizes, range_),
-                    DType::I64 => range::<i64>(op, places, sizes, range_),
+                    DType::I16 | DType::U16 => range::<i16>(op, places, sizes, range_),
+                    DType::I32 | DType::U32 => range::<i32>(op, places, sizes, range_),
+                    DType::I64 | DType::U64 => range::<i64>(op, places, sizes, range_),
                     DType::F16 => range::<f16>(op, places, sizes, range_),
                     DType::BF16 => range::<bf16>(op, places, sizes, range_),
-                    DType::F32 => range::<f32>(op, places, sizes, range_),
-                    DType::F64 => range::<f64>(op, places, sizes, range_),
+                    DType::F32 | DType::C64 => range::<f32>(op, places, sizes, range_),
+                    DType::F64 | DType::C128 => range::<f64>(op, places, sizes, range_),
                 }
             }
         })?;

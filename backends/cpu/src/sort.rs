@@ -162,13 +162,13 @@ impl CpuBackend {
                     match dtype {
                         DType::Bool | DType::U8 => sort.one::<u8>(at, items, spare),
                         DType::I8 => sort.one::<i8>(at, items, spare),
-                        DType::I16 => sort.one::<i16>(at, items, spare),
-                        DType::I32 => sort.one::<i32>(at, items, spare),
-                        DType::I64 => sort.one::<i64>(at, items, spare),
+                        DType::I16 | DType::U16 => sort.one::<i16>(at, items, spare),
+                        DType::I32 | DType::U32 => sort.one::<i32>(at, items, spare),
+                        DType::I64 | DType::U64 => sort.one::<i64>(at, items, spare),
                         DType::F16 => sort.one::<f16>(at, items, spare),
                         DType::BF16 => sort.one::<bf16>(at, items, spare),
-                        DType::F32 => sort.one::<f32>(at, items, spare),
-                        DType::F64 => sort.one::<f64>(at, items, spare),
+                        DType::F32 | DType::C64 => sort.one::<f32>(at, items, spare),
+                        DType::F64 | DType::C128 => sort.one::<f64>(at, items, spare),
                     }
                 }
             }

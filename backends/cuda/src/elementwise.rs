@@ -47,7 +47,7 @@ fn catalogue() -> Vec<KernelKey> {
     let mut keys = Vec::new();
     for row in ROWS.iter().filter(|row| matches!(row.class, Class::Elementwise | Class::Select | Class::Cast)) {
         for dtype in row.accepts.iter() {
-            for out in DType::ALL {
+            for out in DType::STORED {
                 let makes = match (row.class, row.result) {
                     (Class::Cast, _) => out != dtype,
                     (_, ResultDType::Bool) => out == DType::Bool,

@@ -11,6 +11,7 @@ pub static HEADERS: &[Header] = &[
     ("columns.cuh", include_str!("../kernels/columns.cuh")),
     ("create.cuh", include_str!("../kernels/create.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
+    ("fourier.cuh", include_str!("../kernels/fourier.cuh")),
     ("index.cuh", include_str!("../kernels/index.cuh")),
     ("loss.cuh", include_str!("../kernels/loss.cuh")),
     ("math.cuh", include_str!("../kernels/math.cuh")),

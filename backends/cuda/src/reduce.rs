@@ -63,7 +63,7 @@ static REDUCE: Template = Template {
         let rows = ROWS.iter().filter(|row| matches!(row.class, Class::Reduction | Class::ArgReduction));
         let own = rows.clone().flat_map(|row| row.accepts.iter().map(move |dtype| (row.op, dtype, dtype)));
         let converting = rows.flat_map(|row| {
-            let pairs = DType::ALL.into_iter().flat_map(|from| DType::ALL.into_iter().map(move |to| (from, to)));
+            let pairs = DType::STORED.into_iter().flat_map(|from| DType::STORED.into_iter().map(move |to| (from, to)));
             let fits = move |(from, to): &(DType, DType)| row.op.reduces_into(*from, *to);
             pairs.filter(fits).map(move |(from, to)| (row.op, from, to))
         });

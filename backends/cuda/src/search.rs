@@ -25,7 +25,7 @@ static SEARCH: Template = Template {
         )
     },
     catalogue: || {
-        let of = |op| DType::ALL.map(|dtype| KernelKey::new(&SEARCH, Some(op), Some(dtype), 0));
+        let of = |op| DType::STORED.map(|dtype| KernelKey::new(&SEARCH, Some(op), Some(dtype), 0));
         [Op::Searchsorted, Op::SearchsortedRight].map(of).concat()
     },
 };

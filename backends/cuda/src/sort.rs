@@ -36,7 +36,7 @@ static SORT: Template = Template {
         }
     },
     catalogue: || {
-        let tiles = DType::ALL.map(|dtype| KernelKey::new(&SORT, None, Some(dtype), TILES));
+        let tiles = DType::STORED.map(|dtype| KernelKey::new(&SORT, None, Some(dtype), TILES));
         // All dtypes of up to 4 bytes have the same items.
         [&tiles[..], &[merge_key(DType::I32), merge_key(DType::I64)]].concat()
     },

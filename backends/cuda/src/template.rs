@@ -80,13 +80,13 @@ pub fn c_name(dtype: DType) -> &'static str {
         DType::Bool => "bool",
         DType::U8 => "u8",
         DType::I8 => "i8",
-        DType::I16 => "i16",
-        DType::I32 => "i32",
-        DType::I64 => "i64",
+        DType::I16 | DType::U16 => "i16",
+        DType::I32 | DType::U32 => "i32",
+        DType::I64 | DType::U64 => "i64",
         DType::F16 => "f16",
         DType::BF16 => "bf16",
-        DType::F32 => "f32",
-        DType::F64 => "f64",
+        DType::F32 | DType::C64 => "f32",
+        DType::F64 | DType::C128 => "f64",
     }
 }
 

@@ -178,9 +178,9 @@ fn what_is_approximated_is_near() {
 #[test]
 fn conversions_have_the_same_bits() {
     let (mut cuda, mut cpu) = (cuda(), cpu());
-    for from in DType::ALL {
+    for from in DType::STORED {
         let operand = at_edges(Op::Neg.row(), from);
-        for to in DType::ALL {
+        for to in DType::STORED {
             let attrs = Attrs::DType(to);
             let got = computed(&mut cuda, Op::Cast, &operand, &attrs);
             let want = computed(&mut cpu, Op::Cast, &operand, &attrs);

@@ -22,6 +22,7 @@ gt_backend::conformance_tests!(
     elementwise,
     elementwise_edges,
     elementwise_large,
+    fourier_transforms,
     matmuls,
     gathers,
     movements,

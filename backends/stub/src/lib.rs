@@ -1,7 +1,8 @@
 //! The smallest backend of GT: each op is computed by the interpreter that the conformance suite compares with.
 //!
 //! It is an example for authors of backends, and a test that the daemon needs nothing of a backend but its crate and
-//! its line in the registry. Convolutions, pooling and the ops along rows (`Class::RowWise`) are not implemented.
+//! its line in the registry. Convolutions, pooling and the ops along rows (`Class::RowWise`) but for
+//! Fourier transforms are not implemented.
 //! Workers run it as `--workers stub:1`, or `proc-stub:1` in a process.
 
 use gt_backend::conformance::host::Host;
@@ -144,7 +145,8 @@ impl Backend for StubBackend {
         if cancellation.covers(*label) {
             return Err(ExecError::Cancelled);
         }
-        if matches!(op.row().class, Class::Convolution | Class::Pooling | Class::RowWise) {
+        let transforms = matches!(op, Op::Fourier | Op::InverseFourier);
+        if matches!(op.row().class, Class::Convolution | Class::Pooling | Class::RowWise) && !transforms {
             return Err(ExecError::internal(format!("the stub does not implement {}", op.name())));
         }
         let mut result = self.zeros(out)?;

@@ -442,13 +442,13 @@ impl DeviceComm {
         let kind = match dtype {
             DType::I8 => 0,
             DType::Bool | DType::U8 => 1,
-            DType::I32 => 2,
-            DType::I64 => 4,
+            DType::I32 | DType::U32 => 2,
+            DType::I64 | DType::U64 => 4,
             DType::F16 => 6,
-            DType::F32 => 7,
-            DType::F64 => 8,
+            DType::F32 | DType::C64 => 7,
+            DType::F64 | DType::C128 => 8,
             DType::BF16 => 9,
-            DType::I16 => return Err(CollectiveError::Undefined { operation, rank, reduce, dtype }),
+            DType::I16 | DType::U16 => return Err(CollectiveError::Undefined { operation, rank, reduce, dtype }),
         };
         let how = match (reduce, dtype) {
             (Reduce::Sum, DType::Bool) | (Reduce::Max, _) => 2,

@@ -35,6 +35,14 @@ fn promotable(g: &dyn Graph, arg: &Arg) -> Promotable {
     }
 }
 
+/// The same elements as those of `dtype`: one of the two dtypes is stored as the other.
+///
+/// # Errors
+/// Dtypes of which neither is the other's storage.
+pub fn reinterpret(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
+    g.emit(Op::Reinterpret, &[v.into()], Attrs::DType(dtype))
+}
+
 /// `v` converted to `dtype`; `v` itself if it has that dtype.
 ///
 /// # Errors
@@ -56,8 +64,8 @@ fn operand_of(g: G<'_>, arg: Arg, dtype: DType) -> Result<Arg> {
     }
 }
 
-/// The dtype of the tensors among `args`, if it is one floating-point dtype: then nothing is promoted, because numbers
-/// only raise the category.
+/// The dtype of the tensors among `args`, if it is one floating-point dtype: then real numbers promote nothing, since
+/// they only raise the category.
 fn shared_float_dtype(g: &dyn Graph, args: &[Arg]) -> Option<DType> {
     let mut dtypes = args.iter().filter_map(|arg| match arg {
         Arg::Val(v) => Some(g.meta(*v).dtype),
@@ -76,7 +84,7 @@ pub fn elementwise(g: G<'_>, op: Op, args: &[Arg]) -> Result<Val> {
     if !args.iter().any(|a| matches!(a, Arg::Val(_))) {
         return Err(OpError::type_(format!("{}(): at least one argument must be a Tensor", row.name)));
     }
-    let plain = |arg: &Arg| !matches!(arg, Arg::Scalar(Scalar::Unsigned(_)));
+    let plain = |arg: &Arg| !matches!(arg, Arg::Scalar(Scalar::Unsigned(_) | Scalar::Complex(..)));
     if op != Op::Pow && shared_float_dtype(g, args).is_some() && args.iter().all(plain) {
         return g.emit(op, args, Attrs::None);
     }
@@ -167,7 +175,7 @@ fn axes_mask(rank: usize, axes: Option<&[i64]>) -> Result<u8> {
 /// Axes out of range or repeated, an extremum of no elements, a mean of integers.
 pub fn reduce(g: G<'_>, op: Op, v: Val, axes: Option<&[i64]>, keepdim: bool) -> Result<Val> {
     let dtype = g.meta(v).dtype;
-    if op.row().promotion == Promotion::Sum && !dtype.is_float() {
+    if op.row().promotion == Promotion::Sum && !dtype.is_inexact() {
         return reduce_into(g, op, v, axes, keepdim, DType::I64);
     }
     let row = op.row();
@@ -224,11 +232,24 @@ pub fn arg_reduce(g: G<'_>, op: Op, v: Val, axis: Option<i64>, keepdim: bool) ->
 /// # Errors
 /// As [`reduce`]; integers.
 pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
-    let meta = g.meta(v);
-    if !meta.dtype.is_float() {
+    let Meta { shape, dtype } = g.meta(v);
+    if !dtype.is_inexact() {
         return Err(OpError::not_implemented("std and var only support floating point and complex dtypes"));
     }
-    let mask = axes_mask(meta.shape.rank(), axes)?;
+    let mask = axes_mask(shape.rank(), axes)?;
+    if !dtype.is_complex() {
+        return var_over(g, v, mask, correction, keepdim);
+    }
+    // The sum of the variances of the real and the imaginary parts.
+    let parts = reinterpret(g, v, dtype.storage())?;
+    let of_parts = var_over(g, parts, mask, correction, keepdim)?;
+    let last = g.meta(of_parts).shape.rank() - 1;
+    g.emit(Op::Sum, &[of_parts.into()], Attrs::Axes { mask: 1 << last, keepdim: false })
+}
+
+/// The variance of floating-point elements along the axes of `mask`.
+fn var_over(g: G<'_>, v: Val, mask: u8, correction: f64, keepdim: bool) -> Result<Val> {
+    let meta = g.meta(v);
     let count: usize =
         meta.shape.dims().iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1).map(|(_, d)| d).product();
     let mean = g.emit(Op::Mean, &[v.into()], Attrs::Axes { mask, keepdim: true })?;
@@ -917,16 +938,20 @@ pub fn full(g: G<'_>, shape: Shape, value: Scalar, dtype: DType) -> Result<Val> 
 /// # Errors
 /// A step of 0 or away from `end`.
 pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<DType>) -> Result<Val> {
+    if [start, end, step].iter().any(|s| s.category() > 2) {
+        return Err(OpError::runtime("arange: expected real numbers, but got a complex one"));
+    }
     let float = [start, end, step].iter().any(|s| s.category() == 2);
     let dtype = dtype.unwrap_or(if float { DType::default_float() } else { DType::I64 });
     for number in [start, end, step] {
         if matches!(number, Scalar::Unsigned(_)) {
-            numbers::checked(number, if dtype.is_float() { dtype } else { DType::I64 })?;
+            numbers::checked(number, if dtype.is_float() || dtype == DType::U64 { dtype } else { DType::I64 })?;
         }
     }
+    let (first, last, stride) = (start.to_f64(), end.to_f64(), step.to_f64());
+    let integers = [start, end, step].map(Scalar::to_i128);
     let [start, end, step] = [start, end, step].map(|number| number.for_dtype(dtype));
     let float = float || [start, end, step].iter().any(|s| s.category() == 2);
-    let (first, last, stride) = (start.to_f64(), end.to_f64(), step.to_f64());
     if stride == 0.0 {
         return Err(OpError::runtime("step must be nonzero"));
     }
@@ -939,7 +964,7 @@ pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<
     let count = if float {
         ((last - first) / stride).ceil()
     } else {
-        let (span, stride) = (end.to_i64() as i128 - start.to_i64() as i128, step.to_i64() as i128);
+        let (span, stride) = (integers[1] - integers[0], integers[2]);
         ((span + stride - stride.signum()) / stride) as f64
     };
     let shape = Shape::new(&[count as usize])?;
@@ -971,7 +996,10 @@ pub fn linspace(g: G<'_>, start: f64, end: f64, count: i64, dtype: DType) -> Res
         let whole = bound.fract() == 0.0 && (-2f64.powi(63)..2f64.powi(63)).contains(&bound);
         let number = if whole { Scalar::Int(bound as i64) } else { Scalar::Float(bound) };
         let number = numbers::checked(number, dtype)?;
-        Ok(if dtype == DType::U8 { f64::from(number.to_i64() as u8) } else { number.to_f64() })
+        Ok(match (number, dtype.int_range()) {
+            (Scalar::Int(negative @ ..0), (0, high)) => (i128::from(negative) & high) as f64,
+            _ => number.to_f64(),
+        })
     };
     let (start, end) = (converted(start)?, converted(end)?);
     if count < 2 {
@@ -1024,7 +1052,7 @@ pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
     };
     let meta = g.meta(first);
     let axis = normalize_axis(axis, meta.shape.rank())? as u8;
-    let widened = op.row().promotion == Promotion::Sum && !meta.dtype.is_float();
+    let widened = op.row().promotion == Promotion::Sum && !meta.dtype.is_inexact();
     let first = if widened { cast(g, first, DType::I64)? } else { first };
     let mut args: Vec<Arg> = operands.iter().map(|v| Arg::Val(*v)).collect();
     args[0] = first.into();

@@ -17,28 +17,35 @@ const fn cpp_name(dtype: DType) -> &'static str {
         DType::BF16 => "c10::BFloat16",
         DType::F32 => "float",
         DType::F64 => "double",
+        DType::U16 => "uint16_t",
+        DType::U32 => "uint32_t",
+        DType::U64 => "uint64_t",
+        DType::C64 => "c10::complex<float>",
+        DType::C128 => "c10::complex<double>",
     }
 }
 
 /// Whether a number is in the range of a dtype, by PyTorch's rule: infinities and NaN are floating-point numbers, every
-/// number is true or false, floats are truncated, and the negative of an unsigned integer stands for its two's
-/// complement.
+/// number is true or false, floats are truncated, the negative of an unsigned integer stands for its two's complement,
+/// and a complex number without an imaginary part is a real one.
 pub fn fits(number: Scalar, dtype: DType) -> bool {
     match (dtype, number) {
         (DType::Bool, _) | (_, Scalar::Bool(_)) => true,
-        (dtype, number) if dtype.is_float() => {
+        (dtype, Scalar::Complex(re, im)) => {
+            let fits_as_part = |part| fits(Scalar::Float(part), dtype);
+            fits_as_part(re) && if dtype.is_complex() { fits_as_part(im) } else { im == 0.0 }
+        }
+        (dtype, number) if dtype.is_inexact() => {
             let magnitude = number.to_f64().abs();
             !magnitude.is_finite() || magnitude <= dtype.largest_float()
         }
-        (_, Scalar::Unsigned(_)) => false,
-        (dtype, Scalar::Int(i)) => {
-            let (low, high) = dtype.int_range();
-            (if low == 0 { -high } else { low }) <= i && i <= high
-        }
-        (DType::I64, Scalar::Float(f)) => (-2f64.powi(63)..2f64.powi(63)).contains(&f),
         (dtype, Scalar::Float(f)) => {
             let (low, high) = dtype.int_range();
-            low as f64 <= f && f < high as f64 + 1.0
+            low as f64 <= f && f < (high + 1) as f64
+        }
+        (dtype, integer) => {
+            let (low, high) = dtype.int_range();
+            (if low == 0 { -high..=high } else { low..=high }).contains(&integer.to_i128())
         }
     }
 }
@@ -51,7 +58,7 @@ pub fn fits(number: Scalar, dtype: DType) -> bool {
 pub fn checked(number: Scalar, dtype: DType) -> Result<Scalar> {
     if !fits(number, dtype) {
         let range = match dtype {
-            dtype if dtype.is_float() => format!("its largest number is {:?}", dtype.largest_float()),
+            dtype if dtype.is_inexact() => format!("its largest number is {:?}", dtype.largest_float()),
             dtype => format!("its range is {} to {}", dtype.int_range().0, dtype.int_range().1),
         };
         return Err(OpError::runtime(format!(
@@ -61,8 +68,9 @@ pub fn checked(number: Scalar, dtype: DType) -> Result<Scalar> {
     }
     Ok(match dtype {
         DType::Bool => Scalar::Bool(number.to_bool()),
-        dtype if dtype.is_float() => number.for_dtype(dtype),
-        _ => Scalar::Int(number.to_i64()),
+        dtype if dtype.is_complex() => number.for_dtype(dtype),
+        dtype if dtype.is_float() => number.as_real().unwrap_or(number).for_dtype(dtype),
+        _ => Scalar::integer(number.to_i128()),
     })
 }
 
@@ -71,7 +79,7 @@ pub fn checked(number: Scalar, dtype: DType) -> Result<Scalar> {
 /// # Errors
 /// A number out of range.
 pub fn rounded(number: Scalar, dtype: DType) -> Result<Scalar> {
-    if dtype.is_half() { Ok(number.for_dtype(dtype)) } else { checked(number, dtype) }
+    if dtype.is_half() && number.category() < 3 { Ok(number.for_dtype(dtype)) } else { checked(number, dtype) }
 }
 
 /// A number that fills `count` elements: one that a half precision does not have is an error as in [`checked`], but a
@@ -92,19 +100,15 @@ pub fn bound(number: Scalar, dtype: DType, lower: bool) -> Result<Scalar> {
         return checked(number, dtype);
     }
     let (low, high) = dtype.int_range();
-    let integer = match number {
-        Scalar::Unsigned(_) => i64::MAX,
-        number => number.to_i64(),
-    };
-    let above = integer > high || matches!(number, Scalar::Unsigned(_));
-    if if lower { above } else { integer < low } {
+    let integer = number.to_i128();
+    if if lower { integer > high } else { integer < low } {
         return Err(OpError::runtime(format!(
             "Clamp {} value {number} is outside the representable range of {}: {low} to {high}",
             if lower { "min" } else { "max" },
             dtype.scalar_type_name()
         )));
     }
-    Ok(Scalar::Int(integer.clamp(low, high)))
+    Ok(Scalar::integer(integer.clamp(low, high)))
 }
 
 #[cfg(test)]
@@ -125,6 +129,12 @@ mod tests {
             (Scalar::Unsigned(u64::MAX), DType::F32),
             (Scalar::Int(300), DType::Bool),
             (Scalar::Float(f64::NAN), DType::Bool),
+            (Scalar::Int(-65535), DType::U16),
+            (Scalar::Unsigned(u64::MAX), DType::U64),
+            (Scalar::Float(1.8e19), DType::U64),
+            (Scalar::Complex(1.0, 0.0), DType::I8),
+            (Scalar::Complex(1.0, -2.0), DType::C64),
+            (Scalar::Complex(1e300, f64::INFINITY), DType::C128),
         ];
         for (number, dtype) in fitting {
             assert!(checked(number, dtype).is_ok(), "{number} as {dtype}");
@@ -142,10 +152,16 @@ mod tests {
             (Scalar::Float(65505.0), DType::F16),
             (Scalar::Int(70000), DType::F16),
             (Scalar::Float(1e39), DType::F32),
+            (Scalar::Int(65536), DType::U16),
+            (Scalar::Float(2e19), DType::U64),
+            (Scalar::Complex(1.0, 2.0), DType::F64),
+            (Scalar::Complex(0.0, 1e39), DType::C64),
         ];
         for (number, dtype) in beyond {
             assert!(checked(number, dtype).is_err(), "{number} as {dtype}");
         }
+        assert_eq!(checked(Scalar::Float(2f64.powi(63)), DType::U64), Ok(Scalar::Unsigned(1 << 63)));
+        assert_eq!(checked(Scalar::Complex(3.0, 0.0), DType::F32), Ok(Scalar::Float(3.0)));
         assert_eq!(rounded(Scalar::Float(1e6), DType::F16), Ok(Scalar::Float(1e6)));
         assert!(rounded(Scalar::Float(1e39), DType::F32).is_err());
     }

@@ -118,6 +118,7 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
                 (Op::Expand, Attrs::Shape(to)) => expand_shape(&meta.shape, to)?,
                 (Op::Permute, Attrs::Permutation(p)) => permute_shape(&meta.shape, p)?,
                 (Op::Slice, Attrs::Slice(spec)) => slice_shape(name, &meta.shape, spec)?,
+                (Op::Reinterpret, Attrs::DType(to)) => return meta.reinterpreted(*to),
                 _ => return Err(wrong_attrs(row)),
             };
             Ok(Meta::new(shape, meta.dtype))

@@ -15,6 +15,11 @@ use crate::shape::{Meta, Shape};
 pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
     match (row.op, attrs) {
         (Op::Softmax | Op::LogSoftmax, Attrs::None) => rows_of(row, inputs, 0),
+        (Op::Fourier | Op::InverseFourier, Attrs::None) => {
+            let input = rows_of(row, inputs, 0)?;
+            // Each complex number is two elements.
+            if columns(&input).is_multiple_of(2) { Ok(input) } else { Err(unfit(row, 0)) }
+        }
         (Op::SoftmaxBackward | Op::LogSoftmaxBackward, Attrs::None) => {
             let grad = rows_of(row, inputs, 0)?;
             same(row, inputs, 1, &grad)?;

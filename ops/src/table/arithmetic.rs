@@ -153,17 +153,11 @@ macro_rules! rows {
         }
 
         /// Sign of each element: -1, 0 or 1; 0 for NaN.
-        ///
-        ///     output = -1 where input < 0, 0 where input is 0, 1 where input > 0
-        ///
-        /// Example:
-        ///     >>> gt.sign(gt.tensor([-3.0, 0.0, 2.0]))
-        ///     tensor([-1.,  0.,  1.])
         Sign = 50, sign(input) {
             number: |a| sign(a),
             grad: Each(&[zero]),
             reference: "np.sign(a)",
-            forms: forms::elementwise().aliases(&["sgn"]),
+            forms: forms::internal(),
         }
 
         /// Magnitude of the first operand with the sign of the second, elementwise.

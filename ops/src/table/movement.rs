@@ -68,6 +68,15 @@ macro_rules! rows {
             reference: "np.broadcast_to(a, shape)",
         }
 
+        /// The same elements as those of another dtype, of which one is stored as the other. Clients compute it: it
+        /// makes no instruction.
+        Reinterpret = 157, reinterpret(input) {
+            class: Class::Movement, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr,
+            grad: Each(&[|c| c.grad.reinterpret(c.meta(0).dtype)]),
+            cost_flops: 0,
+            reference: "a.view(dtype)",
+        }
+
         /// Elements from a start with a step along each axis.
         Slice = 155, slice(input) {
             class: Class::Movement, attrs: AttrKind::Slice,

@@ -21,6 +21,23 @@ macro_rules! rows {
             reference: "b * (a - (a * b).sum(-1, keepdims=True))",
         }
 
+        /// Discrete Fourier transform of complex rows, not normalized. Each complex number of a row is two elements,
+        /// its real and its imaginary part.
+        Fourier = 270, fourier(input) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            grad: Each(&[|c| c.emit(Op::InverseFourier, [c.grad])]),
+            cost_flops: 40,
+            reference: "np.fft.fft(a.view(complex), axis=-1).view(float)",
+        }
+
+        /// Inverse discrete Fourier transform of complex rows, not normalized: of the conjugates, conjugated.
+        InverseFourier = 271, inverse_fourier(input) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            grad: Each(&[|c| c.emit(Op::Fourier, [c.grad])]),
+            cost_flops: 40,
+            reference: "np.fft.ifft(a.view(complex), axis=-1, norm='forward').view(float)",
+        }
+
         /// Logarithm of softmax along the last axis, accurate where softmax is small.
         LogSoftmax = 243, log_softmax(input) {
             class: Class::RowWise, accepts: DTypeSet::FLOAT, promotion: Promotion::Float,

@@ -381,7 +381,8 @@ fn encode_operand(operand: &Operand) -> (u8, u64) {
         Operand::Scalar(Scalar::Bool(b)) => (operand_kind::BOOL, *b as u64),
         Operand::Scalar(Scalar::Int(n)) => (operand_kind::INT, *n as u64),
         Operand::Scalar(Scalar::Unsigned(u)) => (operand_kind::INT, *u),
-        Operand::Scalar(Scalar::Float(f)) => (operand_kind::FLOAT, f.to_bits()),
+        // Clients compose operations on complex numbers of real ones: a complex number here has lost nothing.
+        Operand::Scalar(Scalar::Float(f) | Scalar::Complex(f, _)) => (operand_kind::FLOAT, f.to_bits()),
     }
 }
 

@@ -114,7 +114,7 @@ fn page() -> String {
         }
     }
     text.push_str("\n### Dtypes\n\n| code | dtype |\n| --- | --- |\n");
-    for dtype in DType::ALL {
+    for dtype in DType::STORED {
         writeln!(text, "| {} | {dtype} |", dtype as u8).unwrap();
     }
     text.push_str("\n## Completions\n");

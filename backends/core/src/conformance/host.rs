@@ -107,13 +107,13 @@ impl Host {
             match self.meta.dtype {
                 DType::Bool | DType::U8 => bytes.push(self.int(i) as u8),
                 DType::I8 => bytes.push(self.int(i) as i8 as u8),
-                DType::I16 => bytes.extend((self.int(i) as i16).to_ne_bytes()),
-                DType::I32 => bytes.extend((self.int(i) as i32).to_ne_bytes()),
-                DType::I64 => bytes.extend(self.int(i).to_ne_bytes()),
+                DType::I16 | DType::U16 => bytes.extend((self.int(i) as i16).to_ne_bytes()),
+                DType::I32 | DType::U32 => bytes.extend((self.int(i) as i32).to_ne_bytes()),
+                DType::I64 | DType::U64 => bytes.extend(self.int(i).to_ne_bytes()),
                 DType::F16 => bytes.extend(f16::from_f64(self.float(i)).to_ne_bytes()),
                 DType::BF16 => bytes.extend(bf16::from_f64(self.float(i)).to_ne_bytes()),
-                DType::F32 => bytes.extend((self.float(i) as f32).to_ne_bytes()),
-                DType::F64 => bytes.extend(self.float(i).to_ne_bytes()),
+                DType::F32 | DType::C64 => bytes.extend((self.float(i) as f32).to_ne_bytes()),
+                DType::F64 | DType::C128 => bytes.extend(self.float(i).to_ne_bytes()),
             }
         }
         bytes
@@ -127,13 +127,13 @@ impl Host {
         let data = match meta.dtype {
             DType::Bool | DType::U8 => Data::Int(each(bytes, |[b]| b as i64)),
             DType::I8 => Data::Int(each(bytes, |[b]| b as i8 as i64)),
-            DType::I16 => Data::Int(each(bytes, |b| i16::from_ne_bytes(b) as i64)),
-            DType::I32 => Data::Int(each(bytes, |b| i32::from_ne_bytes(b) as i64)),
-            DType::I64 => Data::Int(each(bytes, i64::from_ne_bytes)),
+            DType::I16 | DType::U16 => Data::Int(each(bytes, |b| i16::from_ne_bytes(b) as i64)),
+            DType::I32 | DType::U32 => Data::Int(each(bytes, |b| i32::from_ne_bytes(b) as i64)),
+            DType::I64 | DType::U64 => Data::Int(each(bytes, i64::from_ne_bytes)),
             DType::F16 => Data::Float(each(bytes, |b| f16::from_ne_bytes(b).to_f64())),
             DType::BF16 => Data::Float(each(bytes, |b| bf16::from_ne_bytes(b).to_f64())),
-            DType::F32 => Data::Float(each(bytes, |b| f32::from_ne_bytes(b) as f64)),
-            DType::F64 => Data::Float(each(bytes, f64::from_ne_bytes)),
+            DType::F32 | DType::C64 => Data::Float(each(bytes, |b| f32::from_ne_bytes(b) as f64)),
+            DType::F64 | DType::C128 => Data::Float(each(bytes, f64::from_ne_bytes)),
         };
         Host { meta, data }
     }

@@ -319,8 +319,28 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::Random, Attrs::Random { seed, stream, first, .. }) => {
             Ok(random(op, inputs, [*seed, *stream, *first], out))
         }
+        (Class::RowWise, _) if matches!(op, Op::Fourier | Op::InverseFourier) => {
+            Ok(fourier(op, inputs[0].tensor(), out))
+        }
         _ => panic!("{} with attributes {attrs:?}", row.name),
     }
+}
+
+/// The discrete Fourier transforms of rows of pairs, by their definition.
+fn fourier(op: Op, from: &Host, out: &Meta) -> Host {
+    let columns = out.shape.dims().last().copied().unwrap_or(0);
+    let length = columns / 2;
+    let turn = std::f64::consts::TAU / length as f64 * if op == Op::Fourier { -1.0 } else { 1.0 };
+    let values = (0..from.len()).map(|i| {
+        let (row, k) = (i / columns * columns, i % columns / 2);
+        let terms = (0..length).map(|j| {
+            let (re, im) = (from.float(row + 2 * j), from.float(row + 2 * j + 1));
+            let (sine, cosine) = (turn * (j * k % length) as f64).sin_cos();
+            if i % 2 == 0 { re * cosine - im * sine } else { re * sine + im * cosine }
+        });
+        terms.sum::<f64>()
+    });
+    Host::floats(*out, values)
 }
 
 /// The positions of the elements of each line along the axis.

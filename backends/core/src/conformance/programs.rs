@@ -92,7 +92,7 @@ impl TestNumbers {
             let dtype = last.filter(|_| self.chance(0.8)).unwrap_or(*self.pick(&accepted));
             let attrs = match row.class {
                 Class::Select => Attrs::DType(dtype),
-                Class::Cast => Attrs::DType(*self.pick(&DType::ALL)),
+                Class::Cast => Attrs::DType(*self.pick(&DType::STORED)),
                 _ => Attrs::None,
             };
             let mut inputs = Vec::new();

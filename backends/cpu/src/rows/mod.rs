@@ -5,6 +5,7 @@
 //! threads compute the same bits.
 
 mod attention;
+mod fourier;
 mod loss;
 pub(crate) mod moments;
 mod norm;
@@ -195,6 +196,7 @@ impl CpuBackend {
     fn rows_of<R: Vectors>(&mut self, op: Op, inputs: Inputs<'_, '_>, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
         match (op, attrs) {
             (Op::Softmax | Op::LogSoftmax, _) => self.softmax::<R>(tensor(&inputs[0])?, op == Op::LogSoftmax, out),
+            (Op::Fourier | Op::InverseFourier, _) => self.fourier(tensor(&inputs[0])?, op, out),
             (Op::SoftmaxBackward | Op::LogSoftmaxBackward, _) => {
                 self.softmax_grad::<R>(tensor(&inputs[0])?, tensor(&inputs[1])?, op == Op::LogSoftmaxBackward, out)
             }

@@ -1,6 +1,7 @@
 //! Ops of class row-wise: several steps over each row, the last axis, in one pass.
 
 mod attention;
+mod fourier;
 mod loss;
 mod norm;
 mod row_plan;
@@ -16,6 +17,7 @@ use row_plan::tensor;
 
 /// The templates of this folder.
 pub(crate) static TEMPLATES: &[&Template] = &[
+    &fourier::FOURIER,
     &softmax::SOFTMAX,
     &norm::NORM,
     &norm::WEIGHT_SUMS,
@@ -45,6 +47,7 @@ impl CudaBackend {
             (Op::AttentionBackward, Attrs::Attention { causal, scale }) => {
                 self.attention_grad(inputs, *causal, *scale, out)
             }
+            (Op::Fourier | Op::InverseFourier, _) => self.fourier(op, tensor(inputs, 0)?, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", op.name()))),
         }
     }
