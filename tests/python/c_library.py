@@ -15,7 +15,7 @@ import numpy as np
 from support import ROOT, environment, gtd
 
 PREFIX = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "libgt" / "installed"
-NUMPY = ["?", "u1", "i1", "i2", "i4", "i8", "f2", None, "f4", "f8"]
+NUMPY = ["?", "u1", "i1", "i2", "i4", "i8", "f2", None, "f4", "f8", "u2", "u4", "u8", "c8", "c16"]
 Handle = ctypes.c_void_p
 
 

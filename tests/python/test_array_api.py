@@ -25,7 +25,7 @@ STANDARD = """
     expand_dims flip moveaxis permute_dims repeat reshape roll squeeze stack tile unstack argmax argmin count_nonzero
     nonzero searchsorted where unique_all unique_counts unique_inverse unique_values argsort sort cumulative_prod
     cumulative_sum max mean min prod std sum var all any diff __array_namespace_info__ e inf nan newaxis pi
-    bool int8 int16 int32 int64 uint8 float32 float64
+    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64 complex64 complex128
 """.split()
 LINALG = """
     cholesky cross det diagonal eigh eigvalsh inv matmul matrix_norm matrix_power matrix_rank matrix_transpose outer
@@ -233,8 +233,9 @@ def test_namespace_info() -> None:
     assert gt.zeros((1,) * info.capabilities()["max dimensions"]).ndim == info.capabilities()["max dimensions"]
     assert info.default_device() in info.devices()
     assert info.default_dtypes()["real floating"] is gt.float32
-    assert set(info.dtypes(kind="integral")) == {"int8", "int16", "int32", "int64", "uint8"}
-    assert set(info.dtypes()) == {*info.dtypes(kind=("bool", "integral", "real floating"))}
+    unsigned = {"uint8", "uint16", "uint32", "uint64"}
+    assert set(info.dtypes(kind="integral")) == {"int8", "int16", "int32", "int64"} | unsigned
+    assert set(info.dtypes()) == {*info.dtypes(kind=("bool", "integral", "real floating", "complex floating"))}
     with pytest.raises(ValueError, match="kind"):
         info.dtypes(kind="strings")
 
@@ -260,3 +261,56 @@ def test_wrong_calls_raise() -> None:
         xp.nonzero(gt.ones(()))
     with pytest.raises(BufferError, match="copied"):
         xp.from_dlpack(np.ones(2), copy=False)
+
+
+BINARY = "add subtract multiply divide pow remainder floor_divide maximum minimum less equal atan2 hypot".split()
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_numbers_stand_on_either_side(name: str) -> None:
+    array = np.array([0.5, 2.0, -3.0])
+    function, reference = getattr(xp, name), getattr(np, name)
+    x = gt.tensor(array)
+    with np.errstate(invalid="ignore"):
+        np.testing.assert_allclose(function(x, 2.0).numpy(), reference(array, 2.0))
+        np.testing.assert_allclose(function(2.0, x).numpy(), reference(2.0, array))
+    with pytest.raises(TypeError, match="at least one"):
+        function(1, 2)
+
+
+def test_tensors_without_axes_promote_as_others_do() -> None:
+    assert xp.add(gt.ones(2, dtype=gt.float32), gt.tensor(1.0, dtype=gt.float64)).dtype == gt.float64
+    assert xp.add(gt.ones(2, dtype=gt.int8), 1).dtype == gt.int8
+    assert xp.multiply(gt.ones(2), 1j).dtype == gt.complex64
+    assert xp.result_type(gt.uint16, gt.int8) == gt.int32
+    assert xp.sum(gt.ones(2, dtype=gt.uint8)).dtype == gt.uint64
+    assert xp.prod(gt.tensor([2**40, 2**23], dtype=gt.uint64)).item() == 2**63
+    assert xp.cumulative_sum(gt.ones(2, dtype=gt.uint16)).dtype == gt.uint64
+    assert xp.isdtype(gt.complex64, "numeric")
+    assert xp.isdtype(gt.uint32, "unsigned integer")
+    info = xp.__array_namespace_info__()
+    assert info.default_dtypes()["complex floating"] == gt.complex64
+    assert set(info.dtypes(kind="complex floating")) == {"complex64", "complex128"}
+
+
+SIGNED_ZEROS = [(a, b) for a in (0.0, -0.0, 1.5, -1.5, np.inf, -np.inf, np.nan) for b in (1.0, -2.0, np.inf, -np.inf)]
+
+
+@pytest.mark.parametrize("name", ["floor_divide", "remainder"])
+def test_floor_division_at_special_values(name: str) -> None:
+    a, b = (np.array(column) for column in zip(*SIGNED_ZEROS, strict=True))
+    with np.errstate(all="ignore"):
+        expected = getattr(np, name)(a, b)
+    found = getattr(xp, name)(gt.tensor(a), gt.tensor(b)).numpy()
+    np.testing.assert_array_equal(found, expected)
+    numbers = ~np.isnan(expected)
+    np.testing.assert_array_equal(np.signbit(found[numbers]), np.signbit(expected[numbers]))
+
+
+def test_transforms() -> None:
+    array = RNG.standard_normal((4, 6))
+    x = gt.tensor(array)
+    np.testing.assert_allclose(xp.fft.fft(x, n=5, axis=0, norm="ortho").numpy(), np.fft.fft(array, 5, 0, "ortho"))
+    np.testing.assert_allclose(xp.fft.rfftn(x, axes=(0, 1)).numpy(), np.fft.rfftn(array, axes=(0, 1)), atol=1e-12)
+    np.testing.assert_allclose(xp.fft.fftshift(x, axes=1).numpy(), np.fft.fftshift(array, 1))
+    assert xp.fft.fftfreq(4, d=0.5, dtype=gt.float32).tolist() == [0, 0.5, -1, -0.5]

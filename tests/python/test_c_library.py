@@ -76,11 +76,20 @@ def norm_gradients(call: Callable[..., gt.Tensor], weights: int) -> gt.Tensor:
     return gt.stack([gradient(call, [X, *np.ones((weights, 4))], Y, 1 + i) for i in range(weights)])
 
 
+PAIRS = X.reshape(3, 2, 2)
 SOFTMAX = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
 # For each row that is not elementwise: its operands, its attributes, and the call in Python.
 CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
     "where": ([X > 0, X, 2], {}, lambda: gt.where(gt.tensor(X > 0), gt.tensor(X), 2)),
     "cast": ([X], {"dtype": 6}, lambda: gt.tensor(X).to(gt.int64)),
+    "reinterpret": ([PAIRS], {"dtype": 15}, lambda: gt.view_as_complex(gt.tensor(PAIRS))),
+    **{
+        name: ([X], {}, lambda call=call: gt.view_as_real(call(gt.view_as_complex(gt.tensor(PAIRS)))).reshape(3, 4))
+        for name, call in (
+            ("fourier", gt.fft.fft),
+            ("inverse_fourier", lambda z: gt.fft.ifft(z, norm="forward")),
+        )
+    },
     **{
         name: ([X], {"axes": [-1], "keepdim": 1}, lambda name=name: getattr(gt.tensor(X), name)(dim=-1, keepdim=True))
         for name in ("sum", "mean", "prod", "amax", "amin", "any", "all", "argmax", "argmin")

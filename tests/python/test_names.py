@@ -27,7 +27,7 @@ def test_integers_are_divided_exactly():
     assert gt.div(gt.tensor([200], dtype=gt.uint8), 7, rounding_mode="trunc").dtype == gt.uint8
 
 
-def test_there_are_no_complex_numbers():
+def test_complex_functions_of_real_numbers():
     x = gt.tensor([-1.0, 1.0])
     assert gt.real(x) is x
     assert gt.conj(x) is x

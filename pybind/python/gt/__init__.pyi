@@ -55,6 +55,10 @@ from gt._gt import __version__ as __version__
 from gt._gt import as_tensor as as_tensor
 from gt._gt import bfloat16 as bfloat16
 from gt._gt import bool as bool
+from gt._gt import cdouble as cdouble
+from gt._gt import cfloat as cfloat
+from gt._gt import complex64 as complex64
+from gt._gt import complex128 as complex128
 from gt._gt import default_generator as default_generator
 from gt._gt import device as device
 from gt._gt import double as double
@@ -80,6 +84,9 @@ from gt._gt import short as short
 from gt._gt import synchronize as synchronize
 from gt._gt import tensor as tensor
 from gt._gt import uint8 as uint8
+from gt._gt import uint16 as uint16
+from gt._gt import uint32 as uint32
+from gt._gt import uint64 as uint64
 from gt._layouts import channels_last as channels_last
 from gt._layouts import channels_last_3d as channels_last_3d
 from gt._layouts import contiguous_format as contiguous_format
@@ -151,6 +158,8 @@ IntTensor: type[Tensor]
 LongTensor: type[Tensor]
 HalfTensor: type[Tensor]
 BFloat16Tensor: type[Tensor]
+ComplexDoubleTensor: type[Tensor]
+ComplexFloatTensor: type[Tensor]
 FloatTensor: type[Tensor]
 DoubleTensor: type[Tensor]
 

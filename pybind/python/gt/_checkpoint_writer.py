@@ -34,6 +34,8 @@ STORAGES = {
     "BFloat16Storage": "bfloat16",
     "FloatStorage": "float32",
     "DoubleStorage": "float64",
+    "ComplexFloatStorage": "complex64",
+    "ComplexDoubleStorage": "complex128",
 }
 _STORAGE_OF = {dtype: storage for storage, dtype in STORAGES.items()}
 
@@ -126,8 +128,8 @@ class _Views:
 
 
 def _elements(t: Tensor) -> np.ndarray[Any, Any]:
-    """The elements as unsigned integers of the dtype's size."""
-    return np.frombuffer(_safetensors.elements(t), f"<u{t.dtype.itemsize}").reshape(tuple(t.shape))
+    """The elements as items of the dtype's size."""
+    return np.frombuffer(_safetensors.elements(t), f"V{t.dtype.itemsize}").reshape(tuple(t.shape))
 
 
 class _Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
@@ -145,7 +147,12 @@ class _Pickler(pickle._Pickler):  # type: ignore[name-defined, misc]
     def persistent_id(self, obj: Any) -> Any:
         """The id of a storage: its kind, key, place and number of elements."""
         if isinstance(obj, _Storage):
-            kind = _named("torch", _STORAGE_OF[obj.tensor.dtype.name])
+            name = obj.tensor.dtype.name
+            if name not in _STORAGE_OF:
+                raise TypeError(
+                    f"PyTorch's format has no storage of {name}: save it to a .safetensors file, or convert it"
+                )
+            kind = _named("torch", _STORAGE_OF[name])
             return ("storage", kind, str(obj.key), "cpu", obj.tensor.numel())
         return None
 

@@ -21,6 +21,10 @@ from gt._gt import (
     as_tensor,
     bfloat16,
     bool,
+    cdouble,
+    cfloat,
+    complex64,
+    complex128,
     default_generator,
     device,
     double,
@@ -46,6 +50,9 @@ from gt._gt import (
     synchronize,
     tensor,
     uint8,
+    uint16,
+    uint32,
+    uint64,
 )
 from gt._layouts import (
     channels_last,

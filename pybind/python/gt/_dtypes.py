@@ -41,6 +41,9 @@ class finfo:  # noqa: N801 (PyTorch's name)
             self.max, self.eps, self.tiny = _FLOAT8[str(type)]
             self.min, self.smallest_normal = -self.max, self.tiny
             return
+        if isinstance(type, dtype):
+            # The limits of a complex dtype are those of its parts.
+            type = type.to_real()
         if not isinstance(type, dtype) or not type.is_floating_point:
             raise TypeError(f"torch.finfo() requires a floating point input type. Use torch.iinfo to handle '{type}'")
         self.bits = type.itemsize * 8
@@ -76,7 +79,7 @@ class iinfo:  # noqa: N801 (PyTorch's name)
     dtype: str
 
     def __init__(self, type: dtype) -> None:
-        if not isinstance(type, dtype) or type.is_floating_point:
+        if not isinstance(type, dtype) or type.is_floating_point or type.is_complex:
             raise TypeError(f"torch.iinfo() requires an integer input type. Use torch.finfo to handle '{type}'")
         if type is _gt.bool:
             raise TypeError("torch.bool is not supported by torch.iinfo")
@@ -90,12 +93,14 @@ class iinfo:  # noqa: N801 (PyTorch's name)
 
 
 def can_cast(from_: dtype, to: dtype) -> bool:
-    """Whether promotion allows converting one dtype to another: not from floats to integers, nor from numbers to bool.
+    """Whether promotion converts one dtype to another: not complex to real, float to integer, or a number to bool.
 
     Example:
         >>> gt.can_cast(gt.int32, gt.float32), gt.can_cast(gt.float32, gt.int32)
         (True, False)
     """
-    if from_.is_floating_point and not to.is_floating_point:
+    if from_.is_complex and not to.is_complex:
+        return False
+    if from_.is_floating_point and not (to.is_floating_point or to.is_complex):
         return False
     return to is not _gt.bool or from_ is _gt.bool

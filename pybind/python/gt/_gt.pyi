@@ -46,6 +46,8 @@ class dtype:
     def is_signed(self) -> _bool: ...
     @property
     def is_complex(self) -> _bool: ...
+    def to_real(self) -> dtype: ...
+    def to_complex(self) -> dtype: ...
 
 bool: dtype
 uint8: dtype
@@ -63,6 +65,13 @@ float32: dtype
 float: dtype
 float64: dtype
 double: dtype
+uint16: dtype
+uint32: dtype
+uint64: dtype
+complex64: dtype
+cfloat: dtype
+complex128: dtype
+cdouble: dtype
 
 def get_default_dtype() -> dtype: ...
 def set_default_dtype(d: dtype) -> None: ...

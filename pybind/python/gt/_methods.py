@@ -183,25 +183,41 @@ def _check_matrix(t: Tensor) -> None:
 
 
 def _h(self: Tensor) -> Tensor:
-    """The conjugate transpose of a matrix: its transpose, since there are no complex dtypes."""
+    """The conjugate transpose of a matrix; of a real one a view, its transpose."""
     if self.ndim != 0:
         _check_matrix(self)
-    return self.mT if self.ndim else self
+    return self.mT.conj() if self.ndim else self.conj()
 
 
 def _real(self: Tensor) -> Tensor:
-    """The real part: the tensor itself, since there are no complex dtypes."""
-    return self
+    """A view of the real parts; a real tensor itself."""
+    return top.real(self) if self.dtype.is_complex else self
 
 
-def _imag(self: Tensor) -> NoReturn:  # noqa: ARG001
-    """The imaginary part, which real tensors do not have: raises TypeError."""
-    raise TypeError("imag is not implemented for tensors with non-complex dtypes.")
+def _imag(self: Tensor) -> Tensor:
+    """A view of the imaginary parts, which real tensors do not have."""
+    if not self.dtype.is_complex:
+        raise TypeError("imag is not implemented for tensors with non-complex dtypes.")
+    return top.imag(self)
+
+
+def _set_real(self: Tensor, value: Any) -> None:
+    """Writes the real parts."""
+    self.real.copy_(_as_tensor(value))
+
+
+def _set_imag(self: Tensor, value: Any) -> None:
+    """Writes the imaginary parts."""
+    self.imag.copy_(_as_tensor(value))
+
+
+def _as_tensor(value: Any) -> Tensor:
+    return value if isinstance(value, _gt.Tensor) else _gt.tensor(value)
 
 
 def _mh(self: Tensor) -> Tensor:
-    """The conjugate transpose of matrices: `mT`, since there are no complex dtypes."""
-    return self.mT
+    """The conjugate transpose of matrices; of real ones a view, `mT`."""
+    return self.mT.conj()
 
 
 def numel(input: Tensor) -> int:
@@ -261,6 +277,6 @@ METHODS = (
     map2_,
 )
 BOTH = (index_put,)
-PROPERTIES = {"H": _h, "mH": _mh, "real": _real, "imag": _imag}
+PROPERTIES = {"H": (_h, None), "mH": (_mh, None), "real": (_real, _set_real), "imag": (_imag, _set_imag)}
 # In-place methods that are functions, too.
 IN_PLACE = ("detach_", "fill_", "index_put_", "resize_as_", "zero_")

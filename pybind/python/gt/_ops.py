@@ -24,8 +24,8 @@ def install(namespace: dict[str, Any]) -> list[str]:
         setattr(Tensor, name, property(lambda self, value=value: value))  # noqa: ARG005
     for getter in _placement.GETTERS:
         setattr(Tensor, getter.__name__, property(getter, doc=getter.__doc__))
-    for name, getter in _methods.PROPERTIES.items():
-        setattr(Tensor, name, property(getter, doc=getter.__doc__))
+    for name, (getter, setter) in _methods.PROPERTIES.items():
+        setattr(Tensor, name, property(getter, setter, doc=getter.__doc__))
     Tensor.ndimension = Tensor.dim
     Tensor.__contains__ = _methods.contains
     Tensor.__rdiv__ = Tensor.__rtruediv__

@@ -100,12 +100,17 @@ def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
 
 
 def is_complex(input: Tensor) -> bool:
-    """Whether the elements are complex numbers: never, since there are no complex dtypes."""
-    return False
+    """Whether the elements are complex numbers.
+
+    Example:
+        >>> gt.is_complex(gt.tensor([1j])), gt.is_complex(gt.tensor([1.0]))
+        (True, False)
+    """
+    return input.dtype.is_complex
 
 
 def is_conj(input: Tensor) -> bool:
-    """Whether a lazy conjugation is pending: never, since there are no complex dtypes."""
+    """Whether a lazy conjugation is pending: never, since it is computed at once."""
     return False
 
 
@@ -361,5 +366,7 @@ TYPED = {
         ("BFloat16", _gt.bfloat16),
         ("Float", _gt.float32),
         ("Double", _gt.float64),
+        ("ComplexFloat", _gt.complex64),
+        ("ComplexDouble", _gt.complex128),
     ]
 }

@@ -88,7 +88,8 @@ def tensor_repr(t: Tensor) -> str:
             notes.append(f"dtype={t.dtype}")
     else:
         body = _body(t, len(prefix))
-        if t.dtype not in (_gt.get_default_dtype(), _gt.int64, _gt.bool):
+        default = _gt.get_default_dtype()
+        if t.dtype not in (default, default.to_complex(), _gt.int64, _gt.bool):
             notes.append(f"dtype={t.dtype}")
     if t.grad_fn is not None:
         notes.append(f"grad_fn=<{t.grad_fn.name()}>")
@@ -146,7 +147,21 @@ def _edges(t: Tensor, axis: int) -> Tensor:
 
 
 def _formatter(values: np.ndarray[Any, Any]) -> tuple[Callable[[Any], str], int]:
-    """A function that formats an element, and the width of the widest."""
+    """A function that formats an element in its column, and the width of the column."""
+    if values.dtype.kind == "c":
+        (real, real_width), (imag, imag_width) = _formatter(values.real), _formatter(values.imag)
+
+        def complex_number(value: complex) -> str:
+            part = imag(value.imag).lstrip()
+            return f"{real(value.real)}{part if part[0] in '+-' else '+' + part}j"
+
+        return complex_number, real_width + imag_width + 1
+    write, width = _writer(values)
+    return lambda value: write(value).rjust(width), width
+
+
+def _writer(values: np.ndarray[Any, Any]) -> tuple[Callable[[Any], str], int]:
+    """A function that formats a real element, and the width of the widest."""
     if values.dtype.kind != "f":
         return str, max(len(str(value)) for value in values.flat)
     values = values.astype(np.float64)
@@ -183,9 +198,9 @@ def _layout(
 ) -> str:
     """Nested brackets with rows wrapped at the line's end, and blank lines between blocks of more axes."""
     if values.ndim == 0:
-        return element(values.item()).rjust(width)
+        return element(values.item())
     if values.ndim == 1:
-        words = [element(value).rjust(width) for value in values.tolist()]
+        words = [element(value) for value in values.tolist()]
         if cut[0]:
             words.insert(_options.edgeitems, " ...")
         per_line = max(1, (_options.linewidth - indent) // (width + 2))

@@ -28,6 +28,10 @@ _WORDS = {
     "bfloat16": "BF16",
     "float32": "F32",
     "float64": "F64",
+    "uint16": "U16",
+    "uint32": "U32",
+    "uint64": "U64",
+    "complex64": "C64",
 }
 _NAMES = {word: name for name, word in _WORDS.items()}
 

@@ -1,4 +1,4 @@
-"""The functions of `torch.fft` that need no complex numbers: frequencies and their shifts."""
+"""Discrete Fourier transforms, as `torch.fft`."""
 
 from __future__ import annotations
 

@@ -8,8 +8,8 @@ from gt import _core as gt
 from gt._gt import Tensor
 
 __all__ = [
-    "argsort", "bitwise_invert", "clip", "conj", "imag", "isin", "nonzero", "real", "searchsorted", "sort", "take",
-    "take_along_axis", "unique_all", "unique_counts", "unique_inverse", "unique_values",
+    "argsort", "bitwise_invert", "clip", "conj", "imag", "isin", "nonzero", "real", "round", "searchsorted", "sign",
+    "sort", "take", "take_along_axis", "unique_all", "unique_counts", "unique_inverse", "unique_values",
 ]  # fmt: skip
 
 
@@ -36,6 +36,16 @@ def real(x: Tensor, /) -> Tensor:
 def imag(x: Tensor, /) -> Tensor:
     """The imaginary part of each element, which real tensors do not have: raises RuntimeError."""
     return gt.imag(x)
+
+
+def round(x: Tensor, /) -> Tensor:
+    """The nearest integer, of ties the even one; of complex numbers, for each part."""
+    return gt.complex(gt.round(x.real), gt.round(x.imag)) if x.dtype.is_complex else gt.round(x)
+
+
+def sign(x: Tensor, /) -> Tensor:
+    """-1, 0 or 1, or NaN for NaN; of complex numbers, the number of absolute value 1 in their direction."""
+    return gt.where(gt.isnan(x), x, gt.sign(x)) if x.dtype.is_floating_point else gt.sgn(x)
 
 
 def isin(x1: Tensor, x2: Tensor, /, *, invert: bool = False) -> Tensor:

@@ -20,17 +20,23 @@ def _axes(x: Tensor, axis: Axes) -> tuple[int, ...]:
     return tuple(range(x.ndim)) if axis is None else (axis,) if isinstance(axis, int) else tuple(axis)
 
 
+def _widened(x: Tensor, dtype: dtype | None) -> dtype | None:
+    """The dtype of a sum or product: that of unsigned integers is uint64."""
+    return gt.uint64 if dtype is None and x.dtype.name.startswith("uint") else dtype
+
+
 def sum(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdims: bool = False) -> Tensor:
     """The sum of the elements along axes."""
-    axes = _axes(x, axis)
+    axes, dtype = _axes(x, axis), _widened(x, dtype)
     return x.sum(axes, keepdim=keepdims, dtype=dtype) if axes else x.to(dtype or gt.sum(x).dtype, copy=True)
 
 
 def prod(x: Tensor, /, *, axis: Axes = None, dtype: dtype | None = None, keepdims: bool = False) -> Tensor:
     """The product of the elements along axes."""
-    found = x.to(dtype or gt.prod(x).dtype, copy=True)
+    found = x.to(_widened(x, dtype) or gt.prod(x).dtype, copy=True)
+    dtype = found.dtype
     for one in sorted((a % x.ndim for a in _axes(x, axis)), reverse=True):
-        found = found.prod(one, keepdim=keepdims)
+        found = found.prod(one, keepdim=keepdims, dtype=dtype)
     return found
 
 
@@ -105,7 +111,7 @@ def _cumulative(
             raise ValueError(f"cumulative_{name.removeprefix('cum')}: axis must be given for more axes than one")
         axis = 0
     x = x.flatten() if x.ndim == 0 else x
-    found = getattr(x, name)(axis, dtype=dtype)
+    found = getattr(x, name)(axis, dtype=_widened(x, dtype))
     if not include_initial:
         return found
     start = [1 if i == axis % x.ndim else size for i, size in enumerate(x.shape)]

@@ -14,12 +14,12 @@ __all__ = ["__array_namespace_info__", "astype", "can_cast", "finfo", "iinfo", "
 KINDS: dict[str, tuple[str, ...]] = {
     "bool": ("bool",),
     "signed integer": ("int8", "int16", "int32", "int64"),
-    "unsigned integer": ("uint8",),
+    "unsigned integer": ("uint8", "uint16", "uint32", "uint64"),
     "real floating": ("float32", "float64"),
-    "complex floating": (),
+    "complex floating": ("complex64", "complex128"),
 }
 KINDS["integral"] = KINDS["signed integer"] + KINDS["unsigned integer"]
-KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"]
+KINDS["numeric"] = KINDS["integral"] + KINDS["real floating"] + KINDS["complex floating"]
 # The 16-bit floats are not among the standard's dtypes, but `isdtype` knows their kind.
 _MORE = {"real floating": ("float16", "bfloat16"), "numeric": ("float16", "bfloat16")}
 
@@ -49,7 +49,9 @@ def can_cast(from_: dtype | Tensor, to: dtype, /) -> bool:
 def result_type(*arrays_and_dtypes: Any) -> dtype:
     """The dtype of the result of an operation on all arguments; Python numbers change its kind, never its size."""
     # Dtypes promote as tensors with axes do, and Python numbers after them.
-    dtypes = [x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes if not isinstance(x, int | float)]
+    dtypes = [
+        x.dtype if isinstance(x, Tensor) else x for x in arrays_and_dtypes if not isinstance(x, int | float | complex)
+    ]
     if not dtypes:
         raise ValueError("result_type: at least one of the arguments must be an array or a dtype")
     found = dtypes[0]
@@ -57,7 +59,7 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
         found = gt.promote_types(found, one)
     example = gt.empty(1, dtype=found)
     for number in arrays_and_dtypes:
-        if isinstance(number, int | float):
+        if isinstance(number, int | float | complex):
             example = gt.empty(1, dtype=gt.result_type(example, number))
     return example.dtype
 
@@ -89,7 +91,13 @@ class __array_namespace_info__:  # noqa: N801 (the standard's name)
 
     def default_dtypes(self, *, device: Any = None) -> dict[str, dtype]:  # noqa: ARG002 (all devices are alike)
         """The dtypes of tensors that are made without one."""
-        return {"real floating": gt.get_default_dtype(), "integral": gt.int64, "indexing": gt.int64}
+        real = gt.get_default_dtype()
+        return {
+            "real floating": real,
+            "complex floating": real.to_complex(),
+            "integral": gt.int64,
+            "indexing": gt.int64,
+        }
 
     def dtypes(self, *, device: Any = None, kind: str | tuple[str, ...] | None = None) -> dict[str, dtype]:  # noqa: ARG002
         """The supported dtypes of the standard, of one kind or several."""
