@@ -185,6 +185,33 @@ def test_the_parts_are_views() -> None:
         assert leaf.grad.tolist() == [1 if name == "real" else 1j]
 
 
+def test_parts_of_parts_are_written() -> None:
+    z = gt.from_numpy(np.arange(12).reshape(3, 4) * (1 + 2j))
+    expected = z.numpy().copy()
+    parts = expected.view(np.float64).reshape(3, 4, 2)
+    pairs = gt.view_as_real(z)
+    pairs[1:, ::2, 0] *= 2
+    parts[1:, ::2, 0] *= 2
+    np.testing.assert_array_equal(z.numpy(), expected)
+    # Positions that an index picks, in the numbers and in their parts.
+    pairs[gt.tensor([0, 1]), gt.tensor([1, -1])] = 9
+    parts[[0, 1], [1, -1]] = 9
+    z[gt.tensor([2])] = 1j
+    expected[[2]] = 1j
+    np.testing.assert_array_equal(z.numpy(), expected)
+    columns = z.imag.T.expand(2, 4, 3)
+    columns[0, 1] -= 5
+    parts[:, 1, 1] -= 5
+    np.testing.assert_array_equal(z.numpy(), expected)
+    # A part written outside of the graph has a gradient of zero.
+    leaf = gt.ones(3, dtype=gt.complex64, requires_grad=True)
+    doubled = leaf * 2
+    doubled.real[0] = 0
+    (doubled * doubled.conj()).real.sum().backward()
+    assert leaf.grad is not None
+    assert leaf.grad.tolist() == [0, 8, 8]
+
+
 FUNCTIONS: list[Callable[[gt.Tensor], gt.Tensor]] = [
     lambda z: z * z, lambda z: z / (z + 2), lambda z: z.exp(), lambda z: (z + 3).log(), lambda z: z.sqrt(),
     lambda z: z.sin() * z.cos(), lambda z: z.tanh(), lambda z: z.abs(), lambda z: z.angle(), lambda z: z.sgn(),
