@@ -7,7 +7,7 @@ use crate::peer::{self, PeerOrigin};
 use crate::pending_handshakes::PendingHandshakes;
 
 use crate::stream::{Incoming, StreamError};
-use crate::tls::Certificate;
+use crate::tls::ServedCertificate;
 use crate::token::{Token, random_hex};
 use crate::user_tokens::{TokenFailure, UserTokens};
 use crate::wrong_tokens::{Verdict, WrongTokens};
@@ -64,7 +64,7 @@ pub struct ListenerOptions<'a> {
     /// The tokens of users.
     pub user_tokens: Arc<UserTokens>,
     /// The certificate for TLS; none if there is no TLS.
-    pub certificate: Option<&'a Certificate>,
+    pub certificate: Option<Arc<ServedCertificate>>,
     /// Whether clients of other machines may connect without TLS.
     pub takes_plain: bool,
     /// The daemon's Unix socket.
@@ -188,7 +188,7 @@ impl Listener {
     pub fn bind(options: ListenerOptions<'_>) -> std::io::Result<Listener> {
         let ListenerOptions { address, token, user_tokens, certificate, takes_plain, socket } = options;
         let tcp = TcpListener::bind(address)?;
-        let tls = certificate.map(Certificate::server).transpose().map_err(std::io::Error::other)?;
+        let tls = certificate.map(ServedCertificate::server).transpose().map_err(std::io::Error::other)?;
         Ok(Listener {
             address: tcp.local_addr()?,
             tcp,

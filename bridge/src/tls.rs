@@ -11,8 +11,8 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{NoServerSessionStorage, ParsedCertificate};
-use rustls::sign::{CertifiedKey, SingleCertAndKey};
+use rustls::server::{ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
 use rustls::version::TLS13;
 use rustls::{
     CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, ServerConfig,
@@ -22,7 +22,7 @@ use sha2::{Digest, Sha256};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 /// The file of the certificate that a daemon makes for itself, with its key.
@@ -207,19 +207,45 @@ impl Certificate {
             days => format!("the certificate for TLS expires in {days} days"),
         })
     }
+}
+
+/// The certificate that a daemon shows, which may be replaced while it listens.
+#[derive(Debug)]
+pub struct ServedCertificate(RwLock<Certificate>);
+
+impl ServedCertificate {
+    /// Serves `certificate` first.
+    pub fn new(certificate: Certificate) -> Arc<ServedCertificate> {
+        Arc::new(ServedCertificate(RwLock::new(certificate)))
+    }
+
+    /// The fingerprint of the certificate.
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.0.read().unwrap_or_else(PoisonError::into_inner).fingerprint
+    }
+
+    /// Shows `certificate` to clients that connect from now on.
+    pub fn replace(&self, certificate: Certificate) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = certificate;
+    }
 
     /// The configuration of the daemon's side of connections.
     ///
     /// # Errors
     /// None that occurs: the library does not know the versions asked for.
-    pub(crate) fn server(&self) -> Result<Arc<ServerConfig>, rustls::Error> {
+    pub(crate) fn server(self: Arc<Self>) -> Result<Arc<ServerConfig>, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
-        let resolver = Arc::new(SingleCertAndKey::from(self.key.clone()));
-        let mut config = builder.with_no_client_auth().with_cert_resolver(resolver);
+        let mut config = builder.with_no_client_auth().with_cert_resolver(self);
         // No connection is resumed, so nothing need be kept for that.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         Ok(Arc::new(config))
+    }
+}
+
+impl ResolvesServerCert for ServedCertificate {
+    fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().unwrap_or_else(PoisonError::into_inner).key.clone())
     }
 }
 

@@ -144,7 +144,7 @@ fn configuration() -> Option<Finding> {
             None => Finding::good(what, SYSTEM_FILE),
             Some((state, why)) => {
                 let next =
-                    "name the files of a certificate in tls_certificate and tls_key; then start the daemon again";
+                    "name the files of a certificate in tls_certificate and tls_key; then gtctl reload, or start the daemon";
                 Finding { state, ..Finding::bad(what, format!("{SYSTEM_FILE}: {why}"), next) }
             }
         },

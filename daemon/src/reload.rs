@@ -5,25 +5,39 @@
 use crate::config::Config;
 use crate::journal::LogLevel;
 use crate::quota::QuotaConfig;
+use gt_bridge::tls::{Certificate, ServedCertificate};
 use gt_config::Settings;
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::SystemTime;
 
-type Read = Result<Settings, String>;
+/// The contents of the file, and the certificate in the files that the running configuration names.
+type Read = Result<(Settings, Option<Certificate>), String>;
 
 /// The quotas in a configuration.
 pub fn quotas(file: &Settings) -> QuotaConfig {
     QuotaConfig { default: file.limits, groups: file.groups.clone(), users: file.users.clone() }
 }
 
+/// What a reload changes.
+pub struct ReloadedConfig {
+    /// The new quotas.
+    pub quotas: QuotaConfig,
+    /// The fingerprint of the certificate for TLS, if that is another one.
+    pub fingerprint: Option<String>,
+    /// The names of changed settings.
+    pub changed: Vec<String>,
+    /// The names of settings that change only when the daemon is started again.
+    pub restart: Vec<String>,
+}
+
 /// The outcome of a reload.
 pub struct ReloadOutcome {
-    /// The new quotas, the names of changed settings, and those that change only when the daemon is started again; or
-    /// the error in the file, and then nothing has changed.
-    pub result: Result<(QuotaConfig, Vec<String>, Vec<String>), String>,
+    /// What has changed; or the error in the file or the certificate, and then nothing has changed.
+    pub result: Result<ReloadedConfig, String>,
     /// The connections that wait for the outcome.
     pub waiting: Vec<u64>,
 }
@@ -39,6 +53,8 @@ pub struct Reload {
     /// The number of the daemon's devices, which quotas name.
     devices: usize,
     log_level: LogLevel,
+    /// The certificate that clients by TCP are shown.
+    certificate: Option<Arc<ServedCertificate>>,
     bell: Arc<EventFd>,
     results: (Sender<Read>, Receiver<Read>),
     /// The connections that wait for the present read, if there is one, and those that wait for the next.
@@ -48,7 +64,7 @@ pub struct Reload {
 
 impl Reload {
     /// The reloader of the file at `path`, whose contents at the start were `file`, for a daemon with this number of
-    /// devices.
+    /// devices that shows `certificate`.
     ///
     /// # Errors
     /// The process has no descriptors left.
@@ -58,12 +74,14 @@ impl Reload {
         file: Settings,
         devices: usize,
         log_level: LogLevel,
+        certificate: Option<Arc<ServedCertificate>>,
     ) -> std::io::Result<Reload> {
         let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let running = arguments.clone().or(&file);
         let results = channel();
         let (waiting, next) = (None, None);
-        Ok(Reload { path, arguments, running, file, devices, log_level, bell: Arc::new(bell), results, waiting, next })
+        let bell = Arc::new(bell);
+        Ok(Reload { path, arguments, running, file, devices, log_level, certificate, bell, results, waiting, next })
     }
 
     /// A descriptor that becomes readable when [`Reload::outcome`] has an outcome.
@@ -85,9 +103,16 @@ impl Reload {
         self.waiting = Some(asker.into_iter().collect());
         let (path, bell, sender) = (self.path.clone(), self.bell.clone(), self.results.0.clone());
         let devices = self.devices;
+        let of_tls = self.certificate.is_some().then(|| (&self.running.tls_certificate, &self.running.tls_key));
+        let (certificate, key) = of_tls.map(|(file, key)| (file.clone(), key.clone())).unwrap_or_default();
         let read = move || {
             let checked = |file: Settings| file.check_devices(&path, devices).map(|()| file);
-            let _ = sender.send(gt_config::read(&path).and_then(checked).map_err(|error| error.to_string()));
+            let file = gt_config::read(&path).and_then(checked).map_err(|error| error.to_string());
+            let with_certificate = |file| {
+                let certificate = Certificate::named(certificate.as_deref(), key.as_deref());
+                certificate.map(|certificate| (file, certificate)).map_err(|error| error.to_string())
+            };
+            let _ = sender.send(file.and_then(with_certificate));
             let _ = bell.write(1);
         };
         if let Err(error) = std::thread::Builder::new().name("gt-reload".into()).spawn(read) {
@@ -101,7 +126,7 @@ impl Reload {
         let _ = self.bell.read();
         let read = self.results.1.try_recv().ok()?;
         let waiting = self.waiting.take().unwrap_or_default();
-        let result = read.map(|file| self.apply(file));
+        let result = read.map(|(file, certificate)| self.apply(file, certificate));
         if let Some(next) = self.next.take() {
             self.begin(None);
             self.waiting = Some(next);
@@ -109,10 +134,12 @@ impl Reload {
         Some(ReloadOutcome { result, waiting })
     }
 
-    fn apply(&mut self, file: Settings) -> (QuotaConfig, Vec<String>, Vec<String>) {
+    fn apply(&mut self, file: Settings, certificate: Option<Certificate>) -> ReloadedConfig {
         let wanted = self.arguments.clone().or(&file);
         let before = self.arguments.clone().or(&self.file);
+        let fingerprint = certificate.and_then(|certificate| self.show(certificate));
         let differ = [
+            ("tls_certificate", fingerprint.is_some()),
             ("log", wanted.log != before.log),
             ("limits", file.limits != self.file.limits),
             ("groups", file.groups != self.file.groups),
@@ -120,9 +147,22 @@ impl Reload {
         ];
         let changed = differ.into_iter().filter(|(_, differs)| *differs).map(|(name, _)| name.into()).collect();
         self.log_level.set(wanted.log);
-        let later = self.running.fixed_differences(&wanted);
+        let restart = self.running.fixed_differences(&wanted);
         let quotas = quotas(&file);
         self.file = file;
-        (quotas, changed, later)
+        ReloadedConfig { quotas, fingerprint, changed, restart }
+    }
+
+    /// Shows `certificate` to clients that connect from now on. Its fingerprint, if it is another one than before.
+    fn show(&self, certificate: Certificate) -> Option<String> {
+        let served = self.certificate.as_ref()?;
+        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+        if let Some(warning) = certificate.expiry_warning(now) {
+            tracing::warn!(target: "gtd::tcp", "{warning}");
+        }
+        let fingerprint = certificate.fingerprint();
+        let is_new = fingerprint != served.fingerprint();
+        served.replace(certificate);
+        is_new.then(|| fingerprint.to_string())
     }
 }

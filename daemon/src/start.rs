@@ -24,7 +24,7 @@ use crate::worker::worker_link::WorkerLink;
 use clap::{CommandFactory, Parser};
 use gt_backend::{Backend, BackendFacts, BackendVisitor, OpenOptions, OpenedBackend, Site};
 use gt_bridge::daemon_end::{Listener, ListenerOptions};
-use gt_bridge::tls::Certificate;
+use gt_bridge::tls::{Certificate, ServedCertificate};
 use gt_bridge::user_tokens::UserTokens;
 use gt_collectives::local::SharedMemory;
 use gt_config::{ConfigError, SYSTEM_FILE, Settings, WorkerKind};
@@ -210,7 +210,10 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         quotas: file.as_ref().map(reload::quotas).unwrap_or_default(),
         arena_bytes_max: arena_bytes_max(config),
         reload: match (file, config.config.clone()) {
-            (Some(file), Some(path)) => Some(Reload::new(path, arguments, file, kinds.len(), log_level)?),
+            (Some(file), Some(path)) => {
+                let certificate = tcp.as_ref().and_then(|tcp| tcp.certificate.clone());
+                Some(Reload::new(path, arguments, file, kinds.len(), log_level, certificate)?)
+            }
             _ => None,
         },
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },
@@ -282,6 +285,7 @@ struct TcpPort {
     listener: Listener,
     /// The file of the token, if it is in a file.
     token_file: Option<PathBuf>,
+    certificate: Option<Arc<ServedCertificate>>,
     status: TcpStatus,
 }
 
@@ -312,9 +316,10 @@ fn bind_tcp(
     if let Some(warning) = certificate.as_ref().and_then(|certificate| certificate.expiry_warning(now)) {
         tracing::warn!(target: "gtd::tcp", "{warning}");
     }
+    let certificate = certificate.map(ServedCertificate::new);
     let fingerprint = certificate.as_ref().map(|certificate| certificate.fingerprint().to_string());
     let options =
-        ListenerOptions { address, token, user_tokens, certificate: certificate.as_ref(), takes_plain, socket };
+        ListenerOptions { address, token, user_tokens, certificate: certificate.clone(), takes_plain, socket };
     let listener = Listener::bind(options)
         .map_err(|error| format!("cannot listen at {address}: {error}; choose another port with --listen"))?;
     let address = listener.address();
@@ -327,7 +332,7 @@ fn bind_tcp(
     }
     tracing::info!(target: "gtd::tcp", %address, "listening, TLS certificate {}", fingerprint.as_deref().unwrap_or("none"));
     let status = TcpStatus { address: address.to_string(), is_open, fingerprint, takes_plain };
-    Ok(TcpPort { listener, token_file, status })
+    Ok(TcpPort { listener, token_file, certificate, status })
 }
 
 /// The certificate that the configuration names, else the daemon's own, in its state folder or beside the user's token.

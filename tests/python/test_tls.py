@@ -234,6 +234,35 @@ def test_a_certificate_that_has_expired_is_said_to_have(tmp_path: Path) -> None:
 
 
 @needs_openssl
+def test_a_renewed_certificate_is_shown_after_a_reload(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate, key = authority.signed("old", days=-1)
+    renewed, renewed_key = authority.signed("renewed")
+    file = tmp_path / "gtd.yaml"
+    file.write_text(f"tls_certificate: {certificate}\ntls_key: {key}\n")
+    with server(tmp_path, "--config", str(file)) as daemon:
+        trusted = {"SSL_CERT_FILE": str(authority.certificate)}
+        address = f"tls://localhost:{daemon.port}"
+        before = fingerprint(daemon)
+        session = "print(gt.ones(1).item(), flush=True)\nsys.stdin.readline()\nprint(gt.ones(2).sum().item())"
+        with started(PROLOGUE + session, GT_CONNECT=f"{address}#{before}", GT_TOKEN=TOKEN) as earlier:
+            assert earlier.stdout.readline() == "1.0\n"
+            # A certificate with the key of another one is refused, and the old one stays.
+            shutil.copy(renewed, certificate)
+            told = gtctl("reload", "--socket", daemon.socket, status=7)
+            assert "is not that of the certificate" in told
+            assert "the old configuration stays in force" in told
+            assert fingerprint(daemon) == before
+            shutil.copy(renewed_key, key)
+            assert "tls_certificate" in gtctl("reload", "--socket", daemon.socket)
+            assert fingerprint(daemon) != before
+            assert lines_of("print(gt.ones(1).item())", GT_CONNECT=address, GT_TOKEN=TOKEN, **trusted) == ["1.0"]
+            assert "has another certificate" in error_of(f"{address}#{before}")
+            assert earlier.communicate("\n", timeout=60)[0] == "2.0\n"
+            assert "changed: nothing" in gtctl("reload", "--socket", daemon.socket)
+
+
+@needs_openssl
 def test_a_configuration_with_a_bad_certificate_is_found(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
     (good, key), (old, old_key) = authority.signed("box"), authority.signed("old", days=-1)

@@ -4,7 +4,7 @@ use super::{Dispatcher, worker_names};
 use crate::account::UserAccount;
 use crate::control_connection::ControlConnection;
 use crate::quota::QuotaConfig;
-use crate::reload::ReloadOutcome;
+use crate::reload::{ReloadOutcome, ReloadedConfig};
 use crate::worker::step::SessionSlot;
 use gt_backend::MemoryUsage;
 use gt_ops::Placement;
@@ -251,7 +251,7 @@ impl Dispatcher {
         let Some(ReloadOutcome { result, waiting }) = reload.outcome() else { return };
         let path = reload.path().display().to_string();
         let answer = match result {
-            Ok((quotas, changed, restart)) => {
+            Ok(ReloadedConfig { quotas, fingerprint, changed, restart }) => {
                 tracing::info!(target: "gtd::dispatcher", "{path} was read again; changed: {}", listed(&changed));
                 if !restart.is_empty() {
                     let restart = restart.join(", ");
@@ -261,6 +261,9 @@ impl Dispatcher {
                     );
                 }
                 self.configure_quotas(quotas);
+                if let (Some(tcp), Some(_)) = (&mut self.tcp, &fingerprint) {
+                    tcp.fingerprint = fingerprint;
+                }
                 self.notifier.ready("Serving");
                 DaemonMessage::Reloaded { path, changed, restart }
             }
