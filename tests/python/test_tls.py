@@ -9,6 +9,7 @@ import socket as sockets
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -186,10 +187,7 @@ class Authority:
         subprocess.run([OPENSSL, *map(str, words)], check=True, capture_output=True, timeout=60)
 
     def signed(self, name: str, days: int = 30) -> tuple[Path, Path]:
-        """Signs a certificate for localhost; returns the paths of it and of its key.
-
-        With `days` of -1 it expired yesterday. With 0 it would still hold for the rest of this second.
-        """
+        """Signs a certificate for localhost; returns the paths of it and of its key."""
         certificate, key, request = (self._folder / f"{name}.{end}" for end in ("pem", "key", "csr"))
         extensions = self._folder / "extensions"
         extensions.write_text("subjectAltName=DNS:localhost\n")
@@ -202,6 +200,13 @@ class Authority:
             *("-extfile", extensions, "-days", days, "-out", certificate),
         )
         return certificate, key
+
+    def expired(self, name: str) -> tuple[Path, Path]:
+        """Signs a certificate that has expired."""
+        paths = self.signed(name, days=0)
+        # It is valid until the second in which it was signed has ended.
+        time.sleep(1.001 - time.time() % 1)
+        return paths
 
 
 @needs_openssl
@@ -221,7 +226,7 @@ def test_a_certificate_of_an_authority_needs_no_fingerprint(tmp_path: Path) -> N
 @needs_openssl
 def test_a_certificate_that_has_expired_is_said_to_have(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    certificate, key = authority.signed("old", days=-1)
+    certificate, key = authority.expired("old")
     options = ("--tls-certificate", str(certificate), "--tls-key", str(key))
     with server(tmp_path, *options) as daemon:
         address = f"tls://localhost:{daemon.port}"
@@ -236,7 +241,7 @@ def test_a_certificate_that_has_expired_is_said_to_have(tmp_path: Path) -> None:
 @needs_openssl
 def test_a_renewed_certificate_is_shown_after_a_reload(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    certificate, key = authority.signed("old", days=-1)
+    certificate, key = authority.expired("old")
     renewed, renewed_key = authority.signed("renewed")
     file = tmp_path / "gtd.yaml"
     file.write_text(f"tls_certificate: {certificate}\ntls_key: {key}\n")
@@ -265,7 +270,7 @@ def test_a_renewed_certificate_is_shown_after_a_reload(tmp_path: Path) -> None:
 @needs_openssl
 def test_a_configuration_with_a_bad_certificate_is_found(tmp_path: Path) -> None:
     authority = Authority(tmp_path)
-    (good, key), (old, old_key) = authority.signed("box"), authority.signed("old", days=-1)
+    (good, key), (old, old_key) = authority.signed("box"), authority.expired("old")
     readable = tmp_path / "readable.key"
     readable.write_bytes(key.read_bytes())
     readable.chmod(0o644)
