@@ -22,7 +22,7 @@ pub fn quotas(file: &Settings) -> QuotaConfig {
     QuotaConfig { default: file.limits, groups: file.groups.clone(), users: file.users.clone() }
 }
 
-/// What a reload changes.
+/// The changes of a reload.
 pub struct ReloadedConfig {
     /// The new quotas.
     pub quotas: QuotaConfig,
@@ -36,7 +36,7 @@ pub struct ReloadedConfig {
 
 /// The outcome of a reload.
 pub struct ReloadOutcome {
-    /// What has changed; or the error in the file or the certificate, and then nothing has changed.
+    /// The changes; or the error in the file or the certificate, and then there are none.
     pub result: Result<ReloadedConfig, String>,
     /// The connections that wait for the outcome.
     pub waiting: Vec<u64>,
@@ -103,7 +103,7 @@ impl Reload {
         self.waiting = Some(asker.into_iter().collect());
         let (path, bell, sender) = (self.path.clone(), self.bell.clone(), self.results.0.clone());
         let devices = self.devices;
-        let of_tls = self.certificate.is_some().then(|| (&self.running.tls_certificate, &self.running.tls_key));
+        let of_tls = self.certificate.is_some().then_some((&self.running.tls_certificate, &self.running.tls_key));
         let (certificate, key) = of_tls.map(|(file, key)| (file.clone(), key.clone())).unwrap_or_default();
         let read = move || {
             let checked = |file: Settings| file.check_devices(&path, devices).map(|()| file);

@@ -353,7 +353,7 @@ fn announce(socket: Option<&Path>, tcp: Option<&TcpPort>) -> std::io::Result<()>
     if let Some(path) = socket {
         writeln!(out, "  gt.connect({:?})", Address::Unix(path.to_owned()).to_string())?;
     }
-    if let Some(TcpPort { listener, token_file, status }) = tcp {
+    if let Some(TcpPort { listener, token_file, status, .. }) = tcp {
         let address = listener.address();
         if status.is_open {
             for address in status.addresses(&host_name(address.ip())) {
