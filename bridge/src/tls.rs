@@ -305,6 +305,8 @@ fn valid_until_s(certificate: &CertificateDer<'_>) -> Result<Option<u64>, rustls
         Err(rustls::Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => {
             Some(not_after.as_secs())
         }
+        // It ends before it begins.
+        Err(rustls::Error::InvalidCertificate(CertificateError::Expired)) => Some(0),
         _ => None,
     })
 }
