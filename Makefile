@@ -38,7 +38,7 @@ FUZZ_TARGET := $(CARGO_TARGET)/fuzz
 EMULATED := $(CARGO_TARGET)/emulated/gtd
 GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
-CRATES := ops functions shm protocol config backends nvidia collectives bridge client daemon ctl pybind/src
+CRATES := ops functions shm protocol tape config backends nvidia collectives bridge client daemon ctl pybind/src
 # The sources of an installed copy. Python files are not among them, since the install is editable.
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
 	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cuh' -o -type d -name src)

@@ -8,7 +8,7 @@ use crate::streams::{self, Dice};
 use gt_bridge::frame::{self, Frame};
 use gt_bridge::handshake::{HandshakeReply, HandshakeRequest};
 use gt_ops::cost::cost;
-use gt_ops::event::Event;
+use gt_ops::event::{Event, LogLine};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{Command, Completion, Encoder, Slot, decode, slots_of};
 use gt_ops::{Meta, Operand, TensorId};
@@ -46,9 +46,11 @@ pub fn slots(bytes: &[u8]) {
         assert_eq!(Completion::decode(&completion.encode()), completion);
         let (words, _) = slot.split_first_chunk::<7>().expect("a slot has eight words");
         if let Some(event) = Event::decode(words) {
-            let _ = event.line(slot[7]).to_string();
+            // A line may be cut off or changed, too.
+            let _ = LogLine::Event(slot[7], event).to_string().parse::<LogLine>();
         }
     }
+    let _ = String::from_utf8_lossy(bytes).parse::<LogLine>();
     let mut encoder = Encoder::new();
     let mut again = Encoder::new();
     commands(&slots, |command| {

@@ -2,7 +2,7 @@
 
 use crate::status::now;
 use crate::time::{duration_s, since};
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use gt_config::{Bytes, SYSTEM_FILE};
 use gt_protocol::limits::{WEIGHT_MAX, WEIGHT_MIN};
 use gt_protocol::{DeviceSet, QuotaChange, Setting};
@@ -55,6 +55,10 @@ pub enum CtlCommand {
     },
     /// Shows what sessions that have ended used, summed by user: your own, or everybody's if you are an administrator.
     Usage(UsageArguments),
+    /// Shows what workers and sessions do at present, until you press q.
+    Top(TopArguments),
+    /// Captures what the daemon does for some seconds, as text and for ui.perfetto.dev.
+    Trace(TraceArguments),
     /// Creates, lists and revokes access tokens, by which users connect by TCP.
     Token {
         /// The command.
@@ -111,6 +115,109 @@ pub struct UsageArguments {
     /// Prints comma-separated values.
     #[arg(long, conflicts_with = "json")]
     pub csv: bool,
+}
+
+/// The shortest and the longest interval of `gtctl top`, seconds.
+const TOP_DELAY_S: [f64; 2] = [0.1, 3600.0];
+
+/// The arguments of `gtctl top`.
+#[derive(Debug, Args)]
+pub struct TopArguments {
+    /// The time between two pictures, and which one picture covers.
+    #[arg(short = 'd', long, value_name = "SECONDS", default_value = "1", value_parser = delay_s)]
+    pub delay: f64,
+    /// The order of sessions.
+    #[arg(long, value_name = "ORDER", default_value = "share")]
+    pub sort: SessionOrder,
+    /// Prints one picture as text, to anything; --json does as well.
+    #[arg(long)]
+    pub once: bool,
+}
+
+fn delay_s(text: &str) -> Result<f64, String> {
+    let [least, most] = TOP_DELAY_S;
+    match text.parse() {
+        Ok(seconds) if (least..=most).contains(&seconds) => Ok(seconds),
+        _ => Err(format!("`{text}` is no such time: write seconds, from {least} to {most}")),
+    }
+}
+
+/// The order of sessions.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum SessionOrder {
+    /// The largest share of the devices' time first.
+    #[default]
+    Share,
+    /// The most instructions a second first.
+    Rate,
+    /// The most memory first.
+    Memory,
+    /// By user.
+    User,
+    /// By number.
+    Session,
+}
+
+impl SessionOrder {
+    /// The name on the screen.
+    pub fn name(self) -> &'static str {
+        match self {
+            SessionOrder::Share => "share",
+            SessionOrder::Rate => "rate",
+            SessionOrder::Memory => "memory",
+            SessionOrder::User => "user",
+            SessionOrder::Session => "session",
+        }
+    }
+
+    /// The next one in the order of the key `s`.
+    #[must_use]
+    pub fn next(self) -> SessionOrder {
+        let all = SessionOrder::value_variants();
+        let position = all.iter().position(|order| *order == self).unwrap_or_default();
+        all[(position + 1) % all.len()]
+    }
+}
+
+/// The most events of one capture of `gtctl trace`: they take 1.2 GB.
+pub const CAPTURED_EVENTS_MAX: u64 = 1 << 24;
+/// The longest capture of `gtctl trace`, seconds.
+const TRACE_S_MAX: f64 = 3600.0;
+
+/// The arguments of `gtctl trace`.
+#[derive(Debug, Args)]
+pub struct TraceArguments {
+    /// The length of the capture; Ctrl-C ends it earlier.
+    #[arg(short = 's', long, value_name = "SECONDS", default_value = "2", value_parser = capture_s)]
+    pub seconds: f64,
+    /// Ends the capture after this many events.
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=CAPTURED_EVENTS_MAX))]
+    pub events: Option<u64>,
+    /// Captures the events of one session alone.
+    #[arg(long, value_name = "ID", value_parser = session)]
+    pub session: Option<u64>,
+    /// The folder in which the files tape.log and trace.json are written; it is made if it is not there.
+    #[arg(short = 'o', long, visible_alias = "dir", value_name = "DIR", default_value = ".")]
+    pub output: PathBuf,
+    /// Writes only one of the two files.
+    #[arg(long)]
+    pub format: Option<TraceFormat>,
+}
+
+/// The files that `gtctl trace` writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum TraceFormat {
+    /// tape.log: a line for each event, as in the instruction log.
+    Text,
+    /// trace.json: trace events for ui.perfetto.dev.
+    Perfetto,
+}
+
+fn capture_s(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if seconds > 0.0 && seconds <= TRACE_S_MAX => Ok(seconds),
+        _ => Err(format!("`{text}` is no such time: write seconds, above 0 and at most {TRACE_S_MAX}")),
+    }
 }
 
 /// The commands of `gtctl token`.

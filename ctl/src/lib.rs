@@ -2,9 +2,9 @@
 //!
 //! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
 //! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
-//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`] and [`doctor`] are
-//! the commands of those names, [`keys`] documents the configuration's keys, [`table`] lays out text in columns,
-//! [`mod@time`] reads and writes times.
+//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`], [`trace`], [`top`]
+//! and [`doctor`] are the commands of those names, [`keys`] documents the configuration's keys, [`table`] lays out text
+//! in columns, [`operations`] totals by operation, [`mod@time`] reads and writes times.
 
 pub mod arguments;
 pub mod control;
@@ -12,11 +12,14 @@ pub mod doctor;
 pub mod failure;
 pub mod keys;
 pub mod limits;
+pub mod operations;
 pub mod output;
 pub mod status;
 pub mod table;
 pub mod time;
 pub mod tokens;
+pub mod top;
+pub mod trace;
 pub mod usage;
 
 use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, TokenCommand, UsageArguments};
@@ -26,7 +29,7 @@ use failure::{CommandFailure, Exit};
 use gt_backend::FindingState;
 use gt_config::Settings;
 use gt_protocol::{Connection, RecordQuery};
-use output::CommandOutput;
+use output::{CommandOutput, complain};
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -66,11 +69,6 @@ fn finish(result: Result<CommandOutput, CommandFailure>, as_json: bool) -> ExitC
 
 fn pretty(json: &serde_json::Value) -> String {
     format!("{json:#}\n")
-}
-
-#[expect(clippy::print_stderr, reason = "a command line says what went wrong")]
-fn complain(message: &str) {
-    eprintln!("gtctl: {message}");
 }
 
 fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
@@ -121,6 +119,8 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             let format = if *csv { UsageFormat::Csv } else { UsageFormat::Table };
             ask(&|daemon| usage::output(&daemon.socket, query, *sessions, format))
         }
+        CtlCommand::Top(wanted) => top::output(&path, wanted, arguments.json),
+        CtlCommand::Trace(wanted) => trace::output(&path, wanted),
         CtlCommand::Token { command: TokenCommand::Create { user, expires, admin } } => {
             let uid = uid_of(user.as_deref())?;
             ask(&|daemon| {

@@ -26,3 +26,9 @@ impl CommandOutput {
         CommandOutput { json: Value::String(text.clone()), text, exit: Exit::Good }
     }
 }
+
+/// Prints a message for the user to the standard error.
+#[expect(clippy::print_stderr, reason = "a command line says what went wrong")]
+pub fn complain(message: &str) {
+    eprintln!("gtctl: {message}");
+}

@@ -3,7 +3,7 @@
 //! A daemon continues the file of the one before, since its last lines may tell why that one ended. A file that is as
 //! long as the log may be is renamed, `ops.log` to `ops.log.1`, which replaces the one before.
 
-use gt_ops::event::Event;
+use gt_ops::event::{Event, LogLine};
 use gt_shm::broadcast::{MappedBroadcast, Reader};
 use std::ffi::OsString;
 use std::fs::File;
@@ -110,12 +110,10 @@ impl Log {
             let lost = self.tape.lost() - self.lost;
             if lost > 0 {
                 self.lost += lost;
-                writeln!(self.file, "... {lost} events lost")?;
+                writeln!(self.file, "{}", LogLine::Lost(lost))?;
             }
-            match Event::decode(&record) {
-                Some(event) => writeln!(self.file, "{}", event.line(number))?,
-                None => writeln!(self.file, "... an event of another version")?,
-            }
+            let line = Event::decode(&record).map_or(LogLine::OtherVersion, |event| LogLine::Event(number, event));
+            writeln!(self.file, "{line}")?;
             if self.file.is_full() {
                 self.file.flush()?;
             }
@@ -151,7 +149,7 @@ impl LogFile {
         if bytes.is_some_and(|bytes| bytes > 0) {
             // The daemon before may have been killed while it wrote a line.
             let end_of_line = if last == [b'\n'] { "" } else { "\n" };
-            writeln!(log, "{end_of_line}... another daemon begins, process {}", std::process::id())?;
+            writeln!(log, "{end_of_line}{}", LogLine::OtherDaemon(std::process::id()))?;
         }
         Ok(log)
     }

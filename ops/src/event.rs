@@ -1,10 +1,11 @@
-//! Events of the instruction log, and the line of text of each.
+//! Events of the instruction log, and the line of text of each, written and parsed.
 
 use crate::op::Op;
 use crate::packing::{PackedLayout, layout};
 use crate::row::Class;
 use crate::wire::layouts::id;
 use std::fmt;
+use std::str::FromStr;
 
 /// The kind of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,10 +54,14 @@ impl EventKind {
             EventKind::Error => "ERROR",
         }
     }
+    /// The kind of this name.
+    pub fn from_name(name: &str) -> Option<EventKind> {
+        EventKind::ALL.into_iter().find(|kind| kind.name() == name)
+    }
 }
 
 /// The subject of an event: an op of the table or a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Subject {
     /// Neither: the event is about a connection.
     Nothing,
@@ -155,6 +160,49 @@ impl Subject {
             Subject::Op(op) => op.name(),
         }
     }
+    /// The subject of this name.
+    pub fn from_name(name: &str) -> Option<Subject> {
+        COMMANDS.into_iter().find(|subject| subject.name() == name).or_else(|| Op::from_name(name).map(Subject::Op))
+    }
+}
+
+/// The subjects that are no ops.
+const COMMANDS: [Subject; 9] = [
+    Subject::Nothing,
+    Subject::Free,
+    Subject::Fetch,
+    Subject::Allocate,
+    Subject::Write,
+    Subject::Sync,
+    Subject::Signal,
+    Subject::DefineSignal,
+    Subject::Reshard,
+];
+
+/// The time that a step took, as its [`EventKind::WorkerRecv`] tells it, nanoseconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StepTime {
+    /// The worker's measurement; 0 for a step that was fused with the one before, which carries the time of both.
+    Measured(u64),
+    /// The daemon's estimate, for a step of which it measures only many together: a small one that it ran itself.
+    Estimated(u64),
+}
+
+impl StepTime {
+    /// The time, whether measured or estimated.
+    pub fn ns(self) -> u64 {
+        match self {
+            StepTime::Measured(ns) | StepTime::Estimated(ns) => ns,
+        }
+    }
+    /// The time as the last two words of an event.
+    #[inline]
+    pub fn words(self) -> [u64; 2] {
+        match self {
+            StepTime::Measured(ns) => [ns, 0],
+            StepTime::Estimated(ns) => [ns, 1],
+        }
+    }
 }
 
 /// The worker number of an event between the daemon and a client.
@@ -177,7 +225,8 @@ pub struct Event {
     pub bytes: u64,
     /// The tensor defined, fetched or freed; 0 for none.
     pub result: u64,
-    /// The first tensor operand; 0 for none.
+    /// The first tensor operand; 0 for none. With [`right`](Self::right), the [`StepTime`] of a
+    /// [`EventKind::WorkerRecv`].
     pub left: u64,
     /// The second tensor operand; 0 for none.
     pub right: u64,
@@ -193,8 +242,8 @@ layout! {
         session: u64, word 2, "number of the session";
         bytes: u64, word 3, "bytes of the instruction on the wire, or of the data moved";
         result: u64, word 4, "id of the tensor defined, fetched or freed; 0 for none";
-        left: u64, word 5, "id of the first tensor operand; 0 for none";
-        right: u64, word 6, "id of the second tensor operand; 0 for none";
+        left: u64, word 5, "id of the first tensor operand, 0 for none; of a WORKER_RECV, the step's time in nanoseconds";
+        right: u64, word 6, "id of the second tensor operand, 0 for none; of a WORKER_RECV, 1 if that time is an estimate";
     }
 }
 
@@ -215,20 +264,34 @@ impl Event {
         let subject = Subject::from_code(subject);
         Some(Event { time_ns, kind, subject, worker, session, bytes, result, left, right })
     }
-    /// The event's line in the instruction log, where it is number `number`.
-    pub fn line(&self, number: u64) -> impl fmt::Display + '_ {
-        Line { event: self, number }
+    /// The time that the step took; none for other events than [`EventKind::WorkerRecv`].
+    pub fn step_time(&self) -> Option<StepTime> {
+        let time = if self.right == 0 { StepTime::Measured(self.left) } else { StepTime::Estimated(self.left) };
+        (self.kind == EventKind::WorkerRecv).then_some(time)
     }
 }
 
-struct Line<'a> {
-    event: &'a Event,
-    number: u64,
+/// A line of the instruction log; `to_string` and `parse` convert it to text and back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogLine {
+    /// An event and its number.
+    Event(u64, Event),
+    /// This number of events is missing here: the reader of the tape was too slow for them.
+    Lost(u64),
+    /// An event that this version does not know.
+    OtherVersion,
+    /// Another daemon, whose process id this is, continues the file.
+    OtherDaemon(u32),
 }
 
-impl fmt::Display for Line<'_> {
+impl fmt::Display for LogLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let e = self.event;
+        let (number, e) = match self {
+            LogLine::Event(number, event) => (number, event),
+            LogLine::Lost(events) => return write!(f, "... {events} events lost"),
+            LogLine::OtherVersion => return f.write_str("... an event of another version"),
+            LogLine::OtherDaemon(process) => return write!(f, "... another daemon begins, process {process}"),
+        };
         let (side, who) = if e.worker == NO_WORKER {
             ("CLIENT", format!("session_{}", e.session))
         } else {
@@ -236,24 +299,87 @@ impl fmt::Display for Line<'_> {
         };
         write!(
             f,
-            "{:>7.3}s | #{:04} | {:<12} | {side} {who:<15} | {:<15} | {}B | op={}",
+            "{:>7.3}s | #{number:04} | {:<12} | {side} {who:<15} | {:<15} | {}B | op={}",
             e.time_ns as f64 / 1e9,
-            self.number,
             e.kind.name(),
             e.subject.category(),
             e.bytes,
             e.subject.name()
         )?;
-        for (label, id) in [("result", e.result), ("left", e.left), ("right", e.right)] {
-            if id != 0 {
-                write!(f, " {label}={id}")?;
+        let operands = match e.step_time() {
+            Some(StepTime::Measured(ns)) => [("took", ns), ("right", 0)],
+            Some(StepTime::Estimated(ns)) => [("estimate", ns), ("right", 0)],
+            None => [("left", e.left), ("right", e.right)],
+        };
+        for (label, value) in [("result", e.result)].into_iter().chain(operands) {
+            if value != 0 {
+                write!(f, " {label}={value}")?;
             }
         }
         if e.worker != NO_WORKER {
             write!(f, " session={}", e.session)?;
         }
-        Ok(())
+        write!(f, " at={}", e.time_ns)
     }
+}
+
+/// A text that is no line of the instruction log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct InvalidLogLine;
+
+impl FromStr for LogLine {
+    type Err = InvalidLogLine;
+
+    fn from_str(text: &str) -> Result<LogLine, InvalidLogLine> {
+        match text.strip_prefix("... ") {
+            Some(note) => parse_note(note),
+            None => parse_event(text),
+        }
+        .ok_or(InvalidLogLine)
+    }
+}
+
+fn parse_note(note: &str) -> Option<LogLine> {
+    if note == "an event of another version" {
+        return Some(LogLine::OtherVersion);
+    }
+    let lost = note.strip_suffix(" events lost").and_then(|events| events.parse().ok());
+    let daemon = || note.strip_prefix("another daemon begins, process ")?.parse().ok();
+    lost.map(LogLine::Lost).or_else(|| daemon().map(LogLine::OtherDaemon))
+}
+
+fn parse_event(text: &str) -> Option<LogLine> {
+    let mut columns = text.split(" | ").map(str::trim);
+    let seconds: f64 = columns.next()?.strip_suffix('s')?.parse().ok()?;
+    let number = columns.next()?.strip_prefix('#')?.parse().ok()?;
+    let kind = EventKind::from_name(columns.next()?)?;
+    let who = columns.next()?;
+    let worker = who.strip_prefix("WORKER worker_").map_or(Some(NO_WORKER), |worker| worker.parse().ok())?;
+    let _category = columns.next()?;
+    let bytes = columns.next()?.strip_suffix('B')?.parse().ok()?;
+    let session = who.strip_prefix("CLIENT session_").map_or(Some(0), |session| session.parse().ok())?;
+    let (subject, time_ns) = (Subject::Nothing, (seconds * 1e9) as u64);
+    let mut event = Event { time_ns, kind, subject, worker, session, bytes, result: 0, left: 0, right: 0 };
+    for field in columns.next()?.split(' ') {
+        let (label, value) = field.split_once('=')?;
+        if label == "op" {
+            event.subject = Subject::from_name(value)?;
+            continue;
+        }
+        let value = value.parse().ok()?;
+        match label {
+            "result" => event.result = value,
+            "left" => event.left = value,
+            "right" => event.right = value,
+            "took" => [event.left, event.right] = StepTime::Measured(value).words(),
+            "estimate" => [event.left, event.right] = StepTime::Estimated(value).words(),
+            "session" => event.session = value,
+            "at" => event.time_ns = value,
+            // A newer daemon may tell more.
+            _ => {}
+        }
+    }
+    Some(LogLine::Event(number, event))
 }
 
 #[cfg(test)]
@@ -277,9 +403,36 @@ mod tests {
     #[test]
     fn a_line_is_one_greppable_row_of_columns() {
         assert_eq!(
-            event().line(43).to_string(),
-            "  0.125s | #0043 | WORKER_SEND  | WORKER worker_0        | BinaryOp        | 64B | op=add result=42 left=1 right=2 session=3"
+            LogLine::Event(43, event()).to_string(),
+            "  0.125s | #0043 | WORKER_SEND  | WORKER worker_0        | BinaryOp        | 64B | op=add result=42 left=1 \
+             right=2 session=3 at=125400000"
         );
+    }
+
+    #[test]
+    fn lines_are_parsed_as_they_were_written() {
+        let mut lines = vec![LogLine::Lost(7), LogLine::OtherVersion, LogLine::OtherDaemon(42)];
+        for subject in COMMANDS.into_iter().chain(Op::ALL.iter().copied().map(Subject::Op)) {
+            lines.push(LogLine::Event(12_345, Event { subject, ..event() }));
+        }
+        for kind in EventKind::ALL {
+            lines.push(LogLine::Event(3, Event { kind, worker: NO_WORKER, left: 0, right: 0, ..event() }));
+        }
+        for time in [StepTime::Measured(1234), StepTime::Measured(0), StepTime::Estimated(80), StepTime::Measured(1)] {
+            let [left, right] = time.words();
+            let ended = Event { kind: EventKind::WorkerRecv, left, right, ..event() };
+            assert_eq!(ended.step_time(), Some(time));
+            lines.push(LogLine::Event(4, ended));
+        }
+        for line in lines {
+            assert_eq!(line.to_string().parse(), Ok(line), "{line}");
+        }
+        let older = "  0.125s | #0043 | RECV         | CLIENT session_3       | Sync            | 64B | op=sync";
+        let Ok(LogLine::Event(43, event)) = older.parse() else { panic!("{older}") };
+        assert_eq!((event.time_ns, event.session), (125_000_000, 3));
+        for foreign in ["", "...", "... many events lost", "  0.1s | #1 | RECV", "{}", &older.replace("sync", "synk")] {
+            assert_eq!(foreign.parse::<LogLine>(), Err(InvalidLogLine), "{foreign}");
+        }
     }
 
     #[test]

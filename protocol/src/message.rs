@@ -593,6 +593,8 @@ pub struct StatusDocument {
     pub pid: u32,
     /// Seconds since the daemon started.
     pub uptime_s: f64,
+    /// The time on the clock of the tape, nanoseconds; 0 from daemons that do not tell it.
+    pub tape_ns: u64,
     /// All workers.
     pub workers: Vec<WorkerInfo>,
     /// The number of the daemon's own devices: the first of these workers.

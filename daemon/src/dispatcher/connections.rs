@@ -625,6 +625,7 @@ impl Dispatcher {
             daemon_version: env!("CARGO_PKG_VERSION").into(),
             pid: std::process::id(),
             uptime_s: self.start.elapsed().as_secs_f64(),
+            tape_ns: self.tape.tick(),
             workers: self.links.iter_mut().map(|link| link.info()).collect(),
             devices: self.initial_workers as u32,
             arena_bytes: self.arena_bytes(),

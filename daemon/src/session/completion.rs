@@ -5,7 +5,7 @@ use super::violation::Violation;
 use crate::tape::Tape;
 use crate::worker::step::{Report, completes};
 use crate::worker::worker_link::WorkerLink;
-use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
+use gt_ops::event::{Event, EventKind, NO_WORKER, StepTime, Subject};
 use gt_ops::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
 use gt_ops::wire::Completion;
 
@@ -33,7 +33,7 @@ impl Session {
         if let Some(queued) = self.queued_at.get_mut(worker as usize) {
             *queued -= 1;
         }
-        self.finish(report, worker, links, tape)
+        self.finish(report, worker, StepTime::Measured(report.took_ns), links, tape)
     }
 
     /// Processes the end of a step: records it on the tape, and completes it for the client once all of its parts have
@@ -43,6 +43,7 @@ impl Session {
         &mut self,
         report: &Report,
         worker: u16,
+        time: StepTime,
         links: &mut [Box<dyn WorkerLink>],
         tape: &mut Tape,
     ) -> Result<(), Violation> {
@@ -62,7 +63,8 @@ impl Session {
             left: 0,
             right: 0,
         };
-        tape.write(event(EventKind::WorkerRecv, worker));
+        let [left, right] = time.words();
+        tape.write(Event { left, right, ..event(EventKind::WorkerRecv, worker) });
         let completes = completes(subject);
         if let Err(failure) = result {
             // A tensor poisoned by an earlier failure is not an error of its own.

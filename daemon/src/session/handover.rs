@@ -9,7 +9,7 @@ use crate::worker::queue::{QueueLimit, are_light};
 use crate::worker::reshard::traffic;
 use crate::worker::step::{Step, Submission, completes, subject};
 use crate::worker::worker_link::WorkerLink;
-use gt_ops::event::{Event, EventKind, NO_WORKER, Subject};
+use gt_ops::event::{Event, EventKind, NO_WORKER, StepTime, Subject};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{Command, FREE_IDS_MAX};
 use gt_ops::{Attrs, Class, Inputs, Instruction, Meta, Op, Operand, TensorId, Workers};
@@ -266,7 +266,8 @@ impl Session {
                     if step.cost_ns >= TICK_COST_NS {
                         cx.tape.tick();
                     }
-                    self.finish(&step.report(result), worker as u16, cx.links, cx.tape)?;
+                    let time = StepTime::Estimated(step.expected_ns);
+                    self.finish(&step.report(result), worker as u16, time, cx.links, cx.tape)?;
                 }
             }
         }
@@ -298,7 +299,8 @@ impl Session {
                 cx.tape.tick();
                 self.bill.done_ns += group.iter().map(|step| step.cost_ns).sum::<u64>();
                 for report in reports {
-                    self.finish(&report, worker as u16, cx.links, cx.tape)?;
+                    let time = StepTime::Estimated(report.expected_ns);
+                    self.finish(&report, worker as u16, time, cx.links, cx.tape)?;
                 }
             } else {
                 let workers = cx.workers;

@@ -1,0 +1,15 @@
+//! Reading the daemon's tape: live, as a permitted observer, or from a file that `GT_INSTRUCTION_LOG` or `gtctl trace`
+//! wrote. Both are a sequence of [`LogLine`](gt_ops::event::LogLine)s, which everything else here takes.
+//!
+//! It must not know the daemon's insides nor the command line. Start reading at [`source`]. [`steps`] pairs the
+//! beginning and the end of each step, [`totals`] sums them by operation, [`timeline`] arranges them in time, and
+//! [`chrome`] writes a timeline for <https://ui.perfetto.dev>. [`activity`] tells what is done at present, and
+//! [`work_kind`] groups operations.
+
+pub mod activity;
+pub mod chrome;
+pub mod source;
+pub mod steps;
+pub mod timeline;
+pub mod totals;
+pub mod work_kind;

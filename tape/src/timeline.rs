@@ -1,0 +1,583 @@
+//! A timeline: what sessions issued, what the dispatcher did, and what ran when at each worker.
+//!
+//! The tape tells when the dispatcher handed a step over, when it heard of the end, and how long the step took. Reports
+//! come in batches, so steps that ended at one time are laid backwards from it, one before the other. Of small steps
+//! that the dispatcher ran itself it knows only the time of many together: they are laid forwards from the time at
+//! which they were handed over, with their estimates, and shrunk to end before the next event.
+
+use crate::steps::{EndedStep, StepTracker};
+use crate::totals::OperationTotals;
+use gt_ops::event::{Event, EventKind, LogLine, NO_WORKER, StepTime, Subject};
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, HashMap};
+
+/// An instruction as it came from a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct IssuedInstruction {
+    /// The number of the event.
+    pub number: u64,
+    /// When the dispatcher read it, nanoseconds on the tape's clock, as all times here.
+    pub time_ns: u64,
+    /// The operation.
+    pub subject: Subject,
+    /// The tensor defined, fetched or freed; 0 for none.
+    pub result: u64,
+    /// Bytes of the instruction on the wire, or of the data moved.
+    pub bytes: u64,
+}
+
+/// The time from an instruction that a program waits for to its completion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AwaitedInstruction {
+    /// The number of the event of the instruction.
+    pub number: u64,
+    /// When the dispatcher read the instruction.
+    pub begin_ns: u64,
+    /// When it sent the completion.
+    pub end_ns: u64,
+    /// The operation.
+    pub subject: Subject,
+    /// Bytes of the data moved.
+    pub bytes: u64,
+}
+
+/// The outcome of the step of a [`WorkSlice`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SliceOutcome {
+    /// It ended.
+    Done,
+    /// It failed.
+    Failed,
+    /// It runs at the end of the timeline.
+    Running,
+}
+
+/// The time of one step at a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct WorkSlice {
+    /// The beginning, as near as the tape tells it.
+    pub begin_ns: u64,
+    /// The end.
+    pub end_ns: u64,
+    /// The session.
+    pub session: u64,
+    /// The operation.
+    pub subject: Subject,
+    /// The tensor defined, fetched or freed; 0 for none.
+    pub result: u64,
+    /// Bytes of the instruction on the wire, or of the data moved.
+    pub bytes: u64,
+    /// The number of the event of the instruction; none if the daemon made the step, or that event is missing.
+    pub issued: Option<u64>,
+    /// When the step was handed over; none if that event is missing.
+    pub sent_ns: Option<u64>,
+    /// The time it took; a measured time of 0 means that it was fused with the one before.
+    pub time: StepTime,
+    /// The outcome.
+    pub outcome: SliceOutcome,
+}
+
+/// Events of one session that the dispatcher wrote between two looks at the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DispatcherVisit {
+    /// The beginning.
+    pub begin_ns: u64,
+    /// The end, as far as the dispatcher ran steps itself.
+    pub end_ns: u64,
+    /// The session.
+    pub session: u64,
+    /// Instructions read.
+    pub received: u32,
+    /// Steps handed to workers.
+    pub handed_over: u32,
+    /// Steps of which it heard that they ended.
+    pub ended: u32,
+}
+
+/// The number of steps at a worker from some time on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DepthChange {
+    /// The time.
+    pub time_ns: u64,
+    /// Steps that are queued or running.
+    pub depth: usize,
+}
+
+/// A session's part of a timeline.
+#[derive(Clone, Debug, Default)]
+pub struct SessionLane {
+    /// Its instructions.
+    pub issued: Vec<IssuedInstruction>,
+    /// Those that its program waited for.
+    pub awaited: Vec<AwaitedInstruction>,
+    /// When it connected, if that is on the tape.
+    pub connected_ns: Option<u64>,
+    /// When it disconnected.
+    pub disconnected_ns: Option<u64>,
+}
+
+/// A worker's part of a timeline.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerLane {
+    /// Its steps by their beginning. Two of them follow or contain each other.
+    pub slices: Vec<WorkSlice>,
+    /// Its uploads and fetches, if they run on a stream of their own; else they are among the others.
+    pub copies: Vec<WorkSlice>,
+    /// Changes of its queue.
+    pub depths: Vec<DepthChange>,
+    /// Failed steps: time, session and operation.
+    pub failures: Vec<(u64, u64, Subject)>,
+}
+
+/// A step that a worker runs according to the daemon's status, whose event may be older than the tape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KnownRunning {
+    /// The worker's number.
+    pub worker: usize,
+    /// The session.
+    pub session: u64,
+    /// The operation.
+    pub subject: Subject,
+    /// When it began.
+    pub begin_ns: u64,
+}
+
+/// The events of a stretch of time, arranged.
+#[derive(Clone, Debug, Default)]
+pub struct Timeline {
+    /// The first time.
+    pub begin_ns: u64,
+    /// The last time.
+    pub end_ns: u64,
+    /// The number of events.
+    pub events: u64,
+    /// The instructions among them.
+    pub instructions: u64,
+    /// The number of events that are missing.
+    pub lost: u64,
+    /// The gaps: the time of the event before, and how many are missing.
+    pub gaps: Vec<(u64, u64)>,
+    /// Sessions by number.
+    pub sessions: BTreeMap<u64, SessionLane>,
+    /// The dispatcher.
+    pub visits: Vec<DispatcherVisit>,
+    /// Workers by number.
+    pub workers: Vec<WorkerLane>,
+    /// Sums by operation.
+    pub totals: OperationTotals,
+}
+
+/// Builds a [`Timeline`] from the lines of a tape.
+#[derive(Default)]
+pub struct TimelineBuilder {
+    timeline: Timeline,
+    /// Events before this time only tell which steps are outstanding.
+    from_ns: u64,
+    has_begun: bool,
+    last_ns: u64,
+    tracker: StepTracker,
+    /// The last instruction of each session, operation and result.
+    issued: HashMap<(u64, Subject, u64), u64>,
+    /// Instructions that a program waits for.
+    awaited: HashMap<(u64, Subject, u64), AwaitedInstruction>,
+    /// Steps that ended at `last_ns`, by worker.
+    ended: Vec<Vec<EndedStep>>,
+    /// The end of the last slice, by worker.
+    floor_ns: Vec<u64>,
+    visit: Option<DispatcherVisit>,
+    /// The number of visits before `last_ns`.
+    earlier_visits: usize,
+}
+
+impl TimelineBuilder {
+    /// A builder of the timeline from `from_ns` on. Earlier lines are to be passed as well: they tell what runs.
+    pub fn from(from_ns: u64) -> TimelineBuilder {
+        TimelineBuilder { from_ns, ..TimelineBuilder::default() }
+    }
+
+    /// Takes the next line.
+    pub fn take(&mut self, line: &LogLine) {
+        let event = match line {
+            LogLine::Event(_, event) => event,
+            LogLine::OtherDaemon(_) => {
+                // The clock of the new daemon begins at zero.
+                *self = TimelineBuilder::default();
+                return;
+            }
+            LogLine::Lost(events) => {
+                self.tracker.take(line);
+                self.awaited.clear();
+                if self.has_begun {
+                    self.timeline.lost = self.timeline.lost.saturating_add(*events);
+                    self.timeline.gaps.push((self.last_ns, *events));
+                }
+                return;
+            }
+            LogLine::OtherVersion => return,
+        };
+        if event.time_ns != self.last_ns {
+            self.settle(event.time_ns);
+            self.last_ns = event.time_ns;
+        }
+        let is_within = event.time_ns >= self.from_ns;
+        if is_within {
+            if !std::mem::replace(&mut self.has_begun, true) {
+                self.timeline.begin_ns = if self.from_ns > 0 { self.from_ns } else { event.time_ns };
+            }
+            self.timeline.events += 1;
+            self.timeline.totals.take(line);
+        }
+        let LogLine::Event(number, event) = *line else { return };
+        if let Some(step) = self.tracker.take(line) {
+            self.worker(event.worker);
+            self.ended[event.worker as usize].push(step);
+        }
+        self.sort(number, &event, is_within);
+    }
+
+    fn sort(&mut self, number: u64, event: &Event, is_within: bool) {
+        let Event { time_ns, subject, session, result, bytes, worker, .. } = *event;
+        let key = (session, subject, result);
+        match event.kind {
+            EventKind::Connect | EventKind::Disconnect => {
+                let lane = self.timeline.sessions.entry(session).or_default();
+                if event.kind == EventKind::Connect {
+                    lane.connected_ns = Some(time_ns);
+                } else {
+                    lane.disconnected_ns = Some(time_ns);
+                    self.issued.retain(|(of, ..), _| *of != session);
+                }
+            }
+            EventKind::Recv => {
+                self.issued.insert(key, number);
+                if matches!(subject, Subject::Fetch | Subject::Write | Subject::Sync) {
+                    let awaited = AwaitedInstruction { number, begin_ns: time_ns, end_ns: time_ns, subject, bytes };
+                    self.awaited.insert(key, awaited);
+                }
+                if is_within {
+                    self.visit(event).received += 1;
+                    self.timeline.instructions += 1;
+                    let issued = IssuedInstruction { number, time_ns, subject, result, bytes };
+                    self.timeline.sessions.entry(session).or_default().issued.push(issued);
+                }
+            }
+            EventKind::Send => {
+                if let Some(awaited) = self.awaited.remove(&key).filter(|_| is_within) {
+                    let begin_ns = awaited.begin_ns.max(self.from_ns);
+                    let awaited = AwaitedInstruction { begin_ns, end_ns: time_ns, bytes, ..awaited };
+                    self.timeline.sessions.entry(session).or_default().awaited.push(awaited);
+                }
+            }
+            EventKind::WorkerSend | EventKind::WorkerRecv if worker == NO_WORKER => {}
+            EventKind::WorkerSend | EventKind::WorkerRecv => {
+                self.worker(worker);
+                if is_within {
+                    let visit = self.visit(event);
+                    if event.kind == EventKind::WorkerSend {
+                        visit.handed_over += 1;
+                    } else {
+                        visit.ended += 1;
+                        if let Some(StepTime::Estimated(ns)) = event.step_time() {
+                            visit.end_ns = visit.end_ns.saturating_add(ns);
+                        }
+                    }
+                    let change = DepthChange { time_ns, depth: self.tracker.depth(worker as usize) };
+                    let depths = &mut self.timeline.workers[worker as usize].depths;
+                    match depths.last_mut() {
+                        Some(last) if last.time_ns == time_ns => *last = change,
+                        _ => depths.push(change),
+                    }
+                }
+            }
+            EventKind::Error => {
+                if worker != NO_WORKER {
+                    self.worker(worker);
+                    if is_within {
+                        self.timeline.workers[worker as usize].failures.push((time_ns, session, subject));
+                    }
+                }
+            }
+            EventKind::Free => {}
+        }
+    }
+
+    /// The dispatcher's visit of the event's session at its time.
+    fn visit(&mut self, event: &Event) -> &mut DispatcherVisit {
+        let (mut begin_ns, session) = (event.time_ns, event.session);
+        if let Some(last) = self.visit.take_if(|visit| visit.session != event.session) {
+            begin_ns = last.end_ns;
+            self.timeline.visits.push(last);
+        }
+        let new = || DispatcherVisit { begin_ns, end_ns: begin_ns, session, received: 0, handed_over: 0, ended: 0 };
+        self.visit.get_or_insert_with(new)
+    }
+
+    fn worker(&mut self, number: u16) {
+        let count = number as usize + 1;
+        if number != NO_WORKER && self.timeline.workers.len() < count {
+            self.timeline.workers.resize_with(count, WorkerLane::default);
+            self.ended.resize_with(count, Vec::new);
+            self.floor_ns.resize(count, 0);
+        }
+    }
+
+    /// Lays out the steps that ended at the last time; the next event is at `next_ns`.
+    fn settle(&mut self, next_ns: u64) {
+        self.timeline.visits.extend(self.visit.take());
+        for visit in &mut self.timeline.visits[self.earlier_visits..] {
+            visit.begin_ns = visit.begin_ns.min(next_ns);
+            visit.end_ns = visit.end_ns.min(next_ns).max(visit.begin_ns);
+        }
+        self.earlier_visits = self.timeline.visits.len();
+        for worker in 0..self.ended.len() {
+            if self.ended[worker].is_empty() {
+                continue;
+            }
+            let steps = std::mem::take(&mut self.ended[worker]);
+            self.lay_out_measured(worker, &steps);
+            self.lay_out_estimated(worker, &steps, next_ns);
+            // The capacity is kept.
+            self.ended[worker] = steps;
+            self.ended[worker].clear();
+        }
+    }
+
+    fn lay_out_measured(&mut self, worker: usize, steps: &[EndedStep]) {
+        let floor_ns = self.floor_ns[worker];
+        let mut end_ns = self.last_ns;
+        let mut before_outer_ns = end_ns;
+        let first = self.timeline.workers[worker].slices.len();
+        for step in steps.iter().rev() {
+            let StepTime::Measured(took_ns) = step.time else { continue };
+            let overtaken_by = step.begun.and_then(|step| step.overtaken_by);
+            if !step.has_overtaken {
+                end_ns = end_ns.min(before_outer_ns);
+            }
+            let sent_ns = step.begun.map_or(0, |step| step.sent.time_ns);
+            let floor_ns = overtaken_by.map_or(floor_ns, |overtaking| overtaking.before_ns.min(floor_ns));
+            let inner_ns = overtaken_by.map_or(0, |overtaking| overtaking.took_ns);
+            let begin_ns = end_ns.saturating_sub(took_ns.saturating_add(inner_ns)).max(sent_ns).max(floor_ns);
+            self.push(worker, step, begin_ns.min(end_ns), end_ns);
+            if overtaken_by.is_some() {
+                before_outer_ns = begin_ns.min(end_ns);
+            } else {
+                end_ns = begin_ns.min(end_ns);
+                before_outer_ns = before_outer_ns.min(end_ns);
+            }
+        }
+        if self.timeline.workers[worker].slices.len() > first {
+            self.timeline.workers[worker].slices[first..].reverse();
+        }
+        if steps.iter().any(|step| matches!(step.time, StepTime::Measured(_))) {
+            self.floor_ns[worker] = floor_ns.max(self.last_ns);
+        }
+    }
+
+    fn lay_out_estimated(&mut self, worker: usize, steps: &[EndedStep], next_ns: u64) {
+        let now_ns = self.last_ns;
+        let is_unmeasured = |step: &&EndedStep| step.begun.is_none_or(|begun| begun.sent.time_ns >= now_ns);
+        let estimated = || steps.iter().filter(|step| matches!(step.time, StepTime::Estimated(_)));
+        // The dispatcher looked at the clock in the midst of these.
+        for step in estimated().filter(|step| !is_unmeasured(step)) {
+            let sent_ns = step.begun.map_or(now_ns, |begun| begun.sent.time_ns);
+            let begin_ns = sent_ns.max(self.floor_ns[worker]).min(now_ns);
+            self.push(worker, step, begin_ns, now_ns);
+            self.floor_ns[worker] = self.floor_ns[worker].max(now_ns);
+        }
+        let mut begin_ns = self.floor_ns[worker].max(now_ns);
+        let room_ns = next_ns.saturating_sub(begin_ns);
+        let sum_ns = estimated().filter(is_unmeasured).fold(0u64, |sum, step| sum.saturating_add(step.time.ns()));
+        for step in estimated().filter(is_unmeasured) {
+            let ns = step.time.ns();
+            let ns =
+                if sum_ns > room_ns { (u128::from(ns) * u128::from(room_ns) / u128::from(sum_ns)) as u64 } else { ns };
+            let end_ns = begin_ns.saturating_add(ns);
+            self.push(worker, step, begin_ns, end_ns);
+            begin_ns = end_ns;
+            self.floor_ns[worker] = end_ns;
+        }
+    }
+
+    fn push(&mut self, worker: usize, step: &EndedStep, begin_ns: u64, end_ns: u64) {
+        if self.last_ns < self.from_ns {
+            return;
+        }
+        let Event { session, subject, result, bytes, .. } = step.ended;
+        let failures = &self.timeline.workers[worker].failures;
+        let failed = failures.iter().rev().take_while(|(time_ns, ..)| *time_ns == self.last_ns);
+        let has_failed = failed.into_iter().any(|(_, of, what)| (*of, *what) == (session, subject));
+        let slice = WorkSlice {
+            begin_ns: begin_ns.max(self.from_ns),
+            end_ns: end_ns.max(self.from_ns),
+            session,
+            subject,
+            result,
+            bytes,
+            issued: self.issued.get(&(session, subject, result)).copied(),
+            sent_ns: step.begun.map(|begun| begun.sent.time_ns),
+            time: step.time,
+            outcome: if has_failed { SliceOutcome::Failed } else { SliceOutcome::Done },
+        };
+        self.timeline.workers[worker].slices.push(slice);
+    }
+
+    /// The timeline up to `end_ns`, or to the last event if that is later. `running` is what the daemon's status says
+    /// of workers; the workers of `copy_streams` have uploads and fetches on a stream of their own.
+    pub fn finish(mut self, end_ns: u64, running: &[KnownRunning], copy_streams: &[usize]) -> Timeline {
+        let end_ns = end_ns.max(self.last_ns);
+        self.settle(end_ns);
+        if !self.has_begun {
+            self.timeline.begin_ns = self.from_ns;
+        }
+        for known in running {
+            self.worker(known.worker as u16);
+        }
+        for worker in 0..self.timeline.workers.len() {
+            let outstanding = self.tracker.running(worker).map(|(step, begin_ns)| {
+                let Event { session, subject, result, bytes, .. } = step.sent;
+                let sent_ns = Some(step.sent.time_ns);
+                (begin_ns, session, subject, result, bytes, sent_ns)
+            });
+            let known = || running.iter().find(|known| known.worker == worker);
+            let known = || known().map(|known| (known.begin_ns, known.session, known.subject, 0, 0, None));
+            if let Some((begin_ns, session, subject, result, bytes, sent_ns)) = outstanding.or_else(known) {
+                let begin_ns = begin_ns.max(self.from_ns).min(end_ns);
+                self.timeline.workers[worker].slices.push(WorkSlice {
+                    begin_ns,
+                    end_ns,
+                    session,
+                    subject,
+                    result,
+                    bytes,
+                    issued: self.issued.get(&(session, subject, result)).copied(),
+                    sent_ns,
+                    time: StepTime::Measured(end_ns - begin_ns),
+                    outcome: SliceOutcome::Running,
+                });
+            }
+            let lane = &mut self.timeline.workers[worker];
+            if copy_streams.contains(&worker) {
+                let is_copy = |slice: &WorkSlice| matches!(slice.subject, Subject::Fetch | Subject::Write);
+                (lane.copies, lane.slices) = lane.slices.iter().partition(|slice| is_copy(slice));
+            }
+            nest(&mut lane.slices);
+            nest(&mut lane.copies);
+        }
+        self.timeline.end_ns = end_ns.max(self.timeline.begin_ns);
+        self.timeline
+    }
+}
+
+/// Sorts slices by their beginning, and shortens those that would end after one in which they begin.
+fn nest(slices: &mut [WorkSlice]) {
+    slices.sort_by_key(|slice| (slice.begin_ns, Reverse(slice.end_ns)));
+    let mut around: Vec<u64> = Vec::new();
+    for slice in slices {
+        while around.last().is_some_and(|end_ns| *end_ns <= slice.begin_ns) {
+            around.pop();
+        }
+        if let Some(end_ns) = around.last() {
+            slice.end_ns = slice.end_ns.min(*end_ns);
+        }
+        around.push(slice.end_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::steps::tests::{ended, sent};
+    use gt_ops::Op;
+
+    fn spans(lines: &[LogLine], end_ns: u64) -> Vec<(u64, u64)> {
+        let mut builder = TimelineBuilder::default();
+        lines.iter().for_each(|line| builder.take(line));
+        let timeline = builder.finish(end_ns, &[], &[]);
+        timeline.workers[0].slices.iter().map(|slice| (slice.begin_ns, slice.end_ns)).collect()
+    }
+
+    const fn took(ns: u64) -> StepTime {
+        StepTime::Measured(ns)
+    }
+
+    #[test]
+    fn steps_reported_together_ran_one_after_the_other() {
+        let lines = [
+            sent(100, 0, 1, Op::Add, 1),
+            sent(100, 0, 1, Op::Mul, 2),
+            sent(100, 0, 1, Op::Sub, 3),
+            ended(1000, 0, 1, Op::Add, 1, took(200)),
+            ended(1000, 0, 1, Op::Mul, 2, took(0)),
+            ended(1000, 0, 1, Op::Sub, 3, took(300)),
+        ];
+        assert_eq!(spans(&lines, 0), [(500, 700), (700, 1000), (700, 700)]);
+    }
+
+    #[test]
+    fn no_step_begins_before_it_was_handed_over_or_the_one_before_has_ended() {
+        let lines = [
+            sent(100, 0, 1, Op::Add, 1),
+            ended(300, 0, 1, Op::Add, 1, took(900)),
+            sent(300, 0, 1, Op::Add, 2),
+            ended(400, 0, 1, Op::Add, 2, took(150)),
+        ];
+        assert_eq!(spans(&lines, 0), [(100, 300), (300, 400)]);
+    }
+
+    #[test]
+    fn light_steps_lie_in_the_midst_of_the_heavy_one() {
+        let lines = [
+            sent(100, 0, 1, Op::Matmul, 1),
+            sent(200, 0, 2, Op::Add, 1),
+            ended(500, 0, 2, Op::Add, 1, took(50)),
+            sent(600, 0, 2, Op::Add, 2),
+            ended(1000, 0, 2, Op::Add, 2, took(40)),
+            ended(1000, 0, 1, Op::Matmul, 1, took(700)),
+        ];
+        assert_eq!(spans(&lines, 0), [(210, 1000), (450, 500), (960, 1000)]);
+    }
+
+    #[test]
+    fn estimated_steps_end_before_the_next_event() {
+        let lines = [
+            sent(100, 0, 1, Op::Add, 1),
+            ended(100, 0, 1, Op::Add, 1, StepTime::Estimated(30)),
+            sent(100, 0, 1, Op::Add, 2),
+            ended(100, 0, 1, Op::Add, 2, StepTime::Estimated(90)),
+            sent(140, 0, 1, Op::Add, 3),
+            ended(150, 0, 1, Op::Add, 3, StepTime::Estimated(900)),
+        ];
+        assert_eq!(spans(&lines, 0), [(100, 110), (110, 140), (140, 150)]);
+    }
+
+    #[test]
+    fn what_runs_at_the_end_is_a_slice_to_the_end() {
+        assert_eq!(spans(&[sent(100, 0, 1, Op::Matmul, 1)], 5000), [(100, 5000)]);
+        let known = KnownRunning { worker: 1, session: 3, subject: Subject::Op(Op::Sum), begin_ns: 10 };
+        let timeline = TimelineBuilder::from(100).finish(900, &[known], &[]);
+        let slice = timeline.workers[1].slices[0];
+        assert_eq!((slice.begin_ns, slice.end_ns, slice.outcome), (100, 900, SliceOutcome::Running));
+    }
+
+    #[test]
+    fn slices_never_cross() {
+        let mut slices = TimelineBuilder::from(0).finish(0, &[], &[]).workers;
+        assert!(slices.is_empty());
+        slices.push(WorkerLane::default());
+        let slice = |begin_ns, end_ns| WorkSlice {
+            begin_ns,
+            end_ns,
+            session: 1,
+            subject: Subject::Sync,
+            result: 0,
+            bytes: 0,
+            issued: None,
+            sent_ns: None,
+            time: took(0),
+            outcome: SliceOutcome::Done,
+        };
+        let mut crossing = [slice(5, 20), slice(0, 10), slice(0, 30)];
+        nest(&mut crossing);
+        assert_eq!(crossing.map(|slice| (slice.begin_ns, slice.end_ns)), [(0, 30), (0, 10), (5, 10)]);
+    }
+}
