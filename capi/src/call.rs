@@ -108,7 +108,7 @@ pub(crate) fn reads(op: Op) -> Vec<&'static str> {
     let windows = |more: &[&'static str]| WINDOWS.iter().chain(more).copied().collect();
     match (op.row().class, op) {
         (Class::Reduction | Class::ArgReduction, _) => vec!["axes", "keepdim"],
-        (_, Op::Cast | Op::Reinterpret) => vec!["dtype"],
+        (_, Op::Cast | Op::Reinterpret | Op::Bitcast) => vec!["dtype"],
         (_, Op::Reshape | Op::Expand) => vec!["shape"],
         (_, Op::Permute) => vec!["axes"],
         (_, Op::Slice | Op::SliceScatter) => vec!["start", "stop", "step"],
@@ -218,6 +218,10 @@ fn call_on_tensors(g: G<'_>, op: Op, v: &[Val], attributes: &CallAttributes<'_>)
         (_, Op::Reinterpret) => match attributes.dtype {
             Some(dtype) => build::reinterpret(g, v[0], dtype),
             None => Err(OpError::type_("reinterpret: needs the attribute dtype")),
+        },
+        (_, Op::Bitcast) => match attributes.dtype {
+            Some(dtype) => build::bitcast(g, v[0], dtype),
+            None => Err(OpError::type_("bitcast: needs the attribute dtype")),
         },
         (_, Op::Reshape) => build::reshape(g, v[0], attributes.shape),
         (_, Op::Expand) => build::expand(g, v[0], attributes.shape),

@@ -41,7 +41,7 @@ impl HeldInstruction {
     fn continues(&self, replaced: &[TensorId]) -> Option<usize> {
         match self.op.row().class {
             Class::SliceScatter | Class::Scatter => Some(0),
-            Class::Movement if self.op == Op::Reshape => Some(0),
+            Class::Movement if matches!(self.op, Op::Reshape | Op::Bitcast) => Some(0),
             Class::Elementwise | Class::Select => self.operands.iter().position(|id| replaced.contains(id)),
             _ => None,
         }
@@ -125,7 +125,7 @@ impl HeldInstructions {
     pub(crate) fn replaced(&mut self, submitter: &mut Submitter, old: TensorId, new: TensorId) {
         let mut same: SmallVec<[TensorId; 4]> = SmallVec::from_slice(&[old]);
         for held in &self.instructions {
-            if held.op == Op::Reshape && same.contains(&held.operands[0]) {
+            if matches!(held.op, Op::Reshape | Op::Bitcast) && same.contains(&held.operands[0]) {
                 same.push(held.out);
             }
         }

@@ -8,11 +8,14 @@ use crate::session::ClientSession;
 use crate::strides::{MemoryLayout, Strides, ViewOp, ViewOps, layout_after};
 use crate::tape::grad_enabled;
 use crate::value::TensorValue;
+use gt_ops::build::indexing;
 use gt_ops::error::Result as OpResult;
+use gt_ops::grad::pointwise::keeps_quotient;
 use gt_ops::graph::FunctionGradient;
 use gt_ops::infer::{InputMeta, infer};
+use gt_ops::row::Promotion;
 use gt_ops::storage::{StoredInstruction, on_storage};
-use gt_ops::{Arg, Attrs, DType, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val, composed};
+use gt_ops::{Arg, Attrs, Class, DType, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val, composed};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -185,15 +188,21 @@ impl Scope {
         if !inputs.iter().any(|arg| node_of(arg).is_some()) {
             return None;
         }
+        let by_number = keeps_quotient(op, inputs);
         let edges = inputs.iter().enumerate().map(|(i, arg)| match arg {
             Arg::Scalar(s) => Edge::Scalar(*s),
             Arg::Val(v) => {
                 let (value, node) = &self.tensors[v.0 as usize];
-                let saved = i < 8 && row.saves.inputs >> i & 1 == 1;
+                let saved = i < 8 && row.saves.inputs >> i & 1 == 1 && !by_number;
                 Edge::Tensor { meta: *value.meta(), node: node.clone(), saved: saved.then(|| value.clone()) }
             }
         });
-        Some(Node::op(op, attrs.clone(), edges.collect(), row.saves.output.then(|| value.clone()), *value.meta()))
+        let output = match by_number {
+            // A name of its own for the quotient, which may be written, too.
+            true => Some(TensorValue::reinterpret(value, *value.meta())),
+            false => row.saves.output.then(|| value.clone()),
+        };
+        Some(Node::op(op, attrs.clone(), edges.collect(), output, *value.meta()))
     }
 
     /// Adds the result of an op, with its node on the tape, and records it for views. `attrs` are those that the user's
@@ -330,6 +339,26 @@ impl Graph for Scope {
                 return Err(OpError::not_implemented(
                     "Fourier transforms need a newer daemon: upgrade gtd to the version of this gt",
                 ));
+            }
+            if let (Promotion::Sum, Class::Scan, [Arg::Val(v)]) = (op.row().promotion, op.row().class, inputs)
+                && self.meta(*v).dtype.category() == DType::I64.category()
+                && !matches!(self.meta(*v).dtype, DType::I64 | DType::U64)
+            {
+                let converted = self.emit(Op::Cast, inputs, Attrs::DType(DType::I64))?;
+                return self.emit(op, &[converted.into()], attrs);
+            }
+            if op == Op::Bitcast {
+                return Err(OpError::not_implemented(
+                    "view(dtype) needs a newer daemon: upgrade gtd to the version of this gt",
+                ));
+            }
+            if let (Some(plain), Attrs::Axis(axis), [Arg::Val(of), Arg::Val(index), ..]) =
+                (op.without_wrapping(), &attrs, inputs)
+            {
+                let size = self.meta(*of).shape.dims().get(*axis as usize).copied().unwrap_or(0);
+                let mut inputs: SmallVec<[Arg; OPERANDS_INLINE]> = inputs.into();
+                inputs[1] = indexing::wrap_negative(self, *index, size)?.into();
+                return self.emit(plain, &inputs, attrs);
             }
         }
         let mut composed = false;

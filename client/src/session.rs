@@ -22,7 +22,9 @@ use gt_bridge::client_end::Interrupter;
 use gt_ops::cost::Cost;
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
-use gt_protocol::version::{CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE};
+use gt_protocol::version::{
+    BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, WRAPPED_INDICES_SINCE,
+};
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
 use gt_shm::port::spin_default;
@@ -98,7 +100,7 @@ pub struct ClientSession {
     next_alive_check_ns: AtomicU64,
     /// Whether the daemon understands [`ClientMessage::Interrupt`].
     interrupts: bool,
-    /// Whether the daemon knows reductions that convert their operand, and Fourier transforms.
+    /// Whether the daemon knows reductions that convert their operand, Fourier transforms and wrapped indices.
     pub(crate) newest_instructions: bool,
     /// Interrupts the session ahead of its stream; none where the control socket does.
     interrupter: Option<Interrupter>,
@@ -307,7 +309,11 @@ impl ClientSession {
             begun: Instant::now(),
             next_alive_check_ns: AtomicU64::new(0),
             interrupts: welcome.protocol_version >= INTERRUPTS_SINCE,
-            newest_instructions: welcome.protocol_version >= CONVERTING_REDUCTIONS_SINCE.max(FOURIER_TRANSFORMS_SINCE),
+            newest_instructions: welcome.protocol_version
+                >= CONVERTING_REDUCTIONS_SINCE
+                    .max(FOURIER_TRANSFORMS_SINCE)
+                    .max(WRAPPED_INDICES_SINCE)
+                    .max(BITCASTS_SINCE),
             interrupter,
             noticed: AtomicU32::new(welcome.notice.as_ref().map_or(0, |notice| notice.number)),
             lost: OnceLock::new(),

@@ -88,7 +88,7 @@ fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &Vie
             *out.get_mut(from.rank())? = 1;
             Some(out)
         }
-        (Op::Reinterpret, _) => Some(*strides),
+        (Op::Reinterpret | Op::Bitcast, _) => Some(*strides),
         _ => None,
     }
 }

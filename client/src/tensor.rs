@@ -148,6 +148,19 @@ impl Tensor {
         }
     }
 
+    /// The answer of PyTorch for `requires_grad`: a view also has that of the tensor of which it is a view, even where
+    /// no gradient flows from one to the other.
+    pub fn shows_requires_grad(&self) -> bool {
+        let base_does = match &self.binding {
+            Binding::View(view) => {
+                let derived = view.ops.iter().all(|op| op.op != Op::Bitcast);
+                derived && !view.is_detached() && view.autograd.node().is_some()
+            }
+            _ => false,
+        };
+        base_does || self.requires_grad()
+    }
+
     /// Whether it is a leaf: no recorded op made it.
     pub fn is_leaf(&self) -> bool {
         self.node().is_none_or(|n| n.is_leaf())
@@ -554,6 +567,10 @@ impl Tensor {
         let since = since.unwrap_or_else(|| result.node().map_or_else(next_number, |node| node.number()));
         let result = if new.dtype == old.dtype { result } else { result.apply(|g, v| build::cast(g, v, old.dtype))? };
         let (mut value, mut node) = result.resolve()?;
+        if node.as_ref().is_some_and(|node| node.is_leaf()) {
+            // The result is another tensor itself, as in `x[...] = leaf`.
+            (value, node) = copied(value, node);
+        }
         let replaced = match &self.binding {
             Binding::View(view) => {
                 (value, node) = view.write((value, node), uniform)?;

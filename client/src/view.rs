@@ -163,21 +163,21 @@ fn replayed(scope: &mut Scope, ops: &[ViewOp], v: Val) -> gt_ops::error::Result<
 /// `base` with the elements that `ops` show replaced by `new`.
 fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::error::Result<Val> {
     let Meta { shape, dtype } = scope.meta(base);
-    if let Some(at) = ops.iter().position(|op| op.op == Op::Reinterpret) {
+    if let Some(at) = ops.iter().position(|op| matches!(op.op, Op::Reinterpret | Op::Bitcast)) {
         let (before, after) = (&ops[..at], &ops[at + 1..]);
         let operand = replayed(scope, before, base)?;
         let shown = ops[at].emit(scope, operand)?;
         let shown = written(scope, after, shown, new)?;
-        let operand = scope.emit(Op::Reinterpret, &[shown.into()], Attrs::DType(dtype))?;
+        let operand = scope.emit(ops[at].op, &[shown.into()], Attrs::DType(dtype))?;
         written(scope, before, base, operand)
     } else if ops.is_empty() {
         Ok(new)
-    } else if scope.meta(new).shape.numel() == 0 {
-        scope.emit(Op::Reshape, &[base.into()], Attrs::Shape(shape))
     } else if let Some((shaped, part)) = PartOfBase::of(&shape, ops) {
         let base = reshaped(scope, base, shaped)?;
         let written = part.write(scope, base, new)?;
         reshaped(scope, written, shape)
+    } else if scope.meta(new).shape.numel() == 0 {
+        scope.emit(Op::Reshape, &[base.into()], Attrs::Shape(shape))
     } else {
         let positions = match StridedElements::of(&shape, ops) {
             Some(elements) => elements.positions(scope)?,

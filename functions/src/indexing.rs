@@ -8,13 +8,12 @@ use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::method;
 use gt_ops::{DType, Op, OpError, Scalar};
 
-/// The indices, with `size` added to the negative ones. An index out of range stays as it is: the op that finds it
-/// raises the error.
-pub(crate) fn nonnegative_index(index: Expr<'_>, size: i64) -> Result<Expr<'_>> {
-    if index.dtype()? != DType::I64 {
-        return Err(OpError::runtime(format!("expected an index of dtype int64, but got {}", index.dtype()?)));
+/// Refuses an index that is not of dtype int64.
+fn check_index(index: Expr<'_>) -> Result<()> {
+    match index.dtype()? {
+        DType::I64 => Ok(()),
+        dtype => Err(OpError::runtime(format!("expected an index of dtype int64, but got {dtype}"))),
     }
-    Ok((index.lt(0i64) & index.ge(-size)).where_(index + size, index))
 }
 
 /// The elements in one row.
@@ -158,7 +157,7 @@ functions! {
         if size == 0 && index.numel()? > 0 {
             return Err(OpError::index("index is out of bounds for dimension with size 0"));
         }
-        let found = flat(input)?.gather(0, nonnegative_index(flat(index)?, size)?);
+        let found = flat(input)?.gather_wrapped(0, flat(index)?);
         Ok(found.reshape(&index.sizes()?))
     }
 
@@ -187,16 +186,16 @@ functions! {
             )));
         }
         let axis = input.shape()?.axis(dim)?;
-        let index = nonnegative_index(indices, input.size(dim)?)?;
+        check_index(indices)?;
         if own.is_empty() {
-            return Ok(input.gather(0, index));
+            return Ok(input.gather_wrapped(0, indices));
         }
         let mut wide = own.clone();
         for at in (0..own.len()).filter(|at| *at != axis) {
             let common = if others[at] == 1 { own[at] } else { others[at] };
             (wide[at], others[at]) = (common, common);
         }
-        Ok(input.expand(&wide).gather(axis as i64, index.expand(&others)))
+        Ok(input.expand(&wide).gather_wrapped(axis as i64, indices.expand(&others)))
     }
 
     /// A copy with each slice of an axis repeated in place.
@@ -354,9 +353,9 @@ functions! {
                  source.dtype = {other}"
             )));
         }
-        let at = nonnegative_index(flat(index)?, input.numel()? as i64)?;
-        let op = if accumulate { Op::ScatterAdd } else { Op::Scatter };
-        Ok(flat(input)?.scatter(op, 0, at, flat(source)?).reshape(&input.sizes()?))
+        check_index(index)?;
+        let op = if accumulate { Op::IndexPutAdd } else { Op::IndexPut };
+        Ok(flat(input)?.scatter(op, 0, flat(index)?, flat(source)?).reshape(&input.sizes()?))
     }
 
     /// A copy in which the elements of `source`, in order, replace those where a mask is true.

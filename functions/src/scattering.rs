@@ -2,7 +2,6 @@
 
 use crate::common::{extreme_identity, zeros};
 use crate::declaration::{TensorOrNumber, functions};
-use crate::indexing::nonnegative_index;
 use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -93,7 +92,7 @@ fn along_index<'g>(
 fn filled<'g>(input: Expr<'g>, dim: i64, index: Expr<'g>, value: Expr<'g>) -> Result<Expr<'g>> {
     let g = input.builder();
     let (axis, mut sizes) = (input.shape()?.axis(dim)?, input.sizes()?);
-    let at = nonnegative_index(index.to(DType::I64), input.size(dim)?)?;
+    let at = index.to(DType::I64);
     if !value.requires_grad() {
         let mut part = sizes;
         if let Some(size) = part.get_mut(axis) {
@@ -101,7 +100,7 @@ fn filled<'g>(input: Expr<'g>, dim: i64, index: Expr<'g>, value: Expr<'g>) -> Re
         }
         let source = value.to(input.dtype()?).expand(&part);
         let (axis, at, source) = along_index("index_fill", input, axis as i64, at, source)?;
-        return Ok(input.scatter(Op::Scatter, axis, at, source));
+        return Ok(input.scatter(Op::IndexPut, axis, at, source));
     }
     // A mask, so that the gradient of `value` counts each place once, even if its index is repeated.
     let nowhere = zeros(g, &sizes, DType::Bool);
@@ -110,7 +109,7 @@ fn filled<'g>(input: Expr<'g>, dim: i64, index: Expr<'g>, value: Expr<'g>) -> Re
     }
     let on = g.full(&Shape::SCALAR, true, DType::Bool).expand(&sizes);
     let (axis, at, on) = along_index("index_fill", nowhere, axis as i64, at, on)?;
-    Ok(nowhere.scatter(Op::Scatter, axis, at, on).where_(value.to(input.dtype()?), input))
+    Ok(nowhere.scatter(Op::IndexPut, axis, at, on).where_(value.to(input.dtype()?), input))
 }
 
 functions! {

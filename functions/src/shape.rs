@@ -218,11 +218,29 @@ functions! {
         input.reshape(&shape)
     }
 
-    /// The bytes of the elements read as another dtype. A copy, which waits for the elements.
-    [method_only().named("view")]
+    /// The bytes of the elements read as another dtype.
+    ///
+    /// Args:
+    ///     dtype: The dtype.
+    ///
+    /// Returns:
+    ///     A view if the dtype has the same size, otherwise a copy, which waits for the elements. To or from bool
+    ///     and complex numbers it is a copy, too.
+    ///
+    /// Example:
+    ///     >>> x = gt.tensor([1.0, 2.0])
+    ///     >>> x.view(gt.int32)[0] = 0
+    ///     >>> x
+    ///     tensor([0., 2.])
+    [method_only().named("view").view().or_itself()]
     fn view_dtype(g, input: Expr<'g>, dtype: DType) -> Result<Expr<'g>> {
-        if input.dtype()? == dtype {
+        let from = input.dtype()?;
+        if from == dtype {
             return Ok(input);
+        }
+        let seen = |dtype: DType| !dtype.is_complex() && dtype != DType::Bool;
+        if from.size() == dtype.size() && seen(from) && seen(dtype) {
+            return Ok(input.bitcast(dtype));
         }
         let to = Meta::new(reinterpreted(&input.meta()?, dtype)?, dtype);
         let val = g.finish(input)?;

@@ -801,6 +801,8 @@ built! {
     limit build::clamp, (low: Option<Arg>, high: Option<Arg>);
     /// The elements in another dtype.
     to build::cast, (dtype: DType);
+    /// The bits of the elements as those of another dtype of the same size.
+    bitcast build::bitcast, (dtype: DType);
     /// The same elements as those of another dtype, of which one is stored as the other.
     reinterpret build::reinterpret, (dtype: DType);
     /// The same tensor without its gradient.
@@ -1049,6 +1051,11 @@ impl<'g> Expr<'g> {
     #[must_use]
     pub fn gather(self, axis: i64, index: Expr<'g>) -> Expr<'g> {
         self.with(index, |g, v, index| build::gather(g, v, axis, index))
+    }
+    /// As [`Expr::gather`], where negative indices count from the end.
+    #[must_use]
+    pub fn gather_wrapped(self, axis: i64, index: Expr<'g>) -> Expr<'g> {
+        self.with(index, |g, v, index| build::along(g, Op::Index, axis, &[v, index]))
     }
     /// The slices along an axis that a vector of int64 indices picks.
     #[must_use]

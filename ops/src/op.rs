@@ -77,6 +77,15 @@ impl Op {
             && !to.is_composed()
             && (matches!(to, DType::F32 | DType::F64) || !to.is_float() && integers)
     }
+    /// For an op whose negative indices count from the end of the axis, the op that refuses those.
+    pub fn without_wrapping(self) -> Option<Op> {
+        match self {
+            Op::Index => Some(Op::Gather),
+            Op::IndexPut => Some(Op::Scatter),
+            Op::IndexPutAdd => Some(Op::ScatterAdd),
+            _ => None,
+        }
+    }
     /// The op's name: PyTorch's, where PyTorch has the op.
     pub fn name(self) -> &'static str {
         NAMES[self.index()]

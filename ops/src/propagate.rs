@@ -224,6 +224,11 @@ fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut
                 ways.push(Split::along(vec![need], axis, size));
             }
         }
+        (Op::Bitcast, _) => {
+            for (axis, &size) in result.iter().enumerate() {
+                ways.push(Split::along(vec![shard(axis)], axis, size));
+            }
+        }
         (Op::Slice, Attrs::Slice(spec)) => {
             for (axis, &size) in result.iter().enumerate() {
                 let need = if is_whole(spec, axis, dims[axis]) { shard(axis) } else { Need::Whole };
@@ -337,7 +342,8 @@ fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Spli
 }
 
 fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mut Vec<Split>) {
-    if op == Op::ScatterAdd {
+    let adds = matches!(op, Op::ScatterAdd | Op::IndexPutAdd);
+    if adds {
         let partial = Need::Partial(ReduceOp::Sum);
         ways.push(Split::reduced(vec![partial, Need::Whole, partial], ReduceOp::Sum, 1));
     }
@@ -350,7 +356,7 @@ fn indexings(op: Op, along: usize, [of, index, source]: [&[usize]; 3], ways: &mu
             }
             // Each worker adds its shard of the source to a partial result: the gradient of an embedding with sharded
             // samples.
-            Class::Scatter if axis == along && source[axis] == size && op == Op::ScatterAdd => {
+            Class::Scatter if axis == along && source[axis] == size && adds => {
                 ways.push(Split::reduced(
                     vec![Need::Partial(ReduceOp::Sum), shard(axis), shard(axis)],
                     ReduceOp::Sum,
@@ -599,6 +605,7 @@ mod tests {
                 *axis = if i < dims.len() { (dims.len() - 1 - i) as u8 } else { 0 };
             }
             check(Op::Permute, &inputs, &Attrs::Permutation(order), ranks);
+            check(Op::Bitcast, &inputs, &Attrs::DType(DType::I32), ranks);
             let (mut start, mut step, mut sizes) = ([0; RANK_MAX], [1; RANK_MAX], dims.clone());
             for (axis, size) in dims.iter().enumerate() {
                 let (from, stride, whole) = picks[axis];

@@ -223,6 +223,17 @@ impl Meta {
             true => Ok(Meta::new(self.shape.stored(self.dtype)?, self.dtype.storage())),
         }
     }
+    /// The result of reading the bits of the elements as those of `dtype`.
+    ///
+    /// # Errors
+    /// Composed dtypes, whose storage has the bits; dtypes of different sizes; bool, most of whose bits mean nothing.
+    pub fn bits_as(&self, dtype: DType) -> Result<Meta> {
+        let plain = !self.dtype.is_composed() && !dtype.is_composed();
+        if !plain || self.dtype.size() != dtype.size() || dtype == DType::Bool {
+            return Err(OpError::runtime(format!("bitcast: the bits of {} are none of {dtype}", self.dtype)));
+        }
+        Ok(Meta::new(self.shape, dtype))
+    }
     /// The result of seeing this tensor as one of `dtype`: one of the two is stored as the other.
     ///
     /// # Errors

@@ -83,7 +83,9 @@ fn on_bits(op: Op, attrs: &Attrs, dtype: DType) -> bool {
         Op::LogicalNot | Op::LogicalAnd | Op::LogicalOr | Op::LogicalXor | Op::Any | Op::All => true,
         Op::Isnan | Op::Isinf | Op::Isfinite => true,
         Op::Gather | Op::Scatter | Op::ScatterAdd | Op::ScatterProd => true,
-        Op::Sum | Op::Prod | Op::Cumsum | Op::Cumprod | Op::Matmul => true,
+        Op::Index | Op::IndexPut | Op::IndexPutAdd => true,
+        Op::Sum | Op::Prod | Op::Matmul => true,
+        Op::Cumsum | Op::Cumprod => dtype == DType::U64,
         _ => matches!(op.row().class, Class::Movement | Class::SliceScatter | Class::Concatenation),
     }
 }

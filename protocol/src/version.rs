@@ -11,7 +11,8 @@
 use serde_json::Value;
 
 /// The newest version that this build speaks. Version 2: notices, interrupts, records of sessions, and hellos
-/// with a range. Version 3: reductions that convert their operand, and Fourier transforms.
+/// with a range. Version 3: reductions that convert their operand, Fourier transforms, indices that count from the
+/// end, and bits read as another dtype.
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;
@@ -20,10 +21,16 @@ pub const NOTICES_SINCE: u32 = 2;
 /// The first version in which a client can interrupt its steps.
 pub const INTERRUPTS_SINCE: u32 = 2;
 
-/// The first version in which a reduction can convert its operand to another dtype.
+/// The first version in which a reduction can convert its operand to another dtype, and a scan of integers does.
 pub const CONVERTING_REDUCTIONS_SINCE: u32 = 3;
 /// The first version with Fourier transforms.
 pub const FOURIER_TRANSFORMS_SINCE: u32 = 3;
+
+/// The first version with gathers and scatters whose negative indices count from the end.
+pub const WRAPPED_INDICES_SINCE: u32 = 3;
+
+/// The first version in which bits can be read as another dtype.
+pub const BITCASTS_SINCE: u32 = 3;
 
 /// The versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use crate::operators;
 use crate::options::MemoryFormat;
 use crate::overrides;
 use crate::tensor::{PyTensor, build_from};
-use gt_client::{Tensor, tape};
+use gt_client::{Scope, Tensor, tape};
 use gt_ops::dtype::Promotable;
 use gt_ops::{Arg, DType, Meta, OpError, Scalar, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -460,7 +460,10 @@ impl PyTensor {
         let this = slf.get().read(py);
         let meta = this.meta();
         let full = if !this.shows_all() || meta.bytes() < FILLED_IN_PLACE_BYTES_MIN {
-            this.apply(|g, _| build::full(g, meta.shape, scalar, meta.dtype))
+            // The number alone, since reading a view would compute it again.
+            let mut scope = Scope::new(&this.session());
+            let full = build::full(&mut scope, meta.shape, scalar, meta.dtype);
+            scope.finish(full, |scope, v| scope.tensor(v))
         } else {
             this.apply(|g, v| build::fill(g, v, scalar))
         };
@@ -692,6 +695,7 @@ fn result_type(py: Python<'_>, tensor1: &Bound<'_, PyAny>, tensor2: &Bound<'_, P
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(operators::elementwise, module)?)?;
+    module.add_function(wrap_pyfunction!(operators::along_axis, module)?)?;
     module.add_function(wrap_pyfunction!(operators::set_leaf_updates, module)?)?;
     module.add_function(wrap_pyfunction!(result_type, module)?)
 }

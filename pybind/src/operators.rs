@@ -8,7 +8,8 @@ use crate::error::OrRaise;
 use crate::tensor::{PyTensor, build_from};
 use gt_client::Tensor;
 use gt_client::tensor::TensorOperand;
-use gt_ops::{DType, Op};
+use gt_ops::row::{AttrKind, ROWS};
+use gt_ops::{DType, Op, build};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::pyclass::CompareOp;
@@ -249,4 +250,23 @@ pub fn elementwise(py: Python<'_>, op: u16, args: &Bound<'_, pyo3::types::PyTupl
     let first =
         first.ok_or_else(|| PyTypeError::new_err(format!("{}(): at least one argument must be a Tensor", row.name)))?;
     first.elementwise(op, &inputs).or_raise().map(PyTensor::wrap)
+}
+
+/// Applies the op of this name, which works along an axis of the first tensor.
+#[pyfunction]
+#[pyo3(signature = (name, axis, *tensors))]
+pub fn along_axis(
+    py: Python<'_>,
+    name: &str,
+    axis: i64,
+    tensors: &Bound<'_, pyo3::types::PyTuple>,
+) -> PyResult<PyTensor> {
+    let row = ROWS.iter().find(|row| row.name == name && row.attrs == AttrKind::Axis);
+    let op = row.ok_or_else(|| PyTypeError::new_err(format!("there is no op {name} along an axis")))?.op;
+    let mut operands = Vec::with_capacity(tensors.len());
+    for tensor in tensors.iter_borrowed() {
+        operands.push(tensor.cast::<PyTensor>()?.get().snapshot(py)?);
+    }
+    let operands: Vec<&Tensor> = operands.iter().collect();
+    build_from(&operands, |g, v| build::along(g, op, axis, v), |s, v| s.tensor(v)).or_raise().map(PyTensor::wrap)
 }

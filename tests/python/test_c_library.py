@@ -76,12 +76,17 @@ def norm_gradients(call: Callable[..., gt.Tensor], weights: int) -> gt.Tensor:
     return gt.stack([gradient(call, [X, *np.ones((weights, 4))], Y, 1 + i) for i in range(weights)])
 
 
+def indexed(name: str, *more: np.ndarray) -> gt.Tensor:
+    return gt._gt.along_axis(name, 1, gt.tensor(X), gt.tensor(INDEX - 2), *map(gt.tensor, more))
+
+
 PAIRS = X.reshape(3, 2, 2)
 SOFTMAX = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
 # For each row that is not elementwise: its operands, its attributes, and the call in Python.
 CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
     "where": ([X > 0, X, 2], {}, lambda: gt.where(gt.tensor(X > 0), gt.tensor(X), 2)),
     "cast": ([X], {"dtype": 6}, lambda: gt.tensor(X).to(gt.int64)),
+    "bitcast": ([X], {"dtype": 6}, lambda: gt.tensor(X).view(gt.int64)),
     "reinterpret": ([PAIRS], {"dtype": 15}, lambda: gt.view_as_complex(gt.tensor(PAIRS))),
     **{
         name: ([X], {}, lambda call=call: gt.view_as_real(call(gt.view_as_complex(gt.tensor(PAIRS)))).reshape(3, 4))
@@ -113,6 +118,10 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
     "gather": ([X, INDEX], {"axis": 1}, lambda: gt.tensor(X).gather(1, gt.tensor(INDEX))),
     "scatter": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter(1, gt.tensor(INDEX), gt.tensor(Y))),
     "scatter_add": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter_add(1, gt.tensor(INDEX), gt.tensor(Y))),
+    **{
+        name: ([X, INDEX - 2, *more], {"axis": 1}, lambda name=name, more=more: indexed(name, *more))
+        for name, more in (("index", ()), ("index_put", (Y,)), ("index_put_add", (Y,)))
+    },
     **{
         f"scatter_{name}": (
             [X, INDEX, Y],

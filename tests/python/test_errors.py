@@ -205,6 +205,16 @@ def test_an_index_out_of_range_is_an_error_of_either_class() -> None:
         assert isinstance(caught.value, RuntimeError)
 
 
+def test_an_index_error_names_the_call_and_the_index_as_it_was_given() -> None:
+    rows, x = gt.tensor([0, -4]), gt.zeros(3, 2)
+    put, added = gt.zeros(3, 2), gt.zeros(3, 2)
+    put.index_put_((rows,), gt.ones(2))
+    added.index_put_((rows,), gt.ones(2), accumulate=True)
+    for name, result in (("index", x[rows]), ("index", x[:, rows]), ("index_put", put), ("index_put_add", added)):
+        with pytest.raises(IndexError, match=rf"^{name} \(instruction #\d+\): .*index -4 is out of bounds"):
+            result.tolist()
+
+
 def test_an_error_that_is_never_fetched_harms_nothing() -> None:
     for _ in range(100):
         gt.tensor([1]) // gt.tensor([0])

@@ -351,6 +351,21 @@ print((gt.ones(4 << 20) + 1).sum().item())
         assert held == again == f"{2.0 * (4 << 20)}"
 
 
+def test_cumulative_sums_of_small_integers_need_no_memory_for_wide_ones(tmp_path: Path) -> None:
+    program = """
+import gt
+x = gt.ones(8 << 20, dtype=gt.int8)  # 8 MB; the results have 64 MB
+for scan in (gt.cumsum, gt.cumprod):
+    result = scan(x, 0)
+    print(result.dtype, result[-1].item())
+    del result
+"""
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket, "--memory", "100M"):
+        said = output_of(program, GT_SOCKET=str(socket)).splitlines()
+    assert said == [f"gt.int64 {8 << 20}", "gt.int64 1"]
+
+
 def test_a_second_daemon_at_the_same_place_is_refused(tmp_path: Path) -> None:
     socket = tmp_path / "gtd.sock"
     with daemon(socket):

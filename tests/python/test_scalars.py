@@ -154,6 +154,7 @@ REFUSED: list[Callable[[], Any]] = [
     lambda: assigned(t([1.0], gt.float16), t([False]), 1e6),
     lambda: t([1.0], gt.float16).index_fill(0, t([0]), 1e6),
     lambda: t([1.0], gt.float16).scatter(0, t([0]), 1e6),
+    lambda: assigned(t([1.0], gt.float16), t([0]), 1e6),
     lambda: F.threshold(t(BYTES, gt.uint8), 300, 0),
     lambda: F.hardtanh(t(BYTES, gt.uint8), 300, 400),
     lambda: F.leaky_relu(t([1.0]), 1e300),

@@ -316,6 +316,18 @@ print(json.dumps([x.sum(0).tolist(), (x @ x.T).trace().item(), few.mean().item()
     assert result_of(program, GT_WORKERS=workers, **DIVIDED) == result_of(program, GT_WORKERS="cpu:1")
 
 
+def test_an_infinite_factor_of_partial_sums_makes_no_nan() -> None:
+    program = """
+import gt, json
+x = gt.tensor([3.25, -3.0, 0.25, 0.0], dtype=gt.float64)
+y = gt.tensor([3.0, 3.0, 3.0, 0.0], dtype=gt.float64) * 1
+steps = (lambda t: t / 0, lambda t: t * gt.inf, lambda t: t * 2, lambda t: t / 2)
+print(json.dumps([str(step(x @ y).item()) for step in steps]))
+"""
+    for workers in ("cpu:1", "cpu:3"):
+        assert result_of(program, GT_WORKERS=workers, **DIVIDED) == ["inf", "inf", "3.0", "0.75"]
+
+
 @pytest.mark.parametrize("workers", WORKERS)
 def test_an_error_on_one_worker_poisons_the_whole_tensor_only(workers: str) -> None:
     program = """

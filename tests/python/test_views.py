@@ -329,3 +329,40 @@ def test_as_strided_scatter() -> None:
     result.sum().backward()
     assert x.grad.tolist() == [[1, 0, 1], [1, 0, 1]]
     assert part.grad.tolist() == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (gt.float32, gt.int32), (gt.uint32, gt.float32), (gt.uint64, gt.float64), (gt.float16, gt.bfloat16),
+        (gt.int16, gt.uint16), (gt.int8, gt.uint8),
+    ],
+)  # fmt: skip
+def test_a_view_of_a_dtype_of_the_same_size_shows_the_same_bits(one: gt.dtype, other: gt.dtype) -> None:
+    x = gt.tensor([[1, 2, 3], [4, 5, 6]]).to(one)
+    copied, bits = x.clone(), x.view(other)
+    assert bits.dtype is other
+    assert (bits.shape, bits.stride(), bits.storage_offset()) == (x.shape, x.stride(), 0)
+    assert bits.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert gt.equal(bits.view(one), x)
+    # Writes to the one show in the other.
+    x[0, 1] = 6
+    assert gt.equal(bits.view(one), x)
+    bits.T[1] = bits[:, 0].clone()
+    assert x[:, 1].tolist() == x[:, 0].tolist()
+    x.view(other)[1:].copy_(copied.view(other)[:1])
+    assert x.tolist() == [[1, 1, 3], [1, 2, 3]]
+    assert copied.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_bits_of_large_tensors_are_written_through_views() -> None:
+    x = gt.zeros(512, 1024)
+    bits = x.view(gt.int32)
+    bits[3, 4:6] = 0x3F800000
+    assert x[3, 3:7].tolist() == [0, 1, 1, 0]
+    bits += x.int()
+    assert x.view(gt.int32)[3, 5].item() == 0x3F800001
+    leaf = gt.ones(2, requires_grad=True)
+    assert not leaf.view(gt.int32).requires_grad
+    (leaf * 2).sum().backward()
+    assert leaf.grad.tolist() == [2, 2]

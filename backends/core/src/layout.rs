@@ -79,6 +79,9 @@ impl Layout {
                 }
                 Ok(Some(self.view(*out, self.offset_bytes, strides)))
             }
+            (Op::Bitcast, Attrs::DType(dtype)) => {
+                Ok(Some(Layout { meta: Meta::new(*out, *dtype), ..self.view(*out, self.offset_bytes, self.strides) }))
+            }
             (Op::Slice, Attrs::Slice(spec)) => Ok(Some(self.boxed(spec))),
             _ => Err(ExecError::internal(format!("{} is no movement", op.name()))),
         }

@@ -184,7 +184,7 @@ impl CpuBackend {
             (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
             (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
             (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
-            (Class::Gather, Attrs::Axis(axis)) => self.gather(operand(0)?, operand(1)?, *axis as usize, out),
+            (Class::Gather, Attrs::Axis(axis)) => self.gather(op, [operand(0)?, operand(1)?], *axis as usize, out),
             (Class::Scatter, Attrs::Axis(axis)) => {
                 self.scatter(op, [operand(0)?, operand(1)?, operand(2)?], *axis as usize, last_use)
             }

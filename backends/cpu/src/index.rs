@@ -359,16 +359,26 @@ pub struct IndexedAxis {
     pub size: usize,
     /// The stride of the axis, in bytes.
     pub step: isize,
+    /// The number that is added to a negative index: the size where it counts from the end, else 0.
+    pub back: i64,
 }
 
 impl IndexedAxis {
+    /// An axis of `t` that `op` indexes.
+    fn of(op: Op, t: &CpuTensor, axis: usize) -> IndexedAxis {
+        let size = t.meta.shape.dims()[axis];
+        let back = if op.without_wrapping().is_some() { size as i64 } else { 0 };
+        IndexedAxis { axis, size, step: t.strides[axis], back }
+    }
+
     /// The offset of the element at `index`, in bytes.
     #[inline(always)]
     fn offset(&self, index: i64) -> Result<isize> {
-        if index < 0 || index as u64 >= self.size as u64 {
+        let place = if index < 0 { index + self.back } else { index };
+        if place as u64 >= self.size as u64 {
             return Err(ExecError::IndexOutOfRange { index, axis: self.axis, size: self.size });
         }
-        Ok(index as isize * self.step)
+        Ok(place as isize * self.step)
     }
 
     /// `out[i] = from[.., index[i], ..]` for elements `first..last`. `loops` has the strides of index and operand, the
@@ -453,7 +463,7 @@ impl IndexedAxis {
         // dtype's type or as an integer of the same size.
         unsafe {
             match op {
-                Op::Scatter => match dtype.size() {
+                Op::Scatter | Op::IndexPut => match dtype.size() {
                     1 => places.each(|_, x: u8| x),
                     2 => places.each(|_, x: u16| x),
                     4 => places.each(|_, x: u32| x),
@@ -535,7 +545,7 @@ unsafe fn joined<T: Number>(op: Op, places: &ScatterTask<'_>) -> Result<()> {
     // SAFETY: the elements are of type `T`, and the contract is that of `each`.
     unsafe {
         match op {
-            Op::ScatterAdd => places.each(T::plus),
+            Op::ScatterAdd | Op::IndexPutAdd => places.each(T::plus),
             Op::ScatterProd => places.each(T::times),
             Op::ScatterAmax => places.each(|old: T, x: T| extreme(x.beats::<true>(old), old, x)),
             Op::ScatterAmin => places.each(|old: T, x: T| extreme(x.beats::<false>(old), old, x)),
@@ -572,7 +582,13 @@ impl CpuBackend {
         Ok(result)
     }
 
-    pub(crate) fn gather(&mut self, from: &CpuTensor, index: &CpuTensor, axis: usize, out: &Meta) -> Result<CpuTensor> {
+    pub(crate) fn gather(
+        &mut self,
+        op: Op,
+        [from, index]: [&CpuTensor; 2],
+        axis: usize,
+        out: &Meta,
+    ) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
         let elements = out.shape.numel();
         if elements == 0 {
@@ -581,7 +597,7 @@ impl CpuBackend {
         let mut others = from.strides;
         others[axis] = 0;
         let loops = Loops::new(&out.shape, [&index.strides, &others]);
-        let lookup = IndexedAxis { axis, size: from.meta.shape.dims()[axis], step: from.strides[axis] };
+        let lookup = IndexedAxis::of(op, from, axis);
         let (index, from, to, size) =
             (SharedPtr::new(index.ptr()), SharedPtr::new(from.ptr()), SharedPtr::new(result.ptr()), from.size());
         // The error names the first bad index in order, whichever thread finds one.
@@ -616,7 +632,7 @@ impl CpuBackend {
             for i in 0..if step == 0 { 1 } else { run.len as isize } {
                 // SAFETY: `i < run.len`, and the index is valid for the whole run.
                 let at = unsafe { from.get().wrapping_offset(run.offsets[0] + i * step).cast::<i64>().read() };
-                if at as u64 >= lookup.size as u64 {
+                if lookup.offset(at).is_err() {
                     first_bad = first_bad.or(Some(at));
                 }
             }
@@ -641,7 +657,7 @@ impl CpuBackend {
         last_use: u8,
     ) -> Result<CpuTensor> {
         let [base, index, source] = operands;
-        let mut lookup = IndexedAxis { axis, size: base.meta.shape.dims()[axis], step: 0 };
+        let mut lookup = IndexedAxis::of(op, base, axis);
         let in_place = last_use & 1 == 1 && base.is_writable();
         if in_place && index.numel() > 0 {
             // A bad index is found before the first element is written.

@@ -154,6 +154,20 @@ impl Scan {
         }
     }
 
+    /// A sum or product of small integers, in int64.
+    ///
+    /// # Safety
+    /// Same as for [`Scan::range`].
+    unsafe fn widened<T: Copy + Into<i64>>(&self, op: Op, range: (usize, usize)) {
+        // SAFETY: the elements are of type `T`, results are written as i64, and the contract is that of `range`.
+        unsafe {
+            match op {
+                Op::Cumprod => self.range(range, 1i64, |s, x: T, _| s.wrapping_mul(x.into()), |s| s),
+                _ => self.range(range, 0i64, |s, x: T, _| s.wrapping_add(x.into()), |s| s),
+            }
+        }
+    }
+
     /// # Safety
     /// Same as for [`Scan::range`].
     unsafe fn extreme<T: ScanElement, const MAX: bool>(&self, range: (usize, usize)) {
@@ -197,6 +211,7 @@ impl CpuBackend {
             step: [t.strides[axis], result.strides[axis]],
             count,
         };
+        let sums = matches!(op, Op::Cumsum | Op::Cumprod);
         let scans = out.shape.numel() / count;
         let chunk = (CHUNK_ELEMENTS / count).max(1);
         run_or_not(&mut self.pool, scans * count * 4, scans.div_ceil(chunk), &|i| {
@@ -205,6 +220,10 @@ impl CpuBackend {
             // disjoint.
             unsafe {
                 match dtype {
+                    DType::U8 if sums => scan.widened::<u8>(op, range),
+                    DType::I8 if sums => scan.widened::<i8>(op, range),
+                    DType::I16 if sums => scan.widened::<i16>(op, range),
+                    DType::I32 if sums => scan.widened::<i32>(op, range),
                     DType::Bool | DType::U8 => scan.typed::<u8>(op, range, |_| 0.0, |_| 0),
                     DType::I8 => scan.typed::<i8>(op, range, |_| 0.0, |_| 0),
                     DType::I16 | DType::U16 => scan.typed::<i16>(op, range, |_| 0.0, |_| 0),

@@ -9,8 +9,11 @@ struct Lookup {
     // The stride of the axis, in units of T.
     i64 step;
     i64 axis;
+    // The number that is added to a negative index: the size where it counts from the end, else 0.
+    i64 back;
 
-    __device__ __forceinline__ bool has(i64 index) const { return u64(index) < u64(size); }
+    __device__ __forceinline__ i64 place(i64 index) const { return index < 0 ? index + back : index; }
+    __device__ __forceinline__ bool has(i64 place) const { return u64(place) < u64(size); }
 };
 
 // out[i] = from[.., index[i], ..]. `walk` gives the offsets of the index and of the source at index 0.
@@ -21,11 +24,11 @@ GT_DEVICE void gather(T *__restrict__ out, const i64 *__restrict__ index, const 
     GT_FOR_EACH(i, count) {
         i64 at[2];
         walk.offsets(i, at);
-        i64 which = index[at[0]];
+        i64 given = index[at[0]], which = lookup.place(given);
         if (lookup.has(which)) {
             out[i] = from[at[1] + which * lookup.step];
         } else if (fine) {
-            report(found, INDEX_OUT_OF_RANGE, which, i32(lookup.axis), lookup.size, i * lanes);
+            report(found, INDEX_OUT_OF_RANGE, given, i32(lookup.axis), lookup.size, i * lanes);
             fine = false;
         }
     }
@@ -62,13 +65,13 @@ GT_DEVICE void scatter_lines(T *__restrict__ out, const i64 *__restrict__ index,
         walk.offsets(line, at);
         bool fine = true;
         for (i64 k = 0; k < length; k++) {
-            i64 which = index[at[0] + k * index_step];
+            i64 given = index[at[0] + k * index_step], which = lookup.place(given);
             if (lookup.has(which)) {
                 T *to = out + at[2] + which * lookup.step;
                 store(to, joined<JOIN>(load(to), load(from + at[1] + k * from_step)));
             } else if (fine) {
                 i64 position = (line / inner * length + k) * inner + line % inner;
-                report(found, INDEX_OUT_OF_RANGE, which, i32(lookup.axis), lookup.size, position);
+                report(found, INDEX_OUT_OF_RANGE, given, i32(lookup.axis), lookup.size, position);
                 fine = false;
             }
         }
@@ -144,11 +147,11 @@ GT_DEVICE void each_place(const i64 *index, i64 count, Lookup lookup, Found *fou
     GT_FOR_EACH(i, count) {
         i64 at[3];
         walk.offsets(i, at);
-        i64 which = index[at[0]];
+        i64 given = index[at[0]], which = lookup.place(given);
         if (lookup.has(which)) {
             put(i, at[2] + which * lookup.step, at[1]);
         } else if (fine && found) {
-            report(found, INDEX_OUT_OF_RANGE, which, i32(lookup.axis), lookup.size, i);
+            report(found, INDEX_OUT_OF_RANGE, given, i32(lookup.axis), lookup.size, i);
             fine = false;
         }
     }

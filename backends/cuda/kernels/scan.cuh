@@ -25,15 +25,37 @@ struct Carried<f32> {
     typedef f64 type;
 };
 
+// Sums and products of integers are int64.
+template <typename T>
+struct Summed {
+    typedef i64 type;
+};
+template <>
+struct Summed<f16> {
+    typedef f16 type;
+};
+template <>
+struct Summed<bf16> {
+    typedef bf16 type;
+};
+template <>
+struct Summed<f32> {
+    typedef f32 type;
+};
+template <>
+struct Summed<f64> {
+    typedef f64 type;
+};
+
 template <typename T>
 struct ScanSum {
-    typedef typename Carried<T>::type State;
+    typedef typename Summed<T>::type Out;
+    typedef typename Carried<Out>::type State;
     typedef typename Compute<T>::type C;
-    typedef T Out;
     GT_FOLD State start() { return State(0); }
     GT_FOLD State lift(C x, i64) { return State(x); }
     GT_FOLD State join(State a, State b) { return a + b; }
-    GT_FOLD void store(T *to, State x) { ::store(to, C(x)); }
+    GT_FOLD void store(Out *to, State x) { ::store(to, typename Compute<Out>::type(x)); }
 };
 template <typename T>
 struct ScanProd : ScanSum<T> {

@@ -124,7 +124,8 @@ fn scatter_key(template: &'static Template, op: Op, dtype: DType) -> KernelKey {
 }
 
 fn scatter_keys(template: &'static Template, wanted: fn(Op) -> bool) -> Vec<KernelKey> {
-    let rows = ROWS.iter().filter(|row| row.class == Class::Scatter && wanted(row.op));
+    let own = |op: Op| op.without_wrapping().is_none() && wanted(op);
+    let rows = ROWS.iter().filter(|row| row.class == Class::Scatter && own(row.op));
     let all = rows.flat_map(|row| row.accepts.iter().map(|dtype| (row.op, dtype)));
     let own = |(op, dtype): &(Op, DType)| scatter_key(template, *op, *dtype).dtypes[0] == Some(*dtype);
     all.filter(own).map(|(op, dtype)| scatter_key(template, op, dtype)).collect()
@@ -147,25 +148,27 @@ struct Lookup {
     size: i64,
     step: i64,
     axis: i64,
+    back: i64,
 }
 
 // SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
 unsafe impl Param for Lookup {}
 
 impl Lookup {
-    /// The lookup along an axis of `t`, in units of this many bytes.
-    fn along(t: &CudaTensor, axis: usize, unit: usize) -> Lookup {
-        let step = t.strides[axis] as i64 / unit as i64;
-        Lookup { size: t.meta.shape.dims()[axis] as i64, step, axis: axis as i64 }
+    /// The lookup of `op` along an axis of `t`, in units of this many bytes.
+    fn along(op: Op, t: &CudaTensor, axis: usize, unit: usize) -> Lookup {
+        let (size, step) = (t.meta.shape.dims()[axis] as i64, t.strides[axis] as i64 / unit as i64);
+        let back = if op.without_wrapping().is_some() { size } else { 0 };
+        Lookup { size, step, axis: axis as i64, back }
     }
 }
 
 impl CudaBackend {
-    /// The op `gather`.
+    /// The gather ops: elements of the first operand at the indices in the second.
     pub(crate) fn gather(
         &mut self,
-        from: &CudaTensor,
-        index: &CudaTensor,
+        op: Op,
+        [from, index]: [&CudaTensor; 2],
         axis: usize,
         out: &Meta,
     ) -> Result<CudaTensor> {
@@ -185,9 +188,9 @@ impl CudaBackend {
             let places = [from.ptr(), result.ptr(), (loops.inner() * size) as u64];
             unit = unit_bytes(places.into_iter().chain(steps.map(|stride| stride as u64)));
         }
-        let (lanes, lookup) = (unit / size, Lookup::along(from, axis, unit));
+        let (lanes, lookup) = (unit / size, Lookup::along(op, from, axis, unit));
         let function = self.kernels.get(&gather_key(unit))?;
-        let slot = self.check(Op::Gather, &mut result)?;
+        let slot = self.check(op, &mut result)?;
         let count = elements / lanes;
         let mut args = Args::new();
         args.push(result.ptr()).push(index.ptr()).push(from.ptr()).push(count as i64);
@@ -214,9 +217,10 @@ impl CudaBackend {
             return Ok(out);
         }
         let slot = self.check(op, &mut out)?;
+        let lookup = Lookup::along(op, &out, axis, source.size());
+        let op = op.without_wrapping().unwrap_or(op);
         let shape = index.meta.shape;
         let (size, length) = (source.size(), shape.dims()[axis]);
-        let lookup = Lookup::along(&out, axis, size);
         let mut others = out.strides;
         others[axis] = 0;
         let strides = [&index.strides, &source.strides, &others];

@@ -1,9 +1,10 @@
 //! Advanced indexing: `v[i]`, `v[i, j]` with index tensors for the leading axes.
 //!
 //! The indexed axes are flattened to one, and the indices to one vector of positions along it. Reading is then a gather
-//! and writing a scatter, which have gradients.
+//! and writing a scatter, which have gradients and whose kernels count negative indices from the end.
 
-use crate::build::{along, elementwise, full, gather, where_};
+use crate::build::numbers::checked;
+use crate::build::{along, elementwise, full, where_};
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, Graph, Val};
@@ -30,10 +31,7 @@ fn indexed(g: G<'_>, v: Val, indices: &[Val]) -> Result<Indexed> {
     let shape = g.meta(indices[0]).shape;
     let mut places = None;
     for (axis, (index, size)) in indices.iter().zip(lead).enumerate() {
-        let mut place = wrap_negative(g, *index, *size)?;
-        if indices.len() > 1 {
-            place = checked(g, place, axis, *size)?;
-        }
+        let place = if indices.len() > 1 { looked_up(g, *index, axis, *size)? } else { *index };
         places = Some(match places {
             None => place,
             Some(before) => {
@@ -48,13 +46,16 @@ fn indexed(g: G<'_>, v: Val, indices: &[Val]) -> Result<Indexed> {
     let flat = if indices.len() == 1 { v } else { reshaped(g, v, with_rest(lead.iter().product(), rest)?)? };
     let narrow = reshaped(g, places, with_rest(count, &vec![1; rest.len()])?)?;
     let wide = with_rest(count, rest)?;
-    let index = if rest.is_empty() { narrow } else { g.emit(Op::Expand, &[narrow.into()], Attrs::Shape(wide))? };
+    let index = expanded(g, narrow, wide)?;
     Ok(Indexed { flat, index, shape: Shape::new(&[shape.dims(), rest].concat())? })
 }
 
-/// Translates negative indices, which count from the end. Indices out of range stay as they are, so that the op that
-/// checks them reports the user's value.
-fn wrap_negative(g: G<'_>, index: Val, size: usize) -> Result<Val> {
+/// `index` with `size` added to the negative ones, for daemons whose gathers and scatters do not count these from the
+/// end. Indices out of range stay as they are, so that the op that checks them reports the user's value.
+///
+/// # Errors
+/// The errors of elementwise ops.
+pub fn wrap_negative(g: G<'_>, index: Val, size: usize) -> Result<Val> {
     let size = size as i64;
     let number = |x: i64| Arg::Scalar(Scalar::Int(x));
     let behind = elementwise(g, Op::Lt, &[index.into(), number(0)])?;
@@ -64,21 +65,25 @@ fn wrap_negative(g: G<'_>, index: Val, size: usize) -> Result<Val> {
     where_(g, from_end, turned.into(), index.into())
 }
 
-/// Returns `places` unchanged, after a gather from the numbers below `size` along `axis`: the gather reports an index
-/// out of range with this axis and size.
-fn checked(g: G<'_>, places: Val, axis: usize, size: usize) -> Result<Val> {
-    let shape = g.meta(places).shape;
+/// `index` with `size` added to the negative ones: looked up in the numbers below `size` along `axis`, so that an index
+/// out of range is reported with this axis and size.
+fn looked_up(g: G<'_>, index: Val, axis: usize, size: usize) -> Result<Val> {
+    let shape = g.meta(index).shape;
     let along_axis = |length: usize| Shape::new(&[&vec![1; axis][..], &[length]].concat());
     let create = Attrs::Create { shape: Shape::new(&[size])?, dtype: DType::I64 };
     let table = g.emit(Op::Arange, &[Arg::Scalar(Scalar::Int(0)), Arg::Scalar(Scalar::Int(1))], create)?;
     let table = reshaped(g, table, along_axis(size)?)?;
-    let line = reshaped(g, places, along_axis(shape.numel())?)?;
-    let found = gather(g, table, axis as i64, line)?;
+    let line = reshaped(g, index, along_axis(shape.numel())?)?;
+    let found = along(g, Op::Index, axis as i64, &[table, line])?;
     reshaped(g, found, shape)
 }
 
 fn reshaped(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
     if g.meta(v).shape == shape { Ok(v) } else { g.emit(Op::Reshape, &[v.into()], Attrs::Shape(shape)) }
+}
+
+fn expanded(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
+    if g.meta(v).shape == shape { Ok(v) } else { g.emit(Op::Expand, &[v.into()], Attrs::Shape(shape)) }
 }
 
 /// `v[i, j, …]` with index tensors of dtype int64 and one shape for the leading axes of `v`. No tensor is empty.
@@ -87,7 +92,7 @@ fn reshaped(g: G<'_>, v: Val, shape: Shape) -> Result<Val> {
 /// The errors of a gather.
 pub fn index(g: G<'_>, v: Val, indices: &[Val]) -> Result<Val> {
     let indexed = indexed(g, v, indices)?;
-    let found = gather(g, indexed.flat, 0, indexed.index)?;
+    let found = along(g, Op::Index, 0, &[indexed.flat, indexed.index])?;
     reshaped(g, found, indexed.shape)
 }
 
@@ -95,13 +100,13 @@ pub fn index(g: G<'_>, v: Val, indices: &[Val]) -> Result<Val> {
 /// dtype of `v` that broadcasts to the selection.
 ///
 /// # Errors
-/// The errors of a scatter; a source that does not broadcast.
+/// The errors of a scatter; a source that does not broadcast; a number that the dtype does not have.
 pub fn index_put(g: G<'_>, v: Val, indices: &[Val], source: Arg) -> Result<Val> {
     let meta = g.meta(v);
     let indexed = indexed(g, v, indices)?;
     let wide = g.meta(indexed.index).shape;
     let source = match source {
-        Arg::Scalar(number) => full(g, wide, number, meta.dtype)?,
+        Arg::Scalar(number) => full(g, wide, checked(number, meta.dtype)?, meta.dtype)?,
         Arg::Val(source) => {
             let from = g.meta(source).shape;
             if from.broadcast(&indexed.shape).ok() != Some(indexed.shape) {
@@ -110,10 +115,10 @@ pub fn index_put(g: G<'_>, v: Val, indices: &[Val], source: Arg) -> Result<Val> 
                     indexed.shape
                 )));
             }
-            let expanded = g.emit(Op::Expand, &[source.into()], Attrs::Shape(indexed.shape))?;
+            let expanded = expanded(g, source, indexed.shape)?;
             reshaped(g, expanded, wide)?
         }
     };
-    let flat = along(g, Op::Scatter, 0, &[indexed.flat, indexed.index, source])?;
+    let flat = along(g, Op::IndexPut, 0, &[indexed.flat, indexed.index, source])?;
     reshaped(g, flat, meta.shape)
 }

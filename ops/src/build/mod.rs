@@ -9,7 +9,7 @@ pub mod row_wise;
 pub mod window;
 
 use crate::class::{Class, Promotion};
-use crate::dtype::{DType, Promotable, result_type};
+use crate::dtype::{DType, DTypeSet, Promotable, result_type};
 use crate::error::{OpError, Result};
 use crate::graph::{Arg, FunctionGradient, Graph, Val};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
@@ -41,6 +41,20 @@ fn promotable(g: &dyn Graph, arg: &Arg) -> Promotable {
 /// Dtypes of which neither is the other's storage.
 pub fn reinterpret(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
     g.emit(Op::Reinterpret, &[v.into()], Attrs::DType(dtype))
+}
+
+/// The bits of the elements as those of `dtype`, which has the same size.
+///
+/// # Errors
+/// Dtypes of different sizes; complex dtypes and bool.
+pub fn bitcast(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
+    let from = g.meta(v).dtype;
+    let stored = if from.is_composed() { reinterpret(g, v, from.storage())? } else { v };
+    let bits = match from.storage() == dtype.storage() {
+        true => stored,
+        false => g.emit(Op::Bitcast, &[stored.into()], Attrs::DType(dtype.storage()))?,
+    };
+    if dtype.is_composed() { reinterpret(g, bits, dtype) } else { Ok(bits) }
 }
 
 /// `v` converted to `dtype`; `v` itself if it has that dtype.
@@ -1052,7 +1066,9 @@ pub fn along(g: G<'_>, op: Op, axis: i64, operands: &[Val]) -> Result<Val> {
     };
     let meta = g.meta(first);
     let axis = normalize_axis(axis, meta.shape.rank())? as u8;
-    let widened = op.row().promotion == Promotion::Sum && !meta.dtype.is_inexact();
+    // Scans of the other integers convert each element.
+    let sums = op.row().promotion == Promotion::Sum && !meta.dtype.is_inexact();
+    let widened = sums && !DTypeSet::NUMERIC.contains(meta.dtype);
     let first = if widened { cast(g, first, DType::I64)? } else { first };
     let mut args: Vec<Arg> = operands.iter().map(|v| Arg::Val(*v)).collect();
     args[0] = first.into();

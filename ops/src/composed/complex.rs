@@ -326,7 +326,9 @@ pub fn compose<'g>(
             let re = x.re.matmul(y.re) - x.im.matmul(y.im);
             g.complex(re, x.re.matmul(y.im) + x.im.matmul(y.re))
         }
-        Op::Gather | Op::Scatter | Op::ScatterAdd => return Some(indexed(g, op, inputs, attrs, dtype)),
+        Op::Gather | Op::Scatter | Op::ScatterAdd | Op::Index | Op::IndexPut | Op::IndexPutAdd => {
+            return Some(indexed(g, op, inputs, attrs, dtype));
+        }
         Op::Full => return Some(full(g, inputs, attrs, dtype)),
         Op::Rand | Op::Randn => {
             let Attrs::Random { shape, seed, stream, first, .. } = *attrs else { return None };

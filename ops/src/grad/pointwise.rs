@@ -4,11 +4,33 @@ use crate::error::OpError;
 use crate::expr::Expr;
 use crate::grad::GradCtx;
 use crate::grad::structure::zero;
+use crate::graph::Arg;
+use crate::op::Op;
 
 /// The square root of 2 pi.
 pub const SQRT_2PI: f64 = 2.506_628_274_631_000_5;
 /// The square root of 2 / pi.
 pub const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
+
+/// Whether the tape keeps the result of a division alone: that of a number by a tensor, which may be written then.
+pub fn keeps_quotient(op: Op, inputs: &[Arg]) -> bool {
+    op == Op::Div && matches!(inputs, [Arg::Scalar(_), Arg::Val(_)])
+}
+
+/// The gradient of a divisor: -g a / b^2.
+pub fn divisor<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    if c.has(1) {
+        // Divided twice: the square of a small divisor would underflow to 0.
+        return -(c.grad * (c.a() / c.b() / c.b()));
+    }
+    match c.a().as_number() {
+        // The result says no more about the divisor than 0 or infinity.
+        Some(a) if a.to_f64() == 0.0 || a.to_f64().is_infinite() => {
+            -(c.grad * (c.out() * c.out() * 1f64.copysign(a.to_f64())))
+        }
+        _ => -(c.grad * (c.out() * (c.out() / c.a()))),
+    }
+}
 
 /// The error of an op that is differentiable, and has no derivative in PyTorch.
 pub fn no_derivative<'g>(c: &GradCtx<'g>) -> Expr<'g> {

@@ -34,15 +34,15 @@ impl<'g> GradCtx<'g> {
     }
 }
 
-/// The gradient of a source whose elements were copied or added: g gathered at the indices.
-pub fn to_source<'g>(c: &GradCtx<'g>) -> Expr<'g> {
-    c.padded(c.gathered(c.grad))
+/// The gradient of a source whose elements were copied or added: g gathered at the indices by `gather`.
+pub fn to_source<'g>(c: &GradCtx<'g>, gather: Op) -> Expr<'g> {
+    c.padded(c.emit(gather, [c.grad, c.b()]))
 }
 
-/// g with 0 at the indices.
-pub fn overwritten<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+/// g with 0 scattered to the indices by `scatter`.
+pub fn overwritten<'g>(c: &GradCtx<'g>, scatter: Op) -> Expr<'g> {
     let zeros = c.builder.full(&c.shape(1), 0.0, c.dtype());
-    c.emit(Op::Scatter, [c.grad, c.b(), zeros])
+    c.emit(scatter, [c.grad, c.b(), zeros])
 }
 
 /// g times the product of the other factors, exact for any number of zeros.

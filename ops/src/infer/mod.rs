@@ -12,7 +12,7 @@ use crate::error::{OpError, Result};
 use crate::infer::operand::{accept, tensor, wrong_attrs};
 use crate::instruction::{Attrs, INPUTS_MAX, SliceSpec};
 use crate::op::Op;
-use crate::row::{Class, ResultDType, Row};
+use crate::row::{Class, Promotion, ResultDType, Row};
 use crate::shape::{Meta, RANK_MAX, Shape};
 
 pub use operand::InputMeta;
@@ -119,6 +119,7 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
                 (Op::Permute, Attrs::Permutation(p)) => permute_shape(&meta.shape, p)?,
                 (Op::Slice, Attrs::Slice(spec)) => slice_shape(name, &meta.shape, spec)?,
                 (Op::Reinterpret, Attrs::DType(to)) => return meta.reinterpreted(*to),
+                (Op::Bitcast, Attrs::DType(to)) => return meta.bits_as(*to),
                 _ => return Err(wrong_attrs(row)),
             };
             Ok(Meta::new(shape, meta.dtype))
@@ -173,7 +174,8 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             if *axis as usize >= meta.shape.rank() {
                 return Err(OpError::index(format!("{name}: no axis {axis} in shape {}", meta.shape)));
             }
-            Ok(Meta::new(meta.shape, result_dtype(row, meta.dtype)))
+            let sums = row.promotion == Promotion::Sum && !meta.dtype.is_inexact();
+            Ok(Meta::new(meta.shape, if sums { DType::I64 } else { result_dtype(row, meta.dtype) }))
         }
         (Class::Search, Attrs::None) => {
             let (sorted, wanted) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);

@@ -43,8 +43,7 @@ macro_rules! rows {
         /// Quotient of two tensors, elementwise; floating-point even for integers.
         Div = 40, div(input, other) {
             real: |a, b| a / b,
-            // Divided twice: the square of a small divisor would underflow to 0.
-            grad: Each(&[|c| c.grad / c.b(), |c| -(c.grad * (c.a() / c.b() / c.b()))]),
+            grad: Each(&[|c| c.grad / c.b(), pointwise::divisor]),
             saves: Saves::inputs(3),
             domain: [(-3.0, 3.0), (0.5, 3.0), (-3.0, 3.0)], wide_numbers: true, reference: "a / b",
             forms: forms::internal(),
@@ -169,8 +168,8 @@ macro_rules! rows {
         ///     tensor([-1.,  2.])
         Copysign = 45, copysign(input, other) {
             real: |a, b| copysign(a, b),
-            grad: Each(&[|c| c.grad * (c.a().sign().copysign(c.b()) * c.a().sign()), zero]),
-            saves: Saves::inputs(3),
+            grad: Each(&[|c| c.grad * (c.a().sign().copysign(c.out()) * c.a().sign()), zero]),
+            saves: Saves { inputs: 1, output: true },
             reference: "np.copysign(a, b)",
         }
 

@@ -20,11 +20,19 @@ macro_rules! rows {
             reference: "np.take_along_axis(a, b, axis)",
         }
 
+        /// Elements along an axis at the positions in an index tensor, of which negative ones count from the end.
+        Index = 182, index(input, index) {
+            class: Class::Gather, attrs: AttrKind::Axis, promotion: Promotion::None,
+            grad: Each(&[|c| c.emit(Op::IndexPutAdd, [c.full(0, 0.0), c.b(), c.grad]), zero]),
+            saves: Saves::inputs(2),
+            reference: "np.take_along_axis(a, b, axis)",
+        }
+
         /// Copy of the first operand with the third operand's elements written, along an axis, at the indices in the
         /// second; of several elements for one position the last stays.
         Scatter = 178, scatter(input, index, src) {
             class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
-            grad: Each(&[scatter::overwritten, zero, scatter::to_source]),
+            grad: Each(&[|c| scatter::overwritten(c, Op::Scatter), zero, |c| scatter::to_source(c, Op::Gather)]),
             saves: Saves::inputs(2),
             reference: "scatter(a, b, c, axis)",
         }
@@ -33,7 +41,25 @@ macro_rules! rows {
         /// the second.
         ScatterAdd = 177, scatter_add(input, index, src) {
             class: Class::Scatter, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
-            grad: Each(&[|c| c.grad, zero, scatter::to_source]),
+            grad: Each(&[|c| c.grad, zero, |c| scatter::to_source(c, Op::Gather)]),
+            saves: Saves::inputs(2),
+            reference: "scatter_add(a, b, c, axis)",
+        }
+
+        /// Copy of the first operand with the third operand's elements written, along an axis, at the indices in the
+        /// second, of which negative ones count from the end; of several elements for one position the last stays.
+        IndexPut = 183, index_put(input, index, src) {
+            class: Class::Scatter, attrs: AttrKind::Axis, promotion: Promotion::None,
+            grad: Each(&[|c| scatter::overwritten(c, Op::IndexPut), zero, |c| scatter::to_source(c, Op::Index)]),
+            saves: Saves::inputs(2),
+            reference: "scatter(a, b, c, axis)",
+        }
+
+        /// Copy of the first operand to which the third operand's elements are added, along an axis, at the indices in
+        /// the second, of which negative ones count from the end.
+        IndexPutAdd = 184, index_put_add(input, index, src) {
+            class: Class::Scatter, attrs: AttrKind::Axis, accepts: DTypeSet::NUMERIC, promotion: Promotion::None,
+            grad: Each(&[|c| c.grad, zero, |c| scatter::to_source(c, Op::Index)]),
             saves: Saves::inputs(2),
             reference: "scatter_add(a, b, c, axis)",
         }

@@ -77,6 +77,13 @@ macro_rules! rows {
             reference: "a.view(dtype)",
         }
 
+        /// The bits of the elements as those of another dtype of the same size.
+        Bitcast = 158, bitcast(input) {
+            class: Class::Movement, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr,
+            cost_flops: 0,
+            reference: "a.view(dtype)",
+        }
+
         /// Elements from a start with a step along each axis.
         Slice = 155, slice(input) {
             class: Class::Movement, attrs: AttrKind::Slice,

@@ -58,7 +58,7 @@ class MergedAxes(NamedTuple):
 
     def values(self) -> Tensor:
         """The picked elements."""
-        found = self.flat.gather(self.axis, self.index())
+        found = _gt.along_axis("index", self.axis, self.flat, self.index())
         return found if len(self.shape) == 1 else found.reshape(self.result_shape())
 
     def restore(self, flat: Tensor) -> Tensor:
@@ -125,9 +125,10 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
     picked = _merge_axes(view, parts)
     source = _broadcast_source(source, picked.result_shape()).reshape(picked.index().shape)
     if accumulate and view.dtype == _gt.bool:
-        return picked.restore(picked.flat.byte().scatter_add(picked.axis, picked.index(), source.byte())).bool()
-    scatter = picked.flat.scatter_add if accumulate else picked.flat.scatter
-    return picked.restore(scatter(picked.axis, picked.index(), source))
+        flat, source = picked.flat.byte(), source.byte()
+        return picked.restore(_gt.along_axis("index_put_add", picked.axis, flat, picked.index(), source)).bool()
+    scatter = "index_put_add" if accumulate else "index_put"
+    return picked.restore(_gt.along_axis(scatter, picked.axis, picked.flat, picked.index(), source))
 
 
 def _broadcast_source(source: Tensor, shape: list[int]) -> Tensor:
@@ -258,7 +259,7 @@ def _merge_axes(view: Tensor, parts: list[tuple[int, Part]]) -> MergedAxes:
 
 
 def _positions(view: Tensor, axis: int, part: Part) -> Tensor:
-    """The indices that a part picks along the axes that it consumes, all of them nonnegative."""
+    """The indices that a part picks along the axes that it consumes. Those of a tensor may count from the end."""
     if _is_mask(part):
         _check_mask(view, axis, part)
         return part.flatten().nonzero().squeeze(1) if isinstance(part, Tensor) else _gt.tensor(np.flatnonzero(part))
@@ -266,17 +267,12 @@ def _positions(view: Tensor, axis: int, part: Part) -> Tensor:
     if size == 0 and math.prod(part.shape):
         raise IndexError("index is out of bounds for dimension with size 0")
     if isinstance(part, Tensor):
-        return _nonnegative(part.long(), size)
+        return part.long()
     part = part.astype(np.int64)
     outside = part[(part < -size) | (part >= size)]
     if outside.size:
         raise IndexError(f"index {outside.flat[0]} is out of bounds for dimension {axis} with size {size}")
     return _gt.tensor(np.where(part < 0, part + size, part))
-
-
-def _nonnegative(index: Tensor, size: int) -> Tensor:
-    """Indices with `size` added to the negative ones. One out of range stays: the op that finds it raises the error."""
-    return top.where((index < 0) & (index >= -size), index + size, index)
 
 
 def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
@@ -291,13 +287,15 @@ def _check_mask(view: Tensor, axis: int, mask: Part) -> None:
 def _looked_up(positions: Tensor, size: int, axis: int, unknown: bool) -> Tensor:
     """The indices, looked up in `arange(size)` if only the daemon knows their values.
 
-    The lookup raises for an index that is out of range. Once merged, it could pick an element of another row instead.
+    The lookup makes negative indices nonnegative and raises for one that is out of range. Once merged, these could pick
+    an element of another row instead.
     """
     if not unknown:
         return positions
     lead = [1] * axis
     table = top.arange(size).reshape([*lead, size])
-    return table.gather(axis, positions.reshape([*lead, positions.numel()])).reshape(positions.shape)
+    line = positions.reshape([*lead, positions.numel()])
+    return _gt.along_axis("index", axis, table, line).reshape(positions.shape)
 
 
 def _broadcast(shapes: list[tuple[int, ...]]) -> tuple[int, ...]:

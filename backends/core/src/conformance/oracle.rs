@@ -226,21 +226,22 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
             let (from, index) = (inputs[0].tensor(), inputs[1].tensor());
             let axis = *axis as usize;
             let places: Result<Vec<usize>, ExecError> =
-                (0..n).map(|i| looked_up(from, axis, index.int(i), index_of(&out.shape, i))).collect();
+                (0..n).map(|i| looked_up(op, from, axis, index.int(i), index_of(&out.shape, i))).collect();
             let places = places?;
             Ok(from.picked(*out, |i| places[i]))
         }
         (Class::Scatter, Attrs::Axis(axis)) => {
             let (index, source) = (inputs[1].tensor(), inputs[2].tensor());
             let mut result = inputs[0].tensor().clone();
+            let join = op.without_wrapping().unwrap_or(op);
             for i in 0..index.len() {
                 let place = index_of(&index.meta.shape, i);
                 let from = position_of(&source.meta.shape, &place);
-                let to = looked_up(&result, *axis as usize, index.int(i), place)?;
+                let to = looked_up(op, &result, *axis as usize, index.int(i), place)?;
                 match &mut result.data {
                     Data::Float(x) => {
                         let (old, new) = (x[to], source.float(from));
-                        let joined = match op {
+                        let joined = match join {
                             Op::Scatter => new,
                             Op::ScatterAdd => old + new,
                             Op::ScatterProd => old * new,
@@ -253,7 +254,7 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
                     }
                     Data::Int(x) => {
                         let (old, new) = (x[to], source.int(from));
-                        let joined = match op {
+                        let joined = match join {
                             Op::Scatter => new,
                             Op::ScatterAdd => old.wrapping_add(new),
                             Op::ScatterProd => old.wrapping_mul(new),
@@ -505,6 +506,7 @@ fn movement(op: Op, from: &Host, attrs: &Attrs, out: &Meta) -> Host {
     let shape = from.meta.shape;
     match (op, attrs) {
         (Op::Reshape, _) => Host { meta: *out, data: from.data.clone() },
+        (Op::Bitcast, _) => Host::from_bytes(*out, &from.to_bytes()),
         (Op::Expand, _) => from.picked(*out, |i| broadcast_position(&shape, &out.shape, i)),
         (Op::Permute, Attrs::Permutation(p)) => from.picked(*out, |i| {
             let mut index = vec![0; shape.rank()];
@@ -552,10 +554,15 @@ fn matmul(a: &Host, b: &Host, out: &Meta) -> Host {
 }
 
 /// The position of `index` with its entry along the axis replaced by `at`.
-fn looked_up(of: &Host, axis: usize, at: i64, mut index: Vec<usize>) -> Result<usize, ExecError> {
+fn looked_up(op: Op, of: &Host, axis: usize, at: i64, mut index: Vec<usize>) -> Result<usize, ExecError> {
     let size = of.meta.shape.dims()[axis];
-    index[axis] =
-        usize::try_from(at).ok().filter(|i| *i < size).ok_or(ExecError::IndexOutOfRange { index: at, axis, size })?;
+    let wraps = at < 0 && op.without_wrapping().is_some();
+    let place = if wraps { at + size as i64 } else { at };
+    index[axis] = usize::try_from(place).ok().filter(|i| *i < size).ok_or(ExecError::IndexOutOfRange {
+        index: at,
+        axis,
+        size,
+    })?;
     Ok(position_of(&of.meta.shape, &index))
 }
 

@@ -724,6 +724,22 @@ pub fn movements<B: Backend>(backend: &mut B) {
             }
         }
     }
+    for (from, to) in [
+        (DType::Bool, DType::U8),
+        (DType::I8, DType::U8),
+        (DType::F16, DType::I16),
+        (DType::I16, DType::BF16),
+        (DType::F32, DType::I32),
+        (DType::I64, DType::F64),
+    ] {
+        for dims in [&[][..], &[0, 3], &[2, 3, 4]] {
+            for layout in LAYOUTS {
+                let host = numbers.host(Meta::new(shape(dims), from), (-3.0, 3.0), false);
+                let inputs = [OracleOperand::Tensor(host)];
+                check(backend, Op::Bitcast, &inputs, &Attrs::DType(to), &[layout], |_, _| EXACT);
+            }
+        }
+    }
     // A chain of views, each of the one before.
     let mut want = numbers.host(Meta::new(shape(&[4, 6, 5]), DType::I32), (-3.0, 3.0), false);
     let mut tensor = upload(backend, &want);
@@ -835,9 +851,11 @@ pub fn matmuls<B: Backend>(backend: &mut B) {
     }
 }
 
-fn indices(numbers: &mut TestNumbers, dims: &[usize], size: usize) -> OracleOperand {
+/// Indices of an axis of `size`, negative ones as well if `op` takes these.
+fn indices(op: Op, numbers: &mut TestNumbers, dims: &[usize], size: usize) -> OracleOperand {
     let meta = Meta::new(shape(dims), DType::I64);
-    OracleOperand::Tensor(Host::ints(meta, (0..meta.shape.numel()).map(|_| numbers.whole(0, size as i64 - 1))))
+    let least = if op.without_wrapping().is_some() { -(size as i64) } else { 0 };
+    OracleOperand::Tensor(Host::ints(meta, (0..meta.shape.numel()).map(|_| numbers.whole(least, size as i64 - 1))))
 }
 
 /// Gathers, also with indices out of range.
@@ -855,7 +873,8 @@ pub fn gathers<B: Backend>(backend: &mut B) {
             ] {
                 for layout in LAYOUTS {
                     let from = numbers.host(Meta::new(shape(dims), dtype), (-3.0, 3.0), false);
-                    let inputs = [OracleOperand::Tensor(from), indices(&mut numbers, index, dims[axis as usize])];
+                    let inputs =
+                        [OracleOperand::Tensor(from), indices(row.op, &mut numbers, index, dims[axis as usize])];
                     check(
                         backend,
                         row.op,
@@ -867,7 +886,7 @@ pub fn gathers<B: Backend>(backend: &mut B) {
                 }
             }
         }
-        for bad in [3, -1, i64::MAX, i64::MIN] {
+        for bad in [3, -1, -4, i64::MAX, i64::MIN] {
             let from = numbers.host(Meta::new(shape(&[2, 3]), DType::F32), (-3.0, 3.0), false);
             let index = Host::ints(Meta::new(shape(&[2, 2]), DType::I64), [0, 2, bad, 1]);
             let inputs = [OracleOperand::Tensor(from), OracleOperand::Tensor(index)];
@@ -900,7 +919,7 @@ pub fn scatters<B: Backend>(backend: &mut B) {
                         })
                     };
                     let (base, added) = (whole(dims), whole(source));
-                    let inputs = [base, indices(&mut numbers, index, dims[axis as usize]), added];
+                    let inputs = [base, indices(row.op, &mut numbers, index, dims[axis as usize]), added];
                     let attrs = Attrs::Axis(axis);
                     check(
                         backend,
@@ -913,7 +932,7 @@ pub fn scatters<B: Backend>(backend: &mut B) {
                 }
             }
         }
-        for bad in [5, -1] {
+        for bad in [5, -1, -6] {
             let mut host =
                 |dims| OracleOperand::Tensor(numbers.host(Meta::new(shape(dims), DType::F32), (-3.0, 3.0), false));
             let index = Host::ints(Meta::new(shape(&[3]), DType::I64), [0, bad, 9]);

@@ -230,13 +230,19 @@ pub fn inherited_request(instruction: &Instruction, operands: &[PlacedOperand], 
 /// that are linear in a sum.
 fn preserves_partial(instruction: &Instruction, operands: &[PlacedOperand], reduce_op: ReduceOp, meta: &Meta) -> bool {
     let tensors = operands.iter().filter(|operand| operand.tensor().is_some()).count();
+    let factor = instruction.inputs.as_slice().iter().find_map(|input| match input {
+        Operand::Scalar(number) => Some(number.to_f64()),
+        Operand::Tensor(_) => None,
+    });
     match (instruction.op, operands) {
+        (Op::Bitcast, _) => false,
         _ if matches!(instruction.op.row().class, Class::Movement | Class::Concatenation) => true,
         _ if reduce_op != ReduceOp::Sum || !meta.dtype.is_float() => false,
         (Op::Neg, _) => true,
         (Op::Add | Op::Sub, [_, _]) => tensors == 2,
-        (Op::Mul, [_, _]) => tensors == 1,
-        (Op::Div, [PlacedOperand::Tensor(_), PlacedOperand::Scalar]) => true,
+        // A factor of infinity would make NaN of a part that is 0.
+        (Op::Mul, [_, _]) => tensors == 1 && factor.is_some_and(f64::is_finite),
+        (Op::Div, [PlacedOperand::Tensor(_), PlacedOperand::Scalar]) => factor.is_some_and(|x| x.recip().is_finite()),
         _ => false,
     }
 }
