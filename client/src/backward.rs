@@ -153,6 +153,8 @@ fn between(roots: &[Arc<Node>], wanted: &[Arc<Node>]) -> HashSet<u64> {
 struct SliceGradient {
     spec: SliceSpec,
     grad: Tensor,
+    /// The operand's shape and dtype when the slice was taken, which `x.data = y` may have changed since.
+    whole: Meta,
 }
 
 /// The axis along which the slices, once sorted, tile the whole tensor without gaps or overlap, if there is one.
@@ -180,7 +182,7 @@ fn tiled_axis(slices: &mut [SliceGradient], shape: &Shape) -> Option<usize> {
 /// gradient: one concatenation if the slices tile the tensor, else each slice padded with zeros.
 fn whole_gradients(mut slices: Vec<SliceGradient>, whole: Meta) -> Result<Vec<Tensor>> {
     let Some(axis) = tiled_axis(&mut slices, &whole.shape) else {
-        let placed = |SliceGradient { spec, grad }: SliceGradient| {
+        let placed = |SliceGradient { spec, grad, .. }: SliceGradient| {
             grad.apply(|g, v| {
                 let zeros = build::full(g, whole.shape, Scalar::Float(0.0), whole.dtype)?;
                 g.emit(Op::SliceScatter, &[zeros.into(), v.into()], Attrs::Slice(Box::new(spec)))
@@ -257,9 +259,12 @@ impl BackwardPass {
     /// Removes and returns the total gradient of `node`.
     fn take(&mut self, node: &Node) -> Result<Option<Tensor>> {
         let mut total = self.grads.remove(&node.number());
-        if let Some(slices) = self.slices.remove(&node.number()) {
+        let mut slices = self.slices.remove(&node.number()).unwrap_or_default();
+        while let Some(&SliceGradient { whole, .. }) = slices.first() {
+            let (alike, others) = slices.into_iter().partition(|slice| slice.whole == whole);
+            slices = others;
             let _signal = signal::for_gradient(node.backward_signal(), self.caller);
-            for grad in whole_gradients(slices, node.meta())? {
+            for grad in whole_gradients(alike, whole)? {
                 total = Some(match total {
                     Some(earlier) => earlier.binary(Op::Add, &grad)?,
                     None => grad,
@@ -335,11 +340,11 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
         match node.kind() {
             NodeKind::Op { op: Op::Slice, attrs: Attrs::Slice(spec), edges } if !options.create_graph => {
                 let to = match &lock(edges).inputs[..] {
-                    [Edge::Tensor { node: Some(to), .. }] => Some(to.clone()),
+                    [Edge::Tensor { node: Some(to), meta, .. }] => Some((to.clone(), *meta)),
                     _ => None,
                 };
-                if let Some(to) = to.filter(|to| pass.visits(to)) {
-                    pass.add_slice(&to, SliceGradient { spec: **spec, grad });
+                if let Some((to, whole)) = to.filter(|(to, _)| pass.visits(to)) {
+                    pass.add_slice(&to, SliceGradient { spec: **spec, grad, whole });
                 }
             }
             NodeKind::Op { op, attrs, edges } => {
@@ -488,9 +493,24 @@ fn op_gradients(
     };
     let outcome = row.grad.apply(&mut scope, &args).and_then(|grads| {
         let mut fitted = Vec::with_capacity(grads.len());
-        for (grad, target) in grads.into_iter().zip(&targets) {
-            if let (Some(grad), Some((node, meta))) = (grad, target) {
-                fitted.push((node.clone(), to_operand(&mut scope, grad, *meta)?));
+        for (i, (grad, target)) in grads.into_iter().zip(&targets).enumerate() {
+            if let (Some(grad), Some((operand, meta))) = (grad, target) {
+                let grad = to_operand(&mut scope, grad, *meta)?;
+                let made = operand.meta();
+                if operand.is_leaf() || made.shape == meta.shape {
+                    fitted.push((operand.clone(), grad));
+                } else if made.shape.broadcast(&meta.shape).ok() == Some(meta.shape) {
+                    // `y.data = x` has changed the shape of a result.
+                    fitted.push((operand.clone(), to_operand(&mut scope, grad, made)?));
+                } else {
+                    return Err(OpError::runtime(format!(
+                        "Function {} returned an invalid gradient at index {i} - got {} but expected shape compatible \
+                         with {}",
+                        node.backward_name(),
+                        meta.shape,
+                        made.shape
+                    )));
+                }
             }
         }
         Ok(fitted)

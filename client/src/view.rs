@@ -172,12 +172,17 @@ fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::er
         written(scope, before, base, operand)
     } else if ops.is_empty() {
         Ok(new)
+    } else if scope.meta(new).shape.numel() == 0 {
+        // Nothing is written, but gradients flow to both.
+        let (line, none) = (Shape::new(&[shape.numel()])?, Shape::new(&[0])?);
+        let (line, new) = (reshaped(scope, base, line)?, reshaped(scope, new, none)?);
+        let part = Attrs::Slice(Box::new(SliceSpec::corner(none)));
+        let written = scope.emit(Op::SliceScatter, &[line.into(), new.into()], part)?;
+        reshaped(scope, written, shape)
     } else if let Some((shaped, part)) = PartOfBase::of(&shape, ops) {
         let base = reshaped(scope, base, shaped)?;
         let written = part.write(scope, base, new)?;
         reshaped(scope, written, shape)
-    } else if scope.meta(new).shape.numel() == 0 {
-        scope.emit(Op::Reshape, &[base.into()], Attrs::Shape(shape))
     } else {
         let positions = match StridedElements::of(&shape, ops) {
             Some(elements) => elements.positions(scope)?,

@@ -339,8 +339,23 @@ pub(crate) fn svd(a: &HostMatrix, full: bool) -> Option<(HostMatrix, Vec<f64>, H
     let values: Vec<f64> = found.singular_values.iter().copied().collect();
     // nalgebra's vectors are wrong for some matrices of deficient rank.
     let (u, values, vh) = if is_decomposition(a, &u, &values, &vh) { (u, values, vh) } else { jacobi(a)? };
+    let u = with_signs_of(u, &values, &vh);
     let u = if full { completed(u, a.rows) } else { u };
     Some((u, values, vh))
+}
+
+/// The left singular vectors, with those of singular values that are zero up to rounding turned towards the right
+/// ones. Their sign is free; this one gives the nuclear norm of a singular matrix that is positive semidefinite the
+/// gradient of a regular one close to it.
+fn with_signs_of(mut u: HostMatrix, values: &[f64], vh: &HostMatrix) -> HostMatrix {
+    let zero = values[0] * f64::EPSILON * u.rows as f64;
+    for k in (0..values.len()).filter(|k| values[*k] <= zero) {
+        let along: f64 = vh.row(k).iter().enumerate().map(|(i, x)| u[(i, k)] * x).sum();
+        if along < 0.0 {
+            (0..u.rows).for_each(|i| u[(i, k)] = -u[(i, k)]);
+        }
+    }
+    u
 }
 
 /// A matrix of orthonormal columns with further ones, from Q in its QR decomposition.

@@ -95,10 +95,11 @@ fn options(retain_graph: Option<bool>, create_graph: bool) -> BackwardOptions {
 
 #[pymethods]
 impl PyTensor {
-    /// Whether autograd records what is computed from this tensor.
+    /// Whether autograd records what is computed from this tensor. A view taken before its base required a gradient, or
+    /// without recording, answers as the base, as in PyTorch; no gradient flows through it.
     #[getter]
     fn requires_grad(&self, py: Python<'_>) -> bool {
-        self.read(py).requires_grad()
+        self.read(py).shows_requires_grad()
     }
     #[setter(requires_grad)]
     fn set_requires_grad(&self, py: Python<'_>, on: bool) -> PyResult<()> {

@@ -163,7 +163,17 @@ class Program:
             choices += [f"{a}.view(-1)", f"{a}.reshape({self.sizes(t.numel())})", f"{a}.flatten()", f"{a}.ravel()"] * 2
             # The bytes of a bool are 0 or 1, and those of a rounded number may be any.
             if a not in self.rounded:
-                choices += [f"{a}.view(torch.{self.pick(DTYPES[1:])}).clone()"]
+                # To the same dtype, PyTorch detaches.
+                same = [
+                    n
+                    for n in DTYPES[1:]
+                    if getattr(torch, n).itemsize == t.dtype.itemsize and f"torch.{n}" != str(t.dtype)
+                ]
+                copied = same if t.storage_offset() or t.requires_grad else DTYPES[1:]
+                choices += [f"{a}.view(torch.{self.pick(copied)}).clone()"]
+                other = self.pick(same)
+                if t.dtype != torch.bool and not t.requires_grad and t.view(getattr(torch, other)).isfinite().all():
+                    choices += [f"{a}.view(torch.{other})"]
         return self.pick(choices)
 
     def expanded(self, t: torch.Tensor) -> list[int]:
@@ -266,6 +276,9 @@ class Program:
         name = self.pick(REDUCTIONS)
         if name in ("any", "all", "argmax", "argmin", "count_nonzero") and a in self.rounded:
             return None
+        if name == "logsumexp" and self.of(a).dtype.itemsize == 2:
+            # PyTorch rounds the sum to half precision before the logarithm.
+            return None
         words = []
         if name in ("cumsum", "cumprod", "logsumexp") or self.chance(0.5):
             words.append(f"{self.axis(a)}")
@@ -329,8 +342,16 @@ class Program:
         size = t.shape[d] if t.ndim else 1
         positions = self.random.sample(range(size), min(size, 2))
         found = f"torch.tensor({positions}, dtype=torch.int64)"
+        dtype = str(t.dtype).removeprefix("torch.")
+        rows = (
+            f"torch.tensor({[i - len(t) if self.chance(0.4) else i for i in range(min(len(t), 3))]})" if t.ndim else ""
+        )
         line = self.pick(
             (
+                f"{a}.index_put_(({rows},), torch.tensor({self.value(dtype)}, dtype={t.dtype})"
+                f"{self.pick(('', ', accumulate=True'))})"
+                if t.ndim and len(t)
+                else f"{a}.zero_()",
                 f"{a}.{self.pick(IN_PLACE_BINARY)}({b})",
                 f"{a}.{self.pick(IN_PLACE_BINARY)}({b})",
                 self.unary_in_place(a),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 
 import pytest
@@ -394,3 +395,86 @@ def test_floor_division_has_no_derivative() -> None:
     (slope,) = gt.autograd.grad(gt.remainder(9.0, x).sum(), x, create_graph=True)
     assert slope.tolist() == [-1, -1]
     assert gt.autograd.grad((slope * x).sum(), x)[0].tolist() == [-1, -1]
+
+
+def test_a_quotient_of_a_number_does_not_keep_the_tensor() -> None:
+    for number in (1, 2.0, -3):
+        x = gt.tensor([1.0, 2.0], requires_grad=True)
+        quotient = number / x
+        total = quotient.sum()
+        with gt.no_grad():
+            x.add_(1)
+        quotient.mul_(5)
+        (slope,) = gt.autograd.grad(total, x, create_graph=True)
+        assert_close(slope, [-number, -number / 4])
+        (second,) = gt.autograd.grad(slope.sum(), x)
+        assert_close(second, [2 * number, number / 4])
+    for number, slope in ((0.0, -0.0), (math.inf, -math.inf), (-math.inf, math.inf)):
+        x = gt.tensor([2.0], requires_grad=True)
+        (number / x).sum().backward()
+        assert x.grad.item() == slope
+    assert (3 / gt.tensor([2, 4])).tolist() == [1.5, 0.75]
+
+
+def test_a_view_requires_a_gradient_after_its_base_does() -> None:
+    x = gt.ones(3)
+    early = x[:2]
+    x.requires_grad_()
+    with gt.no_grad():
+        unrecorded = x[1:]
+    assert early.requires_grad
+    assert unrecorded.requires_grad
+    assert early.grad_fn is None
+    assert not x.detach()[:2].requires_grad
+    assert not x.detach().requires_grad
+    (early.sum() + x.sum()).backward()
+    assert x.grad.tolist() == [1, 1, 1]
+
+
+def test_data_of_another_shape_leaves_gradients_of_what_was_computed_before() -> None:
+    x = gt.ones(3, requires_grad=True)
+    before = x[:2] * 3
+    x.data = gt.zeros(5)
+    before.sum().backward()
+    assert x.grad.tolist() == [3, 3, 0]
+    x.grad = None
+    (x[1:] * 2).sum().backward()
+    assert x.grad.tolist() == [0, 2, 2, 2, 2]
+    y = x.sum()
+    y.data = gt.zeros(2)
+    x.grad = None
+    (y * 3).sum().backward()
+    assert x.grad.tolist() == [6] * 5
+    y = x * 1
+    y.data = gt.zeros(2)
+    with pytest.raises(RuntimeError, match=r"returned an invalid gradient at index 0 - got \[2\] .* \[5\]"):
+        (y * 2).sum().backward()
+
+
+def test_a_leaf_that_is_written_to_all_of_a_view_stays_another_tensor() -> None:
+    leaf = gt.ones(2, requires_grad=True)
+    for view in (lambda t: t.swapaxes(0, 0), lambda t: t[:], lambda t: t.view(2)):
+        x = gt.zeros(2)
+        view(x)[...] = leaf
+        assert not x.is_leaf
+        (x * 3).sum().backward()
+        assert leaf.grad.tolist() == [3, 3]
+        assert x.grad is None
+        leaf.grad = None
+
+
+def test_copysign_does_not_keep_the_signs() -> None:
+    x, signs = gt.tensor([1.0, -2.0, 0.0], requires_grad=True), gt.tensor([-1.0, -1.0, -1.0])
+    result = gt.copysign(x, signs)
+    signs.fill_(1)
+    result.sum().backward()
+    assert x.grad.tolist() == [-1, 1, 0]
+
+
+def test_a_part_without_elements_that_requires_a_gradient_makes_its_base_require_one() -> None:
+    leaf = gt.ones(1, requires_grad=True)
+    x = gt.zeros(2, 2)
+    x[None][1:, 1:] = leaf
+    assert x.requires_grad
+    x.sum().backward()
+    assert leaf.grad.tolist() == [0]

@@ -223,3 +223,11 @@ def test_a_product_of_reflections() -> None:
     operands = gt.tensor(a, requires_grad=True), gt.tensor(tau, requires_grad=True)
     assert_close(gt.linalg.householder_product(*operands), want, "float64", 1e-12)
     assert gt.autograd.gradcheck(gt.linalg.householder_product, operands)
+
+
+@pytest.mark.parametrize("rows", [[[1.0, 0.0], [0.0, 0.0]], [[1.0, 2.0], [2.0, 4.0]], [[0.0, 0.0], [0.0, 0.0]]])
+def test_the_nuclear_norm_of_a_singular_matrix_has_the_gradient_of_one_close_to_it(rows: list[list[float]]) -> None:
+    for shift in (0.0, 1e-3):
+        a = (gt.tensor(rows, dtype=gt.float64) + shift * gt.eye(2)).requires_grad_()
+        gt.linalg.matrix_norm(a, "nuc").backward()
+        assert_close(a.grad, np.eye(2), tolerance=1e-6)
