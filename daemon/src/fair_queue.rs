@@ -24,7 +24,9 @@
 //! Usage of the last hours lowers the *effective weight*, gently: among competing users, one that used more than the
 //! others counts less than its weight, by half at most. Usage in proportion to the weights changes nothing.
 //!
-//! Time is charged as measured. A queued step is charged its expected time until the worker reports how long it took.
+//! Time is charged as measured. A queued step is charged its expected time until the worker reports how long it took,
+//! or its session ends. The virtual time of a time slice, where others begin, is without that of queued steps, since a
+//! step may be expected to take an hour.
 //! The *cost correction* of a session, the ratio of measured to estimated time, scales its estimates, so wrong
 //! estimates neither win time nor make queues long.
 
@@ -65,6 +67,8 @@ struct User {
     /// The weight, lowered by past usage.
     effective_weight: f64,
     virtual_time: f64,
+    /// The part of it that is the expected time of queued steps, nanoseconds.
+    queued_ns: f64,
     /// The virtual time of the session that got this user's last time slice, at the start of that slice.
     slice_start: f64,
     sessions: u32,
@@ -83,6 +87,8 @@ pub struct SessionShare {
     /// Index into [`FairQueue::users`].
     user: usize,
     virtual_time: f64,
+    /// The part of it that is the expected time of queued steps, nanoseconds.
+    queued_ns: f64,
     backlogged: bool,
     /// [`FairQueue::served_ns`] when it ran out of work.
     idle_since_ns: f64,
@@ -97,7 +103,19 @@ pub struct SessionShare {
     share: f64,
 }
 
+impl User {
+    /// The virtual time without that of queued steps.
+    fn served_time(&self) -> f64 {
+        self.virtual_time - self.queued_ns / self.effective_weight
+    }
+}
+
 impl SessionShare {
+    /// The virtual time without that of queued steps.
+    fn served_time(&self) -> f64 {
+        self.virtual_time - self.queued_ns
+    }
+
     /// The session's part of the devices' time in the last seconds, from 0 to 1.
     pub fn share(&self) -> f64 {
         self.share.clamp(0.0, 1.0)
@@ -150,6 +168,7 @@ impl FairQueue {
         SessionShare {
             user,
             virtual_time,
+            queued_ns: 0.0,
             backlogged: false,
             idle_since_ns: f64::NEG_INFINITY,
             slice: NO_SLICE,
@@ -171,6 +190,7 @@ impl FairQueue {
             weight,
             effective_weight: weight,
             virtual_time: self.slice_start,
+            queued_ns: 0.0,
             slice_start: 0.0,
             sessions: 0,
             backlogged: 0,
@@ -206,8 +226,10 @@ impl FairQueue {
         }
     }
 
-    /// Removes a session that has ended. Its user's usage remains.
-    pub fn close(&mut self, session: &mut SessionShare) {
+    /// Removes a session that has ended while its queued steps have had `ran_ns`, which is all that they are charged.
+    /// Its user's usage remains.
+    pub fn close(&mut self, session: &mut SessionShare, ran_ns: f64) {
+        self.measure(session, session.queued_ns, ran_ns);
         self.set_idle(session);
         self.users[session.user].sessions -= 1;
     }
@@ -292,10 +314,13 @@ impl FairQueue {
     /// time slices.
     #[inline]
     pub fn is_due(&self, session: &SessionShare, running: &Progress) -> bool {
-        if session.user == running.user {
-            return session.virtual_time <= running.virtual_time;
+        if session.boost_ns > 0.0 {
+            return true;
         }
-        self.users[session.user].virtual_time <= running.user_virtual_time
+        if session.user == running.user {
+            return session.served_time() <= running.virtual_time;
+        }
+        self.users[session.user].served_time() <= running.user_virtual_time
     }
 
     /// Records that the session is served next: it begins a time slice, unless it has one or has just woken up.
@@ -308,8 +333,24 @@ impl FairQueue {
         self.slice_user = Some(session.user);
         (session.slice, session.slice_ns) = (self.slice, 0.0);
         let user = &mut self.users[session.user];
-        user.slice_start = user.slice_start.max(session.virtual_time);
-        self.slice_start = self.slice_start.max(user.virtual_time);
+        user.slice_start = user.slice_start.max(session.served_time());
+        self.slice_start = self.slice_start.max(user.served_time());
+    }
+
+    /// Charges the session for steps that are queued and expected to take `expected_ns`.
+    #[inline]
+    pub fn charge_queued(&mut self, session: &mut SessionShare, expected_ns: f64) {
+        session.queued_ns += expected_ns;
+        self.users[session.user].queued_ns += expected_ns;
+        self.charge(session, expected_ns);
+    }
+
+    /// Charges the session the measured time of steps that were [queued](Self::charge_queued).
+    #[inline]
+    pub fn measure(&mut self, session: &mut SessionShare, expected_ns: f64, took_ns: f64) {
+        session.queued_ns -= expected_ns;
+        self.users[session.user].queued_ns -= expected_ns;
+        self.charge(session, took_ns - expected_ns);
     }
 
     /// Charges the session for time of the devices, measured or expected; a negative time corrects an earlier charge.
@@ -685,7 +726,7 @@ mod tests {
         let mut queue = FairQueue::default();
         let mut session = queue.open(7, 1.0);
         queue.charge(&mut session, 50e9);
-        queue.close(&mut session);
+        queue.close(&mut session, 0.0);
         queue.tick(USAGE_HALF_LIFE);
         assert!((queue.usage_s(7) - 25.0).abs() < 0.1);
         queue.tick(USAGE_HALF_LIFE * 20);
@@ -802,5 +843,36 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_queued_step_of_an_hour_sets_nobody_back() {
+        const HOUR_NS: f64 = 3600e9;
+        let mut queue = FairQueue::default();
+        let loads = [load(1, 1e5, 1.0), load(1, 1e5, 1.0), load(2, 1e5, 1.0), load(3, 1e5, 1.0)];
+        let mut shares = open(&mut queue, &loads, |_| 1.0);
+        simulate(&mut queue, &loads[3..], &mut shares[3..], 10e6, 1);
+        let [hour, same_user, other, third] = &mut shares[..] else { unreachable!() };
+        for session in [&mut *hour, &mut *same_user] {
+            queue.set_backlogged(session);
+            queue.serve(session);
+        }
+        queue.charge_queued(hour, HOUR_NS);
+        queue.set_idle(hour);
+        // The same user's other session is served beside it, so that time slices begin.
+        queue.serve(same_user);
+        queue.charge(same_user, 1e6);
+        let running = queue.progress(hour, HOUR_NS - 50e6);
+        queue.set_backlogged(other);
+        assert!(queue.is_due(other, &running), "the step has had more than a session that begins");
+        assert!(queue.is_due(third, &running), "the step has had more than one that goes on");
+        // Half a second of it is computed until its session ends. The next one of the user waits for that time alone.
+        queue.close(hour, 500e6);
+        assert_eq!(hour.device_s(), 0.5);
+        queue.set_idle(same_user);
+        let loads = [load(1, 1e5, 1.0), load(2, 1e5, 1.0)];
+        let mut shares = open(&mut queue, &loads, |_| 1.0);
+        let had = simulate(&mut queue, &loads, &mut shares, 4e9, 1);
+        assert!((0.35..0.5).contains(&by_user(&loads, &had)[&1]), "{had:?}");
     }
 }

@@ -670,6 +670,11 @@ impl Dispatcher {
         if let Some(pidfd) = &connection.pidfd {
             self.unwatch(pidfd.as_fd());
         }
+        if let Some(session) = &mut connection.session {
+            let running = self.links.iter().filter_map(|link| link.preempted());
+            let ran_ns: u64 = running.filter(|step| step.owner == session.slot()).map(|step| step.ran_ns).sum();
+            self.queue.close(&mut session.share, ran_ns as f64 / self.present.len() as f64);
+        }
         self.record_end(&connection, why);
         if let Some(mut session) = connection.session.take() {
             let uid = connection.peer.uid;
@@ -679,7 +684,6 @@ impl Dispatcher {
             self.unwatch(session.port().doorbell().as_fd());
             session.set_state(SessionState::Closed);
             session.close_account();
-            self.queue.close(&mut session.share);
             self.hot.retain(|hot| *hot != slot);
             for link in &mut self.links {
                 link.close(session.slot());

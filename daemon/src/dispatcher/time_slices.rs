@@ -29,8 +29,9 @@ impl Dispatcher {
                     continue;
                 }
                 let Some(session) = &mut connection.session else { continue };
-                let more_ns = session.undercharged_ns(&report) / workers as f64;
-                self.queue.charge(&mut session.share, more_ns);
+                session.learn(&report);
+                let [expected_ns, took_ns] = [report.expected_ns, report.took_ns].map(|ns| ns as f64 / workers as f64);
+                self.queue.measure(&mut session.share, expected_ns, took_ns);
                 let ended = session.reported(&report, index as u16, &mut self.links, &mut self.tape);
                 if let Err(violation) = ended {
                     self.end_violator(slot, &violation);
@@ -75,12 +76,14 @@ impl Dispatcher {
             };
             let visited = session.visit(&mut context);
             let ended_ns = self.tape.tick();
-            let charge_ns = session.charge_ns(ended_ns - begun_ns);
+            let took_ns = ended_ns - begun_ns;
+            let queued_ns = session.queued_ns(took_ns);
             begun_ns = ended_ns;
             if session.was_served() {
                 self.queue.serve(&mut session.share);
             }
-            self.queue.charge(&mut session.share, charge_ns);
+            self.queue.charge(&mut session.share, took_ns as f64);
+            self.queue.charge_queued(&mut session.share, queued_ns);
             match visited {
                 Ok(served) => any |= served | session.spent,
                 Err(violation) => {

@@ -10,12 +10,11 @@ use gt_ops::failure::{Failure, Fault, MemoryScope, WorkerEnd, WorkerName};
 use gt_ops::wire::Completion;
 
 impl Session {
-    /// The time of one worker that a step took beyond its charge, nanoseconds; negative if it took less.
-    pub fn undercharged_ns(&mut self, report: &Report) -> f64 {
+    /// Learns how long a step took.
+    pub fn learn(&mut self, report: &Report) {
         if report.result.is_ok() {
             self.correction.learn(report.cost_ns, report.took_ns);
         }
-        report.took_ns as f64 - report.expected_ns as f64
     }
 
     /// Processes the report of a step that was queued at `worker`.

@@ -308,13 +308,13 @@ impl Session {
         self.bill.served
     }
 
-    /// The charge for the last visit, which took `took_ns`, nanoseconds.
-    pub fn charge_ns(&mut self, took_ns: u64) -> f64 {
+    /// The expected time of the steps that the last visit queued, nanoseconds. The visit took `took_ns`.
+    pub fn queued_ns(&mut self, took_ns: u64) -> f64 {
         let Bill { queued_ns, done_ns, commands, .. } = self.bill;
         if done_ns > 0 {
             self.correction.learn(done_ns, took_ns.saturating_sub(commands * COMMAND_NS as u64));
         }
-        queued_ns + took_ns as f64
+        queued_ns
     }
 
     fn process_all(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {

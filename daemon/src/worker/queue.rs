@@ -106,12 +106,14 @@ pub struct RunningStep {
     subject: Option<Subject>,
     /// How long it has run at least.
     pub since: Duration,
+    /// Whether it may wait for other workers.
+    pub is_collective: bool,
 }
 
 impl RunningStep {
     /// The description of the step for users; none if it is not a session's.
     pub fn info(self) -> Option<RunningInfo> {
-        let RunningStep { owner, subject, since } = self;
+        let RunningStep { owner, subject, since, .. } = self;
         let step = subject?.name().into();
         Some(RunningInfo { session: owner.session, step, since_ms: since.as_millis() as u64 })
     }
@@ -125,6 +127,8 @@ pub struct PreemptedStep {
     /// The expected time of that session's steps at the worker which it has not had yet, nanoseconds; negative if the
     /// step takes longer than expected.
     pub outstanding_ns: i64,
+    /// The time that the step has had, nanoseconds.
+    pub ran_ns: u64,
 }
 
 struct SentStep {
@@ -137,6 +141,7 @@ struct SentStep {
     cost_ns: u64,
     expected_ns: u64,
     is_light: bool,
+    is_collective: bool,
 }
 
 impl SentStep {
@@ -222,7 +227,7 @@ impl<W: Wire> Queue<W> {
         }
         let own = self.in_flight.iter().filter(|sent| sent.owner == oldest.owner);
         let outstanding_ns = own.map(|sent| sent.expected_ns).sum::<u64>() as i64 - ran_ns as i64;
-        Some(PreemptedStep { owner: oldest.owner, outstanding_ns })
+        Some(PreemptedStep { owner: oldest.owner, outstanding_ns, ran_ns })
     }
 
     /// Whether light steps of session `owner` that are expected to take `expected_ns` may be queued to overtake the
@@ -249,8 +254,8 @@ impl<W: Wire> Queue<W> {
     /// The oldest step that was sent, which runs unless the worker is about to begin or report it, as of the
     /// dispatcher's last look.
     pub fn oldest(&self) -> Option<RunningStep> {
-        let SentStep { owner, subject, .. } = *self.in_flight.front()?;
-        Some(RunningStep { owner, subject, since: Duration::from_nanos(self.oldest_ns()) })
+        let SentStep { owner, subject, is_collective, .. } = *self.in_flight.front()?;
+        Some(RunningStep { owner, subject, since: Duration::from_nanos(self.oldest_ns()), is_collective })
     }
 
     fn push(&mut self, header: StepHeader, command: &[Slot], sent: SentStep) {
@@ -271,7 +276,17 @@ impl<W: Wire> Queue<W> {
     /// reported to the dispatcher.
     pub fn control(&mut self, owner: SessionSlot, kind: StepKind) {
         let (subject, origin, token, bytes) = (None, 0, 0, 0);
-        let sent = SentStep { owner, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0, is_light: false };
+        let sent = SentStep {
+            owner,
+            subject,
+            origin,
+            token,
+            bytes,
+            cost_ns: 0,
+            expected_ns: 0,
+            is_light: false,
+            is_collective: matches!(kind, StepKind::Join { .. }),
+        };
         self.push(StepHeader { owner, kind }, &[], sent);
         self.flush();
     }
@@ -302,6 +317,7 @@ impl<W: Wire> Queue<W> {
             cost_ns: step.cost_ns,
             expected_ns: step.expected_ns,
             is_light,
+            is_collective: matches!(step.command, Command::Reshard(_)),
         };
         self.push(StepHeader { owner: step.owner, kind: StepKind::Run(run) }, slots, sent);
         self.encoder = Some(encoder);
@@ -510,11 +526,13 @@ mod tests {
         queue.note_time(LIGHT_NS_MAX + 1);
         let owner = SessionSlot::default();
         let outstanding_ns = -1;
-        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns }), "it took longer than expected");
+        let ran_ns = LIGHT_NS_MAX + 1;
+        let overdue = PreemptedStep { owner, outstanding_ns, ran_ns };
+        assert_eq!(queue.preempted(), Some(overdue), "it took longer than expected");
         end(&mut queue, 0);
         queue.steps(&[step(1, 30 * MS)]);
         queue.note_time(9 * MS);
-        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns: 30 * MS as i64 }));
+        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns: 30 * MS as i64, ran_ns: 0 }));
         assert!(queue.is_full(QueueLimit::SHARED) && queue.may_overtake(other, LIGHT_NS_MAX));
         assert!(!queue.may_overtake(owner, 1), "the order of a session's steps is kept");
         assert!(!queue.may_overtake(other, LIGHT_NS_MAX + 1), "the heavy step has not run for so long");
@@ -530,7 +548,8 @@ mod tests {
         }
         queue.note_time(9 * MS + 20 * MS);
         assert_eq!(report(&mut queue, 2, 1), Ok(Some(2)));
-        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns: 16 * MS as i64 }));
+        let ran_ns = 14 * MS;
+        assert_eq!(queue.preempted(), Some(PreemptedStep { owner, outstanding_ns: 16 * MS as i64, ran_ns }));
         assert!(queue.may_overtake(other, LIGHT_NS_MAX));
         // A heavy step of the other session comes to wait: what follows it keeps its place.
         light(&mut queue, 3, 40 * MS);
