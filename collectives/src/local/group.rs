@@ -4,6 +4,7 @@ use super::group_memory::GroupMemory;
 use crate::error::CollectiveError;
 use crate::operation::Operation;
 use crate::sync::{Aborted, WaitPolicy, reached};
+use gt_backend::{is_preemptible, preemption_point};
 use gt_shm::futex;
 use gt_shm::sync::AtomicU32;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -20,6 +21,8 @@ use std::time::{Duration, Instant};
 pub const PATIENCE_DEFAULT: Duration = Duration::from_secs(600);
 /// How often a sleeping rank checks whether the others live.
 const TICK: Duration = Duration::from_millis(50);
+/// How often a sleeping rank passes a preemption point, if its call is preemptible.
+const PREEMPTION_TICK: Duration = Duration::from_millis(1);
 /// Spins before sleeping, where every rank can have a core: about 20 µs, less than sleeping and waking costs.
 const SPINS: u32 = 1000;
 /// Spins before sleeping where ranks share cores, each after a yield.
@@ -201,12 +204,16 @@ impl WaitPolicy for CallWait<'_> {
         self.group.spinning.goes_on(spins)
     }
     fn sleep(&self, word: &AtomicU32, expected: u32) {
-        futex::wait(word, expected, Some(TICK.min(self.group.patience)));
+        let tick = if is_preemptible() { PREEMPTION_TICK } else { TICK };
+        futex::wait(word, expected, Some(tick.min(self.group.patience)));
     }
     fn wake(&self, word: &AtomicU32) {
         futex::wake(word, u32::MAX);
     }
     fn check_peers(&self) {
+        if is_preemptible() {
+            preemption_point();
+        }
         let now = Instant::now();
         let started = self.started.get().unwrap_or(now);
         self.started.set(Some(started));

@@ -324,13 +324,8 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 }
                 awaited = completes(subject(&command));
                 let started;
-                if reshards {
-                    // Other workers wait for this one.
-                    started = core.start(slot, origin, &command, None);
-                } else {
-                    let start = |core: &mut Core<B>| core.start(slot, origin, &command, None);
-                    (started, overtook) = self.preemptible(&mut core, &header, start);
-                }
+                let start = |core: &mut Core<B>| core.start(slot, origin, &command, None);
+                (started, overtook) = self.preemptible(&mut core, &header, start);
                 result = started.map(|started| transfer = started);
             }
             Err(error) => tracing::error!(target: "gtd::worker", %error, "a step that makes no sense"),

@@ -94,6 +94,33 @@ fn sessions_come_and_go_while_a_worker_is_stopped() {
 }
 
 #[test]
+fn a_step_of_a_session_that_ended_while_its_worker_was_stopped_is_cancelled() {
+    let folder = crate::support::Folder::new();
+    std::fs::write(folder.0.join("gtd.yaml"), "limits: {max_step: 0}\n").unwrap();
+    let gtd = Gtd::start_in(folder, &["--config", "gtd.yaml", "--workers", "proc-cpu:1"], &[]);
+    let (mut endless, mut other) = (gtd.client(), gtd.client());
+    let kept = other.full(&[4], 1.0);
+    other.sync();
+    let one = endless.full(&[1, 1], 1.0);
+    endless.sync();
+    let worker = || gtd.status().workers.remove(0);
+    let WorkerInfo { process, .. } = worker();
+    signal(process, Signal::SIGSTOP);
+    let many = endless.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(Shape::new(&[1 << 24, 1 << 24]).unwrap()));
+    endless.op(Op::Sum, &[Operand::Tensor(many)], Attrs::Axes { mask: 0b11, keepdim: false });
+    let runs = |step: &str| worker().running.is_some_and(|running| running.step == step);
+    eventually("the steps are queued", || gtd.status().sessions.iter().any(|session| session.queued >= 2));
+    // More cancellations than the worker's socket has room for: that of the sum is lost.
+    come_and_go(&gtd);
+    drop(endless);
+    eventually("its session has ended", || gtd.status().sessions.len() == 1);
+    signal(process, Signal::SIGCONT);
+    eventually("the sum has ended", || !runs("sum") && !runs("expand"));
+    assert_eq!(other.fetch_f32(kept, 4).unwrap(), [1.0; 4]);
+    assert_eq!((worker().process, worker().losses), (process, 0));
+}
+
+#[test]
 fn sessions_come_and_go_beside_a_step_that_never_ends() {
     for workers in ["cpu:2", "proc-cpu:2"] {
         let gtd = Gtd::start(&["--workers", workers, "--auto-shard", "off"]);
@@ -142,6 +169,45 @@ fn a_reshard_waits_for_a_stopped_worker_without_its_other_workers() {
     let mut bytes = [0; 16];
     block.read(&mut bytes);
     assert_eq!(bytes, [2.0f32; 4].map(f32::to_le_bytes).concat()[..]);
+}
+
+#[test]
+fn light_steps_overtake_a_reshard_that_waits_for_a_stopped_worker() {
+    let gtd = Gtd::start(&["--workers", "proc-cpu:1,cpu:1", "--auto-shard", "off"]);
+    let (mut both, mut other) = (gtd.client(), gtd.client());
+    for (signal, workers) in [(1, Workers::one(1)), (2, Workers::first_of(2))] {
+        let requested = RequestedPlacement { workers, layout: RequestedLayout::Replicated };
+        both.send(&Command::DefineSignal { signal, requested });
+    }
+    both.send(&Command::Signal { signal: 1 });
+    let [first, one] = [both.full(&[4], 1.0), both.full(&[4], 1.0)];
+    // The first reshard forms the group of the two workers.
+    both.send(&Command::Signal { signal: 2 });
+    both.binary(Op::Add, first, first);
+    both.sync();
+    let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
+    signal(process, Signal::SIGSTOP);
+    // The second worker gives its elements to the first, which is stopped.
+    both.send(&Command::Signal { signal: 2 });
+    let two = both.binary(Op::Add, one, one);
+    let (block, token) = (both.block(16), both.token());
+    both.send(&Command::Fetch { token, id: two, offset_bytes: 0, to: range(&block, 16) });
+    eventually("the second worker waits for the first", || {
+        gtd.status().workers[1].running.as_ref().is_some_and(|running| running.session == both.session())
+    });
+    let requested = RequestedPlacement { workers: Workers::one(1), layout: RequestedLayout::Replicated };
+    other.send(&Command::DefineSignal { signal: 1, requested });
+    other.send(&Command::Signal { signal: 1 });
+    make_round_trips(&mut other);
+    let workers = gtd.status().workers;
+    assert_eq!(workers[0].process, process, "it is still the stopped process");
+    assert!(workers[1].running.is_some(), "the reshard has not ended");
+    signal(process, Signal::SIGCONT);
+    assert_eq!(both.completion(token), Ok(()));
+    let mut bytes = [0; 16];
+    block.read(&mut bytes);
+    assert_eq!(bytes, [2.0f32; 4].map(f32::to_le_bytes).concat()[..]);
+    make_round_trips(&mut other);
 }
 
 #[test]
@@ -218,7 +284,7 @@ fn a_worker_that_goes_on_for_a_session_that_has_ended_is_replaced() {
     drop(stuck);
     // The worker sends heartbeats all the time: it is not taken for a stopped one.
     eventually("the worker is another process", || worker().process.is_some_and(|process| Some(process) != before));
-    assert!(gtd.stderr().contains("does not end the step of a session that has ended"), "{}", gtd.stderr());
+    assert!(gtd.stderr().contains("does not end the step matmul of a session that has ended"), "{}", gtd.stderr());
     let failure = other.fetch(lost, 16).unwrap_err();
     assert!(matches!(failure.fault, Fault::WorkerLost { end: WorkerEnd::Unresponsive, .. }), "{failure:?}");
     make_round_trips(&mut other);

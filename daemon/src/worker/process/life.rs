@@ -110,7 +110,7 @@ pub fn end(lifeline: &OwnedFd) {
 }
 
 /// Tells the process at the other end of `cancellations` that instructions of `session` with lower ids than `id` are
-/// cancelled. Does not wait: a process that has not read the last messages does not answer, and its heartbeats tell.
+/// cancelled. Does not wait: to a process that has not read the last messages, nothing may be sent.
 pub fn cancel_below(cancellations: &Socket, session: u64, id: TensorId) {
     let mut message = [0; CANCELLATION_BYTES];
     message[..8].copy_from_slice(&session.to_le_bytes());

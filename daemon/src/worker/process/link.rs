@@ -573,21 +573,33 @@ impl WorkerLink for ProcessLink {
 
     fn check_life(&mut self) {
         let oldest = self.queue.oldest().filter(|oldest| oldest.owner.session != 0);
-        let outlives = oldest.filter(|oldest| !self.sessions.contains_key(&oldest.owner.session));
+        // A collective ends when the other workers come to it: they may be busy.
+        let ended = |oldest: &RunningStep| !oldest.is_collective && !self.sessions.contains_key(&oldest.owner.session);
+        let outlives = oldest.filter(ended);
         // A step that ran for long before its session ended has as much time to end as any other.
         self.outlived = outlives.map(|RunningStep { owner: SessionSlot { session, .. }, .. }| {
             self.outlived.filter(|(other, _)| *other == session).unwrap_or((session, Instant::now()))
         });
         let Some(child) = &mut self.child else { return };
+        // While the process was stopped, its socket may have had no room for the cancellation.
+        let below = |oldest: RunningStep| match self.sessions.get(&oldest.owner.session) {
+            Some(session) => session.cancelled_below,
+            None => TensorId::MAX,
+        };
+        if let Some(oldest) = oldest
+            && below(oldest) > 0
+        {
+            life::cancel_below(&child.cancellations, oldest.owner.session, below(oldest));
+        }
         let is_over = |since: Duration| since >= CANCELLED_MAX;
         if outlives.is_some_and(|oldest| is_over(oldest.since))
             && self.outlived.is_some_and(|(_, first)| is_over(first.elapsed()))
         {
-            let name = self.name;
+            let (name, pid) = (self.name, child.pid);
+            let step = outlives.and_then(RunningStep::info).map_or_else(String::new, |running| running.step);
             tracing::warn!(
                 target: "gtd::worker",
-                "worker {name}, process {}, does not end the step of a session that has ended; it is ended",
-                child.pid
+                "worker {name}, process {pid}, does not end the step {step} of a session that has ended; it is ended"
             );
             child.ended_for = Some(WorkerEnd::Unresponsive);
             return child.kill();
