@@ -59,6 +59,8 @@ pub enum CtlCommand {
     Top(TopArguments),
     /// Captures what the daemon does for some seconds, as text and for ui.perfetto.dev.
     Trace(TraceArguments),
+    /// Draws an instruction log, or a capture of gtctl trace, as a picture.
+    Visualize(VisualizeArguments),
     /// Creates, lists and revokes access tokens, by which users connect by TCP.
     Token {
         /// The command.
@@ -193,7 +195,7 @@ pub struct TraceArguments {
     /// Ends the capture after this many events.
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=CAPTURED_EVENTS_MAX))]
     pub events: Option<u64>,
-    /// Captures the events of one session alone.
+    /// Captures the events of one session alone, until it ends at the latest.
     #[arg(long, value_name = "ID", value_parser = session)]
     pub session: Option<u64>,
     /// The folder in which the files tape.log and trace.json are written; it is made if it is not there.
@@ -211,6 +213,19 @@ pub enum TraceFormat {
     Text,
     /// trace.json: trace events for ui.perfetto.dev.
     Perfetto,
+}
+
+/// The arguments of `gtctl visualize`.
+#[derive(Debug, Args)]
+pub struct VisualizeArguments {
+    /// The file that GT_INSTRUCTION_LOG or gtctl trace wrote.
+    pub file: PathBuf,
+    /// The picture, whose name ends in .png, .svg or .html.
+    #[arg(short = 'o', long, value_name = "PICTURE", default_value = "timeline.svg")]
+    pub output: PathBuf,
+    /// Dots per inch of a .png.
+    #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(50..=600))]
+    pub dpi: u32,
 }
 
 fn capture_s(text: &str) -> Result<f64, String> {

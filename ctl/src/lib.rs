@@ -2,9 +2,10 @@
 //!
 //! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
 //! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
-//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`], [`trace`], [`top`]
-//! and [`doctor`] are the commands of those names, [`keys`] documents the configuration's keys, [`table`] lays out text
-//! in columns, [`operations`] totals by operation, [`mod@time`] reads and writes times.
+//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`], [`top`],
+//! [`trace`], [`visualize`] and [`doctor`] are the commands of those names, [`keys`] documents the keys of the
+//! configuration, [`table`] lays out text in columns, [`operations`] totals by operation, [`stop_signals`] end long
+//! commands, [`mod@time`] reads and writes times.
 
 pub mod arguments;
 pub mod control;
@@ -15,12 +16,14 @@ pub mod limits;
 pub mod operations;
 pub mod output;
 pub mod status;
+pub mod stop_signals;
 pub mod table;
 pub mod time;
 pub mod tokens;
 pub mod top;
 pub mod trace;
 pub mod usage;
+pub mod visualize;
 
 use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, TokenCommand, UsageArguments};
 use clap::{CommandFactory, Parser};
@@ -120,6 +123,7 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             ask(&|daemon| usage::output(&daemon.socket, query, *sessions, format))
         }
         CtlCommand::Top(wanted) => top::output(&path, wanted, arguments.json),
+        CtlCommand::Visualize(wanted) => visualize::output(wanted),
         CtlCommand::Trace(wanted) => trace::output(&path, wanted),
         CtlCommand::Token { command: TokenCommand::Create { user, expires, admin } } => {
             let uid = uid_of(user.as_deref())?;

@@ -10,13 +10,12 @@ use crate::failure::{CommandFailure, Exit};
 use crate::operations::{NamedTotal, named_totals, operations_table};
 use crate::output::{CommandOutput, complain};
 use crate::status::user;
-use gt_ops::event::{LogLine, Subject};
+use crate::stop_signals::StopSignals;
+use gt_ops::event::{EventKind, LogLine, Subject};
 use gt_protocol::{ProtocolError, StatusDocument};
 use gt_tape::chrome::{self, MemorySample, TimelineNames};
 use gt_tape::source::{READ_EVERY, TapeObserver};
 use gt_tape::timeline::{KnownRunning, Timeline, TimelineBuilder};
-use nix::sys::signal::{SigSet, Signal};
-use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -35,6 +34,8 @@ struct Captured {
     /// The beginning and the end on the tape's clock, nanoseconds.
     begin_ns: u64,
     end_ns: u64,
+    /// The zero of the tape's clock on CLOCK_MONOTONIC, nanoseconds.
+    tape_began_ns: i64,
     names: TimelineNames,
     memory: Vec<MemorySample>,
     running: Vec<KnownRunning>,
@@ -47,6 +48,8 @@ struct Captured {
 #[derive(Debug, Serialize)]
 struct TraceSummary {
     seconds: f64,
+    /// The zero of the times in the files, on CLOCK_MONOTONIC, nanoseconds.
+    zero_monotonic_ns: i64,
     events: u64,
     instructions: u64,
     lost: u64,
@@ -95,7 +98,17 @@ pub fn output(socket: &Path, wanted: &TraceArguments) -> Result<CommandOutput, C
     let operations = named_totals(timeline.totals.sorted(), &captured.names);
     let text = summary_text(&timeline, &paths, &operations);
     let Timeline { events, instructions, lost, .. } = timeline;
-    Ok(CommandOutput::new(text, &TraceSummary { seconds, events, instructions, lost, files, operations }))
+    let zero_monotonic_ns = captured.tape_began_ns;
+    Ok(CommandOutput::new(
+        text,
+        &TraceSummary { seconds, zero_monotonic_ns, events, instructions, lost, files, operations },
+    ))
+}
+
+/// The time of this machine's CLOCK_MONOTONIC, nanoseconds.
+fn monotonic_ns() -> i64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
 fn unwritable(path: &Path, error: &std::io::Error) -> CommandFailure {
@@ -106,13 +119,15 @@ fn unwritable(path: &Path, error: &std::io::Error) -> CommandFailure {
 /// Reads the tape until the time is over, there are enough events, the user stops it, or the daemon ends.
 fn capture(socket: &Path, wanted: &TraceArguments) -> gt_protocol::Result<Captured> {
     let daemon = connect(socket)?;
+    let asked_ns = monotonic_ns();
     let first = gt_protocol::ask_status(&daemon.socket)?;
+    let tape_began_ns = (asked_ns + monotonic_ns()) / 2 - first.tape_ns as i64;
     if let Some(session) = wanted.session {
         gt_protocol::ask_session(&daemon.socket, session)?;
     }
     let mut tape = TapeObserver::attach(&daemon.socket)?;
-    let stop = stop_signals();
-    let is_over = AtomicBool::new(false);
+    let stop = StopSignals::block();
+    let (is_over, mut has_left) = (AtomicBool::new(false), false);
     let begin_ns = first.tape_ns;
     let mut lines = Vec::new();
     // Events before the beginning tell what runs.
@@ -124,18 +139,20 @@ fn capture(socket: &Path, wanted: &TraceArguments) -> gt_protocol::Result<Captur
         complain(&format!("captures for {} s, or until Ctrl-C", wanted.seconds));
         let time = Duration::from_secs_f64(wanted.seconds);
         loop {
-            let has_stopped = begun.elapsed() >= time || stopped(stop.as_ref()) || sampler.is_finished();
+            let has_stopped = begun.elapsed() >= time || stop.have_come() || sampler.is_finished();
             tape.read_new(|line| {
                 let is_wanted = match &line {
                     LogLine::Event(_, event) => wanted.session.is_none_or(|session| event.session == session),
                     _ => true,
                 };
+                has_left |= matches!(&line, LogLine::Event(_, event)
+                    if event.kind == EventKind::Disconnect && wanted.session == Some(event.session));
                 if is_wanted && count < most {
                     count += u64::from(matches!(&line, LogLine::Event(_, event) if event.time_ns >= begin_ns));
                     lines.push(line);
                 }
             });
-            if has_stopped || count == most {
+            if has_stopped || has_left || count == most {
                 break;
             }
             std::thread::sleep(READ_EVERY);
@@ -151,7 +168,8 @@ fn capture(socket: &Path, wanted: &TraceArguments) -> gt_protocol::Result<Captur
     let ended_early = count == most || samples.daemon_ended;
     let status_ns = samples.statuses.last().map_or(0, |status| status.tape_ns);
     let end_ns = if ended_early { last_ns.unwrap_or(status_ns) } else { status_ns.max(last_ns.unwrap_or(0)) };
-    Ok(captured(lines, begin_ns, end_ns.max(begin_ns), wanted.session, samples))
+    let captured = captured(lines, begin_ns, end_ns.max(begin_ns), wanted.session, samples);
+    Ok(Captured { tape_began_ns, ..captured })
 }
 
 /// Arranges what the statuses during a capture tell.
@@ -188,7 +206,8 @@ fn captured(lines: Vec<LogLine>, begin_ns: u64, end_ns: u64, session: Option<u64
     let has_copy_stream = |(_, info): &(usize, &gt_protocol::WorkerInfo)| info.device.is_some();
     let workers = || statuses.last().into_iter().flat_map(|status| status.workers.iter().enumerate());
     let copy_streams = workers().filter(has_copy_stream).map(|(worker, _)| worker).collect();
-    Captured { lines, begin_ns, end_ns, names, memory, running, copy_streams, daemon_ended }
+    let tape_began_ns = 0;
+    Captured { lines, begin_ns, end_ns, tape_began_ns, names, memory, running, copy_streams, daemon_ended }
 }
 
 /// The statuses during a capture.
@@ -221,22 +240,14 @@ fn sample(socket: &Path, first: StatusDocument, is_over: &AtomicBool) -> Samples
     }
 }
 
-/// Blocks SIGINT and SIGTERM, for [`stopped`]; none if the system refuses.
-fn stop_signals() -> Option<SignalFd> {
-    let signals = SigSet::from_iter([Signal::SIGINT, Signal::SIGTERM]);
-    signals.thread_block().ok()?;
-    SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC).ok()
-}
-
-/// Whether the user has stopped the capture.
-fn stopped(signals: Option<&SignalFd>) -> bool {
-    signals.is_some_and(|signals| matches!(signals.read_signal(), Ok(Some(_))))
-}
-
 fn write_text(out: &mut impl Write, captured: &Captured) -> std::io::Result<()> {
     let mut has_begun = false;
     for line in &captured.lines {
-        has_begun |= matches!(line, LogLine::Event(_, event) if event.time_ns >= captured.begin_ns);
+        has_begun |= match line {
+            LogLine::Event(_, event) => event.time_ns >= captured.begin_ns,
+            LogLine::Lost(_) => true,
+            _ => false,
+        };
         if has_begun {
             writeln!(out, "{line}")?;
         }

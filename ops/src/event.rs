@@ -86,7 +86,9 @@ pub enum Subject {
 }
 
 impl Subject {
-    fn code(self) -> u16 {
+    /// The wire id of the op or command, below [`WIRE_ID_MAX`](crate::op::WIRE_ID_MAX); 0 for a connection.
+    #[inline]
+    pub fn code(self) -> u16 {
         match self {
             Subject::Nothing => 0,
             Subject::Free => id::FREE,
@@ -100,7 +102,8 @@ impl Subject {
             Subject::Op(op) => op as u16,
         }
     }
-    fn from_code(code: u16) -> Subject {
+    /// The subject of a wire id.
+    pub fn from_code(code: u16) -> Subject {
         match code {
             id::FREE => Subject::Free,
             id::FETCH => Subject::Fetch,

@@ -39,9 +39,9 @@ pub use link::{
     recv_client_message, recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
 };
 pub use message::{
-    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, PlacementInfo, PlacementLayout, RefusalCode,
-    Refused, Role, RunningInfo, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TcpStatus, TokenInfo,
-    Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
+    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, OperationCount, PlacementInfo, PlacementLayout,
+    RefusalCode, Refused, Role, RunningInfo, SessionDetail, SessionGrant, SessionStatus, StatusDocument, TcpStatus,
+    TokenInfo, Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
 };
 pub use notice::Notice;
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};

@@ -41,7 +41,8 @@ pub enum ClientMessage {
         /// The error's number.
         error: u64,
     },
-    /// Requests the bytes that this session's workers have sent in collectives. Answered by `traffic`, or `refused`.
+    /// Requests what this session's workers have sent in collectives, and their steps by operation. Answered by
+    /// `traffic`, or `refused`.
     Traffic,
     /// Requests the placement of a tensor of this session. Answered by `placement`, or `refused`.
     Placement {
@@ -175,7 +176,7 @@ pub enum DaemonMessage {
         /// The sentence for the user.
         text: String,
     },
-    /// The bytes that this session's workers have sent in collectives.
+    /// The collectives of this session's workers, and their steps by operation.
     Traffic {
         /// The session's workers, by number.
         workers: Vec<WorkerTraffic>,
@@ -474,7 +475,7 @@ pub struct DeviceInfo {
     pub memory_bytes: u64,
 }
 
-/// The collectives of one worker in one session.
+/// The collectives and the operations of one worker in one session.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct WorkerTraffic {
@@ -482,6 +483,35 @@ pub struct WorkerTraffic {
     pub name: String,
     /// The collectives it took part in, by name: `all_reduce`.
     pub collectives: BTreeMap<String, CollectiveTraffic>,
+    /// The steps that ended, by operation; of very many, those that took longest.
+    pub operations: BTreeMap<String, OperationCount>,
+}
+
+/// The steps of one operation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "[u64; 4]", into = "[u64; 4]")]
+pub struct OperationCount {
+    /// The number of steps that ended.
+    pub count: u64,
+    /// Their time, nanoseconds. The first of several fused steps carries the time of all, and small steps that the
+    /// daemon runs itself have an estimate.
+    pub time_ns: u64,
+    /// Bytes of the instructions on the wire, or of the data moved.
+    pub bytes: u64,
+    /// Those that failed.
+    pub errors: u64,
+}
+
+impl From<[u64; 4]> for OperationCount {
+    fn from([count, time_ns, bytes, errors]: [u64; 4]) -> OperationCount {
+        OperationCount { count, time_ns, bytes, errors }
+    }
+}
+
+impl From<OperationCount> for [u64; 4] {
+    fn from(of: OperationCount) -> [u64; 4] {
+        [of.count, of.time_ns, of.bytes, of.errors]
+    }
 }
 
 /// Counters of one kind of collective.

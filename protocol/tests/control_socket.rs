@@ -432,6 +432,8 @@ fn every_message_survives_the_journey() {
         ClientMessage::Bye,
     ];
     let collectives = [("all_reduce".to_owned(), CollectiveTraffic { count: 3, bytes: 1 << 40 })].into();
+    let done = OperationCount { count: 7, time_ns: u64::MAX, bytes: 448, errors: 1 };
+    let operations = [("matmul".to_owned(), done)].into();
     let daemon = [
         DaemonMessage::Welcome(welcome(Some(grant()))),
         DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, "no memory").with_limit(1, 2)),
@@ -439,7 +441,7 @@ fn every_message_survives_the_journey() {
         DaemonMessage::Tape { records: 1 << 16 },
         DaemonMessage::Status(StatusDocument::default()),
         DaemonMessage::ErrorDetail { error: 1, text: "\"quoted\"\n".into() },
-        DaemonMessage::Traffic { workers: vec![WorkerTraffic { name: "cpu:1".into(), collectives }] },
+        DaemonMessage::Traffic { workers: vec![WorkerTraffic { name: "cpu:1".into(), collectives, operations }] },
         DaemonMessage::Placement(placement()),
     ];
     let (a, b) = Socket::pair().unwrap();

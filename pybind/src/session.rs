@@ -177,6 +177,26 @@ fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(workers)
 }
 
+/// The steps of this session that ended, by worker and operation, once everything issued so far is done: `count`,
+/// `time_ns`, `bytes` and `errors`.
+#[pyfunction]
+fn worker_operations(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let workers = PyDict::new(py);
+    for worker in current(py)?.traffic().or_raise()? {
+        let operations = PyDict::new(py);
+        for (name, done) in worker.operations {
+            let numbers = PyDict::new(py);
+            numbers.set_item("count", done.count)?;
+            numbers.set_item("time_ns", done.time_ns)?;
+            numbers.set_item("bytes", done.bytes)?;
+            numbers.set_item("errors", done.errors)?;
+            operations.set_item(name, numbers)?;
+        }
+        workers.set_item(worker.name, operations)?;
+    }
+    Ok(workers)
+}
+
 /// The status of the daemon's workers, once everything issued so far is done: `name`, `kind`, `memory_bytes`,
 /// `memory_bytes_limit`, and this session's `session_bytes` and `session_bytes_peak`. A worker on a device also has
 /// `device`, `capability`, `multiprocessors` and `device_bytes`.
@@ -235,6 +255,7 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(session_info, module)?)?;
     module.add_function(wrap_pyfunction!(placement, module)?)?;
     module.add_function(wrap_pyfunction!(traffic, module)?)?;
+    module.add_function(wrap_pyfunction!(worker_operations, module)?)?;
     module.add_function(wrap_pyfunction!(worker_status, module)?)?;
     module.add_function(wrap_pyfunction!(reset_peak, module)?)?;
     module.add_function(wrap_pyfunction!(find_gtd, module)?)?;

@@ -197,8 +197,8 @@ impl TimelineBuilder {
 
     /// Takes the next line.
     pub fn take(&mut self, line: &LogLine) {
-        let event = match line {
-            LogLine::Event(_, event) => event,
+        let (number, event) = match line {
+            LogLine::Event(number, event) => (*number, event),
             LogLine::OtherDaemon(_) => {
                 // The clock of the new daemon begins at zero.
                 *self = TimelineBuilder::default();
@@ -207,14 +207,16 @@ impl TimelineBuilder {
             LogLine::Lost(events) => {
                 self.tracker.take(line);
                 self.awaited.clear();
-                if self.has_begun {
-                    self.timeline.lost = self.timeline.lost.saturating_add(*events);
-                    self.timeline.gaps.push((self.last_ns, *events));
-                }
+                // A gap before the first event is one of the timeline: a reader begins where nothing is missing.
+                self.timeline.lost = self.timeline.lost.saturating_add(*events);
+                self.timeline.gaps.push((self.last_ns.max(self.from_ns), *events));
                 return;
             }
             LogLine::OtherVersion => return,
         };
+        // A daemon's clock never goes back, but a file may say anything.
+        let event = Event { time_ns: event.time_ns.max(self.last_ns), ..*event };
+        let line = LogLine::Event(number, event);
         if event.time_ns != self.last_ns {
             self.settle(event.time_ns);
             self.last_ns = event.time_ns;
@@ -225,10 +227,9 @@ impl TimelineBuilder {
                 self.timeline.begin_ns = if self.from_ns > 0 { self.from_ns } else { event.time_ns };
             }
             self.timeline.events += 1;
-            self.timeline.totals.take(line);
+            self.timeline.totals.take(&line);
         }
-        let LogLine::Event(number, event) = *line else { return };
-        if let Some(step) = self.tracker.take(line) {
+        if let Some(step) = self.tracker.take(&line) {
             self.worker(event.worker);
             self.ended[event.worker as usize].push(step);
         }
@@ -407,8 +408,8 @@ impl TimelineBuilder {
         let failed = failures.iter().rev().take_while(|(time_ns, ..)| *time_ns == self.last_ns);
         let has_failed = failed.into_iter().any(|(_, of, what)| (*of, *what) == (session, subject));
         let slice = WorkSlice {
-            begin_ns: begin_ns.max(self.from_ns),
-            end_ns: end_ns.max(self.from_ns),
+            begin_ns: begin_ns.max(self.timeline.begin_ns),
+            end_ns: end_ns.max(self.timeline.begin_ns),
             session,
             subject,
             result,
@@ -427,7 +428,7 @@ impl TimelineBuilder {
         let end_ns = end_ns.max(self.last_ns);
         self.settle(end_ns);
         if !self.has_begun {
-            self.timeline.begin_ns = self.from_ns;
+            self.timeline.begin_ns = self.from_ns.min(end_ns);
         }
         for known in running {
             self.worker(known.worker as u16);
@@ -441,7 +442,7 @@ impl TimelineBuilder {
             let known = || running.iter().find(|known| known.worker == worker);
             let known = || known().map(|known| (known.begin_ns, known.session, known.subject, 0, 0, None));
             if let Some((begin_ns, session, subject, result, bytes, sent_ns)) = outstanding.or_else(known) {
-                let begin_ns = begin_ns.max(self.from_ns).min(end_ns);
+                let begin_ns = begin_ns.max(self.timeline.begin_ns).min(end_ns);
                 self.timeline.workers[worker].slices.push(WorkSlice {
                     begin_ns,
                     end_ns,
@@ -557,6 +558,43 @@ mod tests {
         let timeline = TimelineBuilder::from(100).finish(900, &[known], &[]);
         let slice = timeline.workers[1].slices[0];
         assert_eq!((slice.begin_ns, slice.end_ns, slice.outcome), (100, 900, SliceOutcome::Running));
+    }
+
+    #[test]
+    fn any_lines_make_a_timeline() {
+        // A linear congruential generator (Knuth, MMIX).
+        let mut state = 7u64;
+        let mut next = |below: u64| {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 33) % below
+        };
+        for round in 0..200 {
+            let mut builder = if round % 2 == 0 { TimelineBuilder::default() } else { TimelineBuilder::from(500) };
+            for number in 0..200 {
+                let kind = EventKind::ALL[next(8) as usize];
+                let huge = next(50) == 0;
+                let mut value = |below| if huge { u64::MAX - next(2) } else { next(below) };
+                let (time_ns, session, bytes, result) = (value(1000), value(3), value(9), value(4));
+                let (left, right, worker) = (value(300), next(2), [0, 1, 2, NO_WORKER][next(4) as usize]);
+                let subject = [Subject::Op(Op::Add), Subject::Fetch, Subject::Sync, Subject::Reshard][next(4) as usize];
+                let event = Event { time_ns, kind, subject, worker, session, bytes, result, left, right };
+                builder.take(&if next(40) == 0 { LogLine::Lost(next(9)) } else { LogLine::Event(number, event) });
+            }
+            let timeline = builder.finish(next(2000), &[], &[1]);
+            let within = timeline.begin_ns..=timeline.end_ns;
+            for lane in &timeline.workers {
+                for slice in lane.slices.iter().chain(&lane.copies) {
+                    assert!(within.contains(&slice.begin_ns) && within.contains(&slice.end_ns), "{slice:?} {within:?}");
+                    assert!(slice.begin_ns <= slice.end_ns, "{slice:?}");
+                }
+            }
+            let names = crate::chrome::TimelineNames::default();
+            crate::chrome::write(&mut std::io::sink(), &timeline, &names, &[]).unwrap();
+            let scene = crate::picture::scene::scene(&timeline, &names, "any");
+            crate::picture::svg::write(&mut std::io::sink(), &scene).unwrap();
+            crate::picture::png::write(std::io::sink(), &scene, 20.0).unwrap();
+            crate::picture::html::write(&mut std::io::sink(), &timeline, &names, "any").unwrap();
+        }
     }
 
     #[test]

@@ -102,3 +102,12 @@ def test_a_gpt_learns_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert "going on from step 8" in told
     told = run(*gpt, "--steps", 10, "--sample", 0, "--by-hand", "--bias")
     assert "step 10: train" in told
+
+
+def test_the_time_of_a_step_is_shown() -> None:
+    told = run(ROOT / "examples" / "show_stats.py")
+    calls = {
+        line.split()[0]: int(line.split()[-1]) for line in told.splitlines() if line.strip() and line[-1].isdigit()
+    }
+    assert (calls["forward"], calls["backward"], calls["matmul"] % 10) == (10, 10, 0)
+    assert told.splitlines()[-1].endswith(" instructions")

@@ -241,6 +241,40 @@ def test_a_daemon_that_ends_leaves_what_was_captured(tmp_path: Path) -> None:
     assert Counter(line["op"] for line in lines_of(tmp_path / "traces") if line["event"] == "RECV")["add"] == ADDITIONS
 
 
+def test_a_stopped_observer_changes_nothing_and_counts_what_it_lost(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    program = (
+        "import sys, gt\nx = gt.ones(1)\nprint(x.item(), flush=True)\nsys.stdin.readline()\n"
+        "for _ in range(60_000): x = x + 1\nprint(x.item(), flush=True)\nsys.stdin.readline()"
+    )
+    with daemon(socket), started(program, GT_SOCKET=str(socket)) as client:
+        assert line_of(client) == "1.0"
+        with capture(socket, tmp_path, "-s", "120") as process:
+            process.send_signal(signal.SIGSTOP)
+            client.stdin.write("go on\n")
+            client.stdin.flush()
+            assert line_of(client) == "60001.0"
+            process.send_signal(signal.SIGCONT)
+            document = finished(process)
+    events, lost, expected = 0, 0, None
+    for line in (tmp_path / "tape.log").read_text().splitlines():
+        if line.endswith(" events lost"):
+            gap = int(line.split()[1])
+            lost += gap
+            expected = None if expected is None else expected + gap
+            continue
+        number = int(line.split("#")[1].split()[0])
+        assert expected in (None, number), line
+        expected = number + 1
+        events += 1
+    assert (document["events"], document["lost"]) == (events, lost)
+    assert lost > 60_000
+    trace = json.loads((tmp_path / "trace.json").read_text())
+    assert trace["otherData"]["lost_events"] == document["lost"]
+    gaps = [event["name"] for event in trace["traceEvents"] if event["ph"] == "i"]
+    assert sum(int(gap.split()[0]) for gap in gaps if gap.endswith(" events lost")) == lost
+
+
 def refusal(socket: Path, *words: str, **how: Any) -> tuple[int, str]:
     done = subprocess.run(
         [GTCTL, "--socket", socket, "trace", *words], capture_output=True, text=True, timeout=60, check=False, **how

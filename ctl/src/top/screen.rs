@@ -4,6 +4,7 @@ use super::snapshot::{Observation, READ_EVERY, Snapshot};
 use super::view::{self, TopView};
 use crate::arguments::SessionOrder;
 use crate::status;
+use crate::stop_signals::StopSignals;
 use gt_protocol::ProtocolError;
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -98,11 +99,12 @@ pub fn run(observation: &mut Observation, sort: SessionOrder, delay: Duration) -
     let snapshot = observation.snapshot()?;
     let (details, mode) = (Vec::new(), KeyMode::List);
     let mut screen = Screen { view, mode, snapshot, details, message: None, is_over: false };
+    let stop = StopSignals::block();
     let _raw = RawTerminal::enter()?;
     let mut terminal = Terminal::new(CrosstermBackend::new(std::io::stdout()))?;
     let mut drawn = Instant::now();
     screen.draw(&mut terminal)?;
-    while !screen.is_over {
+    while !screen.is_over && !stop.have_come() {
         let has_event = event::poll(READ_EVERY)?;
         observation.read();
         if has_event {

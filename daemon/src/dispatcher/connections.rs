@@ -34,6 +34,9 @@ const OBSERVERS_MAX: u32 = 256;
 /// Connections without a session, of [`OBSERVERS_MAX`], that only administrators can open.
 const OBSERVERS_RESERVED: u32 = 32;
 
+/// Operations of all workers in one answer, which takes at most 48 KiB.
+const OPERATIONS_MAX: usize = 512;
+
 fn no_session() -> Refused {
     Refused::new(RefusalCode::NotPermitted, "only a client has a session to ask about")
 }
@@ -513,9 +516,11 @@ impl Dispatcher {
                 let names = worker_names(&mut self.links);
                 let answer = match &connection.session {
                     Some(session) => {
+                        let most = OPERATIONS_MAX / session.workers().len().max(1);
                         let of = |worker: usize| {
                             let name = names.get(worker).cloned().unwrap_or_default();
-                            WorkerTraffic { name, collectives: session.traffic(worker) }
+                            let operations = session.operations(worker, most);
+                            WorkerTraffic { name, collectives: session.traffic(worker), operations }
                         };
                         DaemonMessage::Traffic { workers: session.workers().iter().map(of).collect() }
                     }

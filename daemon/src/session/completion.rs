@@ -64,6 +64,7 @@ impl Session {
         };
         let [left, right] = time.words();
         tape.write(Event { left, right, ..event(EventKind::WorkerRecv, worker) });
+        self.operations.add(worker.into(), subject, bytes, time);
         let completes = completes(subject);
         if let Err(failure) = result {
             // A tensor poisoned by an earlier failure is not an error of its own.
@@ -79,6 +80,7 @@ impl Session {
                     ));
                 }
                 self.errors += 1;
+                self.operations.add_error(worker.into(), subject);
                 tape.write(event(EventKind::Error, worker));
                 tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
             }

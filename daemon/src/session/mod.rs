@@ -8,6 +8,7 @@
 
 mod completion;
 mod handover;
+mod operation_counts;
 mod reports;
 mod submitted_slots;
 mod validation;
@@ -33,6 +34,7 @@ use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_NUMBERED_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, DeviceSet, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
+use operation_counts::OperationCounts;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -120,6 +122,8 @@ pub struct Session {
     signals: Signals,
     /// Collectives, by worker and name.
     traffic: BTreeMap<(usize, &'static str), CollectiveTraffic>,
+    /// The steps that ended.
+    operations: OperationCounts,
     last_id: TensorId,
     /// Instructions whose results have lower ids are cancelled.
     interrupted_below: TensorId,
@@ -200,6 +204,7 @@ impl Session {
             parts: HashMap::new(),
             signals: Signals::default(),
             traffic: BTreeMap::new(),
+            operations: OperationCounts::default(),
             last_id: 0,
             interrupted_below: 0,
             completions_in_flight: 0,

@@ -3,7 +3,7 @@
 use super::Session;
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use gt_ops::{Placement, TensorId};
-use gt_protocol::{CollectiveTraffic, PlacementInfo, PlacementLayout, SessionRecord, SessionStatus};
+use gt_protocol::{CollectiveTraffic, OperationCount, PlacementInfo, PlacementLayout, SessionRecord, SessionStatus};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -12,6 +12,11 @@ impl Session {
     pub fn traffic(&self, worker: usize) -> BTreeMap<String, CollectiveTraffic> {
         let own = self.traffic.range((worker, "")..(worker + 1, ""));
         own.map(|((_, name), traffic)| ((*name).to_owned(), *traffic)).collect()
+    }
+
+    /// The steps that ended at `worker`, by operation, at most `most` operations.
+    pub fn operations(&self, worker: usize, most: usize) -> BTreeMap<String, OperationCount> {
+        self.operations.report(worker, most)
     }
 
     /// The placement of tensor `id`; `names` are the names of all workers.

@@ -25,7 +25,7 @@ REASONS = {
     "torch.nested": "pad the tensors and use a mask",
     "torch.quantization": "there are no quantized tensors: use bfloat16 or float16 to save memory",
     "torch.ao": "there are no quantized tensors: use bfloat16 or float16 to save memory",
-    "torch.profiler": "use gt.debug, or GT_INSTRUCTION_LOG to see every instruction",
+    "torch.profiler": "use gt.profiler.profile, or GT_INSTRUCTION_LOG to see every instruction",
     "torch.utils.cpp_extension": "there are no extensions in C++",
     "torch._C": "that is PyTorch's own inside",
     "torch._dynamo": "that is PyTorch's own inside; gt.compile leaves a function as it is",

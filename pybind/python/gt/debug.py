@@ -1,6 +1,7 @@
-"""Debugging: the autograd tape of this process, and the placement of its tensors.
+"""Debugging: the autograd tape of this process, the placement of its tensors, and what workers did for it.
 
-Start at `get_tape` and `placement`. `GT_INSTRUCTION_LOG` logs the daemon's instructions, see docs/environment.md.
+Start at `get_tape`, `placement` and `get_worker_stats`. `gt.profiler` profiles a block, and `GT_INSTRUCTION_LOG` logs
+the daemon's instructions, see docs/seeing.md.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, TextIO
 from gt import _gt
 from gt._gt import Tensor
 
-__all__ = ["Placement", "comm_stats", "get_tape", "get_worker_stats", "placement", "print_tape"]
+__all__ = ["Placement", "comm_stats", "get_tape", "get_worker_stats", "placement", "print_tape", "print_worker_stats"]
 
 
 def get_tape() -> list[dict[str, Any]]:
@@ -43,12 +44,16 @@ def print_tape(file: TextIO | None = None) -> None:
         )
         for node in get_tape()
     ]
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
     out = sys.stdout if file is None else file
-    for row in (header, tuple("-" * width for width in widths), *rows):
-        out.write("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() + "\n")
+    _print_table(out, header, rows)
     if not rows:
         out.write("(empty: no tensor here needs a gradient)\n")
+
+
+def _print_table(out: TextIO, header: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
+    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+    for row in (header, tuple("-" * width for width in widths), *rows):
+        out.write("  ".join(word.ljust(width) for word, width in zip(row, widths, strict=True)).rstrip() + "\n")
 
 
 @dataclass(frozen=True)
@@ -111,12 +116,43 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     `session_bytes` and `session_bytes_peak` of this one, and `collectives`, as `comm_stats` counts them. A worker on a
     GPU also has `device`, `capability`, `multiprocessors` and `device_bytes`.
 
+    `total_instructions` counts the steps that the worker has done for this session since it began, and `operations` has
+    for each operation (`"matmul"`) their `count`, their `time_ns` on the worker, their `bytes` (of the instructions, or
+    of the data moved) and the `errors` among them. The first of several fused steps has the time of all, and small
+    steps that the daemon runs itself have an estimate.
+
     Example:
         >>> for name, worker in gt.debug.get_worker_stats().items():
         ...     worker["session_bytes_peak"] >= worker["session_bytes"]
         True
     """
-    traffic = comm_stats()
+    traffic, operations = comm_stats(), _gt.worker_operations()
     stats = {worker.pop("name"): worker for worker in _gt.worker_status()}
     nothing = {"session_bytes": 0, "session_bytes_peak": 0}
-    return {name: {**nothing, **worker, "collectives": traffic.get(name, {})} for name, worker in stats.items()}
+    return {
+        name: {
+            **nothing,
+            **worker,
+            "collectives": traffic.get(name, {}),
+            "total_instructions": sum(done["count"] for done in operations.get(name, {}).values()),
+            "operations": operations.get(name, {}),
+        }
+        for name, worker in stats.items()
+    }
+
+
+def print_worker_stats(file: TextIO | None = None) -> None:
+    """Prints the operations of `get_worker_stats()` as a table, to a file or to the standard output.
+
+    Those that took longest come first.
+    """
+    stats = get_worker_stats()
+    done = [(name, op, of) for name, worker in stats.items() for op, of in worker["operations"].items()]
+    rows = [
+        (name, op, str(of["count"]), f"{of['time_ns'] / 1e6:.3f}", str(of["bytes"]), str(of["errors"]))
+        for name, op, of in sorted(done, key=lambda row: -row[2]["time_ns"])
+    ]
+    out = sys.stdout if file is None else file
+    _print_table(out, ("worker", "operation", "count", "ms", "bytes", "errors"), rows)
+    total = sum(worker["total_instructions"] for worker in stats.values())
+    out.write(f"{total} instructions\n")

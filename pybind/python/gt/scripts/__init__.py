@@ -1,1 +1,1 @@
-"""Instruments to run with `python -m`: `gt.scripts.top` shows what a daemon does, `gt.scripts.trace` captures it."""
+"""Instruments to run with `python -m`: `gt.scripts.top`, `gt.scripts.trace` and `gt.scripts.visualize`."""

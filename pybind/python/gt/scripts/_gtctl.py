@@ -1,12 +1,11 @@
-"""Runs `gtctl`, which lies beside the daemon's program."""
+"""Runs `gtctl` in place of a Python program."""
 
 from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
-from gt import _gt
+from gt import _gt, _instruments
 
 
 def become(command: str) -> None:
@@ -14,7 +13,6 @@ def become(command: str) -> None:
     arguments = sys.argv[1:]
     sys.stdout.flush()
     try:
-        gtctl = Path(_gt.find_gtd()).with_name("gtctl")
-        os.execv(gtctl, ["gtctl", command, *arguments])
+        os.execv(_instruments.gtctl(), ["gtctl", command, *arguments])
     except (_gt.DisconnectedError, OSError) as error:
         sys.exit(f"python -m gt.scripts.{command}: gtctl cannot be run: {error}")
