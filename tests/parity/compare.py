@@ -17,7 +17,11 @@ TOLERANCE = {
     gt.bfloat16: (2e-2, 2e-2),
     gt.float32: (5e-5, 5e-5),
     gt.float64: (1e-7, 1e-9),
+    gt.complex64: (5e-5, 5e-5),
+    gt.complex128: (1e-7, 1e-9),
 }
+# Complex arguments are left out, but real ones may have complex results.
+RESULT_DTYPES = DTYPES | {torch.complex64: gt.complex64, torch.complex128: gt.complex128}
 
 
 def difference(theirs: Any, ours: Any, values: bool = True) -> str | None:
@@ -34,7 +38,7 @@ def difference(theirs: Any, ours: Any, values: bool = True) -> str | None:
                 return f"part {i}: {why}"
         return None
     if isinstance(theirs, torch.dtype):
-        return None if DTYPES.get(theirs) == ours else f"{ours} for {theirs}"
+        return None if RESULT_DTYPES.get(theirs) == ours else f"{ours} for {theirs}"
     if type(theirs) is not type(ours):
         return f"a {type(ours).__name__} for a {type(theirs).__name__}"
     if isinstance(theirs, float) and values:
@@ -48,12 +52,14 @@ def _of_tensors(theirs: torch.Tensor, ours: Any, values: bool) -> str | None:
         return f"a {type(ours).__name__} for a tensor"
     if tuple(theirs.shape) != tuple(ours.shape):
         return f"shape {list(ours.shape)} for {list(theirs.shape)}"
-    if DTYPES.get(theirs.dtype) != ours.dtype:
+    if RESULT_DTYPES.get(theirs.dtype) != ours.dtype:
         return f"{ours.dtype} for {theirs.dtype}"
     # Fetching waits for the computation, so errors that only execution finds are raised here.
     got, wanted = of_gt(ours), to_array(theirs)
     if not values or theirs.numel() == 0:
         return None
+    if ours.is_complex():
+        got, wanted = (np.stack((array.real, array.imag), -1) for array in (got, wanted))
     if ours.dtype not in TOLERANCE:
         wrong = got != wanted
     else:
