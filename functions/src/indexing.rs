@@ -354,8 +354,17 @@ functions! {
             )));
         }
         check_index(index)?;
-        let op = if accumulate { Op::IndexPutAdd } else { Op::IndexPut };
-        Ok(flat(input)?.scatter(op, 0, flat(index)?, flat(source)?).reshape(&input.sizes()?))
+        let (mut at, size) = (flat(index)?, input.numel()? as i64);
+        let op = match accumulate {
+            // The sum of bools, which is a logical or, takes no negative indices.
+            true if own == DType::Bool => {
+                at = (at.lt(0i64) & at.ge(-size)).where_(at + size, at);
+                Op::ScatterAdd
+            }
+            true => Op::IndexPutAdd,
+            false => Op::IndexPut,
+        };
+        Ok(flat(input)?.scatter(op, 0, at, flat(source)?).reshape(&input.sizes()?))
     }
 
     /// A copy in which the elements of `source`, in order, replace those where a mask is true.

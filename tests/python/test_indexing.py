@@ -294,3 +294,11 @@ def test_an_empty_index_may_have_any_rank() -> None:
     assert chosen.shape == (2, 0)
     chosen.sum().backward()
     assert x.grad.tolist() == [0] * 5
+
+
+def test_bools_put_at_one_place_are_combined_by_or() -> None:
+    x = gt.tensor([False, False, True])
+    put = x.put(gt.tensor([-3, 0, -1]), gt.tensor([True, False, False]), accumulate=True)
+    assert put.tolist() == [True, False, True]
+    at = (gt.tensor([-3, 0]),)
+    assert x.index_put(at, gt.tensor([True, False]), accumulate=True).tolist() == [True, False, True]
