@@ -16,26 +16,24 @@ impl OperationCounts {
     /// Counts a step that ended at `worker`.
     #[inline]
     pub fn add(&mut self, worker: usize, subject: Subject, bytes: u64, time: StepTime) {
-        if let Some(done) = self.of(worker, subject) {
-            done.count += 1;
-            done.time_ns = done.time_ns.saturating_add(time.ns());
-            done.bytes = done.bytes.saturating_add(bytes);
-        }
+        let done = self.of(worker, subject);
+        done.count += 1;
+        done.time_ns = done.time_ns.wrapping_add(time.ns());
+        done.bytes = done.bytes.wrapping_add(bytes);
     }
 
     /// Counts the failure of a step.
     pub fn add_error(&mut self, worker: usize, subject: Subject) {
-        if let Some(done) = self.of(worker, subject) {
-            done.errors += 1;
-        }
+        self.of(worker, subject).errors += 1;
     }
 
     #[inline]
-    fn of(&mut self, worker: usize, subject: Subject) -> Option<&mut OperationCount> {
-        if self.workers.get(worker).is_none_or(|counts| counts.is_empty()) {
+    fn of(&mut self, worker: usize, subject: Subject) -> &mut OperationCount {
+        if worker >= self.workers.len() || self.workers[worker].is_empty() {
             self.add_worker(worker);
         }
-        self.workers.get_mut(worker)?.get_mut(usize::from(subject.code()))
+        // A worker has a count for each wire id.
+        &mut self.workers[worker][usize::from(subject.code()) % WIRE_ID_MAX]
     }
 
     #[cold]
