@@ -10,8 +10,12 @@ use std::f64::consts::PI;
 /// Checks that two tensors are the parts of complex numbers: of one dtype, float32 or float64.
 fn check_parts(name: &str, first: Expr<'_>, second: Expr<'_>) -> Result<()> {
     let (a, b) = (first.dtype()?, second.dtype()?);
+    if a == DType::F16 && b == DType::F16 {
+        let text = "complex numbers of half precision are not supported: convert both parts to float32 first";
+        return Err(OpError::not_implemented(text));
+    }
     if !matches!(a, DType::F32 | DType::F64) || !matches!(b, DType::F32 | DType::F64) {
-        return Err(OpError::runtime(format!(
+        return Err(OpError::not_implemented(format!(
             "Expected both inputs to be Half, Float or Double tensors but got {} and {}",
             a.scalar_type_name(),
             b.scalar_type_name()

@@ -59,7 +59,7 @@ fn transform<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, direction: Dire
     let (meta, sizes) = (rows.meta()?, rows.sizes()?);
     let count = sizes.last().copied().unwrap_or(1);
     let [outer @ .., _] = &sizes[..] else {
-        return Err(OpError::runtime("a Fourier transform needs a tensor with at least one dimension"));
+        return Err(OpError::index(format!("Dimension specified as {axis} but tensor has no dimensions")));
     };
     let op = if direction == Direction::Forward { Op::Fourier } else { Op::InverseFourier };
     let parts = rows.reinterpret(meta.dtype.storage()).reshape(&[outer, &[2 * count]].concat());
