@@ -73,15 +73,16 @@ sys.stdin.readline()
 """
 )
 
-# A program that says when its small results came.
+# A program that says when its results came. Each is a product of some milliseconds: a small step would run at the
+# preemption points of the other user's step, and not wait for its end.
 ASKS = (
     AS_USER
     + """
-x = gt.ones(1)
-(x + x).item()
+x = gt.rand(1024, 1024)
+(x @ x).sum().item()
 print("ready", flush=True)
 for line in sys.stdin:
-    (x + x).item()
+    (x @ x).sum().item()
     print(time.monotonic(), flush=True)
 """
 )
@@ -192,7 +193,7 @@ def _kill_program(_: Path, __: str, pid: int) -> None:
 
 
 def _freed(socket: Path, asks: Program, end: Callable[[Path, str, int], None], computes: bool) -> float:
-    """Returns how long after the end of a user's step, or of a session without one, another user's result came."""
+    """Returns how long after the end of a user's step, or of a session without one, another user's product came."""
     with running(socket, ENDLESS, USERS[0]) as endless:
         session = endless.line()
         if computes:
@@ -208,8 +209,7 @@ def _freed(socket: Path, asks: Program, end: Callable[[Path, str, int], None], c
             begun = time.monotonic()
             asks.say("go")
         end(socket, session, endless.process.pid)
-        # A result that was there before the end did not have to wait for it.
-        return max(float(asks.line()) - begun, 0.0)
+        return float(asks.line()) - begun
 
 
 def _may_start_users() -> bool:
@@ -236,7 +236,7 @@ def freed_rows() -> Iterator[Row]:
             asks.line()
             for way, end in ways.items():
                 yield from _with_largest(
-                    f"{way} of an endless step on {kind}, until another's result; bare: without the step",
+                    f"{way} of an endless step on {kind}, until another's product of 1024²; bare: without the step",
                     {
                         "GT": lambda asks=asks, end=end, socket=socket: _freed(socket, asks, end, computes=True),
                         "bare": lambda asks=asks, end=end, socket=socket: _freed(socket, asks, end, computes=False),
