@@ -5,10 +5,10 @@ use super::device_link::GroupMember;
 use super::exec_failure::{caught, defect, failure, worker_lost};
 use super::fusion_window::is_large;
 use super::in_flight::InFlightTransfer;
+use super::rank_assignment::RankAssignment;
 use super::reshard::reshard_tensor;
 use super::session_tensors::{SessionShared, SessionTensors, host_range};
 use gt_backend::{Backend, Cancellation, ExecError, Fence, FenceStatus, Input};
-use gt_collectives::Communicator;
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{ArenaRange, Command, Reshard};
@@ -41,11 +41,11 @@ impl<B: Backend> Core<B> {
     }
 
     /// A core for all sessions but the one at `slot`, which may execute steps at preemption points while this one
-    /// executes a step of that session. None if the backend has no such points.
-    pub fn lend(&mut self, slot: u32) -> Option<Box<Core<B>>> {
+    /// executes a step of that session, or of none. None if the backend has no such points.
+    pub fn lend(&mut self, slot: Option<u32>) -> Option<Box<Core<B>>> {
         let mut light = self.light.take()?;
         std::mem::swap(&mut self.sessions, &mut light.sessions);
-        self.exchange(slot, &mut light);
+        slot.inspect(|slot| self.exchange(*slot, &mut light));
         Some(light)
     }
 
@@ -56,8 +56,8 @@ impl<B: Backend> Core<B> {
     }
 
     /// Takes the sessions back that were [lent](Self::lend).
-    pub fn take_back(&mut self, slot: u32, mut light: Box<Core<B>>) {
-        self.exchange(slot, &mut light);
+    pub fn take_back(&mut self, slot: Option<u32>, mut light: Box<Core<B>>) {
+        slot.inspect(|slot| self.exchange(*slot, &mut light));
         std::mem::swap(&mut self.sessions, &mut light.sessions);
         self.light = Some(light);
     }
@@ -72,9 +72,11 @@ impl<B: Backend> Core<B> {
         }
     }
 
-    /// Joins the group of `workers` as the rank that `communicator` is; without one, leaves the group.
-    pub fn join(&mut self, workers: Workers, communicator: Option<Box<dyn Communicator>>) {
-        match communicator {
+    /// Joins the group of `workers` as `rank`, waiting for the other ranks; without one, or if that fails, leaves the
+    /// group.
+    pub fn join(&mut self, workers: Workers, rank: Option<RankAssignment>) {
+        let failed = |error| tracing::warn!(target: "gtd::worker", %error, "a group was not joined");
+        match rank.and_then(|rank| rank.join().map_err(failed).ok()) {
             Some(communicator) => {
                 self.groups.gone = self.groups.gone.without(workers);
                 let member = GroupMember::new(&mut self.backend, communicator, workers);

@@ -6,12 +6,12 @@ use super::fused_steps::Job;
 use super::fusion_window::STAGES_MAX;
 use super::in_flight::{InFlightStep, InFlightSteps};
 use super::queue::{LIGHT_NS_MAX, WORK_SLOTS};
+use super::rank_assignment::RankAssignment;
 use super::session_tensors::SessionShared;
 use super::step::SessionSlot;
 use super::step::{completes, subject};
 use super::step_wire::{MemoryLimits, ReportWords, StepHeader, StepKind, WorkerLoss};
 use gt_backend::{Backend, preemptible};
-use gt_collectives::Communicator;
 use gt_ops::TensorId;
 use gt_ops::failure::Failure;
 use gt_ops::wire::{Command, Completion, SLOTS_MAX, Slot, decode};
@@ -82,8 +82,8 @@ pub trait Transport {
     /// Called when new sessions compute on this worker, which has registered itself.
     fn registered(&mut self) {}
 
-    /// Joins a group as the next rank that the dispatcher assigned, waiting for the other ranks.
-    fn communicator(&mut self) -> Option<Box<dyn Communicator>>;
+    /// The next rank in a group that the dispatcher assigned.
+    fn rank(&mut self) -> Option<RankAssignment>;
 }
 
 /// The number of slots of the first step in `slots`, if all of them are there.
@@ -325,7 +325,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 awaited = completes(subject(&command));
                 let started;
                 let start = |core: &mut Core<B>| core.start(slot, origin, &command, None);
-                (started, overtook) = self.preemptible(&mut core, &header, start);
+                (started, overtook) = self.preemptible(&mut core, Some(slot), header.expected_ns(), start);
                 result = started.map(|started| transfer = started);
             }
             Err(error) => tracing::error!(target: "gtd::worker", %error, "a step that makes no sense"),
@@ -363,24 +363,27 @@ impl<B: Backend, T: Transport> Worker<B, T> {
                 }
                 core.register_arenas(owner.slot);
             }
-            StepKind::Join { workers } => core.join(workers, self.transport.communicator()),
+            StepKind::Join { workers } => {
+                let rank = self.transport.rank();
+                self.preemptible(core, None, 0, |core| core.join(workers, rank));
+            }
             StepKind::Leave { workers, gone } => core.leave(workers, gone),
             StepKind::Registered => self.transport.registered(),
         }
         true
     }
 
-    /// Executes the step in front by `work`, and at its preemption points light steps of other sessions. Returns also
-    /// how long these took.
+    /// Executes the step in front by `work`, and at its preemption points light steps of other sessions than the one at
+    /// `slot`. Returns also how long these took.
     fn preemptible<R>(
         &mut self,
         core: &mut Core<B>,
-        header: &StepHeader,
+        slot: Option<u32>,
+        expected_ns: u64,
         work: impl FnOnce(&mut Core<B>) -> R,
     ) -> (R, Duration) {
-        let slot = header.owner.slot;
         let Some(mut light) = core.lend(slot) else { return (work(core), Duration::ZERO) };
-        let is_heavy = header.expected_ns() > LIGHT_NS_MAX;
+        let is_heavy = expected_ns > LIGHT_NS_MAX;
         let mut preemption = Preemption {
             worker: self,
             core: &mut light,
@@ -435,7 +438,7 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         let mut results = Vec::with_capacity(jobs.len());
         let begun = Instant::now();
         let run = |core: &mut Core<B>| core.run_window(&jobs, |result| results.push(result));
-        let (count, overtook) = self.preemptible(&mut core, &header, run);
+        let (count, overtook) = self.preemptible(&mut core, Some(header.owner.slot), header.expected_ns(), run);
         if lost_device().is_some() {
             return None;
         }
@@ -499,8 +502,8 @@ struct Preemption<'a, B: Backend, T: Transport> {
     worker: &'a mut Worker<B, T>,
     /// The core of all other sessions.
     core: &'a mut Core<B>,
-    /// The slot of the step's session.
-    slot: u32,
+    /// The slot of the step's session, if it is a session's.
+    slot: Option<u32>,
     /// Whether the step is expected to take more than [`LIGHT_NS_MAX`], or took so long.
     is_heavy: bool,
     begun: Instant,
@@ -530,9 +533,10 @@ impl<B: Backend, T: Transport> Preemption<'_, B, T> {
     /// As [`run`](Self::run). False if all steps that were taken from the ring must wait for the preempted one.
     fn overtake(&mut self, begun: Instant) -> bool {
         // A session's steps keep their order, and so do the messages that come beside the ring.
-        let mut waiting = vec![self.slot];
+        let mut waiting = Vec::from_iter(self.slot);
         let (mut message_waits, mut any) = (false, false);
-        let (mut at, mut overtaken) = (0, 0);
+        // The preempted step is in front.
+        let (mut at, mut overtaken) = (whole_step(self.worker.steps.waiting()).unwrap_or(0), 1);
         while let Some(len) = whole_step(&self.worker.steps.waiting()[at..]) {
             let Ok(header) = StepHeader::decode(&self.worker.steps.waiting()[at]) else { break };
             let is_ready = match header.kind {
@@ -737,7 +741,7 @@ mod tests {
         fn message(&mut self) -> bool {
             true
         }
-        fn communicator(&mut self) -> Option<Box<dyn Communicator>> {
+        fn rank(&mut self) -> Option<RankAssignment> {
             None
         }
     }

@@ -14,7 +14,6 @@ use super::step::{Report, SessionSlot, Step, Submission};
 use super::step_wire::{StepKind, WorkerLoss};
 use super::worker_link::{Availability, WorkerLink};
 use gt_backend::{Backend, MemoryUsage};
-use gt_collectives::Communicator;
 use gt_collectives::local::SharedMemory;
 use gt_ops::failure::Failure;
 use gt_ops::wire::{Command, Slot};
@@ -395,14 +394,7 @@ impl Transport for HeapTransport {
         // A thread shares memory with the dispatcher, so it gets no messages.
         true
     }
-    fn communicator(&mut self) -> Option<Box<dyn Communicator>> {
-        let next = self.joining.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
-        match next?.join() {
-            Ok(communicator) => Some(communicator),
-            Err(error) => {
-                tracing::warn!(target: "gtd::worker", %error, "a group was not joined");
-                None
-            }
-        }
+    fn rank(&mut self) -> Option<RankAssignment> {
+        self.joining.lock().unwrap_or_else(PoisonError::into_inner).pop_front()
     }
 }

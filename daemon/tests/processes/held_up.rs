@@ -1,6 +1,6 @@
 //! Workers that are stopped or busy for long: only the steps that need them wait.
 
-use crate::support::{Client, Gtd, eventually, f32s, range};
+use crate::support::{Client, Folder, Gtd, eventually, f32s, range};
 use gt_client::launch::ConnectOptions;
 use gt_client::{ClientSession, Scope, Tensor};
 use gt_ops::failure::{Fault, WorkerEnd};
@@ -36,6 +36,21 @@ fn come_and_go(gtd: &Gtd) {
     for _ in 0..SESSIONS_MANY {
         gtd.client().block(64);
     }
+}
+
+/// A daemon with one process for a worker, in which steps may take as long as they like.
+fn without_max_step() -> Gtd {
+    let folder = Folder::new();
+    std::fs::write(folder.0.join("gtd.yaml"), "limits: {max_step: 0}\n").unwrap();
+    Gtd::start_in(folder, &["--config", "gtd.yaml", "--workers", "proc-cpu:1"], &[])
+}
+
+/// Issues the sum of `side`² elements, which never ends in a test's time.
+fn sum_without_end(client: &mut Client, side: usize) {
+    let one = client.full(&[1, 1], 1.0);
+    let shape = Shape::new(&[side, side]).unwrap();
+    let wide = client.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(shape));
+    client.op(Op::Sum, &[Operand::Tensor(wide)], Attrs::Axes { mask: 0b11, keepdim: false });
 }
 
 fn make_round_trips(client: &mut Client) {
@@ -95,19 +110,15 @@ fn sessions_come_and_go_while_a_worker_is_stopped() {
 
 #[test]
 fn a_step_of_a_session_that_ended_while_its_worker_was_stopped_is_cancelled() {
-    let folder = crate::support::Folder::new();
-    std::fs::write(folder.0.join("gtd.yaml"), "limits: {max_step: 0}\n").unwrap();
-    let gtd = Gtd::start_in(folder, &["--config", "gtd.yaml", "--workers", "proc-cpu:1"], &[]);
+    let gtd = without_max_step();
     let (mut endless, mut other) = (gtd.client(), gtd.client());
     let kept = other.full(&[4], 1.0);
     other.sync();
-    let one = endless.full(&[1, 1], 1.0);
     endless.sync();
     let worker = || gtd.status().workers.remove(0);
     let WorkerInfo { process, .. } = worker();
     signal(process, Signal::SIGSTOP);
-    let many = endless.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(Shape::new(&[1 << 24, 1 << 24]).unwrap()));
-    endless.op(Op::Sum, &[Operand::Tensor(many)], Attrs::Axes { mask: 0b11, keepdim: false });
+    sum_without_end(&mut endless, 1 << 24);
     let runs = |step: &str| worker().running.is_some_and(|running| running.step == step);
     eventually("the steps are queued", || gtd.status().sessions.iter().any(|session| session.queued >= 2));
     // More cancellations than the worker's socket has room for: that of the sum is lost.
@@ -126,10 +137,7 @@ fn sessions_come_and_go_beside_a_step_that_never_ends() {
         let gtd = Gtd::start(&["--workers", workers, "--auto-shard", "off"]);
         let (mut endless, mut other) = (gtd.client(), gtd.client());
         let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
-        let one = endless.full(&[1, 1], 1.0);
-        let shape = Shape::new(&[1_000_000, 1_000_000]).unwrap();
-        let wide = endless.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(shape));
-        endless.op(Op::Sum, &[Operand::Tensor(wide)], Attrs::Axes { mask: 3, keepdim: false });
+        sum_without_end(&mut endless, 1_000_000);
         eventually("the step runs", || gtd.status().workers[0].running.as_ref().is_some_and(|step| step.step == "sum"));
         come_and_go(&gtd);
         make_round_trips(&mut other);
@@ -173,6 +181,14 @@ fn a_reshard_waits_for_a_stopped_worker_without_its_other_workers() {
 
 #[test]
 fn light_steps_overtake_a_reshard_that_waits_for_a_stopped_worker() {
+    for is_formed in [true, false] {
+        overtake_a_reshard(is_formed);
+    }
+}
+
+/// `is_formed` tells whether the workers are a group before one of them is stopped. If not, the other waits for it to
+/// join.
+fn overtake_a_reshard(is_formed: bool) {
     let gtd = Gtd::start(&["--workers", "proc-cpu:1,cpu:1", "--auto-shard", "off"]);
     let (mut both, mut other) = (gtd.client(), gtd.client());
     for (signal, workers) in [(1, Workers::one(1)), (2, Workers::first_of(2))] {
@@ -181,9 +197,11 @@ fn light_steps_overtake_a_reshard_that_waits_for_a_stopped_worker() {
     }
     both.send(&Command::Signal { signal: 1 });
     let [first, one] = [both.full(&[4], 1.0), both.full(&[4], 1.0)];
-    // The first reshard forms the group of the two workers.
-    both.send(&Command::Signal { signal: 2 });
-    both.binary(Op::Add, first, first);
+    if is_formed {
+        // The first reshard forms the group of the two workers.
+        both.send(&Command::Signal { signal: 2 });
+        both.binary(Op::Add, first, first);
+    }
     both.sync();
     let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
     signal(process, Signal::SIGSTOP);
@@ -192,16 +210,21 @@ fn light_steps_overtake_a_reshard_that_waits_for_a_stopped_worker() {
     let two = both.binary(Op::Add, one, one);
     let (block, token) = (both.block(16), both.token());
     both.send(&Command::Fetch { token, id: two, offset_bytes: 0, to: range(&block, 16) });
+    let both_id = both.session();
     eventually("the second worker waits for the first", || {
-        gtd.status().workers[1].running.as_ref().is_some_and(|running| running.session == both.session())
+        let status = gtd.status();
+        let runs = status.workers[1].running.as_ref().is_some_and(|running| running.session == both_id);
+        // A join is no session's step. It was sent before the steps that are queued now.
+        runs || !is_formed && status.sessions.iter().any(|session| session.id == both_id && session.queued > 0)
     });
     let requested = RequestedPlacement { workers: Workers::one(1), layout: RequestedLayout::Replicated };
     other.send(&Command::DefineSignal { signal: 1, requested });
     other.send(&Command::Signal { signal: 1 });
     make_round_trips(&mut other);
-    let workers = gtd.status().workers;
-    assert_eq!(workers[0].process, process, "it is still the stopped process");
-    assert!(workers[1].running.is_some(), "the reshard has not ended");
+    let status = gtd.status();
+    assert_eq!(status.workers[0].process, process, "it is still the stopped process");
+    let queued = status.sessions.iter().find(|session| session.id == both_id).map(|session| session.queued);
+    assert!(queued > Some(0), "the reshard has not ended");
     signal(process, Signal::SIGCONT);
     assert_eq!(both.completion(token), Ok(()));
     let mut bytes = [0; 16];
@@ -251,15 +274,11 @@ fn a_program_runs_ahead_by_time_and_not_by_instructions() {
 
 #[test]
 fn a_step_that_ran_for_long_ends_with_its_session_and_not_with_its_worker() {
-    let folder = crate::support::Folder::new();
-    std::fs::write(folder.0.join("gtd.yaml"), "limits: {max_step: 0}\n").unwrap();
-    let gtd = Gtd::start_in(folder, &["--config", "gtd.yaml", "--workers", "proc-cpu:1"], &[]);
+    let gtd = without_max_step();
     let (mut long, mut other) = (gtd.client(), gtd.client());
     let kept = other.full(&[4], 1.0);
     other.sync();
-    let one = long.full(&[1, 1], 1.0);
-    let endless = long.op(Op::Expand, &[Operand::Tensor(one)], Attrs::Shape(Shape::new(&[1 << 24, 1 << 24]).unwrap()));
-    long.op(Op::Sum, &[Operand::Tensor(endless)], Attrs::Axes { mask: 0b11, keepdim: false });
+    sum_without_end(&mut long, 1 << 24);
     let running = || gtd.status().workers.remove(0).running;
     // A step of a session that has ended may go on for ten seconds. This one has run for longer when its session ends.
     eventually("the sum has run for long", || running().is_some_and(|running| running.since_ms > 12_000));

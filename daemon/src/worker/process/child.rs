@@ -15,7 +15,6 @@ use crate::worker::step_wire::{MemoryLimits, WorkerLoss};
 use gt_backend::{
     Backend, BackendVisitor, Cancellation, DeviceDescription, MemoryUsage, OpenOptions, OpenedBackend, Site,
 };
-use gt_collectives::Communicator;
 use gt_collectives::local::SharedMemory;
 use gt_ops::failure::{Fault, WorkerEnd};
 use gt_ops::wire::Slot;
@@ -213,12 +212,12 @@ impl PortTransport {
         }
     }
 
-    fn take_rank(&mut self) -> Result<Box<dyn Communicator>, Box<dyn Error>> {
+    fn take_rank(&mut self) -> Result<RankAssignment, Box<dyn Error>> {
         match gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)? {
             (Message::Rank { rank, memories }, fds) => {
                 let group = fds.into_iter().next().ok_or("a place in a group without its memory")?;
                 let memories = (0..memories).map(|_| self.take_memory()).collect::<Result<_, _>>()?;
-                Ok(RankAssignment::Shared { group: Arc::new(group), rank, memories }.join()?)
+                Ok(RankAssignment::Shared { group: Arc::new(group), rank, memories })
             }
             _ => Err("another message than the place in a group that was announced".into()),
         }
@@ -277,13 +276,8 @@ impl Transport for PortTransport {
         }
         taken.is_ok()
     }
-    fn communicator(&mut self) -> Option<Box<dyn Communicator>> {
-        match self.take_rank() {
-            Ok(communicator) => Some(communicator),
-            Err(error) => {
-                tracing::warn!(target: "gtd::worker", %error, "a group was not joined");
-                None
-            }
-        }
+    fn rank(&mut self) -> Option<RankAssignment> {
+        let failed = |error| tracing::error!(target: "gtd::worker", %error, "a place in a group could not be taken");
+        self.take_rank().map_err(failed).ok()
     }
 }
