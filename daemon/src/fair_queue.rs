@@ -12,6 +12,9 @@
 //! others' service keeps its virtual time, as far as it lags by at most a quarter of a second. The worker is never left
 //! idle for such a program: beside one with a deep queue it gets every other step at most, whatever its weight.
 //!
+//! A session that waits for a worker which is stopped, or computes for long, lags behind those that other workers serve.
+//! Of that, a second at most is made up for: otherwise they would wait for as long in turn.
+//!
 //! A time slice lasts for 2 ms, since the tensors that a session works on then stay in the caches: with
 //! slices of a single step each, thirty sessions together did an eighth less than one. A session that wakes up need not
 //! wait for the end of a slice: if its virtual time is at most one time slice past the start of the last slice, it is
@@ -41,6 +44,8 @@ const TIME_SLICE_NS: f64 = 2e6;
 const SHORT_IDLE_NS: f64 = 250e6;
 /// By this much service at most, nanoseconds, the virtual time may then lag behind that of the last time slice.
 const LAG_MAX_NS: f64 = 250e6;
+/// By this much service at most, nanoseconds, the virtual time of a session with work may lag behind when it is served.
+const BLOCKED_LAG_MAX_NS: f64 = 1e9;
 /// The slice number of a session that has had no time slice yet.
 const NO_SLICE: u64 = u64::MAX;
 /// The half-life of a user's recorded usage.
@@ -333,6 +338,9 @@ impl FairQueue {
         self.slice_user = Some(session.user);
         (session.slice, session.slice_ns) = (self.slice, 0.0);
         let user = &mut self.users[session.user];
+        let least = self.slice_start - BLOCKED_LAG_MAX_NS / user.effective_weight;
+        user.virtual_time = user.virtual_time.max(least);
+        session.virtual_time = session.virtual_time.max(user.slice_start - BLOCKED_LAG_MAX_NS);
         user.slice_start = user.slice_start.max(session.served_time());
         self.slice_start = self.slice_start.max(user.served_time());
     }
@@ -527,6 +535,24 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn what_was_missed_behind_a_busy_worker_is_made_up_for_within_a_bound() {
+        let mut queue = FairQueue::default();
+        let mut loads = [load(1, 10_000.0, 1.0), load(2, 10_000.0, 1.0), load(2, 10_000.0, 1.0)];
+        let mut shares = open(&mut queue, &loads, |_| 1.0);
+        simulate(&mut queue, &loads, &mut shares, 1e8, 1);
+        // The first user, and one session of the second, have work for a worker that takes no more for long.
+        let others = simulate(&mut queue, &loads[2..], &mut shares[2..], 60e9, 2);
+        assert!(others[0] >= 60e9);
+        let had = simulate(&mut queue, &loads, &mut shares, 10e9, 3);
+        let ahead_ns = had[0] - (had[1] + had[2]);
+        assert!((ahead_ns - BLOCKED_LAG_MAX_NS).abs() < 1e7, "{ahead_ns}");
+        assert!((had[1] - had[2] - BLOCKED_LAG_MAX_NS).abs() < 1e7, "{had:?}");
+        loads[2].busy = false;
+        let had = simulate(&mut queue, &loads, &mut shares, 1e9, 4);
+        assert!((had[0] - had[1]).abs() < 1e7, "it is made up for once: {had:?}");
     }
 
     #[test]
