@@ -46,6 +46,11 @@ impl RunAhead {
         (CHUNK_NS / self.correction) as u64
     }
 
+    /// The expected time of a chunk.
+    pub(crate) fn expected(&self, sync: &RunAheadSync) -> Duration {
+        Duration::from_nanos((sync.estimated_ns as f64 * self.correction) as u64)
+    }
+
     /// Notes a sync that was issued. Returns the one before, which must be passed before more is issued.
     pub(crate) fn synced(&mut self, sync: RunAheadSync) -> Option<RunAheadSync> {
         self.last.replace(sync)

@@ -64,9 +64,9 @@ const ROOM_NAP_MAX: Duration = Duration::from_millis(10);
 const WAIT_SLICE: Duration = Duration::from_millis(50);
 /// After a Unix signal such as Ctrl-C has ended a wait, the time that the work has to end by itself before it is
 /// cancelled: a program with short steps, as in training, then keeps the tensors that it was about to make.
-const INTERRUPT_GRACE: Duration = Duration::from_millis(50);
+const INTERRUPT_GRACE: Duration = Duration::from_millis(20);
 /// The same where a program only waits because it is ahead: as long as a program may be ahead, so that one with short
-/// steps loses nothing.
+/// steps loses nothing. Steps that are expected to take longer are cancelled at once.
 const RUN_AHEAD_GRACE: Duration = Duration::from_millis(250);
 /// The interval of looks at the completions in this time.
 const INTERRUPT_NAP: Duration = Duration::from_millis(1);
@@ -701,11 +701,15 @@ impl ClientSession {
         self.reap()?;
         let token = self.register(PendingCompletion::Waited)?;
         self.send(&Command::Sync { token })?;
-        let before = lock(&self.run_ahead).synced(RunAheadSync { token, estimated_ns, begun });
+        let mut run_ahead = lock(&self.run_ahead);
+        let before = run_ahead.synced(RunAheadSync { token, estimated_ns, begun });
+        let expected = before.as_ref().map(|before| run_ahead.expected(before));
+        drop(run_ahead);
         if let Some(before) = before {
+            let grace = if expected > Some(RUN_AHEAD_GRACE) { Duration::ZERO } else { RUN_AHEAD_GRACE };
             let waited = !self.is_done(before.token);
             while !self.is_done(before.token) {
-                if let Err(error) = self.wait_some_with(Some(before.token), RUN_AHEAD_GRACE) {
+                if let Err(error) = self.wait_some_with(Some(before.token), grace) {
                     self.abandon(CompletionToken(before.token), None);
                     return Err(error);
                 }
