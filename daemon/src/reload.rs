@@ -42,6 +42,14 @@ pub struct ReloadOutcome {
     pub waiting: Vec<u64>,
 }
 
+/// Logs a warning if the certificate has expired, or expires soon.
+pub fn warn_of_expiry(certificate: &Certificate) {
+    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
+    if let Some(warning) = certificate.expiry_warning(now) {
+        tracing::warn!(target: "gtd::tcp", "{warning}");
+    }
+}
+
 /// The reloader of the configuration.
 pub struct Reload {
     path: PathBuf,
@@ -103,8 +111,9 @@ impl Reload {
         self.waiting = Some(asker.into_iter().collect());
         let (path, bell, sender) = (self.path.clone(), self.bell.clone(), self.results.0.clone());
         let devices = self.devices;
-        let of_tls = self.certificate.is_some().then_some((&self.running.tls_certificate, &self.running.tls_key));
-        let (certificate, key) = of_tls.map(|(file, key)| (file.clone(), key.clone())).unwrap_or_default();
+        let serves_tls = self.certificate.is_some();
+        let [certificate, key] =
+            [&self.running.tls_certificate, &self.running.tls_key].map(|file| file.clone().filter(|_| serves_tls));
         let read = move || {
             let checked = |file: Settings| file.check_devices(&path, devices).map(|()| file);
             let file = gt_config::read(&path).and_then(checked).map_err(|error| error.to_string());
@@ -156,10 +165,7 @@ impl Reload {
     /// Shows `certificate` to clients that connect from now on. Its fingerprint, if it is another one than before.
     fn show(&self, certificate: Certificate) -> Option<String> {
         let served = self.certificate.as_ref()?;
-        let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-        if let Some(warning) = certificate.expiry_warning(now) {
-            tracing::warn!(target: "gtd::tcp", "{warning}");
-        }
+        warn_of_expiry(&certificate);
         let fingerprint = certificate.fingerprint();
         let is_new = fingerprint != served.fingerprint();
         served.replace(certificate);

@@ -41,7 +41,7 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 /// The running program, even if its file has been replaced.
 const THIS_PROGRAM: &str = "/proc/self/exe";
@@ -312,11 +312,7 @@ fn bind_tcp(
             None
         }
     };
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    if let Some(warning) = certificate.as_ref().and_then(|certificate| certificate.expiry_warning(now)) {
-        tracing::warn!(target: "gtd::tcp", "{warning}");
-    }
-    let certificate = certificate.map(ServedCertificate::new);
+    let certificate = certificate.inspect(reload::warn_of_expiry).map(ServedCertificate::new);
     let fingerprint = certificate.as_ref().map(|certificate| certificate.fingerprint().to_string());
     let options =
         ListenerOptions { address, token, user_tokens, certificate: certificate.clone(), takes_plain, socket };

@@ -4,10 +4,11 @@ use crate::error::OrRaise;
 use crate::tensor::PyTensor;
 use gt_client::ClientSession;
 use gt_client::launch::{self, Address, ConnectOptions, DeviceSet};
-use gt_client::session::{PlacementLayout, WorkerInfo};
+use gt_client::session::{PlacementLayout, WorkerInfo, WorkerTraffic};
 use gt_ops::OpError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict, PyTuple};
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 static CURRENT: Mutex<Option<Arc<ClientSession>>> = Mutex::new(None);
@@ -163,36 +164,33 @@ fn placement<'py>(py: Python<'py>, tensor: &Bound<'py, PyTensor>) -> PyResult<Bo
 /// Counters of each worker for each collective: the calls (`count`) and the bytes sent (`bytes`).
 #[pyfunction]
 fn traffic(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let workers = PyDict::new(py);
-    for worker in current(py)?.traffic().or_raise()? {
-        let collectives = PyDict::new(py);
-        for (name, traffic) in worker.collectives {
-            let numbers = PyDict::new(py);
-            numbers.set_item("count", traffic.count)?;
-            numbers.set_item("bytes", traffic.bytes)?;
-            collectives.set_item(name, numbers)?;
-        }
-        workers.set_item(worker.name, collectives)?;
-    }
-    Ok(workers)
+    let of = |worker: &mut WorkerTraffic| std::mem::take(&mut worker.collectives);
+    numbers_by_worker(py, of, |traffic| [("count", traffic.count), ("bytes", traffic.bytes)])
 }
 
 /// The steps of this session that ended, by worker and operation, once everything issued so far is done: `count`,
 /// `time_ns`, `bytes` and `errors`.
 #[pyfunction]
 fn worker_operations(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let of = |worker: &mut WorkerTraffic| std::mem::take(&mut worker.operations);
+    numbers_by_worker(py, of, |done| {
+        [("count", done.count), ("time_ns", done.time_ns), ("bytes", done.bytes), ("errors", done.errors)]
+    })
+}
+
+/// What a session did at each worker: by a name, such as an operation's, its numbers by theirs.
+fn numbers_by_worker<T, const N: usize>(
+    py: Python<'_>,
+    of: impl Fn(&mut WorkerTraffic) -> BTreeMap<String, T>,
+    numbers: impl Fn(T) -> [(&'static str, u64); N],
+) -> PyResult<Bound<'_, PyDict>> {
     let workers = PyDict::new(py);
-    for worker in current(py)?.traffic().or_raise()? {
-        let operations = PyDict::new(py);
-        for (name, done) in worker.operations {
-            let numbers = PyDict::new(py);
-            numbers.set_item("count", done.count)?;
-            numbers.set_item("time_ns", done.time_ns)?;
-            numbers.set_item("bytes", done.bytes)?;
-            numbers.set_item("errors", done.errors)?;
-            operations.set_item(name, numbers)?;
+    for mut worker in current(py)?.traffic().or_raise()? {
+        let by_name = PyDict::new(py);
+        for (name, what) in of(&mut worker) {
+            by_name.set_item(name, numbers(what).into_py_dict(py)?)?;
         }
-        workers.set_item(worker.name, operations)?;
+        workers.set_item(worker.name, by_name)?;
     }
     Ok(workers)
 }

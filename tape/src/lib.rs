@@ -2,10 +2,9 @@
 //! wrote. Both are a sequence of [`LogLine`](gt_ops::event::LogLine)s, which everything else here takes.
 //!
 //! It must not know the daemon's insides nor the command line. Start reading at [`source`]. [`steps`] pairs the
-//! beginning and the end of each step, [`totals`] sums them by operation, [`timeline`] arranges them in time, and
-//! [`chrome`] writes a timeline for <https://ui.perfetto.dev> and
-//! [`picture`] draws it. [`activity`] tells what is done at present, and
-//! [`work_kind`] groups operations.
+//! beginning and the end of each step, [`totals`] sums them by operation, [`timeline`] arranges them in time,
+//! [`chrome`] writes a timeline for <https://ui.perfetto.dev>, and [`picture`] draws it. [`activity`] tells what is done
+//! at present, and [`work_kind`] groups operations.
 
 pub mod activity;
 pub mod chrome;

@@ -211,9 +211,7 @@ impl WaitPolicy for CallWait<'_> {
         futex::wake(word, u32::MAX);
     }
     fn check_peers(&self) {
-        if is_preemptible() {
-            preemption_point();
-        }
+        preemption_point();
         let now = Instant::now();
         let started = self.started.get().unwrap_or(now);
         self.started.set(Some(started));

@@ -10,7 +10,7 @@ use crate::arguments::TopArguments;
 use crate::failure::{CommandFailure, Exit};
 use crate::output::CommandOutput;
 use gt_protocol::ProtocolError;
-use snapshot::{Observation, READ_EVERY};
+use snapshot::{Observation, POLL_EVERY};
 use std::io::IsTerminal;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -29,7 +29,7 @@ pub fn output(socket: &Path, wanted: &TopArguments, as_json: bool) -> Result<Com
     if is_once {
         let begun = Instant::now();
         while begun.elapsed() < delay {
-            std::thread::sleep(READ_EVERY);
+            std::thread::sleep(POLL_EVERY);
             observation.read();
         }
         let snapshot = observation.snapshot().map_err(|error| watched(socket, &error))?;

@@ -1,6 +1,6 @@
 //! The terminal of `gtctl top`: it is redrawn after each snapshot, each key and each change of its size.
 
-use super::snapshot::{Observation, READ_EVERY, Snapshot};
+use super::snapshot::{Observation, POLL_EVERY, Snapshot};
 use super::view::{self, TopView};
 use crate::arguments::SessionOrder;
 use crate::status;
@@ -105,7 +105,7 @@ pub fn run(observation: &mut Observation, sort: SessionOrder, delay: Duration) -
     let mut drawn = Instant::now();
     screen.draw(&mut terminal)?;
     while !screen.is_over && !stop.have_come() {
-        let has_event = event::poll(READ_EVERY)?;
+        let has_event = event::poll(POLL_EVERY)?;
         observation.read();
         if has_event {
             screen.handle(&event::read()?, observation)?;

@@ -14,7 +14,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The interval at which the tape is read: short enough for a ring at full rate.
-pub const READ_EVERY: Duration = Duration::from_millis(2);
+pub const POLL_EVERY: Duration = Duration::from_millis(2);
 
 /// A step that runs.
 #[derive(Clone, Debug, PartialEq, Serialize)]

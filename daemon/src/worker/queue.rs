@@ -106,11 +106,14 @@ pub struct RunningStep {
     subject: Option<Subject>,
     /// How long it has run at least.
     pub since: Duration,
-    /// Whether it may wait for other workers.
-    pub is_collective: bool,
 }
 
 impl RunningStep {
+    /// Whether it may wait for other workers.
+    pub fn is_collective(&self) -> bool {
+        self.subject == Some(Subject::Reshard)
+    }
+
     /// The description of the step for users; none if it is not a session's.
     pub fn info(self) -> Option<RunningInfo> {
         let RunningStep { owner, subject, since, .. } = self;
@@ -141,7 +144,6 @@ struct SentStep {
     cost_ns: u64,
     expected_ns: u64,
     is_light: bool,
-    is_collective: bool,
 }
 
 impl SentStep {
@@ -254,8 +256,8 @@ impl<W: Wire> Queue<W> {
     /// The oldest step that was sent, which runs unless the worker is about to begin or report it, as of the
     /// dispatcher's last look.
     pub fn oldest(&self) -> Option<RunningStep> {
-        let SentStep { owner, subject, is_collective, .. } = *self.in_flight.front()?;
-        Some(RunningStep { owner, subject, since: Duration::from_nanos(self.oldest_ns()), is_collective })
+        let SentStep { owner, subject, .. } = *self.in_flight.front()?;
+        Some(RunningStep { owner, subject, since: Duration::from_nanos(self.oldest_ns()) })
     }
 
     fn push(&mut self, header: StepHeader, command: &[Slot], sent: SentStep) {
@@ -276,17 +278,7 @@ impl<W: Wire> Queue<W> {
     /// reported to the dispatcher.
     pub fn control(&mut self, owner: SessionSlot, kind: StepKind) {
         let (subject, origin, token, bytes) = (None, 0, 0, 0);
-        let sent = SentStep {
-            owner,
-            subject,
-            origin,
-            token,
-            bytes,
-            cost_ns: 0,
-            expected_ns: 0,
-            is_light: false,
-            is_collective: matches!(kind, StepKind::Join { .. }),
-        };
+        let sent = SentStep { owner, subject, origin, token, bytes, cost_ns: 0, expected_ns: 0, is_light: false };
         self.push(StepHeader { owner, kind }, &[], sent);
         self.flush();
     }
@@ -317,7 +309,6 @@ impl<W: Wire> Queue<W> {
             cost_ns: step.cost_ns,
             expected_ns: step.expected_ns,
             is_light,
-            is_collective: matches!(step.command, Command::Reshard(_)),
         };
         self.push(StepHeader { owner: step.owner, kind: StepKind::Run(run) }, slots, sent);
         self.encoder = Some(encoder);

@@ -20,13 +20,7 @@ use crate::op::Op;
 /// # Errors
 /// An op that is not defined for the dtype; the errors of the instructions.
 pub fn emit(g: &mut dyn Graph, op: Op, inputs: &[Arg], attrs: &Attrs) -> Result<Val> {
-    let metas: Vec<InputMeta> = inputs
-        .iter()
-        .map(|input| match input {
-            Arg::Val(val) => InputMeta::Tensor(g.meta(*val)),
-            Arg::Scalar(number) => InputMeta::Scalar(*number),
-        })
-        .collect();
+    let metas = operands(g, inputs);
     let wanted = attrs.dtype();
     let of_operand =
         metas.iter().filter_map(InputMeta::tensor).map(|meta| meta.dtype).find(|dtype| dtype.is_composed());
@@ -38,6 +32,14 @@ pub fn emit(g: &mut dyn Graph, op: Op, inputs: &[Arg], attrs: &Attrs) -> Result<
     infer(op, &metas, attrs)?;
     let dtype = of_operand.or(wanted).unwrap_or(DType::C64).scalar_type_name();
     Err(OpError::new(ErrorKind::NotImplemented, format!("\"{}\" not implemented for '{dtype}'", op.name())))
+}
+
+fn operands(g: &dyn Graph, inputs: &[Arg]) -> Vec<InputMeta> {
+    let meta = |input: &Arg| match input {
+        Arg::Val(val) => InputMeta::Tensor(g.meta(*val)),
+        Arg::Scalar(number) => InputMeta::Scalar(*number),
+    };
+    inputs.iter().map(meta).collect()
 }
 
 /// The composition, if there is one. `dtypes` are those of an operand and of the attributes.
@@ -107,13 +109,7 @@ mod tests {
 
     impl Graph for DeviceGraph {
         fn emit(&mut self, op: Op, inputs: &[Arg], attrs: Attrs) -> Result<Val> {
-            let operands: Vec<InputMeta> = inputs
-                .iter()
-                .map(|input| match input {
-                    Arg::Val(v) => InputMeta::Tensor(self.meta(*v)),
-                    Arg::Scalar(number) => InputMeta::Scalar(*number),
-                })
-                .collect();
+            let operands = operands(self, inputs);
             let of_operands = operands.iter().filter_map(InputMeta::tensor).any(|meta| meta.dtype.is_composed());
             if op == Op::Reinterpret || !of_operands && !attrs.dtype().is_some_and(DType::is_composed) {
                 let meta = infer(op, &operands, &attrs)?;

@@ -574,7 +574,8 @@ impl WorkerLink for ProcessLink {
     fn check_life(&mut self) {
         let oldest = self.queue.oldest().filter(|oldest| oldest.owner.session != 0);
         // A collective ends when the other workers come to it: they may be busy.
-        let ended = |oldest: &RunningStep| !oldest.is_collective && !self.sessions.contains_key(&oldest.owner.session);
+        let ended =
+            |oldest: &RunningStep| !oldest.is_collective() && !self.sessions.contains_key(&oldest.owner.session);
         let outlives = oldest.filter(ended);
         // A step that ran for long before its session ended has as much time to end as any other.
         self.outlived = outlives.map(|RunningStep { owner: SessionSlot { session, .. }, .. }| {
@@ -582,14 +583,11 @@ impl WorkerLink for ProcessLink {
         });
         let Some(child) = &mut self.child else { return };
         // While the process was stopped, its socket may have had no room for the cancellation.
-        let below = |oldest: RunningStep| match self.sessions.get(&oldest.owner.session) {
-            Some(session) => session.cancelled_below,
-            None => TensorId::MAX,
-        };
-        if let Some(oldest) = oldest
-            && below(oldest) > 0
-        {
-            life::cancel_below(&child.cancellations, oldest.owner.session, below(oldest));
+        if let Some(RunningStep { owner: SessionSlot { session, .. }, .. }) = oldest {
+            let below = self.sessions.get(&session).map_or(TensorId::MAX, |opened| opened.cancelled_below);
+            if below > 0 {
+                life::cancel_below(&child.cancellations, session, below);
+            }
         }
         let is_over = |since: Duration| since >= CANCELLED_MAX;
         if outlives.is_some_and(|oldest| is_over(oldest.since))
