@@ -10,7 +10,7 @@
 //! [`mod@frame`], the format of the stream. `channel` carries it, encrypted or not, and [`tls`] has the certificates
 //! for that. [`handshake`] is the first message each way, [`token`] the access token, [`user_tokens`] those of users,
 //! [`wrong_tokens`] the limits on guesses, [`peer`] finds the user at the other end of a local connection, and
-//! `pending_handshakes` bounds the connections that have not said who they are.
+//! [`pending_handshakes`] bounds the connections that have not said who they are.
 
 mod channel;
 pub mod client_end;
@@ -18,7 +18,7 @@ pub mod daemon_end;
 pub mod frame;
 pub mod handshake;
 pub mod peer;
-mod pending_handshakes;
+pub mod pending_handshakes;
 mod stream;
 pub mod tls;
 pub mod token;

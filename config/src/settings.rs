@@ -1,6 +1,8 @@
 //! The keys of the configuration file and their settings.
 
-use crate::values::{Bytes, DeviceChoice, Level, WorkerKinds, listen_address, workers_default, workers_help};
+use crate::values::{
+    Bytes, DeviceChoice, Level, WorkerKinds, listen_address, metrics_address, workers_default, workers_help,
+};
 use crate::yaml::{self, About, ConfigError, Key, YamlValue};
 use gt_protocol::{DeviceSet, QuotaSettings};
 use std::collections::BTreeMap;
@@ -36,6 +38,8 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     /// True if other machines may connect without TLS.
     pub listen_plain: Option<bool>,
+    /// The address of the metrics, by HTTP.
+    pub metrics: Option<SocketAddr>,
     /// The limit of all records of ended sessions.
     pub session_records: Option<Bytes>,
     /// False if daemons that users start themselves are asked not to use this machine's devices.
@@ -187,6 +191,16 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
                 "Whether other machines may connect without TLS: tokens and tensors can then be read on the way.",
             ),
             set: |to, value| value.with(&mut to.listen_plain, switch),
+        },
+        Key {
+            name: "metrics",
+            about: at_start(
+                "[host:]port",
+                "none",
+                "The address of this machine at which metrics are read by HTTP, as in 9400. Other machines cannot \
+                 reach it.",
+            ),
+            set: |to, value| value.with(&mut to.metrics, metrics_address),
         },
         Key {
             name: "session_records",
@@ -461,7 +475,7 @@ mod tests {
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
                     listen: 12345\ntoken_file: /run/gt/token\ntls_certificate: /etc/gt/box.pem\n\
-                    tls_key: /etc/gt/box.key\nlisten_plain: on\nsession_records: 1M\nprivate_devices: off\n\
+                    tls_key: /etc/gt/box.key\nlisten_plain: on\nmetrics: 9400\nsession_records: 1M\nprivate_devices: off\n\
                     instruction_log: /var/lib/gt/ops.log\ninstruction_log_bytes_max: 64M\n\
                     groups: {1010: {weight: 2}, root: {queued: 3}}\n\
                     limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
@@ -477,6 +491,7 @@ mod tests {
             tls_certificate: Some("/etc/gt/box.pem".into()),
             tls_key: Some("/etc/gt/box.key".into()),
             listen_plain: Some(true),
+            metrics: Some("127.0.0.1:9400".parse().unwrap()),
             session_records: Some(Bytes(1 << 20)),
             private_devices: Some(false),
             log: Some(Level::Info),
@@ -561,6 +576,9 @@ mod tests {
             ("auto_shard: maybe", "gtd.yaml:1: auto_shard: `maybe` is neither on nor off"),
             ("socket: run/x", "gtd.yaml:1: socket: `run/x` is no socket"),
             ("listen: here", "gtd.yaml:1: listen: `here` is no address to listen at"),
+            ("metrics: here", "gtd.yaml:1: metrics: `here` is no address to listen at: write 12345, or"),
+            ("metrics: 70000", "gtd.yaml:1: metrics: `70000` is no address"),
+            ("metrics: 0.0.0.0:9400", "gtd.yaml:1: metrics: other machines could reach 0.0.0.0:9400"),
             ("token_file: token", "gtd.yaml:1: token_file: `token` is no file"),
             ("users:\n  nobody-knows:\n    weight: 1", "gtd.yaml:2: users.nobody-knows: the system knows no user"),
             ("groups:\n  nobody-knows: {}", "gtd.yaml:2: groups.nobody-knows: the system knows no group"),

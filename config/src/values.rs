@@ -199,6 +199,21 @@ pub fn listen_address(text: &str) -> Result<SocketAddr, String> {
     found.ok_or_else(|| format!("`{text}` is no address to listen at: write 12345, or 127.0.0.1:12345"))
 }
 
+/// The address of metrics, which is one of loopback: they travel without TLS and without a token.
+///
+/// # Errors
+/// A text that is no address, or an address that other machines could reach.
+pub fn metrics_address(text: &str) -> Result<SocketAddr, String> {
+    let address = listen_address(text)?;
+    if address.ip().is_loopback() {
+        return Ok(address);
+    }
+    Err(format!(
+        "other machines could reach {address}, and metrics travel without TLS and without a token: write a port, which is \
+         on loopback, and let a proxy or Prometheus on this machine pass them on"
+    ))
+}
+
 /// A number of bytes, written alone or with a suffix K, M, G or T: powers of 1024.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bytes(pub u64);

@@ -37,6 +37,7 @@ pub fn output(socket: &Path) -> CommandOutput {
     let (reached, pid) = daemon(socket);
     findings.push(reached);
     findings.extend(by_tcp(socket));
+    findings.extend(metrics(socket));
     findings.extend(limits(pid));
     findings.extend(kernel());
     findings.extend(memory());
@@ -134,6 +135,13 @@ fn by_tcp(socket: &Path) -> Option<Finding> {
             "connect to the tls:// address that gtctl status prints; then listen_plain: off",
         ),
     })
+}
+
+/// Says where metrics are read.
+fn metrics(socket: &Path) -> Option<Finding> {
+    let Connection { socket, .. } = connect(socket).ok()?;
+    let address = gt_protocol::ask_status(&socket).ok()?.metrics?;
+    Some(Finding::good("metrics", format!("http://{address}/metrics, which other machines cannot reach")))
 }
 
 fn configuration() -> Option<Finding> {

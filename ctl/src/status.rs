@@ -25,6 +25,9 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     if let Some(tcp) = &status.tcp {
         text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &rustix::system::uname().nodename().to_string_lossy())));
     }
+    if let Some(address) = &status.metrics {
+        text.push_str(&format!("metrics: http://{address}/metrics, for this machine alone\n"));
+    }
     text.push('\n');
     let mut table = Table::new(&[
         ("WORKER", false),

@@ -3,7 +3,8 @@
 use crate::journal;
 use clap::{Parser, Subcommand};
 use gt_config::{
-    Bytes, Level, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, workers_default, workers_help,
+    Bytes, Level, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, metrics_address,
+    workers_default, workers_help,
 };
 use gt_protocol::Address;
 use std::net::SocketAddr;
@@ -78,6 +79,10 @@ pub struct Config {
     #[arg(long, value_name = "on|off", action = clap::ArgAction::Set)]
     #[arg(value_parser = clap::builder::BoolishValueParser::new(), hide_possible_values = true)]
     pub listen_plain: Option<bool>,
+
+    /// The address of this machine at which metrics are read by HTTP; a port alone is on loopback [default: none].
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = metrics_address, conflicts_with = "private")]
+    pub metrics: Option<SocketAddr>,
 
     /// The folder in which the users' recorded usage outlives the daemon [default: $STATE_DIRECTORY, which systemd
     /// sets; without it, none].
@@ -201,6 +206,7 @@ impl Config {
             tls_certificate: self.tls_certificate.or_else(|| file.tls_certificate.clone()),
             tls_key: self.tls_key.or_else(|| file.tls_key.clone()),
             listen_plain: self.listen_plain.or(file.listen_plain),
+            metrics: self.metrics.or(file.metrics),
             session_records: self.session_records.or(file.session_records),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
             instruction_log: self.instruction_log.or_else(|| file.instruction_log.clone()),
@@ -244,6 +250,7 @@ impl Config {
             ("threads", self.threads != other.threads),
             ("memory", self.memory != other.memory),
             ("auto_shard or shard_bytes_min", self.shard_bytes_min() != other.shard_bytes_min()),
+            ("metrics", self.metrics != other.metrics),
             ("session_records", self.session_records() != other.session_records()),
             ("socket", self.socket != other.socket),
             ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),

@@ -17,7 +17,8 @@
 //! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`record_keeper`] the
 //! records of ended sessions in the files of [`record_store`], [`devices`] chooses the workers. [`listen`] is the
 //! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`] and
-//! [`log`] record instructions, [`journal`] is the log of everything else. [`token_desk`] serves requests about tokens.
+//! [`log`] record instructions, [`operation_counts`] and [`step_totals`] count them, [`journal`] logs everything else.
+//! [`token_desk`] serves requests about tokens, [`web`] those of Prometheus.
 //! [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back, [`descriptors`] counts those of
 //! files, [`bandwidth`] measures the machine's memory.
 
@@ -37,6 +38,7 @@ pub mod ledger;
 pub mod listen;
 pub mod log;
 pub mod modifiers;
+pub mod operation_counts;
 pub mod quota;
 pub mod record_keeper;
 pub mod record_store;
@@ -44,11 +46,13 @@ pub mod reload;
 pub mod session;
 pub mod signals;
 pub mod start;
+pub mod step_totals;
 pub mod systemd;
 pub mod table;
 pub mod tape;
 pub mod token_desk;
 pub mod trim_schedule;
+pub mod web;
 pub mod worker;
 
 pub use start::main;

@@ -14,6 +14,8 @@ use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
 use crate::token_desk::TokenDesk;
+use crate::web::desk::desk;
+use crate::web::server::WebListener;
 use crate::worker::process::child;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::registering::{self, Registration};
@@ -199,6 +201,10 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         (Some(address), Some(socket)) => Some(bind_tcp(config, address, tokens.clone(), socket)?),
         _ => None,
     };
+    let web = config.metrics.map(WebListener::bind).transpose()?;
+    let metrics = web.as_ref().map(|web| web.address().to_string());
+    let (web_desk, asker) =
+        if web.is_some() { desk().map(|(desk, asker)| (Some(desk), Some(asker)))? } else { (None, None) };
     let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
         client,
@@ -224,6 +230,8 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
             (Some(folder), bytes_max) if bytes_max > 0 => Some(RecordKeeper::start(folder, bytes_max)?),
             _ => None,
         },
+        web: web_desk,
+        metrics,
     })?;
     if config.private {
         // A daemon that runs for long must not keep a folder or a mount busy.
@@ -242,6 +250,9 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     }
     if config.announce {
         announce(socket.as_deref(), tcp.as_ref())?;
+    }
+    if let (Some(listener), Some(asker)) = (web, asker) {
+        listener.start(asker)?;
     }
     if let Some(TcpPort { listener, .. }) = tcp {
         listener.start()?;

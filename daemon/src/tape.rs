@@ -2,6 +2,7 @@
 //!
 //! Writing an event takes seven stores. The clock is read by [`Tape::tick`], not for each event.
 
+use crate::step_totals::{StepTotals, StepTotalsRecorder};
 use gt_ops::event::Event;
 use gt_protocol::limits::TAPE_RECORDS;
 use gt_shm::broadcast::{self, MappedBroadcast, Reader, Writer};
@@ -14,6 +15,8 @@ pub struct Tape {
     fd: OwnedFd,
     start: Instant,
     now_ns: u64,
+    /// The totals of its events; none while nobody asks for them.
+    recorder: Option<Box<StepTotalsRecorder>>,
 }
 
 impl Tape {
@@ -23,7 +26,7 @@ impl Tape {
     /// The kernel refuses the memory.
     pub fn new() -> gt_shm::Result<Tape> {
         let (writer, fd) = broadcast::create("gt-tape", TAPE_RECORDS)?;
-        Ok(Tape { writer, fd, start: Instant::now(), now_ns: 0 })
+        Ok(Tape { writer, fd, start: Instant::now(), now_ns: 0, recorder: None })
     }
 
     /// Reads the clock, for the events that follow.
@@ -42,7 +45,28 @@ impl Tape {
     /// Writes `event` with the time of the last [`tick`](Self::tick).
     #[inline]
     pub fn write(&mut self, event: Event) {
-        self.writer.write(&Event { time_ns: self.now_ns, ..event }.encode());
+        let event = Event { time_ns: self.now_ns, ..event };
+        if let Some(recorder) = &mut self.recorder {
+            recorder.add(&event);
+        }
+        self.writer.write(&event.encode());
+    }
+
+    /// Adds all events from now on to totals.
+    pub fn keep_totals(&mut self) {
+        self.recorder.get_or_insert_default();
+    }
+
+    /// The totals of its events, if they are kept.
+    pub fn totals(&self) -> Option<&StepTotals> {
+        self.recorder.as_ref().map(|recorder| recorder.totals())
+    }
+
+    /// Forgets the operations of a worker, whose number another one gets.
+    pub fn forget_worker(&mut self, worker: usize) {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.forget_worker(worker);
+        }
     }
 
     /// The descriptor for observers, which can only be mapped for reading.

@@ -325,6 +325,7 @@ impl Dispatcher {
         if let Some(records) = &mut self.records {
             records.session_began();
         }
+        self.count_user(uid);
         self.tape_connection(serial, EventKind::Connect);
         self.hot.push(slot);
         self.answer(slot, &DaemonMessage::Welcome(welcome), &fds.as_array());
@@ -622,7 +623,7 @@ impl Dispatcher {
         }
     }
 
-    fn status(&mut self) -> StatusDocument {
+    pub(super) fn status(&mut self) -> StatusDocument {
         self.refresh_usage();
         let slots: Vec<usize> = self.slot_of_serial.values().copied().collect();
         let sessions = slots.into_iter().filter_map(|slot| self.session_status(slot)).collect();
@@ -638,6 +639,7 @@ impl Dispatcher {
             draining: self.draining,
             notice: self.notice.clone(),
             tcp: self.tcp.clone(),
+            metrics: self.metrics.clone(),
             sessions,
             more: false,
         }
@@ -681,6 +683,7 @@ impl Dispatcher {
             self.queue.close(&mut session.share, ran_ns as f64 / self.present.len() as f64);
         }
         self.record_end(&connection, why);
+        self.count_ended(&connection);
         if let Some(mut session) = connection.session.take() {
             let uid = connection.peer.uid;
             if tracing::enabled!(target: "gtd::dispatcher", tracing::Level::INFO) && self.may_log(uid) {

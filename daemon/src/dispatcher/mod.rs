@@ -5,12 +5,14 @@
 //!
 //! Here are the loop, its sleep and its end; `time_slices` serves the sessions, `connections` handles connections and
 //! their requests, `workers` the workers that come and go, `admin` requests about sessions and users, `tokens` those
-//! about access tokens, `notices` planned drains and stops, and `records` the records of sessions.
+//! about access tokens, `notices` planned drains and stops, `records` the records of sessions, and `snapshots` what is
+//! shown by HTTP.
 
 mod admin;
 mod connections;
 mod notices;
 mod records;
+mod snapshots;
 mod time_slices;
 mod tokens;
 mod workers;
@@ -31,6 +33,7 @@ use crate::systemd::Notifier;
 use crate::tape::Tape;
 use crate::token_desk::TokenDesk;
 use crate::trim_schedule::TrimSchedule;
+use crate::web::desk::WebDesk;
 use crate::worker::groups::Groups;
 use crate::worker::process::life::CHECK_EVERY;
 use crate::worker::queue::QueueLimit;
@@ -91,6 +94,7 @@ enum WakeSource {
     Reload,
     Records,
     Tokens,
+    Web,
     Worker(usize),
     Socket(u64),
     Process(u64),
@@ -105,6 +109,7 @@ impl WakeSource {
             WakeSource::Reload => 6,
             WakeSource::Records => 7,
             WakeSource::Tokens => 7 | 1 << 3,
+            WakeSource::Web => 7 | 2 << 3,
             WakeSource::Worker(index) => 2 | (index as u64) << 3,
             WakeSource::Socket(serial) => 3 | serial << 3,
             WakeSource::Process(serial) => 4 | serial << 3,
@@ -122,7 +127,8 @@ impl WakeSource {
             4 => WakeSource::Process(number),
             6 => WakeSource::Reload,
             7 if number == 0 => WakeSource::Records,
-            7 => WakeSource::Tokens,
+            7 if number == 1 => WakeSource::Tokens,
+            7 => WakeSource::Web,
             _ => WakeSource::Doorbell(number),
         }
     }
@@ -160,6 +166,10 @@ pub struct DispatcherParts {
     pub tcp: Option<TcpStatus>,
     /// The keeper of session records; none if none are kept.
     pub records: Option<RecordKeeper>,
+    /// The questions of the web's thread; none if nothing is shown by HTTP.
+    pub web: Option<WebDesk>,
+    /// The address at which that is.
+    pub metrics: Option<String>,
 }
 
 /// The daemon's one thread that serves clients.
@@ -232,6 +242,8 @@ pub struct Dispatcher {
     /// True if work was done since the ledger was last written.
     ledger_stale: bool,
     records: Option<RecordKeeper>,
+    web: Option<WebDesk>,
+    metrics: Option<String>,
 }
 
 impl Dispatcher {
@@ -241,7 +253,8 @@ impl Dispatcher {
     /// If the kernel refuses a descriptor.
     pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
         let DispatcherParts { listener, client, signals, links, pipelines, tape, log, quotas, .. } = parts;
-        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, tcp, .. } = parts;
+        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, tcp, web, metrics, .. } =
+            parts;
         let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
             queue.restore_usage(usage_s, age);
@@ -296,7 +309,12 @@ impl Dispatcher {
             records,
             tokens,
             tcp,
+            web,
+            metrics,
         };
+        if dispatcher.web.is_some() {
+            dispatcher.tape.keep_totals();
+        }
         if let Some(listener) = &dispatcher.listener {
             listener.set_nonblocking(true).map_err(std::io::Error::other)?;
             dispatcher.watch(listener.as_fd(), WakeSource::Listener)?;
@@ -305,6 +323,9 @@ impl Dispatcher {
         dispatcher.watch(dispatcher.tokens.bell(), WakeSource::Tokens)?;
         if let Some(reload) = &dispatcher.reload {
             dispatcher.watch(reload.bell(), WakeSource::Reload)?;
+        }
+        if let Some(web) = &dispatcher.web {
+            dispatcher.watch(web.bell(), WakeSource::Web)?;
         }
         if let Some(records) = &dispatcher.records {
             dispatcher.watch(records.bell(), WakeSource::Records)?;
@@ -495,6 +516,7 @@ impl Dispatcher {
             WakeSource::Signal => self.handle_signals(),
             WakeSource::Reload => self.reloaded(),
             WakeSource::Tokens => self.tokens_changed(),
+            WakeSource::Web => self.web_asks(),
             WakeSource::Records => self.records_read(),
             WakeSource::Worker(_) => {}
             WakeSource::Doorbell(serial) => self.doorbell_rang(serial),

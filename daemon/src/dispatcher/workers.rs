@@ -52,6 +52,7 @@ impl Dispatcher {
             Ok(link) => {
                 let before = std::mem::replace(&mut self.links[number], link);
                 self.unwatch(before.bell());
+                self.forget_worker(number);
             }
             Err(error) => tracing::error!(target: "gtd::worker", worker = name, %error, "it could not be registered"),
         }

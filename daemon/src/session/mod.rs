@@ -8,7 +8,6 @@
 
 mod completion;
 mod handover;
-mod operation_counts;
 mod reports;
 mod submitted_slots;
 mod validation;
@@ -17,6 +16,7 @@ pub mod violation;
 use crate::account::{ArenaRoom, UserAccount};
 use crate::fair_queue::{CostCorrection, SessionShare, VISIT_NS};
 use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
+use crate::operation_counts::OperationCounts;
 use crate::signals::Signals;
 use crate::table::TensorTable;
 use crate::tape::Tape;
@@ -34,7 +34,6 @@ use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_NUMBERED_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, DeviceSet, Quota, RefusalCode, Refused, bytes_text};
 use gt_shm::{Arena, DaemonPort, SessionState};
-use operation_counts::OperationCounts;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

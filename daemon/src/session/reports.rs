@@ -14,6 +14,16 @@ impl Session {
         own.map(|((_, name), traffic)| ((*name).to_owned(), *traffic)).collect()
     }
 
+    /// The collectives of all workers for this session, by worker and name.
+    pub fn collectives(&self) -> &BTreeMap<(usize, &'static str), CollectiveTraffic> {
+        &self.traffic
+    }
+
+    /// Steps that are queued or running, by worker.
+    pub fn queued_at(&self) -> &[u64] {
+        &self.queued_at
+    }
+
     /// The steps that ended at `worker`, by operation, at most `most` operations.
     pub fn operations(&self, worker: usize, most: usize) -> BTreeMap<String, OperationCount> {
         self.operations.report(worker, most)

@@ -89,6 +89,8 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             ledger: None,
             tokens: TokenDesk::new(Arc::new(UserTokens::open(None))).unwrap(),
             records: None,
+            web: None,
+            metrics: None,
         };
         Dispatcher::new(parts).unwrap().run().unwrap();
     });

@@ -1,12 +1,12 @@
-//! The steps of a session that ended, by worker and operation.
+//! The steps that ended, by worker and operation: those of a session, and those of all.
 
 use gt_ops::event::{StepTime, Subject};
 use gt_ops::op::WIRE_ID_MAX;
 use gt_protocol::OperationCount;
 use std::collections::BTreeMap;
 
-/// The counts of one session. A worker's are made when its first step ends.
-#[derive(Default)]
+/// Counts of steps. A worker's are made when its first step ends.
+#[derive(Clone, Default)]
 pub struct OperationCounts {
     /// By worker, then by wire id; empty for a worker without steps.
     workers: Vec<Box<[OperationCount]>>,
@@ -43,13 +43,24 @@ impl OperationCounts {
         self.workers[worker] = vec![OperationCount::default(); WIRE_ID_MAX].into_boxed_slice();
     }
 
-    /// The counts of a worker by operation, at most `most`: those that took longest.
-    pub fn report(&self, worker: usize, most: usize) -> BTreeMap<String, OperationCount> {
+    /// Forgets the counts of a worker, whose number another one gets.
+    pub fn forget(&mut self, worker: usize) {
+        if let Some(counts) = self.workers.get_mut(worker) {
+            *counts = Box::default();
+        }
+    }
+
+    /// The operations of a worker that have ended steps or failures, by wire id.
+    pub fn of_worker(&self, worker: usize) -> impl Iterator<Item = (Subject, OperationCount)> {
         let counts = self.workers.get(worker).into_iter().flatten().enumerate();
-        let mut done: Vec<(Subject, OperationCount)> = counts
+        counts
             .filter(|(_, done)| done.count + done.errors > 0)
             .map(|(code, done)| (Subject::from_code(code as u16), *done))
-            .collect();
+    }
+
+    /// The counts of a worker by operation, at most `most`: those that took longest.
+    pub fn report(&self, worker: usize, most: usize) -> BTreeMap<String, OperationCount> {
+        let mut done: Vec<(Subject, OperationCount)> = self.of_worker(worker).collect();
         done.sort_by_key(|(_, done)| std::cmp::Reverse(done.time_ns));
         done.truncate(most);
         done.into_iter().map(|(subject, done)| (subject.name().to_owned(), done)).collect()
