@@ -104,6 +104,8 @@ install: $(RELEASE)/.stamp-programs ## the programs, units, configuration, manua
 	$(RELEASE)/gtctl config manual >$(DESTDIR)$(PREFIX)/share/man/man5/gtd.yaml.5
 	install -d $(DESTDIR)$(PREFIX)/share/doc/gtd
 	install -m 644 docs/administration.md systemd/gtd.yaml LICENSE $(DESTDIR)$(PREFIX)/share/doc/gtd
+	install -d $(DESTDIR)$(PREFIX)/share/gtd
+	install -m 644 monitoring/alerts.yaml monitoring/grafana-dashboard.json $(DESTDIR)$(PREFIX)/share/gtd
 	install -d $(addprefix $(DESTDIR)$(PREFIX)/share/,bash-completion/completions zsh/site-functions fish/vendor_completions.d)
 	for program in gtd gtctl; do \
 	    $(RELEASE)/$$program completions bash >$(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$program && \

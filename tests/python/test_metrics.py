@@ -11,6 +11,9 @@ import shutil
 import socket as sockets
 import subprocess
 import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,8 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-from support import daemon, environment, eventually, gtd, line_of, started
+from support import ROOT, daemon, environment, eventually, gtd, line_of, started
 
+MONITORING = ROOT / "monitoring"
 GTCTL = gtd().with_name("gtctl")
 PROMTOOL, PROMETHEUS = shutil.which("promtool"), shutil.which("prometheus")
 OPENMETRICS = {"Accept": "application/openmetrics-text; version=1.0.0"}
@@ -314,3 +318,133 @@ def test_promtool_finds_no_fault(tmp_path: Path) -> None:
         other = site.samples()
         assert parsed(body).keys() == other.keys()
         assert all(parsed(body)[name] == other[name] for name in other.keys() - of_sessions if "share" not in name)
+
+
+PROGRAM = """
+import gt
+a = gt.ones(64, 64)
+while True:
+    for i in range(20): a = (a @ a) * 1e-2 + 1
+    a.sum().item()
+    print(flush=True)
+"""
+# The panels and alerts that a healthy daemon with one worker leaves empty.
+QUIET = ("gt_collective", "> 0")
+
+
+class Prometheus(NamedTuple):
+    """A running Prometheus."""
+
+    port: int
+
+    def asks(self, path: str, **query: str) -> Any:
+        url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(query)}"
+        try:
+            with urllib.request.urlopen(url, timeout=30) as answer:
+                document = json.load(answer)
+        except urllib.error.HTTPError as error:
+            raise AssertionError(f"{query}: {error.read().decode()}") from None
+        assert document["status"] == "success", document
+        return document["data"]
+
+    def value(self, expression: str) -> list[float]:
+        return [float(sample["value"][1]) for sample in self.asks("query", query=expression)["result"]]
+
+
+@contextmanager
+def prometheus(folder: Path, target: int) -> Iterator[Prometheus]:
+    """Runs Prometheus, which scrapes a port of this machine several times a second, with our alert rules."""
+    config = {
+        "global": {"scrape_interval": "250ms", "scrape_timeout": "250ms", "evaluation_interval": "250ms"},
+        "rule_files": [str(MONITORING / "alerts.yaml")],
+        "scrape_configs": [{"job_name": "gtd", "static_configs": [{"targets": [f"127.0.0.1:{target}"]}]}],
+    }
+    # JSON is YAML.
+    (folder / "prometheus.yml").write_text(json.dumps(config))
+    with sockets.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    command = [PROMETHEUS, f"--config.file={folder}/prometheus.yml", f"--storage.tsdb.path={folder}/data"]
+    command += [f"--web.listen-address=127.0.0.1:{port}", "--log.level=warn"]
+    with (folder / "prometheus.log").open("w") as log:
+        process = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+
+        def is_ready() -> bool:
+            assert process.poll() is None, (folder / "prometheus.log").read_text()
+            with contextlib.suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/-/ready", timeout=30):
+                return True
+            return False
+
+        eventually(is_ready, "Prometheus")
+        yield Prometheus(port)
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def test_the_monitoring_files_name_metrics_that_there_are(tmp_path: Path) -> None:
+    dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", ())]
+    assert len(expressions) > 15
+    used = set(re.findall(r"\bgt_\w+", (MONITORING / "alerts.yaml").read_text() + "".join(expressions)))
+    documented = set(re.findall(r"`(gt_\w+)`", (ROOT / "docs/administration.md").read_text()))
+    with serving(tmp_path) as site:
+        _, _, body = site.get()
+    known = {
+        name + suffix
+        for name, kind in re.findall(r"^# TYPE (\w+) (\w+)$", body, re.MULTILINE)
+        for suffix in (("", "_bucket", "_count") if kind == "histogram" else ("",))
+    }
+    assert used <= known
+    assert documented <= known
+    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="promtool is not there: apt install prometheus")
+def test_the_alert_rules_load() -> None:
+    command = [PROMTOOL, "check", "rules", MONITORING / "alerts.yaml"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not there: apt install prometheus")
+def test_a_prometheus_reads_a_daemon_at_work(tmp_path: Path) -> None:
+    with (
+        serving(tmp_path, "--workers", "cpu:1") as site,
+        prometheus(tmp_path, site.port) as server,
+        started(PROGRAM, GT_SOCKET=str(site.socket)) as client,
+    ):
+        assert line_of(client) == ""
+        eventually(lambda: server.value('up{job="gtd"}') == [1], "a scrape")
+        eventually(lambda: server.value("sum(rate(gt_worker_busy_seconds_total[5s])) > 0"), "utilisation")
+        (target,) = server.asks("targets")["activeTargets"]
+        assert (target["health"], target["lastError"]) == ("up", "")
+        # Its counts are those of the daemon at some time between two of ours.
+        matmuls = 'sum(gt_operations_total{operation="matmul"})'
+        before = site.value("gt_operations_total", operation="matmul")
+        (scraped,) = eventually(lambda: [v for v in server.value(matmuls) if v >= before], "a scrape after that")
+        assert before <= scraped <= site.value("gt_operations_total", operation="matmul")
+        # Every panel of the dashboard has data, every alert is evaluated, and none fires.
+        dashboard = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+        for panel in dashboard["panels"]:
+            for asked in panel.get("targets", ()):
+                expression = asked["expr"].replace("$__rate_interval", "5s").replace("$instance", ".*")
+                is_quiet = any(word in expression for word in QUIET)
+                found = (
+                    server.value(expression)
+                    if is_quiet
+                    else eventually(lambda e=expression: server.value(e), expression)
+                )
+                assert is_quiet or found
+        (group,) = server.asks("rules")["groups"]
+        eventually(
+            lambda: all(rule["health"] == "ok" for rule in server.asks("rules")["groups"][0]["rules"]), "all rules"
+        )
+        assert len(group["rules"]) == 10
+        assert server.asks("alerts")["alerts"] == []
+        # The daemon's end is an alert, when it has lasted.
+        site.process.terminate()
+        eventually(lambda: server.value('up{job="gtd"}') == [0], "the daemon's end")
+        eventually(
+            lambda: [a["labels"]["alertname"] for a in server.asks("alerts")["alerts"]] == ["GtdDown"], "an alert"
+        )

@@ -91,6 +91,8 @@ def test_the_package_holds_what_an_administrator_needs() -> None:
         "usr/share/man/man1/gtctl.1",
         "usr/share/man/man1/gtctl-limits-set.1",
         "usr/share/man/man5/gtd.yaml.5",
+        "usr/share/gtd/alerts.yaml",
+        "usr/share/gtd/grafana-dashboard.json",
         "usr/share/bash-completion/completions/gtctl",
         "usr/share/zsh/site-functions/_gtctl",
         "usr/share/fish/vendor_completions.d/gtd.fish",
