@@ -1,9 +1,14 @@
 //! Errors of a session, and their texts for users.
 
-use crate::origin::has_origin_hook;
+use crate::issued::{LINES_KEPT, LiveTensor};
+use crate::origin::{SourceLine, line_of};
 use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::{ErrorKind, OpError};
 use gt_protocol::bytes_text;
+use std::collections::HashMap;
+
+/// The lines that an error of memory names.
+const HELD_LINES_SHOWN: usize = 3;
 
 /// An error of a session.
 #[derive(Debug, thiserror::Error)]
@@ -12,14 +17,14 @@ pub enum ClientError {
     #[error(transparent)]
     Op(#[from] OpError),
     /// An instruction failed when it ran.
-    #[error("{}", failure_text(.failure, *.session, .traceback.as_deref()))]
+    #[error("{}", failure_text(.failure, *.session, .origin))]
     Failed {
         /// The daemon's report.
         failure: Failure,
         /// The session's number.
         session: u64,
-        /// Where the instruction was issued, under `GT_TRACEBACK=1`.
-        traceback: Option<String>,
+        /// Where the instruction was issued.
+        origin: Box<FailureOrigin>,
     },
     /// The session's arena is full.
     #[error("{0}")]
@@ -70,7 +75,62 @@ impl ClientError {
     }
 }
 
-fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> String {
+/// The lines of the host language that have to do with a failure.
+#[derive(Clone, Debug)]
+pub struct FailureOrigin {
+    /// Where the instruction was issued.
+    pub issued_at: IssuedAt,
+    /// Where memory ran out, the lines that issued what this session held before, those that hold most first.
+    pub held: Vec<HeldByLine>,
+}
+
+/// Where an instruction was issued.
+#[derive(Clone, Debug)]
+pub enum IssuedAt {
+    /// The line, without its callers.
+    Line(SourceLine),
+    /// The stack, under `GT_TRACEBACK=1`: a line for each call.
+    Stack(String),
+    /// More than [`LINES_KEPT`] instructions were issued since.
+    Forgotten,
+    /// The host language tells no lines, or not on this thread.
+    Unknown,
+}
+
+/// What the tensors that one line issued hold.
+#[derive(Clone, Debug)]
+pub struct HeldByLine {
+    /// The line; none if it is not known.
+    pub line: Option<SourceLine>,
+    /// The number of tensors.
+    pub tensors: u64,
+    /// The bytes of their elements.
+    pub bytes: u64,
+}
+
+/// The sums of `tensors` by line, the largest first.
+pub fn lines_of(tensors: impl Iterator<Item = LiveTensor>) -> Vec<HeldByLine> {
+    let mut by_site: HashMap<u64, (u64, u64)> = HashMap::new();
+    for tensor in tensors {
+        let sum = by_site.entry(tensor.site).or_default();
+        *sum = (sum.0 + 1, sum.1 + tensor.bytes);
+    }
+    // Several places of a program may be on one line.
+    let mut by_line: HashMap<Option<SourceLine>, (u64, u64)> = HashMap::new();
+    for (site, (tensors, bytes)) in by_site {
+        let sum = by_line.entry(line_of(site)).or_default();
+        *sum = (sum.0 + tensors, sum.1 + bytes);
+    }
+    let mut lines: Vec<_> =
+        by_line.into_iter().map(|(line, (tensors, bytes))| HeldByLine { line, tensors, bytes }).collect();
+    lines.sort_by(|a, b| {
+        let place = |held: &HeldByLine| held.line.as_ref().map(|line| (line.file.clone(), line.line));
+        b.bytes.cmp(&a.bytes).then_with(|| place(a).cmp(&place(b)))
+    });
+    lines
+}
+
+fn failure_text(failure: &Failure, session: u64, origin: &FailureOrigin) -> String {
     let what = match failure.fault {
         Fault::OutOfMemory { requested, held, limit, scope } => {
             let [requested, held, limit] = [requested, held, limit].map(bytes_text);
@@ -119,15 +179,27 @@ fn failure_text(failure: &Failure, session: u64, traceback: Option<&str>) -> Str
     };
     let op = failure.op.map_or("transfer", |op| op.name());
     let mut text = format!("{op} (instruction #{}): {what}", failure.instruction);
-    match traceback {
-        Some(line) => {
-            text.push_str("\nissued at: ");
-            text.push_str(line);
+    match &origin.issued_at {
+        IssuedAt::Line(line) => text.push_str(&format!("\nissued at: {line}")),
+        IssuedAt::Stack(stack) => text.push_str(&format!("\nissued at (most recent call last):\n{stack}")),
+        IssuedAt::Forgotten => text.push_str(&format!(
+            "\nissued at: a line that is no longer known, since more than {LINES_KEPT} operations were issued after it"
+        )),
+        IssuedAt::Unknown => {}
+    }
+    if !origin.held.is_empty() {
+        let bytes = origin.held.iter().map(|held| held.bytes).sum();
+        let tensors: u64 = origin.held.iter().map(|held| held.tensors).sum();
+        text.push_str(&format!(
+            "\nof the {} that this session's {tensors} older tensors hold, most was issued at:",
+            bytes_text(bytes)
+        ));
+        for held in origin.held.iter().take(HELD_LINES_SHOWN) {
+            let line = held.line.as_ref().map_or("lines that are not known".into(), ToString::to_string);
+            let plural = if held.tensors == 1 { "" } else { "s" };
+            text.push_str(&format!("\n  {line}: {} in {} tensor{plural}", bytes_text(held.bytes), held.tensors));
         }
-        None if has_origin_hook() && std::env::var_os("GT_TRACEBACK").is_none() => {
-            text.push_str(" (GT_TRACEBACK=1 names the Python line)");
-        }
-        None => {}
+        text.push_str("\n(gt.debug.memory_summary() lists the tensors that are alive, by line)");
     }
     text
 }

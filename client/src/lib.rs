@@ -16,6 +16,7 @@ pub mod error;
 pub mod handle;
 mod held;
 mod idle_arenas;
+pub mod issued;
 pub mod launch;
 pub mod lock;
 pub mod notice;

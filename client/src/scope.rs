@@ -247,7 +247,7 @@ impl Scope {
             Instruction { op, out: 0, inputs, last_use: 0, attrs, tf32: allows_tf32(op), replaces: None };
         let tensors = metas.iter().filter_map(InputMeta::tensor);
         let cost = gt_ops::cost::cost(op, tensors, &instruction.attrs, &meta);
-        match self.session.issue(&mut instruction, cost) {
+        match self.session.issue(&mut instruction, cost, meta.bytes()) {
             Ok(id) => Ok((TensorValue::new(id, meta, &self.session), instruction.attrs)),
             Err(error) => {
                 self.error = Some(error);

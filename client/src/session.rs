@@ -8,18 +8,20 @@
 //! `QUICK_NS_MAX` the thread spins for `QUICK_SPIN`, otherwise it soon sleeps on the futex.
 
 use crate::blocking::{blocking, blocking_quietly};
-use crate::error::{ClientError, Result};
+use crate::error::{ClientError, FailureOrigin, IssuedAt, Result, lines_of};
 use crate::held::HeldInstructions;
 use crate::idle_arenas::{ArenaOwner, IdleArenas};
+use crate::issued::{IssuedTensors, LINES_KEPT, LiveTensor};
 use crate::launch::{ConnectOptions, Daemon, PrivateDaemon, check_workers, connect_any, connect_options};
 use crate::lock::{SpinLock, SpinLockGuard, lock};
 use crate::notice;
-use crate::origin::origin_of_call;
+use crate::origin::{self, CallSite};
 use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadSync};
 use crate::signal;
 use crate::visible_workers::VisibleWorkers;
 use gt_bridge::client_end::Interrupter;
 use gt_ops::cost::Cost;
+use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::version::{
@@ -73,8 +75,6 @@ const INTERRUPT_NAP: Duration = Duration::from_millis(1);
 /// [`ClientSession::was_alive`] asks the kernel at most once in this time: a system call costs as much as several
 /// instructions.
 const ALIVE_CHECK_INTERVAL: Duration = Duration::from_micros(100);
-/// Under `GT_TRACEBACK=1`, the number of instructions whose origins are remembered.
-const ORIGINS_MAX: usize = 1 << 18;
 
 /// A session with a daemon. Threads may share it; a forked child may not (it gets [`ClientError::Disconnected`]).
 pub struct ClientSession {
@@ -157,8 +157,10 @@ struct SubmissionState {
     chunk_ns: u64,
     /// When the first of them was issued.
     ahead_begun: Instant,
-    /// Under `GT_TRACEBACK=1`, the line of the host language that issued each instruction.
-    origins: HashMap<TensorId, String>,
+    /// Where the newest instructions were issued, and which tensors are alive.
+    issued: IssuedTensors,
+    /// Under `GT_TRACEBACK=1`, the stacks of the newest [`LINES_KEPT`] instructions.
+    stacks: HashMap<TensorId, String>,
     /// The placement signal that was last sent; [`UNKNOWN_SIGNAL`] if the next instruction must send its signal again.
     signal: u32,
     /// The version of each signal's definition that the daemon has.
@@ -222,7 +224,7 @@ enum PendingCompletion {
     Abandoned {
         _block: Option<ArenaBlock>,
     },
-    Done(std::result::Result<(), gt_ops::failure::Failure>),
+    Done(std::result::Result<(), Failure>),
 }
 
 /// The number of a completion to wait for.
@@ -285,7 +287,12 @@ impl ClientSession {
                 ahead_ns: 0,
                 chunk_ns: RunAhead::new().chunk_ns(),
                 ahead_begun: Instant::now(),
-                origins: HashMap::new(),
+                issued: if origin::has_origin_hooks() {
+                    IssuedTensors::new(LINES_KEPT)
+                } else {
+                    IssuedTensors::default()
+                },
+                stacks: HashMap::new(),
                 signal: signal::NONE,
                 defined: HashMap::new(),
             }),
@@ -619,7 +626,7 @@ impl ClientSession {
         bytes: usize,
     ) -> Result<TensorId> {
         self.check_open()?;
-        let origin = self.origin_of_call();
+        let (site, stack) = self.origin_of_call();
         let signal = signal::current().signal();
         let mut submission = self.submission.lock();
         if submission.ahead_ns >= submission.chunk_ns {
@@ -635,7 +642,7 @@ impl ClientSession {
             if s.held.is_active() {
                 s.held.add_binary(position, slot[0], op, s.next_id, [left, right]);
             }
-            Some(s.take_id())
+            Some(s.take_id(site, bytes))
         };
         let id = if submission.submitter.state() == SessionState::Running
             && let Some(id) = encode(&mut submission)
@@ -646,17 +653,17 @@ impl ClientSession {
         } else {
             self.push(submission, publication, true, encode)?
         };
-        self.remember_origin(id, origin);
+        self.remember_stack(id, stack);
         Ok(id)
     }
 
-    /// Issues an instruction; sets its `out` to the id of the result and returns that.
+    /// Issues an instruction for a result of `bytes`; sets its `out` to the id of the result and returns that.
     ///
     /// # Errors
     /// [`ClientError::Disconnected`].
-    pub(crate) fn issue(&self, instruction: &mut Instruction, cost: Cost) -> Result<TensorId> {
+    pub(crate) fn issue(&self, instruction: &mut Instruction, cost: Cost, bytes: usize) -> Result<TensorId> {
         self.check_open()?;
-        let origin = self.origin_of_call();
+        let (site, stack) = self.origin_of_call();
         let signal = signal::current().signal();
         let mut submission = self.submission.lock();
         if submission.ahead_ns >= submission.chunk_ns {
@@ -679,9 +686,9 @@ impl ClientSession {
             if s.held.is_active() {
                 s.held.add(position, word, instruction.op, instruction.out, &instruction.inputs);
             }
-            Some(s.take_id())
+            Some(s.take_id(site, bytes))
         })?;
-        self.remember_origin(id, origin);
+        self.remember_stack(id, stack);
         Ok(id)
     }
 
@@ -738,14 +745,14 @@ impl ClientSession {
     pub(crate) fn allocate(&self, meta: Meta) -> Result<TensorId> {
         self.check_open()?;
         let meta = meta.stored()?;
-        let origin = self.origin_of_call();
+        let (site, stack) = self.origin_of_call();
         let signal = signal::current().signal();
         let id = self.push(self.submission.lock(), Publication::Batched, true, |s| {
             s.enter(signal)?;
             let slots = s.encoder.encode(&Command::Allocate { out: s.next_id, meta });
-            s.submitter.push(slots).is_ok().then(|| s.take_id())
+            s.submitter.push(slots).is_ok().then(|| s.take_id(site, meta.bytes()))
         })?;
-        self.remember_origin(id, origin);
+        self.remember_stack(id, stack);
         Ok(id)
     }
 
@@ -757,6 +764,7 @@ impl ClientSession {
         }
         let mut guard = self.submission.lock();
         let submission = &mut *guard;
+        submission.issued.freed(id);
         if submission.held.is_active() && submission.held.mark_last_use(&mut submission.submitter, id) {
             return;
         }
@@ -958,7 +966,7 @@ impl ClientSession {
                         self.warn_of_notice(notice)?;
                     }
                     return result.map_err(|failure| ClientError::Failed {
-                        traceback: self.origin(failure.instruction),
+                        origin: Box::new(self.origin_of(&failure)),
                         session: self.info.session_id,
                         failure,
                     });
@@ -1104,26 +1112,58 @@ impl ClientSession {
         }
     }
 
-    fn origin(&self, id: TensorId) -> Option<String> {
-        self.submission.lock().origins.get(&id).cloned()
+    /// The line that issued the instruction of `failure`, and, where memory ran out, the lines that hold most.
+    #[cold]
+    fn origin_of(&self, failure: &Failure) -> FailureOrigin {
+        let id = failure.instruction;
+        let mut submission = self.submission.lock();
+        let (site, stack) = (submission.issued.site(id), submission.stacks.remove(&id));
+        drop(submission);
+        let issued_at = match (stack, site) {
+            (Some(stack), _) => IssuedAt::Stack(stack),
+            (None, Some(site)) => origin::line_of(site).map_or(IssuedAt::Unknown, IssuedAt::Line),
+            (None, None) if origin::has_origin_hooks() => IssuedAt::Forgotten,
+            (None, None) => IssuedAt::Unknown,
+        };
+        // The failed instruction's result, and what depends on it, take no memory.
+        let held = match failure.fault {
+            Fault::OutOfMemory { .. } | Fault::TooManyTensors { .. } => {
+                lines_of(self.live_tensors().into_iter().filter(|tensor| tensor.id < id))
+            }
+            _ => Vec::new(),
+        };
+        FailureOrigin { issued_at, held }
+    }
+
+    /// The tensors of this session that are alive, in no order. Empty if the host language tells no lines.
+    pub fn live_tensors(&self) -> Vec<LiveTensor> {
+        self.submission.lock().issued.live()
+    }
+
+    /// Where instruction `id` was issued; none if that is no longer known.
+    pub fn site_of(&self, id: TensorId) -> Option<CallSite> {
+        self.submission.lock().issued.site(id)
+    }
+
+    /// Keeps the lines of at least the `kept` newest instructions from now on, in place of [`LINES_KEPT`].
+    pub fn keep_lines(&self, kept: usize) {
+        self.submission.lock().issued.keep(kept);
     }
 
     #[inline]
-    fn remember_origin(&self, id: TensorId, origin: Option<String>) {
-        if let Some(origin) = origin {
+    fn remember_stack(&self, id: TensorId, stack: Option<String>) {
+        if let Some(stack) = stack {
             let mut submission = self.submission.lock();
-            if submission.origins.len() >= ORIGINS_MAX {
-                submission.origins.clear();
-            }
-            submission.origins.insert(id, origin);
+            submission.stacks.remove(&id.saturating_sub(LINES_KEPT as u64));
+            submission.stacks.insert(id, stack);
         }
     }
 
-    /// The line that issues an instruction, under `GT_TRACEBACK=1`. Called before any lock is taken: the hook runs code
-    /// of the host language, which may drop tensors.
+    /// Where an instruction is issued, and under `GT_TRACEBACK=1` the stack. Called before any lock is taken: the hooks
+    /// run code of the host language, which may drop tensors.
     #[inline]
-    fn origin_of_call(&self) -> Option<String> {
-        if self.traceback { origin_of_call() } else { None }
+    fn origin_of_call(&self) -> (CallSite, Option<String>) {
+        (origin::call_site(), if self.traceback { origin::stack_of_call() } else { None })
     }
 }
 
@@ -1202,11 +1242,13 @@ impl SubmissionState {
         Some(())
     }
 
-    /// Returns the next tensor id and advances it.
+    /// Returns the next tensor id, for a tensor of `bytes` that is issued at `site`, and advances it.
     #[inline]
-    fn take_id(&mut self) -> TensorId {
-        self.next_id += 1;
-        self.next_id - 1
+    fn take_id(&mut self, site: CallSite, bytes: usize) -> TensorId {
+        let id = self.next_id;
+        self.issued.issued(id, site, bytes);
+        self.next_id = id + 1;
+        id
     }
 }
 

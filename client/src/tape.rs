@@ -5,7 +5,7 @@ use crate::handle::{
     AccumulatedHook, Backward, CustomFunction, Edge, Edges, GradHook, LeafState, Node, NodeKind, Tensor,
 };
 use crate::lock::SpinLock;
-use crate::origin::origin_of_call;
+use crate::origin::line_of_call;
 use crate::signal;
 use crate::value::TensorValue;
 use gt_ops::{Attrs, Meta, Op, Scalar, build};
@@ -159,7 +159,7 @@ impl Node {
     /// Under anomaly detection, remembers the line of the host language.
     fn record_origin(self: Arc<Node>) -> Arc<Node> {
         if anomaly().0 {
-            let origin = origin_of_call();
+            let origin = line_of_call();
             self.with_extras(|extras| extras.origin = origin);
         }
         self

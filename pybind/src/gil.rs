@@ -82,8 +82,7 @@ pub fn keep_interrupt(error: PyErr) {
     INTERRUPT.set(Some(error));
 }
 
-/// Installs the client's hooks: waiting without the GIL, warnings, and finding the Python line that issued an
-/// instruction.
+/// Installs the client's hooks: waiting without the GIL, and warnings.
 pub fn install_hooks() {
     blocking::set_hook(|wait, signals| {
         Python::try_attach(|py| {
@@ -102,23 +101,4 @@ pub fn install_hooks() {
         })
         .unwrap_or(Ok(()))
     });
-    gt_client::origin::set_origin_hook(|| Python::try_attach(|py| line_of_caller(py).ok())?);
-}
-
-/// The innermost Python line outside this package.
-fn line_of_caller(py: Python<'_>) -> PyResult<String> {
-    let package = py.import("gt")?.getattr("__file__")?.extract::<String>()?;
-    let package = package.trim_end_matches("__init__.py").to_owned();
-    let mut frame = py.import("sys")?.call_method1("_getframe", (0,))?;
-    loop {
-        let code = frame.getattr("f_code")?;
-        let file = code.getattr("co_filename")?.extract::<String>()?;
-        let back = frame.getattr("f_back")?;
-        if !file.starts_with(&package) || back.is_none() {
-            let line = frame.getattr("f_lineno")?.extract::<u32>()?;
-            let name = code.getattr("co_name")?.extract::<String>()?;
-            return Ok(format!("{file}:{line} in {name}"));
-        }
-        frame = back;
-    }
 }

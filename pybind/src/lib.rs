@@ -9,6 +9,7 @@
 
 mod autocast;
 mod autograd;
+mod call_site;
 mod convert;
 mod create;
 mod data;
@@ -36,6 +37,7 @@ use pyo3::prelude::*;
 fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     gil::install_hooks();
+    call_site::install_hooks();
     start_tracing();
     error::register(module)?;
     dtype::register(module)?;
@@ -49,6 +51,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     methods::register(module)?;
     autograd::register(module)?;
     autocast::register(module)?;
+    call_site::register(module)?;
     overrides::register(module)?;
     table::register(module)?;
     module.add_class::<tensor::PyTensor>()?;

@@ -151,7 +151,9 @@ def test_an_interrupted_program_goes_on(tmp_path: Path, workers: str) -> None:
         process.send_signal(signal.SIGINT)
         out, err = process.communicate(timeout=60)
         assert err == ""
-        interrupted, intact, old, written, *errors = out.splitlines()
+        interrupted, intact, old, written, *told = out.splitlines()
+        errors, lines = told[::2], told[1::2]
+        assert all(line.startswith("issued at: <string>:") for line in lines)
         assert (interrupted, intact) == ("interrupted", "10.0")
         # The tensor that was to be written in place has its old elements.
         assert old == "[1.0, 2.0, 2.0, 3.0, 4.0] 99999.0"
@@ -168,7 +170,8 @@ def test_an_interrupted_program_goes_on(tmp_path: Path, workers: str) -> None:
 def test_a_step_that_would_take_too_long_is_refused(tmp_path: Path, workers: str) -> None:
     with serving(tmp_path, workers) as service:
         with started(REFUSED.format(address=service.address)) as process:
-            error, intact = process.communicate(timeout=60)[0].splitlines()
+            error, line, intact = process.communicate(timeout=60)[0].splitlines()
+        assert line.startswith("issued at: <string>:")
         assert "sum (instruction #" in error
         assert "no step of this user may take longer than 60.0 min" in error
         assert intact == "10.0"

@@ -1,10 +1,10 @@
-"""`gt.debug` shows the tape, and an environment variable records where each instruction was issued."""
+"""`gt.debug` shows the autograd tape."""
 
 from __future__ import annotations
 
 import io
 
-from support import output_of, python
+from support import output_of
 
 import gt
 
@@ -48,15 +48,3 @@ def test_the_tape_goes_to_any_file() -> None:
     file = io.StringIO()
     gt.debug.print_tape(file)
     assert file.getvalue().startswith("id")
-
-
-def test_gt_traceback_names_the_line_that_issued_an_instruction() -> None:
-    program = (
-        "import gt\ndef divide():\n    return gt.tensor([1]) // gt.tensor([0])\nx = divide() + 1\nprint(x.tolist())\n"
-    )
-    told = python(program, GT_TRACEBACK="1").stderr
-    assert "ZeroDivisionError" in told
-    assert "issued at: <string>:3 in divide" in told
-    hinted = python(program).stderr
-    assert "issued at" not in hinted
-    assert "GT_TRACEBACK=1 names the Python line" in hinted

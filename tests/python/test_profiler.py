@@ -101,8 +101,8 @@ def test_a_schedule_records_some_steps(tmp_path: Path) -> None:
 
 
 def test_what_the_tape_lacks_is_said() -> None:
-    with pytest.warns(UserWarning, match="record_shapes, with_stack has no effect"):
-        prof = profile(record_shapes=True, with_stack=True)
+    with pytest.warns(UserWarning, match="record_shapes, with_flops has no effect"):
+        prof = profile(record_shapes=True, with_flops=True)
     with pytest.raises(RuntimeError, match="has recorded nothing yet"):
         prof.key_averages()
 

@@ -1,7 +1,7 @@
 """PyTorch's profiler on the daemon's tape: the time of each operation on the worker, and of named blocks.
 
-Start at `profile`. The tape has no shapes, no memory of single operations and no lines of Python, so the options that
-ask for them have no effect.
+Start at `profile`. The tape has no shapes and no memory of single operations, so the options that ask for them have no
+effect. The lines of Python are those that the session recorded when it issued the operations.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ __getattr__ = _absent.getter(__name__)
 
 # The processes of the trace events, as `gtctl trace` writes them, and one more for named blocks.
 WORKERS_PID, BLOCKS_PID = 3, 4
+# The operations whose lines a session keeps for `with_stack`, 16 bytes each.
+STACKS_MAX = 1 << 22
 # The blocks of the profilers that run: name, beginning and end on CLOCK_MONOTONIC, nanoseconds.
 _recording: list[list[tuple[str, int, int]]] = []
 
@@ -170,6 +172,7 @@ class FunctionEvent:
         start_us: The beginning, microseconds since the daemon started.
         time_us: The time that it took, microseconds. The first of several fused operations has the time of all.
         is_estimate: Whether that is an estimate, for a small operation that the daemon ran itself.
+        stack: The line of the program that issued it, `("train.py(12): step",)`, if `with_stack` asked for it.
     """
 
     name: str
@@ -177,6 +180,7 @@ class FunctionEvent:
     start_us: float
     time_us: float
     is_estimate: bool = False
+    stack: tuple[str, ...] = ()
 
 
 @dataclass
@@ -189,6 +193,7 @@ class FunctionEventAvg:
         cpu_time_total: Their time on workers of CPUs, or of Python in a block, microseconds.
         device_time_total: Their time on workers of GPUs, microseconds.
         is_user_annotation: Whether it is a block.
+        stack: The line that issued the executions, if they are summed by line.
     """
 
     key: str
@@ -196,6 +201,7 @@ class FunctionEventAvg:
     cpu_time_total: float = 0.0
     device_time_total: float = 0.0
     is_user_annotation: bool = False
+    stack: tuple[str, ...] = ()
 
     @property
     def self_cpu_time_total(self) -> float:
@@ -254,6 +260,9 @@ class EventList(list):
         if whole_device:
             heads += ["Self device %", "Self device", "Device time avg"]
         heads.append("# of Calls")
+        has_lines = any(row.stack for row in rows)
+        if has_lines:
+            heads.append("Source Location")
         cells = []
         for row in rows if row_limit < 0 else rows[:row_limit]:
             name = row.key if len(row.key) <= max_name_column_width else row.key[: max_name_column_width - 3] + "..."
@@ -262,7 +271,7 @@ class EventList(list):
             if whole_device:
                 line += [_percent(row.self_device_time_total, whole_device), _time(row.self_device_time_total)]
                 line.append(_time(row.device_time))
-            cells.append([*line, str(row.count)])
+            cells.append([*line, str(row.count), *([" ".join(row.stack)] if has_lines else [])])
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         rule = "  ".join("-" * width for width in widths)
         lines = [rule, _row(heads, widths), rule, *(_row(line, widths) for line in cells), rule]
@@ -310,7 +319,8 @@ class profile:  # noqa: N801 (PyTorch's name)
         activities: Has no effect: all workers are profiled.
         schedule: The action of each step, as `schedule()` makes it; by default all is profiled. Call `step` after each.
         on_trace_ready: Called with the profiler at the end of each cycle of the schedule, or at the end of all.
-        record_shapes, profile_memory, with_stack, with_flops, with_modules: Have no effect, and warn.
+        with_stack: Whether events have the line of the program that issued them. PyTorch has the whole stack.
+        record_shapes, profile_memory, with_flops, with_modules: Have no effect, and warn.
 
     Example:
         >>> with gt.profiler.profile() as prof:
@@ -335,13 +345,13 @@ class profile:  # noqa: N801 (PyTorch's name)
         asked = {
             "record_shapes": record_shapes,
             "profile_memory": profile_memory,
-            "with_stack": with_stack,
             "with_flops": with_flops,
             "with_modules": with_modules,
         }
         without = ", ".join(name for name, value in asked.items() if value)
         if without:
             warnings.warn(f"profile: {without} has no effect: the daemon's tape does not have that", stacklevel=2)
+        self._with_stack = with_stack
         self._schedule = schedule or (lambda _: ProfilerAction.RECORD)
         self._on_trace_ready = on_trace_ready
         self.step_num = 0
@@ -382,6 +392,8 @@ class profile:  # noqa: N801 (PyTorch's name)
         records = action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
         if records and self._capture is None:
             _gt.synchronize()
+            if self._with_stack:
+                _gt.keep_lines(STACKS_MAX)
             self._blocks = []
             self._capture = _instruments.Capture()
             _recording.append(self._blocks)
@@ -400,9 +412,24 @@ class profile:  # noqa: N801 (PyTorch's name)
                 "time: counts and times are too small",
                 stacklevel=3,
             )
+        if self._with_stack:
+            self._add_lines()
         self._add_blocks(self._summary["zero_monotonic_ns"])
         if self._on_trace_ready is not None:
             self._on_trace_ready(self)
+
+    def _add_lines(self) -> None:
+        # A fetch names the tensor that it fetches, which another line issued.
+        issued = [
+            event["args"]
+            for event in self._trace["traceEvents"]
+            if event["ph"] == "X" and "result" in event.get("args", {}) and event["name"] != "fetch"
+        ]
+        lines = _gt.lines_of(sorted({args["result"] for args in issued}))
+        for args in issued:
+            if args["result"] in lines:
+                file, number, function = lines[args["result"]]
+                args["line"] = f"{file}({number}): {function}"
 
     def _add_blocks(self, zero_ns: int) -> None:
         names = {"ph": "M", "name": "process_name", "pid": BLOCKS_PID, "tid": 1, "ts": 0, "args": {"name": "Python"}}
@@ -444,20 +471,28 @@ class profile:  # noqa: N801 (PyTorch's name)
             estimate = args.get("estimated_ns")
             ns = args.get("took_ns", 0) if estimate is None else estimate
             device = threads[event["tid"]].removesuffix(" copies")
-            found.append(FunctionEvent(event["name"], device, event["ts"], ns / 1e3, estimate is not None))
+            stack = (args["line"],) if "line" in args else ()
+            found.append(FunctionEvent(event["name"], device, event["ts"], ns / 1e3, estimate is not None, stack))
         return EventList(sorted(found, key=lambda event: event.start_us))
 
     def key_averages(
         self,
         group_by_input_shape: bool = False,  # noqa: ARG002 (the tape has no shapes)
-        group_by_stack_n: int = 0,  # noqa: ARG002 (nor lines of Python)
+        group_by_stack_n: int = 0,
         **_: Any,
     ) -> EventList:
-        """The sums by operation and by name of block, those that took longest first."""
-        sums: dict[tuple[str, bool], FunctionEventAvg] = {}
+        """The sums by operation and by name of block, those that took longest first.
+
+        Args:
+            group_by_input_shape: Has no effect: the tape has no shapes.
+            group_by_stack_n: If it is not 0, the executions of an operation are summed by the line that issued them.
+        """
+        sums: dict[tuple[str, bool, tuple[str, ...]], FunctionEventAvg] = {}
         for event in self.events():
             is_block = event.device is None
-            row = sums.setdefault((event.name, is_block), FunctionEventAvg(event.name, is_user_annotation=is_block))
+            stack = event.stack if group_by_stack_n else ()
+            row = FunctionEventAvg(event.name, is_user_annotation=is_block, stack=stack)
+            row = sums.setdefault((event.name, is_block, stack), row)
             row.count += 1
             if event.device is not None and event.device.startswith("cuda"):
                 row.device_time_total += event.time_us
