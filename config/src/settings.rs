@@ -38,7 +38,7 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     /// True if other machines may connect without TLS.
     pub listen_plain: Option<bool>,
-    /// The address of the metrics, by HTTP.
+    /// The address of the page and the metrics, by HTTP.
     pub metrics: Option<SocketAddr>,
     /// The limit of all records of ended sessions.
     pub session_records: Option<Bytes>,
@@ -197,8 +197,8 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
             about: at_start(
                 "[host:]port",
                 "none",
-                "The address of this machine at which metrics are read by HTTP, as in 9400. Other machines cannot \
-                 reach it.",
+                "The address of this machine at which a page for browsers and metrics are read by HTTP, as in 9400. Other \
+                 machines cannot reach it.",
             ),
             set: |to, value| value.with(&mut to.metrics, metrics_address),
         },

@@ -26,7 +26,9 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
         text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &rustix::system::uname().nodename().to_string_lossy())));
     }
     if let Some(address) = &status.metrics {
-        text.push_str(&format!("metrics: http://{address}/metrics, for this machine alone\n"));
+        text.push_str(&format!(
+            "page: http://{address}/, for browsers of this machine; metrics: http://{address}/metrics\n"
+        ));
     }
     text.push('\n');
     let mut table = Table::new(&[

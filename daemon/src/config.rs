@@ -80,7 +80,8 @@ pub struct Config {
     #[arg(value_parser = clap::builder::BoolishValueParser::new(), hide_possible_values = true)]
     pub listen_plain: Option<bool>,
 
-    /// The address of this machine at which metrics are read by HTTP; a port alone is on loopback [default: none].
+    /// The address of this machine at which a page for browsers and metrics are read by HTTP; a port alone is on
+    /// loopback [default: none].
     #[arg(long, value_name = "[HOST:]PORT", value_parser = metrics_address, conflicts_with = "private")]
     pub metrics: Option<SocketAddr>,
 

@@ -14,8 +14,10 @@ use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
 use crate::tape::Tape;
 use crate::token_desk::TokenDesk;
+use crate::web::access::WebAccess;
 use crate::web::desk::desk;
 use crate::web::server::WebListener;
+use crate::web::site::WebSite;
 use crate::worker::process::child;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::registering::{self, Registration};
@@ -203,8 +205,13 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     };
     let web = config.metrics.map(WebListener::bind).transpose()?;
     let metrics = web.as_ref().map(|web| web.address().to_string());
-    let (web_desk, asker) =
-        if web.is_some() { desk().map(|(desk, asker)| (Some(desk), Some(asker)))? } else { (None, None) };
+    let (web_desk, site) = if web.is_some() {
+        let (desk, asker) = desk()?;
+        let site = WebSite::new(asker, WebAccess::new(tokens.clone()), tape.fd().try_clone_to_owned()?);
+        (Some(desk), Some(site))
+    } else {
+        (None, None)
+    };
     let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
         client,
@@ -251,8 +258,8 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     if config.announce {
         announce(socket.as_deref(), tcp.as_ref())?;
     }
-    if let (Some(listener), Some(asker)) = (web, asker) {
-        listener.start(asker)?;
+    if let (Some(listener), Some(site)) = (web, site) {
+        listener.start(site)?;
     }
     if let Some(TcpPort { listener, .. }) = tcp {
         listener.start()?;

@@ -82,20 +82,33 @@ pub struct StepTotals {
     pub sessions: u64,
 }
 
-/// The requests of a session that were not completed yet, oldest first: the code of each, its tensor and its time.
-type PendingRequests = VecDeque<(u16, u64, u64)>;
+/// The time of a session's steps that ended, by worker, nanoseconds.
+pub type SessionTimes = Vec<u64>;
+
+/// An open session.
+#[derive(Default)]
+struct SessionRecorder {
+    /// The requests that were not completed yet, oldest first: the code of each, its tensor and its time.
+    pending: VecDeque<(u16, u64, u64)>,
+    times_ns: SessionTimes,
+}
 
 /// Adds the tape's events to the totals.
 #[derive(Default)]
 pub struct StepTotalsRecorder {
     totals: StepTotals,
-    pending: HashMap<u64, PendingRequests>,
+    sessions: HashMap<u64, SessionRecorder>,
 }
 
 impl StepTotalsRecorder {
     /// The totals so far.
     pub fn totals(&self) -> &StepTotals {
         &self.totals
+    }
+
+    /// The times of the open sessions.
+    pub fn session_times(&self) -> HashMap<u64, SessionTimes> {
+        self.sessions.iter().map(|(id, session)| (*id, session.times_ns.clone())).collect()
     }
 
     /// Forgets the operations of a worker, whose number another one gets.
@@ -110,20 +123,31 @@ impl StepTotalsRecorder {
             EventKind::WorkerRecv => {
                 let Some(time) = event.step_time() else { return };
                 totals.operations.add(event.worker.into(), event.subject, event.bytes, time);
-                if time != StepTime::Measured(0) {
-                    totals.durations[WorkKind::of(event.subject).index()].add(time.ns());
+                if time == StepTime::Measured(0) {
+                    return;
                 }
+                totals.durations[WorkKind::of(event.subject).index()].add(time.ns());
+                let Some(session) = self.sessions.get_mut(&event.session) else { return };
+                let worker = usize::from(event.worker);
+                if session.times_ns.len() <= worker {
+                    session.times_ns.resize(worker + 1, 0);
+                }
+                session.times_ns[worker] = session.times_ns[worker].saturating_add(time.ns());
             }
             EventKind::Error if event.worker == NO_WORKER => totals.refused += 1,
             EventKind::Error => totals.operations.add_error(event.worker.into(), event.subject),
-            EventKind::Connect => totals.sessions += 1,
+            EventKind::Connect => {
+                totals.sessions += 1;
+                self.sessions.insert(event.session, SessionRecorder::default());
+            }
             EventKind::Disconnect => {
-                self.pending.remove(&event.session);
+                self.sessions.remove(&event.session);
             }
             EventKind::Recv => {
                 totals.received += 1;
-                if WAITED_FOR.contains(&event.subject) {
-                    let pending = self.pending.entry(event.session).or_default();
+                if WAITED_FOR.contains(&event.subject)
+                    && let Some(SessionRecorder { pending, .. }) = self.sessions.get_mut(&event.session)
+                {
                     // No more requests can be in flight, so the oldest one was completed without an event.
                     if pending.len() == CQ_SLOTS as usize {
                         pending.pop_front();
@@ -133,7 +157,7 @@ impl StepTotalsRecorder {
             }
             EventKind::Send => {
                 let Some(kind) = WAITED_FOR.iter().position(|subject| *subject == event.subject) else { return };
-                let Some(pending) = self.pending.get_mut(&event.session) else { return };
+                let Some(SessionRecorder { pending, .. }) = self.sessions.get_mut(&event.session) else { return };
                 let is_its =
                     |(code, result, _): &(u16, u64, u64)| (*code, *result) == (event.subject.code(), event.result);
                 let found = pending.iter().position(is_its).and_then(|position| pending.remove(position));
@@ -164,6 +188,7 @@ mod tests {
     #[test]
     fn operations_have_counts_and_steps_a_histogram() {
         let mut recorder = StepTotalsRecorder::default();
+        recorder.add(&event(0, EventKind::Connect, Subject::Nothing, NO_WORKER, 0));
         let add = Subject::Op(Op::Add);
         for time in [StepTime::Measured(2_000), StepTime::Measured(0), StepTime::Estimated(1_000)] {
             recorder.add(&ended(add, time));
@@ -179,6 +204,7 @@ mod tests {
         assert_eq!((elementwise.count(), elementwise.sum_s()), (2, 3e-6));
         assert_eq!(elementwise.buckets()[..3], [(1e-6, 1), (3e-6, 1), (1e-5, 0)]);
         assert_eq!(totals.durations[WorkKind::Matmul.index()].buckets()[17], (f64::INFINITY, 1));
+        assert_eq!(recorder.session_times()[&3], [0, u64::MAX]);
         recorder.forget_worker(1);
         recorder.forget_worker(9);
         assert_eq!(recorder.totals().operations.of_worker(1).count(), 0);
@@ -187,6 +213,7 @@ mod tests {
     #[test]
     fn a_wait_is_from_the_request_to_its_completion() {
         let mut recorder = StepTotalsRecorder::default();
+        recorder.add(&event(0, EventKind::Connect, Subject::Nothing, NO_WORKER, 0));
         recorder.add(&event(100, EventKind::Recv, Subject::Fetch, NO_WORKER, 7));
         recorder.add(&event(200, EventKind::Recv, Subject::Fetch, NO_WORKER, 8));
         recorder.add(&event(5_000, EventKind::Send, Subject::Fetch, NO_WORKER, 8));
@@ -201,8 +228,8 @@ mod tests {
         for result in 0..2 * u64::from(CQ_SLOTS) {
             recorder.add(&event(6_000, EventKind::Recv, Subject::Sync, NO_WORKER, result));
         }
-        assert_eq!(recorder.pending[&3].len(), CQ_SLOTS as usize);
+        assert_eq!(recorder.sessions[&3].pending.len(), CQ_SLOTS as usize);
         recorder.add(&event(7_000, EventKind::Disconnect, Subject::Nothing, NO_WORKER, 0));
-        assert!(recorder.pending.is_empty());
+        assert!(recorder.sessions.is_empty());
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Writing an event takes seven stores. The clock is read by [`Tape::tick`], not for each event.
 
-use crate::step_totals::{StepTotals, StepTotalsRecorder};
+use crate::step_totals::StepTotalsRecorder;
 use gt_ops::event::Event;
 use gt_protocol::limits::TAPE_RECORDS;
 use gt_shm::broadcast::{self, MappedBroadcast, Reader, Writer};
@@ -58,8 +58,8 @@ impl Tape {
     }
 
     /// The totals of its events, if they are kept.
-    pub fn totals(&self) -> Option<&StepTotals> {
-        self.recorder.as_ref().map(|recorder| recorder.totals())
+    pub fn totals(&self) -> Option<&StepTotalsRecorder> {
+        self.recorder.as_deref()
     }
 
     /// Forgets the operations of a worker, whose number another one gets.

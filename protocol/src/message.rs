@@ -639,7 +639,7 @@ pub struct StatusDocument {
     pub notice: Option<Notice>,
     /// How it listens by TCP; none if it does not.
     pub tcp: Option<TcpStatus>,
-    /// The address and the port of its metrics, by HTTP; none if they are off.
+    /// The address and the port of its page and metrics, by HTTP; none if they are off.
     pub metrics: Option<String>,
     /// The sessions, by number.
     pub sessions: Vec<SessionStatus>,

@@ -514,20 +514,8 @@ impl Dispatcher {
                 self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Other, text)), &[]);
             }
             ClientMessage::Traffic => {
-                let names = worker_names(&mut self.links);
-                let answer = match &connection.session {
-                    Some(session) => {
-                        let most = OPERATIONS_MAX / session.workers().len().max(1);
-                        let of = |worker: usize| {
-                            let name = names.get(worker).cloned().unwrap_or_default();
-                            let operations = session.operations(worker, most);
-                            WorkerTraffic { name, collectives: session.traffic(worker), operations }
-                        };
-                        DaemonMessage::Traffic { workers: session.workers().iter().map(of).collect() }
-                    }
-                    None => DaemonMessage::Refused(no_session()),
-                };
-                self.answer(slot, &answer, &[]);
+                let answer = self.traffic(slot);
+                self.answer_or_refuse(slot, answer);
             }
             ClientMessage::Placement { id } => {
                 let names = worker_names(&mut self.links);
@@ -621,6 +609,20 @@ impl Dispatcher {
             ClientMessage::Bye => self.disconnect(slot, "it said goodbye"),
             ClientMessage::Hello(_) => self.disconnect(slot, "it said hello twice"),
         }
+    }
+
+    /// The collectives and the operations of the session in `slot`, by worker.
+    pub(super) fn traffic(&mut self, slot: usize) -> Result<DaemonMessage, Refused> {
+        let names = worker_names(&mut self.links);
+        let connection = self.connections.get(slot).and_then(Option::as_ref);
+        let session = connection.and_then(|connection| connection.session.as_ref()).ok_or_else(no_session)?;
+        let most = OPERATIONS_MAX / session.workers().len().max(1);
+        let of = |worker: usize| {
+            let name = names.get(worker).cloned().unwrap_or_default();
+            let operations = session.operations(worker, most);
+            WorkerTraffic { name, collectives: session.traffic(worker), operations }
+        };
+        Ok(DaemonMessage::Traffic { workers: session.workers().iter().map(of).collect() })
     }
 
     pub(super) fn status(&mut self) -> StatusDocument {

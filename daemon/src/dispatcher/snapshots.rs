@@ -4,7 +4,8 @@ use super::Dispatcher;
 use crate::control_connection::ControlConnection;
 use crate::session::Session;
 use crate::web::desk::WebQuestion;
-use crate::web::snapshot::{DaemonSnapshot, SessionTotals};
+use crate::web::snapshot::{DaemonSnapshot, SessionSnapshot, SessionTotals};
+use gt_protocol::DaemonMessage;
 use std::time::Instant;
 
 impl Dispatcher {
@@ -15,6 +16,9 @@ impl Dispatcher {
             match question {
                 WebQuestion::Daemon(answer) => {
                     let _ = answer.send(self.snapshot());
+                }
+                WebQuestion::Session(id, answer) => {
+                    let _ = answer.send(self.session_snapshot(id));
                 }
             }
         }
@@ -33,8 +37,18 @@ impl Dispatcher {
         for connection in self.connections.iter().flatten() {
             add_session(&mut sessions, connection);
         }
-        let totals = self.tape.totals().cloned().unwrap_or_default();
-        DaemonSnapshot { status, queued, totals, sessions, took: begun.elapsed() }
+        let (totals, session_times) = match self.tape.totals() {
+            Some(recorder) => (recorder.totals().clone(), recorder.session_times()),
+            None => Default::default(),
+        };
+        DaemonSnapshot { status, queued, totals, session_times, sessions, took: begun.elapsed() }
+    }
+
+    fn session_snapshot(&mut self, id: u64) -> Option<SessionSnapshot> {
+        let Ok(DaemonMessage::Session(detail)) = self.session_detail(id) else { return None };
+        let slot = *self.slot_of_serial.get(&id)?;
+        let DaemonMessage::Traffic { workers } = self.traffic(slot).ok()? else { return None };
+        Some(SessionSnapshot { detail: *detail, workers })
     }
 
     /// Counts a session that begins, for a user who may be new.

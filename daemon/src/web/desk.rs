@@ -1,6 +1,6 @@
 //! Questions of the web's thread to the dispatcher. The dispatcher answers between its passes, and never waits.
 
-use super::snapshot::{DaemonSnapshot, SessionTotals};
+use super::snapshot::{DaemonSnapshot, SessionSnapshot, SessionTotals};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -9,8 +9,10 @@ use tokio::sync::oneshot;
 
 /// A question, with the place for its answer.
 pub enum WebQuestion {
-    /// What does the daemon do?
+    /// The daemon at present.
     Daemon(oneshot::Sender<DaemonSnapshot>),
+    /// The session with this number in full; none if there is no such session.
+    Session(u64, oneshot::Sender<Option<SessionSnapshot>>),
 }
 
 /// The dispatcher's end.
@@ -56,8 +58,17 @@ impl WebDesk {
 impl WebAsker {
     /// The daemon at present; none if it ends before it answers.
     pub async fn daemon(&self) -> Option<DaemonSnapshot> {
+        self.ask(WebQuestion::Daemon).await
+    }
+
+    /// A session at present; none if there is no such session, or if the daemon ends before it answers.
+    pub async fn session(&self, id: u64) -> Option<SessionSnapshot> {
+        self.ask(|answer| WebQuestion::Session(id, answer)).await?
+    }
+
+    async fn ask<T>(&self, question: impl FnOnce(oneshot::Sender<T>) -> WebQuestion) -> Option<T> {
         let (sender, receiver) = oneshot::channel();
-        self.questions.send(WebQuestion::Daemon(sender)).ok()?;
+        self.questions.send(question(sender)).ok()?;
         let _ = self.bell.write(1);
         receiver.await.ok()
     }

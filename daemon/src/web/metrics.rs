@@ -11,11 +11,11 @@
 //! [`USERS_MAX`]: super::snapshot::USERS_MAX
 
 use super::snapshot::DaemonSnapshot;
+use super::user_names::UserNames;
 use crate::step_totals::{TimeHistogram, WAITED_FOR};
 use gt_ops::event::Subject;
 use gt_protocol::{OperationCount, SessionStatus, WorkerInfo, WorkerState};
 use gt_tape::work_kind::WorkKind;
-use nix::unistd::{Uid, User};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeMetric};
@@ -36,8 +36,6 @@ pub const SESSIONS_SHOWN_MAX: usize = 100;
 pub const SERIES_MAX: usize = 8192;
 /// The label of everything beyond these bounds. No user can have this name.
 pub const OTHERS: &str = "(others)";
-/// The characters of a user's name in a label.
-const USER_CHARACTERS_MAX: usize = 64;
 
 /// The content type of [`MetricsWriter::text`].
 pub const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
@@ -49,8 +47,6 @@ type Labels = Vec<(&'static str, String)>;
 /// Writes snapshots. The writer knows which label sets it has used.
 #[derive(Debug, Default)]
 pub struct MetricsWriter {
-    /// The names of users in labels.
-    users: HashMap<u32, String>,
     /// The workers' numbers and the operations that are counted on their own.
     operations: HashSet<(usize, u16)>,
 }
@@ -60,30 +56,19 @@ impl MetricsWriter {
     ///
     /// # Errors
     /// The encoder refuses a metric.
-    pub fn text(&mut self, snapshot: &Arc<DaemonSnapshot>) -> Result<String, Error> {
+    pub fn text(&mut self, snapshot: &Arc<DaemonSnapshot>, names: &mut UserNames) -> Result<String, Error> {
         for uid in snapshot.sessions.users.keys().flatten() {
-            self.name(*uid);
+            names.look_up(*uid);
         }
         let mut registry = Registry::default();
         registry.register_collector(Box::new(SnapshotMetrics {
             operations: self.operations(snapshot),
-            users: self.users.clone(),
+            users: names.clone(),
             snapshot: snapshot.clone(),
         }));
         let mut text = String::new();
         encode(&mut text, &registry)?;
         Ok(text)
-    }
-
-    /// Looks up the name of a user, which is the label of no other user.
-    fn name(&mut self, uid: u32) {
-        if self.users.contains_key(&uid) {
-            return;
-        }
-        let found = User::from_uid(Uid::from_raw(uid)).ok().flatten();
-        let name = found.map_or_else(|| uid.to_string(), |user| user.name.chars().take(USER_CHARACTERS_MAX).collect());
-        let is_taken = self.users.values().any(|taken| *taken == name);
-        self.users.insert(uid, if is_taken { format!("{name}({uid})") } else { name });
     }
 
     /// The operations of the present workers with their labels.
@@ -128,7 +113,7 @@ fn seconds(ns: u64) -> f64 {
 struct SnapshotMetrics {
     snapshot: Arc<DaemonSnapshot>,
     operations: Vec<(Labels, OperationCount)>,
-    users: HashMap<u32, String>,
+    users: UserNames,
 }
 
 /// The values of a user's sessions at present.
@@ -143,12 +128,12 @@ struct UserPresent {
 
 impl SnapshotMetrics {
     fn user(&self, uid: Option<u32>) -> &str {
-        uid.and_then(|uid| self.users.get(&uid)).map_or(OTHERS, String::as_str)
+        uid.and_then(|uid| self.users.get(uid)).unwrap_or(OTHERS)
     }
 
     /// The key of a user: none for one that is counted with others.
     fn key(&self, uid: u32) -> Option<u32> {
-        self.users.contains_key(&uid).then_some(uid)
+        self.snapshot.sessions.users.contains_key(&Some(uid)).then_some(uid)
     }
 
     fn daemon(&self, to: &mut Families<'_>) -> Result<(), Error> {
@@ -470,7 +455,7 @@ mod tests {
     fn the_number_of_series_is_bounded() {
         let mut writer = MetricsWriter::default();
         let snapshot = Arc::new(full());
-        let text = writer.text(&snapshot).unwrap();
+        let text = writer.text(&snapshot, &mut UserNames::default()).unwrap();
         let samples: Vec<&str> = text.lines().filter(|line| !line.starts_with('#')).collect();
         assert!(samples.len() < SERIES_MAX, "{}", samples.len());
         let names: HashSet<&str> = samples.iter().filter_map(|line| Some(line.rsplit_once(' ')?.0)).collect();
@@ -486,12 +471,12 @@ mod tests {
         let of_last = format!("gt_operations_total{{worker=\"cpu:{}\",operation=\"(others)\"}}", WORKERS_MAX - 1);
         let last = samples.iter().find_map(|line| line.strip_prefix(&of_last)?.trim().parse().ok());
         assert_eq!(last, Some(Op::ALL.len()));
-        assert_eq!(writer.text(&snapshot).unwrap().lines().count(), text.lines().count());
+        assert_eq!(writer.text(&snapshot, &mut UserNames::default()).unwrap().lines().count(), text.lines().count());
     }
 
     #[test]
     fn the_older_format_names_counters_in_full() {
-        let text = MetricsWriter::default().text(&Arc::new(full())).unwrap();
+        let text = MetricsWriter::default().text(&Arc::new(full()), &mut UserNames::default()).unwrap();
         assert!(text.contains("# TYPE gt_operations counter\n") && text.ends_with("# EOF\n"));
         let older = without_openmetrics(&text);
         assert!(older.contains("# TYPE gt_operations_total counter\n"), "{older}");
@@ -507,7 +492,7 @@ mod tests {
         snapshot.status.workers[3].state = WorkerState::Left;
         // Another one has its name.
         snapshot.status.workers[4].name = "cpu:3".into();
-        let text = MetricsWriter::default().text(&Arc::new(snapshot)).unwrap();
+        let text = MetricsWriter::default().text(&Arc::new(snapshot), &mut UserNames::default()).unwrap();
         assert_eq!(text.matches("gt_worker_up{worker=\"cpu:3\"}").count(), 1);
         assert_eq!(text.matches("gt_worker_up{").count(), WORKERS_MAX - 1);
     }

@@ -1,32 +1,22 @@
 //! The HTTP side: one thread with bounded connections, headers and times.
 //!
-//! It answers only this machine ([`gt_config::metrics_address`]), and only requests whose `Host` is an address or
-//! `localhost`: a page of another origin could otherwise read the answers by a name that it lets resolve to this
-//! machine (DNS rebinding).
+//! Other machines cannot connect ([`gt_config::metrics_address`]).
 
-use super::desk::WebAsker;
-use super::metrics::{MetricsWriter, OPENMETRICS, PROMETHEUS, without_openmetrics};
-use super::snapshot::DaemonSnapshot;
+use super::site::{Answer, WebSite};
 use gt_bridge::peer::{self, PeerOrigin};
 use gt_bridge::pending_handshakes::PendingHandshakes;
-use http_body_util::Full;
-use hyper::body::{Bytes, Incoming};
-use hyper::header::{self, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io::ErrorKind;
-use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::task::AbortHandle;
 use tokio::time::{sleep, timeout};
 
-/// A snapshot that is younger is not made again.
-pub const SNAPSHOT_FRESH: Duration = Duration::from_millis(250);
 /// Connections at one time. Beyond that, the user who has the most loses the oldest.
 const CONNECTIONS_MAX: usize = 64;
 /// The bytes of a request's line and headers.
@@ -38,14 +28,10 @@ const HEADER_DEADLINE: Duration = Duration::from_secs(20);
 /// The longest life of a connection, and the time to end one that has come to it.
 const CONNECTION_LIFE: Duration = Duration::from_secs(300);
 const CONNECTION_END: Duration = Duration::from_secs(5);
-/// The time for the dispatcher to answer.
-const ANSWER_DEADLINE: Duration = Duration::from_secs(5);
 /// The sleep after a failed accept, for example when no descriptors are left.
 const ACCEPT_NAP: Duration = Duration::from_millis(20);
 /// The ports below this one are for root.
 const PRIVILEGED_PORTS: u16 = 1024;
-
-type Answer = Response<Full<Bytes>>;
 
 /// A port at which nothing is answered yet.
 pub struct WebListener {
@@ -87,9 +73,9 @@ impl WebListener {
     ///
     /// # Errors
     /// The system has no thread or descriptors for that.
-    pub fn start(self, asker: WebAsker) -> std::io::Result<()> {
+    pub fn start(self, site: WebSite) -> std::io::Result<()> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
-        let site = Arc::new(WebSite { asker, latest: tokio::sync::Mutex::default() });
+        let site = Arc::new(site);
         let serve = move || runtime.block_on(serve(self.tcp, site));
         std::thread::Builder::new().name("gt-web".into()).spawn(serve)?;
         Ok(())
@@ -103,6 +89,8 @@ async fn serve(tcp: TcpListener, site: Arc<WebSite>) {
     };
     let connections =
         Arc::new(WebConnections { open: PendingHandshakes::new(CONNECTIONS_MAX), tasks: Mutex::default() });
+    let sampled = site.clone();
+    tokio::spawn(async move { sampled.keep_history().await });
     for number in 0u64.. {
         let accepted = tcp.accept().await.and_then(|(tcp, peer)| {
             let tcp = tcp.into_std()?;
@@ -122,7 +110,7 @@ async fn serve(tcp: TcpListener, site: Arc<WebSite>) {
         }
         let (site, own) = (site.clone(), connections.clone());
         let task = tokio::spawn(async move {
-            serve_connection(tcp, site).await;
+            serve_connection(tcp, origin, site).await;
             own.end(number);
         });
         connections.tasks.lock().unwrap_or_else(PoisonError::into_inner).insert(number, task.abort_handle());
@@ -148,10 +136,10 @@ impl WebConnections {
     }
 }
 
-async fn serve_connection(tcp: tokio::net::TcpStream, site: Arc<WebSite>) {
+async fn serve_connection(tcp: tokio::net::TcpStream, origin: PeerOrigin, site: Arc<WebSite>) {
     let service = service_fn(move |request| {
         let site = site.clone();
-        async move { Ok::<Answer, Infallible>(site.answer(&request).await) }
+        async move { Ok::<Answer, Infallible>(site.answer(&request, origin).await) }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
@@ -172,109 +160,9 @@ async fn serve_connection(tcp: tokio::net::TcpStream, site: Arc<WebSite>) {
     }
 }
 
-/// The last snapshot, and its text.
-#[derive(Default)]
-struct LatestSnapshot {
-    writer: MetricsWriter,
-    snapshot: Option<(Instant, Arc<DaemonSnapshot>)>,
-    /// The text of the metrics of that snapshot, if anybody has asked for it.
-    text: Option<Bytes>,
-}
-
-struct WebSite {
-    asker: WebAsker,
-    latest: tokio::sync::Mutex<LatestSnapshot>,
-}
-
-impl WebSite {
-    async fn answer(&self, request: &Request<Incoming>) -> Answer {
-        if !matches!(*request.method(), Method::GET | Method::HEAD) {
-            return sentence(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD: nothing can be changed here");
-        }
-        let host = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or_default());
-        if !host.is_none_or(is_of_this_machine) {
-            let text = "ask by an address or as localhost: other names are refused, since a foreign page could use one";
-            return sentence(StatusCode::MISDIRECTED_REQUEST, text);
-        }
-        match request.uri().path() {
-            "/metrics" => self.metrics(request).await,
-            _ => sentence(StatusCode::NOT_FOUND, "there is no such page: /metrics has the metrics"),
-        }
-    }
-
-    /// Brings the latest snapshot up to date; false if the dispatcher does not answer.
-    async fn update(&self, latest: &mut LatestSnapshot) -> bool {
-        if latest.snapshot.as_ref().is_some_and(|(at, _)| at.elapsed() < SNAPSHOT_FRESH) {
-            return true;
-        }
-        let Ok(Some(snapshot)) = timeout(ANSWER_DEADLINE, self.asker.daemon()).await else { return false };
-        latest.snapshot = Some((Instant::now(), Arc::new(snapshot)));
-        latest.text = None;
-        true
-    }
-
-    async fn metrics(&self, request: &Request<Incoming>) -> Answer {
-        let mut latest = self.latest.lock().await;
-        if !self.update(&mut latest).await {
-            return unanswered();
-        }
-        let LatestSnapshot { writer, snapshot: Some((_, snapshot)), text } = &mut *latest else { return unanswered() };
-        if text.is_none() {
-            *text = writer.text(snapshot).ok().map(Bytes::from);
-        }
-        let Some(text) = text.clone() else {
-            return sentence(StatusCode::INTERNAL_SERVER_ERROR, "the metrics could not be written");
-        };
-        drop(latest);
-        let accepted = request.headers().get_all(header::ACCEPT).iter();
-        let mut accepted = accepted.filter_map(|value| value.to_str().ok());
-        if accepted.any(|value| value.contains("application/openmetrics-text")) {
-            return page(StatusCode::OK, OPENMETRICS, text);
-        }
-        page(StatusCode::OK, PROMETHEUS, without_openmetrics(&String::from_utf8_lossy(&text)).into())
-    }
-}
-
-/// Whether a `Host` header names an address or `localhost`, with or without a port.
-fn is_of_this_machine(host: &str) -> bool {
-    let name = host.rsplit_once(':').filter(|(_, port)| port.bytes().all(|digit| digit.is_ascii_digit()));
-    let name = name.map_or(host, |(name, _)| name);
-    let is_address = |text: &str| text.trim_matches(['[', ']']).parse::<IpAddr>().is_ok();
-    name.eq_ignore_ascii_case("localhost") || is_address(name) || is_address(host)
-}
-
-fn unanswered() -> Answer {
-    sentence(StatusCode::SERVICE_UNAVAILABLE, "the dispatcher does not answer: it is ending, or hangs")
-}
-
-fn sentence(status: StatusCode, text: &str) -> Answer {
-    page(status, "text/plain; charset=utf-8", format!("{text}\n").into())
-}
-
-fn page(status: StatusCode, content_type: &'static str, body: Bytes) -> Answer {
-    let mut answer = Response::new(Full::new(body));
-    *answer.status_mut() = status;
-    let headers = answer.headers_mut();
-    headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
-    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
-    headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    answer
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn hosts_are_addresses_or_localhost() {
-        for host in ["localhost", "LocalHost:9400", "127.0.0.1", "127.0.0.1:9400", "[::1]:9400", "[::1]", "10.0.0.7"] {
-            assert!(is_of_this_machine(host), "{host}");
-        }
-        for host in ["", "evil.example", "evil.example:9400", "localhost.evil.example", "127.0.0.1.evil.example", ":1"]
-        {
-            assert!(!is_of_this_machine(host), "{host}");
-        }
-    }
 
     #[test]
     fn an_address_that_cannot_be_had_is_named() {

@@ -1,8 +1,8 @@
 //! The dispatcher's account of the daemon at one time, which other threads may read at leisure.
 
-use crate::step_totals::StepTotals;
-use gt_protocol::{CollectiveTraffic, SessionRecord, StatusDocument};
-use std::collections::BTreeMap;
+use crate::step_totals::{SessionTimes, StepTotals};
+use gt_protocol::{CollectiveTraffic, SessionDetail, SessionRecord, StatusDocument, WorkerTraffic};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 /// The users that are counted on their own. Those who come later are counted together, so that a daemon that runs for
@@ -18,10 +18,20 @@ pub struct DaemonSnapshot {
     pub queued: Vec<u64>,
     /// The totals of the tape's events.
     pub totals: StepTotals,
+    /// The times of the open sessions, by number.
+    pub session_times: HashMap<u64, SessionTimes>,
     /// The totals of all sessions, those that have ended included.
     pub sessions: SessionTotals,
     /// The dispatcher's time for this snapshot.
     pub took: Duration,
+}
+
+/// One session in full.
+pub struct SessionSnapshot {
+    /// Its status, its user and its memory.
+    pub detail: SessionDetail,
+    /// Its operations and collectives, by worker.
+    pub workers: Vec<WorkerTraffic>,
 }
 
 /// The work of the sessions of one user.
