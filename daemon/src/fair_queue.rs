@@ -12,8 +12,8 @@
 //! others' service keeps its virtual time, as far as it lags by at most a quarter of a second. The worker is never left
 //! idle for such a program: beside one with a deep queue it gets every other step at most, whatever its weight.
 //!
-//! A session that waits for a worker which is stopped, or computes for long, lags behind those that other workers serve.
-//! Of that, a second at most is made up for: otherwise they would wait for as long in turn.
+//! A session that waits for a worker which is stopped, or computes for long, lags behind those that other workers
+//! serve. It makes up for a second of that at most: otherwise they would wait for as long in turn.
 //!
 //! A time slice lasts for 2 ms, since the tensors that a session works on then stay in the caches: with
 //! slices of a single step each, thirty sessions together did an eighth less than one. A session that wakes up need not
