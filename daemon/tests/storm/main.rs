@@ -5,8 +5,8 @@
 //!
 //! It starts a daemon, or uses the one at `--socket`, and prints a report. The exit status is 1 if a loss differs in a
 //! bit from that of an undisturbed run, a seal did not hold, the daemon ended, or a resource is left in it once all
-//! clients have gone. Half of the training clients connect by TCP. The attacks are in `attacks`, and those by TCP in
-//! `tcp`.
+//! clients have gone. Half of the training clients connect by TCP. The attacks are in `attacks`, those by TCP in
+//! `tcp`, and those on the page and the metrics in `web`.
 //!
 //! Where root runs it and the daemon is its own, the hostile clients are of four users, and take all that each of these
 //! may have (`greed`); the training clients are of a fifth user; and a sixth, the bystander, computes small things all
@@ -31,6 +31,7 @@ mod support;
 mod tcp;
 mod training;
 mod users;
+mod web;
 
 use bystander::Waits;
 use clap::Parser;
@@ -174,7 +175,7 @@ fn main() -> ExitCode {
                 }
                 address => {
                     let port = tcp::Port { address, token: token() };
-                    found(&tcp::ATTACKS, name)(&port, dice);
+                    found(&[&tcp::ATTACKS[..], &web::ATTACKS[..]].concat(), name)(&port, dice);
                 }
             }
         }
@@ -380,7 +381,7 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let own = arguments.socket.is_none().then(|| {
         std::fs::write(folder.0.join("gtd.yaml"), CONFIG).unwrap();
         let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let options = ["--config", "gtd.yaml", "--listen", &port.to_string()];
+        let options = ["--config", "gtd.yaml", "--listen", &port.to_string(), "--metrics", "0"];
         let gtd = support::Gtd::start_in(folder, &options, &[(TOKEN_ENV, &token())]);
         (gtd, format!("localhost:{port}").parse().unwrap())
     });
@@ -430,10 +431,18 @@ fn storm(arguments: &Arguments) -> ExitCode {
     let dice = &mut Dice::seeded(arguments.seed);
     let (mut training, mut attacking): (Vec<Process>, Vec<Process>) = (Vec::new(), Vec::new());
     let end = Instant::now() + Duration::from_secs_f64(arguments.seconds);
+    let page: Option<Address> =
+        gt_protocol::ask_status(&control.socket).unwrap().metrics.map(|address| address.parse().unwrap());
+    let by_http = web::ATTACKS.iter().filter_map(|(name, _)| page.as_ref().map(|address| (*name, address)));
     let by_tcp = tcp::ATTACKS.iter().filter_map(|(name, _)| tcp.map(|address| (*name, address)));
     let greed = greed::ATTACKS.iter().filter(|_| as_users);
-    let mut attacks: Vec<(&str, &Address)> =
-        attacks::ATTACKS.iter().chain(greed).map(|(name, _)| (*name, &by_socket)).chain(by_tcp).collect();
+    let mut attacks: Vec<(&str, &Address)> = attacks::ATTACKS
+        .iter()
+        .chain(greed)
+        .map(|(name, _)| (*name, &by_socket))
+        .chain(by_tcp)
+        .chain(by_http)
+        .collect();
     let named = |name: &str, names: &[String]| names.iter().any(|known| known == name);
     let is_wanted =
         |name: &str| (arguments.only.is_empty() || named(name, &arguments.only)) && !named(name, &arguments.without);
@@ -482,6 +491,11 @@ fn storm(arguments: &Arguments) -> ExitCode {
     }
     for address in &addresses {
         report.trained(alone(address, 0), &expected);
+    }
+    if let Some(address) = page
+        && web::scrape(&tcp::Port { address, token: token() }).is_none()
+    {
+        report.wrong.push("the metrics are not read".into());
     }
     if let Some(watcher) = watcher {
         report.watched(watcher);

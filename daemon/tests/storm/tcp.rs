@@ -45,7 +45,7 @@ const LARGE_ID: u64 = 1000;
 const LARGE_BYTES: u64 = 1 << 16;
 
 impl Port {
-    fn dial(&self) -> Option<TcpStream> {
+    pub fn dial(&self) -> Option<TcpStream> {
         let Address::Tcp(TcpAddress { host, port, .. }) = &self.address else { return None };
         let tcp = TcpStream::connect((host.as_str(), *port)).ok()?;
         tcp.set_nodelay(true).ok()?;
