@@ -97,7 +97,10 @@ struct SessionRecorder {
 #[derive(Default)]
 pub struct StepTotalsRecorder {
     totals: StepTotals,
-    sessions: HashMap<u64, SessionRecorder>,
+    /// The open sessions by number, in ascending order, since numbers are never used again.
+    sessions: Vec<(u64, SessionRecorder)>,
+    /// The position of the session of the last event, which most often is that of the next one, too.
+    last: usize,
 }
 
 impl StepTotalsRecorder {
@@ -116,37 +119,44 @@ impl StepTotalsRecorder {
         self.totals.operations.forget(worker);
     }
 
+    #[inline]
+    fn session(&mut self, id: u64) -> Option<&mut SessionRecorder> {
+        if self.sessions.get(self.last).is_none_or(|(last, _)| *last != id) {
+            self.last = self.sessions.binary_search_by_key(&id, |(id, _)| *id).ok()?;
+        }
+        self.sessions.get_mut(self.last).map(|(_, session)| session)
+    }
+
     /// Adds an event.
     pub fn add(&mut self, event: &Event) {
-        let totals = &mut self.totals;
         match event.kind {
             EventKind::WorkerRecv => {
                 let Some(time) = event.step_time() else { return };
-                totals.operations.add(event.worker.into(), event.subject, event.bytes, time);
+                self.totals.operations.add(event.worker.into(), event.subject, event.bytes, time);
                 if time == StepTime::Measured(0) {
                     return;
                 }
-                totals.durations[WorkKind::of(event.subject).index()].add(time.ns());
-                let Some(session) = self.sessions.get_mut(&event.session) else { return };
+                self.totals.durations[WorkKind::of(event.subject).index()].add(time.ns());
+                let Some(session) = self.session(event.session) else { return };
                 let worker = usize::from(event.worker);
                 if session.times_ns.len() <= worker {
                     session.times_ns.resize(worker + 1, 0);
                 }
                 session.times_ns[worker] = session.times_ns[worker].saturating_add(time.ns());
             }
-            EventKind::Error if event.worker == NO_WORKER => totals.refused += 1,
-            EventKind::Error => totals.operations.add_error(event.worker.into(), event.subject),
+            EventKind::Error if event.worker == NO_WORKER => self.totals.refused += 1,
+            EventKind::Error => self.totals.operations.add_error(event.worker.into(), event.subject),
             EventKind::Connect => {
-                totals.sessions += 1;
-                self.sessions.insert(event.session, SessionRecorder::default());
+                self.totals.sessions += 1;
+                self.sessions.push((event.session, SessionRecorder::default()));
             }
             EventKind::Disconnect => {
-                self.sessions.remove(&event.session);
+                self.sessions.retain(|(id, _)| *id != event.session);
             }
             EventKind::Recv => {
-                totals.received += 1;
+                self.totals.received += 1;
                 if WAITED_FOR.contains(&event.subject)
-                    && let Some(SessionRecorder { pending, .. }) = self.sessions.get_mut(&event.session)
+                    && let Some(SessionRecorder { pending, .. }) = self.session(event.session)
                 {
                     // No more requests can be in flight, so the oldest one was completed without an event.
                     if pending.len() == CQ_SLOTS as usize {
@@ -157,12 +167,12 @@ impl StepTotalsRecorder {
             }
             EventKind::Send => {
                 let Some(kind) = WAITED_FOR.iter().position(|subject| *subject == event.subject) else { return };
-                let Some(SessionRecorder { pending, .. }) = self.sessions.get_mut(&event.session) else { return };
+                let Some(SessionRecorder { pending, .. }) = self.session(event.session) else { return };
                 let is_its =
                     |(code, result, _): &(u16, u64, u64)| (*code, *result) == (event.subject.code(), event.result);
                 let found = pending.iter().position(is_its).and_then(|position| pending.remove(position));
                 if let Some((_, _, since_ns)) = found {
-                    totals.waits[kind].add(event.time_ns.saturating_sub(since_ns));
+                    self.totals.waits[kind].add(event.time_ns.saturating_sub(since_ns));
                 }
             }
             EventKind::WorkerSend | EventKind::Free => {}
@@ -228,7 +238,7 @@ mod tests {
         for result in 0..2 * u64::from(CQ_SLOTS) {
             recorder.add(&event(6_000, EventKind::Recv, Subject::Sync, NO_WORKER, result));
         }
-        assert_eq!(recorder.sessions[&3].pending.len(), CQ_SLOTS as usize);
+        assert_eq!(recorder.sessions[0].1.pending.len(), CQ_SLOTS as usize);
         recorder.add(&event(7_000, EventKind::Disconnect, Subject::Nothing, NO_WORKER, 0));
         assert!(recorder.sessions.is_empty());
     }
