@@ -6,6 +6,7 @@ const HISTORY_S = 600;
 const CHART_S_MIN = 60;
 const SESSIONS_SHOWN = 100;
 const NOW_SAMPLES = 5;
+const WORKERS_NAMED = 3;
 // The qualitative palette of Okabe and Ito (2008), for users and workers.
 const PALETTE = ["#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8f7b00", "#7a5195"];
 const TOKEN = "gt-token";
@@ -142,11 +143,12 @@ function whoRuns(worker, number) {
   const who = parts.map(([name, part]) => `${name} ${percent(part)}`).join(", ");
   const session = running && page.daemon.sessions.find(({ id }) => id === running.session);
   const link = running && el("a", { href: `#session/${running.session}` }, `session ${running.session}`);
+  // A step that has just begun needs no time beside it.
+  const age = running && running.for_s >= 1e-3 ? ` for ${duration(running.for_s)}` : "";
   return [
-    el("p", {}, who ? el("span", {}, who) : el("span", { class: "quiet" }, "nobody uses it")),
+    el("p", {}, who || el("span", { class: "quiet" }, "nobody")),
     el("p", { class: "small quiet" }, running
-      ? ["runs ", el("b", {}, running.operation), " of ", link, session ? ` (${session.user})` : "",
-        ` for ${duration(running.for_s)}`]
+      ? ["runs ", el("b", {}, running.operation), " of ", link, session ? ` (${session.user})` : "", age]
       : "idle"),
   ];
 }
@@ -193,11 +195,12 @@ function sessionTable() {
   const rows = sessions.slice(0, SESSIONS_SHOWN).map((session) => {
     const parts = names.map((name, number) => [name, present(page.samples.map((sample) =>
       (sample.sessions[session.id] || [])[number] || 0))]).filter(([, part]) => part >= 0.005);
-    const on = parts.sort(([, a], [, b]) => b - a).slice(0, 4).map(([name, part]) => `${name} ${percent(part)}`);
+    const named = parts.sort(([, a], [, b]) => b - a).map(([name, part]) => `${name} ${percent(part)}`);
+    const on = named.length > WORKERS_NAMED ? `${named[0]} and ${named.length - 1} more` : named.join(", ");
     return [
       el("a", { href: `#session/${session.id}`, "data-key": `session-${session.id}` }, String(session.id)),
       session.user, session.name || `process ${session.pid}`, metered(percent(session.share), session.share),
-      on.length ? on.join(", ") + (parts.length > 4 ? " …" : "") : "–", bytes(session.memory_bytes),
+      on || "–", bytes(session.memory_bytes),
       count(session.queued), since(session.since),
     ];
   });
@@ -319,7 +322,9 @@ function draw() {
     $("host").textContent = daemon.host;
     document.title = `GT ${daemon.host}`;
     $("notice").hidden = !(daemon.notice || daemon.draining);
-    $("notice").textContent = daemon.notice || "The daemon takes no new sessions, and ends with the last one.";
+    const said = daemon.notice || "";
+    $("notice").textContent = said ? said[0].toUpperCase() + said.slice(1)
+      : "The daemon takes no new sessions, and ends with the last one.";
   }
   $("state").textContent = error || (daemon ? `gtd ${daemon.version}, up ${duration(daemon.uptime_s)}` : "");
   $("you").textContent = page.you ? page.you.user + (page.you.administrator ? " (administrator)" : "") : "Use a token";
