@@ -97,7 +97,7 @@ struct SessionRecorder {
 #[derive(Default)]
 pub struct StepTotalsRecorder {
     totals: StepTotals,
-    /// The open sessions by number, in ascending order, since numbers are never used again.
+    /// The open sessions by number, in ascending order.
     sessions: Vec<(u64, SessionRecorder)>,
     /// The position of the session of the last event, which most often is that of the next one, too.
     last: usize,
@@ -148,7 +148,9 @@ impl StepTotalsRecorder {
             EventKind::Error => self.totals.operations.add_error(event.worker.into(), event.subject),
             EventKind::Connect => {
                 self.totals.sessions += 1;
-                self.sessions.push((event.session, SessionRecorder::default()));
+                // A session may begin after one that connected later.
+                let position = self.sessions.partition_point(|(id, _)| *id < event.session);
+                self.sessions.insert(position, (event.session, SessionRecorder::default()));
             }
             EventKind::Disconnect => {
                 self.sessions.retain(|(id, _)| *id != event.session);
@@ -218,6 +220,23 @@ mod tests {
         recorder.forget_worker(1);
         recorder.forget_worker(9);
         assert_eq!(recorder.totals().operations.of_worker(1).count(), 0);
+    }
+
+    #[test]
+    fn sessions_begin_and_end_in_any_order() {
+        let mut recorder = StepTotalsRecorder::default();
+        let of = |session, event| Event { session, ..event };
+        let connect = event(0, EventKind::Connect, Subject::Nothing, NO_WORKER, 0);
+        for session in [5, 2, 9, 4] {
+            recorder.add(&of(session, connect));
+        }
+        for session in [2, 9, 9, 4, 5, 2, 7] {
+            recorder.add(&of(session, ended(Subject::Sync, StepTime::Measured(session))));
+        }
+        recorder.add(&of(4, event(0, EventKind::Disconnect, Subject::Nothing, NO_WORKER, 0)));
+        recorder.add(&of(5, ended(Subject::Sync, StepTime::Measured(1))));
+        let times: HashMap<u64, u64> = recorder.session_times().into_iter().map(|(id, times)| (id, times[1])).collect();
+        assert_eq!(times, HashMap::from([(2, 4), (5, 6), (9, 18)]));
     }
 
     #[test]
