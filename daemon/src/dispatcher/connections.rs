@@ -85,7 +85,7 @@ impl Dispatcher {
         self.make_room_for_handshake(peer.uid, peer.pid);
         let serial = self.next_serial;
         self.next_serial += 1;
-        let slot = self.connections.iter().position(Option::is_none).unwrap_or(self.connections.len());
+        let slot = self.free_slot();
         let pidfd = socket.peer_pidfd().ok();
         let deadline = Instant::now() + HANDSHAKE_DEADLINE;
         let connection = ControlConnection::new(serial, slot, socket, pidfd, peer, deadline);
@@ -100,6 +100,15 @@ impl Dispatcher {
         }
         self.connections[slot] = Some(connection);
         self.slot_of_serial.insert(serial, slot);
+    }
+
+    /// A slot for a connection. Steps with one slot keep their order at a worker, so a new session must not have that of
+    /// one whose steps are still there: it would wait for them, however long they take.
+    fn free_slot(&self) -> usize {
+        let is_free = |(slot, connection): &(usize, &Option<_>)| {
+            connection.is_none() && !self.links.iter().any(|link| link.has_steps_of(*slot as u32))
+        };
+        self.connections.iter().enumerate().find(is_free).map_or(self.connections.len(), |(slot, _)| slot)
     }
 
     /// Ends the oldest of a user's handshakes if it has as many as one user may have, unless its hello has come. The

@@ -188,6 +188,11 @@ impl<W: Wire> Queue<W> {
         self.in_flight.is_empty()
     }
 
+    /// Whether a step of the session at `slot` is queued or running.
+    pub fn has_steps_of(&self, slot: u32) -> bool {
+        self.in_flight.iter().any(|sent| sent.owner.slot == slot && sent.subject.is_some())
+    }
+
     /// Notes the dispatcher's time, to notice a step that takes longer than expected.
     pub fn note_time(&mut self, now_ns: u64) {
         self.now_ns = now_ns;
@@ -205,13 +210,11 @@ impl<W: Wire> Queue<W> {
         self.limit = limit;
         self.queued_ns >= limit.queued_ns && (self.in_flight.len() > 1 || self.queued_ns >= limit.first_ns)
             || !self.progressed && self.now_ns.saturating_sub(self.oldest_since_ns) >= OVERDUE_NS
-            || !self.has_room()
+            || !self.has_room(STEPS_MAX / 2)
     }
 
-    fn has_room(&mut self) -> bool {
-        self.in_flight.len() < STEPS_MAX / 2
-            && self.backlog.is_empty()
-            && self.wire.free_slots() as usize > 2 * SLOTS_MAX
+    fn has_room(&mut self, steps_max: usize) -> bool {
+        self.in_flight.len() < steps_max && self.backlog.is_empty() && self.wire.free_slots() as usize > 2 * SLOTS_MAX
     }
 
     /// The time that the oldest step has run at least, without that of the steps which overtook it, nanoseconds.
@@ -234,12 +237,13 @@ impl<W: Wire> Queue<W> {
 
     /// Whether light steps of session `owner` that are expected to take `expected_ns` may be queued to overtake the
     /// [heavy step](Self::preempted): all of the session's steps here are light, and those that overtake have at most
-    /// as much time as the heavy step itself, and [`LIGHT_NS_MAX`] more.
+    /// as much time as the heavy step itself, and [`LIGHT_NS_MAX`] more. Some room is theirs alone, as very many small
+    /// steps may wait.
     pub fn may_overtake(&mut self, owner: SessionSlot, expected_ns: u64) -> bool {
         let light_ns = self.light_ns + expected_ns;
         (self.light_ns == 0 || light_ns <= OVERTAKING_NS_MAX)
             && self.overtook_ns.saturating_add(light_ns) <= self.oldest_ns() + LIGHT_NS_MAX
-            && self.has_room()
+            && self.has_room(STEPS_MAX / 4 * 3)
             && !self.in_flight.iter().any(|sent| sent.owner == owner && sent.subject.is_some() && !sent.is_light)
     }
 

@@ -252,6 +252,10 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
         self.queue.is_full(limit)
     }
 
+    fn has_steps_of(&self, slot: u32) -> bool {
+        self.queue.has_steps_of(slot)
+    }
+
     fn preempted(&self) -> Option<PreemptedStep> {
         self.queue.preempted()
     }

@@ -87,6 +87,9 @@ pub trait WorkerLink {
     /// link has no room for more. The caller must not submit more meanwhile.
     fn is_full(&mut self, limit: QueueLimit) -> bool;
 
+    /// Whether a step of the session at `slot`, or of one that had the slot before, is queued or running.
+    fn has_steps_of(&self, slot: u32) -> bool;
+
     /// The heavy step that runs, if light steps of other sessions can overtake it.
     fn preempted(&self) -> Option<PreemptedStep>;
 

@@ -181,16 +181,16 @@ fn a_reshard_waits_for_a_stopped_worker_without_its_other_workers() {
 
 #[test]
 fn light_steps_overtake_a_reshard_that_waits_for_a_stopped_worker() {
-    for is_formed in [true, false] {
-        overtake_a_reshard(is_formed);
+    for (is_formed, ends) in [(true, false), (false, false), (true, true), (false, true)] {
+        overtake_a_reshard(is_formed, ends);
     }
 }
 
 /// `is_formed` tells whether the workers are a group before one of them is stopped. If not, the other waits for it to
-/// join.
-fn overtake_a_reshard(is_formed: bool) {
+/// join. `ends` tells whether the session of the reshard ends meanwhile.
+fn overtake_a_reshard(is_formed: bool, ends: bool) {
     let gtd = Gtd::start(&["--workers", "proc-cpu:1,cpu:1", "--auto-shard", "off"]);
-    let (mut both, mut other) = (gtd.client(), gtd.client());
+    let (mut both, other) = (gtd.client(), gtd.client());
     for (signal, workers) in [(1, Workers::one(1)), (2, Workers::first_of(2))] {
         let requested = RequestedPlacement { workers, layout: RequestedLayout::Replicated };
         both.send(&Command::DefineSignal { signal, requested });
@@ -217,14 +217,28 @@ fn overtake_a_reshard(is_formed: bool) {
         // A join is no session's step. It was sent before the steps that are queued now.
         runs || !is_formed && status.sessions.iter().any(|session| session.id == both_id && session.queued > 0)
     });
-    let requested = RequestedPlacement { workers: Workers::one(1), layout: RequestedLayout::Replicated };
-    other.send(&Command::DefineSignal { signal: 1, requested });
-    other.send(&Command::Signal { signal: 1 });
+    let on_one = |mut client: Client| {
+        let requested = RequestedPlacement { workers: Workers::one(1), layout: RequestedLayout::Replicated };
+        client.send(&Command::DefineSignal { signal: 1, requested });
+        client.send(&Command::Signal { signal: 1 });
+        client
+    };
+    let mut other = on_one(other);
     make_round_trips(&mut other);
     let status = gtd.status();
     assert_eq!(status.workers[0].process, process, "it is still the stopped process");
     let queued = status.sessions.iter().find(|session| session.id == both_id).map(|session| session.queued);
     assert!(queued > Some(0), "the reshard has not ended");
+    if ends {
+        drop((both, block));
+        eventually("its session has ended", || gtd.status().sessions.len() == 1);
+        // None of the next sessions is taken for the one that has ended.
+        for _ in 0..4 {
+            make_round_trips(&mut on_one(gtd.client()));
+        }
+        assert_eq!(gtd.status().workers[0].process, process, "it is still the stopped process");
+        return;
+    }
     signal(process, Signal::SIGCONT);
     assert_eq!(both.completion(token), Ok(()));
     let mut bytes = [0; 16];

@@ -470,6 +470,10 @@ impl WorkerLink for ProcessLink {
         }
     }
 
+    fn has_steps_of(&self, slot: u32) -> bool {
+        self.queue.has_steps_of(slot)
+    }
+
     fn preempted(&self) -> Option<PreemptedStep> {
         self.queue.preempted().filter(|_| self.preempts && self.info.state == WorkerState::Running)
     }
