@@ -55,7 +55,8 @@ impl Dispatcher {
             }
         }
         let mut any = false;
-        let mut begun_ns = now_ns;
+        // The time in which reports were read is nobody's.
+        let mut begun_ns = self.tape.tick();
         let preempted = self.preempted();
         for _ in 0..self.hot.len() {
             let Some(slot) = self.next_session(&preempted) else { break };
