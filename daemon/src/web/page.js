@@ -164,8 +164,8 @@ function workerCard(worker, number) {
       worker.state === "running" ? el("strong", {}, percent(busy)) : el("strong", { class: "bad" }, worker.state)),
     whoRuns(worker, number),
     chart(series, `The time of ${worker.name} in the last ten minutes by ${page.by}`),
-    el("p", { class: "small quiet" }, `memory ${memory}`, worker.queued ? ` · ${count(worker.queued)} steps queued` : "",
-      worker.losses ? el("span", { class: "bad", title: worker.last_loss }, ` · ended ${worker.losses} times`) : ""),
+    el("p", { class: "small quiet" }, `memory ${memory}`, worker.queued ? ` · queue ${count(worker.queued)}` : "",
+      worker.losses ? el("span", { class: "bad", title: worker.last_loss }, ` · restarts ${worker.losses}`) : ""),
     limit ? meter(worker.memory_bytes / limit) : null);
 }
 
