@@ -61,6 +61,8 @@ pub enum CtlCommand {
     Trace(TraceArguments),
     /// Draws an instruction log, or a capture of gtctl trace, as a picture.
     Visualize(VisualizeArguments),
+    /// Shows what the daemon, a worker or a program was doing when it died: the last events before that.
+    PostMortem(PostMortemArguments),
     /// Creates, lists and revokes access tokens, by which users connect by TCP.
     Token {
         /// The command.
@@ -226,6 +228,26 @@ pub struct VisualizeArguments {
     /// Dots per inch of a .png.
     #[arg(long, value_name = "N", default_value = "100", value_parser = clap::value_parser!(u32).range(50..=600))]
     pub dpi: u32,
+}
+
+/// The arguments of `gtctl post-mortem`.
+#[derive(Debug, Args)]
+pub struct PostMortemArguments {
+    /// Shows the events of one session alone, of the newest recording that has any [default: all of the newest one].
+    #[arg(value_name = "SESSION", value_parser = session)]
+    pub session: Option<u64>,
+    /// Lists the recordings that there are.
+    #[arg(long)]
+    pub list: bool,
+    /// The number of last events to show.
+    #[arg(short = 'n', long, value_name = "N", default_value_t = 20)]
+    pub events: usize,
+    /// A recording, as --list names it [default: the newest one].
+    #[arg(long, value_name = "PATH", conflicts_with = "list")]
+    pub file: Option<PathBuf>,
+    /// Also writes all events of the recording to this file, as in the instruction log, for gtctl visualize.
+    #[arg(short = 'o', long, value_name = "FILE", conflicts_with = "list")]
+    pub output: Option<PathBuf>,
 }
 
 fn capture_s(text: &str) -> Result<f64, String> {

@@ -3,9 +3,9 @@
 //! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
 //! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
 //! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`], [`top`],
-//! [`trace`], [`visualize`] and [`doctor`] are the commands of those names, [`keys`] documents the keys of the
-//! configuration, [`table`] lays out text in columns, [`operations`] totals by operation, [`stop_signals`] end long
-//! commands, [`mod@time`] reads and writes times.
+//! [`trace`], [`visualize`], [`post_mortem`] and [`doctor`] are the commands of those names, [`keys`] documents the
+//! keys of the configuration, [`table`] lays out text in columns, [`operations`] totals by operation, [`stop_signals`]
+//! end long commands, [`mod@time`] reads and writes times.
 
 pub mod arguments;
 pub mod control;
@@ -15,6 +15,7 @@ pub mod keys;
 pub mod limits;
 pub mod operations;
 pub mod output;
+pub mod post_mortem;
 pub mod status;
 pub mod stop_signals;
 pub mod table;
@@ -124,6 +125,7 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
         }
         CtlCommand::Top(wanted) => top::output(&path, wanted, arguments.json),
         CtlCommand::Visualize(wanted) => visualize::output(wanted),
+        CtlCommand::PostMortem(wanted) => post_mortem::output(wanted),
         CtlCommand::Trace(wanted) => trace::output(&path, wanted),
         CtlCommand::Token { command: TokenCommand::Create { user, expires, admin } } => {
             let uid = uid_of(user.as_deref())?;

@@ -16,9 +16,9 @@
 //! The other modules: [`start`] puts everything together. [`config`] is the command line, [`reload`] reads the
 //! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`record_keeper`] the
 //! records of ended sessions in the files of [`record_store`], [`devices`] chooses the workers. [`listen`] is the
-//! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`] and
-//! [`log`] record instructions, [`operation_counts`] and [`step_totals`] count them, [`journal`] logs everything else.
-//! [`token_desk`] serves requests about tokens, [`web`] those of Prometheus.
+//! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`],
+//! [`log`] and [`flight_recorder`] record instructions, [`operation_counts`] and [`step_totals`] count them,
+//! [`journal`] logs everything else. [`token_desk`] serves requests about tokens, [`web`] those of Prometheus.
 //! [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back, [`descriptors`] counts those of
 //! files, [`bandwidth`] measures the machine's memory.
 
@@ -32,6 +32,7 @@ pub mod descriptors;
 pub mod devices;
 pub mod dispatcher;
 pub mod fair_queue;
+pub mod flight_recorder;
 pub mod janitor;
 pub mod journal;
 pub mod ledger;

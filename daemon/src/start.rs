@@ -4,6 +4,7 @@ use crate::bandwidth::machine_bytes_per_ns;
 use crate::config::{Config, Subprogram};
 use crate::devices;
 use crate::dispatcher::{Dispatcher, DispatcherParts};
+use crate::flight_recorder::FlightRecorder;
 use crate::journal::{self, LogLevel};
 use crate::ledger::Ledger;
 use crate::listen;
@@ -35,6 +36,7 @@ use gt_config::{ConfigError, SYSTEM_FILE, Settings, WorkerKind};
 use gt_cpu::CpuOptions;
 use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, TcpStatus, WorkerInfo};
 use gt_shm::Socket;
+use gt_tape::recording;
 use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
@@ -126,7 +128,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         let _ = nix::unistd::setsid();
     }
     raise_descriptor_limit();
-    let tape = Tape::new().inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
+    let mut tape = Tape::new().inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     let log = match &config.instruction_log {
         Some(path) if !path.as_os_str().is_empty() => {
             let log = InstructionLog::start(path, config.instruction_log_bytes_max(), tape.reader()?);
@@ -212,6 +214,13 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     } else {
         (None, None)
     };
+    let names = kinds.iter().enumerate().map(|(index, kind)| devices::worker_name(*kind, index)).collect();
+    match FlightRecorder::start(recording::folder(nix::unistd::geteuid().as_raw()), names) {
+        Ok(recorder) => tape.record_flight(recorder),
+        Err(error) => {
+            tracing::info!(target: "gtd::dispatcher", "the last events before a crash will not be kept: {error}");
+        }
+    }
     let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
         client,

@@ -2,6 +2,7 @@
 //!
 //! Writing an event takes seven stores. The clock is read by [`Tape::tick`], not for each event.
 
+use crate::flight_recorder::FlightRecorder;
 use crate::step_totals::StepTotalsRecorder;
 use gt_ops::event::Event;
 use gt_protocol::limits::TAPE_RECORDS;
@@ -17,6 +18,8 @@ pub struct Tape {
     now_ns: u64,
     /// The totals of its events; none while nobody asks for them.
     recorder: Option<Box<StepTotalsRecorder>>,
+    /// The recorder of the last events before a death; none if the system refuses its file.
+    flight: Option<FlightRecorder>,
 }
 
 impl Tape {
@@ -26,7 +29,7 @@ impl Tape {
     /// The kernel refuses the memory.
     pub fn new() -> gt_shm::Result<Tape> {
         let (writer, fd) = broadcast::create("gt-tape", TAPE_RECORDS)?;
-        Ok(Tape { writer, fd, start: Instant::now(), now_ns: 0, recorder: None })
+        Ok(Tape { writer, fd, start: Instant::now(), now_ns: 0, recorder: None, flight: None })
     }
 
     /// Reads the clock, for the events that follow.
@@ -49,7 +52,21 @@ impl Tape {
         if let Some(recorder) = &mut self.recorder {
             recorder.add(&event);
         }
-        self.writer.write(&event.encode());
+        let record = event.encode();
+        if let Some(flight) = &mut self.flight {
+            flight.write(&record);
+        }
+        self.writer.write(&record);
+    }
+
+    /// Writes all events from now on to a flight recorder as well.
+    pub fn record_flight(&mut self, recorder: FlightRecorder) {
+        self.flight = Some(recorder);
+    }
+
+    /// The flight recorder, and the time of the last [`tick`](Self::tick).
+    pub fn flight(&mut self) -> Option<(&mut FlightRecorder, u64)> {
+        self.flight.as_mut().map(|flight| (flight, self.now_ns))
     }
 
     /// Adds all events from now on to totals.

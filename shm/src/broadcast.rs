@@ -208,7 +208,7 @@ impl<M: BroadcastMem> Reader<M> {
 }
 
 #[cfg(not(loom))]
-pub use mapped::{MappedBroadcast, create, open};
+pub use mapped::{MappedBroadcast, create, create_in, open, segment_bytes};
 
 #[cfg(not(loom))]
 mod mapped {
@@ -262,8 +262,9 @@ mod mapped {
         }
     }
 
-    /// The bytes of the segment for a ring of `capacity` records.
-    fn segment_bytes(capacity: u64) -> Option<u64> {
+    /// The bytes of the segment for a ring of `capacity` records: a page of which the ring uses the first word, and the
+    /// slots.
+    pub fn segment_bytes(capacity: u64) -> Option<u64> {
         capacity
             .checked_mul(size_of::<SharedRecord>() as u64)?
             .checked_add(PAGE_BYTES as u64)?
@@ -283,6 +284,20 @@ mod mapped {
         let bytes = segment_bytes(capacity).ok_or(Error::SegmentSize { bytes: u64::MAX })?;
         let (segment, fd) = Segment::create(name, bytes, Access::ReadWrite, Access::ReadOnly)?.detach();
         Ok((Writer::new(MappedBroadcast::new(segment, capacity)), fd))
+    }
+
+    /// Creates a ring of `capacity` records in a file of this process's own, of [`segment_bytes`] zeros. Returns its
+    /// writer. Whoever can write the file can change the records.
+    ///
+    /// # Errors
+    /// If the file does not have that length, or the kernel refuses the mapping.
+    ///
+    /// # Panics
+    /// If `capacity` is not a power of two of at least two.
+    pub fn create_in(file: &OwnedFd, capacity: u64) -> Result<Writer<MappedBroadcast>> {
+        assert_capacity(capacity);
+        let bytes = segment_bytes(capacity).ok_or(Error::SegmentSize { bytes: u64::MAX })?;
+        Ok(Writer::new(MappedBroadcast::new(Segment::of_file(file, bytes)?, capacity)))
     }
 
     /// Maps a received ring of `capacity` records, for one of [`Reader`]'s constructors.

@@ -218,10 +218,10 @@ def sockets() -> set[str]:
 
 
 @contextmanager
-def daemon(socket: Path | str, *options: str) -> Iterator[subprocess.Popen[str]]:
+def daemon(socket: Path | str, *options: str, **env: str | None) -> Iterator[subprocess.Popen[str]]:
     """Starts a daemon, and waits until it listens."""
     process = subprocess.Popen(
-        [gtd(), "--socket", str(socket), *options], env=environment(), stderr=subprocess.PIPE, text=True
+        [gtd(), "--socket", str(socket), *options], env=environment(**env), stderr=subprocess.PIPE, text=True
     )
     try:
         eventually(lambda: str(socket) in sockets() or process.poll() is not None, "the daemon's socket")

@@ -336,7 +336,7 @@ try:
         held.append(gt.ones(4 << 20) + 1)  # 16 MB
         held[-1][0].item()
 except gt.OutOfMemoryError as error:
-    print(len(held) - 1, error)
+    print(len(held) - 1, str(error).splitlines()[0])
 print(held[0].sum().item())
 held.clear()
 print((gt.ones(4 << 20) + 1).sum().item())

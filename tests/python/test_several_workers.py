@@ -339,7 +339,7 @@ total = bad.sum() + x.sum()
 try:
     total.item()
 except IndexError as error:
-    print(json.dumps([str(error).split(":")[1].split("(")[0].strip(), x.sum().item()]))
+    print(json.dumps([str(error).splitlines()[0].split(": ")[1], x.sum().item()]))
 """
     text, total = result_of(program, GT_WORKERS=workers, **DIVIDED)
     assert text == "index 77 is out of bounds for dimension 0 with size 10"

@@ -21,6 +21,7 @@ use gt_protocol::{
     StatusDocument, Welcome, WorkerTraffic,
 };
 use gt_shm::{DaemonPort, SessionState, Socket};
+use gt_tape::recording::DeadParty;
 use rustix::event::epoll;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::time::{Duration, Instant};
@@ -153,7 +154,7 @@ impl Dispatcher {
     fn pause_reading(&mut self, slot: usize, serial: u64) {
         let Some(Some(connection)) = self.connections.get(slot) else { return };
         if connection.socket.is_hung_up() {
-            return self.disconnect(slot, "it hung up");
+            return self.client_died(slot, "it hung up");
         }
         self.control.pause(serial);
         self.watch_messages(slot, epoll::EventFlags::empty());
@@ -188,7 +189,7 @@ impl Dispatcher {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match connection.receive() {
             ReceivedMessage::Nothing => {}
-            ReceivedMessage::Gone(why) => self.disconnect(slot, &why),
+            ReceivedMessage::Gone(why) => self.client_died(slot, &why),
             ReceivedMessage::Refuse(refused, why) => {
                 self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 self.disconnect(slot, &why);
@@ -676,6 +677,19 @@ impl Dispatcher {
             self.answer(slot, &DaemonMessage::Refused(Refused::new(RefusalCode::Killed, text)), &[]);
         }
         self.disconnect(slot, &violation.to_string());
+    }
+
+    /// Ends the connection of a program that has ended without a goodbye. If steps of it had not ended, keeps the
+    /// events before that: many programs end so once their work is done.
+    pub(super) fn client_died(&mut self, slot: usize, how: &str) {
+        if let Some(Some(connection)) = self.connections.get(slot)
+            && connection.session.as_ref().is_some_and(Session::is_draining)
+            && let Some((flight, now_ns)) = self.tape.flight()
+        {
+            let (session, process, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
+            flight.client_died(DeadParty::Client { session, process, uid }, how, now_ns);
+        }
+        self.disconnect(slot, how);
     }
 
     /// Ends a connection and its session, and frees all its resources.

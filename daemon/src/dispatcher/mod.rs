@@ -522,7 +522,7 @@ impl Dispatcher {
             WakeSource::Doorbell(serial) => self.doorbell_rang(serial),
             WakeSource::Process(serial) => {
                 if let Some(slot) = self.slot_of_serial.get(&serial) {
-                    self.disconnect(*slot, "its process has ended");
+                    self.client_died(*slot, "its process has ended");
                 }
             }
             WakeSource::Socket(serial) => {

@@ -5,6 +5,7 @@ use crate::control_connection::ControlConnection;
 use crate::fair_queue::{FairQueue, Progress, SessionShare};
 use crate::session::Context;
 use gt_ops::Workers;
+use gt_ops::failure::{Failure, Fault};
 
 /// A session without work for this long goes cold even while others are busy, nanoseconds.
 const HOT_NS_MAX: u64 = 2_000_000;
@@ -30,6 +31,11 @@ impl Dispatcher {
                 }
                 let Some(session) = &mut connection.session else { continue };
                 session.learn(&report);
+                if let (Err(Failure { fault: Fault::WorkerLost { end, .. }, .. }), Some((flight, now_ns))) =
+                    (&report.result, self.tape.flight())
+                {
+                    flight.worker_died(index, self.links[index].losses(), &end.to_string(), now_ns);
+                }
                 let [expected_ns, took_ns] = [report.expected_ns, report.took_ns].map(|ns| ns as f64 / workers as f64);
                 self.queue.measure(&mut session.share, expected_ns, took_ns);
                 let ended = session.reported(&report, index as u16, &mut self.links, &mut self.tape);

@@ -1,0 +1,308 @@
+//! Recordings: the last events before a daemon, a worker or a client died, in files of `/dev/shm`.
+//!
+//! A daemon writes each event a second time, to a ring in a file of memory. The file outlives the daemon, however that
+//! ends, until the machine is switched off, and a daemon that ends as it should removes it. When a client or a worker
+//! dies, the daemon copies the file. A file is one page, whose first word is the ring's, with a header in JSON behind
+//! [`MAGIC`]; and the slots of the ring. A daemon that lives holds a lock on its own file.
+
+use gt_ops::event::{Event, LogLine};
+use gt_shm::broadcast::{RECORD_WORDS, segment_bytes};
+use gt_shm::segment::PAGE_BYTES;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// The slots of the ring: more than [`EVENTS_KEPT`], since a copy is made while the daemon goes on.
+pub const RING_RECORDS: u64 = 1 << 14;
+/// The events of a recording.
+pub const EVENTS_KEPT: usize = 10_000;
+/// The environment variable that names the folder of recordings.
+pub const FOLDER_ENV: &str = "GT_RECORDINGS";
+/// The end of the names of recordings.
+const SUFFIX: &str = ".flight";
+/// The text that a header begins with.
+const MAGIC: &[u8] = b"GT flight recording 1\n";
+/// Where the header begins, bytes: after the cache line of the ring's word.
+const HEADER_OFFSET: usize = 64;
+/// The longest header, with the text before it, bytes.
+const HEADER_BYTES_MAX: usize = PAGE_BYTES - HEADER_OFFSET;
+const WORD_BYTES: usize = size_of::<u64>();
+const SLOT_BYTES: usize = (RECORD_WORDS + 1) * WORD_BYTES;
+
+/// What died.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+pub enum DeadParty {
+    /// A program that had a session.
+    Client {
+        /// The session's number.
+        session: u64,
+        /// The program's process.
+        process: u32,
+        /// The program's user.
+        uid: u32,
+    },
+    /// The process of a worker.
+    Worker {
+        /// The worker's number.
+        worker: u16,
+    },
+}
+
+/// A death that the daemon noticed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordedDeath {
+    /// What died.
+    #[serde(flatten)]
+    pub party: DeadParty,
+    /// How it ended, a clause.
+    pub how: String,
+    /// The time on the tape's clock, nanoseconds.
+    pub time_ns: u64,
+    /// The number of events until then.
+    pub events: u64,
+}
+
+/// The header of a recording.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RecordingHeader {
+    /// The daemon's version.
+    pub version: String,
+    /// The daemon's process.
+    pub daemon_process: u32,
+    /// When the daemon began, seconds since 1970: the zero of the tape's clock.
+    pub began_s: f64,
+    /// The names of the workers, by number.
+    pub workers: Vec<String>,
+    /// The death that the recording is of; none if it is the daemon's own.
+    pub death: Option<RecordedDeath>,
+}
+
+impl RecordingHeader {
+    /// The bytes of the header and where they go in the file. Names that do not fit are left out.
+    pub fn encode(&self) -> (u64, Vec<u8>) {
+        let bytes_of = |header: &RecordingHeader| {
+            let json = serde_json::to_vec(header).unwrap_or_default();
+            [MAGIC, &json, b"\n"].concat()
+        };
+        let mut bytes = bytes_of(self);
+        if bytes.len() > HEADER_BYTES_MAX {
+            bytes = bytes_of(&RecordingHeader { workers: Vec::new(), ..self.clone() });
+        }
+        bytes.truncate(HEADER_BYTES_MAX);
+        (HEADER_OFFSET as u64, bytes)
+    }
+}
+
+/// The bytes of a recording.
+pub fn file_bytes() -> u64 {
+    segment_bytes(RING_RECORDS).unwrap_or_default()
+}
+
+/// The folder of the recordings of user `uid`'s daemons.
+pub fn folder(uid: u32) -> PathBuf {
+    match std::env::var_os(FOLDER_ENV) {
+        Some(named) if !named.is_empty() => named.into(),
+        _ => format!("/dev/shm/gt-recordings-{uid}").into(),
+    }
+}
+
+/// The recordings of one kind, `daemon`, `worker` or `client`, are called so, with the time and the daemon's process.
+pub fn file_name(kind: &str, unix_ms: u64, daemon_process: u32) -> String {
+    format!("{kind}-{unix_ms:015}-{daemon_process}{SUFFIX}")
+}
+
+/// The recordings in `folder`, oldest first, with those of daemons that live.
+///
+/// # Errors
+/// The folder cannot be read.
+pub fn files(folder: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(folder)? {
+        let path = entry?.path();
+        if time_of(&path).is_some() {
+            files.push(path);
+        }
+    }
+    files.sort_by_key(|path| (time_of(path), path.clone()));
+    Ok(files)
+}
+
+/// The time in a recording's name, milliseconds since 1970.
+fn time_of(path: &Path) -> Option<u64> {
+    let mut parts = path.file_name()?.to_str()?.strip_suffix(SUFFIX)?.split('-');
+    parts.next()?;
+    parts.next()?.parse().ok()
+}
+
+/// A file that is no recording, or cannot be read.
+#[derive(Debug, thiserror::Error)]
+pub enum RecordingError {
+    /// The system cannot read the file.
+    #[error("{0}")]
+    Read(#[from] std::io::Error),
+    /// The file is shorter or longer than a recording.
+    #[error("it is no whole recording: it has {found} bytes, not {}", file_bytes())]
+    Length {
+        /// The bytes that it has.
+        found: u64,
+    },
+    /// The header is not a recording's, or another version's.
+    #[error("it is no recording of this version of GT")]
+    Foreign,
+}
+
+/// A recording that was read.
+#[derive(Clone, Debug)]
+pub struct Recording {
+    /// The header.
+    pub header: RecordingHeader,
+    /// The last events, oldest first, with their numbers.
+    pub lines: Vec<LogLine>,
+    /// Whether the daemon that writes it lives.
+    pub is_open: bool,
+}
+
+impl Recording {
+    /// Reads the recording at `path`.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is none.
+    pub fn read(path: &Path) -> Result<Recording, RecordingError> {
+        let file = File::options().read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
+        let about = file.metadata()?;
+        if !about.is_file() || about.size() != file_bytes() {
+            return Err(RecordingError::Length { found: about.size() });
+        }
+        let is_open = file.try_lock_shared().is_err();
+        let mut bytes = Vec::with_capacity(about.size() as usize);
+        file.take(file_bytes()).read_to_end(&mut bytes)?;
+        if bytes.len() as u64 != file_bytes() {
+            return Err(RecordingError::Length { found: bytes.len() as u64 });
+        }
+        let (page, slots) = bytes.split_at(PAGE_BYTES);
+        let text = page[HEADER_OFFSET..].strip_prefix(MAGIC).ok_or(RecordingError::Foreign)?;
+        let json = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
+        let header: RecordingHeader = serde_json::from_slice(json).map_err(|_| RecordingError::Foreign)?;
+        let end = header.death.as_ref().map_or(u64::MAX, |death| death.events);
+        Ok(Recording { lines: lines(slots, end), header, is_open })
+    }
+
+    /// The time of the last event on the tape's clock, or of the death, nanoseconds.
+    pub fn end_ns(&self) -> u64 {
+        let last = self.lines.iter().rev().find_map(|line| match line {
+            LogLine::Event(_, event) => Some(event.time_ns),
+            _ => None,
+        });
+        self.header.death.as_ref().map_or(last.unwrap_or_default(), |death| death.time_ns)
+    }
+}
+
+/// The newest events before number `end`. A slot that was being written is left out.
+fn lines(slots: &[u8], end: u64) -> Vec<LogLine> {
+    let mut records: Vec<(u64, [u64; RECORD_WORDS])> = Vec::new();
+    for (index, slot) in slots.chunks_exact(SLOT_BYTES).enumerate() {
+        let mut words = slot.chunks_exact(WORD_BYTES).map(|word| {
+            let mut bytes = [0; WORD_BYTES];
+            bytes.copy_from_slice(word);
+            u64::from_ne_bytes(bytes)
+        });
+        let sequence = words.next().unwrap_or_default();
+        let mut record = [0; RECORD_WORDS];
+        record.iter_mut().zip(words).for_each(|(to, word)| *to = word);
+        // The writer of record `n` leaves `2n + 2`, and an odd number while it writes.
+        if sequence >= 2 && sequence.is_multiple_of(2) {
+            let number = sequence / 2 - 1;
+            if number % RING_RECORDS == index as u64 && number < end {
+                records.push((number, record));
+            }
+        }
+    }
+    records.sort_unstable_by_key(|(number, _)| *number);
+    let first = records.len().saturating_sub(EVENTS_KEPT);
+    let decode = |(number, words): &(u64, [u64; RECORD_WORDS])| {
+        Event::decode(words).map_or(LogLine::OtherVersion, |event| LogLine::Event(*number, event))
+    };
+    records[first..].iter().map(decode).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_ops::event::{EventKind, NO_WORKER, Subject};
+
+    fn image(events: u64, header: &RecordingHeader) -> Vec<u8> {
+        let mut bytes = vec![0; file_bytes() as usize];
+        let (offset, text) = header.encode();
+        bytes[offset as usize..][..text.len()].copy_from_slice(&text);
+        for number in 0..events {
+            let event = Event {
+                time_ns: 10 * number,
+                kind: EventKind::Recv,
+                subject: Subject::Sync,
+                worker: NO_WORKER,
+                session: 1,
+                bytes: 64,
+                result: 0,
+                left: 0,
+                right: 0,
+            };
+            let slot = PAGE_BYTES + (number % RING_RECORDS) as usize * SLOT_BYTES;
+            let words = std::iter::once(2 * number + 2).chain(event.encode());
+            for (at, word) in words.enumerate() {
+                bytes[slot + at * WORD_BYTES..][..WORD_BYTES].copy_from_slice(&word.to_ne_bytes());
+            }
+        }
+        bytes
+    }
+
+    fn header(death: Option<RecordedDeath>) -> RecordingHeader {
+        RecordingHeader { version: "1".into(), daemon_process: 7, began_s: 1e9, workers: vec!["cpu:0".into()], death }
+    }
+
+    fn numbers(recording: &Recording) -> (u64, u64, usize) {
+        let number = |line: &LogLine| if let LogLine::Event(number, _) = line { *number } else { u64::MAX };
+        let (first, last) = (recording.lines.first().map(number), recording.lines.last().map(number));
+        (first.unwrap(), last.unwrap(), recording.lines.len())
+    }
+
+    #[test]
+    fn the_last_events_before_the_death_are_read() {
+        let folder = std::env::temp_dir().join(format!("gt-recording-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(file_name("client", 5, 7));
+        std::fs::write(&path, image(20_000, &header(None))).unwrap();
+        let recording = Recording::read(&path).unwrap();
+        assert_eq!(numbers(&recording), (10_000, 19_999, EVENTS_KEPT));
+        assert_eq!((recording.end_ns(), recording.is_open), (199_990, false));
+        let party = DeadParty::Client { session: 1, process: 3, uid: 0 };
+        let death = RecordedDeath { party, how: "it hung up".into(), time_ns: 150_000, events: 15_000 };
+        std::fs::write(&path, image(20_000, &header(Some(death.clone())))).unwrap();
+        let recording = Recording::read(&path).unwrap();
+        // What the daemon wrote while it copied has replaced the oldest.
+        assert_eq!((numbers(&recording), recording.end_ns()), ((5_000, 14_999, EVENTS_KEPT), 150_000));
+        assert_eq!(recording.header, header(Some(death)));
+        assert_eq!(files(&folder).unwrap(), [path]);
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+
+    #[test]
+    fn other_files_are_refused() {
+        let folder = std::env::temp_dir().join(format!("gt-no-recording-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let path = folder.join(file_name("client", 5, 7));
+        let read = |bytes: &[u8]| {
+            std::fs::write(&path, bytes).unwrap();
+            Recording::read(&path).unwrap_err().to_string()
+        };
+        let whole = image(5, &header(None));
+        assert!(read(&whole[..9000]).starts_with("it is no whole recording: it has 9000 bytes, not "));
+        assert_eq!(read(&vec![0xff; whole.len()]), "it is no recording of this version of GT");
+        std::fs::remove_file(&path).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
+        assert!(matches!(Recording::read(&path), Err(RecordingError::Read(_))));
+        std::fs::remove_dir_all(&folder).unwrap();
+    }
+}
