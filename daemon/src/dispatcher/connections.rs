@@ -103,8 +103,8 @@ impl Dispatcher {
         self.slot_of_serial.insert(serial, slot);
     }
 
-    /// A slot for a connection. Steps with one slot keep their order at a worker, so a new session must not have that of
-    /// one whose steps are still there: it would wait for them, however long they take.
+    /// A slot for a connection. Steps with one slot keep their order at a worker, so a new session must not have that
+    /// of one whose steps are still there: it would wait for them, however long they take.
     fn free_slot(&self) -> usize {
         let is_free = |(slot, connection): &(usize, &Option<_>)| {
             connection.is_none() && !self.links.iter().any(|link| link.has_steps_of(*slot as u32))
