@@ -97,7 +97,7 @@ pub enum IssuedAt {
     Unknown,
 }
 
-/// What the tensors that one line issued hold.
+/// The memory of the tensors that one line issued.
 #[derive(Clone, Debug)]
 pub struct HeldByLine {
     /// The line; none if it is not known.

@@ -11,7 +11,7 @@ use crate::status::user;
 use crate::table::{Table, bytes, seconds};
 use crate::time::stamp;
 use gt_ops::event::{Event, LogLine};
-use gt_tape::recording::{DeadParty, FOLDER_ENV, Recording, RecordingError, files, folder};
+use gt_tape::recording::{DeadParty, FOLDER_ENV, FlightRecording, RecordingError, files, folder};
 use gt_tape::steps::StepTracker;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -29,7 +29,7 @@ const QUEUED_KINDS_SHOWN: usize = 6;
 /// A recording of a death, and its file.
 struct Death {
     file: PathBuf,
-    recording: Recording,
+    recording: FlightRecording,
 }
 
 /// The recordings of deaths, newest first, and a line for each file that is none.
@@ -67,14 +67,14 @@ pub fn output(wanted: &PostMortemArguments) -> Result<CommandOutput, CommandFail
 }
 
 /// Whether any event, or the death, is of this session.
-fn has(recording: &Recording, session: u64) -> bool {
+fn has(recording: &FlightRecording, session: u64) -> bool {
     let party = recording.header.death.as_ref().map(|death| &death.party);
     matches!(party, Some(DeadParty::Client { session: dead, .. }) if *dead == session)
         || recording.lines.iter().any(|line| matches!(line, LogLine::Event(_, event) if event.session == session))
 }
 
 fn read_named(file: &Path) -> Result<Death, CommandFailure> {
-    match Recording::read(file) {
+    match FlightRecording::read(file) {
         Ok(recording) => Ok(Death { file: file.into(), recording }),
         Err(RecordingError::Read(error)) if error.kind() == ErrorKind::PermissionDenied => {
             let text = format!("{} is another user's, and you may not read it", file.display());
@@ -121,7 +121,7 @@ fn all_deaths() -> Result<Deaths, CommandFailure> {
             }
         };
         for file in files {
-            match Recording::read(&file) {
+            match FlightRecording::read(&file) {
                 Ok(recording) if recording.is_open && recording.header.death.is_none() => {}
                 Ok(recording) => deaths.found.push(Death { file, recording }),
                 Err(error) => deaths.unreadable.push(format!("{}: {error}", file.display())),
@@ -160,12 +160,12 @@ fn nothing(folders: &[PathBuf], unreadable: &[String]) -> CommandFailure {
 }
 
 /// When it died, seconds since 1970.
-fn died_s(recording: &Recording) -> f64 {
+fn died_s(recording: &FlightRecording) -> f64 {
     recording.header.began_s + recording.end_ns() as f64 / 1e9
 }
 
-/// What died and how, as the beginning of a sentence.
-fn what_died(recording: &Recording) -> String {
+/// The beginning of a sentence that says which program, worker or daemon died, and how.
+fn what_died(recording: &FlightRecording) -> String {
     let header = &recording.header;
     match &header.death {
         None => format!("the daemon, process {}, was killed, or it crashed", header.daemon_process),
@@ -182,7 +182,7 @@ fn what_died(recording: &Recording) -> String {
     }
 }
 
-fn worker_name(recording: &Recording, worker: u16) -> String {
+fn worker_name(recording: &FlightRecording, worker: u16) -> String {
     recording.header.workers.get(usize::from(worker)).cloned().unwrap_or_else(|| format!("{worker}"))
 }
 
@@ -214,7 +214,7 @@ fn write_log(path: &Path, lines: &[LogLine]) -> std::io::Result<()> {
 }
 
 /// A step that had not ended.
-fn step_document(recording: &Recording, sent: &Event, for_ns: Option<u64>) -> Value {
+fn step_document(recording: &FlightRecording, sent: &Event, for_ns: Option<u64>) -> Value {
     json!({
         "worker": worker_name(recording, sent.worker), "operation": sent.subject.name(), "session": sent.session,
         "result": sent.result, "bytes": sent.bytes, "for_ns": for_ns,
@@ -277,7 +277,7 @@ fn shown(death: &Death, wanted: &PostMortemArguments, unreadable: &[String]) -> 
         .take(wanted.events)
         .map(ToString::to_string)
         .collect();
-    // Of a daemon's own death, the last event is the last thing that is known.
+    // The time of a daemon's own death is not known, only that of its last event.
     let when = if recording.header.death.is_some() { "at" } else { "after" };
     let mut text = format!("{}, {when} {}\n", what_died(recording), stamp(died_s(recording)));
     let begun_ns = recording.lines.iter().find_map(|line| match line {

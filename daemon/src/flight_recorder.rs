@@ -189,7 +189,7 @@ fn prune(folder: &Path, kind: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_tape::recording::Recording;
+    use gt_tape::recording::FlightRecording;
 
     fn temporary(name: &str) -> PathBuf {
         std::env::temp_dir().join(format!("gt-flight-{name}-{}", std::process::id()))
@@ -206,7 +206,7 @@ mod tests {
         }
         let kept = files(&folder).unwrap();
         assert!((1..=KEPT_OF_A_KIND).contains(&kept.len()), "{kept:?}");
-        assert_eq!(Recording::read(&kept[0]).unwrap().header.death.unwrap().how, "was killed");
+        assert_eq!(FlightRecording::read(&kept[0]).unwrap().header.death.unwrap().how, "was killed");
         std::fs::remove_dir_all(folder).unwrap();
     }
 
@@ -215,7 +215,7 @@ mod tests {
         let folder = temporary("living");
         let alive: Vec<_> =
             (0..KEPT_OF_A_KIND + 2).map(|_| FlightRecorder::start(folder.clone(), Vec::new())).collect();
-        assert!(Recording::read(&alive[0].as_ref().unwrap().path).unwrap().is_open);
+        assert!(FlightRecording::read(&alive[0].as_ref().unwrap().path).unwrap().is_open);
         drop(alive);
         assert!(files(&folder).unwrap().is_empty());
         std::fs::remove_dir_all(folder).unwrap();

@@ -36,7 +36,7 @@ const TAG_BITS: usize = 3;
 /// The shift from a code object's address to its entry in the cache: objects are this far apart at least.
 const CACHE_SHIFT: u32 = 5;
 
-/// What the interpreter's record of a call has at which offsets, in words.
+/// The offsets of the fields of the interpreter's record of a call, in words.
 #[derive(Clone, Copy)]
 struct FrameWords {
     code: usize,
@@ -300,7 +300,7 @@ impl PassedOver {
     }
 }
 
-/// What this module knows, guarded by the GIL.
+/// The state of this module, guarded by the GIL.
 struct CallSites {
     /// Whether lines are not looked up, as `gt.debug.record_lines(False)` asks.
     is_off: Cell<bool>,

@@ -178,7 +178,7 @@ fn worker_operations(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     })
 }
 
-/// What a session did at each worker: by a name, such as an operation's, its numbers by theirs.
+/// The numbers of each worker's operations, or collectives, as dicts by the worker's name, theirs, and the number's.
 fn numbers_by_worker<T, const N: usize>(
     py: Python<'_>,
     of: impl Fn(&mut WorkerTraffic) -> BTreeMap<String, T>,

@@ -287,7 +287,7 @@ mod mapped {
     }
 
     /// Creates a ring of `capacity` records in a file of this process's own, of [`segment_bytes`] zeros. Returns its
-    /// writer. Whoever can write the file can change the records.
+    /// writer. Every process that can write the file can change the records.
     ///
     /// # Errors
     /// If the file does not have that length, or the kernel refuses the mapping.

@@ -31,7 +31,7 @@ const HEADER_BYTES_MAX: usize = PAGE_BYTES - HEADER_OFFSET;
 const WORD_BYTES: usize = size_of::<u64>();
 const SLOT_BYTES: usize = (RECORD_WORDS + 1) * WORD_BYTES;
 
-/// What died.
+/// The program or worker that died.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", tag = "what")]
 pub enum DeadParty {
@@ -54,7 +54,7 @@ pub enum DeadParty {
 /// A death that the daemon noticed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RecordedDeath {
-    /// What died.
+    /// The program or worker that died.
     #[serde(flatten)]
     pub party: DeadParty,
     /// How it ended, a clause.
@@ -156,7 +156,7 @@ pub enum RecordingError {
 
 /// A recording that was read.
 #[derive(Clone, Debug)]
-pub struct Recording {
+pub struct FlightRecording {
     /// The header.
     pub header: RecordingHeader,
     /// The last events, oldest first, with their numbers.
@@ -165,12 +165,12 @@ pub struct Recording {
     pub is_open: bool,
 }
 
-impl Recording {
+impl FlightRecording {
     /// Reads the recording at `path`.
     ///
     /// # Errors
     /// The file cannot be read, or is none.
-    pub fn read(path: &Path) -> Result<Recording, RecordingError> {
+    pub fn read(path: &Path) -> Result<FlightRecording, RecordingError> {
         let file = File::options().read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
         let about = file.metadata()?;
         if !about.is_file() || about.size() != file_bytes() {
@@ -187,7 +187,7 @@ impl Recording {
         let json = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let header: RecordingHeader = serde_json::from_slice(json).map_err(|_| RecordingError::Foreign)?;
         let end = header.death.as_ref().map_or(u64::MAX, |death| death.events);
-        Ok(Recording { lines: lines(slots, end), header, is_open })
+        Ok(FlightRecording { lines: lines(slots, end), header, is_open })
     }
 
     /// The time of the last event on the tape's clock, or of the death, nanoseconds.
@@ -262,7 +262,7 @@ mod tests {
         RecordingHeader { version: "1".into(), daemon_process: 7, began_s: 1e9, workers: vec!["cpu:0".into()], death }
     }
 
-    fn numbers(recording: &Recording) -> (u64, u64, usize) {
+    fn numbers(recording: &FlightRecording) -> (u64, u64, usize) {
         let number = |line: &LogLine| if let LogLine::Event(number, _) = line { *number } else { u64::MAX };
         let (first, last) = (recording.lines.first().map(number), recording.lines.last().map(number));
         (first.unwrap(), last.unwrap(), recording.lines.len())
@@ -274,14 +274,14 @@ mod tests {
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join(file_name("client", 5, 7));
         std::fs::write(&path, image(20_000, &header(None))).unwrap();
-        let recording = Recording::read(&path).unwrap();
+        let recording = FlightRecording::read(&path).unwrap();
         assert_eq!(numbers(&recording), (10_000, 19_999, EVENTS_KEPT));
         assert_eq!((recording.end_ns(), recording.is_open), (199_990, false));
         let party = DeadParty::Client { session: 1, process: 3, uid: 0 };
         let death = RecordedDeath { party, how: "it hung up".into(), time_ns: 150_000, events: 15_000 };
         std::fs::write(&path, image(20_000, &header(Some(death.clone())))).unwrap();
-        let recording = Recording::read(&path).unwrap();
-        // What the daemon wrote while it copied has replaced the oldest.
+        let recording = FlightRecording::read(&path).unwrap();
+        // The daemon went on writing while it copied: newer events have replaced the oldest.
         assert_eq!((numbers(&recording), recording.end_ns()), ((5_000, 14_999, EVENTS_KEPT), 150_000));
         assert_eq!(recording.header, header(Some(death)));
         assert_eq!(files(&folder).unwrap(), [path]);
@@ -295,14 +295,14 @@ mod tests {
         let path = folder.join(file_name("client", 5, 7));
         let read = |bytes: &[u8]| {
             std::fs::write(&path, bytes).unwrap();
-            Recording::read(&path).unwrap_err().to_string()
+            FlightRecording::read(&path).unwrap_err().to_string()
         };
         let whole = image(5, &header(None));
         assert!(read(&whole[..9000]).starts_with("it is no whole recording: it has 9000 bytes, not "));
         assert_eq!(read(&vec![0xff; whole.len()]), "it is no recording of this version of GT");
         std::fs::remove_file(&path).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", &path).unwrap();
-        assert!(matches!(Recording::read(&path), Err(RecordingError::Read(_))));
+        assert!(matches!(FlightRecording::read(&path), Err(RecordingError::Read(_))));
         std::fs::remove_dir_all(&folder).unwrap();
     }
 }
