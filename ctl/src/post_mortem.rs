@@ -11,7 +11,9 @@ use crate::status::user;
 use crate::table::{Table, bytes, seconds};
 use crate::time::stamp;
 use gt_ops::event::{Event, LogLine};
-use gt_tape::recording::{DeadParty, FOLDER_ENV, FlightRecording, RecordingError, files, folder};
+use gt_tape::recording::{
+    DeadParty, FOLDER_ENV, FOLDER_PREFIX, FOLDERS, FlightRecording, RecordingError, files, folder,
+};
 use gt_tape::steps::StepTracker;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -19,10 +21,6 @@ use std::fs::File;
 use std::io::{BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-/// Where users' daemons have their folders.
-const FOLDERS: &str = "/dev/shm";
-/// The begin of the folders' names.
-const FOLDER_PREFIX: &str = "gt-recordings-";
 /// The kinds of queued steps that the text shows for a worker.
 const QUEUED_KINDS_SHOWN: usize = 6;
 

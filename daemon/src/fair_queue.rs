@@ -351,8 +351,7 @@ impl FairQueue {
     pub fn charge_queued(&mut self, session: &mut SessionShare, expected_ns: f64) {
         session.queued_ns += expected_ns;
         self.users[session.user].queued_ns += expected_ns;
-        self.charge(session, expected_ns);
-        self.served_ns -= expected_ns;
+        self.advance(session, expected_ns);
     }
 
     /// Charges the session the measured time of steps that were [queued](Self::charge_queued).
@@ -360,19 +359,25 @@ impl FairQueue {
     pub fn measure(&mut self, session: &mut SessionShare, expected_ns: f64, took_ns: f64) {
         session.queued_ns -= expected_ns;
         self.users[session.user].queued_ns -= expected_ns;
-        self.charge(session, took_ns - expected_ns);
-        self.served_ns += expected_ns;
+        self.advance(session, took_ns - expected_ns);
+        self.served_ns += took_ns;
     }
 
     /// Charges the session for time of the devices, measured or expected; a negative time corrects an earlier charge.
     #[inline]
     pub fn charge(&mut self, session: &mut SessionShare, ns: f64) {
+        self.advance(session, ns);
+        self.served_ns += ns;
+    }
+
+    /// Advances the virtual times of the session and its user, and adds to their usage.
+    #[inline]
+    fn advance(&mut self, session: &mut SessionShare, ns: f64) {
         session.virtual_time += ns;
         session.slice_ns += ns;
         session.boost_ns -= ns.max(0.0);
         session.charged_ns += ns;
         session.device_ns += ns;
-        self.served_ns += ns;
         let user = &mut self.users[session.user];
         user.virtual_time += ns / user.effective_weight;
         user.usage_s += ns / 1e9;

@@ -3,6 +3,7 @@
 use gt_ops::event::{StepTime, Subject};
 use gt_ops::op::WIRE_ID_MAX;
 use gt_protocol::OperationCount;
+use gt_tape::work_kind::WorkKind;
 use std::collections::BTreeMap;
 
 /// Counts of steps. A worker's are made when its first step ends.
@@ -56,6 +57,16 @@ impl OperationCounts {
         counts
             .filter(|(_, done)| done.count + done.errors > 0)
             .map(|(code, done)| (Subject::from_code(code as u16), *done))
+    }
+
+    /// The time of a worker's steps by the position of their kind in [`WorkKind::ALL`], nanoseconds.
+    pub fn ns_by_kind(&self, worker: usize) -> [u64; WorkKind::ALL.len()] {
+        let mut kinds = [0u64; WorkKind::ALL.len()];
+        for (subject, done) in self.of_worker(worker) {
+            let kind = &mut kinds[WorkKind::of(subject).index()];
+            *kind = kind.saturating_add(done.time_ns);
+        }
+        kinds
     }
 
     /// The counts of a worker by operation, at most `most`: those that took longest.

@@ -9,6 +9,7 @@ use crate::record::{RecordPage, RecordQuery};
 use crate::version::{PROTOCOL_VERSION, PROTOCOL_VERSION_MIN, VersionRange};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::ops::AddAssign;
 
 /// A message from a client.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -502,6 +503,15 @@ pub struct OperationCount {
     pub errors: u64,
 }
 
+impl AddAssign for OperationCount {
+    fn add_assign(&mut self, other: OperationCount) {
+        self.count += other.count;
+        self.time_ns = self.time_ns.saturating_add(other.time_ns);
+        self.bytes = self.bytes.saturating_add(other.bytes);
+        self.errors += other.errors;
+    }
+}
+
 impl From<[u64; 4]> for OperationCount {
     fn from([count, time_ns, bytes, errors]: [u64; 4]) -> OperationCount {
         OperationCount { count, time_ns, bytes, errors }
@@ -522,6 +532,13 @@ pub struct CollectiveTraffic {
     pub count: u64,
     /// Bytes that the worker sent.
     pub bytes: u64,
+}
+
+impl AddAssign for CollectiveTraffic {
+    fn add_assign(&mut self, other: CollectiveTraffic) {
+        self.count += other.count;
+        self.bytes += other.bytes;
+    }
 }
 
 /// The placement of a tensor.

@@ -20,6 +20,10 @@ pub const RING_RECORDS: u64 = 1 << 14;
 pub const EVENTS_KEPT: usize = 10_000;
 /// The environment variable that names the folder of recordings.
 pub const FOLDER_ENV: &str = "GT_RECORDINGS";
+/// The folder in which each user has a folder of recordings, unless [`FOLDER_ENV`] names another.
+pub const FOLDERS: &str = "/dev/shm";
+/// The begin of the names of the users' folders.
+pub const FOLDER_PREFIX: &str = "gt-recordings-";
 /// The end of the names of recordings.
 const SUFFIX: &str = ".flight";
 /// The text that a header begins with.
@@ -105,7 +109,7 @@ pub fn file_bytes() -> u64 {
 pub fn folder(uid: u32) -> PathBuf {
     match std::env::var_os(FOLDER_ENV) {
         Some(named) if !named.is_empty() => named.into(),
-        _ => format!("/dev/shm/gt-recordings-{uid}").into(),
+        _ => Path::new(FOLDERS).join(format!("{FOLDER_PREFIX}{uid}")),
     }
 }
 

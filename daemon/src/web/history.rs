@@ -50,14 +50,14 @@ struct TimesSoFar {
 pub struct WorkHistory {
     samples: VecDeque<HistorySample>,
     last: u64,
-    before: TimesSoFar,
+    latest: TimesSoFar,
 }
 
 impl WorkHistory {
     /// Adds the present. The first time, only the times so far are noted.
     pub fn add(&mut self, snapshot: &DaemonSnapshot, names: &mut UserNames) {
-        let now = times(snapshot);
-        let before = std::mem::replace(&mut self.before, times(snapshot));
+        let before = std::mem::replace(&mut self.latest, times(snapshot));
+        let now = &self.latest;
         let interval_ns = (now.at_s - before.at_s) * 1e9;
         if before.at_s == 0.0 || interval_ns <= 0.0 {
             return;
@@ -120,11 +120,7 @@ fn running(worker: &WorkerInfo) -> Option<(u64, WorkKind, u64)> {
 fn times(snapshot: &DaemonSnapshot) -> TimesSoFar {
     let mut sessions = snapshot.session_times.clone();
     let kinds = snapshot.status.workers.iter().enumerate().map(|(number, worker)| {
-        let mut kinds = [0u64; WorkKind::ALL.len()];
-        for (subject, done) in snapshot.totals.operations.of_worker(number) {
-            let kind = &mut kinds[WorkKind::of(subject).index()];
-            *kind = kind.saturating_add(done.time_ns);
-        }
+        let mut kinds = snapshot.totals.operations.ns_by_kind(number);
         if let Some((session, kind, ns)) = running(worker) {
             kinds[kind.index()] = kinds[kind.index()].saturating_add(ns);
             if let Some(times) = sessions.get_mut(&session) {

@@ -82,10 +82,7 @@ impl MetricsWriter {
                     self.operations.insert(key);
                     all.push((labels([("worker", &worker.name), ("operation", subject.name())]), done));
                 } else {
-                    others.count += done.count;
-                    others.time_ns = others.time_ns.saturating_add(done.time_ns);
-                    others.bytes = others.bytes.saturating_add(done.bytes);
-                    others.errors += done.errors;
+                    others += done;
                 }
             }
             if others.count + others.errors > 0 {
@@ -179,12 +176,7 @@ impl SnapshotMetrics {
         let running = gauges(|info| info.running.as_ref().map_or(0.0, |running| running.since_ms as f64 / 1e3));
         to.gauges("gt_worker_step_age", "How long the running step has run, 0 if there is none", SECONDS, running)?;
         let busy = workers().flat_map(|(number, info, _)| {
-            let mut ns = [0u64; WorkKind::ALL.len()];
-            for (subject, done) in totals.operations.of_worker(number) {
-                let kind = &mut ns[WorkKind::of(subject).index()];
-                *kind = kind.saturating_add(done.time_ns);
-            }
-            let kinds = WorkKind::ALL.into_iter().zip(ns).filter(|(_, ns)| *ns > 0);
+            let kinds = WorkKind::ALL.into_iter().zip(totals.operations.ns_by_kind(number)).filter(|(_, ns)| *ns > 0);
             kinds.map(|(kind, ns)| (labels([("worker", &info.name), ("kind", kind.name())]), seconds(ns)))
         });
         to.counters("gt_worker_busy", "Time of the steps that ended, by kind of work", SECONDS, busy)?;

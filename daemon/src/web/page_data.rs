@@ -208,16 +208,10 @@ impl PageSessionDetail {
         let mut collectives: BTreeMap<String, CollectiveTraffic> = BTreeMap::new();
         for worker in workers {
             for (name, done) in worker.operations {
-                let total = operations.entry(name).or_default();
-                total.count += done.count;
-                total.time_ns = total.time_ns.saturating_add(done.time_ns);
-                total.bytes = total.bytes.saturating_add(done.bytes);
-                total.errors += done.errors;
+                *operations.entry(name).or_default() += done;
             }
             for (name, traffic) in worker.collectives {
-                let total = collectives.entry(name).or_default();
-                total.count += traffic.count;
-                total.bytes += traffic.bytes;
+                *collectives.entry(name).or_default() += traffic;
             }
         }
         let mut operations: Vec<PageOperation> = operations

@@ -75,9 +75,7 @@ impl SessionTotals {
         user.bytes_moved += record.bytes_moved;
         user.out_of_memory += out_of_memory;
         for (of, traffic) in collectives {
-            let total = self.collectives.entry(*of).or_default();
-            total.count += traffic.count;
-            total.bytes += traffic.bytes;
+            *self.collectives.entry(*of).or_default() += *traffic;
         }
     }
 
