@@ -36,6 +36,8 @@ CUDA_TOOLS := $(CARGO_TARGET)/cuda
 # The fuzz targets, built with coverage and the address sanitizer, and the inputs found so far.
 FUZZ_TARGET := $(CARGO_TARGET)/fuzz
 EMULATED := $(CARGO_TARGET)/emulated/gtd
+# The daemon without a tape, beside which `make bench` measures what observation costs.
+UNOBSERVED := $(CARGO_TARGET)/unobserved/gtd
 GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 
 CRATES := ops functions shm protocol tape config backends nvidia collectives bridge client daemon ctl pybind/src
@@ -189,7 +191,7 @@ fmt: lint-tools $(VENV)/.stamp-lint ## format every file
 	$(VENV)/bin/ruff check --fix --exit-zero
 	$(VENV)/bin/ruff format
 
-bench: $(BENCH_VENV)/.stamp-bench ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
+bench: $(BENCH_VENV)/.stamp-bench $(UNOBSERVED) ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
 	$(BENCH_VENV)/bin/python -m benches $(BENCH)
 
 gpu-test: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity $(BENCH_VENV)/.stamp-gpu ## what only a machine with an NVIDIA GPU can show: tests and speed
@@ -199,6 +201,10 @@ gpu-test: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity $(BENCH_VENV)/.
 $(EMULATED): $(INSTALL_INPUTS) | tools
 	cargo build --package gtd --features emulated
 	install -D $(CARGO_TARGET)/debug/gtd $@
+
+$(UNOBSERVED): $(INSTALL_INPUTS) | tools
+	cargo build --release --package gtd --features unobserved --target-dir $(CARGO_TARGET)/unobserved
+	ln -sf release/gtd $@
 
 reports: $(VENV)/.stamp-test ## the lists of all operations and of PyTorch's names, in target/reports
 	$(VENV)/bin/python scripts/reports.py $(REPORTS)

@@ -206,14 +206,17 @@ def gtd() -> str:
 
 
 @contextmanager
-def daemon(workers: str = "cpu:1", configuration: str = "") -> Iterator[tuple[Path, int]]:
+def daemon(
+    workers: str = "cpu:1", configuration: str = "", program: str | None = None
+) -> Iterator[tuple[Path, int]]:
     """Runs a daemon, and yields its socket, to which every user may connect, and its process."""
     with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
         Path(folder).chmod(0o755)
         socket = Path(folder) / "gtd.sock"
         file = Path(folder) / "gtd.yaml"
         file.write_text(configuration)
-        process = subprocess.Popen([gtd(), "--socket", socket, "--workers", workers, "--config", file])
+        command = [program or gtd(), "--socket", socket, "--workers", workers, "--config", file]
+        process = subprocess.Popen(command)
         deadline = time.monotonic() + START_DEADLINE_S
         while not socket.exists():
             assert process.poll() is None, f"gtd ended with {process.returncode}"

@@ -19,6 +19,9 @@ pub fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::GrowArena { bytes: 4096 },
         ClientMessage::ReturnArena { segment: 0 },
         ClientMessage::TapeAttach,
+        ClientMessage::ShareLines,
+        ClientMessage::Tensors { after: 1 },
+        ClientMessage::LinesAttach { session: 1 },
         ClientMessage::Status { after: 3 },
         ClientMessage::ErrorDetail { error: 1 },
         ClientMessage::Traffic,
@@ -50,6 +53,7 @@ fn welcome() -> Welcome {
         devices: None,
         daemon_devices: 1,
         returns_arenas: true,
+        shares_lines: true,
     });
     let workers = vec![WorkerInfo { name: "cpu:0".into(), ..WorkerInfo::default() }];
     let daemon_version = "0.1.0".into();
@@ -68,9 +72,11 @@ fn daemon_messages() -> Vec<DaemonMessage> {
         DaemonMessage::ArenaGranted { segment: 0, bytes: 4096 },
         DaemonMessage::ArenaReturned { segment: 0 },
         DaemonMessage::Tape { records: 64 },
+        DaemonMessage::Lines { bytes: 4096 },
+        DaemonMessage::Tensors { tensors: vec![(1, "float32[2]".into())], more: false },
         DaemonMessage::Status(StatusDocument { sessions, ..StatusDocument::default() }),
         DaemonMessage::ErrorDetail { error: 1, text: name.into() },
-        DaemonMessage::Traffic { workers: vec![] },
+        DaemonMessage::Traffic { workers: vec![], sequences: Default::default() },
         DaemonMessage::Session(Box::<SessionDetail>::default()),
         DaemonMessage::Killed(Box::<SessionStatus>::default()),
         DaemonMessage::Limits(QuotaDocument::default()),

@@ -612,6 +612,10 @@ impl DaemonEnd {
                 let text = "the tape is shared memory, which does not travel by TCP";
                 DaemonMessage::Refused(Refused::new(RefusalCode::NotPermitted, text))
             }
+            ClientMessage::ShareLines | ClientMessage::LinesAttach { .. } => {
+                let text = "lines are shared memory, which does not travel by TCP";
+                DaemonMessage::Refused(Refused::new(RefusalCode::NotPermitted, text))
+            }
             message => {
                 gt_protocol::send_client_message(&self.socket, &message, HANDSHAKE_DEADLINE)?;
                 if matches!(message, ClientMessage::Bye | ClientMessage::Name { .. } | ClientMessage::Interrupt { .. })

@@ -106,39 +106,11 @@ impl IssuedTensors {
         let newer = (first..=self.newest).filter_map(|id| live(id, self.ring[self.position(id)]));
         newer.chain(self.older.iter().filter_map(|(id, tensor)| live(*id, *tensor))).collect()
     }
-
-    /// Keeps the lines of at least the `kept` newest instructions from now on.
-    pub(crate) fn keep(&mut self, kept: usize) {
-        if self.ring.is_empty() || kept <= self.ring.len() {
-            return;
-        }
-        let mut larger = IssuedTensors { newest: self.newest, ..IssuedTensors::new(kept) };
-        let first = self.newest.saturating_sub(self.ring.len() as u64) + 1;
-        for id in first..=self.newest {
-            let at = larger.position(id);
-            larger.ring[at] = self.ring[self.position(id)];
-        }
-        for (id, tensor) in self.older.drain() {
-            if larger.is_in_ring(id) {
-                let at = larger.position(id);
-                larger.ring[at] = tensor;
-            } else {
-                larger.older.insert(id, tensor);
-            }
-        }
-        *self = larger;
-    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn live_ids(issued: &IssuedTensors) -> Vec<TensorId> {
-        let mut ids: Vec<_> = issued.live().into_iter().map(|tensor| tensor.id).collect();
-        ids.sort_unstable();
-        ids
-    }
 
     #[test]
     fn a_tensor_that_outlives_the_ring_is_still_known() {
@@ -161,23 +133,6 @@ mod tests {
         issued.issued(1, 7, 8);
         issued.freed(1);
         assert_eq!((issued.site(1), issued.site(2)), (Some(7), None));
-    }
-
-    #[test]
-    fn a_larger_ring_knows_what_the_smaller_one_knew() {
-        let mut issued = IssuedTensors::new(2);
-        for id in 1..=5 {
-            issued.issued(id, id, 8);
-        }
-        issued.freed(2);
-        issued.keep(4);
-        assert_eq!(live_ids(&issued), [1, 3, 4, 5]);
-        for id in [1, 3, 4, 5] {
-            assert_eq!(issued.site(id), Some(id), "{id}");
-            issued.freed(id);
-        }
-        issued.issued(6, 6, 8);
-        assert_eq!(live_ids(&issued), [6]);
     }
 
     #[test]

@@ -26,6 +26,7 @@ pub mod random;
 mod run_ahead;
 pub mod scope;
 pub mod session;
+mod shared_lines;
 pub mod signal;
 mod storage;
 pub mod strides;

@@ -17,6 +17,7 @@ use crate::lock::{SpinLock, SpinLockGuard, lock};
 use crate::notice;
 use crate::origin::{self, CallSite};
 use crate::run_ahead::{INSTRUCTION_NS, RunAhead, RunAheadSync};
+use crate::shared_lines::SharedLines;
 use crate::signal;
 use crate::visible_workers::VisibleWorkers;
 use gt_bridge::client_end::Interrupter;
@@ -28,7 +29,9 @@ use gt_protocol::version::{
     BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, WRAPPED_INDICES_SINCE,
 };
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
-pub use gt_protocol::{PlacementInfo, PlacementLayout, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic};
+pub use gt_protocol::{
+    PlacementInfo, PlacementLayout, SequenceCounts, SessionDetail, StatusDocument, WorkerInfo, WorkerTraffic,
+};
 use gt_shm::port::spin_default;
 use gt_shm::{ArenaAllocator, ArenaBlock, Completions, SessionState, Socket, Spin, Submitter, fork};
 use std::collections::HashMap;
@@ -80,6 +83,10 @@ const ALIVE_CHECK_INTERVAL: Duration = Duration::from_micros(100);
 pub struct ClientSession {
     submission: SpinLock<SubmissionState>,
     completion: Mutex<CompletionState>,
+    /// Whether the daemon knows requests for tensors, which came with shared lines.
+    lists_tensors: bool,
+    /// The lines of the newest instructions, for observers.
+    lines: SharedLines,
     run_ahead: Mutex<RunAhead>,
     /// Notified when completions have arrived, and when the polling thread stops polling the ring.
     completed: Condvar,
@@ -265,6 +272,11 @@ impl ClientSession {
             return Err(ClientError::Disconnected("the daemon welcomed the client without a session".into()));
         };
         let (submitter, completions) = port.split();
+        let lines = if grant.shares_lines && origin::has_origin_hooks() {
+            SharedLines::granted(&connection.socket)
+        } else {
+            SharedLines::default()
+        };
         tracing::info!(
             target: "gt_client",
             session = grant.session_id,
@@ -303,6 +315,8 @@ impl ClientSession {
                 in_flight: 0,
                 next_token: 1,
             }),
+            lists_tensors: grant.shares_lines,
+            lines,
             run_ahead: Mutex::new(RunAhead::new()),
             completed: Condvar::new(),
             socket: connection.socket,
@@ -374,13 +388,26 @@ impl ClientSession {
         self.ask(|socket| gt_protocol::ask_placement(socket, id))
     }
 
-    /// The bytes that this session's workers have exchanged, after everything issued so far is done.
+    /// What this session's workers have exchanged and done, and its sequences of instructions, after everything issued so far is done.
     ///
     /// # Errors
     /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
-    pub fn traffic(&self) -> Result<Vec<WorkerTraffic>> {
+    pub fn traffic(&self) -> Result<(Vec<WorkerTraffic>, SequenceCounts)> {
         self.synchronize()?;
         self.ask(gt_protocol::ask_traffic)
+    }
+
+    /// The dtypes and sizes of this session's tensors, after everything issued so far is done; empty if the daemon lists
+    /// none.
+    ///
+    /// # Errors
+    /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
+    pub fn tensors(&self) -> Result<Vec<(TensorId, String)>> {
+        self.synchronize()?;
+        if !self.lists_tensors {
+            return Ok(Vec::new());
+        }
+        self.ask(gt_protocol::ask_tensors)
     }
 
     /// The daemon's status, after everything issued so far is done.
@@ -642,7 +669,7 @@ impl ClientSession {
             if s.held.is_active() {
                 s.held.add_binary(position, slot[0], op, s.next_id, [left, right]);
             }
-            Some(s.take_id(site, bytes))
+            Some(s.take_id(site, bytes, &self.lines))
         };
         let id = if submission.submitter.state() == SessionState::Running
             && let Some(id) = encode(&mut submission)
@@ -686,7 +713,7 @@ impl ClientSession {
             if s.held.is_active() {
                 s.held.add(position, word, instruction.op, instruction.out, &instruction.inputs);
             }
-            Some(s.take_id(site, bytes))
+            Some(s.take_id(site, bytes, &self.lines))
         })?;
         self.remember_stack(id, stack);
         Ok(id)
@@ -750,7 +777,7 @@ impl ClientSession {
         let id = self.push(self.submission.lock(), Publication::Batched, true, |s| {
             s.enter(signal)?;
             let slots = s.encoder.encode(&Command::Allocate { out: s.next_id, meta });
-            s.submitter.push(slots).is_ok().then(|| s.take_id(site, meta.bytes()))
+            s.submitter.push(slots).is_ok().then(|| s.take_id(site, meta.bytes(), &self.lines))
         })?;
         self.remember_stack(id, stack);
         Ok(id)
@@ -927,7 +954,11 @@ impl ClientSession {
     ) -> Result<CompletionToken> {
         let to = ArenaRange { segment: block.arena() as u64, offset_bytes: block.offset(), len_bytes: len as u64 };
         let token = self.register(PendingCompletion::Waited)?;
-        self.submission.lock().outstanding_ns += len as u64 / BYTES_PER_NS;
+        let (site, _) = self.origin_of_call();
+        let mut submission = self.submission.lock();
+        submission.outstanding_ns += len as u64 / BYTES_PER_NS;
+        self.lines.waited(id, site);
+        drop(submission);
         self.send(&Command::Fetch { token, id, offset_bytes, to })?;
         Ok(CompletionToken(token))
     }
@@ -1145,11 +1176,6 @@ impl ClientSession {
         self.submission.lock().issued.site(id)
     }
 
-    /// Keeps the lines of at least the `kept` newest instructions from now on, in place of [`LINES_KEPT`].
-    pub fn keep_lines(&self, kept: usize) {
-        self.submission.lock().issued.keep(kept);
-    }
-
     #[inline]
     fn remember_stack(&self, id: TensorId, stack: Option<String>) {
         if let Some(stack) = stack {
@@ -1163,7 +1189,9 @@ impl ClientSession {
     /// run code of the host language, which may drop tensors.
     #[inline]
     fn origin_of_call(&self) -> (CallSite, Option<String>) {
-        (origin::call_site(), if self.traceback { origin::stack_of_call() } else { None })
+        let site = origin::call_site();
+        self.lines.tell(site);
+        (site, if self.traceback { origin::stack_of_call() } else { None })
     }
 }
 
@@ -1244,9 +1272,10 @@ impl SubmissionState {
 
     /// Returns the next tensor id, for a tensor of `bytes` that is issued at `site`, and advances it.
     #[inline]
-    fn take_id(&mut self, site: CallSite, bytes: usize) -> TensorId {
+    fn take_id(&mut self, site: CallSite, bytes: usize, lines: &SharedLines) -> TensorId {
         let id = self.next_id;
         self.issued.issued(id, site, bytes);
+        lines.issued(id, site);
         self.next_id = id + 1;
         id
     }

@@ -11,6 +11,7 @@ use crate::status::user;
 use crate::table::{Table, bytes, seconds};
 use crate::time::stamp;
 use gt_ops::event::{Event, LogLine};
+use gt_tape::event_lines::{line_text, write_line};
 use gt_tape::recording::{
     DeadParty, FOLDER_ENV, FOLDER_PREFIX, FOLDERS, FlightRecording, RecordingError, files, folder,
 };
@@ -55,7 +56,7 @@ pub fn output(wanted: &PostMortemArguments) -> Result<CommandOutput, CommandFail
         return Err(CommandFailure::new(Exit::NoSession, text, "gtctl post-mortem --list shows the recordings."));
     };
     if let Some(path) = &wanted.output {
-        let written = write_log(path, &death.recording.lines);
+        let written = write_log(path, &death.recording);
         written.map_err(|error| {
             let text = format!("{} cannot be written: {error}", path.display());
             CommandFailure::new(Exit::Failed, text, "Name a file in a folder that you may write to.")
@@ -205,9 +206,9 @@ fn document(death: &Death) -> Value {
     })
 }
 
-fn write_log(path: &Path, lines: &[LogLine]) -> std::io::Result<()> {
+fn write_log(path: &Path, recording: &FlightRecording) -> std::io::Result<()> {
     let mut file = BufWriter::new(File::create(path)?);
-    lines.iter().try_for_each(|line| writeln!(file, "{line}"))?;
+    recording.lines.iter().try_for_each(|line| write_line(&mut file, line, &recording.sources))?;
     file.flush()
 }
 
@@ -216,6 +217,7 @@ fn step_document(recording: &FlightRecording, sent: &Event, for_ns: Option<u64>)
     json!({
         "worker": worker_name(recording, sent.worker), "operation": sent.subject.name(), "session": sent.session,
         "result": sent.result, "bytes": sent.bytes, "for_ns": for_ns,
+        "out": sent.result_meta().map(|out| out.to_string()), "line": recording.source_of(sent),
     })
 }
 
@@ -232,9 +234,11 @@ fn shown(death: &Death, wanted: &PostMortemArguments, unreadable: &[String]) -> 
         ("runs", false),
         ("session", true),
         ("tensor", true),
+        ("result", false),
         ("bytes", true),
         ("for at least", true),
         ("steps behind it", false),
+        ("issued at", false),
     ]);
     let (mut runs, mut queued) = (Vec::new(), Vec::new());
     for worker in 0..tracker.workers() {
@@ -261,9 +265,11 @@ fn shown(death: &Death, wanted: &PostMortemArguments, unreadable: &[String]) -> 
             sent.subject.name().into(),
             sent.session.to_string(),
             format!("#{}", sent.result),
+            sent.result_meta().map(|out| out.to_string()).unwrap_or_default(),
             bytes(sent.bytes),
             seconds(for_ns as f64 / 1e9),
             behind,
+            recording.source_of(sent).unwrap_or_default().into(),
         ]);
         runs.push(step_document(recording, sent, Some(for_ns)));
     }
@@ -273,7 +279,7 @@ fn shown(death: &Death, wanted: &PostMortemArguments, unreadable: &[String]) -> 
         .rev()
         .filter(|line| matches!(line, LogLine::Event(_, event) if is_wanted(event)))
         .take(wanted.events)
-        .map(ToString::to_string)
+        .map(|line| line_text(line, &recording.sources))
         .collect();
     // The time of a daemon's own death is not known, only that of its last event.
     let when = if recording.header.death.is_some() { "at" } else { "after" };

@@ -14,6 +14,7 @@ use crate::stop_signals::StopSignals;
 use gt_ops::event::{EventKind, LogLine, Subject};
 use gt_protocol::{ProtocolError, StatusDocument};
 use gt_tape::chrome::{self, MemorySample, TimelineNames};
+use gt_tape::event_lines::{EventLines, LineCollector, write_line};
 use gt_tape::source::{READ_EVERY, TapeObserver};
 use gt_tape::timeline::{KnownRunning, Timeline, TimelineBuilder};
 use serde::Serialize;
@@ -31,6 +32,8 @@ const OPERATIONS_SHOWN: usize = 12;
 /// The lines of a capture, and the statuses beside it.
 struct Captured {
     lines: Vec<LogLine>,
+    /// The lines of Python that issued the instructions, as far as programs share them.
+    sources: EventLines,
     /// The beginning and the end on the tape's clock, nanoseconds.
     begin_ns: u64,
     end_ns: u64,
@@ -78,7 +81,9 @@ pub fn output(socket: &Path, wanted: &TraceArguments) -> Result<CommandOutput, C
             let mut file = BufWriter::with_capacity(1 << 20, file);
             match format {
                 TraceFormat::Text => write_text(&mut file, &captured)?,
-                TraceFormat::Perfetto => chrome::write(&mut file, &timeline, &captured.names, &captured.memory)?,
+                TraceFormat::Perfetto => {
+                    chrome::write(&mut file, &timeline, &captured.names, &captured.memory, &captured.sources)?;
+                }
             }
             file.flush()
         });
@@ -130,6 +135,7 @@ fn capture(socket: &Path, wanted: &TraceArguments) -> gt_protocol::Result<Captur
     let (is_over, mut has_left) = (AtomicBool::new(false), false);
     let begin_ns = first.tape_ns;
     let mut lines = Vec::new();
+    let mut sources = LineCollector::default();
     // Events before the beginning tell what runs.
     let mut count = 0;
     let most = wanted.events.unwrap_or(CAPTURED_EVENTS_MAX);
@@ -148,6 +154,10 @@ fn capture(socket: &Path, wanted: &TraceArguments) -> gt_protocol::Result<Captur
                 has_left |= matches!(&line, LogLine::Event(_, event)
                     if event.kind == EventKind::Disconnect && wanted.session == Some(event.session));
                 if is_wanted && count < most {
+                    if let LogLine::Event(number, event) = &line {
+                        let attach = |session| gt_protocol::attach_lines(&daemon.socket, session).ok();
+                        sources.take(*number, event, attach);
+                    }
                     count += u64::from(matches!(&line, LogLine::Event(_, event) if event.time_ns >= begin_ns));
                     lines.push(line);
                 }
@@ -168,12 +178,19 @@ fn capture(socket: &Path, wanted: &TraceArguments) -> gt_protocol::Result<Captur
     let ended_early = count == most || samples.daemon_ended;
     let status_ns = samples.statuses.last().map_or(0, |status| status.tape_ns);
     let end_ns = if ended_early { last_ns.unwrap_or(status_ns) } else { status_ns.max(last_ns.unwrap_or(0)) };
-    let captured = captured(lines, begin_ns, end_ns.max(begin_ns), wanted.session, samples);
+    let captured = captured(lines, sources.finish(), begin_ns, end_ns.max(begin_ns), wanted.session, samples);
     Ok(Captured { tape_began_ns, ..captured })
 }
 
 /// Arranges what the statuses during a capture tell.
-fn captured(lines: Vec<LogLine>, begin_ns: u64, end_ns: u64, session: Option<u64>, samples: Samples) -> Captured {
+fn captured(
+    lines: Vec<LogLine>,
+    sources: EventLines,
+    begin_ns: u64,
+    end_ns: u64,
+    session: Option<u64>,
+    samples: Samples,
+) -> Captured {
     let Samples { statuses, daemon_ended } = samples;
     let mut names = TimelineNames::default();
     for status in &statuses {
@@ -207,7 +224,7 @@ fn captured(lines: Vec<LogLine>, begin_ns: u64, end_ns: u64, session: Option<u64
     let workers = || statuses.last().into_iter().flat_map(|status| status.workers.iter().enumerate());
     let copy_streams = workers().filter(has_copy_stream).map(|(worker, _)| worker).collect();
     let tape_began_ns = 0;
-    Captured { lines, begin_ns, end_ns, tape_began_ns, names, memory, running, copy_streams, daemon_ended }
+    Captured { lines, sources, begin_ns, end_ns, tape_began_ns, names, memory, running, copy_streams, daemon_ended }
 }
 
 /// The statuses during a capture.
@@ -249,7 +266,7 @@ fn write_text(out: &mut impl Write, captured: &Captured) -> std::io::Result<()> 
             _ => false,
         };
         if has_begun {
-            writeln!(out, "{line}")?;
+            write_line(out, line, &captured.sources)?;
         }
     }
     Ok(())

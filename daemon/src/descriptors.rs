@@ -16,8 +16,8 @@ const RESERVED_PART: u64 = 4;
 const HANDSHAKES_PART: u64 = 4;
 /// Descriptors of a connection: its socket, and its peer's process.
 pub const OF_CONNECTION: u64 = 2;
-/// Descriptors of a session besides: its doorbell, and those that are open while it is made.
-pub const OF_SESSION: u64 = 1;
+/// Descriptors of a session besides: its doorbell and its lines, and those that are open while it is made.
+pub const OF_SESSION: u64 = 2;
 /// Descriptors of a connection by TCP besides: its socket, and its end of the connection to the dispatcher.
 pub const OF_TCP: u64 = 3;
 

@@ -5,12 +5,17 @@
 //! the dispatcher goes on. [`gt_tape::recording`] has the format, and reads it.
 
 use gt_shm::broadcast::{self, MappedBroadcast, Record, Writer};
-use gt_tape::recording::{DeadParty, RING_RECORDS, RecordedDeath, RecordingHeader, file_bytes, file_name, files};
+use gt_shm::labels::LabelReader;
+use gt_tape::recording::{
+    DeadParty, RING_RECORDS, RecordedDeath, RecordingHeader, encoded_lines, file_bytes, file_name, files,
+};
+use std::collections::HashMap;
 use std::fs::{DirBuilder, File};
 use std::io::{Error, ErrorKind, Result};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -21,6 +26,9 @@ const COPY_EVERY: Duration = Duration::from_secs(1);
 /// The rights of the folder and of the files: the daemon's user alone, and root.
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
+
+/// The memory in which each session shares the lines of its program, and its length.
+pub type SessionsLines = HashMap<u64, (Arc<OwnedFd>, u64)>;
 
 /// The recorder of a daemon. Dropping it removes the daemon's file: the daemon ends as it should.
 pub struct FlightRecorder {
@@ -74,22 +82,25 @@ impl FlightRecorder {
     }
 
     /// Keeps a copy for the death of a client, at `time_ns` on the tape's clock.
-    pub fn client_died(&mut self, party: DeadParty, how: &str, time_ns: u64) {
-        self.keep("client", party, how, time_ns);
+    pub fn client_died(&mut self, party: DeadParty, how: &str, time_ns: u64, lines: SessionsLines) {
+        self.keep("client", party, how, time_ns, lines);
     }
 
-    /// Keeps a copy if `worker` has died since the last one: it has had `losses`.
-    pub fn worker_died(&mut self, worker: usize, losses: u64, how: &str, time_ns: u64) {
+    /// Keeps a copy for the death of `worker`.
+    pub fn worker_died(&mut self, worker: usize, how: &str, time_ns: u64, lines: SessionsLines) {
+        self.keep("worker", DeadParty::Worker { worker: worker as u16 }, how, time_ns, lines);
+    }
+
+    /// Notes that `worker` has had `losses`. True if it died since the last call.
+    pub fn note_losses(&mut self, worker: usize, losses: u64) -> bool {
         if self.losses.len() <= worker {
             self.losses.resize(worker + 1, 0);
         }
-        if std::mem::replace(&mut self.losses[worker], losses) != losses {
-            self.keep("worker", DeadParty::Worker { worker: worker as u16 }, how, time_ns);
-        }
+        std::mem::replace(&mut self.losses[worker], losses) != losses
     }
 
     #[cold]
-    fn keep(&mut self, kind: &'static str, party: DeadParty, how: &str, time_ns: u64) {
+    fn keep(&mut self, kind: &'static str, party: DeadParty, how: &str, time_ns: u64, lines: SessionsLines) {
         let is_due = self.copied.is_none_or(|copied| copied.elapsed() >= COPY_EVERY);
         if !is_due || self.copying.as_ref().is_some_and(|copying| !copying.is_finished()) {
             return;
@@ -99,7 +110,7 @@ impl FlightRecorder {
         let header = RecordingHeader { death: Some(death), ..self.header.clone() };
         let Ok(from) = self.file.try_clone() else { return };
         let folder = self.folder.clone();
-        let copy = move || match copy(&from, &folder, kind, &header) {
+        let copy = move || match copy(&from, &folder, kind, &header, &lines) {
             Ok(path) => {
                 let path = path.display();
                 tracing::info!(target: "gtd::dispatcher", "the last events before the death of a {kind} are in {path}");
@@ -157,13 +168,20 @@ fn begin(file: &File, header: &RecordingHeader) -> Result<Writer<MappedBroadcast
 }
 
 /// Copies the recording `from` into a file of its own, with another header. Returns its path.
-fn copy(from: &File, folder: &Path, kind: &str, header: &RecordingHeader) -> Result<PathBuf> {
+fn copy(from: &File, folder: &Path, kind: &str, header: &RecordingHeader, lines: &SessionsLines) -> Result<PathBuf> {
     let mut bytes = vec![0; file_bytes() as usize];
     from.read_exact_at(&mut bytes, 0)?;
     let (offset, text) = header.encode();
     let header_end = gt_shm::segment::PAGE_BYTES;
     bytes[offset as usize..header_end].fill(0);
     bytes[offset as usize..][..text.len()].copy_from_slice(&text);
+    let end = header.death.as_ref().map_or(u64::MAX, |death| death.events);
+    // A program may write to its lines: they are read by a reader that trusts nothing.
+    let attach = |session: u64| {
+        let (fd, bytes) = lines.get(&session)?;
+        LabelReader::map(fd.try_clone().ok()?, *bytes).ok()
+    };
+    bytes.extend(encoded_lines(&bytes, end, attach));
     prune(folder, kind);
     let path = folder.join(file_name(kind, since_1970().as_millis() as u64, header.daemon_process));
     let written = new_file(&path).and_then(|file| file.write_all_at(&bytes, 0));
@@ -200,8 +218,9 @@ mod tests {
         let folder = temporary("kept");
         for _ in 0..KEPT_OF_A_KIND + 2 {
             let mut recorder = FlightRecorder::start(folder.clone(), vec!["cpu:0".into()]).unwrap();
-            recorder.worker_died(0, 1, "was killed", 5);
-            recorder.worker_died(0, 1, "was killed", 5);
+            assert!(recorder.note_losses(0, 1) && !recorder.note_losses(0, 1));
+            recorder.worker_died(0, "was killed", 5, SessionsLines::new());
+            recorder.worker_died(0, "was killed", 5, SessionsLines::new());
             drop(recorder);
         }
         let kept = files(&folder).unwrap();

@@ -44,6 +44,7 @@ pub mod quota;
 pub mod record_keeper;
 pub mod record_store;
 pub mod reload;
+pub mod sequences;
 pub mod session;
 pub mod signals;
 pub mod start;

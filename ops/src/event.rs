@@ -2,6 +2,7 @@
 
 use crate::op::Op;
 use crate::packing::{PackedLayout, layout};
+use crate::result_meta::ResultMeta;
 use crate::row::Class;
 use crate::wire::layouts::id;
 use std::fmt;
@@ -228,8 +229,8 @@ pub struct Event {
     pub bytes: u64,
     /// The tensor defined, fetched or freed; 0 for none.
     pub result: u64,
-    /// The first tensor operand; 0 for none. With [`right`](Self::right), the [`StepTime`] of a
-    /// [`EventKind::WorkerRecv`].
+    /// The first tensor operand; 0 for none. With [`right`](Self::right), the [`ResultMeta`] of a
+    /// [`EventKind::WorkerSend`] and the [`StepTime`] of a [`EventKind::WorkerRecv`].
     pub left: u64,
     /// The second tensor operand; 0 for none.
     pub right: u64,
@@ -245,8 +246,8 @@ layout! {
         session: u64, word 2, "number of the session";
         bytes: u64, word 3, "bytes of the instruction on the wire, or of the data moved";
         result: u64, word 4, "id of the tensor defined, fetched or freed; 0 for none";
-        left: u64, word 5, "id of the first tensor operand, 0 for none; of a WORKER_RECV, the step's time in nanoseconds";
-        right: u64, word 6, "id of the second tensor operand, 0 for none; of a WORKER_RECV, 1 if that time is an estimate";
+        left: u64, word 5, "id of the first tensor operand, 0 for none; of a WORKER_SEND, bits 0..8: 1 + dtype of the result, 0 if there is none, 8..16: its rank, then its sizes; of a WORKER_RECV, the step's time in nanoseconds";
+        right: u64, word 6, "id of the second tensor operand, 0 for none; of a WORKER_SEND, the rest of the sizes; of a WORKER_RECV, 1 if that time is an estimate";
     }
 }
 
@@ -267,12 +268,21 @@ impl Event {
         let subject = Subject::from_code(subject);
         Some(Event { time_ns, kind, subject, worker, session, bytes, result, left, right })
     }
+    /// The dtype and sizes of the step's result; none for other events than [`EventKind::WorkerSend`], or without a
+    /// result.
+    pub fn result_meta(&self) -> Option<ResultMeta> {
+        (self.kind == EventKind::WorkerSend).then(|| ResultMeta::from_words([self.left, self.right]))?
+    }
     /// The time that the step took; none for other events than [`EventKind::WorkerRecv`].
     pub fn step_time(&self) -> Option<StepTime> {
         let time = if self.right == 0 { StepTime::Measured(self.left) } else { StepTime::Estimated(self.left) };
         (self.kind == EventKind::WorkerRecv).then_some(time)
     }
 }
+
+/// The text between a line of the instruction log and the line of the program that issued the instruction, which
+/// readers of the log pass over.
+pub const SOURCE: &str = "  # ";
 
 /// A line of the instruction log; `to_string` and `parse` convert it to text and back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -309,15 +319,19 @@ impl fmt::Display for LogLine {
             e.bytes,
             e.subject.name()
         )?;
-        let operands = match e.step_time() {
-            Some(StepTime::Measured(ns)) => [("took", ns), ("right", 0)],
-            Some(StepTime::Estimated(ns)) => [("estimate", ns), ("right", 0)],
-            None => [("left", e.left), ("right", e.right)],
+        let operands = match (e.kind, e.step_time()) {
+            (EventKind::WorkerSend, _) => [("left", 0), ("right", 0)],
+            (_, Some(StepTime::Measured(ns))) => [("took", ns), ("right", 0)],
+            (_, Some(StepTime::Estimated(ns))) => [("estimate", ns), ("right", 0)],
+            (_, None) => [("left", e.left), ("right", e.right)],
         };
         for (label, value) in [("result", e.result)].into_iter().chain(operands) {
             if value != 0 {
                 write!(f, " {label}={value}")?;
             }
+        }
+        if let Some(meta) = e.result_meta() {
+            write!(f, " out={meta}")?;
         }
         if e.worker != NO_WORKER {
             write!(f, " session={}", e.session)?;
@@ -334,6 +348,7 @@ impl FromStr for LogLine {
     type Err = InvalidLogLine;
 
     fn from_str(text: &str) -> Result<LogLine, InvalidLogLine> {
+        let text = text.split_once(SOURCE).map_or(text, |(text, _)| text);
         match text.strip_prefix("... ") {
             Some(note) => parse_note(note),
             None => parse_event(text),
@@ -369,9 +384,16 @@ fn parse_event(text: &str) -> Option<LogLine> {
             event.subject = Subject::from_name(value)?;
             continue;
         }
+        if label == "out" {
+            // A newer daemon may know more dtypes.
+            [event.left, event.right] = value.parse::<ResultMeta>().map_or([0; 2], |meta| meta.words());
+            continue;
+        }
         let value = value.parse().ok()?;
         match label {
             "result" => event.result = value,
+            // An older daemon also told the operands of a WORKER_SEND.
+            "left" | "right" if kind == EventKind::WorkerSend => {}
             "left" => event.left = value,
             "right" => event.right = value,
             "took" => [event.left, event.right] = StepTime::Measured(value).words(),
@@ -388,6 +410,7 @@ fn parse_event(text: &str) -> Option<LogLine> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{DType, Meta, Shape};
 
     fn event() -> Event {
         Event {
@@ -398,17 +421,28 @@ mod tests {
             session: 3,
             bytes: 64,
             result: 42,
-            left: 1,
-            right: 2,
+            left: 0,
+            right: 0,
         }
+    }
+
+    fn with_result(dims: &[usize]) -> Event {
+        let [left, right] = ResultMeta::words_of(&Meta::new(Shape::new(dims).unwrap(), DType::F32));
+        Event { left, right, ..event() }
     }
 
     #[test]
     fn a_line_is_one_greppable_row_of_columns() {
         assert_eq!(
-            LogLine::Event(43, event()).to_string(),
-            "  0.125s | #0043 | WORKER_SEND  | WORKER worker_0        | BinaryOp        | 64B | op=add result=42 left=1 \
-             right=2 session=3 at=125400000"
+            LogLine::Event(43, Event { kind: EventKind::Recv, worker: NO_WORKER, left: 1, right: 2, ..event() })
+                .to_string(),
+            "  0.125s | #0043 | RECV         | CLIENT session_3       | BinaryOp        | 64B | op=add result=42 left=1 \
+             right=2 at=125400000"
+        );
+        assert_eq!(
+            LogLine::Event(44, with_result(&[64, 10])).to_string(),
+            "  0.125s | #0044 | WORKER_SEND  | WORKER worker_0        | BinaryOp        | 64B | op=add result=42 \
+             out=float32[64,10] session=3 at=125400000"
         );
     }
 
@@ -427,8 +461,14 @@ mod tests {
             assert_eq!(ended.step_time(), Some(time));
             lines.push(LogLine::Event(4, ended));
         }
+        lines.extend([with_result(&[]), with_result(&[2, 3, 4])].map(|event| LogLine::Event(5, event)));
         for line in lines {
             assert_eq!(line.to_string().parse(), Ok(line), "{line}");
+            assert_eq!(format!("{line}{SOURCE}my | file.py:3 in f").parse(), Ok(line), "{line}");
+        }
+        let sent = LogLine::Event(5, with_result(&[2])).to_string();
+        for unknown in [sent.replace("out=float32[2]", "left=7 right=9"), sent.replace("float32", "float4")] {
+            assert_eq!(unknown.parse(), Ok(LogLine::Event(5, event())), "{unknown}");
         }
         let older = "  0.125s | #0043 | RECV         | CLIENT session_3       | Sync            | 64B | op=sync";
         let Ok(LogLine::Event(43, event)) = older.parse() else { panic!("{older}") };

@@ -32,6 +32,7 @@ mod packing;
 pub mod philox;
 pub mod placement;
 pub mod propagate;
+pub mod result_meta;
 pub mod row;
 pub mod shape;
 pub mod special;

@@ -3,14 +3,15 @@
 use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::message::{
-    ClientMessage, DaemonMessage, Hello, PlacementInfo, RefusalCode, Refused, Role, SessionDetail, SessionGrant,
-    SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
+    ClientMessage, DaemonMessage, Hello, PlacementInfo, RefusalCode, Refused, Role, SequenceCounts, SessionDetail,
+    SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
 };
 use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument};
 use crate::record::{RecordPage, RecordPosition, RecordQuery};
 use crate::version::VersionRange;
 use gt_shm::broadcast::{MappedBroadcast, Reader};
+use gt_shm::labels::{LabelReader, LabelWriter};
 use gt_shm::{ClientPort, PortFds, Socket};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,6 +19,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
+/// The most messages in which tensors are listed.
+const TENSOR_PAGES_MAX: usize = 64;
 /// The most descriptors that a daemon's message carries: the three of [`PortFds`].
 const DAEMON_FDS_MAX: usize = 3;
 
@@ -349,13 +352,13 @@ pub fn ask_error_detail(socket: &Socket, error: u64) -> Result<String> {
     }
 }
 
-/// Requests the collective traffic of this session's workers.
+/// Requests the collectives and operations of this session's workers, and its sequences of instructions.
 ///
 /// # Errors
 /// If the daemon is gone or does not answer.
-pub fn ask_traffic(socket: &Socket) -> Result<Vec<WorkerTraffic>> {
+pub fn ask_traffic(socket: &Socket) -> Result<(Vec<WorkerTraffic>, SequenceCounts)> {
     match ask(socket, &ClientMessage::Traffic)? {
-        (DaemonMessage::Traffic { workers }, _) => Ok(workers),
+        (DaemonMessage::Traffic { workers, sequences }, _) => Ok((workers, sequences)),
         (other, _) => Err(unexpected("traffic", &other)),
     }
 }
@@ -541,6 +544,55 @@ pub fn ask_revoke_token(socket: &Socket, id: u64) -> Result<(TokenInfo, u32)> {
     match ask(socket, &ClientMessage::TokenRevoke { id })? {
         (DaemonMessage::TokenRevoked { token, sessions }, _) => Ok((token, sessions)),
         (other, _) => Err(unexpected("token_revoked", &other)),
+    }
+}
+
+/// Requests the dtypes and sizes of this session's tensors by id, in several messages if there are many; of very many,
+/// those with the lowest ids.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] without a session; if the daemon is gone or does not answer.
+pub fn ask_tensors(socket: &Socket) -> Result<Vec<(u64, String)>> {
+    let mut all: Vec<(u64, String)> = Vec::new();
+    for _ in 0..TENSOR_PAGES_MAX {
+        let after = all.last().map_or(0, |(id, _)| *id);
+        match ask(socket, &ClientMessage::Tensors { after })? {
+            (DaemonMessage::Tensors { tensors, more }, _) => {
+                let goes_on = more && tensors.last().is_some_and(|(id, _)| *id > after);
+                all.extend(tensors);
+                if !goes_on {
+                    break;
+                }
+            }
+            (other, _) => return Err(unexpected("tensors", &other)),
+        }
+    }
+    Ok(all)
+}
+
+/// Requests the memory in which this client tells the lines of its program. Only daemons whose grant says so have it.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if the daemon has no memory or descriptor for it; if the daemon is gone or does not answer.
+pub fn ask_lines(socket: &Socket) -> Result<LabelWriter> {
+    let (fd, bytes) = granted_lines(ask(socket, &ClientMessage::ShareLines)?)?;
+    Ok(LabelWriter::map(fd, bytes)?)
+}
+
+/// Requests the lines that `session` shares.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if there is no such session, it shares none, or this user may not read the tape; if the
+/// daemon is gone or does not answer.
+pub fn attach_lines(socket: &Socket, session: u64) -> Result<LabelReader> {
+    let (fd, bytes) = granted_lines(ask(socket, &ClientMessage::LinesAttach { session })?)?;
+    Ok(LabelReader::map(fd, bytes)?)
+}
+
+fn granted_lines(answer: (DaemonMessage, Vec<OwnedFd>)) -> Result<(OwnedFd, u64)> {
+    match answer {
+        (DaemonMessage::Lines { bytes }, fds) => Ok((only_fd(fds)?, bytes)),
+        (other, _) => Err(unexpected("lines", &other)),
     }
 }
 

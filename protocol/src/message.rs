@@ -31,6 +31,16 @@ pub enum ClientMessage {
     /// Requests the daemon's tape, the ring of the instruction log's events. Answered by `tape` with its descriptor, or
     /// `refused`.
     TapeAttach,
+    /// Requests the memory of labels in which this client tells the line of its program that issued each instruction.
+    /// Answered by `lines` with its descriptor, or `refused`. Only sent to daemons whose grant says that they share
+    /// lines.
+    ShareLines,
+    /// Requests the lines that a session shares, for reading. Answered by `lines` with their descriptor, or `refused` if
+    /// it shares none. Allowed to those who may read the tape.
+    LinesAttach {
+        /// The session's number.
+        session: u64,
+    },
     /// Requests the status document. Answered by `status`, with as many sessions as one message holds.
     Status {
         /// Lists only sessions with larger numbers.
@@ -49,6 +59,12 @@ pub enum ClientMessage {
     Placement {
         /// The tensor.
         id: u64,
+    },
+    /// Requests the dtypes and sizes of this session's tensors. Answered by `tensors`, with as many as one message holds,
+    /// or `refused`.
+    Tensors {
+        /// Lists only tensors with larger ids.
+        after: u64,
     },
     /// Requests the details of one session. Answered by `session`, or `refused`.
     Session {
@@ -168,6 +184,11 @@ pub enum DaemonMessage {
         /// Records in the ring.
         records: u64,
     },
+    /// Grants the memory of a session's labels, with its descriptor.
+    Lines {
+        /// Its length, bytes.
+        bytes: u64,
+    },
     /// The status document.
     Status(StatusDocument),
     /// The text of an error.
@@ -181,9 +202,19 @@ pub enum DaemonMessage {
     Traffic {
         /// The session's workers, by number.
         workers: Vec<WorkerTraffic>,
+        /// The sequences of instructions between the program's fetches.
+        #[serde(default)]
+        sequences: SequenceCounts,
     },
     /// The placement of a tensor.
     Placement(PlacementInfo),
+    /// The session's tensors, by id, each with its dtype and sizes as in `float32[64,784]`.
+    Tensors {
+        /// The tensors.
+        tensors: Vec<(u64, String)>,
+        /// True if there are tensors after the last one here.
+        more: bool,
+    },
     /// The details of one session.
     Session(Box<SessionDetail>),
     /// A session has ended; its last status.
@@ -394,6 +425,9 @@ pub struct SessionGrant {
     /// True if the daemon takes arenas of the session back.
     #[serde(default)]
     pub returns_arenas: bool,
+    /// True if the daemon gives the session memory for the lines of its program.
+    #[serde(default)]
+    pub shares_lines: bool,
 }
 
 /// The state of a worker.
@@ -486,6 +520,23 @@ pub struct WorkerTraffic {
     pub collectives: BTreeMap<String, CollectiveTraffic>,
     /// The steps that ended, by operation; of very many, those that took longest.
     pub operations: BTreeMap<String, OperationCount>,
+}
+
+/// The sequences of instructions between two fetches of a program. Two are the same if their operations, dtypes and sizes
+/// are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SequenceCounts {
+    /// The number of different sequences, up to those that a session remembers.
+    pub unique_sequences: u64,
+    /// Those of them that came three times or more.
+    pub hot_sequences: u64,
+    /// The instructions in repetitions of these, from the third on.
+    pub hot_instructions: u64,
+    /// Sequences that had come before.
+    pub hits: u64,
+    /// Sequences that had not.
+    pub misses: u64,
 }
 
 /// The steps of one operation.

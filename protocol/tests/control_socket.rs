@@ -37,6 +37,7 @@ fn grant() -> SessionGrant {
         devices: None,
         daemon_devices: 1,
         returns_arenas: true,
+        shares_lines: true,
     }
 }
 
@@ -398,12 +399,18 @@ fn a_session_is_told_of_its_traffic_and_of_the_places_of_its_tensors() {
     let (socket, thread) = daemon(|socket, _port| {
         assert_eq!(recv_client_message(&socket, PATIENCE).unwrap(), ClientMessage::Traffic);
         let worker = WorkerTraffic { name: "cpu:0".into(), ..WorkerTraffic::default() };
-        send_daemon_message(&socket, &DaemonMessage::Traffic { workers: vec![worker] }, &[], PATIENCE).unwrap();
+        send_daemon_message(
+            &socket,
+            &DaemonMessage::Traffic { workers: vec![worker], sequences: SequenceCounts::default() },
+            &[],
+            PATIENCE,
+        )
+        .unwrap();
         assert_eq!(recv_client_message(&socket, PATIENCE).unwrap(), ClientMessage::Placement { id: 7 });
         send_daemon_message(&socket, &DaemonMessage::Placement(placement()), &[], PATIENCE).unwrap();
     });
     let connection = connect_over(socket, &Hello::new(Role::Client, None)).unwrap();
-    let traffic = ask_traffic(&connection.socket).unwrap();
+    let (traffic, _) = ask_traffic(&connection.socket).unwrap();
     assert_eq!((traffic[0].name.as_str(), traffic[0].collectives.len()), ("cpu:0", 0));
     assert_eq!(ask_placement(&connection.socket, 7).unwrap(), placement());
     thread.join().unwrap();
@@ -425,6 +432,9 @@ fn every_message_survives_the_journey() {
         ClientMessage::Name { name: Some("näme".into()) },
         ClientMessage::Name { name: None },
         ClientMessage::TapeAttach,
+        ClientMessage::ShareLines,
+        ClientMessage::Tensors { after: 1 },
+        ClientMessage::LinesAttach { session: 1 },
         ClientMessage::Status { after: 3 },
         ClientMessage::ErrorDetail { error: 9 },
         ClientMessage::Traffic,
@@ -439,9 +449,14 @@ fn every_message_survives_the_journey() {
         DaemonMessage::Refused(Refused::new(RefusalCode::Exhausted, "no memory").with_limit(1, 2)),
         DaemonMessage::ArenaGranted { segment: 3, bytes: u64::MAX },
         DaemonMessage::Tape { records: 1 << 16 },
+        DaemonMessage::Lines { bytes: 1 << 20 },
+        DaemonMessage::Tensors { tensors: vec![(1, "float32[2]".into())], more: true },
         DaemonMessage::Status(StatusDocument::default()),
         DaemonMessage::ErrorDetail { error: 1, text: "\"quoted\"\n".into() },
-        DaemonMessage::Traffic { workers: vec![WorkerTraffic { name: "cpu:1".into(), collectives, operations }] },
+        DaemonMessage::Traffic {
+            workers: vec![WorkerTraffic { name: "cpu:1".into(), collectives, operations }],
+            sequences: SequenceCounts { hits: u64::MAX, ..SequenceCounts::default() },
+        },
         DaemonMessage::Placement(placement()),
     ];
     let (a, b) = Socket::pair().unwrap();

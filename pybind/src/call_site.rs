@@ -469,13 +469,6 @@ fn lines_of(instructions: Vec<u64>) -> HashMap<u64, PyLine> {
     lines.collect()
 }
 
-/// Keeps the lines of at least the `kept` newest instructions of this session from now on.
-#[pyfunction]
-fn keep_lines(py: Python<'_>, kept: usize) -> PyResult<()> {
-    session::current(py)?.keep_lines(kept);
-    Ok(())
-}
-
 /// Whether the lines of instructions are looked up from now on. Returns whether they were.
 #[pyfunction]
 fn record_lines(_py: Python<'_>, on: bool) -> bool {
@@ -486,6 +479,5 @@ fn record_lines(_py: Python<'_>, on: bool) -> bool {
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(live_tensors, module)?)?;
     module.add_function(wrap_pyfunction!(lines_of, module)?)?;
-    module.add_function(wrap_pyfunction!(keep_lines, module)?)?;
     module.add_function(wrap_pyfunction!(record_lines, module)?)
 }

@@ -4,7 +4,7 @@ use crate::error::OrRaise;
 use crate::tensor::PyTensor;
 use gt_client::ClientSession;
 use gt_client::launch::{self, Address, ConnectOptions, DeviceSet};
-use gt_client::session::{PlacementLayout, WorkerInfo, WorkerTraffic};
+use gt_client::session::{PlacementLayout, SequenceCounts, WorkerInfo, WorkerTraffic};
 use gt_ops::OpError;
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyDict, PyTuple};
@@ -185,7 +185,7 @@ fn numbers_by_worker<T, const N: usize>(
     numbers: impl Fn(T) -> [(&'static str, u64); N],
 ) -> PyResult<Bound<'_, PyDict>> {
     let workers = PyDict::new(py);
-    for mut worker in current(py)?.traffic().or_raise()? {
+    for mut worker in current(py)?.traffic().or_raise()?.0 {
         let by_name = PyDict::new(py);
         for (name, what) in of(&mut worker) {
             by_name.set_item(name, numbers(what).into_py_dict(py)?)?;
@@ -193,6 +193,27 @@ fn numbers_by_worker<T, const N: usize>(
         workers.set_item(worker.name, by_name)?;
     }
     Ok(workers)
+}
+
+/// The sequences of instructions between this session's fetches, as `get_worker_stats` counts them.
+#[pyfunction]
+fn sequences(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    let SequenceCounts { unique_sequences, hot_sequences, hot_instructions, hits, misses } =
+        current(py)?.traffic().or_raise()?.1;
+    let numbers = [
+        ("unique_sequences", unique_sequences),
+        ("hot_sequences", hot_sequences),
+        ("hot_instructions", hot_instructions),
+        ("cache_hits", hits),
+        ("cache_misses", misses),
+    ];
+    numbers.into_py_dict(py)
+}
+
+/// The dtypes and sizes of this session's tensors by id, as in `float32[64,784]`, once everything issued so far is done.
+#[pyfunction]
+fn tensors(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
+    current(py)?.tensors().or_raise()?.into_py_dict(py)
 }
 
 /// The status of the daemon's workers, once everything issued so far is done: `name`, `kind`, `memory_bytes`,
@@ -254,6 +275,8 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(placement, module)?)?;
     module.add_function(wrap_pyfunction!(traffic, module)?)?;
     module.add_function(wrap_pyfunction!(worker_operations, module)?)?;
+    module.add_function(wrap_pyfunction!(sequences, module)?)?;
+    module.add_function(wrap_pyfunction!(tensors, module)?)?;
     module.add_function(wrap_pyfunction!(worker_status, module)?)?;
     module.add_function(wrap_pyfunction!(reset_peak, module)?)?;
     module.add_function(wrap_pyfunction!(find_gtd, module)?)?;

@@ -10,8 +10,9 @@
 //! 3. [`port`]: a session's two rings and doorbell: [`DaemonPort`] and [`ClientPort`].
 //! 4. [`arena`]: bulk bytes, with the daemon's bounds checks and the client's allocator.
 //! 5. [`broadcast`]: a seqlock ring with one writer and any number of read-only observers.
-//! 6. [`socket`]: descriptors and short messages over a Unix socket.
-//! 7. [`spin`]: adaptive spinning before a sleep.
+//! 6. [`labels`]: words and texts for a client's newest records, which observers can read.
+//! 7. [`socket`]: descriptors and short messages over a Unix socket.
+//! 8. [`spin`]: adaptive spinning before a sleep.
 //!
 //! Invariant: the daemon trusts nothing in memory that a peer can write. The cursors that matter are in private memory.
 //! A slot is copied by relaxed atomic loads, and only the copy is used.
@@ -29,6 +30,8 @@ pub mod fifo;
 pub mod fork;
 #[cfg(not(loom))]
 pub mod futex;
+#[cfg(not(loom))]
+pub mod labels;
 pub mod mem;
 #[cfg(not(loom))]
 pub mod port;

@@ -70,6 +70,18 @@ impl Segment {
     /// [`Error::SegmentLength`] or [`Error::SegmentSeals`] if the segment differs from the announcement; an error of
     /// the system.
     pub fn map_peer(fd: OwnedFd, len: u64, access: Access) -> Result<Self> {
+        Self::map_sealed(fd, len, seals_for(access), access)
+    }
+
+    /// Maps a segment that its peer may write, as [`map_peer`](Self::map_peer) does, for reading alone.
+    ///
+    /// # Errors
+    /// The errors of [`map_peer`](Self::map_peer).
+    pub fn map_peer_for_reading(fd: OwnedFd, len: u64) -> Result<Self> {
+        Self::map_sealed(fd, len, seals_for(Access::ReadWrite), Access::ReadOnly)
+    }
+
+    fn map_sealed(fd: OwnedFd, len: u64, needed: SealFlags, access: Access) -> Result<Self> {
         let stat = rustix::fs::fstat(&fd).map_err(os("look at a received segment"))?;
         let found_bytes = stat.st_size as u64;
         if found_bytes != len || len == 0 || len > isize::MAX as u64 {
@@ -77,7 +89,7 @@ impl Segment {
         }
         // Descriptors other than memfds have no seals, and are refused here too.
         let seals = rustix::fs::fcntl_get_seals(&fd).unwrap_or(SealFlags::empty());
-        let missing = seals_for(access).difference(seals);
+        let missing = needed.difference(seals);
         if !missing.is_empty() {
             return Err(Error::SegmentSeals { name: fd_name(&fd), missing: format!("{missing:?}") });
         }

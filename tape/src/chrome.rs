@@ -4,9 +4,11 @@
 //! with its steps, and one more for its transfers where these have a stream. A flow leads from each instruction to its
 //! execution. Counters show queues and memory.
 
+use crate::event_lines::EventLines;
 use crate::timeline::{SliceOutcome, Timeline, WorkSlice};
 use crate::work_kind::WorkKind;
 use gt_ops::event::StepTime;
+use gt_ops::result_meta::ResultMeta;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -63,7 +65,9 @@ pub fn write(
     timeline: &Timeline,
     names: &TimelineNames,
     memory: &[MemorySample],
+    sources: &EventLines,
 ) -> std::io::Result<()> {
+    let source = |event: u64| sources.line(event).map(|line| format!(",\"line\":{}", quoted(line))).unwrap_or_default();
     let mut events = EventWriter { out, is_first: true };
     write!(events.out, "{{\"displayTimeUnit\":\"ns\",\"otherData\":{{\"lost_events\":{}}},", timeline.lost)?;
     write!(events.out, "\"traceEvents\":[")?;
@@ -76,8 +80,12 @@ pub fn write(
             events.put(format_args!(
                 "\"ph\":\"X\",\"cat\":\"instruction\",\"name\":\"{name}\",\"pid\":{SESSIONS_PID},\"tid\":{tid},\
                  \"ts\":{ts},\"dur\":0,\"bind_id\":\"{flow:#x}\",\"flow_out\":true,\"args\":{{\"event\":{flow},\
-                 \"result\":{},\"bytes\":{}}}",
-                issued.result, issued.bytes
+                 \"result\":{},\"operands\":[{},{}],\"bytes\":{}{}}}",
+                issued.result,
+                issued.operands[0],
+                issued.operands[1],
+                issued.bytes,
+                source(flow)
             ))?;
         }
         for awaited in &lane.awaited {
@@ -85,8 +93,10 @@ pub fn write(
             for (phase, ts) in [("b", Micros(awaited.begin_ns)), ("e", Micros(awaited.end_ns))] {
                 events.put(format_args!(
                     "\"ph\":\"{phase}\",\"cat\":\"waits\",\"name\":\"waits for {name}\",\"id\":{},\
-                     \"pid\":{SESSIONS_PID},\"tid\":{tid},\"ts\":{ts},\"args\":{{\"bytes\":{}}}",
-                    awaited.number, awaited.bytes
+                     \"pid\":{SESSIONS_PID},\"tid\":{tid},\"ts\":{ts},\"args\":{{\"bytes\":{}{}}}",
+                    awaited.number,
+                    awaited.bytes,
+                    source(awaited.number)
                 ))?;
             }
         }
@@ -109,8 +119,9 @@ pub fn write(
     }
     for (number, lane) in timeline.workers.iter().enumerate() {
         let tid = worker_tid(number);
-        lane.slices.iter().try_for_each(|slice| write_slice(&mut events, slice, tid))?;
-        lane.copies.iter().try_for_each(|slice| write_slice(&mut events, slice, tid + 1))?;
+        let line = |slice: &WorkSlice| slice.issued.map(source).unwrap_or_default();
+        lane.slices.iter().try_for_each(|slice| write_slice(&mut events, slice, tid, &line(slice)))?;
+        lane.copies.iter().try_for_each(|slice| write_slice(&mut events, slice, tid + 1, &line(slice)))?;
         for (time_ns, session, subject) in &lane.failures {
             events.put(format_args!(
                 "\"ph\":\"i\",\"s\":\"t\",\"cat\":\"error\",\"name\":\"{} failed\",\"pid\":{WORKERS_PID},\"tid\":{tid},\
@@ -170,7 +181,12 @@ fn write_names<W: Write>(
     Ok(())
 }
 
-fn write_slice<W: Write>(events: &mut EventWriter<'_, W>, slice: &WorkSlice, tid: u64) -> std::io::Result<()> {
+fn write_slice<W: Write>(
+    events: &mut EventWriter<'_, W>,
+    slice: &WorkSlice,
+    tid: u64,
+    line: &str,
+) -> std::io::Result<()> {
     let (ts, dur) = (Micros(slice.begin_ns), Micros(slice.end_ns - slice.begin_ns));
     let flow = slice.issued.map(|issued| format!(",\"bind_id\":\"{issued:#x}\",\"flow_in\":true")).unwrap_or_default();
     let time = match slice.time {
@@ -183,10 +199,12 @@ fn write_slice<W: Write>(events: &mut EventWriter<'_, W>, slice: &WorkSlice, tid
         SliceOutcome::Failed => ",\"failed\":true",
         SliceOutcome::Running => ",\"running\":true",
     };
+    let describe = |out: ResultMeta| format!(",\"out\":\"{out}\",\"out_bytes\":{}", out.bytes());
+    let out = slice.out.map(describe).unwrap_or_default();
     let queued_ns = slice.sent_ns.map_or(0, |sent_ns| slice.begin_ns.saturating_sub(sent_ns));
     events.put(format_args!(
         "\"ph\":\"X\",\"cat\":\"{}\",\"name\":\"{}\",\"pid\":{WORKERS_PID},\"tid\":{tid},\"ts\":{ts},\"dur\":{dur}{flow},\
-         \"args\":{{\"session\":{},\"result\":{},\"bytes\":{},\"queued_ns\":{queued_ns},{time}{more}}}",
+         \"args\":{{\"session\":{},\"result\":{},\"bytes\":{},\"queued_ns\":{queued_ns},{time}{more}{out}{line}}}",
         WorkKind::of(slice.subject).name(),
         slice.subject.name(),
         slice.session,
@@ -238,22 +256,34 @@ mod tests {
     use super::*;
     use crate::steps::tests::{ended, sent};
     use crate::timeline::TimelineBuilder;
-    use gt_ops::Op;
+    use gt_ops::event::{Event, EventKind, LogLine, NO_WORKER};
+    use gt_ops::{DType, Meta, Op, Shape};
 
     #[test]
     fn a_timeline_is_a_document_of_events() {
         let mut builder = TimelineBuilder::default();
-        builder.take(&sent(1500, 0, 7, Op::Matmul, 1));
+        let LogLine::Event(number, sent) = sent(1500, 0, 7, Op::Matmul, 1) else { panic!("an event") };
+        let issued = Event { kind: EventKind::Recv, worker: NO_WORKER, ..sent };
+        let [left, right] = ResultMeta::words_of(&Meta::new(Shape::new(&[2, 3]).unwrap(), DType::F32));
+        builder.take(&LogLine::Event(number - 1, issued));
+        builder.take(&LogLine::Event(number, Event { left, right, ..sent }));
         builder.take(&ended(4500, 0, 7, Op::Matmul, 1, StepTime::Measured(2000)));
-        builder.take(&gt_ops::event::LogLine::Lost(3));
+        builder.take(&LogLine::Lost(3));
         let timeline = builder.finish(5000, &[], &[]);
         let names = TimelineNames { workers: vec!["a \"quoted\" name".into()], ..TimelineNames::default() };
         let memory = [MemorySample { time_ns: 2000, workers: vec![5], sessions: vec![(7, 4)] }];
         let mut text = Vec::new();
-        write(&mut text, &timeline, &names, &memory).unwrap();
+        let sources = serde_json::from_value(json!({"texts": ["train.py:9 in \"f\""], "events": [[1499, 0]]})).unwrap();
+        write(&mut text, &timeline, &names, &memory, &sources).unwrap();
         let document: Value = serde_json::from_slice(&text).unwrap();
         let events = document["traceEvents"].as_array().unwrap();
-        let slice = events.iter().find(|event| event["name"] == "matmul").unwrap();
+        let named =
+            |category: &str| events.iter().find(|event| event["name"] == "matmul" && event["cat"] == category).unwrap();
+        let slice = named("matmul");
+        for event in [slice, named("instruction")] {
+            assert_eq!(event["args"]["line"], "train.py:9 in \"f\"");
+        }
+        assert_eq!(slice["args"]["out"], "float32[2,3]");
         assert_eq!((slice["ts"].as_f64(), slice["dur"].as_f64()), (Some(2.5), Some(2.0)));
         assert_eq!(slice["args"]["queued_ns"], 1000);
         assert_eq!(document["otherData"]["lost_events"], 3);

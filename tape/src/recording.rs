@@ -3,10 +3,12 @@
 //! A daemon writes each event a second time, to a ring in a file of memory. The file outlives the daemon, however that
 //! ends, until the machine is switched off, and a daemon that ends as it should removes it. When a client or a worker
 //! dies, the daemon copies the file. A file is one page, whose first word is the ring's, with a header in JSON behind
-//! [`MAGIC`]; and the slots of the ring. A daemon that lives holds a lock on its own file.
+//! [`MAGIC`]; the slots of the ring; and, in a copy, the lines of the programs in JSON. A daemon that lives holds a lock on its own file.
 
-use gt_ops::event::{Event, LogLine};
+use crate::event_lines::{EventLines, LineCollector};
+use gt_ops::event::{Event, EventKind, LogLine};
 use gt_shm::broadcast::{RECORD_WORDS, segment_bytes};
+use gt_shm::labels::LabelReader;
 use gt_shm::segment::PAGE_BYTES;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
@@ -32,6 +34,8 @@ const MAGIC: &[u8] = b"GT flight recording 1\n";
 const HEADER_OFFSET: usize = 64;
 /// The longest header, with the text before it, bytes.
 const HEADER_BYTES_MAX: usize = PAGE_BYTES - HEADER_OFFSET;
+/// The longest text of lines, bytes; without them a recording is shown as well.
+const LINES_BYTES_MAX: u64 = 4 << 20;
 const WORD_BYTES: usize = size_of::<u64>();
 const SLOT_BYTES: usize = (RECORD_WORDS + 1) * WORD_BYTES;
 
@@ -100,7 +104,7 @@ impl RecordingHeader {
     }
 }
 
-/// The bytes of a recording.
+/// The bytes of a recording without lines.
 pub fn file_bytes() -> u64 {
     segment_bytes(RING_RECORDS).unwrap_or_default()
 }
@@ -148,7 +152,7 @@ pub enum RecordingError {
     #[error("{0}")]
     Read(#[from] std::io::Error),
     /// The file is shorter or longer than a recording.
-    #[error("it is no whole recording: it has {found} bytes, not {}", file_bytes())]
+    #[error("it is no whole recording: it has {found} bytes, not {} and some lines", file_bytes())]
     Length {
         /// The bytes that it has.
         found: u64,
@@ -165,6 +169,8 @@ pub struct FlightRecording {
     pub header: RecordingHeader,
     /// The last events, oldest first, with their numbers.
     pub lines: Vec<LogLine>,
+    /// The lines of the programs that issued the instructions, as far as they were known.
+    pub sources: EventLines,
     /// Whether the daemon that writes it lives.
     pub is_open: bool,
 }
@@ -177,21 +183,34 @@ impl FlightRecording {
     pub fn read(path: &Path) -> Result<FlightRecording, RecordingError> {
         let file = File::options().read(true).custom_flags(rustix::fs::OFlags::NOFOLLOW.bits() as i32).open(path)?;
         let about = file.metadata()?;
-        if !about.is_file() || about.size() != file_bytes() {
+        if !about.is_file() || !(file_bytes()..=file_bytes() + LINES_BYTES_MAX).contains(&about.size()) {
             return Err(RecordingError::Length { found: about.size() });
         }
         let is_open = file.try_lock_shared().is_err();
         let mut bytes = Vec::with_capacity(about.size() as usize);
-        file.take(file_bytes()).read_to_end(&mut bytes)?;
-        if bytes.len() as u64 != file_bytes() {
+        file.take(file_bytes() + LINES_BYTES_MAX).read_to_end(&mut bytes)?;
+        if (bytes.len() as u64) < file_bytes() {
             return Err(RecordingError::Length { found: bytes.len() as u64 });
         }
-        let (page, slots) = bytes.split_at(PAGE_BYTES);
+        let (ring, sources) = bytes.split_at(file_bytes() as usize);
+        let (page, slots) = ring.split_at(PAGE_BYTES);
         let text = page[HEADER_OFFSET..].strip_prefix(MAGIC).ok_or(RecordingError::Foreign)?;
         let json = text.split(|byte| *byte == b'\n').next().unwrap_or_default();
         let header: RecordingHeader = serde_json::from_slice(json).map_err(|_| RecordingError::Foreign)?;
         let end = header.death.as_ref().map_or(u64::MAX, |death| death.events);
-        Ok(FlightRecording { lines: lines(slots, end), header, is_open })
+        let sources = serde_json::from_slice(sources).unwrap_or_default();
+        Ok(FlightRecording { lines: lines(slots, end), sources, header, is_open })
+    }
+
+    /// The line of the program that issued the instruction of `step`, an event of a worker, if it is known.
+    pub fn source_of(&self, step: &Event) -> Option<&str> {
+        let key = |event: &Event| (event.session, event.subject, event.result);
+        self.lines.iter().rev().find_map(|line| match line {
+            LogLine::Event(number, event) if event.kind == EventKind::Recv && key(event) == key(step) => {
+                self.sources.line(*number)
+            }
+            _ => None,
+        })
     }
 
     /// The time of the last event on the tape's clock, or of the death, nanoseconds.
@@ -202,6 +221,20 @@ impl FlightRecording {
         });
         self.header.death.as_ref().map_or(last.unwrap_or_default(), |death| death.time_ns)
     }
+}
+
+/// The lines of the programs that issued the instructions of a recording, `bytes`, before event `end`, as they go
+/// behind it. `attach` gives the labels of a session.
+pub fn encoded_lines(bytes: &[u8], end: u64, mut attach: impl FnMut(u64) -> Option<LabelReader>) -> Vec<u8> {
+    let mut collector = LineCollector::default();
+    for line in lines(bytes.get(PAGE_BYTES..).unwrap_or_default(), end) {
+        if let LogLine::Event(number, event) = line {
+            collector.take(number, &event, &mut attach);
+        }
+    }
+    let lines = collector.finish();
+    let text = if lines.is_empty() { Vec::new() } else { serde_json::to_vec(&lines).unwrap_or_default() };
+    if text.len() as u64 <= LINES_BYTES_MAX { text } else { Vec::new() }
 }
 
 /// The newest events before number `end`. A slot that was being written is left out.

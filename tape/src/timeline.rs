@@ -8,6 +8,7 @@
 use crate::steps::{EndedStep, StepTracker};
 use crate::totals::OperationTotals;
 use gt_ops::event::{Event, EventKind, LogLine, NO_WORKER, StepTime, Subject};
+use gt_ops::result_meta::ResultMeta;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 
@@ -22,6 +23,8 @@ pub struct IssuedInstruction {
     pub subject: Subject,
     /// The tensor defined, fetched or freed; 0 for none.
     pub result: u64,
+    /// The first two tensor operands; 0 for none.
+    pub operands: [u64; 2],
     /// Bytes of the instruction on the wire, or of the data moved.
     pub bytes: u64,
 }
@@ -65,6 +68,8 @@ pub struct WorkSlice {
     pub subject: Subject,
     /// The tensor defined, fetched or freed; 0 for none.
     pub result: u64,
+    /// Its dtype and sizes; none for a step that defines no tensor, or if the event that tells them is missing.
+    pub out: Option<ResultMeta>,
     /// Bytes of the instruction on the wire, or of the data moved.
     pub bytes: u64,
     /// The number of the event of the instruction; none if the daemon made the step, or that event is missing.
@@ -258,7 +263,8 @@ impl TimelineBuilder {
                 if is_within {
                     self.visit(event).received += 1;
                     self.timeline.instructions += 1;
-                    let issued = IssuedInstruction { number, time_ns, subject, result, bytes };
+                    let operands = [event.left, event.right];
+                    let issued = IssuedInstruction { number, time_ns, subject, result, operands, bytes };
                     self.timeline.sessions.entry(session).or_default().issued.push(issued);
                 }
             }
@@ -413,6 +419,7 @@ impl TimelineBuilder {
             session,
             subject,
             result,
+            out: step.begun.and_then(|begun| begun.sent.result_meta()),
             bytes,
             issued: self.issued.get(&(session, subject, result)).copied(),
             sent_ns: step.begun.map(|begun| begun.sent.time_ns),
@@ -436,12 +443,11 @@ impl TimelineBuilder {
         for worker in 0..self.timeline.workers.len() {
             let outstanding = self.tracker.running(worker).map(|(step, begin_ns)| {
                 let Event { session, subject, result, bytes, .. } = step.sent;
-                let sent_ns = Some(step.sent.time_ns);
-                (begin_ns, session, subject, result, bytes, sent_ns)
+                (begin_ns, session, subject, result, bytes, Some(step.sent))
             });
             let known = || running.iter().find(|known| known.worker == worker);
             let known = || known().map(|known| (known.begin_ns, known.session, known.subject, 0, 0, None));
-            if let Some((begin_ns, session, subject, result, bytes, sent_ns)) = outstanding.or_else(known) {
+            if let Some((begin_ns, session, subject, result, bytes, sent)) = outstanding.or_else(known) {
                 let begin_ns = begin_ns.max(self.timeline.begin_ns).min(end_ns);
                 self.timeline.workers[worker].slices.push(WorkSlice {
                     begin_ns,
@@ -449,9 +455,10 @@ impl TimelineBuilder {
                     session,
                     subject,
                     result,
+                    out: sent.and_then(|sent| sent.result_meta()),
                     bytes,
                     issued: self.issued.get(&(session, subject, result)).copied(),
-                    sent_ns,
+                    sent_ns: sent.map(|sent| sent.time_ns),
                     time: StepTime::Measured(end_ns - begin_ns),
                     outcome: SliceOutcome::Running,
                 });
@@ -589,7 +596,7 @@ mod tests {
                 }
             }
             let names = crate::chrome::TimelineNames::default();
-            crate::chrome::write(&mut std::io::sink(), &timeline, &names, &[]).unwrap();
+            crate::chrome::write(&mut std::io::sink(), &timeline, &names, &[], &Default::default()).unwrap();
             let scene = crate::picture::scene::scene(&timeline, &names, "any");
             crate::picture::svg::write(&mut std::io::sink(), &scene).unwrap();
             crate::picture::png::write(std::io::sink(), &scene, 20.0).unwrap();
@@ -608,6 +615,7 @@ mod tests {
             session: 1,
             subject: Subject::Sync,
             result: 0,
+            out: None,
             bytes: 0,
             issued: None,
             sent_ns: None,

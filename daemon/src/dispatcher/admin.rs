@@ -103,7 +103,7 @@ impl Dispatcher {
         Refused::new(RefusalCode::NoSession, text)
     }
 
-    fn session_at(&self, session: u64) -> Result<&ControlConnection, Refused> {
+    pub(super) fn session_at(&self, session: u64) -> Result<&ControlConnection, Refused> {
         let slot = self.slot_of_serial.get(&session);
         let connection = slot.and_then(|slot| self.connections.get(*slot)?.as_ref());
         connection.filter(|connection| connection.session.is_some()).ok_or_else(|| Self::no_such(session))

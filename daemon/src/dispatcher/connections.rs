@@ -23,7 +23,8 @@ use gt_protocol::{
 use gt_shm::{DaemonPort, SessionState, Socket};
 use gt_tape::recording::DeadParty;
 use rustix::event::epoll;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Connections accepted in one pass.
@@ -35,6 +36,8 @@ const OBSERVERS_MAX: u32 = 256;
 /// Connections without a session, of [`OBSERVERS_MAX`], that only administrators can open.
 const OBSERVERS_RESERVED: u32 = 32;
 
+/// Tensors in one answer, which takes at most 60 KiB.
+const TENSORS_LISTED_MAX: usize = 512;
 /// Operations of all workers in one answer, which takes at most 48 KiB.
 const OPERATIONS_MAX: usize = 512;
 
@@ -216,6 +219,13 @@ impl Dispatcher {
         }
     }
 
+    fn answer_with_fd(&mut self, slot: usize, answer: Result<(DaemonMessage, Arc<OwnedFd>), Refused>) {
+        match answer {
+            Ok((message, fd)) => self.answer(slot, &message, &[fd.as_fd()]),
+            Err(refused) => self.answer(slot, &DaemonMessage::Refused(refused), &[]),
+        }
+    }
+
     fn answer_or_refuse(&mut self, slot: usize, answer: Result<DaemonMessage, Refused>) {
         self.answer(slot, &answer.unwrap_or_else(DaemonMessage::Refused), &[]);
     }
@@ -310,6 +320,7 @@ impl Dispatcher {
             devices,
             daemon_devices: self.initial_workers as u32,
             returns_arenas: !by_tcp,
+            shares_lines: !by_tcp,
         });
         let worker = self.least_used_worker(workers);
         let session_slot = SessionSlot { session: serial, slot: slot as u32 };
@@ -460,6 +471,25 @@ impl Dispatcher {
         Err(Refused::new(RefusalCode::NotPermitted, text))
     }
 
+    /// Refuses users who may not see what every session does.
+    fn may_observe(&self, slot: usize) -> Result<(), Refused> {
+        let uid = self.connections.get(slot).and_then(Option::as_ref).map(|connection| connection.peer.uid);
+        if uid.is_some_and(|uid| uid == 0 || uid == rustix::process::getuid().as_raw()) {
+            return Ok(());
+        }
+        let text = "the tape shows every session: only the daemon's user and root may read it";
+        Err(Refused::new(RefusalCode::NotPermitted, text))
+    }
+
+    /// The lines that session `id` shares.
+    fn lines_of(&self, id: u64) -> Result<(Arc<OwnedFd>, u64), Refused> {
+        let session = self.session_at(id)?.session.as_ref();
+        session.and_then(Session::lines).ok_or_else(|| {
+            let text = format!("session {id} tells no lines: it is no Python program of this machine");
+            Refused::new(RefusalCode::Other, text)
+        })
+    }
+
     fn handle_request(&mut self, slot: usize, message: ClientMessage) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match message {
@@ -505,19 +535,20 @@ impl Dispatcher {
                 self.answer(slot, &DaemonMessage::Status(status), &[]);
             }
             ClientMessage::TapeAttach => {
-                let owner = rustix::process::getuid().as_raw();
-                if connection.peer.uid != owner && connection.peer.uid != 0 {
-                    let text = "the tape shows every session: only the daemon's user and root may read it";
-                    let refused = Refused::new(RefusalCode::NotPermitted, text);
-                    return self.answer(slot, &DaemonMessage::Refused(refused), &[]);
-                }
-                match self.tape.fd().try_clone_to_owned() {
-                    Ok(fd) => self.answer(slot, &DaemonMessage::Tape { records: TAPE_RECORDS }, &[fd.as_fd()]),
-                    Err(error) => {
-                        let refused = Refused::new(RefusalCode::Exhausted, format!("no descriptor: {error}"));
-                        self.answer(slot, &DaemonMessage::Refused(refused), &[]);
-                    }
-                }
+                let tape = self.may_observe(slot).map(|()| self.tape.fd());
+                self.answer_with_fd(slot, tape.map(|fd| (DaemonMessage::Tape { records: TAPE_RECORDS }, fd)));
+            }
+            ClientMessage::ShareLines => {
+                let by_tcp = connection.is_by_tcp();
+                let granted = match &mut connection.session {
+                    Some(session) if !by_tcp => session.share_lines(),
+                    _ => Err(no_session()),
+                };
+                self.answer_with_fd(slot, granted.map(|(fd, bytes)| (DaemonMessage::Lines { bytes }, fd)));
+            }
+            ClientMessage::LinesAttach { session } => {
+                let lines = self.may_observe(slot).and_then(|()| self.lines_of(session));
+                self.answer_with_fd(slot, lines.map(|(fd, bytes)| (DaemonMessage::Lines { bytes }, fd)));
             }
             ClientMessage::ErrorDetail { error } => {
                 let text = format!("error {error} has no more words than its completion; see the daemon's log");
@@ -540,6 +571,12 @@ impl Dispatcher {
                     None => DaemonMessage::Refused(no_session()),
                 };
                 self.answer(slot, &answer, &[]);
+            }
+            ClientMessage::Tensors { after } => {
+                let listed =
+                    connection.session.as_ref().map(|session| session.tensors_after(after, TENSORS_LISTED_MAX));
+                let answer = listed.map(|(tensors, more)| DaemonMessage::Tensors { tensors, more });
+                self.answer_or_refuse(slot, answer.ok_or_else(no_session));
             }
             ClientMessage::Session { id } => {
                 let answer = self.session_detail(id);
@@ -632,7 +669,8 @@ impl Dispatcher {
             let operations = session.operations(worker, most);
             WorkerTraffic { name, collectives: session.traffic(worker), operations }
         };
-        Ok(DaemonMessage::Traffic { workers: session.workers().iter().map(of).collect() })
+        let workers = session.workers().iter().map(of).collect();
+        Ok(DaemonMessage::Traffic { workers, sequences: session.sequences.counts() })
     }
 
     pub(super) fn status(&mut self) -> StatusDocument {
@@ -683,13 +721,25 @@ impl Dispatcher {
     /// events before that: many programs end so once their work is done.
     pub(super) fn client_died(&mut self, slot: usize, how: &str) {
         if let Some(Some(connection)) = self.connections.get(slot)
-            && connection.session.as_ref().is_some_and(Session::is_draining)
+            && let Some(own) = connection.session.as_ref().filter(|session| session.is_draining())
             && let Some((flight, now_ns)) = self.tape.flight()
         {
             let (session, process, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
-            flight.client_died(DeadParty::Client { session, process, uid }, how, now_ns);
+            let lines = own.lines().map(|lines| (session, lines)).into_iter().collect();
+            flight.client_died(DeadParty::Client { session, process, uid }, how, now_ns, lines);
         }
         self.disconnect(slot, how);
+    }
+
+    /// Keeps the events before the death of a worker, if it died since the last call.
+    pub(super) fn worker_died(&mut self, worker: usize, how: &str) {
+        let losses = self.links[worker].losses();
+        let Some((flight, now_ns)) = self.tape.flight() else { return };
+        if flight.note_losses(worker, losses) {
+            let sessions = self.connections.iter().flatten().filter_map(|c| Some((c.serial, c.session.as_ref()?)));
+            let lines = sessions.filter_map(|(serial, session)| Some((serial, session.lines()?))).collect();
+            flight.worker_died(worker, how, now_ns, lines);
+        }
     }
 
     /// Ends a connection and its session, and frees all its resources.

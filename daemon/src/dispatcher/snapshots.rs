@@ -47,7 +47,7 @@ impl Dispatcher {
     fn session_snapshot(&mut self, id: u64) -> Option<SessionSnapshot> {
         let Ok(DaemonMessage::Session(detail)) = self.session_detail(id) else { return None };
         let slot = *self.slot_of_serial.get(&id)?;
-        let DaemonMessage::Traffic { workers } = self.traffic(slot).ok()? else { return None };
+        let DaemonMessage::Traffic { workers, .. } = self.traffic(slot).ok()? else { return None };
         Some(SessionSnapshot { detail: *detail, workers })
     }
 

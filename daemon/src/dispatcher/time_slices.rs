@@ -24,6 +24,9 @@ impl Dispatcher {
             }
             while let Some(report) = self.links[index].next_report() {
                 any = true;
+                if let Err(Failure { fault: Fault::WorkerLost { end, .. }, .. }) = &report.result {
+                    self.worker_died(index, &end.to_string());
+                }
                 let slot = report.owner.slot as usize;
                 let Some(Some(connection)) = self.connections.get_mut(slot) else { continue };
                 if connection.serial != report.owner.session {
@@ -31,11 +34,6 @@ impl Dispatcher {
                 }
                 let Some(session) = &mut connection.session else { continue };
                 session.learn(&report);
-                if let (Err(Failure { fault: Fault::WorkerLost { end, .. }, .. }), Some((flight, now_ns))) =
-                    (&report.result, self.tape.flight())
-                {
-                    flight.worker_died(index, self.links[index].losses(), &end.to_string(), now_ns);
-                }
                 let [expected_ns, took_ns] = [report.expected_ns, report.took_ns].map(|ns| ns as f64 / workers as f64);
                 self.queue.measure(&mut session.share, expected_ns, took_ns);
                 let ended = session.reported(&report, index as u16, &mut self.links, &mut self.tape);

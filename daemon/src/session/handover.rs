@@ -11,6 +11,7 @@ use crate::worker::step::{Step, Submission, completes, subject};
 use crate::worker::worker_link::WorkerLink;
 use gt_ops::event::{Event, EventKind, NO_WORKER, StepTime, Subject};
 use gt_ops::failure::{Failure, Fault};
+use gt_ops::result_meta::ResultMeta;
 use gt_ops::wire::{Command, FREE_IDS_MAX};
 use gt_ops::{Attrs, Class, Inputs, Instruction, Meta, Op, Operand, TensorId, Workers};
 use std::collections::HashSet;
@@ -175,7 +176,7 @@ impl Session {
             ids[..few.len()].copy_from_slice(few);
             let command = Command::Free { ids };
             let (origin, out, fused_ns) = (0, None, None);
-            self.held.push_back(vec![Step { command, origin, out, fused_ns, operands: [0; 2], ..step.clone() }]);
+            self.held.push_back(vec![Step { command, origin, out, fused_ns, ..step.clone() }]);
         }
     }
 
@@ -325,7 +326,7 @@ impl Session {
         let subject = subject(&step.command);
         // The free of each tensor is on the tape already.
         if subject != Subject::Free {
-            let [left, right] = step.operands;
+            let [left, right] = step.out.as_ref().map_or([0; 2], ResultMeta::words_of);
             for worker in step.workers.iter() {
                 let about = [step.origin, left, right];
                 self.event(cx, EventKind::WorkerSend, worker as u16, subject, step.bytes, about);

@@ -17,6 +17,7 @@ use crate::account::{ArenaRoom, UserAccount};
 use crate::fair_queue::{CostCorrection, SessionShare, VISIT_NS};
 use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
 use crate::operation_counts::OperationCounts;
+use crate::sequences::Sequences;
 use crate::signals::Signals;
 use crate::table::TensorTable;
 use crate::tape::Tape;
@@ -160,6 +161,10 @@ pub struct Session {
     queued: u64,
     /// The same by worker.
     queued_at: Vec<u64>,
+    /// The memory in which the client tells the lines of its program, and its length.
+    lines: Option<(Arc<OwnedFd>, u64)>,
+    /// The sequences of instructions between fetches.
+    pub sequences: Sequences,
     since: SystemTime,
 }
 
@@ -225,6 +230,8 @@ impl Session {
             instructions: 0,
             queued: 0,
             queued_at: vec![0; links.len()],
+            lines: None,
+            sequences: Sequences::default(),
             since: SystemTime::now(),
         }
     }
@@ -359,6 +366,24 @@ impl Session {
     ) {
         let session = self.slot.session;
         cx.tape.write(Event { time_ns: 0, kind, subject, worker, session, bytes, result, left, right });
+    }
+
+    /// The memory in which the client tells the lines of its program, which is made at the first call, and its length.
+    ///
+    /// # Errors
+    /// The system has no memory or descriptors.
+    pub fn share_lines(&mut self) -> Result<(Arc<OwnedFd>, u64), Refused> {
+        if self.lines.is_none() {
+            let made = gt_shm::labels::create();
+            let (fd, bytes) = made.map_err(|error| Refused::new(RefusalCode::Exhausted, error.to_string()))?;
+            self.lines = Some((Arc::new(fd), bytes));
+        }
+        self.lines().ok_or_else(|| Refused::new(RefusalCode::Other, "there are no lines"))
+    }
+
+    /// The memory in which the client tells the lines of its program, and its length; none if it has none.
+    pub fn lines(&self) -> Option<(Arc<OwnedFd>, u64)> {
+        self.lines.clone()
     }
 
     /// Adds an arena with room for a block of `bytes`, if its user has `room`. Returns its number, length and

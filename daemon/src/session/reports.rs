@@ -2,6 +2,8 @@
 
 use super::Session;
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
+use crate::table::TensorEntry;
+use gt_ops::result_meta::ResultMeta;
 use gt_ops::{Placement, TensorId};
 use gt_protocol::{CollectiveTraffic, OperationCount, PlacementInfo, PlacementLayout, SessionRecord, SessionStatus};
 use std::collections::BTreeMap;
@@ -39,6 +41,20 @@ impl Session {
         };
         let workers = placement.workers().iter().filter_map(|worker| names.get(worker).cloned()).collect();
         Some(PlacementInfo { layout, workers, axis, join })
+    }
+
+    /// The client's tensors with ids above `after`, by id and at most `most`, each with its dtype and sizes; and whether
+    /// there are more.
+    pub fn tensors_after(&self, after: TensorId, most: usize) -> (Vec<(TensorId, String)>, bool) {
+        let is_listed = |tensor: &&TensorEntry| tensor.id > after && tensor.id < MODIFIER_ID_MIN;
+        let mut found: Vec<_> = self.tensors.iter().filter(is_listed).map(|tensor| (tensor.id, tensor.meta)).collect();
+        let more = found.len() > most;
+        if more {
+            found.select_nth_unstable_by_key(most, |(id, _)| *id);
+            found.truncate(most);
+        }
+        found.sort_unstable_by_key(|(id, _)| *id);
+        (found.into_iter().map(|(id, meta)| (id, ResultMeta::Whole(meta).to_string())).collect(), more)
     }
 
     /// The number of the client's tensors whose placement satisfies `is_counted`.

@@ -12,6 +12,7 @@ use gt_ops::cost::{Cost, cost, part_cost};
 use gt_ops::event::{EventKind, NO_WORKER, Subject};
 use gt_ops::failure::{Failure, Fault, MemoryScope};
 use gt_ops::infer::{InputMeta, infer};
+use gt_ops::result_meta::ResultMeta;
 use gt_ops::wire::{ArenaRange, Command, FREE_IDS_MAX};
 use gt_ops::{Class, Instruction, Meta, Op, Operand, TensorId, Workers};
 use gt_protocol::limits::{REFUSED_TENSORS_MAX, TENSORS_PER_SESSION_MAX};
@@ -84,6 +85,7 @@ impl Session {
             }
             Command::Fetch { token, id, offset_bytes, to } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Fetch, to.len_bytes, [id, 0, 0]);
+                self.sequences.end();
                 self.check_arena(&to)?;
                 let tensor = self.tensors.get(id).ok_or(Violation::UnknownTensor(id))?;
                 match tensor.content {
@@ -164,6 +166,7 @@ impl Session {
         {
             return self.keep_replaced(&instruction, kept, meta, cx);
         }
+        self.sequences.add(op as u16, ResultMeta::words_of(&meta));
         let tensors = cx.metas.iter().filter_map(InputMeta::tensor);
         let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
         let cost = if instruction.last_use & 1 == 1 && op.row().writes_part() {
@@ -196,7 +199,7 @@ impl Session {
         let last = self.ids_of(&instruction, used_up);
         let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
         let requested = self.signals.requested();
-        self.send(Step { operands, out: Some(meta), fused_ns, requested, ..step }, cx)?;
+        self.send(Step { out: Some(meta), fused_ns, requested, ..step }, cx)?;
         if last.is_empty() { Ok(()) } else { self.free_everywhere(&last, cx) }
     }
 
@@ -328,7 +331,6 @@ impl Session {
             requested: None,
             origin,
             token: 0,
-            operands: [0; 2],
             command,
             out: None,
             fused_ns: None,

@@ -432,7 +432,6 @@ mod tests {
             requested: None,
             origin,
             token: 0,
-            operands: [0; 2],
             command: Command::Sync { token: 0 },
             out: None::<Meta>,
             fused_ns: None,

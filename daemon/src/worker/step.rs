@@ -30,8 +30,6 @@ pub struct Step {
     pub origin: TensorId,
     /// The client's token for the completion; see [`completes`].
     pub token: u64,
-    /// The client's ids of the first two tensor operands, for the instruction log; 0 where there is none.
-    pub operands: [TensorId; 2],
     /// The command, with the worker's ids of tensors.
     pub command: Command,
     /// The shape and dtype of the result, if there is one.

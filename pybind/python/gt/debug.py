@@ -134,12 +134,17 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     of the data moved) and the `errors` among them. The first of several fused steps has the time of all, and small
     steps that the daemon runs itself have an estimate.
 
+    The instructions between two fetches are a *sequence*; two are the same if their operations, dtypes and sizes are.
+    Each worker has the session's counts: `unique_sequences`, `hot_sequences` (those that came three times or more),
+    `hot_instructions` (in their repetitions from the third on), `cache_hits` (sequences that had come before) and
+    `cache_misses`.
+
     Example:
         >>> for name, worker in gt.debug.get_worker_stats().items():
         ...     worker["session_bytes_peak"] >= worker["session_bytes"]
         True
     """
-    traffic, operations = comm_stats(), _gt.worker_operations()
+    traffic, operations, sequences = comm_stats(), _gt.worker_operations(), _gt.sequences()
     stats = {worker.pop("name"): worker for worker in _gt.worker_status()}
     nothing = {"session_bytes": 0, "session_bytes_peak": 0}
     return {
@@ -149,6 +154,7 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
             "collectives": traffic.get(name, {}),
             "total_instructions": sum(done["count"] for done in operations.get(name, {}).values()),
             "operations": operations.get(name, {}),
+            **sequences,
         }
         for name, worker in stats.items()
     }
@@ -169,6 +175,11 @@ def print_worker_stats(file: TextIO | None = None) -> None:
     _print_table(out, ("worker", "operation", "count", "ms", "bytes", "errors"), rows)
     total = sum(worker["total_instructions"] for worker in stats.values())
     out.write(f"{total} instructions\n")
+    for of in list(stats.values())[:1]:
+        out.write(
+            f"{of['unique_sequences']} different sequences between fetches, {of['hot_sequences']} of them hot, with "
+            f"{of['hot_instructions']} instructions\n"
+        )
 
 
 def memory_snapshot(path: str | Path | None = None) -> list[dict[str, Any]]:

@@ -1,7 +1,7 @@
 """PyTorch's profiler on the daemon's tape: the time of each operation on the worker, and of named blocks.
 
-Start at `profile`. The tape has no shapes and no memory of single operations, so the options that ask for them have no
-effect. The lines of Python are those that the session recorded when it issued the operations.
+Start at `profile`. The tape has the dtype and sizes of each result, and the lines of Python that the program shares with
+observers; the memory of an operation is that of its result.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ __getattr__ = _absent.getter(__name__)
 
 # The processes of the trace events, as `gtctl trace` writes them, and one more for named blocks.
 WORKERS_PID, BLOCKS_PID = 3, 4
-# The operations whose lines a session keeps for `with_stack`, 16 bytes each.
-STACKS_MAX = 1 << 22
+# The attributes of a sum that are bytes, and their columns.
+MEMORY_COLUMNS = {"cpu_memory_usage": "CPU Mem", "device_memory_usage": "Device Mem"}
 # The blocks of the profilers that run: name, beginning and end on CLOCK_MONOTONIC, nanoseconds.
 _recording: list[list[tuple[str, int, int]]] = []
 
@@ -173,6 +173,9 @@ class FunctionEvent:
         time_us: The time that it took, microseconds. The first of several fused operations has the time of all.
         is_estimate: Whether that is an estimate, for a small operation that the daemon ran itself.
         stack: The line of the program that issued it, `("train.py(12): step",)`, if `with_stack` asked for it.
+        input_shapes: The sizes of its first two tensor operands, if `record_shapes` asked for them; `()` for one whose
+            sizes are not known.
+        memory_bytes: The bytes of its result, if `profile_memory` asked for them.
     """
 
     name: str
@@ -181,6 +184,8 @@ class FunctionEvent:
     time_us: float
     is_estimate: bool = False
     stack: tuple[str, ...] = ()
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    memory_bytes: int = 0
 
 
 @dataclass
@@ -194,6 +199,9 @@ class FunctionEventAvg:
         device_time_total: Their time on workers of GPUs, microseconds.
         is_user_annotation: Whether it is a block.
         stack: The line that issued the executions, if they are summed by line.
+        input_shapes: The sizes of the operands, if the executions are summed by them.
+        cpu_memory_usage: The bytes of the results on workers of CPUs, if `profile_memory` asked for them.
+        device_memory_usage: The same on workers of GPUs.
     """
 
     key: str
@@ -202,6 +210,12 @@ class FunctionEventAvg:
     device_time_total: float = 0.0
     is_user_annotation: bool = False
     stack: tuple[str, ...] = ()
+    input_shapes: tuple[tuple[int, ...], ...] = ()
+    cpu_memory_usage: int = 0
+    device_memory_usage: int = 0
+
+    self_cpu_memory_usage = property(lambda self: self.cpu_memory_usage)
+    self_device_memory_usage = property(lambda self: self.device_memory_usage)
 
     @property
     def self_cpu_time_total(self) -> float:
@@ -259,7 +273,12 @@ class EventList(list):
         heads = ["Name", "Self CPU %", "Self CPU", "CPU total", "CPU time avg"]
         if whole_device:
             heads += ["Self device %", "Self device", "Device time avg"]
+        has_memory = [any(getattr(row, kind) for row in rows) for kind in MEMORY_COLUMNS]
+        heads += [head for head, has in zip(MEMORY_COLUMNS.values(), has_memory, strict=True) if has]
         heads.append("# of Calls")
+        has_shapes = any(row.input_shapes for row in rows)
+        if has_shapes:
+            heads.append("Input Shapes")
         has_lines = any(row.stack for row in rows)
         if has_lines:
             heads.append("Source Location")
@@ -271,7 +290,14 @@ class EventList(list):
             if whole_device:
                 line += [_percent(row.self_device_time_total, whole_device), _time(row.self_device_time_total)]
                 line.append(_time(row.device_time))
-            cells.append([*line, str(row.count), *([" ".join(row.stack)] if has_lines else [])])
+            kinds = [kind for kind, has in zip(MEMORY_COLUMNS, has_memory, strict=True) if has]
+            line += [_bytes(getattr(row, kind)) for kind in kinds]
+            line.append(str(row.count))
+            if has_shapes:
+                line.append(str([list(shape) for shape in row.input_shapes]))
+            if has_lines:
+                line.append(" ".join(row.stack))
+            cells.append(line)
         widths = [max(map(len, column)) for column in zip(heads, *cells, strict=True)]
         rule = "  ".join("-" * width for width in widths)
         lines = [rule, _row(heads, widths), rule, *(_row(line, widths) for line in cells), rule]
@@ -302,11 +328,31 @@ def _percent(part: float, whole: float) -> str:
     return f"{100 * part / whole if whole else 0:.2f}%"
 
 
+def _bytes(size: int) -> str:
+    for unit, least in (("GB", 1 << 30), ("MB", 1 << 20), ("KB", 1 << 10)):
+        if size >= least:
+            return f"{size / least:.2f} {unit}"
+    return f"{size} B"
+
+
 def _time(us: float) -> str:
     for unit, size in (("s", 1e6), ("ms", 1e3)):
         if us >= size:
             return f"{us / size:.3f}{unit}"
     return f"{us:.3f}us"
+
+
+def _sizes(text: str) -> list[int]:
+    """The sizes in a text such as `float32[64,784]`; none if they are not known."""
+    sizes = text.partition("[")[2].removesuffix("]")
+    return [int(size) for size in sizes.split(",")] if sizes and sizes[0].isdigit() else []
+
+
+def _location(line: str) -> str:
+    """A line as PyTorch writes it: `train.py(12): step` for `train.py:12 in step`."""
+    place, _, function = line.rpartition(" in ")
+    file, _, number = place.rpartition(":")
+    return f"{file}({number}): {function}"
 
 
 class profile:  # noqa: N801 (PyTorch's name)
@@ -319,8 +365,11 @@ class profile:  # noqa: N801 (PyTorch's name)
         activities: Has no effect: all workers are profiled.
         schedule: The action of each step, as `schedule()` makes it; by default all is profiled. Call `step` after each.
         on_trace_ready: Called with the profiler at the end of each cycle of the schedule, or at the end of all.
+        record_shapes: Whether events have the sizes of their first two tensor operands.
+        profile_memory: Whether events have the bytes of their results. A result that takes over the memory of an operand
+            counts as well.
         with_stack: Whether events have the line of the program that issued them. PyTorch has the whole stack.
-        record_shapes, profile_memory, with_flops, with_modules: Have no effect, and warn.
+        with_flops, with_modules: Have no effect, and warn.
 
     Example:
         >>> with gt.profiler.profile() as prof:
@@ -342,16 +391,13 @@ class profile:  # noqa: N801 (PyTorch's name)
         with_modules: bool = False,
         **_: Any,
     ) -> None:
-        asked = {
-            "record_shapes": record_shapes,
-            "profile_memory": profile_memory,
-            "with_flops": with_flops,
-            "with_modules": with_modules,
-        }
+        asked = {"with_flops": with_flops, "with_modules": with_modules}
         without = ", ".join(name for name, value in asked.items() if value)
         if without:
             warnings.warn(f"profile: {without} has no effect: the daemon's tape does not have that", stacklevel=2)
-        self._with_stack = with_stack
+        self._with_stack, self._record_shapes, self._profile_memory = with_stack, record_shapes, profile_memory
+        # The dtypes and sizes of tensors by id, as the daemon writes them.
+        self._tensors: dict[int, str] = {}
         self._schedule = schedule or (lambda _: ProfilerAction.RECORD)
         self._on_trace_ready = on_trace_ready
         self.step_num = 0
@@ -392,8 +438,8 @@ class profile:  # noqa: N801 (PyTorch's name)
         records = action in (ProfilerAction.RECORD, ProfilerAction.RECORD_AND_SAVE)
         if records and self._capture is None:
             _gt.synchronize()
-            if self._with_stack:
-                _gt.keep_lines(STACKS_MAX)
+            if self._record_shapes:
+                self._tensors = _gt.tensors()
             self._blocks = []
             self._capture = _instruments.Capture()
             _recording.append(self._blocks)
@@ -412,24 +458,24 @@ class profile:  # noqa: N801 (PyTorch's name)
                 "time: counts and times are too small",
                 stacklevel=3,
             )
-        if self._with_stack:
-            self._add_lines()
+        if self._record_shapes:
+            self._add_input_shapes()
         self._add_blocks(self._summary["zero_monotonic_ns"])
         if self._on_trace_ready is not None:
             self._on_trace_ready(self)
 
-    def _add_lines(self) -> None:
-        # A fetch names the tensor that it fetches, which another line issued.
-        issued = [
-            event["args"]
+    def _add_input_shapes(self) -> None:
+        slices = [event for event in self._trace["traceEvents"] if "out" in event.get("args", {})]
+        tensors = self._tensors | {event["args"]["result"]: event["args"]["out"] for event in slices}
+        operands = {
+            event["bind_id"]: [operand for operand in event["args"]["operands"] if operand]
             for event in self._trace["traceEvents"]
-            if event["ph"] == "X" and "result" in event.get("args", {}) and event["name"] != "fetch"
-        ]
-        lines = _gt.lines_of(sorted({args["result"] for args in issued}))
-        for args in issued:
-            if args["result"] in lines:
-                file, number, function = lines[args["result"]]
-                args["line"] = f"{file}({number}): {function}"
+            if "operands" in event.get("args", {})
+        }
+        for event in self._trace["traceEvents"]:
+            if event["ph"] == "X" and event["pid"] == WORKERS_PID and event["name"] not in ("fetch", "sync"):
+                ids = operands.get(event.get("bind_id", ""), [])
+                event["args"]["input_shapes"] = [_sizes(tensors.get(operand, "")) for operand in ids]
 
     def _add_blocks(self, zero_ns: int) -> None:
         names = {"ph": "M", "name": "process_name", "pid": BLOCKS_PID, "tid": 1, "ts": 0, "args": {"name": "Python"}}
@@ -471,33 +517,41 @@ class profile:  # noqa: N801 (PyTorch's name)
             estimate = args.get("estimated_ns")
             ns = args.get("took_ns", 0) if estimate is None else estimate
             device = threads[event["tid"]].removesuffix(" copies")
-            stack = (args["line"],) if "line" in args else ()
-            found.append(FunctionEvent(event["name"], device, event["ts"], ns / 1e3, estimate is not None, stack))
+            stack = (_location(args["line"]),) if self._with_stack and "line" in args else ()
+            shapes = tuple(tuple(sizes) for sizes in args.get("input_shapes", []))
+            memory = args.get("out_bytes", 0) if self._profile_memory else 0
+            is_estimate = estimate is not None
+            found.append(
+                FunctionEvent(event["name"], device, event["ts"], ns / 1e3, is_estimate, stack, shapes, memory)
+            )
         return EventList(sorted(found, key=lambda event: event.start_us))
 
     def key_averages(
         self,
-        group_by_input_shape: bool = False,  # noqa: ARG002 (the tape has no shapes)
+        group_by_input_shape: bool = False,
         group_by_stack_n: int = 0,
         **_: Any,
     ) -> EventList:
         """The sums by operation and by name of block, those that took longest first.
 
         Args:
-            group_by_input_shape: Has no effect: the tape has no shapes.
+            group_by_input_shape: Whether the executions of an operation are summed by the sizes of their operands.
             group_by_stack_n: If it is not 0, the executions of an operation are summed by the line that issued them.
         """
-        sums: dict[tuple[str, bool, tuple[str, ...]], FunctionEventAvg] = {}
+        sums: dict[tuple[Any, ...], FunctionEventAvg] = {}
         for event in self.events():
             is_block = event.device is None
             stack = event.stack if group_by_stack_n else ()
-            row = FunctionEventAvg(event.name, is_user_annotation=is_block, stack=stack)
-            row = sums.setdefault((event.name, is_block, stack), row)
+            shapes = event.input_shapes if group_by_input_shape else ()
+            row = FunctionEventAvg(event.name, is_user_annotation=is_block, stack=stack, input_shapes=shapes)
+            row = sums.setdefault((event.name, is_block, stack, shapes), row)
             row.count += 1
             if event.device is not None and event.device.startswith("cuda"):
                 row.device_time_total += event.time_us
+                row.device_memory_usage += event.memory_bytes
             else:
                 row.cpu_time_total += event.time_us
+                row.cpu_memory_usage += event.memory_bytes
         rows = sorted(sums.values(), key=lambda row: -(row.self_cpu_time_total + row.self_device_time_total))
         return EventList(rows)
 

@@ -181,7 +181,6 @@ mod tests {
                 requested,
                 origin: self.last,
                 token: 0,
-                operands: [0; 2],
                 command: Command::Op(Instruction {
                     op,
                     out: made.id(),

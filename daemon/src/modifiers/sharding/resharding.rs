@@ -98,7 +98,6 @@ pub fn step_for(step: &Step, workers: Workers, command: Command, meta: Option<Me
         divided: false,
         requested: None,
         token: 0,
-        operands: [0; 2],
         command,
         out: meta,
         fused_ns: None,
