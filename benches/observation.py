@@ -154,13 +154,17 @@ def rows() -> Iterator[Row]:
             )
     with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
         log = Path(folder) / "ops.log"
-        with daemon(configuration=f"instruction_log: {log}\ninstruction_log_bytes_max: 8G\n") as (socket, _), daemon() as (other, _):
-            with clients(socket, [CHAIN]) as some, clients(other, [CHAIN]) as bare:
-                yield Row(
-                    "a line of the instruction log", {"GT": lambda: _line_s(some, log)}, (Target(LINE_MAX_S),), rounds=5
-                )
-                yield Row(
-                    "an addition with the instruction log; bare: without",
-                    {"GT": lambda: _chain_s(some), "bare": lambda: _chain_s(bare)},
-                    rounds=7,
-                )
+        with (
+            daemon(configuration=f"instruction_log: {log}\ninstruction_log_bytes_max: 8G\n") as (socket, _),
+            daemon() as (other, _),
+            clients(socket, [CHAIN]) as some,
+            clients(other, [CHAIN]) as bare,
+        ):
+            yield Row(
+                "a line of the instruction log", {"GT": lambda: _line_s(some, log)}, (Target(LINE_MAX_S),), rounds=5
+            )
+            yield Row(
+                "an addition with the instruction log; bare: without",
+                {"GT": lambda: _chain_s(some), "bare": lambda: _chain_s(bare)},
+                rounds=7,
+            )

@@ -206,9 +206,7 @@ def gtd() -> str:
 
 
 @contextmanager
-def daemon(
-    workers: str = "cpu:1", configuration: str = "", program: str | None = None
-) -> Iterator[tuple[Path, int]]:
+def daemon(workers: str = "cpu:1", configuration: str = "", program: str | None = None) -> Iterator[tuple[Path, int]]:
     """Runs a daemon, and yields its socket, to which every user may connect, and its process."""
     with tempfile.TemporaryDirectory(prefix="gt-bench-") as folder:
         Path(folder).chmod(0o755)

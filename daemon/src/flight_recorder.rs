@@ -1,13 +1,12 @@
-//! The flight recorder: the newest events in a file of memory, which outlives the daemon.
+//! The flight recorder: the tape lies in a file of memory, which outlives the daemon.
 //!
-//! Each event is written once more than to the tape, which takes some nanoseconds. The tape cannot be that file: it is
-//! sealed memory, which ends with its last process. When a client or a worker dies, a thread copies the file, so that
-//! the dispatcher goes on. [`gt_tape::recording`] has the format, and reads it.
+//! The file is the daemon's user's alone, who may read the tape and end the daemon anyway, so that it needs no seals. When
+//! a client or a worker dies, a thread copies the newest events, so that the dispatcher goes on. [`gt_tape::recording`] has the format, and reads it.
 
-use gt_shm::broadcast::{self, MappedBroadcast, Record, Writer};
 use gt_shm::labels::LabelReader;
+use gt_shm::segment::PAGE_BYTES;
 use gt_tape::recording::{
-    DeadParty, RING_RECORDS, RecordedDeath, RecordingHeader, encoded_lines, file_bytes, file_name, files,
+    DeadParty, RecordedDeath, RecordingHeader, encoded_lines, file_bytes, file_name, files, keep_newest,
 };
 use std::collections::HashMap;
 use std::fs::{DirBuilder, File};
@@ -27,12 +26,20 @@ const COPY_EVERY: Duration = Duration::from_secs(1);
 const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
+/// A position on the tape.
+#[derive(Clone, Copy, Debug)]
+pub struct TapePosition {
+    /// The time on its clock, nanoseconds.
+    pub time_ns: u64,
+    /// The number of events until then.
+    pub events: u64,
+}
+
 /// The memory in which each session shares the lines of its program, and its length.
 pub type SessionsLines = HashMap<u64, (Arc<OwnedFd>, u64)>;
 
 /// The recorder of a daemon. Dropping it removes the daemon's file: the daemon ends as it should.
 pub struct FlightRecorder {
-    writer: Writer<MappedBroadcast>,
     folder: PathBuf,
     path: PathBuf,
     /// The file, which is locked.
@@ -45,11 +52,11 @@ pub struct FlightRecorder {
 }
 
 impl FlightRecorder {
-    /// Begins a recording in `folder`, for a daemon with these workers.
+    /// Begins a recording in `folder`, for a daemon with these workers. Returns the recorder and the file for the tape.
     ///
     /// # Errors
     /// The folder is another user's or others may write to it, or the system refuses the file.
-    pub fn start(folder: PathBuf, workers: Vec<String>) -> Result<FlightRecorder> {
+    pub fn start(folder: PathBuf, workers: Vec<String>) -> Result<(FlightRecorder, OwnedFd)> {
         own_folder(&folder)?;
         prune(&folder, "daemon");
         let now = since_1970();
@@ -64,9 +71,9 @@ impl FlightRecorder {
         let file = new_file(&path)?;
         let begun = file.try_lock().map_err(Error::from).and_then(|()| begin(&file, &header));
         match begun {
-            Ok(writer) => {
+            Ok(tape) => {
                 let (losses, copied, copying) = (Vec::new(), None, None);
-                Ok(FlightRecorder { writer, folder, path, file, header, losses, copied, copying })
+                Ok((FlightRecorder { folder, path, file, header, losses, copied, copying }, tape))
             }
             Err(error) => {
                 let _ = std::fs::remove_file(&path);
@@ -75,20 +82,14 @@ impl FlightRecorder {
         }
     }
 
-    /// Writes an event.
-    #[inline]
-    pub fn write(&mut self, record: &Record) {
-        self.writer.write(record);
-    }
-
-    /// Keeps a copy for the death of a client, at `time_ns` on the tape's clock.
-    pub fn client_died(&mut self, party: DeadParty, how: &str, time_ns: u64, lines: SessionsLines) {
-        self.keep("client", party, how, time_ns, lines);
+    /// Keeps a copy for the death of a client, when the tape was at `when`.
+    pub fn client_died(&mut self, party: DeadParty, how: &str, when: TapePosition, lines: SessionsLines) {
+        self.keep("client", party, how, when, lines);
     }
 
     /// Keeps a copy for the death of `worker`.
-    pub fn worker_died(&mut self, worker: usize, how: &str, time_ns: u64, lines: SessionsLines) {
-        self.keep("worker", DeadParty::Worker { worker: worker as u16 }, how, time_ns, lines);
+    pub fn worker_died(&mut self, worker: usize, how: &str, when: TapePosition, lines: SessionsLines) {
+        self.keep("worker", DeadParty::Worker { worker: worker as u16 }, how, when, lines);
     }
 
     /// Notes that `worker` has had `losses`. True if it died since the last call.
@@ -100,13 +101,14 @@ impl FlightRecorder {
     }
 
     #[cold]
-    fn keep(&mut self, kind: &'static str, party: DeadParty, how: &str, time_ns: u64, lines: SessionsLines) {
+    fn keep(&mut self, kind: &'static str, party: DeadParty, how: &str, when: TapePosition, lines: SessionsLines) {
         let is_due = self.copied.is_none_or(|copied| copied.elapsed() >= COPY_EVERY);
         if !is_due || self.copying.as_ref().is_some_and(|copying| !copying.is_finished()) {
             return;
         }
         self.copied = Some(Instant::now());
-        let death = RecordedDeath { party, how: how.into(), time_ns, events: self.writer.written() };
+        let TapePosition { time_ns, events } = when;
+        let death = RecordedDeath { party, how: how.into(), time_ns, events };
         let header = RecordingHeader { death: Some(death), ..self.header.clone() };
         let Ok(from) = self.file.try_clone() else { return };
         let folder = self.folder.clone();
@@ -158,13 +160,13 @@ fn new_file(path: &Path) -> Result<File> {
     File::options().read(true).write(true).create_new(true).mode(FILE_MODE).open(path)
 }
 
-/// Gives `file` its memory, its header and its ring.
-fn begin(file: &File, header: &RecordingHeader) -> Result<Writer<MappedBroadcast>> {
+/// Gives `file` its memory and its header. Returns it for the tape.
+fn begin(file: &File, header: &RecordingHeader) -> Result<OwnedFd> {
     // A write to a mapping that the system has no memory for would end the daemon: the memory is taken now.
     rustix::fs::fallocate(file, rustix::fs::FallocateFlags::empty(), 0, file_bytes())?;
     let (offset, bytes) = header.encode();
     file.write_all_at(&bytes, offset)?;
-    broadcast::create_in(&OwnedFd::from(file.try_clone()?), RING_RECORDS).map_err(Error::other)
+    file.try_clone().map(OwnedFd::from)
 }
 
 /// Copies the recording `from` into a file of its own, with another header. Returns its path.
@@ -172,8 +174,7 @@ fn copy(from: &File, folder: &Path, kind: &str, header: &RecordingHeader, lines:
     let mut bytes = vec![0; file_bytes() as usize];
     from.read_exact_at(&mut bytes, 0)?;
     let (offset, text) = header.encode();
-    let header_end = gt_shm::segment::PAGE_BYTES;
-    bytes[offset as usize..header_end].fill(0);
+    bytes[offset as usize..PAGE_BYTES].fill(0);
     bytes[offset as usize..][..text.len()].copy_from_slice(&text);
     let end = header.death.as_ref().map_or(u64::MAX, |death| death.events);
     // A program may write to its lines: they are read by a reader that trusts nothing.
@@ -181,15 +182,27 @@ fn copy(from: &File, folder: &Path, kind: &str, header: &RecordingHeader, lines:
         let (fd, bytes) = lines.get(&session)?;
         LabelReader::map(fd.try_clone().ok()?, *bytes).ok()
     };
-    bytes.extend(encoded_lines(&bytes, end, attach));
+    keep_newest(&mut bytes, end);
+    let lines = encoded_lines(&bytes, end, attach);
     prune(folder, kind);
     let path = folder.join(file_name(kind, since_1970().as_millis() as u64, header.daemon_process));
-    let written = new_file(&path).and_then(|file| file.write_all_at(&bytes, 0));
+    let written = new_file(&path).and_then(|file| write_sparse(&file, &bytes, &lines));
     if let Err(error) = written {
         let _ = std::fs::remove_file(&path);
         return Err(error);
     }
     Ok(path)
+}
+
+/// Writes `bytes` with holes in place of the pages without events, and `lines` behind them.
+fn write_sparse(file: &File, bytes: &[u8], lines: &[u8]) -> Result<()> {
+    for (number, page) in bytes.chunks(PAGE_BYTES).enumerate() {
+        if page.iter().any(|byte| *byte != 0) {
+            file.write_all_at(page, (number * PAGE_BYTES) as u64)?;
+        }
+    }
+    file.set_len((bytes.len() + lines.len()) as u64)?;
+    file.write_all_at(lines, bytes.len() as u64)
 }
 
 /// Deletes the oldest recordings of a kind, so that one more can be kept. Those of daemons that live stay.
@@ -217,10 +230,11 @@ mod tests {
     fn a_bounded_number_of_recordings_is_kept() {
         let folder = temporary("kept");
         for _ in 0..KEPT_OF_A_KIND + 2 {
-            let mut recorder = FlightRecorder::start(folder.clone(), vec!["cpu:0".into()]).unwrap();
+            let (mut recorder, _) = FlightRecorder::start(folder.clone(), vec!["cpu:0".into()]).unwrap();
+            let when = TapePosition { time_ns: 5, events: 0 };
             assert!(recorder.note_losses(0, 1) && !recorder.note_losses(0, 1));
-            recorder.worker_died(0, "was killed", 5, SessionsLines::new());
-            recorder.worker_died(0, "was killed", 5, SessionsLines::new());
+            recorder.worker_died(0, "was killed", when, SessionsLines::new());
+            recorder.worker_died(0, "was killed", when, SessionsLines::new());
             drop(recorder);
         }
         let kept = files(&folder).unwrap();
@@ -234,7 +248,7 @@ mod tests {
         let folder = temporary("living");
         let alive: Vec<_> =
             (0..KEPT_OF_A_KIND + 2).map(|_| FlightRecorder::start(folder.clone(), Vec::new())).collect();
-        assert!(FlightRecording::read(&alive[0].as_ref().unwrap().path).unwrap().is_open);
+        assert!(FlightRecording::read(&alive[0].as_ref().unwrap().0.path).unwrap().is_open);
         drop(alive);
         assert!(files(&folder).unwrap().is_empty());
         std::fs::remove_dir_all(folder).unwrap();

@@ -128,15 +128,6 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         let _ = nix::unistd::setsid();
     }
     raise_descriptor_limit();
-    let mut tape = Tape::new().inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
-    let log = match &config.instruction_log {
-        Some(path) if !path.as_os_str().is_empty() => {
-            let log = InstructionLog::start(path, config.instruction_log_bytes_max(), tape.reader()?);
-            let log = log.map_err(|error| format!("cannot write the instruction log {}: {error}", path.display()));
-            Some(log.inspect_err(|error| refuse(client.as_ref(), error))?)
-        }
-        _ => None,
-    };
     let path = match (&config.socket, &config.name) {
         (Some(path), _) | (None, Some(path)) => Some(path.clone()),
         (None, None) if config.private => None,
@@ -193,6 +184,24 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     if let (Some(file), Some(path)) = (&file, &config.config) {
         file.check_devices(path, kinds.len())?;
     }
+    let names = kinds.iter().enumerate().map(|(index, kind)| devices::worker_name(*kind, index)).collect();
+    let recorder = FlightRecorder::start(recording::folder(nix::unistd::geteuid().as_raw()), names);
+    let tape = match recorder {
+        Ok((recorder, file)) => Tape::recorded(recorder, &file),
+        Err(error) => {
+            tracing::info!(target: "gtd::dispatcher", "the last events before a crash will not be kept: {error}");
+            Tape::new()
+        }
+    };
+    let tape = tape.inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
+    let log = match &config.instruction_log {
+        Some(path) if !path.as_os_str().is_empty() => {
+            let log = InstructionLog::start(path, config.instruction_log_bytes_max(), tape.reader()?);
+            let log = log.map_err(|error| format!("cannot write the instruction log {}: {error}", path.display()));
+            Some(log.inspect_err(|error| refuse(client.as_ref(), error))?)
+        }
+        _ => None,
+    };
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
         // The bandwidth is measured here, and not later while sessions wait.
@@ -214,13 +223,6 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
     } else {
         (None, None)
     };
-    let names = kinds.iter().enumerate().map(|(index, kind)| devices::worker_name(*kind, index)).collect();
-    match FlightRecorder::start(recording::folder(nix::unistd::geteuid().as_raw()), names) {
-        Ok(recorder) => tape.record_flight(recorder),
-        Err(error) => {
-            tracing::info!(target: "gtd::dispatcher", "the last events before a crash will not be kept: {error}");
-        }
-    }
     let dispatcher = Dispatcher::new(DispatcherParts {
         listener,
         client,

@@ -2,12 +2,13 @@
 //!
 //! Writing an event takes seven stores. The clock is read by [`Tape::tick`], not for each event.
 
-use crate::flight_recorder::FlightRecorder;
+use crate::flight_recorder::{FlightRecorder, TapePosition};
 use crate::step_totals::StepTotalsRecorder;
 use gt_ops::event::Event;
 use gt_protocol::limits::TAPE_RECORDS;
 use gt_shm::broadcast::{self, MappedBroadcast, Reader, Writer};
-use std::os::fd::OwnedFd;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,19 +20,35 @@ pub struct Tape {
     now_ns: u64,
     /// The totals of its events; none while nobody asks for them.
     recorder: Option<Box<StepTotalsRecorder>>,
-    /// The recorder of the last events before a death; none if the system refuses its file.
+    /// The recorder of deaths, to whose file the tape is written; none if the system refuses the file.
     flight: Option<FlightRecorder>,
 }
 
 impl Tape {
-    /// An empty tape, whose time starts at zero.
+    /// An empty tape in memory that ends with its last process, whose time starts at zero.
     ///
     /// # Errors
     /// The kernel refuses the memory.
     pub fn new() -> gt_shm::Result<Tape> {
         let (writer, fd) = broadcast::create("gt-tape", TAPE_RECORDS)?;
-        let fd = Arc::new(fd);
-        Ok(Tape { writer, fd, start: Instant::now(), now_ns: 0, recorder: None, flight: None })
+        Ok(Tape::of(writer, fd, None))
+    }
+
+    /// An empty tape in the file of a flight recorder, whose time starts at zero.
+    ///
+    /// # Errors
+    /// The kernel refuses a mapping or a descriptor.
+    pub fn recorded(recorder: FlightRecorder, file: &OwnedFd) -> gt_shm::Result<Tape> {
+        let writer = broadcast::create_in(file, TAPE_RECORDS)?;
+        // Observers get a descriptor of their own, with which they can only read.
+        let path = format!("/proc/self/fd/{}", file.as_raw_fd());
+        let fd =
+            File::open(path).map_err(|source| gt_shm::Error::Os { what: "open the tape for observers", source })?;
+        Ok(Tape::of(writer, fd.into(), Some(recorder)))
+    }
+
+    fn of(writer: Writer<MappedBroadcast>, fd: OwnedFd, flight: Option<FlightRecorder>) -> Tape {
+        Tape { writer, fd: Arc::new(fd), start: Instant::now(), now_ns: 0, recorder: None, flight }
     }
 
     /// Reads the clock, for the events that follow.
@@ -57,21 +74,13 @@ impl Tape {
         if let Some(recorder) = &mut self.recorder {
             recorder.add(&event);
         }
-        let record = event.encode();
-        if let Some(flight) = &mut self.flight {
-            flight.write(&record);
-        }
-        self.writer.write(&record);
+        self.writer.write(&event.encode());
     }
 
-    /// Writes all events from now on to a flight recorder as well.
-    pub fn record_flight(&mut self, recorder: FlightRecorder) {
-        self.flight = Some(recorder);
-    }
-
-    /// The flight recorder, and the time of the last [`tick`](Self::tick).
-    pub fn flight(&mut self) -> Option<(&mut FlightRecorder, u64)> {
-        self.flight.as_mut().map(|flight| (flight, self.now_ns))
+    /// The flight recorder, and where the tape is.
+    pub fn flight(&mut self) -> Option<(&mut FlightRecorder, TapePosition)> {
+        let position = TapePosition { time_ns: self.now_ns, events: self.writer.written() };
+        self.flight.as_mut().map(|flight| (flight, position))
     }
 
     /// Adds all events from now on to totals.
@@ -101,7 +110,6 @@ impl Tape {
     /// # Errors
     /// The kernel refuses the mapping.
     pub fn reader(&self) -> gt_shm::Result<Reader<MappedBroadcast>> {
-        let fd = self.fd.try_clone().map_err(|source| gt_shm::Error::Os { what: "share the tape", source })?;
-        broadcast::open(fd, TAPE_RECORDS).map(Reader::from_start)
+        broadcast::open_file(&self.fd, TAPE_RECORDS).map(Reader::from_start)
     }
 }

@@ -10,7 +10,7 @@ use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument};
 use crate::record::{RecordPage, RecordPosition, RecordQuery};
 use crate::version::VersionRange;
-use gt_shm::broadcast::{MappedBroadcast, Reader};
+use gt_shm::broadcast::{self, MappedBroadcast, Reader};
 use gt_shm::labels::{LabelReader, LabelWriter};
 use gt_shm::{ClientPort, PortFds, Socket};
 use serde::Serialize;
@@ -602,7 +602,10 @@ fn granted_lines(answer: (DaemonMessage, Vec<OwnedFd>)) -> Result<(OwnedFd, u64)
 /// [`ProtocolError::Refused`] if this user is not allowed to; if the daemon is gone or does not answer.
 pub fn attach_tape(socket: &Socket) -> Result<Reader<MappedBroadcast>> {
     match ask(socket, &ClientMessage::TapeAttach)? {
-        (DaemonMessage::Tape { records }, fds) => Ok(Reader::attach(only_fd(fds)?, records)?),
+        // The tape is a file of the daemon's user, who may end this process anyway, or of root.
+        (DaemonMessage::Tape { records }, fds) => {
+            Ok(Reader::from_oldest(broadcast::open_file(&only_fd(fds)?, records)?))
+        }
         (other, _) => Err(unexpected("tape", &other)),
     }
 }

@@ -208,7 +208,7 @@ impl<M: BroadcastMem> Reader<M> {
 }
 
 #[cfg(not(loom))]
-pub use mapped::{MappedBroadcast, create, create_in, open, segment_bytes};
+pub use mapped::{MappedBroadcast, create, create_in, open, open_file, segment_bytes};
 
 #[cfg(not(loom))]
 mod mapped {
@@ -297,7 +297,7 @@ mod mapped {
     pub fn create_in(file: &OwnedFd, capacity: u64) -> Result<Writer<MappedBroadcast>> {
         assert_capacity(capacity);
         let bytes = segment_bytes(capacity).ok_or(Error::SegmentSize { bytes: u64::MAX })?;
-        Ok(Writer::new(MappedBroadcast::new(Segment::of_file(file, bytes)?, capacity)))
+        Ok(Writer::new(MappedBroadcast::new(Segment::of_file(file, bytes, Access::ReadWrite)?, capacity)))
     }
 
     /// Maps a received ring of `capacity` records, for one of [`Reader`]'s constructors.
@@ -310,6 +310,18 @@ mod mapped {
             .ok_or(Error::SegmentSize { bytes: capacity })?;
         let (segment, _) = Segment::map_peer(fd, bytes, Access::ReadOnly)?.detach();
         Ok(MappedBroadcast::new(segment, capacity))
+    }
+
+    /// Maps a ring of `capacity` records in a file for reading, for one of [`Reader`]'s constructors. The file's writers
+    /// are trusted not to shorten it.
+    ///
+    /// # Errors
+    /// If the file does not have the size of such a ring.
+    pub fn open_file(file: &OwnedFd, capacity: u64) -> Result<MappedBroadcast> {
+        let bytes = segment_bytes(capacity)
+            .filter(|_| capacity.is_power_of_two() && capacity >= 2)
+            .ok_or(Error::SegmentSize { bytes: capacity })?;
+        Ok(MappedBroadcast::new(Segment::of_file(file, bytes, Access::ReadOnly)?, capacity))
     }
 
     impl Reader<MappedBroadcast> {

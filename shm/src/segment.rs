@@ -98,17 +98,17 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps a file of this process's own, which must stay as long as it is, for reading and writing.
+    /// Maps a file for `access`. It must stay as long as it is: whoever may write it is trusted.
     ///
     /// # Errors
     /// [`Error::SegmentLength`] if the file is not `len` bytes long; an error of the system.
-    pub fn of_file(fd: &OwnedFd, len: u64) -> Result<Self> {
+    pub fn of_file(fd: &OwnedFd, len: u64, access: Access) -> Result<Self> {
         let stat = rustix::fs::fstat(fd).map_err(os("look at a file to map"))?;
         let found_bytes = stat.st_size as u64;
         if found_bytes != len || len == 0 || len > isize::MAX as u64 {
             return Err(Error::SegmentLength { name: fd_name(fd), expected_bytes: len, found_bytes });
         }
-        Self::map(fd, len as usize, Access::ReadWrite)
+        Self::map(fd, len as usize, access)
     }
 
     fn map(fd: &OwnedFd, len: usize, access: Access) -> Result<Self> {

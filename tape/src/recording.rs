@@ -1,23 +1,25 @@
 //! Recordings: the last events before a daemon, a worker or a client died, in files of `/dev/shm`.
 //!
-//! A daemon writes each event a second time, to a ring in a file of memory. The file outlives the daemon, however that
-//! ends, until the machine is switched off, and a daemon that ends as it should removes it. When a client or a worker
-//! dies, the daemon copies the file. A file is one page, whose first word is the ring's, with a header in JSON behind
+//! The daemon's tape is a ring in a file of memory. The file outlives the daemon, however that ends, until the machine is
+//! switched off, and a daemon that ends as it should removes it. When a client or a worker dies, the daemon copies the
+//! newest events to another file, which has holes in place of the others. A file is one page, whose first word is the ring's, with a header in JSON behind
 //! [`MAGIC`]; the slots of the ring; and, in a copy, the lines of the programs in JSON. A daemon that lives holds a lock on its own file.
 
 use crate::event_lines::{EventLines, LineCollector};
 use gt_ops::event::{Event, EventKind, LogLine};
-use gt_shm::broadcast::{RECORD_WORDS, segment_bytes};
+use gt_protocol::limits::TAPE_RECORDS;
+use gt_shm::broadcast::{RECORD_WORDS, Record, segment_bytes};
 use gt_shm::labels::LabelReader;
 use gt_shm::segment::PAGE_BYTES;
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::Read;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// The slots of the ring: more than [`EVENTS_KEPT`], since a copy is made while the daemon goes on.
-pub const RING_RECORDS: u64 = 1 << 14;
+/// The slots of the ring: those of the tape.
+pub const RING_RECORDS: u64 = TAPE_RECORDS;
 /// The events of a recording.
 pub const EVENTS_KEPT: usize = 10_000;
 /// The environment variable that names the folder of recordings.
@@ -237,9 +239,28 @@ pub fn encoded_lines(bytes: &[u8], end: u64, mut attach: impl FnMut(u64) -> Opti
     if text.len() as u64 <= LINES_BYTES_MAX { text } else { Vec::new() }
 }
 
-/// The newest events before number `end`. A slot that was being written is left out.
+/// Clears the slots of a recording, `bytes`, besides those of the newest events before event `end`.
+pub fn keep_newest(bytes: &mut [u8], end: u64) {
+    let Some(slots) = bytes.get_mut(PAGE_BYTES..) else { return };
+    let kept: HashSet<u64> = newest(slots, end).iter().map(|(number, _)| number % RING_RECORDS).collect();
+    for (index, slot) in slots.chunks_exact_mut(SLOT_BYTES).enumerate() {
+        if !kept.contains(&(index as u64)) {
+            slot.fill(0);
+        }
+    }
+}
+
+/// The newest events before number `end`.
 fn lines(slots: &[u8], end: u64) -> Vec<LogLine> {
-    let mut records: Vec<(u64, [u64; RECORD_WORDS])> = Vec::new();
+    let decode = |(number, words): (u64, Record)| {
+        Event::decode(&words).map_or(LogLine::OtherVersion, |event| LogLine::Event(number, event))
+    };
+    newest(slots, end).into_iter().map(decode).collect()
+}
+
+/// The newest records before number `end`, with their numbers. A slot that was being written is left out.
+fn newest(slots: &[u8], end: u64) -> Vec<(u64, Record)> {
+    let mut records: Vec<(u64, Record)> = Vec::new();
     for (index, slot) in slots.chunks_exact(SLOT_BYTES).enumerate() {
         let mut words = slot.chunks_exact(WORD_BYTES).map(|word| {
             let mut bytes = [0; WORD_BYTES];
@@ -258,11 +279,7 @@ fn lines(slots: &[u8], end: u64) -> Vec<LogLine> {
         }
     }
     records.sort_unstable_by_key(|(number, _)| *number);
-    let first = records.len().saturating_sub(EVENTS_KEPT);
-    let decode = |(number, words): &(u64, [u64; RECORD_WORDS])| {
-        Event::decode(words).map_or(LogLine::OtherVersion, |event| LogLine::Event(*number, event))
-    };
-    records[first..].iter().map(decode).collect()
+    records.split_off(records.len().saturating_sub(EVENTS_KEPT))
 }
 
 #[cfg(test)]
@@ -310,16 +327,22 @@ mod tests {
         let folder = std::env::temp_dir().join(format!("gt-recording-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let path = folder.join(file_name("client", 5, 7));
-        std::fs::write(&path, image(20_000, &header(None))).unwrap();
+        let events = 2 * RING_RECORDS;
+        std::fs::write(&path, image(events, &header(None))).unwrap();
         let recording = FlightRecording::read(&path).unwrap();
-        assert_eq!(numbers(&recording), (10_000, 19_999, EVENTS_KEPT));
-        assert_eq!((recording.end_ns(), recording.is_open), (199_990, false));
+        assert_eq!(numbers(&recording), (events - 10_000, events - 1, EVENTS_KEPT));
+        assert_eq!((recording.end_ns(), recording.is_open), (10 * (events - 1), false));
         let party = DeadParty::Client { session: 1, process: 3, uid: 0 };
-        let death = RecordedDeath { party, how: "it hung up".into(), time_ns: 150_000, events: 15_000 };
-        std::fs::write(&path, image(20_000, &header(Some(death.clone())))).unwrap();
+        let death = RecordedDeath { party, how: "it hung up".into(), time_ns: 150_000, events: events - 5_000 };
+        let mut copy = image(events, &header(Some(death.clone())));
+        keep_newest(&mut copy, death.events);
+        let full = |slot: &&[u8]| slot.iter().any(|byte| *byte != 0);
+        assert_eq!(copy[PAGE_BYTES..].chunks(SLOT_BYTES).filter(full).count(), EVENTS_KEPT);
+        std::fs::write(&path, copy).unwrap();
         let recording = FlightRecording::read(&path).unwrap();
-        // The daemon went on writing while it copied: newer events have replaced the oldest.
-        assert_eq!((numbers(&recording), recording.end_ns()), ((5_000, 14_999, EVENTS_KEPT), 150_000));
+        // The daemon went on writing while it copied: newer events are left out.
+        let (first, last) = (events - 15_000, events - 5_001);
+        assert_eq!((numbers(&recording), recording.end_ns()), ((first, last, EVENTS_KEPT), 150_000));
         assert_eq!(recording.header, header(Some(death)));
         assert_eq!(files(&folder).unwrap(), [path]);
         std::fs::remove_dir_all(&folder).unwrap();

@@ -244,7 +244,8 @@ def test_a_profile_with_stack_has_the_lines() -> None:
     table = prof.key_averages(group_by_stack_n=1).table()
     assert "Source Location" in table
     assert first in table
-    assert [event.stack for event in prof.events() if event.name == "fetch"] == [()]
+    fetched = f"{file}({int(number) + 3}): {function}"
+    assert [event.stack for event in prof.events() if event.name == "fetch"] == [(fetched,)]
 
 
 def test_a_process_without_a_session_has_no_tensors() -> None:

@@ -100,9 +100,52 @@ def test_a_schedule_records_some_steps(tmp_path: Path) -> None:
         schedule(wait=0, warmup=0, active=0)
 
 
+def test_shapes_and_memory_of_operations_are_those_of_the_program() -> None:
+    weights, batch = gt.rand(64, 10), gt.rand(32, 64)
+    with profile(record_shapes=True, profile_memory=True) as prof:
+        for rows in (32, 16, 16):
+            logits = batch[:rows] @ weights
+            (logits + logits).sum().item()
+    products = [row for row in prof.key_averages(group_by_input_shape=True) if row.key == "matmul"]
+    assert {row.input_shapes: row.count for row in products} == {((32, 64), (64, 10)): 1, ((16, 64), (64, 10)): 2}
+    assert {row.input_shapes: row.cpu_memory_usage for row in products} == {
+        ((32, 64), (64, 10)): 32 * 10 * 4,
+        ((16, 64), (64, 10)): 2 * 16 * 10 * 4,
+    }
+    (whole,) = [row for row in prof.key_averages() if row.key == "matmul"]
+    assert (whole.count, whole.input_shapes, whole.self_cpu_memory_usage) == (3, (), 64 * 10 * 4)
+    table = prof.key_averages(group_by_input_shape=True).table()
+    for text in ("CPU Mem", "1.25 KB", "Input Shapes", "[[16, 64], [64, 10]]"):
+        assert text in table, text
+    with profile() as plain:
+        (weights + weights).sum().item()
+    assert not any(event.input_shapes or event.memory_bytes for event in plain.events())
+
+
+def test_sequences_between_fetches_are_counted() -> None:
+    before = gt.debug.get_worker_stats()
+    x = gt.rand(37)
+    for _ in range(5):
+        ((x + 1) * 2).sum().item()
+    (worker,) = gt.debug.get_worker_stats().values()
+    (earlier,) = before.values()
+    more = {
+        key: worker[key] - earlier[key]
+        for key in ("unique_sequences", "hot_sequences", "hot_instructions", "cache_hits", "cache_misses")
+    }
+    # The first of the five begins with `rand`, and so differs from the others.
+    assert more == {
+        "unique_sequences": 2,
+        "hot_sequences": 1,
+        "hot_instructions": 6,
+        "cache_hits": 3,
+        "cache_misses": 2,
+    }
+
+
 def test_what_the_tape_lacks_is_said() -> None:
-    with pytest.warns(UserWarning, match="record_shapes, with_flops has no effect"):
-        prof = profile(record_shapes=True, with_flops=True)
+    with pytest.warns(UserWarning, match="with_flops, with_modules has no effect"):
+        prof = profile(with_flops=True, with_modules=True)
     with pytest.raises(RuntimeError, match="has recorded nothing yet"):
         prof.key_averages()
 

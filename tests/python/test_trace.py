@@ -63,8 +63,9 @@ def lines_of(folder: Path) -> list[dict[str, str]]:
     lines = []
     for text in (folder / "tape.log").read_text().splitlines():
         columns = [column.strip() for column in text.split(" | ")]
-        fields = dict(pair.split("=") for pair in columns[6].split())
-        lines.append({"event": columns[2], "who": columns[3], **fields})
+        about, _, source = columns[6].partition("  # ")
+        fields = dict(pair.split("=") for pair in about.split())
+        lines.append({"event": columns[2], "who": columns[3], **fields, **({"line": source} if source else {})})
     return lines
 
 
@@ -117,6 +118,30 @@ def test_totals_are_those_of_the_lines(captured: Any) -> None:
     assert times["matmul"] > 0
     assert {total["worker"] for total in document["operations"]} == {"cpu:0"}
     assert {total["operation"]: total["kind"] for total in document["operations"]}["matmul"] == "matmul"
+
+
+def test_instructions_have_the_lines_of_the_program_and_results_their_sizes(captured: Any) -> None:
+    _, lines, events = captured
+    source = WORKLOAD.splitlines()
+
+    def number(text: str) -> int:
+        (found,) = [number for number, line in enumerate(source, 1) if text in line]
+        return found
+
+    for op, text in (("add", "x = x + 1"), ("matmul", "a @ a")):
+        line = f"<string>:{number(text)} in <module>"
+        received = [of for of in lines if (of["event"], of["op"]) == ("RECV", op)]
+        assert {of.get("line") for of in received} == {line}
+        slices = [event for event in events if event["ph"] == "X" and event["name"] == op]
+        assert len(slices) == 2 * len(received)
+        assert {event["args"].get("line") for event in slices} == {line}
+    sizes = {of["op"]: of["out"] for of in lines if of["event"] == "WORKER_SEND" and "out" in of}
+    assert (sizes["matmul"], sizes["add"], sizes["sum"]) == ("float32[64,64]", "float32[4]", "float32[]")
+    outs = {event["name"]: event["args"]["out"] for event in events if event.get("args", {}).get("out")}
+    assert outs == sizes
+    # A fetch is where the program waits, not where its tensor was issued.
+    waits = {event["args"]["line"] for event in events if event["ph"] == "b" and event["name"] == "waits for fetch"}
+    assert waits == {f"<string>:{number('print(x.sum()')} in <module>"}
 
 
 def test_every_event_meets_the_format(captured: Any) -> None:
@@ -216,9 +241,13 @@ def test_a_running_step_is_a_slice_to_the_end(tmp_path: Path) -> None:
         "import gt, sys\nx = gt.ones(4000, 4000)\ny = x @ x\nprint('issued', flush=True)\n"
         "for _ in range(30): y = y @ x\nsys.stdin.readline()"
     )
+
+    def runs_a_product() -> bool:
+        return (ask(socket, "status")["workers"][0].get("running") or {}).get("step") == "matmul"
+
     with daemon(socket), started(program, GT_SOCKET=str(socket)) as client:
         assert line_of(client) == "issued"
-        eventually(lambda: ask(socket, "status")["workers"][0].get("running"), "a running step")
+        eventually(runs_a_product, "a running product")
         with capture(socket, tmp_path, "-s", "0.3") as process:
             assert process.wait(60) == 0
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]

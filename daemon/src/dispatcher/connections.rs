@@ -722,11 +722,11 @@ impl Dispatcher {
     pub(super) fn client_died(&mut self, slot: usize, how: &str) {
         if let Some(Some(connection)) = self.connections.get(slot)
             && let Some(own) = connection.session.as_ref().filter(|session| session.is_draining())
-            && let Some((flight, now_ns)) = self.tape.flight()
+            && let Some((flight, when)) = self.tape.flight()
         {
             let (session, process, uid) = (connection.serial, connection.peer.pid, connection.peer.uid);
             let lines = own.lines().map(|lines| (session, lines)).into_iter().collect();
-            flight.client_died(DeadParty::Client { session, process, uid }, how, now_ns, lines);
+            flight.client_died(DeadParty::Client { session, process, uid }, how, when, lines);
         }
         self.disconnect(slot, how);
     }
@@ -734,11 +734,11 @@ impl Dispatcher {
     /// Keeps the events before the death of a worker, if it died since the last call.
     pub(super) fn worker_died(&mut self, worker: usize, how: &str) {
         let losses = self.links[worker].losses();
-        let Some((flight, now_ns)) = self.tape.flight() else { return };
+        let Some((flight, when)) = self.tape.flight() else { return };
         if flight.note_losses(worker, losses) {
             let sessions = self.connections.iter().flatten().filter_map(|c| Some((c.serial, c.session.as_ref()?)));
             let lines = sessions.filter_map(|(serial, session)| Some((serial, session.lines()?))).collect();
-            flight.worker_died(worker, how, now_ns, lines);
+            flight.worker_died(worker, how, when, lines);
         }
     }
 

@@ -14,7 +14,7 @@ use super::timeline::last_steps;
 use super::user_names::UserNames;
 use gt_bridge::peer::PeerOrigin;
 use gt_protocol::limits::TAPE_RECORDS;
-use gt_shm::broadcast::Reader;
+use gt_shm::broadcast::{self, Reader};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{self, HeaderValue};
@@ -198,7 +198,7 @@ impl WebSite {
             let text = format!("you have no session {id}: it has ended, or is another user's");
             return sentence(StatusCode::NOT_FOUND, &text);
         };
-        let tape = self.tape.try_clone().ok().and_then(|fd| Reader::attach(fd, TAPE_RECORDS).ok());
+        let tape = broadcast::open_file(&self.tape, TAPE_RECORDS).map(Reader::from_oldest).ok();
         let steps = tape.map(|tape| last_steps(tape, id)).unwrap_or_default();
         drop(asked);
         let mut latest = self.latest.lock().await;

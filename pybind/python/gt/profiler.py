@@ -366,8 +366,8 @@ class profile:  # noqa: N801 (PyTorch's name)
         schedule: The action of each step, as `schedule()` makes it; by default all is profiled. Call `step` after each.
         on_trace_ready: Called with the profiler at the end of each cycle of the schedule, or at the end of all.
         record_shapes: Whether events have the sizes of their first two tensor operands.
-        profile_memory: Whether events have the bytes of their results. A result that takes over the memory of an operand
-            counts as well.
+        profile_memory: Whether events have the bytes of their results. A result that takes over the memory of an
+            operand counts as well.
         with_stack: Whether events have the line of the program that issued them. PyTorch has the whole stack.
         with_flops, with_modules: Have no effect, and warn.
 
