@@ -1,7 +1,7 @@
 """PyTorch's profiler on the daemon's tape: the time of each operation on the worker, and of named blocks.
 
-Start at `profile`. The tape has the dtype and sizes of each result, and the lines of Python that the program shares with
-observers; the memory of an operation is that of its result.
+Start at `profile`. The tape has the dtype and sizes of each result, and the lines of Python that the program shares
+with observers; the memory of an operation is that of its result.
 """
 
 from __future__ import annotations
