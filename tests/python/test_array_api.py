@@ -221,6 +221,11 @@ def test_dtypes() -> None:
     assert not xp.can_cast(gt.ones(1, dtype=gt.int32), gt.int8)
     assert xp.finfo(gt.ones(1)).eps == np.finfo(np.float32).eps
     assert xp.iinfo(gt.int16).max == 32767
+    # The limits name dtypes, of complex numbers those of the parts; PyTorch's limits have names of dtypes.
+    assert xp.finfo(gt.complex64).dtype is gt.float32
+    assert xp.finfo(gt.ones(1, dtype=gt.complex128)).dtype is gt.float64
+    assert xp.iinfo(gt.uint64).dtype is gt.uint64
+    assert gt.finfo(gt.float32).dtype == "float32"
     x = gt.ones(2)
     assert xp.astype(x, gt.float32, copy=False) is x
     assert xp.astype(x, gt.float32) is not x
@@ -314,3 +319,53 @@ def test_transforms() -> None:
     np.testing.assert_allclose(xp.fft.rfftn(x, axes=(0, 1)).numpy(), np.fft.rfftn(array, axes=(0, 1)), atol=1e-12)
     np.testing.assert_allclose(xp.fft.fftshift(x, axes=1).numpy(), np.fft.fftshift(array, 1))
     assert xp.fft.fftfreq(4, d=0.5, dtype=gt.float32).tolist() == [0, 0.5, -1, -0.5]
+
+
+def test_a_tensor_is_taken_without_a_copy_unless_one_is_asked_for() -> None:
+    x = gt.ones(2)
+    x_alias, copied = xp.from_dlpack(x, copy=False), xp.from_dlpack(x, copy=True)
+    x[0] = 5
+    assert x_alias.tolist() == [5, 1]
+    assert copied.tolist() == [1, 1]
+
+
+def test_a_capsule_is_asked_for_with_the_arguments_of_the_standard() -> None:
+    capsule = gt.arange(3).__dlpack__(max_version=(1, 0), dl_device=(1, 0), copy=True)
+    assert "dltensor" in repr(capsule)
+    with pytest.raises((RuntimeError, ValueError), match="stream"):
+        gt.arange(3).__dlpack__(stream=1)
+
+
+def test_a_diagonal_outside_the_matrix_has_no_elements() -> None:
+    for k in (-2, 3, 2**70, -(2**70)):
+        assert xp.eye(2, 3, k=k).tolist() == np.zeros((2, 3)).tolist()
+    assert xp.eye(2, 3, k=-1, dtype=gt.int8).tolist() == [[0, 0, 0], [1, 0, 0]]
+
+
+def test_products_promote_broadcast_and_conjugate_as_the_standard_says() -> None:
+    small, wide = gt.tensor([[1, 2, 3]], dtype=gt.uint8), gt.tensor([-1, 0, 1], dtype=gt.int16)
+    assert xp.tensordot(small, wide, axes=((1,), (0,))).dtype is gt.int16
+    assert xp.linalg.cross(small, wide).tolist() == np.cross([[1, 2, 3]], [-1, 0, 1]).tolist()
+    assert xp.linalg.trace(gt.eye(2, dtype=gt.uint8)).dtype is gt.uint64
+    assert xp.vecdot(gt.tensor([1j, 2]), gt.tensor([1j, 1])).item() == np.vecdot([1j, 2], [1j, 1])
+    with pytest.raises(ValueError, match="1 and 3 elements"):
+        xp.vecdot(gt.ones(1), gt.ones(3))
+    with pytest.raises(ValueError, match="must have 3"):
+        xp.linalg.cross(gt.ones(1), gt.ones(3))
+
+
+def test_a_right_hand_side_of_two_axes_is_one_matrix() -> None:
+    a, b = RNG.standard_normal((3, 3, 3)) + 3 * np.eye(3), RNG.standard_normal((3, 3)).astype(np.float32)
+    np.testing.assert_allclose(xp.linalg.solve(gt.tensor(a), gt.tensor(b)).numpy(), np.linalg.solve(a, b), rtol=1e-6)
+    found = xp.linalg.solve(gt.tensor(a), gt.tensor(b[0]))
+    np.testing.assert_allclose(found.numpy(), np.linalg.solve(a, b[0]), rtol=1e-6)
+
+
+def test_distinct_complex_numbers() -> None:
+    array = np.array([[1 + 2j, 1 + 1j, 1 + 2j], [complex(-0.0, 1), complex(0.0, 1), 3]])
+    found, expected = xp.unique_all(gt.tensor(array)), np.unique_all(array)
+    _same(found, expected)
+    _same(xp.unique_counts(gt.tensor(array)), np.unique_counts(array))
+    _same(xp.unique_inverse(gt.tensor(array)), np.unique_inverse(array))
+    # Every NaN is a value of its own.
+    assert xp.unique_values(gt.tensor([complex(1, np.nan), complex(1, np.nan), 1])).shape == (3,)

@@ -75,9 +75,18 @@ def is_shared(self: Tensor) -> bool:
     return False
 
 
-def __dlpack__(self: Tensor, **options: Any) -> Any:  # noqa: N807 (the protocol's)
+def __dlpack__(  # noqa: N807 (the protocol's)
+    self: Tensor,
+    *,
+    stream: Any = None,
+    max_version: tuple[int, int] | None = None,
+    dl_device: tuple[int, int] | None = None,
+    copy: bool | None = None,
+) -> Any:
     """A DLPack capsule of the elements, for other libraries: a copy fetched from the daemon."""
-    return self.numpy().__dlpack__(**options)
+    asked = {"stream": stream, "max_version": max_version, "dl_device": dl_device, "copy": copy}
+    # Older releases of NumPy know only `stream`, so an argument that was not given is not passed on.
+    return self.numpy().__dlpack__(**{name: value for name, value in asked.items() if value is not None})
 
 
 def __dlpack_device__(self: Tensor) -> tuple[int, int]:  # noqa: N807 (the protocol's)

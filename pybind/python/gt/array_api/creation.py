@@ -22,7 +22,9 @@ def asarray(obj: Any, /, *, dtype: dtype | None = None, device: Any = None, copy
 
 
 def from_dlpack(x: Any, /, *, device: Any = None, copy: bool | None = None) -> Tensor:
-    """A copy of another library's array, by the DLPack protocol."""
+    """Another library's array, copied by the DLPack protocol; of a tensor, the tensor itself unless `copy` is true."""
+    if isinstance(x, Tensor):
+        return gt.asarray(x, device=device, copy=copy)
     if copy is False:
         raise BufferError("from_dlpack(copy=False): a tensor's elements are in the daemon: they are copied there")
     return gt.from_dlpack(x).to(device=device)
@@ -102,6 +104,8 @@ def eye(
     n_cols = n_rows if n_cols is None else n_cols
     if k == 0:
         return gt.eye(n_rows, n_cols, dtype=dtype, device=device)
+    if not -n_rows < k < n_cols:
+        return gt.zeros((n_rows, n_cols), dtype=dtype, device=device)
     rows, columns = gt.arange(n_rows).unsqueeze(1), gt.arange(n_cols)
     return (columns - rows == k).to(device=device, dtype=dtype or gt.get_default_dtype())
 

@@ -113,9 +113,26 @@ class UniqueInverse(NamedTuple):
     inverse_indices: Tensor
 
 
+def _unique(x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The distinct elements, sorted; for each element of the input its index among them; and counts."""
+    if not x.dtype.is_complex:
+        return gt.unique(x, return_inverse=True, return_counts=True)
+    # Complex numbers, which PyTorch does not sort, are sorted by their real parts, and equal ones by the imaginary.
+    flat = x.flatten()
+    parts = flat + 0.0  # where -0.0 becomes 0.0, its equal
+    order = gt.argsort(parts.imag, stable=True)
+    order = order[gt.argsort(parts.real[order], stable=True)]
+    ordered = flat[order]
+    first = gt.ones(flat.shape, dtype=gt.bool)
+    first[1:] = ordered[1:] != ordered[:-1]
+    group = first.cumsum(0) - 1
+    inverse = gt.empty_like(group).index_copy_(0, order, group)
+    return ordered[first], inverse.reshape(x.shape), gt.bincount(group)
+
+
 def unique_all(x: Tensor, /) -> UniqueAll:
     """The distinct elements, sorted, with first indices, inverse indices and counts."""
-    values, inverse, counts = gt.unique(x, return_inverse=True, return_counts=True)
+    values, inverse, counts = _unique(x)
     # The sort is stable, so the first occurrence of each element is at the sum of the counts before it.
     order = gt.argsort(inverse.flatten(), stable=True)
     return UniqueAll(values, order[counts.cumsum(0) - counts], inverse, counts)
@@ -123,14 +140,16 @@ def unique_all(x: Tensor, /) -> UniqueAll:
 
 def unique_counts(x: Tensor, /) -> UniqueCounts:
     """The distinct elements, sorted, and the number of occurrences of each."""
-    return UniqueCounts(*gt.unique(x, return_counts=True))
+    values, _, counts = _unique(x)
+    return UniqueCounts(values, counts)
 
 
 def unique_inverse(x: Tensor, /) -> UniqueInverse:
     """The distinct elements, sorted, and the index of each input element among them."""
-    return UniqueInverse(*gt.unique(x, return_inverse=True))
+    values, inverse, _ = _unique(x)
+    return UniqueInverse(values, inverse)
 
 
 def unique_values(x: Tensor, /) -> Tensor:
     """The distinct elements, sorted."""
-    return gt.unique(x)
+    return _unique(x)[0]

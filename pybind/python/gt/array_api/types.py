@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from gt import _core as gt
 from gt._dtypes import finfo as _finfo
@@ -64,14 +64,38 @@ def result_type(*arrays_and_dtypes: Any) -> dtype:
     return example.dtype
 
 
-def finfo(type: dtype | Tensor, /) -> Any:
-    """The numerical limits of a floating-point dtype."""
-    return _finfo(type.dtype if isinstance(type, Tensor) else type)
+class FloatLimits(NamedTuple):
+    """The numerical limits of a floating-point dtype; those of a complex dtype are its parts'."""
+
+    bits: int
+    eps: float
+    max: float
+    min: float
+    smallest_normal: float
+    dtype: dtype
 
 
-def iinfo(type: dtype | Tensor, /) -> Any:
-    """The limits of an integer dtype."""
-    return _iinfo(type.dtype if isinstance(type, Tensor) else type)
+class IntegerLimits(NamedTuple):
+    """The smallest and the largest number of an integer dtype."""
+
+    bits: int
+    max: int
+    min: int
+    dtype: dtype
+
+
+def finfo(type: dtype | Tensor, /) -> FloatLimits:
+    """The numerical limits of a floating-point dtype, whose `dtype` is a dtype, where PyTorch's is its name."""
+    limits = _finfo(type.dtype if isinstance(type, Tensor) else type)
+    return FloatLimits(
+        limits.bits, limits.eps, limits.max, limits.min, limits.smallest_normal, getattr(gt, limits.dtype)
+    )
+
+
+def iinfo(type: dtype | Tensor, /) -> IntegerLimits:
+    """The limits of an integer dtype, whose `dtype` is a dtype, where PyTorch's is its name."""
+    limits = _iinfo(type.dtype if isinstance(type, Tensor) else type)
+    return IntegerLimits(limits.bits, limits.max, limits.min, getattr(gt, limits.dtype))
 
 
 class __array_namespace_info__:  # noqa: N801 (the standard's name)
