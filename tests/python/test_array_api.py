@@ -306,6 +306,9 @@ def test_floor_division_at_special_values(name: str) -> None:
     a, b = (np.array(column) for column in zip(*SIGNED_ZEROS, strict=True))
     with np.errstate(all="ignore"):
         expected = getattr(np, name)(a, b)
+        if name == "floor_divide":
+            # The standard rounds an infinity or a zero no further; NumPy may answer as Python does.
+            expected = np.where(np.isinf(a) | np.isinf(b), a / b, expected)
     found = getattr(xp, name)(gt.tensor(a), gt.tensor(b)).numpy()
     np.testing.assert_array_equal(found, expected)
     numbers = ~np.isnan(expected)

@@ -44,7 +44,16 @@ def _binary(name: str) -> Callable[[Any, Any], Tensor]:
     return call
 
 
-globals().update({name: _binary(name) for name in _NAMES if name != "remainder"})
+globals().update({name: _binary(name) for name in _NAMES if name not in ("floor_divide", "remainder")})
+
+
+def floor_divide(x1: Tensor | complex, x2: Tensor | complex, /) -> Tensor:
+    """The quotient rounded down; of an infinity, or by one, the quotient itself, where `//` follows PyTorch."""
+    dividend, divisor = _promoted("floor_divide", x1, x2)
+    found = gt.floor_divide(dividend, divisor)
+    if not found.is_floating_point():
+        return found
+    return gt.where(gt.isinf(dividend) | gt.isinf(divisor), dividend / divisor, found)
 
 
 def remainder(x1: Tensor | complex, x2: Tensor | complex, /) -> Tensor:
