@@ -1,10 +1,12 @@
 //! Matrix decompositions (QR, LU, eigenvalues, singular values), and functions that are computed from them.
 
 use crate::common::{in_dtype, zeros};
+use crate::complex_matrices::{self, adjoint, to_complex, to_real};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::dense::{self, HostMatrix, PackedLu};
 use crate::linalg::{
-    check, eye, failure, linalg_solve_triangular, matrices, or_zeros, symmetric, upload, upload_vectors,
+    check, check_either, eye, failure, linalg_solve, linalg_solve_triangular, matrices, or_zeros, symmetric, upload,
+    upload_vectors,
 };
 use crate::masks::{tril, triu};
 use crate::shape::diag_embed;
@@ -29,16 +31,43 @@ fn qr_gradient<'r>(
 ) -> Result<Vec<Option<Expr<'r>>>> {
     let (q, r) = (values[1], values[2]);
     let (of_q, of_r) = (or_zeros(g, grads[0], q)?, or_zeros(g, grads[1], r)?);
+    if q.dtype()?.is_complex() {
+        // Of a Hermitian matrix, the diagonal is real (Roberts and Roberts 2020).
+        let lower = tril(g, r.matmul(adjoint(of_r)?) - adjoint(of_q)?.matmul(q), -1)?;
+        let diagonal = (r.matmul(adjoint(of_r)?) - adjoint(of_q)?.matmul(q)).diagonal(0, -2, -1).real();
+        let diagonal = diag_embed(g, diagonal, 0, -2, -1)?.to(q.dtype()?);
+        let right = of_q + q.matmul(lower + adjoint(lower)? + diagonal);
+        return Ok(vec![Some(adjoint(linalg_solve(g, r, adjoint(right)?, true)?)?)]);
+    }
     let inner = symmetric(r.matmul(of_r.transposed()) - of_q.transposed().matmul(q))?;
     Ok(vec![Some(linalg_solve_triangular(g, r.transposed(), of_q + q.matmul(inner), false, false, false)?)])
 }
 
 /// Q and R of matrices with at least as many rows as columns.
 fn tall_qr<'g>(g: &'g Builder<'g>, a: Expr<'g>) -> Result<[Expr<'g>; 2]> {
-    let ((batch, rows, columns), dtype) = (check("qr", a, false)?, a.dtype()?);
+    let ((batch, rows, columns), dtype) = (check_either("qr", a, false)?, a.dtype()?);
+    if dtype.is_complex() {
+        let results = complex_qr(g, a, &batch, rows, columns, columns)?;
+        return g.with_gradient("linalg_qr", &[a], results, qr_gradient);
+    }
     let (q, r): (Vec<HostMatrix>, Vec<HostMatrix>) = matrices(a)?.into_iter().map(|a| factor(a, columns)).unzip();
     let results = [upload(g, &batch, rows, columns, q, dtype), upload(g, &batch, columns, columns, r, dtype)];
     g.with_gradient("linalg_qr", &[a], results, qr_gradient)
+}
+
+/// The first `count` columns of Q, and as many rows of R, of complex matrices.
+fn complex_qr<'g>(
+    g: &'g Builder<'g>,
+    a: Expr<'g>,
+    batch: &[i64],
+    rows: i64,
+    columns: i64,
+    count: i64,
+) -> Result<[Expr<'g>; 2]> {
+    let (part, all) = (a.dtype()?.to_real(), complex_matrices::matrices(a)?);
+    let (q, r): (Vec<_>, Vec<_>) = all.iter().map(|a| complex_matrices::qr(a, count as usize)).unzip();
+    let upload = |columns, all: &[_], rows| complex_matrices::upload(g, batch, rows, columns, all, part);
+    Ok([upload(count, &q, rows), upload(columns, &r, count)])
 }
 
 /// The first columns of Q, and as many rows of R.
@@ -112,6 +141,15 @@ fn svd_gradient<'r>(
 ) -> Result<Vec<Option<Expr<'r>>>> {
     let [_, u, s, vh] = *values else { return Ok(Vec::new()) };
     let count = s.size(-1)?;
+    if u.dtype()?.is_complex() {
+        if grads[0].is_some() || grads[2].is_some() {
+            return Err(OpError::not_implemented(
+                "linalg.svd of complex matrices has a gradient only of the singular values: detach() the vectors",
+            ));
+        }
+        let (u, vh) = (u.narrow(-1, 0, count), vh.narrow(-2, 0, count));
+        return Ok(vec![grads[1].map(|grad| (u * grad.unsqueeze(-2)).matmul(vh))]);
+    }
     let of_u = or_zeros(g, grads[0], u)?.narrow(-1, 0, count);
     let of_v = or_zeros(g, grads[2], vh)?.narrow(-2, 0, count).transposed();
     let (u, vh) = (u.narrow(-1, 0, count), vh.narrow(-2, 0, count));
@@ -183,7 +221,49 @@ fn rank_of<'g>(
 
 /// The singular values of matrices, or the absolute eigenvalues of symmetric ones, without a gradient.
 fn magnitudes<'g>(g: &'g Builder<'g>, a: Expr<'g>, hermitian: bool) -> Result<Expr<'g>> {
-    if hermitian { Ok(eigvalsh(g, a.detach(), "L")?.abs()) } else { svdvals(g, a.detach()) }
+    match (hermitian, a.dtype()?.is_complex()) {
+        (false, _) => svdvals(g, a.detach()),
+        (true, false) => Ok(eigvalsh(g, a.detach(), "L")?.abs()),
+        (true, true) => {
+            // The real matrix of a complex one has each eigenvalue twice.
+            let sizes = a.sizes()?;
+            let doubled = eigvalsh(g, to_real(g, a.detach())?, "L")?.abs();
+            Ok(doubled.reshape(&[&sizes[..sizes.len() - 1], &[2]].concat()).select(-1, 0))
+        }
+    }
+}
+
+/// The pseudoinverse of real matrices, with the default tolerance of matrices whose larger size is `size`.
+fn pseudoinverse<'g>(
+    g: &'g Builder<'g>,
+    a: Expr<'g>,
+    size: i64,
+    atol: Option<TensorOrNumber<'g>>,
+    rtol: Option<TensorOrNumber<'g>>,
+    hermitian: bool,
+) -> Result<Expr<'g>> {
+    let (dtype, sizes) = (a.dtype()?, a.sizes()?);
+    let (batch, rows, columns) = (&sizes[..sizes.len() - 2], sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
+    // The gradient is that of the whole matrix, as in PyTorch.
+    let whole = if hermitian { symmetric(a.detach())? } else { a.detach() };
+    let mut parts = Vec::new();
+    for matrix in matrices(whole)? {
+        parts.push(dense::svd(&matrix, false).ok_or_else(|| failure("pinv", CONVERGENCE))?);
+    }
+    let largest = parts.iter().map(|(_, s, _)| s.first().copied().unwrap_or(0.0)).collect::<Vec<f64>>();
+    let largest = g.floats(&largest, batch, dtype);
+    let limits = tolerance(largest, size, atol, rtol)?.expand_to(&largest.shape()?).elements()?;
+    // Limits are in the dtype, so that the largest singular value is not above itself.
+    let rounded = |s: f64| if dtype == DType::F32 { f64::from(s as f32) } else { s };
+    let inverses = parts.iter().zip(limits).map(|((u, s, vh), limit)| {
+        let scale = |s: &f64| if rounded(*s) > limit.to_f64() { 1.0 / s } else { 0.0 };
+        let scales: Vec<f64> = s.iter().map(scale).collect();
+        let element = |i: usize, j: usize| (0..s.len()).map(|k| vh[(k, i)] * scales[k] * u[(j, k)]).sum();
+        HostMatrix::of(vh.columns, u.rows, element)
+    });
+    let result = upload(g, batch, columns, rows, inverses.collect::<Vec<_>>(), dtype);
+    let [inverse] = g.with_gradient("linalg_pinv", &[a], [result], pseudoinverse_gradient)?;
+    Ok(inverse)
 }
 
 functions! {
@@ -205,7 +285,7 @@ functions! {
     ///     True
     [module("linalg").out().named("qr").results(&["Q", "R"])]
     fn linalg_qr(g, A: Expr<'g>, mode: &'g str = "reduced") -> Result<[Expr<'g>; 2]> {
-        let ((batch, rows, columns), dtype) = (check("qr", A, false)?, A.dtype()?);
+        let ((batch, rows, columns), dtype) = (check_either("qr", A, false)?, A.dtype()?);
         if !matches!(mode, "reduced" | "complete" | "r") {
             return Err(OpError::runtime(format!(
                 "qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
@@ -214,7 +294,7 @@ functions! {
         if mode != "r" && rows < columns {
             // For a wide matrix, the first columns determine Q; R has the product with the others.
             let [q, r] = tall_qr(g, A.narrow(-1, 0, rows))?;
-            return Ok([q, g.cat(&[r, q.transposed().matmul(A.narrow(-1, rows, columns - rows))], -1)]);
+            return Ok([q, g.cat(&[r, adjoint(q)?.matmul(A.narrow(-1, rows, columns - rows))], -1)]);
         }
         if mode == "reduced" || (mode == "complete" && rows == columns) {
             return tall_qr(g, A);
@@ -223,6 +303,11 @@ functions! {
             return Err(OpError::not_implemented(
                 "linalg.qr has a gradient only of mode 'reduced': detach() the matrix, or use that",
             ));
+        }
+        if dtype.is_complex() {
+            let [q, r] = complex_qr(g, A, &batch, rows, columns, if mode == "r" { rows.min(columns) } else { rows })?;
+            let none = g.floats(&[], &[0], dtype.to_real()).to(dtype);
+            return Ok(if mode == "r" { [none, r] } else { [q, r] });
         }
         if mode == "r" {
             let count = rows.min(columns);
@@ -341,8 +426,26 @@ functions! {
     ///     tensor([5., 3.])
     [module("linalg").out().named("svd").results(&["U", "S", "Vh"])]
     fn linalg_svd(g, A: Expr<'g>, full_matrices: bool = true) -> Result<[Expr<'g>; 3]> {
-        let ((batch, rows, columns), dtype) = (check("svd", A, false)?, A.dtype()?);
+        let ((batch, rows, columns), dtype) = (check_either("svd", A, false)?, A.dtype()?);
         let count = rows.min(columns);
+        let (across, down) = if full_matrices { (rows, columns) } else { (count, count) };
+        if dtype.is_complex() {
+            let (mut us, mut values, mut vhs) = (Vec::new(), Vec::new(), Vec::new());
+            for a in complex_matrices::matrices(A)? {
+                let (u, s, vh) =
+                    complex_matrices::svd(&a, full_matrices).ok_or_else(|| failure("svd", CONVERGENCE))?;
+                us.push(u);
+                values.push(s);
+                vhs.push(vh);
+            }
+            let part = dtype.to_real();
+            let results = [
+                complex_matrices::upload(g, &batch, rows, across, &us, part),
+                upload_vectors(g, &batch, count, values, part),
+                complex_matrices::upload(g, &batch, down, columns, &vhs, part),
+            ];
+            return g.with_gradient("linalg_svd", &[A], results, svd_gradient);
+        }
         let (mut us, mut values, mut vhs) = (Vec::new(), Vec::new(), Vec::new());
         for a in matrices(A)? {
             let (u, s, vh) = dense::svd(&a, full_matrices).ok_or_else(|| failure("svd", CONVERGENCE))?;
@@ -350,7 +453,6 @@ functions! {
             values.push(s);
             vhs.push(vh);
         }
-        let (across, down) = if full_matrices { (rows, columns) } else { (count, count) };
         let results = [
             upload(g, &batch, rows, across, us, dtype),
             upload_vectors(g, &batch, count, values, dtype),
@@ -363,7 +465,7 @@ functions! {
     [method().out().results(&["U", "S", "V"])]
     fn svd(g, input: Expr<'g>, some: bool = true) -> Result<[Expr<'g>; 3]> {
         let [u, s, vh] = linalg_svd(g, input, !some)?;
-        Ok([u, s, vh.transposed()])
+        Ok([u, s, adjoint(vh)?])
     }
 
     /// The singular values of matrices, in descending order.
@@ -414,30 +516,15 @@ functions! {
     [module("linalg").out()]
     fn pinv(g, A: Expr<'g>; atol: Option<TensorOrNumber<'g>> = None, rtol: Option<TensorOrNumber<'g>> = None,
         hermitian: bool = false) -> Result<Expr<'g>> {
-        let ((batch, rows, columns), dtype) = (check("pinv", A, hermitian)?, A.dtype()?);
+        let (_, rows, columns) = check_either("pinv", A, hermitian)?;
         if A.numel()? == 0 {
             return Ok(A.transposed() * 1.0);
         }
-        // The gradient is that of the whole matrix, as in PyTorch.
-        let whole = if hermitian { symmetric(A.detach())? } else { A.detach() };
-        let mut parts = Vec::new();
-        for a in matrices(whole)? {
-            parts.push(dense::svd(&a, false).ok_or_else(|| failure("pinv", CONVERGENCE))?);
+        let size = rows.max(columns);
+        if A.dtype()?.is_complex() {
+            return to_complex(g, pseudoinverse(g, to_real(g, A)?, size, atol, rtol, hermitian)?);
         }
-        let largest = parts.iter().map(|(_, s, _)| s.first().copied().unwrap_or(0.0)).collect::<Vec<f64>>();
-        let largest = g.floats(&largest, &batch, dtype);
-        let limits = tolerance(largest, rows.max(columns), atol, rtol)?.expand_to(&largest.shape()?).elements()?;
-        // Limits are in the dtype, so that the largest singular value is not above itself.
-        let rounded = |s: f64| if dtype == DType::F32 { f64::from(s as f32) } else { s };
-        let inverses = parts.iter().zip(limits).map(|((u, s, vh), limit)| {
-            let scale = |s: &f64| if rounded(*s) > limit.to_f64() { 1.0 / s } else { 0.0 };
-            let scales: Vec<f64> = s.iter().map(scale).collect();
-            let element = |i: usize, j: usize| (0..s.len()).map(|k| vh[(k, i)] * scales[k] * u[(j, k)]).sum();
-            HostMatrix::of(vh.columns, u.rows, element)
-        });
-        let result = upload(g, &batch, columns, rows, inverses.collect::<Vec<_>>(), dtype);
-        let [inverse] = g.with_gradient("linalg_pinv", &[A], [result], pseudoinverse_gradient)?;
-        Ok(inverse)
+        pseudoinverse(g, A, size, atol, rtol, hermitian)
     }
 
     /// The Moore-Penrose pseudoinverse of matrices: `gt.linalg.pinv`.
@@ -454,7 +541,7 @@ functions! {
     [module("linalg").out()]
     fn matrix_rank(g, A: Expr<'g>; atol: Option<TensorOrNumber<'g>> = None, rtol: Option<TensorOrNumber<'g>> = None,
         hermitian: bool = false) -> Result<Expr<'g>> {
-        let (_, rows, columns) = check("matrix_rank", A, hermitian)?;
+        let (_, rows, columns) = check_either("matrix_rank", A, hermitian)?;
         rank_of(magnitudes(g, A, hermitian)?, rows.max(columns), atol, rtol)
     }
 

@@ -15,6 +15,7 @@ pub mod activations;
 pub mod aten;
 pub mod attention;
 mod common;
+pub(crate) mod complex_matrices;
 pub mod complex_ops;
 pub mod convolutions;
 pub mod creation;

@@ -4,6 +4,7 @@
 //! gradients are composed of other operations.
 
 use crate::common::axes_of;
+use crate::complex_matrices::{self, adjoint, columns_to_complex, columns_to_real, to_complex, to_real};
 use crate::declaration::functions;
 use crate::dense::{self, HostMatrix, PackedLu, Triangle};
 use crate::masks::{tril, triu};
@@ -17,8 +18,21 @@ use gt_ops::{DType, Meta, Scalar, Shape, build};
 /// Checks that the argument is a matrix of float32 or float64, and square if that is required. Returns the sizes of
 /// the batch axes, the rows and the columns.
 pub(crate) fn check<'g>(name: &str, matrix: Expr<'g>, square: bool) -> Result<(Vec<i64>, i64, i64)> {
+    let dtype = matrix.dtype()?;
+    if dtype.is_complex() {
+        return Err(OpError::not_implemented(format!(
+            "linalg.{name}: this function has no complex matrices yet; inv, solve, det, slogdet, cholesky, qr, svd, \
+             svdvals, pinv and matrix_rank have. Got {}",
+            dtype.scalar_type_name()
+        )));
+    }
+    check_either(name, matrix, square)
+}
+
+/// As [`check`], but the matrix may be complex.
+pub(crate) fn check_either<'g>(name: &str, matrix: Expr<'g>, square: bool) -> Result<(Vec<i64>, i64, i64)> {
     let (dtype, mut sizes) = (matrix.dtype()?, matrix.sizes()?);
-    if !matches!(dtype, DType::F32 | DType::F64) {
+    if !matches!(dtype.to_real(), DType::F32 | DType::F64) || !dtype.is_inexact() {
         let kind = dtype.scalar_type_name();
         return Err(if dtype.is_float() {
             OpError::runtime(format!("linalg.{name}: Low precision dtypes not supported. Got {kind}"))
@@ -180,6 +194,15 @@ fn solution<'g>(g: &'g Builder<'g>, a: Expr<'g>, b: Expr<'g>, system: System) ->
     Ok(solution)
 }
 
+/// The solution of `a @ x = b` for square matrices `a`, complex ones included.
+fn general_solution<'g>(g: &'g Builder<'g>, a: Expr<'g>, b: Expr<'g>) -> Result<Expr<'g>> {
+    if a.dtype()?.is_complex() {
+        let real = solution(g, to_real(g, a)?, columns_to_real(g, b)?, System::General)?;
+        return columns_to_complex(g, real);
+    }
+    solution(g, a, b, System::General)
+}
+
 fn solution_gradient<'r>(
     g: &'r Builder<'r>,
     values: &[Expr<'r>],
@@ -202,25 +225,33 @@ fn inverse_gradient<'r>(
     Ok(vec![grads[0].map(|grad| -inverse.matmul(grad).matmul(inverse))])
 }
 
-/// The gradient of a determinant, `det(a) * inv(a).mT`.
+/// The gradient of a determinant, `conj(det(a)) * inv(a).mH`.
 fn determinant_gradient<'r>(
     g: &'r Builder<'r>,
     values: &[Expr<'r>],
     grads: &[Option<Expr<'r>>],
 ) -> Result<Vec<Option<Expr<'r>>>> {
     let Some(grad) = grads[0] else { return Ok(vec![None]) };
-    let scale = (grad * values[1]).unsqueeze(-1).unsqueeze(-1);
-    Ok(vec![Some(scale * inv(g, values[0])?.transposed())])
+    let determinant = if values[1].dtype()?.is_complex() { values[1].conj() } else { values[1] };
+    let scale = (grad * determinant).unsqueeze(-1).unsqueeze(-1);
+    Ok(vec![Some(scale * adjoint(inv(g, values[0])?)?)])
 }
 
-/// The gradient of the logarithm of a determinant, `inv(a).mT`.
+/// The gradient of the logarithm of a determinant, `inv(a).mH`. The direction of a complex determinant turns with the
+/// imaginary part of the logarithm; the sign of a real one does not change.
 fn log_determinant_gradient<'r>(
     g: &'r Builder<'r>,
     values: &[Expr<'r>],
     grads: &[Option<Expr<'r>>],
 ) -> Result<Vec<Option<Expr<'r>>>> {
-    let Some(grad) = grads[1] else { return Ok(vec![None]) };
-    Ok(vec![Some(grad.unsqueeze(-1).unsqueeze(-1) * inv(g, values[0])?.transposed())])
+    let mut scale = grads[1];
+    if let (true, Some(grad)) = (values[1].dtype()?.is_complex(), grads[0]) {
+        let turned = (grad * values[1].conj()).imag();
+        let grown = scale.unwrap_or_else(|| turned * 0.0);
+        scale = Some(g.complex(grown, turned));
+    }
+    let Some(scale) = scale else { return Ok(vec![None]) };
+    Ok(vec![Some(scale.unsqueeze(-1).unsqueeze(-1) * adjoint(inv(g, values[0])?)?)])
 }
 
 /// The gradient of the Cholesky decomposition (Murray 2016), symmetrized.
@@ -255,7 +286,11 @@ pub(crate) fn with_info<'g>(
     }
     let sizes = a.sizes()?;
     let (batch, size) = (&sizes[..sizes.len() - 2], sizes[sizes.len() - 1]);
-    let faults: Vec<i64> = matrices(a)?.iter().map(|matrix| fault(matrix) as i64).collect();
+    let complex = a.dtype()?.is_complex();
+    let real = if complex { to_real(g, a)? } else { a };
+    // Each column of a complex matrix is two of its real one.
+    let faults = matrices(real)?.into_iter().map(|matrix| fault(&matrix).div_ceil(1 + usize::from(complex)) as i64);
+    let faults: Vec<i64> = faults.collect();
     let info = g.ints(&faults, batch).to(DType::I32);
     let good = info.eq(0i64);
     let result = compute(good.unsqueeze(-1).unsqueeze(-1).where_(a, eye(g, size, size, a.dtype()?)))?;
@@ -286,7 +321,10 @@ functions! {
     ///             [0.0000, 0.2500]])
     [module("linalg").out()]
     fn inv(g, A: Expr<'g>) -> Result<Expr<'g>> {
-        let (batch, size, _) = check("inv", A, true)?;
+        let (batch, size, _) = check_either("inv", A, true)?;
+        if A.dtype()?.is_complex() {
+            return to_complex(g, inv(g, to_real(g, A)?)?);
+        }
         let factors: Vec<PackedLu> = matrices(A)?.into_iter().map(PackedLu::new).collect();
         if factors.iter().any(|lu| lu.first_zero_pivot() > 0) {
             let reason = "The inversion could not be completed because the input matrix is singular.";
@@ -318,7 +356,7 @@ functions! {
 
     /// The determinant of square matrices.
     ///
-    /// The gradient, `det(A) * inv(A).mT`, is computed by the inverse: `backward` raises `LinAlgError` if a matrix is
+    /// The gradient, `conj(det(A)) * inv(A).mH`, is computed by the inverse: `backward` raises `LinAlgError` if a matrix is
     /// singular.
     ///
     /// Args:
@@ -332,9 +370,15 @@ functions! {
     ///     tensor(8.)
     [module("linalg").out().named("det")]
     fn linalg_det(g, A: Expr<'g>) -> Result<Expr<'g>> {
-        let (batch, _, _) = check("det", A, true)?;
-        let numbers: Vec<f64> = matrices(A)?.into_iter().map(|a| PackedLu::new(a).determinant()).collect();
-        let result = g.floats(&numbers, &batch, A.dtype()?);
+        let ((batch, _, _), dtype) = (check_either("det", A, true)?, A.dtype()?);
+        let result = if dtype.is_complex() {
+            let numbers: Vec<_> =
+                complex_matrices::matrices(A)?.into_iter().map(complex_matrices::determinant).collect();
+            complex_matrices::upload_numbers(g, &numbers, &batch, dtype.to_real())
+        } else {
+            let numbers: Vec<f64> = matrices(A)?.into_iter().map(|a| PackedLu::new(a).determinant()).collect();
+            g.floats(&numbers, &batch, dtype)
+        };
         let [determinant] = g.with_gradient("linalg_det", &[A], [result], determinant_gradient)?;
         Ok(determinant)
     }
@@ -365,10 +409,17 @@ functions! {
     ///     (tensor(-1.), tensor(2.0794))
     [module("linalg").out().named("slogdet").results(&["sign", "logabsdet"])]
     fn linalg_slogdet(g, A: Expr<'g>) -> Result<[Expr<'g>; 2]> {
-        let ((batch, _, _), dtype) = (check("slogdet", A, true)?, A.dtype()?);
-        let (signs, logarithms): (Vec<f64>, Vec<f64>) =
-            matrices(A)?.into_iter().map(|a| PackedLu::new(a).log_determinant()).unzip();
-        let results = [g.floats(&signs, &batch, dtype), g.floats(&logarithms, &batch, dtype)];
+        let ((batch, _, _), dtype) = (check_either("slogdet", A, true)?, A.dtype()?);
+        let results = if dtype.is_complex() {
+            let (signs, logarithms): (Vec<_>, Vec<f64>) =
+                complex_matrices::matrices(A)?.into_iter().map(complex_matrices::log_determinant).unzip();
+            let part = dtype.to_real();
+            [complex_matrices::upload_numbers(g, &signs, &batch, part), g.floats(&logarithms, &batch, part)]
+        } else {
+            let (signs, logarithms): (Vec<f64>, Vec<f64>) =
+                matrices(A)?.into_iter().map(|a| PackedLu::new(a).log_determinant()).unzip();
+            [g.floats(&signs, &batch, dtype), g.floats(&logarithms, &batch, dtype)]
+        };
         g.with_gradient("linalg_slogdet", &[A], results, log_determinant_gradient)
     }
 
@@ -386,6 +437,9 @@ functions! {
     [method()]
     fn logdet(g, input: Expr<'g>) -> Result<Expr<'g>> {
         let [sign, logarithm] = linalg_slogdet(g, input)?;
+        if sign.dtype()?.is_complex() {
+            return Ok(sign.log() + logarithm);
+        }
         Ok(sign.lt(0.0).where_(f64::NAN, logarithm))
     }
 
@@ -415,7 +469,7 @@ functions! {
     ///             [1., 0.]])
     [module("linalg").out().named("solve")]
     fn linalg_solve(g, A: Expr<'g>, B: Expr<'g>; left: bool = true) -> Result<Expr<'g>> {
-        let (batch, size, _) = check("solve", A, true)?;
+        let (batch, size, _) = check_either("solve", A, true)?;
         let (dtype, other) = (A.dtype()?, B.dtype()?);
         if dtype != other {
             return Err(OpError::runtime(format!(
@@ -431,13 +485,13 @@ functions! {
                 ));
             }
             check_equation("solve", size, &[sizes[sizes.len() - 1], 1], true)?;
-            return Ok(solution(g, A, B.unsqueeze(-1), System::General)?.squeeze(&[-1]));
+            return Ok(general_solution(g, A, B.unsqueeze(-1))?.squeeze(&[-1]));
         }
         check_equation("solve", size, &sizes, left)?;
         if left {
-            return solution(g, A, B, System::General);
+            return general_solution(g, A, B);
         }
-        Ok(solution(g, A.transposed(), B.transposed(), System::General)?.transposed())
+        Ok(general_solution(g, A.transposed(), B.transposed())?.transposed())
     }
 
     /// `solve` that reports the first column without a pivot in `info` instead of raising.
@@ -557,8 +611,8 @@ functions! {
     /// The Cholesky factor of symmetric positive-definite matrices: the lower triangular L with `A = L @ L.mT`.
     ///
     /// Args:
-    ///     A: Symmetric matrices, `(*, n, n)`. Only the lower triangle is read.
-    ///     upper: Whether the upper triangular `L.mT` is returned instead.
+    ///     A: Symmetric or Hermitian matrices, `(*, n, n)`. Only the lower triangle is read.
+    ///     upper: Whether the upper triangular `L.mH` is returned instead.
     ///
     /// Returns:
     ///     A tensor of the shape of `A`.
@@ -572,7 +626,11 @@ functions! {
     ///             [1., 2.]])
     [module("linalg").out().named("cholesky")]
     fn linalg_cholesky(g, A: Expr<'g>; upper: bool = false) -> Result<Expr<'g>> {
-        let (batch, size, _) = check("cholesky", A, true)?;
+        let (batch, size, _) = check_either("cholesky", A, true)?;
+        if A.dtype()?.is_complex() {
+            let factor = to_complex(g, linalg_cholesky(g, to_real(g, A)?, false)?)?;
+            return if upper { adjoint(factor) } else { Ok(factor) };
+        }
         let factors: std::result::Result<Vec<HostMatrix>, usize> = matrices(A)?.iter().map(dense::cholesky).collect();
         let reason = "The factorization could not be completed because the input is not positive-definite.";
         let factors = factors.map_err(|_| failure("cholesky", reason))?;
@@ -613,10 +671,10 @@ functions! {
     ///             [1.2500]])
     [method().out()]
     fn cholesky_solve(g, input: Expr<'g>, input2: Expr<'g>, upper: bool = false) -> Result<Expr<'g>> {
-        let lower = if upper { input2.transposed() } else { input2 };
+        let lower = if upper { adjoint(input2)? } else { input2 };
         // Only one triangle is read; the gradient is that of the whole matrix, as in PyTorch.
         let lower = lower - (lower - tril(g, lower, 0)?).detach();
-        linalg_solve(g, lower.matmul(lower.transposed()), input, true)
+        linalg_solve(g, lower.matmul(adjoint(lower)?), input, true)
     }
 
     /// The inverse of a matrix, from its Cholesky factor.

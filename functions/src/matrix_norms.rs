@@ -41,7 +41,7 @@ fn norm_of_matrices<'g>(
     dtype: Option<DType>,
 ) -> Result<Expr<'g>> {
     let (rank, own) = (a.rank()?, a.dtype()?);
-    if !own.is_float() {
+    if !own.is_inexact() {
         return Err(OpError::not_implemented(format!(
             "linalg.matrix_norm: Expected a floating point or complex tensor as input. Got {}",
             own.scalar_type_name()

@@ -274,7 +274,13 @@ pub fn compose<'g>(
     let tensor = |i: usize| {
         let x = operand(i);
         match x.as_number() {
-            Some(number) => g.full(&crate::shape::Shape::SCALAR, number, dtype),
+            Some(number) => {
+                let (re, im) = number.parts();
+                // A number of an operator that a complex64 does not have becomes infinite, as in PyTorch.
+                let narrowed = Scalar::Complex(f64::from(re as f32), f64::from(im as f32));
+                let number = if dtype == DType::C64 { narrowed } else { number };
+                g.full(&crate::shape::Shape::SCALAR, number, dtype)
+            }
             None => x.to(dtype),
         }
     };
@@ -292,7 +298,9 @@ pub fn compose<'g>(
             }));
         }
         Op::Div => {
-            let quotient = ComplexParts::of(a.detach_tensor()).over(ComplexParts::of(b.detach_tensor())).join();
+            // The parts of a number would meet each other alone, in the default dtype.
+            let divisor = if b.as_number().is_some() { tensor(1) } else { b };
+            let quotient = ComplexParts::of(a.detach_tensor()).over(ComplexParts::of(divisor.detach())).join();
             return Some(recorded(g, "DivBackward0", [tensor(0), tensor(1)], quotient, |_, values, grads| {
                 let [_, divisor, quotient] = values else { return Ok(Vec::new()) };
                 let first = grads[0].map(|grad| grad / divisor.conj());
