@@ -190,7 +190,7 @@ pub(crate) fn svd(a: &ComplexMatrix, full: bool) -> Option<(ComplexMatrix, Vec<f
         }
     };
     let (_, doubled, vh) = dense::svd(&HostMatrix::of(2 * rows, 2 * columns, block), true)?;
-    // Of the real vectors of one singular value, half are multiples of the others by complex numbers.
+    // Half of the real vectors of one singular value are complex multiples of the others.
     let (mut right, mut values) = (Vec::new(), Vec::new());
     for k in 0..2 * columns {
         let mut vector = DVector::from_fn(columns, |j, _| C::new(vh[(k, 2 * j)], vh[(k, 2 * j + 1)]));
@@ -203,14 +203,15 @@ pub(crate) fn svd(a: &ComplexMatrix, full: bool) -> Option<(ComplexMatrix, Vec<f
     values.truncate(count);
     let least = values.first().map_or(0.0, |largest| largest * f64::EPSILON * rows.max(columns) as f64);
     let mut left: Vec<DVector<C>> = Vec::new();
-    for k in 0..if full { rows } else { count } {
-        let mut vector = DVector::zeros(rows);
-        if let Some(value) = values.get(k).filter(|value| **value > least) {
-            vector = (a * &right[k]).unscale(*value);
-            orthogonalize(&mut vector, &left);
-        }
-        let length = vector.norm();
-        left.push(if length > 0.5 { vector.unscale(length) } else { another(rows, &left) });
+    for (vector, value) in right.iter().zip(&values) {
+        // The image of a vector whose singular value is rounding has no direction.
+        let mut image = if *value > least { (a * vector).unscale(*value) } else { DVector::zeros(rows) };
+        orthogonalize(&mut image, &left);
+        let length = image.norm();
+        left.push(if length > 0.5 { image.unscale(length) } else { another(rows, &left) });
+    }
+    while full && left.len() < rows {
+        left.push(another(rows, &left));
     }
     right.truncate(if full { columns } else { count });
     Some((of_columns(rows, &left), values, of_columns(columns, &right).adjoint()))

@@ -32,7 +32,7 @@ fn qr_gradient<'r>(
     let (q, r) = (values[1], values[2]);
     let (of_q, of_r) = (or_zeros(g, grads[0], q)?, or_zeros(g, grads[1], r)?);
     if q.dtype()?.is_complex() {
-        // Of a Hermitian matrix, the diagonal is real (Roberts and Roberts 2020).
+        // The diagonal of a Hermitian matrix is real (Roberts and Roberts 2020).
         let lower = tril(g, r.matmul(adjoint(of_r)?) - adjoint(of_q)?.matmul(q), -1)?;
         let diagonal = (r.matmul(adjoint(of_r)?) - adjoint(of_q)?.matmul(q)).diagonal(0, -2, -1).real();
         let diagonal = diag_embed(g, diagonal, 0, -2, -1)?.to(q.dtype()?);

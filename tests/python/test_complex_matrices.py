@@ -20,7 +20,7 @@ def _complex(*shape: int) -> np.ndarray:
 A = _complex(2, 3, 3)
 HERMITIAN = A @ A.conj().mT + np.eye(3)
 TALL, WIDE = _complex(2, 4, 3), _complex(3, 4)
-# Of rank 1, of rank 2 with singular values that are there twice, and of rank 0.
+# Matrices of rank 1, of rank 2 with equal singular values, and of rank 0.
 DEFICIENT = [
     np.outer(_complex(4), _complex(3)),
     np.linalg.qr(_complex(4, 4))[0][:, :2] @ np.linalg.qr(_complex(3, 3))[0][:2],
