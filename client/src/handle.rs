@@ -6,7 +6,7 @@
 
 use crate::error::Result;
 use crate::lock::lock;
-use crate::storage::{Storage, ViewCache};
+use crate::storage::{Storage, StorageVersion, ViewCache};
 use crate::strides::{MemoryLayout, ViewOps};
 use crate::value::TensorValue;
 use gt_ops::{Attrs, Meta, Op, Scalar};
@@ -114,7 +114,7 @@ pub(crate) struct CachedView {
     /// None if it was dropped so that the base can be written in place.
     pub(crate) value: Option<Arc<TensorValue>>,
     pub(crate) node: Option<Arc<Node>>,
-    pub(crate) version: u64,
+    pub(crate) version: StorageVersion,
     /// How many failures the session had reported. A reported failure may have given the base its old elements back.
     pub(crate) failures: u64,
 }
@@ -137,7 +137,7 @@ impl ViewCache for Mutex<CachedView> {
 pub(crate) struct MaterializedView {
     pub(crate) value: Arc<TensorValue>,
     pub(crate) node: Option<Arc<Node>>,
-    pub(crate) version: u64,
+    pub(crate) version: StorageVersion,
 }
 
 impl View {

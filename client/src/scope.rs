@@ -15,7 +15,7 @@ use gt_ops::graph::FunctionGradient;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::row::Promotion;
 use gt_ops::storage::{StoredInstruction, on_storage};
-use gt_ops::{Arg, Attrs, Class, DType, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Shape, Val, composed};
+use gt_ops::{Arg, Attrs, Class, DType, Graph, Inputs, Instruction, Meta, Op, OpError, Operand, Val, composed};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ struct ViewStep {
     op: ViewOp,
     operand: Option<Val>,
     result: Val,
-    /// The shape of the result.
-    shape: Shape,
+    /// The shape and dtype of the result.
+    meta: Meta,
 }
 
 /// A value and the node on the tape that gradients of it flow to.
@@ -60,7 +60,8 @@ pub(crate) struct ViewRecord {
     pub(crate) ops: ViewOps,
     /// None where PyTorch would have to copy.
     pub(crate) layout: Option<MemoryLayout>,
-    shape: Shape,
+    /// The shape and dtype after the last op.
+    meta: Meta,
     /// The result of the last op. An op on another tensor is not recorded: it computes an index of a gather.
     last: Val,
     /// Whether the tensor that the view is taken of is a view itself.
@@ -130,8 +131,8 @@ impl Scope {
     /// Records the chain of ops emitted from now on that begins with `base`, a tensor of this layout. They make a
     /// view of it. `nested` says whether it is a view itself.
     pub(crate) fn record_view(&mut self, base: Val, layout: MemoryLayout, nested: bool) {
-        let shape = self.tensors[base.0 as usize].0.meta().shape;
-        self.view = Some(ViewRecord { ops: ViewOps::new(), layout: Some(layout), shape, last: base, nested });
+        let meta = *self.tensors[base.0 as usize].0.meta();
+        self.view = Some(ViewRecord { ops: ViewOps::new(), layout: Some(layout), meta, last: base, nested });
     }
 
     /// Ends the call as [`Scope::finish`] does. Returns the value and node of the result, and the recorded view.
@@ -150,14 +151,14 @@ impl Scope {
         self.steps = Some(Vec::new());
     }
 
-    /// The recorded ops that lead from a tensor that no recorded op made to `val`, in order, each with the shape of its
-    /// result, and that tensor. `None` if the first of them has no operand.
-    pub(crate) fn view_ops(&self, val: Val) -> Option<(Val, Vec<(ViewOp, Shape)>)> {
+    /// The recorded ops that lead from a tensor that no recorded op made to `val`, in order, each with its
+    /// result's shape and dtype, and that tensor. `None` if the first of them has no operand.
+    pub(crate) fn view_ops(&self, val: Val) -> Option<(Val, Vec<(ViewOp, Meta)>)> {
         let mut chain = Vec::new();
         let mut at = val;
         for step in self.steps.iter().flatten().rev() {
             if step.result == at {
-                chain.push((step.op.clone(), step.shape));
+                chain.push((step.op.clone(), step.meta));
                 at = step.operand?;
             }
         }
@@ -220,8 +221,8 @@ impl Scope {
                 _ => None,
             };
             let step = ViewOp { op, attrs, index };
-            view.layout = view.layout.and_then(|layout| layout_after(&view.shape, &layout, &step));
-            view.shape = meta.shape;
+            view.layout = view.layout.and_then(|layout| layout_after(&view.meta, &layout, &step));
+            view.meta = meta;
             view.ops.push(step);
         } else if let Some(steps) = &mut self.steps {
             let operand = match inputs.first() {
@@ -229,7 +230,7 @@ impl Scope {
                 _ => None,
             };
             let op = ViewOp { op, attrs, index: None };
-            steps.push(ViewStep { op, operand, result: Val(self.tensors.len() as u32), shape: meta.shape });
+            steps.push(ViewStep { op, operand, result: Val(self.tensors.len() as u32), meta });
         }
         self.push(value, node)
     }
@@ -346,6 +347,11 @@ impl Graph for Scope {
             {
                 let converted = self.emit(Op::Cast, inputs, Attrs::DType(DType::I64))?;
                 return self.emit(op, &[converted.into()], attrs);
+            }
+            if let (Op::MatmulWide, [Arg::Val(a), Arg::Val(b)]) = (op, inputs) {
+                let a = self.emit(Op::Cast, &[(*a).into()], Attrs::DType(DType::F32))?;
+                let b = self.emit(Op::Cast, &[(*b).into()], Attrs::DType(DType::F32))?;
+                return self.emit(Op::Matmul, &[a.into(), b.into()], attrs);
             }
             if op == Op::Bitcast {
                 return Err(OpError::not_implemented(

@@ -26,7 +26,8 @@ use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::version::{
-    BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, WRAPPED_INDICES_SINCE,
+    BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, WIDE_PRODUCTS_SINCE,
+    WRAPPED_INDICES_SINCE,
 };
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{
@@ -107,7 +108,8 @@ pub struct ClientSession {
     next_alive_check_ns: AtomicU64,
     /// Whether the daemon understands [`ClientMessage::Interrupt`].
     interrupts: bool,
-    /// Whether the daemon knows reductions that convert their operand, Fourier transforms and wrapped indices.
+    /// Whether the daemon knows reductions that convert their operand, Fourier transforms, wrapped indices, bits read as
+    /// another dtype and products of half precisions in float32.
     pub(crate) newest_instructions: bool,
     /// Interrupts the session ahead of its stream; none where the control socket does.
     interrupter: Option<Interrupter>,
@@ -334,7 +336,8 @@ impl ClientSession {
                 >= CONVERTING_REDUCTIONS_SINCE
                     .max(FOURIER_TRANSFORMS_SINCE)
                     .max(WRAPPED_INDICES_SINCE)
-                    .max(BITCASTS_SINCE),
+                    .max(BITCASTS_SINCE)
+                    .max(WIDE_PRODUCTS_SINCE),
             interrupter,
             noticed: AtomicU32::new(welcome.notice.as_ref().map_or(0, |notice| notice.number)),
             lost: OnceLock::new(),

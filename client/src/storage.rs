@@ -17,6 +17,14 @@ const IN_PLACE_BYTES_MIN: usize = 128 << 10;
 /// The least number of registered views at which those that are gone are removed.
 const VIEWS_SWEPT_MIN: usize = 16;
 
+/// How often the value of a storage was replaced.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StorageVersion {
+    replacements: u64,
+    /// Those that the tape sees, which are not those through `x.data`.
+    pub(crate) on_tape: u64,
+}
+
 /// The current value of a base tensor, for all handles and views of it.
 pub(crate) struct Storage(Mutex<StorageContents>);
 
@@ -26,7 +34,7 @@ pub type Attachment = Arc<dyn Any + Send + Sync>;
 struct StorageContents {
     attachment: Option<Attachment>,
     value: Arc<TensorValue>,
-    version: u64,
+    version: StorageVersion,
     /// Ends when the value is replaced, which makes saved values of its views stale.
     epoch: Epoch,
     /// The caches of its views. Those of views that are gone are removed when they would be half of all.
@@ -39,7 +47,7 @@ impl Storage {
         Arc::new(Storage(Mutex::new(StorageContents {
             attachment: None,
             value,
-            version: 0,
+            version: StorageVersion::default(),
             epoch: Epoch::default(),
             views: Vec::new(),
             views_swept: VIEWS_SWEPT_MIN,
@@ -55,7 +63,7 @@ impl Storage {
         lock(&self.0).attachment.replace(attachment)
     }
     /// The current value, and how often it was replaced.
-    pub(crate) fn read(&self) -> (Arc<TensorValue>, u64) {
+    pub(crate) fn read(&self) -> (Arc<TensorValue>, StorageVersion) {
         let contents = lock(&self.0);
         (contents.value.clone(), contents.version)
     }
@@ -93,7 +101,8 @@ impl Storage {
     #[must_use = "to be dropped outside every lock"]
     pub(crate) fn replace(&self, value: Arc<TensorValue>, since: Option<u64>) -> Arc<TensorValue> {
         let mut contents = lock(&self.0);
-        contents.version += 1;
+        contents.version.replacements += 1;
+        contents.version.on_tape += u64::from(since.is_some());
         let epoch = std::mem::take(&mut contents.epoch);
         if let Some(since) = since {
             epoch.end(since);

@@ -5,7 +5,7 @@
 
 use crate::value::TensorValue;
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Attrs, Op, RANK_MAX, Shape};
+use gt_ops::{Attrs, DType, Meta, Op, RANK_MAX, Shape};
 use smallvec::SmallVec;
 use std::sync::Arc;
 
@@ -32,23 +32,42 @@ pub(crate) struct ViewOp {
 pub(crate) type ViewOps = SmallVec<[ViewOp; 2]>;
 
 /// The layout after one op; none if PyTorch would have to copy.
-pub(crate) fn layout_after(from: &Shape, layout: &MemoryLayout, op: &ViewOp) -> Option<MemoryLayout> {
+pub(crate) fn layout_after(from: &Meta, layout: &MemoryLayout, op: &ViewOp) -> Option<MemoryLayout> {
     let mut offset = layout.offset;
     if let Attrs::Slice(spec) = &op.attrs
         && spec.sizes.numel() > 0
     {
-        offset += (0..from.rank()).map(|axis| spec.start[axis] as isize * layout.strides[axis]).sum::<isize>();
+        let rank = from.shape.rank();
+        offset += (0..rank).map(|axis| spec.start[axis] as isize * layout.strides[axis]).sum::<isize>();
     }
-    if let (Op::Reinterpret, Attrs::DType(to)) = (op.op, &op.attrs) {
-        // Offsets are in elements, and a complex number is two of its parts.
-        match to {
-            to if to.is_complex() && offset % 2 != 0 => return None,
-            to if to.is_complex() => offset /= 2,
-            to if to.is_float() => offset *= 2,
-            _ => {}
-        }
+    if let (Op::Reinterpret | Op::Bitcast, Attrs::DType(to)) = (op.op, &op.attrs) {
+        offset = rescaled(offset, from.dtype, *to)?;
     }
-    strides_after(from, &layout.strides, op).map(|strides| MemoryLayout { strides, offset })
+    let strides = match (op.op, &op.attrs) {
+        (Op::Bitcast, Attrs::DType(to)) => bit_strides(from, &layout.strides, *to),
+        _ => strides_after(&from.shape, &layout.strides, op),
+    };
+    strides.map(|strides| MemoryLayout { strides, offset })
+}
+
+/// A distance in elements of `from`, in elements of `to`; none if it is no whole number of these.
+fn rescaled(distance: isize, from: DType, to: DType) -> Option<isize> {
+    let bytes = distance * from.size() as isize;
+    (bytes % to.size() as isize == 0).then_some(bytes / to.size() as isize)
+}
+
+/// The strides under which the same bytes are elements of `to`, if there are any.
+fn bit_strides(from: &Meta, strides: &Strides, to: DType) -> Option<Strides> {
+    if from.dtype.size() == to.size() {
+        return Some(*strides);
+    }
+    let last = from.shape.rank().checked_sub(1)?;
+    let mut out = [0; RANK_MAX];
+    for (to_stride, stride) in out.iter_mut().zip(&strides[..last]) {
+        *to_stride = rescaled(*stride, from.dtype, to)?;
+    }
+    out[last] = 1;
+    (strides[last] == 1).then_some(out)
 }
 
 fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &ViewOp) -> Option<Strides> {
@@ -88,7 +107,7 @@ fn strides_after(from: &Shape, strides: &Strides, ViewOp { op, attrs, .. }: &Vie
             *out.get_mut(from.rank())? = 1;
             Some(out)
         }
-        (Op::Reinterpret | Op::Bitcast, _) => Some(*strides),
+        (Op::Reinterpret, _) => Some(*strides),
         _ => None,
     }
 }
@@ -146,7 +165,6 @@ pub(crate) fn repeats_elements(shape: &Shape, strides: &Strides) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_ops::DType;
 
     fn shape(dims: &[usize]) -> Shape {
         Shape::new(dims).unwrap()
@@ -173,12 +191,35 @@ mod tests {
         );
     }
 
+    fn seen_by(op: Op, from: Meta, values: &[isize], offset: isize, to: DType) -> Option<(Strides, isize)> {
+        let op = ViewOp { op, attrs: Attrs::DType(to), index: None };
+        let layout = layout_after(&from, &MemoryLayout { strides: strides(values), offset }, &op)?;
+        Some((layout.strides, layout.offset))
+    }
+
+    #[test]
+    fn distances_are_counted_in_elements_of_the_dtype_that_bits_are_read_as() {
+        let seen_as = |values: &[isize], offset, to| {
+            seen_by(Op::Bitcast, Meta::new(shape(&[3, 4]), DType::F32), values, offset, to)
+        };
+        assert_eq!(seen_as(&[4, 1], 4, DType::F64), Some((strides(&[2, 1]), 2)));
+        assert_eq!(seen_as(&[4, 1], 1, DType::U8), Some((strides(&[16, 1]), 4)));
+        assert_eq!(seen_as(&[-4, 1], 8, DType::I16), Some((strides(&[-8, 1]), 16)));
+        assert_eq!(seen_as(&[1, 3], 5, DType::I32), Some((strides(&[1, 3]), 5)));
+        // An odd start, an odd distance, and elements that do not lie side by side.
+        assert_eq!(seen_as(&[4, 1], 1, DType::F64), None);
+        assert_eq!(seen_as(&[5, 1], 0, DType::F64), None);
+        assert_eq!(seen_as(&[4, 2], 0, DType::I16), None);
+    }
+
     #[test]
     fn parts_of_complex_numbers_are_neighbours() {
-        let seen_as = |dims: &[usize], values: &[isize], offset, to| {
-            let op = ViewOp { op: Op::Reinterpret, attrs: Attrs::DType(to), index: None };
-            let layout = layout_after(&shape(dims), &MemoryLayout { strides: strides(values), offset }, &op)?;
-            Some((layout.strides, layout.offset))
+        let seen_as = |dims: &[usize], values: &[isize], offset, to: DType| {
+            let from = match to {
+                DType::F32 => DType::C64,
+                _ => to.storage(),
+            };
+            seen_by(Op::Reinterpret, Meta::new(shape(dims), from), values, offset, to)
         };
         // The real parts of a column of complex numbers, and the complex numbers of these parts.
         assert_eq!(seen_as(&[3], &[4], 1, DType::F32), Some((strides(&[8, 1]), 2)));

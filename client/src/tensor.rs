@@ -4,7 +4,7 @@ use crate::error::Result;
 use crate::handle::{AutogradMeta, Binding, CachedView, Edge, MaterializedView, Node, Tensor, View};
 use crate::scope::{Scope, copied};
 use crate::session::{ClientSession, InPlaceOperation};
-use crate::storage::{Attachment, Storage};
+use crate::storage::{Attachment, Storage, StorageVersion};
 use crate::strides::{MemoryLayout, Strides, ViewOps, is_contiguous, layout_after, repeats_elements};
 use crate::tape::{grad_enabled, next_number};
 use crate::value::TensorValue;
@@ -367,7 +367,7 @@ impl Tensor {
         &self,
         mut scope: Scope,
         this: Val,
-        version: u64,
+        version: StorageVersion,
         build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
     ) -> Result<PlannedView> {
         scope.record_view(this, self.memory_layout(), self.is_view());
@@ -378,9 +378,9 @@ impl Tensor {
     }
 
     /// The value, its node and the storage's version.
-    fn versioned(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>, u64)> {
+    fn versioned(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>, StorageVersion)> {
         Ok(match &self.binding {
-            Binding::Own(value, node) => (value.clone(), tracked(node).cloned(), 0),
+            Binding::Own(value, node) => (value.clone(), tracked(node).cloned(), StorageVersion::default()),
             Binding::Shared(storage, autograd) => {
                 let (value, version) = storage.read();
                 (value, autograd.node(), version)
@@ -392,9 +392,9 @@ impl Tensor {
         })
     }
 
-    fn storage_version(&self) -> Result<u64> {
+    fn storage_version(&self) -> Result<StorageVersion> {
         Ok(match &self.binding {
-            Binding::Own(..) => 0,
+            Binding::Own(..) => StorageVersion::default(),
             Binding::Shared(storage, _) => storage.read().1,
             Binding::View(view) => view.read()?.version,
         })
@@ -418,13 +418,19 @@ impl Tensor {
                 let (value, node) = scope.parts(val);
                 let chain = scope.view_ops(val).filter(|(base, _)| (base.0 as usize) < bases.len());
                 let Some((base, chain)) = chain else {
-                    return (0, PlannedView { value, node, ops: ViewOps::new(), layout: None, version: 0 });
+                    return (0, PlannedView {
+                        value,
+                        node,
+                        ops: ViewOps::new(),
+                        layout: None,
+                        version: StorageVersion::default(),
+                    });
                 };
                 let base = base.0 as usize;
-                let (mut layout, mut shape) = (Some(bases[base].memory_layout()), bases[base].meta().shape);
+                let (mut layout, mut meta) = (Some(bases[base].memory_layout()), bases[base].meta());
                 for (op, to) in &chain {
-                    layout = layout.and_then(|layout| layout_after(&shape, &layout, op));
-                    shape = *to;
+                    layout = layout.and_then(|layout| layout_after(&meta, &layout, op));
+                    meta = *to;
                 }
                 let ops = chain.into_iter().map(|(op, _)| op).collect();
                 (base, PlannedView { value, node, ops, layout, version: versions[base] })
@@ -825,7 +831,7 @@ pub struct PlannedView {
     ops: ViewOps,
     /// None where PyTorch would have to copy.
     layout: Option<MemoryLayout>,
-    version: u64,
+    version: StorageVersion,
 }
 
 impl PlannedView {

@@ -9,7 +9,7 @@
 use crate::error::Result;
 use crate::handle::{CachedView, MaterializedView, Node, View};
 use crate::scope::Scope;
-use crate::storage::Storage;
+use crate::storage::{Storage, StorageVersion};
 use crate::strides::{MemoryLayout, ViewOp, ViewOps, layout_after, repeats_elements};
 use crate::tape::{self, grad_enabled};
 use crate::value::TensorValue;
@@ -49,12 +49,12 @@ impl View {
     fn recomputed(
         &self,
         value: Arc<TensorValue>,
-        version: u64,
-        (node, of): (Option<Arc<Node>>, u64),
+        version: StorageVersion,
+        (node, of): (Option<Arc<Node>>, StorageVersion),
     ) -> Result<MaterializedView> {
-        let (epoch, changed) = (self.base.epoch(), of != version);
+        let (epoch, changed) = (self.base.epoch(), of.on_tape != version.on_tape);
         // A replay of a changed base is always recorded: its result is cached, and the next reader may need the
-        // gradient. Where only the elements were dropped, the view keeps its node.
+        // gradient. Where only the elements were dropped, or written through `x.data`, the view keeps its node.
         let recording = tape::set_grad_enabled(changed);
         let replayed = self.replay(value, version);
         tape::set_grad_enabled(recording);
@@ -70,7 +70,7 @@ impl View {
         Ok(replayed)
     }
 
-    fn replay(&self, base: Arc<TensorValue>, version: u64) -> Result<MaterializedView> {
+    fn replay(&self, base: Arc<TensorValue>, version: StorageVersion) -> Result<MaterializedView> {
         let mut scope = Scope::new(base.session());
         let base = scope.push(base, None);
         let outcome = self.replay_in(&mut scope, base);
@@ -134,10 +134,10 @@ impl View {
     /// Whether it shows each element of the tensor that has the autograd metadata once.
     pub(crate) fn is_whole(&self) -> bool {
         let (before, after) = self.ops.split_at(self.tracked_from);
-        let base = self.base.with_value(|value| value.meta().shape);
-        let tracked = before.iter().try_fold(base, |shape, op| shape_after(&shape, op));
+        let base = self.base.with_value(|value| *value.meta());
+        let tracked = before.iter().try_fold(base, |meta, op| meta_after(&meta, op));
         let repeats = after.iter().any(|op| matches!(op.op, Op::Expand | Op::Gather));
-        !repeats && tracked.is_some_and(|tracked| tracked.numel() == self.meta.shape.numel())
+        !repeats && tracked.is_some_and(|tracked| tracked.bytes() == self.meta.bytes())
     }
 
     /// Whether it shows the elements that `slice` takes from the tensor that `ops` make of `storage`'s value, in the
@@ -146,7 +146,7 @@ impl View {
         if !Arc::ptr_eq(&self.base, storage) {
             return false;
         }
-        let base = self.base.with_value(|value| value.meta().shape);
+        let base = self.base.with_value(|value| *value.meta());
         let sizes = slice.sizes;
         let slice = ViewOp { op: Op::Slice, attrs: Attrs::Slice(Box::new(slice)), index: None };
         let ops: ViewOps = ops.iter().cloned().chain([slice]).collect();
@@ -162,7 +162,7 @@ fn replayed(scope: &mut Scope, ops: &[ViewOp], v: Val) -> gt_ops::error::Result<
 
 /// `base` with the elements that `ops` show replaced by `new`.
 fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::error::Result<Val> {
-    let Meta { shape, dtype } = scope.meta(base);
+    let meta @ Meta { shape, dtype } = scope.meta(base);
     if let Some(at) = ops.iter().position(|op| matches!(op.op, Op::Reinterpret | Op::Bitcast)) {
         let (before, after) = (&ops[..at], &ops[at + 1..]);
         let operand = replayed(scope, before, base)?;
@@ -179,12 +179,12 @@ fn written(scope: &mut Scope, ops: &[ViewOp], base: Val, new: Val) -> gt_ops::er
         let part = Attrs::Slice(Box::new(SliceSpec::corner(none)));
         let written = scope.emit(Op::SliceScatter, &[line.into(), new.into()], part)?;
         reshaped(scope, written, shape)
-    } else if let Some((shaped, part)) = PartOfBase::of(&shape, ops) {
+    } else if let Some((shaped, part)) = PartOfBase::of(meta, ops) {
         let base = reshaped(scope, base, shaped)?;
         let written = part.write(scope, base, new)?;
         reshaped(scope, written, shape)
     } else {
-        let positions = match StridedElements::of(&shape, ops) {
+        let positions = match StridedElements::of(&meta, ops) {
             Some(elements) => elements.positions(scope)?,
             None => positions(scope, ops, shape)?,
         };
@@ -224,33 +224,36 @@ struct PartOfBase<'a> {
 
 impl<'a> PartOfBase<'a> {
     /// The part of a base that `ops` show, and the shape that the base gets first.
-    fn of(base: &Shape, ops: &'a [ViewOp]) -> Option<(Shape, PartOfBase<'a>)> {
-        PartOfBase::of_ops(base, ops).map(|part| (*base, part)).or_else(|| {
+    fn of(base: Meta, ops: &'a [ViewOp]) -> Option<(Shape, PartOfBase<'a>)> {
+        PartOfBase::of_ops(base, ops).map(|part| (base.shape, part)).or_else(|| {
             let reshapes = ops.iter().take_while(|op| op.op == Op::Reshape).count();
             match ops.get(reshapes.checked_sub(1)?)?.attrs {
-                Attrs::Shape(shaped) => PartOfBase::of_ops(&shaped, &ops[reshapes..]).map(|part| (shaped, part)),
+                Attrs::Shape(shaped) => {
+                    let base = Meta::new(shaped, base.dtype);
+                    PartOfBase::of_ops(base, &ops[reshapes..]).map(|part| (shaped, part))
+                }
                 _ => None,
             }
         })
     }
 
-    fn of_ops(base: &Shape, ops: &'a [ViewOp]) -> Option<PartOfBase<'a>> {
-        let axes = (0..base.rank()).map(Some).collect();
-        let mut part = PartOfBase { slice: SliceSpec::corner(*base), shape: *base, axes, tail: Vec::new() };
-        let mut shape = *base;
+    fn of_ops(base: Meta, ops: &'a [ViewOp]) -> Option<PartOfBase<'a>> {
+        let axes = (0..base.shape.rank()).map(Some).collect();
+        let mut part = PartOfBase { slice: SliceSpec::corner(base.shape), shape: base.shape, axes, tail: Vec::new() };
+        let mut meta = base;
         for op in ops {
             match (op.op, &op.attrs) {
                 (Op::Slice, Attrs::Slice(slice)) if part.tail.is_empty() => part.narrow(slice),
                 (Op::Permute, Attrs::Permutation(order)) if part.tail.is_empty() => part.permute(order)?,
-                (Op::Reshape | Op::Expand, Attrs::Shape(to)) if to.numel() == shape.numel() => {
+                (Op::Reshape | Op::Expand, Attrs::Shape(to)) if to.numel() == meta.shape.numel() => {
                     if !(part.tail.is_empty() && part.insert_axes(to)) {
-                        part.tail.push((shape, op));
+                        part.tail.push((meta.shape, op));
                     }
                 }
-                (Op::Permute, Attrs::Permutation(_)) => part.tail.push((shape, op)),
+                (Op::Permute, Attrs::Permutation(_)) => part.tail.push((meta.shape, op)),
                 _ => return None,
             }
-            shape = shape_after(&shape, op)?;
+            meta = meta_after(&meta, op)?;
         }
         Some(part)
     }
@@ -314,31 +317,32 @@ impl<'a> PartOfBase<'a> {
 
 /// The elements of a view made of slices, permutations and reshapes, as positions in the flattened base.
 struct StridedElements {
-    shape: Shape,
+    meta: Meta,
     layout: MemoryLayout,
 }
 
 impl StridedElements {
-    fn of(base: &Shape, ops: &[ViewOp]) -> Option<StridedElements> {
-        let mut shape = *base;
-        let mut layout = MemoryLayout { strides: base.contiguous_strides(), offset: 0 };
+    fn of(base: &Meta, ops: &[ViewOp]) -> Option<StridedElements> {
+        let mut meta = *base;
+        let mut layout = MemoryLayout { strides: base.shape.contiguous_strides(), offset: 0 };
         for op in ops {
-            if matches!(&op.attrs, Attrs::Shape(to) if to.numel() != shape.numel()) {
+            if matches!(&op.attrs, Attrs::Shape(to) if to.numel() != meta.shape.numel()) {
                 return None;
             }
-            layout = layout_after(&shape, &layout, op)?;
-            shape = shape_after(&shape, op)?;
+            layout = layout_after(&meta, &layout, op)?;
+            meta = meta_after(&meta, op)?;
         }
-        Some(StridedElements { shape, layout })
+        Some(StridedElements { meta, layout })
     }
 
-    /// Whether these are the same elements in the same order, apart from axes of size 1.
+    /// Whether these are the same elements of the same dtype in the same order, apart from axes of size 1.
     fn same_as(&self, other: &StridedElements) -> bool {
         let long = |elements: &StridedElements| -> SmallVec<[(usize, isize); RANK_MAX]> {
-            let axes = elements.shape.dims().iter().copied().zip(elements.layout.strides);
+            let axes = elements.meta.shape.dims().iter().copied().zip(elements.layout.strides);
             axes.filter(|(size, _)| *size != 1).collect()
         };
-        self.layout.offset == other.layout.offset && long(self) == long(other)
+        let same_start = self.layout.offset == other.layout.offset && self.meta.dtype == other.meta.dtype;
+        same_start && long(self) == long(other)
     }
 
     /// The positions, in the view's shape or one that differs by axes of size 1.
@@ -348,10 +352,10 @@ impl StridedElements {
             scope.emit(Op::Arange, &[start.into(), (step as i64).into()], create)
         };
         let mut positions = None;
-        for (axis, size) in self.shape.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
+        for (axis, size) in self.meta.shape.dims().iter().enumerate().filter(|(_, size)| **size != 1) {
             let start = if positions.is_none() { self.layout.offset as i64 } else { 0 };
             let line = count(scope, start, self.layout.strides[axis], *size)?;
-            let mut dims: SmallVec<[usize; RANK_MAX]> = smallvec::smallvec![1; self.shape.rank()];
+            let mut dims: SmallVec<[usize; RANK_MAX]> = smallvec::smallvec![1; self.meta.shape.rank()];
             dims[axis] = *size;
             let line = reshaped(scope, line, Shape::new(&dims)?)?;
             positions = Some(match positions {
@@ -366,9 +370,9 @@ impl StridedElements {
     }
 }
 
-/// The shape of the result of a movement op.
-fn shape_after(from: &Shape, op: &ViewOp) -> Option<Shape> {
-    infer(op.op, &[InputMeta::Tensor(Meta::new(*from, DType::Bool))], &op.attrs).ok().map(|meta| meta.shape)
+/// The shape and dtype of the result of a movement op.
+fn meta_after(from: &Meta, op: &ViewOp) -> Option<Meta> {
+    infer(op.op, &[InputMeta::Tensor(*from)], &op.attrs).ok()
 }
 
 fn reshaped(scope: &mut Scope, v: Val, shape: Shape) -> gt_ops::error::Result<Val> {

@@ -78,14 +78,24 @@ functions! {
 
     /// A view of pairs, a last axis of size 2, as complex numbers of a real and an imaginary part.
     ///
+    /// Raises:
+    ///     RuntimeError: The last axis has another size, or the parts of a number do not lie side by side.
+    ///     NotImplementedError: The parts are neither float32 nor float64.
+    ///
     /// Example:
     ///     >>> gt.view_as_complex(gt.tensor([[1.0, 2.0], [3.0, -1.0]]))
     ///     tensor([1.+2.j, 3.-1.j])
     [function().view()]
     fn view_as_complex(g, input: Expr<'g>) -> Result<Expr<'g>> {
         let meta = input.meta()?;
+        if meta.dtype.is_complex() {
+            return Err(OpError::type_("view_as_complex is not supported for complex tensors"));
+        }
+        if meta.dtype == DType::F16 {
+            return Err(OpError::not_implemented("view_as_complex: complex numbers have parts of float32 or float64"));
+        }
         if !matches!(meta.dtype, DType::F32 | DType::F64) {
-            return Err(OpError::runtime(format!(
+            return Err(OpError::not_implemented(format!(
                 "view_as_complex is only supported for half, float and double tensors, but got a tensor of scalar \
                  type: {}",
                 meta.dtype.scalar_type_name()
@@ -94,7 +104,19 @@ functions! {
         if meta.shape.rank() == 0 {
             return Err(OpError::runtime("Input tensor must have one or more dimensions"));
         }
-        Ok(input.reinterpret(meta.dtype.to_complex()))
+        let complex = meta.reinterpreted(meta.dtype.to_complex())?;
+        let strides = input.strides()?;
+        let (last, outer) = (strides[meta.shape.rank() - 1], &strides[..meta.shape.rank() - 1]);
+        if last != 1 {
+            return Err(OpError::runtime("Tensor must have a last dimension with stride 1"));
+        }
+        if outer.iter().any(|stride| stride % 2 != 0) {
+            return Err(OpError::runtime("Tensor must have a stride divisible by 2 for all but last dimension"));
+        }
+        if input.storage_offset()? % 2 != 0 {
+            return Err(OpError::runtime("Tensor must have a storage_offset divisible by 2"));
+        }
+        Ok(input.reinterpret(complex.dtype))
     }
 
     /// The argument of each element as a complex number, from -pi to pi: 0 for positive and pi for negative numbers.

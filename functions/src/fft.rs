@@ -67,8 +67,22 @@ fn transform<'g>(g: &'g Builder<'g>, input: Expr<'g>, axis: i64, direction: Dire
     Ok(found.reinterpret(meta.dtype).transpose(axis, -1))
 }
 
+/// Checks that a tensor of which axes are named has any.
+///
+/// # Errors
+/// A single number.
+fn check_has_axes(input: Expr<'_>, dim: Option<&[i64]>) -> Result<()> {
+    match dim.and_then(|dim| dim.first()) {
+        Some(axis) if input.rank()? == 0 => {
+            Err(OpError::index(format!("Dimension specified as {axis} but tensor has no dimensions")))
+        }
+        _ => Ok(()),
+    }
+}
+
 /// The axes of a transform, counted from the first, each with its number of points.
 fn plan(input: Expr<'_>, s: Option<&[i64]>, dim: Option<&[i64]>) -> Result<Vec<(i64, i64)>> {
+    check_has_axes(input, dim)?;
     let shape = input.shape()?;
     let rank = shape.rank() as i64;
     let axes: Vec<i64> = match (dim, s) {
@@ -187,6 +201,7 @@ fn real_result<'g>(
 
 /// The axes of a transform with a real result, whose last axis has by default 2 (m - 1) points of m.
 fn plan_real<'g>(input: Expr<'g>, s: Option<&[i64]>, dim: Option<&[i64]>) -> Result<Vec<(i64, i64)>> {
+    check_has_axes(input, dim)?;
     let whole = |axis: i64| input.size(axis).map(|size| 2 * (size - 1));
     let mut sizes = match (s, dim) {
         (Some(s), _) => s.to_vec(),

@@ -19,8 +19,13 @@ functions! {
     [module("nn.functional").out().autocast(Autocast::Low)]
     fn linear(g, input: Expr<'g>, weight: Expr<'g>, bias: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         let weight = if weight.rank()? > 1 { weight.transposed() } else { weight };
-        let output = input.matmul(weight);
-        Ok(bias.map_or(output, |bias| output + bias))
+        let Some(bias) = bias else { return Ok(input.matmul(weight)) };
+        if !g.common_dtype(&[input, weight, bias])?.is_half() {
+            return Ok(input.matmul(weight) + bias);
+        }
+        // The sum of the product and the bias is rounded once.
+        let sum = input.matmul_wide(weight) + bias.upcast();
+        Ok(sum.to(input.dtype()?))
     }
 
     /// Bilinear map: `input1^T weight[k] input2 + bias[k]` for each output feature `k`.

@@ -1,41 +1,87 @@
 //! Products of vectors and matrices under BLAS's names, and contractions.
 
-use crate::common::{axes_of, check_rank};
+use crate::common::{axes_of, check_rank, in_dtype};
 use crate::declaration::{Operands, functions};
 use crate::pointwise::factor_in;
-use gt_ops::build::numbers::rounded;
+use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{Autocast, function, method, module};
-use gt_ops::{OpError, Scalar};
+use gt_ops::{DType, OpError, Scalar};
 
-/// `beta * input + alpha * product`. With integers, fractional factors are truncated, or refused if `exact`.
+/// How PyTorch takes the factors of a scaled sum.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Factors {
+    /// Integers have no fractional factors, and half precisions those of float32.
+    Exact,
+    /// Fractional factors of integers are truncated, and half precisions have the factors of float32.
+    Truncated,
+    /// Fractional factors of integers are truncated, and half precisions have factors in their own range.
+    InRange,
+}
+
+/// The factors `beta` and `alpha` of a scaled sum of a dtype.
+///
+/// # Errors
+/// A factor that the dtype does not have.
+fn checked_factors(beta: Scalar, alpha: Scalar, dtype: DType, taken: Factors) -> Result<[Scalar; 2]> {
+    let of = if dtype.is_half() && taken != Factors::InRange { DType::F32 } else { dtype };
+    let checked = |word: &str, factor: Scalar| match factor {
+        Scalar::Float(_) if taken == Factors::Exact => factor_in(word, factor, of),
+        factor => checked(factor, of),
+    };
+    Ok([checked("beta", beta)?, checked("alpha", alpha)?])
+}
+
+/// `beta * input + alpha * product`. Of half precisions the product is in float32, and the sum is rounded once.
 fn scaled_sum<'g>(
     input: Expr<'g>,
     factors: [Expr<'g>; 2],
     product: impl FnOnce([Expr<'g>; 2]) -> Result<Expr<'g>>,
-    beta: Scalar,
-    alpha: Scalar,
-    exact: bool,
+    [beta, alpha]: [Scalar; 2],
+    taken: Factors,
 ) -> Result<Expr<'g>> {
     let dtype = input.builder().common_dtype(&factors)?;
-    let factor = |word: &str, factor: Scalar| match factor {
-        Scalar::Float(_) if exact => factor_in(word, factor, dtype),
-        factor => rounded(factor, dtype),
-    };
-    let (beta, alpha) = (factor("beta", beta)?, factor("alpha", alpha)?);
-    if dtype.is_half() && (alpha.to_f64() != 1.0 || ![0.0, 1.0].contains(&beta.to_f64())) {
-        // The scaled sum may be in the range of a half precision where the product is not.
-        let wide = scaled_sum(input.upcast(), factors.map(Expr::upcast), product, beta, alpha, exact)?;
-        return Ok(wide.to(input.dtype()?.promote(dtype)));
-    }
-    let product = product(factors)?.to(dtype);
+    let [beta, alpha] = checked_factors(beta, alpha, dtype, taken)?;
+    let (ignored, half) = (beta.parts() == (0.0, 0.0), dtype.is_half());
+    let result = if ignored { dtype } else { input.builder().common_dtype(&[input, factors[0]])? };
+    let product = if half { product(factors)?.upcast() } else { product(factors)?.to(dtype) };
+    let input = if half { input.upcast() } else { input };
     let scaled = if alpha.parts() == (1.0, 0.0) { product } else { product * alpha };
-    Ok(match beta.parts() {
-        (0.0, 0.0) => scaled,
+    let sum = match beta.parts() {
+        _ if ignored => scaled,
         (1.0, 0.0) => input + scaled,
         _ => input * beta + scaled,
-    })
+    };
+    Ok(if half { sum.to(result) } else { sum })
+}
+
+/// A product of two tensors: [`Expr::matmul`], or [`Expr::matmul_wide`] for a sum that is rounded once.
+type Product<'g> = fn(Expr<'g>, Expr<'g>) -> Expr<'g>;
+
+/// A product of a matrix and a vector.
+fn matrix_vector<'g>(product: Product<'g>, input: Expr<'g>, vec: Expr<'g>) -> Result<Expr<'g>> {
+    check_rank("mv", "input", input, 2)?;
+    check_rank("mv", "vec", vec, 1)?;
+    Ok(product(input, vec))
+}
+
+/// The products of two batches of matrices.
+fn batches<'g>(product: Product<'g>, input: Expr<'g>, mat2: Expr<'g>) -> Result<Expr<'g>> {
+    check_rank("bmm", "input", input, 3)?;
+    check_rank("bmm", "mat2", mat2, 3)?;
+    let (a, b) = (input.size(0)?, mat2.size(0)?);
+    if a != b {
+        return Err(OpError::runtime(format!("bmm: expected batches of the same length, but got {a} and {b}")));
+    }
+    Ok(product(input, mat2))
+}
+
+/// A product of two matrices.
+fn matrices<'g>(product: Product<'g>, input: Expr<'g>, mat2: Expr<'g>) -> Result<Expr<'g>> {
+    check_rank("mm", "input", input, 2)?;
+    check_rank("mm", "mat2", mat2, 2)?;
+    Ok(product(input, mat2))
 }
 
 functions! {
@@ -77,9 +123,7 @@ functions! {
     ///     tensor([3., 7.])
     [method().out()]
     fn mv(g, input: Expr<'g>, vec: Expr<'g>) -> Result<Expr<'g>> {
-        check_rank("mv", "input", input, 2)?;
-        check_rank("mv", "vec", vec, 1)?;
-        Ok(input.matmul(vec))
+        matrix_vector(Expr::matmul, input, vec)
     }
 
     /// The product of two matrices; `matmul` takes vectors and batches too.
@@ -92,9 +136,7 @@ functions! {
     ///     tensor([[11.]])
     [method().out().autocast(Autocast::Low)]
     fn mm(g, input: Expr<'g>, mat2: Expr<'g>) -> Result<Expr<'g>> {
-        check_rank("mm", "input", input, 2)?;
-        check_rank("mm", "mat2", mat2, 2)?;
-        Ok(input.matmul(mat2))
+        matrices(Expr::matmul, input, mat2)
     }
 
     /// The products of two batches of matrices.
@@ -110,13 +152,7 @@ functions! {
     ///     gt.Size([10, 3, 5])
     [method().out().autocast(Autocast::Low)]
     fn bmm(g, input: Expr<'g>, mat2: Expr<'g>) -> Result<Expr<'g>> {
-        check_rank("bmm", "input", input, 3)?;
-        check_rank("bmm", "mat2", mat2, 3)?;
-        let (a, b) = (input.size(0)?, mat2.size(0)?);
-        if a != b {
-            return Err(OpError::runtime(format!("bmm: expected batches of the same length, but got {a} and {b}")));
-        }
-        Ok(input.matmul(mat2))
+        batches(Expr::matmul, input, mat2)
     }
 
     /// `beta * input + alpha * (mat1 @ mat2)`.
@@ -134,7 +170,7 @@ functions! {
     ///             [4., 4.]])
     [method().out().in_place().autocast(Autocast::Low)]
     fn addmm(g, input: Expr<'g>, mat1: Expr<'g>, mat2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, [mat1, mat2], |[a, b]| mm(g, a, b), beta, alpha, true)
+        scaled_sum(input, [mat1, mat2], |[a, b]| matrices(Expr::matmul_wide, a, b), [beta, alpha], Factors::Exact)
     }
 
     /// `beta * input + alpha * (batch1 @ batch2)` for batches of matrices; `input` is ignored where `beta` is 0.
@@ -144,25 +180,36 @@ functions! {
     ///     gt.Size([2, 3, 5])
     [method().out().in_place().autocast(Autocast::Low)]
     fn baddbmm(g, input: Expr<'g>, batch1: Expr<'g>, batch2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, [batch1, batch2], |[a, b]| bmm(g, a, b), beta, alpha, false)
+        scaled_sum(input, [batch1, batch2], |[a, b]| batches(Expr::matmul_wide, a, b), [beta, alpha], Factors::Truncated)
     }
 
     /// `beta * input + alpha * (batch1 @ batch2).sum(0)`; `input` is ignored where `beta` is 0.
     [method().out().in_place().autocast(Autocast::Low)]
     fn addbmm(g, input: Expr<'g>, batch1: Expr<'g>, batch2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, [batch1, batch2], |[a, b]| Ok(bmm(g, a, b)?.sum(&[0], false)), beta, alpha, false)
+        scaled_sum(input, [batch1, batch2], |[a, b]| Ok(batches(Expr::matmul_wide, a, b)?.sum(&[0], false)), [beta, alpha], Factors::Truncated)
     }
 
     /// `beta * input + alpha * (mat @ vec)` for a matrix and a vector; `input` is ignored where `beta` is 0.
     [method().out().in_place_function()]
     fn addmv(g, input: Expr<'g>, mat: Expr<'g>, vec: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, [mat, vec], |[a, b]| mv(g, a, b), beta, alpha, false)
+        scaled_sum(input, [mat, vec], |[a, b]| matrix_vector(Expr::matmul_wide, a, b), [beta, alpha], Factors::InRange)
     }
 
     /// `beta * input + alpha * outer(vec1, vec2)` for two vectors; `input` is ignored where `beta` is 0.
     [method().out().in_place()]
     fn addr(g, input: Expr<'g>, vec1: Expr<'g>, vec2: Expr<'g>; beta: Scalar = Scalar::Int(1), alpha: Scalar = Scalar::Int(1)) -> Result<Expr<'g>> {
-        scaled_sum(input, [vec1, vec2], |[a, b]| outer(g, a, b), beta, alpha, true)
+        let dtype = g.common_dtype(&[vec1, vec2])?;
+        if !dtype.is_half() {
+            return scaled_sum(input, [vec1, vec2], |[a, b]| outer(g, a, b), [beta, alpha], Factors::Exact);
+        }
+        // Every step is rounded, as in PyTorch.
+        let [beta, alpha] = checked_factors(beta, alpha, dtype, Factors::InRange)?;
+        let scaled = |x: Expr<'g>, factor: Scalar| match factor.parts() {
+            (1.0, 0.0) => x,
+            _ => x * in_dtype(g.number(factor), dtype),
+        };
+        let product = outer(g, scaled(vec1, alpha), vec2)?;
+        Ok(if beta.parts() == (0.0, 0.0) { product } else { scaled(input, beta) + product })
     }
 
     /// The product of several matrices, in the order of the fewest multiplications (matrix chain ordering).

@@ -6,7 +6,7 @@ use gt_ops::build::{self, Index};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{function, internal, method, method_only};
-use gt_ops::{DType, Meta, Op, OpError, Scalar, Shape};
+use gt_ops::{DType, Op, OpError, Scalar};
 
 /// The index of all elements of an axis.
 const ALL: Index = Index::Range { start: None, stop: None, step: None };
@@ -144,22 +144,31 @@ fn resized<'g>(input: Expr<'g>, sizes: &[i64]) -> Result<Expr<'g>> {
     Ok(input.reshape(sizes))
 }
 
-/// The shape of a tensor whose bytes are read as another dtype: the last axis has as many bytes as before.
-fn reinterpreted(from: &Meta, to: DType) -> Result<Shape> {
-    let (old, new) = (from.dtype.size(), to.size());
+/// Checks that the bytes of a tensor in PyTorch's memory are those of elements of another dtype.
+///
+/// # Errors
+/// PyTorch's.
+fn check_bits(input: Expr<'_>, to: DType) -> Result<()> {
+    let from = input.dtype()?;
+    let (old, new) = (from.size(), to.size());
+    input.meta()?.resized_as(to)?;
     if old == new {
-        return Ok(from.shape);
+        return Ok(());
     }
-    let names = (from.dtype.scalar_type_name(), to.scalar_type_name());
-    let of_sizes = format!("to view {} as {} (different element sizes)", names.0, names.1);
-    let Some(last) = from.shape.dims().last() else {
-        return Err(OpError::runtime(format!("self.dim() cannot be 0 {of_sizes}")));
+    let of_sizes =
+        format!("to view {} as {} (different element sizes)", from.scalar_type_name(), to.scalar_type_name());
+    let strides = input.strides()?;
+    if let Some(stride) = strides.last().filter(|stride| **stride != 1) {
+        return Err(OpError::runtime(format!("self.stride(-1) must be 1 {of_sizes}, but got {stride}")));
+    }
+    let ratio = (new / old).max(1) as i64;
+    let whole = |name: &str, elements: i64| match elements % ratio {
+        0 => Ok(()),
+        _ => Err(OpError::runtime(format!("self.{name} must be divisible by {ratio} {of_sizes}, but got {elements}"))),
     };
-    if last * old % new != 0 {
-        let ratio = new / old;
-        return Err(OpError::runtime(format!("self.size(-1) must be divisible by {ratio} {of_sizes}, but got {last}")));
-    }
-    Ok(from.shape.with_dim(from.shape.rank() - 1, last * old / new))
+    whole("storage_offset()", input.storage_offset()?)?;
+    let outer = &strides[..strides.len().saturating_sub(1)];
+    outer.iter().enumerate().try_for_each(|(axis, stride)| whole(&format!("stride({axis})"), *stride))
 }
 
 functions! {
@@ -224,8 +233,11 @@ functions! {
     ///     dtype: The dtype.
     ///
     /// Returns:
-    ///     A view if the dtype has the same size, otherwise a copy, which waits for the elements. To or from bool
-    ///     and complex numbers it is a copy, too.
+    ///     A view, whose last axis has as many bytes as before; to bool a copy, which waits for the elements.
+    ///
+    /// Raises:
+    ///     RuntimeError: The sizes of the dtypes differ, and the bytes of the last axis are not those of whole elements
+    ///         that lie side by side.
     ///
     /// Example:
     ///     >>> x = gt.tensor([1.0, 2.0])
@@ -234,15 +246,14 @@ functions! {
     ///     tensor([0., 2.])
     [method_only().named("view").view().or_itself()]
     fn view_dtype(g, input: Expr<'g>, dtype: DType) -> Result<Expr<'g>> {
-        let from = input.dtype()?;
-        if from == dtype {
+        if input.dtype()? == dtype {
             return Ok(input);
         }
-        let seen = |dtype: DType| !dtype.is_complex() && dtype != DType::Bool;
-        if from.size() == dtype.size() && seen(from) && seen(dtype) {
+        check_bits(input, dtype)?;
+        if dtype != DType::Bool {
             return Ok(input.bitcast(dtype));
         }
-        let to = Meta::new(reinterpreted(&input.meta()?, dtype)?, dtype);
+        let to = input.meta()?.resized_as(dtype)?;
         let val = g.finish(input)?;
         g.with_graph(|graph| {
             let bytes = graph.fetch(val)?;

@@ -125,6 +125,8 @@ pub enum ResultDType {
     Bool,
     /// 64-bit integer.
     Index,
+    /// 32-bit float.
+    Float32,
     /// The dtype in the attributes.
     Attr,
 }

@@ -281,6 +281,8 @@ impl DTypeSet {
     pub const FLOAT: DTypeSet = DTypeSet(0x3c0);
     /// The floating dtypes that kernels compute in directly: f32 and f64.
     pub const WHOLE_FLOAT: DTypeSet = DTypeSet(0x300);
+    /// The half precisions.
+    pub const HALF: DTypeSet = DTypeSet(0x0c0);
     /// The five integer dtypes.
     pub const INT: DTypeSet = DTypeSet(0x03e);
     /// Bool alone.

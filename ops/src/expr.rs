@@ -705,6 +705,15 @@ impl<'g> Expr<'g> {
         let val = self.builder.finish(self)?;
         Ok(self.builder.graph.borrow().storage_offset(val) as i64)
     }
+    /// The distances between neighbours along each axis that PyTorch would have in memory, in elements.
+    ///
+    /// # Errors
+    /// As [`Expr::meta`].
+    pub fn strides(self) -> Result<Vec<i64>> {
+        let (val, rank) = (self.builder.finish(self)?, self.rank()?);
+        let strides = self.builder.graph.borrow().strides(val);
+        Ok(strides[..rank].iter().map(|stride| *stride as i64).collect())
+    }
     /// Whether PyTorch would have the elements in row-major order without gaps.
     ///
     /// # Errors
@@ -1027,6 +1036,11 @@ impl<'g> Expr<'g> {
     #[must_use]
     pub fn matmul(self, other: Expr<'g>) -> Expr<'g> {
         self.autocast().with(other.autocast(), build::matmul)
+    }
+    /// The matrix product as its sums are: that of half precisions in float32, for a result that is rounded once.
+    #[must_use]
+    pub fn matmul_wide(self, other: Expr<'g>) -> Expr<'g> {
+        self.autocast().with(other.autocast(), build::matmul_wide)
     }
     /// The operand of a matrix product in the dtype of automatic mixed precision, outside of which it stays as it is.
     /// float64 is chosen for its precision, and stays too.

@@ -225,7 +225,8 @@ fn movements(op: Op, dims: &[usize], attrs: &Attrs, result: &[usize], ways: &mut
             }
         }
         (Op::Bitcast, _) => {
-            for (axis, &size) in result.iter().enumerate() {
+            // An axis of another size has the bytes of an element at several places.
+            for (axis, &size) in result.iter().enumerate().filter(|(axis, size)| dims[*axis] == **size) {
                 ways.push(Split::along(vec![shard(axis)], axis, size));
             }
         }
@@ -606,6 +607,7 @@ mod tests {
             }
             check(Op::Permute, &inputs, &Attrs::Permutation(order), ranks);
             check(Op::Bitcast, &inputs, &Attrs::DType(DType::I32), ranks);
+            check(Op::Bitcast, &inputs, &Attrs::DType(DType::I16), ranks);
             let (mut start, mut step, mut sizes) = ([0; RANK_MAX], [1; RANK_MAX], dims.clone());
             for (axis, size) in dims.iter().enumerate() {
                 let (from, stride, whole) = picks[axis];

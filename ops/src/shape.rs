@@ -223,16 +223,40 @@ impl Meta {
             true => Ok(Meta::new(self.shape.stored(self.dtype)?, self.dtype.storage())),
         }
     }
-    /// The result of reading the bits of the elements as those of `dtype`.
+    /// The result of reading the bits of the elements as those of `dtype`: the last axis has as many bytes as before.
     ///
     /// # Errors
-    /// Composed dtypes, whose storage has the bits; dtypes of different sizes; bool, most of whose bits mean nothing.
+    /// Composed dtypes, whose storage has the bits; bool, most of whose bits mean nothing; a last axis whose bytes are no
+    /// whole number of elements, or none where the sizes differ.
     pub fn bits_as(&self, dtype: DType) -> Result<Meta> {
-        let plain = !self.dtype.is_composed() && !dtype.is_composed();
-        if !plain || self.dtype.size() != dtype.size() || dtype == DType::Bool {
+        if self.dtype.is_composed() || dtype.is_composed() || dtype == DType::Bool {
             return Err(OpError::runtime(format!("bitcast: the bits of {} are none of {dtype}", self.dtype)));
         }
-        Ok(Meta::new(self.shape, dtype))
+        self.resized_as(dtype)
+    }
+    /// The shape of a tensor whose bytes are read as those of `dtype`: the last axis has as many bytes as before.
+    ///
+    /// # Errors
+    /// PyTorch's, for a last axis whose bytes are no whole number of elements, or none where the sizes differ.
+    pub fn resized_as(&self, dtype: DType) -> Result<Meta> {
+        let (old, new) = (self.dtype.size(), dtype.size());
+        if old == new {
+            return Ok(Meta::new(self.shape, dtype));
+        }
+        let names = (self.dtype.scalar_type_name(), dtype.scalar_type_name());
+        let of_sizes = format!("to view {} as {} (different element sizes)", names.0, names.1);
+        let Some(last) = self.shape.dims().last() else {
+            return Err(OpError::runtime(format!("self.dim() cannot be 0 {of_sizes}")));
+        };
+        if last * old % new != 0 {
+            let ratio = new / old;
+            return Err(OpError::runtime(format!(
+                "self.size(-1) must be divisible by {ratio} {of_sizes}, but got {last}"
+            )));
+        }
+        let mut dims = self.shape.dims().to_vec();
+        dims[self.shape.rank() - 1] = last * old / new;
+        Ok(Meta::new(Shape::new(&dims)?, dtype))
     }
     /// The result of seeing this tensor as one of `dtype`: one of the two is stored as the other.
     ///

@@ -35,6 +35,7 @@ fn op_table(py: Python<'_>) -> PyResult<Bound<'_, PyList>> {
                 ResultDType::Same => "same",
                 ResultDType::Bool => "bool",
                 ResultDType::Index => "int64",
+                ResultDType::Float32 => "float32",
                 ResultDType::Attr => "given",
             },
         )?;

@@ -92,6 +92,18 @@ def test_a_hook_sees_the_gradient_and_may_replace_it() -> None:
     assert x.grad.tolist() == [22]
 
 
+@pytest.mark.parametrize("part", [0, slice(1), [0], ...], ids=str)
+def test_hooks_of_a_view_outlive_writes_to_data(part: Any) -> None:
+    y = gt.ones(3, requires_grad=True) * 2
+    view, seen = y[:2], []
+    view.register_hook(lambda grad: seen.append(grad.tolist()))
+    view.retain_grad()
+    y.data[part] = 5.0
+    (view * view).sum().backward()
+    assert seen == [(2 * y[:2]).tolist()]
+    assert view.grad.tolist() == seen[0]
+
+
 def test_an_exception_of_a_hook_ends_the_backward_pass() -> None:
     def refuse(_: gt.Tensor) -> None:
         raise ValueError("enough")

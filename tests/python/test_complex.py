@@ -327,3 +327,22 @@ def test_saved_tensors_come_back(tmp_path: Path) -> None:
 def test_square_roots_of_negative_numbers() -> None:
     z = gt.sqrt(gt.tensor([-4 + 0j, complex(-4, -0.0)], dtype=gt.complex128))
     assert z.tolist() == [cmath.sqrt(complex(-4, 0.0)), cmath.sqrt(complex(-4, -0.0))]
+
+
+@pytest.mark.parametrize(
+    ("parts", "error", "text"),
+    [
+        (lambda: gt.ones(2, 2, dtype=gt.float16), NotImplementedError, "parts of float32 or float64"),
+        (lambda: gt.ones(2, 2, dtype=gt.int32), NotImplementedError, "only supported for half, float and double .*: Int"),
+        (lambda: gt.ones(2, 2, dtype=gt.complex64), TypeError, "not supported for complex tensors"),
+        (lambda: gt.ones(2, 4)[:, ::2], RuntimeError, "last dimension with stride 1"),
+        (lambda: gt.ones(2, 3)[:, 1:], RuntimeError, "stride divisible by 2 for all but last"),
+        (lambda: gt.ones(5)[1:3], RuntimeError, "storage_offset divisible by 2"),
+        (lambda: gt.ones(3), RuntimeError, "last dimension of size 2"),
+    ],
+)
+def test_what_is_no_pairs_of_parts_side_by_side(
+    parts: Callable[[], gt.Tensor], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        gt.view_as_complex(parts())

@@ -95,3 +95,9 @@ def test_errors() -> None:
     ]:
         with pytest.raises(RuntimeError, match=text):
             call()
+
+
+@pytest.mark.parametrize("name", ["fft", "ifft", "rfft", "irfft", "hfft", "ihfft", "fft2", "irfft2", "hfft2"])
+def test_a_single_number_has_no_axis_to_transform(name: str) -> None:
+    with pytest.raises(IndexError, match="but tensor has no dimensions"):
+        getattr(gt.fft, name)(gt.tensor(1.0))

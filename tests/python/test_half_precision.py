@@ -128,3 +128,38 @@ def test_a_count_of_elements_has_no_gradient_but_takes_part() -> None:
     (x.norm(0) + x.sum()).backward()
     assert x.grad.tolist() == [1.0, 1.0, 1.0]
     gt.tensor([0.0, 1.0], requires_grad=True).norm(0).backward()
+
+
+@pytest.mark.parametrize(("dtype", "big"), [(gt.float16, 2048.0), (gt.bfloat16, 256.0)], ids=str)
+def test_a_product_and_what_is_added_to_it_are_rounded_once(dtype: gt.dtype, big: float) -> None:
+    # Of numbers from `big` on, a half precision has every second one: big + 1 is rounded to big, and big + 2 is not.
+    one, row, column = (gt.tensor(numbers, dtype=dtype) for numbers in ([1.0], [[big, 1.0]], [[1.0], [1.0]]))
+    sums = [
+        gt.addmm(one, row, column),
+        gt.baddbmm(one, row[None], column[None]),
+        gt.addbmm(one, row[None], column[None]),
+        gt.addmv(one, row, column[:, 0]),
+        F.linear(row, column.T, one),
+        gt.addmm(one * 2, row, column * 2, beta=0.5, alpha=0.5),
+    ]
+    assert [found.dtype for found in sums] == [dtype] * len(sums)
+    assert [found.item() for found in sums] == [big + 2] * len(sums)
+    # Each step of an outer product is rounded.
+    assert gt.addr(one, one * 3, one * ((big + 1) // 3)).item() == big
+
+
+def test_factors_of_half_precisions_have_the_range_of_float32() -> None:
+    one = gt.ones(1, 1, dtype=gt.float16)
+    assert gt.addmm(one, one * 0.001, one, alpha=1e4).item() == 11.0078125
+    with pytest.raises(RuntimeError, match="cannot be converted to type float without overflow"):
+        gt.addmm(one, one, one, alpha=1e39)
+    for scaled in (gt.addmv, gt.addr):
+        with pytest.raises(RuntimeError, match="cannot be converted to type c10::Half without overflow"):
+            scaled(one, one if scaled is gt.addmv else one[0], one[0], alpha=1e6)
+
+
+def test_gradients_of_an_affine_map_have_its_half_precision() -> None:
+    x, weight, bias = (gt.tensor(n, dtype=gt.bfloat16, requires_grad=True) for n in ([[1.0, 2.0]], [[3.0, 4.0]], [1.0]))
+    F.linear(x, weight, bias).sum().backward()
+    assert [t.grad.dtype for t in (x, weight, bias)] == [gt.bfloat16] * 3
+    assert [t.grad.tolist() for t in (x, weight, bias)] == [[[3.0, 4.0]], [[1.0, 2.0]], [1.0]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -366,3 +367,54 @@ def test_bits_of_large_tensors_are_written_through_views() -> None:
     assert not leaf.view(gt.int32).requires_grad
     (leaf * 2).sum().backward()
     assert leaf.grad.tolist() == [2, 2]
+
+
+@pytest.mark.parametrize(
+    "name", ["uint8", "int16", "float16", "bfloat16", "float64", "int64", "uint16", "uint64", "complex64", "complex128"]
+)
+def test_bytes_read_as_a_dtype_of_another_size_are_the_same_memory(name: str) -> None:
+    dtype = getattr(gt, name)
+    x = gt.zeros(3, 8)
+    seen = x.view(dtype)
+    assert seen.untyped_storage().data_ptr() == x.untyped_storage().data_ptr()
+    assert seen.shape == (3, 32 // dtype.itemsize)
+    # Every byte of the last element is written, and no other.
+    seen.view(gt.uint8)[2, -dtype.itemsize :] = 1
+    assert x.view(gt.uint8).sum(1).tolist() == [0, 0, dtype.itemsize]
+    assert gt.equal(x.view(dtype).view(gt.uint8), seen.view(gt.uint8))
+    # A write to the base shows in the view.
+    x[2] = 0
+    x[0, 0] = 1.0
+    assert seen.view(gt.float32).tolist() == [[1.0] + 7 * [0.0], 8 * [0.0], 8 * [0.0]]
+    assert not gt.ones(8, requires_grad=True).view(dtype).requires_grad
+
+
+def test_parts_and_distances_of_bytes_read_as_another_dtype() -> None:
+    x = gt.arange(24, dtype=gt.int32).reshape(4, 6)
+    part = x[1::2, 2:].view(gt.int64)
+    assert (part.shape, part.stride(), part.storage_offset()) == ((2, 2), (6, 1), 4)
+    part[1, 0] = 7 + (9 << 32)
+    assert x[3].tolist() == [18, 19, 7, 9, 22, 23]
+    # Elements that do not begin at a multiple of their size, where no layout says so.
+    assert x.flatten()[1:21].clone().view(gt.int64)[0].item() == 1 + (2 << 32)
+    bits = gt.ones(2, 3, dtype=gt.complex64)[:, ::2].view(gt.float64)
+    assert (bits.shape, bits.stride()) == ((2, 2), (3, 2))
+    large = gt.zeros(512, 1024)
+    large.view(gt.uint8)[100, 4:8] = gt.tensor([0, 0, 128, 63], dtype=gt.uint8)
+    assert large[100, :3].tolist() == [0, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("part", "text"),
+    [
+        (lambda x: x.T.view(gt.int16), r"self.stride\(-1\) must be 1 to view Float as Short .*, but got 8"),
+        (lambda x: x[:, 1:5].view(gt.float64), r"self.storage_offset\(\) must be divisible by 2 .*, but got 1"),
+        (lambda x: x[:, ::2].view(gt.float64), r"self.stride\(-1\) must be 1 to view Float as Double .*, but got 2"),
+        (lambda x: x[:, :7].view(gt.float64), r"self.size\(-1\) must be divisible by 2 .*, but got 7"),
+        (lambda x: x.flatten()[:21].view(3, 7)[:, :4].view(gt.float64), r"self.stride\(0\) must be divisible by 2 .* 7"),
+        (lambda x: x[0, 0].view(gt.int16), r"self.dim\(\) cannot be 0"),
+    ],
+)
+def test_bytes_that_are_no_elements_of_another_dtype(part: Callable[[gt.Tensor], gt.Tensor], text: str) -> None:
+    with pytest.raises(RuntimeError, match=text):
+        part(gt.zeros(3, 8))

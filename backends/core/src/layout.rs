@@ -79,9 +79,7 @@ impl Layout {
                 }
                 Ok(Some(self.view(*out, self.offset_bytes, strides)))
             }
-            (Op::Bitcast, Attrs::DType(dtype)) => {
-                Ok(Some(Layout { meta: Meta::new(*out, *dtype), ..self.view(*out, self.offset_bytes, self.strides) }))
-            }
+            (Op::Bitcast, Attrs::DType(dtype)) => Ok(self.bits_as(Meta::new(*out, *dtype))),
             (Op::Slice, Attrs::Slice(spec)) => Ok(Some(self.boxed(spec))),
             _ => Err(ExecError::internal(format!("{} is no movement", op.name()))),
         }
@@ -102,6 +100,26 @@ impl Layout {
             }
         }
         self.view(spec.sizes, offset as usize, strides)
+    }
+
+    /// The bytes of the elements viewed as those of `to`, whose last axis has as many, if strides can express that.
+    fn bits_as(&self, to: Meta) -> Option<Layout> {
+        let (old, new) = (self.size(), to.dtype.size());
+        let mut strides = self.strides;
+        if old != new && to.shape.numel() > 0 {
+            let last = to.shape.rank().checked_sub(1)?;
+            let dims = self.meta.shape.dims();
+            let neighbours = dims[last] == 1 || strides[last] == old as isize;
+            // Kernels read an element at a multiple of its size.
+            let apart = (0..last).filter(|axis| dims[*axis] > 1).map(|axis| strides[axis]);
+            let aligned = apart.chain([self.offset_bytes as isize]).all(|bytes| bytes % new as isize == 0);
+            if !neighbours || !aligned {
+                return None;
+            }
+            strides[last] = new as isize;
+        }
+        let contiguous = is_contiguous(&to.shape, &strides, new);
+        Some(Layout { meta: to, offset_bytes: self.offset_bytes, strides, contiguous })
     }
 
     /// The tensor's elements viewed as `shape`, if strides can express that.

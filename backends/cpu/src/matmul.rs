@@ -276,12 +276,12 @@ unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: StridedMatrix, a: 
 
 impl CpuBackend {
     pub(crate) fn matmul(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
-        if out.dtype == DType::BF16 || out.dtype == DType::F16 {
+        if a.meta.dtype.is_half() {
             // The conversions cost little beside the products, and PyTorch accumulates half precisions in f32 too.
             let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
             let (wide_a, wide_b) = (self.cast(a, &wide(a), 0)?, self.cast(b, &wide(b), 0)?);
             let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;
-            return self.cast(&product, out, 0);
+            return if out.dtype == DType::F32 { Ok(product) } else { self.cast(&product, out, 0) };
         }
         let few_rows = a.numel() / a.meta.shape.dims().last().map_or(1, |k| *k).max(1) <= FEW_ROWS_MAX
             && b.meta.bytes() <= FEW_ROWS_OPERAND_BYTES_MAX;

@@ -10,7 +10,7 @@ impl CpuBackend {
     pub(crate) fn movement(&mut self, op: Op, t: &CpuTensor, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
         match t.moved(op, attrs, &out.shape)? {
             Some(layout) => Ok(t.with_layout(layout)),
-            None => Ok(CpuTensor::contiguous(self.contiguous(t)?.buffer, *out)),
+            None => Ok(CpuTensor::contiguous(self.private_copy(t, false)?.buffer, *out)),
         }
     }
 

@@ -44,8 +44,8 @@ GT_DEVICE void bring(C (*to)[TILE + 1], Matrix<const T> from, i64 row, i64 colum
 }
 
 // out = a b for m by k and k by n matrices, in a batch; the operands of `batch` are out, a, b.
-template <typename T>
-GT_DEVICE void matmul(T* out, const T* a, const T* b, i64 m, i64 n, i64 k, i64 a_row, i64 a_column, i64 b_row,
+template <typename T, typename R>
+GT_DEVICE void matmul(R* out, const T* a, const T* b, i64 m, i64 n, i64 k, i64 a_row, i64 a_column, i64 b_row,
                       i64 b_column, i64 batches, const Walk<3>& batch) {
     typedef typename Compute<T>::type C;
     // Padded by one element, so that threads that write a column of the tile access different banks.

@@ -100,7 +100,7 @@ impl CudaBackend {
             Some(layout) => Ok(t.seen(layout)),
             None => {
                 self.arrive(t)?;
-                let copied = self.contiguous(t)?;
+                let copied = self.private_copy(t, false)?;
                 Ok(copied.seen(Layout::contiguous(*out)))
             }
         }

@@ -27,21 +27,26 @@ static MATMUL: Template = Template {
     includes: &["matmul.cuh"],
     code: |key| {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
+        let result = key.dtypes[1].map_or(t, c_name);
         format!(
-            "GT_KERNEL({THREADS}) {name}({t}* out, const {t}* a, const {t}* b, i64 m, i64 n, i64 k, i64 a_row, \
+            "GT_KERNEL({THREADS}) {name}({result}* out, const {t}* a, const {t}* b, i64 m, i64 n, i64 k, i64 a_row, \
              i64 a_column, i64 b_row, i64 b_column, i64 batches, Walk<3> batch) {{
     matmul(out, a, b, m, n, k, a_row, a_column, b_row, b_column, batches, batch);
 }}"
         )
     },
-    catalogue: || DTypeSet::NUMERIC.iter().map(matmul_key).collect(),
+    catalogue: || {
+        let wide = DTypeSet::HALF.iter().map(|dtype| matmul_key(dtype, DType::F32));
+        DTypeSet::NUMERIC.iter().map(|dtype| matmul_key(dtype, dtype)).chain(wide).collect()
+    },
 };
 
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&MATMUL];
 
-fn matmul_key(dtype: DType) -> KernelKey {
-    KernelKey::new(&MATMUL, None, Some(dtype), 0)
+fn matmul_key(dtype: DType, result: DType) -> KernelKey {
+    let wide = (result != dtype).then_some(result);
+    KernelKey { dtypes: [Some(dtype), wide, None], ..KernelKey::new(&MATMUL, None, None, 0) }
 }
 
 /// A product with its operands' layouts.
@@ -176,8 +181,7 @@ impl CudaBackend {
         let out = side(&product.out, (m, n), out_step, offsets[0]);
         let (a, b) = (side(&product.a, (m, k), a_step, offsets[1]), side(&product.b, (k, n), b_step, offsets[2]));
         let (Some(out), Some(a), Some(b)) = (out, a, b) else { return Ok(false) };
-        let (dtype, tf32) = (product.out.meta.dtype, self.tf32);
-        let out_dtype = dtype;
+        let (dtype, out_dtype, tf32) = (product.a.meta.dtype, product.out.meta.dtype, self.tf32);
         let gemm = Gemm {
             dtype,
             out_dtype,
@@ -229,15 +233,15 @@ impl CudaBackend {
 
     fn by_kernel(&mut self, product: &Product) -> Result<()> {
         let Product { out, a, b, m, n, k, batch } = product;
-        let function = self.kernels.get(&matmul_key(out.meta.dtype))?;
-        let (size, batches) = (out.size() as isize, batch.numel());
+        let function = self.kernels.get(&matmul_key(a.meta.dtype, out.meta.dtype))?;
+        let (size, batches) = (a.size() as isize, batch.numel());
         let mut args = Args::new();
         args.push(out.ptr()).push(a.ptr()).push(b.ptr());
         args.push(*m as i64).push(*n as i64).push(*k as i64);
         for step in [rows(a), columns(a), rows(b), columns(b)] {
             args.push((step / size) as i64);
         }
-        args.push(batches as i64).push(Walk::new(batch, [size as usize; 3]));
+        args.push(batches as i64).push(Walk::new(batch, [out, a, b].map(|t| t.size())));
         let tiles = m.div_ceil(TILE) * n.div_ceil(TILE);
         // A result with more tiles than a grid has blocks does not fit into any device's memory.
         let blocks = [tiles as u32, 1, batches.min(BLOCKS_Z_MAX) as u32];

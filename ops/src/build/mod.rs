@@ -43,18 +43,32 @@ pub fn reinterpret(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
     g.emit(Op::Reinterpret, &[v.into()], Attrs::DType(dtype))
 }
 
-/// The bits of the elements as those of `dtype`, which has the same size.
+/// The bits of the elements as those of `dtype`: the last axis has as many bytes as before.
 ///
 /// # Errors
-/// Dtypes of different sizes; complex dtypes and bool.
+/// The errors of [`Meta::resized_as`]; bool, most of whose bits mean nothing.
 pub fn bitcast(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
-    let from = g.meta(v).dtype;
-    let stored = if from.is_composed() { reinterpret(g, v, from.storage())? } else { v };
-    let bits = match from.storage() == dtype.storage() {
-        true => stored,
-        false => g.emit(Op::Bitcast, &[stored.into()], Attrs::DType(dtype.storage()))?,
-    };
-    if dtype.is_composed() { reinterpret(g, bits, dtype) } else { Ok(bits) }
+    let from = g.meta(v);
+    let to = from.resized_as(dtype)?;
+    let mut bits = if from.dtype.is_composed() { reinterpret(g, v, from.dtype.storage())? } else { v };
+    // The parts of a complex number are a last axis of their own. It stays one where each number is read as one
+    // element, so that a distance between the numbers is one between the elements.
+    let same_size = from.dtype.size() == dtype.size();
+    if from.dtype.is_complex() && !same_size {
+        bits = flatten(g, bits, -2, -1)?;
+    } else if dtype.is_complex() && same_size && !from.dtype.is_complex() {
+        bits = unsqueeze(g, bits, -1)?;
+    }
+    // Read as the same dtype, too, so that no gradient flows.
+    bits = g.emit(Op::Bitcast, &[bits.into()], Attrs::DType(dtype.storage()))?;
+    if dtype.is_composed() {
+        let stored = to.stored()?;
+        if g.meta(bits).shape != stored.shape {
+            bits = g.emit(Op::Reshape, &[bits.into()], Attrs::Shape(stored.shape))?;
+        }
+        return reinterpret(g, bits, dtype);
+    }
+    if g.meta(bits).shape == to.shape { Ok(bits) } else { g.emit(Op::Reshape, &[bits.into()], Attrs::Shape(to.shape)) }
 }
 
 /// `v` converted to `dtype`; `v` itself if it has that dtype.
@@ -320,6 +334,19 @@ pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
 /// # Errors
 /// Scalars, inner sizes that differ, batches that do not broadcast, dtypes that differ.
 pub fn matmul(g: G<'_>, a: Val, b: Val) -> Result<Val> {
+    product(g, Op::Matmul, a, b)
+}
+
+/// The matrix product as its sums are: that of half precisions in float32, for a result that is rounded once.
+///
+/// # Errors
+/// As [`matmul`].
+pub fn matmul_wide(g: G<'_>, a: Val, b: Val) -> Result<Val> {
+    let half = g.meta(a).dtype.is_half() && g.meta(a).dtype == g.meta(b).dtype;
+    product(g, if half { Op::MatmulWide } else { Op::Matmul }, a, b)
+}
+
+fn product(g: G<'_>, op: Op, a: Val, b: Val) -> Result<Val> {
     let (sa, sb) = (g.meta(a).shape, g.meta(b).shape);
     if sa.rank() == 0 || sb.rank() == 0 {
         return Err(OpError::runtime(format!(
@@ -344,7 +371,7 @@ pub fn matmul(g: G<'_>, a: Val, b: Val) -> Result<Val> {
     }
     let a2 = if sa.rank() == 1 { unsqueeze(g, a, 0)? } else { a };
     let b2 = if sb.rank() == 1 { unsqueeze(g, b, 1)? } else { b };
-    let mut product = g.emit(Op::Matmul, &[a2.into(), b2.into()], Attrs::None)?;
+    let mut product = g.emit(op, &[a2.into(), b2.into()], Attrs::None)?;
     if sa.rank() == 1 {
         product = squeeze(g, product, Some(&[-2]))?;
     }

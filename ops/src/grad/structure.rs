@@ -101,9 +101,9 @@ pub fn cat<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
     (0..c.operands()).map(&mut part).collect()
 }
 
-/// g b^T, a^T g; for an operand that is itself transposed, (b g^T)^T, (g^T a)^T.
+/// g b^T, a^T g; for an operand that is itself transposed, (b g^T)^T, (g^T a)^T. Here g has the operands' dtype.
 pub fn matmul<'g>(c: &GradCtx<'g>) -> Expr<'g> {
-    let (mut grad, mut other) = (c.grad, c.arg(1 - c.operand));
+    let (mut grad, mut other) = (c.grad.to(c.meta(c.operand).dtype), c.arg(1 - c.operand));
     if c.operand == 1 && c.shape(1).rank() == 2 && c.shape(0).rank() > 2 {
         // One matrix for the whole batch: a single product sums over the batch.
         (grad, other) = (grad.flatten(0, -2), other.flatten(0, -2));

@@ -50,6 +50,7 @@ fn result_dtype(row: &Row, dtype: DType) -> DType {
     match row.result {
         ResultDType::Bool => DType::Bool,
         ResultDType::Index => DType::I64,
+        ResultDType::Float32 => DType::F32,
         ResultDType::Same | ResultDType::Attr => dtype,
     }
 }
@@ -381,7 +382,7 @@ fn matmul(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
     let batch = Shape::new(&a.shape.dims()[..ra - 2])?.broadcast(&Shape::new(&b.shape.dims()[..rb - 2])?)?;
     let mut dims = batch.dims().to_vec();
     dims.extend([m, n]);
-    Ok(Meta::new(Shape::new(&dims)?, a.dtype))
+    Ok(Meta::new(Shape::new(&dims)?, result_dtype(row, a.dtype)))
 }
 
 /// PyTorch's error for inner sizes that differ; like PyTorch, it folds leading axes into the first.

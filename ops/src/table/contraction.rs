@@ -12,6 +12,14 @@ macro_rules! rows {
             reference: "np.matmul(a, b)",
         }
 
+        /// Matrix product of half precisions as its sums are, in float32: they are not rounded.
+        MatmulWide = 169, matmul_wide(input, other) {
+            class: Class::Contraction, accepts: DTypeSet::HALF, result: ResultDType::Float32,
+            grad: Each(&[structure::matmul]),
+            saves: Saves::inputs(3), cost_flops: 2,
+            reference: "np.matmul(a, b)",
+        }
+
         /// Convolution (cross-correlation) of an input with a weight, with an optional bias.
         Convolution = 224, convolution(input, weight, bias) {
             class: Class::Convolution, attrs: AttrKind::Window, optional: 1, accepts: DTypeSet::FLOAT,

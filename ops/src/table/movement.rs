@@ -77,7 +77,7 @@ macro_rules! rows {
             reference: "a.view(dtype)",
         }
 
-        /// The bits of the elements as those of another dtype of the same size.
+        /// The bits of the elements as those of another dtype; the last axis has as many bytes as before.
         Bitcast = 158, bitcast(input) {
             class: Class::Movement, attrs: AttrKind::DType, promotion: Promotion::None, result: ResultDType::Attr,
             cost_flops: 0,

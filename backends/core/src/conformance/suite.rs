@@ -731,8 +731,14 @@ pub fn movements<B: Backend>(backend: &mut B) {
         (DType::I16, DType::BF16),
         (DType::F32, DType::I32),
         (DType::I64, DType::F64),
+        (DType::F64, DType::U8),
+        (DType::F32, DType::F16),
+        (DType::U8, DType::I32),
+        (DType::I32, DType::F64),
+        (DType::Bool, DType::BF16),
     ] {
-        for dims in [&[][..], &[0, 3], &[2, 3, 4]] {
+        let scalars = from.size() == to.size();
+        for dims in [&[][..], &[0, 4], &[2, 3, 4], &[3, 8]].into_iter().filter(|dims| scalars || !dims.is_empty()) {
             for layout in LAYOUTS {
                 let host = numbers.host(Meta::new(shape(dims), from), (-3.0, 3.0), false);
                 let inputs = [OracleOperand::Tensor(host)];
@@ -751,6 +757,12 @@ pub fn movements<B: Backend>(backend: &mut B) {
         (Op::Reshape, Attrs::Shape(shape(&[12, 4]))),
         (Op::Permute, permutation(&[1, 0])),
         (Op::Reshape, Attrs::Shape(shape(&[48]))),
+        // The second element does not begin at a multiple of 8 bytes.
+        (Op::Slice, Attrs::Slice(slice_spec(&[(1, 1, 46)]))),
+        (Op::Bitcast, Attrs::DType(DType::I64)),
+        (Op::Bitcast, Attrs::DType(DType::U8)),
+        (Op::Slice, Attrs::Slice(slice_spec(&[(8, 1, 160)]))),
+        (Op::Bitcast, Attrs::DType(DType::I16)),
     ] {
         let out = infer(op, &[InputMeta::Tensor(want.meta)], &attrs).expect("a view");
         want = interpret(op, &[OracleOperand::Tensor(want)], &attrs, &out).expect("a view");
