@@ -470,7 +470,7 @@ fn op_gradients(
             released.extend(edges.output.take());
             for edge in &mut edges.inputs {
                 if let Edge::Tensor { saved, .. } = edge {
-                    released.extend(saved.take());
+                    released.extend(saved.take_if(|value| !value.is_constant()));
                 }
             }
         }

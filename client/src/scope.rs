@@ -123,6 +123,15 @@ impl Scope {
         val.0 < OPERANDS_MAX && self.operands >> val.0 & 1 == 1
     }
 
+    /// Whether the result of an op is computed of numbers alone.
+    fn is_constant(&self, op: Op, inputs: &[Arg]) -> bool {
+        let constant = |arg: &Arg| match arg {
+            Arg::Val(v) => self.tensors[v.0 as usize].0.is_constant(),
+            Arg::Scalar(_) => true,
+        };
+        op.row().class != Class::Random && inputs.iter().all(constant)
+    }
+
     /// The value and node of `val`.
     pub(crate) fn parts(&self, val: Val) -> (Arc<TensorValue>, Option<Arc<Node>>) {
         self.tensors[val.0 as usize].clone()
@@ -387,6 +396,7 @@ impl Graph for Scope {
         }
         let meta = infer(op, &metas, &attrs)?;
         let (value, attrs) = self.issue(op, &metas, operands, attrs, meta)?;
+        value.set_constant(self.is_constant(op, inputs));
         Ok(self.push_result(op, inputs, attrs, value))
     }
 

@@ -27,7 +27,7 @@ impl Scope {
     /// # Errors
     /// A tensor of another session; as [`Tensor::resolve`].
     pub fn add(&mut self, tensor: &Tensor) -> Result<Val> {
-        let (value, node) = tensor.resolve()?;
+        let (value, node) = tensor.operand()?;
         self.push_operand(value, node)
     }
 
@@ -37,6 +37,7 @@ impl Scope {
         if self.is_operand(val) {
             value.version_counter().share();
         }
+        value.set_constant(false);
         Tensor::new(value, node)
     }
 }
@@ -89,6 +90,17 @@ impl Tensor {
                 (current.value, current.node)
             }
         })
+    }
+
+    /// The value and node that an operation takes. A view that was taken without recording shows that it requires a
+    /// gradient: what is computed from it does, too, but no gradient arrives anywhere.
+    fn operand(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
+        let (value, node) = self.resolve()?;
+        if node.is_none() && self.is_view() && grad_enabled() && self.shows_requires_grad() {
+            let nowhere = Node::leaf(*value.meta(), true);
+            return Ok((value, Some(nowhere)));
+        }
+        Ok((value, node))
     }
 
     /// An independent handle on the current value and node, which no later in-place operation changes.
@@ -326,6 +338,11 @@ impl Tensor {
         matches!(self.binding, Binding::View(_))
     }
 
+    /// Whether it is a view through which gradients may flow to another tensor.
+    pub fn is_tracked_view(&self) -> bool {
+        matches!(&self.binding, Binding::View(view) if !view.is_detached())
+    }
+
     /// Whether one element of the base may appear at several indices, as after `expand()`.
     pub fn repeats_elements(&self) -> bool {
         match &self.binding {
@@ -470,6 +487,8 @@ impl Tensor {
                 }
                 same => same,
             };
+        } else {
+            hand_over(&self.node(), &view.node());
         }
         std::mem::replace(self, view)
     }
@@ -758,14 +777,14 @@ impl Tensor {
         let (a, a_node) = match &self.binding {
             Binding::Own(value, node) => (value, node),
             _ => {
-                this = self.resolve()?;
+                this = self.operand()?;
                 (&this.0, &this.1)
             }
         };
         let (b, b_node) = match &other.binding {
             Binding::Own(value, node) => (value, node),
             _ => {
-                that = other.resolve()?;
+                that = other.operand()?;
                 (&that.0, &that.1)
             }
         };

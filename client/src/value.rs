@@ -4,6 +4,8 @@ use crate::session::ClientSession;
 use crate::version::VersionCounter;
 use gt_ops::{Meta, TensorId};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// A tensor in the daemon, which frees it when the last reference here is dropped. Its elements never change.
 pub struct TensorValue {
@@ -13,18 +15,29 @@ pub struct TensorValue {
     version: VersionCounter,
     /// The value whose elements these are under another dtype, if it is not the daemon's own tensor.
     reinterpreted: Option<Arc<TensorValue>>,
+    /// Whether a function computed it of numbers alone, and no handle has it: the positions that an `unfold` gathers.
+    constant: AtomicBool,
 }
 
 impl TensorValue {
     pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
         let (session, version) = (session.clone(), VersionCounter::default());
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted: None })
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted: None, constant: AtomicBool::new(false) })
     }
     /// The elements of `value` as those of another dtype, of which one is stored as the other: the same tensor of the
     /// daemon.
     pub(crate) fn reinterpret(value: &Arc<TensorValue>, meta: Meta) -> Arc<TensorValue> {
         let (id, session, version) = (value.id, value.session.clone(), VersionCounter::default());
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted: Some(value.clone()) })
+        let (reinterpreted, constant) = (Some(value.clone()), AtomicBool::new(false));
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted, constant })
+    }
+    /// Whether a function computed it of numbers alone, and no handle has it. A backward pass keeps such a value, which
+    /// PyTorch would not have saved.
+    pub(crate) fn is_constant(&self) -> bool {
+        self.constant.load(Relaxed)
+    }
+    pub(crate) fn set_constant(&self, constant: bool) {
+        self.constant.store(constant, Relaxed);
     }
     #[inline]
     pub(crate) fn version_counter(&self) -> &VersionCounter {

@@ -92,7 +92,7 @@ functions! {
             return Err(OpError::not_implemented("embedding: sparse=True is not there: gradients are dense"));
         }
         let (of_index, of_weight) = (input.meta()?, weight.meta()?);
-        if of_index.dtype.is_float() || of_index.dtype == DType::Bool {
+        if !matches!(of_index.dtype, DType::I32 | DType::I64) {
             return Err(OpError::runtime(format!(
                 "embedding: expected indices of dtype int32 or int64, but got {}",
                 of_index.dtype

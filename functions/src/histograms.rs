@@ -1,6 +1,6 @@
 //! Binary search in sorted rows, histograms and membership.
 
-use crate::common::{along_axis, check_implemented, check_no_bools, extremes, filled, zeros};
+use crate::common::{along_axis, check_implemented, extremes, filled, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use crate::scans::neighbours;
 use gt_ops::build::numbers::fits;
@@ -230,7 +230,7 @@ functions! {
         if minlength < 0 {
             return Err(OpError::runtime("minlength should be >= 0"));
         }
-        check_no_bools("bincount_cpu", input)?;
+        check_implemented("bincount_cpu", input, DType::is_int)?;
         let invalid = || OpError::runtime("bincount only supports 1-d non-negative integral inputs.");
         let meta = input.meta()?;
         if meta.shape.rank() != 1 || !meta.dtype.is_int() {

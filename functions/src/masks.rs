@@ -122,8 +122,16 @@ functions! {
     ///     >>> gt.where(x < 0)
     ///     (tensor([0, 2]),)
     [function().out().named("where")]
-    fn where_(g, condition: Expr<'g>, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>) -> Expr<'g> {
-        condition.where_(input, other)
+    fn where_(g, condition: Expr<'g>, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>)
+        -> Result<Expr<'g>> {
+        let condition = match condition.dtype()? {
+            DType::U8 => {
+                g.warn("where received a uint8 condition tensor. Use a boolean condition instead.");
+                condition.to(DType::Bool)
+            }
+            _ => condition,
+        };
+        Ok(condition.where_(input, other))
     }
 
     /// The indices of the true elements of `condition`, as a tuple of one vector for each axis. Waits for their number.

@@ -136,8 +136,9 @@ functions! {
     [function().aliases(&["nn.functional.cosine_similarity"]).wide()]
     fn cosine_similarity(g, x1: Expr<'g>, x2: Expr<'g>, dim: i64 = 1, eps: f64 = 1e-8) -> Result<Expr<'g>> {
         let both = broadcast(&[x1, x2])?;
-        let length = |x: Expr<'g>| norm_of_order(x, 2.0, &[dim], false).map(|length| length.maximum(eps));
-        Ok((both[0] * both[1]).sum(&[dim], false) / (length(both[0])? * length(both[1])?))
+        // As in PyTorch, a vector whose length is beyond the dtype's range has the direction 0.
+        let direction = |x: Expr<'g>| norm_of_order(x, 2.0, &[dim], true).map(|length| x / length.maximum(eps));
+        Ok((direction(both[0])? * direction(both[1])?).sum(&[dim], false))
     }
 
     /// The norm of the difference of two tensors.

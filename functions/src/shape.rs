@@ -1,6 +1,6 @@
 //! Views under other shapes, parts of tensors, and copies with a part replaced.
 
-use crate::common::{axes_of, zeros};
+use crate::common::{axes_of, check_no_bools, zeros};
 use crate::declaration::{Operands, Sizes, functions};
 use gt_ops::build::{self, Index};
 use gt_ops::error::Result;
@@ -928,6 +928,7 @@ functions! {
         if input.rank()? != 2 {
             return Err(OpError::runtime("trace: expected a matrix"));
         }
+        check_no_bools("trace", input)?;
         Ok(input.diagonal(0, 0, 1).sum(&[], false))
     }
 
@@ -1035,7 +1036,7 @@ functions! {
     fn unravel_index(g, indices: Expr<'g>, shape: &'g [i64]) -> Result<Vec<Expr<'g>>> {
         let dtype = indices.dtype()?;
         if dtype.is_float() || dtype == DType::Bool {
-            return Err(OpError::value(format!("expected 'indices' to be integer dtype, but got {dtype}")));
+            return Err(OpError::type_(format!("expected 'indices' to be integer dtype, but got {dtype}")));
         }
         if shape.iter().any(|size| *size < 0) {
             return Err(OpError::value(format!("'shape' cannot have negative values, but got {shape:?}")));

@@ -325,6 +325,9 @@ functions! {
     fn kthvalue(g, input: Expr<'g>, k: i64, dim: i64 = -1, keepdim: bool = false) -> Result<[Expr<'g>; 2]> {
         check_no_bools("kthvalue_cpu", input)?;
         let (axis, size) = line(input, dim)?;
+        if size == 0 {
+            return Err(OpError::index(format!("kthvalue(): Expected reduction dim {axis} to have non-zero size.")));
+        }
         if !(1..=size).contains(&k) {
             return Err(OpError::runtime(format!("kthvalue(): selected number k out of range for dimension {axis}")));
         }

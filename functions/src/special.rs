@@ -215,7 +215,7 @@ functions! {
         let Some(eps) = eps else {
             return g.with_gradient("logit", &[input], [result], |_, values, grads| {
                 let x = values[0];
-                let slope = |grad: Expr<'_>| (x.lt(0.0) | x.gt(1.0)).where_(f64::NAN, grad / (x * (1.0 - x)));
+                let slope = |grad: Expr<'_>| (x.lt(0.0) | x.gt(1.0)).where_(f64::NAN, grad / (x * (1.0 - x)).abs());
                 Ok(vec![grads[0].map(slope)])
             }).map(|[result]| result);
         };
@@ -275,7 +275,10 @@ functions! {
     [module("special").out().wide()]
     fn entr(g, input: Expr<'g>) -> Expr<'g> {
         let x = input.to_float();
-        x.lt(0.0).where_(f64::NEG_INFINITY, -x.xlogy(x.maximum(0.0)))
+        let inside = x.gt(0.0);
+        // A root has the value of the entropy at 0, and its infinite slope.
+        let outside = x.lt(0.0).where_(f64::NEG_INFINITY, x.sqrt());
+        (inside | x.isnan()).where_(-x * inside.where_(x, 1.0).log(), outside)
     }
 
     /// The distribution function of the standard normal distribution.

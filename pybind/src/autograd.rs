@@ -281,9 +281,15 @@ impl PyTensor {
         PyTensor::wrap(self.write(py, |tensor| tensor.alias(false)))
     }
     /// Takes this tensor out of the graph: it becomes a leaf that requires no grad.
-    fn detach_<'py>(slf: &Bound<'py, Self>) -> Bound<'py, Self> {
+    ///
+    /// Raises:
+    ///     RuntimeError: It is a view, through which gradients may flow to its base.
+    fn detach_<'py>(slf: &Bound<'py, Self>) -> PyResult<Bound<'py, Self>> {
+        if slf.get().read(slf.py()).is_tracked_view() {
+            return Err(PyRuntimeError::new_err("Can't detach views in-place. Use detach() instead."));
+        }
         drop(slf.get().write(slf.py(), Tensor::detach_in_place));
-        slf.clone()
+        Ok(slf.clone())
     }
     /// A copy, through which gradients flow back to this tensor.
     ///

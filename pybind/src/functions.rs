@@ -11,6 +11,7 @@ use crate::data;
 use crate::device::{DeviceArg, MetaDevice};
 use crate::dtype::{DTypeArg, instance};
 use crate::error::OrRaise;
+use crate::operators::saves_written;
 use crate::options::{self, MemoryFormat};
 use crate::overrides;
 use crate::random::PyGenerator;
@@ -392,6 +393,8 @@ fn elementwise<'py>(
     }
     .or_raise()?;
     if since.is_some() {
+        let overwritten = args[1..].iter().any(|other| saves_written(op, &args[0], other));
+        let since = if overwritten { Some(gt_client::tape::next_number()) } else { since };
         this.rebind(py, result, since)?;
         drop(operation);
         return Ok(Some(Bound::clone(&args[0]).unbind()));

@@ -67,6 +67,12 @@ fn updates_leaf(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> 
         && other.cast::<PyTensor>().map_or(true, |other| !other.get().read(py).requires_grad())
 }
 
+/// Whether an in-place op saves the tensor that it writes as another operand than the first, as `x *= x` does. PyTorch
+/// saves that operand after the write, so that a gradient through it is an error.
+pub fn saves_written(op: Op, written: &Bound<'_, PyAny>, other: &Bound<'_, PyAny>) -> bool {
+    other.is(written) && op.row().saves.inputs & !1 != 0
+}
+
 fn in_place(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> PyResult<()> {
     let py = slf.py();
     let _recording = updates_leaf(slf, op, other).then(|| Recording::set(false));
@@ -74,7 +80,10 @@ fn in_place(slf: &Bound<'_, PyTensor>, op: Op, other: &Bound<'_, PyAny>) -> PyRe
     let _operation = slf.get().read(py).begin_in_place();
     let since = gt_client::tape::next_number();
     match binary(py, op, slf.get(), other, false)? {
-        Some(result) => slf.get().rebind(py, result, Some(since)),
+        Some(result) => {
+            let since = if saves_written(op, slf, other) { gt_client::tape::next_number() } else { since };
+            slf.get().rebind(py, result, Some(since))
+        }
         None => Err(PyTypeError::new_err(format!(
             "unsupported operand type(s) for {} in place: 'Tensor' and '{}'",
             op.name(),
@@ -127,8 +136,13 @@ macro_rules! arithmetic {
                 unary(py, Op::Abs, self)
             }
             fn __invert__(&self, py: Python<'_>) -> PyResult<PyTensor> {
-                let op = if self.read(py).meta().dtype == DType::Bool { Op::LogicalNot } else { Op::BitwiseNot };
-                unary(py, op, self)
+                let dtype = self.read(py).meta().dtype;
+                if dtype.is_inexact() {
+                    return Err(PyTypeError::new_err(
+                        "~ (operator.invert) is only implemented on integer and Boolean-type tensors",
+                    ));
+                }
+                unary(py, if dtype == DType::Bool { Op::LogicalNot } else { Op::BitwiseNot }, self)
             }
 
             fn __richcmp__(slf: &Bound<'_, Self>, other: &Bound<'_, PyAny>, comparison: CompareOp) -> PyResult<Py<PyAny>> {

@@ -159,22 +159,25 @@ class Program:
                 f"{a}.chunk(2, {d})[{self.pick((0, -1))}]",
                 f"{a}.unbind({d})[{self.pick((0, -1))}]",
             ]
-        if t.is_contiguous():
+        # Results of GT are contiguous, where those of PyTorch may have the strides of an operand.
+        if t.is_contiguous() and (t if t._base is None else t._base).is_contiguous():
             choices += [f"{a}.view(-1)", f"{a}.reshape({self.sizes(t.numel())})", f"{a}.flatten()", f"{a}.ravel()"] * 2
             # The bytes of a bool are 0 or 1, and those of a rounded number may be any.
             if a not in self.rounded:
                 # To the same dtype, PyTorch detaches.
-                same = [
-                    n
-                    for n in DTYPES[1:]
-                    if getattr(torch, n).itemsize == t.dtype.itemsize and f"torch.{n}" != str(t.dtype)
-                ]
-                copied = same if t.storage_offset() or t.requires_grad else DTYPES[1:]
-                choices += [f"{a}.view(torch.{self.pick(copied)}).clone()"]
-                other = self.pick(same)
-                if t.dtype != torch.bool and not t.requires_grad and t.view(getattr(torch, other)).isfinite().all():
+                others = [n for n in DTYPES[1:] if f"torch.{n}" != str(t.dtype)]
+                choices += [f"{a}.view(torch.{self.pick(others)}).clone()"]
+                other = self.pick(others)
+                if t.dtype != torch.bool and not t.requires_grad and self.has_numbers(t, other):
                     choices += [f"{a}.view(torch.{other})"]
         return self.pick(choices)
+
+    def has_numbers(self, t: torch.Tensor, dtype: str) -> bool:
+        """Whether the bytes of a tensor are finite numbers of another dtype."""
+        try:
+            return bool(t.view(getattr(torch, dtype)).isfinite().all())
+        except RuntimeError:
+            return False
 
     def expanded(self, t: torch.Tensor) -> list[int]:
         return [self.pick((2, 3, -1)) if size == 1 else self.pick((size, -1)) for size in t.shape]
@@ -261,10 +264,24 @@ class Program:
             return None
         if op in ("<<", ">>") and not self.shifts(b):
             return None
+        if op == "copysign" and self.has_nan(b):
+            # NaN has no sign that either framework promises.
+            return None
+        if op in ("atan2", "hypot") and self.squares_integers(a, b):
+            return None
         if not op.isidentifier():
             swapped = self.chance(0.25)
             return f"{b} {op} {a}" if swapped else f"{a} {op} {b}"
         return f"torch.{op}({a}, {b})"
+
+    def has_nan(self, b: str) -> bool:
+        other = eval(b, {"torch": torch}, self.scope)
+        return bool(torch.as_tensor(other).isnan().any())
+
+    def squares_integers(self, a: str, b: str) -> bool:
+        """Whether PyTorch's gradient squares integers in their own dtype, where they wrap."""
+        operands = [torch.as_tensor(eval(name, {"torch": torch}, self.scope)) for name in (a, b)]
+        return any(t.requires_grad for t in operands) and any(not t.is_floating_point() for t in operands)
 
     def shifts(self, b: str) -> bool:
         amount = eval(b, {"torch": torch}, self.scope)
@@ -279,6 +296,9 @@ class Program:
         if name == "logsumexp" and self.of(a).dtype.itemsize == 2:
             # PyTorch rounds the sum to half precision before the logarithm.
             return None
+        if name in ("prod", "cumprod") and self.multiplies_beyond(a):
+            # Whether a factor of 0 comes before or after the overflow is decided by the order and the rounding.
+            return None
         words = []
         if name in ("cumsum", "cumprod", "logsumexp") or self.chance(0.5):
             words.append(f"{self.axis(a)}")
@@ -290,6 +310,11 @@ class Program:
                 return None
             words.append(f"dtype=torch.{dtype}")
         return f"{a}.{name}({', '.join(words)})"
+
+    def multiplies_beyond(self, a: str) -> bool:
+        """Whether a product of elements may be beyond the range of their floating-point dtype."""
+        t = self.of(a).detach()
+        return t.is_floating_point() and bool(t.double().abs().clamp_min(1).prod() > torch.finfo(t.dtype).max)
 
     def join(self) -> str:
         a = self.tensor()

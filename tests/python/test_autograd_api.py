@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -353,3 +354,87 @@ def test_a_function_s_gradient_under_another_name() -> None:
     x = leaf(1.0)
     Twice.apply(x).backward(gt.ones(1, dtype=gt.float64))
     assert x.grad.tolist() == [2]
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda y: y * 2,
+        lambda y: y.tril(),
+        lambda y: y[y > 2],
+        lambda y: y[0] + 1,
+        lambda y: y.view(6).exp(),
+        lambda y: gt.cat([y, y]),
+        lambda y: y.sum(),
+        lambda y: y * y,
+    ],
+)
+def test_what_is_computed_from_a_view_that_was_taken_without_recording(compute: Callable[[gt.Tensor], gt.Tensor]) -> None:
+    x = gt.arange(6.0).requires_grad_()
+    with gt.no_grad():
+        y = x.reshape(2, 3)
+    assert y.requires_grad
+    z = compute(y)
+    assert z.requires_grad
+    # As in PyTorch, no gradient arrives at the view or its base.
+    z.sum().backward()
+    assert (x.grad, y.grad) == (None, None)
+    with gt.no_grad():
+        assert not compute(y).requires_grad
+    y.requires_grad_()
+    assert not compute(y.detach()).requires_grad
+
+
+def test_a_view_cannot_be_detached_in_place() -> None:
+    x = gt.ones(3, requires_grad=True) * 2
+    with pytest.raises(RuntimeError, match="Can't detach views in-place"):
+        x[:2].detach_()
+    assert not x.detach_().requires_grad
+    assert not x.detach().detach_().requires_grad
+
+
+def test_a_retained_gradient_outlives_a_new_shape() -> None:
+    x = gt.ones(2, 3, requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    y.t_()
+    (y * gt.arange(6.0).reshape(3, 2)).sum().backward()
+    assert y.grad.tolist() == [[0, 1], [2, 3], [4, 5]]
+
+
+@pytest.mark.parametrize("write", ["y *= y", "y /= y", "y.mul_(y)", "y.pow_(y)", "y.div_(y)"])
+def test_a_gradient_through_an_operand_that_its_operation_wrote(write: str) -> None:
+    x = gt.tensor([2.0, 3.0], requires_grad=True)
+    scope = {"y": x * 1}
+    exec(write, scope)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        scope["y"].sum().backward()
+    # These save nothing of the operand, or the operand is another tensor.
+    for harmless in ("y += y", "y -= y * 2", "y *= y.clone()"):
+        scope["y"] = x * 1
+        exec(harmless, scope)
+        scope["y"].sum().backward()
+
+
+@pytest.mark.parametrize(
+    "compute",
+    [
+        lambda x: x.unfold(1, 2, 1),
+        lambda x: x.tril().unfold(0, 2, 1).sum(0),
+        lambda x: gt.nn.functional.interpolate(x[None], scale_factor=2),
+    ],
+)
+def test_positions_that_a_function_computes_itself_are_kept_for_a_second_pass(
+    compute: Callable[[gt.Tensor], gt.Tensor],
+) -> None:
+    x = gt.arange(6.0).reshape(2, 3).requires_grad_()
+    y = compute(x)
+    y.backward(gt.ones_like(y))
+    once = x.grad.clone()
+    y.backward(gt.ones_like(y))
+    assert gt.equal(x.grad, once * 2)
+    # The positions that the caller gives are saved, and released.
+    z = x[gt.tensor([0, 1])]
+    z.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        z.sum().backward()

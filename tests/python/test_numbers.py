@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -219,3 +220,60 @@ def test_the_gradient_of_a_hypotenuse_is_the_share_of_the_side() -> None:
     gt.hypot(a, b).sum().backward()
     np.testing.assert_allclose(to_numpy(a.grad), [0.6, NAN, NAN, 0.5**0.5], rtol=1e-6)
     np.testing.assert_allclose(to_numpy(b.grad), [0.8, NAN, 0.0, 0.5**0.5], rtol=1e-6)
+
+
+def test_deviations_whose_squares_are_beyond_float32() -> None:
+    assert gt.tensor([1e20, -1e20, 3e20]).std().item() == pytest.approx(2e20, rel=1e-6)
+    assert gt.tensor([1e-30, -1e-30]).std().item() == pytest.approx(2**0.5 * 1e-30, rel=1e-6)
+    assert gt.tensor([1.8e19, 0.0, -1.8e19]).var().item() == pytest.approx(3.24e38, rel=1e-6)
+    assert gt.tensor([[1e20, 2.0], [3e20, 4.0]]).std(0).tolist() == pytest.approx([2**0.5 * 1e20, 2**0.5], rel=1e-6)
+    assert gt.tensor([5.0, 5.0]).std().item() == 0
+    assert gt.tensor([math.inf, 1.0]).var().isnan()
+    x = gt.tensor([1e20, -1e20, 3e20], requires_grad=True)
+    x.std().backward()
+    assert x.grad.tolist() == pytest.approx([0, -0.5, 0.5], abs=1e-6)
+
+
+def test_slopes_at_the_ends_of_a_domain() -> None:
+    x = gt.tensor([0.0, 0.5, 1.0], requires_grad=True)
+    value = gt.special.entr(x)
+    value.sum().backward()
+    assert value.tolist() == pytest.approx([0, 0.5 * math.log(2), 0])
+    assert math.copysign(1, value[0].item()) == 1
+    assert x.grad.tolist() == pytest.approx([math.inf, math.log(2) - 1, -1])
+    ends = gt.tensor([-0.0, 0.0, 1.0], requires_grad=True)
+    gt.logit(ends).sum().backward()
+    assert ends.grad.tolist() == [math.inf] * 3
+
+
+def test_a_vector_whose_length_is_beyond_the_range_is_similar_to_none() -> None:
+    x = gt.tensor([[1e20, 2e20]])
+    assert gt.nn.functional.cosine_similarity(x, x).item() == 0
+    assert gt.nn.functional.cosine_similarity(x / 1e5, x / 1e4).item() == pytest.approx(1)
+
+
+def test_a_condition_of_bytes() -> None:
+    with pytest.warns(UserWarning, match="uint8 condition"):
+        assert gt.where(gt.tensor([2, 0], dtype=gt.uint8), 1.0, -1.0).tolist() == [1, -1]
+    with pytest.raises(RuntimeError, match="expected condition to be a boolean tensor"):
+        gt.where(gt.tensor([2, 0]), 1.0, -1.0)
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "text"),
+    [
+        (lambda: gt.bincount(gt.ones(3)), NotImplementedError, "not implemented for 'Float'"),
+        (lambda: gt.unravel_index(gt.ones(3), (2, 2)), TypeError, "integer dtype"),
+        (lambda: gt.zeros(0).kthvalue(1), IndexError, "non-zero size"),
+        (lambda: gt.trace(gt.ones(2, 2, dtype=gt.bool)), NotImplementedError, "\"trace\" not implemented for 'Bool'"),
+        (lambda: gt.nn.functional.embedding(gt.ones(2, dtype=gt.int8), gt.ones(2, 2)), RuntimeError, "int32 or int64"),
+        (lambda: gt.arange(1e39, 1e39 + 2, dtype=gt.int8), RuntimeError, "type int64_t without overflow"),
+        (lambda: gt.arange(1e39, 1e39 + 2, dtype=gt.float16), RuntimeError, "type float without overflow"),
+        (lambda: ~gt.ones(2), TypeError, "operator.invert"),
+    ],
+)
+def test_what_has_no_result_is_an_error_of_pytorchs_class(
+    call: Callable[[], Any], error: type[Exception], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        call()

@@ -73,11 +73,11 @@ print(gt.ones(3, dtype=gt.int8).sum().item(), gt.ones(3, dtype=gt.int8).cumsum(0
 try:
     x[gt.tensor([4])].tolist()
 except IndexError as error:
-    print(error)
+    print(str(error).splitlines()[0])
 try:
     gt.ones(2).view(gt.int16)
 except NotImplementedError as error:
-    print(error)
+    print(str(error).splitlines()[0])
 done = gt.debug.get_worker_stats().values()
 print(sorted({{name for worker in done for name in worker["operations"]}}))
 """

@@ -265,6 +265,15 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
         return Err(OpError::not_implemented("std and var only support floating point and complex dtypes"));
     }
     let mask = axes_mask(shape.rank(), axes)?;
+    if dtype == DType::F32 && shape.numel() > 0 {
+        let (unit, scale) = unit_deviations(g, v, mask)?;
+        let var = var_over(g, unit, mask, correction, keepdim)?;
+        let kept = g.meta(var).shape;
+        let scale = reshape_to(g, scale, kept)?;
+        // The square of the scale may be beyond float32 where the variance is not.
+        let scaled = g.emit(Op::Mul, &[var.into(), scale.into()], Attrs::None)?;
+        return g.emit(Op::Mul, &[scaled.into(), scale.into()], Attrs::None);
+    }
     if !dtype.is_complex() {
         return var_over(g, v, mask, correction, keepdim);
     }
@@ -320,7 +329,40 @@ fn var_over(g: G<'_>, v: Val, mask: u8, correction: f64, keepdim: bool) -> Resul
 /// # Errors
 /// As [`var`].
 pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
+    let meta = g.meta(v);
+    if meta.dtype == DType::F32 && meta.shape.numel() > 0 {
+        let mask = axes_mask(meta.shape.rank(), axes)?;
+        let (unit, scale) = unit_deviations(g, v, mask)?;
+        let var = var_over(g, unit, mask, correction, keepdim)?;
+        let deviation = root_of_var(g, var)?;
+        let kept = g.meta(deviation).shape;
+        let scale = reshape_to(g, scale, kept)?;
+        return g.emit(Op::Mul, &[deviation.into(), scale.into()], Attrs::None);
+    }
     let var = var(g, v, axes, correction, keepdim)?;
+    root_of_var(g, var)
+}
+
+/// The float32 deviations from the mean along the axes of `mask`, divided by the largest of them, and that, which is a
+/// constant for the gradient; where it is 0 or not finite, it is 1 instead. Their squares are in float32's range where
+/// those of the deviations may not be.
+fn unit_deviations(g: G<'_>, v: Val, mask: u8) -> Result<(Val, Val)> {
+    let kept = Attrs::Axes { mask, keepdim: true };
+    let mean = g.emit(Op::Mean, &[v.into()], kept.clone())?;
+    let deviations = g.emit(Op::Sub, &[v.into(), mean.into()], Attrs::None)?;
+    let constant = g.detach(deviations)?;
+    let sizes = g.emit(Op::Abs, &[constant.into()], Attrs::None)?;
+    let largest = g.emit(Op::Amax, &[sizes.into()], kept)?;
+    let finite = g.emit(Op::Isfinite, &[largest.into()], Attrs::None)?;
+    let positive = g.emit(Op::Gt, &[largest.into(), 0.0.into()], Attrs::None)?;
+    let usable = g.emit(Op::LogicalAnd, &[finite.into(), positive.into()], Attrs::None)?;
+    let scale = g.emit(Op::Where, &[usable.into(), largest.into(), 1.0.into()], Attrs::DType(DType::F32))?;
+    let unit = g.emit(Op::Div, &[deviations.into(), scale.into()], Attrs::None)?;
+    Ok((unit, scale))
+}
+
+/// The square root of a variance, whose gradient is 0 where it is 0.
+fn root_of_var(g: G<'_>, var: Val) -> Result<Val> {
     let dtype = g.meta(var).dtype;
     // The derivative of the square root is infinite at 0: there, the root of 1 is computed and discarded.
     let flat = g.emit(Op::Eq, &[var.into(), 0.0.into()], Attrs::None)?;
@@ -984,9 +1026,15 @@ pub fn arange(g: G<'_>, start: Scalar, end: Scalar, step: Scalar, dtype: Option<
     }
     let float = [start, end, step].iter().any(|s| s.category() == 2);
     let dtype = dtype.unwrap_or(if float { DType::default_float() } else { DType::I64 });
+    // The dtype that PyTorch counts in.
+    let counted = match dtype {
+        DType::F16 | DType::BF16 => DType::F32,
+        dtype if dtype.is_float() || dtype == DType::U64 => dtype,
+        _ => DType::I64,
+    };
     for number in [start, end, step] {
-        if matches!(number, Scalar::Unsigned(_)) {
-            numbers::checked(number, if dtype.is_float() || dtype == DType::U64 { dtype } else { DType::I64 })?;
+        if matches!(number, Scalar::Unsigned(_)) || number.to_f64().is_finite() && dtype != DType::U64 {
+            numbers::checked(number, counted)?;
         }
     }
     let (first, last, stride) = (start.to_f64(), end.to_f64(), step.to_f64());

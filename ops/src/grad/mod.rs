@@ -278,6 +278,10 @@ impl<'g> GradCtx<'g> {
     pub fn fail(&self, text: &str) -> Expr<'g> {
         self.builder.fail(OpError::runtime(text))
     }
+    /// A derivative that there is not.
+    pub fn missing(&self, text: &str) -> Expr<'g> {
+        self.builder.fail(OpError::not_implemented(text))
+    }
     /// A number.
     pub fn number(&self, number: impl Into<Arg>) -> Expr<'g> {
         self.builder.number(number)

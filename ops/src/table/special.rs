@@ -134,7 +134,7 @@ macro_rules! rows {
         Zeta = 47, zeta(input, other) {
             real: |a, b| zeta(a, b),
             grad: Each(&[
-                |c| c.fail("zeta() is not differentiable with respect to its first argument"),
+                |c| c.missing("the derivative for 'zeta' by its first argument is not implemented"),
                 |c| -(c.grad * ((c.a() + 1.0).zeta(c.b()) * c.a())),
             ]),
             saves: Saves::inputs(3), cost_flops: 400,
