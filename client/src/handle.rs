@@ -269,6 +269,8 @@ pub(crate) struct NodeExtras {
     pub(crate) accumulated_hooks: Vec<(u64, AccumulatedHook)>,
     /// Under anomaly detection, the line of the host language that recorded the op.
     pub(crate) origin: Option<String>,
+    /// The node that the tensor had before it got another shape in place, which retains the gradient.
+    pub(crate) former: Option<Arc<Node>>,
 }
 
 impl Node {
@@ -401,15 +403,27 @@ impl Node {
         self.retain.load(Relaxed)
     }
     pub(crate) fn grad(&self) -> Option<Tensor> {
-        lock(&self.grad).as_mut().map(Tensor::same)
+        let own = lock(&self.grad).as_mut().map(Tensor::same);
+        own.or_else(|| self.former().and_then(|former| former.grad()))
+    }
+    fn former(&self) -> Option<Arc<Node>> {
+        lock(&self.extras).as_ref().and_then(|extras| extras.former.clone())
+    }
+    /// Shows the gradient that `former` retains, the node that the tensor had before it got another shape in place.
+    pub(crate) fn shows_grad_of(&self, former: Arc<Node>) {
+        self.with_extras(|extras| extras.former = Some(former));
     }
     /// Makes the tensor's gradient another handle.
     pub fn replace_grad(&self, grad: Tensor) {
         self.set_grad(Some(grad));
     }
     pub(crate) fn set_grad(&self, grad: Option<Tensor>) {
+        let former = self.former();
         let old = std::mem::replace(&mut *lock(&self.grad), grad);
         drop(old);
+        if let Some(former) = former {
+            former.set_grad(None);
+        }
     }
 }
 

@@ -463,11 +463,16 @@ impl Tensor {
         if ops.is_empty() {
             return self.same();
         }
-        let ops = match &self.binding {
+        let reads_bits = ops.iter().any(|op| op.op == Op::Bitcast);
+        let mut ops: (ViewOps, usize) = match &self.binding {
             Binding::View(view) => (view.ops.iter().cloned().chain(ops).collect(), view.tracked_from),
             _ => (ops, 0),
         };
-        let (base, autograd) = self.share();
+        let (base, mut autograd) = self.share();
+        if reads_bits {
+            // No gradient flows between elements and their bits, but one may flow to what is written to the bits.
+            (ops.1, autograd) = (ops.0.len(), AutogradMeta::of(None, false));
+        }
         value.version_counter().view_of(base.epoch());
         let (meta, current) = (*value.meta(), CachedView::new(MaterializedView { value, node, version }));
         Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ops, (meta, layout), current))) }
@@ -488,7 +493,10 @@ impl Tensor {
                 same => same,
             };
         } else {
-            hand_over(&self.node(), &view.node());
+            let former = self.node().filter(|node| node.retains_grad() || node.grad().is_some());
+            if let (Some(former), Some(node)) = (former, view.node()) {
+                node.shows_grad_of(former);
+            }
         }
         std::mem::replace(self, view)
     }
@@ -825,6 +833,14 @@ impl Tensor {
             TensorOperand::Tensor(t) => t.meta().dtype == DType::Bool,
             TensorOperand::Scalar(s) => matches!(s, Scalar::Bool(_)),
         };
+        let beyond = |operand: &TensorOperand<'_>| matches!(operand, TensorOperand::Scalar(Scalar::Unsigned(_)));
+        if operands.iter().any(beyond) && operands.iter().all(|operand| is_bool(operand) || beyond(operand)) {
+            // No dtype that bools are promoted to has the number.
+            return Err(OpError::runtime(
+                "Promotion for uint16, uint32, uint64 types is not supported, attempted to promote Bool and UInt64",
+            )
+            .into());
+        }
         if op == Op::Sub && operands.iter().any(is_bool) {
             // A difference takes no bools, though they would be promoted.
             gt_ops::infer::check_accepts(op, DType::Bool)?;

@@ -264,6 +264,8 @@ class Program:
             return None
         if op in ("<<", ">>") and not self.shifts(b):
             return None
+        if op in "+ - / // %" and self.is_beyond_half(a, b):
+            return None
         if op == "copysign" and self.has_nan(b):
             # NaN has no sign that either framework promises.
             return None
@@ -277,6 +279,19 @@ class Program:
     def has_nan(self, b: str) -> bool:
         other = eval(b, {"torch": torch}, self.scope)
         return bool(torch.as_tensor(other).isnan().any())
+
+    def shows_bits_of_nan(self, name: str) -> bool:
+        """Whether a tensor has the memory of one of another dtype, and either of them has a NaN."""
+        t = self.of(name)
+        others = [other for other in map(self.of, self.names()) if other.dtype != t.dtype and shares_memory(t, other)]
+        return bool(others) and any(bool(other.detach().isnan().any()) for other in (t, *others))
+
+    def is_beyond_half(self, a: str, b: str) -> bool:
+        """Whether a single number is beyond the range of float16 elements beside it, to which PyTorch rounds it."""
+        operands = [torch.as_tensor(eval(name, {"torch": torch}, self.scope)) for name in (a, b)]
+        half = any(t.dtype == torch.float16 for t in operands)
+        most = torch.finfo(torch.float16).max
+        return half and any(not t.ndim and bool(t.detach().double().abs() > most) for t in operands)
 
     def squares_integers(self, a: str, b: str) -> bool:
         """Whether PyTorch's gradient squares integers in their own dtype, where they wrap."""
@@ -329,7 +344,8 @@ class Program:
             f"{a}.masked_fill({c} != 0, {self.scalar()})",
             f"torch.lerp({a}, {b}, 0.5)",
             f"torch.addcmul({a}, {b}, {c})",
-            f"{a} @ {b}" if a_dtype != torch.bool else f"{a} | {b}",
+            # PyTorch does not compare the dtypes of empty batches.
+            f"{a} @ {b}" if a_dtype != torch.bool and self.of(a).numel() else f"{a} | {b}",
             f"{a}.float().matmul({b}.float().mT)" if self.of(b).ndim > 1 else f"{a}.float() * {b}",
             f"torch.nn.functional.relu({a})",
             f"torch.nn.functional.softmax({a if self.of(a).is_floating_point() else f'{a}.float()'}, {d})",
@@ -427,7 +443,7 @@ class Program:
                 f"{a}.squeeze_()",
                 f"{a}.swapaxes_({d}, {e})",
                 f"{a}.requires_grad_({self.pick((True, False))})" if alone else f"{a}.retain_grad()",
-                f"{a}.data = {b}.detach()",
+                f"{a}.data = {b}.detach()" if alone else f"{a}.requires_grad_()",
                 f"{a}.grad = None",
                 f"{a}.retain_grad()",
             )
@@ -497,6 +513,8 @@ class Program:
         self.lines.append(line)
         self.count += made is not None
         changed = [name for name, (t, version) in before.items() if t._version != version]
+        # The bits of a NaN are not promised: the program ends before an operation on one that is seen as integers.
+        self.raised = any(self.shows_bits_of_nan(name) for name in changed)
         source = line.partition(" = ")[2] if value else line
         inexact = any(name in source for name in self.rounded) or any(word in line for word in ROUNDING)
         for name in [*changed, *([f"t{self.count - 1}"] if made is not None else [])]:

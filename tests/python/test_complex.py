@@ -333,7 +333,11 @@ def test_square_roots_of_negative_numbers() -> None:
     ("parts", "error", "text"),
     [
         (lambda: gt.ones(2, 2, dtype=gt.float16), NotImplementedError, "parts of float32 or float64"),
-        (lambda: gt.ones(2, 2, dtype=gt.int32), NotImplementedError, "only supported for half, float and double .*: Int"),
+        (
+            lambda: gt.ones(2, 2, dtype=gt.int32),
+            NotImplementedError,
+            "only supported for half, float and double .*: Int",
+        ),
         (lambda: gt.ones(2, 2, dtype=gt.complex64), TypeError, "not supported for complex tensors"),
         (lambda: gt.ones(2, 4)[:, ::2], RuntimeError, "last dimension with stride 1"),
         (lambda: gt.ones(2, 3)[:, 1:], RuntimeError, "stride divisible by 2 for all but last"),

@@ -243,3 +243,11 @@ def test_sums_of_integers_inside_of_functions_do_not_overflow() -> None:
     assert gt.einsum("...ik, ...j -> ij", samples.reshape(1, 3).expand(2, 3), samples).tolist() == [[30000] * 3] * 2
     product = gt.tensordot(t([[2]], gt.uint8), t([[3, 4]], gt.uint8), dims=([1], [1]))
     assert (product.dtype, product.tolist()) == (gt.uint8, [[14]])
+
+
+@pytest.mark.parametrize(
+    "compute", [lambda x: x + 2**63, lambda x: 2**63 * x, lambda x: x < 2**63, lambda x: gt.add(x, 2**63)]
+)
+def test_a_number_beyond_int64_beside_bools(compute: Callable[[gt.Tensor], gt.Tensor]) -> None:
+    with pytest.raises(RuntimeError, match="attempted to promote Bool and UInt64"):
+        compute(gt.tensor([True, False]))

@@ -411,10 +411,24 @@ def test_parts_and_distances_of_bytes_read_as_another_dtype() -> None:
         (lambda x: x[:, 1:5].view(gt.float64), r"self.storage_offset\(\) must be divisible by 2 .*, but got 1"),
         (lambda x: x[:, ::2].view(gt.float64), r"self.stride\(-1\) must be 1 to view Float as Double .*, but got 2"),
         (lambda x: x[:, :7].view(gt.float64), r"self.size\(-1\) must be divisible by 2 .*, but got 7"),
-        (lambda x: x.flatten()[:21].view(3, 7)[:, :4].view(gt.float64), r"self.stride\(0\) must be divisible by 2 .* 7"),
+        (
+            lambda x: x.flatten()[:21].view(3, 7)[:, :4].view(gt.float64),
+            r"self.stride\(0\) must be divisible by 2 .* 7",
+        ),
         (lambda x: x[0, 0].view(gt.int16), r"self.dim\(\) cannot be 0"),
     ],
 )
 def test_bytes_that_are_no_elements_of_another_dtype(part: Callable[[gt.Tensor], gt.Tensor], text: str) -> None:
     with pytest.raises(RuntimeError, match=text):
         part(gt.zeros(3, 8))
+
+
+def test_a_gradient_flows_to_what_is_written_to_bits() -> None:
+    x = gt.zeros(2, 2, dtype=gt.int32)
+    seen = x.view(gt.float32)
+    factor = gt.tensor(3.0, requires_grad=True)
+    seen[0] = factor * 2
+    assert (seen.requires_grad, x.requires_grad) == (True, False)
+    seen.sum().backward()
+    assert factor.grad.item() == 4
+    assert x.view(gt.float32).tolist() == [[6, 6], [0, 0]]
