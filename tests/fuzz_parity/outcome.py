@@ -16,18 +16,21 @@ Outcome = dict[str, Any]
 
 
 def run(lines: list[str], module: Any) -> Outcome:
-    """Runs a program in which `torch` is `module`; only its last line may raise."""
+    """Runs a program in which `torch` is `module`; only its last line may raise.
+
+    An error of looking at the variables is one of the line after the last: PyTorch has some about views of several.
+    """
     scope: dict[str, Any] = {"torch": module}
+    line = 0
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for i, line in enumerate(lines):
-            try:
-                exec(line, scope)
-                if i + 1 == len(lines):
-                    return {"variables": variables(scope, module)}
-            except Exception as error:
-                return {"error": [kind.__name__ for kind in type(error).__mro__], "line": i, "text": str(error)}
-    return {"variables": {}}
+        try:
+            for text in lines:
+                exec(text, scope)
+                line += 1
+            return {"variables": variables(scope, module)}
+        except Exception as error:
+            return {"error": [kind.__name__ for kind in type(error).__mro__], "line": line, "text": str(error)}
 
 
 def variables(scope: dict[str, Any], module: Any) -> dict[str, Any]:

@@ -81,6 +81,7 @@ def indexed(name: str, *more: np.ndarray) -> gt.Tensor:
 
 
 PAIRS = X.reshape(3, 2, 2)
+HALVES = X.astype(np.float16)
 SOFTMAX = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
 # For each row that is not elementwise: its operands, its attributes, and the call in Python.
 CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
@@ -115,6 +116,11 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
     ),
     "cat": ([X, Y, X], {"axis": -1}, lambda: gt.cat([gt.tensor(X), gt.tensor(Y), gt.tensor(X)], -1)),
     "matmul": ([X, Y.T], {}, lambda: gt.tensor(X) @ gt.tensor(np.ascontiguousarray(Y.T))),
+    "matmul_wide": (
+        [HALVES, np.ascontiguousarray(HALVES.T)],
+        {},
+        lambda: gt.tensor(HALVES).float() @ gt.tensor(np.ascontiguousarray(HALVES.T)).float(),
+    ),
     "gather": ([X, INDEX], {"axis": 1}, lambda: gt.tensor(X).gather(1, gt.tensor(INDEX))),
     "scatter": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter(1, gt.tensor(INDEX), gt.tensor(Y))),
     "scatter_add": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter_add(1, gt.tensor(INDEX), gt.tensor(Y))),
