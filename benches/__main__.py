@@ -17,6 +17,7 @@ from benches import (
     gpt,
     gpu,
     harness,
+    hot_spots,
     idle,
     issue,
     kernels,
@@ -36,6 +37,7 @@ from benches import (
 GROUPS = {
     "issue": issue.rows,
     "functions": functions.rows,
+    "hot_spots": hot_spots.rows,
     "round_trip": round_trip.rows,
     "kernels": kernels.rows,
     "fused": fused.rows,

@@ -1,0 +1,177 @@
+"""Operations that were many times PyTorch's time when researchers' programs were first tried, each beside PyTorch.
+
+Every call waits for its result, since PyTorch's does.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import gt
+from benches.harness import Row, Target
+from benches.peers import torch, with_torch
+
+RATIO_MAX = 1.2
+# A measurement is the median of calls that together take about this long, and of a number of calls between these.
+MEASURED_S = 0.1
+CALLS_MIN, CALLS_MAX = 3, 300
+
+
+def _call_s(work: Callable[[], object]) -> float:
+    """Returns the median time of one call."""
+    times: list[float] = []
+    while len(times) < CALLS_MIN or (sum(times) < MEASURED_S and len(times) < CALLS_MAX):
+        start = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _waits(framework: Any, compute: Callable[[], Any]) -> Callable[[], object]:
+    """Returns a call that computes, and waits until the result is there without fetching it whole."""
+    if framework is not gt:
+        return compute
+
+    def call() -> object:
+        found = compute()
+        gt.cpu.synchronize()
+        return found
+
+    return call
+
+
+def _normal(framework: Any, *shape: int, kind: type = np.float32) -> Any:
+    return framework.from_numpy(np.random.default_rng(0).standard_normal(shape).astype(kind))
+
+
+def _positive_definite(framework: Any, *shape: int) -> Any:
+    x = _normal(framework, *shape)
+    return x @ x.mT + shape[-1] * framework.eye(shape[-1])
+
+
+def _ndtri(framework: Any) -> Callable[[], Any]:
+    x = _normal(framework, 100_000).sigmoid()
+    return lambda: framework.special.ndtri(x)
+
+
+def _lstsq(framework: Any, rows: int, columns: int) -> Callable[[], Any]:
+    a, b = _normal(framework, rows, columns), _normal(framework, rows, 3)
+    return lambda: framework.linalg.lstsq(a, b).solution
+
+
+def _integer_product(framework: Any, size: int) -> Callable[[], Any]:
+    x = framework.from_numpy(np.random.default_rng(0).integers(-9, 9, (size, size)))
+    return lambda: x @ x
+
+
+def _gradients_of_rows(framework: Any) -> Callable[[], Any]:
+    x, w = _normal(framework, 64, 16), _normal(framework, 16)
+    each = framework.func.vmap(framework.func.grad(lambda w, x: (w * x).sum().tanh()), in_dims=(None, 0))
+    return lambda: each(w, x)
+
+
+def _ctc(framework: Any, backward: bool) -> Callable[[], Any]:
+    logits = _normal(framework, 50, 16, 20).requires_grad_(backward)
+    targets = framework.from_numpy(np.random.default_rng(0).integers(1, 20, (16, 20)))
+    inputs, lengths = framework.full((16,), 50), framework.full((16,), 20)
+
+    def compute() -> Any:
+        loss = framework.nn.functional.ctc_loss(logits.log_softmax(2), targets, inputs, lengths)
+        if backward:
+            logits.grad = None
+            loss.backward()
+            return logits.grad
+        return loss
+
+    return compute
+
+
+def _from_numpy(framework: Any) -> Callable[[], Any]:
+    array = np.ones(16, np.float32)
+    return lambda: framework.from_numpy(array)
+
+
+def _to_numpy(framework: Any) -> Callable[[], Any]:
+    x = framework.ones(16)
+    return x.numpy
+
+
+def _item(framework: Any) -> Callable[[], Any]:
+    x = framework.ones(16)
+    return lambda: x[3].item()
+
+
+def _inverse(framework: Any, *shape: int) -> Callable[[], Any]:
+    x = _positive_definite(framework, *shape)
+    return lambda: framework.linalg.inv(x)
+
+
+def _cholesky(framework: Any, *shape: int) -> Callable[[], Any]:
+    x = _positive_definite(framework, *shape)
+    return lambda: framework.linalg.cholesky(x)
+
+
+def _solve(framework: Any, *shape: int) -> Callable[[], Any]:
+    x = _positive_definite(framework, *shape)
+    return lambda: framework.linalg.solve(x, x[..., :4])
+
+
+def _cummax(framework: Any) -> Callable[[], Any]:
+    x = _normal(framework, 256, 1024)
+    return lambda: x.cummax(1).values
+
+
+def _qr(framework: Any, rows: int, columns: int) -> Callable[[], Any]:
+    x = _normal(framework, rows, columns)
+    return lambda: framework.linalg.qr(x).Q
+
+
+def _svd(framework: Any, size: int) -> Callable[[], Any]:
+    x = _normal(framework, size, size)
+    return lambda: framework.linalg.svd(x).S
+
+
+def _eigh(framework: Any, size: int) -> Callable[[], Any]:
+    x = _positive_definite(framework, size, size)
+    return lambda: framework.linalg.eigh(x).eigenvalues
+
+
+SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
+    ("special.ndtri of 100,000", _ndtri),
+    ("linalg.lstsq 200 × 20", lambda f: _lstsq(f, 200, 20)),
+    ("linalg.lstsq 1000 × 100", lambda f: _lstsq(f, 1000, 100)),
+    ("int64 matmul 64", lambda f: _integer_product(f, 64)),
+    ("int64 matmul 256", lambda f: _integer_product(f, 256)),
+    ("vmap(grad) of 64 rows", _gradients_of_rows),
+    ("ctc_loss, forward", lambda f: _ctc(f, False)),
+    ("ctc_loss, forward and backward", lambda f: _ctc(f, True)),
+    ("from_numpy of 16 floats", _from_numpy),
+    ("numpy() of 16 floats", _to_numpy),
+    ("x[3].item()", _item),
+    ("linalg.inv of 64 × 4 × 4", lambda f: _inverse(f, 64, 4, 4)),
+    ("linalg.inv of 512", lambda f: _inverse(f, 512, 512)),
+    ("linalg.cholesky of 64", lambda f: _cholesky(f, 64, 64)),
+    ("linalg.cholesky of 512", lambda f: _cholesky(f, 512, 512)),
+    ("linalg.solve of 256", lambda f: _solve(f, 256, 256)),
+    ("cummax along rows of 256 × 1024", _cummax),
+    ("linalg.qr of 128", lambda f: _qr(f, 128, 128)),
+    ("linalg.qr of 512 × 256", lambda f: _qr(f, 512, 256)),
+    ("linalg.svd of 128", lambda f: _svd(f, 128)),
+    ("linalg.eigh of 128", lambda f: _eigh(f, 128)),
+)
+
+
+def rows() -> Iterator[Row]:
+    """Yields a row for each operation."""
+    for what, prepare in SPOTS:
+        ours = _waits(gt, prepare(gt))
+        contenders = {"GT": lambda ours=ours: _call_s(ours)}
+        if torch is not None:
+            theirs = prepare(torch)
+            contenders |= with_torch(lambda theirs=theirs: _call_s(theirs))
+        yield Row(what, contenders, (Target(RATIO_MAX, "PyTorch"),), rounds=5)

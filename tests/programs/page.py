@@ -1,0 +1,52 @@
+"""The page with the table of programs, which is dated: docs/programs.md."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import platform
+from pathlib import Path
+
+from tests.programs.runner import DIFFERENCE_MAX, RATIO_MAX, ROUNDS, Outcome, summary
+
+TEXT = """# Programs and libraries, tried
+
+`make test-programs` runs these programs, unmodified, in PyTorch and by `python -m gt.torch`, each in a process of its
+own, with the same weights and batches. A model is built from a configuration with random weights; one step is its
+forward pass, its backward pass and a step of SGD, unless the program has an optimizer or a training loop of its own.
+Nothing is dropped out, since random numbers differ.
+
+- **difference**: the largest difference of an element of the outputs, the gradients, or the weights after the step,
+  over the largest magnitude in the same tensor. Up to {difference:g}, the program counts as equal.
+- **time**: GT's time for a step over PyTorch's. The two take turns, {rounds} each, and the medians are compared. The
+  goal is at most {ratio:g}.
+
+{date}, {machine}: {summary}.
+
+| program | with | results | difference | time | PyTorch |
+|---|---|---|---|---|---|
+{rows}
+"""
+
+
+def write(outcomes: list[Outcome], path: Path) -> None:
+    """Writes the page."""
+    rows = []
+    for outcome in outcomes:
+        difference = "" if outcome.difference is None else f"{outcome.difference:.1e}"
+        ratio = "" if outcome.ratio is None else f"{outcome.ratio:.2f}"
+        seconds = "" if outcome.torch_s is None else f"{outcome.torch_s * 1e3:.3g} ms"
+        results = outcome.status + (f": {outcome.reason}" if outcome.reason else "").replace("|", "\\|")
+        cells = (outcome.name, outcome.version, results, difference, ratio, seconds)
+        rows.append(f"| {' | '.join(cells)} |")
+    today = datetime.datetime.now(tz=datetime.timezone.utc)
+    text = TEXT.format(
+        difference=DIFFERENCE_MAX,
+        rounds=ROUNDS,
+        ratio=RATIO_MAX,
+        date=f"{today.day} {today:%B %Y}",
+        machine=f"{os.cpu_count()} CPU cores, Python {platform.python_version()}",
+        summary=summary(outcomes),
+        rows="\n".join(rows),
+    )
+    path.write_text(text)
