@@ -61,7 +61,7 @@ def build_wheel(
     wheel_directory: str, config_settings: ConfigSettings = None, metadata_directory: str | None = None
 ) -> str:
     """Builds the wheel of the package `gt`, its extension `gt._gt` and the programs."""
-    _stage_programs()
+    stage_programs()
     return _maturin().build_wheel(wheel_directory, config_settings, metadata_directory)
 
 
@@ -69,7 +69,7 @@ def build_editable(
     wheel_directory: str, config_settings: ConfigSettings = None, metadata_directory: str | None = None
 ) -> str:
     """Builds a wheel whose Python files are those of this checkout."""
-    _stage_programs()
+    stage_programs()
     return _maturin().build_editable(wheel_directory, config_settings, metadata_directory)
 
 
@@ -97,30 +97,30 @@ def _make_data_folder() -> None:
     (STAGED_DATA / "scripts").mkdir(parents=True, exist_ok=True)
 
 
-def _stage_programs() -> None:
-    """Builds the programs, copies them to maturin's `data` folder, and writes the type stubs."""
+def stage_programs(*arguments: str, writes_stubs: bool = True) -> None:
+    """Builds the programs and copies them to maturin's `data` folder, from which it packs them into the next wheel.
+
+    Args:
+        arguments: The command of cargo, which by default builds a release for this machine.
+        writes_stubs: Whether to write the type stubs, too. A program does, which must run on this machine.
+    """
     _check_tools()
-    # The extension's crate has no program. Naming it makes cargo choose the features of shared dependencies as it
-    # does for the extension. Without it, half of the graph is compiled a second time with other features.
-    executables = build_programs("build", "--release", packages=(*PROGRAMS, "gt-functions", "gt-python"))
-    stage([executable for executable in executables if executable.name in PROGRAMS])
-    (writer,) = (executable for executable in executables if executable.name == STUB_WRITER)
-    subprocess.run([writer, STUBS], check=True)
-
-
-def stage(executables: list[Path]) -> None:
-    """Copies programs to maturin's `data` folder, from which it packs them into the next wheel, and no others."""
     _make_data_folder()
     for staged in (STAGED_DATA / "scripts").iterdir():
         staged.unlink()
-    for executable in executables:
-        shutil.copy2(executable, STAGED_DATA / "scripts" / executable.name)
+    for executable in _build_programs(*(arguments or ("build", "--release"))):
+        if executable.name != STUB_WRITER:
+            shutil.copy2(executable, STAGED_DATA / "scripts" / executable.name)
+        elif writes_stubs:
+            subprocess.run([executable, STUBS], check=True)
 
 
-def build_programs(*arguments: str, packages: tuple[str, ...]) -> list[Path]:
+def _build_programs(*arguments: str) -> list[Path]:
     """Runs cargo, and returns the paths of the programs as cargo reports them (a target folder can be anywhere)."""
     command = ["cargo", *arguments, "--bins", "--message-format=json-render-diagnostics"]
-    for package in packages:
+    # The extension's crate has no program. Naming it makes cargo choose the features of shared dependencies as it
+    # does for the extension. Without it, half of the graph is compiled a second time with other features.
+    for package in (*PROGRAMS, "gt-functions", "gt-python"):
         command += ["--package", package]
     print("gt:", *command, flush=True)
     # pip decides whether to show a backend's output; cargo's messages go to stderr and are not captured.
@@ -129,11 +129,12 @@ def build_programs(*arguments: str, packages: tuple[str, ...]) -> list[Path]:
         sys.exit(f"gt: cargo could not build {' and '.join(PROGRAMS)}; its message is above")
     messages = [json.loads(line) for line in cargo.stdout.splitlines()]
     executables = [Path(message["executable"]) for message in messages if message.get("executable")]
-    found = {path.name for path in executables}
-    assert found >= set(PROGRAMS), f"cargo built {sorted(found)} where {PROGRAMS} were asked for"
+    found = sorted(path.name for path in executables)
+    wanted = sorted((*PROGRAMS, STUB_WRITER))
+    assert found == wanted, f"cargo built {found} where {wanted} were asked for"
     return executables
 
 
 if __name__ == "__main__":
     # Run as a program, this file shows cargo's progress; a later `pip install` finds the programs built.
-    _stage_programs()
+    stage_programs()

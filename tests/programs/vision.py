@@ -172,7 +172,7 @@ for name, arguments in (
     ("convnext_atto", {}),
     ("efficientnet_lite0", {}),
     ("mobilenetv4_conv_small", {}),
-    ("swin_tiny_patch4_window7_224", {"img_size": 56, "window_size": 7}),
+    ("swin_tiny_patch4_window7_224", {"img_size": 64, "window_size": 4}),
     ("mixer_s32_224", {"img_size": 64}),
     ("regnetx_002", {}),
 ):

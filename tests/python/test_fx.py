@@ -11,6 +11,8 @@ import pytest
 
 import gt
 from gt import fx, nn
+from gt.fx.experimental import optimization
+from gt.fx.passes.shape_prop import ShapeProp
 from gt.fx.proxy import TraceError
 
 
@@ -158,3 +160,61 @@ def test_transformers_make_other_graphs() -> None:
 
     traced = fx.symbolic_trace(lambda x: gt.exp(x) + 1)
     assert Squares(traced).transform()(gt.zeros(1) + gt.log(gt.tensor(3.0))).item() == pytest.approx(10)
+
+
+class ConvNet(gt.nn.Module):
+    """Convolutions, of which one is read twice, with batch normalizations and dropout."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.norm = gt.nn.Conv2d(2, 3, 3, padding=1), gt.nn.BatchNorm2d(3)
+        self.block = gt.nn.Sequential(gt.nn.Conv2d(3, 3, 1, bias=False), gt.nn.BatchNorm2d(3), gt.nn.Dropout(0.5))
+        self.kept, self.after = gt.nn.Conv2d(3, 3, 1), gt.nn.BatchNorm2d(3)
+
+    def forward(self, x: gt.Tensor) -> gt.Tensor:
+        x = self.block(self.norm(self.first(x)).relu())
+        y = self.kept(x)
+        return self.after(y) + y
+
+
+def test_batch_normalizations_are_fused_into_the_layers_before_them() -> None:
+    model = ConvNet()
+    for _ in range(3):
+        model(gt.randn(4, 2, 5, 5))
+    model.eval()
+    fused: Any = optimization.fuse(model)
+    x = gt.randn(2, 2, 5, 5)
+    assert gt.allclose(fused(x), model(x), atol=1e-5)
+    kinds = [type(module).__name__ for module in fused.modules()]
+    # The normalization after the layer that is read twice stays.
+    assert kinds.count("BatchNorm2d") == 1
+    assert sum(isinstance(module, gt.nn.BatchNorm2d) for module in model.modules()) == 3
+
+
+def test_dropout_is_removed() -> None:
+    model = gt.nn.Sequential(gt.nn.Linear(3, 3), gt.nn.Dropout(0.9), gt.nn.ReLU())
+    x = gt.randn(2, 3)
+    assert optimization.remove_dropout(model)(x).tolist() == model.eval()(x).tolist()
+
+
+def test_shapes_are_noted_at_nodes() -> None:
+    traced = fx.symbolic_trace(lambda x: (x @ x.T).split(1))
+    result = ShapeProp(traced).propagate(gt.ones(2, 3, dtype=gt.float64))
+    assert [part.shape for part in result] == [(1, 2), (1, 2)]
+    metas = {node.name: node.meta["tensor_meta"] for node in traced.graph.nodes}
+    assert (metas["x"].shape, metas["x"].dtype, metas["x"].stride) == ((2, 3), gt.float64, (3, 1))
+    assert metas["matmul"].shape == (2, 2)
+    assert [meta.shape for meta in metas["split"]] == [(1, 2), (1, 2)]
+
+
+def test_patterns_are_replaced() -> None:
+    traced = fx.symbolic_trace(lambda x, y: gt.relu(gt.add(x, y)) * gt.relu(gt.add(y, y)) - gt.relu(x))
+    matches = fx.replace_pattern(traced, lambda a, b: gt.relu(gt.add(a, b)), lambda a, b: gt.maximum(a, b))
+    assert [match.anchor.target for match in matches] == [gt.relu, gt.relu]
+    assert traced(gt.tensor(2.0), gt.tensor(3.0)).item() == 3 * 3 - 2
+    traced.graph.lint()
+    # A sum that is read outside of the part has to stay.
+    read_twice = fx.symbolic_trace(lambda x: (total := gt.add(x, x)) * gt.relu(total))
+    assert fx.replace_pattern(read_twice, lambda a, b: gt.relu(gt.add(a, b)), lambda a, b: gt.maximum(a, b)) == []
+    with pytest.raises(ValueError, match="the pattern takes 2 arguments and its replacement 1"):
+        fx.replace_pattern(traced, lambda a, b: gt.add(a, b), lambda a: -a)

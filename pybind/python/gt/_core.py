@@ -62,6 +62,9 @@ from gt._layouts import (
     legacy_contiguous_format,
     memory_format,
     preserve_format,
+    sparse_coo,
+    sparse_csc,
+    sparse_csr,
     strided,
 )
 from gt._repr import set_printoptions

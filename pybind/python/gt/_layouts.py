@@ -24,7 +24,7 @@ class _Word:
 
 
 class layout(_Word):  # noqa: N801 (PyTorch's name)
-    """A layout of elements in memory: `gt.strided`, the only one."""
+    """A layout of elements in memory: `gt.strided`, or that of a sparse tensor, as `gt.sparse_coo`."""
 
 
 class memory_format(_Word):  # noqa: N801 (PyTorch's name)
@@ -32,6 +32,9 @@ class memory_format(_Word):  # noqa: N801 (PyTorch's name)
 
 
 strided = layout("strided")
+sparse_coo = layout("sparse_coo")
+sparse_csr = layout("sparse_csr")
+sparse_csc = layout("sparse_csc")
 contiguous_format = memory_format("contiguous_format")
 legacy_contiguous_format = contiguous_format
 preserve_format = memory_format("preserve_format")

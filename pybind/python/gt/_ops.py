@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gt import _autocast, _foreach, _functions, _methods, _placement, _settings, storage
+from gt import _autocast, _foreach, _functions, _methods, _placement, _settings, _sparse_names, storage
 from gt._gt import Tensor
 
 
 def install(namespace: dict[str, Any]) -> list[str]:
     """Adds the methods to `Tensor` and the functions to `namespace`; returns the functions' names."""
     functions: dict[str, Callable[..., Any]] = {}
-    for module in (_methods, _placement, _settings, _autocast, _foreach, storage):
+    for module in (_methods, _placement, _settings, _autocast, _foreach, _sparse_names, storage):
         functions.update((function.__name__, function) for function in module.FUNCTIONS)
-    for function in (*_methods.METHODS, *_placement.TENSOR_METHODS, *storage.METHODS):
+    for function in (*_methods.METHODS, *_placement.TENSOR_METHODS, *_sparse_names.METHODS, *storage.METHODS):
         setattr(Tensor, function.__name__, function)
     for function in (*_methods.BOTH, *_placement.METHODS):
         functions[function.__name__] = function

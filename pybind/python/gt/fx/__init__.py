@@ -11,6 +11,7 @@ from gt.fx.graph_module import GraphModule
 from gt.fx.interpreter import Interpreter, Transformer
 from gt.fx.node import Node, has_side_effect, map_arg
 from gt.fx.proxy import Proxy
+from gt.fx.subgraph_rewriter import replace_pattern
 
 __all__ = [
     "CodeGen",
@@ -24,6 +25,7 @@ __all__ = [
     "Transformer",
     "has_side_effect",
     "map_arg",
+    "replace_pattern",
     "symbolic_trace",
     "wrap",
 ]
