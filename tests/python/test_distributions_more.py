@@ -328,3 +328,13 @@ def test_a_constraint_may_have_attributes_of_a_program() -> None:
     inside = constraints.interval(0.0, 1.0)
     inside.__doc__ = "Between 0 and 1."
     assert inside.check(gt.tensor([0.5, 2.0])).tolist() == [True, False]
+
+
+def test_a_log_normal_distribution_is_a_transformed_one() -> None:
+    found = gt.distributions.LogNormal(gt.tensor([0.0, 1.0]), gt.tensor([1.0, 2.0]))
+    assert isinstance(found, gt.distributions.TransformedDistribution)
+    assert isinstance(found.base_dist, gt.distributions.Normal)
+    assert found.loc.tolist() == [0, 1]
+    assert found.scale.tolist() == [1, 2]
+    wide = found.expand((3, 2))
+    assert (wide.batch_shape, wide.rsample().shape, wide.mean.shape) == ((3, 2), (3, 2), (3, 2))

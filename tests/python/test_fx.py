@@ -218,3 +218,10 @@ def test_patterns_are_replaced() -> None:
     assert fx.replace_pattern(read_twice, lambda a, b: gt.relu(gt.add(a, b)), lambda a, b: gt.maximum(a, b)) == []
     with pytest.raises(ValueError, match="the pattern takes 2 arguments and its replacement 1"):
         fx.replace_pattern(traced, lambda a, b: gt.add(a, b), lambda a: -a)
+
+
+def test_einsum_of_a_list_is_traced_with_its_operands() -> None:
+    traced = fx.symbolic_trace(lambda x, y: gt.einsum("ij,jk->ik", [x, y]))
+    (product,) = traced.graph.find_nodes(op="call_function", target=gt.einsum)
+    assert [str(arg) for arg in product.args] == ["ij,jk->ik", "x", "y"]
+    assert traced(gt.ones(2, 3), gt.ones(3, 1)).tolist() == [[3], [3]]

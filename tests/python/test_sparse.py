@@ -63,6 +63,16 @@ def test_compressed_indices() -> None:
         columns.crow_indices()
 
 
+def test_indices_are_converted() -> None:
+    starts = gt._convert_indices_from_coo_to_csr(gt.tensor([0, 0, 2, 3]), 5)
+    assert starts.tolist() == [0, 2, 2, 3, 4, 4]
+    columns = gt.tensor([4, 5, 6, 7])
+    assert gt._convert_indices_from_csr_to_coo(starts, columns).tolist() == [[0, 0, 2, 3], [4, 5, 6, 7]]
+    turned = gt._convert_indices_from_csr_to_coo(starts, columns, out_int32=True, transpose=True)
+    assert turned.tolist() == [[4, 5, 6, 7], [0, 0, 2, 3]]
+    assert turned.dtype == gt.int32
+
+
 def test_elements_of_a_dense_tensor() -> None:
     assert gt.tensor(DENSE).to_sparse().values().tolist() == [6, 3, 1, -5]
     assert gt.tensor(DENSE).to_sparse_csr().to_dense().tolist() == DENSE

@@ -233,6 +233,9 @@ def _flat(values: Iterable[Any]) -> Iterable[Any]:
 
 def dispatch(func: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Makes the call of a function that its arguments, or a mode, override."""
+    if len(args) == 2 and isinstance(args[1], (list, tuple)) and getattr(func, "__name__", "") == "einsum":
+        # PyTorch gives overrides the operands one by one, also those of its older form with a list.
+        args = (args[0], *args[1])
     return handle_torch_function(func, _flat((*args, *kwargs.values())), *args, **kwargs)
 
 

@@ -24,7 +24,7 @@ from gt.distributions.transforms import (
 from gt.distributions.utils import _sum_rightmost, broadcast_all, clamp_probs, probs_to_logits
 
 __all__ = [
-    "Independent", "Kumaraswamy", "LogisticNormal", "MixtureSameFamily", "RelaxedBernoulli",
+    "Independent", "Kumaraswamy", "LogNormal", "LogisticNormal", "MixtureSameFamily", "RelaxedBernoulli",
     "RelaxedOneHotCategorical", "TransformedDistribution",
 ]  # fmt: skip
 
@@ -333,6 +333,38 @@ class Kumaraswamy(TransformedDistribution):
 def _kumaraswamy_mode(a: Tensor, b: Tensor) -> Tensor:
     log_mode = b.reciprocal() * (-b).log1p() - (-b * a).log1p()
     return gt.where((b < 1) | (a < 1), math.nan, log_mode.exp())
+
+
+class LogNormal(TransformedDistribution):
+    """Log-normal distribution: the exponential of a normal variable.
+
+    Args:
+        loc: The mean of the logarithm.
+        scale: The standard deviation of the logarithm.
+
+    Example:
+        >>> gt.distributions.LogNormal(gt.tensor(0.0), gt.tensor(1.0)).mean
+        tensor(1.6487)
+    """
+
+    base_dist: Any
+    arg_constraints: ClassVar[dict[str, Constraint]] = {"loc": constraints.real, "scale": constraints.positive}
+    has_rsample = True
+    support = constraints.positive
+    _formulas = Formulas(
+        loc=lambda base_dist: base_dist.loc,
+        scale=lambda base_dist: base_dist.scale,
+        mean=lambda loc, scale: (loc + scale.square() / 2).exp(),
+        mode=lambda loc, scale: (loc - scale.square()).exp(),
+        variance=lambda loc, scale: scale.square().expm1() * (loc * 2 + scale.square()).exp(),
+        entropy=lambda base_dist: base_dist.entropy() + base_dist.loc,
+    )
+
+    def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
+        super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
+
+    def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
+        return type(self)(self.loc.expand(*batch_shape), self.scale.expand(*batch_shape), validate_args=False)
 
 
 class LogisticNormal(TransformedDistribution):

@@ -25,7 +25,7 @@ from gt.nn import functional
 
 __all__ = [
     "Beta", "Cauchy", "Chi2", "ContinuousBernoulli", "Dirichlet", "Exponential", "FisherSnedecor", "Gamma",
-    "GeneralizedPareto", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Laplace", "LogNormal", "Normal",
+    "GeneralizedPareto", "Gumbel", "HalfCauchy", "HalfNormal", "InverseGamma", "Laplace", "Normal",
     "Pareto", "StudentT", "Uniform", "VonMises", "Weibull",
 ]  # fmt: skip
 
@@ -150,37 +150,6 @@ class Cauchy(LocationScale):
         cdf=lambda z: z.atan() / math.pi + 0.5,
         icdf=lambda p: ((p - 0.5) * math.pi).tan(),
     )
-
-
-class LogNormal(ParametricDistribution):
-    """Log-normal distribution: the exponential of a normal variable.
-
-    Args:
-        loc: The mean of the logarithm.
-        scale: The standard deviation of the logarithm.
-
-    Example:
-        >>> gt.distributions.LogNormal(gt.tensor(0.0), gt.tensor(1.0)).mean
-        tensor(1.6487)
-    """
-
-    loc: Real
-    scale: Positive
-    support = constraints.positive
-    _formulas = Formulas(
-        mean=lambda loc, scale: (loc + scale.square() / 2).exp(),
-        mode=lambda loc, scale: (loc - scale.square()).exp(),
-        variance=lambda loc, scale: scale.square().expm1() * (loc * 2 + scale.square()).exp(),
-        rsample=lambda shape, loc, scale: gt.addcmul(loc, gt.randn(shape, dtype=loc.dtype), scale).exp(),
-        log_prob=lambda value, _normal: _normal.log_prob(value.log()) - value.log(),
-        cdf=lambda value, _normal: _normal.cdf(value.log()),
-        icdf=lambda value, _normal: _normal.icdf(value).exp(),
-        entropy=lambda loc, _normal: _normal.entropy() + loc,
-    )
-
-    @property
-    def _normal(self) -> Normal:
-        return Normal(self.loc, self.scale, validate_args=False)
 
 
 # Bounded support ------------------------------------------------------------------------------------------------------

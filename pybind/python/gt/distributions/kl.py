@@ -9,7 +9,7 @@ from typing import Any
 from gt import _core as gt
 from gt import linalg
 from gt._gt import Tensor
-from gt.distributions.composed import Independent, TransformedDistribution
+from gt.distributions.composed import Independent, LogNormal, TransformedDistribution
 from gt.distributions.continuous import (
     EULER,
     Beta,
@@ -21,7 +21,6 @@ from gt.distributions.continuous import (
     Gumbel,
     HalfNormal,
     Laplace,
-    LogNormal,
     Normal,
     Pareto,
     Uniform,
@@ -258,7 +257,7 @@ _PAIRS.update({
         + p.scale / q.scale * (-(p.loc - q.loc).abs() / p.scale).exp()
         - 1
     ),
-    (LogNormal, LogNormal): lambda p, q: kl_divergence(p._normal, q._normal),
+    (LogNormal, LogNormal): lambda p, q: kl_divergence(p.base_dist, q.base_dist),
     (LowRankMultivariateNormal, LowRankMultivariateNormal): _to_low_rank,
     (MultivariateNormal, MultivariateNormal): _to_full,
     (Normal, Normal): lambda p, q: (

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from gt import _absent, _gt, _layouts, overrides
+from gt import _absent, _gt, _layouts, _sparse_names, overrides
 from gt._functions import top
 from gt._gt import Tensor
 
@@ -314,8 +314,7 @@ def _flattened(places: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _compressed(indices: Tensor, size: int) -> Tensor:
     """For each index below `size`, the number of elements with a smaller one; and their number."""
-    counts = top.bincount(indices, minlength=size)
-    return top.cat([counts.new_zeros(1), counts.cumsum(0)])
+    return _sparse_names._convert_indices_from_coo_to_csr(indices, size)
 
 
 def _expanded(starts: Tensor) -> Tensor:
