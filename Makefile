@@ -211,8 +211,8 @@ $(EMULATED): $(INSTALL_INPUTS) | tools
 	install -D $(CARGO_TARGET)/debug/gtd $@
 
 $(UNOBSERVED): $(INSTALL_INPUTS) | tools
-	cargo build --release --package gtd --features unobserved --target-dir $(CARGO_TARGET)/unobserved
-	ln -sf release/gtd $@
+	cargo build --release --package gtd --features unobserved
+	install -D $(CARGO_TARGET)/release/gtd $@
 
 reports: $(VENV)/.stamp-test ## the lists of all operations and of PyTorch's names, in target/reports
 	$(VENV)/bin/python scripts/reports.py $(REPORTS)

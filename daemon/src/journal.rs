@@ -29,14 +29,20 @@ pub fn level_of_environment() -> Option<Level> {
     is_set("GT_VERBOSE").then_some(Level::Info)
 }
 
-/// The filter in `RUST_LOG`; else `level`, raised to `debug` for the parts that `GT_DEBUG_DISPATCHER=1` and
-/// `GT_DEBUG_WORKER=1` name.
+/// The variables that raise the level to `debug`, each for the target that it names.
+const DEBUG_VARIABLES: [(&str, &str); 3] = [
+    ("GT_DEBUG_DISPATCHER", "gtd::dispatcher"),
+    ("GT_DEBUG_WORKER", "gtd::worker"),
+    ("GT_DEBUG_COMPILE", "gtd::compile"),
+];
+
+/// The filter in `RUST_LOG`; else `level`, raised to `debug` for the targets of [`DEBUG_VARIABLES`] that are set.
 fn filter(level: Option<Level>) -> EnvFilter {
     if let Some(written) = std::env::var("RUST_LOG").ok().filter(|written| !written.is_empty()) {
         return EnvFilter::new(written);
     }
     let mut directives = String::from(level.unwrap_or(DEFAULT_LEVEL).name());
-    for (name, target) in [("GT_DEBUG_DISPATCHER", "gtd::dispatcher"), ("GT_DEBUG_WORKER", "gtd::worker")] {
+    for (name, target) in DEBUG_VARIABLES {
         if is_set(name) {
             directives.push_str(&format!(",{target}=debug"));
         }

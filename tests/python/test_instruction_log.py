@@ -168,6 +168,12 @@ def test_the_daemon_s_log_messages(name: str, said: str) -> None:
     assert re.search(said, done.stderr), done.stderr
 
 
+def test_what_is_fused_is_logged() -> None:
+    done = python("import gt; ((gt.rand(1000, 1000) + 1) * 2).relu().sum().item()", GT_DEBUG_COMPILE="1")
+    assert done.returncode == 0
+    assert re.search("fuses into one pass .*instructions=3", done.stderr), done.stderr
+
+
 def test_the_client_s_log_messages() -> None:
     done = python("import gt; gt.ones(1).tolist()", GT_DEBUG_CLIENT="1")
     assert done.returncode == 0

@@ -117,7 +117,7 @@ impl Kernels {
 
     fn image(&self, name: &str, source: &str) -> Result<Image, ExecError> {
         self.store.get_or_make(&self.compiler.identity(), source, || {
-            tracing::debug!(target: "gtd::cuda", name, "compiles a kernel");
+            tracing::debug!(target: "gtd::compile", name, "compiles a kernel");
             self.compiler.compile(name, source)
         })
     }

@@ -190,7 +190,8 @@ impl<B: Backend> Core<B> {
         let named = |id: TensorId| fusion.stages.iter().any(|s| s.inputs.as_slice().contains(&Operand::Tensor(id)));
         freed.iter().filter(|id| !named(**id)).for_each(|id| session.take(*id));
         let program = fusion.program::<B>(session, &freed)?;
-        tracing::debug!(target: "gtd::worker", slot = first.slot, origin = first.origin, stages = program.len(), "does together");
+        let (slot, origin, instructions) = (first.slot, first.origin, program.len());
+        tracing::debug!(target: "gtd::compile", slot, origin, instructions, "fuses into one pass");
         backend.label(first.origin);
         // The whole program is cancelled with its last instruction, or not at all: an instruction that is not cancelled
         // never finds its operand half overwritten.
