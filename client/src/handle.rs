@@ -398,9 +398,9 @@ impl Node {
             next.set_grad(grad);
         }
     }
-    /// Whether [`Node::retain_grad`] was called.
+    /// Whether [`Node::retain_grad`] was called, or the tensor shows the gradient of a node that retains it.
     pub fn retains_grad(&self) -> bool {
-        self.retain.load(Relaxed)
+        self.retain.load(Relaxed) || self.former().is_some_and(|former| former.retains_grad())
     }
     pub(crate) fn grad(&self) -> Option<Tensor> {
         let own = lock(&self.grad).as_mut().map(Tensor::same);

@@ -435,13 +435,8 @@ impl Tensor {
                 let (value, node) = scope.parts(val);
                 let chain = scope.view_ops(val).filter(|(base, _)| (base.0 as usize) < bases.len());
                 let Some((base, chain)) = chain else {
-                    return (0, PlannedView {
-                        value,
-                        node,
-                        ops: ViewOps::new(),
-                        layout: None,
-                        version: StorageVersion::default(),
-                    });
+                    let (ops, version) = (ViewOps::new(), StorageVersion::default());
+                    return (0, PlannedView { value, node, ops, layout: None, version });
                 };
                 let base = base.0 as usize;
                 let (mut layout, mut meta) = (Some(bases[base].memory_layout()), bases[base].meta());

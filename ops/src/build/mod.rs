@@ -265,7 +265,7 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
         return Err(OpError::not_implemented("std and var only support floating point and complex dtypes"));
     }
     let mask = axes_mask(shape.rank(), axes)?;
-    if dtype == DType::F32 && shape.numel() > 0 {
+    if has_unit_deviations(&g.meta(v), mask, correction) {
         let (unit, scale) = unit_deviations(g, v, mask)?;
         let var = var_over(g, unit, mask, correction, keepdim)?;
         let kept = g.meta(var).shape;
@@ -287,8 +287,7 @@ pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
 /// The variance of floating-point elements along the axes of `mask`.
 fn var_over(g: G<'_>, v: Val, mask: u8, correction: f64, keepdim: bool) -> Result<Val> {
     let meta = g.meta(v);
-    let count: usize =
-        meta.shape.dims().iter().enumerate().filter(|(i, _)| mask >> i & 1 == 1).map(|(_, d)| d).product();
+    let count = reduced_count(&meta.shape, mask);
     let mean = g.emit(Op::Mean, &[v.into()], Attrs::Axes { mask, keepdim: true })?;
     let centred = g.emit(Op::Sub, &[v.into(), mean.into()], Attrs::None)?;
     let square = g.emit(Op::Mul, &[centred.into(), centred.into()], Attrs::None)?;
@@ -330,8 +329,8 @@ fn var_over(g: G<'_>, v: Val, mask: u8, correction: f64, keepdim: bool) -> Resul
 /// As [`var`].
 pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
     let meta = g.meta(v);
-    if meta.dtype == DType::F32 && meta.shape.numel() > 0 {
-        let mask = axes_mask(meta.shape.rank(), axes)?;
+    let mask = axes_mask(meta.shape.rank(), axes)?;
+    if has_unit_deviations(&meta, mask, correction) {
         let (unit, scale) = unit_deviations(g, v, mask)?;
         let var = var_over(g, unit, mask, correction, keepdim)?;
         let deviation = root_of_var(g, var)?;
@@ -341,6 +340,17 @@ pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: boo
     }
     let var = var(g, v, axes, correction, keepdim)?;
     root_of_var(g, var)
+}
+
+/// The number of elements along the axes of `mask`.
+fn reduced_count(shape: &Shape, mask: u8) -> usize {
+    shape.dims().iter().enumerate().filter(|(axis, _)| mask >> axis & 1 == 1).map(|(_, size)| size).product()
+}
+
+/// Whether a variance is computed of [`unit_deviations`]: where it is defined, and in float32, whose squares PyTorch adds
+/// up in float64.
+fn has_unit_deviations(meta: &Meta, mask: u8, correction: f64) -> bool {
+    meta.dtype == DType::F32 && meta.shape.numel() > 0 && reduced_count(&meta.shape, mask) as f64 > correction
 }
 
 /// The float32 deviations from the mean along the axes of `mask`, divided by the largest of them, and that, which is a
