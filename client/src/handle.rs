@@ -398,9 +398,13 @@ impl Node {
             next.set_grad(grad);
         }
     }
-    /// Whether [`Node::retain_grad`] was called, or the tensor shows the gradient of a node that retains it.
+    /// Whether [`Node::retain_grad`] was called.
     pub fn retains_grad(&self) -> bool {
-        self.retain.load(Relaxed) || self.former().is_some_and(|former| former.retains_grad())
+        self.retain.load(Relaxed)
+    }
+    /// Whether the tensor shows a gradient that this node retains, or the node that it had under another shape.
+    pub fn shows_retained_grad(&self) -> bool {
+        self.retains_grad() || self.former().is_some_and(|former| former.shows_retained_grad())
     }
     pub(crate) fn grad(&self) -> Option<Tensor> {
         let own = lock(&self.grad).as_mut().map(Tensor::same);

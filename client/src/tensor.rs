@@ -488,7 +488,7 @@ impl Tensor {
                 same => same,
             };
         } else {
-            let former = self.node().filter(|node| node.retains_grad() || node.grad().is_some());
+            let former = self.node().filter(|node| node.shows_retained_grad() || node.grad().is_some());
             if let (Some(former), Some(node)) = (former, view.node()) {
                 node.shows_grad_of(former);
             }

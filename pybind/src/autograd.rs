@@ -177,13 +177,15 @@ impl PyTensor {
                 }
                 Ok(())
             }
+            // A view that was taken without recording has no gradient to retain.
+            None if self.read(py).shows_requires_grad() => Ok(()),
             None => Err(PyRuntimeError::new_err("can't retain_grad on Tensor that has requires_grad=False")),
         }
     }
     /// Whether `retain_grad()` was called on this tensor.
     #[getter]
     fn retains_grad(&self, py: Python<'_>) -> bool {
-        self.read(py).node().is_some_and(|node| !node.is_leaf() && node.retains_grad())
+        self.read(py).node().is_some_and(|node| !node.is_leaf() && node.shows_retained_grad())
     }
     /// Calls `hook(grad)` whenever the gradient of this tensor is computed.
     ///
