@@ -169,7 +169,11 @@ impl PyTensor {
     ///     >>> y.grad
     ///     tensor([1., 1.])
     fn retain_grad(&self, py: Python<'_>) -> PyResult<()> {
-        match self.read(py).node() {
+        let (node, shown) = {
+            let this = self.read(py);
+            (this.node(), this.shows_requires_grad())
+        };
+        match node {
             Some(node) => {
                 // A leaf keeps its gradient anyway.
                 if !node.is_leaf() {
@@ -178,7 +182,7 @@ impl PyTensor {
                 Ok(())
             }
             // A view that was taken without recording has no gradient to retain.
-            None if self.read(py).shows_requires_grad() => Ok(()),
+            None if shown => Ok(()),
             None => Err(PyRuntimeError::new_err("can't retain_grad on Tensor that has requires_grad=False")),
         }
     }
