@@ -108,8 +108,8 @@ pub struct ClientSession {
     next_alive_check_ns: AtomicU64,
     /// Whether the daemon understands [`ClientMessage::Interrupt`].
     interrupts: bool,
-    /// Whether the daemon knows reductions that convert their operand, Fourier transforms, wrapped indices, bits read as
-    /// another dtype and products of half precisions in float32.
+    /// Whether the daemon knows reductions that convert their operand, Fourier transforms, wrapped indices, bits read
+    /// as another dtype and products of half precisions in float32.
     pub(crate) newest_instructions: bool,
     /// Interrupts the session ahead of its stream; none where the control socket does.
     interrupter: Option<Interrupter>,

@@ -226,8 +226,8 @@ impl Meta {
     /// The result of reading the bits of the elements as those of `dtype`: the last axis has as many bytes as before.
     ///
     /// # Errors
-    /// Composed dtypes, whose storage has the bits; bool, most of whose bits mean nothing; a last axis whose bytes are no
-    /// whole number of elements, or none where the sizes differ.
+    /// Composed dtypes, whose storage has the bits; bool, most of whose bits mean nothing; a last axis whose bytes are
+    /// no whole number of elements, or none where the sizes differ.
     pub fn bits_as(&self, dtype: DType) -> Result<Meta> {
         if self.dtype.is_composed() || dtype.is_composed() || dtype == DType::Bool {
             return Err(OpError::runtime(format!("bitcast: the bits of {} are none of {dtype}", self.dtype)));

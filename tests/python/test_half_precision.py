@@ -132,7 +132,7 @@ def test_a_count_of_elements_has_no_gradient_but_takes_part() -> None:
 
 @pytest.mark.parametrize(("dtype", "big"), [(gt.float16, 2048.0), (gt.bfloat16, 256.0)], ids=str)
 def test_a_product_and_what_is_added_to_it_are_rounded_once(dtype: gt.dtype, big: float) -> None:
-    # Of numbers from `big` on, a half precision has every second one: big + 1 is rounded to big, and big + 2 is not.
+    # Half precisions have every second number from `big` on: big + 1 is rounded to big, and big + 2 is not.
     one, row, column = (gt.tensor(numbers, dtype=dtype) for numbers in ([1.0], [[big, 1.0]], [[1.0], [1.0]]))
     sums = [
         gt.addmm(one, row, column),

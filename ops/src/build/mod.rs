@@ -347,8 +347,8 @@ fn reduced_count(shape: &Shape, mask: u8) -> usize {
     shape.dims().iter().enumerate().filter(|(axis, _)| mask >> axis & 1 == 1).map(|(_, size)| size).product()
 }
 
-/// Whether a variance is computed of [`unit_deviations`]: where it is defined, and in float32, whose squares PyTorch adds
-/// up in float64.
+/// Whether a variance is computed of [`unit_deviations`]: where it is defined, and in float32, whose squares PyTorch
+/// adds up in float64.
 fn has_unit_deviations(meta: &Meta, mask: u8, correction: f64) -> bool {
     meta.dtype == DType::F32 && meta.shape.numel() > 0 && reduced_count(&meta.shape, mask) as f64 > correction
 }
