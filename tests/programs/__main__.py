@@ -21,18 +21,21 @@ def main() -> int:
     arguments = parser.parse_args()
 
     outcomes = []
-    for program in runner.chosen(arguments.only, arguments.quick):
-        outcome = runner.run(program, not arguments.untimed, sys.stderr if arguments.verbose else runner.QUIET)
-        outcomes.append(outcome)
-        print(runner.line(outcome), flush=True)
-        if arguments.verbose:
-            for name, difference in sorted(outcome.differences.items(), key=lambda item: -item[1])[:8]:
-                print(f"    {difference:.1e} {name}")
+    with runner.Pair(sys.stderr if arguments.verbose else runner.QUIET) as pair:
+        for program in runner.chosen(arguments.only, arguments.quick):
+            outcome = runner.run(program, not arguments.untimed, pair)
+            outcomes.append(outcome)
+            print(runner.line(outcome), flush=True)
+            if arguments.verbose:
+                for name, difference in sorted(outcome.differences.items(), key=lambda item: -item[1])[:8]:
+                    print(f"    {difference:.1e} {name}")
+            # After each program, so that a run that is interrupted leaves what it has found.
+            if arguments.json:
+                runner.save(outcomes, arguments.json)
+            if arguments.page:
+                arguments.page.parent.mkdir(parents=True, exist_ok=True)
+                page.write(outcomes, arguments.page)
     print(runner.summary(outcomes))
-    if arguments.json:
-        runner.save(outcomes, arguments.json)
-    if arguments.page:
-        page.write(outcomes, arguments.page)
     return 1 if any(outcome.status in ("differs", "fails") for outcome in outcomes) else 0
 
 

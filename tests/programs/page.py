@@ -11,8 +11,8 @@ from tests.programs.runner import DIFFERENCE_MAX, RATIO_MAX, ROUNDS, Outcome, su
 
 TEXT = """# Programs and libraries, tried
 
-`make test-programs` runs these programs, unmodified, in PyTorch and by `python -m gt.torch`, each in a process of its
-own, with the same weights and batches. A model is built from a configuration with random weights; one step is its
+`make test-programs` runs these programs, unmodified, in PyTorch and by `python -m gt.torch`, with the same
+weights and batches. A model is built from a configuration with random weights; one step is its
 forward pass, its backward pass and a step of SGD, unless the program has an optimizer or a training loop of its own.
 Nothing is dropped out, since random numbers differ.
 

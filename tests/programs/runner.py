@@ -61,7 +61,7 @@ class ProgramError(Exception):
 
 
 class Process:
-    """A process that runs one program in one framework."""
+    """A process that runs programs in one framework, one at a time."""
 
     def __init__(self, framework: str, log: Any) -> None:
         self.framework = framework
@@ -71,10 +71,8 @@ class Process:
             words, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
         )
 
-    def __enter__(self) -> Process:
-        return self
-
-    def __exit__(self, *_: object) -> None:
+    def end(self) -> None:
+        """Closes the process's input, which ends it, and waits for that."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         self.process.wait()
@@ -96,13 +94,43 @@ class Process:
         return answer["value"]
 
 
-def run(program: Program, timed: bool, log: Any = QUIET) -> Outcome:
+class Pair:
+    """A process of each framework, which run one program after the other, so that libraries are imported once.
+
+    After an error both are replaced, since the program may have left anything behind.
+    """
+
+    def __init__(self, log: Any = QUIET) -> None:
+        self._log = log
+        self._processes: tuple[Process, Process] | None = None
+
+    def __enter__(self) -> Pair:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.end()
+
+    def processes(self) -> tuple[Process, Process]:
+        """Returns the process of PyTorch and that of GT, and starts them if they do not run."""
+        if self._processes is None:
+            self._processes = Process("PyTorch", self._log), Process("GT", self._log)
+        return self._processes
+
+    def end(self) -> None:
+        """Ends both processes."""
+        for process in self._processes or ():
+            process.end()
+        self._processes = None
+
+
+def run(program: Program, timed: bool, pair: Pair) -> Outcome:
     """Runs a program in both frameworks."""
     missing = [package for package in ("torch", program.package) if importlib.util.find_spec(package) is None]
     if missing:
         return Outcome(program.name, reason=f"{' and '.join(missing)} not installed")
     outcome = Outcome(program.name, f"{program.distribution} {importlib.metadata.version(program.distribution)}")
-    with tempfile.TemporaryDirectory() as folder, Process("PyTorch", log) as theirs, Process("GT", log) as ours:
+    theirs, ours = pair.processes()
+    with tempfile.TemporaryDirectory() as folder:
         try:
             weights, results = f"{folder}/weights.npz", {}
             for side in (theirs, ours):
@@ -116,6 +144,7 @@ def run(program: Program, timed: bool, log: Any = QUIET) -> Outcome:
                 outcome.torch_s, outcome.gt_s = _take_turns(theirs, ours)
         except ProgramError as error:
             outcome.status, outcome.reason = "fails", str(error)
+            pair.end()
             return outcome
     outcome.difference = max(outcome.differences.values(), default=0.0)
     outcome.status = "equal" if outcome.difference <= DIFFERENCE_MAX else "differs"

@@ -21,7 +21,7 @@ def _gpt() -> Any:
     from torch.nn import functional
 
     class Attention(nn.Module):
-        """Causal self-attention."""
+        """Causal self-attention of several heads."""
 
         def __init__(self) -> None:
             super().__init__()

@@ -1,4 +1,4 @@
-"""One program in one framework: `python -m tests.programs.side NAME`, or by `python -m gt.torch -m` in GT.
+"""Programs in one framework: `python -m tests.programs.side`, or by `python -m gt.torch -m` in GT.
 
 The runner writes commands to the process's standard input, one JSON list a line, and reads one JSON object a line from
 its standard output. Arrays travel in files of NumPy's.
@@ -119,6 +119,7 @@ def main() -> None:
         command, *arguments = json.loads(line)
         try:
             if command == "make":
+                side = None  # The program before is freed first.
                 side, value = Side(*arguments), None
             else:
                 value = getattr(side, command)(*arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,9 +17,15 @@ from tests.programs import catalogue, page, runner
 QUICK = [program for program in catalogue.load().values() if program.quick]
 
 
+@pytest.fixture(scope="module")
+def pair() -> Iterator[runner.Pair]:
+    with runner.Pair() as processes:
+        yield processes
+
+
 @pytest.mark.parametrize("program", QUICK, ids=lambda program: program.name)
-def test_a_program_gives_the_same_results_as_in_pytorch(program: catalogue.Program) -> None:
-    outcome = runner.run(program, timed=False)
+def test_a_program_gives_the_same_results_as_in_pytorch(program: catalogue.Program, pair: runner.Pair) -> None:
+    outcome = runner.run(program, False, pair)
     if outcome.status == "skipped":
         pytest.skip(outcome.reason)
     assert (outcome.status, outcome.reason) == ("equal", "")
@@ -40,9 +47,9 @@ def test_other_shapes_kinds_names_and_nan_differ() -> None:
     assert dict(runner.compare(ours, theirs)) == dict.fromkeys("abcde", float("inf"))
 
 
-def test_a_program_whose_library_is_not_installed_is_skipped_with_the_reason() -> None:
+def test_a_program_whose_library_is_not_installed_is_skipped_with_the_reason(pair: runner.Pair) -> None:
     absent = catalogue.Program("x", "no_such_library", "no-such-library", lambda: pytest.fail("it must not run"), False)
-    outcome = runner.run(absent, timed=True)
+    outcome = runner.run(absent, True, pair)
     assert outcome.status == "skipped"
     assert "no_such_library" in outcome.reason
     assert outcome.reason.endswith("not installed")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gt import _gt, _layouts
-from gt._functions import top
+from gt import _layouts, _sparse_indices
 from gt._gt import Tensor
 
 
@@ -100,27 +99,5 @@ def to_sparse_csc(self: Tensor, dense_dim: int | None = None) -> Tensor:  # noqa
     return to_sparse(self, layout=_layouts.sparse_csc)
 
 
-def _convert_indices_from_coo_to_csr(input: Tensor, size: int, *, out_int32: bool = False) -> Tensor:
-    """For each index below `size`, the number of sorted indices before it; and their number."""
-    starts = top.searchsorted(input, top.arange(size + 1, dtype=input.dtype))
-    return starts.to(_gt.int32) if out_int32 else starts
-
-
-def _convert_indices_from_csr_to_coo(
-    crow_indices: Tensor, col_indices: Tensor, *, out_int32: bool = False, transpose: bool = False
-) -> Tensor:
-    """The row and column of each element, from where the rows begin and the columns; or the column and row."""
-    counts = crow_indices.diff()
-    rows = top.arange(len(counts), dtype=crow_indices.dtype).repeat_interleave(counts)
-    both = top.stack([col_indices, rows] if transpose else [rows, col_indices])
-    return both.to(_gt.int32 if out_int32 else _gt.int64)
-
-
-FUNCTIONS = (
-    _convert_indices_from_coo_to_csr,
-    _convert_indices_from_csr_to_coo,
-    sparse_coo_tensor,
-    sparse_csr_tensor,
-    sparse_csc_tensor,
-)
+FUNCTIONS = (*_sparse_indices.FUNCTIONS, sparse_coo_tensor, sparse_csr_tensor, sparse_csc_tensor)
 METHODS = (to_sparse, to_sparse_coo, to_sparse_csr, to_sparse_csc)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
-from gt import _absent, _gt, _layouts, _sparse_names, overrides
+from gt import _absent, _gt, _layouts, _sparse_indices, overrides
 from gt._functions import top
 from gt._gt import Tensor
 
@@ -224,7 +224,7 @@ class SparseTensor(Tensor):
         return _like(self, self._elements.detach())
 
     def clone(self, **_options: Any) -> SparseTensor:
-        """A copy."""
+        """The same tensor with a copy of the values."""
         return _like(self, self._elements.clone())
 
     def to(self, *args: Any, **options: Any) -> SparseTensor:
@@ -314,7 +314,7 @@ def _flattened(places: Tensor, shape: Sequence[int]) -> Tensor:
 
 def _compressed(indices: Tensor, size: int) -> Tensor:
     """For each index below `size`, the number of elements with a smaller one; and their number."""
-    return _sparse_names._convert_indices_from_coo_to_csr(indices, size)
+    return _sparse_indices._convert_indices_from_coo_to_csr(indices, size)
 
 
 def _expanded(starts: Tensor) -> Tensor:
