@@ -39,7 +39,7 @@ def _waits(framework: Any, compute: Callable[[], Any]) -> Callable[[], object]:
 
     def call() -> object:
         found = compute()
-        gt.cpu.synchronize()
+        gt.synchronize()
         return found
 
     return call

@@ -34,7 +34,13 @@ class Side:
         torch.manual_seed(0)
         # Random numbers differ between the frameworks, so nothing is dropped in either.
         torch.nn.functional.dropout = lambda x, *_, **__: x
+        attention = torch.nn.functional.scaled_dot_product_attention
+        if not hasattr(attention, "keeps_all"):
+            torch.nn.functional.scaled_dot_product_attention = _keeping_all(attention)
         self.made = catalogue.load()[name].make()
+        for module in self.made.model.modules() if self.made.model is not None else ():
+            if "Dropout" in type(module).__name__ and hasattr(module, "p"):
+                module.p = 0.0
         if isinstance(self.made, catalogue.Training):
             parameters = [p for p in self.made.model.parameters() if p.requires_grad]
             self.optimizer = self.made.optimizer or torch.optim.SGD(parameters, LEARNING_RATE, MOMENTUM)
@@ -84,6 +90,17 @@ class Side:
         self.optimizer.step()
         loss.item()
         return found
+
+
+def _keeping_all(attention: Any) -> Any:
+    """Returns attention without dropout."""
+
+    def keeps_all(*arguments: Any, dropout_p: float = 0.0, **options: Any) -> Any:
+        del dropout_p
+        return attention(*arguments, **options)
+
+    keeps_all.keeps_all = True
+    return keeps_all
 
 
 def _tensors(state: Any) -> Iterator[tuple[str, Any]]:
