@@ -21,7 +21,7 @@ Nothing is dropped out, since random numbers differ.
 - **time**: GT's time for a step over PyTorch's. The two take turns, {rounds} each, and the medians are compared. The
   goal is at most {ratio:g}.
 
-{date}, {machine}: {summary}.
+{date}, {machine}: {summary}.{untimed}
 
 | program | with | results | difference | time | PyTorch |
 |---|---|---|---|---|---|
@@ -47,6 +47,7 @@ def write(outcomes: list[Outcome], path: Path) -> None:
         date=f"{today.day} {today:%B %Y}",
         machine=f"{os.cpu_count()} CPU cores, Python {platform.python_version()}",
         summary=summary(outcomes),
+        untimed="" if any(outcome.ratio for outcome in outcomes) else " Times were not taken.",
         rows="\n".join(rows),
     )
     path.write_text(text)

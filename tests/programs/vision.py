@@ -194,8 +194,9 @@ def _segments(kind: str) -> Training:
     import segmentation_models_pytorch
     import torch
 
-    model = getattr(segmentation_models_pytorch, kind)("resnet18", encoder_weights=None, classes=3)
-    images, labels = normal(2, 3, 64, 64), integers(2, 64, 64, below=3)
+    # In float64, as the models of `DOUBLE`.
+    model = getattr(segmentation_models_pytorch, kind)("resnet18", encoder_weights=None, classes=3).double()
+    images, labels = normal(2, 3, 64, 64).double(), integers(2, 64, 64, below=3)
     dice = segmentation_models_pytorch.losses.DiceLoss("multiclass")
 
     def loss() -> Any:
@@ -207,7 +208,7 @@ def _segments(kind: str) -> Training:
 
 for kind in ("Unet", "FPN", "DeepLabV3Plus"):
     add_program(
-        f"segmentation_models {kind}",
+        f"segmentation_models {kind} in float64",
         "segmentation_models_pytorch",
         _segments,
         kind,
