@@ -143,7 +143,7 @@ def test_a_substitute_for_torchvision_is_used(tmp_path: Path) -> None:
 def test_missing_names_are_in_the_error() -> None:
     for program, kind, name in [
         ("import torch.nn.foo", "ModuleNotFoundError", "torch.nn.foo"),
-        ("import torch\ntorch.sparse.mm(1)", "NotImplementedError", "tensors are dense"),
+        ("import torch\ntorch.sparse_bsr_tensor(1)", "NotImplementedError", "gt.sparse has COO, CSR and CSC"),
         ("import torch\ntorch.nonsense", "AttributeError", "'nonsense'"),
         ("import torch\ntorch.cuda.synchronize()", "RuntimeError", "No CUDA GPUs are available"),
     ]:
