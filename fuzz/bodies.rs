@@ -12,8 +12,9 @@ use gt_ops::event::{Event, LogLine};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::wire::{Command, Completion, Encoder, Slot, decode, slots_of};
 use gt_ops::{Meta, Operand, TensorId};
-use gt_protocol::{Address, Hello, Role};
+use gt_protocol::{Address, Hello, Role, TapeReader};
 use gt_shm::Socket;
+use gt_shm::broadcast::{HeapBroadcast, Reader, Record, Writer};
 use std::collections::HashMap;
 use std::path::Path;
 use std::time::Duration;
@@ -148,7 +149,8 @@ pub fn config(bytes: &[u8]) {
     }
 }
 
-/// Frames of a TCP connection. A frame of slots must have the same bytes when it is encoded again.
+/// Frames of a TCP connection. A frame of slots or records must have the same bytes when it is encoded again. Records
+/// are read as a client's copy of the tape.
 pub fn frames(mut bytes: &[u8]) {
     while let Ok(Some((frame, len))) = frame::decode(bytes) {
         assert!(len > 0 && len <= bytes.len(), "{len} of {} bytes", bytes.len());
@@ -158,6 +160,27 @@ pub fn frames(mut bytes: &[u8]) {
             frame::push_slots(&mut out, &slots);
             assert_eq!(out, bytes[..len]);
         }
+        if let Frame::Records(payload) = frame {
+            let records: Vec<Record> = frame::records_in(payload).collect();
+            let mut out = Vec::new();
+            frame::push_records(&mut out, &records);
+            assert_eq!(out, bytes[..len]);
+            read_copy(&records);
+        }
         bytes = &bytes[len..];
+    }
+}
+
+/// Reads records as a copy of the tape, in a ring that some of them overwrite.
+fn read_copy(records: &[Record]) {
+    let mem = HeapBroadcast::new(16);
+    let (mut writer, mut reader) = (Writer::new(mem.clone()), TapeReader::new(Reader::from_start(mem)));
+    for (at, record) in records.iter().enumerate() {
+        writer.write(record);
+        if at % 40 > 20 {
+            while let Some(found) = reader.read() {
+                let _ = Event::decode(&found.record);
+            }
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Valid inputs of every fuzz target: the seeds that mutations start from.
 
 use crate::streams::{self, Dice};
-use gt_bridge::frame::{push_data, push_message, push_slots};
+use gt_bridge::frame::{push_data, push_message, push_records, push_slots};
 use gt_bridge::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome};
 use gt_protocol::message::{OnBehalf, SessionDetail, SessionGrant, TokenInfo, WorkerInfo, WorkerOffer};
+use gt_protocol::tape::{NumberedRecord, TapeCopy};
 use gt_protocol::{
     ClientMessage, DaemonMessage, Hello, Notice, PROTOCOL_VERSION, QuotaChange, QuotaDocument, RecordPage, RecordQuery,
     RefusalCode, Refused, Role, SessionRecord, SessionStatus, Setting, StatusDocument, Welcome,
@@ -18,7 +19,8 @@ pub fn client_messages() -> Vec<ClientMessage> {
         ClientMessage::Hello(Hello::new(Role::Observer, None)),
         ClientMessage::GrowArena { bytes: 4096 },
         ClientMessage::ReturnArena { segment: 0 },
-        ClientMessage::TapeAttach,
+        ClientMessage::TapeAttach { session: None },
+        ClientMessage::TapeAttach { session: Some(1) },
         ClientMessage::ShareLines,
         ClientMessage::Tensors { after: 1 },
         ClientMessage::LinesAttach { session: 1 },
@@ -160,6 +162,14 @@ pub fn valid_input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
             push_slots(&mut bytes, &streams::encoded(&streams::valid(dice)).concat());
             push_data(&mut bytes, 0, 64, 100, |to| to.fill(7));
             push_message(&mut bytes, &json(&client_messages()[dice.index(8)]));
+            let mut copy = TapeCopy::default();
+            let mut records = Vec::new();
+            for number in 0..50 + dice.below(50) {
+                let gap = u64::from(dice.below(9) == 0) * 7;
+                let numbered = NumberedRecord { number: number + gap, record: [number; 7] };
+                copy.add(&numbered, |record| records.push(*record));
+            }
+            push_records(&mut bytes, &records);
         }
         "messages" => {
             let all = client_messages().iter().map(json).chain(daemon_messages().iter().map(json)).collect();

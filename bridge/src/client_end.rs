@@ -267,6 +267,7 @@ impl ClientEnd {
                     let arena = usize::try_from(segment).ok().and_then(|at| lock(&self.arenas).get(at).cloned());
                     arena.ok_or("bytes for an arena that is not there")?.copy_out(offset, bytes)?;
                 }
+                Frame::Records(_) => return Err("records of a tape that was not asked for".into()),
                 Frame::Message(message) => self.answer(serde_json::from_slice(message)?)?,
             }
         }

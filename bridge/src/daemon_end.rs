@@ -1,6 +1,7 @@
 //! The daemon's end of connections: to the daemon, each is a client on a Unix socket like any other.
 
 use crate::channel::{Ciphertext, TcpChannel};
+use crate::control_relay::ControlRelay;
 use crate::frame::{DATA_BYTES_MAX, Frame, MAGIC, push_data, push_slots, slots_in};
 use crate::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome, prepare, push_json};
 use crate::peer::{self, PeerOrigin};
@@ -326,10 +327,15 @@ impl Listener {
             Ok(connection) => connection,
             Err(error) => return refuse(gt_protocol::refusal_for(&error)),
         };
+        let socket = Arc::new(socket);
+        if hello.role == Role::Control {
+            reply(HandshakeReply::Welcome(Box::new(TcpWelcome { welcome, interrupt_key: None })))?;
+            return ControlRelay::new(channel, socket).run(incoming);
+        }
         let (Some(grant), Some(port)) = (welcome.session.clone(), port) else {
             return Err("a welcome without a session".into());
         };
-        let (takes_notices, socket) = (version >= NOTICES_SINCE, Arc::new(socket));
+        let takes_notices = version >= NOTICES_SINCE;
         let interruptible = match version >= INTERRUPTS_SINCE {
             true => Some(Interruptible::new(&self.interruptible, &socket)?),
             false => None,
@@ -447,8 +453,8 @@ impl Listener {
             ConnectionPurpose::Socket if local.is_none() => {
                 Err(not_permitted("its socket is for programs on its own machine".into()).into())
             }
-            ConnectionPurpose::Session if request.hello.role != Role::Client => {
-                Err(not_permitted("only sessions travel by TCP".into()).into())
+            ConnectionPurpose::Session if !matches!(request.hello.role, Role::Client | Role::Control) => {
+                Err(not_permitted("only sessions and gtctl travel by TCP".into()).into())
             }
             _ => Ok(AuthorizedClient::User { request: Box::new(request), uid, administrator, token }),
         }
@@ -580,6 +586,7 @@ impl DaemonEnd {
                     let arena = usize::try_from(segment).ok().and_then(|at| arenas.get(at));
                     arena.ok_or("bytes for an arena that is not there")?.copy_out(offset, bytes)?;
                 }
+                Frame::Records(_) => return Err("records, which a client does not send".into()),
                 Frame::Message(message) => {
                     let message: ClientMessage = serde_json::from_slice(message)?;
                     let ends = message == ClientMessage::Bye;
@@ -608,8 +615,8 @@ impl DaemonEnd {
     fn pass_on(&self, message: ClientMessage, arenas: &mut Vec<Arena>) -> Result<(), BoxError> {
         let answer = match message {
             ClientMessage::Hello(_) => return Err("it said hello twice".into()),
-            ClientMessage::TapeAttach => {
-                let text = "the tape is shared memory, which does not travel by TCP";
+            ClientMessage::TapeAttach { .. } => {
+                let text = "a session by TCP does not carry the tape: gtctl has a connection of its own for it";
                 DaemonMessage::Refused(Refused::new(RefusalCode::NotPermitted, text))
             }
             ClientMessage::ShareLines | ClientMessage::LinesAttach { .. } => {

@@ -11,6 +11,7 @@
 //! invalid length before the payload arrives.
 
 use gt_protocol::limits::MESSAGE_BYTES_MAX;
+use gt_shm::broadcast::Record;
 use gt_shm::{SLOT_BYTES, Slot};
 
 /// The first bytes of both directions. They never change: the first message after them has the protocol version.
@@ -21,6 +22,10 @@ pub const HEADER_BYTES: usize = 8;
 pub const SLOTS_MAX: usize = 256;
 /// The most bytes of an arena in one frame: small enough that a frame is still in the cache when it is sent.
 pub const DATA_BYTES_MAX: usize = 256 << 10;
+/// The most records of the tape in one frame.
+pub const RECORDS_MAX: usize = 1024;
+/// Bytes of a record of the tape.
+const RECORD_BYTES: usize = size_of::<Record>();
 /// Bytes of a data frame's payload before the data: the number of the arena segment, and the offset in it.
 const DATA_HEADER_BYTES: usize = 16;
 /// The most bytes of a frame with its header.
@@ -29,6 +34,7 @@ pub const FRAME_BYTES_MAX: usize = HEADER_BYTES + DATA_HEADER_BYTES + DATA_BYTES
 const SLOTS: u8 = 1;
 const DATA: u8 = 2;
 const MESSAGE: u8 = 3;
+const RECORDS: u8 = 4;
 
 /// A decoded frame, which borrows the buffer that it was read into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +52,8 @@ pub enum Frame<'a> {
     },
     /// A message of the control socket: one JSON document.
     Message(&'a [u8]),
+    /// Records of a copy of the tape, from a daemon that was asked for it.
+    Records(&'a [u8]),
 }
 
 /// An invalid frame header.
@@ -54,7 +62,7 @@ pub enum FrameError {
     /// An unknown kind, or padding that is not zero.
     #[error("bytes that begin no frame: {0:02x?}")]
     Kind([u8; 4]),
-    /// An empty payload, one longer than its kind allows, or one that is not a whole number of slots.
+    /// An empty payload, one longer than its kind allows, or one that is not a whole number of slots or records.
     #[error("a frame of kind {kind} with {len} bytes")]
     Length {
         /// The frame's kind.
@@ -71,13 +79,14 @@ pub enum FrameError {
 pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
     let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
     let [kind, a, b, c, l0, l1, l2, l3] = *header;
-    if !(SLOTS..=MESSAGE).contains(&kind) || [a, b, c] != [0; 3] {
+    if !(SLOTS..=RECORDS).contains(&kind) || [a, b, c] != [0; 3] {
         return Err(FrameError::Kind([kind, a, b, c]));
     }
     let len = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let fits = match kind {
         SLOTS => len.is_multiple_of(SLOT_BYTES) && (1..=SLOTS_MAX).contains(&(len / SLOT_BYTES)),
         DATA => (DATA_HEADER_BYTES + 1..=DATA_HEADER_BYTES + DATA_BYTES_MAX).contains(&len),
+        RECORDS => len.is_multiple_of(RECORD_BYTES) && (1..=RECORDS_MAX).contains(&(len / RECORD_BYTES)),
         _ => (1..=MESSAGE_BYTES_MAX).contains(&len),
     };
     if !fits {
@@ -94,6 +103,7 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
             };
             Frame::Data { segment, offset, bytes: payload.get(DATA_HEADER_BYTES..).unwrap_or_default() }
         }
+        RECORDS => Frame::Records(payload),
         _ => Frame::Message(payload),
     };
     Ok(Some((frame, HEADER_BYTES + len)))
@@ -101,13 +111,20 @@ pub fn decode(bytes: &[u8]) -> Result<Option<(Frame<'_>, usize)>, FrameError> {
 
 /// The slots in the payload of [`Frame::Slots`].
 pub fn slots_in(payload: &[u8]) -> impl Iterator<Item = Slot> + '_ {
-    payload.as_chunks::<SLOT_BYTES>().0.iter().map(|bytes| {
-        let mut slot = Slot::default();
-        for (word, bytes) in slot.iter_mut().zip(bytes.as_chunks::<8>().0) {
-            *word = u64::from_le_bytes(*bytes);
-        }
-        slot
-    })
+    payload.as_chunks::<SLOT_BYTES>().0.iter().map(|bytes| words_in(bytes))
+}
+
+/// The records in the payload of [`Frame::Records`].
+pub fn records_in(payload: &[u8]) -> impl Iterator<Item = Record> + '_ {
+    payload.as_chunks::<RECORD_BYTES>().0.iter().map(|bytes| words_in(bytes))
+}
+
+fn words_in<const WORDS: usize>(bytes: &[u8]) -> [u64; WORDS] {
+    let mut words = [0; WORDS];
+    for (word, bytes) in words.iter_mut().zip(bytes.as_chunks::<8>().0) {
+        *word = u64::from_le_bytes(*bytes);
+    }
+    words
 }
 
 fn header(out: &mut Vec<u8>, kind: u8, len: usize) {
@@ -120,6 +137,16 @@ pub fn push_slots(out: &mut Vec<u8>, slots: &[Slot]) {
     for slots in slots.chunks(SLOTS_MAX) {
         header(out, SLOTS, slots.len() * SLOT_BYTES);
         for word in slots.iter().flatten() {
+            out.extend_from_slice(&word.to_le_bytes());
+        }
+    }
+}
+
+/// Appends `records` as frames of at most [`RECORDS_MAX`] records.
+pub fn push_records(out: &mut Vec<u8>, records: &[Record]) {
+    for records in records.chunks(RECORDS_MAX) {
+        header(out, RECORDS, size_of_val(records));
+        for word in records.iter().flatten() {
             out.extend_from_slice(&word.to_le_bytes());
         }
     }
@@ -178,6 +205,10 @@ mod tests {
         let (third, rest) = decode(&out[len + more..]).unwrap().unwrap();
         assert_eq!(third, Frame::Message(b"{}"));
         assert_eq!(len + more + rest, out.len());
+        out.clear();
+        push_records(&mut out, &[[3; 7], [4; 7]]);
+        let (Frame::Records(payload), len) = decode(&out).unwrap().unwrap() else { panic!("another frame") };
+        assert_eq!((records_in(payload).collect::<Vec<_>>(), len), (vec![[3; 7], [4; 7]], out.len()));
     }
 
     #[test]
@@ -192,7 +223,8 @@ mod tests {
     fn an_invalid_header_is_refused_before_its_payload_arrives() {
         assert_eq!(decode(b"GET / HTTP/1.1"), Err(FrameError::Kind(*b"GET ")));
         assert_eq!(decode(&[0; 8]), Err(FrameError::Kind([0; 4])));
-        for (kind, len) in [(1, 0), (1, 63), (1, 64 * 257), (2, 16), (2, 17 + (256 << 10)), (3, 0), (3, 65537)] {
+        let wrong = [(1, 0), (1, 63), (1, 64 * 257), (2, 16), (2, 17 + (256 << 10)), (3, 0), (3, 65537)];
+        for (kind, len) in wrong.into_iter().chain([(4, 0), (4, 55), (4, 56 * 1025)]) {
             let [a, b, c, d] = (len as u32).to_le_bytes();
             assert_eq!(decode(&[kind, 0, 0, 0, a, b, c, d]), Err(FrameError::Length { kind, len }));
         }
@@ -206,7 +238,7 @@ mod tests {
 
         #[test]
         fn bytes_that_look_like_frames_are_too(
-            kind in 0u8..5, len in 0u32..300, rest in prop::collection::vec(any::<u8>(), 0..600)
+            kind in 0u8..6, len in 0u32..300, rest in prop::collection::vec(any::<u8>(), 0..600)
         ) {
             let mut bytes = vec![kind, 0, 0, 0];
             bytes.extend_from_slice(&len.to_le_bytes());

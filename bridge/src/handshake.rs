@@ -44,7 +44,7 @@ pub struct HandshakeRequest {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ConnectionPurpose {
-    /// A session over this connection.
+    /// A session over this connection; or requests and commands, if the hello says [`Role::Control`], as `gtctl` sends.
     Session,
     /// To learn the path of the daemon's Unix socket, on the same machine.
     Socket,

@@ -6,6 +6,9 @@
 //! of its own, and sends the completions back, each after the bytes that were fetched. So neither the client nor the
 //! dispatcher knows of TCP, and the dispatcher validates such a client as any other.
 //!
+//! `gtctl` connects by TCP without a session: [`control_client`] takes the daemon's place for it, and `control_relay` a
+//! `gtctl`'s place for the daemon. The records of the tape are copied from one ring into another.
+//!
 //! This crate knows where commands begin and which of them move bytes, but not what they compute. Start at
 //! [`mod@frame`], the format of the stream. `channel` carries it, encrypted or not, and [`tls`] has the certificates
 //! for that. [`handshake`] is the first message each way, [`token`] the access token, [`user_tokens`] those of users,
@@ -14,6 +17,8 @@
 
 mod channel;
 pub mod client_end;
+pub mod control_client;
+mod control_relay;
 pub mod daemon_end;
 pub mod frame;
 pub mod handshake;

@@ -20,6 +20,15 @@ pub struct Arguments {
     /// The daemon's socket [default: $GT_SOCKET or /run/gt/gtd.sock].
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
+    /// The host of a daemon that listens by TCP [default: localhost]; takes --port, and the token of GT_TOKEN.
+    #[arg(long, value_name = "HOST", global = true)]
+    pub host: Option<String>,
+    /// The TCP port of the daemon.
+    #[arg(long, value_name = "PORT", global = true, value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: Option<u16>,
+    /// The daemon's address, as gt.connect takes it: tls://box:12345#sha256:… for one on another machine.
+    #[arg(long, value_name = "ADDRESS", global = true)]
+    pub connect: Option<String>,
     /// Prints one JSON document, for programs, also for an error.
     #[arg(long, global = true)]
     pub json: bool,
@@ -59,6 +68,8 @@ pub enum CtlCommand {
     Top(TopArguments),
     /// Captures what the daemon does for some seconds, as text and for ui.perfetto.dev.
     Trace(TraceArguments),
+    /// Measures for some seconds why a session is slow, and says so in sentences, the most important first.
+    Explain(ExplainArguments),
     /// Draws an instruction log, or a capture of gtctl trace, as a picture.
     Visualize(VisualizeArguments),
     /// Shows what the daemon, a worker or a program was doing when it died: the last events before that.
@@ -206,6 +217,20 @@ pub struct TraceArguments {
     /// Writes only one of the two files.
     #[arg(long)]
     pub format: Option<TraceFormat>,
+}
+
+/// The arguments of `gtctl explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArguments {
+    /// The session's number, as `gtctl sessions` shows it.
+    #[arg(value_name = "SESSION", value_parser = session)]
+    pub session: u64,
+    /// How long it is measured; Ctrl-C ends it earlier.
+    #[arg(short = 's', long, value_name = "SECONDS", default_value = "5", value_parser = capture_s)]
+    pub seconds: f64,
+    /// Talks with the program that is explained, by the standard input and output, for gt.debug.explain().
+    #[arg(long, hide = true)]
+    pub beside_program: bool,
 }
 
 /// The files that `gtctl trace` writes.

@@ -97,6 +97,11 @@ impl CommandFailure {
                 ),
                 _ => CommandFailure::new(Exit::NoDaemon, what, "Name the daemon's socket with --socket or GT_SOCKET."),
             },
+            ProtocolError::Tcp(_) => CommandFailure::new(
+                Exit::NoDaemon,
+                what,
+                "gtctl status prints the address on the daemon's machine, and GT_TOKEN has the token.",
+            ),
             ProtocolError::DaemonVersion { daemon } => CommandFailure::new(
                 Exit::Version,
                 format!("the daemon speaks protocol {daemon}, this gtctl {}", gt_protocol::VersionRange::OWN),

@@ -3,13 +3,16 @@
 //! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
 //! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
 //! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`], [`top`],
-//! [`trace`], [`visualize`], [`post_mortem`] and [`doctor`] are the commands of those names, [`keys`] documents the
-//! keys of the configuration, [`table`] lays out text in columns, [`operations`] totals by operation, [`stop_signals`]
-//! end long commands, [`mod@time`] reads and writes times.
+//! [`trace`], [`explain`], [`visualize`], [`post_mortem`] and [`doctor`] are the commands of those names, [`capture`]
+//! copies the tape for two of them, [`keys`] documents the keys of the configuration, [`table`] lays out text in
+//! columns, [`operations`] totals by operation, [`stop_signals`] end long commands, [`mod@time`] reads and writes
+//! times.
 
 pub mod arguments;
+pub mod capture;
 pub mod control;
 pub mod doctor;
+pub mod explain;
 pub mod failure;
 pub mod keys;
 pub mod limits;
@@ -28,7 +31,7 @@ pub mod visualize;
 
 use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, TokenCommand, UsageArguments};
 use clap::{CommandFactory, Parser};
-use control::connect;
+use control::{DaemonTarget, connect};
 use failure::{CommandFailure, Exit};
 use gt_backend::FindingState;
 use gt_config::Settings;
@@ -76,9 +79,9 @@ fn pretty(json: &serde_json::Value) -> String {
 }
 
 fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
-    let path = arguments.socket.clone().unwrap_or_else(gt_protocol::path::socket_path);
+    let target = DaemonTarget::of(arguments)?;
     let ask = |asked: &dyn Fn(&Connection) -> gt_protocol::Result<CommandOutput>| {
-        connect(&path).and_then(|daemon| asked(&daemon)).map_err(|error| CommandFailure::of(&error))
+        target.connect().and_then(|daemon| asked(&daemon)).map_err(|error| CommandFailure::of(&error))
     };
     match &arguments.command {
         CtlCommand::Status => ask(&|daemon| {
@@ -123,10 +126,11 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             let format = if *csv { UsageFormat::Csv } else { UsageFormat::Table };
             ask(&|daemon| usage::output(&daemon.socket, query, *sessions, format))
         }
-        CtlCommand::Top(wanted) => top::output(&path, wanted, arguments.json),
+        CtlCommand::Top(wanted) => top::output(&target, wanted, arguments.json),
         CtlCommand::Visualize(wanted) => visualize::output(wanted),
-        CtlCommand::PostMortem(wanted) => post_mortem::output(wanted),
-        CtlCommand::Trace(wanted) => trace::output(&path, wanted),
+        CtlCommand::PostMortem(wanted) => target.socket().and_then(|_| post_mortem::output(wanted)),
+        CtlCommand::Trace(wanted) => trace::output(&target, wanted),
+        CtlCommand::Explain(wanted) => explain::output(&target, wanted),
         CtlCommand::Token { command: TokenCommand::Create { user, expires, admin } } => {
             let uid = uid_of(user.as_deref())?;
             ask(&|daemon| {
@@ -169,8 +173,8 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
             }
             Ok(CommandOutput::new(text, &json!({"file": file, "changed": changed, "restart": restart})))
         }),
-        CtlCommand::Doctor => Ok(doctor::output(&path)),
-        CtlCommand::Config { command: ConfigCommand::Check { path: file } } => check(file, &path),
+        CtlCommand::Doctor => Ok(doctor::output(target.socket()?)),
+        CtlCommand::Config { command: ConfigCommand::Check { path: file } } => check(file, target.socket()?),
         CtlCommand::Config { command: ConfigCommand::Keys } => Ok(keys::output()),
         CtlCommand::Config { command: ConfigCommand::Manual } => Ok(CommandOutput::text_alone(keys::manual())),
         CtlCommand::Completions { shell } => {

@@ -5,7 +5,16 @@ use gt_protocol::{
     DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, TcpStatus, WorkerInfo, WorkerState,
 };
 use nix::unistd::{Uid, User};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::SystemTime;
+
+/// Whether the users are those of another machine, whose names are not known here.
+static USERS_ARE_FOREIGN: AtomicBool = AtomicBool::new(false);
+
+/// Shows the numbers of users and not their names from now on: they are those of another machine.
+pub fn show_numbers_of_users() {
+    USERS_ARE_FOREIGN.store(true, Relaxed);
+}
 
 /// The present time, seconds since 1970.
 pub fn now() -> f64 {
@@ -176,7 +185,8 @@ fn times(count: u32) -> String {
 
 /// A user's name. It is looked up here and not in the daemon, since a lookup can take long.
 pub fn user(uid: u32, known: Option<String>) -> String {
-    let looked_up = || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    let look_up = || User::from_uid(Uid::from_raw(uid)).ok().flatten().map(|user| user.name);
+    let looked_up = || if USERS_ARE_FOREIGN.load(Relaxed) { None } else { look_up() };
     known.or_else(looked_up).unwrap_or_else(|| uid.to_string())
 }
 

@@ -2,6 +2,7 @@
 
 use crate::descriptors::{OF_CONNECTION, OF_SESSION, OF_TCP};
 use crate::session::Session;
+use crate::session_tape::SessionTape;
 use gt_protocol::message::OnBehalf;
 use gt_protocol::{
     ClientMessage, Hello, PROTOCOL_VERSION, ProtocolError, Refused, SessionRecord, SessionStatus, VersionRange,
@@ -39,6 +40,8 @@ pub struct ControlConnection {
     pub peer: PeerCredentials,
     /// The session, if the peer is a client.
     pub session: Option<Session>,
+    /// The copy of the tape that the peer reads, if it may not read the tape itself.
+    pub session_tape: Option<SessionTape>,
     /// The protocol version that both sides use; the daemon's newest until the hello.
     pub version: u32,
     name: Option<String>,
@@ -64,6 +67,7 @@ impl ControlConnection {
             pidfd,
             peer,
             session: None,
+            session_tape: None,
             version: PROTOCOL_VERSION,
             name: None,
             on_behalf: None,

@@ -16,11 +16,11 @@
 //! The other modules: [`start`] puts everything together. [`config`] is the command line, [`reload`] reads the
 //! configuration file again, [`quota`] holds the users' quotas, [`ledger`] their usage in a file, [`record_keeper`] the
 //! records of ended sessions in the files of [`record_store`], [`devices`] chooses the workers. [`listen`] is the
-//! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`],
-//! [`log`] and [`flight_recorder`] record instructions, [`operation_counts`] and [`step_totals`] count them,
-//! [`journal`] logs everything else. [`token_desk`] serves requests about tokens, [`web`] those of Prometheus.
-//! [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back, [`descriptors`] counts those of
-//! files, [`bandwidth`] measures the machine's memory.
+//! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`], [`log`]
+//! and [`flight_recorder`] record instructions, [`session_tape`] copies those of one session, [`operation_counts`] and
+//! [`step_totals`] count them, [`journal`] logs everything else. [`token_desk`] serves requests about tokens, [`web`]
+//! those of Prometheus. [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back,
+//! [`descriptors`] counts those of files, [`bandwidth`] measures the machine's memory.
 
 pub mod account;
 pub mod affinity;
@@ -46,6 +46,7 @@ pub mod record_store;
 pub mod reload;
 pub mod sequences;
 pub mod session;
+pub mod session_tape;
 pub mod signals;
 pub mod start;
 pub mod step_totals;

@@ -55,6 +55,9 @@ pub enum ProtocolError {
     /// No answer came in time.
     #[error("no answer on the control socket within {0:?}")]
     TimedOut(Duration),
+    /// There is no connection by TCP, for this reason.
+    #[error("{0}")]
+    Tcp(String),
     /// Invalid segments or descriptors, or an error of the kernel.
     #[error(transparent)]
     Shm(gt_shm::Error),

@@ -6,8 +6,8 @@
 //!
 //! Start reading at [`message`], the messages; [`mod@link`] sends them and awaits answers. [`quota`] has the quotas of
 //! users, [`version`] the versions, [`notice`] the notices of administrators, [`record`] the records of ended sessions,
-//! [`limits`] the constants that bound everything, [`path`] the path of the socket, [`address`] the addresses of
-//! daemons as users write them.
+//! [`tape`] the readers of the tape, [`limits`] the constants that bound everything, [`path`] the path of the socket,
+//! [`address`] the addresses of daemons as users write them.
 //!
 //! ```no_run
 //! use gt_protocol::{Hello, Role, connect};
@@ -27,6 +27,7 @@ pub mod notice;
 pub mod path;
 pub mod quota;
 pub mod record;
+pub mod tape;
 pub mod version;
 
 pub use address::Address;
@@ -47,4 +48,5 @@ pub use message::{
 pub use notice::Notice;
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};
 pub use record::{RecordPage, RecordPosition, RecordQuery, SessionRecord};
+pub use tape::{NumberedRecord, TapeReader};
 pub use version::{PROTOCOL_VERSION, VersionRange};

@@ -9,8 +9,9 @@ use crate::message::{
 use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument};
 use crate::record::{RecordPage, RecordPosition, RecordQuery};
+use crate::tape::TapeReader;
 use crate::version::VersionRange;
-use gt_shm::broadcast::{self, MappedBroadcast, Reader};
+use gt_shm::broadcast::{self, Reader};
 use gt_shm::labels::{LabelReader, LabelWriter};
 use gt_shm::{ClientPort, PortFds, Socket};
 use serde::Serialize;
@@ -596,15 +597,16 @@ fn granted_lines(answer: (DaemonMessage, Vec<OwnedFd>)) -> Result<(OwnedFd, u64)
     }
 }
 
-/// Requests the daemon's tape, the ring buffer of its events. The reader starts at the oldest record.
+/// Requests the daemon's tape, the ring buffer of its events: those of all sessions, or at least those of `session`.
+/// The reader starts at the oldest record.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] if this user is not allowed to; if the daemon is gone or does not answer.
-pub fn attach_tape(socket: &Socket) -> Result<Reader<MappedBroadcast>> {
-    match ask(socket, &ClientMessage::TapeAttach)? {
+pub fn attach_tape(socket: &Socket, session: Option<u64>) -> Result<TapeReader> {
+    match ask(socket, &ClientMessage::TapeAttach { session })? {
         // The tape is a file of the daemon's user, who may end this process anyway, or of root.
         (DaemonMessage::Tape { records }, fds) => {
-            Ok(Reader::from_oldest(broadcast::open_file(&only_fd(fds)?, records)?))
+            Ok(TapeReader::new(Reader::from_oldest(broadcast::open_file(&only_fd(fds)?, records)?)))
         }
         (other, _) => Err(unexpected("tape", &other)),
     }

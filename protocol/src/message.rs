@@ -29,8 +29,12 @@ pub enum ClientMessage {
         segment: u32,
     },
     /// Requests the daemon's tape, the ring of the instruction log's events. Answered by `tape` with its descriptor, or
-    /// `refused`.
-    TapeAttach,
+    /// `refused`. Who may not read the events of all sessions gets a copy of the tape with those of one of his own.
+    TapeAttach {
+        /// The session whose events are wanted; none for all sessions'. Daemons that do not know the field pass all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<u64>,
+    },
     /// Requests the memory of labels in which this client tells the line of its program that issued each instruction.
     /// Answered by `lines` with its descriptor, or `refused`. Only sent to daemons whose grant says that they share
     /// lines.
@@ -179,7 +183,7 @@ pub enum DaemonMessage {
         /// The arena's number.
         segment: u32,
     },
-    /// Grants the tape, with its descriptor.
+    /// Grants the tape, or a copy of it, with its descriptor; to a client by TCP, the records follow.
     Tape {
         /// Records in the ring.
         records: u64,

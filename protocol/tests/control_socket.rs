@@ -169,7 +169,8 @@ fn arenas_are_granted_until_the_limit() {
 #[test]
 fn the_tape_and_error_texts_are_handed_out() {
     let (socket, thread) = daemon(|socket, _port| {
-        assert_eq!(recv_client_message(&socket, PATIENCE).unwrap(), ClientMessage::TapeAttach);
+        let wanted = ClientMessage::TapeAttach { session: Some(7) };
+        assert_eq!(recv_client_message(&socket, PATIENCE).unwrap(), wanted);
         let (mut writer, fd) = broadcast::create("gt-tape", 16).unwrap();
         writer.write(&[3; 7]);
         let tape = DaemonMessage::Tape { records: 16 };
@@ -180,7 +181,8 @@ fn the_tape_and_error_texts_are_handed_out() {
         send_daemon_message(&socket, &detail, &[], PATIENCE).unwrap();
     });
     let connection = connect_over(socket, &Hello::new(Role::Client, None)).unwrap();
-    assert_eq!(attach_tape(&connection.socket).unwrap().read(), Some([3; 7]));
+    let first = NumberedRecord { number: 0, record: [3; 7] };
+    assert_eq!(attach_tape(&connection.socket, Some(7)).unwrap().read(), Some(first));
     assert_eq!(ask_error_detail(&connection.socket, 5).unwrap(), "index 9 is out of range");
     thread.join().unwrap();
 }
@@ -431,7 +433,8 @@ fn every_message_survives_the_journey() {
         ClientMessage::GrowArena { bytes: u64::MAX },
         ClientMessage::Name { name: Some("näme".into()) },
         ClientMessage::Name { name: None },
-        ClientMessage::TapeAttach,
+        ClientMessage::TapeAttach { session: None },
+        ClientMessage::TapeAttach { session: Some(7) },
         ClientMessage::ShareLines,
         ClientMessage::Tensors { after: 1 },
         ClientMessage::LinesAttach { session: 1 },

@@ -1,8 +1,8 @@
 //! The two sources of a tape: a running daemon, and a file of text.
 
 use gt_ops::event::{Event, LogLine};
+use gt_protocol::{NumberedRecord, TapeReader};
 use gt_shm::Socket;
-use gt_shm::broadcast::{MappedBroadcast, Reader};
 use std::io::BufRead;
 use std::time::Duration;
 
@@ -13,33 +13,37 @@ const LINE_BYTES_MAX: usize = 4096;
 
 /// An observer of a daemon's tape, which the daemon never waits for.
 pub struct TapeObserver {
-    reader: Reader<MappedBroadcast>,
+    reader: TapeReader,
     lost: u64,
 }
 
 impl TapeObserver {
-    /// Attaches to the tape of the daemon at the other end of `socket`. The first events are the oldest that are at
-    /// least half a ring from being overwritten.
+    /// Attaches to the tape of the daemon at the other end of `socket`, for the events of all sessions or at least
+    /// those of `session`. The first events are the oldest that are at least half a ring from being overwritten.
     ///
     /// # Errors
-    /// The errors of [`gt_protocol::attach_tape`]: this user may not read the tape, or the daemon is gone.
-    pub fn attach(socket: &Socket) -> gt_protocol::Result<TapeObserver> {
-        Ok(TapeObserver { reader: gt_protocol::attach_tape(socket)?, lost: 0 })
+    /// The errors of [`gt_protocol::attach_tape`]: this user may not read them, or the daemon is gone.
+    pub fn attach(socket: &Socket, session: Option<u64>) -> gt_protocol::Result<TapeObserver> {
+        Ok(TapeObserver { reader: gt_protocol::attach_tape(socket, session)?, lost: 0 })
     }
 
     /// Passes the events since the last call to `take`, with a [`LogLine::Lost`] before those behind a gap. At most a
     /// ring's events at a time, so that it ends while the daemon writes as fast as this reads.
     pub fn read_new(&mut self, mut take: impl FnMut(LogLine)) {
         for _ in 0..gt_protocol::limits::TAPE_RECORDS {
-            let Some(record) = self.reader.read() else { return };
+            let Some(NumberedRecord { number, record }) = self.reader.read() else { return };
             let lost = self.reader.lost() - self.lost;
             if lost > 0 {
                 self.lost += lost;
                 take(LogLine::Lost(lost));
             }
-            let number = self.reader.position() - 1;
             take(Event::decode(&record).map_or(LogLine::OtherVersion, |event| LogLine::Event(number, event)));
         }
+    }
+
+    /// Whether the events come later than on the tape: from a copy of it.
+    pub fn is_copy(&self) -> bool {
+        self.reader.is_copy()
     }
 
     /// The number of events that were overwritten before this observer read them.

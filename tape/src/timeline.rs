@@ -40,6 +40,8 @@ pub struct AwaitedInstruction {
     pub end_ns: u64,
     /// The operation.
     pub subject: Subject,
+    /// The tensor fetched or written; 0 for none.
+    pub result: u64,
     /// Bytes of the data moved.
     pub bytes: u64,
 }
@@ -132,6 +134,8 @@ pub struct WorkerLane {
     pub depths: Vec<DepthChange>,
     /// Failed steps: time, session and operation.
     pub failures: Vec<(u64, u64, Subject)>,
+    /// Steps that have not begun at the end: the session, and when they were handed over.
+    pub queued: Vec<(u64, u64)>,
 }
 
 /// A step that a worker runs according to the daemon's status, whose event may be older than the tape.
@@ -252,12 +256,14 @@ impl TimelineBuilder {
                 } else {
                     lane.disconnected_ns = Some(time_ns);
                     self.issued.retain(|(of, ..), _| *of != session);
+                    self.awaited.retain(|(of, ..), _| *of != session);
                 }
             }
             EventKind::Recv => {
                 self.issued.insert(key, number);
                 if matches!(subject, Subject::Fetch | Subject::Write | Subject::Sync) {
-                    let awaited = AwaitedInstruction { number, begin_ns: time_ns, end_ns: time_ns, subject, bytes };
+                    let (begin_ns, end_ns) = (time_ns, time_ns);
+                    let awaited = AwaitedInstruction { number, begin_ns, end_ns, subject, result, bytes };
                     self.awaited.insert(key, awaited);
                 }
                 if is_within {
@@ -463,13 +469,23 @@ impl TimelineBuilder {
                     outcome: SliceOutcome::Running,
                 });
             }
+            let queued = self.tracker.outstanding(worker).skip(1).map(|step| (step.sent.session, step.sent.time_ns));
             let lane = &mut self.timeline.workers[worker];
+            lane.queued = queued.collect();
             if copy_streams.contains(&worker) {
                 let is_copy = |slice: &WorkSlice| matches!(slice.subject, Subject::Fetch | Subject::Write);
                 (lane.copies, lane.slices) = lane.slices.iter().partition(|slice| is_copy(slice));
             }
             nest(&mut lane.slices);
             nest(&mut lane.copies);
+        }
+        // Programs wait for these at the end.
+        let mut awaited: Vec<_> = self.awaited.drain().map(|((session, ..), awaited)| (session, awaited)).collect();
+        awaited.sort_by_key(|(_, awaited)| awaited.number);
+        for (session, awaited) in awaited {
+            let awaited =
+                AwaitedInstruction { begin_ns: awaited.begin_ns.max(self.from_ns).min(end_ns), end_ns, ..awaited };
+            self.timeline.sessions.entry(session).or_default().awaited.push(awaited);
         }
         self.timeline.end_ns = end_ns.max(self.timeline.begin_ns);
         self.timeline

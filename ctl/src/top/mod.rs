@@ -7,24 +7,27 @@ pub mod snapshot;
 pub mod view;
 
 use crate::arguments::TopArguments;
+use crate::control::DaemonTarget;
 use crate::failure::{CommandFailure, Exit};
 use crate::output::CommandOutput;
+use crate::stop_signals::StopSignals;
 use gt_protocol::ProtocolError;
 use snapshot::{Observation, POLL_EVERY};
 use std::io::IsTerminal;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
-/// Shows the daemon at `socket` until the user ends it, or once.
+/// Shows `daemon` until the user ends it, or once.
 ///
 /// # Errors
 /// No daemon listens, it ends while it is watched, or there is no terminal.
-pub fn output(socket: &Path, wanted: &TopArguments, as_json: bool) -> Result<CommandOutput, CommandFailure> {
+pub fn output(daemon: &DaemonTarget, wanted: &TopArguments, as_json: bool) -> Result<CommandOutput, CommandFailure> {
     let is_once = wanted.once || as_json;
     if !is_once {
         has_terminal()?;
     }
-    let mut observation = Observation::begin(socket).map_err(|error| CommandFailure::of(&error))?;
+    // Before the threads of a connection by TCP begin, which would take the signals.
+    let stop = (!is_once).then(StopSignals::block);
+    let mut observation = Observation::begin(daemon).map_err(|error| CommandFailure::of(&error))?;
     let delay = Duration::from_secs_f64(wanted.delay);
     if is_once {
         let begun = Instant::now();
@@ -32,12 +35,12 @@ pub fn output(socket: &Path, wanted: &TopArguments, as_json: bool) -> Result<Com
             std::thread::sleep(POLL_EVERY);
             observation.read();
         }
-        let snapshot = observation.snapshot().map_err(|error| watched(socket, &error))?;
+        let snapshot = observation.snapshot().map_err(|error| watched(daemon, &error))?;
         let view = view::TopView { sort: wanted.sort, ..view::TopView::default() };
         return Ok(CommandOutput::new(view::text(&snapshot, &view), &snapshot));
     }
-    screen::run(&mut observation, wanted.sort, delay).map_err(|error| match error {
-        screen::ScreenError::Daemon(error) => watched(socket, &error),
+    screen::run(&mut observation, wanted.sort, delay, stop.as_ref()).map_err(|error| match error {
+        screen::ScreenError::Daemon(error) => watched(daemon, &error),
         screen::ScreenError::Terminal(error) => CommandFailure::new(
             Exit::Failed,
             format!("the terminal cannot be used: {error}"),
@@ -61,11 +64,11 @@ fn has_terminal() -> Result<(), CommandFailure> {
 }
 
 /// The failure of a request to a daemon that is being watched.
-fn watched(socket: &Path, error: &ProtocolError) -> CommandFailure {
+fn watched(daemon: &DaemonTarget, error: &ProtocolError) -> CommandFailure {
     match error {
         ProtocolError::HungUp | ProtocolError::Connect { .. } => CommandFailure::new(
             Exit::NoDaemon,
-            format!("the daemon at {} ended while it was watched", socket.display()),
+            format!("the daemon at {daemon} ended while it was watched"),
             "The daemon's log may say why: journalctl -u gtd",
         ),
         _ => CommandFailure::of(error),

@@ -89,22 +89,26 @@ struct Screen {
     is_over: bool,
 }
 
-/// Shows the daemon until the user ends it.
+/// Shows the daemon until the user ends it, or one of the signals in `stop` comes.
 ///
 /// # Errors
 /// The terminal cannot be used, or the daemon ends.
-pub fn run(observation: &mut Observation, sort: SessionOrder, delay: Duration) -> Result<(), ScreenError> {
+pub fn run(
+    observation: &mut Observation,
+    sort: SessionOrder,
+    delay: Duration,
+    stop: Option<&StopSignals>,
+) -> Result<(), ScreenError> {
     let has_colors = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
     let view = TopView { sort, has_colors, ..TopView::default() };
     let snapshot = observation.snapshot()?;
     let (details, mode) = (Vec::new(), KeyMode::List);
     let mut screen = Screen { view, mode, snapshot, details, message: None, is_over: false };
-    let stop = StopSignals::block();
     let _raw = RawTerminal::enter()?;
     let mut terminal = Terminal::new(CrosstermBackend::new(std::io::stdout()))?;
     let mut drawn = Instant::now();
     screen.draw(&mut terminal)?;
-    while !screen.is_over && !stop.have_come() {
+    while !screen.is_over && !stop.is_some_and(StopSignals::have_come) {
         let has_event = event::poll(POLL_EVERY)?;
         observation.read();
         if has_event {

@@ -1,6 +1,6 @@
 //! The activity of a daemon at one time: its status, and what its tape tells of the last seconds.
 
-use crate::control::connect;
+use crate::control::DaemonTarget;
 use crate::operations::{NamedTotal, named_totals};
 use crate::status::{now, user};
 use gt_protocol::{Connection, ProtocolError, RefusalCode, RunningInfo, SessionStatus, StatusDocument, WorkerInfo};
@@ -10,7 +10,6 @@ use gt_tape::source::TapeObserver;
 use gt_tape::work_kind::WorkKind;
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use std::path::Path;
 use std::time::Duration;
 
 /// The interval at which the tape is read: short enough for a ring at full rate.
@@ -101,14 +100,14 @@ pub struct Observation {
 }
 
 impl Observation {
-    /// Begins to watch the daemon at `socket`. If this user may not read the tape, the status alone is watched.
+    /// Begins to watch `daemon`. If this user may not read the tape, the status alone is watched.
     ///
     /// # Errors
     /// No daemon listens, or it does not answer.
-    pub fn begin(socket: &Path) -> gt_protocol::Result<Observation> {
-        let daemon = connect(socket)?;
+    pub fn begin(daemon: &DaemonTarget) -> gt_protocol::Result<Observation> {
+        let daemon = daemon.connect()?;
         let before = gt_protocol::ask_status(&daemon.socket)?;
-        let tape = match TapeObserver::attach(&daemon.socket) {
+        let tape = match TapeObserver::attach(&daemon.socket, None) {
             Ok(tape) => Ok(tape),
             Err(ProtocolError::Refused(refused)) if refused.code == RefusalCode::NotPermitted => Err(refused.text),
             Err(error) => return Err(error),

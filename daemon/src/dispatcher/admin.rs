@@ -5,6 +5,8 @@ use crate::account::UserAccount;
 use crate::control_connection::ControlConnection;
 use crate::quota::QuotaConfig;
 use crate::reload::{ReloadOutcome, ReloadedConfig};
+use crate::session::Session;
+use crate::session_tape::{SESSION_TAPES_MAX, SESSION_TAPES_PER_UID_MAX, SessionTape};
 use crate::worker::step::SessionSlot;
 use gt_backend::MemoryUsage;
 use gt_ops::Placement;
@@ -13,6 +15,7 @@ use gt_protocol::{
     UserStatus, WorkerMemory,
 };
 use std::collections::BTreeSet;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Usage that was updated less than this ago is not updated again for a request, nanoseconds.
@@ -96,6 +99,81 @@ impl Dispatcher {
             arena_bytes: account.arena_bytes(),
             usage_s: self.queue.usage_s(uid),
         }
+    }
+
+    /// The tape, for the peer in `slot`: that of all sessions if the peer may see them, else a copy with the events of
+    /// `wanted`, which must be a session of the same user.
+    pub(super) fn tape_for(&mut self, slot: usize, wanted: Option<u64>) -> Result<Arc<OwnedFd>, Refused> {
+        if self.may_see(slot, wanted)? {
+            return Ok(self.tape.fd());
+        }
+        let (Some(session), Some(Some(ControlConnection { peer, .. }))) = (wanted, self.connections.get(slot)) else {
+            return Err(not_permitted("nobody asks".into()));
+        };
+        let uid = peer.uid;
+        let copies = || self.connections.iter().flatten().filter(|c| c.session_tape.is_some() && c.slot != slot);
+        let (own, all) = (copies().filter(|c| c.peer.uid == uid).count(), copies().count());
+        if own >= SESSION_TAPES_PER_UID_MAX || all >= SESSION_TAPES_MAX {
+            let (held, limit, whose) = if own >= SESSION_TAPES_PER_UID_MAX {
+                (own, SESSION_TAPES_PER_UID_MAX, "of this user's")
+            } else {
+                (all, SESSION_TAPES_MAX, "of all users'")
+            };
+            let text = format!("{held} {whose} programs watch sessions, as many as may: end some, or try again later");
+            return Err(Refused::new(RefusalCode::TooManySessions, text).with_limit(held as u64, limit as u64));
+        }
+        let begun = SessionTape::begin(&self.tape.fd(), session);
+        let (session_tape, copy) = begun.map_err(|error| {
+            Refused::new(RefusalCode::Exhausted, format!("no memory or descriptor for the tape: {error}"))
+        })?;
+        if let Some(Some(connection)) = self.connections.get_mut(slot) {
+            connection.session_tape = Some(session_tape);
+        }
+        Ok(Arc::new(copy))
+    }
+
+    /// Whether the peer of the connection in `slot` may see what every session does. If it may only see `wanted`, a
+    /// session of its own user, false.
+    ///
+    /// # Errors
+    /// The peer may see neither, or there is no such session.
+    fn may_see(&self, slot: usize, wanted: Option<u64>) -> Result<bool, Refused> {
+        let Some(Some(connection)) = self.connections.get(slot) else {
+            return Err(not_permitted("nobody asks".into()));
+        };
+        let (uid, is_by_tcp) = (connection.peer.uid, connection.is_by_tcp());
+        let is_powerful = if is_by_tcp { self.is_administrator(connection) } else { uid == 0 };
+        if uid == rustix::process::getuid().as_raw() || is_powerful {
+            return Ok(true);
+        }
+        let Some(session) = wanted else {
+            let mut text = "the tape shows every session: only the daemon's user and root may read it".to_owned();
+            if is_by_tcp {
+                text.push_str(", and by TCP who has a token of an administrator (gtctl token create --admin)");
+            }
+            return Err(not_permitted(text));
+        };
+        let user = self.session_at(session)?.peer.uid;
+        if user != uid {
+            let text = format!(
+                "session {session} is user {user}'s: only that user, the daemon's user and root may see what it does"
+            );
+            return Err(not_permitted(text));
+        }
+        Ok(false)
+    }
+
+    /// The lines that session `id` shares, and their length, for the peer of the connection in `slot`.
+    ///
+    /// # Errors
+    /// The peer may not see what the session does, or it shares none.
+    pub(super) fn lines_for(&self, slot: usize, id: u64) -> Result<(Arc<OwnedFd>, u64), Refused> {
+        self.may_see(slot, Some(id))?;
+        let session = self.session_at(id)?.session.as_ref();
+        session.and_then(Session::lines).ok_or_else(|| {
+            let text = format!("session {id} tells no lines: it is no Python program of this machine");
+            Refused::new(RefusalCode::Other, text)
+        })
     }
 
     fn no_such(session: u64) -> Refused {

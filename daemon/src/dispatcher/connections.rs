@@ -471,25 +471,6 @@ impl Dispatcher {
         Err(Refused::new(RefusalCode::NotPermitted, text))
     }
 
-    /// Refuses users who may not see what every session does.
-    fn may_observe(&self, slot: usize) -> Result<(), Refused> {
-        let uid = self.connections.get(slot).and_then(Option::as_ref).map(|connection| connection.peer.uid);
-        if uid.is_some_and(|uid| uid == 0 || uid == rustix::process::getuid().as_raw()) {
-            return Ok(());
-        }
-        let text = "the tape shows every session: only the daemon's user and root may read it";
-        Err(Refused::new(RefusalCode::NotPermitted, text))
-    }
-
-    /// The lines that session `id` shares.
-    fn lines_of(&self, id: u64) -> Result<(Arc<OwnedFd>, u64), Refused> {
-        let session = self.session_at(id)?.session.as_ref();
-        session.and_then(Session::lines).ok_or_else(|| {
-            let text = format!("session {id} tells no lines: it is no Python program of this machine");
-            Refused::new(RefusalCode::Other, text)
-        })
-    }
-
     fn handle_request(&mut self, slot: usize, message: ClientMessage) {
         let Some(Some(connection)) = self.connections.get_mut(slot) else { return };
         match message {
@@ -534,8 +515,8 @@ impl Dispatcher {
                 let status = self.status().page(after);
                 self.answer(slot, &DaemonMessage::Status(status), &[]);
             }
-            ClientMessage::TapeAttach => {
-                let tape = self.may_observe(slot).map(|()| self.tape.fd());
+            ClientMessage::TapeAttach { session } => {
+                let tape = self.tape_for(slot, session);
                 self.answer_with_fd(slot, tape.map(|fd| (DaemonMessage::Tape { records: TAPE_RECORDS }, fd)));
             }
             ClientMessage::ShareLines => {
@@ -547,7 +528,7 @@ impl Dispatcher {
                 self.answer_with_fd(slot, granted.map(|(fd, bytes)| (DaemonMessage::Lines { bytes }, fd)));
             }
             ClientMessage::LinesAttach { session } => {
-                let lines = self.may_observe(slot).and_then(|()| self.lines_of(session));
+                let lines = self.lines_for(slot, session);
                 self.answer_with_fd(slot, lines.map(|(fd, bytes)| (DaemonMessage::Lines { bytes }, fd)));
             }
             ClientMessage::ErrorDetail { error } => {

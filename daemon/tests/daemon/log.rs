@@ -4,7 +4,7 @@ use crate::support::{Client, Folder, Gtd, eventually};
 use gt_ops::Op;
 use gt_ops::event::{Event, EventKind, Subject};
 use gt_ops::wire::{Command, binary_slot};
-use gt_protocol::{Hello, Role, attach_tape, connect};
+use gt_protocol::{Hello, NumberedRecord, Role, attach_tape, connect};
 use nix::sys::signal::Signal;
 use std::collections::HashMap;
 
@@ -124,9 +124,9 @@ fn an_observer_reads_the_same_tape() {
     let a = client.full(&[1], 2.0);
     client.fetch_f32(a, 1).unwrap();
     let observer = connect(&gtd.folder.socket(), &Hello::new(Role::Observer, None)).unwrap();
-    let mut tape = attach_tape(&observer.socket).unwrap();
+    let mut tape = attach_tape(&observer.socket, None).unwrap();
     let mut seen = Vec::new();
-    while let Some(record) = tape.read() {
+    while let Some(NumberedRecord { record, .. }) = tape.read() {
         seen.push(Event::decode(&record).unwrap());
     }
     assert_eq!(tape.lost(), 0);

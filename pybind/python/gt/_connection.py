@@ -13,6 +13,9 @@ from gt import _gt
 
 __all__ = ["connect", "disconnect", "session"]
 
+# The token of the last `connect` that was given one, for the instruments, which connect as well.
+token_given: str | None = None
+
 
 def connect(
     address: str | None = None, *, token: str | None = None, devices: Iterable[int] | str | None = None
@@ -46,6 +49,9 @@ def connect(
     if devices is not None and not isinstance(devices, str):
         devices = f"[{','.join(str(operator.index(device)) for device in devices)}]"
     _gt.connect(address, token, devices)
+    if token is not None:
+        global token_given
+        token_given = token
 
 
 def disconnect() -> None:

@@ -1,23 +1,26 @@
 """Debugging: the autograd tape of this process, its memory, the placement of its tensors, and what workers did for it.
 
-Start at `get_tape`, `memory_summary`, `placement` and `get_worker_stats`. `gt.profiler` profiles a block, and
-`GT_INSTRUCTION_LOG` logs the daemon's instructions, see docs/seeing.md.
+Start at `explain`, `get_tape`, `memory_summary`, `placement` and `get_worker_stats`. `gt.profiler` profiles a block,
+and `GT_INSTRUCTION_LOG` logs the daemon's instructions, see docs/seeing.md.
 """
 
 from __future__ import annotations
 
 import pickle
 import sys
+import time
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
 from typing import Any, TextIO
 
-from gt import _gt, _memory_viz
+from gt import _gt, _instruments, _memory_viz
 from gt._gt import Tensor
 
 __all__ = [
     "Placement",
     "comm_stats",
+    "explain",
     "get_tape",
     "get_worker_stats",
     "memory_snapshot",
@@ -27,6 +30,10 @@ __all__ = [
     "print_worker_stats",
     "record_lines",
 ]
+
+
+# Findings of a smaller part of the time are not printed, as by `gtctl explain`.
+SHOWN_FROM = 0.01
 
 
 def get_tape() -> list[dict[str, Any]]:
@@ -254,6 +261,63 @@ def record_lines(on: bool = True) -> bool:
         Whether they were before.
     """
     return _gt.record_lines(on)
+
+
+class explain:  # noqa: N801 (it reads as a function)
+    """Measures a block of the program, and prints why it takes the time that it takes, the most important first.
+
+    The program may be bound by what Python does between operations, by waiting for values, by other sessions, by one
+    worker while others idle, by moves between workers, or by the operations themselves, which is the good case. Each
+    sentence has its part of the time, the lines of the program that it is about, and what to try.
+
+    The daemon writes what happens anyway, and `gtctl explain` reads it beside the program. At the end of the block the
+    program waits until everything issued is done.
+
+    Args:
+        file: Where it is printed, by default to the standard output.
+        seconds: The most time of the block that is measured, by default an hour.
+
+    Attributes:
+        findings: After the block, the findings as dicts: their `kind`, the `fraction` of the time, the `sentence`, the
+            `hint`, and the `figures`.
+
+    Raises:
+        RuntimeError: The daemon cannot be asked.
+
+    Example:
+        >>> import io
+        >>> with gt.debug.explain(io.StringIO()) as explanation:
+        ...     total = sum(gt.ones(3).sum().item() for _ in range(100))
+        >>> {"kind", "fraction", "sentence", "hint"} <= explanation.findings[0].keys()
+        True
+    """
+
+    def __init__(self, file: TextIO | None = None, *, seconds: float | None = None) -> None:
+        self._file = file
+        self._seconds = seconds
+        self.findings: list[dict[str, Any]] = []
+
+    def __enter__(self) -> explain:
+        _gt.synchronize()
+        self._measurement = _instruments.Measurement(self._seconds)
+        self._begin_ns = time.monotonic_ns()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            _gt.synchronize()
+        finally:
+            said = self._measurement.finish(self._begin_ns, time.monotonic_ns())
+        self.findings = said["findings"]
+        out = sys.stdout if self._file is None else self._file
+        out.write(f"{said['seconds']:.3f} s, {said['instructions']} instructions\n")
+        shown = [found for found in self.findings if found["fraction"] is None or found["fraction"] >= SHOWN_FROM]
+        for number, found in enumerate(shown, 1):
+            out.write(f"{number}. {found['sentence']}\n   {found['hint']}\n")
+        if said["lost"]:
+            out.write(f"{said['lost']} events were lost, so the figures are those of the rest.\n")
 
 
 def _bytes(size: float) -> str:

@@ -359,7 +359,7 @@ class profile:  # noqa: N801 (PyTorch's name)
     """Profiles the operations of this process's session while it is entered.
 
     The daemon writes what happens anyway, so the program is not slowed down; `stop` waits until everything issued is
-    done. The daemon must let this user read its tape: a private daemon does.
+    done. Every user may profile his own session, on a shared daemon and by TCP as well.
 
     Args:
         activities: Has no effect: all workers are profiled.

@@ -1,1 +1,1 @@
-"""Instruments to run with `python -m`: `gt.scripts.top`, `gt.scripts.trace` and `gt.scripts.visualize`."""
+"""Instruments to run with `python -m`: `gt.scripts.top`, `explain`, `trace` and `visualize`."""
