@@ -164,6 +164,20 @@ impl Captured {
         issued.collect()
     }
 
+    /// The lines where the program of `session` waits for values, by the number of the fetch's event, as far as they are
+    /// known.
+    pub fn wait_lines(&self, session: u64) -> HashMap<u64, String> {
+        let fetches = self.lines.iter().filter_map(|line| match line {
+            LogLine::Event(number, event)
+                if (event.kind, event.subject, event.session) == (EventKind::Recv, Subject::Fetch, session) =>
+            {
+                Some((*number, self.sources.line(*number)?.to_owned()))
+            }
+            _ => None,
+        });
+        fetches.collect()
+    }
+
     fn is_kept(&self, session: u64) -> bool {
         self.kept_session.is_none_or(|kept| kept == session)
     }

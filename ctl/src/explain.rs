@@ -181,6 +181,7 @@ fn circumstances(captured: &Captured, session: u64) -> Circumstances {
             .map_or(HeldMemory::default(), |detail| memory(detail.user.memory_bytes, detail.user.allowed.memory_bytes)),
         out_of_memory: failed(last).saturating_sub(failed(first)),
         ends_with_sync: false,
+        wait_lines: captured.wait_lines(session),
     }
 }
 

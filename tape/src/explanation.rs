@@ -10,7 +10,7 @@
 //! later for want of instructions.
 
 use crate::spans::Spans;
-use crate::timeline::{IssuedInstruction, SliceOutcome, Timeline, WorkSlice};
+use crate::timeline::{AwaitedInstruction, IssuedInstruction, SliceOutcome, Timeline, WorkSlice};
 use gt_ops::event::Subject;
 use gt_protocol::bytes_text;
 use serde::Serialize;
@@ -146,6 +146,8 @@ pub struct Circumstances {
     pub out_of_memory: u64,
     /// Whether the last sync is not the program's own, but ends the measurement.
     pub ends_with_sync: bool,
+    /// The lines where the program waits for values, by the number of the fetch's event, as far as they are known.
+    pub wait_lines: HashMap<u64, String>,
 }
 
 /// The line of the program that issued an instruction of a session, by its tensor; none if it is not known.
@@ -574,10 +576,14 @@ impl FindingWriter<'_, '_> {
         let waits = &lane.awaited;
         let number = |subject| waits.iter().filter(|wait| wait.subject == subject).count() as u64;
         let (fetches, syncs, uploads) = (number(Subject::Fetch), number(Subject::Sync), number(Subject::Write));
-        let waited = |wait: &crate::timeline::AwaitedInstruction| (wait.result, (wait.end_ns - wait.begin_ns).max(1));
+        let waited = |wait: &AwaitedInstruction| (wait.result, (wait.end_ns - wait.begin_ns).max(1));
         let awaited_ns: u64 = waits.iter().map(|wait| waited(wait).1).sum();
-        let fetched = waits.iter().filter(|wait| wait.subject == Subject::Fetch);
-        let lines = self.lines(fetched.map(waited));
+        let fetched = || waits.iter().filter(|wait| wait.subject == Subject::Fetch);
+        let at = |wait: &AwaitedInstruction| Some((self.about.wait_lines.get(&wait.number)?.clone(), waited(wait).1));
+        let (mut lines, mut place) = (sums(fetched().filter_map(at)), "at");
+        if lines.is_empty() {
+            (lines, place) = (self.lines(fetched().map(waited)), "for values of");
+        }
         let mut ways = Vec::new();
         for (number, way) in [(fetches, "for a value"), (syncs, "in a synchronize"), (uploads, "for an upload")] {
             if number > 0 {
@@ -591,7 +597,7 @@ impl FindingWriter<'_, '_> {
         );
         if let Some((line, part)) = lines.first() {
             let part = percent(*part as f64 / awaited_ns as f64);
-            sentence.push_str(&format!(" {part} of the waits are for values of {line}."));
+            sentence.push_str(&format!(" {part} of the waits are {place} {line}."));
         }
         let hint = "Fetch less often: item(), tolist(), print() and an if on a tensor wait for its value. Keep losses as \
                     tensors, and fetch them every hundred steps.";
@@ -945,6 +951,11 @@ mod tests {
         assert_eq!(figures["fetches"].as_u64(), Some(100));
         assert!(sentence.contains("waits for a value 100 times"), "{sentence}");
         assert!(sentence.contains("of the waits are for values of train.py:"), "{sentence}");
+        // The line that waits says more than those that issued the values.
+        let wait_lines = (0..1000).map(|number| (number, "train.py:9 in log".into())).collect();
+        let found = events.explain(10 * MS, &Circumstances { wait_lines, ..workers(1) });
+        let sentence = &found.findings[0].sentence;
+        assert!(sentence.contains("100 % of the waits are at train.py:9 in log."), "{sentence}");
     }
 
     #[test]

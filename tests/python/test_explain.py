@@ -105,6 +105,7 @@ def test_the_reason_of_a_program_comes_first(program: str, first: str, tmp_path:
     figures = found[0]["figures"]
     if first == "fetch":
         assert document["instructions"] / 3 > figures["fetches"] > 10
+        assert "of the waits are at <string>:7 in <module>" in found[0]["sentence"]
     elif first == "operations":
         assert figures["operations"][0]["operation"] == "matmul"
     elif first == "issuing":
