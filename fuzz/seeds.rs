@@ -100,7 +100,13 @@ fn token() -> TokenInfo {
 /// Handshakes of clients and daemons, by socket and by TCP.
 fn first_words() -> Vec<Vec<u8>> {
     let on_behalf = Some(OnBehalf { uid: 7, pid: 8, from: "127.0.0.1:9".into(), administrator: true, token: Some(3) });
-    let offer = Some(WorkerOffer { pid: 8, threads: 2, memory_bytes_limit: 1 << 30, device: Some("cuda:0".into()) });
+    let offer = Some(WorkerOffer {
+        pid: 8,
+        threads: 2,
+        memory_bytes_limit: 1 << 30,
+        device: Some("cuda:0".into()),
+        node: None,
+    });
     let hellos = [
         Hello::new(Role::Client, Some("ana".into())),
         Hello { on_behalf, ..Hello::new(Role::Client, None) },

@@ -3,6 +3,8 @@
 //! One thread reads and others write. The library's state of an encrypted connection is one for both directions, so it
 //! is locked while bytes are encrypted and decrypted, but not while a thread waits for the network.
 
+use crate::tls::fingerprint;
+use gt_protocol::address::Fingerprint;
 use rustls::Connection;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -105,6 +107,12 @@ impl TcpChannel {
     /// Whether the bytes are encrypted.
     pub(crate) fn is_encrypted(&self) -> bool {
         self.tls.is_some()
+    }
+
+    /// The fingerprint of the certificate that the peer has shown, if it has shown one.
+    pub(crate) fn peer_certificate(&self) -> Option<Fingerprint> {
+        let tls = lock(self.tls.as_ref()?);
+        tls.peer_certificates()?.first().map(fingerprint)
     }
 
     /// Sends `bytes`.

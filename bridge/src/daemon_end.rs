@@ -5,7 +5,7 @@ use crate::control_relay::ControlRelay;
 use crate::frame::{DATA_BYTES_MAX, Frame, MAGIC, push_data, push_slots, slots_in};
 use crate::handshake::{ConnectionPurpose, HandshakeReply, HandshakeRequest, TcpWelcome, prepare, push_json};
 use crate::peer::{self, PeerOrigin};
-use crate::pending_handshakes::PendingHandshakes;
+use crate::pending_handshakes::{OpenSocket, PendingHandshakes};
 
 use crate::stream::{Incoming, StreamError};
 use crate::tls::ServedCertificate;
@@ -89,15 +89,6 @@ pub struct Listener {
     handshakes: PendingHandshakes<OpenSocket>,
     /// The number of connections with a session, by user.
     open: Mutex<HashMap<u32, usize>>,
-}
-
-/// A connection in the handshake, equal to itself alone.
-struct OpenSocket(Arc<TcpStream>);
-
-impl PartialEq for OpenSocket {
-    fn eq(&self, other: &OpenSocket) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
-    }
 }
 
 /// A connection that counts as its user's in `Listener::open` until dropped.

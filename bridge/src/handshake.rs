@@ -4,7 +4,7 @@ use crate::channel::{Ciphertext, EncryptionError, TcpChannel};
 use crate::frame::{self, MAGIC};
 use crate::peer::is_within_machine;
 use crate::stream::{Incoming, StreamError};
-use crate::tls::{self, TlsError};
+use crate::tls::{self, Certificate, TlsError};
 use crate::token::{Token, TokenError};
 use gt_protocol::address::{Fingerprint, TcpAddress, TcpSecurity};
 use gt_protocol::version::PROTOCOL_VERSION_MIN;
@@ -193,7 +193,7 @@ pub(crate) fn shake_hands(
     hello: Hello,
 ) -> Result<(Arc<TcpChannel>, Incoming, HandshakeReply), ConnectError> {
     let deadline = Instant::now() + CONNECT_DEADLINE + REPLY_DEADLINE;
-    let (channel, received) = open(address, at, deadline)?;
+    let (channel, received) = open(address, at, None, deadline)?;
     let channel = Arc::new(channel);
     let address = address.authority();
     let request = HandshakeRequest {
@@ -229,10 +229,12 @@ pub(crate) fn shake_hands(
     }
 }
 
-/// Connects to the daemon at `address`, encrypted as the address says.
-fn open(
+/// Connects to the daemon at `address`, encrypted as the address says, and shows it the certificate `own`, if there is
+/// one.
+pub(crate) fn open(
     address: &TcpAddress,
     at: Option<SocketAddr>,
+    own: Option<&Certificate>,
     deadline: Instant,
 ) -> Result<(TcpChannel, Ciphertext), ConnectError> {
     let name = address.authority();
@@ -252,7 +254,7 @@ fn open(
         TcpSecurity::ThisMachine | TcpSecurity::Plain => return Ok((TcpChannel::plain(tcp), Ciphertext::new())),
         TcpSecurity::Tls(expected) => expected,
     };
-    let (config, verifier) = tls::client(expected)?;
+    let (config, verifier) = tls::client(expected, own)?;
     // A host with a name that no certificate can have is known by its fingerprint alone.
     let host = ServerName::try_from(host.clone()).unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED).into());
     let tls = ClientConnection::new(config, host).map_err(|source| failed(std::io::Error::other(source)))?;

@@ -22,6 +22,8 @@ mod control_relay;
 pub mod daemon_end;
 pub mod frame;
 pub mod handshake;
+pub mod lasting_link;
+pub mod machine_port;
 pub mod peer;
 pub mod pending_handshakes;
 mod stream;

@@ -5,7 +5,17 @@
 
 use crate::peer::PeerOrigin;
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// A connection in the handshake, equal to itself alone.
+pub(crate) struct OpenSocket(pub(crate) Arc<TcpStream>);
+
+impl PartialEq for OpenSocket {
+    fn eq(&self, other: &OpenSocket) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
 
 /// The connections in the handshake, oldest first.
 pub struct PendingHandshakes<C> {

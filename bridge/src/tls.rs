@@ -11,12 +11,13 @@ use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, Server
 use rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
-use rustls::server::{ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert};
-use rustls::sign::CertifiedKey;
+use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ParsedCertificate, ResolvesServerCert, WantsServerCert};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::version::TLS13;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, InconsistentKeys, RootCertStore, ServerConfig,
-    SignatureScheme,
+    CertificateError, ClientConfig, ConfigBuilder, DigitallySignedStruct, DistinguishedName, InconsistentKeys,
+    RootCertStore, ServerConfig, SignatureScheme,
 };
 use sha2::{Digest, Sha256};
 use std::io::{self, ErrorKind, Read, Write};
@@ -235,11 +236,70 @@ impl ServedCertificate {
     /// None that occurs: the library does not know the versions asked for.
     pub(crate) fn server(self: Arc<Self>) -> Result<Arc<ServerConfig>, rustls::Error> {
         let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
-        let mut config = builder.with_no_client_auth().with_cert_resolver(self);
+        Ok(ServedCertificate::configured(builder.with_no_client_auth(), self))
+    }
+
+    /// As [`server`](Self::server) for peers that must show a certificate as well. Any certificate is taken whose key
+    /// the peer has: the caller looks at its fingerprint.
+    ///
+    /// # Errors
+    /// As [`server`](Self::server).
+    pub(crate) fn mutual_server(self: Arc<Self>) -> Result<Arc<ServerConfig>, rustls::Error> {
+        let builder = ServerConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13])?;
+        let algorithms = ring::default_provider().signature_verification_algorithms;
+        let verifier = Arc::new(AnyCertificate { algorithms });
+        Ok(ServedCertificate::configured(builder.with_client_cert_verifier(verifier), self))
+    }
+
+    fn configured(builder: ConfigBuilder<ServerConfig, WantsServerCert>, own: Arc<Self>) -> Arc<ServerConfig> {
+        let mut config = builder.with_cert_resolver(own);
         // No connection is resumed, so nothing need be kept for that.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
-        Ok(Arc::new(config))
+        Arc::new(config)
+    }
+}
+
+/// Takes any certificate of a peer that proves to have its key.
+#[derive(Debug)]
+struct AnyCertificate {
+    algorithms: WebPkiSupportedAlgorithms,
+}
+
+impl ClientCertVerifier for AnyCertificate {
+    fn root_hint_subjects(&self) -> &[DistinguishedName] {
+        &[]
+    }
+
+    fn verify_client_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: UnixTime,
+    ) -> Result<ClientCertVerified, rustls::Error> {
+        Ok(ClientCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.algorithms.supported_schemes()
     }
 }
 
@@ -253,7 +313,8 @@ fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
-fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
+/// The fingerprint of a certificate.
+pub(crate) fn fingerprint(certificate: &CertificateDer<'_>) -> Fingerprint {
     Fingerprint(Sha256::digest(certificate).into())
 }
 
@@ -400,16 +461,24 @@ fn authorities() -> Result<RootCertStore, TlsError> {
     Ok(roots)
 }
 
-/// The configuration of the client's side of a connection, and what checks the daemon's certificate.
+/// The configuration of the client's side of a connection, and what checks the daemon's certificate. The client shows
+/// the certificate `own`, if it has one.
 ///
 /// # Errors
 /// No usable list of authorities, if no fingerprint is expected.
-pub(crate) fn client(expected: Option<Fingerprint>) -> Result<(Arc<ClientConfig>, Arc<DaemonVerifier>), TlsError> {
+pub(crate) fn client(
+    expected: Option<Fingerprint>,
+    own: Option<&Certificate>,
+) -> Result<(Arc<ClientConfig>, Arc<DaemonVerifier>), TlsError> {
     let verifier = Arc::new(DaemonVerifier::new(expected)?);
     let unusable = |source| TlsError::Unusable { path: "of the daemon".into(), source };
     let builder =
         ClientConfig::builder_with_provider(provider()).with_protocol_versions(&[&TLS13]).map_err(unusable)?;
-    let config = builder.dangerous().with_custom_certificate_verifier(verifier.clone()).with_no_client_auth();
+    let builder = builder.dangerous().with_custom_certificate_verifier(verifier.clone());
+    let config = match own {
+        Some(own) => builder.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key.clone()))),
+        None => builder.with_no_client_auth(),
+    };
     Ok((Arc::new(config), verifier))
 }
 

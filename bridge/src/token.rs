@@ -75,7 +75,7 @@ impl Token {
 
     /// Whether `other` is this token. The time does not depend on where the texts differ.
     pub fn matches(&self, other: &str) -> bool {
-        equal(self.0.as_bytes(), other.as_bytes())
+        equal_texts(self.0.as_bytes(), other.as_bytes())
     }
 
     /// The text, to be sent.
@@ -89,13 +89,16 @@ impl Token {
 }
 
 /// Whether two texts are equal. The time does not depend on where they differ.
-pub(crate) fn equal(one: &[u8], other: &[u8]) -> bool {
+pub fn equal_texts(one: &[u8], other: &[u8]) -> bool {
     let differ = one.iter().zip(other).fold(0, |differ, (a, b)| differ | (a ^ b));
     std::hint::black_box(differ) == 0 && one.len() == other.len()
 }
 
 /// 256 random bits as hexadecimal digits.
-pub(crate) fn random_hex() -> io::Result<String> {
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn random_hex() -> io::Result<String> {
     let mut bytes = [0; RANDOM_BYTES];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())

@@ -4,7 +4,7 @@
 //! to try. The daemon stores the hashes in `tokens.json` in its state directory, a file that its user alone may read. A
 //! daemon without a state directory knows its tokens until it ends.
 
-use crate::token::{equal, random_hex};
+use crate::token::{equal_texts, random_hex};
 use gt_protocol::TokenInfo;
 use gt_protocol::limits::{TOKEN_LIFETIME_S_MAX, TOKENS_MAX, TOKENS_PER_UID_MAX};
 use serde::{Deserialize, Serialize};
@@ -89,7 +89,7 @@ impl UserTokens {
         let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
         let id = text.strip_prefix(PREFIX).and_then(|rest| rest.split_once('-')?.0.parse().ok());
         let stored = id.and_then(|id: u64| known.as_ref().ok()?.tokens.get(&id)).ok_or(TokenFailure::Wrong)?;
-        if !equal(hash(text).as_bytes(), stored.hash.as_bytes()) {
+        if !equal_texts(hash(text).as_bytes(), stored.hash.as_bytes()) {
             return Err(TokenFailure::Wrong);
         }
         if stored.info.expires_unix_s <= unix_now_s() {

@@ -6,10 +6,11 @@
 //! 1. [`Communicator`]: one rank of a group, used by one thread, and the operations.
 //! 2. [`local`]: groups of threads of one process, or of processes of one machine that share memory.
 //! 3. [`nccl`]: groups of NVIDIA devices.
-//! 4. [`sync`]: the event counts and the barrier of local groups; generic over how a rank waits, so that loom can run
+//! 4. [`network`]: groups whose ranks are on several machines.
+//! 5. [`sync`]: the event counts and the barrier of local groups; generic over how a rank waits, so that loom can run
 //!    them.
-//! 5. [`mod@reduce`]: the kernels of reductions.
-//! 6. `conformance`: the tests that every communicator passes.
+//! 6. [`mod@reduce`]: the kernels of reductions.
+//! 7. `conformance`: the tests that every communicator passes.
 //!
 //! Invariants: a reduction has the same bits on every rank (in a local group, it combines ranks 0 to n-1 in this
 //! order); no rank waits for ever, since a waiting rank notices an abort, the death of a process and the end of its
@@ -47,6 +48,8 @@ mod exchange;
 pub mod local;
 #[cfg(not(loom))]
 pub mod nccl;
+#[cfg(not(loom))]
+pub mod network;
 #[cfg(not(loom))]
 mod operation;
 #[cfg(not(loom))]

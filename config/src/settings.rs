@@ -38,6 +38,8 @@ pub struct Settings {
     pub tls_key: Option<PathBuf>,
     /// True if other machines may connect without TLS.
     pub listen_plain: Option<bool>,
+    /// The address at which other machines join as nodes.
+    pub nodes: Option<SocketAddr>,
     /// The address of the page and the metrics, by HTTP.
     pub metrics: Option<SocketAddr>,
     /// The limit of all records of ended sessions.
@@ -159,6 +161,16 @@ static KEYS: LazyLock<Vec<Key<Settings>>> = LazyLock::new(|| {
                 "The address at which clients connect by TCP; they need a token. A port alone is on loopback.",
             ),
             set: |to, value| value.with(&mut to.listen, listen_address),
+        },
+        Key {
+            name: "nodes",
+            about: at_start(
+                "[host:]port",
+                "none",
+                "The address at which other machines join as nodes, whose workers then compute for this daemon; they need \
+                 an invitation of gtctl invite. A port alone is on loopback.",
+            ),
+            set: |to, value| value.with(&mut to.nodes, listen_address),
         },
         Key {
             name: "token_file",
@@ -475,7 +487,7 @@ mod tests {
     fn a_file_says_what_is_written_there() {
         let text = "workers: cpu:2\nthreads: 4\nmemory: 8G\nauto_shard: off\nsocket: /run/x.sock\nlog: info\n\
                     listen: 12345\ntoken_file: /run/gt/token\ntls_certificate: /etc/gt/box.pem\n\
-                    tls_key: /etc/gt/box.key\nlisten_plain: on\nmetrics: 9400\nsession_records: 1M\nprivate_devices: off\n\
+                    tls_key: /etc/gt/box.key\nlisten_plain: on\nnodes: 12346\nmetrics: 9400\nsession_records: 1M\nprivate_devices: off\n\
                     instruction_log: /var/lib/gt/ops.log\ninstruction_log_bytes_max: 64M\n\
                     groups: {1010: {weight: 2}, root: {queued: 3}}\n\
                     limits: {memory: 2G, weight: 1.5}\nusers:\n  root: {sessions: 3}\n  1234:\n    queued: 9\n";
@@ -491,6 +503,7 @@ mod tests {
             tls_certificate: Some("/etc/gt/box.pem".into()),
             tls_key: Some("/etc/gt/box.key".into()),
             listen_plain: Some(true),
+            nodes: Some("127.0.0.1:12346".parse().unwrap()),
             metrics: Some("127.0.0.1:9400".parse().unwrap()),
             session_records: Some(Bytes(1 << 20)),
             private_devices: Some(false),

@@ -80,6 +80,21 @@ pub enum CtlCommand {
         #[command(subcommand)]
         command: TokenCommand,
     },
+    /// Invites another machine to join as a node, and prints the line to run there.
+    Invite {
+        /// The time until the invitation expires: 10m, 1h, 2d; a week at most.
+        #[arg(long, value_name = "TIME", default_value = "1h", value_parser = duration_s)]
+        expires: u64,
+        /// The most workers that the node may bring [default: any number].
+        #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+        workers: Option<u32>,
+    },
+    /// Lists and removes nodes: other machines whose workers compute for this daemon.
+    Node {
+        /// The command.
+        #[command(subcommand)]
+        command: NodeCommand,
+    },
     /// Drains the daemon: no new session begins, and the daemon ends after the last session.
     Drain {
         /// Drains after this time, as in 10m or 2h; until then, running programs and new ones are warned.
@@ -304,6 +319,18 @@ pub enum TokenCommand {
         /// The token's number, as `gtctl token list` shows it.
         #[arg(value_parser = token)]
         id: u64,
+    },
+}
+
+/// The commands of `gtctl node`.
+#[derive(Debug, Subcommand)]
+pub enum NodeCommand {
+    /// Lists the nodes that have joined, with their links.
+    List,
+    /// Forgets a node and ends its workers: it has to be invited again.
+    Remove {
+        /// The node's name.
+        name: String,
     },
 }
 

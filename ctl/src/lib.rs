@@ -2,11 +2,11 @@
 //!
 //! It must not know the daemon's insides, only the messages of [`gt_protocol`] and the configuration of [`gt_config`].
 //! Start reading at [`main`]. [`arguments`] is the command line, [`control`] the connection, [`output`] the printed
-//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`usage`], [`top`],
-//! [`trace`], [`explain`], [`visualize`], [`post_mortem`] and [`doctor`] are the commands of those names, [`capture`]
-//! copies the tape for two of them, [`keys`] documents the keys of the configuration, [`table`] lays out text in
-//! columns, [`operations`] totals by operation, [`stop_signals`] end long commands, [`mod@time`] reads and writes
-//! times.
+//! result, [`failure`] an error with its exit status. [`status`], [`limits`], [`tokens`], [`nodes`], [`usage`],
+//! [`top`], [`trace`], [`explain`], [`visualize`], [`post_mortem`] and [`doctor`] are the commands of those names,
+//! [`capture`] copies the tape for two of them, [`keys`] documents the keys of the configuration, [`table`] lays out
+//! text in columns, [`operations`] totals by operation, [`stop_signals`] end long commands, [`mod@time`] reads and
+//! writes times.
 
 pub mod arguments;
 pub mod capture;
@@ -16,6 +16,7 @@ pub mod explain;
 pub mod failure;
 pub mod keys;
 pub mod limits;
+pub mod nodes;
 pub mod operations;
 pub mod output;
 pub mod post_mortem;
@@ -29,7 +30,7 @@ pub mod trace;
 pub mod usage;
 pub mod visualize;
 
-use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, TokenCommand, UsageArguments};
+use arguments::{Arguments, ConfigCommand, CtlCommand, LimitsCommand, NodeCommand, TokenCommand, UsageArguments};
 use clap::{CommandFactory, Parser};
 use control::{DaemonTarget, connect};
 use failure::{CommandFailure, Exit};
@@ -144,6 +145,19 @@ fn run(arguments: &Arguments) -> Result<CommandOutput, CommandFailure> {
         CtlCommand::Token { command: TokenCommand::Revoke { id } } => ask(&|daemon| {
             let (token, sessions) = gt_protocol::ask_revoke_token(&daemon.socket, *id)?;
             Ok(tokens::revoked(&token, sessions))
+        }),
+        CtlCommand::Invite { expires, workers } => ask(&|daemon| {
+            let invited = gt_protocol::ask_node_invite(&daemon.socket, *expires, *workers)?;
+            let (address, fingerprint, secret) = &invited;
+            Ok(nodes::invited((address, fingerprint, secret), *expires, *workers, &status::own_host()))
+        }),
+        CtlCommand::Node { command: NodeCommand::List } => {
+            ask(&|daemon| Ok(nodes::listed(&gt_protocol::ask_node_list(&daemon.socket)?)))
+        }
+        CtlCommand::Node { command: NodeCommand::Remove { name } } => ask(&|daemon| {
+            gt_protocol::ask_node_remove(&daemon.socket, name.clone())?;
+            let text = format!("node {name} was removed, and what its workers held is lost\n");
+            Ok(CommandOutput::new(text, &json!({"node": name})))
         }),
         CtlCommand::Drain { in_s, message, undo } => ask(&|daemon| {
             let in_s = in_s.unwrap_or_default();

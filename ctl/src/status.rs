@@ -1,5 +1,6 @@
 //! `gtctl status`, `sessions` and `session`: the daemon's status as tables.
 
+use crate::nodes;
 use crate::table::{Table, bytes, or_none, seconds};
 use gt_protocol::{
     DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, TcpStatus, WorkerInfo, WorkerState,
@@ -32,7 +33,10 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
         text.push_str(&format!("notice: {} (gtctl drain --undo)\n", notice.text(now)));
     }
     if let Some(tcp) = &status.tcp {
-        text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &rustix::system::uname().nodename().to_string_lossy())));
+        text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &own_host())));
+    }
+    if let Some(address) = &status.nodes_address {
+        text.push_str(&format!("nodes: join at {address} (gtctl invite)\n"));
     }
     if let Some(address) = &status.metrics {
         text.push_str(&format!(
@@ -56,6 +60,10 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     }
     text.push_str(&table.text());
     text.push('\n');
+    if !status.nodes.is_empty() {
+        text.push_str(&nodes::table(&status.nodes));
+        text.push('\n');
+    }
     if status.arena_bytes_limit > 0 {
         let (held, limit) = (bytes(status.arena_bytes), bytes(status.arena_bytes_limit));
         text.push_str(&format!("arenas: {held} of {limit}, all sessions together\n\n"));
@@ -64,13 +72,26 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     text
 }
 
+/// The name of this machine.
+pub fn own_host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// The host by which others find who listens at `address` on the machine `host`: the address, unless it is every
+/// address.
+pub fn host_of(address: &str, host: &str) -> String {
+    let ip = address.rsplit_once(':').map(|(ip, _)| ip.trim_matches(['[', ']'])).unwrap_or_default();
+    if ["0.0.0.0", "::"].contains(&ip) { host.to_owned() } else { ip.to_owned() }
+}
+
 /// How the daemon on the machine `host` listens by TCP.
 fn by_tcp(tcp: &TcpStatus, host: &str) -> String {
     let address = &tcp.address;
-    let ip = address.rsplit_once(':').map(|(ip, _)| ip.trim_matches(['[', ']'])).unwrap_or_default();
-    let host = if ["0.0.0.0", "::"].contains(&ip) { host } else { ip };
     match (tcp.is_open, &tcp.fingerprint) {
-        (true, _) => format!("{address}; other machines connect to {}", tcp.addresses(host).join(" or ")),
+        (true, _) => {
+            let addresses = tcp.addresses(&host_of(address, host));
+            format!("{address}; other machines connect to {}", addresses.join(" or "))
+        }
         (false, Some(fingerprint)) => format!("{address}, for this machine alone; TLS certificate {fingerprint}"),
         (false, None) => format!("{address}, for this machine alone; no TLS"),
     }

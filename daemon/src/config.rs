@@ -1,6 +1,7 @@
 //! The command line of `gtd`, completed by the configuration file that it names.
 
 use crate::journal;
+use crate::nodes::agent::JoinLine;
 use clap::{Parser, Subcommand};
 use gt_config::{
     Bytes, Level, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, metrics_address,
@@ -80,6 +81,11 @@ pub struct Config {
     #[arg(value_parser = clap::builder::BoolishValueParser::new(), hide_possible_values = true)]
     pub listen_plain: Option<bool>,
 
+    /// The address at which other machines join as nodes, with an invitation of gtctl invite; a port alone is on
+    /// loopback [default: none].
+    #[arg(long, value_name = "[HOST:]PORT", value_parser = listen_address, conflicts_with = "private")]
+    pub nodes: Option<SocketAddr>,
+
     /// The address of this machine at which a page for browsers and metrics are read by HTTP; a port alone is on
     /// loopback [default: none].
     #[arg(long, value_name = "[HOST:]PORT", value_parser = metrics_address, conflicts_with = "private")]
@@ -151,6 +157,29 @@ pub enum Subprogram {
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
     },
+    /// Joins a daemon on another machine, and runs this machine's workers for it until Ctrl-C.
+    Node {
+        /// The line that `gtctl invite` prints on the daemon's machine.
+        #[arg(long, value_name = "HOST:PORT:FINGERPRINT:SECRET")]
+        join: JoinLine,
+        /// Workers to run, of each backend on the processor or on devices.
+        #[arg(long, value_name = "KIND:N,…", help = workers_text())]
+        workers: Option<WorkerKinds>,
+        /// Compute threads of all workers together, at least one for each [default: one for each core].
+        #[arg(long, value_name = "N", value_parser = threads)]
+        threads: Option<u32>,
+        /// The memory of all tensors, all workers together, as in 512M or 8G [default: three quarters of the
+        /// machine's].
+        #[arg(long, value_name = "BYTES")]
+        memory: Option<Bytes>,
+        /// The node's name, 1 to 8 letters, digits and -_. [default: the machine's, or a number].
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// The folder of the node's certificate, by which the daemon knows it [default: $STATE_DIRECTORY, or
+        /// ~/.config/gt/node].
+        #[arg(long, value_name = "FOLDER")]
+        state: Option<PathBuf>,
+    },
     /// Prints the devices that a backend's driver reports, for `gtctl doctor`.
     #[command(hide = true)]
     Probe {
@@ -207,6 +236,7 @@ impl Config {
             tls_certificate: self.tls_certificate.or_else(|| file.tls_certificate.clone()),
             tls_key: self.tls_key.or_else(|| file.tls_key.clone()),
             listen_plain: self.listen_plain.or(file.listen_plain),
+            nodes: self.nodes.or(file.nodes),
             metrics: self.metrics.or(file.metrics),
             session_records: self.session_records.or(file.session_records),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
@@ -252,6 +282,7 @@ impl Config {
             ("memory", self.memory != other.memory),
             ("auto_shard or shard_bytes_min", self.shard_bytes_min() != other.shard_bytes_min()),
             ("metrics", self.metrics != other.metrics),
+            ("nodes", self.nodes != other.nodes),
             ("session_records", self.session_records() != other.session_records()),
             ("socket", self.socket != other.socket),
             ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),

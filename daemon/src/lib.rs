@@ -19,7 +19,7 @@
 //! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`], [`log`]
 //! and [`flight_recorder`] record instructions, [`session_tape`] copies those of one session, [`operation_counts`] and
 //! [`step_totals`] count them, [`journal`] logs everything else. [`token_desk`] serves requests about tokens, [`web`]
-//! those of Prometheus. [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back,
+//! those of Prometheus. [`nodes`] are other machines whose workers compute for this daemon. [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back,
 //! [`descriptors`] counts those of files, [`bandwidth`] measures the machine's memory.
 
 pub mod account;
@@ -39,6 +39,7 @@ pub mod ledger;
 pub mod listen;
 pub mod log;
 pub mod modifiers;
+pub mod nodes;
 pub mod operation_counts;
 pub mod quota;
 pub mod record_keeper;

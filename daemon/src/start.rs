@@ -10,6 +10,8 @@ use crate::ledger::Ledger;
 use crate::listen;
 use crate::log::InstructionLog;
 use crate::modifiers;
+use crate::nodes::agent::{self, NodeOptions};
+use crate::nodes::server::Nodes;
 use crate::record_keeper::RecordKeeper;
 use crate::reload::{self, Reload};
 use crate::systemd::{self, Notifier};
@@ -82,6 +84,17 @@ pub fn main() -> ExitCode {
             let memory_bytes_limit = memory.map(|bytes| bytes.0);
             let offer = Registration { name: name.clone(), device: *device, threads: *threads, memory_bytes_limit };
             ("gtd worker".into(), registering::run(connect.clone(), &offer).map(|never| match never {}))
+        }
+        Some(Subprogram::Node { join, workers, threads, memory, name, state }) => {
+            let options = NodeOptions {
+                join: join.clone(),
+                workers: workers.as_ref().map(|workers| workers.0.clone()),
+                threads: *threads,
+                memory_bytes_limit: memory.map(|bytes| bytes.0),
+                name: name.clone(),
+                state: state.clone(),
+            };
+            ("gtd node".into(), agent::run(&options))
         }
         Some(Subprogram::Probe { backend }) => ("gtd".into(), devices::probe(backend).map_err(Into::into)),
         Some(subprogram @ (Subprogram::Manual | Subprogram::Completions { .. })) => {
@@ -202,6 +215,10 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         }
         _ => None,
     };
+    let nodes = match (config.nodes, &socket) {
+        (Some(address), Some(socket)) => Some(Nodes::listen(address, state_folder(config)?, socket)?),
+        _ => None,
+    };
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;
     if links.len() > 1 {
         // The bandwidth is measured here, and not later while sessions wait.
@@ -244,6 +261,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         ledger: config.state().map(Ledger::new),
         tokens: TokenDesk::new(tokens)?,
         tcp: tcp.as_ref().map(|tcp| tcp.status.clone()),
+        nodes: nodes.clone(),
         records: match (config.state(), config.session_records()) {
             (Some(folder), bytes_max) if bytes_max > 0 => Some(RecordKeeper::start(folder, bytes_max)?),
             _ => None,
@@ -276,6 +294,9 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         listener.start()?;
     }
     dispatcher.run()?;
+    if let Some(nodes) = nodes {
+        nodes.close();
+    }
     Ok(())
 }
 
@@ -365,10 +386,14 @@ fn certificate(config: &Config) -> Result<Certificate, Box<dyn Error>> {
     if let Some(named) = Certificate::named(config.tls_certificate.as_deref(), config.tls_key.as_deref())? {
         return Ok(named);
     }
+    Ok(Certificate::own(&state_folder(config)?)?)
+}
+
+/// The folder of the daemon's own certificate: its state folder, else the one of the user's token.
+fn state_folder(config: &Config) -> Result<PathBuf, Box<dyn Error>> {
     let beside_token = || gt_bridge::token::user_file().and_then(|file| file.parent().map(Path::to_owned));
     let folder = config.state().or_else(beside_token);
-    let folder = folder.ok_or("there is no folder for a certificate: name one with --state, or set HOME")?;
-    Ok(Certificate::own(&folder)?)
+    Ok(folder.ok_or("there is no folder for a certificate: name one with --state, or set HOME")?)
 }
 
 /// Prints how to connect.

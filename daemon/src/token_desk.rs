@@ -1,4 +1,5 @@
-//! Requests to create and revoke access tokens. Threads serve them, since writing the file may be slow.
+//! Requests to create and revoke access tokens, and others that write a file. Threads serve them, since that may be
+//! slow.
 
 use gt_bridge::user_tokens::UserTokens;
 use gt_protocol::{DaemonMessage, RefusalCode, Refused, TokenInfo};
@@ -24,6 +25,8 @@ pub enum TokenChange {
     Created(Box<DaemonMessage>),
     /// A token was revoked.
     Revoked(TokenInfo),
+    /// Another request was served; this is its answer.
+    Other(Box<DaemonMessage>),
 }
 
 /// The users' tokens, and the requests that are being served.
@@ -77,13 +80,25 @@ impl TokenDesk {
         self.begin(asker, move |tokens| tokens.revoke(id).map(TokenChange::Revoked))
     }
 
+    /// Begins to serve another request of connection `asker`: `serve` returns the answer, or why it is refused.
+    ///
+    /// # Errors
+    /// There are too many requests, or there is no thread for one more.
+    pub fn answer_later(
+        &mut self,
+        asker: u64,
+        serve: impl FnOnce() -> Result<DaemonMessage, String> + Send + 'static,
+    ) -> Result<(), Refused> {
+        self.begin(asker, move |_| serve().map(|answer| TokenChange::Other(Box::new(answer))))
+    }
+
     fn begin(
         &mut self,
         asker: u64,
         change: impl FnOnce(&UserTokens) -> Result<TokenChange, String> + Send + 'static,
     ) -> Result<(), Refused> {
         if self.pending >= REQUESTS_MAX {
-            let text = format!("{REQUESTS_MAX} tokens are being created or revoked: try again later");
+            let text = format!("{REQUESTS_MAX} requests about tokens and nodes are being served: try again later");
             return Err(Refused::new(RefusalCode::Exhausted, text));
         }
         let (tokens, bell, sender) = (self.tokens.clone(), self.bell.clone(), self.results.0.clone());

@@ -172,7 +172,7 @@ fn lie() {
     let (cancellations, _ours) = Socket::pair().unwrap();
     gt_protocol::link::send(
         &socket,
-        &Ready { version: version.into(), capabilities, device: None },
+        &Ready { version: version.into(), capabilities, device: None, endpoint: None },
         &[lifeline.as_fd(), cancellations.as_fd()],
         DEADLINE,
     )

@@ -34,16 +34,17 @@ pub use address::Address;
 pub use device_set::DeviceSet;
 pub use error::{ProtocolError, Result};
 pub use link::{
-    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_lines, ask_notice,
-    ask_placement, ask_records, ask_reload, ask_reset_peak, ask_return_arena, ask_revoke_token, ask_session,
-    ask_set_limits, ask_status, ask_tensors, ask_token, ask_tokens, ask_traffic, attach_lines, attach_tape,
-    check_grant, check_name, connect, connect_over, recv_client_message, recv_daemon_message, recv_hello, refusal_for,
-    send_client_message, send_daemon_message,
+    Connection, GrantedArena, ask_arena, ask_drain, ask_error_detail, ask_kill, ask_limits, ask_lines, ask_node_invite,
+    ask_node_list, ask_node_remove, ask_notice, ask_placement, ask_records, ask_reload, ask_reset_peak,
+    ask_return_arena, ask_revoke_token, ask_session, ask_set_limits, ask_status, ask_tensors, ask_token, ask_tokens,
+    ask_traffic, attach_lines, attach_tape, check_grant, check_name, connect, connect_over, recv_client_message,
+    recv_daemon_message, recv_hello, refusal_for, send_client_message, send_daemon_message,
 };
 pub use message::{
-    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, OperationCount, PlacementInfo, PlacementLayout,
-    RefusalCode, Refused, Role, RunningInfo, SequenceCounts, SessionDetail, SessionGrant, SessionStatus,
-    StatusDocument, TcpStatus, TokenInfo, Welcome, WorkerInfo, WorkerMemory, WorkerOffer, WorkerState, WorkerTraffic,
+    ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, NodeInfo, NodeState, OperationCount,
+    PlacementInfo, PlacementLayout, RefusalCode, Refused, Role, RunningInfo, SequenceCounts, SessionDetail,
+    SessionGrant, SessionStatus, StatusDocument, TcpStatus, TokenInfo, Welcome, WorkerInfo, WorkerMemory, WorkerOffer,
+    WorkerState, WorkerTraffic,
 };
 pub use notice::Notice;
 pub use quota::{Quota, QuotaChange, QuotaDocument, QuotaSettings, Setting, UserStatus, bytes_text};

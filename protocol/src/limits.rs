@@ -48,6 +48,10 @@ pub const TOKENS_PER_UID_MAX: usize = 16;
 pub const TOKENS_MAX: usize = 1024;
 /// Access tokens in one message.
 pub const STATUS_TOKENS_MAX: usize = 128;
+/// Nodes in one message. They fit beside the sessions of a status message.
+pub const STATUS_NODES_MAX: usize = 40;
+/// The longest time after which an invitation of a node expires, seconds: a week.
+pub const INVITATION_LIFETIME_S_MAX: u64 = 7 * 24 * 3600;
 /// The longest time after which an access token expires, seconds: ten years.
 pub const TOKEN_LIFETIME_S_MAX: u64 = 3653 * 24 * 3600;
 /// The longest estimated time of a step unless the configuration says otherwise, seconds.

@@ -3,7 +3,7 @@
 use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::message::{
-    ClientMessage, DaemonMessage, Hello, PlacementInfo, RefusalCode, Refused, Role, SequenceCounts, SessionDetail,
+    ClientMessage, DaemonMessage, Hello, NodeInfo, PlacementInfo, RefusalCode, Refused, Role, SequenceCounts, SessionDetail,
     SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
 };
 use crate::notice::Notice;
@@ -545,6 +545,52 @@ pub fn ask_revoke_token(socket: &Socket, id: u64) -> Result<(TokenInfo, u32)> {
     match ask(socket, &ClientMessage::TokenRevoke { id })? {
         (DaemonMessage::TokenRevoked { token, sessions }, _) => Ok((token, sessions)),
         (other, _) => Err(unexpected("token_revoked", &other)),
+    }
+}
+
+/// Invites another machine to join as a node (see [`ClientMessage::NodeInvite`]). Returns the address at which the
+/// daemon listens for nodes, the fingerprint of its certificate, and the secret.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if the daemon takes no nodes or this user is not allowed to; if the daemon is gone or
+/// does not answer.
+pub fn ask_node_invite(socket: &Socket, lifetime_s: u64, workers_max: Option<u32>) -> Result<(String, String, String)> {
+    match ask(socket, &ClientMessage::NodeInvite { lifetime_s, workers_max })? {
+        (DaemonMessage::NodeInvited { address, fingerprint, secret }, _) => Ok((address, fingerprint, secret)),
+        (other, _) => Err(unexpected("node_invited", &other)),
+    }
+}
+
+/// Requests the nodes that have joined, in several messages if there are many.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if the daemon takes no nodes; if the daemon is gone or does not answer.
+pub fn ask_node_list(socket: &Socket) -> Result<Vec<NodeInfo>> {
+    let mut all: Vec<NodeInfo> = Vec::new();
+    loop {
+        let after = all.last().map(|node| node.name.clone()).unwrap_or_default();
+        match ask(socket, &ClientMessage::NodeList { after: after.clone() })? {
+            (DaemonMessage::Nodes { nodes, more }, _) => {
+                let goes_on = more && nodes.last().is_some_and(|node| node.name > after);
+                all.extend(nodes);
+                if !goes_on {
+                    return Ok(all);
+                }
+            }
+            (other, _) => return Err(unexpected("nodes", &other)),
+        }
+    }
+}
+
+/// Forgets a node, and ends its workers.
+///
+/// # Errors
+/// [`ProtocolError::Refused`] if there is no such node or this user is not allowed to; if the daemon is gone or does
+/// not answer.
+pub fn ask_node_remove(socket: &Socket, name: String) -> Result<()> {
+    match ask(socket, &ClientMessage::NodeRemove { name })? {
+        (DaemonMessage::NodeRemoved { .. }, _) => Ok(()),
+        (other, _) => Err(unexpected("node_removed", &other)),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::address::{TcpAddress, TcpSecurity};
 use crate::device_set::DeviceSet;
-use crate::limits::STATUS_SESSIONS_MAX;
+use crate::limits::{STATUS_NODES_MAX, STATUS_SESSIONS_MAX};
 use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
 use crate::record::{RecordPage, RecordQuery};
@@ -147,6 +147,27 @@ pub enum ClientMessage {
         /// The token's number.
         id: u64,
     },
+    /// Invites another machine to join as a node. Allowed to administrators; not by TCP. Answered by `node_invited`, or
+    /// `refused`.
+    NodeInvite {
+        /// The time until the invitation expires, seconds.
+        lifetime_s: u64,
+        /// The most workers that the node may bring; none for any number.
+        #[serde(default)]
+        workers_max: Option<u32>,
+    },
+    /// Requests the nodes with names after `after`. Answered by `nodes`, with as many as one message holds.
+    NodeList {
+        /// The last name of the answer before; empty to begin.
+        #[serde(default)]
+        after: String,
+    },
+    /// Forgets a node, and ends its workers. Allowed to administrators; not by TCP. Answered by `node_removed`, or
+    /// `refused`.
+    NodeRemove {
+        /// The node's name.
+        name: String,
+    },
     /// Cancels this session's instructions whose results have lower ids than `below`, whether they run, are queued or
     /// are still to be read. Their results are poisoned. Not answered. Since version 2.
     Interrupt {
@@ -270,6 +291,27 @@ pub enum DaemonMessage {
         /// The number of its sessions, which were ended.
         sessions: u32,
     },
+    /// An invitation was made.
+    NodeInvited {
+        /// The address at which the daemon listens for nodes.
+        address: String,
+        /// The fingerprint of the daemon's certificate.
+        fingerprint: String,
+        /// The secret, which one node can use once.
+        secret: String,
+    },
+    /// Nodes that have joined, by name.
+    Nodes {
+        /// The nodes.
+        nodes: Vec<NodeInfo>,
+        /// True if there are nodes after the last one here.
+        more: bool,
+    },
+    /// A node was removed.
+    NodeRemoved {
+        /// Its name.
+        name: String,
+    },
     /// Whether the daemon drains.
     Draining {
         /// True if it takes no sessions and ends after the last one.
@@ -334,6 +376,9 @@ pub struct WorkerOffer {
     /// The device, written as in the daemon's configuration; none for the CPU.
     #[serde(default)]
     pub device: Option<String>,
+    /// The node that the worker is on, for which the daemon's own process registers it; refused from any other process.
+    #[serde(default)]
+    pub node: Option<String>,
 }
 
 /// A client that is connected by TCP, for which the daemon opens a session.
@@ -468,6 +513,9 @@ pub struct WorkerInfo {
     /// Memory of its tensors, bytes.
     #[serde(default)]
     pub memory_bytes: u64,
+    /// The node that it is on; none on the daemon's machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub node: Option<String>,
     /// The process id, if it runs in a process of its own.
     #[serde(default)]
     pub process: Option<u32>,
@@ -486,6 +534,41 @@ pub struct WorkerInfo {
     /// The step that it runs; none if it is idle.
     #[serde(default)]
     pub running: Option<RunningInfo>,
+}
+
+/// Another machine whose workers compute for the daemon.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeInfo {
+    /// The name.
+    pub name: String,
+    /// Its state.
+    pub state: NodeState,
+    /// Its address; none while it is away.
+    pub address: Option<String>,
+    /// The number of its workers; 0 while it is away.
+    pub workers: u32,
+    /// When it was invited and joined, seconds since 1970.
+    pub joined_s: u64,
+    /// Bytes that were sent to it since it joined.
+    pub sent_bytes: u64,
+    /// Bytes that came from it.
+    pub received_bytes: u64,
+    /// How often its connection broke and was resumed.
+    pub resumed: u64,
+}
+
+/// The state of a node.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum NodeState {
+    /// Connected.
+    Up,
+    /// The connection broke, and may be resumed.
+    Unreachable,
+    /// It has left, was lost, or has not joined since the daemon started.
+    #[default]
+    Away,
 }
 
 /// The step that a worker runs.
@@ -711,6 +794,10 @@ pub struct StatusDocument {
     pub notice: Option<Notice>,
     /// How it listens by TCP; none if it does not.
     pub tcp: Option<TcpStatus>,
+    /// The address at which it listens for nodes; none if it does not.
+    pub nodes_address: Option<String>,
+    /// The first [`STATUS_NODES_MAX`] nodes.
+    pub nodes: Vec<NodeInfo>,
     /// The address and the port of its page and metrics, by HTTP; none if they are off.
     pub metrics: Option<String>,
     /// The sessions, by number.
@@ -727,6 +814,7 @@ impl StatusDocument {
         self.sessions.sort_by_key(|session| session.id);
         self.more = self.sessions.len() > STATUS_SESSIONS_MAX;
         self.sessions.truncate(STATUS_SESSIONS_MAX);
+        self.nodes.truncate(STATUS_NODES_MAX);
         self
     }
 }

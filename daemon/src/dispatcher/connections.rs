@@ -611,6 +611,19 @@ impl Dispatcher {
                     self.answer(slot, &DaemonMessage::Refused(refused), &[]);
                 }
             }
+            ClientMessage::NodeInvite { lifetime_s, workers_max } => {
+                let answer = self.invite_node(slot, lifetime_s, workers_max);
+                self.answer_or_refuse(slot, answer);
+            }
+            ClientMessage::NodeList { after } => {
+                let answer = self.list_nodes(&after);
+                self.answer_or_refuse(slot, answer);
+            }
+            ClientMessage::NodeRemove { name } => {
+                if let Err(refused) = self.remove_node(slot, name) {
+                    self.answer(slot, &DaemonMessage::Refused(refused), &[]);
+                }
+            }
             ClientMessage::Notice => {
                 self.answer(slot, &DaemonMessage::Notice { notice: self.notice.clone() }, &[]);
             }
@@ -670,6 +683,8 @@ impl Dispatcher {
             draining: self.draining,
             notice: self.notice.clone(),
             tcp: self.tcp.clone(),
+            nodes_address: self.nodes.as_ref().map(|nodes| nodes.address().to_string()),
+            nodes: self.nodes.as_ref().map(|nodes| nodes.list()).unwrap_or_default(),
             metrics: self.metrics.clone(),
             sessions,
             more: false,

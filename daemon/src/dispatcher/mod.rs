@@ -5,11 +5,12 @@
 //!
 //! Here are the loop, its sleep and its end; `time_slices` serves the sessions, `connections` handles connections and
 //! their requests, `workers` the workers that come and go, `admin` requests about sessions and users, `tokens` those
-//! about access tokens, `notices` planned drains and stops, `records` the records of sessions, and `snapshots` what is
-//! shown by HTTP.
+//! about access tokens, `nodes` those about other machines, `notices` planned drains and stops, `records` the records
+//! of sessions, and `snapshots` what is shown by HTTP.
 
 mod admin;
 mod connections;
+mod nodes;
 mod notices;
 mod records;
 mod snapshots;
@@ -25,6 +26,7 @@ use crate::journal::LineBudget;
 use crate::ledger::Ledger;
 use crate::log::InstructionLog;
 use crate::modifiers::pipeline::Pipelines;
+use crate::nodes::server::Nodes;
 use crate::quota::{QuotaConfig, QuotaTable};
 use crate::record_keeper::RecordKeeper;
 use crate::reload::Reload;
@@ -46,6 +48,7 @@ use nix::sys::signalfd::SignalFd;
 use rustix::event::{Timespec, epoll};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{Ordering::SeqCst, fence};
 use std::time::{Duration, Instant};
 
@@ -164,6 +167,8 @@ pub struct DispatcherParts {
     pub tokens: TokenDesk,
     /// How the daemon listens by TCP; none if it does not.
     pub tcp: Option<TcpStatus>,
+    /// The nodes; none if none may join.
+    pub nodes: Option<Arc<Nodes>>,
     /// The keeper of session records; none if none are kept.
     pub records: Option<RecordKeeper>,
     /// The questions of the web's thread; none if nothing is shown by HTTP.
@@ -239,6 +244,7 @@ pub struct Dispatcher {
     ledger: Option<Ledger>,
     tokens: TokenDesk,
     tcp: Option<TcpStatus>,
+    nodes: Option<Arc<Nodes>>,
     /// True if work was done since the ledger was last written.
     ledger_stale: bool,
     records: Option<RecordKeeper>,
@@ -253,8 +259,8 @@ impl Dispatcher {
     /// If the kernel refuses a descriptor.
     pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
         let DispatcherParts { listener, client, signals, links, pipelines, tape, log, quotas, .. } = parts;
-        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, tcp, web, metrics, .. } =
-            parts;
+        let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, tcp, web, .. } = parts;
+        let DispatcherParts { nodes, metrics, .. } = parts;
         let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
             queue.restore_usage(usage_s, age);
@@ -309,6 +315,7 @@ impl Dispatcher {
             records,
             tokens,
             tcp,
+            nodes,
             web,
             metrics,
         };

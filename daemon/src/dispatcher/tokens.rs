@@ -93,6 +93,7 @@ impl Dispatcher {
                     );
                     DaemonMessage::TokenRevoked { token, sessions }
                 }
+                Ok(TokenChange::Other(answer)) => *answer,
                 Err(refused) => DaemonMessage::Refused(refused),
             };
             if let Some(slot) = self.slot_of_serial.get(&asker) {

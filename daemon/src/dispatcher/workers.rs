@@ -37,7 +37,8 @@ impl Dispatcher {
             kind: kind.backend.name.into(),
             threads: offer.threads,
             memory_bytes_limit: offer.memory_bytes_limit,
-            process: Some(pid),
+            process: offer.node.is_none().then_some(pid),
+            node: offer.node,
             state: WorkerState::Starting,
             ..WorkerInfo::default()
         };
@@ -86,6 +87,9 @@ impl Dispatcher {
             let text = "the worker and the daemon do not see the same processes: start it outside the container";
             return Err(Refused::new(RefusalCode::NotPermitted, text));
         }
+        if offer.node.is_some() && connection.peer.pid != std::process::id() {
+            return Err(Refused::new(RefusalCode::NotPermitted, "only the daemon itself registers workers of nodes"));
+        }
         let sessions = self.connections.iter().flatten().filter_map(|connection| connection.session.as_ref());
         let known = sessions.fold(Workers::NONE, |all, session| all.with(session.workers()));
         let free =
@@ -99,6 +103,8 @@ impl Dispatcher {
             offer.device.as_deref().map_or_else(|| Ok(WorkerKind::on(gt_backends::host(), 0)), gt_config::device);
         let kind = kind.map_err(|why| Refused::new(RefusalCode::Malformed, why))?;
         let name = match &hello.name {
+            // The daemon made this name itself.
+            Some(name) if offer.node.is_some() => name.clone(),
             Some(name) => checked_name(name)?,
             None => devices::worker_name(kind, number),
         };

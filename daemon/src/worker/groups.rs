@@ -2,6 +2,8 @@
 
 use super::rank_assignment::{GROUP_PATIENCE, RankAssignment};
 use super::worker_link::{Availability, WorkerLink};
+use crate::nodes::data_port::random_number;
+use crate::nodes::endpoint::NetworkRank;
 use gt_collectives::CollectiveError;
 use gt_collectives::local::{LocalGroup, LocalOptions};
 use gt_ops::Workers;
@@ -81,11 +83,32 @@ impl Groups {
     }
 }
 
+/// A rank for each of `workers`, if one of them is on another machine than the daemon.
+fn over_machines(
+    workers: Workers,
+    links: &[Box<dyn WorkerLink>],
+) -> Result<Option<Vec<RankAssignment>>, CollectiveError> {
+    let endpoints: Vec<_> = workers.iter().map(|worker| links[worker].endpoint()).collect();
+    if !endpoints.iter().flatten().any(|endpoint| !endpoint.machine.is_empty()) {
+        return Ok(None);
+    }
+    let failed = |why: String| CollectiveError::Setup { what: "form a group over several machines".into(), why };
+    let Some(endpoints) = endpoints.into_iter().collect::<Option<Vec<_>>>() else {
+        return Err(failed("a worker of it is not ready".into()));
+    };
+    let group = random_number().map_err(|error| failed(error.to_string()))?;
+    let assignment = |rank| RankAssignment::Network(NetworkRank { group, rank, endpoints: endpoints.clone() });
+    Ok(Some((0..workers.len()).map(assignment).collect()))
+}
+
 /// A rank for each of `workers`, and a handle to abort a group of several processes.
 fn assignments(
     workers: Workers,
     links: &[Box<dyn WorkerLink>],
 ) -> Result<(Vec<RankAssignment>, Option<LocalGroup>), CollectiveError> {
+    if let Some(ranks) = over_machines(workers, links)? {
+        return Ok((ranks, None));
+    }
     let options = LocalOptions { patience: GROUP_PATIENCE, ..LocalOptions::default() };
     if workers.iter().all(|worker| links[worker].is_thread()) {
         let ranks = LocalGroup::threads_with(workers.len(), options)?;

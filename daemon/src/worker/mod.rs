@@ -22,6 +22,6 @@ pub(crate) mod reshard;
 mod serve;
 mod session_tensors;
 pub mod step;
-mod step_wire;
+pub(crate) mod step_wire;
 pub mod thread;
 pub mod worker_link;

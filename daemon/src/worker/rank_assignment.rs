@@ -1,5 +1,7 @@
 //! A worker's rank in a group, as the dispatcher assigns it.
 
+use crate::nodes::data_port;
+use crate::nodes::endpoint::NetworkRank;
 use gt_collectives::local::{LocalCommunicator, SharedMemory};
 use gt_collectives::{CollectiveError, Communicator};
 use std::os::fd::OwnedFd;
@@ -22,6 +24,8 @@ pub enum RankAssignment {
         /// The memories of the ranks' tensors, by rank; empty unless every rank has one.
         memories: Vec<Arc<OwnedFd>>,
     },
+    /// A rank among workers of several machines.
+    Network(NetworkRank),
 }
 
 impl RankAssignment {
@@ -32,6 +36,13 @@ impl RankAssignment {
     pub fn join(self) -> Result<Box<dyn Communicator>, CollectiveError> {
         match self {
             RankAssignment::Thread(communicator) => Ok(communicator),
+            RankAssignment::Network(rank) => match data_port::of_this_process() {
+                Some(port) => port.join(rank, GROUP_PATIENCE),
+                None => Err(CollectiveError::Setup {
+                    what: "join a group over several machines".into(),
+                    why: "this process has no port for that".into(),
+                }),
+            },
             RankAssignment::Shared { group, rank, memories } => {
                 let cloned = |fd: &Arc<OwnedFd>| {
                     fd.try_clone().map_err(|error| CollectiveError::Setup {

@@ -13,6 +13,8 @@ use super::session_tensors::SessionShared;
 use super::step::{Report, SessionSlot, Step, Submission};
 use super::step_wire::{StepKind, WorkerLoss};
 use super::worker_link::{Availability, WorkerLink};
+use crate::nodes::data_port;
+use crate::nodes::endpoint::Endpoint;
 use gt_backend::{Backend, MemoryUsage};
 use gt_collectives::local::SharedMemory;
 use gt_ops::failure::Failure;
@@ -224,6 +226,10 @@ impl<B: Backend> WorkerLink for ThreadLink<B> {
 
     fn memory(&self) -> Option<Arc<OwnedFd>> {
         self.memory.as_ref()?.fd()?.try_clone_to_owned().ok().map(Arc::new)
+    }
+
+    fn endpoint(&self) -> Option<Endpoint> {
+        data_port::of_this_process().map(|port| port.endpoint().clone())
     }
 
     fn losses(&self) -> u64 {

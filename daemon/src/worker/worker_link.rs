@@ -3,6 +3,7 @@
 use super::queue::{PreemptedStep, QueueLimit};
 use super::rank_assignment::RankAssignment;
 use super::step::{Report, SessionSlot, Step, Submission};
+use crate::nodes::endpoint::Endpoint;
 use gt_backend::MemoryUsage;
 use gt_ops::failure::Failure;
 use gt_ops::failure::WorkerEnd;
@@ -61,6 +62,9 @@ pub trait WorkerLink {
 
     /// The memory in which the worker's tensors lie, for other processes to map; none if they cannot.
     fn memory(&self) -> Option<Arc<OwnedFd>>;
+
+    /// Where workers of other machines reach it; none without nodes.
+    fn endpoint(&self) -> Option<Endpoint>;
 
     /// How often the worker has ended, and with that lost its tensors and its memberships in groups.
     fn losses(&self) -> u64;

@@ -75,6 +75,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
         let link = ThreadLink::start(backend, 0, info, (10.0, 10.0), 1000, None).unwrap();
         let parts = DispatcherParts {
             tcp: None,
+            nodes: None,
             listener: Some(Socket::listen(&socket).unwrap()),
             client: Some(theirs),
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap(),

@@ -1,7 +1,8 @@
 """Adds a worker to a running daemon: `python -m gt.worker --host localhost -p 12345`.
 
 The process becomes `gtd worker`, prints the worker's name, and computes until Ctrl-C or the end of the daemon. Without
-an address it joins the daemon that `import gt` would find.
+an address it joins the daemon that `import gt` would find. With `--join`, and the line that `gtctl invite` prints on
+another machine, it becomes `gtd node`, which runs workers of this machine for the daemon there.
 """
 
 from __future__ import annotations
@@ -16,11 +17,17 @@ __all__ = ["main"]
 
 
 def main(arguments: list[str] | None = None) -> None:
-    """Replaces this process by `gtd worker`; returns only if it cannot be found."""
+    """Replaces this process by `gtd worker` or `gtd node`; returns only if it cannot be found."""
     parser = argparse.ArgumentParser(
         prog="python -m gt.worker",
-        description="Runs one more worker of a GT daemon on this machine, until Ctrl-C.",
+        description="Runs one more worker of a GT daemon on this machine, or with --join workers for another, until "
+        "Ctrl-C.",
         allow_abbrev=False,
+    )
+    parser.add_argument("--join", help="the line that gtctl invite prints on the daemon's machine, if that is another")
+    parser.add_argument("--workers", help="with --join: the workers, as in cpu:4 [default: one on each GPU, or cpu:1]")
+    parser.add_argument(
+        "--state", help="with --join: the folder of this machine's certificate [default: ~/.config/gt/node]"
     )
     parser.add_argument("--connect", help="the daemon, as in unix:/run/gt/gtd.sock [default: as gt.connect finds it]")
     parser.add_argument("--host", help="where the daemon listens by TCP, which is this machine [default: localhost]")
@@ -30,6 +37,11 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--memory", help="bytes that its tensors may take, as in 8G [default: 3/4 of the machine's]")
     parser.add_argument("--name", help="what it is called, as in gtctl status [default: cpu:N, or the device]")
     options = parser.parse_args(arguments)
+    elsewhere = [options.connect, options.host, options.port, options.device]
+    if options.join is not None and any(value is not None for value in elsewhere):
+        parser.error("--join says where the daemon is and runs --workers: leave --connect, --host, -p and --device out")
+    if options.join is None and (options.workers is not None or options.state is not None):
+        parser.error("--workers and --state are for a daemon on another machine: --join says which")
     if options.connect is not None and (options.host is not None or options.port is not None):
         parser.error("--connect says where the daemon is: leave --host and --port out")
     if options.host is not None and options.port is None:
@@ -39,17 +51,21 @@ def main(arguments: list[str] | None = None) -> None:
         host = options.host or "localhost"
         connect = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
     given = {
+        "--join": options.join,
+        "--workers": options.workers,
+        "--state": options.state,
         "--connect": connect,
         "--device": options.device,
         "--threads": options.threads,
         "--memory": options.memory,
         "--name": options.name,
     }
-    command = ["gtd", "worker", *(f"{name}={value}" for name, value in given.items() if value is not None)]
+    program = "worker" if options.join is None else "node"
+    command = ["gtd", program, *(f"{name}={value}" for name, value in given.items() if value is not None)]
     try:
-        program = _gt.find_gtd()
+        path = _gt.find_gtd()
         sys.stdout.flush()
-        os.execv(program, command)
+        os.execv(path, command)
     except (_gt.DisconnectedError, OSError) as error:
         parser.exit(1, f"{parser.prog}: {error}\n")
 

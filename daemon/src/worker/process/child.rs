@@ -6,6 +6,7 @@
 use super::life::Lifeline;
 use super::message::{Message, Ready};
 use super::worker_device::WorkerDevice;
+use crate::nodes::data_port::{self, DataPort};
 use crate::worker::core::Core;
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::reachable_memory::reachable_memory;
@@ -55,7 +56,7 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
 /// # Errors
 /// The error that keeps the worker from starting.
 pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), Box<dyn Error>> {
-    let (Message::Start { info, device, number, report_slots, work_slots }, fds) =
+    let (Message::Start { info, device, number, report_slots, work_slots, data }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
     else {
         return Err("the daemon said something else before it said what this worker is".into());
@@ -63,6 +64,9 @@ pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), B
     let fds: [OwnedFd; 3] = fds.try_into().map_err(|fds: Vec<_>| format!("{} descriptors instead of 3", fds.len()))?;
     let port = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?;
     name_process(&info);
+    if let Some(setup) = data {
+        DataPort::open(setup)?.publish();
+    }
     let WorkerDevice { backend, number: device } = device;
     if backend.site == Site::Device {
         // A worker polls its device between short naps.
@@ -98,7 +102,8 @@ impl BackendVisitor for Begin {
         let Begin { memory, .. } = &self;
         let capabilities = opened.as_ref().map(|opened| opened.capabilities).map_err(String::clone);
         let device = opened.as_ref().ok().and_then(|opened| opened.device.as_ref()).map(device_info);
-        let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), capabilities, device };
+        let endpoint = data_port::of_this_process().map(|port| port.endpoint().clone());
+        let ready = Ready { version: env!("CARGO_PKG_VERSION").into(), capabilities, device, endpoint };
         let lifeline = Lifeline::new()?;
         let memory = memory.as_ref().and_then(|memory| memory.fd());
         let (ours, theirs) = Socket::pair()?;
@@ -199,7 +204,7 @@ impl PortTransport {
                 Ok(())
             }
             Message::Outdated => Ok(()),
-            Message::Start { .. } | Message::Rank { .. } | Message::Memory => {
+            Message::Start { .. } | Message::Rank { .. } | Message::Memory | Message::Network(_) => {
                 Err("a message that comes at another time".into())
             }
         }
@@ -219,6 +224,7 @@ impl PortTransport {
                 let memories = (0..memories).map(|_| self.take_memory()).collect::<Result<_, _>>()?;
                 Ok(RankAssignment::Shared { group: Arc::new(group), rank, memories })
             }
+            (Message::Network(rank), _) => Ok(RankAssignment::Network(rank)),
             _ => Err("another message than the place in a group that was announced".into()),
         }
     }

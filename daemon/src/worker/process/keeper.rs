@@ -8,6 +8,8 @@ use super::life;
 use super::message::{Message, Ready};
 use super::worker_device::WorkerDevice;
 use crate::bandwidth::machine_bytes_per_ns;
+use crate::nodes::data_port;
+use crate::nodes::endpoint::Endpoint;
 use crate::worker::queue::{STEPS_MAX, WORK_SLOTS};
 use gt_backend::Capabilities;
 use gt_ops::failure::WorkerEnd;
@@ -70,6 +72,8 @@ pub struct Child {
     pub capabilities: Capabilities,
     /// The device that the worker computes on, unless it is the host's processor.
     pub device: Option<DeviceInfo>,
+    /// Where workers of other machines reach it; none without nodes.
+    pub endpoint: Option<Endpoint>,
     /// The socket for cancellations.
     pub cancellations: Socket,
     /// Why the link ended the process, if it did.
@@ -126,11 +130,21 @@ impl Keeper {
         info: WorkerInfo,
         bell: Doorbell,
     ) -> std::io::Result<Keeper> {
-        let shared = Arc::<KeeperState>::default();
-        let (sender, news) = channel();
-        let keeping = Keeping { number, device, info, bell, shared: shared.clone(), news: sender };
-        let thread = keeping.thread().spawn(move || keeping.run(&program))?;
-        Ok(Keeper { shared, news, thread })
+        Keeper::begin(number, device, info, bell, move |keeping| keeping.run(&program))
+    }
+
+    /// As [`start`](Keeper::start) for a process that is not started again when it has ended.
+    ///
+    /// # Errors
+    /// As [`start`](Keeper::start).
+    pub fn start_once(
+        program: PathBuf,
+        number: usize,
+        device: WorkerDevice,
+        info: WorkerInfo,
+        bell: Doorbell,
+    ) -> std::io::Result<Keeper> {
+        Keeper::begin(number, device, info, bell, move |keeping| keeping.run_once(&program))
     }
 
     /// Starts the thread for process `pid`, which runs already and is at the other end of `socket`.
@@ -145,10 +159,20 @@ impl Keeper {
         info: WorkerInfo,
         bell: Doorbell,
     ) -> std::io::Result<Keeper> {
+        Keeper::begin(number, device, info, bell, move |keeping| keeping.look_after(socket, pid))
+    }
+
+    fn begin(
+        number: usize,
+        device: WorkerDevice,
+        info: WorkerInfo,
+        bell: Doorbell,
+        run: impl FnOnce(Keeping) + Send + 'static,
+    ) -> std::io::Result<Keeper> {
         let shared = Arc::<KeeperState>::default();
         let (sender, news) = channel();
         let keeping = Keeping { number, device, info, bell, shared: shared.clone(), news: sender };
-        let thread = keeping.thread().spawn(move || keeping.look_after(socket, pid))?;
+        let thread = keeping.thread().spawn(move || run(keeping))?;
         Ok(Keeper { shared, news, thread })
     }
 
@@ -192,18 +216,16 @@ impl Keeping {
         std::thread::Builder::new().name(format!("gt-keeps-{}", self.info.name))
     }
 
+    fn run_once(self, program: &Path) {
+        let (end, why) = self.life(program);
+        self.tell(News::Ended { end, why, again: None, waits: true });
+    }
+
     fn run(self, program: &Path) {
-        let name = &self.info.name;
         let mut in_a_row = 0;
         loop {
             let start = Instant::now();
-            let (end, why) = match self.live(program) {
-                Ok(status) => (end_of(status), None),
-                Err(error) => {
-                    tracing::error!(target: "gtd::worker", worker = name, %error, "its process could not be started");
-                    (WorkerEnd::NotStarted, Some(error.to_string()))
-                }
-            };
+            let (end, why) = self.life(program);
             if self.waits_to_stop(Duration::ZERO) {
                 return;
             }
@@ -213,6 +235,18 @@ impl Keeping {
             self.tell(News::Ended { end, why, again: Some(delay), waits: down });
             if self.waits_to_stop(delay) {
                 return;
+            }
+        }
+    }
+
+    /// Starts a process and waits for its end. Returns how it ended, and the error that kept it from starting.
+    fn life(&self, program: &Path) -> (WorkerEnd, Option<String>) {
+        match self.live(program) {
+            Ok(status) => (end_of(status), None),
+            Err(error) => {
+                let name = &self.info.name;
+                tracing::error!(target: "gtd::worker", worker = name, %error, "its process could not be started");
+                (WorkerEnd::NotStarted, Some(error.to_string()))
             }
         }
     }
@@ -264,10 +298,11 @@ impl Keeping {
             number: self.number,
             report_slots: STEPS_MAX as u32,
             work_slots: WORK_SLOTS,
+            data: data_port::setup(),
         };
         let deadline = self.device.backend.ready_deadline;
         gt_protocol::link::send(&socket, &message, &fds.as_array(), deadline).map_err(Error::other)?;
-        let (Ready { version, capabilities, device }, fds) =
+        let (Ready { version, capabilities, device, endpoint }, fds) =
             gt_protocol::link::recv(&socket, 3, deadline).map_err(Error::other)?;
         if version != env!("CARGO_PKG_VERSION") {
             return Err(Error::other(format!("it is version {version}")));
@@ -279,7 +314,19 @@ impl Keeping {
         let memory = fds.next().map(Arc::new);
         // The name is shown on terminals, so it must be printable.
         let device = device.filter(|device| gt_protocol::check_name(Some(&device.name)).is_ok());
-        Ok((Child { pid, socket, memory, capabilities, device, cancellations, ended_for: None, pidfd, lifeline }, port))
+        let child = Child {
+            pid,
+            socket,
+            memory,
+            capabilities,
+            device,
+            endpoint,
+            cancellations,
+            ended_for: None,
+            pidfd,
+            lifeline,
+        };
+        Ok((child, port))
     }
 
     /// Serves a process that registered itself, until it hangs up.

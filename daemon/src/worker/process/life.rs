@@ -17,7 +17,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 /// The period of heartbeats.
-const BEAT_EVERY: Duration = Duration::from_millis(500);
+pub const BEAT_EVERY: Duration = Duration::from_millis(500);
 /// The interval between the daemon's checks of the heartbeats of busy workers.
 pub const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// The number of checks in a row without a heartbeat after which a warning is logged.
@@ -27,9 +27,10 @@ const SILENT_CHECKS_LOGGED: u32 = 3;
 pub const SILENT_CHECKS_MAX: u32 = 10;
 /// The most heartbeats that one check reads; more may have come since the last check.
 const BEATS_MAX: usize = 1024;
-const BEAT: &[u8] = b".";
+/// A heartbeat.
+pub const BEAT: &[u8] = b".";
 /// A cancellation: the session and the id, each little-endian.
-const CANCELLATION_BYTES: usize = 16;
+pub const CANCELLATION_BYTES: usize = 16;
 /// The command of `fcntl` that sets the signal for events on a descriptor.
 const F_SETSIG: libc::c_int = 10;
 
@@ -90,8 +91,8 @@ impl Lifeline {
                 while !left().is_zero() {
                     match cancellations.recv(&mut message, 0, Some(left())) {
                         Ok(Received { len: CANCELLATION_BYTES, .. }) => {
-                            let [session, id] = [0, 8].map(|at| std::array::from_fn(|i| message[at + i]));
-                            cancel(u64::from_le_bytes(session), u64::from_le_bytes(id));
+                            let (session, id) = cancellation_of(&message);
+                            cancel(session, id);
                         }
                         // The time is over, or the daemon has ended, which the worker notices elsewhere.
                         _ => std::thread::sleep(left()),
@@ -116,6 +117,12 @@ pub fn cancel_below(cancellations: &Socket, session: u64, id: TensorId) {
     message[..8].copy_from_slice(&session.to_le_bytes());
     message[8..].copy_from_slice(&id.to_le_bytes());
     let _ = cancellations.send(&message, &[], Some(Duration::ZERO));
+}
+
+/// The session and the id in a message of [`cancel_below`].
+pub fn cancellation_of(message: &[u8; CANCELLATION_BYTES]) -> (u64, TensorId) {
+    let [session, id] = [0, 8].map(|at| std::array::from_fn(|i| message[at + i]));
+    (u64::from_le_bytes(session), u64::from_le_bytes(id))
 }
 
 /// The result of a check.

@@ -4,6 +4,7 @@ use super::keeper::{Child, Keeper, News};
 use super::life::{self, CHECK_EVERY, LifeWatch, Liveness, SILENT_CHECKS_MAX};
 use super::message::Message;
 use super::worker_device::WorkerDevice;
+use crate::nodes::endpoint::Endpoint;
 use crate::worker::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep, Wire};
 use crate::worker::rank_assignment::RankAssignment;
 use crate::worker::step::{Report, SessionSlot, Step, Submission};
@@ -196,7 +197,9 @@ impl ProcessLink {
             return child.let_go();
         }
         self.info.state = WorkerState::Running;
-        self.info.process = Some(child.pid);
+        if self.info.node.is_none() {
+            self.info.process = Some(child.pid);
+        }
         self.info.memory_bytes_limit = child.capabilities.memory_bytes_limit;
         self.info.device = child.device.clone();
         self.rates = child.capabilities.rates();
@@ -419,6 +422,10 @@ impl WorkerLink for ProcessLink {
         self.child.as_ref()?.memory.clone()
     }
 
+    fn endpoint(&self) -> Option<Endpoint> {
+        self.child.as_ref()?.endpoint.clone()
+    }
+
     fn last_end(&mut self) -> Option<WorkerEnd> {
         // Another worker may have noticed the end before the dispatcher.
         self.read_news();
@@ -443,12 +450,17 @@ impl WorkerLink for ProcessLink {
             // The next process is in no group until a new one is formed.
             return;
         }
-        let RankAssignment::Shared { group, rank, memories } = assignment else {
-            return tracing::error!(target: "gtd::worker", "a place among threads");
-        };
-        let message = Message::Rank { rank, memories: memories.len() };
-        self.letters.push_back(Letter { message, fd: Some(group) });
-        self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd: Some(fd) }));
+        match assignment {
+            RankAssignment::Shared { group, rank, memories } => {
+                let message = Message::Rank { rank, memories: memories.len() };
+                self.letters.push_back(Letter { message, fd: Some(group) });
+                self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd: Some(fd) }));
+            }
+            RankAssignment::Network(rank) => {
+                self.letters.push_back(Letter { message: Message::Network(rank), fd: None });
+            }
+            RankAssignment::Thread(_) => return tracing::error!(target: "gtd::worker", "a place among threads"),
+        }
         self.post();
         self.queue.control(SessionSlot::default(), StepKind::Join { workers });
     }

@@ -1,6 +1,7 @@
 //! The messages on the socket beside a worker's rings. Descriptors travel with them.
 
 use super::worker_device::WorkerDevice;
+use crate::nodes::endpoint::{DataSetup, Endpoint, NetworkRank};
 use gt_backend::Capabilities;
 use gt_protocol::{DeviceInfo, WorkerInfo};
 use serde::{Deserialize, Serialize};
@@ -20,6 +21,9 @@ pub enum Message {
         report_slots: u32,
         /// Capacity of the ring of steps, slots.
         work_slots: u32,
+        /// How the process makes its port for workers of other machines; none without nodes.
+        #[serde(default)]
+        data: Option<DataSetup>,
     },
     /// A session's next arena, with the descriptor of its memory.
     Arena {
@@ -42,6 +46,8 @@ pub enum Message {
     },
     /// The memory of the next rank's tensors, as a descriptor.
     Memory,
+    /// In place of [`Message::Rank`], the rank in a group over several machines.
+    Network(NetworkRank),
 }
 
 /// The process's answer to [`Message::Start`], with the descriptors of its lifeline, of the socket for cancellations
@@ -56,4 +62,7 @@ pub struct Ready {
     /// Properties of its device, unless that is the processor.
     #[serde(default)]
     pub device: Option<DeviceInfo>,
+    /// Where workers of other machines reach it; none without nodes.
+    #[serde(default)]
+    pub endpoint: Option<Endpoint>,
 }

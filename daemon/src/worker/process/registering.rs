@@ -64,6 +64,7 @@ pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible,
             threads: offer.threads.unwrap_or(defaults.threads as u32),
             memory_bytes_limit: offer.memory_bytes_limit.unwrap_or(defaults.memory_bytes_limit as u64),
             device: Some(offer.device.to_string()),
+            node: None,
         }),
         ..Hello::new(Role::Worker, offer.name.clone())
     };

@@ -1,0 +1,367 @@
+//! A rank of a group whose ranks are on several machines.
+
+use super::mailbox::{GroupNotice, Mailbox, RankStream};
+use crate::call::Call;
+use crate::communicator::{AbortHandle, Health};
+use crate::error::{CollectiveError, Result};
+use crate::exchange::{CollectiveEngine, Exchange, MessageBuffer, Offer, compare};
+use crate::operation::Operation;
+use crate::reduce::{Reduce, reduce};
+use crate::stats::CommStats;
+use gt_ops::DType;
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Bytes for a rank that travel with the announcement of the call, which saves a step.
+const INLINE_BYTES_MAX: usize = 16 << 10;
+/// Bytes of an all-reduce's buffer that are reduced at one time; the next ones travel meanwhile.
+const SEGMENT_BYTES: usize = 4 << 20;
+/// Bytes of a word of an announcement.
+const WORD: usize = 8;
+
+/// Carries bytes to the other ranks of a group.
+pub trait RankTransport: Send + Sync {
+    /// Sends bytes to rank `to`, after those that were sent on this channel before. May wait for the network, never for
+    /// the other rank to read. If the rank cannot be reached, the mailbox is told so.
+    fn send(&self, to: usize, channel: RankStream, parts: &[&[u8]]);
+
+    /// Tells rank `to` about the group, after everything that was sent to it before.
+    fn tell(&self, to: usize, notice: GroupNotice);
+}
+
+/// One rank of a group whose ranks are on several machines. Dropping it leaves the group.
+pub struct NetworkCommunicator {
+    rank: usize,
+    size: usize,
+    mailbox: Arc<Mailbox>,
+    transport: Arc<dyn RankTransport>,
+    patience: Duration,
+    stats: CommStats,
+}
+
+/// A call of this rank in progress.
+#[derive(Clone, Copy)]
+struct CallProgress {
+    operation: Operation,
+    element: usize,
+}
+
+/// The announcements of all ranks, and the bytes that came with them.
+struct Announced {
+    calls: Vec<Option<Call>>,
+    send_counts: Vec<Vec<u64>>,
+    recv_counts: Vec<Vec<u64>>,
+    inline: Vec<Vec<u8>>,
+}
+
+impl NetworkCommunicator {
+    /// Rank `rank` of a group of `size`. `transport` carries its bytes, and delivers those of the others to `mailbox`.
+    pub fn new(
+        (rank, size): (usize, usize),
+        mailbox: Arc<Mailbox>,
+        transport: Arc<dyn RankTransport>,
+        patience: Duration,
+    ) -> NetworkCommunicator {
+        NetworkCommunicator { rank, size, mailbox, transport, patience, stats: CommStats::default() }
+    }
+
+    /// The other ranks, in an order that differs by rank, so that not all send to one at once.
+    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+        let (rank, size) = (self.rank, self.size);
+        (1..size).map(move |i| (rank + i) % size)
+    }
+
+    fn tell_all(&self, notice: GroupNotice) {
+        self.others().for_each(|peer| self.transport.tell(peer, notice));
+    }
+
+    /// Reads bytes of rank `from`. An error breaks the group for all ranks.
+    fn read(&self, from: usize, channel: RankStream, to: &mut [u8], operation: Operation) -> Result<()> {
+        let read = self.mailbox.read((from, channel), to, (operation, self.rank), self.patience);
+        if let Err(error) = &read {
+            let notice = match *error {
+                CollectiveError::Left { peer, .. } => GroupNotice::Missed(peer),
+                CollectiveError::Died { peer, .. } => GroupNotice::Died(peer),
+                CollectiveError::TimedOut { by, waited, .. } => GroupNotice::TimedOut(by, waited),
+                // The others know it from the rank that aborted.
+                _ => return read,
+            };
+            self.mailbox.notice(self.rank, notice);
+            self.tell_all(notice);
+        }
+        read
+    }
+
+    /// The bytes of `exchange` for rank `peer`.
+    fn payload<'a>(&self, exchange: &'a Exchange<'_>, peer: usize) -> &'a [u8] {
+        let element = exchange.call.dtype.size();
+        match (exchange.call.operation, exchange.offer) {
+            (Operation::AllReduce, _) => exchange.output,
+            // A broadcast's root alone has an input.
+            (_, Offer::Same) => &exchange.input[..exchange.send_counts[peer] * element],
+            (_, Offer::Pieces) => &exchange.input[piece(exchange.send_counts, peer, element)],
+        }
+    }
+
+    /// The part of [`payload`](Self::payload) that travels with the announcement.
+    fn inline<'a>(&self, exchange: &'a Exchange<'_>, peer: usize) -> &'a [u8] {
+        let payload = self.payload(exchange, peer);
+        if exchange.call.refused || payload.len() > INLINE_BYTES_MAX { &[] } else { payload }
+    }
+
+    /// Tells all ranks this rank's call, and reads theirs.
+    fn announce(&self, exchange: &Exchange<'_>) -> Result<Announced> {
+        let (size, operation) = (self.size, exchange.call.operation);
+        let counts = |counts: &[usize]| counts.iter().map(|count| *count as u64).collect::<Vec<_>>();
+        let (gives, takes) = (counts(exchange.send_counts), counts(exchange.recv_counts));
+        for peer in self.others() {
+            let inline = self.inline(exchange, peer);
+            let words = [exchange.call.encode(), inline.len() as u64];
+            let head: Vec<u8> = words.iter().chain(&gives).chain(&takes).flat_map(|word| word.to_le_bytes()).collect();
+            self.transport.send(peer, RankStream::Collective, &[&head, inline]);
+        }
+        let mut all = Announced {
+            calls: vec![Some(exchange.call); size],
+            send_counts: vec![gives; size],
+            recv_counts: vec![takes; size],
+            inline: vec![Vec::new(); size],
+        };
+        let mut head = vec![0; (2 + 2 * size) * WORD];
+        for peer in self.others() {
+            self.read(peer, RankStream::Collective, &mut head, operation)?;
+            let words: Vec<u64> = head.as_chunks::<WORD>().0.iter().map(|word| u64::from_le_bytes(*word)).collect();
+            all.calls[peer] = Call::decode(words[0]);
+            all.send_counts[peer] = words[2..2 + size].to_vec();
+            all.recv_counts[peer] = words[2 + size..].to_vec();
+            // Both ends have the same limit, so a longer piece comes from no rank.
+            all.inline[peer] = vec![0; (words[1] as usize).min(INLINE_BYTES_MAX)];
+            self.read(peer, RankStream::Collective, &mut all.inline[peer], operation)?;
+        }
+        Ok(all)
+    }
+
+    /// Reads the `bytes` of rank `peer`, unless they came with its announcement.
+    fn take(
+        &self,
+        peer: usize,
+        came: &mut Vec<u8>,
+        bytes: usize,
+        CallProgress { operation, .. }: CallProgress,
+    ) -> Result<Vec<u8>> {
+        let mut taken = std::mem::take(came);
+        if taken.len() != bytes {
+            taken = vec![0; bytes];
+            self.read(peer, RankStream::Collective, &mut taken, operation)?;
+        }
+        Ok(taken)
+    }
+
+    /// Reduces the bytes of all ranks, `others` and this rank's `own`, in the order of ranks.
+    fn reduce_into(&self, (dtype, how): (DType, Reduce), own: &[u8], others: &[Vec<u8>], to: &mut [u8]) {
+        let source = |peer: usize| if peer == self.rank { own.as_ptr() } else { others[peer].as_ptr() };
+        let lengths = |peer: usize| if peer == self.rank { own.len() } else { others[peer].len() };
+        assert!((0..self.size).all(|peer| lengths(peer) == to.len()), "parts of one length");
+        let sources: Vec<*const u8> = (0..self.size).map(source).collect();
+        // SAFETY: the assertion checked that every source has `to.len()` bytes; the sources are borrowed beside the
+        // mutable destination, so they do not overlap it and nobody writes them.
+        unsafe { reduce(dtype, how, &sources, &[to.as_mut_ptr()], to.len() / dtype.size()) };
+    }
+
+    /// An all-reduce: each rank reduces its share of each segment, and sends it to the others.
+    fn all_reduce_large(&self, exchange: &mut Exchange<'_>, how: Reduce, progress: CallProgress) -> Result<()> {
+        let (dtype, element) = (exchange.call.dtype, progress.element);
+        let segment = SEGMENT_BYTES / element * element;
+        let segments = exchange.output.len().div_ceil(segment);
+        let whole = exchange.output.len();
+        let share = |number: usize, rank: usize| {
+            let start = number * segment;
+            let elements = segment.min(whole - start) / element;
+            let at = |rank: usize| start + elements * rank / self.size * element;
+            at(rank)..at(rank + 1)
+        };
+        let send_shares = |buffer: &[u8], number: usize| {
+            if number < segments {
+                for peer in self.others() {
+                    self.transport.send(peer, RankStream::Collective, &[&buffer[share(number, peer)]]);
+                }
+            }
+        };
+        let read_results = |buffer: &mut [u8], number: usize| {
+            self.others().try_for_each(|peer| {
+                self.read(peer, RankStream::Collective, &mut buffer[share(number, peer)], progress.operation)
+            })
+        };
+        // The streams carry the shares of segment k + 1 before the results of segment k.
+        send_shares(exchange.output, 0);
+        let mut others = vec![Vec::new(); self.size];
+        for number in 0..segments {
+            send_shares(exchange.output, number + 1);
+            let own = share(number, self.rank);
+            for peer in self.others() {
+                others[peer].resize(own.len(), 0);
+                self.read(peer, RankStream::Collective, &mut others[peer], progress.operation)?;
+            }
+            let part = exchange.output[own.clone()].to_vec();
+            self.reduce_into((dtype, how), &part, &others, &mut exchange.output[own.clone()]);
+            for peer in self.others() {
+                self.transport.send(peer, RankStream::Collective, &[&exchange.output[own.clone()]]);
+            }
+            if let Some(before) = number.checked_sub(1) {
+                read_results(exchange.output, before)?;
+            }
+        }
+        read_results(exchange.output, segments - 1)
+    }
+
+    /// Executes a call on which all ranks agree.
+    fn execute(&self, exchange: &mut Exchange<'_>, mut came: Vec<Vec<u8>>) -> Result<()> {
+        let (call, rank) = (exchange.call, self.rank);
+        let element = call.dtype.size();
+        let progress = CallProgress { operation: call.operation, element };
+        if let (Operation::AllReduce, Some(how)) = (call.operation, call.reduce) {
+            if self.size > 1 && exchange.output.len() > INLINE_BYTES_MAX {
+                return self.all_reduce_large(exchange, how, progress);
+            }
+            let own = exchange.output.to_vec();
+            self.reduce_into((call.dtype, how), &own, &came, exchange.output);
+            return Ok(());
+        }
+        for peer in self.others() {
+            let payload = self.payload(exchange, peer);
+            if payload.len() > INLINE_BYTES_MAX {
+                self.transport.send(peer, RankStream::Collective, &[payload]);
+            }
+        }
+        if let Some(how) = call.reduce {
+            let bytes = exchange.recv_counts[rank] * element;
+            let mut others = vec![Vec::new(); self.size];
+            for peer in self.others() {
+                others[peer] = self.take(peer, &mut came[peer], bytes, progress)?;
+            }
+            let own = &exchange.input[piece(exchange.send_counts, rank, element)];
+            self.reduce_into((call.dtype, how), own, &others, exchange.output);
+            return Ok(());
+        }
+        let own = piece(exchange.recv_counts, rank, element);
+        if !own.is_empty() {
+            let from = match exchange.offer {
+                Offer::Same => 0..own.len(),
+                Offer::Pieces => piece(exchange.send_counts, rank, element),
+            };
+            exchange.output[own].copy_from_slice(&exchange.input[from]);
+        }
+        for peer in self.others() {
+            let to = &mut exchange.output[piece(exchange.recv_counts, peer, element)];
+            if came[peer].len() == to.len() {
+                to.copy_from_slice(&came[peer]);
+            } else {
+                self.read(peer, RankStream::Collective, to, call.operation)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The range of rank `rank`'s piece in a buffer of pieces of `counts` elements.
+fn piece(counts: &[usize], rank: usize, element: usize) -> Range<usize> {
+    let start = counts[..rank].iter().sum::<usize>() * element;
+    start..start + counts[rank] * element
+}
+
+impl CollectiveEngine for NetworkCommunicator {
+    fn own_rank(&self) -> usize {
+        self.rank
+    }
+
+    fn ranks(&self) -> usize {
+        self.size
+    }
+
+    fn exchange(&mut self, mut exchange: Exchange<'_>) -> Result<()> {
+        self.mailbox.check(exchange.call.operation, self.rank)?;
+        let Announced { calls, send_counts, recv_counts, inline } = self.announce(&exchange)?;
+        compare(
+            exchange.call,
+            self.rank,
+            self.size,
+            |peer| calls[peer],
+            |from, to| send_counts[from][to],
+            |to, from| recv_counts[to][from],
+        )?;
+        if exchange.call.operation == Operation::Barrier {
+            return Ok(());
+        }
+        self.execute(&mut exchange, inline)
+    }
+
+    fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()> {
+        self.announce(&exchange).map(drop)
+    }
+
+    fn message(&mut self, peer: usize, dtype: DType, side: MessageBuffer<'_>) -> Result<()> {
+        let (operation, bytes, mine, theirs) = match &side {
+            MessageBuffer::Send(data) => (Operation::Send, data.len(), RankStream::Offer, RankStream::Want),
+            MessageBuffer::Receive(data) => (Operation::Recv, data.len(), RankStream::Want, RankStream::Offer),
+        };
+        let rank = self.rank;
+        self.mailbox.check(operation, rank)?;
+        let call = Call::new(Operation::Send, dtype);
+        let heading = [call.encode(), bytes as u64].map(u64::to_le_bytes);
+        self.transport.send(peer, mine, &[heading.as_flattened()]);
+        let mut answer = [0; 2 * WORD];
+        self.read(peer, theirs, &mut answer, operation)?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| answer[at * WORD + i]));
+        let (found, found_bytes) = (Call::decode(word(0)), word(1));
+        if found != Some(call) || found_bytes != bytes as u64 {
+            let found_dtype = found.map_or("nothing", |call| call.dtype.name());
+            return Err(CollectiveError::Mismatch {
+                operation,
+                rank,
+                peer,
+                expected: format!("a message of {bytes} bytes of {dtype}"),
+                found: format!("it expects {found_bytes} bytes of {found_dtype}"),
+            });
+        }
+        match side {
+            MessageBuffer::Send(data) => {
+                self.transport.send(peer, mine, &[data]);
+                Ok(())
+            }
+            MessageBuffer::Receive(data) => self.read(peer, theirs, data, operation),
+        }
+    }
+
+    fn tally(&self) -> &CommStats {
+        &self.stats
+    }
+
+    fn tally_mut(&mut self) -> &mut CommStats {
+        &mut self.stats
+    }
+
+    fn aborter(&self) -> AbortHandle {
+        let (mailbox, transport, rank, size) = (self.mailbox.clone(), self.transport.clone(), self.rank, self.size);
+        AbortHandle::new(move || {
+            mailbox.notice(rank, GroupNotice::Aborted(rank));
+            (0..size).filter(|peer| *peer != rank).for_each(|peer| transport.tell(peer, GroupNotice::Aborted(rank)));
+        })
+    }
+
+    fn watch_health(&self) -> Health {
+        let (mailbox, rank) = (self.mailbox.clone(), self.rank);
+        Health::new(move || mailbox.check(Operation::Barrier, rank))
+    }
+}
+
+impl Drop for NetworkCommunicator {
+    fn drop(&mut self) {
+        self.tell_all(GroupNotice::Left);
+    }
+}
+
+impl std::fmt::Debug for NetworkCommunicator {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "NetworkCommunicator(rank {} of {})", self.rank, self.size)
+    }
+}

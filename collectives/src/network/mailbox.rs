@@ -1,0 +1,254 @@
+//! The bytes that have come for one rank of a group and were not read yet.
+
+use crate::error::{CollectiveError, Result};
+use crate::operation::Operation;
+use std::collections::VecDeque;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A waiting rank looks at its patience at least this often.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The streams from one rank to another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RankStream {
+    /// The bytes of operations of all ranks.
+    Collective,
+    /// The headings and the bytes of messages that the sender sends.
+    Offer,
+    /// The headings of messages that the sender wants to receive.
+    Want,
+}
+
+impl RankStream {
+    /// All channels, by number.
+    pub const ALL: [RankStream; 3] = [RankStream::Collective, RankStream::Offer, RankStream::Want];
+}
+
+/// A rank's message to the others about the group itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GroupNotice {
+    /// The rank that tells it has left: it sends nothing more.
+    Left,
+    /// This rank has aborted the group.
+    Aborted(usize),
+    /// This rank has died, or cannot be reached.
+    Died(usize),
+    /// This rank has waited in vain for so long.
+    TimedOut(usize, Duration),
+    /// This rank has left, and another still needed it.
+    Missed(usize),
+}
+
+impl GroupNotice {
+    /// The notice as bytes.
+    pub fn encode(self) -> [u8; 17] {
+        let (kind, rank, nanoseconds) = match self {
+            GroupNotice::Left => (0, 0, 0),
+            GroupNotice::Aborted(by) => (1, by, 0),
+            GroupNotice::Died(rank) => (2, rank, 0),
+            GroupNotice::TimedOut(by, waited) => (3, by, waited.as_nanos() as u64),
+            GroupNotice::Missed(rank) => (4, rank, 0),
+        };
+        let mut bytes = [0; 17];
+        bytes[0] = kind;
+        bytes[1..9].copy_from_slice(&(rank as u64).to_le_bytes());
+        bytes[9..].copy_from_slice(&nanoseconds.to_le_bytes());
+        bytes
+    }
+
+    /// The notice in bytes that [`encode`](GroupNotice::encode) gave.
+    pub fn decode(bytes: &[u8]) -> Option<GroupNotice> {
+        let bytes: &[u8; 17] = bytes.try_into().ok()?;
+        let word = |at: usize| u64::from_le_bytes(std::array::from_fn(|i| bytes[at + i]));
+        let rank = word(1) as usize;
+        Some(match bytes[0] {
+            0 => GroupNotice::Left,
+            1 => GroupNotice::Aborted(rank),
+            2 => GroupNotice::Died(rank),
+            3 => GroupNotice::TimedOut(rank, Duration::from_nanos(word(9))),
+            4 => GroupNotice::Missed(rank),
+            _ => return None,
+        })
+    }
+
+    /// The error of a call of `operation` on rank `rank` in a group that is broken for this reason.
+    fn error(self, from: usize, operation: Operation, rank: usize) -> CollectiveError {
+        match self {
+            GroupNotice::Left => CollectiveError::Left { operation, rank, peer: from },
+            GroupNotice::Missed(peer) => CollectiveError::Left { operation, rank, peer },
+            GroupNotice::Aborted(by) => CollectiveError::Aborted { operation, rank, by },
+            GroupNotice::Died(peer) => CollectiveError::Died { operation, rank, peer },
+            GroupNotice::TimedOut(by, waited) => CollectiveError::TimedOut { operation, rank, by, waited },
+        }
+    }
+}
+
+/// The bytes of one stream, in the pieces in which they came.
+#[derive(Default)]
+struct Stream {
+    pieces: VecDeque<Vec<u8>>,
+    /// Bytes of the first piece that were read.
+    read: usize,
+}
+
+#[derive(Default)]
+struct Sender {
+    streams: [Stream; RankStream::ALL.len()],
+    /// Whether it sends nothing more.
+    gone: Option<GroupNotice>,
+}
+
+#[derive(Default)]
+struct Contents {
+    senders: Vec<Sender>,
+    /// Why the group is broken.
+    broken: Option<GroupNotice>,
+}
+
+/// The bytes that have come for a rank. Any thread delivers, one reads.
+#[derive(Default)]
+pub struct Mailbox {
+    contents: Mutex<Contents>,
+    came: Condvar,
+}
+
+impl Mailbox {
+    fn lock(&self) -> MutexGuard<'_, Contents> {
+        self.contents.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds bytes of a stream of rank `from`.
+    pub fn deliver(&self, from: usize, channel: RankStream, bytes: Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        self.lock().sender(from).streams[channel as usize].pieces.push_back(bytes);
+        self.came.notify_all();
+    }
+
+    /// Notes what rank `from` tells about the group. The first reason why the group is broken stays.
+    pub fn notice(&self, from: usize, notice: GroupNotice) {
+        let mut contents = self.lock();
+        match notice {
+            GroupNotice::Left => drop(contents.sender(from).gone.get_or_insert(GroupNotice::Left)),
+            _ => drop(contents.broken.get_or_insert(notice)),
+        }
+        drop(contents);
+        self.came.notify_all();
+    }
+
+    /// Notes that nothing more comes from rank `from`, which has died or cannot be reached.
+    pub fn lost(&self, from: usize) {
+        self.lock().sender(from).gone.get_or_insert(GroupNotice::Died(from));
+        self.came.notify_all();
+    }
+
+    /// Why the group is broken, or a rank that has died, if so.
+    pub fn trouble(&self) -> Option<GroupNotice> {
+        let contents = self.lock();
+        let died = || contents.senders.iter().filter_map(|sender| sender.gone).find(|gone| *gone != GroupNotice::Left);
+        contents.broken.or_else(died)
+    }
+
+    /// The error of a call of `operation` on rank `rank`, if the group is broken.
+    pub(super) fn check(&self, operation: Operation, rank: usize) -> Result<()> {
+        self.trouble().map_or(Ok(()), |notice| Err(notice.error(rank, operation, rank)))
+    }
+
+    /// Reads bytes of a stream of rank `from`, and waits for them for at most `patience`.
+    ///
+    /// # Errors
+    /// The group is broken, the sender is gone, or the patience is over. The caller tells the other ranks.
+    pub(super) fn read(
+        &self,
+        (from, channel): (usize, RankStream),
+        mut to: &mut [u8],
+        (operation, rank): (Operation, usize),
+        patience: Duration,
+    ) -> Result<()> {
+        let begun = Instant::now();
+        let mut contents = self.lock();
+        while !to.is_empty() {
+            let sender = contents.sender(from);
+            let stream = &mut sender.streams[channel as usize];
+            if let Some(piece) = stream.pieces.front() {
+                let rest = &piece[stream.read..];
+                let count = rest.len().min(to.len());
+                to[..count].copy_from_slice(&rest[..count]);
+                to = &mut to[count..];
+                stream.read += count;
+                if stream.read == piece.len() {
+                    stream.pieces.pop_front();
+                    stream.read = 0;
+                }
+                continue;
+            }
+            let gone = sender.gone;
+            if let Some(notice) = contents.broken.or(gone) {
+                return Err(notice.error(from, operation, rank));
+            }
+            let waited = begun.elapsed();
+            if waited >= patience {
+                return Err(CollectiveError::TimedOut { operation, rank, by: rank, waited: patience });
+            }
+            let nap = LOOK_EVERY.min(patience - waited);
+            contents = self.came.wait_timeout(contents, nap).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        Ok(())
+    }
+}
+
+impl Contents {
+    fn sender(&mut self, rank: usize) -> &mut Sender {
+        if rank >= self.senders.len() {
+            self.senders.resize_with(rank + 1, Sender::default);
+        }
+        &mut self.senders[rank]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: (Operation, usize) = (Operation::Barrier, 0);
+
+    #[test]
+    fn a_stream_is_read_however_its_pieces_came() {
+        let mailbox = Mailbox::default();
+        mailbox.deliver(1, RankStream::Collective, vec![1, 2, 3]);
+        mailbox.deliver(1, RankStream::Collective, vec![]);
+        mailbox.deliver(1, RankStream::Want, vec![9]);
+        mailbox.deliver(1, RankStream::Collective, vec![4, 5]);
+        let mut bytes = [0; 4];
+        mailbox.read((1, RankStream::Collective), &mut bytes, HERE, Duration::ZERO).unwrap();
+        assert_eq!(bytes, [1, 2, 3, 4]);
+        // Bytes that came before their sender left are still read.
+        mailbox.notice(1, GroupNotice::Left);
+        mailbox.read((1, RankStream::Collective), &mut bytes[..1], HERE, Duration::ZERO).unwrap();
+        assert_eq!(bytes[0], 5);
+        let error = mailbox.read((1, RankStream::Collective), &mut bytes, HERE, Duration::ZERO).unwrap_err();
+        assert_eq!(error, CollectiveError::Left { operation: Operation::Barrier, rank: 0, peer: 1 });
+        assert!(mailbox.trouble().is_none(), "a rank that has left breaks nothing by that");
+    }
+
+    #[test]
+    fn patience_ends_and_notices_survive_their_bytes() {
+        let mailbox = Mailbox::default();
+        let error = mailbox.read((1, RankStream::Offer), &mut [0], HERE, Duration::ZERO).unwrap_err();
+        assert!(matches!(error, CollectiveError::TimedOut { by: 0, .. }));
+        let waited = Duration::from_secs(7);
+        for notice in [
+            GroupNotice::Left,
+            GroupNotice::Aborted(3),
+            GroupNotice::Died(70),
+            GroupNotice::TimedOut(2, waited),
+            GroupNotice::Missed(1),
+        ] {
+            assert_eq!(GroupNotice::decode(&notice.encode()), Some(notice));
+        }
+        assert_eq!(GroupNotice::decode(&[9; 17]), None);
+        assert_eq!(GroupNotice::decode(&[0; 3]), None);
+    }
+}

@@ -1,0 +1,524 @@
+//! The connections between processes of workers on several machines, and the communicators over them.
+//!
+//! A process has one port, at which other processes reach it, and one [`LastingLink`] with each process that shares a
+//! group with it: of the two, the one with the lower name dials. A link's frame is a piece of a stream of one rank to
+//! another, or a [`GroupNotice`]; it names the group by a number that only its members know. Both processes show their
+//! certificates, whose fingerprints the daemon has told each of them.
+
+use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank};
+use super::messages::MachineRequest;
+use gt_bridge::handshake::ConnectError;
+use gt_bridge::lasting_link::{DialFailure, LINK_FRAME_BYTES_MAX, LastingLink, LinkEnd, LinkOptions, LinkRole};
+use gt_bridge::machine_port::{MachineConnection, MachinePort, dial};
+use gt_bridge::tls::Certificate;
+use gt_bridge::token::random_hex;
+use gt_collectives::network::{GroupNotice, Mailbox, NetworkCommunicator, RankStream, RankTransport};
+use gt_collectives::{CollectiveError, Communicator};
+use gt_protocol::address::Fingerprint;
+use std::collections::{HashMap, VecDeque};
+use std::io::ErrorKind;
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+/// How long a link between processes lasts without a connection.
+pub const GRACE: Duration = Duration::from_secs(30);
+/// How long a process that dials waits until it is known here.
+const KNOWN_DEADLINE: Duration = Duration::from_secs(5);
+/// The timeout of an attempt to find out whether a process has ended.
+const PROBE_DEADLINE: Duration = Duration::from_millis(500);
+/// The most bytes of a stream in one frame.
+const PIECE_BYTES_MAX: usize = 256 << 10;
+/// The most ranks of groups that this process does not know yet, for which bytes have come.
+const EARLY_MAX: usize = 256;
+/// The ranks that a process remembers to have left.
+const LEFT_MAX: usize = 1024;
+
+const HEADER_BYTES: usize = 13;
+const NOTICE: u8 = RankStream::ALL.len() as u8;
+
+/// The port of a process.
+pub struct DataPort {
+    own: Certificate,
+    setup: DataSetup,
+    endpoint: Endpoint,
+    state: Mutex<PortState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct PortState {
+    /// By the process's name.
+    peers: HashMap<String, Peer>,
+    /// By group and rank.
+    mailboxes: HashMap<(u64, usize), Member>,
+    /// The groups and ranks that this process has left last: what still comes for them is dropped.
+    left: VecDeque<(u64, usize)>,
+}
+
+struct Peer {
+    link: LastingLink,
+    /// The link's name; none until the other process has dialled.
+    name: Option<String>,
+    fingerprint: Fingerprint,
+    endpoint: Endpoint,
+}
+
+#[derive(Default)]
+struct Member {
+    mailbox: Arc<Mailbox>,
+    /// The processes of all ranks; none before this process joins the group.
+    processes: Vec<String>,
+}
+
+/// A number of a group, which nobody guesses.
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn random_number() -> std::io::Result<u64> {
+    random_hex().map(|digits| u64::from_str_radix(&digits[..16], 16).unwrap_or_default())
+}
+
+/// The setup of this process's workers, if the program has nodes.
+static SETUP: OnceLock<DataSetup> = OnceLock::new();
+/// The port of this process.
+static PORT: OnceLock<Arc<DataPort>> = OnceLock::new();
+
+/// Sets how the processes that this one starts make their ports.
+pub fn set_up(setup: DataSetup) {
+    SETUP.get_or_init(|| setup);
+}
+
+/// How the processes that this one starts make their ports; none without nodes.
+pub fn setup() -> Option<DataSetup> {
+    SETUP.get().cloned()
+}
+
+/// The port of this process; none without nodes.
+pub fn of_this_process() -> Option<&'static Arc<DataPort>> {
+    PORT.get()
+}
+
+impl DataPort {
+    /// Makes the port of this process, which listens at an address of its own.
+    ///
+    /// # Errors
+    /// The certificate cannot be read, or the address cannot be listened at.
+    pub fn open(setup: DataSetup) -> Result<Arc<DataPort>, String> {
+        let own = Certificate::own(&setup.folder).map_err(|error| error.to_string())?;
+        let failed = |error| format!("cannot listen at {} for other workers: {error}", setup.bind);
+        let port = MachinePort::bind(SocketAddr::new(setup.bind, 0), &own).map_err(failed)?;
+        let data = DataPort::new(setup.clone(), own, port.address().port()).map_err(failed)?;
+        let taking = data.clone();
+        let start = port.start(move |connection, request| {
+            if let MachineRequest::Data(hello) = request {
+                taking.take(connection, &hello);
+            }
+        });
+        start.map_err(failed)?;
+        Ok(data)
+    }
+
+    /// A port whose connections come to `port`, at which somebody else listens.
+    ///
+    /// # Errors
+    /// The system has no random numbers.
+    pub fn new(setup: DataSetup, own: Certificate, port: u16) -> std::io::Result<Arc<DataPort>> {
+        let endpoint = Endpoint {
+            machine: String::new(),
+            process: random_hex()?,
+            fingerprint: own.fingerprint().to_string(),
+            host: None,
+            port,
+        };
+        Ok(Arc::new(DataPort { own, setup, endpoint, state: Mutex::default(), changed: Condvar::new() }))
+    }
+
+    /// Makes this the port of the process.
+    pub fn publish(self: &Arc<Self>) {
+        PORT.get_or_init(|| self.clone());
+    }
+
+    /// Where this process can be reached, as it knows it.
+    pub fn endpoint(&self) -> &Endpoint {
+        &self.endpoint
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PortState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Joins a group, and waits until all ranks have.
+    ///
+    /// # Errors
+    /// The group broke before.
+    pub fn join(
+        self: &Arc<Self>,
+        rank: NetworkRank,
+        patience: Duration,
+    ) -> Result<Box<dyn Communicator>, CollectiveError> {
+        let NetworkRank { group, rank, endpoints } = rank;
+        let setup = |why: String| CollectiveError::Setup { what: format!("join a group as rank {rank}"), why };
+        let mut peers = Vec::new();
+        for (peer, endpoint) in endpoints.iter().enumerate() {
+            peers.push(match endpoint.process == self.endpoint.process {
+                true => Route::Here,
+                false => Route::Link(self.link_with(endpoint).map_err(|why| setup(format!("rank {peer}: {why}")))?),
+            });
+        }
+        let mailbox = {
+            let mut state = self.lock();
+            let member = state.mailboxes.entry((group, rank)).or_default();
+            member.processes = endpoints.iter().map(|endpoint| endpoint.process.clone()).collect();
+            member.mailbox.clone()
+        };
+        // A link may have ended before the mailbox knew its processes.
+        for (peer, route) in peers.iter().enumerate() {
+            if matches!(route, Route::Link(link) if link.ended().is_some()) {
+                mailbox.lost(peer);
+            }
+        }
+        let size = endpoints.len();
+        let transport =
+            Arc::new(GroupTransport { port: Arc::downgrade(self), group, rank, peers, mailbox: mailbox.clone() });
+        let mut communicator = NetworkCommunicator::new((rank, size), mailbox, transport, patience);
+        communicator.barrier()?;
+        Ok(Box::new(communicator))
+    }
+
+    /// The link with the process at `endpoint`, which is made if there is none.
+    fn link_with(self: &Arc<Self>, endpoint: &Endpoint) -> Result<LastingLink, String> {
+        let mut state = self.lock();
+        if let Some(peer) = state.peers.get(&endpoint.process).filter(|peer| peer.link.ended().is_none()) {
+            return Ok(peer.link.clone());
+        }
+        let fingerprint: Fingerprint =
+            endpoint.fingerprint.parse().map_err(|()| "its certificate's fingerprint is none".to_owned())?;
+        let dials = self.endpoint.process < endpoint.process;
+        let name = dials.then(random_hex).transpose().map_err(|error| error.to_string())?;
+        let role = match &name {
+            Some(name) => LinkRole::Dials(self.dialler(endpoint.clone(), fingerprint, name.clone())),
+            None => LinkRole::Awaits(self.prober(endpoint.clone())),
+        };
+        let link = self.start(endpoint, role).map_err(|error| error.to_string())?;
+        let peer = Peer { link: link.clone(), name, fingerprint, endpoint: endpoint.clone() };
+        state.peers.insert(endpoint.process.clone(), peer);
+        self.changed.notify_all();
+        Ok(link)
+    }
+
+    fn start(self: &Arc<Self>, endpoint: &Endpoint, role: LinkRole) -> std::io::Result<LastingLink> {
+        let machine = if endpoint.machine.is_empty() { "the daemon's machine" } else { &endpoint.machine };
+        let options = LinkOptions { name: format!("a worker of {machine}"), grace: GRACE };
+        let (taking, ending, process) = (self.clone(), self.clone(), endpoint.process.clone());
+        let machine = machine.to_owned();
+        let taken = move |frame: &[u8]| taking.deliver(frame);
+        LastingLink::start(options, role, None, taken, move |end| {
+            if end != LinkEnd::ClosedHere {
+                tracing::warn!(target: "gtd::nodes", "the link with a worker of {machine} ended: {end}");
+            }
+            ending.lost(&process);
+        })
+    }
+
+    fn host<'a>(&'a self, endpoint: &'a Endpoint) -> &'a str {
+        endpoint.host.as_deref().unwrap_or(&self.setup.daemon_host)
+    }
+
+    fn dialler(
+        self: &Arc<Self>,
+        endpoint: Endpoint,
+        fingerprint: Fingerprint,
+        link: String,
+    ) -> gt_bridge::lasting_link::Dial {
+        let port = self.clone();
+        Box::new(move |received| {
+            let (from, to) = (port.endpoint.process.clone(), endpoint.process.clone());
+            let hello = MachineRequest::Data(DataHello { from, to, link: link.clone(), received });
+            let host = port.host(&endpoint);
+            match dial::<_, DataReply>((host, endpoint.port), fingerprint, &port.own, &hello) {
+                Ok((connection, DataReply::Welcome { received })) => Ok((connection, received)),
+                Ok((_, DataReply::Later)) => Err(DialFailure::Retry("it does not know this process yet".into())),
+                Ok((_, DataReply::Gone { why })) => Err(DialFailure::Final(LinkEnd::Lost(why))),
+                // A port is open as long as its process lives.
+                Err(ConnectError::Connect { source, .. }) if source.kind() == ErrorKind::ConnectionRefused => {
+                    Err(DialFailure::Final(LinkEnd::Lost("its process has ended".into())))
+                }
+                Err(error @ ConnectError::WrongCertificate { .. }) => {
+                    Err(DialFailure::Final(LinkEnd::Refused(error.to_string())))
+                }
+                Err(error) => Err(DialFailure::Retry(error.to_string())),
+            }
+        })
+    }
+
+    /// Tries whether the port of the process at `endpoint` is still open.
+    fn prober(self: &Arc<Self>, endpoint: Endpoint) -> gt_bridge::lasting_link::Probe {
+        let port = self.clone();
+        Box::new(move || {
+            let ip: IpAddr = port.host(&endpoint).parse().ok()?;
+            match TcpStream::connect_timeout(&SocketAddr::new(ip, endpoint.port), PROBE_DEADLINE) {
+                Err(error) if error.kind() == ErrorKind::ConnectionRefused => Some("its process has ended".into()),
+                _ => None,
+            }
+        })
+    }
+
+    /// Takes a connection of a process that dials.
+    pub fn take(self: &Arc<Self>, connection: MachineConnection, hello: &DataHello) {
+        let gone = |connection: &MachineConnection, why: &str| {
+            // The other process learns it at its next attempt otherwise.
+            let _ = connection.reply(&DataReply::Gone { why: why.into() });
+        };
+        if hello.to != self.endpoint.process {
+            return gone(&connection, "its process has ended, and another has its port");
+        }
+        let deadline = Instant::now() + KNOWN_DEADLINE;
+        let mut state = self.lock();
+        let link = loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            match state.peers.get_mut(&hello.from) {
+                Some(peer) if peer.fingerprint != connection.peer => {
+                    return gone(&connection, "it has another certificate than the daemon says");
+                }
+                Some(peer) if peer.name.as_ref().is_none_or(|name| *name == hello.link) => {
+                    peer.name = Some(hello.link.clone());
+                    break peer.link.clone();
+                }
+                Some(peer) if hello.received == 0 && peer.endpoint.process < self.endpoint.process => {
+                    // The other process has given the former link up, and begins another.
+                    peer.link.end(LinkEnd::Lost("the other process has given the link up".into()));
+                    let endpoint = peer.endpoint.clone();
+                    let Ok(link) = self.start(&endpoint, LinkRole::Awaits(self.prober(endpoint.clone()))) else {
+                        return;
+                    };
+                    (peer.link, peer.name) = (link.clone(), Some(hello.link.clone()));
+                    break link;
+                }
+                Some(_) => return gone(&connection, "the other process has given the link up"),
+                None if left.is_zero() => {
+                    let _ = connection.reply(&DataReply::Later);
+                    return;
+                }
+                None => state = self.changed.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0,
+            }
+        };
+        drop(state);
+        if let Some(end) = link.ended() {
+            return gone(&connection, &end.to_string());
+        }
+        let reply = |connection: &MachineConnection, received| connection.reply(&DataReply::Welcome { received });
+        if let Err(end) = link.attach(connection, hello.received, reply) {
+            tracing::debug!(target: "gtd::nodes", "a connection between workers was not taken: {end}");
+        }
+    }
+
+    /// The mailbox of a rank of this process; made if the group is not known yet, and none if the rank has left it.
+    fn mailbox(&self, group: u64, rank: usize) -> Result<Option<Arc<Mailbox>>, String> {
+        let mut state = self.lock();
+        if let Some(member) = state.mailboxes.get(&(group, rank)) {
+            return Ok(Some(member.mailbox.clone()));
+        }
+        if state.left.contains(&(group, rank)) {
+            return Ok(None);
+        }
+        if state.mailboxes.values().filter(|member| member.processes.is_empty()).count() >= EARLY_MAX {
+            return Err(format!("bytes for {EARLY_MAX} groups that this process is not in"));
+        }
+        Ok(Some(state.mailboxes.entry((group, rank)).or_default().mailbox.clone()))
+    }
+
+    fn deliver(&self, frame: &[u8]) -> Result<(), String> {
+        let Some((header, payload)) = frame.split_first_chunk::<HEADER_BYTES>() else {
+            return Err(format!("a frame of {} bytes", frame.len()));
+        };
+        let short = |at: usize| usize::from(u16::from_le_bytes([header[at], header[at + 1]]));
+        let group = u64::from_le_bytes(std::array::from_fn(|i| header[1 + i]));
+        let (from, to) = (short(9), short(11));
+        let Some(mailbox) = self.mailbox(group, to)? else { return Ok(()) };
+        match RankStream::ALL.get(usize::from(header[0])) {
+            Some(channel) => mailbox.deliver(from, *channel, payload.to_vec()),
+            None => mailbox.notice(from, GroupNotice::decode(payload).ok_or("a notice that is none")?),
+        }
+        Ok(())
+    }
+
+    /// Notes that nothing more comes from a process.
+    fn lost(&self, process: &str) {
+        let state = self.lock();
+        for member in state.mailboxes.values() {
+            for (rank, of) in member.processes.iter().enumerate() {
+                if of == process {
+                    member.mailbox.lost(rank);
+                }
+            }
+        }
+    }
+}
+
+/// The way to a rank.
+enum Route {
+    /// A rank of this process, perhaps the own one.
+    Here,
+    Link(LastingLink),
+}
+
+/// The transport of one rank.
+struct GroupTransport {
+    port: Weak<DataPort>,
+    group: u64,
+    rank: usize,
+    peers: Vec<Route>,
+    mailbox: Arc<Mailbox>,
+}
+
+impl GroupTransport {
+    fn send_frame(&self, to: usize, kind: u8, parts: &[&[u8]]) {
+        let mut header = [kind; HEADER_BYTES];
+        header[1..9].copy_from_slice(&self.group.to_le_bytes());
+        header[9..11].copy_from_slice(&(self.rank as u16).to_le_bytes());
+        header[11..].copy_from_slice(&(to as u16).to_le_bytes());
+        match &self.peers[to] {
+            Route::Here => {
+                if let Some(port) = self.port.upgrade()
+                    && let Err(error) = port.deliver(&[&[&header[..]], parts].concat().concat())
+                {
+                    tracing::error!(target: "gtd::nodes", "a rank of this process: {error}");
+                }
+            }
+            Route::Link(link) => {
+                let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(parts.iter().copied()).collect();
+                if link.send(&parts).is_err() {
+                    self.mailbox.lost(to);
+                }
+            }
+        }
+    }
+}
+
+impl RankTransport for GroupTransport {
+    fn send(&self, to: usize, channel: RankStream, parts: &[&[u8]]) {
+        const { assert!(PIECE_BYTES_MAX + HEADER_BYTES <= LINK_FRAME_BYTES_MAX) };
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        if bytes <= PIECE_BYTES_MAX {
+            return self.send_frame(to, channel as u8, parts);
+        }
+        for part in parts {
+            part.chunks(PIECE_BYTES_MAX).for_each(|piece| self.send_frame(to, channel as u8, &[piece]));
+        }
+    }
+
+    fn tell(&self, to: usize, notice: GroupNotice) {
+        self.send_frame(to, NOTICE, &[&notice.encode()]);
+    }
+}
+
+impl Drop for GroupTransport {
+    fn drop(&mut self) {
+        if let Some(port) = self.port.upgrade() {
+            let mut state = port.lock();
+            state.mailboxes.remove(&(self.group, self.rank));
+            state.left.push_back((self.group, self.rank));
+            if state.left.len() > LEFT_MAX {
+                state.left.pop_front();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gt_collectives::Reduce;
+    use gt_collectives::conformance::{PROGRAMS, random_step};
+    use gt_ops::DType;
+    use std::path::PathBuf;
+    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    struct Machines {
+        folder: PathBuf,
+        ports: Vec<Arc<DataPort>>,
+    }
+
+    impl Machines {
+        fn new(name: &str, count: usize) -> Machines {
+            let folder = std::env::temp_dir().join(format!("gt-ports-{}-{name}", std::process::id()));
+            let bind = "127.0.0.1".parse().unwrap();
+            let setup =
+                |number| DataSetup { folder: folder.join(format!("{number}")), bind, daemon_host: "127.0.0.1".into() };
+            let ports = (0..count).map(|number| DataPort::open(setup(number)).unwrap()).collect();
+            Machines { folder, ports }
+        }
+
+        /// Runs `run` on a group whose ranks are at these ports.
+        fn on_ranks(&self, ports: &[usize], run: impl Fn(&mut dyn Communicator) + Sync) {
+            static GROUP: AtomicU64 = AtomicU64::new(1);
+            let group = GROUP.fetch_add(1, Relaxed);
+            let endpoints: Vec<Endpoint> = ports.iter().map(|port| self.ports[*port].endpoint().clone()).collect();
+            std::thread::scope(|scope| {
+                for (rank, port) in ports.iter().enumerate() {
+                    let (run, port) = (&run, &self.ports[*port]);
+                    let rank = NetworkRank { group, rank, endpoints: endpoints.clone() };
+                    scope.spawn(move || run(&mut *port.join(rank, PATIENCE).unwrap()));
+                }
+            });
+        }
+    }
+
+    impl Drop for Machines {
+        fn drop(&mut self) {
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+
+    #[test]
+    fn groups_by_tcp_conform() {
+        let machines = Machines::new("conform", 2);
+        for (_, run) in PROGRAMS {
+            // Two ranks are in one process.
+            machines.on_ranks(&[0, 1, 0], run);
+        }
+    }
+
+    #[test]
+    fn groups_go_on_while_their_connections_break() {
+        let machines = Machines::new("breaks", 2);
+        machines.on_ranks(&[0, 1], |comm| {
+            for seed in 0..60 {
+                random_step(comm, seed);
+                if seed % 5 == 0 {
+                    let state = machines.ports[comm.rank()].lock();
+                    state.peers.values().for_each(|peer| peer.link.break_connection());
+                }
+            }
+        });
+        let resumed = machines.ports[0].lock().peers.values().map(|peer| peer.link.counts().resumed).sum::<u64>();
+        assert!(resumed > 3, "{resumed} connections were resumed");
+    }
+
+    #[test]
+    fn a_process_that_ends_breaks_its_groups_and_a_stranger_joins_none() {
+        let machines = Machines::new("ends", 2);
+        machines.on_ranks(&[0, 1], |comm| {
+            comm.barrier().unwrap();
+            if comm.rank() == 1 {
+                let state = machines.ports[1].lock();
+                state.peers.values().for_each(|peer| drop(peer.link.end(LinkEnd::Lost("a test".into()))));
+                return;
+            }
+            let error = comm.all_reduce(&mut [0; 8], DType::F32, Reduce::Sum).unwrap_err();
+            let lost = matches!(error, CollectiveError::Died { peer: 1, .. } | CollectiveError::Left { peer: 1, .. });
+            assert!(lost, "{error}");
+        });
+        // A certificate that the daemon has not told the others of.
+        let [port, other] = [0, 1].map(|port| &machines.ports[port]);
+        let mut endpoint = other.endpoint().clone();
+        endpoint.fingerprint = port.endpoint().fingerprint.clone();
+        endpoint.process = "zz".into();
+        let rank = NetworkRank { group: 99, rank: 0, endpoints: vec![port.endpoint().clone(), endpoint] };
+        let error = port.join(rank, PATIENCE).map(drop).unwrap_err();
+        assert!(matches!(error, CollectiveError::Died { peer: 1, .. }), "{error}");
+    }
+}

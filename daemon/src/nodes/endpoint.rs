@@ -1,0 +1,73 @@
+//! How processes of workers reach each other, and what they tell each other first.
+
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::path::PathBuf;
+
+/// The settings with which a process makes its port.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataSetup {
+    /// The folder of the machine's certificate.
+    pub folder: PathBuf,
+    /// The address to listen at.
+    pub bind: IpAddr,
+    /// The host of the daemon, as this machine reaches it.
+    pub daemon_host: String,
+}
+
+/// Where a process of a worker can be reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Endpoint {
+    /// The node; empty for the daemon's machine.
+    pub machine: String,
+    /// The process's name, which no other has.
+    pub process: String,
+    /// The fingerprint of its machine's certificate.
+    pub fingerprint: String,
+    /// Its host; none for that of the daemon.
+    pub host: Option<String>,
+    /// Its port.
+    pub port: u16,
+}
+
+/// A rank in a group over several machines.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkRank {
+    /// The group's number.
+    pub group: u64,
+    /// The rank.
+    pub rank: usize,
+    /// The endpoints of all ranks.
+    pub endpoints: Vec<Endpoint>,
+}
+
+/// The first message of a process of a worker to another.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct DataHello {
+    /// The process that dials.
+    pub from: String,
+    /// The process that is wanted.
+    pub to: String,
+    /// The link's name.
+    pub link: String,
+    /// The bytes of the link that were received.
+    pub received: u64,
+}
+
+/// The reply to it.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(tag = "reply", rename_all = "snake_case")]
+pub enum DataReply {
+    /// The link goes on.
+    Welcome {
+        /// The bytes of the link that were received.
+        received: u64,
+    },
+    /// The process that was wanted is not here, or has given the link up.
+    Gone {
+        /// The reason.
+        why: String,
+    },
+    /// The process is here and does not know the one that dials yet.
+    Later,
+}

@@ -1,0 +1,29 @@
+//! Nodes: other machines whose workers this daemon uses.
+//!
+//! A node runs `gtd node`, its *agent*, which has one connection with the daemon and starts the node's workers as
+//! processes. Both ends of the connection are ordinary ends of rings, as with sessions by TCP: in the daemon a
+//! [`stand_in`] takes the place of each worker's process, and registers itself as a worker of this machine does; on the
+//! node a [`hosted_worker`] takes the daemon's place for the process. So neither the dispatcher nor a worker knows of
+//! the network. What travels are the slots of the two rings, and before them the bytes of the arenas that a step reads
+//! or a fetch has written.
+//!
+//! Tensors do not pass through the daemon when workers of several machines reshard them: each process of a worker has a
+//! [`data_port`], by which it reaches the others.
+//!
+//! - [`registry`]: the invitations, and the nodes that have joined, known by their certificates.
+//! - [`messages`]: what travels over a node's connection.
+//! - [`server`]: the daemon's end of the nodes' connections.
+//! - [`stand_in`]: a node's worker, as the daemon's own machine sees it.
+//! - [`agent`]: the program `gtd node`.
+//! - [`hosted_worker`]: one worker of a node, as its agent sees it.
+//! - [`endpoint`]: how processes of workers reach each other.
+//! - [`data_port`]: the connections between processes of workers, and the communicators over them.
+
+pub mod agent;
+pub mod data_port;
+pub mod endpoint;
+pub mod hosted_worker;
+pub mod messages;
+pub mod registry;
+pub mod server;
+pub mod stand_in;

@@ -1,0 +1,325 @@
+//! The daemon's end of the nodes' connections.
+
+use super::data_port::{self, DataPort};
+use super::endpoint::DataSetup;
+use super::messages::{LinkFrame, MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon};
+use super::registry::{Candidate, Registry};
+use super::stand_in::{NodePlace, StandIn};
+use gt_bridge::lasting_link::{LastingLink, LinkEnd, LinkOptions, LinkRole};
+use gt_bridge::machine_port::{MachineConnection, MachinePort};
+use gt_bridge::tls::Certificate;
+use gt_bridge::token::random_hex;
+use gt_protocol::{NodeInfo, NodeState};
+use std::collections::HashMap;
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a node lasts without a connection.
+pub const GRACE: Duration = Duration::from_secs(30);
+
+/// How long a daemon that ends waits until its nodes know.
+const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// The nodes of a daemon.
+pub struct Nodes {
+    registry: Registry,
+    address: SocketAddr,
+    fingerprint: String,
+    /// The daemon's socket, at which stand-ins register.
+    socket: Arc<Path>,
+    data: Arc<DataPort>,
+    /// The nodes with a link, by name.
+    joined: Mutex<HashMap<String, Arc<JoinedNode>>>,
+}
+
+struct JoinedNode {
+    place: NodePlace,
+    address: SocketAddr,
+    fingerprint: gt_protocol::address::Fingerprint,
+    link_name: String,
+    offered: Vec<OfferedWorker>,
+    state: Mutex<JoinedState>,
+}
+
+#[derive(Default)]
+struct JoinedState {
+    /// None until it has started.
+    link: Option<LastingLink>,
+    stand_ins: HashMap<u32, Arc<StandIn>>,
+}
+
+impl JoinedNode {
+    fn lock(&self) -> MutexGuard<'_, JoinedState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn link(&self) -> Option<LastingLink> {
+        self.lock().link.clone()
+    }
+
+    fn is_up(&self) -> bool {
+        self.link().is_some_and(|link| link.is_up())
+    }
+}
+
+impl Nodes {
+    /// Listens for nodes at `address`. The certificate and the list of nodes are in `folder`. Stand-ins register at the
+    /// daemon's socket `socket`.
+    ///
+    /// # Errors
+    /// The address is in use, or a file cannot be used.
+    pub fn listen(address: SocketAddr, folder: PathBuf, socket: &Path) -> Result<Arc<Nodes>, String> {
+        let own = Certificate::own(&folder).map_err(|error| error.to_string())?;
+        let registry = Registry::open(&folder)?;
+        let port = MachinePort::bind(address, &own)
+            .map_err(|error| format!("cannot listen at {address} for nodes: {error}; choose another with --nodes"))?;
+        let address = port.address();
+        let daemon_host = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
+        let setup = DataSetup { folder, bind: address.ip(), daemon_host };
+        data_port::set_up(setup.clone());
+        let fingerprint = own.fingerprint().to_string();
+        let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
+        data.publish();
+        let nodes =
+            Arc::new(Nodes { registry, address, fingerprint, socket: socket.into(), data, joined: Mutex::default() });
+        let taking = nodes.clone();
+        port.start(move |connection, request| match request {
+            MachineRequest::Node(hello) => taking.take(connection, *hello),
+            MachineRequest::Data(hello) => taking.data.take(connection, &hello),
+        })
+        .map_err(|error| error.to_string())?;
+        tracing::info!(target: "gtd::nodes", %address, "listening for nodes, certificate {}", nodes.fingerprint);
+        Ok(nodes)
+    }
+
+    /// The address at which nodes join.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<String, Arc<JoinedNode>>> {
+        self.joined.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Makes an invitation. Returns the fingerprint of the daemon's certificate and the secret.
+    ///
+    /// # Errors
+    /// There are too many invitations.
+    pub fn invite(&self, lifetime: Duration, workers_max: Option<u32>) -> Result<(String, String), String> {
+        Ok((self.fingerprint.clone(), self.registry.invite(lifetime, workers_max)?))
+    }
+
+    /// The nodes that have joined once, by name.
+    pub fn list(&self) -> Vec<NodeInfo> {
+        let joined = self.lock();
+        let info = |known: super::registry::KnownNode| {
+            let mut info = NodeInfo { name: known.name, joined_s: known.joined_s, ..NodeInfo::default() };
+            let Some(node) = joined.get(&info.name) else { return info };
+            let Some(link) = node.link() else { return info };
+            let counts = link.counts();
+            info.state = match (link.ended(), link.is_up()) {
+                (Some(_), _) => NodeState::Away,
+                (None, true) => NodeState::Up,
+                (None, false) => NodeState::Unreachable,
+            };
+            info.address = Some(node.address.ip().to_string());
+            info.workers = node.offered.len() as u32;
+            (info.sent_bytes, info.received_bytes, info.resumed) =
+                (counts.sent_bytes, counts.received_bytes, counts.resumed);
+            info
+        };
+        self.registry.nodes().into_iter().map(info).collect()
+    }
+
+    /// Forgets a node, and ends its workers.
+    ///
+    /// # Errors
+    /// There is no such node, or the file cannot be written.
+    pub fn remove(&self, name: &str) -> Result<(), String> {
+        self.registry.remove(name)?;
+        if let Some(link) = self.lock().remove(name).and_then(|node| node.link()) {
+            link.end(LinkEnd::Refused("it was removed".into()));
+        }
+        Ok(())
+    }
+
+    /// Tells all nodes that the daemon ends.
+    pub fn close(&self) {
+        let links: Vec<LastingLink> = self.lock().drain().filter_map(|(_, node)| node.link()).collect();
+        let deadline = Instant::now() + FAREWELL_PATIENCE;
+        links.iter().for_each(|link| link.close(deadline.saturating_duration_since(Instant::now())));
+    }
+
+    /// Takes a connection of a node.
+    fn take(self: &Arc<Self>, connection: MachineConnection, hello: NodeHello) {
+        let refuse = |connection: &MachineConnection, why: String| {
+            tracing::warn!(target: "gtd::nodes", address = %connection.address, "a node was refused: {why}");
+            // The node may have gone, which is of no interest.
+            let _ = connection.reply(&NodeReply::Refused { why });
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        if hello.version != version {
+            let theirs = &hello.version;
+            let why =
+                format!("the node is version {theirs}, the daemon is {version}: install the same on both machines");
+            return refuse(&connection, why);
+        }
+        if let Some(link) = &hello.link {
+            let known = |node: &&Arc<JoinedNode>| node.link_name == *link && node.fingerprint == connection.peer;
+            let node = self.lock().values().find(known).cloned();
+            return match node {
+                Some(node) => self.resume(&node, connection, hello.received),
+                None => refuse(&connection, GIVEN_UP.into()),
+            };
+        }
+        let candidate = Candidate {
+            fingerprint: connection.peer,
+            secret: &hello.secret,
+            name: hello.name.as_deref(),
+            host: &hello.host,
+            workers: hello.workers.len(),
+        };
+        let name = match self.registry.admit(&candidate) {
+            Ok(name) => name,
+            Err(why) => return refuse(&connection, why),
+        };
+        let Ok(link_name) = random_hex() else { return refuse(&connection, "the daemon has no random numbers".into()) };
+        let node = Arc::new(JoinedNode {
+            place: NodePlace { name: name.clone(), host: connection.address.ip().to_string() },
+            address: connection.address,
+            fingerprint: connection.peer,
+            link_name: link_name.clone(),
+            offered: hello.workers,
+            state: Mutex::default(),
+        });
+        {
+            let mut joined = self.lock();
+            if let Some(former) = joined.get(&name) {
+                if former.is_up() {
+                    let address = former.address.ip();
+                    let why = format!(
+                        "node {name} has joined already, from {address}: end that one first, or start this one with \
+                         another --state"
+                    );
+                    drop(joined);
+                    return refuse(&connection, why);
+                }
+                if let Some(link) = former.link() {
+                    link.end(LinkEnd::Lost("the node was started again".into()));
+                }
+            }
+            joined.insert(name.clone(), node.clone());
+        }
+        if connection.reply(&NodeReply::Welcome { link: link_name, name: name.clone(), received: 0 }).is_err() {
+            self.lock().remove(&name);
+            return;
+        }
+        if let Err(error) = self.begin(&node, connection) {
+            tracing::error!(target: "gtd::nodes", node = name, %error, "the node could not be taken in");
+        }
+    }
+
+    fn resume(&self, node: &JoinedNode, connection: MachineConnection, received: u64) {
+        let (link, name) = (node.link_name.clone(), node.place.name.clone());
+        let reply = |connection: &MachineConnection, received| {
+            connection.reply(&NodeReply::Welcome { link: link.clone(), name: name.clone(), received })
+        };
+        let refused = |why: &str| NodeReply::Refused { why: why.into() };
+        let Some(lasting) = node.link() else { return };
+        if lasting.ended().is_some() {
+            // The node may have gone, which is of no interest.
+            let _ = connection.reply(&refused(GIVEN_UP));
+            return;
+        }
+        if let Err(end) = lasting.attach(connection, received, reply) {
+            tracing::info!(target: "gtd::nodes", node = name, "a connection was not taken: {end}");
+        }
+    }
+
+    fn begin(self: &Arc<Self>, node: &Arc<JoinedNode>, connection: MachineConnection) -> std::io::Result<()> {
+        let name = node.place.name.clone();
+        let options = LinkOptions { name: format!("node {name}"), grace: GRACE };
+        let (taking, ending, nodes) = (node.clone(), node.clone(), self.clone());
+        let never: gt_bridge::lasting_link::Probe = Box::new(|| None);
+        // The lock is held until the node has its link, which its first frame needs.
+        let mut state = node.lock();
+        let link = LastingLink::start(
+            options,
+            LinkRole::Awaits(never),
+            Some(connection),
+            move |frame| nodes.frame(&taking, frame),
+            move |end| {
+                let name = &ending.place.name;
+                match end {
+                    LinkEnd::ClosedThere => tracing::info!(target: "gtd::nodes", "node {name} has left"),
+                    end => tracing::warn!(target: "gtd::nodes", "node {name} is lost, and what only it held: {end}"),
+                }
+                let stand_ins: Vec<_> = ending.lock().stand_ins.drain().collect();
+                stand_ins.iter().for_each(|(_, stand_in)| stand_in.end());
+            },
+        )?;
+        state.link = Some(link);
+        drop(state);
+        for number in 0..node.offered.len() {
+            // One after another, so that their numbers are in the node's order. The dispatcher, which numbers them,
+            // takes the lock as well.
+            if let Some(registered) = self.stand_in(node, number as u32)? {
+                // It disconnects, and never says anything.
+                let _ = registered.recv();
+            }
+        }
+        tracing::info!(target: "gtd::nodes", address = %node.address, "node {name} has joined with {} workers", node.offered.len());
+        Ok(())
+    }
+
+    /// Registers a worker of a node. Returns what disconnects when it has its number.
+    fn stand_in(&self, node: &JoinedNode, worker: u32) -> std::io::Result<Option<Receiver<Infallible>>> {
+        let (Some(link), Some(offered)) = (node.link(), node.offered.get(worker as usize)) else { return Ok(None) };
+        let stand_in = StandIn::new(link, worker);
+        if let Some(former) = node.lock().stand_ins.insert(worker, stand_in.clone()) {
+            former.end();
+        }
+        stand_in.start(node.place.clone(), offered.clone(), self.socket.clone()).map(Some)
+    }
+
+    /// Takes a frame of a node.
+    fn frame(&self, node: &Arc<JoinedNode>, frame: &[u8]) -> Result<(), String> {
+        let stand_in = |worker: u32| node.lock().stand_ins.get(&worker).cloned();
+        match LinkFrame::decode(frame)? {
+            LinkFrame::Slots { worker, slots } => stand_in(worker).map_or(Ok(()), |stand_in| stand_in.report(&slots)),
+            LinkFrame::Data { worker, session, arena, offset, bytes } => {
+                stand_in(worker).map_or(Ok(()), |stand_in| stand_in.data((session, arena, offset), bytes))
+            }
+            LinkFrame::Message(text) => {
+                match serde_json::from_slice(text).map_err(|error| error.to_string())? {
+                    ToDaemon::Ready { worker, ready } => {
+                        if let Some(stand_in) = stand_in(worker) {
+                            stand_in.ready(ready);
+                        }
+                    }
+                    ToDaemon::Ended { worker, why } => {
+                        let name = &node.place.name;
+                        tracing::warn!(target: "gtd::nodes", "worker {worker} of node {name} {why}; what it held is lost");
+                        let ended = node.lock().stand_ins.remove(&worker);
+                        if let Some(stand_in) = ended {
+                            stand_in.ended(why);
+                        }
+                    }
+                    ToDaemon::Again { worker } => {
+                        // Nobody waits until it is registered.
+                        drop(self.stand_in(node, worker).map_err(|error| error.to_string())?);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// The reason for a node whose link has ended.
+const GIVEN_UP: &str = "the daemon has given this node up, has removed it, or was started again: what its workers held \
+                        is lost; start the node again";

@@ -1,0 +1,54 @@
+//! Nodes that die, and workers of nodes that die.
+
+use crate::machines::{Node, client_on, daemon, has_left, invitation, node_info, wait_state};
+use crate::support::eventually;
+use gt_ops::Op;
+use gt_protocol::{NodeState, WorkerState};
+use nix::sys::signal::Signal;
+
+#[test]
+fn a_node_that_is_killed_and_started_again_loses_its_tensors_alone() {
+    let gtd = daemon(&[]);
+    let mut nodes = [Node::start(&gtd, "left", "cpu:1"), Node::start(&gtd, "right", "cpu:1")];
+    let (mut left, mut right) = (client_on(&gtd, 1), client_on(&gtd, 2));
+    let held = [&mut left, &mut right].map(|client| client.full(&[2], 1.0));
+    assert_eq!(left.fetch_f32(held[0], 2).unwrap(), [1.0; 2]);
+    nodes[0].child.kill().unwrap();
+    nodes[0].wait();
+    wait_state(&gtd, "left", NodeState::Unreachable);
+    // The daemon does not wait for the grace period, as it sees that the node was started again. It knows the node's
+    // certificate, so the secret does not matter.
+    let again = invitation(&gtd, 60, None);
+    nodes[0].child = Node::process(&nodes[0].folder, &again, &["--workers", "cpu:1"]);
+    let failure = left.fetch(held[0], 8).unwrap_err();
+    assert_eq!(failure.fault, has_left("left/cpu:0"));
+    let sum = right.binary(Op::Add, held[1], held[1]);
+    assert_eq!(right.fetch_f32(sum, 2).unwrap(), [2.0; 2]);
+    wait_state(&gtd, "left", NodeState::Up);
+    assert_eq!(node_info(&gtd, "right").resumed, 0);
+}
+
+#[test]
+fn a_nodes_worker_that_is_killed_is_replaced() {
+    let gtd = daemon(&[]);
+    let node = Node::start(&gtd, "left", "cpu:1");
+    let mut client = client_on(&gtd, 1);
+    let held = client.full(&[2], 1.0);
+    client.sync();
+    let children = |process: u32| -> Vec<u32> {
+        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+        let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+        children.collect::<String>().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+    };
+    let workers = children(node.child.id());
+    assert_eq!(workers.len(), 1);
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(workers[0] as i32), Signal::SIGKILL).unwrap();
+    let failure = client.fetch(held, 8).unwrap_err();
+    assert_eq!(failure.fault, has_left("left/cpu:0"));
+    drop(client);
+    eventually("another process works", || {
+        let workers = gtd.status().workers;
+        workers.iter().any(|worker| worker.name == "left/cpu:0" && worker.state == WorkerState::Running)
+    });
+    assert!(gtd.stderr().contains("worker 0 of node left was killed by signal 9"), "{}", gtd.stderr());
+}

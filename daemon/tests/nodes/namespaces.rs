@@ -1,0 +1,83 @@
+//! Nodes in network namespaces of their own, as on other machines. Making these takes root and iproute2.
+
+use crate::machines::{Node, daemon_at, invitation};
+use crate::support::{Folder, Gtd, gtd_path};
+use crate::together::{DIVIDED, assert_close, train};
+use std::process::Command as Program;
+
+/// A bridge of this machine with namespaces behind it, removed at the end of the test.
+struct Network {
+    prefix: String,
+    subnet: String,
+    namespaces: usize,
+}
+
+/// Runs `ip` with these arguments.
+fn ip(arguments: &str) -> bool {
+    let output = Program::new("ip").args(arguments.split_whitespace()).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+impl Network {
+    /// A network with this many namespaces; none if this user or machine cannot make it.
+    fn new(namespaces: usize) -> Option<Network> {
+        let number = std::process::id() % 65_536;
+        let prefix = format!("gt{number}");
+        let network = Network { subnet: format!("10.{}.{}", 64 + number / 256 % 64, number % 256), prefix, namespaces };
+        let Network { prefix, subnet, .. } = &network;
+        let mut commands = vec![
+            format!("link add {prefix}b type bridge"),
+            format!("addr add {subnet}.1/24 dev {prefix}b"),
+            format!("link set {prefix}b up"),
+        ];
+        for node in 0..namespaces {
+            let namespace = network.namespace(node);
+            commands.extend([
+                format!("netns add {namespace}"),
+                format!("link add {prefix}v{node} type veth peer name eth0 netns {namespace}"),
+                format!("link set {prefix}v{node} master {prefix}b up"),
+                format!("-n {namespace} addr add {subnet}.{}/24 dev eth0", 10 + node),
+                format!("-n {namespace} link set eth0 up"),
+                format!("-n {namespace} link set lo up"),
+            ]);
+        }
+        commands.iter().all(|command| ip(command)).then_some(network)
+    }
+
+    fn namespace(&self, node: usize) -> String {
+        format!("{}n{node}", self.prefix)
+    }
+
+    /// Starts a node in a namespace, and waits until its workers run.
+    fn start(&self, gtd: &Gtd, number: usize) -> Node {
+        let mut program = Program::new("ip");
+        program.args(["netns", "exec", &self.namespace(number)]).arg(gtd_path());
+        let (folder, name) = (Folder::new(), format!("node{number}"));
+        let arguments = ["--name", &name, "--workers", "cpu:2"];
+        let child = Node::process_of(program, &folder, &invitation(gtd, 60, None), &arguments);
+        let node = Node { child, folder };
+        node.wait_running(gtd, &name);
+        node
+    }
+}
+
+impl Drop for Network {
+    fn drop(&mut self) {
+        for node in 0..self.namespaces {
+            ip(&format!("link del {}v{node}", self.prefix));
+            ip(&format!("netns del {}", self.namespace(node)));
+        }
+        ip(&format!("link del {}b", self.prefix));
+    }
+}
+
+#[test]
+fn nodes_of_other_addresses_train_as_one_worker_does() {
+    let Some(network) = Network::new(2) else { return println!("skipped: no network namespaces can be made") };
+    let expected = train(&Gtd::start(&[]).folder.socket(), 20).unwrap();
+    let gtd = daemon_at(&format!("{}.1:0", network.subnet), &DIVIDED);
+    let _nodes = [network.start(&gtd, 0), network.start(&gtd, 1)];
+    let addresses: Vec<_> = gtd.status().nodes.into_iter().filter_map(|node| node.address).collect();
+    assert_eq!(addresses, [10, 11].map(|host| format!("{}.{host}", network.subnet)));
+    assert_close(&train(&gtd.folder.socket(), 20).unwrap(), &expected);
+}
