@@ -418,7 +418,9 @@ impl LastingLink {
                         }
                     }
                 }
-                Frame::Data { .. } | Frame::Message(_) => return Err(LinkEnd::Broken("another frame".into())),
+                Frame::Data { .. } | Frame::Message(_) | Frame::Records(_) => {
+                    return Err(LinkEnd::Broken("another frame".into()));
+                }
             }
         }
     }

@@ -94,7 +94,7 @@ fn explained(
         on_tape(block.begin_ns).min(own_times().next().unwrap_or(u64::MAX)).clamp(captured.begin_ns, captured.end_ns)
     });
     let end_ns = block.map_or(captured.end_ns, |block| {
-        on_tape(block.end_ns).max(own_times().last().unwrap_or_default()).clamp(begin_ns, captured.end_ns)
+        on_tape(block.end_ns).max(own_times().next_back().unwrap_or_default()).clamp(begin_ns, captured.end_ns)
     });
     let is_before_end = |line: &&LogLine| !matches!(line, LogLine::Event(_, event) if event.time_ns > end_ns);
     let mut builder = TimelineBuilder::from(begin_ns);

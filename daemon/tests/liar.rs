@@ -65,7 +65,6 @@ fn sync(token: u64) -> Step {
         requested: None,
         origin: token,
         token,
-        operands: [0; 2],
         command: Command::Sync { token },
         out: None,
         fused_ns: None,

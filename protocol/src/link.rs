@@ -3,8 +3,8 @@
 use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::message::{
-    ClientMessage, DaemonMessage, Hello, NodeInfo, PlacementInfo, RefusalCode, Refused, Role, SequenceCounts, SessionDetail,
-    SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
+    ClientMessage, DaemonMessage, Hello, NodeInfo, PlacementInfo, RefusalCode, Refused, Role, SequenceCounts,
+    SessionDetail, SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
 };
 use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument};

@@ -938,13 +938,16 @@ mod tests {
 
     #[test]
     fn a_loop_that_fetches_each_value_waits_for_it() {
-        let mut events = Events::default();
-        for n in 0..100 {
-            let at = 10 + n * 100 * US;
-            events.own(n + 1, [at, at + 5 * US, at + 10 * US]);
-            events.wait(n + 1, at + 1, at + 40 * US);
-        }
-        let found = events.explain(10 * MS, &workers(1));
+        let explained = |about: &Circumstances| {
+            let mut events = Events::default();
+            for n in 0..100 {
+                let at = 10 + n * 100 * US;
+                events.own(n + 1, [at, at + 5 * US, at + 10 * US]);
+                events.wait(n + 1, at + 1, at + 40 * US);
+            }
+            events.explain(10 * MS, about)
+        };
+        let found = explained(&workers(1));
         assert_eq!(kinds(&found)[0], Fetch);
         assert_eq!((fraction(&found, Fetch), fraction(&found, Operations)), (0.95, 0.05));
         let SlowdownFinding { sentence, figures, .. } = &found.findings[0];
@@ -953,7 +956,7 @@ mod tests {
         assert!(sentence.contains("of the waits are for values of train.py:"), "{sentence}");
         // The line that waits says more than those that issued the values.
         let wait_lines = (0..1000).map(|number| (number, "train.py:9 in log".into())).collect();
-        let found = events.explain(10 * MS, &Circumstances { wait_lines, ..workers(1) });
+        let found = explained(&Circumstances { wait_lines, ..workers(1) });
         let sentence = &found.findings[0].sentence;
         assert!(sentence.contains("100 % of the waits are at train.py:9 in log."), "{sentence}");
     }

@@ -119,7 +119,7 @@ impl Wire {
                 Ok(Some((frame, len))) => {
                     let next = match frame {
                         Frame::Slots(payload) => Next::Slots(frame::slots_in(payload).map(|slot| slot[0]).collect()),
-                        Frame::Message(_) | Frame::Data { .. } => Next::Other,
+                        Frame::Message(_) | Frame::Data { .. } | Frame::Records(_) => Next::Other,
                     };
                     Some((next, len))
                 }
