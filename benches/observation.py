@@ -1,4 +1,4 @@
-"""What observation costs: the dispatcher beside one without it, an observer, the instruction log, and a full trace.
+"""The cost of observation: the dispatcher beside one without it, an observer, the instruction log, and a full trace.
 
 The daemon without observation is built by `make target/unobserved/gtd`; `GT_UNOBSERVED_DAEMON` names another. Without
 it, the column "bare" of the first row stays empty.

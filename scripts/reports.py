@@ -27,12 +27,13 @@ DTYPE_SETS = {
     ("uint8", "int8", "int16", "int32", "int64", "float16", "bfloat16", "float32", "float64"): "all but bool",
     ("bool", "uint8", "int8", "int16", "int32", "int64"): "bool, integers",
     ("float16", "bfloat16", "float32", "float64"): "floats",
+    ("float16", "bfloat16"): "half precisions",
     ("bool",): "bool",
     ("float32", "float64"): "float32, float64",
     ("uint8", "int8", "int16", "int32", "int64"): "integers",
 }
 PROMOTION = {"float": "; others become float32", "sum": "; bools and integers become int64"}
-RESULT = {"bool": "bool", "int64": "int64", "same": "the operands'", "given": "as asked"}
+RESULT = {"bool": "bool", "float32": "float32", "int64": "int64", "same": "the operands'", "given": "as asked"}
 CLASSES = {
     "elementwise": "One result element from the operands' elements at the same place. Operands broadcast, and are "
     "brought to a common dtype by PyTorch's rules; all but the first may be numbers. Each is a function, a method, and "

@@ -12,7 +12,7 @@ use gt_protocol::limits::{HANDSHAKE_DEADLINE, REPLY_DEADLINE};
 use gt_protocol::tape::{TapeCopy, TapeReader};
 use gt_protocol::{ClientMessage, DaemonMessage, RefusalCode, Refused};
 use gt_shm::Socket;
-use gt_shm::broadcast::{Reader, Record};
+use gt_shm::broadcast::{self, Reader, Record};
 use std::net::Shutdown;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -79,7 +79,7 @@ impl ControlRelay {
             self.send(&answer)?;
             if let DaemonMessage::Tape { records } = answer {
                 let fd = fds.into_iter().next().ok_or("a tape without its memory")?;
-                let tape = TapeReader::new(Reader::attach(fd, records)?);
+                let tape = TapeReader::new(Reader::from_oldest(broadcast::open_file(&fd, records)?));
                 let thread = std::thread::Builder::new().name("gt-tcp-tape".into());
                 thread.spawn_scoped(scope, || self.copy(tape))?;
                 has_tape = true;

@@ -622,11 +622,21 @@ mod tests {
                 assert_eq!(came.recv_timeout(GRACE).unwrap(), frame(number));
                 assert_eq!(came_back.recv_timeout(GRACE).unwrap(), frame(number));
                 if number % 50 == 0 {
-                    if number % 100 == 0 { one.break_connection() } else { other.break_connection() }
+                    let resumed = one.counts().resumed;
+                    if number % 100 == 0 {
+                        one.break_connection()
+                    } else {
+                        other.break_connection()
+                    }
+                    let begun = Instant::now();
+                    while one.counts().resumed == resumed {
+                        assert!(begun.elapsed() < GRACE, "{:?}", one.counts());
+                        std::thread::yield_now();
+                    }
                 }
             }
         });
-        assert!(one.counts().resumed > 10, "{:?}", one.counts());
+        assert!(one.counts().resumed >= FRAMES / 50, "{:?}", one.counts());
         assert!(came.try_recv().is_err() && came_back.try_recv().is_err(), "nothing more came");
         other.close(GRACE);
         assert_eq!(other_ended.recv_timeout(GRACE).unwrap(), LinkEnd::ClosedHere);

@@ -391,7 +391,8 @@ impl ClientSession {
         self.ask(|socket| gt_protocol::ask_placement(socket, id))
     }
 
-    /// What this session's workers have exchanged and done, and its sequences of instructions, after everything issued so far is done.
+    /// The collectives and operations of this session's workers, and its sequences of instructions, after everything
+    /// issued so far is done.
     ///
     /// # Errors
     /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].
@@ -400,8 +401,8 @@ impl ClientSession {
         self.ask(gt_protocol::ask_traffic)
     }
 
-    /// The dtypes and sizes of this session's tensors, after everything issued so far is done; empty if the daemon lists
-    /// none.
+    /// The dtypes and sizes of this session's tensors, after everything issued so far is done; empty if the daemon
+    /// lists none.
     ///
     /// # Errors
     /// [`ClientError::Disconnected`], [`ClientError::Interrupted`].

@@ -20,9 +20,9 @@ const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// The lines that a session shares; nothing where the daemon cannot share them or the host language tells no lines.
 #[derive(Default)]
-pub(crate) struct SharedLines(Option<SharedMemory>);
+pub(crate) struct SharedLines(Option<SharedLabels>);
 
-struct SharedMemory {
+struct SharedLabels {
     labels: LabelWriter,
     /// Call sites whose texts are written, by their hash.
     cache: Box<[AtomicU64]>,
@@ -34,7 +34,7 @@ impl SharedLines {
     /// The memory that the daemon at the other end of `socket` grants. Without it, others see no lines.
     pub(crate) fn granted(socket: &Socket) -> SharedLines {
         SharedLines(match gt_protocol::ask_lines(socket) {
-            Ok(labels) => Some(SharedMemory {
+            Ok(labels) => Some(SharedLabels {
                 labels,
                 cache: (0..CACHED_SITES).map(|_| AtomicU64::new(0)).collect(),
                 written: Mutex::default(),
@@ -73,7 +73,7 @@ impl SharedLines {
     }
 }
 
-impl SharedMemory {
+impl SharedLabels {
     #[cold]
     fn write(&self, site: CallSite) {
         if lock(&self.written).insert(site)

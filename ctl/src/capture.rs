@@ -164,8 +164,8 @@ impl Captured {
         issued.collect()
     }
 
-    /// The lines where the program of `session` waits for values, by the number of the fetch's event, as far as they are
-    /// known.
+    /// The lines where the program of `session` waits for values, by the number of the fetch's event, as far as they
+    /// are known.
     pub fn wait_lines(&self, session: u64) -> HashMap<u64, String> {
         let fetches = self.lines.iter().filter_map(|line| match line {
             LogLine::Event(number, event)

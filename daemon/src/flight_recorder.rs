@@ -1,7 +1,8 @@
 //! The flight recorder: the tape lies in a file of memory, which outlives the daemon.
 //!
-//! The file is the daemon's user's alone, who may read the tape and end the daemon anyway, so that it needs no seals. When
-//! a client or a worker dies, a thread copies the newest events, so that the dispatcher goes on. [`gt_tape::recording`] has the format, and reads it.
+//! The file is the daemon's user's alone, who may read the tape and end the daemon anyway, so that it needs no seals.
+//! When a client or a worker dies, a thread copies the newest events, so that the dispatcher goes on.
+//! [`gt_tape::recording`] has the format, and reads it.
 
 use gt_shm::labels::LabelReader;
 use gt_shm::segment::PAGE_BYTES;

@@ -19,8 +19,9 @@
 //! listening socket, [`control_connection`] a connection on it, [`systemd`] the interface to systemd. [`tape`], [`log`]
 //! and [`flight_recorder`] record instructions, [`session_tape`] copies those of one session, [`operation_counts`] and
 //! [`step_totals`] count them, [`journal`] logs everything else. [`token_desk`] serves requests about tokens, [`web`]
-//! those of Prometheus. [`nodes`] are other machines whose workers compute for this daemon. [`janitor`] drops ended sessions, [`trim_schedule`] says when to give memory back,
-//! [`descriptors`] counts those of files, [`bandwidth`] measures the machine's memory.
+//! those of Prometheus. [`nodes`] are other machines whose workers compute for this daemon. [`janitor`] drops ended
+//! sessions, [`trim_schedule`] says when to give memory back, [`descriptors`] counts those of files, [`bandwidth`]
+//! measures the machine's memory.
 
 pub mod account;
 pub mod affinity;

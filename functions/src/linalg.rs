@@ -356,8 +356,8 @@ functions! {
 
     /// The determinant of square matrices.
     ///
-    /// The gradient, `conj(det(A)) * inv(A).mH`, is computed by the inverse: `backward` raises `LinAlgError` if a matrix
-    /// is singular.
+    /// The gradient, `conj(det(A)) * inv(A).mH`, is computed by the inverse: `backward` raises `LinAlgError` if a
+    /// matrix is singular.
     ///
     /// Args:
     ///     A: Square matrices, `(*, n, n)`.

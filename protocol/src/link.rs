@@ -620,7 +620,8 @@ pub fn ask_tensors(socket: &Socket) -> Result<Vec<(u64, String)>> {
 /// Requests the memory in which this client tells the lines of its program. Only daemons whose grant says so have it.
 ///
 /// # Errors
-/// [`ProtocolError::Refused`] if the daemon has no memory or descriptor for it; if the daemon is gone or does not answer.
+/// [`ProtocolError::Refused`] if the daemon has no memory or descriptor for it; if the daemon is gone or does not
+/// answer.
 pub fn ask_lines(socket: &Socket) -> Result<LabelWriter> {
     let (fd, bytes) = granted_lines(ask(socket, &ClientMessage::ShareLines)?)?;
     Ok(LabelWriter::map(fd, bytes)?)

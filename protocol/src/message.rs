@@ -39,8 +39,8 @@ pub enum ClientMessage {
     /// Answered by `lines` with its descriptor, or `refused`. Only sent to daemons whose grant says that they share
     /// lines.
     ShareLines,
-    /// Requests the lines that a session shares, for reading. Answered by `lines` with their descriptor, or `refused` if
-    /// it shares none. Allowed to those who may read the tape.
+    /// Requests the lines that a session shares, for reading. Answered by `lines` with their descriptor, or `refused`
+    /// if it shares none. Allowed to those who may read the tape.
     LinesAttach {
         /// The session's number.
         session: u64,
@@ -64,8 +64,8 @@ pub enum ClientMessage {
         /// The tensor.
         id: u64,
     },
-    /// Requests the dtypes and sizes of this session's tensors. Answered by `tensors`, with as many as one message holds,
-    /// or `refused`.
+    /// Requests the dtypes and sizes of this session's tensors. Answered by `tensors`, with as many as one message
+    /// holds, or `refused`.
     Tensors {
         /// Lists only tensors with larger ids.
         after: u64,
@@ -609,14 +609,14 @@ pub struct WorkerTraffic {
     pub operations: BTreeMap<String, OperationCount>,
 }
 
-/// The sequences of instructions between two fetches of a program. Two are the same if their operations, dtypes and sizes
-/// are.
+/// The sequences of instructions between two fetches of a program. Two are the same if their operations, dtypes and
+/// sizes are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SequenceCounts {
     /// The number of different sequences, up to those that a session remembers.
     pub unique_sequences: u64,
-    /// Those of them that came three times or more.
+    /// The number of sequences that came three times or more.
     pub hot_sequences: u64,
     /// The instructions in repetitions of these, from the third on.
     pub hot_instructions: u64,

@@ -210,7 +210,8 @@ fn sequences(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     numbers.into_py_dict(py)
 }
 
-/// The dtypes and sizes of this session's tensors by id, as in `float32[64,784]`, once everything issued so far is done.
+/// The dtypes and sizes of this session's tensors by id, as in `float32[64,784]`, once everything issued so far is
+/// done.
 #[pyfunction]
 fn tensors(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     current(py)?.tensors().or_raise()?.into_py_dict(py)

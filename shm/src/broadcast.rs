@@ -312,8 +312,8 @@ mod mapped {
         Ok(MappedBroadcast::new(segment, capacity))
     }
 
-    /// Maps a ring of `capacity` records in a file for reading, for one of [`Reader`]'s constructors. The file's writers
-    /// are trusted not to shorten it.
+    /// Maps a ring of `capacity` records in a file for reading, for one of [`Reader`]'s constructors. The file's
+    /// writers are trusted not to shorten it.
     ///
     /// # Errors
     /// If the file does not have the size of such a ring.

@@ -98,7 +98,7 @@ impl Segment {
         Ok(segment)
     }
 
-    /// Maps a file for `access`. It must stay as long as it is: whoever may write it is trusted.
+    /// Maps a file for `access`. It must stay as long as it is: its writers are trusted.
     ///
     /// # Errors
     /// [`Error::SegmentLength`] if the file is not `len` bytes long; an error of the system.

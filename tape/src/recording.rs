@@ -1,9 +1,10 @@
 //! Recordings: the last events before a daemon, a worker or a client died, in files of `/dev/shm`.
 //!
-//! The daemon's tape is a ring in a file of memory. The file outlives the daemon, however that ends, until the machine is
-//! switched off, and a daemon that ends as it should removes it. When a client or a worker dies, the daemon copies the
-//! newest events to another file, which has holes in place of the others. A file is one page, whose first word is the ring's, with a header in JSON behind
-//! [`MAGIC`]; the slots of the ring; and, in a copy, the lines of the programs in JSON. A daemon that lives holds a lock on its own file.
+//! The daemon's tape is a ring in a file of memory. The file outlives the daemon, however that ends, until the machine
+//! is switched off, and a daemon that ends as it should removes it. When a client or a worker dies, the daemon copies
+//! the newest events to another file, which has holes in place of the others. A file is one page, whose first word is
+//! the ring's, with a header in JSON behind [`MAGIC`]; the slots of the ring; and, in a copy, the lines of the programs
+//! in JSON. A daemon that lives holds a lock on its own file.
 
 use crate::event_lines::{EventLines, LineCollector};
 use gt_ops::event::{Event, EventKind, LogLine};

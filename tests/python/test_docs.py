@@ -117,7 +117,11 @@ def test_every_command_exists() -> None:
         elif words[:2] == ["python", "-m"]:
             assert importlib.util.find_spec(words[2]) is not None, (page, words)
         elif words[0] == "gtctl" and len(words) > 1:
-            command = tuple(word for word in words[1:3] if re.fullmatch(r"[a-z]+", word))[:2]
+            # Before the command stand options, each with its value.
+            at = 1
+            while at + 2 < len(words) and words[at].startswith("--"):
+                at += 2
+            command = tuple(word for word in words[at : at + 2] if re.fullmatch(r"[a-z]+", word))[:2]
             if command[:1] not in {("config",), ("limits",), ("token",)}:
                 command = command[:1]
             if command not in helped:

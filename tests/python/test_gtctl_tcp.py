@@ -72,7 +72,8 @@ def go_on(client: subprocess.Popen[str]) -> str:
 def events_of(folder: Path) -> Counter[tuple[str, str]]:
     lines = (folder / "tape.log").read_text().splitlines()
     columns = [[column.strip() for column in line.split(" | ")] for line in lines if not line.startswith("...")]
-    return Counter((line[2], dict(pair.split("=") for pair in line[6].split())["op"]) for line in columns)
+    about = [(line[2], line[6].partition("  # ")[0]) for line in columns]
+    return Counter((event, dict(pair.split("=") for pair in fields.split())["op"]) for event, fields in about)
 
 
 def test_a_trace_by_tcp_accounts_for_every_instruction(tmp_path: Path) -> None:

@@ -82,7 +82,9 @@ static bool fits(const Operation* o, const Layout* a, const Layout* b, const Lay
     uint64_t am = o->transposed[0] ? a->columns : a->rows, ak = o->transposed[0] ? a->rows : a->columns;
     uint64_t bk = o->transposed[1] ? b->columns : b->rows, bn = o->transposed[1] ? b->rows : b->columns;
     mnk[0] = am, mnk[1] = bn, mnk[2] = ak;
-    bool types = a->type == b->type && a->type == d->type && o->scale == (a->type == 1 ? 1 : 0) &&
+    // The library multiplies matrices of half precision into float32 as well.
+    bool wide = (a->type == 2 || a->type == 14) && d->type == 0;
+    bool types = a->type == b->type && (a->type == d->type || wide) && o->scale == (a->type == 1 ? 1 : 0) &&
                  (a->type == 1 ? o->compute == 70 : o->compute == 68 || (a->type == 0 && o->compute == 77));
     bool batches = a->batches == b->batches && a->batches == d->batches;
     return types && batches && ak == bk && d->rows == am && d->columns == bn;

@@ -79,18 +79,25 @@ impl NetworkCommunicator {
     /// Reads bytes of rank `from`. An error breaks the group for all ranks.
     fn read(&self, from: usize, channel: RankStream, to: &mut [u8], operation: Operation) -> Result<()> {
         let read = self.mailbox.read((from, channel), to, (operation, self.rank), self.patience);
-        if let Err(error) = &read {
-            let notice = match *error {
-                CollectiveError::Left { peer, .. } => GroupNotice::Missed(peer),
-                CollectiveError::Died { peer, .. } => GroupNotice::Died(peer),
-                CollectiveError::TimedOut { by, waited, .. } => GroupNotice::TimedOut(by, waited),
-                // The others know it from the rank that aborted.
-                _ => return read,
-            };
-            self.mailbox.notice(self.rank, notice);
-            self.tell_all(notice);
-        }
-        read
+        read.inspect_err(|error| self.break_group(error))
+    }
+
+    /// Refuses a call in a broken group. The other ranks are told why: this rank alone may know, and they wait for it.
+    fn check(&self, operation: Operation) -> Result<()> {
+        self.mailbox.check(operation, self.rank).inspect_err(|error| self.break_group(error))
+    }
+
+    /// Breaks the group for all ranks.
+    fn break_group(&self, error: &CollectiveError) {
+        let notice = match *error {
+            CollectiveError::Left { peer, .. } => GroupNotice::Missed(peer),
+            CollectiveError::Died { peer, .. } => GroupNotice::Died(peer),
+            CollectiveError::TimedOut { by, waited, .. } => GroupNotice::TimedOut(by, waited),
+            // The others know it from the rank that aborted.
+            _ => return,
+        };
+        self.mailbox.notice(self.rank, notice);
+        self.tell_all(notice);
     }
 
     /// The bytes of `exchange` for rank `peer`.
@@ -279,7 +286,7 @@ impl CollectiveEngine for NetworkCommunicator {
     }
 
     fn exchange(&mut self, mut exchange: Exchange<'_>) -> Result<()> {
-        self.mailbox.check(exchange.call.operation, self.rank)?;
+        self.check(exchange.call.operation)?;
         let Announced { calls, send_counts, recv_counts, inline } = self.announce(&exchange)?;
         compare(
             exchange.call,
@@ -305,7 +312,7 @@ impl CollectiveEngine for NetworkCommunicator {
             MessageBuffer::Receive(data) => (Operation::Recv, data.len(), RankStream::Want, RankStream::Offer),
         };
         let rank = self.rank;
-        self.mailbox.check(operation, rank)?;
+        self.check(operation)?;
         let call = Call::new(Operation::Send, dtype);
         let heading = [call.encode(), bytes as u64].map(u64::to_le_bytes);
         self.transport.send(peer, mine, &[heading.as_flattened()]);

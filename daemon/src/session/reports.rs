@@ -43,8 +43,8 @@ impl Session {
         Some(PlacementInfo { layout, workers, axis, join })
     }
 
-    /// The client's tensors with ids above `after`, by id and at most `most`, each with its dtype and sizes; and whether
-    /// there are more.
+    /// The client's tensors with ids above `after`, by id and at most `most`, each with its dtype and sizes; and
+    /// whether there are more.
     pub fn tensors_after(&self, after: TensorId, most: usize) -> (Vec<(TensorId, String)>, bool) {
         let is_listed = |tensor: &&TensorEntry| tensor.id > after && tensor.id < MODIFIER_ID_MIN;
         let mut found: Vec<_> = self.tensors.iter().filter(is_listed).map(|tensor| (tensor.id, tensor.meta)).collect();

@@ -70,7 +70,7 @@ macro_rules! rows {
         ///
         /// Example:
         ///     >>> gt.special.ndtri(gt.tensor([0.025, 0.5, 0.975]))
-        ///     tensor([-1.9600, -0.0000,  1.9600])
+        ///     tensor([-1.9600,  0.0000,  1.9600])
         Ndtri = 266, ndtri(input) {
             real: |a| ndtri(a),
             grad: Wide(&[|c| c.grad * ((c.out() * c.out() * 0.5).exp() * SQRT_2PI)]),

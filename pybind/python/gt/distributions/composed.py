@@ -352,8 +352,6 @@ class LogNormal(TransformedDistribution):
     has_rsample = True
     support = constraints.positive
     _formulas = Formulas(
-        loc=lambda base_dist: base_dist.loc,
-        scale=lambda base_dist: base_dist.scale,
         mean=lambda loc, scale: (loc + scale.square() / 2).exp(),
         mode=lambda loc, scale: (loc - scale.square()).exp(),
         variance=lambda loc, scale: scale.square().expm1() * (loc * 2 + scale.square()).exp(),
@@ -362,6 +360,16 @@ class LogNormal(TransformedDistribution):
 
     def __init__(self, loc: Tensor | float, scale: Tensor | float, validate_args: bool | None = None) -> None:
         super().__init__(Normal(loc, scale, validate_args=validate_args), ExpTransform(), validate_args=validate_args)
+
+    @property
+    def loc(self) -> Tensor:
+        """The mean of the logarithm."""
+        return self.base_dist.loc
+
+    @property
+    def scale(self) -> Tensor:
+        """The standard deviation of the logarithm."""
+        return self.base_dist.scale
 
     def expand(self, batch_shape: Sequence[int], _instance: Any = None) -> Any:
         return type(self)(self.loc.expand(*batch_shape), self.scale.expand(*batch_shape), validate_args=False)
