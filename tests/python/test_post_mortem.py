@@ -20,7 +20,7 @@ WORKLOAD = """
 import gt
 x = gt.ones(4)
 for _ in range(100): x = x + 1
-a = gt.rand(1000, 1000)
+a = gt.rand(2000, 2000)
 (a @ a).sum().item()
 print(x.sum().item(), flush=True)
 for _ in range(PRODUCTS): a = (a @ a) * 1e-3
@@ -76,7 +76,7 @@ def working(tmp_path: Path, workers: str) -> Iterator[tuple[subprocess.Popen[str
 def assert_a_product_ran(told: Any, session: int, *, with_lines: bool = True) -> None:
     (running,) = told["running"]
     assert (running["operation"], running["session"]) == ("matmul", session)
-    assert running["out"] == "float32[1000,1000]"
+    assert running["out"] == "float32[2000,2000]"
     # The lines are in the program's memory, which a daemon that is killed cannot save.
     assert running["line"] == ("<string>:8 in <module>" if with_lines else None)
     assert running["for_ns"] >= 0

@@ -48,7 +48,7 @@ fn the_log_has_all_events_in_order() {
         format!("CONNECT      | {client} | -               | 0B | op=-"),
         format!("RECV         | {client} | CreationOp      | 128B | op=full result=1"),
         format!("WORKER_SEND  | {worker} | CreationOp      | 128B | op=full result=1 out=float32[1] session={session}"),
-        format!("WORKER_RECV  | {worker} | CreationOp      | 128B | op=full result=1 out=float32[1] session={session}"),
+        format!("WORKER_RECV  | {worker} | CreationOp      | 128B | op=full result=1 session={session}"),
         format!("RECV         | {client} | BinaryOp        | 64B | op=add result=2 left=1 right=1"),
         format!("WORKER_SEND  | {worker} | BinaryOp        | 64B | op=add result=2 out=float32[1] session={session}"),
         format!("WORKER_RECV  | {worker} | BinaryOp        | 64B | op=add result=2 session={session}"),
