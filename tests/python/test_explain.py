@@ -114,8 +114,8 @@ def test_the_reason_of_a_program_comes_first(program: str, first: str, tmp_path:
 
 def test_one_of_two_workers_computes_alone(tmp_path: Path) -> None:
     socket = tmp_path / "gtd.sock"
-    # Each product needs the one before and is not sharded, so they stay at one worker. Their elements stay as large.
-    program = PRODUCTS.replace("(x @ x)", "y @ x * 2e-3")
+    # Each product needs the one before and is too small to be divided, so they stay at one worker.
+    program = PRODUCTS.replace("500, 500", "120, 120").replace("(x @ x)", "y @ x / 120")
     whole = {"GT_SHARD_BYTES_MIN": str(1 << 30)}
     with daemon(socket, "--workers", "cpu:2", **whole), running(program, socket) as process:
         document = explained_first("one_worker", socket, process, "0.5")
