@@ -40,7 +40,7 @@ pub enum ClientMessage {
     /// lines.
     ShareLines,
     /// Requests the lines that a session shares, for reading. Answered by `lines` with their descriptor, or `refused`
-    /// if it shares none. Allowed to those who may read the tape.
+    /// if it shares none. Allowed to its own user, and to those who may read the whole tape.
     LinesAttach {
         /// The session's number.
         session: u64,

@@ -373,12 +373,12 @@ impl Session {
     /// # Errors
     /// The system has no memory or descriptors.
     pub fn share_lines(&mut self) -> Result<(Arc<OwnedFd>, u64), Refused> {
-        if self.lines.is_none() {
-            let made = gt_shm::labels::create();
-            let (fd, bytes) = made.map_err(|error| Refused::new(RefusalCode::Exhausted, error.to_string()))?;
-            self.lines = Some((Arc::new(fd), bytes));
+        if let Some(lines) = &self.lines {
+            return Ok(lines.clone());
         }
-        self.lines().ok_or_else(|| Refused::new(RefusalCode::Other, "there are no lines"))
+        let made = gt_shm::labels::create();
+        let (fd, bytes) = made.map_err(|error| Refused::new(RefusalCode::Exhausted, error.to_string()))?;
+        Ok(self.lines.insert((Arc::new(fd), bytes)).clone())
     }
 
     /// The memory in which the client tells the lines of its program, and its length; none if it has none.
