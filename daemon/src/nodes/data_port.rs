@@ -501,8 +501,11 @@ mod tests {
     #[test]
     fn a_process_that_ends_breaks_its_groups_and_a_stranger_joins_none() {
         let machines = Machines::new("ends", 2);
+        // Rank 1 has left the group's barrier while what it sent may still be underway, and would be lost with the link.
+        let both_have_left_the_barrier = std::sync::Barrier::new(2);
         machines.on_ranks(&[0, 1], |comm| {
             comm.barrier().unwrap();
+            both_have_left_the_barrier.wait();
             if comm.rank() == 1 {
                 let state = machines.ports[1].lock();
                 state.peers.values().for_each(|peer| drop(peer.link.end(LinkEnd::Lost("a test".into()))));
