@@ -22,6 +22,8 @@ DIST ?=
 FUZZ ?= slots stream messages handshake config frames
 FUZZ_SECONDS ?= 60
 
+# Two processes run the tests of the package; more would need more memory and cores than a small machine has.
+SIDE_BY_SIDE := --numprocesses 2
 # The tests of operations run a second and third time with every tensor sharded over several threads and processes.
 SEVERAL := cpu:4 proc-cpu:2
 DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autograd_api complex composites composites_torch creation \
@@ -71,7 +73,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -140,10 +142,13 @@ deb: $(RELEASE)/.stamp-programs $(LIBGT) ## Debian packages of the same (gtd) an
 dist: $(DIST_VENV)/.stamp-dist ## all that is published: wheels, sdist, Debian packages, checksums, components, in dist
 	$(DIST_VENV)/bin/python scripts/make-dist $(DIST)
 
+test-packaging: $(VENV)/.stamp-test ## the sdist and the wheel, built, installed and used
+	$(VENV)/bin/python -m pytest tests/packaging $(PYTEST)
+
 test-systemd: $(VENV)/.stamp-test ## the units and the package, in a systemd that is booted for it where root runs this
 	$(VENV)/bin/python -m pytest tests/service $(PYTEST)
 
-test: test-rust test-loom test-miri lint test-python ## every test, Rust and Python, and the linters
+test: test-rust test-loom test-miri lint test-python test-packaging test-systemd ## every test, Rust and Python, and the linters
 
 test-rust: tools $(CUDA_TOOLS)/.stamp ## the Rust tests
 	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) cargo test --no-fail-fast
@@ -176,14 +181,15 @@ test-miri: tools ## Miri: the unsafe code of shared memory and collectives, wher
 		echo "test-miri: skipped: no Miri here; rustup toolchain install nightly --component miri,rust-src"; \
 	fi
 
-test-python: $(VENV)/.stamp-test $(EMULATED) ## the Python tests, packaging included
-	GT_EMULATED_DAEMON=$(abspath $(EMULATED)) $(VENV)/bin/python -m pytest $(PYTEST)
+test-python: $(VENV)/.stamp-test $(EMULATED) ## the tests of the Python package and of the repository's rules
+	GT_EMULATED_DAEMON=$(abspath $(EMULATED)) $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) \
+	    tests/python $(wildcard tests/test_*.py) $(PYTEST)
 	for workers in $(SEVERAL); do \
-	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(VENV)/bin/python -m pytest $(DIVIDED) $(PYTEST) || exit 1; \
+	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) $(DIVIDED) $(PYTEST) || exit 1; \
 	done
 
 test-emulated: $(VENV)/.stamp-test $(EMULATED) ## the tests of operations once more, on an emulated CUDA device (minutes)
-	GT_DAEMON=$(abspath $(EMULATED)) GT_WORKERS=emulated-cuda:1 $(VENV)/bin/python -m pytest $(DIVIDED) $(PYTEST)
+	GT_DAEMON=$(abspath $(EMULATED)) GT_WORKERS=emulated-cuda:1 $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) $(DIVIDED) $(PYTEST)
 
 lint: lint-tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
 	cargo metadata --locked --format-version 1 >/dev/null
