@@ -181,7 +181,8 @@ test-miri: tools ## Miri: the unsafe code of shared memory and collectives, wher
 		echo "test-miri: skipped: no Miri here; rustup toolchain install nightly --component miri,rust-src"; \
 	fi
 
-test-python: $(VENV)/.stamp-test $(EMULATED) ## the tests of the Python package and of the repository's rules
+# The tests install the library for C; two processes must not both build it.
+test-python: $(VENV)/.stamp-test $(EMULATED) $(LIBGT) ## the tests of the Python package and of the repository's rules
 	GT_EMULATED_DAEMON=$(abspath $(EMULATED)) $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) \
 	    tests/python $(wildcard tests/test_*.py) $(PYTEST)
 	for workers in $(SEVERAL); do \

@@ -14,7 +14,12 @@ from typing import Any
 import numpy as np
 from support import ROOT, environment, gtd
 
-PREFIX = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve() / "libgt" / "installed"
+# Each of the processes that run tests side by side has a folder of its own.
+PREFIX = (
+    Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target")).resolve()
+    / "libgt"
+    / f"installed-{os.environ.get('PYTEST_XDIST_WORKER', 'alone')}"
+)
 NUMPY = ["?", "u1", "i1", "i2", "i4", "i8", "f2", None, "f4", "f8", "u2", "u4", "u8", "c8", "c16"]
 Handle = ctypes.c_void_p
 
