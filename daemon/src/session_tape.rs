@@ -84,7 +84,7 @@ mod tests {
 
     fn event(session: u64, kind: EventKind, result: u64) -> [u64; 7] {
         let (subject, worker) = (Subject::Sync, NO_WORKER);
-        Event { time_ns: 1, kind, subject, worker, session, bytes: 0, result, left: 0, right: 0 }.encode()
+        Event { time_ns: 1, kind, subject, worker, session, bytes: 0, result, left: 0, right: 0, run_ns: 0 }.encode()
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl StepTotalsRecorder {
     /// Adds an event.
     pub fn add(&mut self, event: &Event) {
         match event.kind {
-            EventKind::WorkerRecv => {
+            EventKind::WorkerRecv | EventKind::WorkerRun => {
                 let Some(time) = event.step_time() else { return };
                 self.totals.operations.add(event.worker.into(), event.subject, event.bytes, time);
                 if time == StepTime::Measured(0) {
@@ -189,7 +189,7 @@ mod tests {
     use gt_protocol::OperationCount;
 
     fn event(time_ns: u64, kind: EventKind, subject: Subject, worker: u16, result: u64) -> Event {
-        Event { time_ns, kind, subject, worker, session: 3, bytes: 64, result, left: 0, right: 0 }
+        Event { time_ns, kind, subject, worker, session: 3, bytes: 64, result, left: 0, right: 0, run_ns: 0 }
     }
 
     fn ended(subject: Subject, time: StepTime) -> Event {
@@ -202,9 +202,10 @@ mod tests {
         let mut recorder = StepTotalsRecorder::default();
         recorder.add(&event(0, EventKind::Connect, Subject::Nothing, NO_WORKER, 0));
         let add = Subject::Op(Op::Add);
-        for time in [StepTime::Measured(2_000), StepTime::Measured(0), StepTime::Estimated(1_000)] {
+        for time in [StepTime::Measured(2_000), StepTime::Measured(0)] {
             recorder.add(&ended(add, time));
         }
+        recorder.add(&Event { run_ns: 1_000, ..event(9, EventKind::WorkerRun, add, 1, 7) });
         recorder.add(&ended(Subject::Op(Op::Matmul), StepTime::Measured(u64::MAX)));
         recorder.add(&event(9, EventKind::Error, add, 1, 7));
         recorder.add(&event(9, EventKind::Error, add, NO_WORKER, 7));

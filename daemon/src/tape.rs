@@ -65,16 +65,24 @@ impl Tape {
     }
 
     /// Writes `event` with the time of the last [`tick`](Self::tick).
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, event: Event) {
         if cfg!(feature = "unobserved") {
             return;
         }
         let event = Event { time_ns: self.now_ns, ..event };
+        if self.recorder.is_some() {
+            self.add_to_totals(event);
+        }
+        self.writer.write(&event.encode());
+    }
+
+    /// Kept out of line, so that an event need not be in memory while nobody asks for totals.
+    #[cold]
+    fn add_to_totals(&mut self, event: Event) {
         if let Some(recorder) = &mut self.recorder {
             recorder.add(&event);
         }
-        self.writer.write(&event.encode());
     }
 
     /// The flight recorder, and where the tape is.

@@ -28,11 +28,13 @@ pub enum EventKind {
     Free = 7,
     /// An instruction failed.
     Error = 8,
+    /// The dispatcher ran an instruction itself, as the worker: the hand-over and the end of a small step in one event.
+    WorkerRun = 9,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [EventKind; 8] = [
+    pub const ALL: [EventKind; 9] = [
         EventKind::Connect,
         EventKind::Disconnect,
         EventKind::Recv,
@@ -41,6 +43,7 @@ impl EventKind {
         EventKind::WorkerRecv,
         EventKind::Free,
         EventKind::Error,
+        EventKind::WorkerRun,
     ];
     /// The name in the log.
     pub const fn name(self) -> &'static str {
@@ -53,7 +56,16 @@ impl EventKind {
             EventKind::WorkerRecv => "WORKER_RECV",
             EventKind::Free => "FREE",
             EventKind::Error => "ERROR",
+            EventKind::WorkerRun => "WORKER_RUN",
         }
+    }
+    /// Whether it is the end of a step, and tells the step's time.
+    pub const fn ends_step(self) -> bool {
+        matches!(self, EventKind::WorkerRecv | EventKind::WorkerRun)
+    }
+    /// Whether it tells the dtype and sizes of a step's result in place of operands.
+    const fn has_result_meta(self) -> bool {
+        matches!(self, EventKind::WorkerSend | EventKind::WorkerRun)
     }
     /// The kind of this name.
     pub fn from_name(name: &str) -> Option<EventKind> {
@@ -183,7 +195,7 @@ const COMMANDS: [Subject; 9] = [
     Subject::Reshard,
 ];
 
-/// The time that a step took, as its [`EventKind::WorkerRecv`] tells it, nanoseconds.
+/// The time that a step took, as the event of its end tells it, nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StepTime {
     /// The worker's measurement; 0 for a step that was fused with the one before, which carries the time of both.
@@ -227,13 +239,16 @@ pub struct Event {
     pub session: u64,
     /// Bytes of the instruction on the wire, or of the data moved.
     pub bytes: u64,
-    /// The tensor defined, fetched or freed; 0 for none.
+    /// The tensor defined or fetched, or the first one freed; 0 for none.
     pub result: u64,
-    /// The first tensor operand; 0 for none. With [`right`](Self::right), the [`ResultMeta`] of a
-    /// [`EventKind::WorkerSend`] and the [`StepTime`] of a [`EventKind::WorkerRecv`].
+    /// The first tensor operand, or the second tensor freed; 0 for none. With [`right`](Self::right), the
+    /// [`ResultMeta`] of a [`EventKind::WorkerSend`] or [`EventKind::WorkerRun`] and the [`StepTime`] of a
+    /// [`EventKind::WorkerRecv`].
     pub left: u64,
-    /// The second tensor operand; 0 for none.
+    /// The second tensor operand, or the third tensor freed; 0 for none.
     pub right: u64,
+    /// The estimated time of a [`EventKind::WorkerRun`], nanoseconds; 0 for other events.
+    pub run_ns: u16,
 }
 
 layout! {
@@ -243,40 +258,47 @@ layout! {
         kind: u8, word 1 bits 0..8, "kind of the event";
         subject: u16, word 1 bits 16..32, "wire id of the op or command; 0 for a connection";
         worker: u16, word 1 bits 32..48, "number of the worker; 65535 for an event between the daemon and a client";
+        run_ns: u16, word 1 bits 48..64, "of a WORKER_RUN, the estimate of the step's time in nanoseconds; else 0";
         session: u64, word 2, "number of the session";
         bytes: u64, word 3, "bytes of the instruction on the wire, or of the data moved";
-        result: u64, word 4, "id of the tensor defined, fetched or freed; 0 for none";
-        left: u64, word 5, "id of the first tensor operand, 0 for none; of a WORKER_SEND, bits 0..8: 1 + dtype of the result, 0 if there is none, 8..16: its rank, then its sizes; of a WORKER_RECV, the step's time in nanoseconds";
-        right: u64, word 6, "id of the second tensor operand, 0 for none; of a WORKER_SEND, the rest of the sizes; of a WORKER_RECV, 1 if that time is an estimate";
+        result: u64, word 4, "id of the tensor defined or fetched, or of the first one freed; 0 for none";
+        left: u64, word 5, "id of the first tensor operand, or of the second one freed, 0 for none; of a WORKER_SEND or WORKER_RUN, bits 0..8: 1 + dtype of the result, 0 if there is none, 8..16: its rank, then its sizes; of a WORKER_RECV, the step's time in nanoseconds";
+        right: u64, word 6, "id of the second tensor operand, or of the third one freed, 0 for none; of a WORKER_SEND or WORKER_RUN, the rest of the sizes; of a WORKER_RECV, 1 if that time is an estimate";
     }
 }
 
 impl Event {
-    /// Encodes the event as seven words of the broadcast ring.
+    /// Encodes the event as seven words of the broadcast ring. Inlined, so that a writer stores the words without an
+    /// event or an array in between.
+    #[inline(always)]
     pub fn encode(&self) -> [u64; 7] {
-        let Event { time_ns, kind, subject, worker, session, bytes, result, left, right } = *self;
+        let Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns } = *self;
         let (kind, subject) = (kind as u8, subject.code());
         let mut words = [0; 7];
-        EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right }.write(&mut words);
+        EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns }.write(&mut words);
         words
     }
     /// Decodes seven words; none if a newer daemon wrote a kind that this reader does not know.
     pub fn decode(words: &[u64; 7]) -> Option<Event> {
-        let EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right } =
+        let EventWords { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns } =
             EventWords::read(words).ok()?;
         let kind = EventKind::ALL.into_iter().find(|known| *known as u8 == kind)?;
         let subject = Subject::from_code(subject);
-        Some(Event { time_ns, kind, subject, worker, session, bytes, result, left, right })
+        Some(Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns })
     }
-    /// The dtype and sizes of the step's result; none for other events than [`EventKind::WorkerSend`], or without a
-    /// result.
+    /// The dtype and sizes of the step's result; none for other events than [`EventKind::WorkerSend`] and
+    /// [`EventKind::WorkerRun`], or without a result.
     pub fn result_meta(&self) -> Option<ResultMeta> {
-        (self.kind == EventKind::WorkerSend).then(|| ResultMeta::from_words([self.left, self.right]))?
+        self.kind.has_result_meta().then(|| ResultMeta::from_words([self.left, self.right]))?
     }
-    /// The time that the step took; none for other events than [`EventKind::WorkerRecv`].
+    /// The time that the step took; none for an event that is no step's end.
     pub fn step_time(&self) -> Option<StepTime> {
-        let time = if self.right == 0 { StepTime::Measured(self.left) } else { StepTime::Estimated(self.left) };
-        (self.kind == EventKind::WorkerRecv).then_some(time)
+        match self.kind {
+            EventKind::WorkerRun => Some(StepTime::Estimated(self.run_ns.into())),
+            EventKind::WorkerRecv if self.right == 0 => Some(StepTime::Measured(self.left)),
+            EventKind::WorkerRecv => Some(StepTime::Estimated(self.left)),
+            _ => None,
+        }
     }
 }
 
@@ -319,11 +341,13 @@ impl fmt::Display for LogLine {
             e.bytes,
             e.subject.name()
         )?;
-        let operands = match (e.kind, e.step_time()) {
-            (EventKind::WorkerSend, _) => [("left", 0), ("right", 0)],
-            (_, Some(StepTime::Measured(ns))) => [("took", ns), ("right", 0)],
-            (_, Some(StepTime::Estimated(ns))) => [("estimate", ns), ("right", 0)],
-            (_, None) => [("left", e.left), ("right", e.right)],
+        let operands = match e.step_time() {
+            Some(StepTime::Measured(ns)) => [("took", ns), ("right", 0)],
+            Some(StepTime::Estimated(ns)) => [("estimate", ns), ("right", 0)],
+            None if e.kind.has_result_meta() => [("left", 0), ("right", 0)],
+            // A search for `result=42` finds the whole life of one tensor.
+            None if e.kind == EventKind::Free => [("result", e.left), ("result", e.right)],
+            None => [("left", e.left), ("right", e.right)],
         };
         for (label, value) in [("result", e.result)].into_iter().chain(operands) {
             if value != 0 {
@@ -377,7 +401,8 @@ fn parse_event(text: &str) -> Option<LogLine> {
     let bytes = columns.next()?.strip_suffix('B')?.parse().ok()?;
     let session = who.strip_prefix("CLIENT session_").map_or(Some(0), |session| session.parse().ok())?;
     let (subject, time_ns) = (Subject::Nothing, (seconds * 1e9) as u64);
-    let mut event = Event { time_ns, kind, subject, worker, session, bytes, result: 0, left: 0, right: 0 };
+    let (result, left, right, run_ns) = (0, 0, 0, 0);
+    let mut event = Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns };
     for field in columns.next()?.split(' ') {
         let (label, value) = field.split_once('=')?;
         if label == "op" {
@@ -391,12 +416,15 @@ fn parse_event(text: &str) -> Option<LogLine> {
         }
         let value = value.parse().ok()?;
         match label {
-            "result" => event.result = value,
+            "result" if event.result == 0 => event.result = value,
+            "result" if event.left == 0 => event.left = value,
+            "result" => event.right = value,
             // An older daemon also told the operands of a WORKER_SEND.
             "left" | "right" if kind == EventKind::WorkerSend => {}
             "left" => event.left = value,
             "right" => event.right = value,
             "took" => [event.left, event.right] = StepTime::Measured(value).words(),
+            "estimate" if kind == EventKind::WorkerRun => event.run_ns = u16::try_from(value).ok()?,
             "estimate" => [event.left, event.right] = StepTime::Estimated(value).words(),
             "session" => event.session = value,
             "at" => event.time_ns = value,
@@ -423,6 +451,7 @@ mod tests {
             result: 42,
             left: 0,
             right: 0,
+            run_ns: 0,
         }
     }
 
@@ -444,6 +473,12 @@ mod tests {
             "  0.125s | #0044 | WORKER_SEND  | WORKER worker_0        | BinaryOp        | 64B | op=add result=42 \
              out=float32[64,10] session=3 at=125400000"
         );
+        let run = Event { kind: EventKind::WorkerRun, run_ns: 80, ..with_result(&[64, 10]) };
+        assert_eq!(
+            LogLine::Event(45, run).to_string(),
+            "  0.125s | #0045 | WORKER_RUN   | WORKER worker_0        | BinaryOp        | 64B | op=add result=42 \
+             estimate=80 out=float32[64,10] session=3 at=125400000"
+        );
     }
 
     #[test]
@@ -462,6 +497,12 @@ mod tests {
             lines.push(LogLine::Event(4, ended));
         }
         lines.extend([with_result(&[]), with_result(&[2, 3, 4])].map(|event| LogLine::Event(5, event)));
+        let run = Event { kind: EventKind::WorkerRun, run_ns: 80, ..with_result(&[64, 10]) };
+        assert_eq!(run.step_time(), Some(StepTime::Estimated(80)));
+        lines.push(LogLine::Event(6, run));
+        let freed = Event { kind: EventKind::Free, subject: Subject::Free, left: 43, right: 44, ..event() };
+        assert!(LogLine::Event(7, freed).to_string().contains(" op=free result=42 result=43 result=44 session=3 "));
+        lines.extend([freed, Event { right: 0, ..freed }].map(|event| LogLine::Event(7, event)));
         for line in lines {
             assert_eq!(line.to_string().parse(), Ok(line), "{line}");
             assert_eq!(format!("{line}{SOURCE}my | file.py:3 in f").parse(), Ok(line), "{line}");
@@ -482,7 +523,7 @@ mod tests {
     fn events_survive_the_ring() {
         for kind in EventKind::ALL {
             for subject in COMMANDS.into_iter().chain([Subject::Op(Op::Matmul)]) {
-                let event = Event { kind, subject, ..event() };
+                let event = Event { kind, subject, run_ns: u16::MAX, ..event() };
                 assert_eq!(Event::decode(&event.encode()), Some(event));
             }
         }

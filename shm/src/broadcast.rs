@@ -111,7 +111,7 @@ impl<M: BroadcastMem> Writer<M> {
     }
 
     /// Writes one record. Never waits.
-    #[inline]
+    #[inline(always)]
     pub fn write(&mut self, record: &Record) {
         let n = self.next;
         let slot = self.mem.slot(n);

@@ -68,7 +68,7 @@ impl Activity {
         self.events += 1;
         if event.kind == EventKind::Disconnect {
             self.sessions.remove(&event.session);
-        } else if matches!(event.kind, EventKind::WorkerRecv | EventKind::Error) {
+        } else if event.kind.ends_step() || event.kind == EventKind::Error {
             self.sessions.entry(event.session).or_default().take(line);
         }
         let Some(step) = self.tracker.take(line) else { return };

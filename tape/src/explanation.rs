@@ -849,7 +849,7 @@ mod tests {
     impl Events {
         fn add(&mut self, kind: EventKind, time_ns: u64, session: u64, worker: u16, subject: Subject, result: u64) {
             let (bytes, left, right) = (1000, 0, 0);
-            self.0.push(Event { time_ns, kind, subject, worker, session, bytes, result, left, right });
+            self.0.push(Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns: 0 });
         }
 
         /// A step that was issued, and ran from `begin` to `end`.

@@ -303,6 +303,7 @@ mod tests {
                 result: 0,
                 left: 0,
                 right: 0,
+                run_ns: 0,
             };
             let slot = PAGE_BYTES + (number % RING_RECORDS) as usize * SLOT_BYTES;
             let words = std::iter::once(2 * number + 2).chain(event.encode());

@@ -11,7 +11,7 @@ const OUTSTANDING_MAX: usize = 1 << 16;
 pub struct OutstandingStep {
     /// The number of the event.
     pub number: u64,
-    /// The event: [`EventKind::WorkerSend`].
+    /// The event: [`EventKind::WorkerSend`], or [`EventKind::WorkerRun`] of a step that was never outstanding.
     pub sent: Event,
     /// Later steps that ended before it, and so ran in its midst.
     pub overtaken_by: Option<OvertakingSteps>,
@@ -31,7 +31,7 @@ pub struct OvertakingSteps {
 pub struct EndedStep {
     /// The step as it was handed over; none if that event is missing.
     pub begun: Option<OutstandingStep>,
-    /// The event of the end: [`EventKind::WorkerRecv`].
+    /// The event of the end: [`EventKind::WorkerRecv`] or [`EventKind::WorkerRun`].
     pub ended: Event,
     /// The time that it took.
     pub time: StepTime,
@@ -44,6 +44,18 @@ struct OutstandingSteps {
     steps: VecDeque<OutstandingStep>,
     /// When the last step ended, nanoseconds.
     ended_ns: u64,
+}
+
+impl OutstandingSteps {
+    /// Notes a step that ended at `ended_ns` before the `older` oldest ones.
+    fn overtake(&mut self, older: usize, ended_ns: u64, time: StepTime) {
+        let before_ns = std::mem::replace(&mut self.ended_ns, ended_ns);
+        for older in self.steps.iter_mut().take(older) {
+            let so_far = older.overtaken_by.unwrap_or(OvertakingSteps { before_ns, took_ns: 0 });
+            let took_ns = so_far.took_ns.saturating_add(time.ns());
+            older.overtaken_by = Some(OvertakingSteps { took_ns, ..so_far });
+        }
+    }
 }
 
 /// The steps that are at the workers, by the events so far.
@@ -65,7 +77,13 @@ impl StepTracker {
             }
         };
         match event.kind {
-            EventKind::WorkerSend | EventKind::WorkerRecv if event.worker == NO_WORKER => None,
+            EventKind::WorkerSend | EventKind::WorkerRecv | EventKind::WorkerRun if event.worker == NO_WORKER => None,
+            EventKind::WorkerRun => {
+                let (time, worker) = (event.step_time()?, self.worker(event.worker));
+                worker.overtake(worker.steps.len(), event.time_ns, time);
+                let begun = Some(OutstandingStep { number, sent: *event, overtaken_by: None });
+                Some(EndedStep { begun, ended: *event, time, has_overtaken: !worker.steps.is_empty() })
+            }
             EventKind::WorkerSend => {
                 let steps = &mut self.worker(event.worker).steps;
                 if steps.len() == OUTSTANDING_MAX {
@@ -82,15 +100,7 @@ impl StepTracker {
                     (sent.session, sent.subject, sent.result) == (event.session, event.subject, event.result)
                 };
                 let position = worker.steps.iter().position(is_its);
-                if let Some(position) = position {
-                    let before_ns = worker.ended_ns;
-                    for older in worker.steps.iter_mut().take(position) {
-                        let so_far = older.overtaken_by.unwrap_or(OvertakingSteps { before_ns, took_ns: 0 });
-                        let took_ns = so_far.took_ns.saturating_add(time.ns());
-                        older.overtaken_by = Some(OvertakingSteps { took_ns, ..so_far });
-                    }
-                }
-                worker.ended_ns = event.time_ns;
+                worker.overtake(position.unwrap_or(0), event.time_ns, time);
                 let begun = position.and_then(|position| worker.steps.remove(position));
                 Some(EndedStep { begun, ended: *event, time, has_overtaken: position.is_some_and(|n| n > 0) })
             }
@@ -145,7 +155,7 @@ pub(crate) mod tests {
 
     pub(crate) fn event(time_ns: u64, kind: EventKind, worker: u16, session: u64, op: Op, result: u64) -> Event {
         let subject = Subject::Op(op);
-        Event { time_ns, kind, subject, worker, session, bytes: 64, result, left: 0, right: 0 }
+        Event { time_ns, kind, subject, worker, session, bytes: 64, result, left: 0, right: 0, run_ns: 0 }
     }
 
     pub(crate) fn sent(time_ns: u64, worker: u16, session: u64, op: Op, result: u64) -> LogLine {
@@ -172,6 +182,23 @@ pub(crate) mod tests {
         let overtaking = heavy.begun.and_then(|step| step.overtaken_by);
         assert_eq!(overtaking, Some(OvertakingSteps { before_ns: 0, took_ns: 5 }));
         assert!(!heavy.has_overtaken && steps.running(0).is_none());
+    }
+
+    #[test]
+    fn a_step_that_the_dispatcher_ran_begins_and_ends_in_one_event() {
+        let run = |time_ns| {
+            let event = event(time_ns, EventKind::WorkerRun, 0, 2, Op::Add, 8);
+            LogLine::Event(time_ns, Event { run_ns: 80, ..event })
+        };
+        let mut steps = StepTracker::default();
+        let alone = steps.take(&run(10)).unwrap();
+        assert_eq!((alone.time, alone.has_overtaken, steps.depth(0)), (StepTime::Estimated(80), false, 0));
+        assert_eq!(alone.begun.map(|step| step.sent), Some(alone.ended));
+        steps.take(&sent(20, 0, 1, Op::Matmul, 7));
+        assert!(steps.take(&run(30)).unwrap().has_overtaken);
+        let heavy = steps.take(&ended(90, 0, 1, Op::Matmul, 7, StepTime::Measured(70))).unwrap();
+        let overtaking = heavy.begun.and_then(|step| step.overtaken_by);
+        assert_eq!(overtaking, Some(OvertakingSteps { before_ns: 10, took_ns: 80 }));
     }
 
     #[test]

@@ -281,14 +281,15 @@ impl TimelineBuilder {
                     self.timeline.sessions.entry(session).or_default().awaited.push(awaited);
                 }
             }
-            EventKind::WorkerSend | EventKind::WorkerRecv if worker == NO_WORKER => {}
-            EventKind::WorkerSend | EventKind::WorkerRecv => {
+            EventKind::WorkerSend | EventKind::WorkerRecv | EventKind::WorkerRun if worker == NO_WORKER => {}
+            EventKind::WorkerSend | EventKind::WorkerRecv | EventKind::WorkerRun => {
                 self.worker(worker);
                 if is_within {
                     let visit = self.visit(event);
-                    if event.kind == EventKind::WorkerSend {
+                    if event.kind != EventKind::WorkerRecv {
                         visit.handed_over += 1;
-                    } else {
+                    }
+                    if event.kind.ends_step() {
                         visit.ended += 1;
                         if let Some(StepTime::Estimated(ns)) = event.step_time() {
                             visit.end_ns = visit.end_ns.saturating_add(ns);
@@ -600,7 +601,7 @@ mod tests {
                 let (time_ns, session, bytes, result) = (value(1000), value(3), value(9), value(4));
                 let (left, right, worker) = (value(300), next(2), [0, 1, 2, NO_WORKER][next(4) as usize]);
                 let subject = [Subject::Op(Op::Add), Subject::Fetch, Subject::Sync, Subject::Reshard][next(4) as usize];
-                let event = Event { time_ns, kind, subject, worker, session, bytes, result, left, right };
+                let event = Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns: 0 };
                 builder.take(&if next(40) == 0 { LogLine::Lost(next(9)) } else { LogLine::Event(number, event) });
             }
             let timeline = builder.finish(next(2000), &[], &[1]);

@@ -42,7 +42,7 @@ impl OperationTotals {
     }
 
     fn add(&mut self, event: &Event) {
-        if !matches!(event.kind, EventKind::WorkerRecv | EventKind::Error) {
+        if !event.kind.ends_step() && event.kind != EventKind::Error {
             return;
         }
         let Event { worker, subject, .. } = *event;

@@ -22,6 +22,7 @@ class Line(NamedTuple):
     family: str
     bytes: int
     fields: dict[str, str]
+    freed: list[str]
 
 
 PATTERN = re.compile(
@@ -37,8 +38,9 @@ def log_of(program: str, path: Path) -> list[Line]:
         found = PATTERN.match(text)
         assert found, text
         seconds, number, event, who, family, size, fields = found.groups()
-        pairs = dict(pair.split("=") for pair in fields.split())
-        lines.append(Line(float(seconds), int(number), event, who, family, int(size), pairs))
+        pairs = [pair.split("=") for pair in fields.split()]
+        freed = [value for name, value in pairs if name == "result"] if event == "FREE" else []
+        lines.append(Line(float(seconds), int(number), event, who, family, int(size), dict(pairs), freed))
     return lines
 
 
@@ -50,11 +52,14 @@ def test_the_life_of_one_addition(tmp_path: Path) -> None:
     assert received.family == "BinaryOp"
     assert received.bytes == 64
     result = received.fields["result"]
-    about = [line.event for line in log if line.fields.get("result") == result and line.fields["op"] in ("add", "free")]
-    assert about[:3] == ["RECV", "WORKER_SEND", "WORKER_RECV"]
-    (sent,) = [line for line in log if line.event == "WORKER_SEND" and line.fields["op"] == "add"]
-    assert sent.who == "WORKER worker_0"
-    assert sent.fields["out"] == "float32[3]"
+    about = [line.event for line in log if line.fields.get("result") == result and line.fields["op"] == "add"]
+    assert about == ["RECV", "WORKER_RUN"]
+    (run,) = [line for line in log if line.event == "WORKER_RUN" and line.fields["op"] == "add"]
+    assert run.who == "WORKER worker_0"
+    assert run.fields["out"] == "float32[3]"
+    assert int(run.fields["estimate"]) > 0
+    (free,) = [line for line in log if result in line.freed]
+    assert (free.event, free.bytes) == ("FREE", 12 * len(free.freed))
     assert received.fields["left"] != received.fields["right"]
     assert [line for line in log if line.event == "SEND" and line.fields["op"] == "fetch"]
 
@@ -66,18 +71,26 @@ def test_lines_are_numbered_and_timed_without_a_gap(tmp_path: Path) -> None:
     assert times == sorted(times)
 
 
-def test_every_instruction_is_received_sent_done_and_its_result_freed(tmp_path: Path) -> None:
+def test_a_product_is_sent_to_its_worker_and_completed_there(tmp_path: Path) -> None:
+    log = log_of("a = gt.ones(1000, 1000)\n(a @ a).sum().item()", tmp_path / "ops.log")
+    sent, done = [line for line in log if line.fields["op"] == "matmul" and line.event != "RECV"]
+    assert (sent.event, sent.fields["out"]) == ("WORKER_SEND", "float32[1000,1000]")
+    assert done.event == "WORKER_RECV"
+    assert int(done.fields["took"]) > 0
+
+
+def test_every_instruction_is_received_and_run_and_its_result_freed(tmp_path: Path) -> None:
     log = log_of(
         "x = gt.ones(4)\nfor i in range(500): x = x * 1 + i\nx.tolist()\ndel x\ngt.synchronize()", tmp_path / "ops.log"
     )
     counts = Counter((line.event, line.fields["op"]) for line in log)
     for op, times in (("mul", 500), ("add", 500), ("full", 1)):
-        for event in ("RECV", "WORKER_SEND", "WORKER_RECV"):
+        for event in ("RECV", "WORKER_RUN"):
             assert counts[event, op] == times, (event, op)
     made = {
         line.fields["result"] for line in log if line.event == "RECV" and line.fields["op"] in ("mul", "add", "full")
     }
-    freed = [line.fields["result"] for line in log if line.event == "FREE"]
+    freed = [result for line in log for result in line.freed]
     assert len(freed) == len(set(freed))
     assert set(freed) <= made | {line.fields["result"] for line in log if "result" in line.fields}
     assert made - set(freed) == set()
@@ -95,7 +108,7 @@ def test_a_backward_pass_frees_saved_tensors(tmp_path: Path) -> None:
             if line.event == "RECV" and line.fields["op"] == "arange":
                 return most, live
             live += line.event == "RECV" and line.fields["op"] not in ("free", "sync")
-            live -= line.event == "FREE"
+            live -= len(line.freed)
             most = max(most, live)
         raise AssertionError("the log ends early")
 
@@ -119,7 +132,7 @@ def test_gradients_of_the_pieces_of_a_tensor_are_laid_side_by_side(tmp_path: Pat
 
 def test_transfers_tell_their_bytes(tmp_path: Path) -> None:
     log = log_of("import numpy as np\ngt.from_numpy(np.zeros(1000, np.float32)).numpy()", tmp_path / "ops.log")
-    sizes = {line.fields["op"]: line.bytes for line in log if line.event in ("WORKER_SEND", "WORKER_RECV", "SEND")}
+    sizes = {line.fields["op"]: line.bytes for line in log if line.event in ("WORKER_RUN", "SEND")}
     assert sizes["write"] == 4000
     assert sizes["fetch"] == 4000
 

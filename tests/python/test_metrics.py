@@ -157,7 +157,7 @@ def test_totals_agree_with_the_other_instruments(tmp_path: Path) -> None:
         # By the instruction log, which the daemon's thread writes from the tape.
         counts: dict[str, int] = defaultdict(int)
         for line in log.read_text().splitlines():
-            if "| WORKER_RECV " in line:
+            if "| WORKER_RECV " in line or "| WORKER_RUN " in line:
                 counts[re.search(r"op=(\w+)", line)[1]] += 1
         for operation, count in counts.items():
             assert count == sum(done[0] for (_, of), done in everything.items() if of == operation)

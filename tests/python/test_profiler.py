@@ -186,7 +186,7 @@ def test_statistics_are_those_of_the_log(tmp_path: Path) -> None:
     for line in log.read_text().splitlines():
         columns = [column.strip() for column in line.split(" | ")]
         fields = dict(pair.split("=") for pair in columns[6].partition("  # ")[0].split())
-        if columns[2] == "WORKER_RECV":
+        if columns[2] in ("WORKER_RECV", "WORKER_RUN"):
             counts[fields["op"]] += 1
             times[fields["op"]] += int(fields.get("took") or fields.get("estimate") or 0)
     operations = stats["operations"]

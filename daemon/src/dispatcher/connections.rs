@@ -426,7 +426,8 @@ impl Dispatcher {
     fn tape_connection(&mut self, session: u64, kind: EventKind) {
         let subject = Subject::Nothing;
         let (time_ns, worker, bytes) = (0, NO_WORKER, 0);
-        self.tape.write(Event { time_ns, kind, subject, worker, session, bytes, result: 0, left: 0, right: 0 });
+        let (result, left, right, run_ns) = (0, 0, 0, 0);
+        self.tape.write(Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns });
         if let Some(log) = &self.log {
             log.wake();
         }

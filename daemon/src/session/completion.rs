@@ -35,10 +35,35 @@ impl Session {
         self.finish(report, worker, StepTime::Measured(report.took_ns), links, tape)
     }
 
-    /// Processes the end of a step: records it on the tape, and completes it for the client once all of its parts have
-    /// ended.
+    /// Processes the end of a step: records it on the tape, and settles it.
     #[inline]
     pub(super) fn finish(
+        &mut self,
+        report: &Report,
+        worker: u16,
+        time: StepTime,
+        links: &mut [Box<dyn WorkerLink>],
+        tape: &mut Tape,
+    ) -> Result<(), Violation> {
+        if report.subject != Subject::Free {
+            let [left, right] = time.words();
+            tape.write(Event { left, right, ..self.event_of(report, EventKind::WorkerRecv, worker) });
+        }
+        self.settle(report, worker, time, links, tape)
+    }
+
+    /// An event about the step of a report.
+    #[inline(always)]
+    fn event_of(&self, report: &Report, kind: EventKind, worker: u16) -> Event {
+        let Report { subject, origin, bytes, .. } = *report;
+        let (time_ns, session, left, right, run_ns) = (0, self.slot.session, 0, 0, 0);
+        Event { time_ns, kind, subject, worker, session, bytes, result: origin, left, right, run_ns }
+    }
+
+    /// Counts the end of a step, which is on the tape, and completes it for the client once all of its parts have
+    /// ended.
+    #[inline]
+    pub(super) fn settle(
         &mut self,
         report: &Report,
         worker: u16,
@@ -50,20 +75,6 @@ impl Session {
         if subject == Subject::Free {
             return Ok(());
         }
-        let session = self.slot.session;
-        let event = |kind, worker| Event {
-            time_ns: 0,
-            kind,
-            subject,
-            worker,
-            session,
-            bytes,
-            result: origin,
-            left: 0,
-            right: 0,
-        };
-        let [left, right] = time.words();
-        tape.write(Event { left, right, ..event(EventKind::WorkerRecv, worker) });
         self.operations.add(worker.into(), subject, bytes, time);
         let completes = completes(subject);
         if let Err(failure) = result {
@@ -81,8 +92,8 @@ impl Session {
                 }
                 self.errors += 1;
                 self.operations.add_error(worker.into(), subject);
-                tape.write(event(EventKind::Error, worker));
-                tracing::debug!(target: "gtd::worker", session, %origin, ?failure, "an instruction failed");
+                tape.write(self.event_of(report, EventKind::Error, worker));
+                tracing::debug!(target: "gtd::worker", session = self.slot.session, %origin, ?failure, "an instruction failed");
             }
         }
         if !completes {
@@ -101,7 +112,7 @@ impl Session {
             self.parts.remove(&token);
         }
         self.complete(token, result, links)?;
-        tape.write(event(EventKind::Send, NO_WORKER));
+        tape.write(self.event_of(report, EventKind::Send, NO_WORKER));
         Ok(())
     }
 

@@ -160,9 +160,8 @@ impl Session {
         let (origin, op, session) = (step.origin, instruction.op, self.slot.session);
         if earlier.is_none() {
             let (subject, kind, worker) = (Subject::Op(op), EventKind::Error, NO_WORKER);
-            let event =
-                Event { time_ns: 0, kind, subject, worker, session, bytes: 0, result: origin, left: 0, right: 0 };
-            tape.write(event);
+            let (time_ns, bytes, result, left, right, run_ns) = (0, 0, origin, 0, 0, 0);
+            tape.write(Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns });
         }
         earlier.unwrap_or(Refusal { origin, op: Some(op), reason: RefusalReason::Interrupted })
     }
@@ -261,14 +260,26 @@ impl Session {
         for worker in step.workers.iter() {
             let Some(link) = cx.links.get_mut(worker) else { continue };
             match link.submit(step) {
-                Submission::Queued => self.count_queued(step, worker, cx.workers),
+                Submission::Queued => {
+                    self.handed_over(step, worker as u16, cx);
+                    self.count_queued(step, worker, cx.workers);
+                }
                 Submission::Done(result) => {
                     self.bill.done_ns += step.cost_ns;
-                    if step.cost_ns >= TICK_COST_NS {
-                        cx.tape.tick();
+                    let (report, worker) = (step.report(result), worker as u16);
+                    match u16::try_from(step.expected_ns) {
+                        // The clock has not moved on since the event before.
+                        Ok(run_ns) if result.is_ok() && step.cost_ns < TICK_COST_NS => {
+                            self.ran(step, worker, run_ns, cx);
+                            self.settle(&report, worker, StepTime::Estimated(run_ns.into()), cx.links, cx.tape)?;
+                        }
+                        _ => {
+                            self.handed_over(step, worker, cx);
+                            cx.tape.tick();
+                            let time = StepTime::Estimated(step.expected_ns);
+                            self.finish(&report, worker, time, cx.links, cx.tape)?;
+                        }
                     }
-                    let time = StepTime::Estimated(step.expected_ns);
-                    self.finish(&step.report(result), worker as u16, time, cx.links, cx.tape)?;
                 }
             }
         }
@@ -291,6 +302,9 @@ impl Session {
     fn hand_over_group(&mut self, mut group: Vec<Step>, cx: &mut Context<'_>) -> Result<(), Violation> {
         for step in &mut group {
             self.account(step, cx);
+            for worker in step.workers.iter() {
+                self.handed_over(step, worker as u16, cx);
+            }
         }
         let workers = group.first().map_or(Workers::NONE, |step| step.workers);
         for worker in workers.iter() {
@@ -316,21 +330,34 @@ impl Session {
         Ok(())
     }
 
-    /// Charges the visit for a step that is handed over, and writes it to the tape.
+    /// Charges the visit for a step that is handed over.
     #[inline]
     fn account(&mut self, step: &mut Step, cx: &mut Context<'_>) {
         self.bill.served = true;
         step.expected_ns = self.correction.expect(step.cost_ns);
         // The budget counts the mean time over all workers.
         self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.workers as i64;
+    }
+
+    /// Writes to the tape that `worker` has a step.
+    #[inline]
+    fn handed_over(&mut self, step: &Step, worker: u16, cx: &mut Context<'_>) {
         let subject = subject(&step.command);
         // The free of each tensor is on the tape already.
         if subject != Subject::Free {
             let [left, right] = step.out.as_ref().map_or([0; 2], ResultMeta::words_of);
-            for worker in step.workers.iter() {
-                let about = [step.origin, left, right];
-                self.event(cx, EventKind::WorkerSend, worker as u16, subject, step.bytes, about);
-            }
+            self.event(cx, EventKind::WorkerSend, worker, subject, step.bytes, [step.origin, left, right]);
+        }
+    }
+
+    /// Writes to the tape that a step was run at once, as `worker`.
+    #[inline(always)]
+    fn ran(&mut self, step: &Step, worker: u16, run_ns: u16, cx: &mut Context<'_>) {
+        let (subject, kind) = (subject(&step.command), EventKind::WorkerRun);
+        if subject != Subject::Free {
+            let [left, right] = step.out.as_ref().map_or([0; 2], ResultMeta::words_of);
+            let (time_ns, session, bytes, result) = (0, self.slot.session, step.bytes, step.origin);
+            cx.tape.write(Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns });
         }
     }
 

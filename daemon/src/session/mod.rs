@@ -354,7 +354,7 @@ impl Session {
     }
 
     /// Writes an event to the tape.
-    #[inline]
+    #[inline(always)]
     fn event(
         &self,
         cx: &mut Context<'_>,
@@ -364,8 +364,8 @@ impl Session {
         bytes: u64,
         [result, left, right]: [TensorId; 3],
     ) {
-        let session = self.slot.session;
-        cx.tape.write(Event { time_ns: 0, kind, subject, worker, session, bytes, result, left, right });
+        let (time_ns, session, run_ns) = (0, self.slot.session, 0);
+        cx.tape.write(Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns });
     }
 
     /// The memory in which the client tells the lines of its program, which is made at the first call, and its length.

@@ -22,6 +22,8 @@ const TRANSFER_BYTES_PER_NS: u64 = 8;
 /// The largest estimate of a step, nanoseconds. Without it, a step that fails at once because memory is short could be
 /// charged as hours of work, and other sessions would be served first for as long.
 const STEP_NS_MAX: u64 = 1_000_000_000;
+/// The tensors whose free is one event.
+const FREED_BY_EVENT: usize = 3;
 /// The clock is read once per this many commands of a session's time slice, so that many short commands with wrong
 /// estimates cannot prolong the slice.
 const TICK_COMMANDS: u64 = 64;
@@ -312,10 +314,16 @@ impl Session {
             let named = ids.iter().copied().filter(|id| *id != 0).collect::<Vec<_>>();
             return self.free_everywhere(&named, cx);
         }
-        for id in ids.iter_mut().filter(|id| **id != 0) {
-            let tensor = self.tensors.remove(*id).ok_or(Violation::UnknownTensor(*id))?;
-            self.event(cx, EventKind::Free, self.worker, Subject::Free, tensor.bytes, [*id, 0, 0]);
-            *id = tensor.at.id();
+        for few in ids.chunks_mut(FREED_BY_EVENT) {
+            let (mut freed, mut bytes) = ([0; FREED_BY_EVENT], 0u64);
+            for (id, freed) in few.iter_mut().filter(|id| **id != 0).zip(&mut freed) {
+                let tensor = self.tensors.remove(*id).ok_or(Violation::UnknownTensor(*id))?;
+                (*freed, bytes) = (*id, bytes.saturating_add(tensor.bytes));
+                *id = tensor.at.id();
+            }
+            if freed[0] != 0 {
+                self.event(cx, EventKind::Free, self.worker, Subject::Free, bytes, freed);
+            }
         }
         self.send(self.step(first, Command::Free { ids }, STEP_NS, wire_bytes), cx)
     }

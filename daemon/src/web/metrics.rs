@@ -418,7 +418,7 @@ mod tests {
                 let [left, right] = StepTime::Measured(1_000).words();
                 let (kind, subject) = (EventKind::WorkerRecv, Subject::Op(*op));
                 let (time_ns, session, bytes, result) = (0, 1, 64, 1);
-                recorder.add(&Event { time_ns, kind, subject, worker, session, bytes, result, left, right });
+                recorder.add(&Event { time_ns, kind, subject, worker, session, bytes, result, left, right, run_ns: 0 });
             }
         }
         let mut snapshot = DaemonSnapshot { totals: recorder.totals().clone(), ..DaemonSnapshot::default() };

@@ -1,6 +1,6 @@
 //! The last steps of a session, by the daemon's tape.
 
-use gt_ops::event::{Event, EventKind, Subject};
+use gt_ops::event::{Event, Subject};
 use gt_shm::broadcast::{BroadcastMem, Reader};
 use gt_tape::work_kind::WorkKind;
 use serde::Serialize;
@@ -27,7 +27,7 @@ pub struct TimelineStep {
 /// The steps of a session among the events that a tape still has, oldest first. A fused group is one step.
 pub fn last_steps<M: BroadcastMem>(mut tape: Reader<M>, session: u64) -> Vec<TimelineStep> {
     let records = std::iter::from_fn(|| tape.read());
-    let own = |event: &Event| event.session == session && event.kind == EventKind::WorkerRecv;
+    let own = |event: &Event| event.session == session && event.kind.ends_step();
     let events: Vec<Event> = records.filter_map(|record| Event::decode(&record)).filter(own).collect();
     // The daemon hears of several ends at one time, and a worker runs one step at a time: each ended before the next
     // one began.
@@ -55,7 +55,7 @@ pub fn last_steps<M: BroadcastMem>(mut tape: Reader<M>, session: u64) -> Vec<Tim
 mod tests {
     use super::*;
     use gt_ops::Op;
-    use gt_ops::event::StepTime;
+    use gt_ops::event::{EventKind, StepTime};
     use gt_shm::broadcast::{HeapBroadcast, Writer};
 
     #[test]
@@ -65,7 +65,8 @@ mod tests {
         for (session, worker, took_ns) in [(1, 0, 30), (2, 0, 500), (1, 0, 0), (1, 0, 50), (1, 1, 100)] {
             let [left, right] = StepTime::Measured(took_ns).words();
             let (kind, subject) = (EventKind::WorkerRecv, Subject::Op(Op::Matmul));
-            let event = Event { time_ns: 1000, kind, subject, worker, session, bytes: 0, result: 3, left, right };
+            let event =
+                Event { time_ns: 1000, kind, subject, worker, session, bytes: 0, result: 3, left, right, run_ns: 0 };
             writer.write(&event.encode());
         }
         let steps = last_steps(Reader::from_oldest(memory.clone()), 1);

@@ -47,21 +47,16 @@ fn the_log_has_all_events_in_order() {
     let told = [
         format!("CONNECT      | {client} | -               | 0B | op=-"),
         format!("RECV         | {client} | CreationOp      | 128B | op=full result=1"),
-        format!("WORKER_SEND  | {worker} | CreationOp      | 128B | op=full result=1 out=float32[1] session={session}"),
-        format!("WORKER_RECV  | {worker} | CreationOp      | 128B | op=full result=1 session={session}"),
+        format!("WORKER_RUN   | {worker} | CreationOp      | 128B | op=full result=1 out=float32[1] session={session}"),
         format!("RECV         | {client} | BinaryOp        | 64B | op=add result=2 left=1 right=1"),
-        format!("WORKER_SEND  | {worker} | BinaryOp        | 64B | op=add result=2 out=float32[1] session={session}"),
-        format!("WORKER_RECV  | {worker} | BinaryOp        | 64B | op=add result=2 session={session}"),
+        format!("WORKER_RUN   | {worker} | BinaryOp        | 64B | op=add result=2 out=float32[1] session={session}"),
         format!("RECV         | {client} | Fetch           | 4B | op=fetch result=2"),
-        format!("WORKER_SEND  | {worker} | Fetch           | 4B | op=fetch result=2 session={session}"),
-        format!("WORKER_RECV  | {worker} | Fetch           | 4B | op=fetch result=2 session={session}"),
+        format!("WORKER_RUN   | {worker} | Fetch           | 4B | op=fetch result=2 session={session}"),
         format!("SEND         | {client} | Fetch           | 4B | op=fetch result=2"),
         format!("RECV         | {client} | Free            | 64B | op=free result=1 left=2"),
-        format!("FREE         | {worker} | Free            | 4B | op=free result=1 session={session}"),
-        format!("FREE         | {worker} | Free            | 4B | op=free result=2 session={session}"),
+        format!("FREE         | {worker} | Free            | 8B | op=free result=1 result=2 session={session}"),
         format!("RECV         | {client} | Sync            | 64B | op=sync"),
-        format!("WORKER_SEND  | {worker} | Sync            | 64B | op=sync session={session}"),
-        format!("WORKER_RECV  | {worker} | Sync            | 64B | op=sync session={session}"),
+        format!("WORKER_RUN   | {worker} | Sync            | 64B | op=sync session={session}"),
         format!("SEND         | {client} | Sync            | 64B | op=sync"),
         format!("DISCONNECT   | {client} | -               | 0B | op=-"),
     ];
@@ -107,14 +102,14 @@ fn every_instruction_is_logged_or_counted_as_lost() {
             None => *counts.entry(line.split(" | ").nth(2).unwrap().trim()).or_default() += 1,
         }
     }
-    // Each add has RECV, WORKER_SEND and WORKER_RECV, each free RECV and FREE; the full has three events, the sync four
-    // and the session two.
+    // Each add has RECV and WORKER_RUN, each free RECV and FREE; the full has two events, the sync three and the session
+    // two.
     let told: u64 = counts.values().sum();
-    assert_eq!(told + lost, 5 * ADDS + 3 + 4 + 2);
+    assert_eq!(told + lost, 4 * ADDS + 2 + 3 + 2);
     // The last events are never missing.
     assert!(lines.last().unwrap().contains("DISCONNECT"));
     let last_number = lines.last().unwrap().split(" | ").nth(1).unwrap();
-    assert_eq!(last_number, format!("#{}", 5 * ADDS + 3 + 4 + 1));
+    assert_eq!(last_number, format!("#{}", 4 * ADDS + 2 + 3 + 1));
 }
 
 #[test]
