@@ -193,3 +193,15 @@ def test_the_gradient_of_a_filling_counts_each_place_once() -> None:
     value = gt.tensor(2.0, requires_grad=True)
     gt.zeros(3, 2).index_fill(0, gt.tensor([1, 1, -1]), value).sum().backward()
     assert_close(value.grad, 4.0)
+
+
+def test_adding_a_negative_zero_keeps_its_sign_on_every_worker() -> None:
+    places, zeros = gt.tensor([1, 0]), gt.tensor([-0.0, -0.0])
+    sums = [
+        zeros.index_add(0, places, zeros),
+        zeros.scatter_add(0, places, zeros),
+        zeros.index_put((places,), zeros, accumulate=True),
+    ]
+    for total in sums:
+        assert (1 / total).tolist() == [-float("inf")] * 2
+    assert (1 / gt.zeros(2).index_add(0, places, zeros)).tolist() == [float("inf")] * 2

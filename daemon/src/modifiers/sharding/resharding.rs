@@ -123,13 +123,15 @@ fn reshard(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Output<'
         return at;
     }
     if let Placement::Partial { workers, .. } = to {
-        // The first worker has all of the sum, the others zeros.
+        // The first worker has all of the sum, the others zeros that change no number in a sum: -0.0 leaves the sign of
+        // a zero, which 0.0 does not.
+        let zero = if meta.dtype.is_float() { Scalar::Float(-0.0) } else { Scalar::Int(0) };
         for worker in workers.iter() {
             let command = if Some(worker) == workers.first() {
                 op_command(Op::Reshape, at, &[Operand::Tensor(tensor.at.id())], Attrs::Shape(meta.shape))
             } else {
                 let attrs = Attrs::Create { shape: meta.shape, dtype: meta.dtype };
-                op_command(Op::Full, at, &[Operand::Scalar(Scalar::Int(0))], attrs)
+                op_command(Op::Full, at, &[Operand::Scalar(zero)], attrs)
             };
             out.push(step_for(step, Workers::one(worker), command, Some(meta)));
         }
