@@ -7,7 +7,7 @@ use crate::session::{gt_session, inner};
 use crate::status::{CallError, Result, gt_status, guard, result_at, slice_at, value_or};
 use gt_client::tape::next_number;
 use gt_client::transfer::UploadSource;
-use gt_client::{Scope, Tensor};
+use gt_client::{Repeats, Scope, Tensor};
 use gt_ops::{DType, Meta, OpError, RANK_MAX, Scalar, build};
 use std::ffi::c_void;
 use std::fmt::Display;
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const
             if g.meta(v).shape == meta.shape { Ok(v) } else { build::expand(g, v, &sizes) }
         })?;
         let new = tensor.read(|tensor| tensor.overwritten_with(new))?;
-        let plan = tensor.read(|tensor| tensor.plan_rebind(new, Some(since), false))?;
+        let plan = tensor.read(|tensor| tensor.plan_rebind(new, Some(since), Repeats::Refused))?;
         drop(tensor.write(|tensor| tensor.rebind(plan)));
         Ok(())
     })

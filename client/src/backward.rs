@@ -10,6 +10,7 @@ use crate::signal::{self, ActiveSignal};
 use crate::tape::{anomaly, grad_enabled, set_grad_enabled};
 use crate::tensor::TensorOperand;
 use crate::value::TensorValue;
+use crate::view::Repeats;
 use gt_ops::grad::{GradArgs, Saved, to_operand};
 use gt_ops::instruction::{INPUTS_MAX, SliceSpec};
 use gt_ops::{Attrs, Meta, Op, OpError, Scalar, Shape, build};
@@ -527,7 +528,7 @@ fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
         Some(total) if grad_enabled() || !node.is_leaf() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),
         Some(mut total) => {
             let _operation = total.begin_in_place();
-            let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None, false)?;
+            let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None, Repeats::Refused)?;
             drop(total.rebind(plan));
         }
     }

@@ -295,6 +295,9 @@ impl Node {
     pub(crate) fn hooks(&self) -> Vec<GradHook> {
         lock(&self.extras).as_ref().map_or_else(Vec::new, |e| e.hooks.iter().map(|(_, hook)| hook.clone()).collect())
     }
+    pub(crate) fn has_hooks(&self) -> bool {
+        lock(&self.extras).as_ref().is_some_and(|extras| !extras.hooks.is_empty())
+    }
     pub(crate) fn accumulated_hooks(&self) -> Vec<AccumulatedHook> {
         let extras = lock(&self.extras);
         extras.as_ref().map_or_else(Vec::new, |e| e.accumulated_hooks.iter().map(|(_, hook)| hook.clone()).collect())

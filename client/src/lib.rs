@@ -44,3 +44,4 @@ pub use scope::Scope;
 pub use session::{ClientSession, InPlaceOperation};
 pub use tape::{grad_enabled, set_grad_enabled};
 pub use value::TensorValue;
+pub use view::Repeats;

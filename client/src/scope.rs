@@ -53,6 +53,8 @@ pub struct Scope {
     steps: Option<Vec<ViewStep>>,
     /// The random number generator, if not the default one.
     generator: Option<Arc<Generator>>,
+    /// Whether elements were fetched: what is uploaded may have been computed of them.
+    fetched: bool,
 }
 
 /// The ops emitted for a view so far, and PyTorch's strides after them.
@@ -80,6 +82,7 @@ impl Scope {
             view: None,
             steps: None,
             generator: None,
+            fetched: false,
         }
     }
 
@@ -492,6 +495,7 @@ impl Graph for Scope {
 
     fn fetch(&mut self, v: Val) -> OpResult<Vec<u8>> {
         let value = self.tensors[v.0 as usize].0.clone();
+        self.fetched = true;
         match self.session.download(&value) {
             Ok(block) => {
                 let mut bytes = vec![0; value.meta().bytes()];
@@ -511,7 +515,11 @@ impl Graph for Scope {
 
     fn upload(&mut self, meta: Meta, bytes: &[u8]) -> OpResult<Val> {
         match self.session.upload(meta, bytes.into()) {
-            Ok(value) => Ok(self.push(value, None)),
+            Ok(value) => {
+                // Without fetched elements, it is computed of sizes alone, such as the weights of an interpolation.
+                value.set_constant(!self.fetched);
+                Ok(self.push(value, None))
+            }
             Err(error) => {
                 self.error = Some(error);
                 Err(OpError::runtime("the elements could not be uploaded"))

@@ -25,6 +25,11 @@ pub(crate) struct StorageVersion {
     pub(crate) on_tape: u64,
 }
 
+impl StorageVersion {
+    /// The version of no storage.
+    pub(crate) const NEVER: StorageVersion = StorageVersion { replacements: u64::MAX, on_tape: u64::MAX };
+}
+
 /// The current value of a base tensor, for all handles and views of it.
 pub(crate) struct Storage(Mutex<StorageContents>);
 

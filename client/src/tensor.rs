@@ -8,6 +8,7 @@ use crate::storage::{Attachment, Storage, StorageVersion};
 use crate::strides::{MemoryLayout, Strides, ViewOps, is_contiguous, layout_after, repeats_elements};
 use crate::tape::{grad_enabled, next_number};
 use crate::value::TensorValue;
+use crate::view::Repeats;
 use gt_ops::error::Result as OpResult;
 use gt_ops::instruction::SliceSpec;
 use gt_ops::row::{Class, ResultDType};
@@ -101,6 +102,12 @@ impl Tensor {
             return Ok((value, Some(nowhere)));
         }
         Ok((value, node))
+    }
+
+    /// The node that a hook is registered on. No gradient arrives at that of a view that requires one as its base does
+    /// and was taken without recording.
+    pub fn hooked_node(&self) -> Option<Arc<Node>> {
+        self.node().or_else(|| self.shows_requires_grad().then(|| Node::leaf(self.meta(), true)))
     }
 
     /// An independent handle on the current value and node, which no later in-place operation changes.
@@ -258,7 +265,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::resolve`].
     pub fn copied(&self) -> Result<Tensor> {
-        let (value, node) = self.resolve()?;
+        let (value, node) = self.operand()?;
         let (value, node) = copied(value, node);
         Ok(Tensor::new(value, node))
     }
@@ -473,9 +480,9 @@ impl Tensor {
         Tensor { binding: Binding::View(Box::new(View::new(base, autograd, ops, (meta, layout), current))) }
     }
 
-    /// Turns the handle into `view`, a view of it, as `t_()` does. A leaf stays one. Returns the old handle, to be
-    /// dropped outside every lock.
-    pub fn become_view(&mut self, view: Tensor) -> Tensor {
+    /// Turns the handle into `view`, a view of it, as `t_()` does. A leaf stays one. If that is not `recorded`, hooks
+    /// on a view are forgotten, as in PyTorch. Returns the old handle, to be dropped outside every lock.
+    pub fn become_view(&mut self, view: Tensor, recorded: bool) -> Tensor {
         let mut view = view;
         if let Some(leaf) = self.any_node().filter(|node| node.is_leaf()) {
             leaf.set_leaf(leaf.requires_grad(), view.meta());
@@ -487,6 +494,10 @@ impl Tensor {
                 }
                 same => same,
             };
+        } else if let (false, Binding::View(own), Binding::View(next)) = (recorded, &self.binding, &view.binding)
+            && !own.is_detached()
+        {
+            next.forget_node(self.node());
         } else {
             let former = self.node().filter(|node| node.shows_retained_grad() || node.grad().is_some());
             if let (Some(former), Some(node)) = (former, view.node()) {
@@ -506,8 +517,17 @@ impl Tensor {
 
     /// Begins an in-place operation, which ends when the result is dropped. Until then the session holds back its
     /// instructions, so that the worker learns that nobody else needs the old value before it computes the new one.
+    ///
+    /// Hooks on a view are not called for what the operation computes, as in PyTorch: its gradient flows to the base.
     pub fn begin_in_place(&self) -> InPlaceOperation {
         let operation = self.session().begin_in_place();
+        if let Binding::View(view) = &self.binding
+            && !view.is_detached()
+            && grad_enabled()
+            && let Some(node) = view.cached().node.filter(|node| node.has_hooks())
+        {
+            view.forget_node(Some(node));
+        }
         match &self.binding {
             Binding::Own(..) => {}
             Binding::Shared(storage, _) => drop(storage.forget_views()),
@@ -573,8 +593,8 @@ impl Tensor {
     ///
     /// # Errors
     /// A result of another shape, or of a dtype that does not convert to the tensor's; as [`Tensor::check_in_place`];
-    /// a view that shows one element several times, unless the written elements are `uniform`: all the same.
-    pub fn plan_rebind(&self, result: Tensor, since: Option<u64>, uniform: bool) -> Result<PlannedRebind> {
+    /// a view that shows one element several times, if that is refused.
+    pub fn plan_rebind(&self, result: Tensor, since: Option<u64>, repeats: Repeats) -> Result<PlannedRebind> {
         self.check_in_place()?;
         let (old, new) = (self.meta(), result.meta());
         if old.shape != new.shape {
@@ -601,7 +621,7 @@ impl Tensor {
         }
         let replaced = match &self.binding {
             Binding::View(view) => {
-                (value, node) = view.write((value, node), uniform)?;
+                (value, node) = view.write((value, node), repeats)?;
                 view.autograd.any_node()
             }
             _ => self.any_node(),

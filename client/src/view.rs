@@ -16,9 +16,22 @@ use crate::value::TensorValue;
 use gt_ops::grad::inverse_permutation;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, RANK_MAX, Shape, Val};
+use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, RANK_MAX, Scalar, Shape, Val, build};
 use smallvec::SmallVec;
 use std::sync::Arc;
+
+/// The elements that an in-place operation writes to a view that shows some of them several times, as after `expand()`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Repeats {
+    /// Different elements, of which none can be chosen: an error.
+    Refused,
+    /// Elements that are all the same.
+    Uniform,
+    /// Some of the elements: an element of the base gets what was written to any of its places, to the last of several.
+    Changed,
+    /// Sums: an element of the base gets what was added to each of its places.
+    Added,
+}
 
 impl ViewOp {
     fn emit(&self, scope: &mut Scope, v: Val) -> gt_ops::error::Result<Val> {
@@ -93,13 +106,25 @@ impl View {
     /// metadata.
     ///
     /// # Errors
-    /// A view that shows one element of the base several times, unless all of them are `uniform`.
+    /// A view that shows one element of the base several times, if these are [`Repeats::Refused`] or recorded.
     pub(crate) fn write(
         &self,
         (new, node): (Arc<TensorValue>, Option<Arc<Node>>),
-        uniform: bool,
+        repeats: Repeats,
     ) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
-        if !uniform && repeats_elements(&self.meta.shape, &self.layout.strides) {
+        let tracked_node = self.autograd.node();
+        let recorded = grad_enabled() && (node.is_some() || tracked_node.is_some());
+        let reads_bits = self.ops.iter().any(|op| matches!(op.op, Op::Reinterpret | Op::Bitcast));
+        let chooses = !recorded && !reads_bits;
+        let expanded = repeats_elements(&self.meta.shape, &self.layout.strides);
+        // Windows may overlap: of a window that was written in part, the rest has no part in the result.
+        let gathered = self.ops.iter().any(|op| op.index.is_some());
+        let choice = match repeats {
+            Repeats::Changed | Repeats::Added if expanded || gathered => Some(repeats).filter(|_| chooses),
+            Repeats::Refused if gathered && !expanded && chooses => Some(Repeats::Changed),
+            _ => None,
+        };
+        if expanded && choice.is_none() && repeats != Repeats::Uniform {
             return Err(OpError::runtime(
                 "unsupported operation: more than one element of the written-to tensor refers to a single memory \
                  location. Please clone() the tensor before performing the operation.",
@@ -112,9 +137,11 @@ impl View {
         let mut scope = Scope::new(base.session());
         let base = scope.push(base, None);
         let (before, after) = self.ops.split_at(self.tracked_from);
-        let tracked_node = self.autograd.node();
-        let recorded = grad_enabled() && (node.is_some() || tracked_node.is_some());
         let outcome = (|| {
+            if let Some(choice) = choice {
+                let new = scope.push(new, None);
+                return Ok((self.write_places(&mut scope, base, new, choice)?, node));
+            }
             if after.is_empty() || !recorded {
                 let new = scope.push(new, None);
                 return Ok((written(&mut scope, &self.ops, base, new)?, node));
@@ -129,6 +156,44 @@ impl View {
             Ok((written(&mut scope, before, base, whole)?, node))
         })();
         scope.finish(outcome, |scope, (whole, node)| (scope.parts(whole).0, node))
+    }
+
+    /// `base` with what `new` changes in the view, which may show an element at several places: the last change, or
+    /// the sum of all.
+    fn write_places(&self, scope: &mut Scope, base: Val, new: Val, choice: Repeats) -> gt_ops::error::Result<Val> {
+        let Meta { shape, dtype } = scope.meta(base);
+        let old = replayed(scope, &self.ops, base)?;
+        let places = positions(scope, &self.ops, shape)?;
+        let changed = {
+            let (old, new) = (bits(scope, old)?, bits(scope, new)?);
+            build::elementwise(scope, Op::Ne, &[old.into(), new.into()])?
+        };
+        let flat = |scope: &mut Scope, v: Val| build::reshape(scope, v, &[-1]);
+        let line = flat(scope, base)?;
+        let line = if choice == Repeats::Added && dtype != DType::Bool {
+            let added = build::elementwise(scope, Op::Sub, &[new.into(), old.into()])?;
+            let added = scope.emit(Op::Where, &[changed.into(), added.into(), 0i64.into()], Attrs::DType(dtype))?;
+            let operands = [line.into(), flat(scope, places)?.into(), flat(scope, added)?.into()];
+            scope.emit(Op::ScatterAdd, &operands, Attrs::Axis(0))?
+        } else {
+            // An element that nobody shows takes what did not change.
+            let unseen = Scalar::Int(shape.numel() as i64);
+            let choices = [changed.into(), places.into(), Arg::Scalar(unseen)];
+            let places = scope.emit(Op::Where, &choices, Attrs::DType(DType::I64))?;
+            let one = build::full(scope, Shape::new(&[1])?, Scalar::Int(0), dtype)?;
+            let longer = build::cat(scope, &[line, one], 0)?;
+            let operands = [longer.into(), flat(scope, places)?.into(), flat(scope, new)?.into()];
+            let longer = scope.emit(Op::Scatter, &operands, Attrs::Axis(0))?;
+            let part = SliceSpec::corner(Shape::new(&[shape.numel()])?);
+            scope.emit(Op::Slice, &[longer.into()], Attrs::Slice(Box::new(part)))?
+        };
+        reshaped(scope, line, shape)
+    }
+
+    /// Makes the next read compute the view again from its base: hooks on its node are not called for what is computed
+    /// then, but a gradient that `node` retains goes on.
+    pub(crate) fn forget_node(&self, node: Option<Arc<Node>>) {
+        drop(self.replace_cached(CachedView { value: None, node, version: StorageVersion::NEVER, failures: 0 }));
     }
 
     /// Whether it shows each element of the tensor that has the autograd metadata once.
@@ -153,6 +218,17 @@ impl View {
         let (own, other) = (StridedElements::of(&base, &self.ops), StridedElements::of(&base, &ops));
         own.zip(other).is_some_and(|(own, other)| own.same_as(&other)) && self.meta.shape.numel() == sizes.numel()
     }
+}
+
+/// The elements as integers, so that NaN equals itself and -0.0 differs from 0.0.
+fn bits(scope: &mut Scope, v: Val) -> gt_ops::error::Result<Val> {
+    let integers = match scope.meta(v).dtype {
+        DType::F16 | DType::BF16 => DType::I16,
+        DType::F32 => DType::I32,
+        DType::F64 => DType::I64,
+        _ => return Ok(v),
+    };
+    scope.emit(Op::Bitcast, &[v.into()], Attrs::DType(integers))
 }
 
 /// The result of ops on `v`, one after the other.

@@ -16,11 +16,12 @@ const SELU_SCALE: f64 = 1.0507009873554805;
 
 /// `x` where it is positive, else `alpha * (exp(x / stretch) - 1)`.
 fn exponential_unit<'g>(x: Expr<'g>, alpha: f64, stretch: f64) -> Expr<'g> {
-    let positive = x.gt(0.0);
-    // Positive elements stay out of the exponential: it would overflow, and so would its gradient.
-    let negative = positive.where_(0.0, x);
-    let scaled = if stretch == 1.0 { negative } else { negative * (1.0 / stretch) };
-    positive.where_(x, scaled.expm1() * alpha)
+    let negative = x.le(0.0);
+    // Positive elements stay out of the exponential: it would overflow, and so would its gradient. NaN has the slope of
+    // positive elements, as in PyTorch.
+    let exponent = negative.where_(x, 0.0);
+    let scaled = if stretch == 1.0 { exponent } else { exponent * (1.0 / stretch) };
+    negative.where_(scaled.expm1() * alpha, x)
 }
 
 /// Elements between bounds. The gradient at a bound is 0, as in PyTorch; that of `clamp` is 1.
@@ -192,6 +193,7 @@ functions! {
     ///     tensor([-0.2500,  2.0000])
     [module("nn.functional")]
     fn prelu(g, input: Expr<'g>, weight: Expr<'g>) -> Result<Expr<'g>> {
+        check_implemented("prelu_cpu", input, DType::is_float)?;
         let (sizes, slopes) = (input.sizes()?, weight.numel()?);
         if weight.rank()? > 1 {
             return Err(OpError::runtime(format!(
@@ -308,7 +310,9 @@ functions! {
         let bound = |number: Scalar, lower: bool| -> Result<Arg> {
             numbers::bound(checked(number, widest)?, dtype, lower).map(Arg::Scalar)
         };
-        Ok(input.limit(Some(bound(min_val, true)?), Some(bound(max_val, false)?)))
+        let limited = input.limit(Some(bound(min_val, true)?), Some(bound(max_val, false)?));
+        // NaN has the slope of the elements between the bounds, as in PyTorch.
+        Ok(if dtype.is_float() { input.isnan().where_(input, limited) } else { limited })
     }
 
     /// `min(max(x, 0), 6)`, element by element.
@@ -329,7 +333,8 @@ functions! {
     [module("nn.functional").wide()]
     fn hardsigmoid(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
         check_implemented("hardsigmoid_cpu", input, DType::is_float)?;
-        Ok(piecewise_sigmoid(input))
+        // NaN has no slope, as in PyTorch.
+        Ok(input.isnan().where_(input.detach(), piecewise_sigmoid(input)))
     }
 
     /// `x * hardsigmoid(x)`, element by element (Howard et al. 2019).
@@ -340,7 +345,10 @@ functions! {
     [module("nn.functional").wide()]
     fn hardswish(g, input: Expr<'g>, inplace: bool = false) -> Result<Expr<'g>> {
         check_implemented("hardswish_cpu", input, DType::is_float)?;
-        Ok(input * piecewise_sigmoid(input))
+        // NaN has the slope of large elements, as in PyTorch.
+        let nan = input.isnan();
+        let number = nan.where_(0.0, input);
+        Ok(nan.where_(input, number * piecewise_sigmoid(number)))
     }
 
     /// `x / (1 + |x|)`, element by element.

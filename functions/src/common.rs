@@ -3,7 +3,7 @@
 use crate::declaration::check_tensor;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
-use gt_ops::{DType, OpError, Scalar, Shape};
+use gt_ops::{DType, Op, OpError, Scalar, Shape};
 
 /// A tensor of given sizes, filled with one number.
 pub(crate) fn filled<'g>(g: &'g Builder<'g>, sizes: &[i64], value: impl Into<Scalar>, dtype: DType) -> Expr<'g> {
@@ -60,6 +60,17 @@ pub(crate) fn check_no_bools(kernel: &str, input: Expr<'_>) -> Result<()> {
     check_implemented(kernel, input, |dtype| dtype != DType::Bool)
 }
 
+/// Checks that a tensor that requires a gradient is not converted to a dtype that has none.
+///
+/// # Errors
+/// It is.
+pub(crate) fn check_learns(input: Expr<'_>, dtype: Option<DType>) -> Result<()> {
+    match dtype.filter(|dtype| !dtype.is_inexact() && input.requires_grad()) {
+        Some(dtype) => Err(OpError::runtime(format!("Autograd not support dtype: {}", dtype.scalar_type_name()))),
+        None => Ok(()),
+    }
+}
+
 /// Checks the number of axes of an operand.
 ///
 /// # Errors
@@ -112,6 +123,41 @@ pub(crate) fn in_dtype(operand: Expr<'_>, dtype: DType) -> Expr<'_> {
         Some(number) => operand.builder().full(&Shape::SCALAR, number.to_f64(), DType::F64).to(dtype),
         None => operand.to(dtype),
     }
+}
+
+/// The gradient of a chosen element: those that equal it share it. A NaN equals another.
+fn among_equals<'r>(
+    _: &'r Builder<'r>,
+    values: &[Expr<'r>],
+    grads: &[Option<Expr<'r>>],
+) -> Result<Vec<Option<Expr<'r>>>> {
+    let (x, chosen) = (values[0], values[1]);
+    let Some(grad) = grads[0] else { return Ok(vec![None]) };
+    let equal = x.eq(chosen) | (x.isnan() & chosen.isnan());
+    let sizes = [x.sizes()?, chosen.sizes()?];
+    let reduced: Vec<i64> =
+        (0..sizes[0].len() as i64).filter(|i| sizes[1].get(*i as usize) != sizes[0].get(*i as usize)).collect();
+    let count = if reduced.is_empty() { equal.to(DType::I64) } else { equal.sum(&reduced, !sizes[1].is_empty()) };
+    Ok(vec![Some(equal.where_(grad / count, 0.0))])
+}
+
+/// `found`, an element chosen of all of `input` or, with the axes kept, along some of its axes, as a result whose
+/// gradient is shared by the elements that equal it.
+pub(crate) fn shared_by_equals<'g>(name: &str, input: Expr<'g>, found: Expr<'g>) -> Result<Expr<'g>> {
+    let [found] = input.builder().with_gradient(name, &[input], [found], among_equals)?;
+    Ok(found)
+}
+
+/// The largest (`Op::Amax`) or smallest element of all, or along axes. Where it is NaN, the elements that are NaN share
+/// the gradient; `amax` and `amin` have none then.
+pub(crate) fn extremum<'g>(name: &str, op: Op, input: Expr<'g>, dim: &[i64], keepdim: bool) -> Result<Expr<'g>> {
+    let reduce = |x: Expr<'g>, keepdim: bool| if op == Op::Amax { x.amax(dim, keepdim) } else { x.amin(dim, keepdim) };
+    if !input.requires_grad() {
+        return Ok(reduce(input, keepdim));
+    }
+    let kept = keepdim || !dim.is_empty();
+    let found = shared_by_equals(name, input, reduce(input.detach(), kept))?;
+    Ok(if kept && !keepdim { found.squeeze(dim) } else { found })
 }
 
 /// A tensor of a number, of the shape and dtype of another.

@@ -241,9 +241,9 @@ functions! {
         // Fails before a matrix is made for sizes that no tensor has.
         gt_ops::build::shape_of(&[&shape[..2], &sizes].concat())?;
         let dtype = input.dtype()?;
-        let mixes = rank_of(mode).is_some() || mode == "area";
         let bytes = dtype == DType::U8 && matches!(mode, "bilinear" | "bicubic" | "lanczos");
-        if mixes && !dtype.is_float() && !bytes {
+        let copies = matches!(mode, "nearest" | "nearest-exact") && dtype == DType::U8;
+        if !dtype.is_float() && !bytes && !copies {
             return Err(OpError::not_implemented(format!(
                 "interpolate: mode {mode} is not implemented for '{}': convert the input to a floating-point dtype",
                 dtype.scalar_type_name()

@@ -185,8 +185,10 @@ functions! {
             return Ok(reduced(difference, reduction));
         }
         check_implemented("smooth_l1_cpu", difference, DType::is_float)?;
-        let small = difference.lt(beta);
-        Ok(reduced(small.where_(difference.square() * (0.5 / beta), difference - 0.5 * beta), reduction))
+        let large = difference.ge(beta);
+        // Infinite differences stay out of the square, whose gradient they would make NaN.
+        let square = large.where_(0.0, difference).square();
+        Ok(reduced(large.where_(difference - 0.5 * beta, square * (0.5 / beta)), reduction))
     }
 
     /// Huber loss: `d^2 / 2` if `|d| <= delta`, else `delta (|d| - delta / 2)`; d = input - target (Huber 1964).
@@ -210,8 +212,9 @@ functions! {
         warn_of_broadcast(g, "huber_loss", input, target)?;
         let difference = (input - target).abs();
         check_implemented("huber_cpu", difference, DType::is_float)?;
-        let small = difference.le(delta);
-        let losses = small.where_(difference.square() * 0.5, (difference - 0.5 * delta) * delta);
+        let large = difference.gt(delta);
+        let square = large.where_(0.0, difference).square();
+        let losses = large.where_((difference - 0.5 * delta) * delta, square * 0.5);
         // As in PyTorch, the mean is divided by the number of elements, not by the sum of the weights.
         let losses = weight.map_or(Ok(losses), |weight| weighted(losses, weight))?;
         Ok(reduced(losses, reduction_named(reduction)?))
@@ -271,6 +274,7 @@ functions! {
                  deprecated. Please ensure they have the same size."
             )));
         }
+        check_implemented("binary_cross_entropy", input, DType::is_float)?;
         let log_p = input.log().clamp_min(LOG_MIN);
         let log_1_p = (1i64 - input).log().clamp_min(LOG_MIN);
         let losses = (target - 1i64) * log_1_p - target * log_p;

@@ -42,7 +42,7 @@ functions! {
     ///     tensor([[1., 0., 0.],
     ///             [1., 1., 0.],
     ///             [1., 1., 1.]])
-    [method().in_place().out()]
+    [method().in_place_of_parts().out()]
     fn tril(g, input: Expr<'g>, diagonal: i64 = 0) -> Result<Expr<'g>> {
         masked(g, "TrilBackward0", input, lower_mask(g, input, diagonal)?)
     }
@@ -59,7 +59,7 @@ functions! {
     ///     tensor([[0., 1., 1.],
     ///             [0., 0., 1.],
     ///             [0., 0., 0.]])
-    [method().in_place().out()]
+    [method().in_place_of_parts().out()]
     fn triu(g, input: Expr<'g>, diagonal: i64 = 0) -> Result<Expr<'g>> {
         let below = lower_mask(g, input, diagonal.saturating_sub(1))?;
         masked(g, "TriuBackward0", input, below.logical_not())
@@ -75,7 +75,7 @@ functions! {
     /// Example:
     ///     >>> gt.masked_fill(gt.tensor([1.0, 2.0, 3.0]), gt.tensor([True, False, True]), 0)
     ///     tensor([0., 2., 0.])
-    [method().in_place()]
+    [method().in_place_of_parts()]
     fn masked_fill(g, input: Expr<'g>, mask: Expr<'g>, value: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         let (dtype, kind) = (input.dtype()?, mask.dtype()?);
         if kind != DType::Bool {

@@ -144,6 +144,7 @@ functions! {
     fn batch_norm(g, input: Expr<'g>, running_mean: Option<Expr<'g>>, running_var: Option<Expr<'g>>,
         weight: Option<Expr<'g>> = None, bias: Option<Expr<'g>> = None, training: bool = false,
         momentum: TensorOrNumber<'g> = TensorOrNumber(g.number(0.1)), eps: f64 = 1e-5) -> Result<[Expr<'g>; 3]> {
+        check_implemented("batch_norm", input, DType::is_float)?;
         let mut running = [running_mean.unwrap_or(input), running_var.unwrap_or(input)];
         if !training && (running_mean.is_none() || running_var.is_none()) {
             return Err(OpError::value("Expected running_mean and running_var to be defined when training=False"));
@@ -310,6 +311,7 @@ functions! {
                 "Expected 3D or higher dimensionality input (got {rank} dimensions)"
             )));
         }
+        check_implemented("avg_pool2d", input, |dtype| dtype.is_float() || dtype == DType::I64)?;
         if input.numel()? == 0 {
             return Ok(input);
         }

@@ -1,11 +1,11 @@
 //! Norms of vectors, and distances between them.
 
-use crate::common::{axes_of, broadcast, check_floating, check_rank, converted, in_float32};
+use crate::common::{axes_of, broadcast, check_floating, check_rank, converted, extremum, in_float32};
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
 use gt_ops::forms::{function, method, module};
-use gt_ops::{DType, OpError, Scalar};
+use gt_ops::{DType, Op, OpError, Scalar};
 
 /// The vector norm of order `p`, a number, inf or -inf, of all elements or along axes.
 pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: bool) -> Result<Expr<'g>> {
@@ -16,8 +16,8 @@ pub(crate) fn norm_of_order<'g>(input: Expr<'g>, p: f64, dim: &[i64], keepdim: b
         )));
     }
     Ok(match p {
-        f64::INFINITY => input.abs().amax(dim, keepdim),
-        f64::NEG_INFINITY => input.abs().amin(dim, keepdim),
+        f64::INFINITY => extremum("LinalgVectorNormBackward0", Op::Amax, input.abs(), dim, keepdim)?,
+        f64::NEG_INFINITY => extremum("LinalgVectorNormBackward0", Op::Amin, input.abs(), dim, keepdim)?,
         // A count, whose gradient is 0 wherever it has one.
         0.0 => {
             let count = input.detach().ne(0.0).to(dtype.to_real()).sum(dim, keepdim);

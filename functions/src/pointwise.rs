@@ -183,7 +183,7 @@ functions! {
         }
         let dtype = input.dtype()?;
         if !dtype.is_float() {
-            return Err(OpError::runtime(format!(
+            return Err(OpError::not_implemented(format!(
                 "\"round_cpu\" not implemented for gt.{dtype}: decimals are of floating-point tensors"
             )));
         }

@@ -3,7 +3,7 @@
 //! Inputs are `(N, C, *)` or, without a batch, `(C, *)`. Windows of equal size are one instruction. Maxima of others
 //! are gathered (`gather_max`), and means of others are a matrix product along each axis.
 
-use crate::common::{filled, in_float32, zeros};
+use crate::common::{check_implemented, filled, in_float32, zeros};
 use crate::declaration::{OptionalInts, TensorOrTuple, functions};
 use crate::interpolation::{adaptive_windows, averaging_matrix, resample};
 use crate::sliding_windows::{SlidingWindows, batched, bounded_per_axis, check_bounds, padded, per_axis, tuple};
@@ -162,6 +162,9 @@ fn max_pool<'g>(
     indices: bool,
 ) -> Result<Vec<Expr<'g>>> {
     let (input, alone) = batched(&format!("max_pool{rank}d"), input, rank)?;
+    if rank == 1 && !indices {
+        check_implemented("max_pool1d_impl", input, DType::is_float)?;
+    }
     let geometry = WindowGeometry::new(input, given)?;
     let results = if input.dtype()?.is_int() {
         gather_max(g, input, geometry.places())?
@@ -227,6 +230,7 @@ fn avg_pool<'g>(
     divisors: Divisors,
 ) -> Result<Expr<'g>> {
     let (input, alone) = batched(&format!("avg_pool{rank}d"), input, rank)?;
+    check_implemented(&format!("avg_pool{rank}d"), input, |dtype| dtype.is_float() || dtype == DType::I64)?;
     let geometry = WindowGeometry::new(input, given)?;
     if divisors.divisor_override == Some(0) {
         return Err(OpError::runtime("divisor must be not zero"));
@@ -357,7 +361,9 @@ fn adaptive_avg_pool<'g>(
     input: Expr<'g>,
     output_size: OptionalInts<'_>,
 ) -> Result<Expr<'g>> {
-    let (input, alone, sizes) = adaptive_sizes(&format!("adaptive_avg_pool{rank}d"), rank, input, output_size)?;
+    let name = format!("adaptive_avg_pool{rank}d");
+    let (input, alone, sizes) = adaptive_sizes(&name, rank, input, output_size)?;
+    check_implemented(&name, input, DType::is_float)?;
     let result = match uniform_kernel(input, &sizes)? {
         Some(kernel) => avg_pool(g, rank, input, &side_by_side(&kernel), MEAN)?,
         None => {
@@ -381,7 +387,9 @@ fn adaptive_max_pool<'g>(
     output_size: OptionalInts<'_>,
     indices: bool,
 ) -> Result<Vec<Expr<'g>>> {
-    let (input, alone, sizes) = adaptive_sizes(&format!("adaptive_max_pool{rank}d"), rank, input, output_size)?;
+    let name = format!("adaptive_max_pool{rank}d");
+    let (input, alone, sizes) = adaptive_sizes(&name, rank, input, output_size)?;
+    check_implemented(&name, input, DType::is_float)?;
     let results = match uniform_kernel(input, &sizes)? {
         Some(kernel) => max_pool(g, rank, input, &side_by_side(&kernel), indices)?,
         None => {
@@ -497,6 +505,7 @@ fn max_unpool<'g>(
             indices.shape()?
         )));
     }
+    check_implemented(&format!("max_unpool{rank}d"), input, DType::is_float)?;
     let kernel = bounded_per_axis("kernel_size", given.kernel_size, rank)?;
     let step = given.stride.map_or_else(|| Ok(kernel.clone()), |stride| bounded_per_axis("stride", stride, rank))?;
     let low = bounded_per_axis("padding", given.padding, rank)?;

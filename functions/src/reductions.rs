@@ -1,6 +1,6 @@
 //! Reductions: sums, extremes, moments and covariances of all elements or along axes, and softmax.
 
-use crate::common::{check_floating, check_no_bools, converted};
+use crate::common::{check_floating, check_learns, check_no_bools, converted, extremum};
 use crate::declaration::{Sizes, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -21,6 +21,7 @@ fn truth<'g>(input: Expr<'g>, result: Expr<'g>) -> Result<Expr<'g>> {
 fn reduced<'g>(op: Op, input: Expr<'g>, axes: &[i64], keepdim: bool, dtype: Option<DType>) -> Result<Expr<'g>> {
     // The gradient of a product needs the converted elements.
     let saved = op == Op::Prod && input.requires_grad();
+    check_learns(input, dtype)?;
     match dtype {
         // The instruction converts element by element: no converted copy takes memory.
         Some(dtype) if op.reduces_into(input.dtype()?, dtype) && !saved => {
@@ -218,8 +219,8 @@ functions! {
     ///     >>> values, indices
     ///     (tensor([5., 7.]), tensor([1, 0]))
     [method().out()]
-    fn max(g, input: Expr<'g>) -> Expr<'g> {
-        input.amax(&[], false)
+    fn max(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        extremum("MaxBackward1", Op::Amax, input, &[], false)
     }
 
     /// The elementwise maximum.
@@ -253,8 +254,8 @@ functions! {
     ///     >>> gt.min(x, dim=0).indices
     ///     tensor([0, 1])
     [method().out()]
-    fn min(g, input: Expr<'g>) -> Expr<'g> {
-        input.amin(&[], false)
+    fn min(g, input: Expr<'g>) -> Result<Expr<'g>> {
+        extremum("MinBackward1", Op::Amin, input, &[], false)
     }
 
     /// The elementwise minimum.

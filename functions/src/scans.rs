@@ -1,6 +1,6 @@
 //! Cumulative operations along an axis, finite differences and numerical integration.
 
-use crate::common::{along_axis, axes_of, check_no_bools};
+use crate::common::{along_axis, axes_of, check_learns, check_no_bools};
 use crate::declaration::functions;
 use gt_ops::error::Result;
 use gt_ops::expr::Expr;
@@ -14,6 +14,7 @@ fn scan<'g>(op: Op, input: Expr<'g>, dim: i64, dtype: Option<DType>) -> Result<E
     if converted.rank()? > 0 && converted.numel()? > 0 {
         check_no_bools(op.name(), converted)?;
     }
+    check_learns(input, Some(dtype))?;
     Ok(converted.along(op, dim).to(dtype))
 }
 
@@ -117,6 +118,9 @@ fn gradients<'g>(
         return Err(OpError::runtime("torch.gradient only supports edge_order=1 and edge_order=2."));
     }
     let shape = input.shape()?;
+    if input.dtype()? == DType::U8 {
+        return Err(OpError::not_implemented("torch.gradient does not support uint8 input."));
+    }
     let axes = match dim {
         Some(dims) => axes_of(input, dims)?,
         None => (0..shape.rank()).collect(),

@@ -259,7 +259,7 @@ functions! {
     ///     >>> gt.index_fill(gt.zeros(2, 3), 1, gt.tensor([0, 2]), -1)
     ///     tensor([[-1.,  0., -1.],
     ///             [-1.,  0., -1.]])
-    [method().in_place()]
+    [method().in_place_of_parts()]
     fn index_fill(g, input: Expr<'g>, dim: i64, index: Expr<'g>, value: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         match value.as_number() {
             Some(number) => {

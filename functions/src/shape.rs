@@ -945,7 +945,7 @@ functions! {
     ///     >>> gt.zeros(2, 2).fill_diagonal_(5)
     ///     tensor([[5., 0.],
     ///             [0., 5.]])
-    [internal().in_place()]
+    [internal().in_place_of_parts()]
     fn fill_diagonal(g, input: Expr<'g>, fill_value: Scalar, wrap: bool = false) -> Result<Expr<'g>> {
         let sizes = input.sizes()?;
         if sizes.len() < 2 {

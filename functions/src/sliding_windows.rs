@@ -3,14 +3,14 @@
 //! Floating-point convolutions and pools are instructions of their own. Columns do the same for integers, and are the
 //! results of `unfold` and the inputs of `fold`.
 
-use crate::common::zeros;
+use crate::common::{check_implemented, zeros};
 use crate::declaration::functions;
-use gt_ops::OpError;
 use gt_ops::build::Index;
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::module;
 use gt_ops::window::WINDOW_SIZE_MAX;
+use gt_ops::{DType, OpError};
 
 /// Integers as Python writes a tuple of them.
 pub(crate) fn tuple(sizes: &[i64]) -> String {
@@ -165,6 +165,11 @@ impl PairedSizes {
     }
 }
 
+/// Whether PyTorch extracts windows of elements of a dtype.
+fn is_unfolded(dtype: DType) -> bool {
+    dtype.is_inexact() || dtype == DType::Bool
+}
+
 functions! {
     /// Extracts sliding windows (im2col): `(N, C, H, W)` to `(N, C prod(kernel_size), windows)`.
     ///
@@ -188,6 +193,7 @@ functions! {
                 input.shape()?
             )));
         }
+        check_implemented("im2col_out_cpu", input, is_unfolded)?;
         let batch = if rank == 4 { input } else { input.unsqueeze(0) };
         let sizes = batch.sizes()?;
         let pairs = PairedSizes::new(&sizes[2..], kernel_size, dilation, padding, stride)?;
@@ -222,6 +228,7 @@ functions! {
                 input.shape()?
             )));
         }
+        check_implemented("col2im_out_cpu", input, is_unfolded)?;
         let batch = if rank == 3 { input } else { input.unsqueeze(0) };
         let sizes = bounded_per_axis("output_size", output_size, 2)?;
         let pairs = PairedSizes::new(&sizes, kernel_size, dilation, padding, stride)?;

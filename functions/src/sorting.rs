@@ -1,6 +1,6 @@
 //! Sorting, order statistics, quantiles and distinct elements.
 
-use crate::common::{along_axis, check_no_bools, filled};
+use crate::common::{along_axis, check_no_bools, filled, shared_by_equals};
 use crate::declaration::{TensorOrNumber, TensorOrTuple, functions};
 use crate::indexing::{flat, index_select, places};
 use crate::scans::neighbours;
@@ -73,14 +73,7 @@ fn median_of_all<'g>(name: &str, input: Expr<'g>, past_nan: bool) -> Result<Expr
         return Ok(input.builder().full(&Shape::SCALAR, missing, dtype));
     }
     let found = median_along(name, flat(input.detach())?, 0, false, past_nan)?[0];
-    // The elements that equal the median share its gradient.
-    let [median] = input.builder().with_gradient(name, &[input], [found], |_, values, grads| {
-        let (x, median) = (values[0], values[1]);
-        let equal = x.eq(median) | (x.isnan() & median.isnan());
-        let share = |grad: Expr<'_>| equal.where_(grad / equal.sum(&[], false), 0.0);
-        Ok(vec![grads[0].map(share)])
-    })?;
-    Ok(median)
+    shared_by_equals(name, input, found)
 }
 
 /// The quantiles `q` of all elements, or along an axis. `past_nan` says that NaN does not count.

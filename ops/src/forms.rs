@@ -29,6 +29,8 @@ pub struct Forms {
     pub in_place: bool,
     /// The in-place method is a function, too: `gt.exp_(x)`.
     pub in_place_function: bool,
+    /// The in-place method writes some of the elements: it takes a tensor that shows an element several times.
+    pub of_parts: bool,
     /// The function takes `out=`, a tensor to write the result to.
     pub out: bool,
     /// The tensor of `out=` must have the dtype of the result.
@@ -64,6 +66,7 @@ const NONE: Forms = Forms {
     method: false,
     in_place: false,
     in_place_function: false,
+    of_parts: false,
     out: false,
     out_same_dtype: false,
     view: false,
@@ -126,6 +129,11 @@ impl Forms {
     #[must_use]
     pub const fn in_place(self) -> Forms {
         Forms { in_place: true, ..self }
+    }
+    /// As [`Forms::in_place`], for a method that writes some of the elements.
+    #[must_use]
+    pub const fn in_place_of_parts(self) -> Forms {
+        Forms { in_place: true, of_parts: true, ..self }
     }
     /// Adds the in-place method, as a function too; for a function of a module, the in-place function alone.
     #[must_use]

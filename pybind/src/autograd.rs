@@ -400,7 +400,7 @@ impl PyTensor {
     /// The tensor's node on the tape, to which a hook is added.
     fn hooked(&self, py: Python<'_>) -> PyResult<Arc<Node>> {
         self.read(py)
-            .node()
+            .hooked_node()
             .ok_or_else(|| PyRuntimeError::new_err("cannot register a hook on a tensor that doesn't require gradient"))
     }
 }

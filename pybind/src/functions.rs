@@ -18,7 +18,7 @@ use crate::random::PyGenerator;
 use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::tensor::{PlannedView, TensorOperand};
-use gt_client::{Scope, Tensor};
+use gt_client::{Repeats, Scope, Tensor};
 use gt_functions::declaration::{Function, Kind, OptionalInts, Outcome, Parameter, Returns, Value};
 use gt_ops::expr::Builder;
 use gt_ops::forms::Autocast;
@@ -442,8 +442,9 @@ struct ParsedArguments<'py> {
 impl<'a, 'py> FunctionCall<'a, 'py> {
     fn run(&self) -> PyResult<Py<PyAny>> {
         // Before the arguments are read, since a view is computed again then.
-        let in_place = self.form.is_in_place();
-        let _operation = if in_place { Some(self.this()?.get().read(self.py).begin_in_place()) } else { None };
+        let writes =
+            self.form.is_in_place() && !self.entry.overloads.iter().any(|overload| overload.function.forms.view);
+        let _operation = if writes { Some(self.this()?.get().read(self.py).begin_in_place()) } else { None };
         if let [overload] = self.entry.overloads.as_slice() {
             let mut arguments = ParsedArguments::default();
             return match self.parse(overload, &mut arguments) {
@@ -958,7 +959,8 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             *operands = None;
             let this = self.this()?;
             let value = result.bind(py).cast::<PyTensor>()?.get().snapshot(py)?;
-            this.get().rebind(py, value, Some(since))?;
+            let repeats = if overload.function.forms.of_parts { Repeats::Changed } else { Repeats::Refused };
+            this.get().rebind_with(py, value, Some(since), repeats)?;
             return Ok(this.into_any().unbind());
         }
         if let Some(out) = out.take() {
@@ -982,6 +984,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
             this.get().read(py).check_in_place().or_raise()?;
         }
         // A tensor that becomes a view of itself keeps its history.
+        let recorded = gt_client::tape::grad_enabled();
         let _recording = in_place.then(|| Recording::set(true));
         let mut warnings = Vec::new();
         let mut call = |g: &mut dyn Graph| {
@@ -1011,7 +1014,7 @@ impl<'a, 'py> FunctionCall<'a, 'py> {
                 _ => this.get().write(py, |tensor| tensor.view(plan)),
             };
             let view = Bound::new(py, PyTensor::wrap(view))?;
-            if in_place { PyTensor::become_view(this, &view).into_any() } else { view.into_any() }
+            if in_place { PyTensor::become_view(this, &view, recorded).into_any() } else { view.into_any() }
         } else {
             let plans = {
                 let held: Vec<_> = tensors.iter().map(|tensor| tensor.get().read(py)).collect();

@@ -10,7 +10,7 @@ use crate::operators;
 use crate::options::MemoryFormat;
 use crate::overrides;
 use crate::tensor::{PyTensor, build_from};
-use gt_client::{Scope, Tensor, tape};
+use gt_client::{Repeats, Scope, Tensor, tape};
 use gt_ops::dtype::Promotable;
 use gt_ops::{Arg, DType, Meta, OpError, Scalar, build};
 use pyo3::exceptions::{PyRuntimeError, PyTypeError};
@@ -266,7 +266,12 @@ impl PyTensor {
     fn __setitem__(slf: &Bound<'_, Self>, index: &Bound<'_, PyAny>, value: &Bound<'_, PyAny>) -> PyResult<()> {
         let py = slf.py();
         let Some(parts) = index::parts(index)? else { return index::advanced_set(slf, index, value) };
-        slf.get().read(py).check_in_place().or_raise()?;
+        let allowed = slf.get().read(py).check_in_place();
+        if allowed.is_err() {
+            // An index out of range is the first error, as in PyTorch.
+            build::resolve_index(&slf.get().read(py).meta().shape, &parts).or_raise()?;
+        }
+        allowed.or_raise()?;
         if let Ok(part) = value.cast::<PyTensor>() {
             // `x[index] += y` has written the part when it assigns it.
             let (this, part) = (slf.get().read(py), part.get().read(py));
@@ -482,7 +487,7 @@ impl PyTensor {
     /// Binds this object to a view of its tensor, for methods such as `unsqueeze_()`.
     pub(crate) fn _become<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, Self>> {
         slf.get().read(slf.py()).check_in_place().or_raise()?;
-        Ok(PyTensor::become_view(slf, view))
+        Ok(PyTensor::become_view(slf, view, tape::grad_enabled()))
     }
     /// A context in which an in-place operation of several steps writes this tensor.
     fn _in_place(&self, py: Python<'_>) -> InPlaceContext {
@@ -501,13 +506,31 @@ impl PyTensor {
         slf.get().rebind(py, result, since)?;
         Ok(slf.clone())
     }
+    /// As `_rebind`, after a write to some of the elements, or a sum if `added`: an element may be shown several times.
+    #[pyo3(signature = (result, since=None, added=false))]
+    fn _rebind_part<'py>(
+        slf: &Bound<'py, Self>,
+        result: &Bound<'py, PyTensor>,
+        since: Option<u64>,
+        added: bool,
+    ) -> PyResult<Bound<'py, Self>> {
+        let py = slf.py();
+        let result = result.get().snapshot(py)?;
+        let repeats = if added { Repeats::Added } else { Repeats::Changed };
+        slf.get().rebind_with(py, result, since, repeats)?;
+        Ok(slf.clone())
+    }
 }
 
 impl PyTensor {
     /// Binds the object to a view of its tensor.
-    pub(crate) fn become_view<'py>(slf: &Bound<'py, Self>, view: &Bound<'py, PyTensor>) -> Bound<'py, Self> {
+    pub(crate) fn become_view<'py>(
+        slf: &Bound<'py, Self>,
+        view: &Bound<'py, PyTensor>,
+        recorded: bool,
+    ) -> Bound<'py, Self> {
         let same = view.get().write(slf.py(), Tensor::same);
-        drop(slf.get().write(slf.py(), |tensor| tensor.become_view(same)));
+        drop(slf.get().write(slf.py(), |tensor| tensor.become_view(same, recorded)));
         slf.clone()
     }
 

@@ -3,7 +3,7 @@
 use crate::error::OrRaise;
 use crate::gil::GilCell;
 pub use gt_client::tensor::build_from;
-use gt_client::{Node, Tensor};
+use gt_client::{Node, Repeats, Tensor};
 use gt_ops::error::Result as OpResult;
 use gt_ops::{Graph, Val};
 use pyo3::exceptions::PyRuntimeError;
@@ -100,7 +100,12 @@ impl PyTensor {
     /// Binds the object to the result of an in-place operation. `since` is the tape's sequence number at which the
     /// operation began; `None` for the number of the op that made the result.
     pub fn rebind(&self, py: Python<'_>, result: Tensor, since: Option<u64>) -> PyResult<()> {
-        let plan = self.read(py).plan_rebind(result, since, false).or_raise()?;
+        self.rebind_with(py, result, since, Repeats::Refused)
+    }
+
+    /// As [`PyTensor::rebind`]; `repeats` says what a view takes that shows an element several times.
+    pub fn rebind_with(&self, py: Python<'_>, result: Tensor, since: Option<u64>, repeats: Repeats) -> PyResult<()> {
+        let plan = self.read(py).plan_rebind(result, since, repeats).or_raise()?;
         drop(self.write(py, |tensor| tensor.rebind(plan)));
         Ok(())
     }
@@ -108,8 +113,6 @@ impl PyTensor {
     /// As [`PyTensor::rebind`], to a result whose elements are all the same: a view that shows an element several times
     /// can take it.
     pub fn rebind_uniform(&self, py: Python<'_>, result: Tensor) -> PyResult<()> {
-        let plan = self.read(py).plan_rebind(result, None, true).or_raise()?;
-        drop(self.write(py, |tensor| tensor.rebind(plan)));
-        Ok(())
+        self.rebind_with(py, result, None, Repeats::Uniform)
     }
 }

@@ -409,6 +409,62 @@ def test_a_retained_gradient_outlives_a_new_shape() -> None:
     assert y.grad is None
 
 
+@pytest.mark.parametrize("reshape", ["t_()", "unsqueeze_(0)", "transpose_(0, 1)"])
+def test_a_view_that_gets_another_shape_without_recording_forgets_its_hooks(reshape: str) -> None:
+    x = gt.ones(1, 3, requires_grad=True)
+    view = x[...]
+    view.register_hook(lambda grad: grad * 10)
+    view.retain_grad()
+    with gt.no_grad():
+        exec(f"view.{reshape}", {"view": view})
+    view.sum().backward()
+    assert x.grad.tolist() == [[1, 1, 1]]
+    assert view.grad.shape == view.shape
+
+
+def test_hooks_of_a_view_do_not_see_the_gradient_of_what_is_written_to_it() -> None:
+    x = gt.ones(2, requires_grad=True)
+    y = x * 1
+    view, seen = y[:], []
+    view.register_hook(lambda grad: seen.append(grad.tolist()))
+    before = view * 3
+    view.mul_(2)
+    view.sum().backward(retain_graph=True)
+    assert (seen, x.grad.tolist()) == ([], [2, 2])
+    before.sum().backward()
+    assert seen == [[3, 3]]
+
+
+def test_a_hook_on_a_view_that_shows_its_base_s_requires_grad() -> None:
+    x = gt.ones(2)
+    view, seen = x.view(2, 1), []
+    x.requires_grad_()
+    handle = view.register_hook(seen.append)
+    (view.sum() + x.sum()).backward()
+    handle.remove()
+    assert (seen, x.grad.tolist()) == ([], [1, 1])
+    with pytest.raises(RuntimeError, match="doesn't require gradient"):
+        x.detach().register_hook(seen.append)
+    for copy in (view.clone(), view.contiguous().clone()):
+        assert copy.requires_grad
+
+
+def test_an_index_out_of_range_is_the_first_error_of_a_write() -> None:
+    x = gt.zeros(0, 4, requires_grad=True)
+    with pytest.raises(IndexError, match="out of bounds"):
+        x[0, 1] = -1
+    with pytest.raises(RuntimeError, match="a leaf Variable that requires grad"):
+        x[:, 1] = -1
+
+
+@pytest.mark.parametrize("reduction", [gt.sum, gt.prod, gt.nansum, gt.cumsum, gt.cumprod])
+def test_a_result_of_integers_has_no_gradient(reduction: Callable[..., gt.Tensor]) -> None:
+    x = gt.ones(3, requires_grad=True)
+    with pytest.raises(RuntimeError, match="Autograd not support dtype: Short"):
+        reduction(x, 0, dtype=gt.int16)
+    assert reduction(x.detach(), 0, dtype=gt.int16).dtype == gt.int16
+
+
 @pytest.mark.parametrize("write", ["y *= y", "y /= y", "y.mul_(y)", "y.pow_(y)", "y.div_(y)"])
 def test_a_gradient_through_an_operand_that_its_operation_wrote(write: str) -> None:
     x = gt.tensor([2.0, 3.0], requires_grad=True)
@@ -428,6 +484,9 @@ def test_a_gradient_through_an_operand_that_its_operation_wrote(write: str) -> N
     [
         lambda x: x.unfold(1, 2, 1),
         lambda x: x.tril().unfold(0, 2, 1).sum(0),
+        lambda x: gt.nn.functional.interpolate(x[None], scale_factor=2),
+        lambda x: gt.nn.functional.interpolate(x[None], size=5, mode="linear"),
+        lambda x: gt.nn.functional.adaptive_avg_pool1d(x[None], 2),
     ],
 )
 def test_positions_that_a_function_computes_itself_are_kept_for_a_second_pass(
@@ -439,7 +498,11 @@ def test_positions_that_a_function_computes_itself_are_kept_for_a_second_pass(
     once = x.grad.clone()
     y.backward(gt.ones_like(y))
     assert gt.equal(x.grad, once * 2)
-    # The positions that the caller gives are saved, and released.
+    # Positions that the caller gives are saved and released, and so are values that are computed of elements.
+    factor = gt.linalg.cholesky(x @ x.T + gt.eye(2))
+    factor.sum().backward()
+    with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+        factor.sum().backward()
     z = x[gt.tensor([0, 1])]
     z.sum().backward()
     with pytest.raises(RuntimeError, match="backward through the graph a second time"):

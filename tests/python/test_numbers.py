@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support import FLOATS, SIGNED, dtype_of, to_numpy
+from support import FLOATS, SIGNED, assert_close, dtype_of, to_numpy
 
 import gt
+from gt.nn import functional as F  # noqa: N812
 
 NAN, INF = float("nan"), float("inf")
 
@@ -277,3 +278,60 @@ def test_what_has_no_result_is_an_error_of_pytorchs_class(
 ) -> None:
     with pytest.raises(error, match=text):
         call()
+
+
+def slope(function: Callable[[gt.Tensor], gt.Tensor], numbers: list[float]) -> list[float]:
+    """The gradient of the sum of a function's results."""
+    x = gt.tensor(numbers, dtype=gt.float32, requires_grad=True)
+    function(x).sum().backward()
+    return x.grad.tolist()
+
+
+@pytest.mark.parametrize(
+    ("function", "at_nan"),
+    [
+        (F.relu6, 1),
+        (F.hardtanh, 1),
+        (lambda x: F.hardtanh(x, -2, 2), 1),
+        (F.elu, 1),
+        (F.celu, 1),
+        (lambda x: F.selu(x) / 1.0507009873554805, 1),
+        (gt.max, 1),
+        (gt.min, 1),
+        (lambda x: gt.linalg.vector_norm(x, math.inf), 0),
+        (lambda x: gt.linalg.vector_norm(x, -math.inf, dim=0), 0),
+        (lambda x: x.cumprod(0), 1),
+        (F.hardsigmoid, 0),
+        (F.hardswish, 1),
+        (lambda x: F.huber_loss(x, gt.zeros(1)), math.nan),
+        (lambda x: F.smooth_l1_loss(x, gt.zeros(1)), math.nan),
+    ],
+)
+def test_slopes_at_nan_are_those_of_pytorch(function: Callable[[gt.Tensor], gt.Tensor], at_nan: float) -> None:
+    assert_close(gt.tensor(slope(function, [math.nan])), [at_nan])
+
+
+def test_nan_shares_the_gradient_of_an_extremum_with_nan() -> None:
+    for extremum in (gt.max, gt.min):
+        assert slope(extremum, [math.nan, 1, math.nan]) == [0.5, 0, 0.5]
+        assert slope(extremum, [2, 2]) == [0.5, 0.5]
+    assert slope(gt.max, [1, 3, 2]) == [0, 1, 0]
+    assert slope(lambda x: gt.linalg.vector_norm(x.reshape(2, 2), math.inf, dim=1), [1, -3, 2, 2]) == [0, -1, 0.5, 0.5]
+
+
+@pytest.mark.parametrize("loss", [F.smooth_l1_loss, F.huber_loss])
+def test_an_infinite_difference_has_the_slope_of_a_large_one(loss: Callable[..., gt.Tensor]) -> None:
+    assert slope(lambda x: loss(x, gt.zeros(3), reduction="sum"), [math.inf, -math.inf, 0.25]) == [1, -1, 0.25]
+
+
+def test_copysign_has_the_slope_of_the_ratio_that_pytorch_divides() -> None:
+    signs = gt.tensor([1.0, -1.0, 1.0, -1.0])
+    got = slope(lambda x: gt.copysign(x, signs), [2, 3, 0, math.inf])
+    assert got[:3] == [1, -1, 0]
+    assert math.isnan(got[3])
+
+
+def test_a_zero_between_bounds_keeps_its_sign() -> None:
+    zero = gt.tensor([-0.0])
+    for kept in (zero.clamp(0, 1), zero.clamp(min=0), zero.clamp(max=0), F.relu6(zero), F.hardtanh(zero, 0, 1)):
+        assert (1 / kept).item() == -math.inf

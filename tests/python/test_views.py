@@ -254,6 +254,49 @@ def test_an_expanded_view_is_writable_where_elements_are_distinct() -> None:
     assert x.grad.tolist() == [6, 6, 6]
 
 
+@pytest.mark.parametrize("dtype", [gt.float32, gt.int64])
+@pytest.mark.parametrize(
+    ("write", "row", "column"),
+    [
+        (lambda t: t.masked_fill_(t == 2, 7), [1, 7, 3], [1, 7]),
+        (lambda t: t.index_fill_(1, gt.tensor([0, 2]), 7), [7, 2, 7], [7, 7]),
+        (lambda t: t.index_put_((gt.tensor([0]),), gt.tensor(7).to(t.dtype)), [7, 7, 7], [7, 2]),
+        (lambda t: t.index_put_((gt.tensor([0]),), gt.tensor(7).to(t.dtype), accumulate=True), [8, 9, 10], [22, 2]),
+        (lambda t: t.__setitem__(t > 1, 7), [1, 7, 7], [1, 7]),
+        (lambda t: t.__setitem__(gt.tensor([1]), 7), [7, 7, 7], [1, 7]),
+        (lambda t: t.fill_diagonal_(7), [7, 7, 3], [7, 7]),
+        (lambda t: t.tril_(), [1, 0, 0], [0, 0]),
+    ],
+    ids=["masked_fill_", "index_fill_", "index_put_", "accumulate", "mask", "index", "fill_diagonal_", "tril_"],
+)
+def test_writing_some_places_of_repeated_elements(
+    write: Callable[[gt.Tensor], Any], row: list[int], column: list[int], dtype: gt.dtype
+) -> None:
+    x = gt.tensor([[1, 2, 3]], dtype=dtype)
+    write(x.expand(2, 3))
+    assert x.tolist() == [row]
+    x = gt.tensor([[1], [2]], dtype=dtype)
+    write(x.expand(2, 3))
+    assert x.flatten().tolist() == column
+
+
+def test_writing_a_zero_of_another_sign_and_nan_to_repeated_elements() -> None:
+    x = gt.tensor([-0.0, float("nan")])
+    x.expand(2, 2).masked_fill_(gt.tensor([[True, False], [False, False]]), 0.0)
+    assert (1 / x[0]).item() == float("inf")
+    assert x[1].isnan()
+    x.expand(2, 2)[gt.tensor([1]), 0] = float("nan")
+    assert x.isnan().all()
+
+
+def test_part_of_overlapping_windows_is_written() -> None:
+    x = gt.arange(1, 5)
+    x.unfold(0, 3, 1).index_fill_(0, gt.tensor([0]), 9)
+    assert x.tolist() == [9, 9, 9, 4]
+    x.unfold(0, 3, 1)[gt.tensor([1])] = 5
+    assert x.tolist() == [9, 5, 5, 5]
+
+
 def test_a_diagonal_is_a_view() -> None:
     for offset in range(-4, 5):
         for turned in (False, True):

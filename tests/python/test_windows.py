@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,10 @@ def test_windows_of_integers_give_what_those_of_floating_numbers_do(
     if bias:
         channels = weight[1] if "transpose" in name else weight[0]
         parts.append(gt.tensor(RNG.integers(-9, 9, channels)))
+    if name == "avg_pool2d" and dtype != gt.int64:
+        with pytest.raises(NotImplementedError, match="not implemented for 'Int'"):
+            F.avg_pool2d(parts[0].to(dtype), **options)
+        return
     got = getattr(F, name)(*(part.to(dtype) for part in parts), **options)
     want = getattr(F, name)(*(part.double() for part in parts), **options)
     assert got.dtype == dtype
@@ -231,6 +236,33 @@ def test_integers_are_exact_beyond_floating_numbers() -> None:
     assert F.conv1d(x, gt.tensor([[[1, 1]]])).tolist() == [[[2**60 + 4, 2**60 + 5]]]
     values, indices = F.max_pool1d(x, 3, return_indices=True)
     assert (values.tolist(), indices.tolist()) == ([[[2**60 + 2]]], [[[2]]])
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda x: F.max_pool1d(x[0], 2),
+        lambda x: F.lp_pool2d(x, 2, 2),
+        lambda x: F.adaptive_avg_pool2d(x, 2),
+        lambda x: F.adaptive_avg_pool1d(x[0], 1),
+        lambda x: F.adaptive_max_pool2d(x, 2),
+        lambda x: F.max_unpool2d(x, gt.zeros(1, 1, 4, 4, dtype=gt.int64), 2),
+        lambda x: F.unfold(x, 2),
+        lambda x: F.fold(x[0], (3, 3), 2),
+        lambda x: F.interpolate(x, scale_factor=2),
+        lambda x: F.interpolate(x, scale_factor=1, mode="nearest-exact"),
+        lambda x: F.batch_norm(x, gt.zeros(1), gt.ones(1)),
+        lambda x: F.prelu(x, gt.ones(1)),
+        lambda x: F.binary_cross_entropy(x, x),
+        lambda x: F.local_response_norm(x, 2),
+        lambda x: x.round(decimals=1),
+        lambda x: gt.gradient(x[0, 0].to(gt.uint8)),
+    ],
+)
+def test_functions_that_pytorch_has_for_floating_numbers_alone(call: Callable[[gt.Tensor], Any]) -> None:
+    x = gt.ones(1, 1, 4, 4, dtype=gt.int32)
+    with pytest.raises(NotImplementedError):
+        call(x)
 
 
 @pytest.mark.parametrize("shape", [(2, 3, 7), (2, 3, 7, 5), (1, 2, 4, 5, 7)])

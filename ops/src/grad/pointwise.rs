@@ -72,6 +72,12 @@ pub fn contested<'g>(c: &GradCtx<'g>, lost: Expr<'g>, won: impl FnOnce() -> Expr
     }
 }
 
+/// g times the ratio of result and operand, which is 1, -1 or, where the operand is 0, 0.
+pub fn copysign<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    let (a, out) = (c.a().detach(), c.out().detach());
+    c.grad * a.eq(0.0).where_(0.0, out / a)
+}
+
 /// The gradients of min(max(a, b), c). Bounds that are numbers leave elements that equal them, and NaN, without one. A
 /// bound that is a tensor shares the gradient of elements that equal it, but not of those that equal both bounds; where
 /// the lower bound is above the upper one, the latter has it all.

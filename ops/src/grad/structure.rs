@@ -55,6 +55,9 @@ pub fn extremum<'g>(c: &GradCtx<'g>) -> Expr<'g> {
 /// Before the first zero of a, the reverse cumulative sum of g out, divided by a; at that zero, where this would be
 /// 0 / 0, the reverse cumulative sum of g times the product of a with 1 in place of the zero; after it, 0.
 pub fn cumprod<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    if c.shape(0).dims().get(c.axis() as usize).is_none_or(|size| *size == 1) {
+        return c.grad;
+    }
     let zero = c.a().eq(0.0);
     let zeros = zero.to(DType::I64).cumsum(c.axis());
     let first = zero & zeros.eq(1i64);

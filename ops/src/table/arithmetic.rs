@@ -168,7 +168,7 @@ macro_rules! rows {
         ///     tensor([-1.,  2.])
         Copysign = 45, copysign(input, other) {
             real: |a, b| copysign(a, b),
-            grad: Each(&[|c| c.grad * (c.a().sign().copysign(c.out()) * c.a().sign()), zero]),
+            grad: Each(&[pointwise::copysign, zero]),
             saves: Saves { inputs: 1, output: true },
             reference: "np.copysign(a, b)",
         }
@@ -246,6 +246,8 @@ macro_rules! rows {
             forms: forms::elementwise().in_place_function().aliases(&["fix"]),
         }
 
+        // The first operand's zero counts where both are zeros: `clamp(-0.0, 0.0, 1.0)` is -0.0, as in PyTorch.
+
         /// Elementwise minimum of two tensors; NaN if either element is NaN.
         ///
         ///     output = min(input, other)
@@ -254,7 +256,7 @@ macro_rules! rows {
         ///     >>> gt.minimum(gt.tensor([1.0, 5.0]), gt.tensor([2.0, 3.0]))
         ///     tensor([1., 3.])
         Minimum = 70, minimum(input, other) {
-            number: |a, b| minimum(a, b),
+            number: |a, b| minimum(b, a),
             grad: Each(&[
                 |c| pointwise::contested(c, c.a().gt(c.b()), || c.a().lt(c.b())),
                 |c| pointwise::contested(c, c.b().gt(c.a()), || c.b().lt(c.a())),
@@ -272,7 +274,7 @@ macro_rules! rows {
         ///     >>> gt.maximum(gt.tensor([1.0, 5.0]), gt.tensor([2.0, 3.0]))
         ///     tensor([2., 5.])
         Maximum = 71, maximum(input, other) {
-            number: |a, b| maximum(a, b),
+            number: |a, b| maximum(b, a),
             grad: Each(&[
                 |c| pointwise::contested(c, c.a().lt(c.b()), || c.a().gt(c.b())),
                 |c| pointwise::contested(c, c.b().lt(c.a()), || c.b().gt(c.a())),
@@ -290,7 +292,7 @@ macro_rules! rows {
         ///     >>> gt.fmin(gt.tensor([1.0, float("nan")]), gt.tensor([2.0, 3.0]))
         ///     tensor([1., 3.])
         Fmin = 73, fmin(input, other) {
-            number: |a, b| select(is_nan(a), b, select(is_nan(b), a, minimum(a, b))),
+            number: |a, b| select(is_nan(a), b, select(is_nan(b), a, minimum(b, a))),
             int: |a, b| minimum(a, b),
             grad: Joint(pointwise::fmin),
             saves: Saves::inputs(3),
@@ -306,7 +308,7 @@ macro_rules! rows {
         ///     >>> gt.fmax(gt.tensor([1.0, float("nan")]), gt.tensor([2.0, 3.0]))
         ///     tensor([2., 3.])
         Fmax = 74, fmax(input, other) {
-            number: |a, b| select(is_nan(a), b, select(is_nan(b), a, maximum(a, b))),
+            number: |a, b| select(is_nan(a), b, select(is_nan(b), a, maximum(b, a))),
             int: |a, b| maximum(a, b),
             grad: Joint(pointwise::fmax),
             saves: Saves::inputs(3),
@@ -316,7 +318,7 @@ macro_rules! rows {
 
         /// Each element clamped to the range from a lower to an upper bound; NaN stays NaN.
         Clamp = 81, clamp(input, min, max) {
-            number: |a, b, c| minimum(maximum(a, b), c),
+            number: |a, b, c| minimum(c, maximum(b, a)),
             accepts: DTypeSet::NUMERIC,
             grad: Joint(pointwise::clamp),
             saves: Saves::inputs(7), cost_flops: 2,

@@ -88,7 +88,7 @@ def set(x: Tensor, index: Any, value: Any) -> None:
         source = _gt.as_tensor(value, dtype=view.dtype)
     if parts:
         with view._in_place():
-            view._rebind(_put(view, parts, source))
+            view._rebind_part(_put(view, parts, source))
     else:
         view.copy_(source)
 

@@ -252,7 +252,7 @@ def index_put_(self: Tensor, indices: Sequence[Tensor | None], values: Tensor, a
         return self
     since = _gt.tape_clock()
     with self._in_place():
-        return self._rebind(index_put(self, indices, values, accumulate), since)
+        return self._rebind_part(index_put(self, indices, values, accumulate), since, accumulate)
 
 
 def contains(self: Tensor, element: object) -> bool:
