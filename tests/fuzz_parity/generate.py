@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,8 @@ BINARY_FUNCTIONS = (
     "maximum minimum fmod atan2 logical_and logical_or logical_xor copysign hypot floor_divide remainder true_divide"
 ).split()
 SMOOTH = frozenset("+ - * / maximum minimum atan2 hypot true_divide copysign".split())
+# Operations whose results depend on the sign of a zero.
+SIGNS = frozenset("/ true_divide atan2 copysign reciprocal rsqrt".split())
 REDUCTIONS = "sum prod mean amax amin any all cumsum cumprod argmax argmin logsumexp var count_nonzero nansum".split()
 IN_PLACE_UNARY = (
     "zero_ neg_ abs_ sign_ floor_ round_ relu_ square_ logical_not_ bitwise_not_ sin_ exp_ sigmoid_ trunc_"
@@ -58,6 +61,12 @@ class Program:
         self.count = 0
         # Tensors whose elements were rounded, or computed from such.
         self.rounded: set[str] = set()
+        # Handles whose writes the tape does not see: `x.data` and its views.
+        self.untracked: set[str] = set()
+        # Handles that show an element several times. Results of PyTorch may, too, where those of GT are contiguous.
+        self.repeating: set[str] = set()
+        # Handles that got another shape in place.
+        self.reshaped: set[str] = set()
         self.raised = False
 
     # Choices
@@ -73,6 +82,11 @@ class Program:
 
     def tensor(self, fits: Callable[[torch.Tensor], bool] = lambda _: True) -> str | None:
         """The name of a variable, later ones more often."""
+        names = self.tensors(fits)
+        return names[-1 - int(len(names) * self.random.random() ** 2)] if names else None
+
+    def tensors(self, fits: Callable[[torch.Tensor], bool]) -> list[str]:
+        """The names of the variables that fit."""
         names = []
         for name in self.names():
             try:
@@ -81,7 +95,7 @@ class Program:
             except RuntimeError:
                 # PyTorch refuses to say whether a view of several, whose base was written to, is a leaf.
                 continue
-        return names[-1 - int(len(names) * self.random.random() ** 2)] if names else None
+        return names
 
     def of(self, name: str) -> torch.Tensor:
         return self.scope[name]
@@ -153,7 +167,7 @@ class Program:
             f"{a}.permute({', '.join(map(str, self.random.sample(range(t.ndim), t.ndim)))})" if t.ndim else f"{a}.t()",
         ]
         if not t.requires_grad:
-            # PyTorch refuses to write to these if they are views of what requires a gradient.
+            # PyTorch refuses to write to these if they are views of what requires a gradient; GT does not.
             choices += [
                 f"{a}.split({self.pick((1, 2))}, {d})[{self.pick((0, -1))}]",
                 f"{a}.chunk(2, {d})[{self.pick((0, -1))}]",
@@ -247,7 +261,7 @@ class Program:
     def unary(self) -> str | None:
         name = self.pick(UNARY)
         a = self.tensor()
-        if name in JUMPS and a in self.rounded:
+        if (name in JUMPS and a in self.rounded) or (name in SIGNS and self.has_rounded_zero(a)):
             return None
         return f"{a}.{name}()" if self.chance(0.5) else f"torch.{name}({a})"
 
@@ -262,6 +276,8 @@ class Program:
         op = self.pick(BINARY) if self.chance(0.7) else self.pick(BINARY_FUNCTIONS)
         if op not in SMOOTH and {a, b} & self.rounded:
             return None
+        if op in SIGNS and any(self.has_rounded_zero(name) for name in (a, b)):
+            return None
         if op in ("<<", ">>") and not self.shifts(b):
             return None
         if op in "+ - / // %" and self.is_beyond_half(a, b):
@@ -275,6 +291,14 @@ class Program:
             swapped = self.chance(0.25)
             return f"{b} {op} {a}" if swapped else f"{a} {op} {b}"
         return f"torch.{op}({a}, {b})"
+
+    def is_recorded(self) -> bool:
+        """Whether a graph may have saved a tensor."""
+        return any(self.of(name).grad_fn is not None for name in self.tensors(lambda t: t.requires_grad))
+
+    def has_rounded_zero(self, name: str) -> bool:
+        """Whether a zero is among rounded numbers: its sign is not promised."""
+        return name in self.rounded and bool((self.of(name) == 0).any())
 
     def has_nan(self, b: str) -> bool:
         other = eval(b, {"torch": torch}, self.scope)
@@ -372,7 +396,9 @@ class Program:
             return True
         low, high = RANGE_ENDS.get(dtype, (-1, 1))
         exact = a not in self.rounded
-        return exact and bool(t.isfinite().all()) and (t.numel() == 0 or bool((t.min() >= low) & (t.max() <= high)))
+        # Compared as Python's numbers: as one of float64, the largest of int64 is beyond it.
+        inside = t.numel() == 0 or (t.min().item() >= low and t.max().item() <= high)
+        return exact and bool(t.isfinite().all()) and inside
 
     def write(self) -> str | None:
         a = self.tensor()
@@ -410,15 +436,23 @@ class Program:
             )
         )
         target = self.of(a)
-        if overlaps(target) and not any(word in line for word in ("fill_(", "zero_")):
+        if overlaps(target) and not re.search(r"fill_\(|zero_|index_put_|\] = [-\dTF]", line):
+            # The result is that of the order in which PyTorch visits the elements.
             return None
-        if overlaps(target) and ("masked" in line or "index" in line):
+        whole = f"{a}.fill_" in line or f"{a}.zero_" in line
+        if overlaps(target) and not whole and (t.requires_grad or a not in self.repeating):
+            # PyTorch's gradients count a written element once for each place.
+            return None
+        if a in self.untracked and self.is_recorded():
+            # In PyTorch, a gradient that was recorded before is computed of what is written then.
             return None
         others = [self.of(name) for name in self.names() if name != a and name in line]
         if any(shares_memory(target, other) for other in others):
             return None
         jumps = (*JUMPS, "fmod", "//", "%", "masked_fill_", "logical")
         if {a, b} & self.rounded and any(word in line for word in jumps):
+            return None
+        if re.search(r"div_|/=", line) and self.has_rounded_zero(b):
             return None
         if any(other.is_floating_point() for other in [*others, t]) and not t.is_floating_point():
             # A conversion to integers that may not fit.
@@ -428,26 +462,39 @@ class Program:
     def unary_in_place(self, a: str) -> str:
         return f"{a}.{self.pick(IN_PLACE_UNARY)}()"
 
-    def handle(self) -> str:
+    def handle(self) -> str | None:
         """A line about handles: what a tensor is, not what it has."""
         a = self.tensor()
         b = self.tensor(lambda t: t.dtype == self.of(a).dtype)
         d, e = self.axis(a), self.axis(a)
         # PyTorch says that a view requires a gradient if its base does, but records nothing that was before.
         alone = not any(name != a and shares_memory(self.of(a), self.of(name)) for name in self.names())
+        shapes = [
+            f"{a}.t_()",
+            f"{a}.transpose_({d}, {e})",
+            f"{a}.unsqueeze_({d})",
+            f"{a}.squeeze_()",
+            f"{a}.swapaxes_({d}, {e})",
+        ]
         line = self.pick(
             (
-                f"{a}.t_()",
-                f"{a}.transpose_({d}, {e})",
-                f"{a}.unsqueeze_({d})",
-                f"{a}.squeeze_()",
-                f"{a}.swapaxes_({d}, {e})",
+                *shapes,
                 f"{a}.requires_grad_({self.pick((True, False))})" if alone else f"{a}.retain_grad()",
-                f"{a}.data = {b}.detach()" if alone else f"{a}.requires_grad_()",
+                f"{a}.data = {b}.detach()" if alone and not self.is_recorded() else f"{a}.requires_grad_()",
                 f"{a}.grad = None",
                 f"{a}.retain_grad()",
             )
         )
+        t = self.of(a)
+        if line in shapes and t.requires_grad and t._base is None and not (t.is_leaf and alone):
+            # Without recording, PyTorch's gradient of a result keeps the former shape, and that of a view of a leaf
+            # gets the new one.
+            return None
+        if line in shapes:
+            self.reshaped.add(a)
+        if "requires_grad_" in line and a in self.reshaped and not alone:
+            # Views do not follow a tensor that got another shape in place.
+            return None
         return f"with torch.no_grad(): {line}" if self.chance(0.4) else line
 
     def autograd(self) -> str | None:
@@ -511,11 +558,16 @@ class Program:
             del self.scope[self.fresh()]
             return
         self.lines.append(line)
+        source = line.partition(" = ")[2] if value else line
+        if made is not None:
+            for kind, makes in ((self.untracked, r"\.data$"), (self.repeating, r"\.(expand|unfold)\(")):
+                views = [name for name in kind if shares_memory(self.of(name), made)]
+                if re.search(makes, source) or any(re.search(rf"\b{name}\b", source) for name in views):
+                    kind.add(self.fresh())
         self.count += made is not None
         changed = [name for name, (t, version) in before.items() if t._version != version]
         # The bits of a NaN are not promised: the program ends before an operation on one that is seen as integers.
         self.raised = any(self.shows_bits_of_nan(name) for name in changed)
-        source = line.partition(" = ")[2] if value else line
         inexact = any(name in source for name in self.rounded) or any(word in line for word in ROUNDING)
         for name in [*changed, *([f"t{self.count - 1}"] if made is not None else [])]:
             if self.of(name).is_floating_point() and (inexact or self.of(name).dtype in HALVES):
@@ -540,6 +592,8 @@ def is_about_memory(text: str) -> bool:
             "modified by an inplace operation",
             "stride(",
             "modified inplace",
+            # GT raises where a gradient needs what was released, PyTorch also where it does not.
+            "backward through the graph a second time",
             "INTERNAL ASSERT",
         )
     )

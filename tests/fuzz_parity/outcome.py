@@ -10,7 +10,7 @@ from typing import Any
 TOLERANCE = {"float16": 1e-2, "bfloat16": 6e-2, "float32": 2e-4, "float64": 1e-8}
 # The size of numbers near 1 whose rounding is what remains where they cancel: of a gradient, such as that of a softmax
 # whose rows are summed, more terms do.
-VALUE_ROUNDING, GRADIENT_ROUNDING = 1e-2, 1e-1
+VALUE_ROUNDING, GRADIENT_ROUNDING = 1e-2, 1e-2
 
 Outcome = dict[str, Any]
 
