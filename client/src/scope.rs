@@ -330,7 +330,7 @@ fn foreign(session: &ClientSession) -> ClientError {
 /// A copy of a tensor, through which gradients flow. Values are immutable, so no bytes are copied.
 pub(crate) fn copied(value: Arc<TensorValue>, node: Option<Arc<Node>>) -> (Arc<TensorValue>, Option<Arc<Node>>) {
     let meta = *value.meta();
-    value.version_counter().share();
+    let value = TensorValue::independent(value);
     let node = node.filter(|_| grad_enabled()).map(|node| {
         let edge = Edge::Tensor { meta, node: Some(node), saved: None };
         Node::op(Op::Reshape, Attrs::Shape(meta.shape), smallvec::smallvec![edge], None, meta)

@@ -162,6 +162,21 @@ pub(crate) fn repeats_elements(shape: &Shape, strides: &Strides) -> bool {
     shape.numel() > 0 && shape.dims().iter().zip(strides).any(|(size, stride)| *size > 1 && *stride == 0)
 }
 
+/// Whether an element of memory may appear at several indices, as in windows of `unfold()` that overlap: not if each
+/// stride steps over all that the axes of smaller strides reach.
+pub(crate) fn may_overlap(shape: &Shape, strides: &Strides) -> bool {
+    let axes = shape.dims().iter().zip(strides).filter(|(size, _)| **size > 1);
+    let mut axes: SmallVec<[(usize, usize); RANK_MAX]> =
+        axes.map(|(size, stride)| (stride.unsigned_abs(), *size)).collect();
+    axes.sort_unstable();
+    let mut reach = 0;
+    axes.iter().any(|(stride, size)| {
+        let overlaps = *stride <= reach;
+        reach += (size - 1) * stride;
+        overlaps
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +188,18 @@ mod tests {
         let mut all = [0; RANK_MAX];
         all[..values.len()].copy_from_slice(values);
         all
+    }
+
+    #[test]
+    fn windows_overlap_where_a_step_is_smaller_than_what_they_reach() {
+        let overlap = |dims: &[usize], steps: &[isize]| may_overlap(&shape(dims), &strides(steps));
+        assert!(overlap(&[2, 3], &[1, 1]));
+        assert!(overlap(&[2, 3], &[0, 1]));
+        assert!(overlap(&[4, 3], &[2, 1]));
+        assert!(!overlap(&[4, 3], &[3, 1]));
+        assert!(!overlap(&[3, 4], &[1, 3]));
+        assert!(!overlap(&[3], &[4]));
+        assert!(!overlap(&[1, 3], &[0, -2]));
     }
 
     #[test]

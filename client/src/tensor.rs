@@ -34,9 +34,9 @@ impl Scope {
 
     /// A handle on the tensor of `val`.
     pub fn tensor(&self, val: Val) -> Tensor {
-        let (value, node) = self.parts(val);
+        let (mut value, node) = self.parts(val);
         if self.is_operand(val) {
-            value.version_counter().share();
+            value = TensorValue::independent(value);
         }
         value.set_constant(false);
         Tensor::new(value, node)
@@ -694,9 +694,7 @@ impl Tensor {
     /// # Errors
     /// As [`Tensor::resolve`].
     pub fn at(&self, node: Option<Arc<Node>>) -> Result<Tensor> {
-        let value = self.value()?;
-        value.version_counter().share();
-        Ok(Tensor::new(value, node))
+        Ok(Tensor::new(TensorValue::independent(self.value()?), node))
     }
 
     /// Takes over the storage, shape and dtype of `data`, a detached handle, as `t.data = u` does: in-place operations

@@ -31,6 +31,15 @@ impl TensorValue {
         let (reinterpreted, constant) = (Some(value.clone()), AtomicBool::new(false));
         Arc::new(TensorValue { id, meta, session, version, reinterpreted, constant })
     }
+    /// The value for a handle of its own, such as that of a copy: an in-place operation through the other handles leaves
+    /// it current. A view's value goes stale with the base's, so that the copy gets another name for the same elements.
+    pub(crate) fn independent(value: Arc<TensorValue>) -> Arc<TensorValue> {
+        if value.version.is_of_view() {
+            return TensorValue::reinterpret(&value, value.meta);
+        }
+        value.version.share();
+        value
+    }
     /// Whether a function computed it of numbers alone, and no handle has it. A backward pass keeps such a value, which
     /// PyTorch would not have saved.
     pub(crate) fn is_constant(&self) -> bool {

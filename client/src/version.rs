@@ -49,6 +49,10 @@ impl VersionCounter {
     pub(crate) fn view_of(&self, epoch: Epoch) {
         let _ = self.base.set(epoch);
     }
+    /// Whether it is a view's, which goes stale with the base's.
+    pub(crate) fn is_of_view(&self) -> bool {
+        self.base.get().is_some()
+    }
     /// Records that `next` replaces the value in its handle. Nodes older than `since` have then saved a stale value,
     /// unless other handles hold it. If `since` is `None`, the operation is untracked, and the saved value stays valid.
     pub(crate) fn replace(&self, next: &VersionCounter, since: Option<u64>) {

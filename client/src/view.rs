@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::handle::{CachedView, MaterializedView, Node, View};
 use crate::scope::Scope;
 use crate::storage::{Storage, StorageVersion};
-use crate::strides::{MemoryLayout, ViewOp, ViewOps, layout_after, repeats_elements};
+use crate::strides::{MemoryLayout, ViewOp, ViewOps, layout_after, may_overlap, repeats_elements};
 use crate::tape::{self, grad_enabled};
 use crate::value::TensorValue;
 use gt_ops::grad::inverse_permutation;
@@ -117,11 +117,11 @@ impl View {
         let reads_bits = self.ops.iter().any(|op| matches!(op.op, Op::Reinterpret | Op::Bitcast));
         let chooses = !recorded && !reads_bits;
         let expanded = repeats_elements(&self.meta.shape, &self.layout.strides);
-        // Windows may overlap: of a window that was written in part, the rest has no part in the result.
-        let gathered = self.ops.iter().any(|op| op.index.is_some());
+        // Where windows overlap, the elements that were not written have no part in the result.
+        let overlapping = may_overlap(&self.meta.shape, &self.layout.strides);
         let choice = match repeats {
-            Repeats::Changed | Repeats::Added if expanded || gathered => Some(repeats).filter(|_| chooses),
-            Repeats::Refused if gathered && !expanded && chooses => Some(Repeats::Changed),
+            Repeats::Changed | Repeats::Added if overlapping => Some(repeats).filter(|_| chooses),
+            Repeats::Refused if overlapping && !expanded && chooses => Some(Repeats::Changed),
             _ => None,
         };
         if expanded && choice.is_none() && repeats != Repeats::Uniform {

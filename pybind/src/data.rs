@@ -328,7 +328,7 @@ fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
 pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
     let py = data.py();
     let made = if let Ok(tensor) = data.cast::<PyTensor>() {
-        Tensor::new(tensor.get().read(py).value().or_raise()?, None)
+        tensor.get().read(py).at(None).or_raise()?
     } else if is_array(data) {
         from_array(data)?
     } else if let Some(stacked) = stack_arrays(data)? {

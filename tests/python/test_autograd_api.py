@@ -449,6 +449,27 @@ def test_a_hook_on_a_view_that_shows_its_base_s_requires_grad() -> None:
         assert copy.requires_grad
 
 
+@pytest.mark.parametrize(
+    "copy",
+    [
+        lambda part: part.clone(),
+        lambda part: part.to(gt.float32, copy=True),
+        lambda part: part.new_tensor(part),
+        lambda part: part.repeat(1),
+        lambda part: part.expand(2, 3).clone()[0],
+    ],
+)
+def test_a_copy_of_a_view_outlives_writes_to_the_base(copy: Callable[[gt.Tensor], gt.Tensor]) -> None:
+    buffer, weights = gt.ones(4, 3), gt.ones(3, requires_grad=True)
+    loss = (copy(buffer[0]) * weights).sum()
+    saved = (buffer[0] * weights).sum()
+    buffer[1] = 3.0
+    loss.backward()
+    assert weights.grad.tolist() == [1, 1, 1]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        saved.backward()
+
+
 def test_an_index_out_of_range_is_the_first_error_of_a_write() -> None:
     x = gt.zeros(0, 4, requires_grad=True)
     with pytest.raises(IndexError, match="out of bounds"):
