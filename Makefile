@@ -27,7 +27,7 @@ SIDE_BY_SIDE := --numprocesses 2
 # The tests of operations run a second and third time with every tensor sharded over several threads and processes.
 SEVERAL := cpu:4 proc-cpu:2
 DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autograd_api complex composites composites_torch creation \
-	ctc distributions distributions_more fft foreign func indexing init linalg \
+	ctc distributions distributions_more fft foreign func fuzz_corpus indexing init linalg \
 	linalg_factored masked nn nn_adaptive nn_functions nn_layers nn_module numbers \
 	older_functions ops_table optim optim_more optim_rules out parts promotion \
 	properties random recurrent rows save scattering signal_windows slopes sorting \
