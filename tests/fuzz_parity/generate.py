@@ -333,9 +333,6 @@ class Program:
         if name == "logsumexp" and self.of(a).dtype.itemsize == 2:
             # PyTorch rounds the sum to half precision before the logarithm.
             return None
-        if name in ("prod", "cumprod") and self.multiplies_beyond(a):
-            # Whether a factor of 0 comes before or after the overflow is decided by the order and the rounding.
-            return None
         if name in ("sum", "mean", "cumsum", "nansum") and self.cancels(a):
             # What remains is decided by the order and the rounding.
             return None
@@ -349,6 +346,10 @@ class Program:
             if dtype not in FLOATS and not self.fits(a, dtype):
                 return None
             words.append(f"dtype=torch.{dtype}")
+        into = next((word.removeprefix("dtype=torch.") for word in words if "dtype" in word), None)
+        if name in ("prod", "cumprod") and self.multiplies_beyond(a, into):
+            # Whether a factor of 0 comes before or after the overflow is decided by the order and the rounding.
+            return None
         return f"{a}.{name}({', '.join(words)})"
 
     def cancels(self, a: str) -> bool:
@@ -356,10 +357,12 @@ class Program:
         t = self.of(a).detach().double()
         return bool(((t > 1e4).any() & (t < -1e4).any()).item())
 
-    def multiplies_beyond(self, a: str) -> bool:
-        """Whether a product of elements may be beyond the range of their floating-point dtype."""
+    def multiplies_beyond(self, a: str, dtype: str | None) -> bool:
+        """Whether a product of elements may be beyond the range of the floating-point dtype that it is computed in."""
         t = self.of(a).detach()
-        return t.is_floating_point() and bool(t.double().abs().clamp_min(1).prod() > torch.finfo(t.dtype).max)
+        into = getattr(torch, dtype) if dtype else t.dtype
+        beyond = into.is_floating_point and t.double().abs().clamp_min(1).prod() > torch.finfo(into).max
+        return bool(beyond)
 
     def join(self) -> str:
         a = self.tensor()
@@ -496,9 +499,10 @@ class Program:
             )
         )
         t = self.of(a)
-        if line in shapes and t.requires_grad and t._base is None and not (t.is_leaf and alone):
-            # Without recording, PyTorch's gradient of a result keeps the former shape, and that of a view of a leaf
-            # gets the new one.
+        first = t.is_leaf and alone and not self.is_recorded()
+        if line in shapes and t.requires_grad and t._base is None and not first:
+            # Without recording, PyTorch's gradient of a result keeps the former shape, and that of what was computed of
+            # a leaf before gets the new one.
             return None
         return f"with torch.no_grad(): {line}" if self.chance(0.4) else line
 
