@@ -171,10 +171,7 @@ impl Tensor {
     /// no gradient flows from one to the other.
     pub fn shows_requires_grad(&self) -> bool {
         let base_does = match &self.binding {
-            Binding::View(view) => {
-                let derived = view.ops.iter().all(|op| op.op != Op::Bitcast);
-                derived && !view.is_detached() && view.autograd.node().is_some()
-            }
+            Binding::View(view) => !view.is_detached() && view.autograd.node().is_some(),
             _ => false,
         };
         base_does || self.requires_grad()

@@ -470,6 +470,16 @@ def test_a_copy_of_a_view_outlives_writes_to_the_base(copy: Callable[[gt.Tensor]
         saved.backward()
 
 
+def test_a_view_of_bits_that_requires_a_gradient_shows_it_in_its_own_views() -> None:
+    bits = gt.zeros(2, 2, dtype=gt.int64)
+    numbers = bits.view(gt.float64)
+    part = numbers[0]
+    numbers.requires_grad_()
+    assert part.requires_grad
+    assert not bits.requires_grad
+    assert not bits[0].requires_grad
+
+
 def test_an_index_out_of_range_is_the_first_error_of_a_write() -> None:
     x = gt.zeros(0, 4, requires_grad=True)
     with pytest.raises(IndexError, match="out of bounds"):
