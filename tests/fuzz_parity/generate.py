@@ -334,7 +334,7 @@ class Program:
             # PyTorch rounds the sum to half precision before the logarithm.
             return None
         if name in ("sum", "mean", "cumsum", "nansum") and self.cancels(a):
-            # What remains is decided by the order and the rounding.
+            # The order and the rounding decide the sum of elements that cancel.
             return None
         words = []
         if name in ("cumsum", "cumprod", "logsumexp") or self.chance(0.5):

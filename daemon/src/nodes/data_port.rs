@@ -501,7 +501,7 @@ mod tests {
     #[test]
     fn a_process_that_ends_breaks_its_groups_and_a_stranger_joins_none() {
         let machines = Machines::new("ends", 2);
-        // Rank 1 has left the group's barrier while what it sent may still be underway, and would be lost with the link.
+        // Rank 1 may leave the group's barrier while what it sent is underway, and would be lost with the link.
         let both_have_left_the_barrier = std::sync::Barrier::new(2);
         machines.on_ranks(&[0, 1], |comm| {
             comm.barrier().unwrap();

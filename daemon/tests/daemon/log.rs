@@ -102,8 +102,8 @@ fn every_instruction_is_logged_or_counted_as_lost() {
             None => *counts.entry(line.split(" | ").nth(2).unwrap().trim()).or_default() += 1,
         }
     }
-    // Each add has RECV and WORKER_RUN, each free RECV and FREE; the full has two events, the sync three and the session
-    // two.
+    // Each add has RECV and WORKER_RUN, each free RECV and FREE; the full has two events, the sync three, and the
+    // session two.
     let told: u64 = counts.values().sum();
     assert_eq!(told + lost, 4 * ADDS + 2 + 3 + 2);
     // The last events are never missing.
