@@ -385,6 +385,10 @@ class Program:
             f"torch.nn.functional.one_hot({a}.long().abs(), {self.pick((3, 7))})",
         ]
         line = self.pick(choices)
+        operands = [self.of(name) for name in (a, b, c)]
+        if "addcmul" in line and {t.dtype in HALVES for t in operands} == {True, False}:
+            # PyTorch rounds a single number of more precision to half precision first.
+            return None
         return None if ("where" in line or "masked" in line or "long" in line) and {a, c} & self.rounded else line
 
     def cast(self) -> str | None:
