@@ -31,8 +31,8 @@ impl TensorValue {
         let (reinterpreted, constant) = (Some(value.clone()), AtomicBool::new(false));
         Arc::new(TensorValue { id, meta, session, version, reinterpreted, constant })
     }
-    /// The value for a handle of its own, such as that of a copy: an in-place operation through the other handles
-    /// leaves it current. A view's value goes stale with the base's, so that the copy gets another name for the same elements.
+    /// The value for a handle of its own, such as that of a copy: an in-place operation through other handles leaves it
+    /// current. A view's value goes stale with the base's, so that the copy gets another name for the same elements.
     pub(crate) fn independent(value: Arc<TensorValue>) -> Arc<TensorValue> {
         if value.version.is_of_view() {
             return TensorValue::reinterpret(&value, value.meta);

@@ -342,9 +342,14 @@ functions! {
         let ratio = small / large.eq(0.0).where_(1.0, large);
         let infinite = a.eq(f64::INFINITY) | b.eq(f64::INFINITY);
         let result = infinite.where_(f64::INFINITY, large * (ratio * ratio + 1.0).sqrt());
-        let [result] = g.with_gradient("HypotBackward0", &[input, other], [result], |_, values, grads| {
-            let slope = |side: &Expr<'_>| grads[0].map(|grad| grad * (*side / values[2]));
-            Ok(values[..2].iter().map(slope).collect())
+        // An operand that requires no gradient is not saved: it may be written.
+        let learning: Vec<Expr<'g>> = [input, other].into_iter().filter(|operand| operand.requires_grad()).collect();
+        if learning.is_empty() {
+            return Ok(result);
+        }
+        let [result] = g.with_gradient("HypotBackward0", &learning, [result], |_, values, grads| {
+            let (sides, result) = values.split_at(values.len() - 1);
+            Ok(sides.iter().map(|side| grads[0].map(|grad| grad * (*side / result[0]))).collect())
         })?;
         Ok(result)
     }

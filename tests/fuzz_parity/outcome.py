@@ -10,8 +10,8 @@ from typing import Any
 TOLERANCE = {"float16": 1e-2, "bfloat16": 6e-2, "float32": 2e-4, "float64": 1e-8}
 # The size of numbers near 1 whose rounding is what remains where they cancel.
 ROUNDING = 1e-2
-# A gradient in half precision may differ by ten times as much: that of a softmax whose rows are summed is 0 but for the
-# rounding of the softmax itself, 2^-11 in float16 and 2^-8 in bfloat16, in each term of a row.
+# Gradients in half precision get ten times as much: that of a softmax whose rows are summed is 0 but for the rounding
+# of the softmax itself, 2^-11 in float16 and 2^-8 in bfloat16, in each term of a row.
 HALF_GRADIENT_ROUNDING = 1e-1
 
 Outcome = dict[str, Any]

@@ -471,6 +471,15 @@ def test_copysign_does_not_keep_the_signs() -> None:
     assert x.grad.tolist() == [-1, 1, 0]
 
 
+def test_hypot_does_not_keep_an_operand_without_a_gradient() -> None:
+    x, y = gt.tensor([3.0], requires_grad=True), gt.tensor([4.0])
+    for result in (gt.hypot(x, y), gt.hypot(y, x)):
+        y.fill_(0)
+        result.sum().backward()
+        y.fill_(4)
+    assert_close(x.grad, [1.2])
+
+
 def test_a_part_without_elements_that_requires_a_gradient_makes_its_base_require_one() -> None:
     leaf = gt.ones(1, requires_grad=True)
     x = gt.zeros(2, 2)
