@@ -65,6 +65,8 @@ class Program:
         self.untracked: set[str] = set()
         # Handles that show an element several times. Results of PyTorch may, too, where those of GT are contiguous.
         self.repeating: set[str] = set()
+        # Handles that got another shape in place, of which PyTorch's strides may have become contiguous.
+        self.reshaped: set[str] = set()
         self.raised = False
 
     # Choices
@@ -172,10 +174,10 @@ class Program:
                 f"{a}.unbind({d})[{self.pick((0, -1))}]",
             ]
         # Results of GT are contiguous, where those of PyTorch may have the strides of an operand.
-        if t.is_contiguous() and (t if t._base is None else t._base).is_contiguous():
+        if a not in self.reshaped and t.is_contiguous() and (t if t._base is None else t._base).is_contiguous():
             choices += [f"{a}.view(-1)", f"{a}.reshape({self.sizes(t.numel())})", f"{a}.flatten()", f"{a}.ravel()"] * 2
-            # The bytes of a bool are 0 or 1, and those of a rounded number may be any.
-            if a not in self.rounded:
+            # The bytes of a bool are 0 or 1, and those of a rounded number or NaN may be any.
+            if a not in self.rounded and not t.detach().isnan().any():
                 # To the same dtype, PyTorch detaches.
                 others = [n for n in DTYPES[1:] if f"torch.{n}" != str(t.dtype)]
                 choices += [f"{a}.view(torch.{self.pick(others)}).clone()"]
@@ -261,6 +263,8 @@ class Program:
         a = self.tensor()
         if (name in JUMPS and a in self.rounded) or (name in SIGNS and self.has_rounded_zero(a)):
             return None
+        if name in ("sin", "cos") and self.is_rounded_and_large(a):
+            return None
         return f"{a}.{name}()" if self.chance(0.5) else f"torch.{name}({a})"
 
     def operand(self, a: str) -> str:
@@ -293,6 +297,10 @@ class Program:
     def is_recorded(self) -> bool:
         """Whether a graph may have saved a tensor."""
         return any(self.of(name).grad_fn is not None for name in self.tensors(lambda t: t.requires_grad))
+
+    def is_rounded_and_large(self, name: str) -> bool:
+        """Whether the rounding of a number may be a part of a period of the sine."""
+        return name in self.rounded and bool((self.of(name).detach().abs() > 100).any())
 
     def has_rounded_zero(self, name: str) -> bool:
         """Whether a zero is among rounded numbers: its sign is not promised."""
@@ -472,6 +480,15 @@ class Program:
         if t.dtype == torch.float16 and number and abs(float(number[1])) > torch.finfo(t.dtype).max:
             # PyTorch rounds the number to half precision, in which it is infinite.
             return None
+        if "sin_" in line and self.is_rounded_and_large(a):
+            return None
+        if (
+            re.search(r"\.(eq|ne|lt|le|gt|ge)_\(", line)
+            and not t.requires_grad
+            and any(o.requires_grad for o in others)
+        ):
+            # In PyTorch, the truth values then require a gradient, of zeros.
+            return None
         if re.search(r"div_|/=", line) and self.has_rounded_zero(b):
             return None
         if any(other.is_floating_point() for other in [*others, t]) and not t.is_floating_point():
@@ -511,6 +528,8 @@ class Program:
             # Without recording, PyTorch's gradient of a result keeps the former shape, and that of what was computed of
             # a leaf before gets the new one.
             return None
+        if line in shapes:
+            self.reshaped.add(a)
         return f"with torch.no_grad(): {line}" if self.chance(0.4) else line
 
     def autograd(self) -> str | None:
