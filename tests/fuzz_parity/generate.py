@@ -300,7 +300,8 @@ class Program:
 
     def is_rounded_and_large(self, name: str) -> bool:
         """Whether the rounding of a number may be a part of a period of the sine."""
-        return name in self.rounded and bool((self.of(name).detach().abs() > 100).any())
+        t = self.of(name).detach()
+        return name in self.rounded and bool((t.abs() > (1 if t.dtype in HALVES else 100)).any())
 
     def has_rounded_zero(self, name: str) -> bool:
         """Whether a zero is among rounded numbers: its sign is not promised."""
