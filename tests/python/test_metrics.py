@@ -21,6 +21,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.cog.plugins import register_default_plugins
+from grafana_foundation_sdk.models.dashboard import Dashboard
 from support import ROOT, daemon, environment, eventually, gtd, line_of, started
 
 MONITORING = ROOT / "monitoring"
@@ -398,6 +401,26 @@ def test_the_monitoring_files_name_metrics_that_there_are(tmp_path: Path) -> Non
     assert used <= known
     assert documented <= known
     assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
+
+
+def test_the_dashboard_is_one_by_grafanas_types() -> None:
+    """Reads it with Grafana's library of types, which is generated from Grafana's schemas; nothing of it is unknown."""
+    register_default_plugins()
+    document = json.loads((MONITORING / "grafana-dashboard.json").read_text())
+    read = json.loads(JSONEncoder().encode(Dashboard.from_json(document)))
+
+    def fields(of: Any, path: str = "") -> Iterator[tuple[str, Any]]:
+        if isinstance(of, dict):
+            for name, value in of.items():
+                yield from fields(value, f"{path}.{name}")
+        elif isinstance(of, list):
+            for position, value in enumerate(of):
+                yield from fields(value, f"{path}[{position}]")
+        else:
+            yield path, of
+
+    kept = dict(fields(read))
+    assert {path: value for path, value in fields(document) if kept.get(path) != value} == {}
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not there: apt install prometheus")
