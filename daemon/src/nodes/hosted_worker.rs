@@ -292,7 +292,8 @@ impl Serving {
         Ok(())
     }
 
-    /// Sends messages to the process as far as its socket has room.
+    /// Sends messages to the process as far as its socket has room. One that hung up gets none: its end, of which the
+    /// keeper tells how it came, is near.
     fn post(&mut self) -> Result<(), Box<dyn Error>> {
         let Some((child, _)) = &self.process else { return Ok(()) };
         while let Some((message, fd)) = self.letters.front() {
@@ -301,6 +302,10 @@ impl Serving {
                 Ok(()) => drop(self.letters.pop_front()),
                 // A process that runs a long step reads its messages later.
                 Err(ProtocolError::TimedOut(_)) => return Ok(()),
+                Err(ProtocolError::HungUp) => {
+                    child.kill();
+                    self.letters.clear();
+                }
                 Err(error) => return Err(error.into()),
             }
         }
