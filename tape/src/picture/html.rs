@@ -20,13 +20,11 @@ const SCRIPT: &str = include_str!("timeline.js");
 pub fn write(out: &mut impl Write, timeline: &Timeline, names: &TimelineNames, title: &str) -> std::io::Result<usize> {
     let length = |slice: &WorkSlice| slice.end_ns - slice.begin_ns;
     let all = || timeline.workers.iter().flat_map(|lane| lane.slices.iter().chain(&lane.copies));
-    let mut lengths: Vec<u64> = all().map(length).collect();
-    lengths.sort_unstable_by(|a, b| b.cmp(a));
-    let least_ns = lengths.get(SLICES_MAX).map_or(0, |ns| ns + 1);
+    let mut longest = Longest::of(all().map(length).collect());
     let mut operations: Vec<&str> = Vec::new();
     let mut lanes = Vec::new();
     let mut lane = |name: String, slices: &[WorkSlice]| {
-        let rows = slices.iter().filter(|slice| length(slice) >= least_ns).map(|slice| {
+        let rows = slices.iter().filter(|slice| longest.takes(length(slice))).map(|slice| {
             let name = slice.subject.name();
             let operation = operations.iter().position(|known| *known == name).unwrap_or_else(|| {
                 operations.push(name);
@@ -56,7 +54,7 @@ pub fn write(out: &mut impl Write, timeline: &Timeline, names: &TimelineNames, t
             json!({"name": names.session(*number), "instructions": lane.issued.len(), "times": times})
         })
         .collect();
-    let left_out = lengths.iter().filter(|ns| **ns < least_ns).count();
+    let left_out = all().count().saturating_sub(SLICES_MAX);
     let kinds: Vec<Value> =
         WorkKind::ALL.iter().map(|kind| json!({"name": kind.name(), "color": hex(kind.color())})).collect();
     let data = json!({
@@ -84,4 +82,59 @@ pub fn write(out: &mut impl Write, timeline: &Timeline, names: &TimelineNames, t
         Value::from(title).to_string().replace('<', "\\u003c"),
     )?;
     Ok(left_out)
+}
+
+/// Chooses the longest of many slices, at most [`SLICES_MAX`].
+struct Longest {
+    /// The length of the shortest slices that are taken.
+    least_ns: u64,
+    /// The number of slices of that length, of which so many are taken, evenly from first to last, and the number asked
+    /// about.
+    equal: usize,
+    equal_taken: usize,
+    equal_seen: usize,
+}
+
+impl Longest {
+    fn of(mut lengths: Vec<u64>) -> Longest {
+        lengths.sort_unstable_by(|a, b| b.cmp(a));
+        let least_ns = lengths.get(SLICES_MAX - 1).copied().unwrap_or(0);
+        let longer = lengths.partition_point(|ns| *ns > least_ns);
+        let equal = lengths.partition_point(|ns| *ns >= least_ns) - longer;
+        Longest { least_ns, equal, equal_taken: equal.min(SLICES_MAX - longer), equal_seen: 0 }
+    }
+
+    /// Whether a slice of this length is taken. Each slice is asked about once.
+    fn takes(&mut self, ns: u64) -> bool {
+        if ns != self.least_ns {
+            return ns > self.least_ns;
+        }
+        let taken_before = |seen: usize| seen * self.equal_taken / self.equal;
+        let is_taken = taken_before(self.equal_seen + 1) > taken_before(self.equal_seen);
+        self.equal_seen += 1;
+        is_taken
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(lengths: &[u64]) -> Vec<usize> {
+        let mut longest = Longest::of(lengths.to_vec());
+        (0..lengths.len()).filter(|at| longest.takes(lengths[*at])).collect()
+    }
+
+    #[test]
+    fn the_longest_slices_are_taken_and_of_equal_ones_some_from_each_part() {
+        let few = [3, 0, 0, 7];
+        assert_eq!(taken(&few), [0, 1, 2, 3]);
+        let mut many = vec![5; 2 * SLICES_MAX];
+        let from_each = taken(&many);
+        assert_eq!(from_each.len(), SLICES_MAX);
+        assert!(from_each.windows(2).all(|pair| pair[1] - pair[0] == 2));
+        (many[0], many[1], many[2]) = (9, 1, 6);
+        let with_longer = taken(&many);
+        assert_eq!((with_longer.len(), &with_longer[..2]), (SLICES_MAX, &[0, 2][..]));
+    }
 }
