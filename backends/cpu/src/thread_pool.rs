@@ -341,8 +341,9 @@ impl HelperAffinity {
 
 #[cfg(all(target_os = "linux", not(miri)))]
 fn tid() -> i32 {
-    // SAFETY: `gettid` takes no arguments and cannot fail.
-    unsafe { libc::gettid() }
+    // The C library has a function for this since 2.30, and wheels run on older ones.
+    // SAFETY: this system call takes no arguments and cannot fail.
+    unsafe { libc::syscall(libc::SYS_gettid) as i32 }
 }
 
 #[cfg(not(all(target_os = "linux", not(miri))))]
