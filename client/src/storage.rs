@@ -72,6 +72,10 @@ impl Storage {
         let contents = lock(&self.0);
         (contents.value.clone(), contents.version)
     }
+    /// How often the value was replaced.
+    pub(crate) fn version(&self) -> StorageVersion {
+        lock(&self.0).version
+    }
     /// The epoch of the current value.
     pub(crate) fn epoch(&self) -> Epoch {
         lock(&self.0).epoch.clone()

@@ -58,6 +58,20 @@ impl View {
         Ok(current)
     }
 
+    /// The view's current node. Its elements are computed only if gradients flow to a base that has changed.
+    pub(crate) fn node(&self) -> Option<Arc<Node>> {
+        if self.is_detached() {
+            return self.autograd.node();
+        }
+        let CachedView { node, version, .. } = self.cached();
+        if version.on_tape == self.base.version().on_tape {
+            return node;
+        }
+        self.autograd.node()?;
+        // If the session has ended, the last node still says whether the view requires a gradient.
+        self.read().map_or(node, |current| current.node)
+    }
+
     /// Computes the view of the base's `value` again. The view had node `node` at version `of` of the base.
     fn recomputed(
         &self,
