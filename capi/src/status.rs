@@ -61,7 +61,7 @@ impl CallError {
 
 fn status_of(kind: ErrorKind) -> gt_status {
     match kind {
-        ErrorKind::Runtime | ErrorKind::LinAlg => gt_status::GT_ERROR_RUNTIME,
+        ErrorKind::Runtime | ErrorKind::LinAlg | ErrorKind::NotBatched => gt_status::GT_ERROR_RUNTIME,
         ErrorKind::Index => gt_status::GT_ERROR_INDEX,
         ErrorKind::Type => gt_status::GT_ERROR_TYPE,
         ErrorKind::Value | ErrorKind::Assertion => gt_status::GT_ERROR_VALUE,

@@ -6,11 +6,12 @@
 //! Start at [`session`]: it puts instructions into the ring, assigns tensor ids and waits for completions. [`transfer`]
 //! moves tensor bytes through arenas, which `idle_arenas` returns, and [`launch`] finds or starts a daemon. Above it
 //! are [`value`], immutable tensors in the daemon; [`handle`], the types that users hold; [`tape`], the record of
-//! autograd; [`scope`], which emits and records ops; [`tensor`], the operations on tensors; and [`backward`], the
-//! backward pass. [`random`] has the generators and [`signal`] the placement signals of threads. A file uses only files
-//! below it: [`error`] is at the bottom.
+//! autograd; [`scope`], which emits and records ops; [`tensor`], the operations on tensors; [`backward`], the backward
+//! pass; and [`vmap`], ops on batches. [`random`] has the generators and [`signal`] the placement signals of threads. A
+//! file uses only files below it: [`error`] is at the bottom.
 
 pub mod backward;
+pub mod batch;
 pub mod blocking;
 pub mod error;
 pub mod handle;
@@ -37,7 +38,9 @@ pub mod value;
 mod version;
 mod view;
 pub mod visible_workers;
+pub mod vmap;
 
+pub use batch::{ActiveBatch, BatchAxis, Randomness};
 pub use error::{ClientError, Result};
 pub use handle::{Node, Tensor};
 pub use scope::Scope;

@@ -1,5 +1,6 @@
 //! Emitting ops: infers the shape and dtype of an instruction, issues it, and records it on the tape.
 
+use crate::batch::BatchAxes;
 use crate::error::{ClientError, Result};
 use crate::handle::{Edge, Node, Tensor};
 use crate::precision::allows_tf32;
@@ -35,7 +36,7 @@ struct ViewStep {
 }
 
 /// A value and the node on the tape that gradients of it flow to.
-type TracedValue = (Arc<TensorValue>, Option<Arc<Node>>);
+pub(crate) type TracedValue = (Arc<TensorValue>, Option<Arc<Node>>);
 
 /// The tensors of one call into [`gt_ops::build`]; a [`Val`] is an index into them.
 pub struct Scope {
@@ -220,7 +221,7 @@ impl Scope {
 
     /// Adds the result of an op, with its node on the tape, and records it for views. `attrs` are those that the user's
     /// dtypes have.
-    fn push_result(&mut self, op: Op, inputs: &[Arg], attrs: Attrs, value: Arc<TensorValue>) -> Val {
+    pub(crate) fn push_result(&mut self, op: Op, inputs: &[Arg], attrs: Attrs, value: Arc<TensorValue>) -> Val {
         let meta = *value.meta();
         let node = self.record(op, inputs, &attrs, &value);
         if let Some(view) = &mut self.view {
@@ -247,8 +248,16 @@ impl Scope {
         self.push(value, node)
     }
 
+    /// Calls `emit`, whose ops are no part of what is recorded for views.
+    pub(crate) fn unrecorded<R>(&mut self, emit: impl FnOnce(&mut Scope) -> R) -> R {
+        let (view, steps) = (self.view.take(), self.steps.take());
+        let outcome = emit(self);
+        (self.view, self.steps) = (view, steps);
+        outcome
+    }
+
     /// Issues an instruction for a result of `meta`. Returns the result and the attributes.
-    fn issue(
+    pub(crate) fn issue(
         &mut self,
         op: Op,
         metas: &[InputMeta],
@@ -379,7 +388,7 @@ impl Graph for Scope {
                 return self.emit(plain, &inputs, attrs);
             }
         }
-        let mut composed = false;
+        let (mut composed, mut batched) = (false, false);
         let mut metas = SmallVec::<[InputMeta; OPERANDS_INLINE]>::new();
         let mut operands = Inputs::new();
         for arg in inputs {
@@ -387,12 +396,27 @@ impl Graph for Scope {
                 Arg::Val(v) => {
                     let value = &self.tensors[v.0 as usize].0;
                     composed |= value.meta().dtype.is_composed();
+                    batched |= value.is_batched();
                     (InputMeta::Tensor(*value.meta()), Operand::Tensor(value.id()))
                 }
                 Arg::Scalar(s) => (InputMeta::Scalar(*s), Operand::Scalar(*s)),
             };
             metas.push(meta);
             operands.push(operand);
+        }
+        if batched {
+            return self.emit_batched(op, inputs, &metas, attrs);
+        }
+        if let Attrs::Random { .. } = attrs {
+            let Some(axes) = BatchAxes::of_random_numbers() else {
+                return Err(OpError::runtime(
+                    "vmap: called random operation while in randomness error mode. Please either use the 'same' or \
+                     'different' randomness flags on vmap or perform the randomness operation out of vmap",
+                ));
+            };
+            if !axes.is_empty() {
+                return self.emit_random_batch(op, inputs, &metas, attrs, axes);
+            }
         }
         if composed || attrs.dtype().is_some_and(DType::is_composed) {
             return self.emit_composed(op, inputs, &metas, operands, attrs);

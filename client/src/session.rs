@@ -843,6 +843,11 @@ impl ClientSession {
         self.failures.fetch_add(1, Relaxed);
     }
 
+    /// The id that the next tensor will have.
+    pub fn next_id(&self) -> TensorId {
+        self.submission.lock().next_id
+    }
+
     /// Begins an in-place operation.
     pub fn begin_in_place(self: &Arc<Self>) -> InPlaceOperation {
         self.submission.lock().held.begin();

@@ -12,7 +12,7 @@ use crate::view::Repeats;
 use gt_ops::error::Result as OpResult;
 use gt_ops::instruction::SliceSpec;
 use gt_ops::row::{Class, ResultDType};
-use gt_ops::{Arg, Attrs, DType, Graph, Meta, Op, OpError, Scalar, Val, build};
+use gt_ops::{Arg, Attrs, DType, ErrorKind, Graph, Meta, Op, OpError, Scalar, Val, build};
 use std::sync::Arc;
 
 /// The value and node that an in-place operation replaced, to be dropped when no lock is held: freeing may wait.
@@ -151,11 +151,7 @@ impl Tensor {
         match &self.binding {
             Binding::Own(_, node) => tracked(node).cloned(),
             Binding::Shared(_, autograd) => autograd.node(),
-            // If the session has ended, the last node still says whether the view requires a gradient.
-            Binding::View(view) => match view.read() {
-                Ok(current) => current.node,
-                Err(_) => view.cached().node,
-            },
+            Binding::View(view) => view.node(),
         }
     }
 
@@ -616,6 +612,21 @@ impl Tensor {
             // The result is another tensor itself, as in `x[...] = leaf`.
             (value, node) = copied(value, node);
         }
+        if let Some((axes, _)) = value.batch() {
+            let old = match &self.binding {
+                Binding::View(view) => view.base.read().0,
+                _ => self.value()?,
+            };
+            let own = old.batch().map(|(own, _)| own.clone()).unwrap_or_default();
+            if axes.beyond(&own).iter().any(|axis| axis.is_after(old.id())) {
+                return Err(OpError::new(
+                    ErrorKind::NotBatched,
+                    "vmap: an operation in place would give each element of the batch another value of a tensor that \
+                     was made outside of vmap",
+                )
+                .into());
+            }
+        }
         let replaced = match &self.binding {
             Binding::View(view) => {
                 (value, node) = view.write((value, node), repeats)?;
@@ -658,7 +669,7 @@ impl Tensor {
             let since = (!autograd.untracked).then_some(since);
             storage.with_value(|old| {
                 old.version_counter().replace(value.version_counter(), since);
-                old.session().replaced(old.id(), value.id());
+                replaced_by(old, &value);
             });
             storage.replace(value.clone(), since)
         };
@@ -673,7 +684,7 @@ impl Tensor {
         let (old, old_node) = match &mut self.binding {
             Binding::Own(own, own_node) => {
                 own.version_counter().replace(value.version_counter(), Some(since));
-                own.session().replaced(own.id(), value.id());
+                replaced_by(own, &value);
                 let old = std::mem::replace(own, value);
                 if recorded {
                     hand_over(own_node, &node);
@@ -806,7 +817,8 @@ impl Tensor {
                 (&that.0, &that.1)
             }
         };
-        if a.meta() == b.meta() && Arc::ptr_eq(a.session(), b.session()) {
+        let plain = !a.is_batched() && !b.is_batched();
+        if plain && a.meta() == b.meta() && Arc::ptr_eq(a.session(), b.session()) {
             let row = op.row();
             if row.class == Class::Elementwise && row.operands == 2 && row.accepts.contains(a.meta().dtype) {
                 let (a_node, b_node) = (tracked(a_node), tracked(b_node));
@@ -893,6 +905,14 @@ impl PlannedView {
     /// Whether PyTorch would have to copy.
     pub fn is_copy(&self) -> bool {
         self.layout.is_none()
+    }
+}
+
+/// Notes that `new` replaces `old`: if the instruction that computes it fails, it keeps the elements of `old`.
+fn replaced_by(old: &Arc<TensorValue>, new: &Arc<TensorValue>) {
+    // A value with batch axes has not the shape of one without.
+    if !new.is_batched() {
+        old.session().replaced(old.id(), new.id());
     }
 }
 

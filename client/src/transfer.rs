@@ -4,7 +4,7 @@ use crate::blocking::blocking;
 use crate::error::{ClientError, Result};
 use crate::session::{ClientSession, CompletionToken};
 use crate::value::TensorValue;
-use gt_ops::Meta;
+use gt_ops::{ErrorKind, Meta, OpError};
 use gt_shm::ArenaBlock;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
@@ -129,8 +129,16 @@ impl ClientSession {
     /// Fetches the row-major bytes of `value` into a block of the arena, which returns to the arena when dropped.
     ///
     /// # Errors
-    /// A failure of an instruction that the value depends on; a full arena, a session that has ended.
+    /// A failure of an instruction that the value depends on; a full arena, a session that has ended; a value with
+    /// batch axes.
     pub fn download(self: &Arc<ClientSession>, value: &TensorValue) -> Result<ArenaBlock> {
+        if value.is_batched() {
+            return Err(OpError::new(
+                ErrorKind::NotBatched,
+                "vmap: the elements of a tensor are not known within the function that vmap calls for a whole batch",
+            )
+            .into());
+        }
         let len = value.meta().bytes();
         tracing::debug!(target: "gt_client", id = value.id(), bytes = len, "download");
         let block = self.arena_block(len)?;

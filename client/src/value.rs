@@ -1,5 +1,6 @@
 //! Immutable tensor values: names of tensors that exist in the daemon.
 
+use crate::batch::BatchAxes;
 use crate::session::ClientSession;
 use crate::version::VersionCounter;
 use gt_ops::{Meta, TensorId};
@@ -13,8 +14,10 @@ pub struct TensorValue {
     meta: Meta,
     session: Arc<ClientSession>,
     version: VersionCounter,
-    /// The value whose elements these are under another dtype, if it is not the daemon's own tensor.
+    /// The value whose elements these are under another dtype or with batch axes, if it is not the daemon's own tensor.
     reinterpreted: Option<Arc<TensorValue>>,
+    /// The batch axes, which `meta` does not have.
+    batch: Option<Box<BatchAxes>>,
     /// Whether a function computed it of numbers alone, and no handle has it: the positions that an `unfold` gathers.
     constant: AtomicBool,
 }
@@ -22,14 +25,33 @@ pub struct TensorValue {
 impl TensorValue {
     pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
         let (session, version) = (session.clone(), VersionCounter::default());
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted: None, constant: AtomicBool::new(false) })
+        let (reinterpreted, batch, constant) = (None, None, AtomicBool::new(false));
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant })
     }
     /// The elements of `value` as those of another dtype, of which one is stored as the other: the same tensor of the
     /// daemon.
     pub(crate) fn reinterpret(value: &Arc<TensorValue>, meta: Meta) -> Arc<TensorValue> {
+        TensorValue::same_elements(value, meta, value.batch.clone())
+    }
+    /// `value`, whose first axes are batch axes, as a tensor of the other axes.
+    pub(crate) fn batched(value: &Arc<TensorValue>, axes: BatchAxes, meta: Meta) -> Arc<TensorValue> {
+        TensorValue::same_elements(value, meta, Some(Box::new(axes)))
+    }
+    fn same_elements(value: &Arc<TensorValue>, meta: Meta, batch: Option<Box<BatchAxes>>) -> Arc<TensorValue> {
         let (id, session, version) = (value.id, value.session.clone(), VersionCounter::default());
-        let (reinterpreted, constant) = (Some(value.clone()), AtomicBool::new(false));
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted, constant })
+        // A batched value refers to the one that has its batch axes.
+        let elements = if value.is_batched() { value.reinterpreted.as_ref().unwrap_or(value) } else { value };
+        let (reinterpreted, constant) = (Some(elements.clone()), AtomicBool::new(false));
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant })
+    }
+    /// Whether it has batch axes.
+    #[inline]
+    pub(crate) fn is_batched(&self) -> bool {
+        self.batch.is_some()
+    }
+    /// The batch axes, and the value that has them as its first axes.
+    pub(crate) fn batch(&self) -> Option<(&BatchAxes, &Arc<TensorValue>)> {
+        self.batch.as_deref().zip(self.reinterpreted.as_ref())
     }
     /// The value for a handle of its own, such as that of a copy: an in-place operation through other handles leaves it
     /// current. A view's value goes stale with the base's, so that the copy gets another name for the same elements.

@@ -17,6 +17,8 @@ pub enum ErrorKind {
     Assertion,
     /// `LinAlgError`: a matrix that an algorithm of linear algebra cannot handle, such as a singular one.
     LinAlg,
+    /// `RuntimeError`: something that is not known, or not computed, of a whole batch within `vmap`.
+    NotBatched,
 }
 
 /// An error: its kind, and a message that says what was asked, what was found and what to do.

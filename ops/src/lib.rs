@@ -6,10 +6,12 @@
 //!
 //! Start at `table/`: one row per primitive op. [`op`] makes the enum of the table, [`row`] the rows. [`infer`] holds
 //! the shape and dtype rule of each class of op, [`grad`] the gradients, [`build`] the builders that a user's call
-//! reaches (promotion, broadcasting, negative axes, composites), [`propagate`] the sharding rules, and [`wire`] the
-//! 64-byte slots in which instructions travel. [`expr`] is the notation in which composites and gradients are written.
+//! reaches (promotion, broadcasting, negative axes, composites), [`batching`] the rules of ops on batches,
+//! [`propagate`] the sharding rules, and [`wire`] the 64-byte slots in which instructions travel. [`expr`] is the
+//! notation in which composites and gradients are written.
 #![forbid(unsafe_code)]
 
+pub mod batching;
 pub mod build;
 pub mod class;
 pub mod composed;

@@ -12,11 +12,18 @@ use pyo3::sync::PyOnceLock;
 use pyo3::types::PyType;
 
 create_exception!(gt, OutOfMemoryError, PyRuntimeError, "A tensor, or the copy of one, did not fit.");
+create_exception!(
+    gt,
+    NotBatchedError,
+    PyRuntimeError,
+    "An operation cannot be computed of a whole batch within `vmap`."
+);
 create_exception!(gt, DisconnectedError, PyRuntimeError, "The daemon is gone, or has closed the session.");
 
 /// Adds the exception classes to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add("OutOfMemoryError", module.py().get_type::<OutOfMemoryError>())?;
+    module.add("NotBatchedError", module.py().get_type::<NotBatchedError>())?;
     module.add("DisconnectedError", module.py().get_type::<DisconnectedError>())
 }
 
@@ -54,6 +61,7 @@ fn of_kind(kind: ErrorKind, text: String) -> PyErr {
         ErrorKind::Value => PyValueError::new_err(text),
         ErrorKind::Assertion => PyAssertionError::new_err(text),
         ErrorKind::NotImplemented => PyNotImplementedError::new_err(text),
+        ErrorKind::NotBatched => NotBatchedError::new_err(text),
         ErrorKind::LinAlg => {
             static CLASS: PyOnceLock<Py<PyType>> = PyOnceLock::new();
             of_python(&CLASS, "gt.linalg", "LinAlgError", text)

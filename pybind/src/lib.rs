@@ -28,6 +28,7 @@ mod session;
 mod signal;
 mod table;
 mod tensor;
+mod vmap;
 mod yaml;
 
 use pyo3::prelude::*;
@@ -45,6 +46,7 @@ fn _gt(module: &Bound<'_, PyModule>) -> PyResult<()> {
     random::register(module)?;
     session::register(module)?;
     signal::register(module)?;
+    vmap::register(module)?;
     yaml::register(module)?;
     create::register(module)?;
     functions::register(module)?;

@@ -147,6 +147,16 @@ impl PyGenerator {
         copy.set_state(self.0.state());
         PyGenerator(copy)
     }
+    /// The seed and the number of the next draw.
+    fn _position(&self) -> (u64, u64) {
+        let Draw { seed, stream } = self.0.state();
+        (seed, stream)
+    }
+    /// Goes to a position that `_position` returned.
+    fn _go_to(&self, position: (u64, u64)) {
+        let (seed, stream) = position;
+        self.0.set_state(Draw { seed, stream });
+    }
     /// Makes one draw, and returns its seed and number.
     fn _next(&self) -> (u64, u64) {
         let draw = self.0.next();

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -9,6 +10,7 @@ from gt import _gt
 from gt._autograd import enable_grad
 from gt._functions import top
 from gt._gt import Tensor
+from gt.func.derivatives import rows_of_jacobian
 
 __all__ = ["hessian", "hvp", "jacobian", "jvp", "vhp", "vjp"]
 
@@ -72,7 +74,7 @@ def jacobian(
         inputs: Its arguments: a tensor or a tuple of them.
         create_graph: Whether the result is differentiable.
         strict: Whether an input that the outputs do not depend on is an error.
-        vectorize: Ignored: it affects speed in PyTorch alone.
+        vectorize: Ignored: all output elements are computed at once where that is possible.
         strategy: `"reverse-mode"`; `"forward-mode"` gives the same values.
 
     Returns:
@@ -90,20 +92,12 @@ def jacobian(
         leaves = _leaves(inputs, "jacobian", create_graph)
         result = func(*leaves)
         outputs = _tuple(result, "outputs of the user-provided function", "jacobian")
-        rows = []
-        for output in outputs:
-            flat = output.reshape(-1)
-            columns: list[list[Tensor]] = [
-                _gradients([flat[i]], leaves, [None], create_graph, strict) for i in range(flat.numel())
-            ]
-            rows.append(
-                tuple(
-                    top.stack([column[n] for column in columns]).reshape(*output.shape, *leaf.shape)
-                    if columns
-                    else top.zeros(*output.shape, *leaf.shape)
-                    for n, leaf in enumerate(leaves)
-                )
-            )
+        if strict:
+            for output in outputs:
+                # One element tells which inputs the outputs depend on.
+                _gradients([output.sum()], leaves, [None], create_graph, strict)
+        gradients = functools.partial(_gradients, strict=False)
+        rows = [tuple(rows_of_jacobian(output, list(leaves), gradients, create_graph)) for output in outputs]
     return _like(tuple(_like(row, inputs) for row in rows), result)
 
 
@@ -122,7 +116,7 @@ def hessian(
         inputs: Its arguments: a tensor or a tuple of them.
         create_graph: Whether the result is differentiable.
         strict: Whether an input that the output does not depend on is an error.
-        vectorize: Ignored: it affects speed in PyTorch alone.
+        vectorize: Ignored, as by `jacobian`.
         outer_jacobian_strategy: `"reverse-mode"`; `"forward-mode"` gives the same values.
 
     Example:

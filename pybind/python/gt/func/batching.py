@@ -9,7 +9,7 @@ from typing import Any
 from gt import _gt
 from gt._functions import top
 from gt._gt import Tensor
-from gt.func.trees import broadcast_prefix, flatten
+from gt.func.trees import Rebuild, broadcast_prefix, flatten
 
 
 def vmap(
@@ -20,21 +20,26 @@ def vmap(
     *,
     chunk_size: int | None = None,
 ) -> Callable[..., Any]:
-    """A function of batches that calls `func` for each element of them and stacks the results.
+    """A function of batches that computes `func` for each element of them.
 
-    It is a loop, so that it works for any function; a function that handles batches itself is faster.
+    `func` is called once, with tensors that stand for all elements: every operation in it runs on the whole batch. A
+    `func` that looks at elements, as by `item()` or `if x > 0`, is called for each element instead.
 
     Args:
         func: A function of tensors, or of trees of tensors, that returns such.
         in_dims: The batch axis of each argument; `None` for one that is the same for all elements.
-        out_dims: The batch axis of each result.
+        out_dims: The batch axis of each result; `None` for one that is the same for all elements.
         randomness: `"error"` to forbid random numbers, `"different"` or `"same"` for the elements.
-        chunk_size: Ignored: it affects memory in PyTorch alone.
+        chunk_size: The most elements that are computed at a time, which bounds the memory; by default all.
 
     Example:
         >>> dot = gt.func.vmap(lambda a, b: (a * b).sum())
         >>> dot(gt.ones(3, 4), gt.ones(3, 4))
         tensor([4., 4., 4.])
+        >>> slopes = gt.func.vmap(gt.func.grad(lambda w, x: (w * x).sum()), in_dims=(None, 0))
+        >>> slopes(gt.ones(2), gt.eye(2))
+        tensor([[1., 0.],
+                [0., 1.]])
     """
     if randomness not in ("error", "different", "same"):
         raise RuntimeError(f"Only allowed values for randomness are 'error', 'different', or 'same'. Got {randomness}")
@@ -52,31 +57,105 @@ def vmap(
         given, give = flatten(kwargs)
         # Keyword arguments are batched along their first axis.
         values, axes = [*values, *given], [*axes, *(0 if isinstance(value, Tensor) else None for value in given)]
-        parts = [value if axis is None else value.unbind(axis) for value, axis in zip(values, axes, strict=True)]
-        before = _gt.default_generator.get_state()
-        results = []
-        for i in range(size):
-            if randomness == "same":
-                _gt.default_generator.set_state(before)
-            leaves = [part if axis is None else part[i] for part, axis in zip(parts, axes, strict=True)]
+
+        def call(leaves: list[Any]) -> Any:
             at = len(leaves) - len(given)
-            results.append(func(*rebuild(leaves[:at]), **give(leaves[at:])))
-            if randomness == "error" and i == 0 and _uses_randomness(before):
-                raise RuntimeError(
-                    "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
-                    "'different' randomness flags on vmap or perform the randomness operation out of vmap"
-                )
-        return _stack_results(func, results, out_dims)
+            return func(*rebuild(leaves[:at]), **give(leaves[at:]))
+
+        if chunk_size is None or chunk_size >= size:
+            return _batch(func, call, values, axes, size, out_dims, randomness)
+        parts = [
+            [value] * -(-size // chunk_size) if axis is None else value.split(chunk_size, axis)
+            for value, axis in zip(values, axes, strict=True)
+        ]
+        return _joined(
+            func,
+            [
+                _batch(func, call, list(part), axes, min(chunk_size, size - i * chunk_size), out_dims, randomness)
+                for i, part in enumerate(zip(*parts, strict=True))
+            ],
+            out_dims,
+            top.cat,
+        )
 
     return batched
 
 
+def _batch(
+    func: Callable[..., Any],
+    call: Callable[[list[Any]], Any],
+    values: list[Any],
+    axes: list[Any],
+    size: int,
+    out_dims: Any,
+    randomness: str,
+) -> Any:
+    """The results for one batch: at once, else one by one if `call` looks at elements."""
+    before = _gt.default_generator._position()
+    try:
+        return _at_once(func, call, values, axes, size, out_dims, randomness)
+    except _gt.NotBatchedError:
+        _gt.default_generator._go_to(before)
+    return _one_by_one(func, call, values, axes, size, out_dims, randomness)
+
+
+def _at_once(
+    func: Callable[..., Any],
+    call: Callable[[list[Any]], Any],
+    values: list[Any],
+    axes: list[Any],
+    size: int,
+    out_dims: Any,
+    randomness: str,
+) -> Any:
+    batch = _gt.Batch(size, randomness)
+    try:
+        leaves = [value if axis is None else batch.enter(value, axis) for value, axis in zip(values, axes, strict=True)]
+        result = call(leaves)
+        made, rebuild, out_axes = _results(func, result, out_dims)
+        for t, axis in zip(made, out_axes, strict=True):
+            if axis is None and batch.has(t):
+                raise ValueError(
+                    f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None"
+                )
+        found = [t if axis is None else batch.result(t, axis) for t, axis in zip(made, out_axes, strict=True)]
+        for value, axis, leaf in zip(values, axes, leaves, strict=True):
+            if axis is not None and leaf._version:
+                # Written in place, which the batch shows.
+                value.copy_(batch.result(leaf, axis))
+    finally:
+        batch.leave()
+    return rebuild(found)
+
+
+def _one_by_one(
+    func: Callable[..., Any],
+    call: Callable[[list[Any]], Any],
+    values: list[Any],
+    axes: list[Any],
+    size: int,
+    out_dims: Any,
+    randomness: str,
+) -> Any:
+    if size == 0:
+        raise NotImplementedError("vmap: a batch of nothing: the shape of a result follows from calling the function")
+    parts = [value if axis is None else value.unbind(axis) for value, axis in zip(values, axes, strict=True)]
+    before = _gt.default_generator._position()
+    results = []
+    for i in range(size):
+        if randomness == "same":
+            _gt.default_generator._go_to(before)
+        results.append(call([part if axis is None else part[i] for part, axis in zip(parts, axes, strict=True)]))
+        if randomness == "error" and _gt.default_generator._position() != before:
+            raise RuntimeError(
+                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+            )
+    return _joined(func, results, out_dims, top.stack)
+
+
 def _name(func: Callable[..., Any]) -> str:
     return getattr(func, "__name__", repr(func))
-
-
-def _uses_randomness(before: Tensor) -> bool:
-    return _gt.default_generator.get_state().tolist() != before.tolist()
 
 
 def _batch_size(func: Callable[..., Any], in_dims: Any, values: list[Any], axes: list[Any]) -> int:
@@ -105,22 +184,29 @@ def _batch_size(func: Callable[..., Any], in_dims: Any, values: list[Any], axes:
             f"vmap: Expected all tensors to have the same size in the mapped dimension, got sizes {sizes} for the "
             "mapped dimension"
         )
-    if sizes[0] == 0:
-        raise NotImplementedError("vmap: a batch of nothing: the shape of a result follows from calling the function")
     return sizes[0]
 
 
-def _stack_results(func: Callable[..., Any], results: list[Any], out_dims: Any) -> Any:
-    leaves = [flatten(result)[0] for result in results]
-    rebuild = flatten(results[0])[1]
-    out = list(out_dims) if isinstance(out_dims, tuple | list) and isinstance(results[0], list) else out_dims
-    axes = broadcast_prefix(out, results[0], f"vmap({_name(func)}, ..., out_dims={out_dims})")
-    stacked = []
-    for column, axis in zip(zip(*leaves, strict=True), axes, strict=True):
-        if not isinstance(column[0], Tensor):
+def _results(func: Callable[..., Any], result: Any, out_dims: Any) -> tuple[list[Tensor], Rebuild, list[Any]]:
+    """The tensors of a result, what makes such a result of others, and the batch axis of each."""
+    leaves, rebuild = flatten(result)
+    out = list(out_dims) if isinstance(out_dims, tuple | list) and isinstance(result, list) else out_dims
+    axes = broadcast_prefix(out, result, f"vmap({_name(func)}, ..., out_dims={out_dims})")
+    for leaf in leaves:
+        if not isinstance(leaf, Tensor):
             raise ValueError(
-                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(column[0])}. "
+                f"vmap({_name(func)}, ...): `{_name(func)}` must only return Tensors, got type {type(leaf)}. "
                 "Did you mean to set out_dims= to None for output?"
             )
-        stacked.append(column[0] if axis is None else top.stack(list(column), axis))
-    return rebuild(stacked)
+    return leaves, rebuild, axes
+
+
+def _joined(
+    func: Callable[..., Any], results: list[Any], out_dims: Any, join: Callable[[list[Tensor], int], Tensor]
+) -> Any:
+    """One result of those of several elements, or of several parts of the batch."""
+    _, rebuild, axes = _results(func, results[0], out_dims)
+    columns = zip(*(_results(func, result, out_dims)[0] for result in results), strict=True)
+    return rebuild(
+        [column[0] if axis is None else join(list(column), axis) for column, axis in zip(columns, axes, strict=True)]
+    )

@@ -9,6 +9,7 @@ from gt import _gt
 from gt._autograd import enable_grad
 from gt._functions import top
 from gt._gt import Tensor
+from gt.func.batching import vmap
 from gt.func.trees import flatten
 
 Argnums = int | tuple[int, ...]
@@ -216,23 +217,48 @@ def jvp(func: Callable[..., Any], primals: tuple[Any, ...], tangents: tuple[Any,
     return (*done, _detach_unless(aux, follow)) if has_aux else done
 
 
+def rows_of_jacobian(
+    output: Tensor,
+    leaves: list[Tensor],
+    gradients: Callable[..., Any],
+    create_graph: bool,
+    chunk_size: int | None = None,
+) -> list[Tensor]:
+    """The derivative of every element of `output` with respect to each leaf: shape `output.shape + leaf.shape`.
+
+    Args:
+        output: What is differentiated.
+        leaves: What it is differentiated by.
+        gradients: A function of outputs, leaves, weights of the outputs' elements and `create_graph` that returns the
+            gradients of the leaves.
+        create_graph: Whether the results are differentiable.
+        chunk_size: The most elements of `output` at a time; by default all.
+    """
+    count = output.numel()
+    if count == 0:
+        return [top.zeros(*output.shape, *leaf.shape) for leaf in leaves]
+    flat = output.reshape(-1)
+    each = vmap(lambda weights: gradients([flat], leaves, [weights], create_graph), chunk_size=chunk_size)
+    rows = each(top.eye(count, dtype=output.dtype))
+    return [row.reshape(*output.shape, *leaf.shape) for row, leaf in zip(rows, leaves, strict=True)]
+
+
 def jacrev(
     func: Callable[..., Any], argnums: Argnums = 0, *, has_aux: bool = False, chunk_size: int | None = None
 ) -> Callable[..., Any]:
-    """A function that returns the Jacobian of `func`, by one backward pass for each output element.
+    """A function that returns the Jacobian of `func`, by a backward pass for all output elements at once.
 
     Args:
         func: The function.
         argnums: The positions of the arguments to differentiate.
         has_aux: Whether `func` returns auxiliary data, which is returned too.
-        chunk_size: Ignored: it affects memory in PyTorch alone.
+        chunk_size: The most output elements at a time, which bounds the memory; by default all.
 
     Example:
         >>> gt.func.jacrev(lambda x: x * x)(gt.tensor([1.0, 2.0]))
         tensor([[2., 0.],
                 [0., 4.]])
     """
-    del chunk_size
 
     def derivative(*args: Any, **kwargs: Any) -> Any:
         recorded = _gt.is_grad_enabled()
@@ -242,20 +268,7 @@ def jacrev(
             result, aux = found if has_aux else (found, None)
             outputs, rebuild = _tensors("jacrev", result)
             follow = own.follow(outputs, recorded)
-            blocks = []
-            for out in outputs:
-                flat = out.reshape(-1)
-                one = top.ones((), dtype=out.dtype)
-                rows = [_gradients([flat[i]], own.leaves, [one], follow) for i in range(flat.numel())]
-                columns = zip(*rows, strict=True) if rows else [[] for _ in own.leaves]
-                blocks.append(
-                    own.rebuild(
-                        [
-                            (top.stack(list(column)) if column else top.zeros(0)).reshape(*out.shape, *leaf.shape)
-                            for column, leaf in zip(columns, own.leaves, strict=True)
-                        ]
-                    )
-                )
+            blocks = [own.rebuild(rows_of_jacobian(out, own.leaves, _gradients, follow, chunk_size)) for out in outputs]
         return (rebuild(blocks), _detach_unless(aux, follow)) if has_aux else rebuild(blocks)
 
     return derivative
