@@ -15,7 +15,7 @@ FILE_LINES_MAX = 1500
 # rustfmt breaks code and ruff checks Python; rustfmt leaves comments alone, and so they are checked here.
 RUST_COMMENT = re.compile(r"^\s*//")
 UNBREAKABLE = re.compile(r"https?://|^\s*//[/!]?\s*\|.*\|$")
-BINARY_SUFFIXES = {".npy", ".pt", ".png", ".ico"}
+BINARY_SUFFIXES = {".bin", ".npy", ".pt", ".png", ".ico"}
 # Spelled in halves, so that this file does not break its own rules.
 BANNED = {
     "TO" + "DO": "finish it, or file it where work is tracked",
