@@ -216,6 +216,17 @@ print(gt.versine(x.detach()).round(decimals=4).tolist(), x.grad.round(decimals=4
     assert "def sine_ratio_(self, scale: _float = 1.0) -> Tensor: ..." in stubs["methods"]
 
 
+def test_what_git_ignores_and_a_build_writes_is_named_for_wheels() -> None:
+    """A wheel of a checkout lacks what git ignores, unless maturin's configuration includes it."""
+    command = ["git", "ls-files", "--others", "--ignored", "--exclude-standard", "pybind/python"]
+    ignored = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+    written = [Path(name) for name in ignored if Path(name).suffix in {".py", ".pyi"}]
+    assert len(written) > 5
+    included = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())["tool"]["maturin"]["include"]
+    patterns = [entry["path"] for entry in included if entry["format"] == "wheel"]
+    assert [path for path in written if not any(path.match(pattern) for pattern in patterns)] == []
+
+
 @pytest.mark.parametrize("minor", [minor for minor in range(10, 15) if minor != sys.version_info.minor])
 def test_the_wheel_runs_on(minor: int, wheel: Path, tmp_path: Path) -> None:
     """Imports the one abi3 wheel with every Python version of this machine."""

@@ -202,8 +202,8 @@ def check_vocabulary(loader: TokenLoader, config: Config) -> None:
     first = loader.tokens[: 1 << 20]
     if len(first) and int(first.max()) >= config.vocabulary:
         raise FileError(
-            f"{loader.paths[0]} has token {int(first.max())}, but the model has 0 to {config.vocabulary - 1}: take the tokens "
-            "of its own tokenizer"
+            f"{loader.paths[0]} has token {int(first.max())}, but the model has 0 to {config.vocabulary - 1}: take the "
+            "tokens of its own tokenizer"
         )
 
 

@@ -61,7 +61,15 @@ def pair(name: str, values: Any) -> tuple[Any, Any]:
 
 
 @dataclass_transform()
-class Optimizer:
+class _Declared:
+    """A class whose subclasses declare the options of their constructors.
+
+    Type checkers take no fields from the class that is transformed itself (PEP 681), and `params` is one of
+    `Optimizer`.
+    """
+
+
+class Optimizer(_Declared):
     """The base class of optimizers: a subclass implements `_update`, the step of one parameter.
 
     GT's own subclasses declare their options as annotated attributes in the order of the constructor, which follows.
