@@ -1,13 +1,13 @@
 """GPT-2 in the files of llm.c (github.com/karpathy/llm.c): train, resume, sample, compare.
 
-`python -m gt.llm.train`, `python -m gt.llm.test` and `python -m gt.llm.sample` are the programs; this module has their
-parts.
+`python -m gt.llm.train`, `test`, `sample` and `serve` are the programs; this module has their parts.
 """
 
 from __future__ import annotations
 
 from gt.llm.checkpoint import from_hugging_face, load, read_model, save, to_hugging_face, write_model
 from gt.llm.debug_state import DebugState, gradients_of, read_debug_state, write_debug_state
+from gt.llm.engine import Engine, Request
 from gt.llm.files import FileError
 from gt.llm.hellaswag import Example, hellaswag_accuracy, read_hellaswag, write_hellaswag
 from gt.llm.mersenne import Mersenne
@@ -23,11 +23,13 @@ __all__ = [
     "Cache",
     "Config",
     "DebugState",
+    "Engine",
     "Example",
     "FileError",
     "Mersenne",
     "OutlierDetector",
     "Position",
+    "Request",
     "TokenLoader",
     "Tokenizer",
     "choose",

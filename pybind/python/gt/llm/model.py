@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -67,13 +68,47 @@ class Config:
 
 
 class Cache:
-    """Keys and values of the tokens that a model has seen, for sampling: shape `(batch, heads, context, features)`."""
+    """Keys and values of the tokens that a model has seen, for sampling: shape `(batch, heads, context, features)`.
+
+    Args:
+        config: The sizes of the model.
+        batch: The number of sequences.
+        dtype: The dtype of the model's parameters.
+
+    Attributes:
+        length: The number of tokens that all sequences have.
+        positions: Where the next token of each sequence goes, int64, shape `(batch,)`, if their lengths differ.
+    """
 
     def __init__(self, config: Config, batch: int, dtype: gt.dtype = gt.float32) -> None:
         shape = (batch, config.heads, config.context, config.channels // config.heads)
         self.keys = [gt.zeros(shape, dtype=dtype) for _ in range(config.layers)]
         self.values = [gt.zeros(shape, dtype=dtype) for _ in range(config.layers)]
         self.length = 0
+        self.positions: Tensor | None = None
+
+    def row(self, index: int) -> Cache:
+        """Returns the cache of one sequence, empty, which shares memory with this one."""
+        made = copy.copy(self)
+        made.keys = [t[index : index + 1] for t in self.keys]
+        made.values = [t[index : index + 1] for t in self.values]
+        made.length, made.positions = 0, None
+        return made
+
+    def extend(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor, Tensor | None]:
+        """Adds keys and values of new tokens; returns all so far, and the mask of those that the new ones attend to."""
+        length, end = k.shape[2], self.length + k.shape[2]
+        for own, new in ((self.keys[layer], k), (self.values[layer], v)):
+            if self.positions is None:
+                own[:, :, self.length : end] = new
+            else:
+                own[gt.arange(len(own)), :, self.positions] = new[:, :, 0]
+        if self.positions is not None:
+            mask = gt.arange(end) <= self.positions[:, None, None, None]
+        else:
+            # One new token attends to all; several, to those before them.
+            mask = None if length == 1 else gt.ones(length, end, dtype=gt.bool).tril(self.length)
+        return self.keys[layer][:, :, :end], self.values[layer][:, :, :end], mask
 
 
 class Attention(nn.Module):
@@ -93,12 +128,7 @@ class Attention(nn.Module):
         if cache is None:
             y = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
         else:
-            end = cache.length + length
-            cache.keys[layer][:, :, cache.length : end] = k
-            cache.values[layer][:, :, cache.length : end] = v
-            keys, values = cache.keys[layer][:, :, :end], cache.values[layer][:, :, :end]
-            # One new token attends to all; several, to those before them.
-            mask = None if length == 1 else gt.ones(length, end, dtype=gt.bool).tril(cache.length)
+            keys, values, mask = cache.extend(layer, k, v)
             y = functional.scaled_dot_product_attention(q, keys, values, attn_mask=mask)
         return self.c_proj(y.transpose(1, 2).reshape(batch, length, channels))
 
@@ -161,7 +191,8 @@ class GPT2(nn.Module):
         start = cache.length if cache else 0
         if start + length > self.config.context:
             raise ValueError(f"{start + length} tokens are more than the model's context of {self.config.context}")
-        x = self.wte(tokens) + self.wpe(gt.arange(start, start + length))
+        own = cache.positions[:, None] if cache and cache.positions is not None else gt.arange(start, start + length)
+        x = self.wte(tokens) + self.wpe(own)
         for layer, block in enumerate(self.h):
             if recompute and cache is None:
                 x = gt.utils.checkpoint.checkpoint(block, x, use_reentrant=False)

@@ -1,0 +1,97 @@
+"""GPT-2 by `gt.llm`: a step of training beside PyTorch; text with a cache, and many requests at a time.
+
+The column "bare" of texts is the plain loop, which computes all tokens again for each new one, and that of requests is
+one request after the other.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+import gt
+import gt.llm
+from benches.harness import Row, Target, seconds_per_pass
+from benches.peers import torch, with_torch
+from tests.parity.gpt import Config, build
+
+# GPT-2 124M, and a batch of 4 × 64 tokens.
+SIZES = gt.llm.Config()
+BATCH, LENGTH = 4, 64
+# The model that makes text, its prompt and the tokens it makes.
+SMALL = gt.llm.Config(context=256, vocabulary=8192, layers=6, heads=6, channels=384)
+PROMPT, TOKENS = list(range(16)), 64
+REQUESTS, ROWS = 16, 8
+
+
+def _gt_step(text: np.ndarray) -> Callable[[], float]:
+    model = gt.llm.GPT2(SIZES)
+    optimizer = model.optimizer(1e-4, (0.9, 0.95), 1e-8, 0.1)
+    tokens, targets = gt.from_numpy(text[:, :-1].copy()), gt.from_numpy(text[:, 1:].copy())
+    return _step(gt, model.parameters, optimizer, lambda: model(tokens, targets)[1])
+
+
+def _torch_step(text: np.ndarray) -> Callable[[], float]:
+    config = Config(SIZES.vocabulary, LENGTH, SIZES.layers, SIZES.heads, SIZES.channels)
+    model = build(torch, config)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4, betas=(0.9, 0.95), weight_decay=0.1)
+    tokens, targets = torch.from_numpy(text[:, :-1].copy()), torch.from_numpy(text[:, 1:].copy())
+    return _step(torch, model.parameters, optimizer, lambda: model(tokens, targets))
+
+
+def _step(
+    framework: Any, parameters: Callable[[], Any], optimizer: Any, loss_of: Callable[[], Any]
+) -> Callable[[], float]:
+    last = [None]
+
+    def step() -> None:
+        optimizer.zero_grad()
+        last[0] = loss_of()
+        last[0].backward()
+        framework.nn.utils.clip_grad_norm_(parameters(), 1.0)
+        optimizer.step()
+
+    return lambda: seconds_per_pass(step, 1, lambda: last[0].item())
+
+
+def _plain(model: gt.llm.GPT2) -> None:
+    tokens = gt.tensor([PROMPT])
+    with gt.no_grad():
+        for _ in range(TOKENS):
+            logits, _ = model(tokens)
+            tokens = gt.cat([tokens, logits[:, -1].argmax(-1, keepdim=True)], 1)
+    tokens.tolist()
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    work()
+    return time.perf_counter() - start
+
+
+def _answered(engine: gt.llm.Engine) -> None:
+    requests = [engine.submit(gt.llm.Request(PROMPT, TOKENS, seed=i)) for i in range(REQUESTS)]
+    for request in requests:
+        list(iter(request.made.get, "length"))
+
+
+def rows() -> Iterator[Row]:
+    """Yields a row for training, for text and for requests."""
+    text = np.random.default_rng(0).integers(0, SIZES.vocabulary, (BATCH, LENGTH + 1))
+    contenders = {"GT": _gt_step(text)}
+    if torch:
+        contenders |= with_torch(_torch_step(text))
+    yield Row(f"training step, GPT-2 124M, {BATCH} × {LENGTH} tokens", contenders, (Target(0.33, "PyTorch"),), rounds=3)
+    del contenders
+    model = gt.llm.GPT2(SMALL).initialise().eval()
+    cached = lambda: _seconds(lambda: list(gt.llm.generate(model, PROMPT, TOKENS, temperature=0)))  # noqa: E731
+    plain = lambda: _seconds(lambda: _plain(model))  # noqa: E731
+    yield Row(f"{TOKENS} tokens of text", {"GT": cached, "bare": plain}, (Target(0.33, "bare"),), rounds=5)
+    several, one = gt.llm.Engine(model, ROWS), gt.llm.Engine(model, 1)
+    contenders = {"GT": lambda: _seconds(lambda: _answered(several)), "bare": lambda: _seconds(lambda: _answered(one))}
+    yield Row(f"{REQUESTS} requests of {TOKENS} tokens, {ROWS} at a time", contenders, (Target(0.5, "bare"),), rounds=3)
+    several.close()
+    one.close()
