@@ -12,9 +12,13 @@ from c_library import for_programs, functions, header, install
 from support import ROOT, TOKEN, server
 from test_tls import fingerprint
 
+import gt
+import gt.llm
+
 # The library is built first if necessary.
 pytestmark = pytest.mark.timeout(1200)
 EXAMPLES = ROOT / "examples" / "c"
+LLM = Path(__file__).parent / "files" / "llm"
 WARNINGS = ("-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
@@ -71,6 +75,26 @@ def test_valgrind_finds_no_error_and_no_leak(digits: tuple[Path, Path]) -> None:
     run(
         "valgrind", "--quiet", "--leak-check=full", "--errors-for-leak-kinds=definite", "--error-exitcode=9", *digits, 1
     )
+
+
+def test_a_program_in_c_makes_text_and_trains_as_python_does(tmp_path: Path) -> None:
+    program, model = compiled(EXAMPLES / "gpt2.c", tmp_path / "gpt2"), LLM / "model.bin"
+    told = run(program, model).splitlines()
+    text = gt.tensor([[19, *map(int, told[0].split())]])
+    # The context of 8 tokens ends the text; the first token is the last of the vocabulary.
+    assert text.shape == (1, 8)
+    loss = gt.llm.read_model(model)(text[:, :-1], text[:, 1:])[1].item()
+    before, after = map(float, re.findall(r"\d+\.\d+", told[1]))
+    assert before == pytest.approx(loss, abs=2e-6)
+    assert after < before - 0.01
+    gt.llm.write_tokenizer(tmp_path / "letters.bin", gt.llm.Tokenizer([bytes([97 + i]) for i in range(20)], 19))
+    assert run(program, model, tmp_path / "letters.bin", 5).splitlines()[0] == "".join(
+        chr(97 + token) for token in text[0, 1:6].tolist()
+    )
+    (tmp_path / "half.bin").write_bytes(model.read_bytes()[:5000])
+    for file, why in (("half.bin", "it is cut off"), ("letters.bin", "it holds no model of llm.c")):
+        with pytest.raises(AssertionError, match=why):
+            run(program, tmp_path / file)
 
 
 @pytest.mark.parametrize("standard", ["c99", "c11", "c17"])
