@@ -54,18 +54,6 @@ def test_vmap_of_derivatives() -> None:
     same(func.vmap(func.hessian(lambda x: (x**3).sum()))(A), gt.diag_embed(6 * A))
 
 
-def test_vmap_and_random_numbers() -> None:
-    def noisy(x: gt.Tensor) -> gt.Tensor:
-        return x + gt.rand(3)
-
-    with pytest.raises(RuntimeError, match="randomness error mode"):
-        func.vmap(noisy)(gt.zeros(2, 3))
-    alike = func.vmap(noisy, randomness="same")(gt.zeros(2, 3))
-    assert gt.equal(alike[0], alike[1])
-    other = func.vmap(noisy, randomness="different")(gt.zeros(2, 3))
-    assert not gt.equal(other[0], other[1])
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [

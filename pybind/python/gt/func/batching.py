@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from gt import _gt
@@ -63,95 +64,79 @@ def vmap(
             return func(*rebuild(leaves[:at]), **give(leaves[at:]))
 
         if chunk_size is None or chunk_size >= size:
-            return _batch(func, call, values, axes, size, out_dims, randomness)
+            return _Batch(func, call, values, axes, size, out_dims, randomness).results()
         parts = [
             [value] * -(-size // chunk_size) if axis is None else value.split(chunk_size, axis)
             for value, axis in zip(values, axes, strict=True)
         ]
-        return _joined(
-            func,
-            [
-                _batch(func, call, list(part), axes, min(chunk_size, size - i * chunk_size), out_dims, randomness)
-                for i, part in enumerate(zip(*parts, strict=True))
-            ],
-            out_dims,
-            top.cat,
-        )
+        results = []
+        for i, part in enumerate(zip(*parts, strict=True)):
+            rest = min(chunk_size, size - i * chunk_size)
+            results.append(_Batch(func, call, list(part), axes, rest, out_dims, randomness).results())
+        return _joined(func, results, out_dims, top.cat)
 
     return batched
 
 
-def _batch(
-    func: Callable[..., Any],
-    call: Callable[[list[Any]], Any],
-    values: list[Any],
-    axes: list[Any],
-    size: int,
-    out_dims: Any,
-    randomness: str,
-) -> Any:
-    """The results for one batch: at once, else one by one if `call` looks at elements."""
-    before = _gt.default_generator._position()
-    try:
-        return _at_once(func, call, values, axes, size, out_dims, randomness)
-    except _gt.NotBatchedError:
-        _gt.default_generator._go_to(before)
-    return _one_by_one(func, call, values, axes, size, out_dims, randomness)
+@dataclass
+class _Batch:
+    """A call of a function for each element of a batch: `values` have the batch along `axes`, or not at all."""
 
+    func: Callable[..., Any]
+    call: Callable[[list[Any]], Any]
+    values: list[Any]
+    axes: list[Any]
+    size: int
+    out_dims: Any
+    randomness: str
 
-def _at_once(
-    func: Callable[..., Any],
-    call: Callable[[list[Any]], Any],
-    values: list[Any],
-    axes: list[Any],
-    size: int,
-    out_dims: Any,
-    randomness: str,
-) -> Any:
-    batch = _gt.Batch(size, randomness)
-    try:
-        leaves = [value if axis is None else batch.enter(value, axis) for value, axis in zip(values, axes, strict=True)]
-        result = call(leaves)
-        made, rebuild, out_axes = _results(func, result, out_dims)
-        for t, axis in zip(made, out_axes, strict=True):
-            if axis is None and batch.has(t):
-                raise ValueError(
-                    f"vmap({_name(func)}, ...): `{_name(func)}` can not return a BatchedTensor when out_dim is None"
-                )
-        found = [t if axis is None else batch.result(t, axis) for t, axis in zip(made, out_axes, strict=True)]
-        for value, axis, leaf in zip(values, axes, leaves, strict=True):
-            if axis is not None and leaf._version:
-                # Written in place, which the batch shows.
-                value.copy_(batch.result(leaf, axis))
-    finally:
-        batch.leave()
-    return rebuild(found)
-
-
-def _one_by_one(
-    func: Callable[..., Any],
-    call: Callable[[list[Any]], Any],
-    values: list[Any],
-    axes: list[Any],
-    size: int,
-    out_dims: Any,
-    randomness: str,
-) -> Any:
-    if size == 0:
-        raise NotImplementedError("vmap: a batch of nothing: the shape of a result follows from calling the function")
-    parts = [value if axis is None else value.unbind(axis) for value, axis in zip(values, axes, strict=True)]
-    before = _gt.default_generator._position()
-    results = []
-    for i in range(size):
-        if randomness == "same":
+    def results(self) -> Any:
+        """The results: of all elements at once, else one by one if the function looks at elements."""
+        before = _gt.default_generator._position()
+        try:
+            return self._at_once()
+        except _gt.NotBatchedError:
             _gt.default_generator._go_to(before)
-        results.append(call([part if axis is None else part[i] for part, axis in zip(parts, axes, strict=True)]))
-        if randomness == "error" and _gt.default_generator._position() != before:
-            raise RuntimeError(
-                "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
-                "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+        return self._one_by_one()
+
+    def _at_once(self) -> Any:
+        batch = _gt.Batch(self.size, self.randomness)
+        given = list(zip(self.values, self.axes, strict=True))
+        try:
+            leaves = [value if axis is None else batch.enter(value, axis) for value, axis in given]
+            made, rebuild, axes = _results(self.func, self.call(leaves), self.out_dims)
+            if any(axis is None and batch.has(t) for t, axis in zip(made, axes, strict=True)):
+                name = _name(self.func)
+                raise ValueError(f"vmap({name}, ...): `{name}` can not return a BatchedTensor when out_dim is None")
+            found = [t if axis is None else batch.result(t, axis) for t, axis in zip(made, axes, strict=True)]
+            for (value, axis), leaf in zip(given, leaves, strict=True):
+                if axis is not None and leaf._version:
+                    # Written in place, which the batch shows.
+                    value.copy_(batch.result(leaf, axis))
+        finally:
+            batch.leave()
+        return rebuild(found)
+
+    def _one_by_one(self) -> Any:
+        if self.size == 0:
+            raise NotImplementedError(
+                "vmap: a batch of nothing: the shape of a result follows from calling the function"
             )
-    return _joined(func, results, out_dims, top.stack)
+        given = zip(self.values, self.axes, strict=True)
+        parts = [value if axis is None else value.unbind(axis) for value, axis in given]
+        before = _gt.default_generator._position()
+        results = []
+        for i in range(self.size):
+            if self.randomness == "same":
+                _gt.default_generator._go_to(before)
+            leaves = [part if axis is None else part[i] for part, axis in zip(parts, self.axes, strict=True)]
+            results.append(self.call(leaves))
+            if self.randomness == "error" and _gt.default_generator._position() != before:
+                raise RuntimeError(
+                    "vmap: called random operation while in randomness error mode. Please either use the 'same' or "
+                    "'different' randomness flags on vmap or perform the randomness operation out of vmap"
+                )
+        return _joined(self.func, results, self.out_dims, top.stack)
 
 
 def _name(func: Callable[..., Any]) -> str:
