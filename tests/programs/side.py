@@ -39,7 +39,8 @@ class Side:
             torch.nn.functional.scaled_dot_product_attention = _keeping_all(attention)
         self.made = catalogue.load()[name].make()
         for module in self.made.model.modules() if self.made.model is not None else ():
-            if "Dropout" in type(module).__name__ and hasattr(module, "p"):
+            drops = "Dropout" in type(module).__name__ or type(module).__name__ == "StochasticDepth"
+            if drops and hasattr(module, "p"):
                 module.p = 0.0
         if isinstance(self.made, catalogue.Training):
             parameters = [p for p in self.made.model.parameters() if p.requires_grad]
