@@ -210,7 +210,7 @@ pub(crate) enum NodeKind {
     /// A custom autograd function of the host language; its results are `CustomOutput`s.
     Custom(Box<CustomFunction>),
     CustomOutput {
-        /// None only while the node is dropped.
+        /// None while the node is dropped, and in a node outside the graph: see [`Node::retaining`].
         function: Option<Arc<Node>>,
         index: usize,
     },

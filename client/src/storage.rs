@@ -21,7 +21,7 @@ const VIEWS_SWEPT_MIN: usize = 16;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StorageVersion {
     replacements: u64,
-    /// Those that the tape sees, which are not those through `x.data`.
+    /// Those that the tape sees: through `x.data`, only what is recorded.
     pub(crate) on_tape: u64,
 }
 
@@ -106,12 +106,13 @@ impl Storage {
         look(&lock(&self.0).value)
     }
     /// Replaces the value and returns the old one, to be dropped without the lock: freeing a tensor may wait. Values of
-    /// views that the tape saved before `since` become stale; if it is `None`, no value does.
+    /// views that the tape saved before `since` become stale; if it is `None`, no value does. `on_tape` says whether
+    /// views get new nodes.
     #[must_use = "to be dropped outside every lock"]
-    pub(crate) fn replace(&self, value: Arc<TensorValue>, since: Option<u64>) -> Arc<TensorValue> {
+    pub(crate) fn replace(&self, value: Arc<TensorValue>, since: Option<u64>, on_tape: bool) -> Arc<TensorValue> {
         let mut contents = lock(&self.0);
         contents.version.replacements += 1;
-        contents.version.on_tape += u64::from(since.is_some());
+        contents.version.on_tape += u64::from(on_tape);
         let epoch = std::mem::take(&mut contents.epoch);
         if let Some(since) = since {
             epoch.end(since);

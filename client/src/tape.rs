@@ -156,6 +156,11 @@ impl Node {
         Node::new(meta, NodeKind::CustomOutput { function: Some(function.clone()), index })
     }
 
+    /// A node outside the graph that retains a gradient until it hands it over.
+    pub(crate) fn retaining(meta: Meta) -> Arc<Node> {
+        Node::new(meta, NodeKind::CustomOutput { function: None, index: 0 })
+    }
+
     /// Under anomaly detection, remembers the line of the host language.
     fn record_origin(self: Arc<Node>) -> Arc<Node> {
         if anomaly().0 {

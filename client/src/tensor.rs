@@ -15,11 +15,13 @@ use gt_ops::row::{Class, ResultDType};
 use gt_ops::{Arg, Attrs, DType, ErrorKind, Graph, Meta, Op, OpError, Scalar, Val, build};
 use std::sync::Arc;
 
-/// The value and node that an in-place operation replaced, to be dropped when no lock is held: freeing may wait.
+/// The value and node that an in-place operation replaced, and what a view had computed of them: to be dropped when no
+/// lock is held, as freeing may wait.
 #[must_use = "to be dropped outside every lock"]
 pub struct Replaced {
     _value: Option<Arc<TensorValue>>,
     _node: Option<Arc<Node>>,
+    _view: Option<CachedView>,
 }
 
 impl Scope {
@@ -511,13 +513,14 @@ impl Tensor {
     /// Begins an in-place operation, which ends when the result is dropped. Until then the session holds back its
     /// instructions, so that the worker learns that nobody else needs the old value before it computes the new one.
     ///
-    /// Hooks on a view are not called for what the operation computes, as in PyTorch: its gradient flows to the base.
+    /// Hooks on a view, and on views that it is a view of, are not called for what the operation computes, and none of
+    /// them retains its gradient, as in PyTorch: it flows to the base.
     pub fn begin_in_place(&self) -> InPlaceOperation {
         let operation = self.session().begin_in_place();
         if let Binding::View(view) = &self.binding
             && !view.is_detached()
             && grad_enabled()
-            && let Some(node) = view.cached().node.filter(|node| node.has_hooks())
+            && let Some(node) = view.cached().node.filter(|node| view.is_observed(node))
         {
             view.forget_node(Some(node));
         }
@@ -665,13 +668,15 @@ impl Tensor {
     /// Binds the handle, and all handles that share its storage, to the planned value.
     pub fn rebind(&mut self, plan: PlannedRebind) -> Replaced {
         let PlannedRebind { value, node, recorded, since } = plan;
+        let recorded_node = recorded && node.is_some();
         let replace = |storage: &Storage, autograd: &AutogradMeta| {
             let since = (!autograd.untracked).then_some(since);
             storage.with_value(|old| {
                 old.version_counter().replace(value.version_counter(), since);
                 replaced_by(old, &value);
             });
-            storage.replace(value.clone(), since)
+            // Views of an untracked handle get the gradient of what was written to it.
+            storage.replace(value.clone(), since, since.is_some() || recorded_node)
         };
         let replace_node = |autograd: &AutogradMeta, node: Option<Arc<Node>>| {
             if !recorded {
@@ -681,6 +686,7 @@ impl Tensor {
             hand_over(&old, &node);
             old
         };
+        let mut view_before = None;
         let (old, old_node) = match &mut self.binding {
             Binding::Own(own, own_node) => {
                 own.version_counter().replace(value.version_counter(), Some(since));
@@ -692,9 +698,12 @@ impl Tensor {
                 (old, if recorded { std::mem::replace(own_node, node) } else { node })
             }
             Binding::Shared(storage, autograd) => (replace(storage, autograd), replace_node(autograd, node)),
-            Binding::View(view) => (replace(&view.base, &view.autograd), replace_node(&view.autograd, node)),
+            Binding::View(view) => {
+                view_before = if recorded { view.hand_over() } else { None };
+                (replace(&view.base, &view.autograd), replace_node(&view.autograd, node))
+            }
         };
-        Replaced { _value: Some(old), _node: old_node }
+        Replaced { _value: Some(old), _node: old_node, _view: view_before }
     }
 
     /// An independent handle on the current value, with this node.

@@ -128,8 +128,7 @@ impl View {
     ) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
         let tracked_node = self.autograd.node();
         let recorded = grad_enabled() && (node.is_some() || tracked_node.is_some());
-        let reads_bits = self.ops.iter().any(|op| matches!(op.op, Op::Reinterpret | Op::Bitcast));
-        let chooses = !recorded && !reads_bits;
+        let chooses = !recorded && self.keeps_sizes();
         let expanded = repeats_elements(&self.meta.shape, &self.layout.strides);
         // Where windows overlap, the elements that were not written have no part in the result.
         let overlapping = may_overlap(&self.meta.shape, &self.layout.strides);
@@ -172,12 +171,24 @@ impl View {
         scope.finish(outcome, |scope, (whole, node)| (scope.parts(whole).0, node))
     }
 
-    /// `base` with what `new` changes in the view, which may show an element at several places: the last change, or
-    /// the sum of all.
+    /// Whether each of its elements has the bytes of one element of the base.
+    fn keeps_sizes(&self) -> bool {
+        let mut size = self.base.with_value(|value| value.meta().dtype.size());
+        self.ops.iter().all(|ViewOp { op, attrs, .. }| match (op, attrs) {
+            (Op::Bitcast, Attrs::DType(to)) => std::mem::replace(&mut size, to.size()) == to.size(),
+            (op, _) => *op != Op::Reinterpret,
+        })
+    }
+
+    /// `base` with what `new` changes in the view, which [keeps the sizes](View::keeps_sizes) of elements and may show
+    /// one at several places: the last change, or the sum of all.
     fn write_places(&self, scope: &mut Scope, base: Val, new: Val, choice: Repeats) -> gt_ops::error::Result<Val> {
-        let Meta { shape, dtype } = scope.meta(base);
-        let old = replayed(scope, &self.ops, base)?;
-        let places = positions(scope, &self.ops, shape)?;
+        let (Meta { shape, dtype: stored }, dtype) = (scope.meta(base), self.meta.dtype);
+        // The same bits under another dtype are moved as the elements are.
+        let base = seen_as(scope, base, dtype)?;
+        let ops: ViewOps = self.ops.iter().filter(|op| op.op != Op::Bitcast).cloned().collect();
+        let old = replayed(scope, &ops, base)?;
+        let places = positions(scope, &ops, shape)?;
         let changed = {
             let (old, new) = (bits(scope, old)?, bits(scope, new)?);
             build::elementwise(scope, Op::Ne, &[old.into(), new.into()])?
@@ -201,13 +212,39 @@ impl View {
             let part = SliceSpec::corner(Shape::new(&[shape.numel()])?);
             scope.emit(Op::Slice, &[longer.into()], Attrs::Slice(Box::new(part)))?
         };
-        reshaped(scope, line, shape)
+        let whole = reshaped(scope, line, shape)?;
+        seen_as(scope, whole, stored)
+    }
+
+    /// Before the base changes: if the view's node retains its gradient, the node that the next read computes will
+    /// instead. Returns what the view had computed, to be dropped outside every lock.
+    pub(crate) fn hand_over(&self) -> Option<CachedView> {
+        let node = self.cached().node.filter(|node| !node.is_leaf() && node.retains_grad())?;
+        let heir = Node::retaining(self.meta);
+        node.hand_over(&heir);
+        let (version, failures) = (StorageVersion::NEVER, 0);
+        Some(self.replace_cached(CachedView { value: None, node: Some(heir), version, failures }))
     }
 
     /// Makes the next read compute the view again from its base: hooks on its node are not called for what is computed
     /// then, but a gradient that `node` retains goes on.
     pub(crate) fn forget_node(&self, node: Option<Arc<Node>>) {
         drop(self.replace_cached(CachedView { value: None, node, version: StorageVersion::NEVER, failures: 0 }));
+    }
+
+    /// Whether a hook is called with, or a tensor retains, a gradient on its way from `node`, that of the view, to the
+    /// tensor that has the autograd metadata.
+    pub(crate) fn is_observed(&self, node: &Arc<Node>) -> bool {
+        let Some(tracked) = self.autograd.node() else { return false };
+        let mut next = Some(node.clone());
+        while let Some(node) = next.filter(|node| node.number() > tracked.number()) {
+            if node.has_hooks() || node.retains_grad() {
+                return true;
+            }
+            // A view has one operand that gradients flow to.
+            next = node.inputs().into_iter().flatten().next();
+        }
+        false
     }
 
     /// Whether it shows each element of the tensor that has the autograd metadata once.
@@ -234,6 +271,11 @@ impl View {
     }
 }
 
+/// The bits of elements as those of another dtype of the same size.
+fn seen_as(scope: &mut Scope, v: Val, dtype: DType) -> gt_ops::error::Result<Val> {
+    if scope.meta(v).dtype == dtype { Ok(v) } else { scope.emit(Op::Bitcast, &[v.into()], Attrs::DType(dtype)) }
+}
+
 /// The elements as integers, so that NaN equals itself and -0.0 differs from 0.0.
 fn bits(scope: &mut Scope, v: Val) -> gt_ops::error::Result<Val> {
     let integers = match scope.meta(v).dtype {
@@ -242,7 +284,7 @@ fn bits(scope: &mut Scope, v: Val) -> gt_ops::error::Result<Val> {
         DType::F64 => DType::I64,
         _ => return Ok(v),
     };
-    scope.emit(Op::Bitcast, &[v.into()], Attrs::DType(integers))
+    seen_as(scope, v, integers)
 }
 
 /// The result of ops on `v`, one after the other.

@@ -435,6 +435,31 @@ def test_hooks_of_a_view_do_not_see_the_gradient_of_what_is_written_to_it() -> N
     assert seen == [[3, 3]]
 
 
+@pytest.mark.parametrize(
+    "write", ["view.fill_(w)", "view[[1, 0]] = 3.0", "view[:1] = 3.0", "view.T.mul_(w)", "y.mul_(2)"]
+)
+def test_a_view_retains_no_gradient_of_what_is_written_to_it(write: str) -> None:
+    w = gt.tensor(2.0, requires_grad=True)
+    y = w * gt.ones(2)
+    view = y[:]
+    view.retain_grad()
+    exec(write, {"view": view, "y": y, "w": w})
+    y.sum().backward(retain_graph=True)
+    assert view.grad is None
+    view.sum().backward()
+    assert view.grad.tolist() == [1, 1]
+
+
+def test_a_view_of_data_takes_part_in_what_is_written_to_it() -> None:
+    x, w = gt.zeros(2, 2), gt.tensor(3.0, requires_grad=True)
+    data = x.data
+    view, other = data.flatten(), data[0]
+    view.fill_(w)
+    assert not view.is_leaf
+    other.sum().backward()
+    assert (w.grad.tolist(), x.tolist(), x.requires_grad) == (2, [[3, 3], [3, 3]], False)
+
+
 def test_a_hook_on_a_view_that_shows_its_base_s_requires_grad() -> None:
     x = gt.ones(2)
     view, seen = x.view(2, 1), []
