@@ -1,6 +1,7 @@
 //! Checks and steps that several groups of functions share.
 
 use crate::declaration::check_tensor;
+use gt_ops::build::numbers::{checked, fits};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::{DType, Op, OpError, Scalar, Shape};
@@ -17,6 +18,34 @@ pub(crate) fn filled<'g>(g: &'g Builder<'g>, sizes: &[i64], value: impl Into<Sca
 /// Zeros of given sizes.
 pub(crate) fn zeros<'g>(g: &'g Builder<'g>, sizes: &[i64], dtype: DType) -> Expr<'g> {
     filled(g, sizes, Scalar::Int(0), dtype)
+}
+
+/// Whether elements of a dtype may be out of the range of another.
+fn may_exceed(from: DType, to: DType) -> bool {
+    let ends = if from.is_inexact() {
+        [-from.largest_float(), from.largest_float()].map(Scalar::Float)
+    } else {
+        [from.int_range().0, from.int_range().1].map(Scalar::integer)
+    };
+    let special = from.is_inexact() && to.is_int() || from.is_complex() && !to.is_complex() && to != DType::Bool;
+    special || ends.iter().any(|end| !fits(*end, to))
+}
+
+/// The one element that fills others of a dtype, converted to it. Waits for the element where the dtype may lack it.
+///
+/// # Errors
+/// A tensor with axes; an element out of the dtype's range.
+pub(crate) fn single<'g>(value: Expr<'g>, dtype: DType, name: &str) -> Result<Expr<'g>> {
+    let rank = value.rank()?;
+    if rank > 0 {
+        return Err(OpError::runtime(format!(
+            "{name} only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
+        )));
+    }
+    if may_exceed(value.dtype()?, dtype) {
+        checked(value.item()?, dtype)?;
+    }
+    Ok(value.to(dtype))
 }
 
 /// The axes, counted from the first.

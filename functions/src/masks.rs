@@ -1,5 +1,6 @@
 //! Triangles of matrices, and elements chosen by a mask.
 
+use crate::common::single;
 use crate::declaration::{TensorOrNumber, functions};
 use crate::indexing::coordinates;
 use gt_ops::build::numbers::checked;
@@ -72,6 +73,9 @@ functions! {
     ///     mask: A tensor of bools that broadcasts with `input`.
     ///     value: A number, or a tensor of one element without axes; it is converted to the dtype of `input`.
     ///
+    /// Raises:
+    ///     RuntimeError: `value` is out of the range of the dtype of `input`.
+    ///
     /// Example:
     ///     >>> gt.masked_fill(gt.tensor([1.0, 2.0, 3.0]), gt.tensor([True, False, True]), 0)
     ///     tensor([0., 2., 0.])
@@ -84,16 +88,7 @@ functions! {
             )));
         }
         let filling = match value.as_number() {
-            None => match value.rank()? {
-                // Waits for the element where the integers may lack it.
-                0 if dtype.is_int() && value.dtype()?.promote(dtype) != dtype => {
-                    g.full(&gt_ops::Shape::SCALAR, checked(value.item()?, dtype)?, dtype)
-                }
-                0 => value.to(dtype),
-                rank => return Err(OpError::runtime(format!(
-                    "masked_fill only supports a 0-dimensional value tensor, but got tensor with {rank} dimension(s)."
-                ))),
-            },
+            None => single(value.0, dtype, "masked_fill")?,
             Some(number) if dtype.is_inexact() => g.number(checked(number, dtype)?),
             Some(number) => g.full(&gt_ops::Shape::SCALAR, number, dtype),
         };

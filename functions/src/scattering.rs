@@ -1,6 +1,6 @@
 //! Elements written, added or combined at the places that an index tensor names.
 
-use crate::common::{extreme_identity, zeros};
+use crate::common::{extreme_identity, single, zeros};
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::build::numbers::checked;
 use gt_ops::error::Result;
@@ -266,11 +266,7 @@ functions! {
                 let dtype = input.dtype()?;
                 filled(input, dim, index, g.full(&Shape::SCALAR, checked(number, dtype)?, dtype))
             }
-            None if value.rank()? > 0 => Err(OpError::runtime(format!(
-                "index_fill_ only supports a 0-dimensional value tensor, but got tensor with {} dimension(s).",
-                value.rank()?
-            ))),
-            None => filled(input, dim, index, value.0),
+            None => filled(input, dim, index, single(value.0, input.dtype()?, "index_fill_")?),
         }
     }
 

@@ -195,6 +195,35 @@ def test_the_gradient_of_a_filling_counts_each_place_once() -> None:
     assert_close(value.grad, 4.0)
 
 
+@pytest.mark.parametrize(
+    ("dtype", "value", "kind"),
+    [
+        (gt.int8, gt.tensor(300), "int8_t"),
+        (gt.uint8, gt.tensor(2**53), "uint8_t"),
+        (gt.int32, gt.tensor(float("nan")), "int"),
+        (gt.float16, gt.tensor(1e10), "c10::Half"),
+        (gt.bfloat16, gt.tensor(1e300, dtype=gt.float64), "c10::BFloat16"),
+    ],
+    ids=str,
+)
+def test_one_element_beyond_a_dtype_fills_no_others(dtype: gt.dtype, value: gt.Tensor, kind: str) -> None:
+    x, mask = gt.ones(2, dtype=dtype), gt.tensor([True, False])
+    fill = {
+        "a mask": lambda value: x.__setitem__(mask, value),
+        "a mask and one element": lambda value: x.__setitem__(mask, value.reshape(1)),
+        "index_put_": lambda value: x.index_put_((mask,), value),
+        "masked_fill_": lambda value: x.masked_fill_(mask, value),
+        "index_fill_": lambda value: x.index_fill_(0, gt.tensor([0]), value),
+    }
+    for write in fill.values():
+        with pytest.raises(RuntimeError, match=f"cannot be converted to type {kind} without overflow"):
+            write(value)
+        assert x.tolist() == [1, 1]
+        write(gt.tensor(7, dtype=value.dtype))
+        assert x.tolist() == [7, 1]
+        x.fill_(1)
+
+
 def test_adding_a_negative_zero_keeps_its_sign_on_every_worker() -> None:
     places, zeros = gt.tensor([1, 0]), gt.tensor([-0.0, -0.0])
     sums = [

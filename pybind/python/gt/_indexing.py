@@ -105,9 +105,7 @@ def index_put(input: Tensor, indices: Sequence[Any], values: Tensor, accumulate:
 def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate: bool = False) -> Tensor:
     """A copy of the view with `source` written, or added if `accumulate`, at the advanced parts of an index."""
     masked = len(parts) == 1 and _is_mask(parts[0][1]) and not accumulate
-    if masked and source.numel() == 1:
-        source = source.to(view.dtype)
-    if source.dtype != view.dtype:
+    if source.dtype != view.dtype and not (masked and source.numel() == 1):
         names = [t.type().rpartition(".")[2].removesuffix("Tensor") for t in (view, source)]
         raise RuntimeError(
             "Index put requires the source and destination dtypes match, "
@@ -120,8 +118,9 @@ def _put(view: Tensor, parts: list[tuple[int, Part]], source: Tensor, accumulate
         if source.numel() == 1 or source.ndim <= len(trail):
             _check_mask(view, axis, mask)
             wide = _gt.as_tensor(mask).reshape([*mask.shape] + [1] * len(trail))
-            filling = source.reshape(()) if source.numel() == 1 else _broadcast_source(source, trail)
-            return top.where(wide, filling, view)
+            if source.numel() == 1:
+                return top.masked_fill(view, wide, source.reshape(()))
+            return top.where(wide, _broadcast_source(source, trail), view)
     picked = _merge_axes(view, parts)
     source = _broadcast_source(source, picked.result_shape()).reshape(picked.index().shape)
     if accumulate and view.dtype == _gt.bool:
