@@ -3,6 +3,7 @@
 //! Nothing is looked for until Python says that something in the process overrides operations: a class derived from
 //! `Tensor`, or a mode. `gt.overrides` then makes the call.
 
+use crate::data;
 use crate::tensor::PyTensor;
 use pyo3::exceptions::PyTypeError;
 use pyo3::intern;
@@ -48,7 +49,19 @@ fn overrides(object: &Bound<'_, PyAny>) -> bool {
         let plain = object.get_type().getattr(intern!(py, "_overrides_nothing"));
         return !plain.is_ok_and(|plain| plain.is_truthy().unwrap_or(false));
     }
-    object.get_type().hasattr(intern!(py, "__torch_function__")).is_ok_and(|found| found)
+    object.get_type().hasattr(intern!(py, "__torch_function__")).is_ok_and(|found| found) && !is_pytorchs_tensor(object)
+}
+
+/// Whether an object is a tensor of PyTorch itself. It overrides PyTorch's functions alone, and takes part in GT's as
+/// an array does.
+#[pyfunction]
+fn is_pytorchs_tensor(object: &Bound<'_, PyAny>) -> bool {
+    let class = || {
+        let modules = object.py().import("sys")?.getattr("modules")?;
+        modules.call_method1("get", ("torch",))?.getattr_opt("Tensor")
+    };
+    data::is_foreign(object)
+        && class().is_ok_and(|class| class.is_some_and(|class| object.is_instance(&class).unwrap_or(false)))
 }
 
 /// Whether an argument, or an element of a list or tuple, overrides operations.
@@ -169,6 +182,7 @@ fn set_override_modes(count: usize) {
 /// Adds the functions to the module.
 pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     module.add_function(wrap_pyfunction!(activate_overrides, module)?)?;
+    module.add_function(wrap_pyfunction!(is_pytorchs_tensor, module)?)?;
     module.add_function(wrap_pyfunction!(suspend_overrides, module)?)?;
     module.add_function(wrap_pyfunction!(set_override_modes, module)?)
 }

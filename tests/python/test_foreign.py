@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import sys
+import types
 from typing import Any
 
 import numpy as np
@@ -114,6 +116,38 @@ def test_an_index_and_what_is_assigned() -> None:
     x[0] = Foreign(DATA[1])
     x[Foreign([1])] = Foreign(DATA[:1])
     assert x.tolist() == DATA[::-1].tolist()
+
+
+class PyTorchs(Foreign):
+    """A tensor of a PyTorch that is imported beside GT, with its `__torch_function__`."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+    def add(self, other: Any) -> Any:
+        """Calls the other operand's `__torch_function__`, as PyTorch's functions do."""
+        found = other.__torch_function__(PyTorchs.add, (type(other),), (self, other), {})
+        if found is NotImplemented:
+            raise TypeError("no implementation found")
+        return found
+
+
+@pytest.mark.parametrize("derived", [False, True])
+def test_a_tensor_of_pytorch_overrides_nothing(monkeypatch: pytest.MonkeyPatch, derived: bool) -> None:
+    class Derived(gt.Tensor):
+        """From the first such class on, GT looks for operands that override."""
+
+    monkeypatch.setitem(sys.modules, "torch", types.SimpleNamespace(Tensor=PyTorchs))
+    monkeypatch.setattr(PyTorchs.add, "__module__", "torch._tensor")
+    x, y = gt.tensor(DATA), PyTorchs(DATA)
+    if derived:
+        x = x.as_subclass(Derived)
+    for one in (x + y, y + x, gt.stack([x, y]).sum(0)):
+        assert isinstance(one, type(x))
+        np.testing.assert_array_equal(one.numpy(), DATA * 2)
+    with pytest.raises(TypeError, match="no implementation found"):
+        y.add(x)
 
 
 def test_pytorchs_own_tensors() -> None:

@@ -11,6 +11,7 @@ mode.
 from __future__ import annotations
 
 import functools
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from types import TracebackType
@@ -156,7 +157,8 @@ disabled = classmethod(_disabled)
 def _overrides(obj: Any) -> bool:
     kind = type(obj)
     method = getattr(kind, "__torch_function__", None)
-    return kind is not Tensor and method is not None and getattr(method, "__func__", None) is not _disabled
+    overriding = kind is not Tensor and method is not None and getattr(method, "__func__", None) is not _disabled
+    return overriding and not _gt.is_pytorchs_tensor(obj)
 
 
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
@@ -300,6 +302,15 @@ def _converted(result: Any, cls: type[Tensor]) -> Any:
     return result
 
 
+def _is_pytorchs(func: Callable[..., Any]) -> bool:
+    """Whether a function is one of PyTorch itself, which takes no tensors of GT."""
+    # A program that runs by `python -m gt.torch` has GT's own class under that name.
+    if getattr(sys.modules.get("torch"), "Tensor", Tensor) is Tensor:
+        return False
+    owner = getattr(func, "__objclass__", None) or type(getattr(func, "__self__", None))
+    return any(str(getattr(of, "__module__", "")).partition(".")[0] == "torch" for of in (owner, func))
+
+
 def _torch_function(
     cls: type[Tensor],
     func: Callable[..., Any],
@@ -308,7 +319,7 @@ def _torch_function(
     kwargs: dict[str, Any] | None = None,
 ) -> Any:
     """Makes a call, and gives its results the class: the `__torch_function__` of derived classes without their own."""
-    if not all(issubclass(cls, kind) for kind in types):
+    if not all(issubclass(cls, kind) for kind in types) or _is_pytorchs(func):
         return NotImplemented
     with DisableTorchFunctionSubclass():
         return _converted(func(*args, **(kwargs or {})), cls)
