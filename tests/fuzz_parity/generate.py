@@ -265,6 +265,8 @@ class Program:
             return None
         if name in ("sin", "cos") and self.is_rounded_and_large(a):
             return None
+        if name == "signbit" and self.has_nan(a):
+            return None
         return f"{a}.{name}()" if self.chance(0.5) else f"torch.{name}({a})"
 
     def operand(self, a: str) -> str:
@@ -285,7 +287,6 @@ class Program:
         if op in "+ - / // %" and self.is_beyond_half(a, b):
             return None
         if op == "copysign" and self.has_nan(b):
-            # NaN has no sign that either framework promises.
             return None
         if op in ("atan2", "hypot") and self.squares_integers(a, b):
             return None
@@ -308,6 +309,7 @@ class Program:
         return name in self.rounded and bool((self.of(name) == 0).any())
 
     def has_nan(self, b: str) -> bool:
+        """Whether NaN is among the elements: it has no sign that either framework promises."""
         other = eval(b, {"torch": torch}, self.scope)
         return bool(torch.as_tensor(other).isnan().any())
 
@@ -401,7 +403,9 @@ class Program:
         if "addcmul" in line and {t.dtype in HALVES for t in operands} == {True, False}:
             # PyTorch rounds a single number of more precision to half precision first.
             return None
-        return None if ("where" in line or "masked" in line or "long" in line) and {a, c} & self.rounded else line
+        if "long" in line and not self.fits(a, "int64"):
+            return None
+        return None if ("where" in line or "masked" in line) and {a, c} & self.rounded else line
 
     def cast(self) -> str | None:
         a = self.tensor()

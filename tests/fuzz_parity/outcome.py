@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 # The relative tolerance of each dtype's results; an absolute one follows from a tensor's largest element.
@@ -13,6 +14,8 @@ ROUNDING = 1e-2
 # Gradients in half precision get ten times as much: that of a softmax whose rows are summed is 0 but for the rounding
 # of the softmax itself, 2^-11 in float16 and 2^-8 in bfloat16, in each term of a row.
 HALF_GRADIENT_ROUNDING = 1e-1
+# How many times as much as PyTorch's own results with other rounding differ from each other, GT's may differ from them.
+SPREAD_TIMES = 4.0
 
 Outcome = dict[str, Any]
 
@@ -60,8 +63,11 @@ def number(value: float | bool) -> float | int | str:
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def difference(expected: Outcome, found: Outcome) -> str | None:
-    """The first difference between PyTorch's outcome and GT's, in words; None if there is none."""
+def difference(expected: Outcome, found: Outcome, others: Sequence[Outcome] = ()) -> str | None:
+    """The first difference between PyTorch's outcome and GT's, in words; None if there is none.
+
+    `others` are outcomes of PyTorch with other rounding: an element may differ as far as they do.
+    """
     if "error" in expected:
         kind = expected["error"][0]
         if "error" not in found:
@@ -73,42 +79,59 @@ def difference(expected: Outcome, found: Outcome) -> str | None:
         return f"GT raises {found['error'][0]} in line {found['line'] + 1}: {found['text'][:300]}"
     if expected["variables"].keys() != found["variables"].keys():
         return f"there are {sorted(expected['variables'])} in PyTorch and {sorted(found['variables'])} in GT"
+    alike = [other["variables"] for other in others if "variables" in other]
     pairs = ((name, own, found["variables"][name]) for name, own in expected["variables"].items())
     # A rounded number may be converted to a more precise dtype.
     used = [TOLERANCE[own["dtype"]] for own in expected["variables"].values() if own["dtype"] in TOLERANCE]
     tolerance = max(used, default=0.0)
-    found_differences = (f"{name}: {text}" for name, own, other in pairs if (text := differs(own, other, tolerance)))
+    found_differences = (
+        f"{name}: {text}"
+        for name, own, other in pairs
+        if (text := differs(own, other, [variables[name] for variables in alike], tolerance))
+    )
     return next(found_differences, None)
 
 
 def differs(
-    expected: dict[str, Any], found: dict[str, Any], tolerance: float, rounding: float = ROUNDING
+    expected: dict[str, Any],
+    found: dict[str, Any],
+    others: list[dict[str, Any]],
+    tolerance: float,
+    rounding: float = ROUNDING,
 ) -> str | None:
-    """The first difference between two tensors."""
+    """The first difference between two tensors, of which `others` are PyTorch's with other rounding."""
     for key in ("dtype", "shape", "requires_grad", "is_leaf"):
         if expected[key] != found[key]:
             return f"{key} is {expected[key]} in PyTorch and {found[key]} in GT"
     relative = tolerance if expected["dtype"] in TOLERANCE else 0.0
-    if not agree(expected["values"], found["values"], relative, rounding):
+    if not agree(expected["values"], found["values"], [other["values"] for other in others], relative, rounding):
         return f"{expected['dtype']} {expected['shape']} is {expected['values']} in PyTorch and {found['values']} in GT"
     if ("grad" in expected) != ("grad" in found):
         return f"grad is {expected.get('grad')} in PyTorch and {found.get('grad')} in GT"
     if "grad" not in expected:
         return None
     rounding = HALF_GRADIENT_ROUNDING if expected["dtype"] in ("float16", "bfloat16") else ROUNDING
-    text = differs(expected["grad"], found["grad"], tolerance, rounding)
+    grads = [other["grad"] for other in others if "grad" in other]
+    text = differs(expected["grad"], found["grad"], grads, tolerance, rounding)
     return f"grad: {text}" if text else None
 
 
-def agree(expected: list[Any], found: list[Any], relative: float, rounding: float) -> bool:
-    """Whether two lists have the same numbers: exactly, or within a relative tolerance of themselves or `rounding`."""
+def agree(expected: list[Any], found: list[Any], others: list[list[Any]], relative: float, rounding: float) -> bool:
+    """Whether two lists have the same numbers: exactly, or within a relative tolerance of themselves or `rounding`, or
+    within the spread of `others`.
+    """
     if expected == found:
         return True
-    if relative == 0.0 or len(expected) != len(found):
+    alike = [other for other in others if len(other) == len(expected)]
+    if len(expected) != len(found) or (relative == 0.0 and not alike):
         return False
     finite = [abs(value) for value in expected if not isinstance(value, str)]
     absolute = relative * min(max(finite, default=0.0), 1e4) * 0.1 + relative * rounding
-    return all(close(*pair, relative, absolute) for pair in zip(expected, found, strict=True))
+    return all(
+        close(own, other, relative, absolute if relative else 0.0)
+        or within(own, other, [numbers[i] for numbers in alike])
+        for i, (own, other) in enumerate(zip(expected, found, strict=True))
+    )
 
 
 def close(expected: Any, found: Any, relative: float, absolute: float) -> bool:
@@ -116,3 +139,13 @@ def close(expected: Any, found: Any, relative: float, absolute: float) -> bool:
     if isinstance(expected, str) or isinstance(found, str):
         return expected == found
     return math.isclose(expected, found, rel_tol=relative, abs_tol=absolute)
+
+
+def within(expected: Any, found: Any, others: list[Any]) -> bool:
+    """Whether a number differs from the expected one as `others` do, or some of these are infinite or NaN."""
+    if any(isinstance(other, str) != isinstance(expected, str) for other in others):
+        return True
+    if isinstance(expected, str) or isinstance(found, str):
+        return expected == found
+    spread = max((abs(other - expected) for other in others), default=0.0)
+    return abs(found - expected) <= SPREAD_TIMES * spread

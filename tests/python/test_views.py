@@ -289,6 +289,20 @@ def test_writing_a_zero_of_another_sign_and_nan_to_repeated_elements() -> None:
     assert x.isnan().all()
 
 
+def test_the_bits_of_repeated_elements_are_written() -> None:
+    x = gt.tensor([[1.0], [2.0]])
+    mask = gt.tensor([[False, True], [False, False]])
+    x.expand(2, 2).view(gt.int32)[mask] = 0x40400000
+    assert x.tolist() == [[3], [2]]
+    x.view(gt.int32).expand(2, 2).view(gt.float32).masked_fill_(mask.T, -0.0)
+    assert x[0].item() == 3
+    assert (1 / x[1]).item() == -float("inf")
+    bits = x.view(gt.int32)
+    bits.zero_()
+    bits.expand(2, 3).index_put_((gt.tensor([0, 0]),), gt.tensor(1, dtype=gt.int32), accumulate=True)
+    assert bits.tolist() == [[6], [0]]
+
+
 def test_part_of_overlapping_windows_is_written() -> None:
     x = gt.arange(1, 5)
     x.unfold(0, 3, 1).index_fill_(0, gt.tensor([0]), 9)

@@ -1,0 +1,83 @@
+"""How far rounding determines a program's results: it runs again in PyTorch with every rounded number changed a little.
+
+Stochastic arithmetic (CESTAC, Vignes 1993) estimates the condition of a result by the spread of runs that round at
+random. A sum that cancels, or the gradient of a softmax in half precision, differs between such runs as much as it may
+between the frameworks; what is exact, or well-conditioned, differs by a few units of the last place.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves, tree_map
+
+from tests.fuzz_parity import outcome
+from tests.fuzz_parity.generate import overlaps
+
+# The number of runs that round at random.
+RUNS = 4
+# The most that a rounded number is changed, in units of its last place: kernels of elementary functions err by so much.
+CHANGE_ULPS_MAX = 2.0
+# A number that is a multiple of this, and no larger than this times 2^52, counts as exact in float64.
+EXACT_STEP = 2.0**-20
+
+
+class RandomRounding(TorchDispatchMode):
+    """Changes each rounded element of a result by up to `CHANGE_ULPS_MAX` units of its last place."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__()
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        if any(to.alias_info is not None and not to.alias_info.is_write for to in func._schema.returns):
+            return func(*args, **kwargs)
+        precise = in_double(func, args, kwargs)
+        result = func(*args, **kwargs)
+        for made, exact in zip(tree_leaves(result), precise, strict=False):
+            if isinstance(made, torch.Tensor) and made.is_floating_point():
+                self.change(made, exact)
+        return result
+
+    def change(self, made: torch.Tensor, exact: Any) -> None:
+        """Changes the elements of a result that differ from those computed in float64."""
+        if made.dtype == torch.float64:
+            steps = made / EXACT_STEP
+            rounded = (steps != steps.round()) | (steps.abs() > 2.0**52)
+        elif isinstance(exact, torch.Tensor) and exact.shape == made.shape:
+            rounded = made.double() != exact
+        else:
+            rounded = torch.ones_like(made, dtype=torch.bool)
+        size = torch.finfo(made.dtype).eps * CHANGE_ULPS_MAX
+        change = 1 + size * (2 * torch.rand(made.shape, generator=self.generator, dtype=torch.float64) - 1)
+        changed = (made.double() * change).to(made.dtype)
+        rounded &= made.isfinite() & changed.isfinite()
+        # An element that several indices show keeps what was written to it.
+        if rounded.any() and not overlaps(made):
+            made.copy_(torch.where(rounded, changed, made))
+
+
+def in_double(func: Any, args: Any, kwargs: Any) -> list[Any]:
+    """The results of an operation whose operands are converted to float64; none if it does not take these."""
+
+    def converted(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return value.clone().double() if value.is_floating_point() else value.clone()
+        return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+    try:
+        return tree_leaves(func(*tree_map(converted, args), **tree_map(converted, kwargs)))
+    except (RuntimeError, TypeError):
+        return []
+
+
+def spread(lines: list[str]) -> list[outcome.Outcome]:
+    """The outcomes of a program in PyTorch with numbers that are rounded at random."""
+    found = []
+    for seed in range(RUNS):
+        with RandomRounding(seed):
+            found.append(outcome.run(lines, torch))
+    return found
