@@ -147,6 +147,8 @@ class Program:
         size = t.shape[d] if t.ndim else 1
         start = self.random.randint(0, max(size - 1, 0))
         length = self.random.randint(0 if self.chance(0.1) else 1, max(size - start, 1))
+        # Results of GT are contiguous, where those of PyTorch may have the strides of an operand.
+        alike = a not in self.reshaped and (t if t._base is None else t._base).is_contiguous()
         choices = [
             f"{a}[{self.index(t)}]",
             f"{a}[{self.index(t)}]",
@@ -161,7 +163,7 @@ class Program:
             f"{a}.data",
             f"{a}.diagonal({self.pick((0, 0, 1, -1))}, {d}, {e})",
             f"{a}.unfold({d}, {self.pick((1, 2))}, {self.pick((1, 2))})",
-            f"{a}.T" if t.ndim == 2 else f"{a}.flatten()",
+            f"{a}.T" if t.ndim == 2 else f"{a}.flatten()" if alike else f"{a}.t()",
             f"{a}.t()",
             f"{a}.swapaxes({d}, {e})",
             f"{a}.permute({', '.join(map(str, self.random.sample(range(t.ndim), t.ndim)))})" if t.ndim else f"{a}.t()",
@@ -173,8 +175,7 @@ class Program:
                 f"{a}.chunk(2, {d})[{self.pick((0, -1))}]",
                 f"{a}.unbind({d})[{self.pick((0, -1))}]",
             ]
-        # Results of GT are contiguous, where those of PyTorch may have the strides of an operand.
-        if a not in self.reshaped and t.is_contiguous() and (t if t._base is None else t._base).is_contiguous():
+        if alike and t.is_contiguous():
             choices += [f"{a}.view(-1)", f"{a}.reshape({self.sizes(t.numel())})", f"{a}.flatten()", f"{a}.ravel()"] * 2
             # The bytes of a bool are 0 or 1, and those of a rounded number or NaN may be any.
             if a not in self.rounded and not t.detach().isnan().any():
