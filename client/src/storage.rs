@@ -105,6 +105,12 @@ impl Storage {
     pub(crate) fn with_value<R>(&self, look: impl FnOnce(&Arc<TensorValue>) -> R) -> R {
         look(&lock(&self.0).value)
     }
+    /// Counts an in-place operation that left the value as it is. `on_tape` says whether views get new nodes.
+    pub(crate) fn count_in_place(&self, on_tape: bool) {
+        let mut contents = lock(&self.0);
+        contents.value.version_counter().count();
+        contents.version.on_tape += u64::from(on_tape);
+    }
     /// Replaces the value and returns the old one, to be dropped without the lock: freeing a tensor may wait. Values of
     /// views that the tape saved before `since` become stale; if it is `None`, no value does. `on_tape` says whether
     /// views get new nodes.

@@ -479,6 +479,10 @@ impl Tensor {
     /// on a view are forgotten, as in PyTorch. Returns the old handle, to be dropped outside every lock.
     pub fn become_view(&mut self, view: Tensor, recorded: bool) -> Tensor {
         let mut view = view;
+        self.count_in_place();
+        if let Binding::View(next) = &view.binding {
+            next.renew();
+        }
         if let Some(leaf) = self.any_node().filter(|node| node.is_leaf()) {
             leaf.set_leaf(leaf.requires_grad(), view.meta());
             view.binding = match view.binding {
@@ -548,13 +552,13 @@ impl Tensor {
             && other.shows_slice(storage, ops, *slice)
     }
 
-    /// Counts an in-place operation that changed nothing.
+    /// Counts an in-place operation that changed nothing. As after any other, gradients of views flow to their base
+    /// past views between.
     pub fn count_in_place(&self) {
-        let count = |value: &Arc<TensorValue>| value.version_counter().count();
         match &self.binding {
-            Binding::Own(value, _) => count(value),
-            Binding::Shared(storage, _) => storage.with_value(count),
-            Binding::View(view) => view.base.with_value(count),
+            Binding::Own(value, _) => value.version_counter().count(),
+            Binding::Shared(storage, autograd) => storage.count_in_place(!autograd.untracked),
+            Binding::View(view) => view.base.count_in_place(!view.autograd.untracked),
         }
     }
 

@@ -247,6 +247,12 @@ impl View {
         false
     }
 
+    /// Says that what it has computed of the base is still right, after an in-place operation that changed nothing.
+    pub(crate) fn renew(&self) {
+        let cached = CachedView { version: self.base.read().1, ..self.cached() };
+        drop(self.replace_cached(cached));
+    }
+
     /// Whether it shows each element of the tensor that has the autograd metadata once.
     pub(crate) fn is_whole(&self) -> bool {
         let (before, after) = self.ops.split_at(self.tracked_from);

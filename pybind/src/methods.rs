@@ -298,7 +298,10 @@ impl PyTensor {
             Ok(source) => {
                 build_from(&[&this, source], |g, v| build::set_index(g, v[0], &parts, v[1].into()), |s, v| s.tensor(v))
             }
-            Err(scalar) => this.apply(|g, v| build::set_index(g, v, &parts, Arg::Scalar(*scalar))),
+            Err(scalar) => this.apply(|g, v| build::set_index(g, v, &parts, Arg::Scalar(*scalar))).and_then(|filled| {
+                // As after `fill_()`, what was there has a gradient of zeros, which is computed of no other.
+                if matches!(parts[..], [build::Index::Ellipsis]) { filled.at(None) } else { Ok(filled) }
+            }),
         };
         slf.get().rebind(py, result.or_raise()?, None)
     }

@@ -68,10 +68,15 @@ def in_double(func: Any, args: Any, kwargs: Any) -> list[Any]:
             return value.clone().double() if value.is_floating_point() else value.clone()
         return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
+    default = torch.get_default_dtype()
     try:
+        # The dtype of what is computed of integers.
+        torch.set_default_dtype(torch.float64)
         return tree_leaves(func(*tree_map(converted, args), **tree_map(converted, kwargs)))
     except (RuntimeError, TypeError):
         return []
+    finally:
+        torch.set_default_dtype(default)
 
 
 def spread(lines: list[str]) -> list[outcome.Outcome]:

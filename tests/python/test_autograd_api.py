@@ -450,6 +450,34 @@ def test_a_view_retains_no_gradient_of_what_is_written_to_it(write: str) -> None
     assert view.grad.tolist() == [1, 1]
 
 
+def test_a_view_of_a_view_has_its_gradient_from_the_base_after_a_write() -> None:
+    for write in ("inner[...] = inner", "inner[...] = 1.0", "view.t_()"):
+        x = gt.tensor(2.0, requires_grad=True)
+        view = x.view(1)
+        view.retain_grad()
+        inner = view.movedim(0, 0)
+        with gt.no_grad():
+            exec(write, {"inner": inner, "view": view})
+        inner.sum().backward()
+        assert (view.grad, x.grad.item()) == (None, 1)
+
+
+def test_the_gradient_of_what_was_filled_is_a_number() -> None:
+    x = gt.tensor(2.0, requires_grad=True)
+    y = x * 3
+    y[...] = 1.0
+    (grad,) = gt.autograd.grad(y * y, x, create_graph=True)
+    assert (grad.item(), grad.requires_grad) == (0, False)
+
+
+def test_a_new_shape_counts_as_a_version() -> None:
+    x = gt.ones(1, 2)
+    view = x[:]
+    for count, reshape in enumerate(("t_()", "unsqueeze_(0)", "squeeze_()", "transpose_(0, 0)"), 1):
+        exec(f"view.{reshape}", {"view": view})
+        assert (view._version, x._version) == (count, count)
+
+
 def test_a_view_of_data_takes_part_in_what_is_written_to_it() -> None:
     x, w = gt.zeros(2, 2), gt.tensor(3.0, requires_grad=True)
     data = x.data
