@@ -522,10 +522,10 @@ class Program:
         line = self.pick(
             (
                 *shapes,
-                f"{a}.requires_grad_({self.pick((True, False))})" if alone else f"{a}.retain_grad()",
-                f"{a}.data = {b}.detach()" if alone and not self.is_recorded() else f"{a}.retain_grad()",
+                f"{a}.requires_grad_({self.pick((True, False))})" if alone else self.retain(a),
+                f"{a}.data = {b}.detach()" if alone and not self.is_recorded() else self.retain(a),
                 f"{a}.grad = None",
-                f"{a}.retain_grad()",
+                self.retain(a),
             )
         )
         t = self.of(a)
@@ -537,6 +537,12 @@ class Program:
         if line in shapes:
             self.reshaped.add(a)
         return f"with torch.no_grad(): {line}" if self.chance(0.4) else line
+
+    def retain(self, a: str) -> str:
+        """A call of `retain_grad`. PyTorch ignores it for a view that became part of a graph by a write to its base,
+        until the view's node is looked at.
+        """
+        return f"{a}.grad_fn; {a}.retain_grad()" if self.of(a)._base is not None else f"{a}.retain_grad()"
 
     def autograd(self) -> str | None:
         a = self.tensor(lambda t: t.requires_grad)
@@ -551,7 +557,7 @@ class Program:
                 f"{a}.backward(torch.ones_like({a}){keep})",
                 f"torch.autograd.backward(({a} * {a}).sum(){keep})",
                 f"{a}.register_hook(lambda g: g * 2)",
-                f"{a}.register_hook(lambda g: g.sum())" if self.chance(0.2) else f"{a}.retain_grad()",
+                f"{a}.register_hook(lambda g: g.sum())" if self.chance(0.2) else self.retain(a),
                 f"{leaf}.register_hook(lambda g: None)",
                 f"{self.fresh()} = torch.autograd.grad(({a} * {a}).sum(), {leaf}{keep})[0]",
                 f"{self.fresh()} = torch.autograd.grad(({a} * {a}).sum(), {leaf}, create_graph=True)[0].detach()",
