@@ -478,12 +478,13 @@ impl Tensor {
     /// Turns the handle into `view`, a view of it, as `t_()` does. A leaf stays one. If that is not `recorded`, hooks
     /// on a view are forgotten, as in PyTorch. Returns the old handle, to be dropped outside every lock.
     pub fn become_view(&mut self, view: Tensor, recorded: bool) -> Tensor {
-        let mut view = view;
+        // Looked at before the write is counted, after which a view has a new node.
+        let (mut view, node) = (view, self.any_node());
         self.count_in_place();
         if let Binding::View(next) = &view.binding {
             next.renew();
         }
-        if let Some(leaf) = self.any_node().filter(|node| node.is_leaf()) {
+        if let Some(leaf) = node.clone().filter(|node| node.is_leaf()) {
             leaf.set_leaf(leaf.requires_grad(), view.meta());
             view.binding = match view.binding {
                 Binding::Own(value, _) => Binding::Own(value, Some(leaf)),
@@ -496,9 +497,9 @@ impl Tensor {
         } else if let (false, Binding::View(own), Binding::View(next)) = (recorded, &self.binding, &view.binding)
             && !own.is_detached()
         {
-            next.forget_node(self.node());
+            next.forget_node(node);
         } else {
-            let former = self.node().filter(|node| node.shows_retained_grad() || node.grad().is_some());
+            let former = node.filter(|node| node.shows_retained_grad() || node.grad().is_some());
             if let (Some(former), Some(node)) = (former, view.node()) {
                 node.shows_grad_of(former);
             }

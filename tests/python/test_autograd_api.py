@@ -462,6 +462,16 @@ def test_a_view_of_a_view_has_its_gradient_from_the_base_after_a_write() -> None
         assert (view.grad, x.grad.item()) == (None, 1)
 
 
+def test_what_was_computed_of_a_view_keeps_its_gradient_when_the_view_gets_another_shape() -> None:
+    view = gt.tensor(2.0, requires_grad=True).expand(2)
+    view.retain_grad()
+    double = view * 2
+    with gt.no_grad():
+        view.unsqueeze_(0)
+    double.sum().backward()
+    assert view.grad.tolist() == [2, 2]
+
+
 def test_the_gradient_of_what_was_filled_is_a_number() -> None:
     x = gt.tensor(2.0, requires_grad=True)
     y = x * 3
