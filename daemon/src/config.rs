@@ -159,8 +159,9 @@ pub enum Subprogram {
     },
     /// Joins a daemon on another machine, and runs this machine's workers for it until Ctrl-C.
     Node {
-        /// The line that `gtctl invite` prints on the daemon's machine.
-        #[arg(long, value_name = "HOST:PORT:FINGERPRINT:SECRET")]
+        /// The line that `gtctl invite` prints on the daemon's machine. On a machine with other users, give it by the
+        /// environment, since they can read a command line.
+        #[arg(long, value_name = "HOST:PORT:FINGERPRINT:SECRET", env = "GT_JOIN", hide_env_values = true)]
         join: JoinLine,
         /// Workers to run, of each backend on the processor or on devices.
         #[arg(long, value_name = "KIND:N,…", help = workers_text())]

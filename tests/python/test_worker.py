@@ -194,6 +194,29 @@ gt.synchronize()
 )
 
 
+def test_it_joins_a_daemon_on_another_machine_by_the_line_of_an_invitation(tmp_path: Path) -> None:
+    socket = tmp_path / "gtd.sock"
+    with daemon(socket, "--threads", "1", "--nodes", "127.0.0.1:0", "--state", str(tmp_path / "state")):
+        invite = [gtd().with_name("gtctl"), "invite", "--json", "--socket", str(socket)]
+        line = json.loads(subprocess.run(invite, capture_output=True, check=True).stdout)["join"]
+        small = ["--workers", "cpu:1", "--threads", "1", "--memory", "64M", "--name", "left"]
+        with worker("--join", line, "--state", str(tmp_path / "node"), *small) as process:
+            at = ":".join(line.split(":")[:2])
+            assert line_of(process) == f"joined the daemon at {at} as node left with workers left/cpu:0; Ctrl-C leaves"
+            # Other users could read the secret there.
+            assert line not in Path(f"/proc/{process.pid}/cmdline").read_text()
+            eventually(
+                lambda: workers(socket).get("left/cpu:0", {}).get("state") == "running", "the node's worker runs"
+            )
+            placed = (
+                SECOND + 'with context("second"):\n    x = gt.ones(3)\nprint(gt.debug.placement(x).workers, x.tolist())'
+            )
+            assert said(socket, placed) == ["('left/cpu:0',) [1.0, 1.0, 1.0]"]
+            process.send_signal(signal.SIGINT)
+            out, err = process.communicate(timeout=60)
+            assert (process.returncode, out, err) == (0, f"left the daemon at {at}\n", "")
+
+
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_only_the_worker_s_own_tensors_are_lost(socket: Path, how: signal.Signals) -> None:
     lost = (

@@ -24,7 +24,11 @@ def main(arguments: list[str] | None = None) -> None:
         "Ctrl-C.",
         allow_abbrev=False,
     )
-    parser.add_argument("--join", help="the line that gtctl invite prints on the daemon's machine, if that is another")
+    parser.add_argument(
+        "--join",
+        default=os.environ.get("GT_JOIN"),
+        help="the line that gtctl invite prints on the daemon's machine, if that is another [default: $GT_JOIN]",
+    )
     parser.add_argument("--workers", help="with --join: the workers, as in cpu:4 [default: one on each GPU, or cpu:1]")
     parser.add_argument(
         "--state", help="with --join: the folder of this machine's certificate [default: ~/.config/gt/node]"
@@ -51,7 +55,6 @@ def main(arguments: list[str] | None = None) -> None:
         host = options.host or "localhost"
         connect = f"[{host}]:{options.port}" if ":" in host else f"{host}:{options.port}"
     given = {
-        "--join": options.join,
         "--workers": options.workers,
         "--state": options.state,
         "--connect": connect,
@@ -61,6 +64,9 @@ def main(arguments: list[str] | None = None) -> None:
         "--name": options.name,
     }
     program = "worker" if options.join is None else "node"
+    if options.join is not None:
+        # Other users can read a command line.
+        os.environ["GT_JOIN"] = options.join
     command = ["gtd", program, *(f"{name}={value}" for name, value in given.items() if value is not None)]
     try:
         path = _gt.find_gtd()
