@@ -125,7 +125,12 @@ impl CommandFailure {
                     what,
                     "Correct what was asked for: --help says what can be written.",
                 ),
-                RefusalCode::Config => CommandFailure::new(Exit::Config, what, "Mend the file, and try again."),
+                // The fault may be in a file, on the daemon's command line, or a setting that is missing.
+                RefusalCode::Config => CommandFailure::new(
+                    Exit::Config,
+                    what,
+                    "Change the daemon's configuration as that says, and try again.",
+                ),
                 RefusalCode::TooManySessions => {
                     CommandFailure::new(Exit::Failed, what, "End other gtctl and observers.")
                 }

@@ -89,6 +89,15 @@ def test_status_shows_the_daemon_its_workers_and_who_computes(server: Asked, ses
     assert document["workers"][0]["name"] == "cpu:0"
 
 
+def test_a_daemon_that_takes_no_nodes_says_how_it_would(server: Asked) -> None:
+    status, said = server.refuses("invite")
+    assert status == 7
+    assert said == (
+        "gtctl: this daemon takes no nodes: start it with gtd --nodes HOST:PORT, or set nodes: in its configuration\n"
+        "Change the daemon's configuration as that says, and try again.\n"
+    )
+
+
 def test_sessions_and_one_of_them(server: Asked, session: tuple[int, Any]) -> None:
     number, client = session
     assert server.says("sessions").splitlines()[0].split()[0] == "SESSION"
