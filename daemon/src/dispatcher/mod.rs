@@ -672,6 +672,9 @@ impl Dispatcher {
 
     fn end(&mut self) {
         self.stop_listening();
+        if let Some(nodes) = &self.nodes {
+            nodes.begin_to_close();
+        }
         let by_tcp = self.connections.iter().flatten().filter(|c| self.ending.is_some() && c.is_by_tcp());
         let forwarders: Vec<Socket> =
             by_tcp.filter_map(|c| Some(Socket::from(c.socket.as_fd().try_clone_to_owned().ok()?))).collect();

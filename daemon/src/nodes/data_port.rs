@@ -18,6 +18,8 @@ use gt_protocol::address::Fingerprint;
 use std::collections::{HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -44,6 +46,8 @@ pub struct DataPort {
     endpoint: Endpoint,
     state: Mutex<PortState>,
     changed: Condvar,
+    /// Whether this process ends, so that links that end are no news.
+    closing: AtomicBool,
 }
 
 #[derive(Default)]
@@ -131,12 +135,18 @@ impl DataPort {
             host: None,
             port,
         };
-        Ok(Arc::new(DataPort { own, setup, endpoint, state: Mutex::default(), changed: Condvar::new() }))
+        let (state, changed, closing) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
+        Ok(Arc::new(DataPort { own, setup, endpoint, state, changed, closing }))
     }
 
     /// Makes this the port of the process.
     pub fn publish(self: &Arc<Self>) {
         PORT.get_or_init(|| self.clone());
+    }
+
+    /// Notes that this process ends: links that end from now on are no news.
+    pub fn begin_to_close(&self) {
+        self.closing.store(true, Relaxed);
     }
 
     /// Where this process can be reached, as it knows it.
@@ -214,7 +224,7 @@ impl DataPort {
         let machine = machine.to_owned();
         let taken = move |frame: &[u8]| taking.deliver(frame);
         LastingLink::start(options, role, None, taken, move |end| {
-            if end != LinkEnd::ClosedHere {
+            if end != LinkEnd::ClosedHere && !ending.closing.load(Relaxed) {
                 tracing::warn!(target: "gtd::nodes", "the link with a worker of {machine} ended: {end}");
             }
             ending.lost(&process);

@@ -14,6 +14,8 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -34,6 +36,8 @@ pub struct Nodes {
     data: Arc<DataPort>,
     /// The nodes with a link, by name.
     joined: Mutex<HashMap<String, Arc<JoinedNode>>>,
+    /// Whether the daemon ends, so that workers and nodes that leave are no news.
+    closing: AtomicBool,
 }
 
 struct JoinedNode {
@@ -84,8 +88,15 @@ impl Nodes {
         let fingerprint = own.fingerprint().to_string();
         let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
         data.publish();
-        let nodes =
-            Arc::new(Nodes { registry, address, fingerprint, socket: socket.into(), data, joined: Mutex::default() });
+        let nodes = Arc::new(Nodes {
+            registry,
+            address,
+            fingerprint,
+            socket: socket.into(),
+            data,
+            joined: Mutex::default(),
+            closing: AtomicBool::new(false),
+        });
         let taking = nodes.clone();
         port.start(move |connection, request| match request {
             MachineRequest::Node(hello) => taking.take(connection, *hello),
@@ -145,6 +156,16 @@ impl Nodes {
             link.end(LinkEnd::Refused("it was removed".into()));
         }
         Ok(())
+    }
+
+    /// Notes that the daemon ends: what leaves from now on is no news.
+    pub fn begin_to_close(&self) {
+        self.closing.store(true, Relaxed);
+        self.data.begin_to_close();
+    }
+
+    fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed)
     }
 
     /// Tells all nodes that the daemon ends.
@@ -243,7 +264,7 @@ impl Nodes {
     fn begin(self: &Arc<Self>, node: &Arc<JoinedNode>, connection: MachineConnection) -> std::io::Result<()> {
         let name = node.place.name.clone();
         let options = LinkOptions { name: format!("node {name}"), grace: GRACE };
-        let (taking, ending, nodes) = (node.clone(), node.clone(), self.clone());
+        let (taking, ending, nodes, ended_nodes) = (node.clone(), node.clone(), self.clone(), self.clone());
         let never: gt_bridge::lasting_link::Probe = Box::new(|| None);
         // The lock is held until the node has its link, which its first frame needs.
         let mut state = node.lock();
@@ -255,6 +276,7 @@ impl Nodes {
             move |end| {
                 let name = &ending.place.name;
                 match end {
+                    end if ended_nodes.is_closing() => tracing::debug!(target: "gtd::nodes", "node {name}: {end}"),
                     LinkEnd::ClosedThere => tracing::info!(target: "gtd::nodes", "node {name} has left"),
                     end => tracing::warn!(target: "gtd::nodes", "node {name} is lost, and what only it held: {end}"),
                 }
@@ -303,7 +325,9 @@ impl Nodes {
                     }
                     ToDaemon::Ended { worker, why } => {
                         let name = &node.place.name;
-                        tracing::warn!(target: "gtd::nodes", "worker {worker} of node {name} {why}; what it held is lost");
+                        if !self.is_closing() {
+                            tracing::warn!(target: "gtd::nodes", "worker {worker} of node {name} {why}; what it held is lost");
+                        }
                         let ended = node.lock().stand_ins.remove(&worker);
                         if let Some(stand_in) = ended {
                             stand_in.ended(why);

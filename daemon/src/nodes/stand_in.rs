@@ -90,7 +90,11 @@ impl StandIn {
         let (own, (registering, registered)) = (self.clone(), channel());
         std::thread::Builder::new().name("gt-stands-in".into()).spawn(move || {
             let name = format!("{}/{}", place.name, offered.name);
-            if let Err(error) = own.run(&place, &name, &offered, (&path, registering)) {
+            let end = own.run(&place, &name, &offered, (&path, registering));
+            // A link that has ended is told of once, for all workers of the node.
+            if let Err(error) = end
+                && own.link.ended().is_none()
+            {
                 tracing::error!(target: "gtd::nodes", worker = name, %error, "a worker of a node ended");
             }
             own.end();

@@ -344,7 +344,10 @@ impl Keeping {
         });
         let (end, why) = match ended {
             Ok(()) => {
-                tracing::warn!(target: "gtd::worker", "worker {name} has left; what it held is lost");
+                // Nobody misses what it held if the daemon ends.
+                if !self.waits_to_stop(Duration::ZERO) {
+                    tracing::warn!(target: "gtd::worker", "worker {name} has left; what it held is lost");
+                }
                 (WorkerEnd::Left, None)
             }
             Err(error) => {
