@@ -59,8 +59,19 @@ const REFUSAL_DEADLINE: Duration = Duration::from_secs(1);
 /// The exit status for a wrong configuration, `EX_CONFIG`, after which systemd does not restart the daemon.
 const EXIT_CONFIG: u8 = 78;
 
+/// Ignores the signals by which a scheduler such as Slurm tells all processes of a job that it ends soon, so that the
+/// program can save its state: they would end this process at once.
+fn ignore_user_signals() {
+    for signal in [Signal::SIGUSR1, Signal::SIGUSR2] {
+        // SAFETY: `SIG_IGN` installs no handler, so no code of this process runs at a signal. It cannot fail, as both
+        // signals exist and may be ignored.
+        let _ = unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigIgn) };
+    }
+}
+
 /// Runs the program `gtd`; the binary does nothing else.
 pub fn main() -> ExitCode {
+    ignore_user_signals();
     let arguments = Config::try_parse().unwrap_or_else(|error| {
         refuse_for(&error);
         error.exit()

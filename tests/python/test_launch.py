@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -100,6 +101,13 @@ def ranks(tmp_path: Path) -> Iterator[Ranks]:
         process.communicate()
 
 
+def descendants(pid: int) -> list[int]:
+    """The processes that a process has started, and theirs."""
+    tasks = Path(f"/proc/{pid}/task").glob("*/children")
+    children = [int(child) for task in tasks for child in task.read_text().split()]
+    return [found for child in children for found in (child, *descendants(child))]
+
+
 def free_port() -> str:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         return str(listener.getsockname()[1])
@@ -157,20 +165,34 @@ def test_torchrun_needs_no_shared_folder_and_ends_its_ranks_when_rank_0_is_kille
     assert "gt.launch: rank 0 has ended without a word" in complaint
 
 
-def test_pods_of_an_indexed_job_find_rank_0_by_name_and_sigterm_reaches_the_program(ranks: Ranks) -> None:
+def test_pods_of_an_indexed_job_find_rank_0_by_name_and_sigterm_leaves_the_program_time_to_save(ranks: Ranks) -> None:
     common = {"GT_LAUNCH_SIZE": "2", "GT_LAUNCH_SECRET": "cd" * 32, "GT_LAUNCH_PORT": free_port()}
     program = """
 import os, signal, sys
-signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))
-print("ready", "GT_LAUNCH_SECRET" in os.environ, flush=True)
+import gt
+from gt import ShardConfig, SignalConfig
+gt.register_config("there", SignalConfig(shard=ShardConfig(workers=[1])))
+x = gt.signal.tensor(gt.ones(3), name="there")
+def save(*_):
+    print((x + 1).tolist(), flush=True)
+    sys.exit(3)
+signal.signal(signal.SIGTERM, save)
+signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+print("ready", gt.debug.placement(x).workers, "GT_LAUNCH_SECRET" in os.environ, flush=True)
 signal.pause()
 """
     for rank in (1, 0):
         where = {"GT_LAUNCH_ADDRESS": "localhost", "GT_LAUNCH_MACHINE": f"train-{rank}"}
-        leader = ranks.start(program, JOB_COMPLETION_INDEX=str(rank), **where, **common)
-    assert line_of(leader) == "ready False"
+        ranks.start(program, JOB_COMPLETION_INDEX=str(rank), **where, **common)
+    node, leader = ranks.processes
+    assert re.fullmatch(r"ready \('\S+/cpu:0',\) False", line_of(leader))
+    # Slurm sends such a signal to all processes of a job, the time before its end that somebody has asked for.
+    for pid in {node.pid, leader.pid, *descendants(node.pid), *descendants(leader.pid)}:
+        os.kill(pid, signal.SIGUSR1)
+    node.send_signal(signal.SIGTERM)
     leader.send_signal(signal.SIGTERM)
-    assert [rank.status for rank in ranks.ended()] == [3, 3]
+    ended = ranks.ended()
+    assert (ended[1].out, [rank.status for rank in ended]) == ("[2.0, 2.0, 2.0]\n", [3, 3]), ended
 
 
 def test_without_a_launcher_the_program_runs_on_this_machine(ranks: Ranks) -> None:

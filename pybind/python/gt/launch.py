@@ -63,6 +63,9 @@ _CONNECT_DEADLINE_S = 5.0
 # The shortest timeout of an attempt to reach rank 0.
 _ATTEMPT_S = 0.5
 _FAREWELL_DEADLINE_S = 15.0
+# Launchers that end a job send SIGTERM to all ranks, and SIGKILL 30 s later. Until shortly before that a node stays, so
+# that the program can save what is there; a second signal ends it at once.
+_LEAVE_AFTER_S = 25.0
 _NODE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,8}")
 
 
@@ -367,10 +370,15 @@ class _Leader:
             self.serve(deadline)
 
 
+def _ending(signals: Signals) -> int | None:
+    """Returns the signal that has come and ends this rank; none if there is none."""
+    ends = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    return next((number for number in signals.taken() if number in ends), None)
+
+
 def _end_if_told(signals: Signals) -> None:
-    for number in signals.taken():
-        if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            raise _Ended(number)
+    if (number := _ending(signals)) is not None:
+        raise _Ended(number)
 
 
 def _lead(job: Job, options: _Options) -> int:
@@ -575,6 +583,8 @@ def _follow(job: Job, options: _Options) -> int:
     with ExitStack() as stack:
         stack.callback(channel.close)
         node: _Node | None = None
+        # The signal that ends this rank, and when.
+        leaving: tuple[int, float] | None = None
         while True:
             for message in earlier:
                 do = message["do"]
@@ -587,9 +597,13 @@ def _follow(job: Job, options: _Options) -> int:
                 if do == "join":
                     node = stack.enter_context(_node(channel, message, options.devices, stack))
             earlier = []
-            ready = wait_for([signals, channel, *(node.pipes() if node else ())], None)
-            if signals in ready:
-                _end_if_told(signals)
+            left_s = None if leaving is None else leaving[1] - time.monotonic()
+            ready = wait_for([signals, channel, *(node.pipes() if node else ())], left_s)
+            number = _ending(signals) if signals in ready else None
+            if leaving is not None and (number is not None or time.monotonic() >= leaving[1]):
+                raise _Ended(leaving[0])
+            if number is not None:
+                leaving = number, time.monotonic() + _LEAVE_AFTER_S
             if channel in ready:
                 try:
                     earlier = channel.receive()

@@ -133,9 +133,17 @@ impl BackendVisitor for Begin {
 
 /// Resets signals that the parent process ignores or blocks, since those settings are inherited.
 fn reset_signals() -> nix::Result<()> {
-    // The first two cannot be changed. A broken pipe must stay an error of `write`, and Rust's runtime handles the last
-    // two.
-    let kept = [Signal::SIGKILL, Signal::SIGSTOP, Signal::SIGPIPE, Signal::SIGSEGV, Signal::SIGBUS];
+    // The first two cannot be changed. A broken pipe must stay an error of `write`, Rust's runtime handles the next two,
+    // and the program ignores the last two.
+    let kept = [
+        Signal::SIGKILL,
+        Signal::SIGSTOP,
+        Signal::SIGPIPE,
+        Signal::SIGSEGV,
+        Signal::SIGBUS,
+        Signal::SIGUSR1,
+        Signal::SIGUSR2,
+    ];
     for signal in Signal::iterator().filter(|signal| !kept.contains(signal)) {
         // SAFETY: `SIG_DFL` installs no handler, so no code of this process runs at a signal.
         unsafe { nix::sys::signal::signal(signal, nix::sys::signal::SigHandler::SigDfl) }?;
