@@ -1,0 +1,213 @@
+"""Nodes: the dispatcher's time per instruction by number of nodes, and bytes between machines beside Gloo and sockets.
+
+The nodes are processes of this machine and connect by loopback, encrypted as between machines. Gloo and the plain
+sockets are not encrypted. An all-reduce lasts until its last rank has ended; its ranks share the cores in both.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import gt
+from benches.harness import Row, Target
+
+ROOT = Path(__file__).resolve().parent.parent
+TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
+# The limits of the dispatcher's time for an instruction: one of a divided tensor on all nodes, and one on one node.
+DIVIDED_S = 10e-6
+ONE_NODE_S = 2e-6
+# An all-reduce's time relative to Gloo's, and a message's speed relative to that of blocking sockets.
+GLOO = 0.8
+SOCKETS = 0.9
+# Nodes with two workers of one thread each.
+NODES = (1, 2, 4, 31)
+JOIN_DEADLINE_S = 60.0
+
+CLIENT = """
+import json, sys, time
+import gt
+from gt import ShardConfig, SignalConfig
+workers = [int(number) for number in sys.argv[1:]]
+gt.register_config("there", SignalConfig(shard=ShardConfig(axis=0, workers=workers)))
+x = gt.signal.tensor(gt.rand(64 * len(workers)), name="there")
+daemon = gt._gt.session_info()["daemon_pid"]
+COUNT = 1000
+
+def spent_s():
+    "The processor time of the daemon's first thread, the dispatcher."
+    gt.synchronize()
+    with open(f"/proc/{daemon}/task/{daemon}/schedstat") as file:
+        return int(file.read().split()[0]) * 1e-9
+
+def round_s():
+    before = spent_s()
+    y = x
+    for i in range(COUNT):
+        y = y + 1.0 if i % 2 else gt.maximum(y, x)
+    return (spent_s() - before) / COUNT
+
+assert len(gt.debug.placement(x).workers) == len(workers)
+print(round_s(), flush=True)
+for _ in sys.stdin:
+    print(round_s(), flush=True)
+"""
+
+GLOO_RANK = """
+import os, sys, time
+import torch
+import torch.distributed as dist
+torch.set_num_threads(1)
+rank, size, file = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{file}", rank=rank, world_size=size)
+print("ready", flush=True)
+for line in sys.stdin:
+    _, bytes, calls = line.split()
+    buffer = torch.zeros(int(bytes) // 4)
+    dist.barrier()
+    begun = time.perf_counter()
+    for _ in range(int(calls)):
+        dist.all_reduce(buffer)
+    print((time.perf_counter() - begun) / int(calls), flush=True)
+"""
+
+
+def _process(command: Sequence[object], **env: str) -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **env}
+    pipe = subprocess.PIPE
+    return subprocess.Popen([str(word) for word in command], env=environment, stdin=pipe, stdout=pipe, text=True)
+
+
+def _line(process: subprocess.Popen[str]) -> str:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, f"{process.args} ended"
+    return line
+
+
+def _ask(processes: Sequence[subprocess.Popen[str]], question: str) -> float:
+    """Asks all processes for a measurement, and returns the slowest one's."""
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write(question + "\n")
+        process.stdin.flush()
+    return max(float(_line(process)) for process in processes)
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    process.kill()
+    process.communicate()
+
+
+@contextmanager
+def _cluster(nodes: int) -> Iterator[str]:
+    """Runs a daemon with nodes of two workers, and yields its socket."""
+    gtd = Path(gt._gt.find_gtd())
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        socket = f"{folder}/gtd.sock"
+        small = ["--threads", "1", "--memory", "256M"]
+        command = [gtd, "--announce", "--socket", socket, "--state", folder, "--nodes", "127.0.0.1:0"]
+        daemon = _process([*command, "--workers", "cpu:1", *small])
+        stack.callback(_end, daemon)
+        _line(daemon)
+
+        def ctl(*arguments: str) -> dict:
+            command = [gtd.with_name("gtctl"), *arguments, "--json", "--socket", socket]
+            return json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+
+        for number in range(nodes):
+            of_node = ["--name", f"n{number}", "--state", f"{folder}/{number}", "--workers", "cpu:2", *small]
+            node = _process([gtd, "node", *of_node], GT_JOIN=ctl("invite")["join"])
+            stack.callback(_end, node)
+            _line(node)
+        deadline = time.monotonic() + JOIN_DEADLINE_S
+        while [worker["state"] for worker in ctl("status")["workers"]] != ["running"] * (1 + 2 * nodes):
+            assert time.monotonic() < deadline, "the workers do not start"
+            time.sleep(0.05)
+        yield socket
+
+
+def _dispatcher_rows() -> Iterator[Row]:
+    for nodes in NODES:
+        with _cluster(nodes) as socket:
+            whole = list(range(1, 1 + 2 * nodes))
+            for workers, where, limit in ((whole, f"{nodes} nodes", DIVIDED_S), ([1], f"one of {nodes}", ONE_NODE_S)):
+                client = _process([sys.executable, "-c", CLIENT, *workers], GT_SOCKET=socket)
+                _line(client)
+                what = f"dispatcher, an instruction on {len(workers)} workers of {where}"
+                yield Row(what, {"GT": lambda client=client: _ask([client], "")}, (Target(limit),), rounds=5)
+                _end(client)
+
+
+@contextmanager
+def _group(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Runs the ranks of a group, each a process as on a machine of its own."""
+    build = ["cargo", "build", "--quiet", "--release", "--package", "gtd", "--example", "network_group"]
+    subprocess.run(build, cwd=ROOT, check=True)
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        program = TARGET / "release" / "examples" / "network_group"
+        processes = [_process([program, f"{folder}/{rank}"]) for rank in range(ranks)]
+        for process in processes:
+            stack.callback(_end, process)
+        endpoints = [json.loads(_line(process)) for process in processes]
+        for rank, process in enumerate(processes):
+            assert process.stdin is not None
+            process.stdin.write(json.dumps({"group": 1, "rank": rank, "endpoints": endpoints}) + "\n")
+            process.stdin.flush()
+        yield processes
+
+
+@contextmanager
+def _gloo(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
+    """Runs the ranks of a group of PyTorch's."""
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        words = [sys.executable, "-c", GLOO_RANK]
+        processes = [
+            _process([*words, rank, ranks, f"{folder}/store"], GLOO_SOCKET_IFNAME="lo") for rank in range(ranks)
+        ]
+        for process in processes:
+            stack.callback(_end, process)
+        for process in processes:
+            _line(process)
+        yield processes
+
+
+def _kib(number: int) -> str:
+    return f"{number >> 10} KiB" if number < 1 << 20 else f"{number >> 20} MiB"
+
+
+def _group_rows() -> Iterator[Row]:
+    for ranks in (2, 4):
+        with _group(ranks) as ours, _gloo(ranks) as theirs:
+            for size, calls in ((1 << 10, 400), (64 << 10, 100), (1 << 20, 20), (16 << 20, 3), (64 << 20, 1)):
+                question = f"all_reduce {size} {calls}"
+                contenders = {
+                    "GT": lambda question=question: _ask(ours, question),
+                    "PyTorch": lambda question=question: _ask(theirs, question),
+                }
+                what = f"all-reduce of {_kib(size)}, {ranks} nodes; PyTorch: Gloo"
+                yield Row(what, contenders, (Target(GLOO, "PyTorch"),), rounds=5)
+            if ranks == 2:
+                for size, calls in ((1 << 20, 40), (64 << 20, 2)):
+                    contenders = {
+                        "GT": lambda size=size, calls=calls: _ask(ours, f"message {size} {calls}"),
+                        "bare": lambda size=size, calls=calls: _ask(ours, f"sockets {size} {calls}"),
+                    }
+                    what = f"{_kib(size)} from one node to another; bare: blocking sockets"
+                    yield Row(what, contenders, (Target(SOCKETS, "bare", speed=True),), rounds=5)
+
+
+def rows() -> Iterator[Row]:
+    """Yields the dispatcher's time by number of nodes, all-reduces beside Gloo, and messages beside sockets."""
+    yield from _dispatcher_rows()
+    yield from _group_rows()
