@@ -61,7 +61,7 @@ class Channel:
         self._write(f"{_GREETING} {self._nonce}\n".encode())
 
     def fileno(self) -> int:
-        """The descriptor, for `selectors`."""
+        """The descriptor, for `wait_for`."""
         return self.socket.fileno()
 
     def close(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import select
 import signal
@@ -21,7 +22,7 @@ _END_DEADLINE_S = 10.0
 
 
 class Signals:
-    """The signals that have come, as bytes on a socket that `select` watches beside others."""
+    """The signals that have come, as bytes on a socket that `wait_for` watches beside others."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -32,7 +33,7 @@ class Signals:
             signal.signal(number, lambda *_: None)
 
     def fileno(self) -> int:
-        """The descriptor, for `select`."""
+        """The descriptor, for `wait_for`."""
         return self._reader.fileno()
 
     def taken(self) -> list[int]:
@@ -45,7 +46,12 @@ class Signals:
 
 def wait_for(readable: Iterable[Any], timeout_s: float | None) -> list[Any]:
     """Waits until one of these can be read, and returns those that can."""
-    return select.select(list(readable), [], [], None if timeout_s is None else max(0.0, timeout_s))[0]
+    by_descriptor = {one.fileno(): one for one in readable}
+    poll = select.poll()
+    for descriptor in by_descriptor:
+        poll.register(descriptor, select.POLLIN)
+    ready = poll.poll(None if timeout_s is None else math.ceil(max(0.0, timeout_s) * 1e3))
+    return [by_descriptor[descriptor] for descriptor, _ in ready]
 
 
 def start(command: Sequence[str], *, apart: bool, **options: Any) -> subprocess.Popen[bytes]:
