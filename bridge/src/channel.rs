@@ -117,19 +117,27 @@ impl TcpChannel {
 
     /// Sends `bytes`.
     pub(crate) fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
+        self.write_all_parts(&[bytes])
+    }
+
+    /// Sends the bytes of all parts, one after another.
+    pub(crate) fn write_all_parts(&self, parts: &[&[u8]]) -> io::Result<()> {
         let mut encrypted = lock(&self.sending);
-        let Some(tls) = &self.tls else { return (&*self.tcp).write_all(bytes) };
-        for piece in bytes.chunks(ENCRYPT_BYTES_MAX) {
-            encrypted.clear();
+        let Some(tls) = &self.tls else { return parts.iter().try_for_each(|part| (&*self.tcp).write_all(part)) };
+        encrypted.clear();
+        for piece in parts.iter().flat_map(|part| part.chunks(ENCRYPT_BYTES_MAX)) {
             let mut tls = lock(tls);
             tls.writer().write_all(piece)?;
             while tls.wants_write() {
                 tls.write_tls(&mut *encrypted)?;
             }
             drop(tls);
-            (&*self.tcp).write_all(&encrypted)?;
+            if encrypted.len() >= ENCRYPT_BYTES_MAX {
+                (&*self.tcp).write_all(&encrypted)?;
+                encrypted.clear();
+            }
         }
-        Ok(())
+        (&*self.tcp).write_all(&encrypted)
     }
 
     /// Receives bytes, waiting for at least one. Returns 0 if the peer has closed the connection. Only one thread may

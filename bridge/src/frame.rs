@@ -157,13 +157,21 @@ pub fn push_records(out: &mut Vec<u8>, records: &[Record]) {
 /// # Panics
 /// If `len` is 0 or exceeds [`DATA_BYTES_MAX`].
 pub fn push_data(out: &mut Vec<u8>, segment: u64, offset: u64, len: usize, fill: impl FnOnce(&mut [u8])) {
+    push_data_header(out, segment, offset, len);
+    let start = out.len();
+    out.resize(start + len, 0);
+    fill(&mut out[start..]);
+}
+
+/// Appends the beginning of a frame with `len` bytes of an arena, which the caller sends behind it.
+///
+/// # Panics
+/// If `len` is 0 or exceeds [`DATA_BYTES_MAX`].
+pub fn push_data_header(out: &mut Vec<u8>, segment: u64, offset: u64, len: usize) {
     assert!((1..=DATA_BYTES_MAX).contains(&len), "{len} bytes in a frame");
     header(out, DATA, DATA_HEADER_BYTES + len);
     out.extend_from_slice(&segment.to_le_bytes());
     out.extend_from_slice(&offset.to_le_bytes());
-    let start = out.len();
-    out.resize(start + len, 0);
-    fill(&mut out[start..]);
 }
 
 /// Appends a frame with a message.

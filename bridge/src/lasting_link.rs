@@ -11,12 +11,13 @@
 //! Over a connection travel the frames of [`mod@crate::frame`]: `Data` whose offset is the position in the stream, and
 //! `Slots` with one acknowledgement each. In the stream, a frame is its length in four bytes and its bytes.
 
-use crate::frame::{DATA_BYTES_MAX, Frame, push_data, push_slots, slots_in};
+use crate::frame::{Frame, push_data_header, push_slots, slots_in};
 use crate::machine_port::MachineConnection;
 use crate::stream::StreamError;
 use gt_shm::Slot;
 use std::collections::VecDeque;
 use std::net::Shutdown;
+use std::ops::Range;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -30,8 +31,15 @@ const BEAT_EVERY: Duration = Duration::from_secs(1);
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 /// Received bytes that are acknowledged at once.
 const ACKNOWLEDGE_BYTES: u64 = 1 << 20;
-/// [`LastingLink::send`] waits while more bytes than this are not acknowledged.
-const UNACKNOWLEDGED_BYTES_MAX: usize = 32 << 20;
+/// [`LastingLink::send`] waits while more bytes than this are not acknowledged: as many as are on their way in a fast
+/// network, and so few that they stay in the processor's cache until they are sent.
+const UNACKNOWLEDGED_BYTES_MAX: usize = 8 << 20;
+/// The most bytes that are sent at one time.
+const BLOCK_BYTES_MAX: usize = 64 << 10;
+/// Up to so many bytes are copied together to be sent; more are sent from where they lie.
+const COPIED_BYTES_MAX: usize = 16 << 10;
+/// The capacity of a piece of small frames.
+const PIECE_BYTES_MIN: usize = 4 << 10;
 /// The wait between the first attempts to dial, which doubles up to [`REDIAL_MAX`].
 const REDIAL_MIN: Duration = Duration::from_millis(20);
 const REDIAL_MAX: Duration = Duration::from_secs(1);
@@ -116,7 +124,7 @@ struct Shared {
 
 struct LinkState {
     /// The bytes from stream position `acknowledged` on.
-    unacknowledged: VecDeque<u8>,
+    unacknowledged: Unacknowledged,
     acknowledged: u64,
     /// The position up to which bytes were sent over this connection.
     sent: u64,
@@ -136,14 +144,14 @@ struct LinkState {
 
 impl LinkState {
     fn end_position(&self) -> u64 {
-        self.acknowledged + self.unacknowledged.len() as u64
+        self.acknowledged + self.unacknowledged.len as u64
     }
 }
 
 impl LastingLink {
     /// A link with its two threads. `first` is the first connection, if there is one already, and the bytes that the
-    /// other side has received. `taken` gets each frame in order, on the reader's thread, and may end the link with an
-    /// error; `ended` is called at the end.
+    /// other side has received. `taken` gets each frame in order, on the reader's thread, may take its bytes away, and
+    /// may end the link with an error; `ended` is called at the end.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -151,11 +159,11 @@ impl LastingLink {
         options: LinkOptions,
         role: LinkRole,
         first: Option<MachineConnection>,
-        taken: impl FnMut(&[u8]) -> Result<(), String> + Send + 'static,
+        taken: impl FnMut(&mut Vec<u8>) -> Result<(), String> + Send + 'static,
         ended: impl FnOnce(LinkEnd) + Send + 'static,
     ) -> std::io::Result<LastingLink> {
         let state = LinkState {
-            unacknowledged: VecDeque::new(),
+            unacknowledged: Unacknowledged::default(),
             acknowledged: 0,
             sent: 0,
             received: 0,
@@ -196,14 +204,13 @@ impl LastingLink {
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         assert!(bytes <= LINK_FRAME_BYTES_MAX, "a frame of {bytes} bytes");
         let mut state = self.lock();
-        while state.ended.is_none() && state.unacknowledged.len() > UNACKNOWLEDGED_BYTES_MAX {
+        while state.ended.is_none() && state.unacknowledged.len > UNACKNOWLEDGED_BYTES_MAX {
             state = self.wait(state, BEAT_EVERY);
         }
         if let Some(end) = &state.ended {
             return Err(end.clone());
         }
-        state.unacknowledged.extend((bytes as u32).to_le_bytes());
-        parts.iter().for_each(|part| state.unacknowledged.extend(*part));
+        state.unacknowledged.push(bytes, parts);
         self.0.changed.notify_all();
         Ok(())
     }
@@ -292,7 +299,7 @@ impl LastingLink {
         }
     }
 
-    fn read(&self, mut role: LinkRole, mut taken: impl FnMut(&[u8]) -> Result<(), String>) -> LinkEnd {
+    fn read(&self, mut role: LinkRole, mut taken: impl FnMut(&mut Vec<u8>) -> Result<(), String>) -> LinkEnd {
         let mut frames = FrameAssembly::default();
         loop {
             let mut connection = match self.next_connection(&mut role) {
@@ -335,7 +342,8 @@ impl LastingLink {
                     return Err(LinkEnd::Broken(format!("it has received {received} bytes of the stream")));
                 }
                 let settled = (received - state.acknowledged) as usize;
-                state.unacknowledged.drain(..settled);
+                state.unacknowledged.settle(settled);
+                state.unacknowledged.rewind();
                 (state.acknowledged, state.sent, state.told) = (received, received, state.received);
                 state.connection = Some(connection.channel.clone());
                 (state.reading, state.connections) = (true, state.connections + 1);
@@ -384,7 +392,7 @@ impl LastingLink {
         &self,
         connection: &mut MachineConnection,
         frames: &mut FrameAssembly,
-        taken: &mut impl FnMut(&[u8]) -> Result<(), String>,
+        taken: &mut impl FnMut(&mut Vec<u8>) -> Result<(), String>,
     ) -> Result<String, LinkEnd> {
         loop {
             let frame = match connection.incoming.next() {
@@ -404,8 +412,8 @@ impl LastingLink {
                         self.0.changed.notify_all();
                     }
                     drop(state);
-                    frames.add(bytes);
-                    while let Some(frame) = frames.next().map_err(LinkEnd::Broken)? {
+                    let mut rest = bytes;
+                    while let Some(frame) = frames.next(&mut rest).map_err(LinkEnd::Broken)? {
                         taken(frame).map_err(LinkEnd::Broken)?;
                     }
                 }
@@ -431,7 +439,7 @@ impl LastingLink {
             return Err(LinkEnd::Broken(format!("it acknowledges byte {position}")));
         }
         let settled = (position - state.acknowledged) as usize;
-        state.unacknowledged.drain(..settled);
+        state.unacknowledged.settle(settled);
         state.acknowledged = position;
         if settled > 0 {
             self.0.changed.notify_all();
@@ -441,7 +449,8 @@ impl LastingLink {
 
     /// Sends over the present connection, until the link ends.
     fn write(&self) {
-        let mut out = Vec::with_capacity(DATA_BYTES_MAX + 1024);
+        let mut out = Vec::with_capacity(COPIED_BYTES_MAX + 1024);
+        let mut slices = Vec::new();
         let mut spoke = Instant::now();
         loop {
             let mut state = self.lock();
@@ -463,18 +472,25 @@ impl LastingLink {
             out.clear();
             push_slots(&mut out, &[slot(ACKNOWLEDGEMENT, state.received)]);
             state.told = state.received;
-            let from = (state.sent - state.acknowledged) as usize;
-            let count = (state.unacknowledged.len() - from).min(DATA_BYTES_MAX);
+            let position = state.sent;
+            let count = state.unacknowledged.take(BLOCK_BYTES_MAX, &mut slices);
+            state.sent += count as u64;
             if count > 0 {
-                push_data(&mut out, 0, state.sent, count, |to| copy(&state.unacknowledged, from, to));
-                state.sent += count as u64;
+                push_data_header(&mut out, 0, position, count);
+            }
+            if count <= COPIED_BYTES_MAX {
+                slices.drain(..).for_each(|(piece, range)| out.extend_from_slice(&piece[range]));
             }
             drop(state);
             spoke = Instant::now();
             if farewell {
                 push_slots(&mut out, &[slot(FAREWELL, 0)]);
             }
-            if connection.write_all(&out).is_err() {
+            let parts: Vec<&[u8]> =
+                std::iter::once(&out[..]).chain(slices.iter().map(|(piece, range)| &piece[range.clone()])).collect();
+            let written = connection.write_all_parts(&parts);
+            slices.clear();
+            if written.is_err() {
                 // The reader notices, and takes the next connection.
                 let _ = connection.shutdown(Shutdown::Both);
                 let state = self.lock();
@@ -498,40 +514,108 @@ fn slot(kind: u64, position: u64) -> Slot {
     slot
 }
 
-/// Copies the bytes of `from` that begin at `start`.
-fn copy(from: &VecDeque<u8>, start: usize, to: &mut [u8]) {
-    let (first, second) = from.as_slices();
-    let head = first.get(start..).unwrap_or_default();
-    let head = &head[..head.len().min(to.len())];
-    to[..head.len()].copy_from_slice(head);
-    let rest = &mut to[head.len()..];
-    let start = start.saturating_sub(first.len());
-    rest.copy_from_slice(&second[start..start + rest.len()]);
+/// Bytes of a stream that are not acknowledged, in pieces that are sent from where they lie.
+#[derive(Default)]
+struct Unacknowledged {
+    pieces: VecDeque<Arc<Vec<u8>>>,
+    /// Bytes of the first piece that are acknowledged.
+    settled: usize,
+    /// Bytes of all pieces that are not.
+    len: usize,
+    /// The next byte to send: its piece, and its offset there.
+    next: (usize, usize),
 }
 
-/// The frames of the stream, whose bytes come in pieces.
+impl Unacknowledged {
+    /// Adds a frame of `bytes` bytes.
+    fn push(&mut self, bytes: usize, parts: &[&[u8]]) {
+        let whole = LENGTH_BYTES + bytes;
+        self.len += whole;
+        let append = |piece: &mut Vec<u8>| {
+            piece.extend_from_slice(&(bytes as u32).to_le_bytes());
+            parts.iter().for_each(|part| piece.extend_from_slice(part));
+        };
+        // A piece that is being sent is shared, and has to stay as it is.
+        let last = self.pieces.back_mut().and_then(Arc::get_mut);
+        match last.filter(|last| last.len() + whole <= last.capacity()) {
+            Some(last) => append(last),
+            None => {
+                let mut piece = Vec::with_capacity(whole.max(PIECE_BYTES_MIN));
+                append(&mut piece);
+                self.pieces.push_back(Arc::new(piece));
+            }
+        }
+    }
+
+    /// Forgets the oldest `bytes` bytes.
+    fn settle(&mut self, bytes: usize) {
+        self.len -= bytes;
+        self.settled += bytes;
+        while let Some(first) = self.pieces.front().filter(|first| first.len() <= self.settled) {
+            self.settled -= first.len();
+            self.pieces.pop_front();
+            self.next = self.next.0.checked_sub(1).map_or((0, 0), |piece| (piece, self.next.1));
+        }
+    }
+
+    /// Makes the oldest byte the next one to send.
+    fn rewind(&mut self) {
+        self.next = (0, self.settled);
+    }
+
+    /// Takes at most `bytes_max` bytes to be sent, as ranges of pieces; returns their number.
+    fn take(&mut self, bytes_max: usize, slices: &mut Vec<(Arc<Vec<u8>>, Range<usize>)>) -> usize {
+        let mut count = 0;
+        while let Some(piece) = self.pieces.get(self.next.0) {
+            let start = self.next.1;
+            let end = piece.len().min(start + bytes_max - count);
+            if start < end {
+                slices.push((piece.clone(), start..end));
+                (count, self.next.1) = (count + end - start, end);
+            }
+            // The last piece may still grow.
+            if end < piece.len() || self.next.0 + 1 == self.pieces.len() {
+                break;
+            }
+            self.next = (self.next.0 + 1, 0);
+        }
+        count
+    }
+}
+
+/// The frames of the stream, whose bytes come in blocks.
 #[derive(Default)]
 struct FrameAssembly {
-    bytes: Vec<u8>,
-    start: usize,
+    /// The bytes of the frame's length that have come.
+    head: Vec<u8>,
+    /// The bytes of the frame that have come.
+    frame: Vec<u8>,
+    /// Whether the frame was returned.
+    is_whole: bool,
 }
 
 impl FrameAssembly {
-    fn add(&mut self, bytes: &[u8]) {
-        self.bytes.drain(..std::mem::take(&mut self.start));
-        self.bytes.extend_from_slice(bytes);
-    }
-
-    fn next(&mut self) -> Result<Option<&[u8]>, String> {
-        let rest = &self.bytes[self.start..];
-        let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
+    /// The next frame, whose last bytes are taken from the beginning of `bytes`; none if these do not complete it.
+    fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<&mut Vec<u8>>, String> {
+        if std::mem::take(&mut self.is_whole) {
+            self.head.clear();
+            self.frame.clear();
+        }
+        let take = |to: &mut Vec<u8>, length: usize, bytes: &mut &[u8]| {
+            let (taken, rest) = bytes.split_at(bytes.len().min(length - to.len()));
+            to.extend_from_slice(taken);
+            *bytes = rest;
+        };
+        take(&mut self.head, LENGTH_BYTES, bytes);
+        let Some(length) = self.head.first_chunk::<LENGTH_BYTES>() else { return Ok(None) };
         let length = u32::from_le_bytes(*length) as usize;
         if length > LINK_FRAME_BYTES_MAX {
             return Err(format!("a frame of {length} bytes"));
         }
-        let Some(frame) = rest.get(..length) else { return Ok(None) };
-        self.start += LENGTH_BYTES + length;
-        Ok(Some(frame))
+        self.frame.reserve(length - self.frame.len());
+        take(&mut self.frame, length, bytes);
+        self.is_whole = self.frame.len() == length;
+        Ok(self.is_whole.then_some(&mut self.frame))
     }
 }
 
@@ -566,7 +650,7 @@ mod tests {
     fn side(role: LinkRole, grace: Duration) -> Side {
         let ((frames, came), (ends, ended)) = (channel(), channel());
         let options = LinkOptions { name: "the other".into(), grace };
-        let taken = move |frame: &[u8]| frames.send(frame.to_vec()).map_err(|error| error.to_string());
+        let taken = move |frame: &mut Vec<u8>| frames.send(std::mem::take(frame)).map_err(|error| error.to_string());
         let link = LastingLink::start(options, role, None, taken, move |end| drop(ends.send(end))).unwrap();
         (link, came, ended)
     }
@@ -681,18 +765,53 @@ mod tests {
     }
 
     #[test]
+    fn bytes_are_kept_until_they_are_acknowledged_and_sent_again_after_a_break() {
+        let mut kept = Unacknowledged::default();
+        let large = vec![9; 2 * BLOCK_BYTES_MAX];
+        kept.push(1, &[&[7]]);
+        kept.push(large.len(), &[&large]);
+        let whole = 2 * LENGTH_BYTES + 1 + large.len();
+        let send = |kept: &mut Unacknowledged, bytes_max: usize| {
+            let mut slices = Vec::new();
+            let count = kept.take(bytes_max, &mut slices);
+            let bytes: Vec<u8> = slices.iter().flat_map(|(piece, range)| piece[range.clone()].to_vec()).collect();
+            assert_eq!((bytes.len(), bytes.len() <= bytes_max), (count, true));
+            (bytes, slices)
+        };
+        let (first, sending) = send(&mut kept, 8);
+        assert_eq!(first, [1, 0, 0, 0, 7, 0, 0, 2]);
+        // What is on its way stays as it is, whatever comes behind it.
+        kept.push(1, &[&[8]]);
+        assert_eq!(sending.iter().map(|(_, range)| range.len()).sum::<usize>(), 8);
+        drop(sending);
+        let rest: usize =
+            std::iter::from_fn(|| Some(send(&mut kept, BLOCK_BYTES_MAX).0.len()).filter(|n| *n > 0)).sum();
+        assert_eq!(first.len() + rest, whole + LENGTH_BYTES + 1);
+        kept.settle(6);
+        kept.rewind();
+        assert_eq!(send(&mut kept, 4).0, [0, 2, 0, 9]);
+        kept.settle(4);
+        kept.rewind();
+        let left = kept.len;
+        kept.settle(left);
+        assert_eq!((kept.len, kept.pieces.len()), (0, 0));
+        kept.push(2, &[&[1], &[2]]);
+        assert_eq!(send(&mut kept, 100).0, [2, 0, 0, 0, 1, 2]);
+    }
+
+    #[test]
     fn a_frame_is_the_same_however_its_bytes_come() {
         let mut frames = FrameAssembly::default();
         let bytes = [&[2, 0, 0, 0, 7, 8], &[0, 0, 0, 0][..], &[1, 0, 0, 0, 9]].concat();
         let mut found = Vec::new();
         for byte in bytes {
-            frames.add(&[byte]);
-            while let Some(frame) = frames.next().unwrap() {
-                found.push(frame.to_vec());
+            let mut rest = &[byte][..];
+            while let Some(frame) = frames.next(&mut rest).unwrap() {
+                found.push(frame.clone());
             }
         }
         assert_eq!(found, [vec![7, 8], vec![], vec![9]]);
-        frames.add(&u32::MAX.to_le_bytes());
-        assert!(frames.next().unwrap_err().starts_with("a frame of 4294967295 bytes"));
+        let mut rest = &u32::MAX.to_le_bytes()[..];
+        assert!(frames.next(&mut rest).unwrap_err().starts_with("a frame of 4294967295 bytes"));
     }
 }

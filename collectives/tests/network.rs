@@ -21,7 +21,7 @@ impl RankTransport for InMemory {
     fn send(&self, to: usize, channel: RankStream, parts: &[&[u8]]) {
         // In pieces of odd lengths, as a network may deliver them.
         for piece in parts.concat().chunks(100_003) {
-            self.mailboxes[to].deliver(self.own, channel, piece.to_vec());
+            self.mailboxes[to].deliver(self.own, channel, piece.to_vec(), 0);
         }
     }
     fn tell(&self, to: usize, notice: GroupNotice) {

@@ -87,9 +87,8 @@ impl GroupNotice {
 /// The bytes of one stream, in the pieces in which they came.
 #[derive(Default)]
 struct Stream {
-    pieces: VecDeque<Vec<u8>>,
-    /// Bytes of the first piece that were read.
-    read: usize,
+    /// Each with the number of its first bytes that are not the stream's, or were read.
+    pieces: VecDeque<(Vec<u8>, usize)>,
 }
 
 #[derive(Default)]
@@ -118,12 +117,12 @@ impl Mailbox {
         self.contents.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds bytes of a stream of rank `from`.
-    pub fn deliver(&self, from: usize, channel: RankStream, bytes: Vec<u8>) {
-        if bytes.is_empty() {
+    /// Adds bytes of a stream of rank `from`: those of `bytes` from `start` on.
+    pub fn deliver(&self, from: usize, channel: RankStream, bytes: Vec<u8>, start: usize) {
+        if bytes.len() <= start {
             return;
         }
-        self.lock().sender(from).streams[channel as usize].pieces.push_back(bytes);
+        self.lock().sender(from).streams[channel as usize].pieces.push_back((bytes, start));
         self.came.notify_all();
     }
 
@@ -172,15 +171,14 @@ impl Mailbox {
         while !to.is_empty() {
             let sender = contents.sender(from);
             let stream = &mut sender.streams[channel as usize];
-            if let Some(piece) = stream.pieces.front() {
-                let rest = &piece[stream.read..];
+            if let Some((piece, read)) = stream.pieces.front_mut() {
+                let rest = &piece[*read..];
                 let count = rest.len().min(to.len());
                 to[..count].copy_from_slice(&rest[..count]);
                 to = &mut to[count..];
-                stream.read += count;
-                if stream.read == piece.len() {
+                *read += count;
+                if *read == piece.len() {
                     stream.pieces.pop_front();
-                    stream.read = 0;
                 }
                 continue;
             }
@@ -217,10 +215,10 @@ mod tests {
     #[test]
     fn a_stream_is_read_however_its_pieces_came() {
         let mailbox = Mailbox::default();
-        mailbox.deliver(1, RankStream::Collective, vec![1, 2, 3]);
-        mailbox.deliver(1, RankStream::Collective, vec![]);
-        mailbox.deliver(1, RankStream::Want, vec![9]);
-        mailbox.deliver(1, RankStream::Collective, vec![4, 5]);
+        mailbox.deliver(1, RankStream::Collective, vec![0, 1, 2, 3], 1);
+        mailbox.deliver(1, RankStream::Collective, vec![7], 1);
+        mailbox.deliver(1, RankStream::Want, vec![9], 0);
+        mailbox.deliver(1, RankStream::Collective, vec![4, 5], 0);
         let mut bytes = [0; 4];
         mailbox.read((1, RankStream::Collective), &mut bytes, HERE, Duration::ZERO).unwrap();
         assert_eq!(bytes, [1, 2, 3, 4]);

@@ -30,7 +30,7 @@ const KNOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// The timeout of an attempt to find out whether a process has ended.
 const PROBE_DEADLINE: Duration = Duration::from_millis(500);
 /// The most bytes of a stream in one frame.
-const PIECE_BYTES_MAX: usize = 256 << 10;
+const PIECE_BYTES_MAX: usize = 64 << 10;
 /// The most ranks of groups that this process does not know yet, for which bytes have come.
 const EARLY_MAX: usize = 256;
 /// The ranks that a process remembers to have left.
@@ -222,7 +222,7 @@ impl DataPort {
         let options = LinkOptions { name: format!("a worker of {machine}"), grace: GRACE };
         let (taking, ending, process) = (self.clone(), self.clone(), endpoint.process.clone());
         let machine = machine.to_owned();
-        let taken = move |frame: &[u8]| taking.deliver(frame);
+        let taken = move |frame: &mut Vec<u8>| taking.deliver(std::mem::take(frame));
         LastingLink::start(options, role, None, taken, move |end| {
             if end != LinkEnd::ClosedHere && !ending.closing.load(Relaxed) {
                 tracing::warn!(target: "gtd::nodes", "the link with a worker of {machine} ended: {end}");
@@ -338,7 +338,7 @@ impl DataPort {
         Ok(Some(state.mailboxes.entry((group, rank)).or_default().mailbox.clone()))
     }
 
-    fn deliver(&self, frame: &[u8]) -> Result<(), String> {
+    fn deliver(&self, frame: Vec<u8>) -> Result<(), String> {
         let Some((header, payload)) = frame.split_first_chunk::<HEADER_BYTES>() else {
             return Err(format!("a frame of {} bytes", frame.len()));
         };
@@ -347,7 +347,7 @@ impl DataPort {
         let (from, to) = (short(9), short(11));
         let Some(mailbox) = self.mailbox(group, to)? else { return Ok(()) };
         match RankStream::ALL.get(usize::from(header[0])) {
-            Some(channel) => mailbox.deliver(from, *channel, payload.to_vec()),
+            Some(channel) => mailbox.deliver(from, *channel, frame, HEADER_BYTES),
             None => mailbox.notice(from, GroupNotice::decode(payload).ok_or("a notice that is none")?),
         }
         Ok(())
@@ -391,7 +391,7 @@ impl GroupTransport {
         match &self.peers[to] {
             Route::Here => {
                 if let Some(port) = self.port.upgrade()
-                    && let Err(error) = port.deliver(&[&[&header[..]], parts].concat().concat())
+                    && let Err(error) = port.deliver([&[&header[..]], parts].concat().concat())
                 {
                     tracing::error!(target: "gtd::nodes", "a rank of this process: {error}");
                 }
