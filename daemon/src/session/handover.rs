@@ -335,6 +335,9 @@ impl Session {
     fn account(&mut self, step: &mut Step, cx: &mut Context<'_>) {
         self.bill.served = true;
         step.expected_ns = self.correction.expect(step.cost_ns);
+        if step.workers.len() > 1 {
+            step.encoded = Some(self.encoder.encode(&step.command).into());
+        }
         // The budget counts the mean time over all workers.
         self.budget_ns -= step.expected_ns as i64 * step.workers.len() as i64 / cx.workers as i64;
     }

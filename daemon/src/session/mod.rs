@@ -30,7 +30,7 @@ use gt_backend::MemoryUsage;
 use gt_ops::event::{Event, EventKind, Subject};
 use gt_ops::failure::Failure;
 use gt_ops::infer::InputMeta;
-use gt_ops::wire::decode;
+use gt_ops::wire::{Encoder, decode};
 use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_NUMBERED_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, DeviceSet, Quota, RefusalCode, Refused, bytes_text};
@@ -152,6 +152,8 @@ pub struct Session {
     rewritten: Vec<Step>,
     /// Steps that are handed over together, at the latest when the visit ends.
     group: Vec<Step>,
+    /// Encodes the commands of steps that several workers get. Boxed because it is large.
+    encoder: Box<Encoder>,
     /// The instructions among them, if they can be fused.
     window: FusionWindow,
     /// Steps that wait for a worker whose queue is full, in groups, in order. No command is taken from the ring
@@ -225,6 +227,7 @@ impl Session {
             spent: false,
             rewritten: Vec::new(),
             group: Vec::new(),
+            encoder: Box::default(),
             window: FusionWindow::default(),
             held: VecDeque::new(),
             instructions: 0,

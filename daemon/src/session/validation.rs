@@ -342,6 +342,7 @@ impl Session {
             command,
             out: None,
             fused_ns: None,
+            encoded: None,
             cost_ns,
             expected_ns: cost_ns,
             bytes,

@@ -295,8 +295,17 @@ impl<W: Wire> Queue<W> {
     }
 
     fn step(&mut self, step: &Step, is_light: bool) {
+        if let Some(slots) = &step.encoded {
+            return self.run(step, slots, is_light);
+        }
         let mut encoder = self.encoder.take().unwrap_or_default();
-        let slots = encoder.encode(&step.command);
+        self.run(step, encoder.encode(&step.command), is_light);
+        self.encoder = Some(encoder);
+    }
+
+    /// Queues a step with its encoded command.
+    #[inline]
+    fn run(&mut self, step: &Step, slots: &[Slot], is_light: bool) {
         let run = RunHeader {
             command_slots: slots.len() as u32,
             origin: step.origin,
@@ -315,7 +324,6 @@ impl<W: Wire> Queue<W> {
             is_light,
         };
         self.push(StepHeader { owner: step.owner, kind: StepKind::Run(run) }, slots, sent);
-        self.encoder = Some(encoder);
     }
 
     /// Publishes the queued steps, as far as the ring has room.
@@ -435,6 +443,7 @@ mod tests {
             command: Command::Sync { token: 0 },
             out: None::<Meta>,
             fused_ns: None,
+            encoded: None,
             cost_ns: expected_ns,
             expected_ns,
             bytes: 0,

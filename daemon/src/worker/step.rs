@@ -3,8 +3,9 @@
 use gt_ops::event::Subject;
 use gt_ops::failure::Failure;
 use gt_ops::placement::{RequestedPlacement, Workers};
-use gt_ops::wire::Command;
+use gt_ops::wire::{Command, Slot};
 use gt_ops::{Meta, TensorId};
+use std::sync::Arc;
 
 /// A session as its workers know it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,6 +43,8 @@ pub struct Step {
     pub expected_ns: u64,
     /// Bytes of the command on the wire, or of the data that it moves.
     pub bytes: u64,
+    /// The command as it goes to the workers, if several get it: it is encoded once for all of them.
+    pub encoded: Option<Arc<[Slot]>>,
 }
 
 impl Step {

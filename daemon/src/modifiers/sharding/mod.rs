@@ -192,6 +192,7 @@ mod tests {
                 }),
                 out: Some(self.meta),
                 fused_ns: None,
+                encoded: None,
                 cost_ns: 1000,
                 expected_ns: 1000,
                 bytes: 64,
