@@ -68,6 +68,7 @@ fn sync(token: u64) -> Step {
         command: Command::Sync { token },
         out: None,
         fused_ns: None,
+        encoded: None,
         cost_ns: 200,
         expected_ns: 200,
         bytes: 64,
