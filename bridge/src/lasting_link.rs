@@ -780,7 +780,7 @@ mod tests {
         };
         let (first, sending) = send(&mut kept, 8);
         assert_eq!(first, [1, 0, 0, 0, 7, 0, 0, 2]);
-        // What is on its way stays as it is, whatever comes behind it.
+        // Bytes that are on their way stay as they are, whatever comes behind them.
         kept.push(1, &[&[8]]);
         assert_eq!(sending.iter().map(|(_, range)| range.len()).sum::<usize>(), 8);
         drop(sending);

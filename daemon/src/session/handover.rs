@@ -19,6 +19,9 @@ use std::collections::HashSet;
 /// The clock is read again after a step whose estimate is at least this, nanoseconds.
 const TICK_COST_NS: u64 = 2_000;
 
+/// From this number of workers on, a command is encoded once for all; for fewer, allocating the memory takes longer.
+const ENCODED_ONCE_MIN: usize = 3;
+
 impl Session {
     /// Passes a step through the modifiers and submits the steps that replace it.
     #[inline(always)]
@@ -335,7 +338,7 @@ impl Session {
     fn account(&mut self, step: &mut Step, cx: &mut Context<'_>) {
         self.bill.served = true;
         step.expected_ns = self.correction.expect(step.cost_ns);
-        if step.workers.len() > 1 {
+        if step.workers.len() >= ENCODED_ONCE_MIN {
             step.encoded = Some(self.encoder.encode(&step.command).into());
         }
         // The budget counts the mean time over all workers.

@@ -133,8 +133,8 @@ impl BackendVisitor for Begin {
 
 /// Resets signals that the parent process ignores or blocks, since those settings are inherited.
 fn reset_signals() -> nix::Result<()> {
-    // The first two cannot be changed. A broken pipe must stay an error of `write`, Rust's runtime handles the next two,
-    // and the program ignores the last two.
+    // The first two cannot be changed. A broken pipe must stay an error of `write`, and Rust's runtime handles the
+    // next two. This program ignores the last two.
     let kept = [
         Signal::SIGKILL,
         Signal::SIGSTOP,
