@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
 Environment = Mapping[str, str]
-"""Environment variables."""
+"""The variables of a process, by name."""
 
 
 class LaunchError(Exception):
