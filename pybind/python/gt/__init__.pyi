@@ -28,6 +28,7 @@ from gt import futures as futures
 from gt import fx as fx
 from gt import hub as hub
 from gt import jit as jit
+from gt import launch as launch
 from gt import library as library
 from gt import linalg as linalg
 from gt import llm as llm
