@@ -1,15 +1,16 @@
 //! Matrix decompositions (QR, LU, eigenvalues, singular values), and functions that are computed from them.
 
 use crate::common::{in_dtype, zeros};
-use crate::complex_matrices::{self, adjoint, to_complex, to_real};
+use crate::complex_matrices::{adjoint, to_complex, to_real};
 use crate::declaration::{TensorOrNumber, functions};
-use crate::dense::{self, HostMatrix, PackedLu};
+use crate::dense::{self, Number, PackedLu, Real, SingularVectors};
 use crate::linalg::{
-    check, check_either, eye, failure, linalg_solve, linalg_solve_triangular, matrices, or_zeros, symmetric, upload,
-    upload_vectors,
+    broadcast_pairs, by_dtype, check, check_either, eye, failure, linalg_solve, linalg_solve_triangular, matrices,
+    or_zeros, symmetric, upload, upload_numbers,
 };
 use crate::masks::{tril, triu};
 use crate::shape::diag_embed;
+use faer::c64;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, method, module};
@@ -45,35 +46,18 @@ fn qr_gradient<'r>(
 
 /// Q and R of matrices with at least as many rows as columns.
 fn tall_qr<'g>(g: &'g Builder<'g>, a: Expr<'g>) -> Result<[Expr<'g>; 2]> {
-    let ((batch, rows, columns), dtype) = (check_either("qr", a, false)?, a.dtype()?);
-    if dtype.is_complex() {
-        let results = complex_qr(g, a, &batch, rows, columns, columns)?;
-        return g.with_gradient("linalg_qr", &[a], results, qr_gradient);
-    }
-    let (q, r): (Vec<HostMatrix>, Vec<HostMatrix>) = matrices(a)?.into_iter().map(|a| factor(a, columns)).unzip();
-    let results = [upload(g, &batch, rows, columns, q, dtype), upload(g, &batch, columns, columns, r, dtype)];
+    let results = qr_factors(a, a.size(-1)?)?;
     g.with_gradient("linalg_qr", &[a], results, qr_gradient)
 }
 
-/// The first `count` columns of Q, and as many rows of R, of complex matrices.
-fn complex_qr<'g>(
-    g: &'g Builder<'g>,
-    a: Expr<'g>,
-    batch: &[i64],
-    rows: i64,
-    columns: i64,
-    count: i64,
-) -> Result<[Expr<'g>; 2]> {
-    let (part, all) = (a.dtype()?.to_real(), complex_matrices::matrices(a)?);
-    let (q, r): (Vec<_>, Vec<_>) = all.iter().map(|a| complex_matrices::qr(a, count as usize)).unzip();
-    let upload = |columns, all: &[_], rows| complex_matrices::upload(g, batch, rows, columns, all, part);
-    Ok([upload(count, &q, rows), upload(columns, &r, count)])
-}
-
-/// The first columns of Q, and as many rows of R.
-fn factor(a: HostMatrix, count: i64) -> (HostMatrix, HostMatrix) {
-    let (packed, factors) = dense::householder(a);
-    (dense::orthonormal(&packed, &factors, count as usize), packed.upper(count as usize))
+/// The first `count` columns of Q, and as many rows of R.
+fn qr_factors(a: Expr<'_>, count: i64) -> Result<[Expr<'_>; 2]> {
+    fn factors<'g, T: Number>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 2]> {
+        let dtype = a.dtype()?;
+        Ok(dense::qr::<T>(matrices(a)?, count as usize).map(|all| upload(a.builder(), batch, all, dtype)))
+    }
+    let ((batch, _, _), dtype) = (check_either("qr", a, false)?, a.dtype()?);
+    if dtype.is_complex() { factors::<c64>(a, &batch, count) } else { by_dtype!(dtype, factors(a, &batch, count)) }
 }
 
 /// The gradient of P, an input without one, L and U. P is the permutation matrix.
@@ -106,13 +90,16 @@ pub(crate) fn lu_parts<'g>(g: &'g Builder<'g>, name: &str, a: Expr<'g>, pivot: b
     if !pivot {
         return Err(OpError::runtime("linalg.lu_factor: LU without pivoting is not implemented on the CPU"));
     }
-    let count = rows.min(columns);
-    let all: Vec<PackedLu> = matrices(a)?.into_iter().map(PackedLu::new).collect();
-    let p = upload(g, &batch, rows, rows, all.iter().map(|lu| dense::permutation(&lu.order)), dtype);
-    let lower = upload(g, &batch, rows, count, all.iter().map(PackedLu::lower), dtype);
-    let upper = upload(g, &batch, count, columns, all.iter().map(|lu| lu.packed.upper(count as usize)), dtype);
-    let exchanges: Vec<i64> = all.iter().flat_map(|lu| lu.exchanges.iter().map(|row| *row as i64 + 1)).collect();
-    let pivots = g.ints(&exchanges, &[&batch[..], &[count]].concat()).to(DType::I32);
+    fn factors<'g, T: Real>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 4]> {
+        let (g, all) = (a.builder(), PackedLu::<T>::new(matrices(a)?));
+        let (rows, upload) = (all.packed.rows, |parts| upload(g, batch, parts, T::DTYPE));
+        let orders: Vec<Vec<usize>> = (0..all.packed.count).map(|i| dense::row_order(rows, all.exchanges(i))).collect();
+        let exchanges: Vec<i64> = all.exchanges.iter().map(|row| *row as i64 + 1).collect();
+        let pivots = g.ints(&exchanges, &[batch, &[count]].concat()).to(DType::I32);
+        let (lower, upper) = (all.lower(), all.packed.upper(count as usize));
+        Ok([upload(dense::permutations(&orders, rows)), upload(lower), upload(upper), pivots])
+    }
+    let [p, lower, upper, pivots] = by_dtype!(dtype, factors(a, &batch, rows.min(columns)))?;
     let [lower, upper] = g.with_gradient("linalg_lu", &[a, p], [lower, upper], lu_gradient)?;
     Ok([p, lower, upper, pivots])
 }
@@ -169,6 +156,41 @@ fn svd_gradient<'r>(
         result = result + (u / row).matmul(of_v.transposed() - right.transposed().matmul(vh));
     }
     Ok(vec![Some(result)])
+}
+
+/// The singular values of matrices, between the vectors that are wanted.
+fn singular(a: Expr<'_>, wanted: SingularVectors) -> Result<[Expr<'_>; 3]> {
+    fn decomposed<'g, T: Number>(a: Expr<'g>, batch: &[i64], wanted: SingularVectors) -> Result<[Expr<'g>; 3]> {
+        let (g, dtype) = (a.builder(), a.dtype()?);
+        let matrices = matrices::<T>(a)?;
+        let count = matrices.rows.min(matrices.columns) as i64;
+        let found = dense::svd(&matrices, wanted).ok_or_else(|| failure("svd", CONVERGENCE))?;
+        let values = g.floats(&found.values, &[batch, &[count]].concat(), dtype.to_real());
+        Ok([upload(g, batch, found.u, dtype), values, upload(g, batch, found.vh, dtype)])
+    }
+    let ((batch, _, _), dtype) = (check_either("svd", a, false)?, a.dtype()?);
+    if dtype.is_complex() {
+        decomposed::<c64>(a, &batch, wanted)
+    } else {
+        by_dtype!(dtype, decomposed(a, &batch, wanted))
+    }
+}
+
+/// The eigenvalues of symmetric matrices, and their eigenvectors if these are wanted.
+fn eigenpairs<'g>(a: Expr<'g>, triangle: &str, wanted: bool) -> Result<[Expr<'g>; 2]> {
+    fn found<T: Real>(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
+        let (g, sizes) = (a.builder(), a.sizes()?);
+        let (values, vectors) = dense::eigen::<T>(&matrices(a)?, wanted).ok_or_else(|| failure("eigh", CONVERGENCE))?;
+        let values = upload_numbers(g, &values, &sizes[..sizes.len() - 1], T::DTYPE);
+        Ok([values, if wanted { upload(g, &sizes[..sizes.len() - 2], vectors, T::DTYPE) } else { a }])
+    }
+    check("eigh", a, true)?;
+    let lower = match triangle {
+        "L" | "l" => a,
+        "U" | "u" => a.transposed(),
+        other => return Err(OpError::runtime(format!("Expected UPLO argument to be 'L' or 'U', but got {other}"))),
+    };
+    by_dtype!(a.dtype()?, found(lower, wanted))
 }
 
 /// The gradient of Golub and Pereyra (1973).
@@ -242,28 +264,68 @@ fn pseudoinverse<'g>(
     rtol: Option<TensorOrNumber<'g>>,
     hermitian: bool,
 ) -> Result<Expr<'g>> {
-    let (dtype, sizes) = (a.dtype()?, a.sizes()?);
-    let (batch, rows, columns) = (&sizes[..sizes.len() - 2], sizes[sizes.len() - 2], sizes[sizes.len() - 1]);
     // The gradient is that of the whole matrix, as in PyTorch.
     let whole = if hermitian { symmetric(a.detach())? } else { a.detach() };
-    let mut parts = Vec::new();
-    for matrix in matrices(whole)? {
-        parts.push(dense::svd(&matrix, false).ok_or_else(|| failure("pinv", CONVERGENCE))?);
+    fn inverses<'g, T: Real>(
+        whole: Expr<'g>,
+        size: i64,
+        [atol, rtol]: [Option<TensorOrNumber<'g>>; 2],
+    ) -> Result<Expr<'g>> {
+        let (g, sizes) = (whole.builder(), whole.sizes()?);
+        let batch = &sizes[..sizes.len() - 2];
+        let found = dense::svd::<T>(&matrices(whole)?, SingularVectors::Reduced);
+        let found = found.ok_or_else(|| failure("pinv", CONVERGENCE))?;
+        let count = found.u.columns;
+        let largest: Vec<f64> = found.values.iter().step_by(count).copied().collect();
+        let largest = g.floats(&largest, batch, T::DTYPE);
+        let limits = tolerance(largest, size, atol, rtol)?.expand_to(&largest.shape()?).elements()?;
+        let scale = |(i, s): (usize, &f64)| if *s > limits[i / count].to_f64() { 1.0 / s } else { 0.0 };
+        let scales: Vec<f64> = found.values.iter().enumerate().map(scale).collect();
+        Ok(upload(g, batch, dense::pseudoinverses(&found, &scales), T::DTYPE))
     }
-    let largest = parts.iter().map(|(_, s, _)| s.first().copied().unwrap_or(0.0)).collect::<Vec<f64>>();
-    let largest = g.floats(&largest, batch, dtype);
-    let limits = tolerance(largest, size, atol, rtol)?.expand_to(&largest.shape()?).elements()?;
-    // Limits are in the dtype, so that the largest singular value is not above itself.
-    let rounded = |s: f64| if dtype == DType::F32 { f64::from(s as f32) } else { s };
-    let inverses = parts.iter().zip(limits).map(|((u, s, vh), limit)| {
-        let scale = |s: &f64| if rounded(*s) > limit.to_f64() { 1.0 / s } else { 0.0 };
-        let scales: Vec<f64> = s.iter().map(scale).collect();
-        let element = |i: usize, j: usize| (0..s.len()).map(|k| vh[(k, i)] * scales[k] * u[(j, k)]).sum();
-        HostMatrix::of(vh.columns, u.rows, element)
-    });
-    let result = upload(g, batch, columns, rows, inverses.collect::<Vec<_>>(), dtype);
+    let result = by_dtype!(a.dtype()?, inverses(whole, size, [atol, rtol]))?;
     let [inverse] = g.with_gradient("linalg_pinv", &[a], [result], pseudoinverse_gradient)?;
     Ok(inverse)
+}
+
+/// The least-squares solutions for matrices of full rank and right-hand sides, whose batch axes broadcast; `None` if a
+/// matrix may lack full rank, or if the shapes do not fit.
+fn full_rank_solution<'g>(
+    g: &'g Builder<'g>,
+    a: Expr<'g>,
+    b: Expr<'g>,
+    rcond: Option<f64>,
+) -> Result<Option<Expr<'g>>> {
+    fn solved<'g, T: Real>(
+        [a, b]: [Expr<'g>; 2],
+        batch: &Shape,
+        pairs: &[(usize, usize)],
+        rcond: Option<f64>,
+    ) -> Result<Option<Expr<'g>>> {
+        let (a_matrices, b_matrices) = (matrices::<T>(a)?, matrices(b)?);
+        let rcond = rcond.unwrap_or(a_matrices.rows.max(a_matrices.columns) as f64 * T::EPSILON);
+        let sizes: Vec<i64> = batch.dims().iter().map(|size| *size as i64).collect();
+        let found = dense::least_squares(a_matrices, &b_matrices, pairs, rcond);
+        Ok(found.map(|found| upload(a.builder(), &sizes, found, T::DTYPE)))
+    }
+    let (a_shape, b_shape) = (a.shape()?, b.shape()?);
+    let ([a_batch @ .., rows, _], [b_batch @ .., right_rows, _]) = (a_shape.dims(), b_shape.dims()) else {
+        return Ok(None);
+    };
+    if rows != right_rows || a.dtype()? != b.dtype()? || a_shape.numel() == 0 || b_shape.numel() == 0 {
+        return Ok(None);
+    }
+    let batch = Shape::new(a_batch)?.broadcast(&Shape::new(b_batch)?)?;
+    let pairs = broadcast_pairs(&batch, a_batch, b_batch);
+    let Some(result) = by_dtype!(a.dtype()?, solved([a, b], &batch, &pairs, rcond))? else { return Ok(None) };
+    let [solution] = g.with_gradient("linalg_lstsq", &[a, b], [result], |g, values, grads| {
+        let ([a, b, _], Some(grad)) = (values, grads[0]) else { return Ok(vec![None, None]) };
+        let inverse = pinv(g, *a, None, Some(TensorOrNumber(g.number(0.0))), false)?;
+        let mut found = pseudoinverse_gradient(g, &[*a, inverse], &[Some(grad.matmul(b.transposed()))])?;
+        found.push(Some(inverse.transposed().matmul(grad)));
+        Ok(found)
+    })?;
+    Ok(Some(solution))
 }
 
 functions! {
@@ -285,7 +347,7 @@ functions! {
     ///     True
     [module("linalg").out().named("qr").results(&["Q", "R"])]
     fn linalg_qr(g, A: Expr<'g>, mode: &'g str = "reduced") -> Result<[Expr<'g>; 2]> {
-        let ((batch, rows, columns), dtype) = (check_either("qr", A, false)?, A.dtype()?);
+        let (_, rows, columns) = check_either("qr", A, false)?;
         if !matches!(mode, "reduced" | "complete" | "r") {
             return Err(OpError::runtime(format!(
                 "qr received unrecognized mode '{mode}' but expected one of 'reduced' (default), 'r', or 'complete'"
@@ -304,18 +366,11 @@ functions! {
                 "linalg.qr has a gradient only of mode 'reduced': detach() the matrix, or use that",
             ));
         }
-        if dtype.is_complex() {
-            let [q, r] = complex_qr(g, A, &batch, rows, columns, if mode == "r" { rows.min(columns) } else { rows })?;
-            let none = g.floats(&[], &[0], dtype.to_real()).to(dtype);
-            return Ok(if mode == "r" { [none, r] } else { [q, r] });
-        }
         if mode == "r" {
-            let count = rows.min(columns);
-            let r = matrices(A)?.into_iter().map(|a| dense::householder(a).0.upper(count as usize));
-            return Ok([g.floats(&[], &[0], dtype), upload(g, &batch, count, columns, r, dtype)]);
+            let none = zeros(g, &[0], A.dtype()?);
+            return Ok([none, qr_factors(A, rows.min(columns))?[1]]);
         }
-        let (q, r): (Vec<HostMatrix>, Vec<HostMatrix>) = matrices(A)?.into_iter().map(|a| factor(a, rows)).unzip();
-        Ok([upload(g, &batch, rows, rows, q, dtype), upload(g, &batch, rows, columns, r, dtype)])
+        qr_factors(A, rows)
     }
 
     /// The QR decomposition of matrices: `gt.linalg.qr`, reduced if `some`.
@@ -358,25 +413,7 @@ functions! {
     ///     tensor([1., 2.])
     [module("linalg").out().results(&["eigenvalues", "eigenvectors"])]
     fn eigh(g, A: Expr<'g>, UPLO: &'g str = "L") -> Result<[Expr<'g>; 2]> {
-        let ((batch, size, _), dtype) = (check("eigh", A, true)?, A.dtype()?);
-        let lower = match UPLO {
-            "L" | "l" => true,
-            "U" | "u" => false,
-            other => {
-                return Err(OpError::runtime(format!("Expected UPLO argument to be 'L' or 'U', but got {other}")));
-            }
-        };
-        let mut values = Vec::new();
-        let mut vectors = Vec::new();
-        for a in matrices(A)? {
-            let element = |i: usize, j: usize| if (i >= j) == lower { a[(i, j)] } else { a[(j, i)] };
-            let whole = HostMatrix::of(a.rows, a.rows, element);
-            let found = dense::eigen(&whole).ok_or_else(|| failure("eigh", CONVERGENCE))?;
-            values.push(found.0);
-            vectors.push(found.1);
-        }
-        let results =
-            [upload_vectors(g, &batch, size, values, dtype), upload(g, &batch, size, size, vectors, dtype)];
+        let results = eigenpairs(A, UPLO, true)?;
         g.with_gradient("linalg_eigh", &[A], results, eigen_gradient)
     }
 
@@ -387,7 +424,7 @@ functions! {
     ///     tensor([1., 2.])
     [module("linalg").out()]
     fn eigvalsh(g, A: Expr<'g>, UPLO: &'g str = "L") -> Result<Expr<'g>> {
-        Ok(eigh(g, A, UPLO)?[0])
+        if A.requires_grad() { Ok(eigh(g, A, UPLO)?[0]) } else { Ok(eigenpairs(A, UPLO, false)?[0]) }
     }
 
     /// The eigenvalues and eigenvectors of general matrices, which are complex: not supported.
@@ -426,38 +463,7 @@ functions! {
     ///     tensor([5., 3.])
     [module("linalg").out().named("svd").results(&["U", "S", "Vh"])]
     fn linalg_svd(g, A: Expr<'g>, full_matrices: bool = true) -> Result<[Expr<'g>; 3]> {
-        let ((batch, rows, columns), dtype) = (check_either("svd", A, false)?, A.dtype()?);
-        let count = rows.min(columns);
-        let (across, down) = if full_matrices { (rows, columns) } else { (count, count) };
-        if dtype.is_complex() {
-            let (mut us, mut values, mut vhs) = (Vec::new(), Vec::new(), Vec::new());
-            for a in complex_matrices::matrices(A)? {
-                let (u, s, vh) =
-                    complex_matrices::svd(&a, full_matrices).ok_or_else(|| failure("svd", CONVERGENCE))?;
-                us.push(u);
-                values.push(s);
-                vhs.push(vh);
-            }
-            let part = dtype.to_real();
-            let results = [
-                complex_matrices::upload(g, &batch, rows, across, &us, part),
-                upload_vectors(g, &batch, count, values, part),
-                complex_matrices::upload(g, &batch, down, columns, &vhs, part),
-            ];
-            return g.with_gradient("linalg_svd", &[A], results, svd_gradient);
-        }
-        let (mut us, mut values, mut vhs) = (Vec::new(), Vec::new(), Vec::new());
-        for a in matrices(A)? {
-            let (u, s, vh) = dense::svd(&a, full_matrices).ok_or_else(|| failure("svd", CONVERGENCE))?;
-            us.push(u);
-            values.push(s);
-            vhs.push(vh);
-        }
-        let results = [
-            upload(g, &batch, rows, across, us, dtype),
-            upload_vectors(g, &batch, count, values, dtype),
-            upload(g, &batch, down, columns, vhs, dtype),
-        ];
+        let results = singular(A, if full_matrices { SingularVectors::Full } else { SingularVectors::Reduced })?;
         g.with_gradient("linalg_svd", &[A], results, svd_gradient)
     }
 
@@ -475,7 +481,7 @@ functions! {
     ///     tensor([5., 3.])
     [module("linalg").out()]
     fn svdvals(g, A: Expr<'g>) -> Result<Expr<'g>> {
-        Ok(linalg_svd(g, A, false)?[1])
+        if A.requires_grad() { Ok(linalg_svd(g, A, false)?[1]) } else { Ok(singular(A, SingularVectors::None)?[1]) }
     }
 
     /// The polar decomposition `A = U @ H` of matrices with at least as many rows as columns.
@@ -579,10 +585,18 @@ functions! {
         let vector = A.rank()? == B.rank()? + 1;
         let targets = if vector { B.unsqueeze(-1) } else { B };
         let relative = rcond.map(|rcond| TensorOrNumber(g.number(rcond)));
-        let solution = pinv(g, A, None, relative, false)?.matmul(targets);
+        let fast = full_rank_solution(g, A, targets, rcond)?;
+        let solution = match fast {
+            Some(solution) => solution,
+            None => pinv(g, A, None, relative, false)?.matmul(targets),
+        };
         let empty = |dtype: DType| zeros(g, &[0], dtype);
         let (ranks, values) = match driver {
             Some("gels") => (empty(DType::I64), empty(dtype)),
+            None | Some("gelsy") if fast.is_some() => {
+                let batch = Shape::new(&A.shape()?.dims()[..A.rank()? - 2])?;
+                (g.full(&batch, rows.min(columns), DType::I64), empty(dtype))
+            }
             _ => {
                 let values = svdvals(g, A.detach())?;
                 (rank_of(values, rows.max(columns), None, relative)?, values)

@@ -1,96 +1,206 @@
-//! Decompositions of dense matrices on the host, in float64.
+//! Decompositions of dense matrices on the host, in the precision of the tensor.
 //!
-//! Eigenvalues and singular values are nalgebra's. The LU, Cholesky and QR decompositions are the textbook algorithms
-//! of Golub and Van Loan, "Matrix Computations" (4th edition), because callers need LAPACK's packed forms and its
-//! `info`.
+//! Matrices are in column-major order, as LAPACK has them. faer computes, in the calling thread. Loops after Golub and
+//! Van Loan, "Matrix Computations" (4th edition), take its place for small matrices, for which faer's workspace and
+//! choice of instructions take longer than the arithmetic, and for singular ones, for which callers need LAPACK's
+//! packed forms and its `info`.
 
-use nalgebra::DMatrix;
-use std::ops::{Index, IndexMut};
+use faer::diag::DiagMut;
+use faer::dyn_stack::{MemBuffer, MemStack};
+use faer::linalg::cholesky::llt::factor as llt;
+use faer::linalg::lu::partial_pivoting::{factor as lu, inverse as lu_inverse};
+use faer::linalg::qr::no_pivoting::factor as qr_factor;
+use faer::linalg::{evd, householder, matmul, svd as faer_svd, triangular_inverse, triangular_solve};
+use faer::perm::PermRef;
+use faer::reborrow::ReborrowMut;
+use faer::traits::ext::ComplexFieldExt;
+use faer::traits::{ComplexField, RealField};
+use faer::{Accum, Conj, MatMut, MatRef, Par, Spec, c64};
+use gt_ops::DType;
+use std::ops::{Add, Div, Mul, Sub};
 
-/// A matrix in row-major order.
+/// Loops decompose matrices with at most this many rows or columns.
+const LOOPS_MAX: usize = 12;
+/// The order of the symmetric tridiagonal and bidiagonal problems that faer no longer divides: the QR algorithm takes
+/// twice as long for 100 as division into problems of this order.
+const UNDIVIDED_MAX: usize = 32;
+
+/// An element of a matrix on the host: f32, f64 or c64.
+pub(crate) trait Number:
+    ComplexField + Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + 'static
+{
+    /// The dtype of tensors with these elements.
+    const DTYPE: DType;
+    /// The distance from 1 to the next larger number.
+    const EPSILON: f64;
+    /// The elements in little-endian bytes.
+    fn of_bytes(bytes: &[u8]) -> Vec<Self>;
+    /// Little-endian bytes of elements.
+    fn to_bytes(elements: &[Self]) -> Vec<u8>;
+    /// The number as a complex one.
+    fn to_c64(self) -> c64;
+}
+
+/// A real element, f32 or f64.
+pub(crate) trait Real: Number + RealField {
+    /// The number in double precision.
+    fn to_f64(self) -> f64;
+}
+
+macro_rules! real {
+    ($($t:ty: $dtype:ident)*) => {$(
+        impl Number for $t {
+            const DTYPE: DType = DType::$dtype;
+            const EPSILON: f64 = <$t>::EPSILON as f64;
+            fn of_bytes(bytes: &[u8]) -> Vec<$t> {
+                bytes.as_chunks().0.iter().map(|bytes| <$t>::from_le_bytes(*bytes)).collect()
+            }
+            fn to_bytes(elements: &[$t]) -> Vec<u8> {
+                let mut bytes = vec![0; size_of_val(elements)];
+                bytes.as_chunks_mut().0.iter_mut().zip(elements).for_each(|(bytes, x)| *bytes = x.to_le_bytes());
+                bytes
+            }
+            fn to_c64(self) -> c64 {
+                c64::new(self.to_f64(), 0.0)
+            }
+        }
+        impl Real for $t {
+            fn to_f64(self) -> f64 {
+                self.into()
+            }
+        }
+    )*};
+}
+real! { f32: F32 f64: F64 }
+
+impl Number for c64 {
+    const DTYPE: DType = DType::C128;
+    const EPSILON: f64 = f64::EPSILON;
+    fn of_bytes(bytes: &[u8]) -> Vec<c64> {
+        f64::of_bytes(bytes).as_chunks().0.iter().map(|[re, im]| c64::new(*re, *im)).collect()
+    }
+    fn to_bytes(elements: &[c64]) -> Vec<u8> {
+        f64::to_bytes(&elements.iter().flat_map(|z| [z.re, z.im]).collect::<Vec<f64>>())
+    }
+    fn to_c64(self) -> c64 {
+        self
+    }
+}
+
+/// Writes the transpose of a matrix with `rows` elements in each of its columns.
+fn transpose<T: Copy>(from: &[T], to: &mut [T], rows: usize) {
+    /// The side of the squares that are transposed together, whose columns share cache lines.
+    const SIDE: usize = 16;
+    let columns = from.len().checked_div(rows).unwrap_or(0);
+    for first_column in (0..columns).step_by(SIDE) {
+        for first_row in (0..rows).step_by(SIDE) {
+            for row in first_row..rows.min(first_row + SIDE) {
+                for column in first_column..columns.min(first_column + SIDE) {
+                    to[row * columns + column] = from[column * rows + row];
+                }
+            }
+        }
+    }
+}
+
+/// Matrices of one size, each in column-major order.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct HostMatrix {
+pub(crate) struct HostMatrices<T> {
+    pub(crate) count: usize,
     pub(crate) rows: usize,
     pub(crate) columns: usize,
-    pub(crate) elements: Vec<f64>,
+    pub(crate) elements: Vec<T>,
 }
 
-impl Index<(usize, usize)> for HostMatrix {
-    type Output = f64;
-    fn index(&self, (row, column): (usize, usize)) -> &f64 {
-        &self.elements[row * self.columns + column]
-    }
-}
-impl IndexMut<(usize, usize)> for HostMatrix {
-    fn index_mut(&mut self, (row, column): (usize, usize)) -> &mut f64 {
-        &mut self.elements[row * self.columns + column]
-    }
-}
-
-impl HostMatrix {
-    pub(crate) fn zeros(rows: usize, columns: usize) -> HostMatrix {
-        HostMatrix { rows, columns, elements: vec![0.0; rows * columns] }
+impl<T: Number> HostMatrices<T> {
+    pub(crate) fn zeros(count: usize, rows: usize, columns: usize) -> HostMatrices<T> {
+        HostMatrices { count, rows, columns, elements: vec![T::zero(); count * rows * columns] }
     }
 
-    /// A matrix with ones on its main diagonal.
-    pub(crate) fn identity(rows: usize, columns: usize) -> HostMatrix {
-        let mut result = HostMatrix::zeros(rows, columns);
-        for i in 0..rows.min(columns) {
-            result[(i, i)] = 1.0;
-        }
+    fn filled(mut self, value: T) -> HostMatrices<T> {
+        self.elements.fill(value);
+        self
+    }
+
+    /// Matrices of elements in row-major order.
+    pub(crate) fn of_rows(count: usize, rows: usize, columns: usize, elements: Vec<T>) -> HostMatrices<T> {
+        HostMatrices { count, rows: columns, columns: rows, elements }.transposed()
+    }
+
+    /// The elements in row-major order.
+    pub(crate) fn into_rows(self) -> Vec<T> {
+        self.transposed().elements
+    }
+
+    /// The elements of matrix `i`.
+    pub(crate) fn one(&self, i: usize) -> &[T] {
+        let size = self.rows * self.columns;
+        &self.elements[i * size..][..size]
+    }
+
+    fn one_mut(&mut self, i: usize) -> &mut [T] {
+        let size = self.rows * self.columns;
+        &mut self.elements[i * size..][..size]
+    }
+
+    fn view(&self, i: usize) -> MatRef<'_, T> {
+        MatRef::from_column_major_slice(self.one(i), self.rows, self.columns)
+    }
+
+    fn view_mut(&mut self, i: usize) -> MatMut<'_, T> {
+        let (rows, columns) = (self.rows, self.columns);
+        MatMut::from_column_major_slice_mut(self.one_mut(i), rows, columns)
+    }
+
+    /// Element (`row`, `column`) of matrix `i`.
+    fn at(&self, i: usize, row: usize, column: usize) -> T {
+        self.elements[(i * self.columns + column) * self.rows + row]
+    }
+
+    /// Matrices of `element(matrix, row, column)`.
+    pub(crate) fn of(
+        count: usize,
+        rows: usize,
+        columns: usize,
+        element: impl Fn(usize, usize, usize) -> T,
+    ) -> HostMatrices<T> {
+        let mut result = HostMatrices::zeros(count, rows, columns);
+        let places = (0..count).flat_map(|i| (0..columns).flat_map(move |j| (0..rows).map(move |k| (i, k, j))));
+        result.elements.iter_mut().zip(places).for_each(|(x, (i, row, column))| *x = element(i, row, column));
         result
     }
 
-    /// A matrix of `element(row, column)`.
-    pub(crate) fn of(rows: usize, columns: usize, element: impl Fn(usize, usize) -> f64) -> HostMatrix {
-        let elements = (0..rows).flat_map(|i| (0..columns).map(move |j| (i, j))).map(|(i, j)| element(i, j)).collect();
-        HostMatrix { rows, columns, elements }
-    }
-
-    fn row(&self, row: usize) -> &[f64] {
-        &self.elements[row * self.columns..(row + 1) * self.columns]
-    }
-
-    /// A row that is read and a row that is written.
-    fn row_and_row_mut(&mut self, read: usize, written: usize) -> (&[f64], &mut [f64]) {
-        let columns = self.columns;
-        let (first, second) = self.elements.split_at_mut(read.max(written) * columns);
-        let low = &mut first[read.min(written) * columns..][..columns];
-        let high = &mut second[..columns];
-        if read < written { (low, high) } else { (high, low) }
-    }
-
-    fn swap_rows(&mut self, a: usize, b: usize) {
-        for column in 0..self.columns {
-            self.elements.swap(a * self.columns + column, b * self.columns + column);
+    pub(crate) fn transposed(self) -> HostMatrices<T> {
+        let (count, rows, columns) = (self.count, self.rows, self.columns);
+        if rows == 1 || columns == 1 {
+            return HostMatrices { rows: columns, columns: rows, ..self };
         }
-    }
-
-    pub(crate) fn transposed(&self) -> HostMatrix {
-        HostMatrix::of(self.columns, self.rows, |i, j| self[(j, i)])
+        let mut result = HostMatrices::zeros(count, columns, rows);
+        (0..count).for_each(|i| transpose(self.one(i), result.one_mut(i), rows));
+        result
     }
 
     /// The elements on and above the main diagonal, in the first rows.
-    pub(crate) fn upper(&self, rows: usize) -> HostMatrix {
-        HostMatrix::of(rows, self.columns, |i, j| if i <= j { self[(i, j)] } else { 0.0 })
-    }
-
-    /// The elements of a column below the main diagonal.
-    fn below(&self, column: usize) -> Vec<f64> {
-        (column + 1..self.rows).map(|i| self[(i, column)]).collect()
+    pub(crate) fn upper(&self, rows: usize) -> HostMatrices<T> {
+        let mut result = HostMatrices::zeros(self.count, rows, self.columns);
+        for i in 0..self.count {
+            for column in 0..self.columns {
+                let known = rows.min(column + 1);
+                let from = &self.one(i)[column * self.rows..][..known];
+                result.one_mut(i)[column * rows..][..known].copy_from_slice(from);
+            }
+        }
+        result
     }
 
     fn is_finite(&self) -> bool {
         self.elements.iter().all(|x| x.is_finite())
     }
+}
 
-    fn of_columns(matrix: &DMatrix<f64>) -> HostMatrix {
-        HostMatrix::of(matrix.nrows(), matrix.ncols(), |i, j| matrix[(i, j)])
-    }
-
-    fn to_columns(&self) -> DMatrix<f64> {
-        DMatrix::from_row_slice(self.rows, self.columns, &self.elements)
-    }
+/// Memory of faer's for one call.
+fn with_memory<R>(request: faer::dyn_stack::StackReq, call: impl FnOnce(&mut MemStack) -> R) -> R {
+    call(MemStack::new(&mut MemBuffer::new(request)))
 }
 
 /// The part of a matrix that a triangular system uses.
@@ -104,111 +214,205 @@ pub(crate) enum Triangle {
     UnitLower,
 }
 
-/// Overwrites the right-hand sides with the solution of a triangular system: back or forward substitution.
-pub(crate) fn substitute(a: &HostMatrix, triangle: Triangle, x: &mut HostMatrix) {
-    let size = x.rows;
-    for step in 0..size {
-        let (i, known) = match triangle {
-            Triangle::Upper => (size - 1 - step, size - step..size),
-            Triangle::Lower | Triangle::UnitLower => (step, 0..step),
+/// Overwrites right-hand sides, the columns of `x`, with the solution of a triangular system: back or forward
+/// substitution.
+pub(crate) fn substitute<T: Number>(a: &[T], size: usize, triangle: Triangle, x: &mut [T]) {
+    if size == 0 {
+        return;
+    }
+    if size > LOOPS_MAX {
+        let (a, columns) = (MatRef::from_column_major_slice(a, size, size), x.len() / size);
+        let x = MatMut::from_column_major_slice_mut(x, size, columns);
+        return match triangle {
+            Triangle::Upper => triangular_solve::solve_upper_triangular_in_place(a, x, Par::Seq),
+            Triangle::Lower => triangular_solve::solve_lower_triangular_in_place(a, x, Par::Seq),
+            Triangle::UnitLower => triangular_solve::solve_unit_lower_triangular_in_place(a, x, Par::Seq),
         };
-        for j in known {
-            let factor = a[(i, j)];
-            if factor != 0.0 {
-                let (solved, row) = x.row_and_row_mut(j, i);
-                row.iter_mut().zip(solved).for_each(|(y, z)| *y -= factor * z);
+    }
+    for x in x.chunks_exact_mut(size) {
+        for step in 0..size {
+            let j = if triangle == Triangle::Upper { size - 1 - step } else { step };
+            let column = &a[j * size..(j + 1) * size];
+            if triangle != Triangle::UnitLower {
+                x[j] = x[j] / column[j];
             }
-        }
-        if triangle != Triangle::UnitLower {
-            let pivot = a[(i, i)];
-            x.elements[i * x.columns..(i + 1) * x.columns].iter_mut().for_each(|y| *y /= pivot);
+            let (known, rest) = (x[j], if triangle == Triangle::Upper { 0..j } else { j + 1..size });
+            x[rest.clone()].iter_mut().zip(&column[rest]).for_each(|(y, factor)| *y = *y - *factor * known);
         }
     }
 }
 
-/// The LU decomposition of a matrix with partial pivoting.
-pub(crate) struct PackedLu {
+/// Overwrites a matrix with its LU decomposition, in the outer product form of Gaussian elimination, and `exchanges`
+/// with the row that each row was exchanged with.
+fn eliminate<T: Number>(a: &mut [T], rows: usize, exchanges: &mut [usize]) {
+    for (k, exchanged) in exchanges.iter_mut().enumerate() {
+        let column = &a[k * rows..(k + 1) * rows];
+        let larger = |best: usize, i: usize| {
+            let (old, new) = (column[best].abs1(), column[i].abs1());
+            if new > old || (new.is_nan() && !old.is_nan()) { i } else { best }
+        };
+        let pivot = (k + 1..rows).fold(k, larger);
+        *exchanged = pivot;
+        if pivot != k {
+            a.chunks_exact_mut(rows).for_each(|column| column.swap(k, pivot));
+        }
+        let (known, rest) = a.split_at_mut((k + 1) * rows);
+        let column = &mut known[k * rows..];
+        let diagonal = column[k];
+        if diagonal == T::zero() {
+            continue;
+        }
+        column[k + 1..].iter_mut().for_each(|x| *x = *x / diagonal);
+        for other in rest.chunks_exact_mut(rows) {
+            let factor = other[k];
+            if factor != T::zero() {
+                other[k + 1..].iter_mut().zip(&column[k + 1..]).for_each(|(x, y)| *x = *x - factor * *y);
+            }
+        }
+    }
+}
+
+/// The row that each row was exchanged with, in this order, so that the rows came into an order.
+fn exchanges_of(order: &[usize], exchanges: &mut [usize]) {
+    let mut rows: Vec<usize> = (0..order.len()).collect();
+    let mut places = rows.clone();
+    for (k, exchanged) in exchanges.iter_mut().enumerate() {
+        let from = places[order[k]];
+        places[rows[k]] = from;
+        rows.swap(k, from);
+        *exchanged = from;
+    }
+}
+
+/// The LU decompositions of matrices with partial pivoting.
+pub(crate) struct PackedLu<T> {
     /// L below the diagonal, on which it has ones, and U from the diagonal on.
-    pub(crate) packed: HostMatrix,
-    /// The rows of the matrix in the order of the rows of `L @ U`.
-    pub(crate) order: Vec<usize>,
-    /// The row that each row was exchanged with, in this order.
+    pub(crate) packed: HostMatrices<T>,
+    /// The row that each row was exchanged with, in this order, of all matrices.
     pub(crate) exchanges: Vec<usize>,
 }
 
-impl PackedLu {
-    /// Decomposes a matrix: the outer product form of Gaussian elimination.
-    pub(crate) fn new(mut packed: HostMatrix) -> PackedLu {
-        let count = packed.rows.min(packed.columns);
-        let (mut order, mut exchanges): (Vec<usize>, Vec<usize>) = ((0..packed.rows).collect(), Vec::new());
-        for k in 0..count {
-            let larger = |best: usize, i: usize| {
-                let (old, new) = (packed[(best, k)].abs(), packed[(i, k)].abs());
-                if new > old || (new.is_nan() && !old.is_nan()) { i } else { best }
-            };
-            let pivot = (k + 1..packed.rows).fold(k, larger);
-            exchanges.push(pivot);
-            order.swap(k, pivot);
-            packed.swap_rows(k, pivot);
-            let diagonal = packed[(k, k)];
-            if diagonal == 0.0 {
+impl<T: Number> PackedLu<T> {
+    pub(crate) fn new(mut packed: HostMatrices<T>) -> PackedLu<T> {
+        let (rows, columns) = (packed.rows, packed.columns);
+        let count = rows.min(columns);
+        let mut exchanges = vec![0; packed.count * count];
+        for i in 0..packed.count {
+            let exchanges = &mut exchanges[i * count..][..count];
+            if count <= LOOPS_MAX {
+                eliminate(packed.one_mut(i), rows, exchanges);
                 continue;
             }
-            for i in k + 1..packed.rows {
-                let (read, row) = packed.row_and_row_mut(k, i);
-                let factor = row[k] / diagonal;
-                row[k] = factor;
-                if factor != 0.0 {
-                    row[k + 1..].iter_mut().zip(&read[k + 1..]).for_each(|(x, y)| *x -= factor * y);
-                }
+            let original = packed.one(i).to_vec();
+            let (mut order, mut inverse) = (vec![0usize; rows], vec![0usize; rows]);
+            let memory = lu::lu_in_place_scratch::<usize, T>(rows, columns, Par::Seq, Spec::default());
+            with_memory(memory, |memory| {
+                let a = packed.view_mut(i);
+                lu::lu_in_place(a, &mut order, &mut inverse, Par::Seq, memory, Spec::default());
+            });
+            let is_pivot = |k: usize| packed.at(i, k, k).is_finite() && packed.at(i, k, k) != T::zero();
+            if (0..count).all(is_pivot) {
+                exchanges_of(&order, exchanges);
+            } else {
+                // faer divides by a pivot that is zero.
+                packed.one_mut(i).copy_from_slice(&original);
+                eliminate(packed.one_mut(i), rows, exchanges);
             }
         }
-        PackedLu { packed, order, exchanges }
+        PackedLu { packed, exchanges }
     }
 
-    /// The diagonal of U.
-    fn diagonal(&self) -> impl Iterator<Item = f64> {
-        (0..self.exchanges.len()).map(|i| self.packed[(i, i)])
+    /// The number of pivots of each matrix.
+    fn count(&self) -> usize {
+        self.packed.rows.min(self.packed.columns)
     }
 
-    /// The first column without a pivot, counted from 1, or 0.
-    pub(crate) fn first_zero_pivot(&self) -> usize {
-        self.diagonal().position(|x| x == 0.0).map_or(0, |column| column + 1)
+    pub(crate) fn exchanges(&self, i: usize) -> &[usize] {
+        &self.exchanges[i * self.count()..][..self.count()]
+    }
+
+    /// The diagonal of U of matrix `i`.
+    fn diagonal(&self, i: usize) -> impl Iterator<Item = T> {
+        (0..self.count()).map(move |k| self.packed.at(i, k, k))
+    }
+
+    /// For each matrix the first column without a pivot, counted from 1, or 0.
+    pub(crate) fn first_zero_pivots(&self) -> Vec<usize> {
+        let first = |i| self.diagonal(i).position(|x| x == T::zero()).map_or(0, |column| column + 1);
+        (0..self.packed.count).map(first).collect()
+    }
+
+    /// Whether a matrix has a zero on its diagonal of U.
+    pub(crate) fn is_singular(&self) -> bool {
+        (0..self.packed.count).any(|i| self.diagonal(i).any(|x| x == T::zero()))
     }
 
     /// The first columns of L.
-    pub(crate) fn lower(&self) -> HostMatrix {
-        HostMatrix::of(self.packed.rows, self.exchanges.len(), |i, j| match i.cmp(&j) {
-            std::cmp::Ordering::Less => 0.0,
-            std::cmp::Ordering::Equal => 1.0,
-            std::cmp::Ordering::Greater => self.packed[(i, j)],
+    pub(crate) fn lower(&self) -> HostMatrices<T> {
+        HostMatrices::of(self.packed.count, self.packed.rows, self.count(), |i, row, column| match row.cmp(&column) {
+            std::cmp::Ordering::Less => T::zero(),
+            std::cmp::Ordering::Equal => T::one(),
+            std::cmp::Ordering::Greater => self.packed.at(i, row, column),
         })
     }
 
-    /// The sign of the determinant and the logarithm of its absolute value.
-    pub(crate) fn log_determinant(&self) -> (f64, f64) {
-        if self.first_zero_pivot() > 0 {
-            return (0.0, f64::NEG_INFINITY);
+    /// For each matrix the direction of the determinant, a number of absolute value 1 or 0, and the logarithm of its
+    /// absolute value.
+    pub(crate) fn log_determinants(&self) -> impl Iterator<Item = (c64, f64)> {
+        (0..self.packed.count).map(|i| {
+            let start = (c64::new(self.parity(i), 0.0), 0.0);
+            self.diagonal(i).fold(start, |(direction, logarithm), pivot| {
+                let (pivot, size) = (pivot.to_c64(), pivot.to_c64().norm());
+                let turned = if size == 0.0 { c64::new(0.0, 0.0) } else { direction * (pivot / size) };
+                (turned, logarithm + size.ln())
+            })
+        })
+    }
+
+    pub(crate) fn determinants(&self) -> impl Iterator<Item = c64> {
+        (0..self.packed.count).map(|i| {
+            let start = c64::new(self.parity(i), 0.0);
+            self.diagonal(i).fold(start, |product, x| product * x.to_c64())
+        })
+    }
+
+    /// The sign of the permutation of matrix `i`.
+    fn parity(&self, i: usize) -> f64 {
+        self.exchanges(i).iter().enumerate().fold(1.0, |sign, (i, j)| if i == *j { sign } else { -sign })
+    }
+
+    /// Overwrites right-hand sides, columns, with the solution of system `i`, whose square matrix has all pivots.
+    pub(crate) fn solve(&self, i: usize, x: &mut [T]) {
+        let size = self.packed.rows;
+        for column in x.chunks_exact_mut(size.max(1)) {
+            self.exchanges(i).iter().enumerate().for_each(|(row, other)| column.swap(row, *other));
         }
-        let sign = self.diagonal().fold(self.parity(), |sign, x| if x < 0.0 { -sign } else { sign });
-        (sign, self.diagonal().map(|x| x.abs().ln()).sum())
+        substitute(self.packed.one(i), size, Triangle::UnitLower, x);
+        substitute(self.packed.one(i), size, Triangle::Upper, x);
     }
 
-    pub(crate) fn determinant(&self) -> f64 {
-        self.diagonal().fold(self.parity(), |product, x| product * x)
-    }
-
-    /// The sign of the permutation.
-    fn parity(&self) -> f64 {
-        self.exchanges.iter().enumerate().fold(1.0, |sign, (i, j)| if i == *j { sign } else { -sign })
-    }
-
-    /// The solution of a system with a square matrix that has all pivots.
-    pub(crate) fn solve(&self, right: &HostMatrix) -> HostMatrix {
-        let mut x = HostMatrix::of(right.rows, right.columns, |i, j| right[(self.order[i], j)]);
-        substitute(&self.packed, Triangle::UnitLower, &mut x);
-        substitute(&self.packed, Triangle::Upper, &mut x);
-        x
+    /// The inverses of square matrices that have all pivots.
+    pub(crate) fn inverses(&self) -> HostMatrices<T> {
+        let size = self.packed.rows;
+        if size <= LOOPS_MAX {
+            let mut result = HostMatrices::zeros(self.packed.count, size, size);
+            for i in 0..self.packed.count {
+                (0..size).for_each(|k| result.one_mut(i)[k * size + k] = T::one());
+                self.solve(i, result.one_mut(i));
+            }
+            return result;
+        }
+        let mut result = HostMatrices::zeros(self.packed.count, size, size);
+        for i in 0..self.packed.count {
+            let order = row_order(size, self.exchanges(i));
+            let mut inverse = vec![0; size];
+            order.iter().enumerate().for_each(|(place, row)| inverse[*row] = place);
+            with_memory(lu_inverse::inverse_scratch::<usize, T>(size, Par::Seq), |memory| {
+                let (packed, order) = (self.packed.view(i), PermRef::new_checked(&order, &inverse, size));
+                lu_inverse::inverse(result.view_mut(i), packed, packed, order, Par::Seq, memory);
+            });
+        }
+        result
     }
 }
 
@@ -221,286 +425,494 @@ pub(crate) fn row_order(rows: usize, exchanges: &[usize]) -> Vec<usize> {
     order
 }
 
-/// The permutation matrix P for which `P @ rows[order]` are the rows in their original order.
-pub(crate) fn permutation(order: &[usize]) -> HostMatrix {
-    let mut result = HostMatrix::zeros(order.len(), order.len());
-    for (place, row) in order.iter().enumerate() {
-        result[(*row, place)] = 1.0;
+/// The permutation matrices P for which `P @ rows[order]` are the rows in their original order.
+pub(crate) fn permutations<T: Number>(orders: &[Vec<usize>], rows: usize) -> HostMatrices<T> {
+    let mut result = HostMatrices::zeros(orders.len(), rows, rows);
+    for (i, order) in orders.iter().enumerate() {
+        order.iter().enumerate().for_each(|(place, row)| result.one_mut(i)[place * rows + row] = T::one());
     }
     result
 }
 
-/// The lower Cholesky factor of a symmetric matrix, of which the lower triangle is read; or the order of the first
-/// leading minor that is not positive.
-pub(crate) fn cholesky(a: &HostMatrix) -> Result<HostMatrix, usize> {
-    let mut factor = HostMatrix::zeros(a.rows, a.rows);
-    for i in 0..a.rows {
-        for j in 0..=i {
-            let known: f64 = factor.row(i)[..j].iter().zip(factor.row(j)).map(|(x, y)| x * y).sum();
-            let rest = a[(i, j)] - known;
-            if i > j {
-                factor[(i, j)] = rest / factor[(j, j)];
-            } else if rest > 0.0 {
-                factor[(i, i)] = rest.sqrt();
+/// Overwrites symmetric matrices, of which the lower triangle is read, with their lower Cholesky factors. Returns for
+/// each the order of the first leading minor that is not positive, or 0.
+pub(crate) fn cholesky<T: Real>(a: &mut HostMatrices<T>) -> Vec<usize> {
+    let (count, size) = (a.count, a.rows);
+    let factored = |i| {
+        let fault = if size <= LOOPS_MAX {
+            cholesky_of_columns(a.one_mut(i), size)
+        } else {
+            with_memory(llt::cholesky_in_place_scratch::<T>(size, Par::Seq, Spec::default()), |memory| {
+                llt::cholesky_in_place(a.view_mut(i), Default::default(), Par::Seq, memory, Spec::default())
+                    .map_or_else(|llt::LltError::NonPositivePivot { index }| index + 1, |_| 0)
+            })
+        };
+        (1..size).for_each(|column| a.one_mut(i)[column * size..][..column].fill(T::zero()));
+        fault
+    };
+    (0..count).map(factored).collect()
+}
+
+/// The Cholesky decomposition of one matrix, column by column.
+fn cholesky_of_columns<T: Real>(a: &mut [T], size: usize) -> usize {
+    for j in 0..size {
+        let (known, rest) = a.split_at_mut(j * size);
+        let column = &mut rest[j..size];
+        for other in known.chunks_exact(size) {
+            let factor = other[j];
+            column.iter_mut().zip(&other[j..]).for_each(|(x, y)| *x = *x - factor * *y);
+        }
+        if !(column[0] > T::zero()) {
+            return j + 1;
+        }
+        let diagonal = column[0].sqrt();
+        column.iter_mut().for_each(|x| *x = *x / diagonal);
+        column[0] = diagonal;
+    }
+    0
+}
+
+/// The QR decompositions of matrices by Householder reflections.
+///
+/// They are packed as LAPACK's `geqrf` does: R on and above the diagonal, below it the vectors of the reflections. The
+/// sign of each diagonal element of a real R is opposite to that of the element that the reflection found there.
+pub(crate) struct PackedQr<T> {
+    pub(crate) packed: HostMatrices<T>,
+    /// The triangular factors of blocks of reflections, as faer has them.
+    blocks: HostMatrices<T>,
+}
+
+impl<T: Number> PackedQr<T> {
+    pub(crate) fn new(mut packed: HostMatrices<T>) -> PackedQr<T> {
+        let (rows, columns) = (packed.rows, packed.columns);
+        let count = rows.min(columns);
+        // Blocks of one reflection are fastest for few columns, which stay in the L1 cache.
+        let block = if count <= UNDIVIDED_MAX { 1 } else { 32 };
+        let mut blocks = HostMatrices::zeros(packed.count, block, count);
+        if !packed.is_finite() {
+            return PackedQr { packed: packed.filled(T::nan()), blocks: blocks.filled(T::nan()) };
+        }
+        let memory = qr_factor::qr_in_place_scratch::<T>(rows, columns, block, Par::Seq, Spec::default());
+        with_memory(memory, |memory| {
+            for i in 0..packed.count {
+                if count > 0 {
+                    let (packed, blocks) = (packed.view_mut(i), blocks.view_mut(i));
+                    qr_factor::qr_in_place(packed, blocks, Par::Seq, memory, Spec::default());
+                }
+            }
+        });
+        PackedQr { packed, blocks }
+    }
+
+    /// The factor tau of each reflection `1 - tau v v^H`.
+    pub(crate) fn factors(&self) -> Vec<T> {
+        let (block, count) = (self.blocks.rows, self.blocks.columns);
+        let factor = |(i, k): (usize, usize)| T::one() / self.blocks.at(i, k % block, k);
+        (0..self.blocks.count).flat_map(|i| (0..count).map(move |k| (i, k))).map(factor).collect()
+    }
+
+    /// Multiplies columns of `x` by Q, or by its adjoint, of matrix `i`.
+    fn apply(&self, i: usize, adjoint: bool, x: MatMut<'_, T>) {
+        let (rows, block) = (self.packed.rows, self.blocks.rows);
+        if self.blocks.columns == 0 {
+            return;
+        }
+        let memory =
+            householder::apply_block_householder_sequence_on_the_left_in_place_scratch::<T>(rows, block, x.ncols());
+        let (packed, blocks) = (self.packed.view(i), self.blocks.view(i));
+        with_memory(memory, |memory| {
+            if adjoint {
+                householder::apply_block_householder_sequence_transpose_on_the_left_in_place_with_conj(
+                    packed,
+                    blocks,
+                    Conj::Yes,
+                    x,
+                    Par::Seq,
+                    memory,
+                );
             } else {
-                return Err(i + 1);
+                householder::apply_block_householder_sequence_on_the_left_in_place_with_conj(
+                    packed,
+                    blocks,
+                    Conj::No,
+                    x,
+                    Par::Seq,
+                    memory,
+                );
+            }
+        });
+    }
+
+    /// The first columns of Q.
+    fn orthonormal(&self, columns: usize) -> HostMatrices<T> {
+        let rows = self.packed.rows;
+        let mut q = HostMatrices::zeros(self.packed.count, rows, columns);
+        for i in 0..q.count {
+            (0..rows.min(columns)).for_each(|k| q.one_mut(i)[k * rows + k] = T::one());
+            self.apply(i, false, q.view_mut(i));
+        }
+        q
+    }
+}
+
+/// The first `count` columns of Q, and as many rows of R. The diagonal of a complex R is not negative.
+pub(crate) fn qr<T: Number>(a: HostMatrices<T>, count: usize) -> [HostMatrices<T>; 2] {
+    let found = PackedQr::new(a);
+    let (mut q, mut r) = (found.orthonormal(count), found.packed.upper(count));
+    if !T::IS_REAL {
+        for i in 0..r.count {
+            for k in 0..count.min(r.columns) {
+                let diagonal = r.at(i, k, k);
+                let size = diagonal.abs();
+                if size == T::Real::zero() {
+                    continue;
+                }
+                let phase = diagonal.mul_real(size.recip());
+                let (rows, own) = (q.rows, count);
+                q.one_mut(i)[k * rows..][..rows].iter_mut().for_each(|x| *x = *x * phase);
+                r.one_mut(i).iter_mut().skip(k).step_by(own.max(1)).for_each(|x| *x = phase.conj() * *x);
             }
         }
     }
-    Ok(factor)
+    [q, r]
 }
 
-/// Multiplies the columns of `x` from `first` on by the Householder reflection `1 - tau v v^T`, where `v` is 0 above
-/// row `k`, 1 in row `k`, and `tail` below it.
-fn reflect(tail: &[f64], k: usize, tau: f64, x: &mut HostMatrix, first: usize) {
-    let mut products = x.row(k)[first..].to_vec();
-    for (i, v) in tail.iter().enumerate() {
-        products.iter_mut().zip(&x.row(k + 1 + i)[first..]).for_each(|(sum, y)| *sum += v * y);
-    }
-    for i in k..x.rows {
-        let factor = if i == k { tau } else { tau * tail[i - k - 1] };
-        let row = &mut x.elements[i * x.columns + first..(i + 1) * x.columns];
-        row.iter_mut().zip(&products).for_each(|(y, sum)| *y -= factor * sum);
-    }
-}
-
-/// The QR decomposition by Householder reflections, packed as LAPACK's `geqrf` does: R on and above the diagonal,
-/// below it the vectors of the reflections; and their factors tau. The sign of each diagonal element of R is opposite
-/// to that of the element that the reflection found there.
-pub(crate) fn householder(mut a: HostMatrix) -> (HostMatrix, Vec<f64>) {
-    let mut factors = Vec::new();
-    for k in 0..a.rows.min(a.columns) {
-        let largest = (k + 1..a.rows).map(|i| a[(i, k)].abs()).fold(0.0, f64::max);
-        if largest == 0.0 {
-            factors.push(0.0);
-            continue;
+/// The least-squares solutions X of `A[i] @ X = B[j]` for pairs `(i, j)`, of smallest norm; `None` if a matrix may lack
+/// full rank, with singular values of at most `tolerance` times the largest counting as zeros.
+pub(crate) fn least_squares<T: Real>(
+    a: HostMatrices<T>,
+    b: &HostMatrices<T>,
+    pairs: &[(usize, usize)],
+    tolerance: f64,
+) -> Option<HostMatrices<T>> {
+    let (rows, columns) = (a.rows, a.columns);
+    let size = rows.min(columns);
+    let decomposed = PackedQr::new(if rows < columns { a.transposed() } else { a });
+    let packed = &decomposed.packed;
+    let square = packed.upper(size);
+    let mut inverse = HostMatrices::zeros(1, size, size);
+    let norm = |all: &[T]| all.iter().map(|x| x.to_f64().powi(2)).sum::<f64>().sqrt();
+    for i in 0..square.count {
+        triangular_inverse::invert_upper_triangular(inverse.view_mut(0), square.view(i), Par::Seq);
+        // The norms of Frobenius bound the largest singular values of R and of its inverse.
+        let condition = norm(square.one(i)) * norm(inverse.one(0));
+        if !(condition * tolerance < 1.0 && condition.is_finite()) {
+            return None;
         }
-        let below = largest * (k + 1..a.rows).map(|i| (a[(i, k)] / largest).powi(2)).sum::<f64>().sqrt();
-        let alpha = a[(k, k)];
-        let beta = -alpha.hypot(below).copysign(alpha);
-        let tau = (beta - alpha) / beta;
-        for i in k + 1..a.rows {
-            a[(i, k)] /= alpha - beta;
+    }
+    let mut result = HostMatrices::zeros(pairs.len(), columns, b.columns);
+    for (k, (i, j)) in pairs.iter().enumerate() {
+        if rows < columns {
+            // A = R^T Q^T with the QR decomposition of the transpose.
+            let lower = MatRef::from_column_major_slice(square.one(*i), size, size).transpose();
+            let mut x = result.view_mut(k);
+            x.rb_mut().subrows_mut(0, size).copy_from(b.view(*j));
+            triangular_solve::solve_lower_triangular_in_place(lower, x.rb_mut().subrows_mut(0, size), Par::Seq);
+            decomposed.apply(*i, false, x);
+        } else {
+            let mut x = HostMatrices { count: 1, rows, columns: b.columns, elements: b.one(*j).to_vec() };
+            decomposed.apply(*i, true, x.view_mut(0));
+            let mut first = x.view_mut(0).subrows_mut(0, size);
+            triangular_solve::solve_upper_triangular_in_place(square.view(*i), first.rb_mut(), Par::Seq);
+            result.view_mut(k).copy_from(first);
         }
-        reflect(&a.below(k), k, tau, &mut a, k + 1);
-        a[(k, k)] = beta;
-        factors.push(tau);
     }
-    (a, factors)
+    Some(result)
 }
 
-/// The first columns of the product of the reflections that [`householder`] returned: Q.
-pub(crate) fn orthonormal(packed: &HostMatrix, factors: &[f64], columns: usize) -> HostMatrix {
-    let mut q = HostMatrix::identity(packed.rows, columns);
-    for (k, tau) in factors.iter().enumerate().rev() {
-        reflect(&packed.below(k), k, *tau, &mut q, 0);
-    }
-    q
-}
-
-/// The number of iterations after which an algorithm has failed to converge.
-fn iterations_max(size: usize) -> usize {
-    1000 + 100 * size
-}
-
-/// The eigenvalues of a symmetric matrix in ascending order, and eigenvectors as columns; `None` without convergence.
-pub(crate) fn eigen(symmetric: &HostMatrix) -> Option<(Vec<f64>, HostMatrix)> {
-    let size = symmetric.rows;
-    if size == 0 {
-        return Some((Vec::new(), HostMatrix::zeros(0, 0)));
-    }
-    if !symmetric.is_finite() {
+/// The eigenvalues of symmetric matrices, of which the lower triangles are read, in ascending order, and eigenvectors
+/// as columns if they are `wanted`; `None` without convergence.
+pub(crate) fn eigen<T: Real>(symmetric: &HostMatrices<T>, wanted: bool) -> Option<(Vec<T>, HostMatrices<T>)> {
+    let (count, size) = (symmetric.count, symmetric.rows);
+    let mut vectors = HostMatrices::zeros(if wanted { count } else { 0 }, size, size);
+    let mut values = vec![T::zero(); count * size];
+    if !(0..count)
+        .all(|i| (0..size).all(|k| symmetric.one(i)[k * size + k..(k + 1) * size].iter().all(|x| x.is_finite())))
+    {
         return None;
     }
-    let found = symmetric.to_columns().try_symmetric_eigen(f64::EPSILON, iterations_max(size))?;
-    let mut order: Vec<usize> = (0..size).collect();
-    order.sort_by(|i, j| found.eigenvalues[*i].total_cmp(&found.eigenvalues[*j]));
-    let values = order.iter().map(|i| found.eigenvalues[*i]).collect();
-    Some((values, HostMatrix::of(size, size, |i, j| found.eigenvectors[(i, order[j])])))
+    let mut params = <evd::SelfAdjointEvdParams as faer::Auto<T>>::auto();
+    params.recursion_threshold = UNDIVIDED_MAX;
+    let computed = if wanted { evd::ComputeEigenvectors::Yes } else { evd::ComputeEigenvectors::No };
+    with_memory(evd::self_adjoint_evd_scratch::<T>(size, computed, Par::Seq, params.into()), |memory| {
+        (0..count).try_for_each(|i| {
+            let own = DiagMut::from_slice_mut(&mut values[i * size..][..size]);
+            let vectors = wanted.then(|| vectors.view_mut(i));
+            evd::self_adjoint_evd(symmetric.view(i), own, vectors, Par::Seq, memory, params.into()).ok()
+        })
+    })?;
+    Some((values, vectors))
 }
 
-/// The singular value decomposition `a = U diag(S) Vh` with descending S, reduced or with square U and Vh; `None`
-/// without convergence.
-pub(crate) fn svd(a: &HostMatrix, full: bool) -> Option<(HostMatrix, Vec<f64>, HostMatrix)> {
-    if a.rows < a.columns {
-        let (u, s, vh) = svd(&a.transposed(), full)?;
-        return Some((vh.transposed(), s, u.transposed()));
-    }
+/// The vectors of a singular value decomposition that are computed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SingularVectors {
+    None,
+    /// As many as there are singular values.
+    Reduced,
+    /// Square U and Vh.
+    Full,
+}
+
+/// The singular value decompositions `a = U diag(S) Vh` of matrices.
+pub(crate) struct Singular<T> {
+    pub(crate) u: HostMatrices<T>,
+    /// The singular values of all matrices, in descending order for each.
+    pub(crate) values: Vec<f64>,
+    pub(crate) vh: HostMatrices<T>,
+}
+
+/// The singular value decompositions of matrices; `None` without convergence.
+pub(crate) fn svd<T: Number>(a: &HostMatrices<T>, wanted: SingularVectors) -> Option<Singular<T>> {
+    let (rows, columns) = (a.rows, a.columns);
+    let count = rows.min(columns);
     if !a.is_finite() {
         return None;
     }
-    let count = a.columns;
-    if count == 0 {
-        let u = HostMatrix::identity(a.rows, if full { a.rows } else { 0 });
-        return Some((u, Vec::new(), HostMatrix::zeros(0, 0)));
-    }
-    let found = a.to_columns().try_svd(true, true, 5.0 * f64::EPSILON, iterations_max(count))?;
-    let (u, vh) = (HostMatrix::of_columns(found.u.as_ref()?), HostMatrix::of_columns(found.v_t.as_ref()?));
-    let values: Vec<f64> = found.singular_values.iter().copied().collect();
-    // nalgebra's vectors are wrong for some matrices of deficient rank.
-    let (u, values, vh) = if is_decomposition(a, &u, &values, &vh) { (u, values, vh) } else { jacobi(a)? };
-    let u = with_signs_of(u, &values, &vh);
-    let u = if full { completed(u, a.rows) } else { u };
-    Some((u, values, vh))
-}
-
-/// The left singular vectors, with those of singular values that are zero up to rounding turned towards the right
-/// ones. Their sign is free; this one gives the nuclear norm of a singular matrix that is positive semidefinite the
-/// gradient of a regular one close to it.
-fn with_signs_of(mut u: HostMatrix, values: &[f64], vh: &HostMatrix) -> HostMatrix {
-    let zero = values[0] * f64::EPSILON * u.rows as f64;
-    for k in (0..values.len()).filter(|k| values[*k] <= zero) {
-        let along: f64 = vh.row(k).iter().enumerate().map(|(i, x)| u[(i, k)] * x).sum();
-        if along < 0.0 {
-            (0..u.rows).for_each(|i| u[(i, k)] = -u[(i, k)]);
-        }
-    }
-    u
-}
-
-/// A matrix of orthonormal columns with further ones, from Q in its QR decomposition.
-fn completed(known: HostMatrix, columns: usize) -> HostMatrix {
-    if known.columns == columns {
-        return known;
-    }
-    let (packed, factors) = householder(known.clone());
-    let q = orthonormal(&packed, &factors, columns);
-    HostMatrix::of(known.rows, columns, |i, j| if j < known.columns { known[(i, j)] } else { q[(i, j)] })
-}
-
-/// Whether `u diag(s) vh` is the matrix, up to rounding.
-fn is_decomposition(a: &HostMatrix, u: &HostMatrix, s: &[f64], vh: &HostMatrix) -> bool {
-    let limit = 1e-13 * s[0] * (a.rows as f64).sqrt();
-    (0..a.rows).all(|i| {
-        let mut rest = a.row(i).to_vec();
-        for (k, value) in s.iter().enumerate() {
-            let factor = u[(i, k)] * value;
-            rest.iter_mut().zip(vh.row(k)).for_each(|(x, y)| *x -= factor * y);
-        }
-        rest.iter().all(|x| x.abs() <= limit)
-    })
-}
-
-/// The reduced singular value decomposition by one-sided Jacobi rotations (Hestenes 1958), which is slower.
-fn jacobi(a: &HostMatrix) -> Option<(HostMatrix, Vec<f64>, HostMatrix)> {
-    let count = a.columns;
-    let (mut scaled, mut right) = (a.transposed(), HostMatrix::identity(count, count));
-    let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
-    // Columns below the resolution of the matrix are rounding errors: they count as zeros.
-    let least = f64::EPSILON * dot(&a.elements, &a.elements).sqrt();
-    let mut converged = false;
-    for _ in 0..60 {
-        converged = true;
-        for p in 0..count {
-            for q in p + 1..count {
-                let (x, y) = (scaled.row(p), scaled.row(q));
-                let (alpha, beta, gamma) = (dot(x, x), dot(y, y), dot(x, y));
-                let small = alpha.min(beta).sqrt() <= least;
-                if small || gamma.abs() <= 2.0 * f64::EPSILON * (alpha * beta).sqrt() * (a.rows as f64).sqrt() {
-                    continue;
-                }
-                converged = false;
-                let zeta = (beta - alpha) / (2.0 * gamma);
-                let tangent = zeta.signum() / (zeta.abs() + zeta.hypot(1.0));
-                let cosine = 1.0 / tangent.hypot(1.0);
-                let sine = cosine * tangent;
-                for matrix in [&mut scaled, &mut right] {
-                    for k in 0..matrix.columns {
-                        let (x, y) = (matrix[(p, k)], matrix[(q, k)]);
-                        matrix[(p, k)] = cosine * x - sine * y;
-                        matrix[(q, k)] = sine * x + cosine * y;
-                    }
-                }
+    let (across, down, computed) = match wanted {
+        SingularVectors::None => (0, 0, faer_svd::ComputeSvdVectors::No),
+        SingularVectors::Reduced => (count, count, faer_svd::ComputeSvdVectors::Thin),
+        SingularVectors::Full => (rows, columns, faer_svd::ComputeSvdVectors::Full),
+    };
+    let (mut u, mut v) = (HostMatrices::zeros(a.count, rows, across), HostMatrices::zeros(a.count, columns, down));
+    let mut values = vec![0.0; a.count * count];
+    let mut diagonal = vec![T::zero(); count];
+    let mut params = <faer_svd::SvdParams as faer::Auto<T>>::auto();
+    params.recursion_threshold = UNDIVIDED_MAX;
+    let request = faer_svd::svd_scratch::<T>(rows, columns, computed, computed, Par::Seq, params.into());
+    with_memory(request, |memory| {
+        (0..a.count).try_for_each(|i| {
+            let (own_u, own_v) = match wanted {
+                SingularVectors::None => (None, None),
+                _ => (Some(u.view_mut(i)), Some(v.view_mut(i))),
+            };
+            let found = DiagMut::from_slice_mut(&mut diagonal);
+            faer_svd::svd(a.view(i), found, own_u, own_v, Par::Seq, memory, params.into()).ok()?;
+            let own = &mut values[i * count..][..count];
+            own.iter_mut().zip(&diagonal).for_each(|(value, x)| *value = x.to_c64().re);
+            if wanted != SingularVectors::None && count > 0 {
+                turn(u.one_mut(i), rows, own, v.one(i), columns);
             }
-        }
-        if converged {
-            break;
+            Some(())
+        })
+    })?;
+    let mut vh = v.transposed();
+    if !T::IS_REAL {
+        vh.elements.iter_mut().for_each(|x| *x = x.conj());
+    }
+    Some(Singular { u, values, vh })
+}
+
+/// Turns the left vectors of singular values that are zero up to rounding towards the right ones. Their sign is free;
+/// this one gives the nuclear norm of a singular matrix that is positive semidefinite the gradient of a regular one
+/// close to it.
+fn turn<T: Number>(u: &mut [T], rows: usize, values: &[f64], v: &[T], columns: usize) {
+    let zero = values[0] * T::EPSILON * rows.max(columns) as f64;
+    for (k, _) in values.iter().enumerate().filter(|(_, value)| **value <= zero) {
+        let (left, right) = (&mut u[k * rows..][..rows], &v[k * columns..][..columns]);
+        let along: f64 = left.iter().zip(right).map(|(x, y)| (*x * y.conj()).to_c64().re).sum();
+        if along < 0.0 {
+            left.iter_mut().for_each(|x| *x = T::zero() - *x);
         }
     }
-    let norms: Vec<f64> = (0..count).map(|i| dot(scaled.row(i), scaled.row(i)).sqrt()).collect();
-    let mut order: Vec<usize> = (0..count).collect();
-    order.sort_by(|i, j| norms[*j].total_cmp(&norms[*i]));
-    let values: Vec<f64> = order.iter().map(|i| norms[*i]).collect();
-    let rank = values.iter().filter(|value| **value > least).count();
-    let known = HostMatrix::of(a.rows, rank, |i, j| scaled[(order[j], i)] / values[j]);
-    converged.then(|| (completed(known, count), values, HostMatrix::of(count, count, |i, j| right[(order[i], j)])))
+}
+
+/// The pseudoinverses `V diag(scales) U^H`, with the scale of each singular value.
+pub(crate) fn pseudoinverses<T: Number>(found: &Singular<T>, scales: &[f64]) -> HostMatrices<T> {
+    let (rows, columns, size) = (found.u.rows, found.vh.columns, found.u.columns);
+    let mut result = HostMatrices::zeros(found.u.count, columns, rows);
+    for i in 0..result.count {
+        let scaled = HostMatrices::of(1, columns, size, |_, j, k| {
+            found.vh.at(i, k, j).conj() * T::from_f64_impl(scales[i * size + k])
+        });
+        let (left, right) = (scaled.view(0), found.u.view(i).adjoint());
+        matmul::matmul(result.view_mut(i), Accum::Replace, left, right, T::one(), Par::Seq);
+    }
+    result
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn product(a: &HostMatrix, b: &HostMatrix) -> HostMatrix {
-        HostMatrix::of(a.rows, b.columns, |i, j| (0..a.columns).map(|k| a[(i, k)] * b[(k, j)]).sum())
+    fn product<T: Number>(a: &HostMatrices<T>, b: &HostMatrices<T>) -> HostMatrices<T> {
+        let element = |i: usize, row: usize, column: usize| {
+            (0..a.columns).fold(T::zero(), |sum, k| sum + a.at(i, row, k) * b.at(i, k, column))
+        };
+        HostMatrices::of(a.count, a.rows, b.columns, element)
     }
 
-    fn assert_close(a: &HostMatrix, b: &HostMatrix) {
-        assert_eq!((a.rows, a.columns), (b.rows, b.columns));
-        let error = a.elements.iter().zip(&b.elements).map(|(x, y)| (x - y).abs()).fold(0.0, f64::max);
-        assert!(error < 1e-12, "{error}: {a:?} and {b:?}");
+    fn adjoint<T: Number>(a: &HostMatrices<T>) -> HostMatrices<T> {
+        HostMatrices::of(a.count, a.columns, a.rows, |i, row, column| a.at(i, column, row).conj())
+    }
+
+    fn identity<T: Number>(size: usize) -> HostMatrices<T> {
+        diagonal(size, size, &vec![T::one(); size])
+    }
+
+    fn diagonal<T: Number>(rows: usize, columns: usize, values: &[T]) -> HostMatrices<T> {
+        HostMatrices::of(1, rows, columns, |_, i, j| if i == j { values[i] } else { T::zero() })
+    }
+
+    fn assert_close<T: Number>(a: &HostMatrices<T>, b: &HostMatrices<T>) {
+        assert_eq!((a.count, a.rows, a.columns), (b.count, b.rows, b.columns));
+        let largest = b.elements.iter().map(|x| x.to_c64().norm()).fold(1.0, f64::max);
+        let error = a.elements.iter().zip(&b.elements).map(|(x, y)| (*x - *y).to_c64().norm()).fold(0.0, f64::max);
+        let limit = 20.0 * T::EPSILON * largest * (a.rows + a.columns) as f64;
+        assert!(error <= limit, "{error} > {limit} of {} by {}", a.rows, a.columns);
+    }
+
+    fn number<T: Number>(x: f64) -> T {
+        T::from_f64_impl(x)
     }
 
     /// Matrices of several shapes and ranks: full, 1, 0, and with equal singular values.
-    fn samples() -> Vec<HostMatrix> {
+    fn samples<T: Number>(imaginary: T) -> Vec<HostMatrices<T>> {
         let mut samples = Vec::new();
-        for (rows, columns) in [(1, 1), (1, 4), (4, 1), (3, 3), (5, 3), (3, 5), (8, 8), (20, 7)] {
-            samples.push(HostMatrix::of(rows, columns, |i, j| ((i * 7 + j * 13 + i * j * 5) as f64).sin()));
-            samples.push(HostMatrix::of(rows, columns, |i, j| ((i + 1) * (j + 1)) as f64));
-            samples.push(HostMatrix::zeros(rows, columns));
-            samples.push(HostMatrix::identity(rows, columns));
+        let sizes = [(1, 1), (1, 4), (4, 1), (3, 3), (5, 3), (3, 5), (8, 8), (20, 7), (40, 40), (70, 20), (20, 70)];
+        for (rows, columns) in sizes {
+            samples.push(HostMatrices::of(1, rows, columns, |_, i, j| {
+                number::<T>(((i * 7 + j * 13 + i * j * 5) as f64).sin())
+                    + imaginary * number::<T>(((i * 3 + j) as f64).cos())
+            }));
+            samples.push(HostMatrices::of(1, rows, columns, |_, i, j| number(((i + 1) * (j + 1)) as f64)));
+            samples.push(HostMatrices::zeros(1, rows, columns));
+            samples.push(diagonal(rows, columns, &vec![T::one(); rows.min(columns)]));
         }
         samples
     }
 
-    #[test]
-    fn factors_give_the_matrix_back() {
-        for a in samples() {
+    /// LU, QR and singular value decompositions multiply to the matrix, and their factors are what they should be.
+    fn check_factors<T: Number>(imaginary: T) {
+        for a in samples(imaginary) {
             let count = a.rows.min(a.columns);
             let lu = PackedLu::new(a.clone());
-            assert_close(&product(&permutation(&lu.order), &product(&lu.lower(), &lu.packed.upper(count))), &a);
-            assert_eq!(row_order(a.rows, &lu.exchanges), lu.order);
-            let (packed, factors) = householder(a.clone());
-            let q = orthonormal(&packed, &factors, a.rows);
-            assert_close(&product(&q, &packed.upper(a.rows)), &a);
-            assert_close(&product(&q.transposed(), &q), &HostMatrix::identity(a.rows, a.rows));
-            for full in [false, true] {
-                let (u, s, vh) = svd(&a, full).unwrap();
-                let scales = HostMatrix::of(u.columns, vh.rows, |i, j| if i == j { s[i] } else { 0.0 });
-                assert_close(&product(&u, &product(&scales, &vh)), &a);
-                assert_close(&product(&u.transposed(), &u), &HostMatrix::identity(u.columns, u.columns));
-                assert_close(&product(&vh, &vh.transposed()), &HostMatrix::identity(vh.rows, vh.rows));
-                assert!(s.is_sorted_by(|x, y| x >= y) && s.iter().all(|x| *x >= 0.0));
+            let order = row_order(a.rows, lu.exchanges(0));
+            let restored = product(&lu.lower(), &lu.packed.upper(count));
+            assert_close(&product(&permutations(&[order], a.rows), &restored), &a);
+            assert!(lu.lower().elements.iter().all(|x| x.to_c64().norm() <= 1.5), "not the largest pivots");
+            let [q, r] = qr(a.clone(), a.rows);
+            assert_close(&product(&q, &r), &a);
+            assert_close(&product(&adjoint(&q), &q), &identity(a.rows));
+            let alone = svd(&a, SingularVectors::None).unwrap().values;
+            for wanted in [SingularVectors::Reduced, SingularVectors::Full] {
+                let Singular { u, values, vh } = svd(&a, wanted).unwrap();
+                let numbers: Vec<T> = values.iter().map(|x| number(*x)).collect();
+                assert_close(&product(&u, &product(&diagonal(u.columns, vh.rows, &numbers), &vh)), &a);
+                assert_close(&product(&adjoint(&u), &u), &identity(u.columns));
+                assert_close(&product(&vh, &adjoint(&vh)), &identity(vh.rows));
+                assert!(values.is_sorted_by(|x, y| x >= y) && values.iter().all(|x| *x >= 0.0));
+                let alone: Vec<T> = alone.iter().map(|x| number(*x)).collect();
+                assert_close(&diagonal(count, count, &alone), &diagonal(count, count, &numbers));
             }
-            let gram = product(&a, &a.transposed());
-            let (values, vectors) = eigen(&gram).unwrap();
-            let scales = HostMatrix::of(a.rows, a.rows, |i, j| if i == j { values[i] } else { 0.0 });
-            let error = product(&product(&vectors, &scales), &vectors.transposed());
-            let largest = gram.elements.iter().fold(1.0, |x: f64, y| x.max(y.abs()));
-            assert_close(
-                &HostMatrix::of(a.rows, a.rows, |i, j| error[(i, j)] / largest),
-                &HostMatrix::of(a.rows, a.rows, |i, j| gram[(i, j)] / largest),
-            );
-            let positive = HostMatrix::of(a.rows, a.rows, |i, j| gram[(i, j)] / largest + f64::from(u8::from(i == j)));
-            let factor = cholesky(&positive).unwrap();
-            assert_close(&product(&factor, &factor.transposed()), &positive);
+        }
+    }
+
+    /// Eigenvalues and Cholesky factors multiply to the matrix; packed QR decompositions are those of LAPACK.
+    fn check_real_factors<T: Real>() {
+        for a in samples(T::zero()) {
+            let gram = product(&a, &adjoint(&a));
+            let largest = gram.elements.iter().fold(T::one(), |x, y| if x > y.abs() { x } else { y.abs() });
+            let scaled = HostMatrices::of(1, a.rows, a.rows, |_, i, j| gram.at(0, i, j) / largest);
+            let (values, vectors) = eigen(&scaled, true).unwrap();
+            assert!(values.is_sorted_by(|x, y| x <= y));
+            let restored = product(&vectors, &product(&diagonal(a.rows, a.rows, &values), &adjoint(&vectors)));
+            assert_close(&restored, &scaled);
+            let alone = eigen(&scaled, false).unwrap().0;
+            assert_close(&diagonal(a.rows, a.rows, &alone), &diagonal(a.rows, a.rows, &values));
+            let one = identity::<T>(a.rows);
+            let positive = HostMatrices::of(1, a.rows, a.rows, |_, i, j| scaled.at(0, i, j) + one.at(0, i, j));
+            let mut factor = positive.clone();
+            assert_eq!(cholesky(&mut factor), [0]);
+            assert_eq!(factor.clone().transposed().upper(a.rows), factor.clone().transposed());
+            assert_close(&product(&factor, &adjoint(&factor)), &positive);
+
+            let packed = PackedQr::new(a.clone());
+            let factors = packed.factors();
+            let mut q = identity::<T>(a.rows);
+            for (k, tau) in factors.iter().enumerate() {
+                let v = HostMatrices::of(1, a.rows, 1, |_, i, _| match i.cmp(&k) {
+                    std::cmp::Ordering::Less => T::zero(),
+                    std::cmp::Ordering::Equal => T::one(),
+                    std::cmp::Ordering::Greater => packed.packed.at(0, i, k),
+                });
+                let along = product(&product(&q, &v), &adjoint(&v));
+                q = HostMatrices::of(1, a.rows, a.rows, |_, i, j| q.at(0, i, j) - *tau * along.at(0, i, j));
+            }
+            assert_close(&product(&q, &packed.packed.upper(a.rows)), &a);
         }
     }
 
     #[test]
-    fn rotations_find_singular_values() {
-        for a in samples().into_iter().filter(|a| a.rows >= a.columns) {
-            let (u, s, vh) = jacobi(&a).unwrap();
-            assert!(a.elements.iter().all(|x| *x == 0.0) || is_decomposition(&a, &u, &s, &vh));
-            assert_close(&product(&u.transposed(), &u), &HostMatrix::identity(a.columns, a.columns));
+    fn factors_give_the_matrix_back() {
+        check_factors(0f32);
+        check_factors(0f64);
+        check_factors(c64::new(0.0, 1.0));
+        check_real_factors::<f32>();
+        check_real_factors::<f64>();
+    }
+
+    #[test]
+    fn inverses_and_solutions_solve_systems() {
+        for size in [0, 1, 4, LOOPS_MAX, LOOPS_MAX + 1, 50] {
+            let a = HostMatrices::of(2, size, size, |i, row, column| {
+                ((i + row * 7 + column * 13 + row * column * 5) as f64).sin() + f64::from(u8::from(row == column)) * 4.0
+            });
+            let lu = PackedLu::new(a.clone());
+            let ones = HostMatrices::of(2, size, size, |_, row, column| f64::from(u8::from(row == column)));
+            assert_close(&product(&a, &lu.inverses()), &ones);
+            let b = HostMatrices::of(2, size, 3, |i, row, column| (i + row + column) as f64);
+            let mut x = b.clone();
+            (0..2).for_each(|i| lu.solve(i, x.one_mut(i)));
+            assert_close(&product(&a, &x), &b);
+            let lower = HostMatrices::of(2, size, size, |i, j, k| if j >= k { a.at(i, j, k) } else { 0.0 });
+            let mut x = b.clone();
+            (0..2).for_each(|i| substitute(a.one(i), size, Triangle::Lower, x.one_mut(i)));
+            assert_close(&product(&lower, &x), &b);
+        }
+    }
+
+    #[test]
+    fn least_squares_is_found_for_full_rank_alone() {
+        for a in samples(0f64) {
+            let b = HostMatrices::of(1, a.rows, 2, |_, i, j| (i + 2 * j) as f64);
+            let count = a.rows.min(a.columns);
+            let found = svd(&a, SingularVectors::Reduced).unwrap();
+            let full = found.values[count - 1] > 1e-12 * found.values[0];
+            let solved = least_squares(a.clone(), &b, &[(0, 0)], 1e-12);
+            assert_eq!(solved.is_some(), full, "{} by {}", a.rows, a.columns);
+            if let Some(x) = solved {
+                let scales: Vec<f64> = found.values.iter().map(|x| 1.0 / x).collect();
+                assert_close(&x, &product(&pseudoinverses(&found, &scales), &b));
+            }
         }
     }
 
     #[test]
     fn faults_are_found() {
-        let singular = HostMatrix::of(3, 3, |i, j| if i == 1 { 0.0 } else { (i + 2 * j) as f64 });
-        assert_eq!(PackedLu::new(singular).first_zero_pivot(), 3);
-        assert_eq!(cholesky(&HostMatrix::of(2, 2, |i, j| if i == j { 1.0 } else { 2.0 })), Err(2));
-        assert_eq!(svd(&HostMatrix::of(2, 2, |_, _| f64::NAN), false), None);
-        assert_eq!(eigen(&HostMatrix::of(2, 2, |_, _| f64::INFINITY)), None);
+        for size in [3, 20] {
+            let singular =
+                HostMatrices::of(
+                    1,
+                    size,
+                    size,
+                    |_, i, j| if i == 1 { 0.0 } else { ((i * i + 1) as f64 * j as f64).cos() },
+                );
+            let lu = PackedLu::new(singular);
+            assert!(lu.is_singular());
+            assert_eq!(lu.first_zero_pivots(), [size]);
+            assert_eq!(lu.determinants().next(), Some(c64::new(0.0, 0.0)));
+            assert_eq!(lu.log_determinants().next().unwrap().1, f64::NEG_INFINITY);
+            let mut indefinite = HostMatrices::of(1, size, size, |_, i, j| if i == j { 1.0 } else { 2.0 });
+            assert_eq!(cholesky(&mut indefinite), [2]);
+            for wrong in [f64::NAN, f64::INFINITY] {
+                let a = HostMatrices::zeros(1, size, size).filled(wrong);
+                assert!(svd(&a, SingularVectors::Reduced).is_none() && eigen(&a, true).is_none());
+                assert_ne!(cholesky(&mut a.clone()), [0]);
+                assert!(qr(a.clone(), size)[0].elements.iter().all(|x| x.is_nan()));
+                assert!(least_squares(a.clone(), &a, &[(0, 0)], 1e-12).is_none());
+                assert!(!PackedLu::new(a).inverses().is_finite());
+            }
+        }
     }
 }

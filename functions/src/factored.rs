@@ -3,8 +3,8 @@
 use crate::common::zeros;
 use crate::declaration::functions;
 use crate::decompositions::lu_parts;
-use crate::dense;
-use crate::linalg::{check, eye, failure, linalg_solve_triangular, matrices, upload, upload_vectors};
+use crate::dense::{self, PackedQr, Real};
+use crate::linalg::{by_dtype, check, eye, failure, linalg_solve_triangular, matrices, upload, upload_numbers};
 use crate::masks::{tril, triu};
 use crate::shape::diag_embed;
 use gt_ops::error::{OpError, Result};
@@ -22,13 +22,13 @@ fn permutations<'g>(g: &'g Builder<'g>, pivots: Expr<'g>, rows: i64, dtype: DTyp
     if exchanges.iter().any(|row| !(1..=rows).contains(row)) {
         return Err(OpError::runtime("All elements of LU_pivots must be between 1 and LU_data.size(-2)"));
     }
-    let permutation = |i: usize| {
+    let order = |i: usize| {
         let own = &exchanges[i * *count as usize..(i + 1) * *count as usize];
         let own: Vec<usize> = own.iter().map(|row| *row as usize - 1).collect();
-        dense::permutation(&dense::row_order(rows as usize, &own))
+        dense::row_order(rows as usize, &own)
     };
-    let all = (0..batch.iter().product::<i64>() as usize).map(permutation);
-    Ok(upload(g, batch, rows, rows, all.collect::<Vec<_>>(), dtype))
+    let orders: Vec<Vec<usize>> = (0..batch.iter().product::<i64>() as usize).map(order).collect();
+    Ok(upload(g, batch, dense::permutations::<f64>(&orders, rows as usize), dtype))
 }
 
 /// The product of Householder reflections `1 - tau[i] * v[i] @ v[i].mT` with a matrix.
@@ -177,11 +177,12 @@ functions! {
     [method().out().results(&["a", "tau"])]
     fn geqrf(g, input: Expr<'g>) -> Result<[Expr<'g>; 2]> {
         let ((batch, rows, columns), dtype) = (check("geqrf", input, false)?, input.dtype()?);
-        let (packed, factors): (Vec<_>, Vec<_>) = matrices(input)?.into_iter().map(dense::householder).unzip();
-        Ok([
-            upload(g, &batch, rows, columns, packed, dtype),
-            upload_vectors(g, &batch, rows.min(columns), factors, dtype),
-        ])
+        fn packed<'g, T: Real>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 2]> {
+            let (g, found) = (a.builder(), PackedQr::<T>::new(matrices(a)?));
+            let factors = upload_numbers(g, &found.factors(), &[batch, &[count]].concat(), T::DTYPE);
+            Ok([upload(g, batch, found.packed, T::DTYPE), factors])
+        }
+        by_dtype!(dtype, packed(input, &batch, rows.min(columns)))
     }
 
     /// The first columns of a product of Householder reflections: Q of what `geqrf` returned.

@@ -1,17 +1,18 @@
 //! Inverses, determinants, linear equations, Cholesky factors and powers of matrices.
 //!
-//! The functions fetch the elements, compute in float64 on the host (`dense.rs`) and upload the results; their
-//! gradients are composed of other operations.
+//! The functions fetch the elements, compute on the host (`dense.rs`) and upload the results; their gradients are
+//! composed of other operations.
 
 use crate::common::axes_of;
-use crate::complex_matrices::{self, adjoint, columns_to_complex, columns_to_real, to_complex, to_real};
+use crate::complex_matrices::{adjoint, columns_to_complex, columns_to_real, to_complex, to_real};
 use crate::declaration::functions;
-use crate::dense::{self, HostMatrix, PackedLu, Triangle};
+use crate::dense::{self, HostMatrices, Number, PackedLu, Real, Triangle};
 use crate::masks::{tril, triu};
+use faer::c64;
 use gt_ops::error::{ErrorKind, OpError, Result};
 use gt_ops::expr::{Builder, Expr, GradientRule};
 use gt_ops::forms::{method, module};
-use gt_ops::{DType, Meta, Scalar, Shape, build};
+use gt_ops::{DType, Meta, Shape, build};
 
 // Helpers, which `decompositions.rs` and `factored.rs` use too ------------------------------------------------------
 
@@ -58,42 +59,47 @@ pub(crate) fn failure(name: &str, reason: &str) -> OpError {
     OpError::new(ErrorKind::LinAlg, format!("linalg.{name}: {reason}"))
 }
 
-/// The matrices of the last two axes. Waits for the elements.
-pub(crate) fn matrices(tensor: Expr<'_>) -> Result<Vec<HostMatrix>> {
+/// The matrices of the last two axes, in the dtype of `T`. Waits for the elements.
+pub(crate) fn matrices<T: Number>(tensor: Expr<'_>) -> Result<HostMatrices<T>> {
     let shape = tensor.shape()?;
     let [batch @ .., rows, columns] = shape.dims() else {
         return Err(OpError::runtime("a batch of matrices needs at least 2 axes"));
     };
-    let numbers: Vec<f64> = tensor.elements()?.into_iter().map(Scalar::to_f64).collect();
-    let size = rows * columns;
-    let count: usize = batch.iter().product();
-    let matrix = |i: usize| numbers[i * size..(i + 1) * size].to_vec();
-    Ok((0..count).map(|i| HostMatrix { rows: *rows, columns: *columns, elements: matrix(i) }).collect())
+    let builder = tensor.builder();
+    let val = builder.finish(tensor.detach().to(T::DTYPE))?;
+    let bytes = builder.with_graph(|g| g.fetch(val))?;
+    Ok(HostMatrices::of_rows(batch.iter().product(), *rows, *columns, T::of_bytes(&bytes)))
+}
+
+/// Calls a generic function of [`crate::dense::Real`] numbers with the type of a real dtype.
+macro_rules! by_dtype {
+    ($dtype:expr, $function:ident($($argument:expr),* $(,)?)) => {
+        match $dtype {
+            DType::F32 => $function::<f32>($($argument),*),
+            _ => $function::<f64>($($argument),*),
+        }
+    };
+}
+pub(crate) use by_dtype;
+
+/// A tensor of numbers in row-major order.
+pub(crate) fn upload_numbers<'g, T: Number>(
+    g: &'g Builder<'g>,
+    numbers: &[T],
+    sizes: &[i64],
+    dtype: DType,
+) -> Expr<'g> {
+    let bytes = T::to_bytes(numbers);
+    g.run(|g| {
+        let val = g.upload(Meta::new(build::shape_of(sizes)?, T::DTYPE), &bytes)?;
+        build::cast(g, val, dtype)
+    })
 }
 
 /// A tensor of matrices, of a batch with these sizes.
-pub(crate) fn upload<'g>(
-    g: &'g Builder<'g>,
-    batch: &[i64],
-    rows: i64,
-    columns: i64,
-    all: impl IntoIterator<Item = HostMatrix>,
-    dtype: DType,
-) -> Expr<'g> {
-    let numbers: Vec<f64> = all.into_iter().flat_map(|matrix| matrix.elements).collect();
-    g.floats(&numbers, &[batch, &[rows, columns]].concat(), dtype)
-}
-
-/// A tensor of vectors, of a batch with these sizes.
-pub(crate) fn upload_vectors<'g>(
-    g: &'g Builder<'g>,
-    batch: &[i64],
-    size: i64,
-    all: impl IntoIterator<Item = Vec<f64>>,
-    dtype: DType,
-) -> Expr<'g> {
-    let numbers: Vec<f64> = all.into_iter().flatten().collect();
-    g.floats(&numbers, &[batch, &[size]].concat(), dtype)
+pub(crate) fn upload<'g, T: Number>(g: &'g Builder<'g>, batch: &[i64], all: HostMatrices<T>, dtype: DType) -> Expr<'g> {
+    let sizes = [batch, &[all.rows as i64, all.columns as i64]].concat();
+    upload_numbers(g, &all.into_rows(), &sizes, dtype)
 }
 
 /// The gradient of a result: zeros if no gradient flows to it.
@@ -130,6 +136,11 @@ fn broadcast_places(shape: &Shape, own: &[usize]) -> Vec<usize> {
     (0..shape.numel()).map(place).collect()
 }
 
+/// The places of the matrices of two batches that broadcast, for each matrix of the broadcast batch.
+pub(crate) fn broadcast_pairs(batch: &Shape, a: &[usize], b: &[usize]) -> Vec<(usize, usize)> {
+    broadcast_places(batch, a).into_iter().zip(broadcast_places(batch, b)).collect()
+}
+
 /// The algorithm for a linear system.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum System {
@@ -146,44 +157,61 @@ impl System {
         if self == System::General { "solve" } else { "solve_triangular" }
     }
 
-    fn solve(self, matrices: &[HostMatrix], right: &[HostMatrix], pairs: &[(usize, usize)]) -> Option<Vec<HostMatrix>> {
+    /// The solution for each pair of a matrix and right-hand sides; `None` if a matrix is singular.
+    fn solve<T: Number>(
+        self,
+        a: HostMatrices<T>,
+        right: &HostMatrices<T>,
+        pairs: &[(usize, usize)],
+    ) -> Option<HostMatrices<T>> {
+        let size = a.rows;
+        let elements = pairs.iter().flat_map(|(_, b)| right.one(*b)).copied().collect();
+        let mut x = HostMatrices { count: pairs.len(), elements, ..*right };
+        let parts = pairs.iter().map(|(a, _)| *a).zip(x.elements.chunks_exact_mut((size * right.columns).max(1)));
         let triangle = match self {
             System::General => {
-                let factors: Vec<PackedLu> = matrices.iter().map(|a| PackedLu::new(a.clone())).collect();
-                if factors.iter().any(|lu| lu.first_zero_pivot() > 0) {
+                let factors = PackedLu::new(a);
+                if factors.is_singular() {
                     return None;
                 }
-                return Some(pairs.iter().map(|(a, b)| factors[*a].solve(&right[*b])).collect());
+                parts.for_each(|(i, x)| factors.solve(i, x));
+                return Some(x);
             }
             System::Upper => Triangle::Upper,
             System::Lower => Triangle::Lower,
         };
-        let singular = |a: &HostMatrix| (0..a.rows).any(|i| a[(i, i)] == 0.0);
-        let solve = |(a, b): &(usize, usize)| {
-            let mut x = right[*b].clone();
-            dense::substitute(&matrices[*a], triangle, &mut x);
-            x
-        };
-        (!matrices.iter().any(singular)).then(|| pairs.iter().map(solve).collect())
+        if (0..a.count).any(|i| a.one(i).iter().step_by(size + 1).any(|x| *x == T::zero_impl())) {
+            return None;
+        }
+        parts.for_each(|(i, x)| dense::substitute(a.one(i), size, triangle, x));
+        Some(x)
     }
 }
 
 /// The solution of `a @ x = b` for matrices `b`; batch axes broadcast.
 fn solution<'g>(g: &'g Builder<'g>, a: Expr<'g>, b: Expr<'g>, system: System) -> Result<Expr<'g>> {
     let (a_shape, b_shape, dtype) = (a.shape()?, b.shape()?, a.dtype()?);
-    let ([a_batch @ .., _, _], [b_batch @ .., rows, columns]) = (a_shape.dims(), b_shape.dims()) else {
+    let ([a_batch @ .., _, _], [b_batch @ .., _, _]) = (a_shape.dims(), b_shape.dims()) else {
         return Err(OpError::runtime(format!(
             "linalg.{}: The input tensor B must have at least 2 dimensions.",
             system.name()
         )));
     };
     let batch = Shape::new(a_batch)?.broadcast(&Shape::new(b_batch)?)?;
-    let places = broadcast_places(&batch, a_batch).into_iter().zip(broadcast_places(&batch, b_batch));
-    let solved = system.solve(&matrices(a)?, &matrices(b)?, &places.collect::<Vec<_>>());
-    let solved =
-        solved.ok_or_else(|| failure(system.name(), "The solver failed because the input matrix is singular."))?;
+    let pairs = broadcast_pairs(&batch, a_batch, b_batch);
     let sizes: Vec<i64> = batch.dims().iter().map(|size| *size as i64).collect();
-    let result = upload(g, &sizes, *rows as i64, *columns as i64, solved, dtype);
+    fn solved<'g, T: Real>(
+        [a, b]: [Expr<'g>; 2],
+        system: System,
+        sizes: &[i64],
+        pairs: &[(usize, usize)],
+    ) -> Result<Expr<'g>> {
+        let found = system.solve::<T>(matrices(a)?, &matrices(b)?, pairs);
+        let found =
+            found.ok_or_else(|| failure(system.name(), "The solver failed because the input matrix is singular."))?;
+        Ok(upload(a.builder(), sizes, found, T::DTYPE))
+    }
+    let result = by_dtype!(dtype, solved([a, b], system, &sizes, &pairs))?;
     let rule: GradientRule = match system {
         System::General => |g, values, grads| solution_gradient(g, values, grads, System::General),
         // The gradient solves systems with the transpose.
@@ -273,7 +301,7 @@ pub(crate) fn with_info<'g>(
     a: Expr<'g>,
     check_errors: bool,
     compute: impl Fn(Expr<'g>) -> Result<Expr<'g>>,
-    fault: fn(&HostMatrix) -> usize,
+    faults: impl Fn(Expr<'g>) -> Result<Vec<usize>>,
 ) -> Result<[Expr<'g>; 2]> {
     match compute(a) {
         Err(error) if error.kind == ErrorKind::LinAlg && !check_errors => {}
@@ -289,8 +317,8 @@ pub(crate) fn with_info<'g>(
     let complex = a.dtype()?.is_complex();
     let real = if complex { to_real(g, a)? } else { a };
     // Each column of a complex matrix is two of its real one.
-    let faults = matrices(real)?.into_iter().map(|matrix| fault(&matrix).div_ceil(1 + usize::from(complex)) as i64);
-    let faults: Vec<i64> = faults.collect();
+    let faults: Vec<i64> =
+        faults(real)?.into_iter().map(|fault| fault.div_ceil(1 + usize::from(complex)) as i64).collect();
     let info = g.ints(&faults, batch).to(DType::I32);
     let good = info.eq(0i64);
     let result = compute(good.unsqueeze(-1).unsqueeze(-1).where_(a, eye(g, size, size, a.dtype()?)))?;
@@ -298,9 +326,53 @@ pub(crate) fn with_info<'g>(
     Ok([good.reshape(&[batch, &ones].concat()).where_(result, f64::NAN), info])
 }
 
-/// The first column without a pivot, counted from 1, or 0.
-fn first_column(matrix: &HostMatrix) -> usize {
-    PackedLu::new(matrix.clone()).first_zero_pivot()
+/// For each real matrix the first column without a pivot, counted from 1, or 0.
+fn first_columns(a: Expr<'_>) -> Result<Vec<usize>> {
+    fn faults<T: Real>(a: Expr<'_>) -> Result<Vec<usize>> {
+        Ok(PackedLu::<T>::new(matrices(a)?).first_zero_pivots())
+    }
+    by_dtype!(a.dtype()?, faults(a))
+}
+
+/// The inverses of real matrices.
+fn inverses<'g, T: Real>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
+    let factors = PackedLu::<T>::new(matrices(a)?);
+    if factors.is_singular() {
+        return Err(failure("inv", "The inversion could not be completed because the input matrix is singular."));
+    }
+    Ok(upload(a.builder(), batch, factors.inverses(), T::DTYPE))
+}
+
+/// The lower Cholesky factors of real matrices, and for each the order of the first minor that is not
+/// positive-definite, or 0.
+fn cholesky_factors<T: Real>(a: Expr<'_>) -> Result<(HostMatrices<T>, Vec<usize>)> {
+    let mut factors = matrices(a)?;
+    let faults = dense::cholesky(&mut factors);
+    Ok((factors, faults))
+}
+
+/// The determinants of matrices.
+fn determinants<'g, T: Number>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
+    let numbers: Vec<c64> = PackedLu::<T>::new(matrices(a)?).determinants().collect();
+    Ok(upload_as(a, &numbers, batch))
+}
+
+/// The directions of determinants, and the logarithms of their absolute values.
+fn log_determinants<'g, T: Number>(a: Expr<'g>, batch: &[i64]) -> Result<[Expr<'g>; 2]> {
+    let (directions, logarithms): (Vec<c64>, Vec<f64>) = PackedLu::<T>::new(matrices(a)?).log_determinants().unzip();
+    Ok([upload_as(a, &directions, batch), upload_numbers(a.builder(), &logarithms, batch, a.dtype()?.to_real())])
+}
+
+/// A tensor of numbers in the dtype of `like`; their real parts, if that is real.
+fn upload_as<'g>(like: Expr<'g>, numbers: &[c64], sizes: &[i64]) -> Expr<'g> {
+    match like.dtype() {
+        Ok(dtype) if dtype.is_complex() => upload_numbers(like.builder(), numbers, sizes, dtype),
+        Ok(dtype) => {
+            let real: Vec<f64> = numbers.iter().map(|z| z.re).collect();
+            upload_numbers(like.builder(), &real, sizes, dtype)
+        }
+        Err(error) => like.builder().fail(error),
+    }
 }
 
 functions! {
@@ -321,18 +393,11 @@ functions! {
     ///             [0.0000, 0.2500]])
     [module("linalg").out()]
     fn inv(g, A: Expr<'g>) -> Result<Expr<'g>> {
-        let (batch, size, _) = check_either("inv", A, true)?;
+        let (batch, _, _) = check_either("inv", A, true)?;
         if A.dtype()?.is_complex() {
             return to_complex(g, inv(g, to_real(g, A)?)?);
         }
-        let factors: Vec<PackedLu> = matrices(A)?.into_iter().map(PackedLu::new).collect();
-        if factors.iter().any(|lu| lu.first_zero_pivot() > 0) {
-            let reason = "The inversion could not be completed because the input matrix is singular.";
-            return Err(failure("inv", reason));
-        }
-        let identity = HostMatrix::identity(size as usize, size as usize);
-        let inverses = factors.iter().map(|lu| lu.solve(&identity));
-        let result = upload(g, &batch, size, size, inverses, A.dtype()?);
+        let result = by_dtype!(A.dtype()?, inverses(A, &batch))?;
         let [inverse] = g.with_gradient("linalg_inv", &[A], [result], inverse_gradient)?;
         Ok(inverse)
     }
@@ -340,7 +405,7 @@ functions! {
     /// `inv` that reports the first column without a pivot in `info` instead of raising.
     [module("linalg").out().results(&["inverse", "info"])]
     fn inv_ex(g, A: Expr<'g>; check_errors: bool = false) -> Result<[Expr<'g>; 2]> {
-        with_info(g, A, check_errors, |a| inv(g, a), first_column)
+        with_info(g, A, check_errors, |a| inv(g, a), first_columns)
     }
 
     /// The inverse of matrices: `gt.linalg.inv`.
@@ -371,13 +436,9 @@ functions! {
     [module("linalg").out().named("det")]
     fn linalg_det(g, A: Expr<'g>) -> Result<Expr<'g>> {
         let ((batch, _, _), dtype) = (check_either("det", A, true)?, A.dtype()?);
-        let result = if dtype.is_complex() {
-            let numbers: Vec<_> =
-                complex_matrices::matrices(A)?.into_iter().map(complex_matrices::determinant).collect();
-            complex_matrices::upload_numbers(g, &numbers, &batch, dtype.to_real())
-        } else {
-            let numbers: Vec<f64> = matrices(A)?.into_iter().map(|a| PackedLu::new(a).determinant()).collect();
-            g.floats(&numbers, &batch, dtype)
+        let result = match dtype.is_complex() {
+            true => determinants::<c64>(A, &batch)?,
+            false => by_dtype!(dtype, determinants(A, &batch))?,
         };
         let [determinant] = g.with_gradient("linalg_det", &[A], [result], determinant_gradient)?;
         Ok(determinant)
@@ -410,15 +471,9 @@ functions! {
     [module("linalg").out().named("slogdet").results(&["sign", "logabsdet"])]
     fn linalg_slogdet(g, A: Expr<'g>) -> Result<[Expr<'g>; 2]> {
         let ((batch, _, _), dtype) = (check_either("slogdet", A, true)?, A.dtype()?);
-        let results = if dtype.is_complex() {
-            let (signs, logarithms): (Vec<_>, Vec<f64>) =
-                complex_matrices::matrices(A)?.into_iter().map(complex_matrices::log_determinant).unzip();
-            let part = dtype.to_real();
-            [complex_matrices::upload_numbers(g, &signs, &batch, part), g.floats(&logarithms, &batch, part)]
-        } else {
-            let (signs, logarithms): (Vec<f64>, Vec<f64>) =
-                matrices(A)?.into_iter().map(|a| PackedLu::new(a).log_determinant()).unzip();
-            [g.floats(&signs, &batch, dtype), g.floats(&logarithms, &batch, dtype)]
+        let results = match dtype.is_complex() {
+            true => log_determinants::<c64>(A, &batch)?,
+            false => by_dtype!(dtype, log_determinants(A, &batch))?,
         };
         g.with_gradient("linalg_slogdet", &[A], results, log_determinant_gradient)
     }
@@ -497,7 +552,7 @@ functions! {
     /// `solve` that reports the first column without a pivot in `info` instead of raising.
     [module("linalg").out().results(&["result", "info"])]
     fn solve_ex(g, A: Expr<'g>, B: Expr<'g>; left: bool = true, check_errors: bool = false) -> Result<[Expr<'g>; 2]> {
-        with_info(g, A, check_errors, |a| linalg_solve(g, a, B, left), first_column)
+        with_info(g, A, check_errors, |a| linalg_solve(g, a, B, left), first_columns)
     }
 
     /// The solution X of `A @ X = B` for triangular matrices A, or of `X @ A = B` if `left` is false.
@@ -626,15 +681,20 @@ functions! {
     ///             [1., 2.]])
     [module("linalg").out().named("cholesky")]
     fn linalg_cholesky(g, A: Expr<'g>; upper: bool = false) -> Result<Expr<'g>> {
-        let (batch, size, _) = check_either("cholesky", A, true)?;
+        let (batch, _, _) = check_either("cholesky", A, true)?;
         if A.dtype()?.is_complex() {
             let factor = to_complex(g, linalg_cholesky(g, to_real(g, A)?, false)?)?;
             return if upper { adjoint(factor) } else { Ok(factor) };
         }
-        let factors: std::result::Result<Vec<HostMatrix>, usize> = matrices(A)?.iter().map(dense::cholesky).collect();
-        let reason = "The factorization could not be completed because the input is not positive-definite.";
-        let factors = factors.map_err(|_| failure("cholesky", reason))?;
-        let result = upload(g, &batch, size, size, factors, A.dtype()?);
+        fn factor<'g, T: Real>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
+            let (factors, faults) = cholesky_factors::<T>(a)?;
+            if faults.iter().any(|fault| *fault > 0) {
+                let reason = "The factorization could not be completed because the input is not positive-definite.";
+                return Err(failure("cholesky", reason));
+            }
+            Ok(upload(a.builder(), batch, factors, T::DTYPE))
+        }
+        let result = by_dtype!(A.dtype()?, factor(A, &batch))?;
         let [factor] = g.with_gradient("linalg_cholesky", &[A], [result], cholesky_gradient)?;
         Ok(if upper { factor.transposed() } else { factor })
     }
@@ -642,8 +702,10 @@ functions! {
     /// `cholesky` whose `info` has the order of the first minor that is not positive-definite; it does not raise.
     [module("linalg").out().results(&["L", "info"])]
     fn cholesky_ex(g, A: Expr<'g>; upper: bool = false, check_errors: bool = false) -> Result<[Expr<'g>; 2]> {
-        let first_minor = |matrix: &HostMatrix| dense::cholesky(matrix).err().unwrap_or(0);
-        with_info(g, A, check_errors, |a| linalg_cholesky(g, a, upper), first_minor)
+        fn first_minors<T: Real>(a: Expr<'_>) -> Result<Vec<usize>> {
+            Ok(cholesky_factors::<T>(a)?.1)
+        }
+        with_info(g, A, check_errors, |a| linalg_cholesky(g, a, upper), |a| by_dtype!(a.dtype()?, first_minors(a)))
     }
 
     /// The Cholesky factor of symmetric positive-definite matrices: `gt.linalg.cholesky`.

@@ -1,14 +1,16 @@
 //! Matrix products: floats by the `gemm` crates (packed panels as in GotoBLAS, Goto & van de Geijn 2008, and BLIS),
-//! integers by a packed loop of our own.
+//! integers by packed tiles of our own.
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::checkpoint;
+use crate::kernels::SimdLevel;
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
 use gt_backend::{ExecError, Loops};
 use gt_ops::math::Int;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
+use std::sync::OnceLock;
 
 /// Multiply-adds of one thread per nanosecond, of floats and of integers.
 const FLOATS_PER_NS: usize = 64;
@@ -214,60 +216,135 @@ unsafe fn block(
     match dtype {
         DType::F32 | DType::C64 => gemm!(f32, gemm_f32::gemm::f32::get_gemm_fn),
         DType::F64 | DType::C128 => gemm!(f64, gemm_f64::gemm::f64::get_gemm_fn),
-        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::U8 | DType::Bool => unsafe { integers::<u8>(m, n, k, out, left, right) },
-        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::I8 => unsafe { integers::<i8>(m, n, k, out, left, right) },
-        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::I16 | DType::U16 | DType::F16 | DType::BF16 => unsafe { integers::<i16>(m, n, k, out, left, right) },
-        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::I32 | DType::U32 => unsafe { integers::<i32>(m, n, k, out, left, right) },
-        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract.
-        DType::I64 | DType::U64 => unsafe { integers::<i64>(m, n, k, out, left, right) },
+        // SAFETY: the matrices are valid for `m`, `n` and `k` by this function's contract, and this machine has the
+        // level.
+        _ => unsafe { integer_product(best_level(), dtype)((m, n, k), [out, left, right]) },
     }
 }
 
 /// Integer products are computed in blocks of this many terms and rows: the packed block of the left operand stays in
 /// L2.
-const INTEGER_TERMS: usize = 64;
-const INTEGER_ROWS: usize = 2048;
+const INTEGER_TERMS: usize = 256;
+const INTEGER_ROWS: usize = 512;
+/// The number of columns of a tile of the result, which registers hold.
+const TILE_COLUMNS: usize = 4;
 
+/// A product of integers; see [`integers`].
+type IntegerProduct = unsafe fn((usize, usize, usize), [StridedMatrix; 3]);
+
+/// The best level of this machine.
+fn best_level() -> SimdLevel {
+    static LEVEL: OnceLock<SimdLevel> = OnceLock::new();
+    *LEVEL.get_or_init(|| SimdLevel::available().pop().unwrap_or(SimdLevel::Baseline))
+}
+
+/// The product of integers of a dtype.
+fn integer_product(level: SimdLevel, dtype: DType) -> IntegerProduct {
+    match level {
+        SimdLevel::Baseline => baseline::product(dtype),
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx2 => avx2::product(dtype),
+        #[cfg(target_arch = "x86_64")]
+        SimdLevel::Avx512 => avx512::product(dtype),
+    }
+}
+
+/// The products of one level, whose tiles have columns of `bytes` bytes.
+macro_rules! level {
+    ($(#[$enable:meta])* $name:ident, $bytes:literal bytes) => {
+        mod $name {
+            use crate::matmul::{IntegerProduct, StridedMatrix};
+            use gt_ops::DType;
+            use gt_ops::math::Int;
+            $(#[$enable])*
+            unsafe fn integers<I: Int, const ROWS: usize>(sizes: (usize, usize, usize), matrices: [StridedMatrix; 3]) {
+                // SAFETY: the contract is the same.
+                unsafe { crate::matmul::integers::<I, ROWS>(sizes, matrices) }
+            }
+            pub fn product(dtype: DType) -> IntegerProduct {
+                match dtype.size() {
+                    1 if dtype == DType::I8 => integers::<i8, $bytes>,
+                    1 => integers::<u8, $bytes>,
+                    2 => integers::<i16, { $bytes / 2 }>,
+                    4 => integers::<i32, { $bytes / 4 }>,
+                    _ => integers::<i64, { $bytes / 8 }>,
+                }
+            }
+        }
+    };
+}
+level! { baseline, 32 bytes }
+#[cfg(target_arch = "x86_64")]
+level! { #[target_feature(enable = "avx2,fma")] avx2, 64 bytes }
+#[cfg(target_arch = "x86_64")]
+level! { #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")] avx512, 128 bytes }
+
+/// The product of packed operands, with `ROWS` rows and [`TILE_COLUMNS`] columns for each term.
+#[inline(always)]
+fn integer_tile<I: Int, const ROWS: usize>(left: &[I], right: &[I]) -> [[I; ROWS]; TILE_COLUMNS] {
+    let mut sums = [[I::ZERO; ROWS]; TILE_COLUMNS];
+    for (column, factors) in left.as_chunks::<ROWS>().0.iter().zip(right.as_chunks::<TILE_COLUMNS>().0) {
+        for (sums, factor) in sums.iter_mut().zip(factors) {
+            for (sum, x) in sums.iter_mut().zip(column) {
+                *sum = sum.wrapping_add(factor.wrapping_mul(*x));
+            }
+        }
+    }
+    sums
+}
+
+/// A product of integers whose result has neighbours in its columns, in tiles of `ROWS` rows.
+///
 /// # Safety
-/// Same as for [`BatchedMatmul::run`].
-unsafe fn integers<I: Int>(m: usize, n: usize, k: usize, out: StridedMatrix, a: StridedMatrix, b: StridedMatrix) {
+/// Same as for [`BatchedMatmul::run`], on a machine with the instructions of the level.
+#[inline(always)]
+unsafe fn integers<I: Int, const ROWS: usize>((m, n, k): (usize, usize, usize), [out, a, b]: [StridedMatrix; 3]) {
     let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
     let at =
         |of: StridedMatrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
-    let rows = INTEGER_ROWS.min(m);
-    let mut panel = vec![I::ZERO; INTEGER_TERMS * rows];
-    let mut sums = vec![I::ZERO; rows];
+    let terms_max = INTEGER_TERMS.min(k);
+    let mut panels = vec![I::ZERO; terms_max * INTEGER_ROWS.min(m).next_multiple_of(ROWS)];
+    let mut factors = vec![I::ZERO; terms_max * TILE_COLUMNS];
     // There is at least one block of terms, so that a result without terms is set to 0.
     let blocks =
         (0..m).step_by(INTEGER_ROWS).flat_map(|row| (0..k.max(1)).step_by(INTEGER_TERMS).map(move |term| (row, term)));
     for (top, first) in blocks {
         let (rows, terms) = (INTEGER_ROWS.min(m - top), INTEGER_TERMS.min(k - first));
-        // SAFETY: `top + row < m`, `first + term < k` and `column < n`, for which the matrices are valid by the
-        // contract of `BatchedMatmul::run`.
+        // SAFETY: `row < m`, `first + term < k` and `column < n` for all elements that are read or written, for which
+        // the matrices are valid by the contract of `BatchedMatmul::run`.
         unsafe {
-            // Pack the block of the left operand by columns.
-            for (term, column) in panel.chunks_exact_mut(rows).enumerate().take(terms) {
-                for (row, x) in column.iter_mut().enumerate() {
-                    *x = left.offset(at(a, top + row, first + term)).read();
-                }
-            }
-            for column in 0..n {
-                checkpoint();
-                let sums = &mut sums[..rows];
-                sums.fill(I::ZERO);
-                for (term, values) in panel.chunks_exact(rows).enumerate().take(terms) {
-                    let factor = right.offset(at(b, first + term, column)).read();
-                    for (sum, x) in sums.iter_mut().zip(values) {
-                        *sum = sum.wrapping_add(factor.wrapping_mul(*x));
+            for panel in 0..rows.div_ceil(ROWS) {
+                let packed = &mut panels[panel * ROWS * terms..][..ROWS * terms];
+                let own = ROWS.min(rows - panel * ROWS);
+                for (term, column) in packed.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
+                    let from = left.offset(at(a, top + panel * ROWS, first + term));
+                    if own == ROWS && a.row_step == 1 {
+                        *column = from.cast::<[I; ROWS]>().read_unaligned();
+                        continue;
+                    }
+                    for (row, x) in column.iter_mut().enumerate() {
+                        *x = if row < own { from.offset(row as isize * a.row_step).read() } else { I::ZERO };
                     }
                 }
-                for (row, sum) in sums.iter().enumerate() {
-                    let place = to.offset(at(out, top + row, column));
-                    place.write(if first == 0 { *sum } else { place.read().wrapping_add(*sum) });
+            }
+            for column in (0..n).step_by(TILE_COLUMNS) {
+                checkpoint();
+                let columns = TILE_COLUMNS.min(n - column);
+                let factors = &mut factors[..terms * TILE_COLUMNS];
+                for (term, factors) in factors.as_chunks_mut::<TILE_COLUMNS>().0.iter_mut().enumerate() {
+                    for (i, factor) in factors.iter_mut().enumerate().take(columns) {
+                        *factor = right.offset(at(b, first + term, column + i)).read();
+                    }
+                }
+                for panel in 0..rows.div_ceil(ROWS) {
+                    let sums = integer_tile::<I, ROWS>(&panels[panel * ROWS * terms..][..ROWS * terms], factors);
+                    for (i, sums) in sums.iter().enumerate().take(columns) {
+                        let row = top + panel * ROWS;
+                        for (j, sum) in sums.iter().enumerate().take(rows - panel * ROWS) {
+                            let place = to.offset(at(out, row + j, column + i));
+                            place.write(if first == 0 { *sum } else { place.read().wrapping_add(*sum) });
+                        }
+                    }
                 }
             }
         }
@@ -345,4 +422,43 @@ fn by_columns(t: &CpuTensor) -> bool {
     let dims = t.meta.shape.dims();
     let dense = |axis: usize| t.strides[axis] == size as isize;
     size == 4 && dims[rank - 1] >= 16 && dims[rank - 2] >= 16 && dense(rank - 2) && !dense(rank - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every level multiplies integers as two loops do, for sizes within and beyond its tiles and blocks.
+    #[test]
+    fn integer_products_wrap_around() {
+        let number = |i: usize| (i as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+        for level in SimdLevel::available() {
+            for (m, n, k) in [(0, 3, 2), (3, 2, 0), (1, 1, 1), (17, 5, 3), (30, 9, INTEGER_TERMS + 1), (520, 4, 2)] {
+                let (left, right): (Vec<i64>, Vec<i64>) =
+                    ((0..m * k).map(number).collect(), (0..k * n).map(|i| number(i + 7)).collect());
+                for by_columns in [false, true] {
+                    let mut result = vec![1i64; m * n];
+                    let matrix = |ptr: *const i64, rows: usize, columns: usize| {
+                        let (row_step, column_step) = if by_columns { (1, rows) } else { (columns, 1) };
+                        let (row_step, column_step) = (row_step as isize, column_step as isize);
+                        StridedMatrix { ptr: ptr.cast_mut().cast(), row_step, column_step }
+                    };
+                    let out = StridedMatrix { ptr: result.as_mut_ptr().cast(), ..matrix(result.as_ptr(), m, n) };
+                    let operands = [out, matrix(left.as_ptr(), m, k), matrix(right.as_ptr(), k, n)];
+                    // SAFETY: the vectors have the elements of the matrices, and the machine has the level.
+                    unsafe { integer_product(level, DType::I64)((m, n, k), operands) };
+                    let at = |all: &[i64], rows: usize, columns: usize, row: usize, column: usize| {
+                        all[if by_columns { column * rows + row } else { row * columns + column }]
+                    };
+                    for (row, column) in (0..m).flat_map(|row| (0..n).map(move |column| (row, column))) {
+                        let sum = (0..k).fold(0i64, |sum, i| {
+                            let (x, y) = (at(&left, m, k, row, i), at(&right, k, n, i, column));
+                            sum.wrapping_add(x.wrapping_mul(y))
+                        });
+                        assert_eq!(at(&result, m, n, row, column), sum, "{level:?}: {m} by {k} by {n}");
+                    }
+                }
+            }
+        }
+    }
 }

@@ -12,6 +12,8 @@ use half::{bf16, f16};
 
 /// The number of neighbouring scans that proceed together.
 const LANES: usize = 64;
+/// The number of scans along memory that proceed together, so that one need not wait for the last step of another.
+const STREAMS: usize = 8;
 /// The number of elements of each scan between two updates of the pace.
 const ROWS: usize = 1 << 10;
 /// The number of elements in a chunk of scans.
@@ -102,30 +104,50 @@ impl Scan {
         self.kept.for_runs(first, last, |run| {
             let mut at = 0;
             while at < run.len {
-                let lanes = if side_by_side { LANES.min(run.len - at) } else { 1 };
                 let from = self.from.get().wrapping_offset(run.offsets[0] + at as isize * across[0]);
                 let to = self.to.get().wrapping_offset(run.offsets[1] + at as isize * across[1]);
-                let mut states = [start; LANES];
-                let mut pace = Pace::default();
-                for rows in (0..self.count).step_by(ROWS) {
-                    pace.advance(ROWS * lanes);
-                    for i in rows..self.count.min(rows + ROWS) {
-                        let from = from.wrapping_offset(i as isize * self.step[0]);
-                        let to = to.wrapping_offset(i as isize * self.step[1]);
-                        for (lane, state) in states[..lanes].iter_mut().enumerate() {
-                            // SAFETY: operand and result are valid for all elements, and only this call writes these
-                            // results.
-                            unsafe {
-                                let x = from.wrapping_offset(lane as isize * across[0]).cast::<T>().read();
-                                *state = step(*state, x, i);
-                                to.wrapping_offset(lane as isize * across[1]).cast::<O>().write(out(*state));
-                            }
-                        }
+                // SAFETY: the lanes are scans of this range, for which the contract is the same.
+                at += unsafe {
+                    match run.len - at {
+                        rest if side_by_side => self.lanes([start; LANES], rest.min(LANES), [from, to], &step, &out),
+                        STREAMS.. => self.lanes([start; STREAMS], STREAMS, [from, to], &step, &out),
+                        _ => self.lanes([start], 1, [from, to], &step, &out),
                     }
-                }
-                at += lanes;
+                };
             }
         });
+    }
+
+    /// Computes the first `lanes` scans from an element of operand and result on, and returns their number.
+    ///
+    /// # Safety
+    /// Same as for [`Scan::range`].
+    #[inline(always)]
+    unsafe fn lanes<T: Copy, O, S: Copy, const N: usize>(
+        &self,
+        mut states: [S; N],
+        lanes: usize,
+        [from, to]: [*mut u8; 2],
+        step: &impl Fn(S, T, usize) -> S,
+        out: &impl Fn(S) -> O,
+    ) -> usize {
+        let (across, mut pace) = (self.kept.inner_strides(), Pace::default());
+        for rows in (0..self.count).step_by(ROWS) {
+            pace.advance(ROWS * lanes);
+            for i in rows..self.count.min(rows + ROWS) {
+                let from = from.wrapping_offset(i as isize * self.step[0]);
+                let to = to.wrapping_offset(i as isize * self.step[1]);
+                for (lane, state) in states.iter_mut().enumerate().take(lanes) {
+                    // SAFETY: operand and result are valid for all elements, and only this call writes these results.
+                    unsafe {
+                        let x = from.wrapping_offset(lane as isize * across[0]).cast::<T>().read();
+                        *state = step(*state, x, i);
+                        to.wrapping_offset(lane as isize * across[1]).cast::<O>().write(out(*state));
+                    }
+                }
+            }
+        }
+        lanes
     }
 
     /// # Safety
