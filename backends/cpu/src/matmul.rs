@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 
 /// Multiply-adds of one thread per nanosecond, of floats and of integers.
 const FLOATS_PER_NS: usize = 64;
-const INTEGERS_PER_NS: usize = 4;
+const INTEGERS_PER_NS: usize = 6;
 /// Products with fewer rows read a transposed right operand in place, since they read it only once.
 const TRANSPOSED_ROWS_MIN: usize = 4;
 /// A product of at most this many rows with a transposed right operand of at most this many bytes, which stays in L2,
@@ -251,43 +251,107 @@ fn integer_product(level: SimdLevel, dtype: DType) -> IntegerProduct {
 
 /// The products of one level, whose tiles have columns of `bytes` bytes.
 macro_rules! level {
-    ($(#[$enable:meta])* $name:ident, $bytes:literal bytes) => {
+    ($(#[$enable:meta])* $name:ident, $bytes:literal bytes, $narrow:ident) => {
         mod $name {
-            use crate::matmul::{IntegerProduct, StridedMatrix};
+            use crate::matmul::{AnyIntegers, IntegerProduct, NarrowTile, StridedMatrix};
             use gt_ops::DType;
             use gt_ops::math::Int;
             $(#[$enable])*
-            unsafe fn integers<I: Int, const ROWS: usize>(sizes: (usize, usize, usize), matrices: [StridedMatrix; 3]) {
+            unsafe fn integers<I: Int, N: NarrowTile<I, ROWS>, const ROWS: usize>(
+                sizes: (usize, usize, usize),
+                matrices: [StridedMatrix; 3],
+            ) {
                 // SAFETY: the contract is the same.
-                unsafe { crate::matmul::integers::<I, ROWS>(sizes, matrices) }
+                unsafe { crate::matmul::integers::<I, N, ROWS>(sizes, matrices) }
             }
             pub fn product(dtype: DType) -> IntegerProduct {
                 match dtype.size() {
-                    1 if dtype == DType::I8 => integers::<i8, $bytes>,
-                    1 => integers::<u8, $bytes>,
-                    2 => integers::<i16, { $bytes / 2 }>,
-                    4 => integers::<i32, { $bytes / 4 }>,
-                    _ => integers::<i64, { $bytes / 8 }>,
+                    1 if dtype == DType::I8 => integers::<i8, AnyIntegers, $bytes>,
+                    1 => integers::<u8, AnyIntegers, $bytes>,
+                    2 => integers::<i16, AnyIntegers, { $bytes / 2 }>,
+                    4 => integers::<i32, AnyIntegers, { $bytes / 4 }>,
+                    _ => integers::<i64, crate::matmul::$narrow, { $bytes / 8 }>,
                 }
             }
         }
     };
 }
-level! { baseline, 32 bytes }
+level! { baseline, 32 bytes, AnyIntegers }
 #[cfg(target_arch = "x86_64")]
-level! { #[target_feature(enable = "avx2,fma")] avx2, 64 bytes }
+level! { #[target_feature(enable = "avx2,fma")] avx2, 32 bytes, Avx2Integers }
 #[cfg(target_arch = "x86_64")]
-level! { #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")] avx512, 128 bytes }
+level! { #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")] avx512, 64 bytes, Avx512Integers }
+
+/// Tiles of packed operands whose elements are all narrow, if there are faster instructions for these.
+trait NarrowTile<I: Int, const ROWS: usize> {
+    /// Whether [`NarrowTile::product`] is right for an element.
+    #[inline(always)]
+    fn is_narrow(_: I) -> bool {
+        false
+    }
+    /// As [`integer_tile`].
+    ///
+    /// # Safety
+    /// All elements are narrow, and the machine has the instructions of the level.
+    #[inline(always)]
+    unsafe fn product(left: &[I], right: &[I]) -> [[I; ROWS]; TILE_COLUMNS] {
+        integer_tile(left, right)
+    }
+}
+
+/// Integers without such instructions.
+struct AnyIntegers;
+impl<I: Int, const ROWS: usize> NarrowTile<I, ROWS> for AnyIntegers {}
+
+/// Numbers of 64 bits that fit in 32: one multiplication takes the place of three.
+macro_rules! narrow_integers {
+    ($name:ident, $lanes:literal: $zero:ident $load:ident $splat:ident $add:ident $mul:ident) => {
+        #[cfg(target_arch = "x86_64")]
+        struct $name;
+        #[cfg(target_arch = "x86_64")]
+        impl NarrowTile<i64, $lanes> for $name {
+            #[inline(always)]
+            fn is_narrow(x: i64) -> bool {
+                x == i64::from(x as i32)
+            }
+            #[inline(always)]
+            unsafe fn product(left: &[i64], right: &[i64]) -> [[i64; $lanes]; TILE_COLUMNS] {
+                use std::arch::x86_64::*;
+                // SAFETY: the machine has the instructions by the contract. Loads are of whole arrays, and a register
+                // has the bytes of an array.
+                unsafe {
+                    let mut sums = [$zero(); TILE_COLUMNS];
+                    for (column, factors) in
+                        left.as_chunks::<$lanes>().0.iter().zip(right.as_chunks::<TILE_COLUMNS>().0)
+                    {
+                        let column = $load(column.as_ptr().cast());
+                        for i in 0..TILE_COLUMNS {
+                            sums[i] = $add(sums[i], $mul(column, $splat(factors[i])));
+                        }
+                    }
+                    std::mem::transmute(sums)
+                }
+            }
+        }
+    };
+}
+narrow_integers! {
+    Avx2Integers, 4: _mm256_setzero_si256 _mm256_loadu_si256 _mm256_set1_epi64x _mm256_add_epi64 _mm256_mul_epi32
+}
+narrow_integers! {
+    Avx512Integers, 8: _mm512_setzero_si512 _mm512_loadu_si512 _mm512_set1_epi64 _mm512_add_epi64 _mm512_mul_epi32
+}
 
 /// The product of packed operands, with `ROWS` rows and [`TILE_COLUMNS`] columns for each term.
 #[inline(always)]
 fn integer_tile<I: Int, const ROWS: usize>(left: &[I], right: &[I]) -> [[I; ROWS]; TILE_COLUMNS] {
     let mut sums = [[I::ZERO; ROWS]; TILE_COLUMNS];
     for (column, factors) in left.as_chunks::<ROWS>().0.iter().zip(right.as_chunks::<TILE_COLUMNS>().0) {
-        for (sums, factor) in sums.iter_mut().zip(factors) {
-            for (sum, x) in sums.iter_mut().zip(column) {
-                *sum = sum.wrapping_add(factor.wrapping_mul(*x));
-            }
+        // A copy of the column stays in registers.
+        let column = *column;
+        for i in 0..TILE_COLUMNS {
+            let known = sums[i];
+            sums[i] = std::array::from_fn(|row| known[row].wrapping_add(factors[i].wrapping_mul(column[row])));
         }
     }
     sums
@@ -298,7 +362,10 @@ fn integer_tile<I: Int, const ROWS: usize>(left: &[I], right: &[I]) -> [[I; ROWS
 /// # Safety
 /// Same as for [`BatchedMatmul::run`], on a machine with the instructions of the level.
 #[inline(always)]
-unsafe fn integers<I: Int, const ROWS: usize>((m, n, k): (usize, usize, usize), [out, a, b]: [StridedMatrix; 3]) {
+unsafe fn integers<I: Int, N: NarrowTile<I, ROWS>, const ROWS: usize>(
+    (m, n, k): (usize, usize, usize),
+    [out, a, b]: [StridedMatrix; 3],
+) {
     let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
     let at =
         |of: StridedMatrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
@@ -313,6 +380,7 @@ unsafe fn integers<I: Int, const ROWS: usize>((m, n, k): (usize, usize, usize), 
         // SAFETY: `row < m`, `first + term < k` and `column < n` for all elements that are read or written, for which
         // the matrices are valid by the contract of `BatchedMatmul::run`.
         unsafe {
+            let mut narrow = true;
             for panel in 0..rows.div_ceil(ROWS) {
                 let packed = &mut panels[panel * ROWS * terms..][..ROWS * terms];
                 let own = ROWS.min(rows - panel * ROWS);
@@ -320,24 +388,29 @@ unsafe fn integers<I: Int, const ROWS: usize>((m, n, k): (usize, usize, usize), 
                     let from = left.offset(at(a, top + panel * ROWS, first + term));
                     if own == ROWS && a.row_step == 1 {
                         *column = from.cast::<[I; ROWS]>().read_unaligned();
-                        continue;
+                    } else {
+                        for (row, x) in column.iter_mut().enumerate() {
+                            *x = if row < own { from.offset(row as isize * a.row_step).read() } else { I::ZERO };
+                        }
                     }
-                    for (row, x) in column.iter_mut().enumerate() {
-                        *x = if row < own { from.offset(row as isize * a.row_step).read() } else { I::ZERO };
-                    }
+                    narrow &= column.iter().fold(true, |all, x| all & N::is_narrow(*x));
                 }
             }
             for column in (0..n).step_by(TILE_COLUMNS) {
                 checkpoint();
                 let columns = TILE_COLUMNS.min(n - column);
                 let factors = &mut factors[..terms * TILE_COLUMNS];
+                let mut narrow = narrow;
                 for (term, factors) in factors.as_chunks_mut::<TILE_COLUMNS>().0.iter_mut().enumerate() {
                     for (i, factor) in factors.iter_mut().enumerate().take(columns) {
                         *factor = right.offset(at(b, first + term, column + i)).read();
+                        narrow &= N::is_narrow(*factor);
                     }
                 }
                 for panel in 0..rows.div_ceil(ROWS) {
-                    let sums = integer_tile::<I, ROWS>(&panels[panel * ROWS * terms..][..ROWS * terms], factors);
+                    let panel_terms = &panels[panel * ROWS * terms..][..ROWS * terms];
+                    let sums =
+                        if narrow { N::product(panel_terms, factors) } else { integer_tile(panel_terms, factors) };
                     for (i, sums) in sums.iter().enumerate().take(columns) {
                         let row = top + panel * ROWS;
                         for (j, sum) in sums.iter().enumerate().take(rows - panel * ROWS) {
@@ -428,14 +501,21 @@ fn by_columns(t: &CpuTensor) -> bool {
 mod tests {
     use super::*;
 
-    /// Every level multiplies integers as two loops do, for sizes within and beyond its tiles and blocks.
+    /// Every level multiplies integers as two loops do, for sizes within and beyond its tiles and blocks, and for
+    /// numbers of 32 and of 64 bits.
     #[test]
     fn integer_products_wrap_around() {
-        let number = |i: usize| (i as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+        let wide = |i: usize| (i as i64).wrapping_mul(0x9e37_79b9_7f4a_7c15_u64 as i64);
+        check_integer_products(wide);
+        check_integer_products(|i| i64::from(wide(i) as i32));
+        check_integer_products(|i| if i == 2 { i64::from(i32::MIN) - 1 } else { i64::from(i32::MIN) });
+    }
+
+    fn check_integer_products(number: impl Fn(usize) -> i64) {
         for level in SimdLevel::available() {
             for (m, n, k) in [(0, 3, 2), (3, 2, 0), (1, 1, 1), (17, 5, 3), (30, 9, INTEGER_TERMS + 1), (520, 4, 2)] {
                 let (left, right): (Vec<i64>, Vec<i64>) =
-                    ((0..m * k).map(number).collect(), (0..k * n).map(|i| number(i + 7)).collect());
+                    ((0..m * k).map(&number).collect(), (0..k * n).map(|i| number(i + 7)).collect());
                 for by_columns in [false, true] {
                     let mut result = vec![1i64; m * n];
                     let matrix = |ptr: *const i64, rows: usize, columns: usize| {

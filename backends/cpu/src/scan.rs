@@ -12,10 +12,10 @@ use half::{bf16, f16};
 
 /// The number of neighbouring scans that proceed together.
 const LANES: usize = 64;
-/// The number of scans along memory that proceed together, so that one need not wait for the last step of another.
-const STREAMS: usize = 8;
 /// The number of elements of each scan between two updates of the pace.
 const ROWS: usize = 1 << 10;
+/// The number of elements that a running extreme passes over together if none of them reaches it.
+const BLOCK: usize = 16;
 /// The number of elements in a chunk of scans.
 const CHUNK_ELEMENTS: usize = 16 << 10;
 
@@ -104,50 +104,30 @@ impl Scan {
         self.kept.for_runs(first, last, |run| {
             let mut at = 0;
             while at < run.len {
+                let lanes = if side_by_side { LANES.min(run.len - at) } else { 1 };
                 let from = self.from.get().wrapping_offset(run.offsets[0] + at as isize * across[0]);
                 let to = self.to.get().wrapping_offset(run.offsets[1] + at as isize * across[1]);
-                // SAFETY: the lanes are scans of this range, for which the contract is the same.
-                at += unsafe {
-                    match run.len - at {
-                        rest if side_by_side => self.lanes([start; LANES], rest.min(LANES), [from, to], &step, &out),
-                        STREAMS.. => self.lanes([start; STREAMS], STREAMS, [from, to], &step, &out),
-                        _ => self.lanes([start], 1, [from, to], &step, &out),
-                    }
-                };
-            }
-        });
-    }
-
-    /// Computes the first `lanes` scans from an element of operand and result on, and returns their number.
-    ///
-    /// # Safety
-    /// Same as for [`Scan::range`].
-    #[inline(always)]
-    unsafe fn lanes<T: Copy, O, S: Copy, const N: usize>(
-        &self,
-        mut states: [S; N],
-        lanes: usize,
-        [from, to]: [*mut u8; 2],
-        step: &impl Fn(S, T, usize) -> S,
-        out: &impl Fn(S) -> O,
-    ) -> usize {
-        let (across, mut pace) = (self.kept.inner_strides(), Pace::default());
-        for rows in (0..self.count).step_by(ROWS) {
-            pace.advance(ROWS * lanes);
-            for i in rows..self.count.min(rows + ROWS) {
-                let from = from.wrapping_offset(i as isize * self.step[0]);
-                let to = to.wrapping_offset(i as isize * self.step[1]);
-                for (lane, state) in states.iter_mut().enumerate().take(lanes) {
-                    // SAFETY: operand and result are valid for all elements, and only this call writes these results.
-                    unsafe {
-                        let x = from.wrapping_offset(lane as isize * across[0]).cast::<T>().read();
-                        *state = step(*state, x, i);
-                        to.wrapping_offset(lane as isize * across[1]).cast::<O>().write(out(*state));
+                let mut states = [start; LANES];
+                let mut pace = Pace::default();
+                for rows in (0..self.count).step_by(ROWS) {
+                    pace.advance(ROWS * lanes);
+                    for i in rows..self.count.min(rows + ROWS) {
+                        let from = from.wrapping_offset(i as isize * self.step[0]);
+                        let to = to.wrapping_offset(i as isize * self.step[1]);
+                        for (lane, state) in states[..lanes].iter_mut().enumerate() {
+                            // SAFETY: operand and result are valid for all elements, and only this call writes these
+                            // results.
+                            unsafe {
+                                let x = from.wrapping_offset(lane as isize * across[0]).cast::<T>().read();
+                                *state = step(*state, x, i);
+                                to.wrapping_offset(lane as isize * across[1]).cast::<O>().write(out(*state));
+                            }
+                        }
                     }
                 }
+                at += lanes;
             }
-        }
-        lanes
+        });
     }
 
     /// # Safety
@@ -193,12 +173,53 @@ impl Scan {
     /// # Safety
     /// Same as for [`Scan::range`].
     unsafe fn extreme<T: ScanElement, const MAX: bool>(&self, range: (usize, usize)) {
+        if self.step == [size_of::<T>() as isize, size_of::<i64>() as isize] {
+            // SAFETY: elements and results of a scan are neighbours, and the contract is the same.
+            return unsafe { self.extreme_of_rows::<T, MAX>(range) };
+        }
         let start = (T::narrow(T::ZERO), 0i64);
         let step = |(best, at): (T, i64), x: T, i: usize| {
             if i == 0 || x.reaches::<MAX>(best) { (x, i as i64) } else { (best, at) }
         };
         // SAFETY: the elements are of type `T`, positions are written as i64, and the contract is that of `range`.
         unsafe { self.range(range, start, step, |(_, at)| at) };
+    }
+}
+
+impl Scan {
+    /// As [`Scan::extreme`], for scans along memory. New extremes become rare: most blocks have none, which a loop
+    /// without branches finds.
+    ///
+    /// # Safety
+    /// Same as for [`Scan::range`]; elements and results of a scan are neighbours.
+    unsafe fn extreme_of_rows<T: ScanElement, const MAX: bool>(&self, (first, last): (usize, usize)) {
+        let across = self.kept.inner_strides();
+        self.kept.for_runs(first, last, |run| {
+            for row in 0..run.len as isize {
+                let from = self.from.get().wrapping_offset(run.offsets[0] + row * across[0]).cast::<T>();
+                let to = self.to.get().wrapping_offset(run.offsets[1] + row * across[1]).cast::<i64>();
+                // SAFETY: both have `count` neighbouring elements, and only this call writes these results.
+                let (elements, places) = unsafe {
+                    (std::slice::from_raw_parts(from, self.count), std::slice::from_raw_parts_mut(to, self.count))
+                };
+                let (mut best, mut at, mut pace) = (elements[0], 0, Pace::default());
+                for (block, (elements, places)) in elements.chunks(BLOCK).zip(places.chunks_mut(BLOCK)).enumerate() {
+                    if block % (ROWS / BLOCK) == 0 {
+                        pace.advance(ROWS);
+                    }
+                    if !elements.iter().fold(false, |any, x| any | x.reaches::<MAX>(best)) {
+                        places.fill(at);
+                        continue;
+                    }
+                    for (i, (x, place)) in elements.iter().zip(places).enumerate() {
+                        if x.reaches::<MAX>(best) {
+                            (best, at) = (*x, (block * BLOCK + i) as i64);
+                        }
+                        *place = at;
+                    }
+                }
+            }
+        });
     }
 }
 
