@@ -33,10 +33,14 @@ pub(crate) trait Number:
     const DTYPE: DType;
     /// The distance from 1 to the next larger number.
     const EPSILON: f64;
-    /// The elements in little-endian bytes.
-    fn of_bytes(bytes: &[u8]) -> Vec<Self>;
-    /// Little-endian bytes of elements.
-    fn to_bytes(elements: &[Self]) -> Vec<u8>;
+    /// The little-endian bytes of an element.
+    type Bytes: Copy;
+    /// Elements in little-endian bytes.
+    fn chunks(bytes: &[u8]) -> &[Self::Bytes];
+    /// As [`Number::chunks`], to be written.
+    fn chunks_mut(bytes: &mut [u8]) -> &mut [Self::Bytes];
+    fn of_bytes(bytes: Self::Bytes) -> Self;
+    fn to_bytes(self) -> Self::Bytes;
     /// The number as a complex one.
     fn to_c64(self) -> c64;
 }
@@ -52,13 +56,18 @@ macro_rules! real {
         impl Number for $t {
             const DTYPE: DType = DType::$dtype;
             const EPSILON: f64 = <$t>::EPSILON as f64;
-            fn of_bytes(bytes: &[u8]) -> Vec<$t> {
-                bytes.as_chunks().0.iter().map(|bytes| <$t>::from_le_bytes(*bytes)).collect()
+            type Bytes = [u8; size_of::<$t>()];
+            fn chunks(bytes: &[u8]) -> &[Self::Bytes] {
+                bytes.as_chunks().0
             }
-            fn to_bytes(elements: &[$t]) -> Vec<u8> {
-                let mut bytes = vec![0; size_of_val(elements)];
-                bytes.as_chunks_mut().0.iter_mut().zip(elements).for_each(|(bytes, x)| *bytes = x.to_le_bytes());
-                bytes
+            fn chunks_mut(bytes: &mut [u8]) -> &mut [Self::Bytes] {
+                bytes.as_chunks_mut().0
+            }
+            fn of_bytes(bytes: Self::Bytes) -> $t {
+                <$t>::from_le_bytes(bytes)
+            }
+            fn to_bytes(self) -> Self::Bytes {
+                self.to_le_bytes()
             }
             fn to_c64(self) -> c64 {
                 c64::new(self.to_f64(), 0.0)
@@ -76,19 +85,33 @@ real! { f32: F32 f64: F64 }
 impl Number for c64 {
     const DTYPE: DType = DType::C128;
     const EPSILON: f64 = f64::EPSILON;
-    fn of_bytes(bytes: &[u8]) -> Vec<c64> {
-        f64::of_bytes(bytes).as_chunks().0.iter().map(|[re, im]| c64::new(*re, *im)).collect()
+    type Bytes = [[u8; 8]; 2];
+    fn chunks(bytes: &[u8]) -> &[Self::Bytes] {
+        bytes.as_chunks().0.as_chunks().0
     }
-    fn to_bytes(elements: &[c64]) -> Vec<u8> {
-        f64::to_bytes(&elements.iter().flat_map(|z| [z.re, z.im]).collect::<Vec<f64>>())
+    fn chunks_mut(bytes: &mut [u8]) -> &mut [Self::Bytes] {
+        bytes.as_chunks_mut().0.as_chunks_mut().0
+    }
+    fn of_bytes([re, im]: Self::Bytes) -> c64 {
+        c64::new(f64::from_le_bytes(re), f64::from_le_bytes(im))
+    }
+    fn to_bytes(self) -> Self::Bytes {
+        [self.re.to_le_bytes(), self.im.to_le_bytes()]
     }
     fn to_c64(self) -> c64 {
         self
     }
 }
 
-/// Writes the transpose of a matrix with `rows` elements in each of its columns.
-fn transpose<T: Copy>(from: &[T], to: &mut [T], rows: usize) {
+/// The bytes of elements in their order.
+pub(crate) fn bytes_of<T: Number>(elements: &[T]) -> Vec<u8> {
+    let mut bytes = vec![0; elements.len() * size_of::<T::Bytes>()];
+    T::chunks_mut(&mut bytes).iter_mut().zip(elements).for_each(|(bytes, x)| *bytes = x.to_bytes());
+    bytes
+}
+
+/// Writes the transpose of a matrix with `rows` elements in each of its columns, converted.
+fn transpose<A: Copy, B>(from: &[A], to: &mut [B], rows: usize, convert: impl Fn(A) -> B) {
     /// The side of the squares that are transposed together, whose columns share cache lines.
     const SIDE: usize = 16;
     let columns = from.len().checked_div(rows).unwrap_or(0);
@@ -96,7 +119,7 @@ fn transpose<T: Copy>(from: &[T], to: &mut [T], rows: usize) {
         for first_row in (0..rows).step_by(SIDE) {
             for row in first_row..rows.min(first_row + SIDE) {
                 for column in first_column..columns.min(first_column + SIDE) {
-                    to[row * columns + column] = from[column * rows + row];
+                    to[row * columns + column] = convert(from[column * rows + row]);
                 }
             }
         }
@@ -122,14 +145,21 @@ impl<T: Number> HostMatrices<T> {
         self
     }
 
-    /// Matrices of elements in row-major order.
-    pub(crate) fn of_rows(count: usize, rows: usize, columns: usize, elements: Vec<T>) -> HostMatrices<T> {
-        HostMatrices { count, rows: columns, columns: rows, elements }.transposed()
+    /// Matrices of the bytes of their elements in row-major order.
+    pub(crate) fn of_bytes(count: usize, rows: usize, columns: usize, bytes: &[u8]) -> HostMatrices<T> {
+        let mut result = HostMatrices::zeros(count, rows, columns);
+        for (i, bytes) in T::chunks(bytes).chunks_exact((rows * columns).max(1)).enumerate() {
+            transpose(bytes, result.one_mut(i), columns, T::of_bytes);
+        }
+        result
     }
 
-    /// The elements in row-major order.
-    pub(crate) fn into_rows(self) -> Vec<T> {
-        self.transposed().elements
+    /// The bytes of the elements in row-major order.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.elements.len() * size_of::<T::Bytes>()];
+        let all = T::chunks_mut(&mut bytes).chunks_exact_mut((self.rows * self.columns).max(1));
+        all.enumerate().for_each(|(i, bytes)| transpose(self.one(i), bytes, self.rows, T::to_bytes));
+        bytes
     }
 
     /// The elements of matrix `i`.
@@ -176,7 +206,7 @@ impl<T: Number> HostMatrices<T> {
             return HostMatrices { rows: columns, columns: rows, ..self };
         }
         let mut result = HostMatrices::zeros(count, columns, rows);
-        (0..count).for_each(|i| transpose(self.one(i), result.one_mut(i), rows));
+        (0..count).for_each(|i| transpose(self.one(i), result.one_mut(i), rows, |x| x));
         result
     }
 

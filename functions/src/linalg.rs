@@ -68,7 +68,7 @@ pub(crate) fn matrices<T: Number>(tensor: Expr<'_>) -> Result<HostMatrices<T>> {
     let builder = tensor.builder();
     let val = builder.finish(tensor.detach().to(T::DTYPE))?;
     let bytes = builder.with_graph(|g| g.fetch(val))?;
-    Ok(HostMatrices::of_rows(batch.iter().product(), *rows, *columns, T::of_bytes(&bytes)))
+    Ok(HostMatrices::of_bytes(batch.iter().product(), *rows, *columns, &bytes))
 }
 
 /// Calls a generic function of [`crate::dense::Real`] numbers with the type of a real dtype.
@@ -82,6 +82,14 @@ macro_rules! by_dtype {
 }
 pub(crate) use by_dtype;
 
+/// A tensor of the little-endian bytes of numbers `T`, in a dtype.
+fn upload_bytes<'g, T: Number>(g: &'g Builder<'g>, bytes: &[u8], sizes: &[i64], dtype: DType) -> Expr<'g> {
+    g.run(|g| {
+        let val = g.upload(Meta::new(build::shape_of(sizes)?, T::DTYPE), bytes)?;
+        build::cast(g, val, dtype)
+    })
+}
+
 /// A tensor of numbers in row-major order.
 pub(crate) fn upload_numbers<'g, T: Number>(
     g: &'g Builder<'g>,
@@ -89,17 +97,13 @@ pub(crate) fn upload_numbers<'g, T: Number>(
     sizes: &[i64],
     dtype: DType,
 ) -> Expr<'g> {
-    let bytes = T::to_bytes(numbers);
-    g.run(|g| {
-        let val = g.upload(Meta::new(build::shape_of(sizes)?, T::DTYPE), &bytes)?;
-        build::cast(g, val, dtype)
-    })
+    upload_bytes::<T>(g, &dense::bytes_of(numbers), sizes, dtype)
 }
 
 /// A tensor of matrices, of a batch with these sizes.
 pub(crate) fn upload<'g, T: Number>(g: &'g Builder<'g>, batch: &[i64], all: HostMatrices<T>, dtype: DType) -> Expr<'g> {
     let sizes = [batch, &[all.rows as i64, all.columns as i64]].concat();
-    upload_numbers(g, &all.into_rows(), &sizes, dtype)
+    upload_bytes::<T>(g, &all.to_bytes(), &sizes, dtype)
 }
 
 /// The gradient of a result: zeros if no gradient flows to it.

@@ -105,7 +105,38 @@ def test_factors_give_the_matrix_back() -> None:
     assert_close(gt.cholesky_inverse(factor), np.linalg.inv(POSITIVE))
 
 
-# The first algorithm for singular values gives wrong ones for these: they are computed by another then.
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [12, 13, 70])
+def test_factors_of_matrices_within_and_beyond_the_small_ones(size: int, dtype: str) -> None:
+    a = np.random.default_rng(size).standard_normal((2, size, size)).astype(dtype)
+    positive, sides = a @ a.transpose(0, 2, 1) + size * np.eye(size, dtype=dtype), a[0, :, :3]
+    t, p = gt.tensor(a), gt.tensor(positive)
+    tolerance = (1e-3 if dtype == "float32" else 1e-9) * size
+    assert_close(gt.linalg.inv(p) * size, np.linalg.inv(positive) * size, dtype, tolerance)
+    assert_close(gt.linalg.solve(p, gt.tensor(sides)), np.linalg.solve(positive, sides), dtype, tolerance)
+    assert_close(gt.linalg.slogdet(t).logabsdet, np.linalg.slogdet(a)[1], dtype, tolerance)
+    assert_close(gt.linalg.slogdet(t).sign, np.linalg.slogdet(a)[0], dtype)
+    assert_close(gt.linalg.cholesky(p), np.linalg.cholesky(positive), dtype, tolerance)
+    assert_close(gt.linalg.svd(t).S, np.linalg.svd(a)[1], dtype, tolerance)
+    assert_close(gt.linalg.eigvalsh(p), np.linalg.eigvalsh(positive), dtype, tolerance)
+    for found, wanted in zip(gt.linalg.qr(t), map(np.array, np.linalg.qr(a)), strict=True):
+        assert_close(found, wanted, dtype, tolerance)
+    permutation, lower, upper = gt.linalg.lu(t)
+    assert_close(permutation @ lower @ upper, a, dtype, tolerance)
+    assert np.abs(to_numpy(lower)).max() <= 1
+
+
+def test_a_matrix_without_numbers_has_no_factors() -> None:
+    for size in (3, 40):
+        for wrong in (math.nan, math.inf):
+            a = gt.full((size, size), wrong)
+            for function in (gt.linalg.svd, gt.linalg.eigh, gt.linalg.pinv, gt.linalg.cholesky):
+                with pytest.raises(gt.linalg.LinAlgError):
+                    function(a)
+            for found in (gt.linalg.qr(a).Q, gt.linalg.det(a), gt.linalg.inv(a)):
+                assert gt.isnan(found).all().item()
+
+
 @pytest.mark.parametrize("rank_1", [np.ones((5, 3)), np.ones((5, 5)), np.outer(np.arange(1, 15), np.arange(1, 10))])
 @pytest.mark.parametrize("full", [False, True])
 def test_singular_values_of_matrices_of_deficient_rank(rank_1: np.ndarray, full: bool) -> None:
@@ -132,6 +163,20 @@ def test_least_squares_and_powers() -> None:
     assert_close(gt.linalg.multi_dot([gt.tensor(part) for part in parts]), np.linalg.multi_dot(parts))
     assert_close(gt.linalg.cond(t), np.linalg.cond(SQUARE))
     assert_close(gt.linalg.cond(t[0], 1), np.linalg.cond(SQUARE[0], 1))
+
+
+@pytest.mark.parametrize("shape", [(6, 4), (4, 6), (40, 30), (30, 40), (2, 6, 4)])
+def test_least_squares_of_full_and_of_deficient_rank(shape: tuple[int, ...]) -> None:
+    rng = np.random.default_rng(0)
+    full, b = rng.standard_normal(shape), rng.standard_normal((*shape[:-1], 2))
+    for a in (full, full * np.array([0] + [1] * (shape[-1] - 1))):
+        found = gt.linalg.lstsq(gt.tensor(a), gt.tensor(b))
+        assert_close(found.solution, np.linalg.pinv(a) @ b, "float64", 1e-9)
+        assert_close(found.rank, np.linalg.matrix_rank(a), "int64")
+    assert_close(gt.linalg.lstsq(gt.tensor(full), gt.tensor(b), rcond=1.0).rank, np.zeros(shape[:-2]), "int64")
+    operands = [gt.tensor(x, requires_grad=True) for x in (full[..., :3, :2], b[..., :3, :])]
+    assert gradcheck(lambda a, b: gt.linalg.lstsq(a, b).solution, operands)
+    assert gt.autograd.gradgradcheck(lambda a, b: gt.linalg.lstsq(a, b).solution, operands)
 
 
 def test_tolerances_of_the_rank() -> None:
