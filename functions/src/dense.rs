@@ -17,7 +17,7 @@ use faer::traits::ext::ComplexFieldExt;
 use faer::traits::{ComplexField, RealField};
 use faer::{Accum, Conj, MatMut, MatRef, Par, Spec, c64};
 use gt_ops::DType;
-use std::ops::{Add, Div, Mul, Sub};
+use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 
 /// Loops decompose matrices with at most this many rows or columns.
 const LOOPS_MAX: usize = 12;
@@ -27,7 +27,16 @@ const UNDIVIDED_MAX: usize = 32;
 
 /// An element of a matrix on the host: f32, f64 or c64.
 pub(crate) trait Number:
-    ComplexField + Copy + Add<Output = Self> + Sub<Output = Self> + Mul<Output = Self> + Div<Output = Self> + 'static
+    ComplexField
+    + Copy
+    + Add<Output = Self>
+    + Sub<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + SubAssign
+    + MulAssign
+    + DivAssign
+    + 'static
 {
     /// The dtype of tensors with these elements.
     const DTYPE: DType;
@@ -264,10 +273,10 @@ pub(crate) fn substitute<T: Number>(a: &[T], size: usize, triangle: Triangle, x:
             let j = if triangle == Triangle::Upper { size - 1 - step } else { step };
             let column = &a[j * size..(j + 1) * size];
             if triangle != Triangle::UnitLower {
-                x[j] = x[j] / column[j];
+                x[j] /= column[j];
             }
             let (known, rest) = (x[j], if triangle == Triangle::Upper { 0..j } else { j + 1..size });
-            x[rest.clone()].iter_mut().zip(&column[rest]).for_each(|(y, factor)| *y = *y - *factor * known);
+            x[rest.clone()].iter_mut().zip(&column[rest]).for_each(|(y, factor)| *y -= *factor * known);
         }
     }
 }
@@ -292,11 +301,11 @@ fn eliminate<T: Number>(a: &mut [T], rows: usize, exchanges: &mut [usize]) {
         if diagonal == T::zero() {
             continue;
         }
-        column[k + 1..].iter_mut().for_each(|x| *x = *x / diagonal);
+        column[k + 1..].iter_mut().for_each(|x| *x /= diagonal);
         for other in rest.chunks_exact_mut(rows) {
             let factor = other[k];
             if factor != T::zero() {
-                other[k + 1..].iter_mut().zip(&column[k + 1..]).for_each(|(x, y)| *x = *x - factor * *y);
+                other[k + 1..].iter_mut().zip(&column[k + 1..]).for_each(|(x, y)| *x -= factor * *y);
             }
         }
     }
@@ -490,13 +499,14 @@ fn cholesky_of_columns<T: Real>(a: &mut [T], size: usize) -> usize {
         let column = &mut rest[j..size];
         for other in known.chunks_exact(size) {
             let factor = other[j];
-            column.iter_mut().zip(&other[j..]).for_each(|(x, y)| *x = *x - factor * *y);
+            column.iter_mut().zip(&other[j..]).for_each(|(x, y)| *x -= factor * *y);
         }
-        if !(column[0] > T::zero()) {
+        let is_positive = column[0] > T::zero();
+        if !is_positive {
             return j + 1;
         }
         let diagonal = column[0].sqrt();
-        column.iter_mut().for_each(|x| *x = *x / diagonal);
+        column.iter_mut().for_each(|x| *x /= diagonal);
         column[0] = diagonal;
     }
     0
@@ -599,7 +609,7 @@ pub(crate) fn qr<T: Number>(a: HostMatrices<T>, count: usize) -> [HostMatrices<T
                 }
                 let phase = diagonal.mul_real(size.recip());
                 let (rows, own) = (q.rows, count);
-                q.one_mut(i)[k * rows..][..rows].iter_mut().for_each(|x| *x = *x * phase);
+                q.one_mut(i)[k * rows..][..rows].iter_mut().for_each(|x| *x *= phase);
                 r.one_mut(i).iter_mut().skip(k).step_by(own.max(1)).for_each(|x| *x = phase.conj() * *x);
             }
         }

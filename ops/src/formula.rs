@@ -68,7 +68,7 @@ pub mod real {
         erfcx(a) = T::from_f64(special::erfcx(a.to_f64()));
         erfinv(a) = a.erfinv();
         normal_cdf(a) = a.normal_cdf();
-        ndtri(a) = T::from_f64(special::ndtri(a.to_f64()));
+        ndtri(a) = a.ndtri();
         log_ndtr(a) = T::from_f64(special::log_ndtr(a.to_f64()));
         lgamma(a) = a.lgamma();
         digamma(a) = T::from_f64(special::digamma(a.to_f64()));

@@ -99,6 +99,11 @@ pub trait Real:
     fn erfinv(self) -> Self {
         Self::from_f64(special::erfinv(self.to_f64()))
     }
+    /// The quantile function of the standard normal distribution.
+    #[inline(always)]
+    fn ndtri(self) -> Self {
+        Self::from_f64(special::ndtri(self.to_f64()))
+    }
     /// The logarithm of the absolute value of the gamma function.
     #[inline(always)]
     fn lgamma(self) -> Self {
@@ -755,6 +760,10 @@ impl Real for f32 {
         // Below -LIMIT the result is exactly 0, so that its product with x, which is gelu, is 0 too.
         let y = if (y < 0.0) | (self < -LIMIT) { 0.0 } else { y };
         if self > LIMIT { 1.0 } else { y }
+    }
+    #[inline(always)]
+    fn ndtri(self) -> Self {
+        special::ndtri_single(f64::from(self)) as f32
     }
     /// Giles' two polynomials ("Approximating the erfinv function", 2010), which vectorize.
     #[inline(always)]

@@ -122,15 +122,17 @@ pub fn erfcx(x: f64) -> f64 {
 
 /// `numerator(x) / denominator(x)`; the coefficients of both go from the constant term up.
 #[inline(always)]
-fn rational(x: f64, numerator: &[f64; 8], denominator: &[f64; 8]) -> f64 {
-    let value = |terms: &[f64; 8]| terms.iter().rev().fold(0.0, |sum, term| sum * x + term);
+fn rational<const N: usize>(x: f64, numerator: &[f64; N], denominator: &[f64; N]) -> f64 {
+    let value = |terms: &[f64; N]| terms.iter().rev().fold(0.0, |sum, term| sum * x + term);
     value(numerator) / value(denominator)
 }
 
-/// The quantile of the standard normal distribution at the probability `0.5 + q`, where `tail` is the smaller of that
-/// probability and its complement: algorithm AS 241 (Wichura 1988), whose relative error is about 1e-16.
-fn normal_quantile(q: f64, tail: f64) -> f64 {
-    const CENTRE: ([f64; 8], [f64; 8]) = (
+/// Numerators and denominators of a quantile's approximations: for the centre, and for tails before and beyond exp(-25).
+type QuantileTerms<const N: usize> = [([f64; N], [f64; N]); 3];
+
+/// Algorithm AS 241 (Wichura 1988), PPND16, whose relative error is about 1e-16.
+const QUANTILE: QuantileTerms<8> = [
+    (
         [
             3.387_132_872_796_366_5,
             133.141_667_891_784_38,
@@ -151,8 +153,8 @@ fn normal_quantile(q: f64, tail: f64) -> f64 {
             28_729.085_735_721_943,
             5_226.495_278_852_854,
         ],
-    );
-    const MIDDLE: ([f64; 8], [f64; 8]) = (
+    ),
+    (
         [
             1.423_437_110_749_683_5,
             4.630_337_846_156_546,
@@ -173,8 +175,8 @@ fn normal_quantile(q: f64, tail: f64) -> f64 {
             5.475_938_084_995_345e-4,
             1.050_750_071_644_416_9e-9,
         ],
-    );
-    const FAR: ([f64; 8], [f64; 8]) = (
+    ),
+    (
         [
             6.657_904_643_501_103,
             5.463_784_911_164_114,
@@ -195,18 +197,38 @@ fn normal_quantile(q: f64, tail: f64) -> f64 {
             1.421_511_758_316_446e-7,
             2.044_263_103_389_939_8e-15,
         ],
-    );
+    ),
+];
+
+/// Algorithm AS 241 (Wichura 1988), PPND7, whose relative error is about 1e-7.
+const QUANTILE_SINGLE: QuantileTerms<4> = [
+    (
+        [3.387_132_717_9, 50.434_271_938, 159.291_132_02, 59.109_374_72],
+        [1.0, 17.895_169_469, 78.757_757_664, 67.187_563_6],
+    ),
+    ([1.423_437_277_7, 2.756_815_39, 1.306_728_481_6, 0.170_238_211_03], [1.0, 0.737_001_642_5, 0.120_211_329_75, 0.0]),
+    (
+        [6.657_905_115, 3.081_226_386, 0.428_682_943_37, 0.017_337_203_997],
+        [1.0, 0.241_978_942_25, 0.012_258_202_635, 0.0],
+    ),
+];
+
+/// The quantile of the standard normal distribution at the probability `0.5 + q`, where `tail` is the smaller of that
+/// probability and its complement.
+#[inline(always)]
+fn normal_quantile<const N: usize>(terms: &QuantileTerms<N>, q: f64, tail: f64) -> f64 {
+    let [centre, middle, far] = terms;
     if q.abs() <= 0.425 {
-        return q * rational(0.180_625 - q * q, &CENTRE.0, &CENTRE.1);
+        return q * rational(0.180_625 - q * q, &centre.0, &centre.1);
     }
     if tail < 0.0 || tail.is_nan() {
         return f64::NAN;
     }
     let r = (-tail.ln()).sqrt();
     let size = if r <= 5.0 {
-        rational(r - 1.6, &MIDDLE.0, &MIDDLE.1)
+        rational(r - 1.6, &middle.0, &middle.1)
     } else if r.is_finite() {
-        rational(r - 5.0, &FAR.0, &FAR.1)
+        rational(r - 5.0, &far.0, &far.1)
     } else {
         f64::INFINITY
     };
@@ -215,12 +237,18 @@ fn normal_quantile(q: f64, tail: f64) -> f64 {
 
 /// The inverse error function.
 pub fn erfinv(x: f64) -> f64 {
-    normal_quantile(0.5 * x, 0.5 * (1.0 - x.abs())) * FRAC_1_SQRT_2
+    normal_quantile(&QUANTILE, 0.5 * x, 0.5 * (1.0 - x.abs())) * FRAC_1_SQRT_2
 }
 
 /// The inverse of the standard normal CDF (quantile function).
 pub fn ndtri(p: f64) -> f64 {
-    normal_quantile(p - 0.5, p.min(1.0 - p))
+    normal_quantile(&QUANTILE, p - 0.5, p.min(1.0 - p))
+}
+
+/// [`ndtri`] in single precision.
+#[inline]
+pub fn ndtri_single(p: f64) -> f64 {
+    normal_quantile(&QUANTILE_SINGLE, p - 0.5, p.min(1.0 - p))
 }
 
 /// The logarithm of the standard normal CDF.
@@ -433,6 +461,16 @@ mod tests {
         near(erfinv(1e-20), 8.862_269_254_527_58e-21);
         assert!(erfinv(1.0) == f64::INFINITY && erfinv(-1.0) == f64::NEG_INFINITY);
         assert!(erfinv(1.5).is_nan() && erfinv(f64::NAN).is_nan() && ndtri(f64::NAN).is_nan());
+        for i in 0..1000 {
+            let p = f64::from((-0.05 * f64::from(i)).exp2() as f32);
+            for p in [p, 1.0 - p] {
+                let (single, double) = (ndtri_single(p), ndtri(p));
+                assert!((single - double).abs() <= 3e-7 * double.abs() || single == double, "{p}: {single}, {double}");
+            }
+        }
+        assert!(
+            ndtri_single(0.0) == f64::NEG_INFINITY && ndtri_single(1.5).is_nan() && ndtri_single(f64::NAN).is_nan()
+        );
         assert!(ndtri(0.0) == f64::NEG_INFINITY && ndtri(1.0) == f64::INFINITY && ndtri(1.5).is_nan());
         near(log_ndtr(-1.5), -2.705_944_400_823_89);
         near(log_ndtr(-40.0), -804.608_442_013_754);
