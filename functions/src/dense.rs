@@ -688,7 +688,7 @@ pub(crate) fn eigen<T: Real>(symmetric: &HostMatrices<T>, wanted: bool) -> Optio
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SingularVectors {
     None,
-    /// As many as there are singular values.
+    /// One vector for each singular value.
     Reduced,
     /// Square U and Vh.
     Full,
