@@ -3,7 +3,7 @@
 use crate::common::{in_dtype, zeros};
 use crate::complex_matrices::{adjoint, to_complex, to_real};
 use crate::declaration::{TensorOrNumber, functions};
-use crate::dense::{self, Number, PackedLu, Real, SingularVectors};
+use crate::dense::{self, MatrixElement, PackedLu, RealElement, SingularVectors};
 use crate::linalg::{
     broadcast_pairs, by_dtype, check, check_either, eye, failure, linalg_solve, linalg_solve_triangular, matrices,
     or_zeros, symmetric, upload, upload_numbers,
@@ -52,7 +52,7 @@ fn tall_qr<'g>(g: &'g Builder<'g>, a: Expr<'g>) -> Result<[Expr<'g>; 2]> {
 
 /// The first `count` columns of Q, and as many rows of R.
 fn qr_factors(a: Expr<'_>, count: i64) -> Result<[Expr<'_>; 2]> {
-    fn factors<'g, T: Number>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 2]> {
+    fn factors<'g, T: MatrixElement>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 2]> {
         let dtype = a.dtype()?;
         Ok(dense::qr::<T>(matrices(a)?, count as usize).map(|all| upload(a.builder(), batch, all, dtype)))
     }
@@ -90,7 +90,7 @@ pub(crate) fn lu_parts<'g>(g: &'g Builder<'g>, name: &str, a: Expr<'g>, pivot: b
     if !pivot {
         return Err(OpError::runtime("linalg.lu_factor: LU without pivoting is not implemented on the CPU"));
     }
-    fn factors<'g, T: Real>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 4]> {
+    fn factors<'g, T: RealElement>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 4]> {
         let (g, all) = (a.builder(), PackedLu::<T>::new(matrices(a)?));
         let (rows, upload) = (all.packed.rows, |parts| upload(g, batch, parts, T::DTYPE));
         let orders: Vec<Vec<usize>> = (0..all.packed.count).map(|i| dense::row_order(rows, all.exchanges(i))).collect();
@@ -160,7 +160,7 @@ fn svd_gradient<'r>(
 
 /// The singular values of matrices, between the vectors that are wanted.
 fn singular(a: Expr<'_>, wanted: SingularVectors) -> Result<[Expr<'_>; 3]> {
-    fn decomposed<'g, T: Number>(a: Expr<'g>, batch: &[i64], wanted: SingularVectors) -> Result<[Expr<'g>; 3]> {
+    fn decomposed<'g, T: MatrixElement>(a: Expr<'g>, batch: &[i64], wanted: SingularVectors) -> Result<[Expr<'g>; 3]> {
         let (g, dtype) = (a.builder(), a.dtype()?);
         let matrices = matrices::<T>(a)?;
         let count = matrices.rows.min(matrices.columns) as i64;
@@ -178,7 +178,7 @@ fn singular(a: Expr<'_>, wanted: SingularVectors) -> Result<[Expr<'_>; 3]> {
 
 /// The eigenvalues of symmetric matrices, and their eigenvectors if these are wanted.
 fn eigenpairs<'g>(a: Expr<'g>, triangle: &str, wanted: bool) -> Result<[Expr<'g>; 2]> {
-    fn found<T: Real>(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
+    fn found<T: RealElement>(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
         let (g, sizes) = (a.builder(), a.sizes()?);
         let (values, vectors) = dense::eigen::<T>(&matrices(a)?, wanted).ok_or_else(|| failure("eigh", CONVERGENCE))?;
         let values = upload_numbers(g, &values, &sizes[..sizes.len() - 1], T::DTYPE);
@@ -266,7 +266,7 @@ fn pseudoinverse<'g>(
 ) -> Result<Expr<'g>> {
     // The gradient is that of the whole matrix, as in PyTorch.
     let whole = if hermitian { symmetric(a.detach())? } else { a.detach() };
-    fn inverses<'g, T: Real>(
+    fn inverses<'g, T: RealElement>(
         whole: Expr<'g>,
         size: i64,
         [atol, rtol]: [Option<TensorOrNumber<'g>>; 2],
@@ -296,7 +296,7 @@ fn full_rank_solution<'g>(
     b: Expr<'g>,
     rcond: Option<f64>,
 ) -> Result<Option<Expr<'g>>> {
-    fn solved<'g, T: Real>(
+    fn solved<'g, T: RealElement>(
         [a, b]: [Expr<'g>; 2],
         batch: &Shape,
         pairs: &[(usize, usize)],

@@ -3,7 +3,7 @@
 use crate::common::zeros;
 use crate::declaration::functions;
 use crate::decompositions::lu_parts;
-use crate::dense::{self, PackedQr, Real};
+use crate::dense::{self, PackedQr, RealElement};
 use crate::linalg::{by_dtype, check, eye, failure, linalg_solve_triangular, matrices, upload, upload_numbers};
 use crate::masks::{tril, triu};
 use crate::shape::diag_embed;
@@ -177,7 +177,7 @@ functions! {
     [method().out().results(&["a", "tau"])]
     fn geqrf(g, input: Expr<'g>) -> Result<[Expr<'g>; 2]> {
         let ((batch, rows, columns), dtype) = (check("geqrf", input, false)?, input.dtype()?);
-        fn packed<'g, T: Real>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 2]> {
+        fn packed<'g, T: RealElement>(a: Expr<'g>, batch: &[i64], count: i64) -> Result<[Expr<'g>; 2]> {
             let (g, found) = (a.builder(), PackedQr::<T>::new(matrices(a)?));
             let factors = upload_numbers(g, &found.factors(), &[batch, &[count]].concat(), T::DTYPE);
             Ok([upload(g, batch, found.packed, T::DTYPE), factors])

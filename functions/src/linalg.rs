@@ -6,7 +6,7 @@
 use crate::common::axes_of;
 use crate::complex_matrices::{adjoint, columns_to_complex, columns_to_real, to_complex, to_real};
 use crate::declaration::functions;
-use crate::dense::{self, HostMatrices, Number, PackedLu, Real, Triangle};
+use crate::dense::{self, HostMatrices, MatrixElement, PackedLu, RealElement, Triangle};
 use crate::masks::{tril, triu};
 use faer::c64;
 use gt_ops::error::{ErrorKind, OpError, Result};
@@ -60,7 +60,7 @@ pub(crate) fn failure(name: &str, reason: &str) -> OpError {
 }
 
 /// The matrices of the last two axes, in the dtype of `T`. Waits for the elements.
-pub(crate) fn matrices<T: Number>(tensor: Expr<'_>) -> Result<HostMatrices<T>> {
+pub(crate) fn matrices<T: MatrixElement>(tensor: Expr<'_>) -> Result<HostMatrices<T>> {
     let shape = tensor.shape()?;
     let [batch @ .., rows, columns] = shape.dims() else {
         return Err(OpError::runtime("a batch of matrices needs at least 2 axes"));
@@ -71,7 +71,7 @@ pub(crate) fn matrices<T: Number>(tensor: Expr<'_>) -> Result<HostMatrices<T>> {
     Ok(HostMatrices::of_bytes(batch.iter().product(), *rows, *columns, &bytes))
 }
 
-/// Calls a generic function of [`crate::dense::Real`] numbers with the type of a real dtype.
+/// Calls a generic function of [`crate::dense::RealElement`] numbers with the type of a real dtype.
 macro_rules! by_dtype {
     ($dtype:expr, $function:ident($($argument:expr),* $(,)?)) => {
         match $dtype {
@@ -83,7 +83,7 @@ macro_rules! by_dtype {
 pub(crate) use by_dtype;
 
 /// A tensor of the little-endian bytes of numbers `T`, in a dtype.
-fn upload_bytes<'g, T: Number>(g: &'g Builder<'g>, bytes: &[u8], sizes: &[i64], dtype: DType) -> Expr<'g> {
+fn upload_bytes<'g, T: MatrixElement>(g: &'g Builder<'g>, bytes: &[u8], sizes: &[i64], dtype: DType) -> Expr<'g> {
     g.run(|g| {
         let val = g.upload(Meta::new(build::shape_of(sizes)?, T::DTYPE), bytes)?;
         build::cast(g, val, dtype)
@@ -91,7 +91,7 @@ fn upload_bytes<'g, T: Number>(g: &'g Builder<'g>, bytes: &[u8], sizes: &[i64], 
 }
 
 /// A tensor of numbers in row-major order.
-pub(crate) fn upload_numbers<'g, T: Number>(
+pub(crate) fn upload_numbers<'g, T: MatrixElement>(
     g: &'g Builder<'g>,
     numbers: &[T],
     sizes: &[i64],
@@ -101,7 +101,12 @@ pub(crate) fn upload_numbers<'g, T: Number>(
 }
 
 /// A tensor of matrices, of a batch with these sizes.
-pub(crate) fn upload<'g, T: Number>(g: &'g Builder<'g>, batch: &[i64], all: HostMatrices<T>, dtype: DType) -> Expr<'g> {
+pub(crate) fn upload<'g, T: MatrixElement>(
+    g: &'g Builder<'g>,
+    batch: &[i64],
+    all: HostMatrices<T>,
+    dtype: DType,
+) -> Expr<'g> {
     let sizes = [batch, &[all.rows as i64, all.columns as i64]].concat();
     upload_bytes::<T>(g, &all.to_bytes(), &sizes, dtype)
 }
@@ -162,7 +167,7 @@ impl System {
     }
 
     /// The solution for each pair of a matrix and right-hand sides; `None` if a matrix is singular.
-    fn solve<T: Number>(
+    fn solve<T: MatrixElement>(
         self,
         a: HostMatrices<T>,
         right: &HostMatrices<T>,
@@ -204,7 +209,7 @@ fn solution<'g>(g: &'g Builder<'g>, a: Expr<'g>, b: Expr<'g>, system: System) ->
     let batch = Shape::new(a_batch)?.broadcast(&Shape::new(b_batch)?)?;
     let pairs = broadcast_pairs(&batch, a_batch, b_batch);
     let sizes: Vec<i64> = batch.dims().iter().map(|size| *size as i64).collect();
-    fn solved<'g, T: Real>(
+    fn solved<'g, T: RealElement>(
         [a, b]: [Expr<'g>; 2],
         system: System,
         sizes: &[i64],
@@ -332,14 +337,14 @@ pub(crate) fn with_info<'g>(
 
 /// For each real matrix the first column without a pivot, counted from 1, or 0.
 fn first_columns(a: Expr<'_>) -> Result<Vec<usize>> {
-    fn faults<T: Real>(a: Expr<'_>) -> Result<Vec<usize>> {
+    fn faults<T: RealElement>(a: Expr<'_>) -> Result<Vec<usize>> {
         Ok(PackedLu::<T>::new(matrices(a)?).first_zero_pivots())
     }
     by_dtype!(a.dtype()?, faults(a))
 }
 
 /// The inverses of real matrices.
-fn inverses<'g, T: Real>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
+fn inverses<'g, T: RealElement>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
     let factors = PackedLu::<T>::new(matrices(a)?);
     if factors.is_singular() {
         return Err(failure("inv", "The inversion could not be completed because the input matrix is singular."));
@@ -349,20 +354,20 @@ fn inverses<'g, T: Real>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
 
 /// The lower Cholesky factors of real matrices, and for each the order of the first minor that is not
 /// positive-definite, or 0.
-fn cholesky_factors<T: Real>(a: Expr<'_>) -> Result<(HostMatrices<T>, Vec<usize>)> {
+fn cholesky_factors<T: RealElement>(a: Expr<'_>) -> Result<(HostMatrices<T>, Vec<usize>)> {
     let mut factors = matrices(a)?;
     let faults = dense::cholesky(&mut factors);
     Ok((factors, faults))
 }
 
 /// The determinants of matrices.
-fn determinants<'g, T: Number>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
+fn determinants<'g, T: MatrixElement>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
     let numbers: Vec<c64> = PackedLu::<T>::new(matrices(a)?).determinants().collect();
     Ok(upload_as(a, &numbers, batch))
 }
 
 /// The directions of determinants, and the logarithms of their absolute values.
-fn log_determinants<'g, T: Number>(a: Expr<'g>, batch: &[i64]) -> Result<[Expr<'g>; 2]> {
+fn log_determinants<'g, T: MatrixElement>(a: Expr<'g>, batch: &[i64]) -> Result<[Expr<'g>; 2]> {
     let (directions, logarithms): (Vec<c64>, Vec<f64>) = PackedLu::<T>::new(matrices(a)?).log_determinants().unzip();
     Ok([upload_as(a, &directions, batch), upload_numbers(a.builder(), &logarithms, batch, a.dtype()?.to_real())])
 }
@@ -690,7 +695,7 @@ functions! {
             let factor = to_complex(g, linalg_cholesky(g, to_real(g, A)?, false)?)?;
             return if upper { adjoint(factor) } else { Ok(factor) };
         }
-        fn factor<'g, T: Real>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
+        fn factor<'g, T: RealElement>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
             let (factors, faults) = cholesky_factors::<T>(a)?;
             if faults.iter().any(|fault| *fault > 0) {
                 let reason = "The factorization could not be completed because the input is not positive-definite.";
@@ -706,7 +711,7 @@ functions! {
     /// `cholesky` whose `info` has the order of the first minor that is not positive-definite; it does not raise.
     [module("linalg").out().results(&["L", "info"])]
     fn cholesky_ex(g, A: Expr<'g>; upper: bool = false, check_errors: bool = false) -> Result<[Expr<'g>; 2]> {
-        fn first_minors<T: Real>(a: Expr<'_>) -> Result<Vec<usize>> {
+        fn first_minors<T: RealElement>(a: Expr<'_>) -> Result<Vec<usize>> {
             Ok(cholesky_factors::<T>(a)?.1)
         }
         with_info(g, A, check_errors, |a| linalg_cholesky(g, a, upper), |a| by_dtype!(a.dtype()?, first_minors(a)))

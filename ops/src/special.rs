@@ -127,7 +127,7 @@ fn rational<const N: usize>(x: f64, numerator: &[f64; N], denominator: &[f64; N]
     value(numerator) / value(denominator)
 }
 
-/// Numerators and denominators of a quantile's approximations: for the centre, and for tails before and beyond exp(-25).
+/// Numerators and denominators of a quantile: for the centre, and for tails before and beyond exp(-25).
 type QuantileTerms<const N: usize> = [([f64; N], [f64; N]); 3];
 
 /// Algorithm AS 241 (Wichura 1988), PPND16, whose relative error is about 1e-16.
