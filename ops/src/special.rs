@@ -219,20 +219,27 @@ const QUANTILE_SINGLE: QuantileTerms<4> = [
 fn normal_quantile<const N: usize>(terms: &QuantileTerms<N>, q: f64, tail: f64) -> f64 {
     let [centre, middle, far] = terms;
     if q.abs() <= 0.425 {
-        return q * rational(0.180_625 - q * q, &centre.0, &centre.1);
+        q * rational(0.180_625 - q * q, &centre.0, &centre.1)
+    } else {
+        tail_quantile(middle, far, tail).copysign(q)
     }
+}
+
+/// The absolute value of a quantile outside the centre. It is apart from the centre, whose loops it would slow down.
+#[cold]
+#[inline(never)]
+fn tail_quantile<const N: usize>(middle: &([f64; N], [f64; N]), far: &([f64; N], [f64; N]), tail: f64) -> f64 {
     if tail < 0.0 || tail.is_nan() {
         return f64::NAN;
     }
     let r = (-tail.ln()).sqrt();
-    let size = if r <= 5.0 {
+    if r <= 5.0 {
         rational(r - 1.6, &middle.0, &middle.1)
     } else if r.is_finite() {
         rational(r - 5.0, &far.0, &far.1)
     } else {
         f64::INFINITY
-    };
-    size.copysign(q)
+    }
 }
 
 /// The inverse error function.
