@@ -41,6 +41,17 @@ def test_sums_of_integers_are_int64_unless_asked() -> None:
         gt.zeros(3).cumsum(1)
 
 
+@pytest.mark.parametrize("count", [1, 16, 17, 3000])
+def test_running_extremes_of_long_rows(count: int) -> None:
+    rows = np.random.default_rng(count).standard_normal((3, count)).round(1)
+    rows[1, count // 2] = np.nan
+    for array in (rows, rows[:, ::-1].copy()):
+        values, indices = gt.tensor(array).cummax(1)
+        assert_close(values, np.maximum.accumulate(array, 1))
+        assert_close(indices, gt.tensor(array.T.copy()).cummax(0).indices.numpy().T)
+        assert_close(gt.tensor(array).cummin(1).values, np.minimum.accumulate(array, 1))
+
+
 def test_cummax_and_cummin_name_the_last_of_equals() -> None:
     t = gt.tensor([1.0, 3.0, 3.0, NAN, 2.0, NAN, 5.0])
     values, indices = t.cummax(0)
