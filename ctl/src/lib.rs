@@ -14,6 +14,7 @@ pub mod control;
 pub mod doctor;
 pub mod explain;
 pub mod failure;
+pub mod host;
 pub mod keys;
 pub mod limits;
 pub mod nodes;

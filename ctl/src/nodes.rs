@@ -1,7 +1,7 @@
 //! `gtctl invite` and `gtctl node`: other machines whose workers compute for the daemon.
 
+use crate::host::host_of;
 use crate::output::CommandOutput;
-use crate::status::host_of;
 use crate::table::{Table, bytes, seconds};
 use crate::time::date;
 use gt_protocol::{NodeInfo, NodeState};

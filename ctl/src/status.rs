@@ -1,5 +1,6 @@
 //! `gtctl status`, `sessions` and `session`: the daemon's status as tables.
 
+use crate::host::host_of;
 use crate::nodes;
 use crate::table::{Table, bytes, or_none, seconds};
 use gt_protocol::{
@@ -75,13 +76,6 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
 /// The name of this machine.
 pub fn own_host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
-}
-
-/// The host by which others find who listens at `address` on the machine `host`: the address, unless it is every
-/// address.
-pub fn host_of(address: &str, host: &str) -> String {
-    let ip = address.rsplit_once(':').map(|(ip, _)| ip.trim_matches(['[', ']'])).unwrap_or_default();
-    if ["0.0.0.0", "::"].contains(&ip) { host.to_owned() } else { ip.to_owned() }
 }
 
 /// How the daemon on the machine `host` listens by TCP.

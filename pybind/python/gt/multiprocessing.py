@@ -96,9 +96,10 @@ class ProcessContext:
             ProcessRaisedException: A function raised. The other processes are ended.
             ProcessExitedException: A process ended by a signal or an exit status. The others are ended.
         """
-        alive = [process.sentinel for process in self.processes if process.is_alive()]
-        if alive:
-            multiprocessing.connection.wait(alive, timeout)
+        alive = {process.sentinel: process for process in self.processes if process.is_alive()}
+        for sentinel in multiprocessing.connection.wait(alive, timeout) if alive else ():
+            # A process closes its sentinel some moments before its exit code is there.
+            alive[sentinel].join()
         failed = next((i for i, process in enumerate(self.processes) if process.exitcode), None)
         if failed is None:
             return not any(process.is_alive() for process in self.processes)
