@@ -92,6 +92,13 @@ functions! {
     [method().out()]
     fn mean(g, input: Expr<'g>, dim: Option<&'g [i64]> = None, keepdim: bool = false; dtype: Option<DType> = None)
         -> Result<Expr<'g>> {
+        if let Some(dtype) = dtype.filter(|dtype| !dtype.is_inexact()) {
+            return Err(OpError::not_implemented(format!(
+                "mean(): could not infer output dtype. Optional dtype must be either a floating point or complex dtype. \
+                 Got: {}",
+                dtype.scalar_type_name()
+            )));
+        }
         reduced(Op::Mean, input, axes(dim), keepdim, dtype)
     }
 

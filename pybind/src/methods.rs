@@ -275,8 +275,11 @@ impl PyTensor {
         if let Ok(part) = value.cast::<PyTensor>() {
             // `x[index] += y` has written the part when it assigns it.
             let (this, part) = (slf.get().read(py), part.get().read(py));
-            let (slice, _) = build::resolve_index(&this.meta().shape, &parts).or_raise()?;
-            if this.has_slice_in(&slice, &part) {
+            let (slice, shape) = build::resolve_index(&this.meta().shape, &parts).or_raise()?;
+            let own = part.meta().shape;
+            // As in PyTorch, the value may have more axes than the part only in front, of size 1.
+            let fits = own.dims()[..own.rank().saturating_sub(shape.rank())].iter().all(|size| *size == 1);
+            if fits && this.has_slice_in(&slice, &part) {
                 this.count_in_place();
                 return Ok(());
             }

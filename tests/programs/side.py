@@ -39,9 +39,10 @@ class Side:
             torch.nn.functional.scaled_dot_product_attention = _keeping_all(attention)
         self.made = catalogue.load()[name].make()
         for module in self.made.model.modules() if self.made.model is not None else ():
-            drops = "Dropout" in type(module).__name__ or type(module).__name__ == "StochasticDepth"
-            if drops and hasattr(module, "p"):
-                module.p = 0.0
+            kind = type(module).__name__
+            for name in ("p", "drop_prob"):
+                if ("Dropout" in kind or kind in ("StochasticDepth", "DropPath")) and hasattr(module, name):
+                    setattr(module, name, 0.0)
         if isinstance(self.made, catalogue.Training):
             parameters = [p for p in self.made.model.parameters() if p.requires_grad]
             self.optimizer = self.made.optimizer or torch.optim.SGD(parameters, LEARNING_RATE, MOMENTUM)

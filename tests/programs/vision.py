@@ -24,7 +24,10 @@ def _classifier(model: Any, images: Any) -> Training:
 
 
 # Models whose gradients in float32 hang on rounding, as at ties of maximum pools: both frameworks compute in float64.
-DOUBLE = ("resnet50", "vgg11_bn", "densenet121", "squeezenet1_1", "regnet_y_400mf", "googlenet")
+DOUBLE = (
+    *("resnet50", "vgg11_bn", "densenet121", "squeezenet1_1", "regnet_y_400mf", "googlenet"),
+    *("fasterrcnn_mobilenet_v3_large_320_fpn", "efficientnet_lite0"),
+)
 
 
 def _torchvision(name: str, size: int, arguments: dict[str, Any]) -> Training:
@@ -33,6 +36,10 @@ def _torchvision(name: str, size: int, arguments: dict[str, Any]) -> Training:
     model = getattr(torchvision.models, name)(weights=None, num_classes=CLASSES, **arguments)
     images = normal(4, 3, size, size)
     return _classifier(model.double(), images.double()) if name in DOUBLE else _classifier(model, images)
+
+
+def _titled(library: str, name: str) -> str:
+    return f"{library} {name}{' in float64' if name in DOUBLE else ''}"
 
 
 for name, size, arguments in (
@@ -51,7 +58,7 @@ for name, size, arguments in (
     ("googlenet", 64, {"init_weights": False, "aux_logits": False}),
 ):
     add_program(
-        f"torchvision {name}{' in float64' if name in DOUBLE else ''}",
+        _titled("torchvision", name),
         "torchvision",
         _torchvision,
         name,
@@ -80,7 +87,7 @@ def video() -> Training:
     return _classifier(torchvision.models.video.r3d_18(weights=None, num_classes=CLASSES), normal(1, 3, 4, 32, 32))
 
 
-@program("torchvision fasterrcnn_mobilenet_v3_large_320_fpn", "torchvision")
+@program(_titled("torchvision", "fasterrcnn_mobilenet_v3_large_320_fpn"), "torchvision")
 def detection() -> Training:
     import torch
     import torchvision
@@ -91,11 +98,10 @@ def detection() -> Training:
         num_classes=5,
         box_batch_size_per_image=2000,
         rpn_batch_size_per_image=20000,
-    )
-    images = [normal(3, 96, 96), normal(3, 80, 112, seed=1)]
-    targets = [
-        {"boxes": torch.tensor([[4.0, 8.0, 40.0, 60.0], [30.0, 20.0, 70.0, 78.0]]), "labels": torch.tensor([1, 3])}
-    ] * 2
+    ).double()
+    images = [normal(3, 96, 96).double(), normal(3, 80, 112, seed=1).double()]
+    boxes = torch.tensor([[4.0, 8.0, 40.0, 60.0], [30.0, 20.0, 70.0, 78.0]]).double()
+    targets = [{"boxes": boxes, "labels": torch.tensor([1, 3])}] * 2
     return Training(model, lambda: sum(model(images, targets).values()))
 
 
@@ -171,9 +177,8 @@ def fake_data() -> Values:
 def _timm(name: str, arguments: dict[str, Any]) -> Training:
     import timm
 
-    return _classifier(
-        timm.create_model(name, pretrained=False, num_classes=CLASSES, **arguments), normal(4, 3, 64, 64)
-    )
+    model, images = timm.create_model(name, pretrained=False, num_classes=CLASSES, **arguments), normal(4, 3, 64, 64)
+    return _classifier(model.double(), images.double()) if name in DOUBLE else _classifier(model, images)
 
 
 for name, arguments in (
@@ -187,7 +192,7 @@ for name, arguments in (
     ("mixer_s32_224", {"img_size": 64}),
     ("regnetx_002", {}),
 ):
-    add_program(f"timm {name}", "timm", _timm, name, arguments, quick=name == "resnet10t")
+    add_program(_titled("timm", name), "timm", _timm, name, arguments, quick=name == "resnet10t")
 
 
 def _segments(kind: str) -> Training:

@@ -81,6 +81,8 @@ CASES: list[tuple[str, Callable[[], object], type[Exception] | tuple[type[Except
      "expected m1 and m2 to have the same dtype, but got: Float != Double"),
     ("mean of integers", lambda: gt.tensor([1, 2]).mean(), RuntimeError,
      r"mean\(\): could not infer output dtype. Input dtype must be either a floating point or complex .* Got: Long"),
+    ("mean into integers", lambda: gt.ones(2, requires_grad=True).mean(dtype=gt.int64), NotImplementedError,
+     r"Optional dtype must be either a floating point or complex dtype. Got: Long"),
     ("var of integers", lambda: gt.tensor([1, 2]).var(), RuntimeError, "only support floating point"),
     ("minus of bools", lambda: gt.tensor([True]) - gt.tensor([True]), RuntimeError, "Subtraction, the `-` operator"),
     ("negative bool", lambda: -gt.tensor([True]), RuntimeError,

@@ -489,3 +489,11 @@ def test_a_gradient_flows_to_what_is_written_to_bits() -> None:
     seen.sum().backward()
     assert factor.grad.item() == 4
     assert x.view(gt.float32).tolist() == [[6, 6], [0, 0]]
+
+
+def test_a_tensor_with_more_axes_than_a_part_of_it_is_not_assigned_to_the_part() -> None:
+    column = gt.tensor([1.5, 0.75]).reshape(2, 1)
+    with pytest.raises(RuntimeError, match=r"shape|size"):
+        column[:, -1] = column
+    column[:, :] = column[None]
+    assert column.tolist() == [[1.5], [0.75]]

@@ -310,7 +310,10 @@ fn a_worker_has_nothing_of_the_daemons() {
             let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
             u64::from_str_radix(line.trim(), 16).unwrap() & 0x7fff_ffff
         };
-        assert_eq!((mask("SigBlk:"), mask("SigIgn:")), (0, 1 << (Signal::SIGPIPE as u32 - 1)), "as in every program");
+        let ignored = [Signal::SIGPIPE, Signal::SIGUSR1, Signal::SIGUSR2];
+        let ignored = ignored.iter().map(|signal| 1 << (*signal as u32 - 1)).sum();
+        let why = "as in every program, and signals by which launchers tell programs to save";
+        assert_eq!((mask("SigBlk:"), mask("SigIgn:")), (0, ignored), "{why}");
         // Ctrl-C in the daemon's terminal must not reach the worker.
         assert_eq!(nix::unistd::getpgid(Some(Pid::from_raw(process as i32))), Ok(Pid::from_raw(process as i32)));
     }
