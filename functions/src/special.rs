@@ -178,9 +178,15 @@ functions! {
         let largest = dtype.largest_float();
         // Numbers beyond the dtype become infinite, and stay so.
         let number = |x: f64| if dtype == DType::F64 { x } else { f64::from(x as f32) };
-        let result = input.isnan().where_(number(nan.unwrap_or(0.0)), input);
-        let result = input.eq(f64::INFINITY).where_(number(posinf.unwrap_or(largest)), result);
-        Ok(input.eq(f64::NEG_INFINITY).where_(number(neginf.unwrap_or(-largest)), result))
+        let x = input.detach();
+        let result = x.isnan().where_(number(nan.unwrap_or(0.0)), x);
+        let result = x.eq(f64::INFINITY).where_(number(posinf.unwrap_or(largest)), result);
+        let result = x.eq(f64::NEG_INFINITY).where_(number(neginf.unwrap_or(-largest)), result);
+        // As in PyTorch, an infinite gradient of a replaced number is NaN.
+        let [result] = g.with_gradient("NanToNumBackward0", &[input, x.isfinite()], [result], |_, values, grads| {
+            Ok(vec![grads[0].map(|grad| grad * values[1]), None])
+        })?;
+        Ok(result)
     }
 
     /// The normalized sinc function: sin(pi * x) / (pi * x), and 1 at 0.

@@ -261,3 +261,12 @@ def test_a_number_keeps_its_value_beside_float64() -> None:
     assert_close(gt.special.xlog1py(x, 0.1), [math.log1p(0.1), 0.0], tolerance=1e-15)
     assert_close(gt.special.xlog1py(0.1, x), [0.1 * math.log(2), 0.0], tolerance=1e-15)
     assert gt.special.xlog1py(gt.tensor([1.0]), 1e39).tolist() == [math.inf]
+
+
+def test_an_infinite_gradient_of_a_replaced_number_is_nan() -> None:
+    x = gt.tensor([1.0, math.inf, math.nan], requires_grad=True)
+    gt.nan_to_num(x).backward(gt.tensor([math.inf, 2.0, math.inf]))
+    assert str(x.grad.tolist()) == "[inf, 0.0, nan]"
+    y = (x.detach().requires_grad_() * 1).nan_to_num_()
+    assert y.sum().requires_grad
+    y.sum().backward()
