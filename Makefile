@@ -31,7 +31,7 @@ DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autog
 	linalg_factored masked nn nn_adaptive nn_functions nn_layers nn_module numbers \
 	older_functions ops_table optim optim_more optim_rules out parts promotion \
 	properties random recurrent rows save scattering signal_windows slopes sorting \
-	special tensor transformer unsigned views windows)
+	special tensor transformer unsigned views vmap windows)
 
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
