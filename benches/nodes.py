@@ -18,6 +18,7 @@ from pathlib import Path
 
 import gt
 from benches.harness import Row, Target
+from benches.workers import DISPATCHER_ROUND
 
 ROOT = Path(__file__).resolve().parent.parent
 TARGET = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
@@ -31,7 +32,8 @@ SOCKETS = 0.9
 NODES = (1, 2, 4, 31)
 JOIN_DEADLINE_S = 60.0
 
-CLIENT = """
+CLIENT = (
+    """
 import json, sys, time
 import gt
 from gt import ShardConfig, SignalConfig
@@ -40,25 +42,15 @@ gt.register_config("there", SignalConfig(shard=ShardConfig(axis=0, workers=worke
 x = gt.signal.tensor(gt.rand(64 * len(workers)), name="there")
 daemon = gt._gt.session_info()["daemon_pid"]
 COUNT = 1000
-
-def spent_s():
-    "The processor time of the daemon's first thread, the dispatcher."
-    gt.synchronize()
-    with open(f"/proc/{daemon}/task/{daemon}/schedstat") as file:
-        return int(file.read().split()[0]) * 1e-9
-
-def round_s():
-    before = spent_s()
-    y = x
-    for i in range(COUNT):
-        y = y + 1.0 if i % 2 else gt.maximum(y, x)
-    return (spent_s() - before) / COUNT
-
+"""
+    + DISPATCHER_ROUND
+    + """
 assert len(gt.debug.placement(x).workers) == len(workers)
 print(round_s(), flush=True)
 for _ in sys.stdin:
     print(round_s(), flush=True)
 """
+)
 
 GLOO_RANK = """
 import os, sys, time
@@ -79,13 +71,15 @@ for line in sys.stdin:
 """
 
 
-def _process(command: Sequence[object], **env: str) -> subprocess.Popen[str]:
+def start_process(command: Sequence[object], **env: str) -> subprocess.Popen[str]:
+    """Starts a program that is asked by its standard input."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **env}
     pipe = subprocess.PIPE
     return subprocess.Popen([str(word) for word in command], env=environment, stdin=pipe, stdout=pipe, text=True)
 
 
-def _line(process: subprocess.Popen[str]) -> str:
+def read_line(process: subprocess.Popen[str]) -> str:
+    """Waits for a line of a program."""
     assert process.stdout is not None
     line = process.stdout.readline()
     assert line, f"{process.args} ended"
@@ -98,16 +92,17 @@ def _ask(processes: Sequence[subprocess.Popen[str]], question: str) -> float:
         assert process.stdin is not None
         process.stdin.write(question + "\n")
         process.stdin.flush()
-    return max(float(_line(process)) for process in processes)
+    return max(float(read_line(process)) for process in processes)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def end_process(process: subprocess.Popen[str]) -> None:
+    """Kills a program, and waits for its end."""
     process.kill()
     process.communicate()
 
 
 @contextmanager
-def _cluster(nodes: int) -> Iterator[str]:
+def cluster(nodes: int) -> Iterator[str]:
     """Runs a daemon with nodes of two workers, and yields its socket."""
     gtd = Path(gt._gt.find_gtd())
     with ExitStack() as stack:
@@ -115,9 +110,9 @@ def _cluster(nodes: int) -> Iterator[str]:
         socket = f"{folder}/gtd.sock"
         small = ["--threads", "1", "--memory", "256M"]
         command = [gtd, "--announce", "--socket", socket, "--state", folder, "--nodes", "127.0.0.1:0"]
-        daemon = _process([*command, "--workers", "cpu:1", *small])
-        stack.callback(_end, daemon)
-        _line(daemon)
+        daemon = start_process([*command, "--workers", "cpu:1", *small])
+        stack.callback(end_process, daemon)
+        read_line(daemon)
 
         def ctl(*arguments: str) -> dict:
             command = [gtd.with_name("gtctl"), *arguments, "--json", "--socket", socket]
@@ -125,9 +120,9 @@ def _cluster(nodes: int) -> Iterator[str]:
 
         for number in range(nodes):
             of_node = ["--name", f"n{number}", "--state", f"{folder}/{number}", "--workers", "cpu:2", *small]
-            node = _process([gtd, "node", *of_node], GT_JOIN=ctl("invite")["join"])
-            stack.callback(_end, node)
-            _line(node)
+            node = start_process([gtd, "node", *of_node], GT_JOIN=ctl("invite")["join"])
+            stack.callback(end_process, node)
+            read_line(node)
         deadline = time.monotonic() + JOIN_DEADLINE_S
         while [worker["state"] for worker in ctl("status")["workers"]] != ["running"] * (1 + 2 * nodes):
             assert time.monotonic() < deadline, "the workers do not start"
@@ -137,14 +132,14 @@ def _cluster(nodes: int) -> Iterator[str]:
 
 def _dispatcher_rows() -> Iterator[Row]:
     for nodes in NODES:
-        with _cluster(nodes) as socket:
+        with cluster(nodes) as socket:
             whole = list(range(1, 1 + 2 * nodes))
             for workers, where, limit in ((whole, f"{nodes} nodes", DIVIDED_S), ([1], f"one of {nodes}", ONE_NODE_S)):
-                client = _process([sys.executable, "-c", CLIENT, *workers], GT_SOCKET=socket)
-                _line(client)
+                client = start_process([sys.executable, "-c", CLIENT, *workers], GT_SOCKET=socket)
+                read_line(client)
                 what = f"dispatcher, an instruction on {len(workers)} workers of {where}"
                 yield Row(what, {"GT": lambda client=client: _ask([client], "")}, (Target(limit),), rounds=5)
-                _end(client)
+                end_process(client)
 
 
 @contextmanager
@@ -155,10 +150,10 @@ def _group(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         program = TARGET / "release" / "examples" / "network_group"
-        processes = [_process([program, f"{folder}/{rank}"]) for rank in range(ranks)]
+        processes = [start_process([program, f"{folder}/{rank}"]) for rank in range(ranks)]
         for process in processes:
-            stack.callback(_end, process)
-        endpoints = [json.loads(_line(process)) for process in processes]
+            stack.callback(end_process, process)
+        endpoints = [json.loads(read_line(process)) for process in processes]
         for rank, process in enumerate(processes):
             assert process.stdin is not None
             process.stdin.write(json.dumps({"group": 1, "rank": rank, "endpoints": endpoints}) + "\n")
@@ -173,12 +168,12 @@ def _gloo(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         words = [sys.executable, "-c", GLOO_RANK]
         processes = [
-            _process([*words, rank, ranks, f"{folder}/store"], GLOO_SOCKET_IFNAME="lo") for rank in range(ranks)
+            start_process([*words, rank, ranks, f"{folder}/store"], GLOO_SOCKET_IFNAME="lo") for rank in range(ranks)
         ]
         for process in processes:
-            stack.callback(_end, process)
+            stack.callback(end_process, process)
         for process in processes:
-            _line(process)
+            read_line(process)
         yield processes
 
 

@@ -14,19 +14,20 @@ import sys
 import time
 from pathlib import Path
 
-from benches.nodes import _cluster, _end, _line, _process
+from benches.nodes import cluster, end_process, read_line, start_process
+from benches.workers import TRAINING_STEP
 
 STEPS_PER_ROUND = 20
 RESETS_PER_ROUND = 4
 # The time between two resets, in which a link is resumed and some steps run.
 PAUSE_S = 0.05
 
-TRAIN = """
+TRAIN = (
+    TRAINING_STEP
+    + """
 import sys
 import gt
-import gt.nn.functional as F
 from gt import ShardConfig, SignalConfig
-from gt.nn import Linear, ReLU, Sequential
 workers = list(range(5))
 gt.register_config("rows", SignalConfig(shard=ShardConfig(axis=0, workers=workers)))
 gt.register_config("copies", SignalConfig(shard=ShardConfig(replicated=True, workers=workers)))
@@ -37,14 +38,10 @@ for p in model.parameters():
 x, y = (gt.signal.tensor(gt.rand(320, size), name="rows") for size in (64, 32))
 for line in sys.stdin:
     for _ in range(int(line)):
-        loss = F.mse_loss(model(x), y)
-        model.zero_grad()
-        loss.backward()
-        with gt.no_grad():
-            for p in model.parameters():
-                p -= 0.1 * p.grad
+        loss = step()
     print(loss.item().hex(), *(p.abs().sum().item().hex() for p in model.parameters()), flush=True)
 """
+)
 
 
 def _descendants(pid: int) -> list[int]:
@@ -74,8 +71,8 @@ def _results(rounds: int | None, resets: int) -> tuple[list[str], int]:
     """Trains for so many rounds, or until there were so many resets; returns each round's result, and the resets."""
     results: list[str] = []
     done = 0
-    with _cluster(2) as socket:
-        client = _process([sys.executable, "-c", TRAIN], GT_SOCKET=socket)
+    with cluster(2) as socket:
+        client = start_process([sys.executable, "-c", TRAIN], GT_SOCKET=socket)
         while len(results) < rounds if rounds is not None else done < resets:
             assert client.stdin is not None
             client.stdin.write(f"{STEPS_PER_ROUND}\n")
@@ -83,8 +80,8 @@ def _results(rounds: int | None, resets: int) -> tuple[list[str], int]:
             for _ in range(RESETS_PER_ROUND if rounds is None else 0):
                 time.sleep(PAUSE_S)
                 done += _reset()
-            results.append(_line(client))
-        _end(client)
+            results.append(read_line(client))
+        end_process(client)
     return results, done
 
 

@@ -29,13 +29,8 @@ gt.register_config("rows", SignalConfig(shard=ShardConfig(axis=0)))
 gt.register_config("copies", SignalConfig(shard=ShardConfig(replicated=True)))
 """
 
-# Tensors are just large enough that the dispatcher computes nothing itself. With one worker most steps run in the
-# dispatcher's thread anyway, so they are as small as possible, and the kernels' time is included.
-DISPATCH = """
-x = gt.signal.tensor(gt.rand(1 if WORKERS == 1 else WORKERS << 15), name="rows")
-daemon = gt._gt.session_info()["daemon_pid"]
-COUNT = 20_000 if WORKERS == 1 else 2000
-
+# The dispatcher's time per instruction on a tensor `x`; `daemon` is the daemon's process.
+DISPATCHER_ROUND = """
 def spent_s():
     "The processor time of the daemon's first thread, the dispatcher."
     gt.synchronize()
@@ -50,15 +45,10 @@ def round_s():
     return (spent_s() - before) / COUNT
 """
 
-TRAIN = """
+# A step of training of `model` on `x` and `y`.
+TRAINING_STEP = """
 import gt.nn.functional as F
 from gt.nn import Linear, ReLU, Sequential
-model = Sequential(Linear(256, 1024), ReLU(), Linear(1024, 256))
-x, y = gt.rand(1024, 256), gt.rand(1024, 256)
-if WORKERS > 1:
-    for p in model.parameters():
-        p.data = gt.signal.tensor(p.data, name="copies")
-    x, y = gt.signal.tensor(x, name="rows"), gt.signal.tensor(y, name="rows")
 
 def step():
     loss = F.mse_loss(model(x), y)
@@ -67,6 +57,29 @@ def step():
     with gt.no_grad():
         for p in model.parameters():
             p -= 0.1 * p.grad
+    return loss
+"""
+
+# Tensors are just large enough that the dispatcher computes nothing itself. With one worker most steps run in the
+# dispatcher's thread anyway, so they are as small as possible, and the kernels' time is included.
+DISPATCH = (
+    """
+x = gt.signal.tensor(gt.rand(1 if WORKERS == 1 else WORKERS << 15), name="rows")
+daemon = gt._gt.session_info()["daemon_pid"]
+COUNT = 20_000 if WORKERS == 1 else 2000
+"""
+    + DISPATCHER_ROUND
+)
+
+TRAIN = (
+    TRAINING_STEP
+    + """
+model = Sequential(Linear(256, 1024), ReLU(), Linear(1024, 256))
+x, y = gt.rand(1024, 256), gt.rand(1024, 256)
+if WORKERS > 1:
+    for p in model.parameters():
+        p.data = gt.signal.tensor(p.data, name="copies")
+    x, y = gt.signal.tensor(x, name="rows"), gt.signal.tensor(y, name="rows")
 
 def round_s():
     start = time.perf_counter()
@@ -75,6 +88,7 @@ def round_s():
     gt.synchronize()
     return (time.perf_counter() - start) / 10
 """
+)
 
 ANSWER = """
 round_s()
