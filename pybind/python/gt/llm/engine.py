@@ -12,6 +12,7 @@ import numpy as np
 import gt
 from gt import Tensor
 from gt.llm.model import GPT2, Cache
+from gt.llm.sampling import quantile
 
 
 @dataclass
@@ -51,24 +52,20 @@ class Request:
 
 def choose_each(logits: Tensor, requests: list[Request]) -> list[int]:
     """Returns a token for each row of logits, drawn as its request says. It does not depend on the other rows."""
-    vocabulary = logits.shape[-1]
     greedy = [not request.temperature for request in requests]
     if all(greedy):
         return logits.argmax(-1).tolist()
-    column = lambda numbers, dtype: gt.tensor(numbers, dtype=dtype)[:, None]  # noqa: E731
-    temperatures = column([request.temperature or 1.0 for request in requests], gt.float32)
-    probabilities = (logits.float() / temperatures).softmax(-1)
-    order = None
+
+    def column(numbers: list[float]) -> Tensor:
+        return gt.tensor(numbers)[:, None]
+
+    limits = None
     if any((request.top_k or request.top_p < 1) and request.temperature for request in requests):
-        probabilities, order = probabilities.sort(-1, descending=True)
-        first = gt.arange(vocabulary) < column([request.top_k or vocabulary for request in requests], gt.int64)
-        likely = probabilities.cumsum(-1) - probabilities < column([request.top_p for request in requests], gt.float32)
-        probabilities = probabilities * (first & likely)
-    sums = probabilities.cumsum(-1)
-    draws = column([request.random.random() for request in requests], gt.float32)
-    # The quantile function of the distribution, at a uniform number.
-    found = (sums <= draws * sums[:, -1:]).sum(-1, keepdim=True).clamp(max=vocabulary - 1)
-    found = found if order is None else order.gather(-1, found)
+        top_ks = column([request.top_k or logits.shape[-1] for request in requests])
+        limits = top_ks, column([float(request.top_p) for request in requests])
+    temperatures = column([float(request.temperature or 1) for request in requests])
+    draws = column([request.random.random() for request in requests])
+    found = quantile(logits, temperatures, limits, draws)
     return gt.where(gt.tensor(greedy), logits.argmax(-1), found[:, 0]).tolist()
 
 
@@ -158,7 +155,7 @@ class Engine:
                 continue
             row = min(set(range(self.rows)) - set(self.active))
             try:
-                logits, _ = self.model(gt.tensor([request.prompt]), cache=self.cache.row(row))
+                logits, _ = self.model(gt.tensor([request.prompt]), cache=self.cache.part(row, row + 1))
                 self._give(row, request, choose_each(logits[:, -1], [request])[0])
             except Exception as error:
                 self.active.pop(row, None)
@@ -171,8 +168,7 @@ class Engine:
         tokens = gt.tensor([[request.last if request else 0] for request in found])
         # Free rows compute something that is not used.
         positions = [request.position if request else 0 for request in found]
-        part = self.cache.row(0)
-        part.keys, part.values = ([t[: len(found)] for t in whole] for whole in (self.cache.keys, self.cache.values))
+        part = self.cache.part(0, len(found))
         part.length, part.positions = max(positions), gt.tensor(positions)
         logits, _ = self.model(tokens, cache=part)
         for request in self.active.values():

@@ -87,11 +87,11 @@ class Cache:
         self.length = 0
         self.positions: Tensor | None = None
 
-    def row(self, index: int) -> Cache:
-        """Returns the cache of one sequence, empty, which shares memory with this one."""
+    def part(self, start: int, stop: int) -> Cache:
+        """Returns an empty cache of some of the sequences, which shares memory with this one."""
         made = copy.copy(self)
-        made.keys = [t[index : index + 1] for t in self.keys]
-        made.values = [t[index : index + 1] for t in self.values]
+        made.keys = [t[start:stop] for t in self.keys]
+        made.values = [t[start:stop] for t in self.values]
         made.length, made.positions = 0, None
         return made
 

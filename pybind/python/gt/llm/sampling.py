@@ -23,20 +23,34 @@ def choose(logits: Tensor, temperature: float = 1.0, top_k: int | None = None, t
     """
     if temperature < 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
         raise ValueError(f"temperature {temperature} ≥ 0, top_k {top_k} ≥ 1 and 0 < top_p {top_p} ≤ 1 are needed")
-    logits = logits.float()
     if temperature == 0:
         return logits.argmax(-1, keepdim=True)
-    logits = logits / temperature
-    if top_k is not None and top_k < logits.shape[-1]:
-        least = logits.topk(top_k, -1).values[:, -1:]
-        logits = logits.masked_fill(logits < least, float("-inf"))
-    probabilities = logits.softmax(-1)
-    if top_p is not None:
-        ordered, order = probabilities.sort(-1, descending=True)
-        # Those before a token already have the probability.
-        beyond = ordered.cumsum(-1) - ordered >= top_p
-        probabilities = gt.zeros_like(probabilities).scatter(-1, order, ordered.masked_fill(beyond, 0.0))
-    return gt.multinomial(probabilities, 1)
+    restricted = top_k is not None or top_p is not None
+    limits = (top_k or logits.shape[-1], top_p or 1.0) if restricted else None
+    return quantile(logits, temperature, limits, gt.rand(len(logits), 1))
+
+
+def quantile(
+    logits: Tensor, temperature: Tensor | float, limits: tuple[Tensor | int, Tensor | float] | None, draws: Tensor
+) -> Tensor:
+    """Returns the token of each row at which the cumulative probability exceeds a uniform number.
+
+    Args:
+        logits: Shape `(batch, vocabulary)`.
+        temperature: What logits are divided by, above 0; a number, or one for each row, shape `(batch, 1)`.
+        limits: `top_k` and `top_p`, each like `temperature`; None if all tokens may be drawn.
+        draws: Numbers from 0 to 1, shape `(batch, 1)`.
+    """
+    probabilities, order = (logits.float() / temperature).softmax(-1), None
+    if limits:
+        top_k, top_p = limits
+        probabilities, order = probabilities.sort(-1, descending=True)
+        # Those before a token may already have the probability.
+        likely = probabilities.cumsum(-1) - probabilities < top_p
+        probabilities = probabilities * (likely & (gt.arange(logits.shape[-1]) < top_k))
+    sums = probabilities.cumsum(-1)
+    found = (sums <= draws * sums[:, -1:]).sum(-1, keepdim=True).clamp(max=logits.shape[-1] - 1)
+    return found if order is None else order.gather(-1, found)
 
 
 @gt.no_grad()
