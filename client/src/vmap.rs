@@ -119,14 +119,8 @@ impl Scope {
         if missing.is_empty() || !grad_enabled() {
             return arg;
         }
-        let meta = *value.meta();
-        let backward = move |_: &Arc<Node>, grads: Vec<Option<Tensor>>, _: bool| {
-            let ended = missing.ended();
-            let sum = |grad: Tensor| ended.iter().try_fold(grad, sum_over);
-            grads.into_iter().map(|grad| grad.map(sum).transpose()).collect()
-        };
-        let node = Node::custom("BatchExpand".to_owned(), vec![Some(node)], 1, meta, Box::new(backward));
-        let node = Node::custom_output(&node, 0, meta);
+        let sum = move |grad| missing.ended().iter().try_fold(grad, sum_over);
+        let node = node_of("BatchExpand", *value.meta(), node, sum);
         self.push(value, Some(node)).into()
     }
 }
@@ -145,14 +139,22 @@ fn recorded(
     node: Option<Arc<Node>>,
     backward: impl Fn(Tensor) -> Result<Tensor> + Send + Sync + 'static,
 ) -> Tensor {
-    let Some(node) = node.filter(|_| grad_enabled()) else { return Tensor::new(value, None) };
-    let meta = *value.meta();
+    let node = node.filter(|_| grad_enabled()).map(|node| node_of(name, *value.meta(), node, backward));
+    Tensor::new(value, node)
+}
+
+/// The node of a value of `meta` whose gradient `backward` turns into that of `operand`.
+fn node_of(
+    name: &str,
+    meta: Meta,
+    operand: Arc<Node>,
+    backward: impl Fn(Tensor) -> Result<Tensor> + Send + Sync + 'static,
+) -> Arc<Node> {
     let backward = move |_: &Arc<Node>, grads: Vec<Option<Tensor>>, _: bool| {
         grads.into_iter().map(|grad| grad.map(&backward).transpose()).collect()
     };
-    let node = Node::custom(name.to_owned(), vec![Some(node)], 1, meta, Box::new(backward));
-    let node = Node::custom_output(&node, 0, meta);
-    Tensor::new(value, Some(node))
+    let function = Node::custom(name.to_owned(), vec![Some(operand)], 1, meta, Box::new(backward));
+    Node::custom_output(&function, 0, meta)
 }
 
 /// The sum of a tensor over a batch axis, if it has that.

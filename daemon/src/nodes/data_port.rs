@@ -149,6 +149,11 @@ impl DataPort {
         self.closing.store(true, Relaxed);
     }
 
+    /// Whether this process ends.
+    pub fn is_closing(&self) -> bool {
+        self.closing.load(Relaxed)
+    }
+
     /// Where this process can be reached, as it knows it.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -224,7 +229,7 @@ impl DataPort {
         let machine = machine.to_owned();
         let taken = move |frame: &mut Vec<u8>| taking.deliver(std::mem::take(frame));
         LastingLink::start(options, role, None, taken, move |end| {
-            if end != LinkEnd::ClosedHere && !ending.closing.load(Relaxed) {
+            if end != LinkEnd::ClosedHere && !ending.is_closing() {
                 tracing::warn!(target: "gtd::nodes", "the link with a worker of {machine} ended: {end}");
             }
             ending.lost(&process);

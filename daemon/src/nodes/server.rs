@@ -14,8 +14,6 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -36,8 +34,6 @@ pub struct Nodes {
     data: Arc<DataPort>,
     /// The nodes with a link, by name.
     joined: Mutex<HashMap<String, Arc<JoinedNode>>>,
-    /// Whether the daemon ends, so that workers and nodes that leave are no news.
-    closing: AtomicBool,
 }
 
 struct JoinedNode {
@@ -88,15 +84,8 @@ impl Nodes {
         let fingerprint = own.fingerprint().to_string();
         let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
         data.publish();
-        let nodes = Arc::new(Nodes {
-            registry,
-            address,
-            fingerprint,
-            socket: socket.into(),
-            data,
-            joined: Mutex::default(),
-            closing: AtomicBool::new(false),
-        });
+        let nodes =
+            Arc::new(Nodes { registry, address, fingerprint, socket: socket.into(), data, joined: Mutex::default() });
         let taking = nodes.clone();
         port.start(move |connection, request| match request {
             MachineRequest::Node(hello) => taking.take(connection, *hello),
@@ -160,12 +149,11 @@ impl Nodes {
 
     /// Notes that the daemon ends: what leaves from now on is no news.
     pub fn begin_to_close(&self) {
-        self.closing.store(true, Relaxed);
         self.data.begin_to_close();
     }
 
     fn is_closing(&self) -> bool {
-        self.closing.load(Relaxed)
+        self.data.is_closing()
     }
 
     /// Tells all nodes that the daemon ends.
