@@ -6,6 +6,7 @@ import concurrent.futures
 import http.client
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -247,5 +248,10 @@ def test_the_program_serves_until_it_is_interrupted(tmp_path: Path, model: gt.ll
     assert connection.getresponse().status == 200
     running.send_signal(signal.SIGINT)
     assert running.wait(timeout=60) == 0
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        words = [*command, "--port", port]
+        wrong = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert (wrong.returncode, f"it cannot listen at 127.0.0.1:{port} (" in wrong.stderr) == (1, True)
     wrong = subprocess.run([*command[:-1], tmp_path / "none"], capture_output=True, text=True, check=False, timeout=60)
     assert (wrong.returncode, wrong.stderr.startswith("gt.llm.serve: ")) == (1, True)

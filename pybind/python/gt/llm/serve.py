@@ -146,7 +146,11 @@ class Server(ThreadingHTTPServer):
     def __init__(self, address: tuple[str, int], engine: Engine, tokenizer: Tokenizer, name: str) -> None:
         self.engine, self.tokenizer, self.name = engine, tokenizer, name
         self.started = int(time.time())
-        super().__init__(address, Handler)
+        try:
+            super().__init__(address, Handler)
+        except OSError as error:
+            host, port = address
+            raise OSError(f"it cannot listen at {host}:{port} ({error.strerror}): take another --port") from error
 
 
 class Handler(BaseHTTPRequestHandler):
