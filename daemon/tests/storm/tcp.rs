@@ -3,6 +3,7 @@
 //! As in `attacks`, the clients print `count NAME` and `breach WHAT`.
 
 use crate::attacks::{LAST_TOKEN, PATIENCE, breach, count, garbled};
+use crate::seeds::client_messages;
 use crate::streams::{Dice, encoded, mutated, valid};
 use crate::support::f32s;
 use crate::{training, users};
@@ -24,13 +25,14 @@ pub struct Port {
 
 pub type Attack = fn(&Port, &mut Dice<'_>);
 
-pub const ATTACKS: [(&str, Attack); 10] = [
+pub const ATTACKS: [(&str, Attack); 11] = [
     ("tcp-trains-until-killed", trains),
     ("tcp-says-nothing", says_nothing),
     ("tcp-dribbles", dribbles),
     ("tcp-is-nobody", is_nobody),
     ("tcp-sends-mutants", sends_mutants),
     ("tcp-garbles-frames", garbles_frames),
+    ("tcp-garbles-control", garbles_control),
     ("tcp-reads-nothing", reads_nothing),
     ("tcp-half-closes", half_closes),
     ("tcp-closes-early", closes_early),
@@ -65,8 +67,15 @@ impl Port {
 
     /// Opens a session; none if the daemon refuses it.
     fn session(&self) -> Option<Wire> {
+        self.connection(Role::Client)
+    }
+
+    fn connection(&self, role: Role) -> Option<Wire> {
         let mut wire = Wire { tcp: self.dial()?, unread: Vec::new() };
-        wire.say(&said(&self.handshake()))?;
+        wire.say(&said(&HandshakeRequest {
+            hello: Hello::new(role, Some("tcp-attacker".into())),
+            ..self.handshake()
+        }))?;
         match wire.answer()? {
             HandshakeReply::Welcome(_) => Some(wire),
             _ => None,
@@ -242,7 +251,7 @@ fn is_nobody(port: &Port, dice: &mut Dice<'_>) {
             2 => request.token.push('0'),
             3 => request.token = request.token.to_uppercase() + "é",
             4 => request.protocol_version = dice.pick(&[0, PROTOCOL_VERSION + 1, u32::MAX]),
-            5 => request.hello = Hello::new(dice.pick(&[Role::Control, Role::Observer]), None),
+            5 => request.hello = Hello::new(dice.pick(&[Role::Worker, Role::Observer]), None),
             6 => request.hello.name = Some("x".repeat(5000)),
             7 => raw = Some(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n".to_vec()),
             _ => {
@@ -309,6 +318,35 @@ fn garbles_frames(port: &Port, dice: &mut Dice<'_>) {
         }
         let _ = wire.say(&bytes);
         count(&format!("frames_{}", wire.outcome()));
+    }
+}
+
+/// Asks as `gtctl` does, by messages that are garbled, or that belong in a session; some answers are not read.
+fn garbles_control(port: &Port, dice: &mut Dice<'_>) {
+    loop {
+        let Some(mut wire) = port.connection(Role::Control) else { continue };
+        count("tcp_controls");
+        for _ in 0..1 + dice.below(12) {
+            let mut bytes = Vec::new();
+            let message = &client_messages()[dice.index(client_messages().len())];
+            let text = serde_json::to_vec(message).expect("it is serializable");
+            let text = if dice.percent(50) { garbled(text, dice) } else { text };
+            match dice.below(8) {
+                0 => push_slots(&mut bytes, &encoded(&[Command::Sync { token: LAST_TOKEN }]).concat()),
+                _ if (1..=gt_protocol::limits::MESSAGE_BYTES_MAX).contains(&text.len()) => {
+                    push_message(&mut bytes, &text);
+                }
+                _ => continue,
+            }
+            if wire.say(&bytes).is_none() {
+                break;
+            }
+            let is_over = dice.percent(70) && matches!(wire.next(Instant::now() + PATIENCE), Next::Ended);
+            if is_over {
+                count("tcp_controls_ended");
+                break;
+            }
+        }
     }
 }
 
