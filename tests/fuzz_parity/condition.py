@@ -24,23 +24,40 @@ CHANGE_ULPS_MAX = 2.0
 EXACT_STEP = 2.0**-20
 
 
-class RandomRounding(TorchDispatchMode):
-    """Changes each rounded element of a result by up to `CHANGE_ULPS_MAX` units of its last place."""
+# The operations that several workers divide so that each has a part of every sum, rounded to the dtype of the result.
+DIVIDED = {"sum", "mean", "nansum", "dot", "vdot", "mv", "mm", "addmm", "bmm", "baddbmm", "convolution"}
 
-    def __init__(self, seed: int) -> None:
+
+class RandomRounding(TorchDispatchMode):
+    """Changes each rounded element of a result by up to `CHANGE_ULPS_MAX` units of its last place, and so the terms of
+    sums that are divided among workers.
+    """
+
+    def __init__(self, seed: int, divided: bool = False) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
+        self.divided = divided
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(to.alias_info is not None and not to.alias_info.is_write for to in func._schema.returns):
             return func(*args, **kwargs)
         precise = in_double(func, args, kwargs)
+        if self.divided and func._schema.name.removeprefix("aten::") in DIVIDED:
+            args = tree_map(self.other, args)
         result = func(*args, **kwargs)
         for made, exact in zip(tree_leaves(result), precise, strict=False):
             if isinstance(made, torch.Tensor) and made.is_floating_point():
                 self.change(made, exact)
         return result
+
+    def other(self, operand: Any) -> Any:
+        """A changed copy of an operand that is rounded in its dtype."""
+        if not isinstance(operand, torch.Tensor) or operand.dtype not in (torch.float16, torch.bfloat16):
+            return operand
+        copy = operand.clone()
+        self.change(copy, None)
+        return copy
 
     def change(self, made: torch.Tensor, exact: Any) -> None:
         """Changes the elements of a result that differ from those computed in float64."""
@@ -79,10 +96,10 @@ def in_double(func: Any, args: Any, kwargs: Any) -> list[Any]:
         torch.set_default_dtype(default)
 
 
-def spread(lines: list[str]) -> list[outcome.Outcome]:
+def spread(lines: list[str], divided: bool) -> list[outcome.Outcome]:
     """The outcomes of a program in PyTorch with numbers that are rounded at random."""
     found = []
     for seed in range(RUNS):
-        with RandomRounding(seed):
+        with RandomRounding(seed, divided):
             found.append(outcome.run(lines, torch))
     return found

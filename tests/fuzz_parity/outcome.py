@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import warnings
 from collections.abc import Sequence
@@ -31,11 +32,23 @@ def run(lines: list[str], module: Any) -> Outcome:
         warnings.simplefilter("ignore")
         try:
             for text in lines:
+                notice_gradients(scope, module)
                 exec(text, scope)
                 line += 1
             return {"variables": variables(scope, module)}
         except Exception as error:
             return {"error": [kind.__name__ for kind in type(error).__mro__], "line": line, "text": str(error)}
+
+
+def notice_gradients(scope: dict[str, Any], module: Any) -> None:
+    """Reads `grad_fn` of all tensors. PyTorch takes a view for a leaf, and refuses to write to it, until somebody has
+    read this after its base began to require a gradient.
+    """
+    for value in scope.values():
+        if isinstance(value, module.Tensor):
+            # PyTorch may refuse this for one of several views, and then also the line that uses it.
+            with contextlib.suppress(RuntimeError):
+                value.grad_fn  # noqa: B018 (the attribute is computed when it is read)
 
 
 def variables(scope: dict[str, Any], module: Any) -> dict[str, Any]:
