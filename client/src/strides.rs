@@ -34,9 +34,7 @@ pub(crate) type ViewOps = SmallVec<[ViewOp; 2]>;
 /// The layout after one op; none if PyTorch would have to copy.
 pub(crate) fn layout_after(from: &Meta, layout: &MemoryLayout, op: &ViewOp) -> Option<MemoryLayout> {
     let mut offset = layout.offset;
-    if let Attrs::Slice(spec) = &op.attrs
-        && spec.sizes.numel() > 0
-    {
+    if let Attrs::Slice(spec) = &op.attrs {
         let rank = from.shape.rank();
         offset += (0..rank).map(|axis| spec.start[axis] as isize * layout.strides[axis]).sum::<isize>();
     }

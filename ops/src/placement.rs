@@ -7,24 +7,32 @@ use crate::shape::{Meta, Shape};
 use std::fmt;
 use std::ops::Range;
 
-/// Maximum number of workers of a daemon: a set of them is one word.
-pub const WORKERS_MAX: usize = 64;
+/// Maximum number of workers of a daemon, those of all its machines together.
+pub const WORKERS_MAX: usize = u128::BITS as usize;
 
 /// A set of workers, ordered by their numbers. A worker's *rank* is its position in that order.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Workers(u64);
+pub struct Workers(u128);
 
 impl Workers {
     /// The empty set.
     pub const NONE: Workers = Workers(0);
 
     /// The workers whose bits are set.
-    pub const fn from_bits(bits: u64) -> Workers {
+    pub const fn from_bits(bits: u128) -> Workers {
         Workers(bits)
     }
     /// Bit `w` is set for worker `w`.
-    pub const fn bits(self) -> u64 {
+    pub const fn bits(self) -> u128 {
         self.0
+    }
+    /// The set whose [words](Workers::words) these are.
+    pub const fn from_words([low, high]: [u64; 2]) -> Workers {
+        Workers(low as u128 | (high as u128) << 64)
+    }
+    /// Bit `w % 64` of word `w / 64` is set for worker `w`.
+    pub const fn words(self) -> [u64; 2] {
+        [self.0 as u64, (self.0 >> 64) as u64]
     }
     /// The set of one worker.
     pub const fn one(worker: usize) -> Workers {
@@ -32,7 +40,7 @@ impl Workers {
     }
     /// The workers numbered from 0 to `count` − 1.
     pub const fn first_of(count: usize) -> Workers {
-        Workers(if count >= WORKERS_MAX { u64::MAX } else { (1 << count) - 1 })
+        Workers(if count >= WORKERS_MAX { u128::MAX } else { (1 << count) - 1 })
     }
     /// The number of workers.
     pub const fn len(self) -> usize {
@@ -347,7 +355,7 @@ mod tests {
         assert_eq!(workers.iter().collect::<Vec<_>>(), [1, 2, 4]);
         assert_eq!([0, 1, 2, 3, 4].map(|w| workers.rank_of(w)), [None, Some(0), Some(1), None, Some(2)]);
         assert_eq!(Workers::first_of(64).len(), 64);
-        assert_eq!(Workers::from_bits(1 << 63).rank_of(63), Some(0));
+        assert_eq!(Workers::from_bits(1 << 127).rank_of(127), Some(0));
         assert_eq!(workers.to_string(), "[1, 2, 4]");
     }
 }

@@ -462,7 +462,7 @@ impl Dispatcher {
             if devices == DeviceSet::ALL {
                 return Ok((self.present, None));
             }
-            let own = Workers::first_of(self.initial_workers).and(Workers::from_bits(devices.bits()));
+            let own = Workers::first_of(self.initial_workers).and(Workers::from_bits(devices.bits().into()));
             return Ok((own.and(self.present), Some(devices)));
         };
         let text = format!(

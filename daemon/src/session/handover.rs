@@ -74,11 +74,11 @@ impl Session {
             }
             self.submit_group(cx)?;
         }
-        if let (Command::Op(instruction), Some(out)) = (&step.command, step.out.filter(is_large)) {
+        if let (Command::Op(instruction), Some(out), Some(_)) =
+            (&step.command, step.out.filter(is_large), step.fused_ns)
+        {
             self.window.clear();
-            if step.fused_ns.is_some() {
-                self.window.push(instruction, out);
-            }
+            self.window.push(instruction, out);
             self.group.push(step.clone());
             return Ok(());
         }
@@ -92,7 +92,7 @@ impl Session {
         match (&step.command, step.out, step.fused_ns) {
             (Command::Free { .. }, ..) => true,
             (Command::Op(instruction), Some(out), Some(_)) => {
-                first.divided == step.divided && !self.window.is_empty() && self.window.push(instruction, out)
+                first.divided == step.divided && self.window.push(instruction, out)
             }
             _ => false,
         }

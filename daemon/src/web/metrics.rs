@@ -33,7 +33,7 @@ pub const OPERATIONS_MAX: usize = 1024;
 /// The sessions that are shown on their own.
 pub const SESSIONS_SHOWN_MAX: usize = 100;
 /// An upper bound of the number of series.
-pub const SERIES_MAX: usize = 8192;
+pub const SERIES_MAX: usize = 10_000;
 /// The label of everything beyond these bounds. No user can have this name.
 pub const OTHERS: &str = "(others)";
 

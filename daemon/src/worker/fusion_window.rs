@@ -61,11 +61,6 @@ impl FusionWindow {
         FusionWindow { stages: Vec::new(), unconnected_max }
     }
 
-    /// Whether the window has no instructions.
-    pub fn is_empty(&self) -> bool {
-        self.stages.is_empty()
-    }
-
     /// Removes all instructions.
     pub fn clear(&mut self) {
         self.stages.clear();

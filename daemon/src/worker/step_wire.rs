@@ -121,11 +121,11 @@ const COMMAND_SLOTS_SHIFT: u32 = 32;
 impl StepHeader {
     /// The header as a slot.
     pub fn encode(&self) -> Slot {
-        let (number, [a, b, c]) = self.kind.words();
+        let (number, [origin, expected_ns, a, b, c]) = self.kind.words();
         let command_slots = if let StepKind::Run(run) = self.kind { run.command_slots } else { 0 };
         let first = number | u64::from(command_slots) << COMMAND_SLOTS_SHIFT;
         let SessionSlot { session, slot } = self.owner;
-        [first, slot.into(), session, self.origin(), self.expected_ns(), a, b, c]
+        [first, slot.into(), session, origin, expected_ns, a, b, c]
     }
 
     /// The header in a slot.
@@ -148,8 +148,11 @@ impl StepHeader {
             4 => StepKind::Trim,
             5 => StepKind::Stop,
             6 => StepKind::Message,
-            7 => StepKind::Join { workers: Workers::from_bits(a) },
-            8 => StepKind::Leave { workers: Workers::from_bits(a), gone: Workers::from_bits(b) },
+            7 => StepKind::Join { workers: Workers::from_words([a, b]) },
+            8 => StepKind::Leave {
+                workers: Workers::from_words([a, b]),
+                gone: Workers::from_words([origin, expected_ns]),
+            },
             9 => StepKind::Limit(MemoryLimits { session_bytes: a, user: b, user_bytes: c }),
             10 => StepKind::Registered,
             11 => StepKind::ResetPeak,
@@ -177,25 +180,35 @@ impl StepHeader {
 }
 
 impl StepKind {
-    /// The number of the kind, and words 5 to 7.
-    fn words(self) -> (u64, [u64; 3]) {
+    /// The number of the kind, and words 3 to 7.
+    fn words(self) -> (u64, [u64; 5]) {
         match self {
-            StepKind::Run(run) => (1, [run.unreported_ns_max, run.is_light.into(), 0]),
-            StepKind::Open { loss: None } => (2, [0; 3]),
+            StepKind::Run(RunHeader { origin, expected_ns, unreported_ns_max, is_light, .. }) => {
+                (1, [origin, expected_ns, unreported_ns_max, is_light.into(), 0])
+            }
+            StepKind::Open { loss: None } => (2, [0; 5]),
             StepKind::Open { loss: Some(WorkerLoss { worker, end }) } => {
                 let [low, high] = worker.words();
-                (2, [low, high, end.word()])
+                (2, [0, 0, low, high, end.word()])
             }
-            StepKind::Close => (3, [0; 3]),
-            StepKind::Trim => (4, [0; 3]),
-            StepKind::Stop => (5, [0; 3]),
-            StepKind::Message => (6, [0; 3]),
-            StepKind::Join { workers } => (7, [workers.bits(), 0, 0]),
-            StepKind::Leave { workers, gone } => (8, [workers.bits(), gone.bits(), 0]),
-            StepKind::Limit(MemoryLimits { session_bytes, user, user_bytes }) => (9, [session_bytes, user, user_bytes]),
-            StepKind::Registered => (10, [0; 3]),
-            StepKind::ResetPeak => (11, [0; 3]),
-            StepKind::DropArena { number } => (12, [number.into(), 0, 0]),
+            StepKind::Close => (3, [0; 5]),
+            StepKind::Trim => (4, [0; 5]),
+            StepKind::Stop => (5, [0; 5]),
+            StepKind::Message => (6, [0; 5]),
+            StepKind::Join { workers } => {
+                let [low, high] = workers.words();
+                (7, [0, 0, low, high, 0])
+            }
+            StepKind::Leave { workers, gone } => {
+                let ([low, high], [gone_low, gone_high]) = (workers.words(), gone.words());
+                (8, [gone_low, gone_high, low, high, 0])
+            }
+            StepKind::Limit(MemoryLimits { session_bytes, user, user_bytes }) => {
+                (9, [0, 0, session_bytes, user, user_bytes])
+            }
+            StepKind::Registered => (10, [0; 5]),
+            StepKind::ResetPeak => (11, [0; 5]),
+            StepKind::DropArena { number } => (12, [0, 0, number.into(), 0, 0]),
         }
     }
 }
@@ -293,7 +306,7 @@ mod tests {
             (StepKind::Stop, [5, 5, 77, 0, 0, 0, 0, 0]),
             (StepKind::Message, [6, 5, 77, 0, 0, 0, 0, 0]),
             (StepKind::Join { workers: both }, [7, 5, 77, 0, 0, 3, 0, 0]),
-            (StepKind::Leave { workers: both, gone: first }, [8, 5, 77, 0, 0, 3, 1, 0]),
+            (StepKind::Leave { workers: both, gone: first }, [8, 5, 77, 1, 0, 3, 0, 0]),
             (StepKind::Limit(limits), [9, 5, 77, 0, 0, 1 << 30, 1000, 1 << 31]),
             (StepKind::Registered, [10, 5, 77, 0, 0, 0, 0, 0]),
             (StepKind::ResetPeak, [11, 5, 77, 0, 0, 0, 0, 0]),

@@ -210,7 +210,7 @@ fn a_completion_is_asked_for_once_at_a_time_where_several_workers_have_a_part_in
 fn signals_that_request_impossible_placements_change_nothing() {
     let gtd = Gtd::start(&["--workers", "cpu:2"]);
     let mut client = gtd.client();
-    for (signal, workers, axis) in [(1, u64::MAX, i8::MAX), (2, 1 << 63, 0), (3, 2, i8::MIN), (4, 0, -1)] {
+    for (signal, workers, axis) in [(1, u128::MAX, i8::MAX), (2, 1 << 127, 0), (3, 2, i8::MIN), (4, 0, -1)] {
         let requested =
             RequestedPlacement { workers: Workers::from_bits(workers), layout: RequestedLayout::Sharded { axis } };
         client.send(&Command::DefineSignal { signal, requested });

@@ -1,6 +1,6 @@
 //! Workers of several machines compute one program's tensors.
 
-use crate::machines::{Node, Relay, daemon, invitation, node_info, through, while_working};
+use crate::machines::{Node, Relay, client_on, daemon, invitation, node_info, through, while_working};
 use crate::support::Gtd;
 use gt_client::backward::{BackwardOptions, backward};
 use gt_client::launch::ConnectOptions;
@@ -106,6 +106,19 @@ fn a_network_trained_by_two_nodes_has_the_losses_of_one_worker() {
     for node in ["left", "right"] {
         assert!(node_info(&gtd, node).sent_bytes > 10_000, "{:?}", node_info(&gtd, node));
     }
+}
+
+#[test]
+fn more_workers_than_a_word_has_bits_compute_one_tensor() {
+    let expected = train(&Gtd::start(&[]).folder.socket(), 2).unwrap();
+    let gtd = daemon(&[&DIVIDED[..], &["--workers", "cpu:60"]].concat());
+    let _nodes = [Node::start(&gtd, "left", "cpu:4"), Node::start(&gtd, "right", "cpu:8")];
+    assert_eq!(gtd.status().workers.len(), 72);
+    assert_close(&train(&gtd.folder.socket(), 2).unwrap(), &expected);
+    let mut client = client_on(&gtd, 71);
+    let three = client.full(&[5], 3.0);
+    let six = client.binary(Op::Add, three, three);
+    assert_eq!(client.fetch_f32(six, 5).unwrap(), [6.0; 5]);
 }
 
 #[test]

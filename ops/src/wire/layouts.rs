@@ -234,7 +234,7 @@ layout! {
         signal: u32, word 1, "number of the signal";
         layout: u64, word 2, "code of the requested layout";
         axis: i8, word 3, "the sharded axis, from the end if negative";
-        workers: u64, word 4, "bit `w` is set: the request names worker `w`; 0 names all";
+        workers: [u64; 2], word 4, "bit `w % 64` of word `w / 64` is set: the request names worker `w`; zeros name all";
     }
 }
 
@@ -252,18 +252,24 @@ layout! {
     struct ReshardSlot {
         out: u64, word 1, "id of the tensor under its new placement";
         input: u64, word 2, "id of the tensor under its old placement";
-        from: [u64; 2], word 3, "the old placement";
-        to: [u64; 2], word 5, "the new placement";
     }
 }
 
 layout! {
-    /// A placement: two words.
+    /// Second extension slot of a reshard.
+    struct PlacementsSlot {
+        from: [u64; 3], word 0, "the old placement";
+        to: [u64; 3], word 3, "the new placement";
+    }
+}
+
+layout! {
+    /// A placement: three words.
     struct PlacementWords {
-        workers: u64, word 0, "bit `w` is set: worker `w` has elements of the tensor";
-        kind: u8, word 1 bits 0..8, "kind of the placement";
-        detail: u8, word 1 bits 8..16, "sharded: the axis; partial: 0 sum, 1 prod, 2 max, 3 min";
-        granule: usize, word 1 bits 16..64, "sharded: cuts are at multiples of this";
+        workers: [u64; 2], word 0, "bit `w % 64` of word `w / 64` is set: worker `w` has elements of the tensor";
+        kind: u8, word 2 bits 0..8, "kind of the placement";
+        detail: u8, word 2 bits 8..16, "sharded: the axis; partial: 0 sum, 1 prod, 2 max, 3 min";
+        granule: usize, word 2 bits 16..64, "sharded: cuts are at multiples of this";
     }
 }
 

@@ -19,9 +19,9 @@ use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::window::WindowSpec;
 use crate::wire::layouts::{
     AllocateSlot, AttentionAttrs, AxesAttrs, AxisAttrs, DefineSignalSlot, FreeSlot, Header, LossAttrs, OpHeader,
-    OperandWords, OperandsSlot, PermutationAttrs, PlacementWords, RandomAttrs, ReshardSlot, ShapeSlot, SignalSlot,
-    SliceSlot, SyncSlot, TensorHeader, TransferSlot, WindowAttrs, WindowPaddingSlot, WindowSizesSlot, WindowStepsSlot,
-    attribute_slots, id, operand_kind, placement_kind, requested_layout,
+    OperandWords, OperandsSlot, PermutationAttrs, PlacementWords, PlacementsSlot, RandomAttrs, ReshardSlot, ShapeSlot,
+    SignalSlot, SliceSlot, SyncSlot, TensorHeader, TransferSlot, WindowAttrs, WindowPaddingSlot, WindowSizesSlot,
+    WindowStepsSlot, attribute_slots, id, operand_kind, placement_kind, requested_layout,
 };
 
 pub use self::completion::Completion;
@@ -201,7 +201,7 @@ impl Encoder {
                 self.one_slot(id::WRITE, |slot| transfer(*token, *id, *offset_bytes, from).write(slot));
             }
             Command::Allocate { out, meta } => {
-                self.with_shape(id::ALLOCATE, meta, |slot| AllocateSlot { out: *out }.write(slot));
+                self.with_shape(id::ALLOCATE, 1, meta, |slot| AllocateSlot { out: *out }.write(slot));
             }
             Command::Sync { token } => self.one_slot(id::SYNC, |slot| SyncSlot { token: *token }.write(slot)),
             Command::Signal { signal } => {
@@ -213,16 +213,15 @@ impl Encoder {
                     RequestedLayout::Sharded { axis } => (requested_layout::SHARDED, axis),
                     RequestedLayout::Replicated => (requested_layout::REPLICATED, 0),
                 };
-                let workers = requested.workers.bits();
+                let workers = requested.workers.words();
                 self.one_slot(id::DEFINE_SIGNAL, |slot| {
                     DefineSignalSlot { signal: *signal, layout, axis, workers }.write(slot);
                 });
             }
             Command::Reshard(Reshard { out, input, meta, from, to }) => {
                 let (from, to) = (encode_placement(from), encode_placement(to));
-                self.with_shape(id::RESHARD, meta, |slot| {
-                    ReshardSlot { out: *out, input: *input, from, to }.write(slot)
-                });
+                self.with_shape(id::RESHARD, 2, meta, |slot| ReshardSlot { out: *out, input: *input }.write(slot));
+                self.slots[2] = packed(|slot| PlacementsSlot { from, to }.write(slot));
             }
         }
         &self.slots[..self.len]
@@ -238,14 +237,14 @@ impl Encoder {
     }
 
     #[inline(always)]
-    fn with_shape(&mut self, id: u16, meta: &Meta, fill: impl FnOnce(&mut Slot)) {
+    fn with_shape(&mut self, id: u16, extensions: u8, meta: &Meta, fill: impl FnOnce(&mut Slot)) {
         let mut slot = [0; 8];
-        Header { id, extensions: 1 }.write(&mut slot);
+        Header { id, extensions }.write(&mut slot);
         TensorHeader { dtype: meta.dtype, rank: meta.shape.rank() as u8 }.write(&mut slot);
         fill(&mut slot);
         self.slots[0] = slot;
         self.slots[1] = encode_shape(&meta.shape);
-        self.len = 2;
+        self.len = 1 + usize::from(extensions);
     }
 
     /// Encodes `instruction`. The slots are valid until the next call.
@@ -440,8 +439,8 @@ fn decode_window(slots: &[Slot], rank: u8, groups: usize) -> Result<WindowSpec, 
     Ok(WindowSpec { rank, groups, input, kernel, stride, dilation, low, high })
 }
 
-fn encode_placement(placement: &Placement) -> [u64; 2] {
-    let workers = placement.workers().bits();
+fn encode_placement(placement: &Placement) -> [u64; 3] {
+    let workers = placement.workers().words();
     let words = match *placement {
         Placement::Replicated { .. } => {
             PlacementWords { workers, kind: placement_kind::REPLICATED, detail: 0, granule: 0 }
@@ -456,9 +455,9 @@ fn encode_placement(placement: &Placement) -> [u64; 2] {
     packed(|slot| words.write(slot))
 }
 
-fn decode_placement(words: [u64; 2]) -> Option<Placement> {
+fn decode_placement(words: [u64; 3]) -> Option<Placement> {
     let PlacementWords { workers, kind, detail, granule } = PlacementWords::read(&words).ok()?;
-    let workers = Workers::from_bits(workers);
+    let workers = Workers::from_words(workers);
     match kind {
         _ if workers.is_empty() => None,
         placement_kind::REPLICATED => Some(Placement::Replicated { workers }),
@@ -487,7 +486,11 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
     if id >= CONTROL_IDS {
         return decode_op(id, slots).map(Command::Op);
     }
-    let expected = if matches!(id, id::ALLOCATE | id::RESHARD) { 2 } else { 1 };
+    let expected = match id {
+        id::ALLOCATE => 2,
+        id::RESHARD => 3,
+        _ => 1,
+    };
     if slots.len() != expected {
         return Err(WireError::Malformed("slot count"));
     }
@@ -521,11 +524,12 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
                 requested_layout::REPLICATED => RequestedLayout::Replicated,
                 _ => return Err(WireError::Malformed("layout")),
             };
-            let requested = RequestedPlacement { workers: Workers::from_bits(workers), layout };
+            let requested = RequestedPlacement { workers: Workers::from_words(workers), layout };
             Command::DefineSignal { signal: signal_from(1, signal)?, requested }
         }
         id::RESHARD => {
-            let ReshardSlot { out, input, from, to } = ReshardSlot::read(first)?;
+            let ReshardSlot { out, input } = ReshardSlot::read(first)?;
+            let PlacementsSlot { from, to } = PlacementsSlot::read(&slots[2])?;
             let placed = |words| decode_placement(words).ok_or(WireError::Malformed("placement"));
             Command::Reshard(Reshard { out, input, meta: meta()?, from: placed(from)?, to: placed(to)? })
         }
@@ -732,8 +736,8 @@ mod tests {
     }
 
     #[test]
-    fn placements_survive_two_words() {
-        let workers = Workers::from_bits(0b1011);
+    fn placements_survive_three_words() {
+        let workers = Workers::from_bits(0b1011 | 1 << 127);
         for placement in [
             Placement::Replicated { workers },
             Placement::Sharded { workers, axis: 7, granule: 1 << 40 },
@@ -741,8 +745,8 @@ mod tests {
         ] {
             assert_eq!(decode_placement(encode_placement(&placement)), Some(placement));
         }
-        assert_eq!(decode_placement([0, 0]), None);
-        assert_eq!(decode_placement([1, 9]), None);
-        assert_eq!(decode_placement([1, 2 | 9 << 8]), None);
+        assert_eq!(decode_placement([0, 0, 0]), None);
+        assert_eq!(decode_placement([1, 0, 9]), None);
+        assert_eq!(decode_placement([1, 0, 2 | 9 << 8]), None);
     }
 }

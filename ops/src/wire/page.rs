@@ -84,6 +84,7 @@ fn page() -> String {
     layout(&mut text, "###", "Define signal", &DefineSignalSlot::DOC);
     codes(&mut text, "####", "Codes of layouts", &requested_layout::DOC);
     layout(&mut text, "###", "Reshard", &ReshardSlot::DOC);
+    layout(&mut text, "####", "Placements", &PlacementsSlot::DOC);
     layout(&mut text, "####", "Placement", &PlacementWords::DOC);
     codes(&mut text, "####", "Kinds of placements", &placement_kind::DOC);
     text.push_str("\n## Instructions\n\n");
@@ -176,7 +177,12 @@ fn fields_that_share_a_slot_do_not_overlap() {
         shared.push(first.into_iter().chain(attrs).collect());
         shared.extend(extensions.into_iter().map(|doc| vec![doc]));
     }
-    shared.extend([vec![&PlacementWords::DOC], vec![&CompletionSlot::DOC], vec![&EventWords::DOC]]);
+    shared.extend([
+        vec![&PlacementsSlot::DOC],
+        vec![&PlacementWords::DOC],
+        vec![&CompletionSlot::DOC],
+        vec![&EventWords::DOC],
+    ]);
     for layouts in shared {
         let mut taken = [0u64; 8];
         for FieldDoc { range, words, name, .. } in layouts.iter().flat_map(|doc| doc.fields) {
