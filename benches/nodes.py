@@ -29,7 +29,7 @@ ONE_NODE_S = 2e-6
 GLOO = 0.8
 SOCKETS = 0.9
 # Nodes with two workers of one thread each.
-NODES = (1, 2, 4, 31)
+NODES = (1, 2, 4, 36)
 JOIN_DEADLINE_S = 60.0
 
 CLIENT = (

@@ -292,8 +292,11 @@ functions! {
     ///     reduction: `"mean"`, `"sum"` or `"none"`.
     ///     pos_weight: The factor of the positive term `target * log(sigmoid(input))`.
     ///
+    /// The result has the dtype of `target`, as in PyTorch.
+    ///
     /// Raises:
     ///     ValueError: The shapes differ.
+    ///     RuntimeError: `target` has no floating-point dtype.
     ///
     /// Example:
     ///     >>> gt.nn.functional.binary_cross_entropy_with_logits(gt.tensor([0.0]), gt.tensor([1.0]))
@@ -309,8 +312,16 @@ functions! {
             )));
         }
         let positive = times(-logsigmoid(g, input)?, pos_weight.map(|weight| (weight - 1i64) * target + 1i64));
-        let losses = (1i64 - target) * input + positive;
-        Ok(reduced(times(losses, weight), reduction_of(g, size_average, reduce, reduction)?))
+        let losses = times((1i64 - target) * input + positive, weight);
+        let (found, wanted) = (losses.dtype()?, target.dtype()?);
+        if found.category() > wanted.category() {
+            return Err(OpError::runtime(format!(
+                "result type {} can't be cast to the desired output type {}",
+                found.scalar_type_name(),
+                wanted.scalar_type_name()
+            )));
+        }
+        Ok(reduced(losses.to(wanted), reduction_of(g, size_average, reduce, reduction)?))
     }
 
     /// Negative log-likelihood of class indices: `-weight[target] * input[target]`, reduced.

@@ -96,7 +96,8 @@ def detection() -> Training:
         weights=None,
         weights_backbone=None,
         num_classes=5,
-        box_batch_size_per_image=2000,
+        # More than there are, so that none is chosen at random.
+        box_batch_size_per_image=20000,
         rpn_batch_size_per_image=20000,
     ).double()
     images = [normal(3, 96, 96).double(), normal(3, 80, 112, seed=1).double()]

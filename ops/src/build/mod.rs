@@ -803,7 +803,9 @@ pub fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape
                 let step = step.clamp(-size.max(1), size.max(1));
                 let span = if step > 0 { stop - start } else { start - stop };
                 let count = if span <= 0 { 0 } else { (span as u64).div_ceil(step.unsigned_abs()) as usize };
-                spec.start[axis] = if count == 0 { 0 } else { start };
+                // An empty slice begins where it is named, which its offset in memory tells; backwards that may be before
+                // the axis.
+                spec.start[axis] = start.max(0);
                 spec.step[axis] = step;
                 spec.sizes = spec.sizes.with_dim(axis, count);
                 seen(&[count]);
