@@ -21,6 +21,10 @@ use std::time::{Duration, Instant};
 /// How long a node lasts without a connection.
 pub const GRACE: Duration = Duration::from_secs(30);
 
+/// A worker may be offered again so often in the time of [`GRACE`]: a node waits longer each time, and after a pause of
+/// its connection all offers of that time come at once.
+const OFFERED_AGAIN_MAX: usize = 16;
+
 /// How long a daemon that ends waits until its nodes know.
 const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
 
@@ -50,6 +54,30 @@ struct JoinedState {
     /// None until it has started.
     link: Option<LastingLink>,
     stand_ins: HashMap<u32, Arc<StandIn>>,
+    /// When workers were offered again, as far as that counts.
+    offered_again: HashMap<u32, Vec<Instant>>,
+}
+
+impl JoinedState {
+    /// Notes that one of a node's `workers` is offered again.
+    ///
+    /// # Errors
+    /// There is no such worker, it has not ended, or it was offered too often.
+    fn offer_again(&mut self, worker: u32, workers: usize) -> Result<(), String> {
+        if worker as usize >= workers || self.stand_ins.contains_key(&worker) {
+            return Err(format!("worker {worker} is offered again, and has not ended"));
+        }
+        let times = self.offered_again.entry(worker).or_default();
+        times.retain(|at| at.elapsed() < GRACE);
+        if times.len() >= OFFERED_AGAIN_MAX {
+            return Err(format!(
+                "worker {worker} was offered again {OFFERED_AGAIN_MAX} times in {} s",
+                GRACE.as_secs()
+            ));
+        }
+        times.push(Instant::now());
+        Ok(())
+    }
 }
 
 impl JoinedNode {
@@ -322,6 +350,7 @@ impl Nodes {
                         }
                     }
                     ToDaemon::Again { worker } => {
+                        node.lock().offer_again(worker, node.offered.len())?;
                         // Nobody waits until it is registered.
                         drop(self.stand_in(node, worker).map_err(|error| error.to_string())?);
                     }

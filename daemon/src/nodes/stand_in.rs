@@ -171,7 +171,7 @@ impl StandIn {
         let socket = loop {
             match gt_protocol::connect(path, &hello) {
                 Ok(connection) => break Arc::new(connection.socket),
-                Err(_) if begun.elapsed() < NAME_DEADLINE && self.link.ended().is_none() => {
+                Err(_) if begun.elapsed() < NAME_DEADLINE && self.link.ended().is_none() && !self.lock().ended => {
                     std::thread::sleep(NAME_NAP)
                 }
                 Err(error) => return Err(error.into()),

@@ -8,13 +8,16 @@ use gt_bridge::lasting_link::{LastingLink, LinkEnd, LinkOptions, LinkRole};
 use gt_bridge::machine_port::dial;
 use gt_bridge::tls::Certificate;
 use gt_ops::Op;
+use gt_protocol::{NodeState, WorkerState};
 use gtd::nodes::messages::{LinkFrame, MachineRequest, NodeHello, NodeReply, OfferedWorker, ToNode};
 use serde_json::{Value, json};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Duration;
 
-/// How long the node waits for the daemon to end its link, or to start its worker.
-const PATIENCE: Duration = Duration::from_millis(500);
+/// How long the node waits for the daemon to start its worker, or to take a farewell.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long its link lasts without a connection.
+const GRACE: Duration = Duration::from_millis(50);
 /// The kinds of frames: messages, slots, bytes of an arena.
 const KINDS: [u8; 3] = [0, 1, 2];
 
@@ -22,15 +25,13 @@ const KINDS: [u8; 3] = [0, 1, 2];
 struct Hostile {
     link: LastingLink,
     started: Receiver<u32>,
-    _folder: Folder,
 }
 
 impl Hostile {
-    /// Joins with what `change` makes of an honest node's first message.
-    fn join(gtd: &Gtd, change: impl FnOnce(&mut NodeHello)) -> Result<Hostile, String> {
+    /// Joins with the certificate in `folder`, and with what `change` makes of an honest node's first message.
+    fn join(gtd: &Gtd, folder: &Folder, change: impl FnOnce(&mut NodeHello)) -> Result<Hostile, String> {
         let invited = invitation(gtd, 60, None);
         let [secret, fingerprint, port, host] = invited.rsplitn(4, ':').collect::<Vec<_>>().try_into().unwrap();
-        let folder = Folder::new();
         let own = Certificate::own(&folder.0).unwrap();
         let worker =
             OfferedWorker { name: "cpu:0".into(), device: "cpu".into(), threads: 1, memory_bytes_limit: 1 << 20 };
@@ -60,10 +61,10 @@ impl Hostile {
             }
             Ok(())
         };
-        let options = LinkOptions { name: "the daemon".into(), grace: PATIENCE };
+        let options = LinkOptions { name: "the daemon".into(), grace: GRACE };
         let gives_up = |_| Err(gt_bridge::lasting_link::DialFailure::Final(LinkEnd::ClosedThere));
         let link = LastingLink::start(options, LinkRole::Dials(Box::new(gives_up)), Some(connection), taken, |_| ());
-        Ok(Hostile { link: link.unwrap(), started, _folder: folder })
+        Ok(Hostile { link: link.unwrap(), started })
     }
 
     fn message(&self, message: &Value) -> Result<(), LinkEnd> {
@@ -96,23 +97,28 @@ fn assert_works(gtd: &Gtd) {
     assert_eq!(client.fetch_f32(six, 5).unwrap(), [6.0; 5]);
 }
 
+/// Whether all workers of nodes have left.
+fn own_works_alone(gtd: &Gtd) -> bool {
+    gtd.status().workers.iter().all(|worker| worker.node.is_none() || worker.state == WorkerState::Left)
+}
+
 fn threads_of(gtd: &Gtd) -> usize {
     std::fs::read_dir(format!("/proc/{}/task", gtd.child.id())).unwrap().count()
 }
 
 #[test]
 fn a_node_that_lies_about_its_workers_harms_only_what_is_placed_there() {
-    let gtd = daemon(&[]);
+    let (gtd, folder) = (daemon(&[]), Folder::new());
     let huge = json!(u64::MAX);
     for (memory, gflops) in
         [(huge.clone(), json!(1.0)), (json!(0), json!(0.0)), (json!(1), json!(-1.0)), (huge, json!(1e308))]
     {
-        let node = Hostile::join(&gtd, |_| ()).unwrap();
-        assert_eq!(node.started.recv_timeout(PATIENCE * 10), Ok(0));
+        let node = Hostile::join(&gtd, &folder, |_| ()).unwrap();
+        assert_eq!(node.started.recv_timeout(PATIENCE), Ok(0));
         node.message(&ready(memory, gflops)).unwrap();
         assert_works(&gtd);
         drop(node);
-        eventually("the node has left", || { eprintln!("{:?} {:?}", gtd.status().workers, gtd.status().nodes); gtd.status().workers.len() == 1 });
+        eventually("the node has left", || own_works_alone(&gtd));
     }
     for change in [
         (|hello: &mut NodeHello| hello.workers.clear()) as fn(&mut NodeHello),
@@ -125,20 +131,20 @@ fn a_node_that_lies_about_its_workers_harms_only_what_is_placed_there() {
         |hello| hello.link = Some("none of yours".into()),
         |hello| hello.received = u64::MAX,
     ] {
-        drop(Hostile::join(&gtd, change));
+        drop(Hostile::join(&gtd, &folder, change));
         assert_works(&gtd);
     }
 }
 
 #[test]
 fn frames_that_no_node_sends_end_its_link_alone() {
-    let gtd = daemon(&[]);
-    eventually("the daemon's own worker runs", || gtd.status().workers.len() == 1);
+    let (gtd, folder) = (daemon(&[]), Folder::new());
+    assert_works(&gtd);
     let before = threads_of(&gtd);
-    for seed in 0..40 {
+    for seed in 0..20 {
         let dice = &mut Dice::seeded(seed);
-        let node = Hostile::join(&gtd, |_| ()).unwrap();
-        assert_eq!(node.started.recv_timeout(PATIENCE * 10), Ok(0), "seed {seed}");
+        let node = Hostile::join(&gtd, &folder, |_| ()).unwrap();
+        assert_eq!(node.started.recv_timeout(PATIENCE), Ok(0), "seed {seed}");
         if dice.percent(70) {
             node.message(&ready(json!(1 << 20), json!(10.0))).unwrap();
         }
@@ -165,16 +171,18 @@ fn frames_that_no_node_sends_end_its_link_alone() {
             }
         }
         assert_works(&gtd);
+        drop(node);
+        eventually("the node has left", || gtd.status().nodes.iter().all(|node| node.state == NodeState::Away));
     }
-    eventually("nothing of the node is left", || gtd.status().workers.len() == 1 && threads_of(&gtd) <= before);
+    eventually("nothing of the node is left", || own_works_alone(&gtd) && threads_of(&gtd) <= before);
 }
 
 #[test]
 fn a_worker_that_ends_and_comes_again_without_end_takes_no_more_than_one_place() {
-    let gtd = daemon(&[]);
+    let (gtd, folder) = (daemon(&[]), Folder::new());
     let before = threads_of(&gtd);
-    let node = Hostile::join(&gtd, |_| ()).unwrap();
-    assert_eq!(node.started.recv_timeout(PATIENCE * 10), Ok(0));
+    let node = Hostile::join(&gtd, &folder, |_| ()).unwrap();
+    assert_eq!(node.started.recv_timeout(PATIENCE), Ok(0));
     let mut most = 0;
     for _ in 0..2000 {
         let ended = node.message(&json!({"message": "ended", "worker": 0, "why": "was killed"}));
