@@ -29,6 +29,31 @@ fn a_node_that_is_killed_and_started_again_loses_its_tensors_alone() {
 }
 
 #[test]
+fn a_node_that_is_stopped_keeps_only_its_own_clients_waiting() {
+    let gtd = daemon(&[]);
+    let [stopped, _other] = [Node::start(&gtd, "left", "cpu:1"), Node::start(&gtd, "right", "cpu:1")];
+    let (mut left, mut right) = (client_on(&gtd, 1), client_on(&gtd, 2));
+    let held = [&mut left, &mut right].map(|client| client.full(&[2], 1.0));
+    assert_eq!(left.fetch_f32(held[0], 2).unwrap(), [1.0; 2]);
+    stopped.signal(Signal::SIGSTOP);
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| {
+            let sum = left.binary(Op::Add, held[0], held[0]);
+            left.fetch_f32(sum, 2)
+        });
+        // The client that waits takes part in nothing that the others do.
+        for _ in 0..200 {
+            let sum = right.binary(Op::Add, held[1], held[1]);
+            assert_eq!(right.fetch_f32(sum, 2).unwrap(), [2.0; 2]);
+        }
+        assert!(!waiting.is_finished());
+        stopped.signal(Signal::SIGCONT);
+        assert_eq!(waiting.join().unwrap().unwrap(), [2.0; 2]);
+    });
+    assert_eq!(node_info(&gtd, "left").state, NodeState::Up);
+}
+
+#[test]
 fn a_nodes_worker_that_is_killed_is_replaced() {
     let gtd = daemon(&[]);
     let node = Node::start(&gtd, "left", "cpu:1");

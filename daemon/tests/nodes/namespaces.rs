@@ -1,9 +1,15 @@
 //! Nodes in network namespaces of their own, as on other machines. Making these takes root and iproute2.
 
-use crate::machines::{Node, daemon_at, invitation};
+use crate::machines::{Node, daemon_at, invitation, while_working};
 use crate::support::{Folder, Gtd, gtd_path};
 use crate::together::{DIVIDED, assert_close, train};
 use std::process::Command as Program;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
+use std::time::Duration;
+
+/// How long a node is cut off, and how long the network then works.
+const CUT_OFF: Duration = Duration::from_millis(500);
+const CONNECTED: Duration = Duration::from_millis(700);
 
 /// A bridge of this machine with namespaces behind it, removed at the end of the test.
 struct Network {
@@ -21,7 +27,9 @@ fn ip(arguments: &str) -> bool {
 impl Network {
     /// A network with this many namespaces; none if this user or machine cannot make it.
     fn new(namespaces: usize) -> Option<Network> {
-        let number = std::process::id() % 65_536;
+        static NETWORKS: AtomicU32 = AtomicU32::new(0);
+        // Two tests run at the same time, and so may two runs.
+        let number = (std::process::id() * 2 + NETWORKS.fetch_add(1, Relaxed)) % 65_536;
         let prefix = format!("gt{number}");
         let network = Network { subnet: format!("10.{}.{}", 64 + number / 256 % 64, number % 256), prefix, namespaces };
         let Network { prefix, subnet, .. } = &network;
@@ -46,6 +54,11 @@ impl Network {
 
     fn namespace(&self, node: usize) -> String {
         format!("{}n{node}", self.prefix)
+    }
+
+    /// Cuts a namespace off, or connects it again.
+    fn set_reachable(&self, node: usize, reachable: bool) {
+        assert!(ip(&format!("link set {}v{node} {}", self.prefix, if reachable { "up" } else { "down" })));
     }
 
     /// Starts a node in a namespace, and waits until its workers run.
@@ -80,4 +93,27 @@ fn nodes_of_other_addresses_train_as_one_worker_does() {
     let addresses: Vec<_> = gtd.status().nodes.into_iter().filter_map(|node| node.address).collect();
     assert_eq!(addresses, [10, 11].map(|host| format!("{}.{host}", network.subnet)));
     assert_close(&train(&gtd.folder.socket(), 20).unwrap(), &expected);
+}
+
+#[test]
+fn a_node_that_is_cut_off_for_a_while_goes_on_where_it_was() {
+    let Some(network) = Network::new(2) else { return println!("skipped: no network namespaces can be made") };
+    let expected = train(&Gtd::start(&[]).folder.socket(), 20).unwrap();
+    let gtd = daemon_at(&format!("{}.1:0", network.subnet), &DIVIDED);
+    let _nodes = [network.start(&gtd, 0), network.start(&gtd, 1)];
+    let (socket, cuts) = (gtd.folder.socket(), AtomicU32::new(0));
+    while_working(
+        || {
+            while cuts.load(Relaxed) < 4 {
+                assert_close(&train(&socket, 20).unwrap(), &expected);
+            }
+        },
+        || {
+            let node = cuts.fetch_add(1, Relaxed) as usize % 2;
+            network.set_reachable(node, false);
+            std::thread::sleep(CUT_OFF);
+            network.set_reachable(node, true);
+            std::thread::sleep(CONNECTED);
+        },
+    );
 }
