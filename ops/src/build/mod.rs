@@ -803,8 +803,7 @@ pub fn resolve_index(shape: &Shape, parts: &[Index]) -> Result<(SliceSpec, Shape
                 let step = step.clamp(-size.max(1), size.max(1));
                 let span = if step > 0 { stop - start } else { start - stop };
                 let count = if span <= 0 { 0 } else { (span as u64).div_ceil(step.unsigned_abs()) as usize };
-                // An empty slice begins where it is named, which its offset in memory tells; backwards that may be before
-                // the axis.
+                // An empty slice has a place in memory, too; backwards, that may be before the axis.
                 spec.start[axis] = start.max(0);
                 spec.step[axis] = step;
                 spec.sizes = spec.sizes.with_dim(axis, count);
