@@ -11,72 +11,74 @@ use std::ops::Range;
 pub const WORKERS_MAX: usize = u128::BITS as usize;
 
 /// A set of workers, ordered by their numbers. A worker's *rank* is its position in that order.
+///
+/// Its bits are two words, since a `u128` would have every tensor's entry in a table begin at a multiple of 16 bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Workers(u128);
+pub struct Workers([u64; 2]);
 
 impl Workers {
     /// The empty set.
-    pub const NONE: Workers = Workers(0);
+    pub const NONE: Workers = Workers([0; 2]);
 
     /// The workers whose bits are set.
     pub const fn from_bits(bits: u128) -> Workers {
-        Workers(bits)
+        Workers([bits as u64, (bits >> 64) as u64])
     }
     /// Bit `w` is set for worker `w`.
     pub const fn bits(self) -> u128 {
-        self.0
+        self.0[0] as u128 | (self.0[1] as u128) << 64
     }
     /// The set whose [words](Workers::words) these are.
-    pub const fn from_words([low, high]: [u64; 2]) -> Workers {
-        Workers(low as u128 | (high as u128) << 64)
+    pub const fn from_words(words: [u64; 2]) -> Workers {
+        Workers(words)
     }
     /// Bit `w % 64` of word `w / 64` is set for worker `w`.
     pub const fn words(self) -> [u64; 2] {
-        [self.0 as u64, (self.0 >> 64) as u64]
+        self.0
     }
     /// The set of one worker.
     pub const fn one(worker: usize) -> Workers {
-        Workers(1 << worker)
+        Workers::from_bits(1 << worker)
     }
     /// The workers numbered from 0 to `count` − 1.
     pub const fn first_of(count: usize) -> Workers {
-        Workers(if count >= WORKERS_MAX { u128::MAX } else { (1 << count) - 1 })
+        Workers::from_bits(if count >= WORKERS_MAX { u128::MAX } else { (1 << count) - 1 })
     }
     /// The number of workers.
     pub const fn len(self) -> usize {
-        self.0.count_ones() as usize
+        self.bits().count_ones() as usize
     }
     /// Whether the set is empty.
     pub const fn is_empty(self) -> bool {
-        self.0 == 0
+        self.bits() == 0
     }
     /// Whether `worker` is in the set.
     pub const fn contains(self, worker: usize) -> bool {
-        worker < WORKERS_MAX && self.0 >> worker & 1 == 1
+        worker < WORKERS_MAX && self.bits() >> worker & 1 == 1
     }
     /// Whether all of `others` are in the set.
     pub const fn contains_all(self, others: Workers) -> bool {
-        others.0 & !self.0 == 0
+        others.without(self).is_empty()
     }
     /// The union of both sets.
     pub const fn with(self, others: Workers) -> Workers {
-        Workers(self.0 | others.0)
+        Workers::from_bits(self.bits() | others.bits())
     }
     /// The intersection of both sets.
     pub const fn and(self, others: Workers) -> Workers {
-        Workers(self.0 & others.0)
+        Workers::from_bits(self.bits() & others.bits())
     }
     /// The workers that are not in `others`.
     pub const fn without(self, others: Workers) -> Workers {
-        Workers(self.0 & !others.0)
+        Workers::from_bits(self.bits() & !others.bits())
     }
     /// The worker with the smallest number.
     pub const fn first(self) -> Option<usize> {
-        if self.0 == 0 { None } else { Some(self.0.trailing_zeros() as usize) }
+        if self.is_empty() { None } else { Some(self.bits().trailing_zeros() as usize) }
     }
     /// The rank of `worker`, if it is in the set.
     pub fn rank_of(self, worker: usize) -> Option<usize> {
-        self.contains(worker).then(|| (self.0 & ((1 << worker) - 1)).count_ones() as usize)
+        self.contains(worker).then(|| (self.bits() & ((1 << worker) - 1)).count_ones() as usize)
     }
     /// The workers of `all` whose ranks in `all` are in this set.
     #[must_use]
@@ -86,9 +88,9 @@ impl Workers {
     }
     /// The workers by ascending number.
     pub fn iter(self) -> impl Iterator<Item = usize> {
-        let mut left = self.0;
+        let mut left = self.bits();
         std::iter::from_fn(move || {
-            let next = Workers(left).first()?;
+            let next = Workers::from_bits(left).first()?;
             left &= left - 1;
             Some(next)
         })

@@ -32,7 +32,7 @@ def difference(lines: list[str], well_conditioned: bool = False) -> str | None:
     text = outcome.difference(expected, found)
     if text is None or well_conditioned:
         return text
-    return outcome.difference(expected, found, condition.spread(lines, len(gt.debug.get_worker_stats()) > 1))
+    return outcome.difference(expected, found, condition.spread(lines))
 
 
 def corpus(seeds: Iterable[int], count: int) -> str:

@@ -25,26 +25,25 @@ CHANGE_ULPS_MAX = 2.0
 EXACT_STEP = 2.0**-20
 
 
-# The operations that several workers divide so that each has a part of every sum, rounded to the dtype of the result.
-DIVIDED = {"sum", "mean", "nansum", "dot", "vdot", "mv", "mm", "addmm", "bmm", "baddbmm", "convolution"}
+# The operations that add many terms: kernels do so in different orders, and several workers round the sum of each.
+SUMS = {"sum", "mean", "nansum", "dot", "vdot", "mv", "mm", "addmm", "bmm", "baddbmm", "convolution"}
 
 
 class RandomRounding(TorchDispatchMode):
-    """Changes each rounded element of a result by up to `CHANGE_ULPS_MAX` units of its last place, and so the terms of
-    sums that are divided among workers.
+    """Changes each rounded element of a result by up to `CHANGE_ULPS_MAX` units of its last place, and so all terms of
+    sums: as much as another order of adding them may.
     """
 
-    def __init__(self, seed: int, divided: bool = False) -> None:
+    def __init__(self, seed: int) -> None:
         super().__init__()
         self.generator = torch.Generator().manual_seed(seed)
-        self.divided = divided
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(to.alias_info is not None and not to.alias_info.is_write for to in func._schema.returns):
             return func(*args, **kwargs)
         precise = in_double(func, args, kwargs)
-        if self.divided and func._schema.name.removeprefix("aten::") in DIVIDED:
+        if func._schema.name.removeprefix("aten::") in SUMS:
             args = tree_map(self.other, args)
         result = func(*args, **kwargs)
         for made, exact in zip(tree_leaves(result), precise, strict=False):
@@ -53,12 +52,10 @@ class RandomRounding(TorchDispatchMode):
         return result
 
     def other(self, operand: Any) -> Any:
-        """A changed copy of an operand that is rounded in its dtype."""
-        if not isinstance(operand, torch.Tensor) or operand.dtype not in (torch.float16, torch.bfloat16):
+        """A copy of an operand whose elements are changed."""
+        if not isinstance(operand, torch.Tensor) or not operand.is_floating_point():
             return operand
-        copy = operand.clone()
-        self.change(copy, None)
-        return copy
+        return self.changed(operand)
 
     def change(self, made: torch.Tensor, exact: Any) -> None:
         """Changes the elements of a result that differ from those computed in float64."""
@@ -69,13 +66,19 @@ class RandomRounding(TorchDispatchMode):
             rounded = made.double() != exact
         else:
             rounded = torch.ones_like(made, dtype=torch.bool)
-        size = torch.finfo(made.dtype).eps * CHANGE_ULPS_MAX
-        change = 1 + size * (2 * torch.rand(made.shape, generator=self.generator, dtype=torch.float64) - 1)
-        changed = (made.double() * change).to(made.dtype)
+        changed = self.changed(made)
         rounded &= made.isfinite() & changed.isfinite()
         # An element that several indices show keeps what was written to it.
         if rounded.any() and not overlaps(made):
             made.copy_(torch.where(rounded, changed, made))
+
+    def changed(self, t: torch.Tensor) -> torch.Tensor:
+        """The elements of a tensor, each changed by up to `CHANGE_ULPS_MAX` units of its last place."""
+        limits = torch.finfo(t.dtype)
+        # Below the normal numbers, a unit of the last place has one size.
+        units = limits.eps * t.detach().double().abs().clamp_min(limits.smallest_normal)
+        change = 2 * torch.rand(t.shape, generator=self.generator, dtype=torch.float64) - 1
+        return (t.detach().double() + CHANGE_ULPS_MAX * units * change).to(t.dtype)
 
 
 def in_double(func: Any, args: Any, kwargs: Any) -> list[Any]:
@@ -97,13 +100,13 @@ def in_double(func: Any, args: Any, kwargs: Any) -> list[Any]:
         torch.set_default_dtype(default)
 
 
-def spread(lines: list[str], divided: bool) -> list[outcome.Outcome]:
+def spread(lines: list[str]) -> list[outcome.Outcome]:
     """The outcomes of a program in PyTorch with numbers that are rounded at random, and in float32 instead of half
     precision: what PyTorch computes in between may be beyond that.
     """
     found = []
     for seed in range(RUNS):
-        with RandomRounding(seed, divided):
+        with RandomRounding(seed):
             found.append(outcome.run(lines, torch))
     wider = [re.sub(r"\btorch\.b?float16\b", "torch.float32", line) for line in lines]
     return [*found, outcome.run(wider, torch)] if wider != lines else found
