@@ -42,6 +42,8 @@ mod sort;
 mod space;
 mod strided;
 mod tensor;
+#[cfg(test)]
+mod test_tensors;
 mod thread_pool;
 mod tile;
 
