@@ -30,6 +30,8 @@ mod index;
 mod kernels;
 mod lanes;
 mod matmul;
+#[cfg(target_arch = "x86_64")]
+mod matmul_half;
 mod memory;
 mod movement;
 mod pooling;
