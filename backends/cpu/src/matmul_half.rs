@@ -273,9 +273,16 @@ macro_rules! tiles {
 tiles! { tile_of_numbers, "avx512f,avx512bw,avx512dq,avx512vl", |sum, x, y|
     _mm512_fmadd_ps(_mm512_castsi512_ps(x), _mm512_castsi512_ps(y), *sum)
 }
-// SAFETY: both are registers of 512 bits, of which any bits are valid.
 tiles! { tile_of_pairs, "avx512f,avx512bw,avx512dq,avx512vl,avx512bf16", |sum, x, y|
-    unsafe { _mm512_dpbf16_ps(*sum, std::mem::transmute::<__m512i, __m512bh>(x), std::mem::transmute::<__m512i, __m512bh>(y)) }
+    _mm512_dpbf16_ps(*sum, pairs_in(x), pairs_in(y))
+}
+
+/// The bits of a register as pairs of bf16.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn pairs_in(x: __m512i) -> __m512bh {
+    // SAFETY: both types are registers of 512 bits, of which any bits are valid.
+    unsafe { std::mem::transmute(x) }
 }
 
 /// Packs `rows` rows of `columns` elements: the elements of each column of `PANEL` rows become neighbours, with zeros

@@ -303,7 +303,7 @@ mod avx512 {
             let x = plus(x, _mm512_alignr_epi64::<6>(_mm512_castpd_si512(x), zeros));
             let x = plus(x, _mm512_alignr_epi64::<4>(_mm512_castpd_si512(x), zeros));
             let sums = _mm512_cvtpd_ps(_mm512_add_pd(sum, x));
-            // SAFETY: as for the load, there is room for the elements of the mask.
+            // SAFETY: `to` has room for `n` elements, and the mask has bits for those before `n` only.
             unsafe { _mm256_mask_storeu_ps(to.add(at), mask, sums) };
             sum = _mm512_add_pd(sum, _mm512_permutexvar_pd(last, x));
         }
