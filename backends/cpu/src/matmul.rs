@@ -6,6 +6,7 @@ use crate::checkpoint::checkpoint;
 use crate::kernels::SimdLevel;
 #[cfg(target_arch = "x86_64")]
 use crate::matmul_half::{HalfMatmul, Packing};
+use crate::strided::StridedMatrix;
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
@@ -37,32 +38,6 @@ const PRODUCTS_MAX: usize = 64 << 20;
 const NARROW_SIDE: usize = 128;
 /// Threads divide a product at multiples of this many rows or columns.
 const BLOCK: usize = 64;
-
-/// A matrix in memory: an operand or the result.
-#[derive(Clone, Copy, Debug)]
-pub struct StridedMatrix {
-    /// The element at (0, 0).
-    pub ptr: *mut u8,
-    /// The stride of rows, in elements.
-    pub row_step: isize,
-    /// The stride of columns, in elements.
-    pub column_step: isize,
-}
-
-// SAFETY: the type only carries the address; `BatchedMatmul::run` gives each thread its own part of the result.
-unsafe impl Sync for StridedMatrix {}
-
-impl StridedMatrix {
-    /// The transpose: rows and columns exchanged.
-    pub fn transposed(self) -> StridedMatrix {
-        StridedMatrix { row_step: self.column_step, column_step: self.row_step, ..self }
-    }
-    /// The submatrix from (`row`, `column`) on, with elements of `size` bytes.
-    pub fn at(self, row: usize, column: usize, size: usize) -> StridedMatrix {
-        let elements = row as isize * self.row_step + column as isize * self.column_step;
-        StridedMatrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
-    }
-}
 
 /// `out = a b` for `batches` matrices of `m` by `k` and `k` by `n`.
 pub struct BatchedMatmul<'a> {
@@ -255,7 +230,8 @@ fn integer_product(level: SimdLevel, dtype: DType) -> IntegerProduct {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $bytes:literal bytes, $narrow:ident) => {
         mod $name {
-            use crate::matmul::{AnyIntegers, IntegerProduct, NarrowTile, StridedMatrix};
+            use crate::matmul::{AnyIntegers, IntegerProduct, NarrowTile};
+            use crate::strided::StridedMatrix;
             use gt_ops::DType;
             use gt_ops::math::Int;
             $(#[$enable])*

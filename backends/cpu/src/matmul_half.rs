@@ -8,8 +8,7 @@
 
 use crate::checkpoint::checkpoint;
 use crate::kernels::Kernel;
-use crate::matmul::StridedMatrix;
-use crate::strided::{SharedPtr, run_or_not};
+use crate::strided::{SharedPtr, StridedMatrix, run_or_not};
 use crate::thread_pool::ThreadPool;
 use gt_backend::ExecError;
 use gt_ops::DType;

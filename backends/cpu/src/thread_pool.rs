@@ -50,7 +50,7 @@ struct PoolState {
     /// The current job's work, which the caller writes while the job is closed and no helper is inside.
     work: UnsafeCell<Option<*const Work>>,
     /// The unclaimed chunks of each thread's share; the caller's comes first.
-    shares: Vec<Share>,
+    shares: Vec<ChunkShare>,
     unwound: AtomicBool,
     stop: AtomicBool,
     spins: bool,
@@ -65,12 +65,12 @@ unsafe impl Sync for PoolState {}
 // SAFETY: only `join` dereferences the pointer in `work`, and only inside a job; the work is `Sync`.
 unsafe impl Send for PoolState {}
 
-/// The chunks of a share that are not claimed yet: the first in the lower half, the end in the upper half. It has a cache
-/// line of its own.
+/// The chunks of a share that are not claimed yet: the first in the lower half, the end in the upper half. Each share
+/// has a cache line of its own.
 #[repr(align(64))]
-struct Share(AtomicU64);
+struct ChunkShare(AtomicU64);
 
-impl Share {
+impl ChunkShare {
     fn set(&self, first: usize, end: usize) {
         self.0.store((end as u64) << 32 | first as u64, Ordering::Relaxed);
     }
@@ -104,7 +104,7 @@ impl ThreadPool {
         let shared = Arc::new(PoolState {
             state: AtomicU64::new(0),
             work: UnsafeCell::new(None),
-            shares: (0..=helpers).map(|_| Share(AtomicU64::new(0))).collect(),
+            shares: (0..=helpers).map(|_| ChunkShare(AtomicU64::new(0))).collect(),
             unwound: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             spins: threads <= cores,

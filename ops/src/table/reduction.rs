@@ -115,15 +115,18 @@ macro_rules! rows {
             reference: "cumargmin(a, axis)",
         }
 
-        /// Indices that sort elements along an axis in ascending order, or the first `count` of them; stable, NaN last.
+        /// Indices that sort elements along an axis in ascending order; stable, NaN last.
+        ///
+        /// With a number `count`, only the first `count` of them.
         Argsort = 216, argsort(input, count) {
             class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index,
             optional: 1, cost_flops: 32,
             reference: "np.argsort(a, axis, stable=True)",
         }
 
-        /// Indices that sort elements along an axis in descending order, or the first `count` of them; stable, NaN
-        /// first.
+        /// Indices that sort elements along an axis in descending order; stable, NaN first.
+        ///
+        /// With a number `count`, only the first `count` of them.
         ArgsortDescending = 217, argsort_descending(input, count) {
             class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index,
             optional: 1, cost_flops: 32,
