@@ -1,4 +1,7 @@
-"""Matrix products in f32. NumPy is left out: OpenBLAS's threads keep spinning and would slow the next contender."""
+"""Matrix products, reductions, scans, selections and convolutions of common sizes.
+
+NumPy is left out: OpenBLAS's threads keep spinning and would slow the next contender.
+"""
 
 from __future__ import annotations
 
@@ -12,26 +15,94 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (256, 768, 3072))
-# Products per measurement: so many that the small fetch at the end, which waits for all of them, hardly counts.
+BF16_SHAPES = ((1000, 1000, 1000), (32, 768, 3072), (64, 64, 64))
+# Calls per measurement: so many that the small fetch at the end, which waits for all of them, hardly counts.
 PASSES = 20
+PASSES_OF_SMALL = 200
 
 
-def _contender(a: Any, b: Any, corner: Callable[[Any], object]) -> Callable[[], float]:
-    last = [a @ b]
+def _contender(framework: Any, prepare: Callable[[Any], Callable[[], Any]], passes: int) -> Callable[[], float]:
+    """Returns a measurement of calls whose last result is kept alive, and waited for at the end."""
+    compute = prepare(framework)
+    last = [compute()]
 
-    def product() -> None:
-        last[0] = a @ b
+    def call() -> None:
+        last[0] = compute()
 
-    return lambda: seconds_per_pass(product, PASSES, lambda: corner(last[0]))
+    finish = gt.synchronize if framework is gt else None
+    return lambda: seconds_per_pass(call, passes, finish)
+
+
+def _normal(framework: Any, *shape: int) -> Any:
+    return framework.from_numpy(np.random.default_rng(1).standard_normal(shape, dtype=np.float32))
+
+
+def _product(framework: Any, m: int, k: int, n: int, dtype: str) -> Callable[[], Any]:
+    kind = getattr(framework, dtype)
+    a, b = _normal(framework, m, k).to(kind), _normal(framework, k, n).to(kind)
+    return lambda: a @ b
+
+
+def _linear(framework: Any, m: int, k: int, n: int) -> Callable[[], Any]:
+    x, w = _normal(framework, m, k).to(framework.bfloat16), _normal(framework, n, k).to(framework.bfloat16)
+    return lambda: framework.nn.functional.linear(x, w)
+
+
+def _reduced(framework: Any, shape: tuple[int, ...], axis: int | None) -> Callable[[], Any]:
+    x = _normal(framework, *shape)
+    return x.sum if axis is None else lambda: x.sum(axis)
+
+
+def _topk(framework: Any, rows: int, columns: int, count: int) -> Callable[[], Any]:
+    x = _normal(framework, rows, columns)
+    return lambda: x.topk(count)
+
+
+def _scan(framework: Any, *shape: int) -> Callable[[], Any]:
+    x = _normal(framework, *shape)
+    return lambda: x.cumsum(-1)
+
+
+def _selected(framework: Any, size: int) -> Callable[[], Any]:
+    x = _normal(framework, size)
+    return lambda: x[x > 0]
+
+
+def _convolution(framework: Any, channels: int, side: int, out_channels: int, groups: int = 1) -> Callable[[], Any]:
+    x = _normal(framework, 8, channels, side, side)
+    weight = _normal(framework, out_channels, channels // groups, 3, 3)
+    return lambda: framework.nn.functional.conv2d(x, weight, padding=1, groups=groups)
+
+
+def _kernels() -> Iterator[tuple[str, Callable[[Any], Callable[[], Any]], int]]:
+    for m, k, n in BF16_SHAPES:
+        yield f"matmul {m} × {k} × {n}, bf16", lambda f, m=m, k=k, n=n: _product(f, m, k, n, "bfloat16"), PASSES
+    yield "linear 256 × 768 × 3072, bf16", lambda f: _linear(f, 256, 768, 3072), PASSES
+    yield "sum of 1e6", lambda f: _reduced(f, (1_000_000,), None), PASSES_OF_SMALL
+    yield "sum of 1000 × 1000 along axis 0", lambda f: _reduced(f, (1000, 1000), 0), PASSES_OF_SMALL
+    yield "sum of 1000 × 1000 along axis 1", lambda f: _reduced(f, (1000, 1000), 1), PASSES_OF_SMALL
+    yield "sum of 1e4", lambda f: _reduced(f, (10_000,), None), PASSES_OF_SMALL
+    yield "topk 10 of 1000 × 1000 along rows", lambda f: _topk(f, 1000, 1000, 10), PASSES
+    yield "topk 50 of 8 × 50,000 along rows", lambda f: _topk(f, 8, 50_000, 50), PASSES
+    yield "cumsum of 1e3", lambda f: _scan(f, 1000), PASSES_OF_SMALL
+    yield "cumsum of 1e6", lambda f: _scan(f, 1_000_000), PASSES
+    yield "cumsum of 1000 × 1000 along rows", lambda f: _scan(f, 1000, 1000), PASSES
+    yield "masked selection from 1e3", lambda f: _selected(f, 1000), PASSES_OF_SMALL
+    yield "masked selection from 1e6", lambda f: _selected(f, 1_000_000), PASSES
+    yield "conv2d 8 × 512 × 7 × 7, 3 × 3", lambda f: _convolution(f, 512, 7, 512), PASSES
+    yield "conv2d 8 × 64 × 56 × 56, 3 × 3", lambda f: _convolution(f, 64, 56, 64), PASSES
+    yield "conv2d 8 × 64 × 56 × 56, 3 × 3, depthwise", lambda f: _convolution(f, 64, 56, 64, 64), PASSES
 
 
 def rows() -> Iterator[Row]:
-    """Yields a row for each shape."""
-    numbers = np.random.default_rng(1)
-    for m, k, n in SHAPES:
-        a = numbers.standard_normal((m, k), dtype=np.float32)
-        b = numbers.standard_normal((k, n), dtype=np.float32)
-        contenders = {"GT": _contender(gt.from_numpy(a), gt.from_numpy(b), lambda c: c[0, 0].item())}
+    """Yields a row for each shape and kernel."""
+    products = [
+        (f"matmul {m} × {k} × {n}, f32", lambda f, m=m, k=k, n=n: _product(f, m, k, n, "float32"), PASSES)
+        for m, k, n in SHAPES
+    ]
+    for what, prepare, passes in [*products, *_kernels()]:
+        contenders = {"GT": _contender(gt, prepare, passes)}
         if torch:
-            contenders |= with_torch(_contender(torch.from_numpy(a), torch.from_numpy(b), lambda c: c[0, 0].item()))
-        yield Row(f"matmul {m} × {k} × {n}, f32", contenders, (Target(0.95, "PyTorch", speed=True),))
+            contenders |= with_torch(_contender(torch, prepare, passes))
+        target = Target(0.95, "PyTorch", speed=True) if what.endswith("f32") else Target(1.0, "PyTorch")
+        yield Row(what, contenders, (target,))

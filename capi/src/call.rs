@@ -163,6 +163,8 @@ pub(crate) fn check_count(op: Op, count: usize) -> Result<()> {
     let (least, most) = match op {
         Op::Cat => (1, usize::MAX),
         _ if is_class_loss(op) => (2, 3),
+        // The number of indices is an operand, and the other operands of a sort are tensors.
+        _ if row.class == Class::Sort => (1, 1),
         _ => (row.operands as usize, (row.operands + row.optional) as usize),
     };
     if count < least || count > most {

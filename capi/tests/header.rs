@@ -176,7 +176,8 @@ fn wrapper(row: &Row) -> String {
     const LETTERS: [&str; 5] = ["a", "b", "c", "d", "e"];
     let creates = matches!(row.class, Class::Creation | Class::Random);
     let loss = matches!(row.op, Op::CrossEntropy | Op::NllLoss);
-    let count = (row.operands + row.optional) as usize;
+    // The number of indices of a sort is no parameter.
+    let count = (row.operands + if row.class == Class::Sort { 0 } else { row.optional }) as usize;
     let mut parameters: Vec<String> = Vec::new();
     let mut operands: Vec<String> = Vec::new();
     if creates {

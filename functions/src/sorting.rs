@@ -298,10 +298,10 @@ functions! {
         if !(0..=size).contains(&k) {
             return Err(OpError::runtime("selected index k out of range"));
         }
-        let mut indices = input.detach().argsort(axis, largest);
-        if input.rank()? > 0 {
-            indices = indices.narrow(axis, 0, k);
-        }
+        let indices = match input.rank()? {
+            0 => input.detach().argsort(axis, largest),
+            _ => input.detach().argsort_first(axis, largest, k),
+        };
         Ok([input.gather(axis, indices), indices])
     }
 

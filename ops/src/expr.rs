@@ -1099,6 +1099,15 @@ impl<'g> Expr<'g> {
     pub fn cumsum(self, axis: i64) -> Expr<'g> {
         self.along(Op::Cumsum, axis)
     }
+    /// The first `count` indices of [`Expr::argsort`].
+    #[must_use]
+    pub fn argsort_first(self, axis: i64, descending: bool, count: i64) -> Expr<'g> {
+        let op = if descending { Op::ArgsortDescending } else { Op::Argsort };
+        self.then(|g, v| {
+            let axis = g.meta(v).shape.axis(axis)? as u8;
+            g.emit(op, &[v.into(), Scalar::Int(count).into()], Attrs::Axis(axis))
+        })
+    }
     /// The indices that sort elements along an axis; stable.
     #[must_use]
     pub fn argsort(self, axis: i64, descending: bool) -> Expr<'g> {

@@ -125,7 +125,9 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
         Class::Scan | Class::Sort => {
             if let Attrs::Axis(along) = attrs {
                 for (axis, &size) in result.iter().enumerate().filter(|(axis, _)| *axis != *along as usize) {
-                    ways.push(Split::along(vec![shard(axis)], axis, size));
+                    let mut needs = vec![Need::Whole; inputs.len()];
+                    needs[0] = shard(axis);
+                    ways.push(Split::along(needs, axis, size));
                 }
             }
         }

@@ -67,6 +67,16 @@ def test_take_along_dim_broadcasts_the_other_axes() -> None:
     assert_close(gt.tensor(a).take_along_dim(gt.tensor([5, 0])), a.reshape(-1)[[5, 0]])
 
 
+@pytest.mark.parametrize("shape", [(7,), (3, 4), (0,), (2, 0)])
+def test_a_mask_of_the_tensor_s_own_shape_picks_elements_and_their_gradient(shape: tuple[int, ...]) -> None:
+    a = np.random.default_rng(0).standard_normal(shape)
+    x = gt.tensor(a, requires_grad=True)
+    assert_close(x[x > 0], a[a > 0])
+    assert_close(x.t()[(x > 0).t()], a.T[a.T > 0])
+    (x[x > 0] * 3).sum().backward()
+    assert_close(x.grad, 3.0 * (a > 0))
+
+
 def test_masked_scatter_puts_the_source_s_elements_in_order() -> None:
     a, mask = RNG.standard_normal((3, 4)), RNG.integers(0, 2, (3, 4)).astype(bool)
     source = RNG.standard_normal(12)

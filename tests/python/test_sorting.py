@@ -122,6 +122,13 @@ def test_topk() -> None:
     assert tuple(gt.tensor(a).topk(0).values.shape) == (5, 0)
     with pytest.raises(RuntimeError, match="selected index k out of range"):
         gt.tensor(a).topk(41)
+    # Equal elements keep their order, also in long rows.
+    assert_close(gt.arange(3000).remainder(7).topk(2).indices, [6, 13])
+    for dtype in (gt.uint8, gt.int64, gt.float16, gt.uint64):
+        assert_close(gt.tensor([3, 9, 1, 9, 4]).to(dtype).topk(3).indices, [1, 3, 4])
+        assert_close(gt.tensor([3, 9, 1, 9, 4]).to(dtype).topk(2, largest=False).indices, [2, 0])
+    rows = gt.tensor(np.arange(12).reshape(3, 4) % 5)
+    assert_close(gt.vmap(lambda row: row.topk(2).values)(rows), [[3, 2], [4, 2], [4, 3]])
     leaf = gt.tensor([3.0, 1.0, 2.0], requires_grad=True)
     (leaf.topk(2).values * gt.tensor([10.0, 1.0])).sum().backward()
     assert_close(leaf.grad, [10.0, 0.0, 1.0])

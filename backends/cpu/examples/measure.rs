@@ -248,6 +248,22 @@ fn main() -> Result<(), ExecError> {
         }
     }
 
+    for (rows, columns) in [(1000usize, 1000usize), (1, 1000), (1, 1_000_000), (8, 50_000)] {
+        let x = b.random(&[rows, columns], DType::F32)?;
+        let first = [Input::Tensor(&x), Input::Scalar(Scalar::Int(10))];
+        for (name, op, inputs) in [
+            ("cumsum", Op::Cumsum, &first[..1]),
+            ("cumargmax", Op::Cumargmax, &first[..1]),
+            ("argsort", Op::ArgsortDescending, &first[..1]),
+            ("argsort, 10 of", Op::ArgsortDescending, &first),
+        ] {
+            let name = format!("{name} {rows}x{columns}");
+            if let Some(s) = b.time(&name, op, inputs, &Attrs::Axis(1))? {
+                println!("{name:<28} {:8.2} ns/element {:10.2} us", s * 1e9 / (rows * columns) as f64, s * 1e6);
+            }
+        }
+    }
+
     let create = |op: Op, dtype: DType| {
         let shape = Shape::new(&[1_000_000]).unwrap_or(Shape::SCALAR);
         if op == Op::Full {

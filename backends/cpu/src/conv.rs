@@ -12,7 +12,7 @@ use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
 use crate::conv_planes::{Axes, ConvolutionPass, Planes, input_planes, too_large, transposed_planes, zero};
 use crate::register_tiles::{OutputPositions, RegisterTiles, TILE_ELEMENTS_MAX, Tiled, WIDTH_MAX};
-use crate::strided::SharedPtr;
+use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
 use gt_ops::{DType, Meta, Op, Shape, WindowSpec};
@@ -24,6 +24,12 @@ const PRODUCTS_PER_NS: usize = 32;
 const CHUNKS_PER_THREAD: usize = 4;
 /// The products that count as one element between checkpoints.
 const WORK_A_PACE: usize = 16;
+/// Weights of more elements than the planes of a sample, and than this, which stay in L2, are read once for as many
+/// samples as have planes of [`PLANES_BYTES_MAX`] together.
+const WEIGHTS_MIN: usize = 64 << 10;
+const PLANES_BYTES_MAX: usize = 2 << 20;
+/// The bytes that a copy moves while one weight is packed, roughly.
+const PACKING_BYTES: usize = 60;
 /// Output positions whose gradients are processed together: they stay in L1.
 const PLACES: usize = 96;
 
@@ -75,11 +81,12 @@ impl<E: Tiled> Correlation<'_, E> {
         self.passes.iter().map(|pass| pass.count[0] * self.flat(pass).div_ceil(self.steps())).sum()
     }
 
-    /// Computes the tiles `which` of one sample and group, whose planes are at `from`.
+    /// Computes channels `rows` of the tiles `which` of one sample and group, whose planes are at `from`.
     ///
     /// # Safety
-    /// `from` holds the filled planes, and `to` is the sample's first channel of this group in the result.
-    unsafe fn run(&self, group: usize, which: Range<usize>, from: *const E, to: *mut E) {
+    /// `from` holds the filled planes, and `to` is the sample's first channel of this group in the result. `rows` are
+    /// whole [`blocks`].
+    unsafe fn run(&self, group: usize, rows: &Range<usize>, which: Range<usize>, from: *const E, to: *mut E) {
         let (mut first, mut pace) = (0, Pace::default());
         for (pass, offsets) in self.passes.iter().zip(self.offsets) {
             let slice = self.flat(pass).div_ceil(self.steps());
@@ -89,7 +96,7 @@ impl<E: Tiled> Correlation<'_, E> {
                 let (depth, at) = ((tile - first) / slice, (tile - first) % slice * self.steps());
                 // SAFETY: `from` and `to` are those of this function's contract, and `tile` counts tiles of this pass
                 // only.
-                unsafe { self.tile(group, pass, offsets, depth, at, from, to, &mut pace) };
+                unsafe { self.tile(group, rows, pass, offsets, depth, at, from, to, &mut pace) };
             }
             first += tiles;
         }
@@ -101,6 +108,7 @@ impl<E: Tiled> Correlation<'_, E> {
     unsafe fn tile(
         &self,
         group: usize,
+        channels: &Range<usize>,
         pass: &ConvolutionPass,
         offsets: &[isize],
         depth: usize,
@@ -117,8 +125,10 @@ impl<E: Tiled> Correlation<'_, E> {
         let from = from.wrapping_add(depth * self.planes.pitch[0] + at);
         let mut results = [E::ZERO; TILE_ELEMENTS_MAX];
         let nothing = [E::ZERO; 8];
-        let mut weights = self.weights.wrapping_add(group * self.weights_group + pass.weights);
-        for (row, rows) in blocks(self.out_channels, self.tiles.rows) {
+        let weights = self.weights.wrapping_add(group * self.weights_group + pass.weights);
+        let mut weights = weights.wrapping_add(channels.start * offsets.len());
+        for (row, rows) in blocks(channels.len(), self.tiles.rows) {
+            let row = channels.start + row;
             pace.advance(rows * offsets.len());
             let start = self.bias.map_or(nothing.as_ptr(), |bias| bias.wrapping_add(group * self.out_channels + row));
             // SAFETY: every offset plus a tile lies within the planes, which `Planes` extends by `TILE_ELEMENTS_MAX`;
@@ -293,31 +303,34 @@ impl CpuBackend {
             );
         }
         let packed = self.scratch::<E>(out.meta.dtype, weights_group * groups)?;
-        let source = weight.ptr().cast::<E>().cast_const();
-        let mut at = packed.ptr().cast::<E>();
-        for group in 0..groups {
+        let channel_blocks: Vec<(usize, usize)> = blocks(out_channels, tiles.rows).collect();
+        let (source, packed_at) = (SharedPtr::new(weight.ptr().cast::<E>()), SharedPtr::new(packed.ptr().cast::<E>()));
+        // The weights of a channel of the result and those of a channel of the operand are so far apart.
+        let [row_step, channel_step] = if transposed { [kernel, columns * kernel] } else { [columns * kernel, kernel] };
+        let packing_bytes = weights_group.saturating_mul(groups).saturating_mul(PACKING_BYTES);
+        run_or_not(&mut self.pool, packing_bytes, groups * channel_blocks.len(), &|i| {
+            let (group, (row, rows)) = (i / channel_blocks.len(), channel_blocks[i % channel_blocks.len()]);
+            let first = if transposed { group * in_channels * channel_step } else { group * out_channels * row_step };
             for pass in &passes {
-                for (row, rows) in blocks(out_channels, tiles.rows) {
-                    for channel in 0..in_channels {
-                        for (_, tap) in &pass.taps {
-                            for row in row..row + rows {
-                                let (first, second) = if transposed {
-                                    (group * in_channels + channel, row)
-                                } else {
-                                    (group * out_channels + row, channel)
-                                };
-                                // SAFETY: `first`, `second` and `tap` index the weight's `rows` by `columns` by
-                                // `kernel` elements; `packed` has `weights_group * groups`, each written once.
-                                unsafe {
-                                    at.write(source.add((first * columns + second) * kernel + tap).read());
-                                    at = at.add(1);
-                                }
+                let at = group * weights_group + pass.weights + row * in_channels * pass.taps.len();
+                let (mut pace, mut at) = (Pace::default(), packed_at.get().wrapping_add(at));
+                for channel in 0..in_channels {
+                    pace.advance(rows * pass.taps.len());
+                    for (_, tap) in &pass.taps {
+                        for row in row..row + rows {
+                            // SAFETY: `row`, `channel` and `tap` index the group's weights; `packed` has
+                            // `weights_group * groups` elements, each of which is written once.
+                            unsafe {
+                                at.write(
+                                    source.get().add(first + row * row_step + channel * channel_step + tap).read(),
+                                );
+                                at = at.add(1);
                             }
                         }
                     }
                 }
             }
-        }
+        })?;
         let correlation = Correlation::<E> {
             tiles,
             planes,
@@ -331,6 +344,9 @@ impl CpuBackend {
         };
         let items = out.meta.shape.dims()[0] * groups;
         let tiles = correlation.count();
+        if weights_group > planes.elements.max(WEIGHTS_MIN) {
+            return self.correlate_by_channels(x, &correlation, groups, in_channels, &channel_blocks, out);
+        }
         let per_item = passes.iter().map(|pass| pass.count.iter().product::<usize>() * pass.taps.len()).sum::<usize>();
         let products = per_item.saturating_mul(out_channels * in_channels).saturating_add(planes.elements);
         let work_ns = items.saturating_mul(products) / PRODUCTS_PER_NS;
@@ -356,10 +372,54 @@ impl CpuBackend {
                 unsafe {
                     planes.fill(in_channels, from.get().wrapping_add(item * source).cast_const(), scratch);
                     let to = to.get().wrapping_add(item * out_channels * correlation.plane);
-                    correlation.run(item % groups, which.clone(), scratch, to);
+                    correlation.run(item % groups, &(0..out_channels), which.clone(), scratch, to);
                 }
             }
         })
+    }
+
+    /// Computes a correlation with large weights: threads divide the channels of the result, so that each weight is
+    /// read by one thread, once for several samples.
+    fn correlate_by_channels<E: Tiled>(
+        &mut self,
+        x: &CpuTensor,
+        correlation: &Correlation<'_, E>,
+        groups: usize,
+        in_channels: usize,
+        channel_blocks: &[(usize, usize)],
+        out: &CpuTensor,
+    ) -> Result<()> {
+        let &Correlation { planes, out_channels, plane, .. } = correlation;
+        let (items, tiles) = (out.meta.shape.dims()[0] * groups, correlation.count());
+        let sample_bytes = groups.saturating_mul(planes.elements).saturating_mul(size_of::<E>());
+        let together = (PLANES_BYTES_MAX / sample_bytes.max(1)).clamp(1, items / groups) * groups;
+        let scratch = self.scratch::<E>(out.meta.dtype, together * planes.elements)?;
+        let (from, to, scratch_at) = (
+            SharedPtr::new(x.ptr().cast::<E>()),
+            SharedPtr::new(out.ptr().cast::<E>()),
+            SharedPtr::new(scratch.ptr().cast::<E>()),
+        );
+        let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * in_channels;
+        for first in (0..items).step_by(together) {
+            let some = together.min(items - first);
+            let plane_of = |i: usize| scratch_at.get().wrapping_add(i * planes.elements);
+            self.pool.run(some, &|i| {
+                // SAFETY: item `first + i` has `source` elements, and its planes have `planes.elements` of their own.
+                unsafe {
+                    let from = from.get().wrapping_add((first + i) * source).cast_const();
+                    planes.fill(in_channels, from, plane_of(i));
+                }
+            })?;
+            self.pool.run(groups * channel_blocks.len(), &|i| {
+                let (group, (row, rows)) = (i / channel_blocks.len(), channel_blocks[i % channel_blocks.len()]);
+                for item in (group..some).step_by(groups) {
+                    let to = to.get().wrapping_add((first + item) * out_channels * plane);
+                    // SAFETY: the planes were filled above, and each call writes its own channels.
+                    unsafe { correlation.run(group, &(row..row + rows), 0..tiles, plane_of(item), to) };
+                }
+            })?;
+        }
+        Ok(())
     }
 
     fn weight_gradient<E: Tiled>(
@@ -498,39 +558,12 @@ mod tests {
     use super::*;
     use crate::CpuOptions;
     use crate::kernels::SimdLevel;
-    use gt_backend::{Backend, HostRange, Input};
-    use gt_ops::infer::{InputMeta, infer};
+    use crate::test_tensors::{download, run, upload};
     use gt_ops::{Attrs, philox};
-    use std::ptr::NonNull;
 
     fn noise(shape: &Shape, seed: u64) -> Vec<f64> {
         let unit = |i| philox::block(seed, 0, i)[0] as f64 / u32::MAX as f64 - 0.5;
         (0..shape.numel() as u64).map(unit).collect()
-    }
-
-    fn upload(backend: &mut CpuBackend, shape: Shape, dtype: DType, elements: &[f64]) -> CpuTensor {
-        let mut bytes: Vec<u8> = elements
-            .iter()
-            .flat_map(
-                |x| if dtype == DType::F64 { x.to_le_bytes().to_vec() } else { (*x as f32).to_le_bytes().to_vec() },
-            )
-            .collect();
-        let mut tensor = backend.allocate(&Meta::new(shape, dtype)).unwrap();
-        // SAFETY: the bytes live until the write is done, and nobody else refers to them meanwhile.
-        let range = unsafe { HostRange::new(NonNull::from(bytes.as_mut_slice()).cast(), bytes.len()) };
-        backend.write(&mut tensor, 0, range).unwrap();
-        tensor
-    }
-
-    fn download(tensor: &CpuTensor) -> Vec<f64> {
-        let n = tensor.numel();
-        // SAFETY: a result is contiguous, and its dtype is one of these two.
-        unsafe {
-            match tensor.meta.dtype {
-                DType::F64 => std::slice::from_raw_parts(tensor.ptr().cast::<f64>(), n).to_vec(),
-                _ => std::slice::from_raw_parts(tensor.ptr().cast::<f32>(), n).iter().map(|x| *x as f64).collect(),
-            }
-        }
     }
 
     /// Calls `f` with the positions in input, weight and output of each product of a plane convolution.
@@ -585,10 +618,13 @@ mod tests {
             {
                 let (a, b) = (noise(&first, 1), noise(&second, 2));
                 for dtype in [DType::F32, DType::F64] {
-                    let metas = [first, second].map(|shape| InputMeta::Tensor(Meta::new(shape, dtype)));
                     let attrs = Attrs::Window(Box::new(spec));
-                    let out = infer(op, &metas, &attrs).unwrap();
-                    let mut want = vec![0.0; out.shape.numel()];
+                    let result = match op {
+                        Op::Convolution => y,
+                        Op::ConvolutionInput => x,
+                        _ => w,
+                    };
+                    let mut want = vec![0.0; result.numel()];
                     products(&spec, &x, &w, &y, |[x, w, y]| match op {
                         Op::Convolution => want[y] += a[x] * b[w],
                         Op::ConvolutionInput => want[x] += a[y] * b[w],
@@ -598,10 +634,9 @@ mod tests {
                         let options = CpuOptions { threads: 2, memory_bytes_limit: 64 << 20, ..CpuOptions::default() };
                         let mut backend = CpuBackend::at_level(options, level);
                         let (a, b) = (upload(&mut backend, first, dtype, &a), upload(&mut backend, second, dtype, &b));
-                        let got =
-                            backend.execute(op, &[Input::Tensor(&a), Input::Tensor(&b)], &attrs, &out, 0).unwrap();
+                        let got = run(&mut backend, op, &[&a, &b], &[], &attrs);
                         let tolerance = if dtype == DType::F64 { 1e-12 } else { 1e-4 };
-                        for (got, want) in download(&got).iter().zip(&want) {
+                        for (got, want) in download(&mut backend, &got).iter().zip(&want) {
                             assert!((got - want).abs() < tolerance, "{} at {level:?}: {got}, not {want}", op.name());
                         }
                     }

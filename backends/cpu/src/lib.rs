@@ -30,6 +30,8 @@ mod index;
 mod kernels;
 mod lanes;
 mod matmul;
+#[cfg(target_arch = "x86_64")]
+mod matmul_half;
 mod memory;
 mod movement;
 mod pooling;
@@ -42,6 +44,8 @@ mod sort;
 mod space;
 mod strided;
 mod tensor;
+#[cfg(test)]
+mod test_tensors;
 mod thread_pool;
 mod tile;
 

@@ -1,9 +1,12 @@
 //! Matrix products: floats by the `gemm` crates (packed panels as in GotoBLAS, Goto & van de Geijn 2008, and BLIS),
-//! integers by packed tiles of our own.
+//! integers and, with registers of 512 bits, half precisions by packed tiles of our own.
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::checkpoint;
 use crate::kernels::SimdLevel;
+#[cfg(target_arch = "x86_64")]
+use crate::matmul_half::{HalfMatmul, Packing};
+use crate::strided::StridedMatrix;
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
@@ -35,32 +38,6 @@ const PRODUCTS_MAX: usize = 64 << 20;
 const NARROW_SIDE: usize = 128;
 /// Threads divide a product at multiples of this many rows or columns.
 const BLOCK: usize = 64;
-
-/// A matrix in memory: an operand or the result.
-#[derive(Clone, Copy, Debug)]
-pub struct StridedMatrix {
-    /// The element at (0, 0).
-    pub ptr: *mut u8,
-    /// The stride of rows, in elements.
-    pub row_step: isize,
-    /// The stride of columns, in elements.
-    pub column_step: isize,
-}
-
-// SAFETY: the type only carries the address; `BatchedMatmul::run` gives each thread its own part of the result.
-unsafe impl Sync for StridedMatrix {}
-
-impl StridedMatrix {
-    /// The transpose: rows and columns exchanged.
-    pub fn transposed(self) -> StridedMatrix {
-        StridedMatrix { row_step: self.column_step, column_step: self.row_step, ..self }
-    }
-    /// The submatrix from (`row`, `column`) on, with elements of `size` bytes.
-    pub fn at(self, row: usize, column: usize, size: usize) -> StridedMatrix {
-        let elements = row as isize * self.row_step + column as isize * self.column_step;
-        StridedMatrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
-    }
-}
 
 /// `out = a b` for `batches` matrices of `m` by `k` and `k` by `n`.
 pub struct BatchedMatmul<'a> {
@@ -253,7 +230,8 @@ fn integer_product(level: SimdLevel, dtype: DType) -> IntegerProduct {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $bytes:literal bytes, $narrow:ident) => {
         mod $name {
-            use crate::matmul::{AnyIntegers, IntegerProduct, NarrowTile, StridedMatrix};
+            use crate::matmul::{AnyIntegers, IntegerProduct, NarrowTile};
+            use crate::strided::StridedMatrix;
             use gt_ops::DType;
             use gt_ops::math::Int;
             $(#[$enable])*
@@ -426,6 +404,10 @@ unsafe fn integers<I: Int, N: NarrowTile<I, ROWS>, const ROWS: usize>(
 
 impl CpuBackend {
     pub(crate) fn matmul(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
+        #[cfg(target_arch = "x86_64")]
+        if a.meta.dtype.is_half() && self.level == SimdLevel::Avx512 {
+            return self.half_matmul(Packing::of(a.meta.dtype), a, b, out);
+        }
         if a.meta.dtype.is_half() {
             // The conversions cost little beside the products, and PyTorch accumulates half precisions in f32 too.
             let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
@@ -445,14 +427,60 @@ impl CpuBackend {
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let rank = out.shape.rank();
-        let (lead, size) = (rank - 2, out.dtype.size());
-        let (m, n, k) =
-            (out.shape.dims()[lead], out.shape.dims()[lead + 1], a.meta.shape.dims()[a.meta.shape.rank() - 1]);
-        let step = |t: &CpuTensor, from_right: usize| t.strides[t.meta.shape.rank() - from_right] / size as isize;
+        let all = ProductMatrices::of(&result, a, b)?;
+        let ProductMatrices { m, n, k, batches, .. } = all;
+        let (matrices, rows_in_registers) = (|i: usize| all.of_batch(i), few_rows && transposed);
+        let product = BatchedMatmul { dtype: out.dtype, m, n, k, batches, rows_in_registers, matrices: &matrices };
+        // SAFETY: the matrices are those of tensors whose shapes inference checked; `result` was just allocated.
+        unsafe { product.run(&mut self.pool)? };
+        Ok(result)
+    }
+
+    /// A product of half precisions.
+    #[cfg(target_arch = "x86_64")]
+    pub(crate) fn half_matmul(
+        &mut self,
+        packing: Packing,
+        a: &CpuTensor,
+        b: &CpuTensor,
+        out: &Meta,
+    ) -> Result<CpuTensor> {
+        let result = self.new_tensor(out)?;
+        if out.shape.numel() == 0 {
+            return Ok(result);
+        }
+        let all = ProductMatrices::of(&result, a, b)?;
+        let ProductMatrices { m, n, k, batches, .. } = all;
+        let matrices = |i: usize| all.of_batch(i);
+        let product = HalfMatmul { packing, m, k, n, batches, narrow: self.narrow(out.dtype), matrices: &matrices };
+        let room = Shape::new(&[product.packed()]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let packed = self.new_tensor(&Meta::new(room, DType::I32))?;
+        // SAFETY: the matrices are those of tensors whose shapes inference checked; `result` and `packed` were just
+        // allocated. The backend has the level, and callers pass a packing that the machine computes with.
+        unsafe { product.run(&mut self.pool, packed.ptr().cast())? };
+        Ok(result)
+    }
+}
+
+/// The matrices of a product of tensors: result, left and right operand.
+struct ProductMatrices {
+    m: usize,
+    k: usize,
+    n: usize,
+    batches: usize,
+    first: [StridedMatrix; 3],
+    batch: Loops<3>,
+}
+
+impl ProductMatrices {
+    fn of(result: &CpuTensor, a: &CpuTensor, b: &CpuTensor) -> Result<ProductMatrices> {
+        let shape = result.meta.shape;
+        let lead = shape.rank() - 2;
+        let (m, n, k) = (shape.dims()[lead], shape.dims()[lead + 1], a.meta.shape.dims()[a.meta.shape.rank() - 1]);
+        let step = |t: &CpuTensor, from_right: usize| t.strides[t.meta.shape.rank() - from_right] / t.size() as isize;
         let matrix = |t: &CpuTensor| StridedMatrix { ptr: t.ptr(), row_step: step(t, 2), column_step: step(t, 1) };
-        let [to, left, right] = [matrix(&result), matrix(a), matrix(b)];
-        let batch = Shape::new(&out.shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let first = [matrix(result), matrix(a), matrix(b)];
+        let batch = Shape::new(&shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
         let batches = batch.numel();
         let leading = |t: &CpuTensor| {
             let mut strides = [0; RANK_MAX];
@@ -464,28 +492,28 @@ impl CpuBackend {
             }
             strides
         };
-        let strides = [leading(&result), leading(a), leading(b)];
+        let strides = [leading(result), leading(a), leading(b)];
         let loops = Loops::new(&batch, strides.each_ref());
         // A batch of matrices with evenly spaced rows times a single matrix is the product of one tall matrix.
         let [_, left_step, right_step] = loops.inner_strides();
         let tall = batches > 1
             && loops.sizes().len() == 1
             && right_step == 0
-            && left_step == left.row_step * (m * size) as isize;
+            && left_step == first[1].row_step * (m * a.size()) as isize;
         let (m, batches) = if tall { (m * batches, 1) } else { (m, batches) };
-        let matrices = |i: usize| {
-            let mut offsets = [0; 3];
-            if batches > 1 {
-                loops.for_runs(i, i + 1, |run| offsets = run.offsets);
-            }
-            let moved = |m: StridedMatrix, offset: isize| StridedMatrix { ptr: m.ptr.wrapping_offset(offset), ..m };
-            [moved(to, offsets[0]), moved(left, offsets[1]), moved(right, offsets[2])]
-        };
-        let rows_in_registers = few_rows && transposed;
-        let product = BatchedMatmul { dtype: out.dtype, m, n, k, batches, rows_in_registers, matrices: &matrices };
-        // SAFETY: the matrices are those of tensors whose shapes inference checked; `result` was just allocated.
-        unsafe { product.run(&mut self.pool)? };
-        Ok(result)
+        Ok(ProductMatrices { m, k, n, batches, first, batch: loops })
+    }
+
+    /// The matrices of one batch.
+    fn of_batch(&self, i: usize) -> [StridedMatrix; 3] {
+        let mut offsets = [0; 3];
+        if self.batches > 1 {
+            self.batch.for_runs(i, i + 1, |run| offsets = run.offsets);
+        }
+        std::array::from_fn(|i| {
+            let matrix = self.first[i];
+            StridedMatrix { ptr: matrix.ptr.wrapping_offset(offsets[i]), ..matrix }
+        })
     }
 }
 

@@ -31,6 +31,8 @@ const PIECES_MAX: usize = 64;
 const BLOCK: usize = 8 << 10;
 /// The number of rows that a column's partial result covers before it is added to the accumulator.
 const BLOCK_ROWS: usize = 256;
+/// The rows whose elements are added to the partial results of columns together.
+const ROWS_AT_ONCE: usize = 4;
 /// The number of elements of one result that one thread reduces by itself. The order of additions depends on it.
 const PIECE: usize = 64 << 10;
 /// The pieces of one result that are reduced before their partial results are combined, which bounds the memory of
@@ -346,8 +348,8 @@ pub struct Reducer {
     row: unsafe fn(from: *const u8, n: usize, acc: *mut u8),
     /// Initialises `n` lanes.
     start_lanes: unsafe fn(lanes: *mut u8, n: usize),
-    /// Adds one of `n` contiguous elements to each of `n` lanes.
-    columns: unsafe fn(from: *const u8, n: usize, lanes: *mut u8),
+    /// Adds `rows` elements, `step` bytes apart, of `n` neighbouring columns to each of `n` lanes.
+    columns: unsafe fn(from: *const u8, step: isize, rows: usize, n: usize, lanes: *mut u8),
     /// Adds each of `n` lanes to its accumulator.
     absorb: unsafe fn(lanes: *const u8, n: usize, accs: *mut u8),
     /// Combines each of `n` accumulators with one of `n` others.
@@ -393,15 +395,26 @@ fn gather<T: Copy, F: Fold<T>, const N: usize>(block: &[T]) -> F::Lane {
 }
 
 /// # Safety
-/// `from` and `lanes` are valid for `n` elements.
+/// `from` is valid for `rows` rows of `n` elements, `step` bytes apart, and `lanes` for `n` lanes.
 #[inline(always)]
-unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
-    // SAFETY: `from` and `lanes` are valid for `n` elements, and the lanes are a tile of the caller, which nothing
-    // else refers to.
-    let (from, lanes) =
-        unsafe { (slice::from_raw_parts(from.cast::<T>(), n), slice::from_raw_parts_mut(lanes.cast::<F::Lane>(), n)) };
-    for (lane, x) in lanes.iter_mut().zip(from) {
-        *lane = F::step(*lane, *x);
+unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, step: isize, rows: usize, n: usize, lanes: *mut u8) {
+    // SAFETY: the lanes are a tile of the caller, which nothing else refers to.
+    let lanes = unsafe { slice::from_raw_parts_mut(lanes.cast::<F::Lane>(), n) };
+    // SAFETY: callers pass rows below `rows`, each of which has `n` elements.
+    let row = |i: usize| unsafe { slice::from_raw_parts(from.wrapping_offset(i as isize * step).cast::<T>(), n) };
+    let mut at = 0;
+    // Lanes are loaded and stored once for several rows, whose elements are loaded in parallel.
+    while at + ROWS_AT_ONCE <= rows {
+        let [a, b, c, d] = std::array::from_fn(|i| row(at + i));
+        for ((((lane, a), b), c), d) in lanes.iter_mut().zip(a).zip(b).zip(c).zip(d) {
+            *lane = F::step(F::step(F::step(F::step(*lane, *a), *b), *c), *d);
+        }
+        at += ROWS_AT_ONCE;
+    }
+    for i in at..rows {
+        for (lane, x) in lanes.iter_mut().zip(row(i)) {
+            *lane = F::step(*lane, *x);
+        }
     }
 }
 
@@ -460,10 +473,16 @@ macro_rules! level {
                 unsafe { crate::reduce::row::<T, F, lanes::$level>(from, n, acc) }
             }
             $(#[$enable])*
-            unsafe fn columns<T: Copy, F: Fold<T>>(from: *const u8, n: usize, lanes: *mut u8) {
+            unsafe fn columns<T: Copy, F: Fold<T>>(
+                from: *const u8,
+                step: isize,
+                rows: usize,
+                n: usize,
+                lanes: *mut u8,
+            ) {
                 // SAFETY: `Reducer::of` chose this instance for a level that the CPU has, and the contract is that of
                 // `columns`.
-                unsafe { crate::reduce::columns::<T, F>(from, n, lanes) }
+                unsafe { crate::reduce::columns::<T, F>(from, step, rows, n, lanes) }
             }
             $(#[$enable])*
             unsafe fn absorb<T: Copy, F: Fold<T>>(lanes: *const u8, n: usize, accs: *mut u8) {
@@ -803,6 +822,7 @@ impl ReductionTask {
         let (lanes, raw, wide, converted) = (Tile::new(), Tile::new(), Tile::new(), Tile::new());
         let lanes = lanes.start();
         let (step, across) = (rows.inner_strides()[0], self.kept.inner_strides()[0]);
+        let plain = across == self.size as isize && self.widen.is_none() && self.convert.is_none();
         let mut gathered = 0;
         // SAFETY: `n <= COLUMNS`, so tiles have room for `n` elements, lanes or accumulators; rows lie within the
         // operand.
@@ -810,8 +830,10 @@ impl ReductionTask {
             (self.reducer.start)(accs, n);
             (self.reducer.start_lanes)(lanes, n);
             rows.for_runs(first, last, |run| {
-                for i in 0..run.len {
+                let mut i = 0;
+                while i < run.len {
                     let mut row = base.wrapping_offset(run.offsets[0] + i as isize * step);
+                    let some = if plain { (run.len - i).min(BLOCK_ROWS - gathered % BLOCK_ROWS) } else { 1 };
                     if across != self.size as isize {
                         copy_run(raw.start(), self.size as isize, row, across, n, self.size);
                         row = raw.start();
@@ -824,8 +846,9 @@ impl ReductionTask {
                         convert(converted.start(), [row; 3], 0, n);
                         row = converted.start();
                     }
-                    (self.reducer.columns)(row, n, lanes);
-                    gathered += 1;
+                    (self.reducer.columns)(row, step, some, n, lanes);
+                    i += some;
+                    gathered += some;
                     if gathered % BLOCK_ROWS == 0 {
                         checkpoint();
                         (self.reducer.absorb)(lanes, n, accs);

@@ -2,6 +2,7 @@
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
+use crate::kernels::SimdLevel;
 use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
@@ -83,6 +84,7 @@ struct Scan {
     /// The stride of the axis in operand and result, in bytes.
     step: [isize; 2],
     count: usize,
+    level: SimdLevel,
 }
 
 impl Scan {
@@ -109,6 +111,24 @@ impl Scan {
                 let to = self.to.get().wrapping_offset(run.offsets[1] + at as isize * across[1]);
                 let mut states = [start; LANES];
                 let mut pace = Pace::default();
+                if lanes == 1 {
+                    // A single state stays in a register.
+                    let mut state = start;
+                    for rows in (0..self.count).step_by(ROWS) {
+                        pace.advance(ROWS);
+                        for i in rows..self.count.min(rows + ROWS) {
+                            // SAFETY: operand and result are valid for all elements, and only this call writes these
+                            // results.
+                            unsafe {
+                                let x = from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read();
+                                state = step(state, x, i);
+                                to.wrapping_offset(i as isize * self.step[1]).cast::<O>().write(out(state));
+                            }
+                        }
+                    }
+                    at += 1;
+                    continue;
+                }
                 for rows in (0..self.count).step_by(ROWS) {
                     pace.advance(ROWS * lanes);
                     for i in rows..self.count.min(rows + ROWS) {
@@ -156,6 +176,39 @@ impl Scan {
         }
     }
 
+    /// Whether elements and results of a scan are neighbours.
+    fn is_dense<T, O>(&self) -> bool {
+        self.step == [size_of::<T>() as isize, size_of::<O>() as isize]
+    }
+
+    /// Prefix sums of f32.
+    ///
+    /// # Safety
+    /// Same as for [`Scan::range`].
+    unsafe fn sums_of_f32(&self, range: (usize, usize)) {
+        #[cfg(target_arch = "x86_64")]
+        if self.level == SimdLevel::Avx512 && self.is_dense::<f32, f32>() {
+            let across = self.kept.inner_strides();
+            self.kept.for_runs(range.0, range.1, |run| {
+                for row in 0..run.len as isize {
+                    let from = self.from.get().wrapping_offset(run.offsets[0] + row * across[0]).cast::<f32>();
+                    let to = self.to.get().wrapping_offset(run.offsets[1] + row * across[1]).cast::<f32>();
+                    let (mut sum, mut pace) = (0.0, Pace::default());
+                    for first in (0..self.count).step_by(ROWS) {
+                        let n = ROWS.min(self.count - first);
+                        pace.advance(n);
+                        // SAFETY: the scan has `count` neighbouring elements and results, which only this call writes,
+                        // and the CPU has the level.
+                        sum = unsafe { avx512::prefix_sums(from.add(first), to.add(first), n, sum) };
+                    }
+                }
+            });
+            return;
+        }
+        // SAFETY: the contract is the same.
+        unsafe { self.typed::<f32>(Op::Cumsum, range, |x| x as f64, |x| x as f32) };
+    }
+
     /// A sum or product of small integers, in int64.
     ///
     /// # Safety
@@ -173,7 +226,7 @@ impl Scan {
     /// # Safety
     /// Same as for [`Scan::range`].
     unsafe fn extreme<T: ScanElement, const MAX: bool>(&self, range: (usize, usize)) {
-        if self.step == [size_of::<T>() as isize, size_of::<i64>() as isize] {
+        if self.is_dense::<T, i64>() {
             // SAFETY: elements and results of a scan are neighbours, and the contract is the same.
             return unsafe { self.extreme_of_rows::<T, MAX>(range) };
         }
@@ -223,6 +276,41 @@ impl Scan {
     }
 }
 
+#[cfg(target_arch = "x86_64")]
+mod avx512 {
+    use std::arch::x86_64::*;
+
+    /// The number of elements of a block.
+    const BLOCK: usize = 8;
+
+    /// Writes the sums of `before` and the elements up to each one, and returns the last. The sums within a block are
+    /// those of a Hillis-Steele scan (1986), so that additions to `before`, each of which waits for the last, are as
+    /// few as the blocks.
+    ///
+    /// # Safety
+    /// `from` has `n` elements, `to` has room for as many, and the machine has the level.
+    #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl")]
+    pub unsafe fn prefix_sums(from: *const f32, to: *mut f32, n: usize, before: f64) -> f64 {
+        let zeros = _mm512_setzero_si512();
+        let last = _mm512_set1_epi64(BLOCK as i64 - 1);
+        let plus = |x: __m512d, moved: __m512i| _mm512_add_pd(x, _mm512_castsi512_pd(moved));
+        let mut sum = _mm512_set1_pd(before);
+        for at in (0..n).step_by(BLOCK) {
+            let mask = ((1u32 << (n - at).min(BLOCK)) - 1) as __mmask8;
+            // SAFETY: the mask has bits for elements before `n` only; masked lanes are not accessed.
+            let x = _mm512_cvtps_pd(unsafe { _mm256_maskz_loadu_ps(mask, from.add(at)) });
+            let x = plus(x, _mm512_alignr_epi64::<7>(_mm512_castpd_si512(x), zeros));
+            let x = plus(x, _mm512_alignr_epi64::<6>(_mm512_castpd_si512(x), zeros));
+            let x = plus(x, _mm512_alignr_epi64::<4>(_mm512_castpd_si512(x), zeros));
+            let sums = _mm512_cvtpd_ps(_mm512_add_pd(sum, x));
+            // SAFETY: `to` has room for `n` elements, and the mask has bits for those before `n` only.
+            unsafe { _mm256_mask_storeu_ps(to.add(at), mask, sums) };
+            sum = _mm512_add_pd(sum, _mm512_permutexvar_pd(last, x));
+        }
+        _mm512_cvtsd_f64(sum)
+    }
+}
+
 /// Adds `exp(x)` to a sum of exponentials, kept as the largest exponent and the sum scaled by its exponential: the
 /// online normaliser of Milakov & Gimelshein (2018).
 fn plus_exp((most, sum): (f64, f64), x: f64) -> (f64, f64) {
@@ -253,6 +341,7 @@ impl CpuBackend {
             kept: Loops::new(&out.shape.with_dim(axis, 1), [&t.strides, &result.strides]),
             step: [t.strides[axis], result.strides[axis]],
             count,
+            level: self.level,
         };
         let sums = matches!(op, Op::Cumsum | Op::Cumprod);
         let scans = out.shape.numel() / count;
@@ -274,11 +363,57 @@ impl CpuBackend {
                     DType::I64 | DType::U64 => scan.typed::<i64>(op, range, |_| 0.0, |_| 0),
                     DType::F16 => scan.typed(op, range, f16::to_f64, f16::from_f64),
                     DType::BF16 => scan.typed(op, range, bf16::to_f64, bf16::from_f64),
+                    DType::F32 if op == Op::Cumsum => scan.sums_of_f32(range),
                     DType::F32 | DType::C64 => scan.typed(op, range, |x: f32| x as f64, |x| x as f32),
                     DType::F64 | DType::C128 => scan.typed(op, range, |x: f64| x, |x| x),
                 }
             }
         })?;
         Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::CpuOptions;
+    use crate::test_tensors::{download, run, upload};
+    use gt_ops::{Attrs, Shape};
+
+    /// Prefix sums of f32 are those in f64, rounded once, at all levels: also after blocks and threads' parts, and up
+    /// to an infinity or NaN.
+    #[test]
+    fn prefix_sums_of_f32_are_rounded_once() {
+        for count in [0, 1, 7, 8, 9, 1000, 2 * ROWS + 3] {
+            let rows = 3;
+            let mut elements: Vec<f64> =
+                (0..rows * count).map(|i| ((i * 7919 % 1009) as f32 / 7.0 - 70.0) as f64).collect();
+            if count > 2 {
+                elements[count + count / 2] = f64::INFINITY;
+                elements[2 * count + 1] = f64::NAN;
+            }
+            let sums = elements.chunks(count.max(1)).flat_map(|row| {
+                row.iter().scan(0.0f64, |sum, x| {
+                    *sum += x;
+                    Some((*sum, f64::from(*sum as f32)))
+                })
+            });
+            let sums: Vec<(f64, f64)> = sums.collect();
+            for level in SimdLevel::available() {
+                let mut backend = CpuBackend::at_level(CpuOptions { threads: 2, ..CpuOptions::default() }, level);
+                let t = upload(&mut backend, Shape::new(&[rows, count]).unwrap(), DType::F32, &elements);
+                let found = run(&mut backend, Op::Cumsum, &[&t], &[], &Attrs::Axis(1));
+                let found = download(&mut backend, &found);
+                assert_eq!(found.len(), sums.len());
+                for (i, (found, (exact, rounded))) in found.into_iter().zip(&sums).enumerate() {
+                    // The sum in f64 has its own error, which can only matter next to the middle of two f32.
+                    let near = (found - exact).abs() <= (rounded - exact).abs() * (1.0 + 1e-6) + 1e-12;
+                    assert!(
+                        found == *rounded || near || exact.is_nan() && found.is_nan(),
+                        "{i} of {count}: {found}, not {exact}"
+                    );
+                }
+            }
+        }
     }
 }

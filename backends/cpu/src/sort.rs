@@ -1,13 +1,18 @@
 //! Argsort along an axis: elements are mapped to unsigned integer keys of the same order, which are sorted by a stable
 //! radix sort, or by comparison if there are few.
+//!
+//! The first few indices are found without sorting all elements: an element is a candidate if it precedes the last of
+//! those that were kept so far, which most blocks of elements have none of. When there are twice as many candidates as
+//! are wanted, a selection (quickselect, Hoare 1961) keeps the first half.
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::{STRETCH, checkpoint, in_stretches};
-use crate::strided::SharedPtr;
+use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
-use gt_backend::Loops;
+use gt_backend::{ExecError, Loops};
 use gt_ops::{DType, Meta, Op, Shape};
 use half::{bf16, f16};
+use std::ops::Range;
 use std::slice;
 
 /// Rows with fewer elements are sorted by comparison.
@@ -16,17 +21,70 @@ const RADIX_ELEMENTS_MIN: usize = 512;
 const DIGIT_BITS: u32 = 11;
 const DIGITS: usize = 1 << DIGIT_BITS;
 
+/// The number of elements that are compared together with the last one that was kept.
+const BLOCK: usize = 16;
+/// The least number of candidates among which the wanted ones are selected.
+const CANDIDATES_MIN: usize = 64;
+/// The bytes that a copy moves in the time that a sort, or a search for the first few, takes for one element, roughly.
+const SORT_BYTES: usize = 600;
+const FIRST_BYTES: usize = 30;
+
 /// An element type with a sort key.
 trait Keyed: Copy {
     /// An unsigned integer of at most [`Keyed::BITS`] bits that grows with the element; NaN has the largest.
     fn key(self) -> u64;
+    /// Whether the key is smaller than that of `other`, or larger if `DESCENDING`.
+    fn precedes<const DESCENDING: bool>(self, other: Self) -> bool;
     const BITS: u32;
+}
+
+/// A sort key with the position of its element, in the order of keys and then of positions.
+trait SortItem: Copy + Ord {
+    fn new(key: u64, place: usize) -> Self;
+    fn key(self) -> u64;
+    fn place(self) -> i64;
+}
+
+/// A key and a position of 32 bits each.
+impl SortItem for u64 {
+    #[inline(always)]
+    fn new(key: u64, place: usize) -> u64 {
+        key << 32 | place as u64
+    }
+    #[inline(always)]
+    fn key(self) -> u64 {
+        self >> 32
+    }
+    #[inline(always)]
+    fn place(self) -> i64 {
+        (self & 0xffff_ffff) as i64
+    }
+}
+
+impl SortItem for (u64, u64) {
+    #[inline(always)]
+    fn new(key: u64, place: usize) -> (u64, u64) {
+        (key, place as u64)
+    }
+    #[inline(always)]
+    fn key(self) -> u64 {
+        self.0
+    }
+    #[inline(always)]
+    fn place(self) -> i64 {
+        self.1 as i64
+    }
 }
 
 macro_rules! keyed_ints {
     ($($t:ty, $bits:literal;)*) => {$(
         impl Keyed for $t {
+            #[inline(always)]
             fn key(self) -> u64 { (self as i64).wrapping_sub(<$t>::MIN as i64) as u64 }
+            #[inline(always)]
+            fn precedes<const DESCENDING: bool>(self, other: $t) -> bool {
+                if DESCENDING { self > other } else { self < other }
+            }
             const BITS: u32 = $bits;
         }
     )*};
@@ -36,6 +94,15 @@ keyed_ints! { u8, 8; i8, 8; i16, 16; i32, 32; i64, 64; }
 macro_rules! keyed_floats {
     ($($t:ty, $unsigned:ty, $zero:expr;)*) => {$(
         impl Keyed for $t {
+            #[inline(always)]
+            fn precedes<const DESCENDING: bool>(self, other: $t) -> bool {
+                if DESCENDING {
+                    (self > other) | (self.is_nan() & !other.is_nan())
+                } else {
+                    (self < other) | (!self.is_nan() & other.is_nan())
+                }
+            }
+            #[inline(always)]
             fn key(self) -> u64 {
                 // Flip the sign bit of positive and all bits of negative numbers. Both zeros have one key, and NaN the
                 // largest.
@@ -56,56 +123,137 @@ struct Sort {
     to: SharedPtr<u8>,
     kept: Loops<2>,
     step: [isize; 2],
+    /// The number of elements, and of the first indices that are wanted.
     count: usize,
+    wanted: usize,
     descending: bool,
 }
 
 impl Sort {
-    /// Computes sort number `at`; `items` and `spare` have an entry for each element.
+    /// The number of items that a sort has room for, twice.
+    fn room(&self) -> usize {
+        if self.wanted == self.count {
+            self.count
+        } else {
+            self.count.min((2 * self.wanted).max(CANDIDATES_MIN) + BLOCK)
+        }
+    }
+
+    /// Computes sorts `range`; `items` and `spare` have [`Sort::room`] entries.
     ///
     /// # Safety
-    /// Operand and result are valid for all elements, and nothing else writes this result.
-    unsafe fn one<T: Keyed>(&self, at: usize, items: &mut [(u64, u64)], spare: &mut [(u64, u64)]) {
-        let mut offsets = [0; 2];
-        self.kept.for_runs(at, at + 1, |run| offsets = run.offsets);
-        let from = self.from.get().wrapping_offset(offsets[0]);
+    /// Operand and result are valid for all elements, of type `T` and i64, and nothing else writes these results. Keys
+    /// and positions fit in an `I`.
+    unsafe fn run<T: Keyed, I: SortItem>(&self, range: Range<usize>, items: &mut [I], spare: &mut [I]) {
+        for at in range {
+            let mut offsets = [0; 2];
+            self.kept.for_runs(at, at + 1, |run| offsets = run.offsets);
+            let from = self.from.get().cast_const().wrapping_offset(offsets[0]);
+            // SAFETY: the contract is the same, and `from` is the first element of sort `at`.
+            let found = unsafe {
+                match (self.wanted == self.count, self.descending) {
+                    (true, _) => self.all::<T, I>(from, items),
+                    (false, true) => self.first::<T, I, true>(from, items),
+                    (false, false) => self.first::<T, I, false>(from, items),
+                }
+            };
+            // Equal elements that were selected are in no order, which a stable sort by keys would keep.
+            let sorted = if found < RADIX_ELEMENTS_MIN || found < self.count {
+                items[..found].sort_unstable();
+                &items[..found]
+            } else {
+                radix_sort(&mut items[..found], &mut spare[..found], T::BITS)
+            };
+            let to = self.to.get().wrapping_offset(offsets[1]);
+            in_stretches(0, found, |first, last| {
+                for (i, item) in (first..last).zip(&sorted[first..last]) {
+                    // SAFETY: `i < self.wanted`, for which the result is valid along the axis, and only this call
+                    // writes it.
+                    unsafe { to.wrapping_offset(i as isize * self.step[1]).cast::<i64>().write(item.place()) };
+                }
+            });
+        }
+    }
+
+    /// The item of an element.
+    #[inline(always)]
+    fn item<T: Keyed, I: SortItem>(&self, x: T, place: usize) -> I {
         let largest = if T::BITS == 64 { u64::MAX } else { (1 << T::BITS) - 1 };
-        in_stretches(0, items.len(), |first, last| {
+        I::new(if self.descending { largest - x.key() } else { x.key() }, place)
+    }
+
+    /// Makes items of all elements.
+    ///
+    /// # Safety
+    /// `from` is valid for `self.count` elements along the axis.
+    unsafe fn all<T: Keyed, I: SortItem>(&self, from: *const u8, items: &mut [I]) -> usize {
+        in_stretches(0, self.count, |first, last| {
             for (i, item) in (first..last).zip(&mut items[first..last]) {
                 // SAFETY: `i < self.count`, for which the operand is valid along the axis.
-                let key = unsafe { from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read() }.key();
-                *item = (if self.descending { largest - key } else { key }, i as u64);
+                *item = self.item(unsafe { from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read() }, i);
             }
         });
-        let sorted = if items.len() < RADIX_ELEMENTS_MIN {
-            items.sort_unstable();
-            items
-        } else {
-            radix_sort(items, spare, T::BITS)
-        };
-        let to = self.to.get().wrapping_offset(offsets[1]);
-        in_stretches(0, sorted.len(), |first, last| {
-            for (i, (_, place)) in (first..last).zip(&sorted[first..last]) {
-                // SAFETY: `i < self.count`, for which the result is valid along the axis, and only this call writes it.
-                unsafe { to.wrapping_offset(i as isize * self.step[1]).cast::<i64>().write(*place as i64) };
+        self.count
+    }
+
+    /// Makes items of the first `self.wanted` elements in sorted order, in any order.
+    ///
+    /// # Safety
+    /// Same as for [`Sort::all`].
+    unsafe fn first<T: Keyed, I: SortItem, const DESCENDING: bool>(&self, from: *const u8, items: &mut [I]) -> usize {
+        let dense = self.step[0] == size_of::<T>() as isize;
+        // SAFETY: `self.element` is called with positions below `self.count`.
+        let element = |i: usize| unsafe { from.wrapping_offset(i as isize * self.step[0]).cast::<T>().read() };
+        let mut found = 0;
+        // The last of the elements that were kept: equal ones after it come later in sorted order.
+        let mut last: Option<T> = None;
+        in_stretches(0, self.count, |start, end| {
+            for at in (start..end).step_by(BLOCK) {
+                let n = BLOCK.min(end - at);
+                if let Some(last) = last
+                    && dense
+                    && n == BLOCK
+                {
+                    // SAFETY: elements are neighbours, and `at + BLOCK <= self.count`.
+                    let block = unsafe { from.cast::<T>().add(at).cast::<[T; BLOCK]>().read_unaligned() };
+                    if !block.iter().fold(false, |any, x| any | x.precedes::<DESCENDING>(last)) {
+                        continue;
+                    }
+                }
+                for i in at..at + n {
+                    let x = element(i);
+                    if last.is_none_or(|last| x.precedes::<DESCENDING>(last)) {
+                        items[found] = self.item(x, i);
+                        found += 1;
+                    }
+                }
+                if found + BLOCK > items.len() && found > self.wanted {
+                    let (_, kept, _) = items[..found].select_nth_unstable(self.wanted - 1);
+                    last = Some(element(kept.place() as usize));
+                    found = self.wanted;
+                }
             }
         });
+        if found > self.wanted {
+            items[..found].select_nth_unstable(self.wanted - 1);
+        }
+        self.wanted
     }
 }
 
-/// Least-significant-digit radix sort of (key, position) pairs. Each pass is a stable counting sort by one digit.
-fn radix_sort<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits: u32) -> &'a mut [(u64, u64)] {
+/// Least-significant-digit radix sort of items by their keys. Each pass is a stable counting sort by one digit.
+fn radix_sort<'a, I: SortItem>(items: &'a mut [I], spare: &'a mut [I], bits: u32) -> &'a [I] {
     let (mut from, mut to) = (items, spare);
     for shift in (0..bits).step_by(DIGIT_BITS as usize) {
-        let digit = |key: u64| (key >> shift) as usize & (DIGITS - 1);
+        let digit = |item: I| (item.key() >> shift) as usize & (DIGITS - 1);
         let mut starts = [0usize; DIGITS];
         for part in from.chunks(STRETCH) {
             checkpoint();
-            for (key, _) in part {
-                starts[digit(*key)] += 1;
+            for item in part {
+                starts[digit(*item)] += 1;
             }
         }
-        if starts[digit(from[0].0)] == from.len() {
+        if starts[digit(from[0])] == from.len() {
             continue;
         }
         let mut total = 0;
@@ -115,7 +263,7 @@ fn radix_sort<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits
         for part in from.chunks(STRETCH) {
             checkpoint();
             for item in part {
-                let start = &mut starts[digit(item.0)];
+                let start = &mut starts[digit(*item)];
                 to[*start] = *item;
                 *start += 1;
             }
@@ -126,53 +274,110 @@ fn radix_sort<'a>(items: &'a mut [(u64, u64)], spare: &'a mut [(u64, u64)], bits
 }
 
 impl CpuBackend {
-    /// The positions of the elements along an axis in sorted order.
+    /// The positions of the elements along an axis in sorted order, or as many of the first ones as the result has.
     pub(crate) fn sort(&mut self, op: Op, t: &CpuTensor, axis: usize, out: &Meta) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let (dtype, count) = (t.meta.dtype, out.shape.dims()[axis]);
-        let sorts = out.shape.numel() / count;
+        let (dtype, count, wanted) = (t.meta.dtype, t.meta.shape.dims()[axis], out.shape.dims()[axis]);
+        let sorts = out.shape.numel() / wanted;
         let sort = Sort {
             from: SharedPtr::new(t.ptr()),
             to: SharedPtr::new(result.ptr()),
             kept: Loops::new(&out.shape.with_dim(axis, 1), [&t.strides, &result.strides]),
             step: [t.strides[axis], result.strides[axis]],
             count,
+            wanted,
             descending: op == Op::ArgsortDescending,
         };
-        // Each part of the work has two buffers of (key, position) pairs.
-        let parts = sorts.min(self.pool.threads());
-        let room = Shape::new(&[parts, 4, count]).map_err(|e| gt_backend::ExecError::internal(e.to_string()))?;
-        let scratch = self.new_tensor(&Meta::new(room, DType::I64))?;
-        let words = SharedPtr::new(scratch.ptr().cast::<(u64, u64)>());
+        let small = dtype.size() <= 4 && u32::try_from(count).is_ok();
+        // Each part of the work has two buffers of items.
+        let (parts, words) = (sorts.min(self.pool.threads()), if small { 1 } else { 2 });
+        let room = sort.room() * 2 * words;
+        let shape = Shape::new(&[parts, room]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let scratch = self.new_tensor(&Meta::new(shape, DType::I64))?;
+        let scratch_at = SharedPtr::new(scratch.ptr().cast::<u64>());
         let share = sorts.div_ceil(parts);
-        self.pool.run(parts, &|part| {
-            // SAFETY: the new scratch tensor has four aligned words per element for each part, and parts are disjoint.
-            let (items, spare) = unsafe {
-                let all = words.get().add(part * 2 * sort.count);
-                std::ptr::write_bytes(all, 0, 2 * sort.count);
-                slice::from_raw_parts_mut(all, 2 * sort.count).split_at_mut(sort.count)
-            };
-            for at in part * share..((part + 1) * share).min(sorts) {
-                // SAFETY: the axes are the tensors', which have one shape; `result` was just allocated, and parts are
-                // disjoint.
-                unsafe {
-                    match dtype {
-                        DType::Bool | DType::U8 => sort.one::<u8>(at, items, spare),
-                        DType::I8 => sort.one::<i8>(at, items, spare),
-                        DType::I16 | DType::U16 => sort.one::<i16>(at, items, spare),
-                        DType::I32 | DType::U32 => sort.one::<i32>(at, items, spare),
-                        DType::I64 | DType::U64 => sort.one::<i64>(at, items, spare),
-                        DType::F16 => sort.one::<f16>(at, items, spare),
-                        DType::BF16 => sort.one::<bf16>(at, items, spare),
-                        DType::F32 | DType::C64 => sort.one::<f32>(at, items, spare),
-                        DType::F64 | DType::C128 => sort.one::<f64>(at, items, spare),
-                    }
+        let bytes = sorts.saturating_mul(count).saturating_mul(if wanted == count { SORT_BYTES } else { FIRST_BYTES });
+        run_or_not(&mut self.pool, bytes, parts, &|part| {
+            let own = part * share..((part + 1) * share).min(sorts);
+            // SAFETY: the new scratch tensor has `room` aligned words for each part, which are zeroed here, and parts
+            // are disjoint. The axes are the tensors', which have one shape but for the axis; `result` was just
+            // allocated.
+            unsafe {
+                let all = scratch_at.get().add(part * room);
+                all.write_bytes(0, room);
+                let pairs = || slice::from_raw_parts_mut(all.cast::<(u64, u64)>(), room / 2).split_at_mut(room / 4);
+                let packed = || slice::from_raw_parts_mut(all, room).split_at_mut(room / 2);
+                macro_rules! run {
+                    ($t:ty) => {
+                        if small {
+                            let (items, spare) = packed();
+                            sort.run::<$t, u64>(own, items, spare)
+                        } else {
+                            let (items, spare) = pairs();
+                            sort.run::<$t, (u64, u64)>(own, items, spare)
+                        }
+                    };
+                }
+                match dtype {
+                    DType::Bool | DType::U8 => run!(u8),
+                    DType::I8 => run!(i8),
+                    DType::I16 | DType::U16 => run!(i16),
+                    DType::I32 | DType::U32 => run!(i32),
+                    DType::I64 | DType::U64 => run!(i64),
+                    DType::F16 => run!(f16),
+                    DType::BF16 => run!(bf16),
+                    DType::F32 | DType::C64 => run!(f32),
+                    DType::F64 | DType::C128 => run!(f64),
                 }
             }
         })?;
         Ok(result)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::CpuOptions;
+    use crate::test_tensors::{download, run, upload};
+    use gt_ops::{Attrs, Scalar};
+
+    /// The first few indices are those that a sort of all elements begins with, in rows whose elements rise, fall, are
+    /// equal, or are in no order, also if they are not neighbours.
+    #[test]
+    fn the_first_indices_are_those_of_the_whole_order() {
+        let (rows, count) = (5, if cfg!(miri) { 100 } else { 1500 });
+        let elements: Vec<f64> = (0..rows * count)
+            .map(|i| match (i / count, i % count) {
+                (0, at) => at as f64,
+                (1, at) => -(at as f64),
+                (2, _) => 3.0,
+                (3, at) if at % 100 == 7 => f64::NAN,
+                (_, at) => (at * 7919 % 31) as f64 - 15.0,
+            })
+            .collect();
+        let mut backend = CpuBackend::new(CpuOptions { threads: 2, ..CpuOptions::default() });
+        let b = &mut backend;
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::I16, DType::I64] {
+            for (dims, axis) in [([rows, count], 1u8), ([count, rows], 0)] {
+                let t = upload(b, Shape::new(&dims).unwrap(), dtype, &elements);
+                for op in [Op::Argsort, Op::ArgsortDescending] {
+                    let whole = run(b, op, &[&t], &[], &Attrs::Axis(axis));
+                    let whole = download(b, &whole);
+                    for wanted in [0, 1, 10, 31, 40, 700].into_iter().filter(|wanted| *wanted <= count) {
+                        let first = run(b, op, &[&t], &[Scalar::Int(wanted as i64)], &Attrs::Axis(axis));
+                        let want = if axis == 1 {
+                            whole.chunks(count).flat_map(|row| row[..wanted].to_vec()).collect()
+                        } else {
+                            whole[..wanted * rows].to_vec()
+                        };
+                        assert!(download(b, &first) == want, "{wanted} of {dtype} along axis {axis}");
+                    }
+                }
+            }
+        }
     }
 }

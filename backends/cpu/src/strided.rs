@@ -1,4 +1,4 @@
-//! Copies between memory of different strides, transposes, and non-temporal copies.
+//! Matrices in memory; copies between memory of different strides, transposes, and non-temporal copies.
 
 use crate::checkpoint::Pace;
 use crate::thread_pool::ThreadPool;
@@ -35,6 +35,32 @@ impl<T> SharedPtr<T> {
     #[inline]
     pub fn get(self) -> *mut T {
         self.0
+    }
+}
+
+/// A matrix in memory: an operand or the result.
+#[derive(Clone, Copy, Debug)]
+pub struct StridedMatrix {
+    /// The element at (0, 0).
+    pub ptr: *mut u8,
+    /// The stride of rows, in elements.
+    pub row_step: isize,
+    /// The stride of columns, in elements.
+    pub column_step: isize,
+}
+
+// SAFETY: the type only carries the address; a matrix product gives each thread its own part of the result.
+unsafe impl Sync for StridedMatrix {}
+
+impl StridedMatrix {
+    /// The transpose: rows and columns exchanged.
+    pub fn transposed(self) -> StridedMatrix {
+        StridedMatrix { row_step: self.column_step, column_step: self.row_step, ..self }
+    }
+    /// The submatrix from (`row`, `column`) on, with elements of `size` bytes.
+    pub fn at(self, row: usize, column: usize, size: usize) -> StridedMatrix {
+        let elements = row as isize * self.row_step + column as isize * self.column_step;
+        StridedMatrix { ptr: self.ptr.wrapping_offset(elements * size as isize), ..self }
     }
 }
 

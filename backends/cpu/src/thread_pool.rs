@@ -1,15 +1,19 @@
 //! A fork-join thread pool whose caller never waits for a helper that has not started.
 //!
-//! The caller of [`ThreadPool::run`] publishes a job and works on it at once. Helpers join when they notice the job and
-//! claim chunks from the same counter. When all chunks are claimed, the caller closes the job and waits only for
-//! helpers that are still inside a chunk. A late helper finds the job closed and never touches it.
+//! The caller of [`ThreadPool::run`] publishes a job and works on it at once. Helpers join when they notice the job.
+//! When all chunks are claimed, the caller closes the job and waits only for helpers that are still inside a chunk. A
+//! late helper finds the job closed and never touches it.
+//!
+//! Each thread first claims the chunks of its own share, from the first on, and then steals those of the others, from
+//! the last on (work stealing, Blumofe & Leiserson 1999). Kernels that divide the same elements in the same way thus
+//! find most of them in their core's own caches.
 
 use crate::checkpoint::{Watch, pause};
 use gt_backend::ExecError;
 use std::cell::UnsafeCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, Ordering, fence};
 use std::thread::{self, JoinHandle, Thread};
 use std::time::{Duration, Instant};
 
@@ -45,8 +49,8 @@ struct PoolState {
     state: AtomicU64,
     /// The current job's work, which the caller writes while the job is closed and no helper is inside.
     work: UnsafeCell<Option<*const Work>>,
-    chunks: AtomicUsize,
-    next_chunk: AtomicUsize,
+    /// The unclaimed chunks of each thread's share; the caller's comes first.
+    shares: Vec<ChunkShare>,
     unwound: AtomicBool,
     stop: AtomicBool,
     spins: bool,
@@ -60,6 +64,28 @@ struct PoolState {
 unsafe impl Sync for PoolState {}
 // SAFETY: only `join` dereferences the pointer in `work`, and only inside a job; the work is `Sync`.
 unsafe impl Send for PoolState {}
+
+/// The chunks of a share that are not claimed yet: the first in the lower half, the end in the upper half. Each share
+/// has a cache line of its own.
+#[repr(align(64))]
+struct ChunkShare(AtomicU64);
+
+impl ChunkShare {
+    fn set(&self, first: usize, end: usize) {
+        self.0.store((end as u64) << 32 | first as u64, Ordering::Relaxed);
+    }
+
+    /// Claims the first chunk, or the last.
+    fn claim(&self, last: bool) -> Option<usize> {
+        let ends = |share: u64| (share & 0xffff_ffff, share >> 32);
+        let claimed = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |share| {
+            let (first, end) = ends(share);
+            (first < end).then_some(if last { share - (1 << 32) } else { share + 1 })
+        });
+        let (first, end) = ends(claimed.ok()?);
+        Some(if last { end - 1 } else { first } as usize)
+    }
+}
 
 /// Threads that share the work of one caller.
 pub struct ThreadPool {
@@ -78,8 +104,7 @@ impl ThreadPool {
         let shared = Arc::new(PoolState {
             state: AtomicU64::new(0),
             work: UnsafeCell::new(None),
-            chunks: AtomicUsize::new(0),
-            next_chunk: AtomicUsize::new(0),
+            shares: (0..=helpers).map(|_| ChunkShare(AtomicU64::new(0))).collect(),
             unwound: AtomicBool::new(false),
             stop: AtomicBool::new(false),
             spins: threads <= cores,
@@ -131,7 +156,7 @@ impl ThreadPool {
         let watch = &self.watch;
         let watched = |chunk| watch.during(|| work(chunk));
         let work: &(dyn Fn(usize) + Sync) = &watched;
-        if chunks <= 1 || self.helpers.is_empty() {
+        if chunks <= 1 || self.helpers.is_empty() || u32::try_from(chunks).is_err() {
             let all = catch_unwind(AssertUnwindSafe(|| (0..chunks).for_each(work)));
             return all.map_err(|_| unwound(watch));
         }
@@ -142,8 +167,10 @@ impl ThreadPool {
         let work: &'static Work = unsafe { std::mem::transmute(work) };
         // SAFETY: the job is closed and no helper is inside (asserted above); `&mut self` excludes other callers.
         unsafe { *shared.work.get() = Some(work) };
-        shared.chunks.store(chunks, Ordering::Relaxed);
-        shared.next_chunk.store(0, Ordering::Relaxed);
+        let shares = shared.shares.len();
+        for (i, share) in shared.shares.iter().enumerate() {
+            share.set(chunks * i / shares, chunks * (i + 1) / shares);
+        }
         shared.unwound.store(false, Ordering::Relaxed);
         let job = shared.state.load(Ordering::Relaxed) + NEXT_JOB;
         shared.state.store(job | OPEN, Ordering::Release);
@@ -156,7 +183,7 @@ impl ThreadPool {
                 helper.0.unpark();
             }
         }
-        shared.claim(work);
+        shared.claim(0, work);
         shared.state.fetch_and(!OPEN, Ordering::AcqRel);
         let mut spins = 0;
         while shared.state.load(Ordering::Acquire) & INSIDE != 0 {
@@ -190,22 +217,21 @@ fn unwound(watch: &Watch) -> ExecError {
 }
 
 impl PoolState {
-    fn claim(&self, work: &Work) {
-        let chunks = self.chunks.load(Ordering::Relaxed);
-        loop {
-            let chunk = self.next_chunk.fetch_add(1, Ordering::Relaxed);
-            if chunk >= chunks {
-                return;
-            }
-            if catch_unwind(AssertUnwindSafe(|| work(chunk))).is_err() {
-                self.unwound.store(true, Ordering::Relaxed);
-                self.next_chunk.store(chunks, Ordering::Relaxed);
+    /// Claims chunks and works on them, first those of share `own`, until none is left.
+    fn claim(&self, own: usize, work: &Work) {
+        for i in 0..self.shares.len() {
+            let share = &self.shares[(own + i) % self.shares.len()];
+            while let Some(chunk) = share.claim(i > 0) {
+                if catch_unwind(AssertUnwindSafe(|| work(chunk))).is_err() {
+                    self.unwound.store(true, Ordering::Relaxed);
+                    self.shares.iter().for_each(|share| share.set(0, 0));
+                }
             }
         }
     }
 
-    /// Works on the current job if it is open and not `done`, and returns its number.
-    fn join(&self, done: u64) -> Option<u64> {
+    /// Works on the current job if it is open and not `done`, as helper `me`, and returns its number.
+    fn join(&self, me: usize, done: u64) -> Option<u64> {
         let mut state = self.state.load(Ordering::Acquire);
         loop {
             let job = state & !(OPEN | INSIDE);
@@ -219,7 +245,7 @@ impl PoolState {
                     if let Some(work) = unsafe { *self.work.get() } {
                         // SAFETY: the caller of `run` keeps the work alive until no helper is inside the job, and
                         // this helper is inside.
-                        self.claim(unsafe { &*work });
+                        self.claim(me + 1, unsafe { &*work });
                     }
                     // The release orders the chunks' writes before the caller's return.
                     self.state.fetch_sub(1, Ordering::Release);
@@ -236,7 +262,7 @@ impl PoolState {
         let mut spinless = 0u32;
         let mut preempted = preemptions();
         loop {
-            if let Some(job) = self.join(done) {
+            if let Some(job) = self.join(me, done) {
                 done = job;
                 continue;
             }
@@ -372,6 +398,7 @@ mod tests {
     use super::*;
     use crate::checkpoint::checkpoint;
     use gt_backend::Cancellation;
+    use std::sync::atomic::AtomicUsize;
 
     #[test]
     fn every_chunk_is_done_once_by_any_number_of_threads() {

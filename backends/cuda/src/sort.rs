@@ -7,7 +7,8 @@ use crate::scan::{Lines, block_each};
 use crate::template::{KernelKey, Template, c_name};
 use crate::tensor::CudaTensor;
 use gt_backend::ExecError;
-use gt_ops::{DType, Meta, Op};
+use gt_ops::instruction::SliceSpec;
+use gt_ops::{Attrs, DType, Meta, Op};
 
 /// Items that a block sorts: `SORT_TILE` of `sort.cuh`.
 const TILE: usize = 1024;
@@ -50,15 +51,15 @@ fn merge_key(dtype: DType) -> KernelKey {
 }
 
 impl CudaBackend {
-    /// The positions of the elements along an axis, in sorted order.
+    /// The positions of the elements along an axis, in sorted order, or as many of the first ones as the result has.
     pub(crate) fn sort(&mut self, op: Op, t: &CudaTensor, axis: usize, out: &Meta) -> Result<CudaTensor> {
-        let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
-            return Ok(result);
+            return self.new_tensor(out);
         }
+        let result = self.new_tensor(&Meta::new(t.meta.shape, out.dtype))?;
         let lines = Lines::new(t, &result, axis);
-        let count = out.shape.dims()[axis];
-        let sorts = out.shape.numel() / count;
+        let count = t.meta.shape.dims()[axis];
+        let sorts = t.meta.shape.numel() / count;
         if u32::try_from(count).is_err() {
             return Err(ExecError::internal(format!("{} elements cannot be sorted together", count)));
         }
@@ -88,6 +89,7 @@ impl CudaBackend {
             std::mem::swap(&mut from, &mut to);
             run *= 2;
         }
-        Ok(result)
+        let first = Attrs::Slice(Box::new(SliceSpec::corner(out.shape)));
+        Ok(result.moved(Op::Slice, &first, &out.shape)?.map_or(result.clone(), |layout| result.seen(layout)))
     }
 }

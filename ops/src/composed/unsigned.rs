@@ -142,7 +142,12 @@ pub fn compose<'g>(
         Op::Gcd | Op::Lcm => None,
         _ => {
             // The order of the bits with the sign inverted is that of the numbers.
-            let keys: Vec<Arg> = inputs.iter().map(|input| signed(g, *input, dtype, i64::MIN)).collect();
+            let counts = op.row().class == Class::Sort;
+            let key = |input: &Arg| match input {
+                Arg::Scalar(_) if counts => *input,
+                _ => signed(g, *input, dtype, i64::MIN),
+            };
+            let keys: Vec<Arg> = inputs.iter().map(key).collect();
             let found = g.emit(op, &keys, attrs.clone());
             Some(Ok(match op.row().result {
                 ResultDType::Same => (found ^ i64::MIN).reinterpret(dtype),

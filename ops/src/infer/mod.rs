@@ -10,7 +10,7 @@ mod window;
 use crate::dtype::DType;
 use crate::error::{OpError, Result};
 use crate::infer::operand::{accept, tensor, wrong_attrs};
-use crate::instruction::{Attrs, INPUTS_MAX, SliceSpec};
+use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
 use crate::op::Op;
 use crate::row::{Class, Promotion, ResultDType, Row};
 use crate::shape::{Meta, RANK_MAX, Shape};
@@ -176,7 +176,11 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
                 return Err(OpError::index(format!("{name}: no axis {axis} in shape {}", meta.shape)));
             }
             let sums = row.promotion == Promotion::Sum && !meta.dtype.is_inexact();
-            Ok(Meta::new(meta.shape, if sums { DType::I64 } else { result_dtype(row, meta.dtype) }))
+            let shape = match inputs.get(1) {
+                Some(count) => meta.shape.with_dim(*axis as usize, sorted_count(row, &meta.shape, *axis, count)?),
+                None => meta.shape,
+            };
+            Ok(Meta::new(shape, if sums { DType::I64 } else { result_dtype(row, meta.dtype) }))
         }
         (Class::Search, Attrs::None) => {
             let (sorted, wanted) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
@@ -227,6 +231,20 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
         }
         (Class::RowWise, _) => row_wise::infer(row, inputs, attrs),
         _ => Err(wrong_attrs(row)),
+    }
+}
+
+/// The number of indices that a sort along `axis` returns.
+fn sorted_count(row: &Row, shape: &Shape, axis: u8, count: &InputMeta) -> Result<usize> {
+    let size = shape.dims()[axis as usize];
+    match count {
+        InputMeta::Scalar(Scalar::Int(count)) if usize::try_from(*count).is_ok_and(|count| count <= size) => {
+            Ok(*count as usize)
+        }
+        InputMeta::Scalar(count) => {
+            Err(OpError::runtime(format!("{}: no {count:?} indices along an axis of size {size}", row.name)))
+        }
+        InputMeta::Tensor(_) => Err(OpError::type_(format!("{}: the count must be a number", row.name))),
     }
 }
 

@@ -116,16 +116,20 @@ macro_rules! rows {
         }
 
         /// Indices that sort elements along an axis in ascending order; stable, NaN last.
-        Argsort = 216, argsort(input) {
+        ///
+        /// With a number `count`, only the first `count` of them.
+        Argsort = 216, argsort(input, count) {
             class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index,
-            cost_flops: 32,
+            optional: 1, cost_flops: 32,
             reference: "np.argsort(a, axis, stable=True)",
         }
 
         /// Indices that sort elements along an axis in descending order; stable, NaN first.
-        ArgsortDescending = 217, argsort_descending(input) {
+        ///
+        /// With a number `count`, only the first `count` of them.
+        ArgsortDescending = 217, argsort_descending(input, count) {
             class: Class::Sort, attrs: AttrKind::Axis, result: ResultDType::Index,
-            cost_flops: 32,
+            optional: 1, cost_flops: 32,
             reference: "a.shape[axis] - 1 - np.flip(np.argsort(np.flip(a, axis), axis, stable=True), axis)",
         }
 

@@ -68,6 +68,8 @@ class MergedAxes(NamedTuple):
 
 def get(x: Tensor, index: Any) -> Tensor:
     """`x[index]` for an advanced index: a copy."""
+    if isinstance(index, Tensor) and index.dtype is _gt.bool and index.ndim > 0 and index.shape == x.shape:
+        return top.masked_select(x, index)
     view, parts = _split(x, index)
     if not parts:
         return view

@@ -272,14 +272,15 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::Sort, Attrs::Axis(axis)) => {
             let from = inputs[0].tensor();
             let mut result = Host::ints(*out, vec![0; n]);
-            for line in lines(from, *axis) {
+            let places = lines(&result, *axis);
+            for (line, places) in lines(from, *axis).iter().zip(places) {
                 let mut order: Vec<usize> = (0..line.len()).collect();
                 order.sort_by(|a, b| {
                     let rising = ordering(from, line[*a], line[*b]);
                     if op == Op::Argsort { rising } else { rising.reverse() }
                 });
-                for (place, i) in line.iter().zip(order) {
-                    set(&mut result, *place, &Host::scalar(Scalar::Int(i as i64), DType::I64), 0);
+                for (place, i) in places.into_iter().zip(order) {
+                    set(&mut result, place, &Host::scalar(Scalar::Int(i as i64), DType::I64), 0);
                 }
             }
             Ok(result)

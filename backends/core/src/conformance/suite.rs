@@ -1001,7 +1001,7 @@ pub fn scans<B: Backend>(backend: &mut B) {
     }
 }
 
-/// Sorts along every axis, with ties, NaN and infinities.
+/// Sorts along every axis, with ties, NaN and infinities: all indices, and the first few, half or all of them.
 pub fn sorts<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     for row in rows(Class::Sort) {
@@ -1011,6 +1011,12 @@ pub fn sorts<B: Backend>(backend: &mut B) {
                     let from = uneven(&mut numbers, Meta::new(shape(dims), dtype), true);
                     let inputs = [OracleOperand::Tensor(from)];
                     check(backend, row.op, &inputs, &Attrs::Axis(axis), &[layout], |_, _| EXACT);
+                    let size = dims[axis as usize];
+                    for count in [0, 1, 3, size / 2, size].into_iter().filter(|count| *count <= size) {
+                        let count = OracleOperand::Scalar(Scalar::Int(count as i64));
+                        let inputs = [inputs[0].clone(), count];
+                        check(backend, row.op, &inputs, &Attrs::Axis(axis), &[layout], |_, _| EXACT);
+                    }
                 }
             }
         }
