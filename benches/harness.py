@@ -76,7 +76,7 @@ class Row:
     targets: tuple[Target, ...] = ()
     unit: str = "s"
     rounds: int = 9
-    # What one measurement moves or computes, for a rate: `work` of "B/s" or "FLOP/s".
+    # The bytes or operations of one measurement, for a rate: `work` of "B/s" or "FLOP/s".
     work: float = 0.0
     work_unit: str = ""
     samples: dict[str, list[float]] = field(default_factory=dict)

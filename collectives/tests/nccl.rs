@@ -39,6 +39,7 @@ fn the_devices_conform() {
         (devices, found) => return println!("skipped: devices: {devices:?}; NCCL: {found:?}"),
     };
     println!("NCCL {} at {}, {devices} devices", found.0, found.1.display());
+    println!("device: {devices} of NVIDIA's, by NCCL");
     let all: Vec<usize> = (0..devices).collect();
     devices_conform(&all[..1]);
     if devices > 1 {

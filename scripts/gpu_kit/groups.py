@@ -26,8 +26,10 @@ BACKEND_MODULES = (
     "lines",
     "against_cpu",
 )
-# Those whose kernels share memory between threads, for the tool that finds races.
+# The modules whose kernels share memory between threads, for the tool that finds races.
 RACY_MODULES = ("rows", "attention", "lines", "matmul")
+# The tool slows each thread and multiplies its memory.
+SANITIZED_THREADS = 4
 SOAK_MINUTES = 8.0
 
 
@@ -36,6 +38,7 @@ class Place:
     """Where the kit is and how a run uses it."""
 
     kit: Path
+    gtd: Path
     python: str
     rehearsal: bool
     out: Path
@@ -43,8 +46,8 @@ class Place:
 
     @property
     def workers(self) -> str:
-        """Returns the daemon's workers: one device."""
-        return "emulated-cuda:1" if self.rehearsal else "cuda:1"
+        """Returns the daemon's workers: one emulated device, or the first of NVIDIA's, whose number is 0."""
+        return "emulated-cuda:1" if self.rehearsal else "cuda:0"
 
     @property
     def processes(self) -> int:
@@ -77,10 +80,13 @@ class Group:
     may_be_skipped: bool = False
 
 
-def _rust(place: Place, program: str, module: str, prefix: tuple[str, ...] = (), name: str = "") -> Step:
+def _rust(
+    place: Place, program: str, module: str, prefix: tuple[str, ...] = (), name: str = "", threads: int = 0
+) -> Step:
     environment = {} if place.rehearsal else {"GT_TEST_DEVICE": "cuda"}
     filters = [f"{module}::"] if module else []
     command = [*prefix, str(place.kit / "bin" / program), *filters, "--show-output"]
+    command += [f"--test-threads={threads}"] if threads else []
     return Step(name or module or program, command, "rust", environment)
 
 
@@ -124,8 +130,7 @@ def _bench(place: Place) -> list[Step]:
 
 
 def _training(place: Place) -> list[Step]:
-    daemon = str(place.kit / "bin" / "gtd") if not place.rehearsal else os.environ["GT_DAEMON"]
-    environment = {"GT_EMULATED_DAEMON": daemon} if place.rehearsal else {"GT_DEVICES": "cuda"}
+    environment = {"GT_EMULATED_DAEMON": str(place.gtd)} if place.rehearsal else {"GT_DEVICES": "cuda"}
     return [
         _on_device(place, "curve", "program", "gpu_kit.curve"),
         _pytest(place, "programs", ["tests/python/test_cuda.py"], {**environment, "GT_WORKERS": place.workers}),
@@ -138,8 +143,11 @@ def _sanitizer(place: Place) -> list[Step]:
         return [Step("sanitizer", [], "rust", skipped=reason)]
     tool = ("compute-sanitizer", "--error-exitcode", "1", "--tool")
     return [
-        *(_rust(place, "device", module, (*tool, "memcheck"), f"memcheck-{module}") for module in BACKEND_MODULES),
-        *(_rust(place, "device", module, (*tool, "racecheck"), f"racecheck-{module}") for module in RACY_MODULES),
+        *(
+            _rust(place, "device", module, (*tool, check), f"{check}-{module}", SANITIZED_THREADS)
+            for check, modules in (("memcheck", BACKEND_MODULES), ("racecheck", RACY_MODULES))
+            for module in modules
+        ),
     ]
 
 

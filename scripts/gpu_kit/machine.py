@@ -1,4 +1,4 @@
-"""What the machine and the interpreter have, and what is missing: a sentence each."""
+"""Looks at the machine and the interpreter, and says in a sentence what is missing."""
 
 from __future__ import annotations
 

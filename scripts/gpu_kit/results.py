@@ -1,4 +1,4 @@
-"""What the programs of a group printed or wrote, as counts, names of failures and figures."""
+"""Reads what the programs of a group printed or wrote: counts, names of failures and figures."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Results:
     on_device: int = 0
     failures: list[dict[str, str]] = field(default_factory=list)
     skips: list[dict[str, str]] = field(default_factory=list)
-    # What had not been run when the time was over, or a program ended.
+    # The tests that had not been run when the time was over, or a program ended.
     left: list[str] = field(default_factory=list)
     figures: list[dict[str, Any]] = field(default_factory=list)
     devices: list[dict[str, Any]] = field(default_factory=list)

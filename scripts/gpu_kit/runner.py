@@ -92,12 +92,11 @@ class Run:
         self.rehearsal = arguments.emulated is not None
         self.out = (arguments.out or Path(os.environ.get("OUT", "gpu-kit-out"))).resolve()
         self.gtd = arguments.emulated.resolve() if self.rehearsal else KIT / "bin" / "gtd"
-        self.place = Place(KIT, python.executable, self.rehearsal, self.out, arguments.select)
+        self.place = Place(KIT, self.gtd, python.executable, self.rehearsal, self.out, arguments.select)
         self.ends = time.monotonic() + arguments.limit if arguments.limit else None
         for folder in ("cache", "t", "home"):
             (self.out / folder).mkdir(parents=True, exist_ok=True)
         self.environment = self._environment()
-        os.environ["GT_DAEMON"] = str(self.gtd)
         self.machine = self._look()
 
     def all(self, groups: list[Group]) -> int:
@@ -227,7 +226,7 @@ class Run:
     def _rust_tests(self, command: list[str], environment: dict[str, str]) -> list[str]:
         """Returns the names of the tests that a test program of Rust would run."""
         at = next(i for i, part in enumerate(command) if part.startswith(str(KIT / "bin")))
-        listed = [part for part in command[at:] if part != "--show-output"] + ["--list", "--format", "terse"]
+        listed = [part for part in command[at:] if not part.startswith("--")] + ["--list", "--format", "terse"]
         done = subprocess.run(listed, env=environment, capture_output=True, text=True, check=False)
         return [line.removesuffix(": test") for line in done.stdout.splitlines() if line.endswith(": test")]
 
@@ -316,7 +315,7 @@ class Sampler:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Ends nvidia-smi."""
+        """Stops the recording."""
         if self.process:
             _end(self.process)
 

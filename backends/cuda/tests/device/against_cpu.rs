@@ -1,5 +1,5 @@
-//! The CUDA backend agrees with the CPU backend: pooling, convolutions, copies of every layout, concatenation, gather and
-//! scatter.
+//! The CUDA backend agrees with the CPU backend: pooling, convolutions, copies of every layout, concatenation,
+//! gather and scatter.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
 use crate::{Multiplier, TestDevice, open};

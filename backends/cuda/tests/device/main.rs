@@ -1,8 +1,8 @@
 //! The backend on a device: on an emulated one, or with `GT_TEST_DEVICE=cuda` on the first of NVIDIA's.
 //!
-//! Each test prints the device that it computes on. What an emulated device alone tells or does, such as the number of
-//! its driver's calls, is left out on a real one; a test of nothing else prints `skipped: ` and the reason. The runner of
-//! `make gpu-kit` counts both.
+//! Each test prints the device that it computes on. An assertion about an emulated device, such as the number of its
+//! driver's calls, is left out on a real one; a test of nothing else prints `skipped: ` and the reason. The runner of
+//! the kit that `make gpu-kit` packs counts both.
 #![expect(clippy::print_stdout, reason = "a test says where it computes, and why it is skipped")]
 
 mod against_cpu;
@@ -28,7 +28,7 @@ use std::sync::atomic::AtomicU64;
 /// The variable that names the tests' device: `cuda`, or none for an emulated one.
 const VARIABLE: &str = "GT_TEST_DEVICE";
 
-/// What multiplies matrices.
+/// The multiplier of matrices.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Multiplier {
     /// cuBLASLt, or its replacement on an emulated device.
