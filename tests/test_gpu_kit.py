@@ -28,7 +28,8 @@ from gpu_kit.groups import BACKEND_MODULES, GROUPS  # noqa: E402
 H100 = {"number": 0, "name": "NVIDIA H100 80GB HBM3"}
 NVRTC = {"name": "NVRTC", "needed": True, "path": {"Ok": "/x/libnvrtc.so.13"}}
 PROBE = {"driver": "580.95.05", "cuda": "13.0", "devices": {"Ok": [H100]}, "libraries": [NVRTC]}
-NO_DEVICE = {"driver": None, "cuda": None, "devices": {"Err": "no driver"}, "libraries": []}
+NO_DRIVER = {"NoDriver": "NVIDIA's driver was not found: install it. Looked for: libcuda.so.1: not there"}
+NO_DEVICE = {"driver": None, "cuda": None, "devices": {"Err": NO_DRIVER}, "libraries": []}
 
 # A test program of Rust that passes one test, skips another, and says that it computed on `{device}`.
 TESTS = """#!/bin/sh
@@ -212,7 +213,14 @@ def test_what_keeps_from_the_gpu_is_a_sentence_that_says_what_to_do(
     closed = machine.why_no_device(NO_DEVICE, python, devices)
     assert closed is not None
     assert closed.startswith(f"{devices}/nvidia0 cannot be opened by the user ")
-    lacking = {**NVRTC, "path": {"Err": "NVRTC was not found: pip install it"}}
+    monkeypatch.undo()
+    broken = {**NO_DEVICE, "devices": {"Err": {"Failed": {"what": "cuInit", "why": "CUDA_ERROR_UNKNOWN"}}}}
+    told = machine.why_no_device(broken, python, devices)
+    assert told == "no GPU can be used: cuInit: CUDA_ERROR_UNKNOWN: nvidia-smi and dmesg may say more"
+    missing = machine.why_no_device(NO_DEVICE, python, devices)
+    assert missing is not None
+    assert missing.startswith("no GPU can be used: NVIDIA's driver was not found: install it: nvidia-smi")
+    lacking = {**NVRTC, "path": {"Err": "NVRTC was not found: pip install it. Looked for: /usr/local"}}
     without = machine.why_no_device({**PROBE, "libraries": [lacking]}, python, devices)
     assert (
         without == "NVRTC was not found: pip install it: pass an interpreter that has PyTorch for CUDA, --python PATH"

@@ -193,12 +193,26 @@ def why_no_device(probe: dict[str, Any], python: Interpreter, devices: Path = Pa
                 f"no GPU was found: there is no {devices}/nvidia0, so no driver of NVIDIA's runs here: install one, or"
                 " start the container with its GPUs (docker run --gpus all)"
             )
-        told = probe.get("error") or next(iter(probe.get("devices", {}).values()), "the probe said nothing")
-        return f"no GPU can be used: {told}: nvidia-smi and dmesg may say more"
+        return f"no GPU can be used: {_told(probe)}: nvidia-smi and dmesg may say more"
     for library in probe["libraries"]:
         if library["needed"] and "Err" in library["path"]:
-            return f"{library['path']['Err']}: pass an interpreter that has PyTorch for CUDA, --python PATH"
+            missing = _without_paths(library["path"]["Err"])
+            return f"{missing}: pass an interpreter that has PyTorch for CUDA, --python PATH"
     return None
+
+
+def _told(probe: dict[str, Any]) -> str:
+    """Returns the reason that `gtd probe cuda` gives: an error's kind with its text, or with its parts."""
+    if "error" in probe:
+        return probe["error"]
+    reason = probe["devices"]["Err"]
+    (parts,) = reason.values() if isinstance(reason, dict) else (reason,)
+    return _without_paths(": ".join(parts.values()) if isinstance(parts, dict) else parts)
+
+
+def _without_paths(text: str) -> str:
+    """Returns the message that a library is missing without the paths where it was looked for; JSON has them."""
+    return text.partition(". Looked for: ")[0]
 
 
 def probe(gtd: Path, environment: dict[str, str]) -> dict[str, Any]:
