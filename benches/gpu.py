@@ -12,7 +12,6 @@ from __future__ import annotations
 import functools
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -78,41 +77,50 @@ def _place(framework: Any) -> str:
     return "cuda" if framework.cuda.is_available() else "cpu"
 
 
-def _synchronize(framework: Any) -> None:
-    if framework.cuda.is_available():
-        _synchronize(framework)
+def _synchronizer(framework: Any) -> Callable[[], object]:
+    """Returns what waits for the framework's device; nothing waits for a processor, which PyTorch rehearses on."""
+    return framework.cuda.synchronize if framework.cuda.is_available() else lambda: None
 
 
 @functools.cache
 def _compiles() -> bool:
     """Returns whether torch.compile works here: it needs a C compiler, which a machine may lack."""
-    with suppress(Exception):
-        doubled = torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=_place(torch)))
-        return doubled.sum().item() == 24
-    print("torch.compile does not work here: its column is left empty")
-    return False
+    try:
+        return torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=_place(torch))).sum().item() == 24
+    except Exception as error:  # The compiler raises errors of its own, of the C compiler's and of the system's.
+        first = next(iter(str(error).splitlines()), "")
+        print(f"torch.compile does not work here, so its column is empty: {type(error).__name__}: {first}")
+        return False
 
 
 def _timed(framework: Any, work: Callable[[], object], passes: int) -> Callable[[], float]:
     """Measures the seconds of one `work()`, from issuing the first to the end of the last."""
+    synchronize = _synchronizer(framework)
 
     def measured() -> float:
-        _synchronize(framework)
-        return seconds_per_pass(work, passes, lambda: _synchronize(framework))
+        synchronize()
+        return seconds_per_pass(work, passes, synchronize)
 
     return measured
 
 
 def _issued(framework: Any, work: Callable[[], object], passes: int) -> Callable[[], float]:
     """Measures the seconds that issuing one `work()` takes the program, without waiting for the device."""
+    synchronize = _synchronizer(framework)
 
     def measured() -> float:
-        _synchronize(framework)
+        synchronize()
         seconds = seconds_per_pass(work, passes)
-        _synchronize(framework)
+        synchronize()
         return seconds
 
     return measured
+
+
+def _prepared_at_its_turn(prepare: Callable[[], Callable[[], float]]) -> Callable[[], float]:
+    """Prepares a contender when it is first measured: an error is then one of its row, and the next row goes on."""
+    prepared = functools.cache(prepare)
+    return lambda: prepared()()
 
 
 def _row(
@@ -126,9 +134,13 @@ def _row(
     compiled: Callable[[Any], Callable[[], object]] | None = None,
 ) -> Row:
     """Makes a row; `make(framework)` prepares and returns the function to measure."""
-    contenders = {"GT": timed(gt, make(gt), passes), "PyTorch": timed(torch, make(torch), passes)}
+    makers = {"GT": (gt, make), "PyTorch": (torch, make)}
     if compiled is not None and _compiles():
-        contenders["torch.compile"] = timed(torch, compiled(torch), passes)
+        makers["torch.compile"] = (torch, compiled)
+    contenders = {
+        name: _prepared_at_its_turn(lambda framework=framework, maker=maker: timed(framework, maker(framework), passes))
+        for name, (framework, maker) in makers.items()
+    }
     return Row(what, contenders, (target,) if target else (), work=work[0], work_unit=work[1])
 
 
@@ -310,7 +322,8 @@ def _bandwidths() -> Iterator[Row]:
     # The operation, the shape and number of its operands, the tensors that it reads and writes, and whether to compile
     # it, too.
     for name, work, shape, count, moved, compiles in (
-        ("copy", lambda _, x: x.clone(), flat, 1, 2, False),
+        # GT copies nothing for clone().
+        ("negative", lambda _, x: -x, flat, 1, 2, False),
         ("a + b", lambda _, a, b: a + b, flat, 2, 3, False),
         ("softmax", lambda _, x: x.softmax(-1), rows_of, 1, 2, True),
         ("layer_norm", norm, rows_of, 1, 2, True),

@@ -132,17 +132,17 @@ def run(
         try:
             for row in rows():
                 measured.append(row)
-                with console.status(f"{group}: {row.what}"):
-                    measure(row, quick)
+                try:
+                    with console.status(f"{group}: {row.what}"):
+                        measure(row, quick)
+                except Exception as error:  # A row that fails must not hide the others.
+                    traceback.print_exc()
+                    row.failure = f"{type(error).__name__}: {error}"
                 row.contenders = {}
                 measured_so_far(measured)
-        except Exception as error:  # A group that fails must not hide the others.
+        except Exception as error:  # Nor must a group whose next row cannot be prepared.
             traceback.print_exc()
-            # The error came from the row that was being measured, or from before the first row.
-            if not measured or not measured[-1].contenders:
-                measured.append(Row(group, {}))
-            measured[-1].contenders = {}
-            measured[-1].failure = f"{type(error).__name__}: {error}"
+            measured.append(Row(group, {}, failure=f"{type(error).__name__}: {error}"))
     return measured
 
 
