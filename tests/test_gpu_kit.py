@@ -8,11 +8,14 @@ from __future__ import annotations
 import importlib.machinery
 import importlib.util
 import json
+import os
+import re
 import shutil
 import struct
 import subprocess
 import sys
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,10 +23,12 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "scripts"))
+sys.path[:0] = [str(ROOT / "scripts"), str(ROOT)]
 
 from gpu_kit import machine, report, results  # noqa: E402
 from gpu_kit.groups import BACKEND_MODULES, GROUPS  # noqa: E402
+
+from benches import harness  # noqa: E402
 
 H100 = {"number": 0, "name": "NVIDIA H100 80GB HBM3"}
 NVRTC = {"name": "NVRTC", "needed": True, "path": {"Ok": "/x/libnvrtc.so.13"}}
@@ -33,9 +38,10 @@ NO_DEVICE = {"driver": None, "cuda": None, "devices": {"Err": NO_DRIVER}, "libra
 
 # A test program of Rust that passes one test, skips another, and says that it computed on `{device}`.
 TESTS = """#!/bin/sh
-case "$*" in *--list*) printf '%s: test\\n%s: test\\n' $1is_right $1is_lost; exit ;; esac
-printf 'running 2 tests\\ntest %s ... ok\\ntest %s ... ok\\n\\nsuccesses:\\n\\n' $1is_right $1is_lost
-printf -- '---- %s stdout ----\\n{device}\\n---- %s stdout ----\\nskipped: it needs two\\n' $1is_right $1is_lost
+case "$1" in --*) right=is_right lost=is_lost ;; *) right=$1is_right lost=$1is_lost ;; esac
+case "$*" in *--list*) printf '%s: test\\n%s: test\\n' $right $lost; exit ;; esac
+printf 'running 2 tests\\ntest %s ... ok\\ntest %s ... ok\\n\\nsuccesses:\\n\\n' $right $lost
+printf -- '---- %s stdout ----\\n{device}\\n---- %s stdout ----\\nskipped: it needs two\\n' $right $lost
 """
 
 
@@ -87,11 +93,18 @@ def kit(tmp_path: Path) -> Path:
     return kit
 
 
-def run(kit: Path, *arguments: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def run(kit: Path, *arguments: str, **environment: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
     """Runs a kit; returns how it ended, and the documents that it wrote."""
     out = kit.parent / "out"
     command = [kit / "run", "--out", out, "--python", sys.executable, *arguments]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        [*map(str, command)],
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
     names = [group.name for group in GROUPS]
     return done, {name: json.loads(path.read_text()) for name in names if (path := out / f"{name}.json").exists()}
 
@@ -131,6 +144,21 @@ def test_a_rehearsal_is_marked_and_no_real_device_passes_for_an_emulated_one(kit
     page = report.page([documents["device"]])
     assert page.startswith("## Measured on a rehearsal without a GPU, ")
     assert "nothing here was measured on a GPU" in page
+
+
+def test_groups_run_in_the_order_asked_for_while_clocks_and_temperatures_are_recorded(kit: Path) -> None:
+    write_program(kit.parent / "tools" / "nvidia-smi", "#!/bin/sh\necho 1980, 2619, 45, 300.5, 97, 1024\n")
+    path = f"{kit.parent / 'tools'}:{os.environ['PATH']}"
+    done, documents = run(kit, "nccl:100", "device", "--select", "rows", PATH=path)
+    assert done.returncode == 0, done.stdout
+    assert list(re.findall(r"^(nccl|device): passed$", done.stdout, re.MULTILINE)) == ["nccl", "device"]
+    assert (documents["nccl"]["limit_s"], documents["device"]["limit_s"]) == (100, 540)
+    assert documents["device"]["clocks"]["clocks.sm"] == {"least": 1980.0, "median": 1980.0, "largest": 1980.0}
+    assert documents["device"]["clocks"]["temperature.gpu"]["median"] == 45.0
+    assert documents["device"]["machine"]["nvidia-smi"][0]["name"] == "1980"
+    assert {path.name for path in (kit.parent / "out").iterdir()} == {
+        f"{name}{ending}" for name in ("nccl", "device") for ending in (".json", ".log", "-clocks.csv")
+    }
 
 
 def test_a_run_whose_time_is_over_says_what_is_left(kit: Path) -> None:
@@ -338,3 +366,23 @@ def test_a_page_has_every_figure_with_its_peers_and_rates(tmp_path: Path) -> Non
     assert "| matmul 8,192³, bf16 | 1.5 ms, 733 TFLOP/s | 1.45 ms, 758 TFLOP/s | 0.97 |" in page
     assert any("1200 to 1980 MHz (median 1700), at 40 to 61 °C" in line for line in page)
     assert "- `gpu: sum`" in page
+
+
+def test_benchmarks_that_measured_nothing_fail() -> None:
+    command = [sys.executable, "-m", "benches", "--only", "gpu"]
+    environment = {**os.environ, "GT_DEVICES": "cpu"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nothing was measured: no group has gpu in its name, or this machine lacks what it needs" in done.stdout
+
+
+def test_a_row_that_fails_hides_no_other() -> None:
+    def rows() -> Iterator[harness.Row]:
+        yield harness.Row("fails", {"GT": lambda: 1 / 0})
+        yield harness.Row("is measured", {"GT": lambda: 2.0}, work=6.0, work_unit="B/s")
+
+    kept: list[int] = []
+    found = harness.run([("group", rows)], quick=True, only="", measured_so_far=lambda rows: kept.append(len(rows)))
+    assert [row.failure for row in found] == ["ZeroDivisionError: division by zero", ""]
+    assert found[1].rates == {"GT": 3.0}
+    assert kept == [1, 2]

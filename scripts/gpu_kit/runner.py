@@ -1,11 +1,12 @@
 """The command line of `gpu-kit/run`: runs groups on this machine's GPU, and writes a JSON file and a log for each.
 
     gpu-kit/run                          every group, most important first
-    gpu-kit/run doctor device ops        these groups
+    gpu-kit/run doctor bench:200 ops     these groups, in this order; bench ends after 200 seconds
     gpu-kit/run ops --select matmul      the tests of ops whose names have this word
 
-Each group ends within nine minutes, and says what was left then. Files go to --out, or $OUT, or gpu-kit-out here. The
-exit status is 0 if every group passed, 1 if one did not, and 2 if nothing can run here.
+Each group ends within nine minutes, and says what was left then. Results go to --out, or $OUT, or gpu-kit-out here, and
+everything else that is written to gpu-kit/scratch. The exit status is 0 if every group passed, 1 if one did not, and 2
+if nothing can run here.
 """
 
 from __future__ import annotations
@@ -55,7 +56,8 @@ def main() -> int:
     if not python.facts["python"]:
         return _impossible(f"{python.executable} is no Python that runs: {python.facts['error']}")
     run = Run(arguments, manifest, python)
-    return run.all([group for group in GROUPS if group.name in arguments.groups])
+    by_name = {group.name: group for group in GROUPS}
+    return run.all([(by_name[name], limit_s) for name, limit_s in arguments.groups])
 
 
 def _arguments() -> argparse.Namespace:
@@ -63,7 +65,8 @@ def _arguments() -> argparse.Namespace:
         prog="gpu-kit/run", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     names = [group.name for group in GROUPS]
-    parser.add_argument("groups", nargs="*", metavar="GROUP", help=f"of {', '.join(names)} [all]")
+    groups = f"of {', '.join(names)} [all]; with :SECONDS, it ends after this time"
+    parser.add_argument("groups", nargs="*", metavar="GROUP", help=groups)
     parser.add_argument("--out", type=Path, metavar="DIR", help="the folder for results [$OUT, or gpu-kit-out]")
     parser.add_argument("--python", metavar="PATH", help="the interpreter with PyTorch [the first found on PATH]")
     parser.add_argument("--limit", type=float, metavar="SECONDS", help="end the whole run after this time")
@@ -71,10 +74,13 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--emulated", type=Path, metavar="GTD", help="a rehearsal, by a gtd with emulated devices")
     parser.add_argument("--list", action="store_true", help="name the groups")
     arguments = parser.parse_args()
-    for name in arguments.groups:
+    asked = [name.partition(":") for name in arguments.groups or names]
+    for name, _, seconds in asked:
         if name not in names:
             parser.error(f"there is no group {name}: --list names them")
-    arguments.groups = arguments.groups or names
+        if seconds and not seconds.isdigit():
+            parser.error(f"{name}:{seconds} has no number of seconds: {name}:200 ends after 200")
+    arguments.groups = [(name, min(int(seconds or GROUP_LIMIT_S), GROUP_LIMIT_S)) for name, _, seconds in asked]
     return arguments
 
 
@@ -94,30 +100,33 @@ class Run:
         self.gtd = arguments.emulated.resolve() if self.rehearsal else KIT / "bin" / "gtd"
         self.place = Place(KIT, self.gtd, python.executable, self.rehearsal, self.out, arguments.select)
         self.ends = time.monotonic() + arguments.limit if arguments.limit else None
+        self.out.mkdir(parents=True, exist_ok=True)
+        # Results stay few and small: what programs write beside them goes into the kit's folder.
+        self.scratch = (KIT if os.access(KIT, os.W_OK) else self.out) / "scratch"
         for folder in ("cache", "t", "home"):
-            (self.out / folder).mkdir(parents=True, exist_ok=True)
+            (self.scratch / folder).mkdir(parents=True, exist_ok=True)
         self.environment = self._environment()
         self.machine = self._look()
 
-    def all(self, groups: list[Group]) -> int:
-        """Runs the groups, and returns the exit status."""
+    def all(self, groups: list[tuple[Group, int]]) -> int:
+        """Runs the groups, each with its limit in seconds, and returns the exit status."""
         mark = "REHEARSAL on an emulated device: it says nothing of a GPU\n" if self.rehearsal else ""
         print(f"{mark}{self._words()}", flush=True)
         if self.machine.no_device:
             print(f"gpu-kit: {self.machine.no_device}", flush=True)
         documents = []
-        for group in groups:
-            document = self.group(group)
+        for group, limit_s in groups:
+            document = self.group(group, limit_s)
             documents.append(document)
             path = self.out / f"{group.name}.json"
             path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
         print(f"\n{mark}{summary(documents)}\n\nfiles: {self.out}")
         return int(any(document["status"] not in ("passed", "skipped") for document in documents))
 
-    def group(self, group: Group) -> dict[str, Any]:
+    def group(self, group: Group, limit_s: float) -> dict[str, Any]:
         """Runs a group; returns its document."""
         began, started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
-        limit_s = GROUP_LIMIT_S if self.ends is None else min(GROUP_LIMIT_S, self.ends - began)
+        limit_s = limit_s if self.ends is None else min(limit_s, self.ends - began)
         print(f"\n{group.name}: {group.what} …", flush=True)
         found, reason = Results(), self._why_not(group, limit_s)
         log = self.out / f"{group.name}.log"
@@ -129,7 +138,8 @@ class Run:
                 for step in steps:
                     found.add(self._step(group, step, began + limit_s, log))
             clocks = sampler.summary()
-        status, reason = _status(group, found, reason)
+        # The doctor looks at a machine without a device, too; what it cannot compute has one cause.
+        status, reason = _status(group, found, reason or self.machine.no_device)
         print(f"{group.name}: {status}{f': {reason}' if reason else ''}", flush=True)
         return {
             "group": group.name,
@@ -166,12 +176,11 @@ class Run:
             return skipped
         if deadline - time.monotonic() < STEP_LEAST_S:
             return Results(left=[f"{group.name} {step.name}"])
-        stem = self.out / f"{group.name}-{step.name}"
-        file, lines, folder = stem.with_suffix(".json"), stem.with_suffix(".jsonl"), Path(f"{stem}-devices")
+        # The step's programs write here: results, and the devices on which they computed.
+        folder = self.scratch / f"{group.name}-{step.name}"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
-        for old in (file, lines):
-            old.unlink(missing_ok=True)
+        file, lines = folder / "results.json", folder / "results.jsonl"
         environment = {
             **self.environment,
             **step.environment,
@@ -238,7 +247,7 @@ class Run:
             if self._suits(self.manifest["packages"][module])
         ]
         base = {name: value for name, value in os.environ.items() if not name.startswith("GT_")}
-        cache = self.out / "cache"
+        cache = self.scratch / "cache"
         environment = {
             **base,
             "PATH": os.pathsep.join([str(KIT / "bin"), base.get("PATH", "/usr/bin:/bin")]),
@@ -248,13 +257,13 @@ class Run:
             "PYTHONDONTWRITEBYTECODE": "1",
             # Packages of the user stay where they are.
             "PYTHONUSERBASE": base.get("PYTHONUSERBASE", str(Path("~/.local").expanduser())),
-            "HOME": str(self.out / "home"),
-            "TMPDIR": str(self.out / "t"),
+            "HOME": str(self.scratch / "home"),
+            "TMPDIR": str(self.scratch / "t"),
             "XDG_CACHE_HOME": str(cache),
             "CUDA_CACHE_PATH": str(cache / "cuda"),
             "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor"),
             "TRITON_CACHE_DIR": str(cache / "triton"),
-            "GT_RECORDINGS": str(self.out / "recordings"),
+            "GT_RECORDINGS": str(self.scratch / "recordings"),
             "GT_DAEMON": str(self.gtd),
             "GT_TEST_KERNELS": os.environ.get("GT_TEST_KERNELS", str(cache / "test-kernels")),
         }
@@ -285,10 +294,11 @@ class Run:
     def _words(self) -> str:
         facts = self.python.facts
         host = self.machine.facts["host"]
+        torch = f"PyTorch {facts['torch']} for CUDA {facts['torch_cuda']}" if facts["torch"] else "no PyTorch"
         lines = [
             f"GT {self.manifest['version']} of {self.manifest['built']} ({self.manifest['revision']})",
             f"{host['processor']}, {host['cores']} cores; Python {facts['python']} at {self.python.executable};"
-            f" PyTorch {facts['torch'] or 'is not there'}, for CUDA {facts.get('torch_cuda')}",
+            f" {torch}",
         ]
         probe = self.machine.facts.get("probe", {})
         for device in probe.get("devices", {}).get("Ok", ()):

@@ -49,7 +49,8 @@ struct TestDevice {
 /// Opens the tests' device, on which tensors may take `memory_bytes_limit`.
 fn open(memory_bytes_limit: usize, multiplier: Multiplier) -> TestDevice {
     let device = if is_nvidias() {
-        let backend = nvidias(memory_bytes_limit, multiplier).unwrap_or_else(|error| panic!("{VARIABLE}=cuda: {error}"));
+        let backend =
+            nvidias(memory_bytes_limit, multiplier).unwrap_or_else(|error| panic!("{VARIABLE}=cuda: {error}"));
         TestDevice { backend, emulated: None, products: Arc::default() }
     } else {
         emulated(memory_bytes_limit, 4 * memory_bytes_limit, multiplier)

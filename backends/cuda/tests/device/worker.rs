@@ -144,9 +144,8 @@ fn a_device_that_others_fill_is_out_of_memory_until_they_leave() {
         return;
     }
     let driver = Arc::new(Emulated::new(LIMIT));
-    let [mut others, mut backend] = [(); 2].map(|()| {
-        CudaBackend::new(driver.clone(), Box::new(Gxx), test_store(), LIMIT).expect("an emulated device")
-    });
+    let [mut others, mut backend] = [(); 2]
+        .map(|()| CudaBackend::new(driver.clone(), Box::new(Gxx), test_store(), LIMIT).expect("an emulated device"));
     let large = meta(&[48 << 20], DType::U8);
     let held = others.allocate(&large).unwrap();
     let refused = backend.allocate(&large).err();
