@@ -221,6 +221,20 @@ fn large_convolutions_are_products_of_the_library() {
     }
 }
 
+#[test]
+fn transforms_whose_factors_are_whole_are_exact() {
+    let mut both = backends();
+    for op in [Op::Fourier, Op::InverseFourier] {
+        for dtype in op.row().accepts.iter() {
+            // Pairs of real and imaginary parts.
+            for length in [1, 2, 4] {
+                let rows = whole(Meta::new(shape(&[5, 2 * length]), dtype), length);
+                agree(&mut both, op, &[rows.into()], &Attrs::None);
+            }
+        }
+    }
+}
+
 fn permutation(axes: &[u8]) -> (Op, Attrs) {
     let mut p = [0; RANK_MAX];
     p[..axes.len()].copy_from_slice(axes);
