@@ -18,8 +18,8 @@ GT_DEVICE void fourier_pass(Complex<T> *to, const Complex<T> *from, i64 numbers,
         const Complex<T> *first = from + (i - at) + k % done * (length / done) + j;
         T re = 0, im = 0;
         for (i64 s = 0; s < radix; s++) {
-            // The angle is reduced to a quarter of a turn as a whole number of parts: then it is exact to the last bits,
-            // and quarters of a turn have factors of exactly 0, 1 and -1.
+            // The angle is reduced to a quarter of a turn as a whole number of parts, so that it is exact to the last
+            // bits, and that quarters of a turn have factors of exactly 0, 1 and -1.
             const i64 fourths = 4 * (s * k % parts), quarter = fourths / parts;
             const T angle = T(1.5707963267948966 * f64(fourths % parts) / f64(parts));
             const T cosine = cos(angle), sine = sin(angle);
