@@ -231,9 +231,13 @@ def smi() -> list[dict[str, str]]:
     if not shutil.which("nvidia-smi"):
         return []
     answers: list[dict[str, str]] = []
-    # One field that this version does not know would make the whole query fail.
-    known = [name for name in SMI_FIELDS if _query((name,))]
-    for line in _query(tuple(known)):
+    known = list(SMI_FIELDS)
+    lines = _query(tuple(known))
+    if not lines:
+        # One field that this version does not know makes the whole query fail.
+        known = [name for name in SMI_FIELDS if _query((name,))]
+        lines = _query(tuple(known))
+    for line in lines:
         answers.append(dict(zip(known, (part.strip() for part in line.split(",")), strict=False)))
     return answers
 

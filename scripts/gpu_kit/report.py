@@ -92,7 +92,12 @@ def _cell(median: float | None, rate: float | None, figure: dict[str, Any]) -> s
     if rate is None:
         return time
     digits, prefix = (rate / 1e12, "T") if figure["rate_unit"] == "FLOP/s" else (rate / 1e9, "G")
-    return f"{time}, {digits:,.0f} {prefix}{figure['rate_unit']}"
+    return f"{time}, {_three_digits(digits)} {prefix}{figure['rate_unit']}"
+
+
+def _three_digits(number: float) -> str:
+    """Returns a number with three digits, or with all before the point."""
+    return f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
 
 
 def _clocks(clocks: dict[str, Any]) -> str:
