@@ -214,7 +214,8 @@ bench: $(BENCH_VENV)/.stamp-bench $(UNOBSERVED) ## measure against NumPy and PyT
 gpu-kit: $(VENV)/.stamp-test ## all that tests and measures GT on a machine with a GPU and no compiler, in gpu-kit and dist
 	$(VENV)/bin/python scripts/make-gpu-kit $(GPU_KIT) $(DIVIDED)
 
-gpu-test: gpu-kit $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
+gpu-test: $(VENV)/.stamp-test $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
+	$(VENV)/bin/python scripts/make-gpu-kit --no-archive $(GPU_KIT) $(DIVIDED)
 	gpu-kit/run --python $(BENCH_VENV)/bin/python $(GPU_TEST)
 
 # A daemon with emulated CUDA devices. It shares the Rust tests' build.
