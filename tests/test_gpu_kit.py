@@ -386,3 +386,24 @@ def test_a_row_that_fails_hides_no_other() -> None:
     assert [row.failure for row in found] == ["ZeroDivisionError: division by zero", ""]
     assert found[1].rates == {"GT": 3.0}
     assert kept == [1, 2]
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_no_test_of_python_runs_where_gt_computes_on_no_device(tmp_path: Path, processes: str) -> None:
+    (tmp_path / "test_one.py").write_text("def test_one(): pass\n")
+    command = [sys.executable, "-m", "pytest", "-p", "gpu_kit.plugin", "-p", "no:cacheprovider", "-n", processes]
+    lines = tmp_path / "results.jsonl"
+    environment = {
+        **os.environ,
+        "GT_DEVICES": "cpu",
+        "PYTHONPATH": str(ROOT / "scripts"),
+        "GPU_KIT_DEVICES": str(tmp_path),
+        "GPU_KIT_RESULTS": str(lines),
+    }
+    done = subprocess.run(
+        [*command, "test_one.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode != 0
+    assert "no test was run: GT computes on no CUDA device here" in done.stdout + done.stderr
+    found = results.of_pytest(lines, tmp_path, rehearsal=False)
+    assert (found.passed, found.on_device, found.devices) == (0, 0, [])

@@ -18,15 +18,12 @@ def _write(entry: dict[str, Any]) -> None:
         file.write(json.dumps(entry) + "\n")
 
 
-def _is_worker(config: pytest.Config) -> bool:
-    """Returns whether this process tests for another one, which xdist makes the first to hear of results."""
-    return hasattr(config, "workerinput")
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart() -> None:
+    """Records the device, or ends the run: results from a processor would say nothing of a device.
 
-
-def pytest_sessionstart(session: pytest.Session) -> None:
-    """Records the device, or ends the run: results from a processor would say nothing of a device."""
-    if not _is_worker(session.config) and session.config.getoption("numprocesses", default=None):
-        return
+    The process that starts others to test looks first, since pytest waits long for one that ends by itself.
+    """
     try:
         on_device.record()
     except Exception as error:
