@@ -14,6 +14,8 @@ BENCH ?=
 PARITY ?=
 FUZZ_PARITY ?=
 STRESS ?=
+# make gpu-kit GPU_KIT='--python 3.13', make gpu-test GPU_TEST='doctor device'
+GPU_KIT ?=
 GPU_TEST ?=
 # make test-programs PROGRAMS='--only timm --verbose', make dist DIST='--target x86_64'
 PROGRAMS ?=
@@ -73,7 +75,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-kit gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -209,8 +211,12 @@ fmt: lint-tools $(VENV)/.stamp-lint ## format every file
 bench: $(BENCH_VENV)/.stamp-bench $(UNOBSERVED) ## measure against NumPy and PyTorch, in .venv-bench (downloads PyTorch)
 	$(BENCH_VENV)/bin/python -m benches $(BENCH)
 
-gpu-test: $(BENCH_VENV)/.stamp-bench $(BENCH_VENV)/.stamp-parity $(BENCH_VENV)/.stamp-gpu ## what only a machine with an NVIDIA GPU can show: tests and speed
-	PATH=$(abspath $(BENCH_VENV))/bin:$$PATH scripts/gpu-test --python $(BENCH_VENV)/bin/python $(GPU_TEST)
+gpu-kit: $(VENV)/.stamp-test ## all that tests and measures GT on a machine with a GPU and no compiler, in gpu-kit and dist
+	$(VENV)/bin/python scripts/make-gpu-kit $(GPU_KIT) $(DIVIDED)
+
+gpu-test: $(VENV)/.stamp-test $(BENCH_VENV)/.stamp-parity ## the same on this machine's GPU: tests and speed beside PyTorch
+	$(VENV)/bin/python scripts/make-gpu-kit --no-archive $(GPU_KIT) $(DIVIDED)
+	gpu-kit/run --python $(BENCH_VENV)/bin/python $(GPU_TEST)
 
 # A daemon with emulated CUDA devices. It shares the Rust tests' build.
 $(EMULATED): $(INSTALL_INPUTS) | tools
@@ -263,7 +269,7 @@ install-libgt: $(LIBGT) ## libgt, gt.h and gt.pc below PREFIX (and DESTDIR)
 		-e 's|@VERSION@|$(VERSION)|' capi/gt.pc.in > $(DESTDIR)$(LIBDIR)/pkgconfig/gt.pc
 
 clean: ## remove everything that was built or installed
-	rm -rf $(VENV) $(BENCH_VENV) $(PROGRAMS_VENV) $(DIST_VENV) build dist pybind/data pybind/python/gt/*.so .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(BENCH_VENV) $(PROGRAMS_VENV) $(DIST_VENV) build dist gpu-kit pybind/data pybind/python/gt/*.so .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 	if command -v cargo >/dev/null; then cargo clean; fi
 
@@ -310,10 +316,6 @@ $(PROGRAMS_VENV)/.stamp-programs: $(INSTALL_INPUTS) benches/requirements.txt ben
 
 $(DIST_VENV)/.stamp-dist: pyproject.toml | $(DIST_VENV)/bin/python
 	$(DIST_VENV)/bin/python -m pip install --quiet --group dist
-	@touch $@
-
-$(BENCH_VENV)/.stamp-gpu: pyproject.toml | $(BENCH_VENV)/bin/python
-	$(BENCH_VENV)/bin/python -m pip install --quiet --group test
 	@touch $@
 
 $(BENCH_VENV)/.stamp-bench: $(INSTALL_INPUTS) $(BENCH_VENV)/.stamp-torch

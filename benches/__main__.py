@@ -68,7 +68,7 @@ COLUMNS = 150
 
 
 def main() -> int:
-    """Returns 1 if a row could not be measured, or with `--strict` if it missed a target."""
+    """Returns 1 if nothing or a row could not be measured, or with `--strict` if it missed a target."""
     parser = argparse.ArgumentParser(prog="python -m benches", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a third of the rounds")
     parser.add_argument("--only", default="", metavar="NAME", help=f"one group of {', '.join(GROUPS)}")
@@ -76,7 +76,14 @@ def main() -> int:
     parser.add_argument("--strict", action="store_true", help="exit with 1 where a target is missed")
     arguments = parser.parse_args()
 
-    rows = harness.run(GROUPS.items(), arguments.quick, arguments.only)
+    def keep(rows: list[harness.Row]) -> None:
+        if arguments.json:
+            harness.save(rows, arguments.json)
+
+    rows = harness.run(GROUPS.items(), arguments.quick, arguments.only, keep)
+    if not rows:
+        print(f"nothing was measured: no group has {arguments.only} in its name, or this machine lacks what it needs")
+        return 1
     console = Console()
     console = console if console.is_terminal else Console(width=COLUMNS)
     console.print(harness.table(rows))
@@ -85,8 +92,7 @@ def main() -> int:
             print(f"{row.what}: {row.failure}")
     if harness.LOAD_AT_START > harness.LOAD_MAX:
         print(f"the machine was busy (load {harness.LOAD_AT_START:.1f}): measure again when it is quiet")
-    if arguments.json:
-        harness.save(rows, arguments.json)
+    keep(rows)
     missed = [row for row in rows if row.failure or any(t.met(row.medians) is False for t in row.targets)]
     print(f"{len(rows) - len(missed)} of {len(rows)} rows meet their targets")
     return 1 if any(row.failure for row in rows) or (arguments.strict and missed) else 0

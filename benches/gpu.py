@@ -1,13 +1,18 @@
-"""Operations and training steps on a GPU, beside PyTorch on the same one: `make gpu-test` runs them.
+"""Operations and training steps on a GPU, beside PyTorch on the same one: `gpu-kit/run bench` runs them.
 
 Nothing is measured unless both frameworks have a GPU. Both are synchronised at the end of each measurement. They take
-turns on one GPU, so each row frees the memory that it cached, for the other framework to use.
+turns on one GPU, so each row frees the memory that it cached, for the other framework to use. The rows that tell most
+come first: a run may be ended early.
+
+Where GT's device is emulated, which is a rehearsal of this file, sizes are small and PyTorch computes on the CPU.
 """
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,42 +22,105 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch
 from tests.parity.gpt import Config, build
 
-# The elements of the tensors whose bandwidth is measured: 400 MB of float32.
-LARGE = 100_000_000
-SIZES = (1024, 2048, 4096, 8192)
-CHAIN_OPS = 1_000
+EMULATED_DEVICE = "an emulated device"
+# The parameters of the model that training is measured with.
 GPT2 = Config(layers=12, heads=12, channels=768, context=1024, vocabulary=50_304)
-# Batch, heads, tokens, and features per head.
-ATTENTION = (8, 16, 2048, 64)
-# Samples, channels, height and width.
-CONVOLUTION = (64, 128, 56, 56)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """How large everything is."""
+
+    # The elements of the tensors whose bandwidth is measured: 400 MB of float32, in rows of 1,000.
+    large: int = 100_000_000
+    matmul: tuple[int, ...] = (8192, 4096, 2048, 1024)
+    chain_ops: int = 1_000
+    # Batch, heads, tokens, and features per head.
+    attention: tuple[int, int, int, int] = (8, 16, 2048, 64)
+    # Samples, channels, height and width.
+    convolution: tuple[int, int, int, int] = (64, 128, 56, 56)
+    gpt: Config = GPT2
+    gpt_batch: int = 4
+    mlp: int = 1024
+    issues: int = 500
+
+
+REHEARSED = Sizes(
+    large=10_000,
+    matmul=(64, 32),
+    chain_ops=50,
+    attention=(1, 2, 32, 16),
+    convolution=(2, 4, 8, 8),
+    gpt=Config(layers=1, heads=2, channels=32, context=16, vocabulary=64),
+    gpt_batch=2,
+    mlp=16,
+    issues=20,
+)
+
+
+def is_rehearsal() -> bool:
+    """Returns whether GT's device is emulated."""
+    return gt.cuda.is_available() and gt.cuda.get_device_name() == EMULATED_DEVICE
 
 
 def is_here() -> bool:
-    """Returns whether both frameworks can compute on a GPU."""
-    return torch is not None and torch.cuda.is_available() and gt.cuda.is_available()
+    """Returns whether both frameworks can compute on a GPU, or rehearse it."""
+    return torch is not None and gt.cuda.is_available() and (torch.cuda.is_available() or is_rehearsal())
+
+
+@functools.cache
+def _sizes() -> Sizes:
+    return REHEARSED if is_rehearsal() else Sizes()
+
+
+def _place(framework: Any) -> str:
+    return "cuda" if framework.cuda.is_available() else "cpu"
+
+
+def _synchronizer(framework: Any) -> Callable[[], object]:
+    """Returns what waits for the framework's device; nothing waits for a processor, which PyTorch rehearses on."""
+    return framework.cuda.synchronize if framework.cuda.is_available() else lambda: None
+
+
+@functools.cache
+def _compiles() -> bool:
+    """Returns whether torch.compile works here: it needs a C compiler, which a machine may lack."""
+    try:
+        return torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=_place(torch))).sum().item() == 24
+    except Exception as error:  # The compiler raises errors of its own, of the C compiler's and of the system's.
+        first = next(iter(str(error).splitlines()), "")
+        print(f"torch.compile does not work here, so its column is empty: {type(error).__name__}: {first}")
+        return False
 
 
 def _timed(framework: Any, work: Callable[[], object], passes: int) -> Callable[[], float]:
     """Measures the seconds of one `work()`, from issuing the first to the end of the last."""
+    synchronize = _synchronizer(framework)
 
     def measured() -> float:
-        framework.cuda.synchronize()
-        return seconds_per_pass(work, passes, framework.cuda.synchronize)
+        synchronize()
+        return seconds_per_pass(work, passes, synchronize)
 
     return measured
 
 
 def _issued(framework: Any, work: Callable[[], object], passes: int) -> Callable[[], float]:
     """Measures the seconds that issuing one `work()` takes the program, without waiting for the device."""
+    synchronize = _synchronizer(framework)
 
     def measured() -> float:
-        framework.cuda.synchronize()
+        synchronize()
         seconds = seconds_per_pass(work, passes)
-        framework.cuda.synchronize()
+        synchronize()
         return seconds
 
     return measured
+
+
+def _prepared_at_its_turn(prepare: Callable[[], Callable[[], float]]) -> Callable[[], float]:
+    """Prepares a contender when it is first measured: an error is then one of its row, and the next row goes on."""
+    prepared = functools.cache(prepare)
+    return lambda: prepared()()
 
 
 def _row(
@@ -61,14 +129,23 @@ def _row(
     passes: int,
     target: Target | None,
     timed: Callable[[Any, Callable[[], object], int], Callable[[], float]] = _timed,
+    *,
+    work: tuple[float, str] = (0.0, ""),
+    compiled: Callable[[Any], Callable[[], object]] | None = None,
 ) -> Row:
     """Makes a row; `make(framework)` prepares and returns the function to measure."""
-    contenders = {"GT": timed(gt, make(gt), passes), "PyTorch": timed(torch, make(torch), passes)}
-    return Row(what, contenders, (target,) if target else ())
+    makers = {"GT": (gt, make), "PyTorch": (torch, make)}
+    if compiled is not None and _compiles():
+        makers["torch.compile"] = (torch, compiled)
+    contenders = {
+        name: _prepared_at_its_turn(lambda framework=framework, maker=maker: timed(framework, maker(framework), passes))
+        for name, (framework, maker) in makers.items()
+    }
+    return Row(what, contenders, (target,) if target else (), work=work[0], work_unit=work[1])
 
 
 def _small(framework: Any) -> tuple[Any, Any]:
-    return framework.ones(64, device="cuda"), framework.full((64,), 1e-3, device="cuda")
+    return framework.ones(64, device=_place(framework)), framework.full((64,), 1e-3, device=_place(framework))
 
 
 def _issue(framework: Any) -> Callable[[], object]:
@@ -81,7 +158,7 @@ def _chain(framework: Any) -> Callable[[], object]:
 
     def work() -> None:
         x = a
-        for _ in range(CHAIN_OPS):
+        for _ in range(_sizes().chain_ops):
             x = x + b
 
     return work
@@ -90,16 +167,20 @@ def _chain(framework: Any) -> Callable[[], object]:
 def _matmul(size: int, dtype: str, tf32: bool) -> Callable[[Any], Callable[[], object]]:
     def make(framework: Any) -> Callable[[], object]:
         framework.backends.cuda.matmul.allow_tf32 = tf32
-        a, b = (framework.randn(size, size, device="cuda").to(getattr(framework, dtype)) for _ in range(2))
+        a, b = (framework.randn(size, size, device=_place(framework)).to(getattr(framework, dtype)) for _ in range(2))
         return lambda: a @ b
 
     return make
 
 
-def _of_large(work: Callable[[Any, Any], object], shape: tuple[int, ...]) -> Callable[[Any], Callable[[], object]]:
+def _of_large(
+    work: Callable[..., object], shape: tuple[int, ...], count: int = 1, compiles: bool = False
+) -> Callable[[Any], Callable[[], object]]:
     def make(framework: Any) -> Callable[[], object]:
-        x = framework.randn(*shape, device="cuda")
-        return lambda: work(framework, x)
+        operands = [framework.randn(*shape, device=_place(framework)) for _ in range(count)]
+        function = functools.partial(work, framework)
+        function = torch.compile(function) if compiles else function
+        return lambda: function(*operands)
 
     return make
 
@@ -108,7 +189,9 @@ def _attention(dtype: str, backward: bool) -> Callable[[Any], Callable[[], objec
     def make(framework: Any) -> Callable[[], object]:
         attend = framework.nn.functional.scaled_dot_product_attention
         q, k, v = (
-            framework.randn(*ATTENTION, device="cuda").to(getattr(framework, dtype)).requires_grad_(backward)
+            framework.randn(*_sizes().attention, device=_place(framework))
+            .to(getattr(framework, dtype))
+            .requires_grad_(backward)
             for _ in range(3)
         )
 
@@ -124,9 +207,10 @@ def _attention(dtype: str, backward: bool) -> Callable[[Any], Callable[[], objec
 
 def _convolution(dtype: str, side: int, backward: bool) -> Callable[[Any], Callable[[], object]]:
     def make(framework: Any) -> Callable[[], object]:
+        shape = _sizes().convolution
         x, weight = (
-            framework.randn(*shape, device="cuda").to(getattr(framework, dtype)).requires_grad_(backward)
-            for shape in (CONVOLUTION, (CONVOLUTION[1], CONVOLUTION[1], side, side))
+            framework.randn(*dims, device=_place(framework)).to(getattr(framework, dtype)).requires_grad_(backward)
+            for dims in (shape, (shape[1], shape[1], side, side))
         )
 
         def work() -> None:
@@ -140,10 +224,10 @@ def _convolution(dtype: str, side: int, backward: bool) -> Callable[[Any], Calla
 
 
 def _mlp_step(framework: Any) -> Callable[[], object]:
-    nn = framework.nn
-    model = nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 1024)).to("cuda")
+    nn, width = framework.nn, _sizes().mlp
+    model = nn.Sequential(nn.Linear(width, 4 * width), nn.ReLU(), nn.Linear(4 * width, width)).to(_place(framework))
     optimizer = framework.optim.SGD(model.parameters(), lr=1e-3)
-    x = framework.randn(256, 1024, device="cuda")
+    x = framework.randn(256, width, device=_place(framework))
 
     def step() -> None:
         optimizer.zero_grad()
@@ -153,16 +237,20 @@ def _mlp_step(framework: Any) -> Callable[[], object]:
     return step
 
 
-def _gpt_step(dtype: str) -> Callable[[Any], Callable[[], object]]:
+def _gpt_step(dtype: str, compiles: bool = False) -> Callable[[Any], Callable[[], object]]:
     def make(framework: Any) -> Callable[[], object]:
+        config, batch = _sizes().gpt, _sizes().gpt_batch
         framework.manual_seed(1)
-        model = build(framework, GPT2).to("cuda")
+        model = build(framework, config).to(_place(framework))
+        model = torch.compile(model) if compiles else model
         optimizer = framework.optim.AdamW(model.parameters(), lr=1e-4)
-        text = np.random.default_rng(1).integers(0, GPT2.vocabulary, (4, GPT2.context + 1))
-        tokens, targets = (framework.from_numpy(part.copy()).to("cuda") for part in (text[:, :-1], text[:, 1:]))
+        text = np.random.default_rng(1).integers(0, config.vocabulary, (batch, config.context + 1))
+        tokens, targets = (
+            framework.from_numpy(part.copy()).to(_place(framework)) for part in (text[:, :-1], text[:, 1:])
+        )
 
         def step() -> None:
-            with framework.autocast("cuda", getattr(framework, dtype), enabled=dtype != "float32"):
+            with framework.autocast(_place(framework), getattr(framework, dtype), enabled=dtype != "float32"):
                 loss = model(tokens, targets)
             optimizer.zero_grad()
             loss.backward()
@@ -173,11 +261,20 @@ def _gpt_step(dtype: str) -> Callable[[Any], Callable[[], object]]:
     return make
 
 
+def _gpt_flops() -> float:
+    """Returns a step's operations as they are usually counted: 6 for each parameter and token, and attention's."""
+    config = _sizes().gpt
+    blocks = 12 * config.layers * config.channels**2
+    parameters = blocks + config.vocabulary * config.channels
+    attention = 12 * config.layers * config.channels * config.context
+    return float((6 * parameters + attention) * _sizes().gpt_batch * config.context)
+
+
 def _transfers() -> Iterator[Row]:
     """Yields the rows of uploads and downloads, beside copies between pinned memory and the device."""
-    array = np.ones(LARGE // 4, np.float32)
-    ours, device = gt.from_numpy(array), torch.empty(array.size, device="cuda")
-    pinned = torch.empty(array.size, pin_memory=True)
+    array = np.ones(_sizes().large // 4, np.float32)
+    ours, device = gt.from_numpy(array), torch.empty(array.size, device=_place(torch))
+    pinned = torch.empty(array.size, pin_memory=torch.cuda.is_available())
 
     def up() -> float:
         start = time.perf_counter()
@@ -194,41 +291,99 @@ def _transfers() -> Iterator[Row]:
         return _timed(torch, lambda: to.copy_(source, non_blocking=True), 1)
 
     target = Target(0.9, "PyTorch", speed=True)
-    yield Row("upload, 100 MB, beside a pinned copy", {"GT": up, "PyTorch": copied(device, pinned)}, (target,))
-    yield Row("download, 100 MB, beside a pinned copy", {"GT": down, "PyTorch": copied(pinned, device)}, (target,))
+    for direction, ours_timed, theirs in (
+        ("upload", up, copied(device, pinned)),
+        ("download", down, copied(pinned, device)),
+    ):
+        what = f"gpu: {direction}, {array.nbytes / 1e6:,.0f} MB, beside a pinned copy"
+        contenders = {"GT": ours_timed, "PyTorch": theirs}
+        yield Row(what, contenders, (target,), work=float(array.nbytes), work_unit="B/s")
+
+
+def _matmuls() -> Iterator[Row]:
+    for name, dtype, tf32 in (("bf16", "bfloat16", False), ("tf32", "float32", True), ("f32", "float32", False)):
+        for size in _sizes().matmul:
+            target = Target(0.97, "PyTorch", speed=True) if name != "f32" else None
+            flops = (2.0 * size**3, "FLOP/s")
+            yield _row(f"gpu: matmul {size:,}³, {name}", _matmul(size, dtype, tf32), 20, target, work=flops)
+
+
+def _bandwidths() -> Iterator[Row]:
+    large = _sizes().large
+    flat, rows_of = (large,), (large // 1000, 1000)
+    target = Target(1.0, "PyTorch", speed=True)
+
+    def gelu(framework: Any, x: Any) -> Any:
+        return framework.nn.functional.gelu(x)
+
+    def norm(framework: Any, x: Any) -> Any:
+        return framework.nn.functional.layer_norm(x, (1000,))
+
+    # The operation, the shape and number of its operands, the tensors that it reads and writes, and whether to compile
+    # it, too.
+    for name, work, shape, count, moved, compiles in (
+        # GT copies nothing for clone().
+        ("negative", lambda _, x: -x, flat, 1, 2, False),
+        ("a + b", lambda _, a, b: a + b, flat, 2, 3, False),
+        ("softmax", lambda _, x: x.softmax(-1), rows_of, 1, 2, True),
+        ("layer_norm", norm, rows_of, 1, 2, True),
+        ("gelu", gelu, flat, 1, 2, True),
+        ("sum", lambda _, x: x.sum(), flat, 1, 1, False),
+    ):
+        yield _row(
+            f"gpu: {name}, {large:,} elements",
+            _of_large(work, shape, count),
+            10,
+            target,
+            work=(4.0 * large * moved, "B/s"),
+            compiled=_of_large(work, shape, count, compiles=True) if compiles else None,
+        )
+
+
+def _attentions() -> Iterator[Row]:
+    batch, heads, tokens, features = _sizes().attention
+    # Two products of which the mask leaves half; the gradients take five.
+    forward = 2.0 * batch * heads * tokens**2 * features
+    for dtype in ("bfloat16", "float32"):
+        for backward in (False, True):
+            what = f"gpu: causal attention {_sizes().attention}, {dtype}{', with gradient' * backward}"
+            flops = (forward * (3.5 if backward else 1.0), "FLOP/s")
+            yield _row(what, _attention(dtype, backward), 5, None, work=flops)
+
+
+def _convolutions() -> Iterator[Row]:
+    """Yields the rows of convolutions. Both frameworks round those of float32 to tf32 by default."""
+    samples, channels, height, width = _sizes().convolution
+    for dtype in ("bfloat16", "float32"):
+        for side in (3, 1):
+            forward = 2.0 * samples * height * width * channels**2 * side**2
+            for backward in (False, True):
+                shape = _sizes().convolution
+                what = f"gpu: convolution {side} × {side} of {shape}, {dtype}{', with gradients' * backward}"
+                flops = (forward * (3.0 if backward else 1.0), "FLOP/s")
+                yield _row(what, _convolution(dtype, side, backward), 5, None, work=flops)
+
+
+def _steps() -> Iterator[Row]:
+    config, batch = _sizes().gpt, _sizes().gpt_batch
+    model = "GPT-2 124M" if config == GPT2 else "GPT"
+    for dtype in ("bfloat16", "float32"):
+        what = f"gpu: {model} training step, {batch} × {config.context:,}, {dtype}"
+        compiled = _gpt_step(dtype, compiles=True) if dtype == "bfloat16" else None
+        target, flops = Target(1.0, "PyTorch"), (_gpt_flops(), "FLOP/s")
+        yield _row(what, _gpt_step(dtype), 3, target, work=flops, compiled=compiled)
 
 
 def rows() -> Iterator[Row]:
-    """Yields the rows of issue cost, launches, products, bandwidth, attention, convolutions, training and transfers."""
+    """Yields the rows of products, bandwidth, attention, training, issue cost, launches, convolutions and transfers."""
     if not is_here():
         return
-    yield _row("gpu: issue a + b", _issue, 500, Target(0.3, "PyTorch"), _issued)
-    yield _row(f"gpu: chain of {CHAIN_OPS:,} adds of 64 elements", _chain, 3, Target(0.5, "PyTorch"))
-    for name, dtype, tf32 in (("bf16", "bfloat16", False), ("tf32", "float32", True), ("f32", "float32", False)):
-        for size in SIZES:
-            target = Target(0.97, "PyTorch", speed=True) if name != "f32" else None
-            yield _row(f"gpu: matmul {size}³, {name}", _matmul(size, dtype, tf32), 20, target)
-    rows_of = (LARGE // 1000, 1000)
-    for name, work, shape in (
-        ("copy", lambda _, x: x.clone(), (LARGE,)),
-        ("a + b", lambda _, x: x + x, (LARGE,)),
-        ("gelu", lambda framework, x: framework.nn.functional.gelu(x), (LARGE,)),
-        ("sum", lambda _, x: x.sum(), (LARGE,)),
-        ("softmax", lambda _, x: x.softmax(-1), rows_of),
-        ("layer_norm", lambda framework, x: framework.nn.functional.layer_norm(x, (1000,)), rows_of),
-    ):
-        yield _row(f"gpu: {name}, 1e8 elements", _of_large(work, shape), 10, Target(1.0, "PyTorch", speed=True))
-    for dtype in ("bfloat16", "float32"):
-        for backward in (False, True):
-            what = f"gpu: causal attention {ATTENTION}, {dtype}{', with gradient' * backward}"
-            yield _row(what, _attention(dtype, backward), 5, None)
-    # Both frameworks round convolutions of float32 to tf32 by default.
-    for dtype in ("bfloat16", "float32"):
-        for side in (1, 3):
-            for backward in (False, True):
-                what = f"gpu: convolution {side} × {side} of {CONVOLUTION}, {dtype}{', with gradients' * backward}"
-                yield _row(what, _convolution(dtype, side, backward), 5, None)
+    yield from _matmuls()
+    yield from _bandwidths()
+    yield from _attentions()
+    yield from _steps()
+    yield _row("gpu: issue a + b", _issue, _sizes().issues, Target(0.3, "PyTorch"), _issued)
+    yield _row(f"gpu: chain of {_sizes().chain_ops:,} adds of 64 elements", _chain, 3, Target(0.5, "PyTorch"))
+    yield from _convolutions()
     yield _row("gpu: MLP training step, batch 256", _mlp_step, 20, Target(1.0, "PyTorch"))
-    for dtype in ("float32", "bfloat16"):
-        yield _row(f"gpu: GPT-2 124M training step, 4 × 1,024, {dtype}", _gpt_step(dtype), 3, Target(1.0, "PyTorch"))
     yield from _transfers()

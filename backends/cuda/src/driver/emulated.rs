@@ -730,9 +730,11 @@ pub fn is_available() -> bool {
     Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// The store of images that the tests share, so that kernels are compiled once.
+/// The store of images that the tests share, so that kernels are compiled once: in the folder that `GT_TEST_KERNELS`
+/// names, or in this workspace's `target`, which is not there where the tests run on another machine.
 pub fn test_store() -> crate::compile::store::Store {
-    crate::compile::store::Store::at(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/emulated-kernels"))
+    let of_workspace = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/emulated-kernels");
+    crate::compile::store::Store::at(std::env::var_os("GT_TEST_KERNELS").map_or_else(of_workspace, PathBuf::from))
 }
 
 #[cfg(test)]

@@ -1,17 +1,16 @@
-//! The op table's CUDA expressions, on an emulated device, agree with its Rust expressions on the CPU backend: bit for
-//! bit where nothing is approximated.
+//! The op table's CUDA expressions agree with its Rust expressions on the CPU backend: bit for bit where nothing is
+//! approximated.
 
+use crate::{Multiplier, open};
 use gt_backend::conformance::MEMORY_BYTES;
 use gt_backend::conformance::host::Host;
 use gt_backend::{Backend, HostRange, Input};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
-use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::row::ROWS;
 use gt_ops::{Attrs, Class, DType, Meta, Op, Row, Shape};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 /// Numbers at which functions tend to fail; each dtype rounds them to its nearest.
 #[rustfmt::skip]
@@ -46,8 +45,7 @@ const INTS: [i64; 22] = [
 ];
 
 fn cuda() -> CudaBackend {
-    let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
-    CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device")
+    open(MEMORY_BYTES, Multiplier::Kernels).backend
 }
 
 fn cpu() -> CpuBackend {

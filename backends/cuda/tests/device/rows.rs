@@ -1,19 +1,17 @@
-//! Row-wise ops, on an emulated device, agree with the CPU backend.
+//! Row-wise ops agree with the CPU backend.
 
+use crate::{Multiplier, open};
 use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
 use gt_backend::{Backend, ExecError, HostRange, Input};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
-use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::instruction::{LossReduction, LossSpec};
 use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
 use std::ptr::NonNull;
-use std::sync::Arc;
 
 fn backend() -> CudaBackend {
-    let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
-    CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device")
+    open(MEMORY_BYTES, Multiplier::Kernels).backend
 }
 
 fn backends() -> (CudaBackend, CpuBackend) {

@@ -1,12 +1,10 @@
-//! Attention and its gradients, on an emulated device, agree with the CPU backend.
+//! Attention and its gradients agree with the CPU backend.
 
+use crate::{Multiplier, open};
 use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_cuda::CudaBackend;
-use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::{Attrs, DType, Meta, Op, Shape};
-use std::sync::Arc;
 
 /// Leading dimensions, queries, keys, features, columns of values.
 struct Case(&'static [usize], usize, usize, usize, usize);
@@ -34,8 +32,7 @@ const FOR_TENSOR_CORES: [Case; 6] = [
 
 /// Compares with the CPU backend. `tolerance` bounds the error in units of the result dtype's rounding and of f32's.
 fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[OperandLayout], tolerance: (f64, f64)) {
-    let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
-    let mut cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
+    let mut cuda = open(MEMORY_BYTES, Multiplier::Kernels).backend;
     let mut cpu = CpuBackend::new(CpuOptions { memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() });
     let mut numbers = TestNumbers::new();
     for (at, Case(lead, queries, keys, features, columns)) in cases.iter().enumerate() {

@@ -1,8 +1,9 @@
 //! The CUDA backend works asynchronously: transfers in flight, fences, and errors that the device reports later. The
-//! emulated device runs nothing until the host polls or waits.
+//! emulated device runs nothing until the host polls or waits; one of NVIDIA's may be done before.
 
+use crate::{Multiplier, TestDevice, is_skipped, open};
 use gt_backend::{Backend, ExecError, Fence, FenceStatus, HostRange, Input, MemoryUsage};
-use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
+use gt_cuda::driver::emulated::Emulated;
 use gt_cuda::{CudaBackend, CudaTensor};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
@@ -13,10 +14,9 @@ use std::sync::atomic::Ordering::Relaxed;
 const LIMIT: usize = 64 << 20;
 const N: usize = 1 << 10;
 
-fn device() -> (Arc<Emulated>, CudaBackend) {
-    let driver = Arc::new(Emulated::new(2 * LIMIT));
-    let backend = CudaBackend::new(driver.clone(), Box::new(Gxx), test_store(), LIMIT).expect("an emulated device");
-    (driver, backend)
+fn device() -> (Option<Arc<Emulated>>, CudaBackend) {
+    let TestDevice { emulated, backend, .. } = open(LIMIT, Multiplier::Kernels);
+    (emulated, backend)
 }
 
 fn floats(n: usize) -> Meta {
@@ -65,7 +65,7 @@ fn come_to(backend: &mut CudaBackend, fence: Fence) -> FenceStatus {
 fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
     // Through the pinned buffers, then by DMA into registered memory.
     for registered in [false, true] {
-        let (_driver, mut backend) = device();
+        let (driver, mut backend) = device();
         let mut to = Memory::new(N * 4);
         if registered {
             // SAFETY: the memory stays mapped until the test's transfers have completed.
@@ -78,7 +78,7 @@ fn a_fetch_is_what_the_tensor_was_however_its_memory_is_used_next() {
         let next = plus_one(&mut backend, &given, 1);
         drop(given);
         let others: Vec<CudaTensor> = (0..20).map(|i| full(&mut backend, N, f64::from(i))).collect();
-        assert!(to.0.iter().all(|byte| *byte == 0xee), "nothing has been waited for");
+        assert!(driver.is_none() || to.0.iter().all(|byte| *byte == 0xee), "nothing has been waited for");
         come_to(&mut backend, fetch);
         assert_eq!(to.floats(), [3.0; N]);
         let mut sum = Memory::new(N * 4);
@@ -158,7 +158,7 @@ fn memory_that_goes_is_not_used_any_more() {
     come_to(&mut backend, fetch);
     assert_eq!(to.floats(), [0.0; N]);
     drop((given, backend));
-    assert_eq!(driver.leaked(), 0);
+    assert_eq!(driver.map_or(0, |driver| driver.leaked()), 0);
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn a_backend_that_ends_waits_for_what_is_on_its_way() {
     let given = full(&mut backend, N, 3.0);
     backend.start_read(&given, 0, to.range()).unwrap().unwrap();
     drop((given, backend));
-    assert_eq!(driver.leaked(), 0);
+    assert_eq!(driver.map_or(0, |driver| driver.leaked()), 0);
 }
 
 #[test]
@@ -193,11 +193,14 @@ fn what_the_device_finds_comes_with_the_mark() {
 
 #[test]
 fn a_device_that_is_lost_says_so_at_the_next_look() {
+    if is_skipped("an emulated device alone is lost when asked to") {
+        return;
+    }
     let (driver, mut backend) = device();
     let mut to = Memory::new(N * 4);
     let given = full(&mut backend, N, 3.0);
     backend.start_read(&given, 0, to.range()).unwrap().unwrap();
-    driver.lose("an illegal memory access was encountered");
+    driver.expect("an emulated device").lose("an illegal memory access was encountered");
     for wait in [false, true] {
         let error = backend.poll_fence(wait).unwrap_err();
         assert!(matches!(&error, ExecError::Lost(why) if why.contains("an illegal memory access")), "{error}");
@@ -206,7 +209,11 @@ fn a_device_that_is_lost_says_so_at_the_next_look() {
 
 #[test]
 fn a_mark_tells_how_long_the_device_computed_since_the_one_before() {
+    if is_skipped("the time that work takes is known of an emulated device alone") {
+        return;
+    }
     let (driver, mut backend) = device();
+    let driver = driver.expect("an emulated device");
     let mut fences = Vec::new();
     for takes_ns in [1_000, 50_000, 7_000] {
         driver.kernel_ns.store(takes_ns, Relaxed);

@@ -1,16 +1,13 @@
-//! Scans and sorts that are split into pieces, on an emulated device, agree with the CPU backend.
+//! Scans and sorts that are split into pieces agree with the CPU backend.
 
+use crate::{Multiplier, open};
 use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare};
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_cuda::CudaBackend;
-use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
 use gt_ops::{Attrs, DType, Meta, Op, Shape};
-use std::sync::Arc;
 
 fn check(ops: &[Op], dtypes: &[DType], cases: &[(&[usize], u8)], domain: (f64, f64), own: f64) {
-    let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
-    let mut cuda = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
+    let mut cuda = open(MEMORY_BYTES, Multiplier::Kernels).backend;
     let mut cpu = CpuBackend::new(CpuOptions { memory_bytes_limit: MEMORY_BYTES, ..CpuOptions::default() });
     let mut numbers = TestNumbers::new();
     for op in ops {

@@ -1,13 +1,11 @@
-//! The CUDA backend, on an emulated device, passes the conformance suite.
+//! The CUDA backend passes the conformance suite.
 
+use crate::{Multiplier, open};
 use gt_backend::conformance::MEMORY_BYTES;
 use gt_cuda::CudaBackend;
-use gt_cuda::driver::emulated::{Emulated, Gxx, test_store};
-use std::sync::Arc;
 
 fn backend() -> CudaBackend {
-    let driver = Arc::new(Emulated::new(4 * MEMORY_BYTES));
-    let mut backend = CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("an emulated device");
+    let mut backend = open(MEMORY_BYTES, Multiplier::Kernels).backend;
     backend.compile_programs_at_once();
     backend
 }
