@@ -135,7 +135,7 @@ def _row(
 ) -> Row:
     """Makes a row; `make(framework)` prepares and returns the function to measure."""
     makers = {"GT": (gt, make), "PyTorch": (torch, make)}
-    if compiled is not None and _compiles():
+    if compiled is not None:
         makers["torch.compile"] = (torch, compiled)
     contenders = {
         name: _prepared_at_its_turn(lambda framework=framework, maker=maker: timed(framework, maker(framework), passes))
@@ -308,7 +308,7 @@ def _matmuls() -> Iterator[Row]:
             yield _row(f"gpu: matmul {size:,}³, {name}", _matmul(size, dtype, tf32), 20, target, work=flops)
 
 
-def _bandwidths() -> Iterator[Row]:
+def _bandwidths(compiled: bool) -> Iterator[Row]:
     large = _sizes().large
     flat, rows_of = (large,), (large // 1000, 1000)
     target = Target(1.0, "PyTorch", speed=True)
@@ -330,13 +330,15 @@ def _bandwidths() -> Iterator[Row]:
         ("gelu", gelu, flat, 1, 2, True),
         ("sum", lambda _, x: x.sum(), flat, 1, 1, False),
     ):
+        if compiled and not compiles:
+            continue
         yield _row(
-            f"gpu: {name}, {large:,} elements",
+            f"gpu: {name}, {large:,} elements{', beside a compiler' * compiled}",
             _of_large(work, shape, count),
             10,
             target,
             work=(4.0 * large * moved, "B/s"),
-            compiled=_of_large(work, shape, count, compiles=True) if compiles else None,
+            compiled=_of_large(work, shape, count, compiles=True) if compiled else None,
         )
 
 
@@ -364,26 +366,32 @@ def _convolutions() -> Iterator[Row]:
                 yield _row(what, _convolution(dtype, side, backward), 5, None, work=flops)
 
 
-def _steps() -> Iterator[Row]:
+def _steps(compiled: bool) -> Iterator[Row]:
     config, batch = _sizes().gpt, _sizes().gpt_batch
     model = "GPT-2 124M" if config == GPT2 else "GPT"
-    for dtype in ("bfloat16", "float32"):
-        what = f"gpu: {model} training step, {batch} × {config.context:,}, {dtype}"
-        compiled = _gpt_step(dtype, compiles=True) if dtype == "bfloat16" else None
+    for dtype in ("bfloat16",) if compiled else ("bfloat16", "float32"):
+        what = f"gpu: {model} training step, {batch} × {config.context:,}, {dtype}{', beside a compiler' * compiled}"
+        by_compiler = _gpt_step(dtype, compiles=True) if compiled else None
         target, flops = Target(1.0, "PyTorch"), (_gpt_flops(), "FLOP/s")
-        yield _row(what, _gpt_step(dtype), 3, target, work=flops, compiled=compiled)
+        yield _row(what, _gpt_step(dtype), 3, target, work=flops, compiled=by_compiler)
 
 
 def rows() -> Iterator[Row]:
-    """Yields the rows of products, bandwidth, attention, training, issue cost, launches, convolutions and transfers."""
+    """Yields the rows of products, bandwidth, attention, training, issue cost, launches, convolutions and transfers.
+
+    Compilation takes minutes, so the rows beside a compiler come last.
+    """
     if not is_here():
         return
     yield from _matmuls()
-    yield from _bandwidths()
+    yield from _bandwidths(compiled=False)
     yield from _attentions()
-    yield from _steps()
+    yield from _steps(compiled=False)
     yield _row("gpu: issue a + b", _issue, _sizes().issues, Target(0.3, "PyTorch"), _issued)
     yield _row(f"gpu: chain of {_sizes().chain_ops:,} adds of 64 elements", _chain, 3, Target(0.5, "PyTorch"))
     yield from _convolutions()
     yield _row("gpu: MLP training step, batch 256", _mlp_step, 20, Target(1.0, "PyTorch"))
     yield from _transfers()
+    if _compiles():
+        yield from _bandwidths(compiled=True)
+        yield from _steps(compiled=True)
