@@ -44,18 +44,20 @@ class RandomRounding(TorchDispatchMode):
             return func(*args, **kwargs)
         precise = in_double(func, args, kwargs)
         if func._schema.name.removeprefix("aten::") in SUMS:
-            args = tree_map(self.other, args)
+            args = tree_map(lambda operand: self.other(operand, kwargs.get("dtype")), args)
         result = func(*args, **kwargs)
         for made, exact in zip(tree_leaves(result), precise, strict=False):
             if isinstance(made, torch.Tensor) and made.is_floating_point():
                 self.change(made, exact)
         return result
 
-    def other(self, operand: Any) -> Any:
-        """A copy of an operand whose elements are changed."""
-        if not isinstance(operand, torch.Tensor) or not operand.is_floating_point():
+    def other(self, operand: Any, dtype: torch.dtype | None) -> Any:
+        """A copy of an operand whose elements are changed, in the dtype that they are to be added in."""
+        if not isinstance(operand, torch.Tensor):
             return operand
-        return self.changed(operand)
+        if dtype is not None and dtype.is_floating_point:
+            operand = operand.to(dtype)
+        return self.changed(operand) if operand.is_floating_point() else operand
 
     def change(self, made: torch.Tensor, exact: Any) -> None:
         """Changes the elements of a result that differ from those computed in float64."""

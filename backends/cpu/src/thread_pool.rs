@@ -80,7 +80,7 @@ impl ChunkShare {
         let ends = |share: u64| (share & 0xffff_ffff, share >> 32);
         let claimed = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |share| {
             let (first, end) = ends(share);
-            (first < end).then_some(if last { share - (1 << 32) } else { share + 1 })
+            (first < end).then(|| if last { share - (1 << 32) } else { share + 1 })
         });
         let (first, end) = ends(claimed.ok()?);
         Some(if last { end - 1 } else { first } as usize)
