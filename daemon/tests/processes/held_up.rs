@@ -7,7 +7,7 @@ use gt_ops::failure::{Fault, WorkerEnd};
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::wire::Command;
 use gt_ops::{Attrs, Op, Operand, Shape, build};
-use gt_protocol::{Address, WorkerInfo};
+use gt_protocol::{Address, RunningInfo, WorkerInfo};
 use gt_shm::ArenaBlock;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, gettid};
@@ -310,9 +310,12 @@ fn a_worker_that_goes_on_for_a_session_that_has_ended_is_replaced() {
     other.sync();
     // The stub looks at cancellations between instructions alone, and this product takes it minutes.
     let factor = stuck.full(&[2400, 2400], 1e-3);
+    stuck.sync();
     stuck.binary(Op::Matmul, factor, factor);
     let worker = || gtd.status().workers.remove(0);
-    eventually("the worker computes the product", || worker().running.is_some_and(|running| running.step == "matmul"));
+    // The worker skips a step that it has not begun yet when the session ends.
+    let computes = |running: RunningInfo| running.step == "matmul" && running.since_ms >= 500;
+    eventually("the worker computes the product", || worker().running.is_some_and(computes));
     let before = worker().process;
     drop(stuck);
     // The worker sends heartbeats all the time: it is not taken for a stopped one.
