@@ -13,7 +13,7 @@ pub const WORKERS_MAX: usize = u128::BITS as usize;
 /// A set of workers, ordered by their numbers. A worker's *rank* is its position in that order.
 ///
 /// Its bits are two words, since a `u128` would have every tensor's entry in a table begin at a multiple of 16 bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct Workers([u64; 2]);
 
 impl Workers {
@@ -94,6 +94,12 @@ impl Workers {
             left &= left - 1;
             Some(next)
         })
+    }
+}
+
+impl fmt::Debug for Workers {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Workers{self}")
     }
 }
 

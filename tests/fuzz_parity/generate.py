@@ -619,8 +619,11 @@ class Program:
                     kind.add(self.fresh())
         self.count += made is not None
         changed = [name for name, (t, version) in before.items() if t._version != version]
-        # The bits of a NaN are not promised: the program ends before an operation on one that is seen as integers.
-        self.raised = any(self.shows_bits_of_nan(name) for name in changed)
+        # The bits of a NaN are not promised: the program ends before one that is seen as integers.
+        if any(self.shows_bits_of_nan(name) for name in changed):
+            self.lines.pop()
+            self.raised = True
+            return
         inexact = any(name in source for name in self.rounded) or any(word in line for word in ROUNDING)
         for name in [*changed, *([f"t{self.count - 1}"] if made is not None else [])]:
             if self.of(name).is_floating_point() and (inexact or self.of(name).dtype in HALVES):

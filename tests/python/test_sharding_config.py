@@ -131,8 +131,8 @@ WRONG = {
     ),
     "a worker that is a word": ("a: {shard: {axis: 0, workers: [cpu]}}", "a.shard.workers: 'cpu' is no worker"),
     "a worker beyond any daemon's": (
-        "a: {shard: {axis: 0, workers: [64]}}",
-        "a.shard.workers: 64 is no worker: they are numbered from 0 to 63 at most",
+        "a: {shard: {axis: 0, workers: [128]}}",
+        "a.shard.workers: 128 is no worker: they are numbered from 0 to 127 at most",
     ),
     "a worker below any": ("a: {shard: {axis: 0, workers: [-1]}}", "a.shard.workers: -1 is no worker"),
     "a worker twice": ("a: {shard: {axis: 0, workers: [0, 1, 0]}}", "a.shard.workers: worker 0 is named twice"),

@@ -116,7 +116,7 @@ with context("layer"):
     assert done.returncode == 0, done.stderr
     asked = re.findall(
         r"DefineSignal \{ signal: 1, requested: RequestedPlacement "
-        r"\{ workers: Workers\(0\), layout: (\w+(?: \{.*?\})?)",
+        r"\{ workers: Workers\[\], layout: (\w+(?: \{.*?\})?)",
         plain(done.stderr),
     )
     assert asked == ["Sharded { axis: 0 }", "Sharded { axis: 1 }", "Any", "Sharded { axis: 0 }"]
@@ -482,8 +482,8 @@ except RuntimeError:
 
 
 def test_numbers_of_workers() -> None:
-    for wrong in (0, 65, -1, 1.5, True, "2"):
-        with pytest.raises(ValueError, match=r"gpu_workers\(.*\): from 1 to 64 workers are possible"):
+    for wrong in (0, 129, -1, 1.5, True, "2"):
+        with pytest.raises(ValueError, match=r"gpu_workers\(.*\): from 1 to 128 workers are possible"):
             gt.gpu_workers(wrong)
 
 

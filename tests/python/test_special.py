@@ -270,3 +270,15 @@ def test_an_infinite_gradient_of_a_replaced_number_is_nan() -> None:
     y = (x.detach().requires_grad_() * 1).nan_to_num_()
     assert y.sum().requires_grad
     y.sum().backward()
+
+
+def test_the_gradient_of_a_variance_passes_nan_on() -> None:
+    x = gt.tensor([[2.5, 0.5], [-1.5, -1.5]], requires_grad=True)
+    x.var(1).backward(gt.tensor([1.0, math.nan]))
+    assert str(x.grad.tolist()) == "[[2.0, -2.0], [nan, nan]]"
+
+
+def test_what_follows_a_zero_has_no_part_in_the_gradient_of_products() -> None:
+    x = gt.tensor([3.0, 0.0, math.nan], requires_grad=True)
+    x.cumprod(0).sum().backward()
+    assert str(x.grad.tolist()) == "[1.0, nan, 0.0]"

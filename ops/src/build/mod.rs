@@ -301,8 +301,10 @@ fn var_over(g: G<'_>, v: Val, mask: u8, correction: f64, keepdim: bool) -> Resul
     // Sums that overflow stay infinite.
     let finite = g.emit(Op::Isfinite, &[lost.into()], Attrs::None)?;
     let lost = g.emit(Op::Where, &[finite.into(), lost.into(), 0.0.into()], Attrs::DType(meta.dtype))?;
+    // Rounding does not make a variance negative.
+    let most = g.detach(total)?;
+    let lost = g.emit(Op::Minimum, &[lost.into(), most.into()], Attrs::None)?;
     let total = g.emit(Op::Sub, &[total.into(), lost.into()], Attrs::None)?;
-    let total = g.emit(Op::Maximum, &[total.into(), 0.0.into()], Attrs::None)?;
     let freedom = count as f64 - correction;
     if freedom > 0.0 || !g.requires_grad(v) {
         return g.emit(Op::Div, &[total.into(), freedom.max(0.0).into()], Attrs::None);

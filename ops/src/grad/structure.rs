@@ -52,8 +52,8 @@ pub fn extremum<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     c.spread(c.grad) * (ones / c.reduce(Op::Sum, ones))
 }
 
-/// Before the first zero of a, the reverse cumulative sum of g out, divided by a; at that zero, where this would be
-/// 0 / 0, the reverse cumulative sum of g times the product of a with 1 in place of the zero; after it, 0.
+/// Before the first zero of a, the reverse cumulative sum of g out up to that zero, divided by a; at that zero, where
+/// this would be 0 / 0, the reverse cumulative sum of g times the product of a with 1 in place of the zero; after it, 0.
 pub fn cumprod<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     if c.shape(0).dims().get(c.axis() as usize).is_none_or(|size| *size == 1) {
         return c.grad;
@@ -61,7 +61,9 @@ pub fn cumprod<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     let zero = c.a().eq(0.0);
     let zeros = zero.to(DType::I64).cumsum(c.axis());
     let first = zero & zeros.eq(1i64);
-    let before = c.scan_back(Op::Cumsum, c.grad * c.out()) / zero.where_(1.0, c.a());
+    // From the zero on, out is 0, or NaN where an element is.
+    let kept = zeros.eq(0i64).where_(c.grad * c.out(), 0.0);
+    let before = c.scan_back(Op::Cumsum, kept) / zero.where_(1.0, c.a());
     let without_first = c.emit(Op::Cumprod, [first.where_(1.0, c.a())]);
     let at_first = c.scan_back(Op::Cumsum, c.grad * without_first);
     zeros.eq(0i64).where_(before, first.where_(at_first, 0.0))
