@@ -53,7 +53,7 @@ pub fn extremum<'g>(c: &GradCtx<'g>) -> Expr<'g> {
 }
 
 /// Before the first zero of a, the reverse cumulative sum of g out up to that zero, divided by a. At that zero, where
-/// this would be 0 / 0, the reverse cumulative sum of g times the product of a with 1 in place of the zero. After it, 0.
+/// this is 0 / 0, the reverse cumulative sum of g times the product of a with 1 in place of the zero. After it, 0.
 pub fn cumprod<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     if c.shape(0).dims().get(c.axis() as usize).is_none_or(|size| *size == 1) {
         return c.grad;
