@@ -278,7 +278,9 @@ impl PyTensor {
             let (slice, shape) = build::resolve_index(&this.meta().shape, &parts).or_raise()?;
             let own = part.meta().shape;
             // As in PyTorch, the value may have more axes than the part only in front, of size 1.
-            let fits = own.dims()[..own.rank().saturating_sub(shape.rank())].iter().all(|size| *size == 1);
+            let (front, _) = own.dims().split_at(own.rank().saturating_sub(shape.rank()));
+            let pairs = own.dims().iter().rev().zip(shape.dims().iter().rev());
+            let fits = front.iter().all(|size| *size == 1) && pairs.into_iter().all(|(a, b)| a == b || *a == 1);
             if fits && this.has_slice_in(&slice, &part) {
                 this.count_in_place();
                 return Ok(());
