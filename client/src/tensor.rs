@@ -605,14 +605,7 @@ impl Tensor {
             ))
             .into());
         }
-        if new.dtype.category() > old.dtype.category() {
-            return Err(OpError::runtime(format!(
-                "result type {} can't be cast to the desired output type {}",
-                new.dtype.scalar_type_name(),
-                old.dtype.scalar_type_name()
-            ))
-            .into());
-        }
+        build::check_result_type(new.dtype, old.dtype)?;
         let since = since.unwrap_or_else(|| result.node().map_or_else(next_number, |node| node.number()));
         let result = if new.dtype == old.dtype { result } else { result.apply(|g, v| build::cast(g, v, old.dtype))? };
         let (mut value, mut node) = result.resolve()?;

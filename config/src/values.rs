@@ -67,7 +67,7 @@ impl std::fmt::Display for WorkerKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerKinds(pub Vec<WorkerKind>);
 
-/// The most workers of all kinds together.
+/// The most workers of all kinds together, those of nodes not counted.
 const WORKERS_MAX: usize = 64;
 
 impl FromStr for WorkerKinds {

@@ -8,7 +8,7 @@ use crate::activations::logsigmoid;
 use crate::common::check_implemented;
 use crate::declaration::{TensorOrNumber, Unsupported, functions};
 use crate::linear::linear;
-use gt_ops::build::row_wise;
+use gt_ops::build::{self, row_wise};
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{Autocast, module};
@@ -313,14 +313,8 @@ functions! {
         }
         let positive = times(-logsigmoid(g, input)?, pos_weight.map(|weight| (weight - 1i64) * target + 1i64));
         let losses = times((1i64 - target) * input + positive, weight);
-        let (found, wanted) = (losses.dtype()?, target.dtype()?);
-        if found.category() > wanted.category() {
-            return Err(OpError::runtime(format!(
-                "result type {} can't be cast to the desired output type {}",
-                found.scalar_type_name(),
-                wanted.scalar_type_name()
-            )));
-        }
+        let wanted = target.dtype()?;
+        build::check_result_type(losses.dtype()?, wanted)?;
         Ok(reduced(losses.to(wanted), reduction_of(g, size_average, reduce, reduction)?))
     }
 

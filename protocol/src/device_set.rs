@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
 
-/// The most devices of a daemon: a set of them is one word.
+/// The most devices of a daemon's own machine: a set of them is one word.
 const DEVICES_MAX: u32 = 64;
 
 /// A set of a daemon's devices. They are numbered from 0, in the order of `gtctl status`.

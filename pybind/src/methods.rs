@@ -276,11 +276,7 @@ impl PyTensor {
             // `x[index] += y` has written the part when it assigns it.
             let (this, part) = (slf.get().read(py), part.get().read(py));
             let (slice, shape) = build::resolve_index(&this.meta().shape, &parts).or_raise()?;
-            let own = part.meta().shape;
-            // As in PyTorch, the value may have more axes than the part only in front, of size 1.
-            let (front, _) = own.dims().split_at(own.rank().saturating_sub(shape.rank()));
-            let pairs = own.dims().iter().rev().zip(shape.dims().iter().rev());
-            let fits = front.iter().all(|size| *size == 1) && pairs.into_iter().all(|(a, b)| a == b || *a == 1);
+            let fits = build::fitting_shape(part.meta().shape, shape).is_some();
             if fits && this.has_slice_in(&slice, &part) {
                 this.count_in_place();
                 return Ok(());

@@ -23,8 +23,6 @@ RUNS = 4
 CHANGE_ULPS_MAX = 2.0
 # A number that is a multiple of this, and no larger than this times 2^52, counts as exact in float64.
 EXACT_STEP = 2.0**-20
-
-
 # The operations that add many terms: kernels do so in different orders, and several workers round the sum of each.
 SUMS = {"sum", "mean", "nansum", "dot", "vdot", "mv", "mm", "addmm", "bmm", "baddbmm", "convolution"}
 

@@ -71,6 +71,18 @@ pub fn bitcast(g: G<'_>, v: Val, dtype: DType) -> Result<Val> {
     if g.meta(bits).shape == to.shape { Ok(bits) } else { g.emit(Op::Reshape, &[bits.into()], Attrs::Shape(to.shape)) }
 }
 
+/// Checks that a result of dtype `from` may be written to an output of dtype `to`: its category is no higher.
+///
+/// # Errors
+/// PyTorch's message, which names both.
+pub fn check_result_type(from: DType, to: DType) -> Result<()> {
+    if from.category() <= to.category() {
+        return Ok(());
+    }
+    let (from, to) = (from.scalar_type_name(), to.scalar_type_name());
+    Err(OpError::runtime(format!("result type {from} can't be cast to the desired output type {to}")))
+}
+
 /// `v` converted to `dtype`; `v` itself if it has that dtype.
 ///
 /// # Errors
@@ -870,26 +882,28 @@ pub fn fill(g: G<'_>, v: Val, number: Scalar) -> Result<Val> {
     set_index(g, old, &[Index::Ellipsis], number.into())
 }
 
-/// The source of an assignment to a selection of shape `seen`, in its dtype and broadcast to it. It may have more
-/// leading axes of size 1 than the selection, as in NumPy.
+/// The shape under which a source of shape `from` broadcasts to a selection of shape `seen`, if it does: without the
+/// leading axes of size 1 that it may have more than the selection, as in NumPy.
+pub fn fitting_shape(from: Shape, seen: Shape) -> Option<Shape> {
+    let (extra, rest) = from.dims().split_at(from.rank().saturating_sub(seen.rank()));
+    let fitting = Shape::new(rest).ok().filter(|_| extra.iter().all(|size| *size == 1))?;
+    (fitting.broadcast(&seen).ok() == Some(seen)).then_some(fitting)
+}
+
+/// The source of an assignment to a selection of shape `seen`, in its dtype and broadcast to it if it
+/// [fits](fitting_shape).
 ///
 /// # Errors
 /// A source that does not broadcast to the selection.
 pub fn fit_source(g: G<'_>, s: Val, dtype: DType, seen: Shape) -> Result<Val> {
     let s = cast(g, s, dtype)?;
     let from = g.meta(s).shape;
-    let extra = from.rank().saturating_sub(seen.rank());
-    let s = if extra > 0 && from.dims()[..extra].iter().all(|d| *d == 1) {
-        reshape_to(g, s, Shape::new(&from.dims()[extra..])?)?
-    } else {
-        s
-    };
-    let fitting = g.meta(s).shape;
-    if fitting.broadcast(&seen).ok() != Some(seen) {
+    let Some(fitting) = fitting_shape(from, seen) else {
         return Err(OpError::runtime(format!(
             "shape mismatch: value tensor of shape {from} cannot be broadcast to indexing result of shape {seen}"
         )));
-    }
+    };
+    let s = if fitting == from { s } else { reshape_to(g, s, fitting)? };
     if fitting == seen { Ok(s) } else { g.emit(Op::Expand, &[s.into()], Attrs::Shape(seen)) }
 }
 
