@@ -297,6 +297,7 @@ functions! {
     /// Raises:
     ///     ValueError: The shapes differ.
     ///     RuntimeError: `target` has no floating-point dtype.
+    ///     NotImplementedError: `target` is of dtype bool.
     ///
     /// Example:
     ///     >>> gt.nn.functional.binary_cross_entropy_with_logits(gt.tensor([0.0]), gt.tensor([1.0]))
@@ -311,9 +312,15 @@ functions! {
                 "Target size (gt.Size({wanted})) must be the same as input size (gt.Size({own}))"
             )));
         }
+        let wanted = target.dtype()?;
+        if wanted == DType::Bool {
+            return Err(OpError::not_implemented(
+                "binary_cross_entropy_with_logits: expected a target of a floating-point dtype, but got bool; convert it \
+                 with target.to(input.dtype)",
+            ));
+        }
         let positive = times(-logsigmoid(g, input)?, pos_weight.map(|weight| (weight - 1i64) * target + 1i64));
         let losses = times((1i64 - target) * input + positive, weight);
-        let wanted = target.dtype()?;
         build::check_result_type(losses.dtype()?, wanted)?;
         Ok(reduced(losses.to(wanted), reduction_of(g, size_average, reduce, reduction)?))
     }

@@ -965,12 +965,12 @@ impl<'g> Expr<'g> {
     /// The variance over axes, dividing by `n - correction`.
     #[must_use]
     pub fn var(self, axes: &[i64], correction: f64, keepdim: bool) -> Expr<'g> {
-        self.then(|g, v| build::var(g, v, Some(axes), correction, keepdim))
+        self.then(|g, v| build::variance::var(g, v, Some(axes), correction, keepdim))
     }
     /// The standard deviation over axes.
     #[must_use]
     pub fn std(self, axes: &[i64], correction: f64, keepdim: bool) -> Expr<'g> {
-        self.then(|g, v| build::std(g, v, Some(axes), correction, keepdim))
+        self.then(|g, v| build::variance::std(g, v, Some(axes), correction, keepdim))
     }
 
     /// The same elements with another shape.

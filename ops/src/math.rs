@@ -740,7 +740,8 @@ impl Real for f32 {
     }
     #[inline(always)]
     fn exp_of_fall(self) -> Self {
-        const LEAST: f32 = -87.0;
+        // Above it, the result is a normal number: one of 2^-126 or more.
+        const LEAST: f32 = -87.336;
         let (n, p) = exp_parts_f32(if self < LEAST { LEAST } else { self });
         let scale = exp2_f32(n);
         let y = p.mul_add(scale, scale);

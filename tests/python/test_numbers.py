@@ -191,14 +191,17 @@ def test_gradients_of_half_precision_neither_overflow_nor_underflow_on_the_way()
 
 
 def test_the_gradient_of_a_variance_without_degrees_of_freedom_is_nan_or_infinite() -> None:
-    for values, correction, slope in (
-        ([3.0], 1, [NAN]),
-        (3.0, 1, NAN),
-        ([3.0, 1.0], 2, [INF, INF]),
-        ([[3.0, 1.0], [2.0, 2.0]], 3, [[INF, INF], [NAN, NAN]]),
+    # Without named axes it is positive where an element is not the mean; along named axes, the formula holds.
+    for values, axis, correction, slope in (
+        ([3.0], -1, 1, [NAN]),
+        (3.0, None, 1, NAN),
+        ([3.0, 1.0], None, 2, [INF, INF]),
+        ([3.0, 1.0], -1, 2, [INF, -INF]),
+        ([[3.0, 1.0], [2.0, 2.0]], -1, 3, [[-2.0, 2.0], [0.0, 0.0]]),
+        ([[3.0, 1.0], [2.0, 2.0]], None, 5, [[INF, INF], [NAN, NAN]]),
     ):
         x = gt.tensor(values, requires_grad=True)
-        x.var(-1, correction=correction).sum().backward()
+        x.var(axis, correction=correction).sum().backward()
         np.testing.assert_array_equal(to_numpy(x.grad), np.array(slope))
 
 

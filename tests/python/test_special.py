@@ -278,6 +278,16 @@ def test_the_gradient_of_a_variance_passes_nan_on() -> None:
     assert str(x.grad.tolist()) == "[[2.0, -2.0], [nan, nan]]"
 
 
+def test_an_infinite_gradient_of_a_variance_does_not_pass_through_the_mean() -> None:
+    for spread, expected in (
+        (lambda x: x.var(0), "[-inf, inf]"),
+        (lambda x: x.std(0), "[-inf, inf]"),
+    ):
+        x = gt.tensor([1.0, 4.0], requires_grad=True)
+        spread(x).backward(gt.tensor(math.inf))
+        assert str(x.grad.tolist()) == expected
+
+
 def test_what_follows_a_zero_has_no_part_in_the_gradient_of_products() -> None:
     x = gt.tensor([3.0, 0.0, math.nan], requires_grad=True)
     x.cumprod(0).sum().backward()

@@ -6,12 +6,13 @@
 pub mod indexing;
 pub mod numbers;
 pub mod row_wise;
+pub mod variance;
 pub mod window;
 
 use crate::class::{Class, Promotion};
 use crate::dtype::{DType, DTypeSet, Promotable, result_type};
 use crate::error::{OpError, Result};
-use crate::graph::{Arg, FunctionGradient, Graph, Val};
+use crate::graph::{Arg, Graph, Val};
 use crate::instruction::{Attrs, INPUTS_MAX, Scalar, SliceSpec};
 use crate::op::Op;
 use crate::shape::{Meta, RANK_MAX, Shape, normalize_axis};
@@ -265,134 +266,6 @@ pub fn arg_reduce(g: G<'_>, op: Op, v: Val, axis: Option<i64>, keepdim: bool) ->
         return if keepdim { reshape(g, found, &vec![1; rank]) } else { Ok(found) };
     };
     g.emit(op, &[v.into()], Attrs::Axes { mask: 1 << axis, keepdim })
-}
-
-/// The variance along axes, dividing by `n - correction`.
-///
-/// # Errors
-/// As [`reduce`]; integers.
-pub fn var(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
-    let Meta { shape, dtype } = g.meta(v);
-    if !dtype.is_inexact() {
-        return Err(OpError::not_implemented("std and var only support floating point and complex dtypes"));
-    }
-    let mask = axes_mask(shape.rank(), axes)?;
-    if has_unit_deviations(&g.meta(v), mask, correction) {
-        let (unit, scale) = unit_deviations(g, v, mask)?;
-        let var = var_over(g, unit, mask, correction, keepdim)?;
-        let kept = g.meta(var).shape;
-        let scale = reshape_to(g, scale, kept)?;
-        // The square of the scale may be beyond float32 where the variance is not.
-        let scaled = g.emit(Op::Mul, &[var.into(), scale.into()], Attrs::None)?;
-        return g.emit(Op::Mul, &[scaled.into(), scale.into()], Attrs::None);
-    }
-    if !dtype.is_complex() {
-        return var_over(g, v, mask, correction, keepdim);
-    }
-    // The sum of the variances of the real and the imaginary parts.
-    let parts = reinterpret(g, v, dtype.storage())?;
-    let of_parts = var_over(g, parts, mask, correction, keepdim)?;
-    let last = g.meta(of_parts).shape.rank() - 1;
-    g.emit(Op::Sum, &[of_parts.into()], Attrs::Axes { mask: 1 << last, keepdim: false })
-}
-
-/// The variance of floating-point elements along the axes of `mask`.
-fn var_over(g: G<'_>, v: Val, mask: u8, correction: f64, keepdim: bool) -> Result<Val> {
-    let meta = g.meta(v);
-    let count = reduced_count(&meta.shape, mask);
-    let mean = g.emit(Op::Mean, &[v.into()], Attrs::Axes { mask, keepdim: true })?;
-    let centred = g.emit(Op::Sub, &[v.into(), mean.into()], Attrs::None)?;
-    let square = g.emit(Op::Mul, &[centred.into(), centred.into()], Attrs::None)?;
-    let total = g.emit(Op::Sum, &[square.into()], Attrs::Axes { mask, keepdim })?;
-    // The mean is rounded, so the deviations from it have a mean of their own: the corrected two-pass algorithm (Chan,
-    // Golub and LeVeque 1983). It is a constant for the gradient, in which it cancels.
-    let deviations = g.detach(centred)?;
-    let rest = g.emit(Op::Mean, &[deviations.into()], Attrs::Axes { mask, keepdim })?;
-    let lost = g.emit(Op::Mul, &[rest.into(), rest.into()], Attrs::None)?;
-    let lost = g.emit(Op::Mul, &[lost.into(), (count as f64).into()], Attrs::None)?;
-    // Sums that overflow stay infinite.
-    let finite = g.emit(Op::Isfinite, &[lost.into()], Attrs::None)?;
-    let lost = g.emit(Op::Where, &[finite.into(), lost.into(), 0.0.into()], Attrs::DType(meta.dtype))?;
-    // Rounding does not make a variance negative.
-    let most = g.detach(total)?;
-    let lost = g.emit(Op::Minimum, &[lost.into(), most.into()], Attrs::None)?;
-    let total = g.emit(Op::Sub, &[total.into(), lost.into()], Attrs::None)?;
-    let freedom = count as f64 - correction;
-    if freedom > 0.0 || !g.requires_grad(v) {
-        return g.emit(Op::Div, &[total.into(), freedom.max(0.0).into()], Attrs::None);
-    }
-    let total = g.detach(total)?;
-    let undefined = g.emit(Op::Div, &[total.into(), 0.0.into()], Attrs::None)?;
-    let slope: FunctionGradient = Box::new(move |g, vals, grads| {
-        let Some(grad) = grads[0] else { return Ok(vec![None]) };
-        let dtype = g.meta(vals[0]).dtype;
-        let mean = g.emit(Op::Mean, &[vals[0].into()], Attrs::Axes { mask, keepdim: true })?;
-        let at_mean = g.emit(Op::Eq, &[vals[0].into(), mean.into()], Attrs::None)?;
-        let steep = [at_mean.into(), f64::NAN.into(), f64::INFINITY.into()];
-        let steep = g.emit(Op::Where, &steep, Attrs::DType(dtype))?;
-        let kept = g.meta(mean).shape;
-        let grad = reshape_to(g, grad, kept)?;
-        Ok(vec![Some(g.emit(Op::Mul, &[grad.into(), steep.into()], Attrs::None)?)])
-    });
-    Ok(g.record_function("VarBackward0", &[v], &[undefined], slope)?[0])
-}
-
-/// The standard deviation along axes: the square root of [`var`]. Where it is 0, the gradient is 0, as in PyTorch.
-///
-/// # Errors
-/// As [`var`].
-pub fn std(g: G<'_>, v: Val, axes: Option<&[i64]>, correction: f64, keepdim: bool) -> Result<Val> {
-    let meta = g.meta(v);
-    let mask = axes_mask(meta.shape.rank(), axes)?;
-    if has_unit_deviations(&meta, mask, correction) {
-        let (unit, scale) = unit_deviations(g, v, mask)?;
-        let var = var_over(g, unit, mask, correction, keepdim)?;
-        let deviation = root_of_var(g, var)?;
-        let kept = g.meta(deviation).shape;
-        let scale = reshape_to(g, scale, kept)?;
-        return g.emit(Op::Mul, &[deviation.into(), scale.into()], Attrs::None);
-    }
-    let var = var(g, v, axes, correction, keepdim)?;
-    root_of_var(g, var)
-}
-
-/// The number of elements along the axes of `mask`.
-fn reduced_count(shape: &Shape, mask: u8) -> usize {
-    shape.dims().iter().enumerate().filter(|(axis, _)| mask >> axis & 1 == 1).map(|(_, size)| size).product()
-}
-
-/// Whether a variance is computed of [`unit_deviations`]: where it is defined, and in float32, whose squares PyTorch
-/// adds up in float64.
-fn has_unit_deviations(meta: &Meta, mask: u8, correction: f64) -> bool {
-    meta.dtype == DType::F32 && meta.shape.numel() > 0 && reduced_count(&meta.shape, mask) as f64 > correction
-}
-
-/// The float32 deviations from the mean along the axes of `mask`, divided by the largest of them, and that, which is a
-/// constant for the gradient; where it is 0 or not finite, it is 1 instead. Their squares are in float32's range where
-/// those of the deviations may not be.
-fn unit_deviations(g: G<'_>, v: Val, mask: u8) -> Result<(Val, Val)> {
-    let kept = Attrs::Axes { mask, keepdim: true };
-    let mean = g.emit(Op::Mean, &[v.into()], kept.clone())?;
-    let deviations = g.emit(Op::Sub, &[v.into(), mean.into()], Attrs::None)?;
-    let constant = g.detach(deviations)?;
-    let sizes = g.emit(Op::Abs, &[constant.into()], Attrs::None)?;
-    let largest = g.emit(Op::Amax, &[sizes.into()], kept)?;
-    let finite = g.emit(Op::Isfinite, &[largest.into()], Attrs::None)?;
-    let positive = g.emit(Op::Gt, &[largest.into(), 0.0.into()], Attrs::None)?;
-    let usable = g.emit(Op::LogicalAnd, &[finite.into(), positive.into()], Attrs::None)?;
-    let scale = g.emit(Op::Where, &[usable.into(), largest.into(), 1.0.into()], Attrs::DType(DType::F32))?;
-    let unit = g.emit(Op::Div, &[deviations.into(), scale.into()], Attrs::None)?;
-    Ok((unit, scale))
-}
-
-/// The square root of a variance, whose gradient is 0 where it is 0.
-fn root_of_var(g: G<'_>, var: Val) -> Result<Val> {
-    let dtype = g.meta(var).dtype;
-    // The derivative of the square root is infinite at 0: there, the root of 1 is computed and discarded.
-    let flat = g.emit(Op::Eq, &[var.into(), 0.0.into()], Attrs::None)?;
-    let safe = g.emit(Op::Where, &[flat.into(), 1.0.into(), var.into()], Attrs::DType(dtype))?;
-    let root = g.emit(Op::Sqrt, &[safe.into()], Attrs::None)?;
-    g.emit(Op::Where, &[flat.into(), 0.0.into(), root.into()], Attrs::DType(dtype))
 }
 
 /// The matrix product of vectors, matrices or batches of them, as `torch.matmul`.

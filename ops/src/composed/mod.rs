@@ -300,11 +300,11 @@ mod tests {
             [(None, false, &[][..]), (Some(&[1][..]), true, &[4, 1][..]), (Some(&[0][..]), false, &[3][..])]
         {
             let z = g.tensor(&[4, 3], C64);
-            let var = build::var(&mut g, z, axes, 1.0, keepdim).unwrap();
+            let var = build::variance::var(&mut g, z, axes, 1.0, keepdim).unwrap();
             assert_eq!(g.meta(var), Meta::new(Shape::new(dims).unwrap(), F32));
         }
         let point = g.tensor(&[], C128);
-        let var = build::var(&mut g, point, None, 1.0, false).unwrap();
+        let var = build::variance::var(&mut g, point, None, 1.0, false).unwrap();
         assert_eq!(g.meta(var), Meta::new(Shape::SCALAR, F64));
     }
 }
