@@ -628,11 +628,27 @@ impl Tensor {
                 .into());
             }
         }
+        if let Binding::View(view) = &self.binding {
+            (value, node) = view.write((value, node), repeats)?;
+        }
+        Ok(self.planned(value, node, since))
+    }
+
+    /// As [`Tensor::plan_rebind`], to one number for all elements of a part of another tensor, which no tensor is made
+    /// for. None where one has to be, and for a handle that is no such part.
+    ///
+    /// # Errors
+    /// A number out of the dtype's range; as [`Tensor::check_in_place`].
+    pub fn plan_fill(&self, number: Scalar) -> Result<Option<PlannedRebind>> {
+        let Binding::View(view) = &self.binding else { return Ok(None) };
+        self.check_in_place()?;
+        Ok(view.write_number(number)?.map(|value| self.planned(value, None, next_number())))
+    }
+
+    /// The binding of the handle to `value`, which an in-place operation computed.
+    fn planned(&self, value: Arc<TensorValue>, mut node: Option<Arc<Node>>, since: u64) -> PlannedRebind {
         let replaced = match &self.binding {
-            Binding::View(view) => {
-                (value, node) = view.write((value, node), repeats)?;
-                view.autograd.any_node()
-            }
+            Binding::View(view) => view.autograd.any_node(),
             _ => self.any_node(),
         };
         // An overwritten tensor stays on the tape, with a gradient of zeros. A leaf that requires no gradient keeps the
@@ -641,7 +657,7 @@ impl Tensor {
             let meta = old.meta();
             node = Some(if grad_enabled() && old.requires_grad() { Node::overwritten(old, None, meta) } else { old });
         }
-        Ok(PlannedRebind { value, node, recorded: grad_enabled(), since })
+        PlannedRebind { value, node, recorded: grad_enabled(), since }
     }
 
     /// `written`, which an in-place operation is to bind the handle to, with a node that gives a gradient of zeros to

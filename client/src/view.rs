@@ -171,6 +171,32 @@ impl View {
         scope.finish(outcome, |scope, (whole, node)| (scope.parts(whole).0, node))
     }
 
+    /// The base's value with all elements of the view set to one number, without a tensor for it. None where the view
+    /// is not a part of its base by slices alone, or where gradients flow to what is written.
+    pub(crate) fn write_number(&self, number: Scalar) -> Result<Option<Arc<TensorValue>>> {
+        if grad_enabled() && self.autograd.node().is_some() {
+            return Ok(None);
+        }
+        let base = self.base.read().0;
+        let meta @ Meta { shape, dtype } = *base.meta();
+        let Some((shaped, part)) = PartOfBase::of(meta, &self.ops) else { return Ok(None) };
+        if dtype.is_composed() || base.is_batched() || part.slice == SliceSpec::corner(shaped) {
+            return Ok(None);
+        }
+        let number = build::numbers::filling(number, self.meta.shape.numel(), dtype)?;
+        // The values of views, this one's included, share the memory that is written.
+        drop(self.base.forget_views());
+        let mut scope = Scope::new(base.session());
+        let base = scope.push(base, None);
+        let outcome = (|| {
+            let base = reshaped(&mut scope, base, shaped)?;
+            let part = Attrs::Slice(Box::new(part.slice));
+            let written = scope.emit(Op::SliceScatter, &[base.into(), number.into()], part)?;
+            reshaped(&mut scope, written, shape)
+        })();
+        scope.finish(outcome, |scope, whole| Some(scope.parts(whole).0))
+    }
+
     /// Whether each of its elements has the bytes of one element of the base.
     fn keeps_sizes(&self) -> bool {
         let mut size = self.base.with_value(|value| value.meta().dtype.size());

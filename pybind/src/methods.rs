@@ -466,6 +466,9 @@ impl PyTensor {
         };
         slf.get().read(py).check_in_place().or_raise()?;
         let _operation = slf.get().read(py).begin_in_place();
+        if slf.get().fill_part(py, scalar)? {
+            return Ok(slf.clone());
+        }
         let this = slf.get().read(py);
         let meta = this.meta();
         let full = if !this.shows_all() || meta.bytes() < FILLED_IN_PLACE_BYTES_MIN {
@@ -550,6 +553,11 @@ impl PyTensor {
                 part.rebind(py, fitted, None)
             }
             Err(number) => {
+                drop(reading);
+                if part.fill_part(py, number)? {
+                    return Ok(());
+                }
+                let reading = part.read(py);
                 let filled = if reading.shows_all() {
                     reading.apply(|g, v| build::set_index(g, v, &[build::Index::Ellipsis], number.into()))
                 } else {

@@ -5,7 +5,7 @@ use crate::gil::GilCell;
 pub use gt_client::tensor::build_from;
 use gt_client::{Node, Repeats, Tensor};
 use gt_ops::error::Result as OpResult;
-use gt_ops::{Graph, Val};
+use gt_ops::{Graph, Scalar, Val};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use std::cell::Cell;
@@ -108,6 +108,13 @@ impl PyTensor {
         let plan = self.read(py).plan_rebind(result, since, repeats).or_raise()?;
         drop(self.write(py, |tensor| tensor.rebind(plan)));
         Ok(())
+    }
+
+    /// Sets all elements of a part of another tensor to one number. False where a tensor of it has to be made first.
+    pub fn fill_part(&self, py: Python<'_>, number: Scalar) -> PyResult<bool> {
+        let Some(plan) = self.read(py).plan_fill(number).or_raise()? else { return Ok(false) };
+        drop(self.write(py, |tensor| tensor.rebind(plan)));
+        Ok(true)
     }
 
     /// As [`PyTensor::rebind`], to a result whose elements are all the same: a view that shows an element several times

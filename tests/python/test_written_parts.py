@@ -63,6 +63,9 @@ WRITES = {
     "copy_ of another dtype": "x[3:7].copy_(p.int())\na[3:7] = part",
     "fill_": "x[8:12].fill_(3)\na[8:12] = 3",
     "zero_": "x[:, 9:11].zero_()\na[:, 9:11] = 0",
+    "a number in the transpose": "x.T[3:9:2, 5:7] = 6\na.T[3:9:2, 5:7] = 6",
+    "a number where axes are added and merged": "x[4:8, None].reshape(-1)[100:9000].fill_(0.5)\n"
+    "a[4:8].reshape(-1)[100:9000] = 0.5",
     "normal_": "x[8:12].normal_()\na[8:12] = x[8:12].numpy()",
     "uniform_": "x[:, 12].uniform_()\na[:, 12] = x[:, 12].numpy()",
     "all": "x.zero_()\na[:] = 0",
@@ -195,7 +198,10 @@ for what, (write, kind) in failures.items():
 
 def test_shapes_and_dtypes_that_do_not_fit_change_nothing(tmp_path: Path) -> None:
     program = """
+octets = gt.arange(4, dtype=gt.uint8)
 for write, kind in (
+    (lambda: octets[1:3].fill_(300), RuntimeError),
+    (lambda: octets.__setitem__(slice(1, 3), 256), RuntimeError),
     (lambda: x[:2].copy_(gt.ones(3)), RuntimeError),
     (lambda: x[:2].int().add_(0.5), RuntimeError),
     (lambda: x[:2].add_(gt.ones(5, 4096)), RuntimeError),
@@ -210,6 +216,7 @@ for write, kind in (
     else:
         raise AssertionError("no error")
     check()
+assert octets.tolist() == [0, 1, 2, 3]
 """
     run(tmp_path, "cpu:1", program)
 

@@ -181,7 +181,10 @@ impl CpuBackend {
             }
             (Class::ArgReduction, Attrs::Axes { mask, .. }) => self.arg_reduce(op, operand(0)?, *mask, out),
             (Class::Movement, _) => self.movement(op, operand(0)?, attrs, out),
-            (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
+            (Class::SliceScatter, Attrs::Slice(spec)) => {
+                let source = inputs.get(1).ok_or_else(|| ExecError::internal("an operand is missing"))?;
+                self.slice_scatter(operand(0)?, source, spec, last_use)
+            }
             (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
             (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
             (Class::Gather, Attrs::Axis(axis)) => self.gather(op, [operand(0)?, operand(1)?], *axis as usize, out),

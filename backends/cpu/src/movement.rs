@@ -3,8 +3,9 @@
 use crate::backend::{CpuBackend, Inputs, Result, tensor};
 use crate::strided::copy;
 use crate::tensor::CpuTensor;
+use gt_backend::{Input, scalar_bits};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Attrs, Meta, Op};
+use gt_ops::{Attrs, Meta, Op, RANK_MAX};
 
 impl CpuBackend {
     pub(crate) fn movement(&mut self, op: Op, t: &CpuTensor, attrs: &Attrs, out: &Meta) -> Result<CpuTensor> {
@@ -17,7 +18,7 @@ impl CpuBackend {
     pub(crate) fn slice_scatter(
         &mut self,
         base: &CpuTensor,
-        source: &CpuTensor,
+        source: &Input<'_, CpuTensor>,
         spec: &SliceSpec,
         last_use: u8,
     ) -> Result<CpuTensor> {
@@ -29,17 +30,18 @@ impl CpuBackend {
             self.private_copy(base, given_up)?
         };
         let window = out.with_layout(out.boxed(spec));
-        // SAFETY: both layouts have the slice's shape, and `out` has the only handle of its buffer, so they are
-        // disjoint.
-        unsafe {
-            copy(
-                &mut self.pool,
-                &spec.sizes,
-                source.size(),
-                (window.ptr(), &window.strides),
-                (source.ptr(), &source.strides),
-            )?
+        // Little-endian, the first bytes are those of an element of any size.
+        let number = match source {
+            Input::Tensor(_) => 0,
+            Input::Scalar(number) => scalar_bits(*number, base.meta.dtype),
         };
+        let from = match source {
+            Input::Tensor(source) => (source.ptr().cast_const(), &source.strides),
+            Input::Scalar(_) => ((&raw const number).cast(), &[0; RANK_MAX]),
+        };
+        // SAFETY: both layouts have the slice's shape, that of `number` by strides of 0, and `out` has the only handle
+        // of its buffer, so they are disjoint.
+        unsafe { copy(&mut self.pool, &spec.sizes, out.size(), (window.ptr(), &window.strides), from)? };
         Ok(out)
     }
 

@@ -8,7 +8,7 @@ use gt_backend::{
     Backend, Cancellation, DeviceBuffers, ExecError, Fence, FenceStatus, HostRange, Input, Layout, Link, MemoryStats,
     MemoryUsage, Stage, StageInput,
 };
-use gt_ops::{Attrs, Class, Meta, Op, Row};
+use gt_ops::{Attrs, Class, Meta, Op, Row, Shape};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -68,7 +68,18 @@ impl CudaBackend {
             (Class::Select, _) => self.select(inputs, out, last_use),
             (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
             (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
-            (Class::SliceScatter, Attrs::Slice(spec)) => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
+            (Class::SliceScatter, Attrs::Slice(spec)) => match inputs.get(1) {
+                Some(number @ Input::Scalar(_)) => {
+                    let base = operand(0)?;
+                    let one = Meta::new(Shape::SCALAR, base.meta.dtype);
+                    let create = Attrs::Create { shape: one.shape, dtype: one.dtype };
+                    let filled = self.create(Op::Full, &[*number], &create, &one)?;
+                    let layout = filled.layout.moved(Op::Expand, &Attrs::Shape(spec.sizes), &spec.sizes)?;
+                    let layout = layout.ok_or_else(|| ExecError::internal("a number cannot be expanded"))?;
+                    self.slice_scatter(base, &filled.seen(layout), spec, last_use)
+                }
+                _ => self.slice_scatter(operand(0)?, operand(1)?, spec, last_use),
+            },
             (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
             (Class::Gather, Attrs::Axis(axis)) => self.gather(row.op, [operand(0)?, operand(1)?], *axis as usize, out),
             (Class::Scatter, Attrs::Axis(axis)) => {

@@ -126,8 +126,12 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             Ok(Meta::new(shape, meta.dtype))
         }
         (Class::SliceScatter, Attrs::Slice(spec)) => {
-            let (base, source) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
+            let base = tensor(row, inputs, 0)?;
             let sizes = slice_shape(name, &base.shape, spec)?;
+            if matches!(inputs.get(1), Some(InputMeta::Scalar(_))) {
+                return Ok(*base);
+            }
+            let source = tensor(row, inputs, 1)?;
             if source.shape != sizes || source.dtype != base.dtype {
                 return Err(OpError::runtime(format!(
                     "{name}: expected a source of shape {sizes} and dtype {}, but got {} and {}",

@@ -92,7 +92,7 @@ macro_rules! rows {
             reference: "a[slices]",
         }
 
-        /// Copy of the first operand with the second written to a slice of it.
+        /// Copy of the first operand with the second, or one number, written to a slice of it.
         SliceScatter = 156, slice_scatter(input, src) {
             class: Class::SliceScatter, attrs: AttrKind::Slice,
             grad: Each(&[|c| c.emit(Op::SliceScatter, [c.grad, c.full(1, 0.0)]), |c| c.emit(Op::Slice, [c.grad])]),

@@ -798,8 +798,11 @@ pub fn slice_scatters<B: Backend>(backend: &mut B) {
                     );
                     let out = inputs[0].tensor().meta;
                     let want = interpret(row.op, &inputs, &Attrs::Slice(spec.clone()), &out).expect("a box");
-                    let got = run(backend, row.op, &inputs, &Attrs::Slice(spec), &[layout], 3).expect("a box");
+                    let got = run(backend, row.op, &inputs, &Attrs::Slice(spec.clone()), &[layout], 3).expect("a box");
                     assert_close(&got, &want, |_| EXACT, &|| "slice_scatter of a base given up".to_owned());
+                    let [base, _] = inputs;
+                    let inputs = [base, OracleOperand::Scalar(Scalar::Int(1))];
+                    check(backend, row.op, &inputs, &Attrs::Slice(spec), &[layout], |_, _| EXACT);
                 }
             }
         }

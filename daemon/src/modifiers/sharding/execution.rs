@@ -32,7 +32,7 @@ impl PlacedInstruction<'_> {
     pub fn write_shards(&self, target: Option<&Placement>, out: &mut Output<'_>) -> bool {
         let PlacedInstruction { instruction, operands, meta, step } = *self;
         let (Op::SliceScatter, Attrs::Slice(spec)) = (instruction.op, &instruction.attrs) else { return false };
-        let [PlacedOperand::Tensor(base), PlacedOperand::Tensor(source)] = operands else { return false };
+        let [PlacedOperand::Tensor(base), source] = operands else { return false };
         let Placement::Sharded { axis, .. } = base.placement else { return false };
         let axis = axis as usize;
         let (first, size) = (spec.start[axis], spec.sizes.dims()[axis]);
@@ -49,9 +49,13 @@ impl PlacedInstruction<'_> {
         let touched = workers.iter().filter(|worker| !written(*worker).is_empty());
         let touched = touched.fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
         let whole = Placement::Replicated { workers: touched };
-        let source = if touched.is_empty() { source.at } else { fetch_to(source, &whole, step, out) };
-        let (part_id, part) = out.allocate(Meta::new(spec.sizes, meta.dtype));
-        out.tensors().set_placement(part, whole);
+        // The source at the workers that write, and the tensor that a worker's part of it becomes; none for a number.
+        let parts = source.tensor().map(|source| {
+            let source = if touched.is_empty() { source.at } else { fetch_to(source, &whole, step, out) };
+            let (part_id, part) = out.allocate(Meta::new(spec.sizes, meta.dtype));
+            out.tensors().set_placement(part, whole);
+            (source, part_id, part)
+        });
         let (result, base_at) = (WorkerTensor::from_id(instruction.out), Operand::Tensor(base.at.id()));
         let mut push = |worker: usize, command: Command| {
             out.push(Step { divided: true, ..step_for(step, Workers::one(worker), command, Some(*meta)) });
@@ -63,14 +67,20 @@ impl PlacedInstruction<'_> {
                 push(worker, in_place_command(Op::Reshape, instruction, &[base_at], shape));
                 continue;
             }
-            let cut = slice_along(&spec.sizes, axis, &written);
-            push(worker, op_command(Op::Slice, part, &[Operand::Tensor(source.id())], cut));
+            let written_operand = match &parts {
+                Some((source, _, part)) => {
+                    let cut = slice_along(&spec.sizes, axis, &written);
+                    push(worker, op_command(Op::Slice, *part, &[Operand::Tensor(source.id())], cut));
+                    Operand::Tensor(part.id())
+                }
+                None => instruction.inputs.as_slice()[1],
+            };
             let mut local = SliceSpec { sizes: spec.sizes.with_dim(axis, written.len()), ..**spec };
             local.start[axis] = first + (written.start * stride) as i64 - shard.start as i64;
-            let operands = [base_at, Operand::Tensor(part.id())];
+            let operands = [base_at, written_operand];
             push(worker, in_place_command(Op::SliceScatter, instruction, &operands, Attrs::Slice(Box::new(local))));
         }
-        if let Some(part) = out.tensors().get(part_id).copied() {
+        if let Some(part) = parts.and_then(|(_, part_id, _)| out.tensors().get(part_id).copied()) {
             free(&part, step, out);
         }
         out.tensors().set_placement(result, base.placement);
