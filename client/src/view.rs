@@ -172,9 +172,9 @@ impl View {
     }
 
     /// The base's value with all elements of the view set to one number, without a tensor for it. None where the view
-    /// is not a part of its base by slices alone, or where gradients flow to what is written.
+    /// has no elements or is not a part of its base by slices alone, or where gradients flow to it.
     pub(crate) fn write_number(&self, number: Scalar) -> Result<Option<Arc<TensorValue>>> {
-        if grad_enabled() && self.autograd.node().is_some() {
+        if self.meta.shape.numel() == 0 || (grad_enabled() && self.autograd.node().is_some()) {
             return Ok(None);
         }
         let base = self.base.read().0;

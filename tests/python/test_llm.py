@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support import output_of
 
 import gt
 import gt.llm
@@ -241,14 +242,64 @@ def test_training_goes_on_bit_for_bit(data: Path) -> None:
     assert [line.split()[0] for line in log if "tel" in line] == ["s:0", "s:5", "s:10", "s:12"]
 
 
-@pytest.mark.parametrize("degrees", ["dp=2", "tp=2", "pp=2"])
-def test_training_on_several_workers_is_the_same(data: Path, degrees: str) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "workers"),
+    [("dp=2", 2), ("tp=2", 2), ("pp=2", 2), ("dp=2,pp=2", 4), (("dp=2", "-z", 1), 2)],
+)
+def test_training_on_several_workers_is_the_same(data: Path, arguments: str | tuple[object, ...], workers: int) -> None:
+    given = (arguments,) if isinstance(arguments, str) else arguments
     trained(data, "one", "-x", 4)
-    trained(data, "two", "-x", 4, "--parallel", degrees, GT_WORKERS="cpu:2", GT_SHARD_BYTES_MIN="0")
+    trained(data, "two", "-x", 4, "--parallel", *given, GT_WORKERS=f"cpu:{workers}", GT_SHARD_BYTES_MIN="0")
     logs = [(data / out / "main.log").read_text().splitlines() for out in ("one", "two")]
     for one, two in zip(*logs, strict=True):
         found, wanted = (list(map(float, re.findall(r":([\d.]+)", line))) for line in (two, one))
         np.testing.assert_allclose(found, wanted, atol=0.0101)
+
+
+PLACES = """
+import gt, gt.llm
+from gt.llm import parallel
+model = gt.llm.GPT2(gt.llm.Config(context=16, vocabulary=4000, layers=2, heads=2, channels=64)).initialise()
+configuration = parallel.signals(model.config, 4, parallel.parse(DEGREES), ZERO)
+for name, signal in configuration.items():
+    gt.register_config(name, signal)
+parallel.apply(model, configuration)
+optimizer = model.optimizer(lr=1e-3, betas=(0.9, 0.95), eps=1e-8, decay=0.1)
+for _ in range(2):
+    tokens = gt.signal.tensor(gt.arange(64).reshape(4, 16), name=parallel.BATCH)
+    optimizer.zero_grad()
+    model(tokens, tokens)[1].backward()
+    with gt.signal.context(parallel.UPDATE):
+        optimizer.step()
+for parameter in (model.h[0].attn.c_attn.weight, model.h[1].attn.c_attn.weight, model.wte.weight):
+    print(gt.debug.placement(parameter), "|", gt.debug.placement(optimizer.state[parameter]["exp_avg"]))
+optimizer.zero_grad()
+print(gt.debug.get_worker_stats()["cpu:1"]["session_bytes"])
+"""
+
+
+def places(degrees: str, zero: int, workers: int) -> tuple[list[str], int]:
+    """Returns where parameters and their moments lie after two steps, and the bytes of the second worker."""
+    program = f"DEGREES, ZERO = {degrees!r}, {zero}\n{PLACES}"
+    *where, held = output_of(program, GT_WORKERS=f"cpu:{workers}").splitlines()
+    return where, int(held)
+
+
+def test_zero_divides_parameters_and_moments_between_steps() -> None:
+    whole, all_bytes = places("dp=2", 0, 2)
+    assert whole == ["replicated on [cpu:0, cpu:1] | replicated on [cpu:0, cpu:1]"] * 3
+    divided, some_bytes = places("dp=2", 1, 2)
+    shards = "sharded along axis 0 over [cpu:0, cpu:1]"
+    assert divided == [f"{shards} | {shards}"] * 3
+    assert some_bytes < 0.6 * all_bytes
+
+
+def test_stages_have_workers_of_their_own_for_their_samples() -> None:
+    where, _ = places("dp=2,pp=2", 0, 4)
+    assert [line.split(" | ")[0] for line in where[:2]] == [
+        "replicated on [cpu:0, cpu:1]",
+        "replicated on [cpu:2, cpu:3]",
+    ]
 
 
 def test_old_checkpoints_are_deleted_but_for_major_ones(data: Path) -> None:
@@ -268,8 +319,9 @@ def test_old_checkpoints_are_deleted_but_for_major_ones(data: Path) -> None:
         (("-i", "none_*.bin"), "no file matches none_*.bin"),
         (("-n", 5), "checkpoints need a folder: -o FOLDER"),
         (("--parallel", "dp=3"), "needs 3 workers: set GT_WORKERS=cpu:3"),
-        (("--parallel", "dp=2,tp=2"), "take one of dp and tp"),
+        (("--parallel", "dp=2,tp=2"), "tp=N goes with no other degree; dp and pp go together"),
         (("--parallel", "dp=no"), "'dp=no' is not one of dp=N, tp=N, pp=N"),
+        (("-z", 1), "give --parallel dp=N alone"),
     ],
 )
 def test_wrong_arguments_are_told(data: Path, arguments: tuple[object, ...], message: str) -> None:

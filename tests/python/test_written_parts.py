@@ -68,6 +68,7 @@ WRITES = {
     "a[4:8].reshape(-1)[100:9000] = 0.5",
     "normal_": "x[8:12].normal_()\na[8:12] = x[8:12].numpy()",
     "uniform_": "x[:, 12].uniform_()\na[:, 12] = x[:, 12].numpy()",
+    "nothing": "x.view(-1).unfold(0, 1, 1)[1:, 1:] = 1\nx[5:5] = 3",
     "all": "x.zero_()\na[:] = 0",
     "all by a slice": "x[:] = 2\na[:] = 2",
     "all, twice": "x.add_(1).mul_(2)\na += 1\na *= 2",

@@ -21,7 +21,7 @@ def parse(text: str) -> dict[str, int]:
     """Returns the degrees of a text such as `dp=4`.
 
     Raises:
-        ValueError: An unknown name, a number below 1, or several degrees above 1.
+        ValueError: An unknown name, a number below 1, or tp beside another degree above 1.
     """
     degrees = {}
     for part in filter(None, text.split(",")):
@@ -30,39 +30,54 @@ def parse(text: str) -> dict[str, int]:
             raise ValueError(f"--parallel {text}: {part!r} is not one of {', '.join(f'{name}=N' for name in DEGREES)}")
         degrees[name] = int(number)
     several = [name for name, number in degrees.items() if number > 1]
-    if len(several) > 1:
-        raise ValueError(f"--parallel {text}: a tensor is divided along one axis: take one of {' and '.join(several)}")
+    if len(several) > 1 and "tp" in several:
+        raise ValueError(
+            f"--parallel {text}: a tensor is divided along one axis, so tp=N goes with no other degree; dp and pp go "
+            "together"
+        )
     return degrees
 
 
-def signals(config: Config, batch: int, degrees: dict[str, int]) -> dict[str, SignalConfig]:
+def signals(config: Config, batch: int, degrees: dict[str, int], zero: int = 0) -> dict[str, SignalConfig]:
     """Returns the configurations of signals for these degrees.
 
+    Args:
+        config: The model's sizes.
+        batch: The sequences of a batch.
+        degrees: What `parse` returns.
+        zero: The stage of ZeRO (Rajbhandari et al. 2020). With 1, the workers of `dp` divide the optimizer's state and
+            its update among them, so gradients are reduce-scattered and new parameters gathered.
+
     Raises:
-        ValueError: The degree does not divide the batch, the heads or the layers.
+        ValueError: A degree does not divide the batch, the heads or the layers; ZeRO with anything but `dp` alone.
     """
-    kind, count = next(((name, number) for name, number in degrees.items() if number > 1), ("dp", 1))
-    size, what = {
-        "dp": (batch, "sequences of a batch"),
-        "tp": (config.heads, "attention heads"),
-        "pp": (config.layers, "blocks"),
-    }[kind]
-    if size % count:
-        raise ValueError(f"{kind}={count} does not divide the {size} {what}")
-    if count == 1:
-        return {}
-    workers, blocks = list(range(count)), range(config.layers)
+    dp, tp, pp = (degrees.get(name, 1) for name in DEGREES)
+    for kind, count, size, what in (
+        ("dp", dp, batch, "sequences of a batch"),
+        ("tp", tp, config.heads, "attention heads"),
+        ("pp", pp, config.layers, "blocks"),
+    ):
+        if size % count:
+            raise ValueError(f"{kind}={count} does not divide the {size} {what}")
+    if zero and (dp == 1 or pp > 1):
+        raise ValueError("-z 1 divides the optimizer's state among the workers of dp: give --parallel dp=N alone")
+    workers, blocks = list(range(max(dp, tp))), range(config.layers)
     replicated = SignalConfig(ShardConfig(workers=workers, replicated=True))
-    if kind == "dp":
-        return {BATCH: SignalConfig(ShardConfig(axis=0, workers=workers)), UPDATE: replicated}
-    if kind == "tp":
+    if tp > 1:
         divided = {axis: SignalConfig(ShardConfig(axis=axis, workers=workers)) for axis in (0, 1)}
         return {BATCH: replicated} | {f"h.{i}.{name}": divided[axis] for i in blocks for name, axis in DIVIDED.items()}
     found = {}
-    for i in blocks:
-        place = ShardConfig(workers=[i * count // config.layers])
-        found[f"h.{i}"] = SignalConfig(place, backward=f"h.{i}.gradients")
-        found[f"h.{i}.gradients"] = SignalConfig(place)
+    if dp > 1:
+        samples = SignalConfig(ShardConfig(axis=0, workers=workers))
+        found = {BATCH: samples} if pp > 1 else {BATCH: samples, UPDATE: samples if zero else replicated}
+    for i in blocks if pp > 1 else ():
+        # The workers of the stage: each has all parameters of its blocks, and its samples.
+        stage = [i * pp // config.layers * dp + worker for worker in range(dp)]
+        whole = SignalConfig(ShardConfig(workers=stage, replicated=True))
+        samples = SignalConfig(ShardConfig(axis=0, workers=stage)) if dp > 1 else whole
+        found[f"h.{i}"] = SignalConfig(samples.shard, backward=f"h.{i}.backward")
+        found[f"h.{i}.backward"] = samples
+        found[f"h.{i}.parameters"] = whole
     return found
 
 
@@ -72,7 +87,7 @@ def apply(model: GPT2, configuration: dict[str, SignalConfig]) -> None:
         if name in configuration:
             module.forward = gt.signal.context(name)(module.forward)
             for parameter in module.parameters():
-                parameter.data = gt.signal.tensor(parameter.data, name=name)
+                parameter.data = gt.signal.tensor(parameter.data, name=f"{name}.parameters")
     for name, parameter in model.named_parameters():
         if name in configuration:
             parameter.data = gt.signal.tensor(parameter.data, name=name)

@@ -9,6 +9,7 @@ Every step is a line of the progress; `log/main.log` has llm.c's format. Checkpo
 from __future__ import annotations
 
 import argparse
+import math
 import re
 import sys
 import time
@@ -80,9 +81,17 @@ def options() -> argparse.ArgumentParser:
     add(
         "--parallel",
         default="",
-        metavar="dp=N|tp=N|pp=N",
+        metavar="dp=N|tp=N|pp=N|dp=N,pp=N",
         help="spread training over N workers: "
         + "; ".join(f"{name}: {what}" for name, what in parallel.DEGREES.items()),
+    )
+    add(
+        "-z",
+        dest="zero",
+        type=int,
+        choices=(0, 1),
+        default=0,
+        help="ZeRO's stage; 1: the workers of dp divide the optimizer's state among them [0]",
     )
     add("--seed", type=int, default=42, help="the seed of the weights of -e d12, and of texts [42]")
     return parser
@@ -147,7 +156,7 @@ def train(arguments: argparse.Namespace) -> None:
         ValueError: Arguments that do not fit each other.
     """
     degrees = parallel.parse(arguments.parallel)
-    workers = max(degrees.values(), default=1)
+    workers = math.prod(degrees.values())
     if workers > 1 and len(gt.debug.get_worker_stats()) < workers:
         raise ValueError(f"--parallel {arguments.parallel} needs {workers} workers: set GT_WORKERS=cpu:{workers}")
     gt.manual_seed(arguments.seed)
@@ -165,7 +174,7 @@ def train(arguments: argparse.Namespace) -> None:
     loader = TokenLoader(arguments.train, arguments.batch, arguments.length, shuffle=bool(arguments.shuffle))
     val = TokenLoader(arguments.val, arguments.batch, arguments.length) if arguments.val else None
     check_vocabulary(loader, c)
-    configuration = parallel.signals(c, arguments.batch, degrees)
+    configuration = parallel.signals(c, arguments.batch, degrees, arguments.zero)
     for name, signal in configuration.items():
         gt.register_config(name, signal)
     parallel.apply(model, configuration)
