@@ -1,11 +1,17 @@
 """GPT-2 by `gt.llm`: a step of training beside PyTorch; text with a cache, and many requests at a time.
 
-The column "bare" of texts is the plain loop, which computes all tokens again for each new one, and that of requests is
-one request after the other.
+The column "bare" of texts is the plain loop, which computes all tokens again for each new one, and that of requests and
+completions is one request after the other.
 """
 
 from __future__ import annotations
 
+import concurrent.futures
+import contextlib
+import functools
+import http.client
+import json
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -16,6 +22,7 @@ import gt
 import gt.llm
 from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
+from gt.llm.serve import Server
 from tests.parity.gpt import Config, build
 
 # GPT-2 124M, and a batch of 4 × 64 tokens.
@@ -25,6 +32,8 @@ BATCH, LENGTH = 4, 64
 SMALL = gt.llm.Config(context=256, vocabulary=8192, layers=6, heads=6, channels=384)
 PROMPT, TOKENS = list(range(16)), 64
 REQUESTS, ROWS = 16, 8
+# Clients of the server on loopback, each with two requests one after the other.
+CLIENTS = 16
 
 
 def _gt_step(text: np.ndarray) -> Callable[[], float]:
@@ -78,6 +87,41 @@ def _answered(engine: gt.llm.Engine) -> None:
         list(iter(request.made.get, "length"))
 
 
+@contextlib.contextmanager
+def _served(model: gt.llm.GPT2, rows: int) -> Iterator[int]:
+    """Yields the port of a server on loopback that computes so many requests at a time."""
+    engine = gt.llm.Engine(model, rows)
+    tokens = [bytes([byte]) for byte in range(256)] + [b"%d " % i for i in range(model.config.vocabulary - 256)]
+    server = Server(("127.0.0.1", 0), engine, gt.llm.Tokenizer(tokens, end_of_text=255), "bench")
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield server.server_address[1]
+    server.shutdown()
+    server.server_close()
+    engine.close()
+
+
+def _request_s(port: int, seed: int) -> float:
+    """Returns the time of a completion by HTTP."""
+    asked = {"model": "bench", "prompt": "sixteen letters.", "max_tokens": TOKENS, "seed": seed}
+
+    def ask() -> None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=600)
+        connection.request("POST", "/v1/completions", json.dumps(asked))
+        answer = json.loads(connection.getresponse().read())
+        connection.close()
+        if answer["usage"]["completion_tokens"] == 0:
+            raise RuntimeError(f"the server made no text: {answer}")
+
+    return _seconds(ask)
+
+
+def _percentile_s(port: int, share: float) -> float:
+    """Returns the time that a share of the requests of many clients at once do not exceed."""
+    with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
+        times = sorted(pool.map(functools.partial(_request_s, port), range(2 * CLIENTS)))
+    return times[min(int(share * len(times)), len(times) - 1)]
+
+
 def rows() -> Iterator[Row]:
     """Yields a row for training, for text and for requests."""
     text = np.random.default_rng(0).integers(0, SIZES.vocabulary, (BATCH, LENGTH + 1))
@@ -95,3 +139,11 @@ def rows() -> Iterator[Row]:
     yield Row(f"{REQUESTS} requests of {TOKENS} tokens, {ROWS} at a time", contenders, (Target(0.5, "bare"),), rounds=3)
     several.close()
     one.close()
+    with _served(model, ROWS) as port, _served(model, 1) as alone:
+        for name, share in (("median", 0.5), ("99th percentile", 0.99)):
+            yield Row(
+                f"{name} of a completion of {TOKENS} tokens, {CLIENTS} clients by HTTP",
+                {"GT": lambda s=share: _percentile_s(port, s), "bare": lambda s=share: _percentile_s(alone, s)},
+                (Target(0.5, "bare"),),
+                rounds=3,
+            )

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from support import ROOT, environment
 
+import gt.llm
+
 
 def run(*command: object) -> str:
     done = subprocess.run(
@@ -102,6 +104,15 @@ def test_a_gpt_learns_and_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     assert "going on from step 8" in told
     told = run(*gpt, "--steps", 10, "--sample", 0, "--by-hand", "--bias")
     assert "step 10: train" in told
+
+
+def test_a_gpt2_learns_the_bytes_of_a_text(tmp_path: Path) -> None:
+    told = run(ROOT / "examples" / "gpt2" / "bytes.py", tmp_path / "model.bin", ROOT / "README.md", "--steps", 101)
+    first, *_, last = _losses(told, "loss")
+    assert first == pytest.approx(5.5, abs=0.1)
+    assert last < 4.0
+    assert re.search(r"\n\d+% of \d+ written words are words of the texts\n$", told)
+    assert gt.llm.load(tmp_path / "model.bin").config.vocabulary == 256
 
 
 def test_the_time_of_a_step_is_shown() -> None:
