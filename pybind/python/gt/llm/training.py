@@ -87,6 +87,9 @@ class Trainer:
             loss = self.loss(inputs, targets) / self.accumulated
             loss.backward()
             losses.append(loss.detach())
+        for parameter in self.model.parameters():
+            # The sums over the workers of dp go to where the update needs them.
+            parameter.grad = gt.signal.tensor(parameter.grad, name=parallel.UPDATE)
         norm = gt.nn.utils.clip_grad_norm_(self.model.parameters(), CLIP)
         # One wait for both.
         found = gt.stack([gt.stack(losses).sum(), norm]).tolist()
