@@ -68,6 +68,11 @@ pub struct WorkerLoads {
 }
 
 impl WorkerLoads {
+    /// The workers of the session.
+    pub fn workers(&self) -> Workers {
+        self.workers
+    }
+
     /// The loads of `workers`, none of which has done any work.
     pub fn new(workers: Workers) -> WorkerLoads {
         let numbers = workers.iter().last().map_or(0, |last| last + 1);

@@ -190,6 +190,8 @@ pub struct Dispatcher {
     initial_workers: usize,
     /// The workers that new sessions get.
     present: Workers,
+    /// The workers of each machine; none if all are on the daemon's.
+    machines: Vec<Workers>,
     groups: Groups,
     pipelines: Pipelines,
     tape: Tape,
@@ -274,6 +276,7 @@ impl Dispatcher {
             signals,
             initial_workers: links.len(),
             present: Workers::first_of(links.len()),
+            machines: Vec::new(),
             links,
             groups: Groups::default(),
             pipelines,

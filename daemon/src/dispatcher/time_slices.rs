@@ -71,7 +71,7 @@ impl Dispatcher {
             let mut context = Context {
                 links: &mut self.links,
                 groups: &mut self.groups,
-                pipeline: self.pipelines.of(present),
+                pipeline: self.pipelines.of(present, &self.machines),
                 tape: &mut self.tape,
                 metas: &mut self.metas,
                 workers: self.present.len(),

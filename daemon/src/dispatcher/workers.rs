@@ -18,6 +18,18 @@ use gt_protocol::{DaemonMessage, Hello, RefusalCode, Refused, WorkerInfo, Worker
 use gt_shm::Socket;
 use std::os::fd::AsFd;
 
+/// The workers of each machine, by the nodes that workers are on; none if all are on the daemon's.
+fn machines_of(nodes: impl Iterator<Item = Option<String>>) -> Vec<Workers> {
+    let mut machines: Vec<(Option<String>, Workers)> = Vec::new();
+    for (number, node) in nodes.enumerate() {
+        match machines.iter_mut().find(|(name, _)| *name == node) {
+            Some((_, workers)) => *workers = workers.with(Workers::one(number)),
+            None => machines.push((node, Workers::one(number))),
+        }
+    }
+    if machines.len() > 1 { machines.into_iter().map(|(_, workers)| workers).collect() } else { Vec::new() }
+}
+
 impl Dispatcher {
     /// Registers a worker. Its connection becomes its link, and new sessions get it once it is ready.
     pub(super) fn register(&mut self, slot: usize, hello: &Hello) {
@@ -139,6 +151,7 @@ impl Dispatcher {
         let here = self.links.iter().enumerate().filter(|(_, link)| computes(&***link));
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
         if present != std::mem::replace(&mut self.present, present) {
+            self.machines = machines_of(self.links.iter_mut().map(|link| link.info().node));
             self.drop_unused_pipelines();
         }
     }

@@ -1,5 +1,6 @@
 //! Pipelines: the modifiers of sessions on the same workers, in order.
 
+use super::links::Links;
 use super::stream_modifier::{MODIFIER_ID_MIN, ModifierStats, Output, StreamModifier};
 use crate::table::TensorTable;
 use crate::worker::step::Step;
@@ -9,6 +10,7 @@ use gt_ops::{TensorId, Workers};
 pub struct Pipeline {
     modifiers: Vec<Box<dyn StreamModifier>>,
     next_id: TensorId,
+    links: Links,
 }
 
 /// The workers of a session.
@@ -20,12 +22,13 @@ pub struct SessionWorkers {
     pub several: bool,
 }
 
-/// Makes the modifiers for sessions on the same workers.
-type MakeModifiers = Box<dyn FnMut(SessionWorkers) -> Vec<Box<dyn StreamModifier>> + Send>;
+/// Makes the pipeline of sessions on the same workers; the second argument are the workers of each machine, or none
+/// if all are on one.
+type MakePipeline = Box<dyn FnMut(SessionWorkers, &[Workers]) -> Pipeline + Send>;
 
 /// The pipelines of all sessions: sessions on the same workers share one.
 pub struct Pipelines {
-    make: MakeModifiers,
+    make: MakePipeline,
     made: Vec<(SessionWorkers, Pipeline)>,
     /// Pipelines made so far.
     count: u64,
@@ -40,15 +43,16 @@ const RANGES: u64 = (u64::MAX - MODIFIER_ID_MIN) / IDS_PER_PIPELINE;
 const PIPELINES_KEPT: usize = 64;
 
 impl Pipelines {
-    /// An empty set of pipelines; `make` makes the modifiers of each pipeline, in order.
-    pub fn new(make: impl FnMut(SessionWorkers) -> Vec<Box<dyn StreamModifier>> + Send + 'static) -> Pipelines {
+    /// An empty set of pipelines; `make` makes each.
+    pub fn new(make: impl FnMut(SessionWorkers, &[Workers]) -> Pipeline + Send + 'static) -> Pipelines {
         Pipelines { make: Box::new(make), made: Vec::new(), count: 0 }
     }
 
-    /// The pipeline for sessions on `workers`, made at the first call.
-    pub fn of(&mut self, workers: SessionWorkers) -> &mut Pipeline {
+    /// The pipeline for sessions on `workers`, made at the first call. `machines` are the workers of each machine, or
+    /// none if all are on one.
+    pub fn of(&mut self, workers: SessionWorkers, machines: &[Workers]) -> &mut Pipeline {
         let at = self.made.iter().position(|(of, _)| *of == workers).unwrap_or_else(|| {
-            let mut pipeline = Pipeline::new((self.make)(workers));
+            let mut pipeline = (self.make)(workers, machines);
             pipeline.next_id += self.count % RANGES * IDS_PER_PIPELINE;
             self.count += 1;
             self.made.push((workers, pipeline));
@@ -69,9 +73,9 @@ impl Pipelines {
 }
 
 impl Pipeline {
-    /// A pipeline of `modifiers`, in order.
-    pub fn new(modifiers: Vec<Box<dyn StreamModifier>>) -> Pipeline {
-        Pipeline { modifiers, next_id: MODIFIER_ID_MIN }
+    /// A pipeline of `modifiers`, in order, between workers with these links.
+    pub fn new(modifiers: Vec<Box<dyn StreamModifier>>, links: Links) -> Pipeline {
+        Pipeline { modifiers, next_id: MODIFIER_ID_MIN, links }
     }
 
     /// True if steps pass unchanged.
@@ -82,12 +86,12 @@ impl Pipeline {
 
     /// Appends the steps that replace `step` to `steps`, which is empty.
     pub fn process(&mut self, step: Step, tensors: &mut TensorTable, steps: &mut Vec<Step>) {
-        let next_id = &mut self.next_id;
+        let (next_id, links) = (&mut self.next_id, &self.links);
         let Some((first, others)) = self.modifiers.split_first_mut() else { return steps.push(step) };
-        first.process(step, &mut Output { steps, tensors, next_id });
+        first.process(step, &mut Output { steps, tensors, next_id, links });
         for modifier in others {
             for step in std::mem::take(steps) {
-                modifier.process(step, &mut Output { steps, tensors, next_id });
+                modifier.process(step, &mut Output { steps, tensors, next_id, links });
             }
         }
     }

@@ -1,5 +1,6 @@
 //! The interface of stream modifiers.
 
+use super::links::Links;
 use crate::table::{Content, TensorTable, WorkerTensor};
 use crate::worker::step::Step;
 use gt_ops::{Meta, TensorId};
@@ -36,12 +37,18 @@ pub struct Output<'a> {
     pub(super) steps: &'a mut Vec<Step>,
     pub(super) tensors: &'a mut TensorTable,
     pub(super) next_id: &'a mut TensorId,
+    pub(super) links: &'a Links,
 }
 
-impl Output<'_> {
+impl<'a> Output<'a> {
     /// Appends a step.
     pub fn push(&mut self, step: Step) {
         self.steps.push(step);
+    }
+
+    /// The links between the session's workers.
+    pub fn links(&self) -> &'a Links {
+        self.links
     }
 
     /// Adds a tensor to the session's table. Returns its id, for [`release`](Self::release), and its id at workers.

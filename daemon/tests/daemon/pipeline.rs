@@ -8,7 +8,8 @@ use gt_ops::{Attrs, Inputs, Instruction, Op, Operand};
 use gt_protocol::{Hello, Role, WorkerInfo, connect_over};
 use gt_shm::Socket;
 use gtd::dispatcher::{Dispatcher, DispatcherParts};
-use gtd::modifiers::pipeline::Pipelines;
+use gtd::modifiers::links::Links;
+use gtd::modifiers::pipeline::{Pipeline, Pipelines};
 use gtd::modifiers::stream_modifier::{ModifierStats, Output, StreamModifier};
 use gtd::tape::Tape;
 use gtd::token_desk::TokenDesk;
@@ -80,7 +81,10 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             client: Some(theirs),
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap(),
             links: vec![Box::new(link)],
-            pipelines: Pipelines::new(move |_| vec![Box::new(Subtractions { changed: count.clone(), seen: 0 })]),
+            pipelines: Pipelines::new(move |_, _| {
+                let links = Links { local_bytes_per_ns: 1.0, machines: Vec::new() };
+                Pipeline::new(vec![Box::new(Subtractions { changed: count.clone(), seen: 0 })], links)
+            }),
             tape: Tape::new().unwrap(),
             log: None,
             quotas: gtd::quota::QuotaConfig::default(),

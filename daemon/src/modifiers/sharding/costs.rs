@@ -1,23 +1,21 @@
 //! Estimated costs of placements and moves.
 
+use crate::modifiers::links::{Link, Links};
 use crate::table::{TensorEntry, TensorTable};
 use gt_ops::{Placement, Workers};
 
-/// The estimated time of one collective besides its bytes, nanoseconds.
-const COLLECTIVE_NS: f64 = 20_000.0;
-
 /// The parameters of all estimates.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Costs {
     /// New tensors of at least this many bytes are sharded without a signal. `None` shards none of them; 0 shards all
     /// tensors and divides all instructions for which that is possible.
     pub shard_bytes_min: Option<u64>,
-    /// The bandwidth between two workers, bytes a nanosecond.
-    pub link_bytes_per_ns: f64,
+    /// The links between the workers.
+    pub links: Links,
 }
 
-/// The estimated time of a reshard of `bytes`, nanoseconds, at `bytes_per_ns` between two workers.
-pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, bytes_per_ns: f64) -> f64 {
+/// The estimated time of a reshard of `bytes`, nanoseconds.
+pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, links: &Links) -> f64 {
     if satisfies(from, to) || is_local_slice(from, to) {
         return 0.0;
     }
@@ -46,7 +44,8 @@ pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, bytes_per_ns: f6
         (_, Placement::Replicated { workers }) => bytes * workers.without(from.workers()).len().max(1) as f64,
         _ => bytes,
     };
-    COLLECTIVE_NS + moved / bytes_per_ns
+    let Link { bytes_per_ns, collective_ns } = links.among(from.workers().with(to.workers()));
+    collective_ns + moved / bytes_per_ns
 }
 
 /// True if a tensor placed as `placement` can be read as if it were placed as `wanted`.
@@ -69,13 +68,8 @@ pub fn is_local_slice(from: &Placement, to: &Placement) -> bool {
 
 /// The copy of a tensor, or the tensor itself, whose reshard to `to` is estimated cheapest, and that estimate,
 /// nanoseconds.
-pub fn nearest_copy(
-    tensor: &TensorEntry,
-    to: &Placement,
-    bytes_per_ns: f64,
-    tensors: &TensorTable,
-) -> (TensorEntry, f64) {
-    let cost = |tensor: &TensorEntry| reshard_ns(&tensor.placement, to, tensor.bytes, bytes_per_ns);
+pub fn nearest_copy(tensor: &TensorEntry, to: &Placement, links: &Links, tensors: &TensorTable) -> (TensorEntry, f64) {
+    let cost = |tensor: &TensorEntry| reshard_ns(&tensor.placement, to, tensor.bytes, links);
     let mut nearest = (*tensor, cost(tensor));
     for copy in tensors.copies(tensor).skip(1) {
         let cost = cost(copy);

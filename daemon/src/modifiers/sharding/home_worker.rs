@@ -64,7 +64,7 @@ pub fn home_worker(
         tensors.get_at_mut(operand.at)?.membership = membership;
     }
     tensors.get_at_mut(result)?.membership = Membership::Member(component);
-    tensors.components().schedule(component, work, costs.link_bytes_per_ns, loads)
+    tensors.components().schedule(component, work, costs.links.among(loads.workers()).bytes_per_ns, loads)
 }
 
 /// Pushes an instruction on its home worker, with moves of the operands that are elsewhere. Operands that no other

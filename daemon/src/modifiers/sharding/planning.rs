@@ -19,7 +19,7 @@ const DIVIDE_NS_MIN: u64 = 200_000;
 const MADE_EVERYWHERE_BYTES_MAX: u64 = 16 << 10;
 
 /// Makes those decisions of the sharding modifier that do not depend on its earlier decisions.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Planner {
     /// The session's workers.
     pub workers: Workers,
@@ -166,8 +166,7 @@ impl Planner {
         let compute = step.cost_ns as f64;
         let expected = if target.is_none() { expected_placement(instruction, operands, meta) } else { None };
         let target = target.or(expected.as_ref());
-        let result_ns =
-            |from: &Placement, to: &Placement| reshard_ns(from, to, meta.bytes() as u64, self.costs.link_bytes_per_ns);
+        let result_ns = |from: &Placement, to: &Placement| reshard_ns(from, to, meta.bytes() as u64, &self.costs.links);
         for workers in groups {
             let n = workers.len();
             for split in all_splits.iter().filter(|split| n > 1 && (!split.nonempty || split.units >= n)) {
@@ -203,7 +202,7 @@ impl Planner {
     fn fetch_ns(&self, operand: &PlacedOperand, to: &Placement, tensors: &TensorTable) -> f64 {
         match operand {
             PlacedOperand::Scalar => 0.0,
-            PlacedOperand::Tensor(tensor) => nearest_copy(tensor, to, self.costs.link_bytes_per_ns, tensors).1,
+            PlacedOperand::Tensor(tensor) => nearest_copy(tensor, to, &self.costs.links, tensors).1,
         }
     }
 }

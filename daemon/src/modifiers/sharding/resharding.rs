@@ -19,7 +19,7 @@ const STEP_NS: u64 = 200;
 /// A copy is kept for later steps until the tensor is freed. It replaces its source if the source is partial, or if
 /// both are replicated and the copy's workers include the source's.
 pub fn fetch_to(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Output<'_>) -> WorkerTensor {
-    let (mut source, _) = nearest_copy(tensor, to, 1.0, out.tensors());
+    let (mut source, _) = nearest_copy(tensor, to, out.links(), out.tensors());
     if satisfies(&source.placement, to) {
         return source.at;
     }
