@@ -64,8 +64,8 @@ def _lstsq(framework: Any, rows: int, columns: int) -> Callable[[], Any]:
     return lambda: framework.linalg.lstsq(a, b).solution
 
 
-def _integer_product(framework: Any, size: int) -> Callable[[], Any]:
-    x = framework.from_numpy(np.random.default_rng(0).integers(-9, 9, (size, size)))
+def _integer_product(framework: Any, size: int, kind: type = np.int64) -> Callable[[], Any]:
+    x = framework.from_numpy(np.random.default_rng(0).integers(-9, 9, (size, size)).astype(kind))
     return lambda: x @ x
 
 
@@ -126,8 +126,31 @@ def _cummax(framework: Any) -> Callable[[], Any]:
     return lambda: x.cummax(1).values
 
 
-def _qr(framework: Any, rows: int, columns: int) -> Callable[[], Any]:
-    x = _normal(framework, rows, columns)
+def _cumulative_extreme(framework: Any, axis: int) -> Callable[[], Any]:
+    x = _normal(framework, 1000, 1000)
+    return lambda: x.cummin(axis).values
+
+
+def _position(framework: Any, axis: int) -> Callable[[], Any]:
+    x = _normal(framework, 1000, 1000)
+    return lambda: x.argmax(axis)
+
+
+def _scanned(framework: Any, name: str, axis: int) -> Callable[[], Any]:
+    x = _normal(framework, 1000, 1000)
+    return lambda: getattr(x, name)(axis)
+
+
+def _convolution_gradient(framework: Any, channels: int, side: int, groups: int, of_weight: bool) -> Callable[[], Any]:
+    x = _normal(framework, 8, channels, side, side).requires_grad_(not of_weight)
+    weight = _normal(framework, channels, channels // groups, 3, 3).requires_grad_(of_weight)
+    y = framework.nn.functional.conv2d(x, weight, padding=1, groups=groups)
+    grad, leaf = framework.ones_like(y), weight if of_weight else x
+    return lambda: framework.autograd.grad(y, leaf, grad, retain_graph=True)[0]
+
+
+def _qr(framework: Any, *shape: int) -> Callable[[], Any]:
+    x = _normal(framework, *shape)
     return lambda: framework.linalg.qr(x).Q
 
 
@@ -147,6 +170,7 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("linalg.lstsq 1000 × 100", lambda f: _lstsq(f, 1000, 100)),
     ("int64 matmul 64", lambda f: _integer_product(f, 64)),
     ("int64 matmul 256", lambda f: _integer_product(f, 256)),
+    ("int32 matmul 256", lambda f: _integer_product(f, 256, np.int32)),
     ("vmap(grad) of 64 rows", _gradients_of_rows),
     ("ctc_loss, forward", lambda f: _ctc(f, False)),
     ("ctc_loss, forward and backward", lambda f: _ctc(f, True)),
@@ -158,10 +182,24 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("linalg.cholesky of 64", lambda f: _cholesky(f, 64, 64)),
     ("linalg.cholesky of 512", lambda f: _cholesky(f, 512, 512)),
     ("linalg.solve of 256", lambda f: _solve(f, 256, 256)),
+    ("linalg.solve of 500", lambda f: _solve(f, 500, 500)),
     ("cummax along rows of 256 × 1024", _cummax),
+    ("cummin along columns of 1000 × 1000", lambda f: _cumulative_extreme(f, 0)),
+    ("argmax along columns of 1000 × 1000", lambda f: _position(f, 0)),
+    ("argmax along rows of 1000 × 1000", lambda f: _position(f, 1)),
+    ("cumprod along rows of 1000 × 1000", lambda f: _scanned(f, "cumprod", 1)),
+    ("logcumsumexp along rows of 1000 × 1000", lambda f: _scanned(f, "logcumsumexp", 1)),
+    ("conv2d 8 × 512 × 7 × 7, gradient of the input", lambda f: _convolution_gradient(f, 512, 7, 1, False)),
+    ("conv2d 8 × 512 × 7 × 7, gradient of the weight", lambda f: _convolution_gradient(f, 512, 7, 1, True)),
+    ("depthwise 8 × 64 × 56 × 56, gradient of the input", lambda f: _convolution_gradient(f, 64, 56, 64, False)),
+    ("depthwise 8 × 64 × 56 × 56, gradient of the weight", lambda f: _convolution_gradient(f, 64, 56, 64, True)),
+    ("depthwise 8 × 256 × 14 × 14, gradient of the weight", lambda f: _convolution_gradient(f, 256, 14, 256, True)),
+    ("linalg.qr of 64 × 8 × 8", lambda f: _qr(f, 64, 8, 8)),
+    ("linalg.qr of 64", lambda f: _qr(f, 64, 64)),
     ("linalg.qr of 128", lambda f: _qr(f, 128, 128)),
     ("linalg.qr of 512 × 256", lambda f: _qr(f, 512, 256)),
     ("linalg.svd of 128", lambda f: _svd(f, 128)),
+    ("linalg.svd of 200", lambda f: _svd(f, 200)),
     ("linalg.eigh of 128", lambda f: _eigh(f, 128)),
 )
 

@@ -362,6 +362,11 @@ impl Graph for Scope {
                     "Fourier transforms need a newer daemon: upgrade gtd to the version of this gt",
                 ));
             }
+            if matches!(op, Op::CtcForward | Op::CtcPosteriors) {
+                return Err(OpError::not_implemented(
+                    "ctc_loss needs a newer daemon: upgrade gtd to the version of this gt",
+                ));
+            }
             if let (Promotion::Sum, Class::Scan, [Arg::Val(v)]) = (op.row().promotion, op.row().class, inputs)
                 && self.meta(*v).dtype.category() == DType::I64.category()
                 && !matches!(self.meta(*v).dtype, DType::I64 | DType::U64)

@@ -26,8 +26,8 @@ use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::version::{
-    BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, WIDE_PRODUCTS_SINCE,
-    WRAPPED_INDICES_SINCE,
+    BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, LABEL_ALIGNMENTS_SINCE,
+    WIDE_PRODUCTS_SINCE, WRAPPED_INDICES_SINCE,
 };
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{
@@ -109,7 +109,7 @@ pub struct ClientSession {
     /// Whether the daemon understands [`ClientMessage::Interrupt`].
     interrupts: bool,
     /// Whether the daemon knows reductions that convert their operand, Fourier transforms, wrapped indices, bits read
-    /// as another dtype and products of half precisions in float32.
+    /// as another dtype, products of half precisions in float32 and alignments of labels (CTC).
     pub(crate) newest_instructions: bool,
     /// Interrupts the session ahead of its stream; none where the control socket does.
     interrupter: Option<Interrupter>,
@@ -335,6 +335,7 @@ impl ClientSession {
             newest_instructions: welcome.protocol_version
                 >= CONVERTING_REDUCTIONS_SINCE
                     .max(FOURIER_TRANSFORMS_SINCE)
+                    .max(LABEL_ALIGNMENTS_SINCE)
                     .max(WRAPPED_INDICES_SINCE)
                     .max(BITCASTS_SINCE)
                     .max(WIDE_PRODUCTS_SINCE),

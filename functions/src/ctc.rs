@@ -7,11 +7,11 @@
 use crate::common::filled;
 use crate::declaration::{TensorOrInts, functions};
 use crate::losses::{reduced, reduction_at, reduction_named};
-use gt_ops::DType;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
 use gt_ops::forms::{function, module};
 use gt_ops::instruction::LossReduction;
+use gt_ops::{Attrs, DType, Op};
 
 /// The lengths of the samples' inputs or targets, checked.
 fn lengths(name: &str, given: &TensorOrInts<'_>, samples: i64, most: Option<i64>) -> Result<Vec<i64>> {
@@ -67,33 +67,12 @@ fn padded<'g>(g: &'g Builder<'g>, targets: Expr<'g>, lengths: &[i64], blank: i64
         }
         _ => return wrong(lengths.iter().sum::<i64>().to_string(), 0, targets.shape()?.to_string()),
     };
-    let within = table(g, [samples, longest], |row, column| i64::from(column < lengths[row as usize])).ne(0i64);
-    Ok(within.where_(labels.to(DType::I64), blank))
-}
-
-/// Forward variables: the log probability of all paths that are in a state at a time, with shape
-/// `(time + 1, samples, 2 + states)`.
-///
-/// Two virtual states precede the first: a path starts in the second of them, before the first time step.
-fn forward_variables<'g>(g: &'g Builder<'g>, emitted: Expr<'g>, extended: Expr<'g>) -> Result<Expr<'g>> {
-    let (dtype, samples, count) = (emitted.dtype()?, extended.size(0)?, extended.size(1)?);
-    let (ahead, behind) = (extended.slice(1, Some(2), None, None), extended.slice(1, None, Some(-2), None));
-    let odd = g.arange((count - 2).max(0), DType::I64).remainder(2i64).eq(1i64);
-    let skips = (odd & ahead.ne(behind)).where_(0.0, f64::NEG_INFINITY).to(dtype);
-    let first = &[f64::NEG_INFINITY, 0.0][..count.min(2) as usize];
-    let first = g.floats(first, &[1, first.len() as i64], dtype).expand(&[samples, -1]);
-    let skips = g.cat(&[first, skips], 1);
-    let edge = filled(g, &[samples, 2], f64::NEG_INFINITY, dtype);
-    let mut start = vec![f64::NEG_INFINITY; count as usize + 2];
-    start[1] = 0.0;
-    let mut states = vec![g.floats(&start, &[1, count + 2], dtype).expand(&[samples, -1])];
-    for time in 0..emitted.size(0)? {
-        let last = states[states.len() - 1];
-        let moved = last.narrow(1, 2, count).logaddexp(last.narrow(1, 1, count));
-        let incoming = moved.logaddexp(last.narrow(1, 0, count) + skips);
-        states.push(g.cat(&[edge, incoming + emitted.select(0, time)], 1));
+    let labels = labels.to(DType::I64);
+    if lengths.iter().all(|length| *length == longest) {
+        return Ok(labels);
     }
-    Ok(g.stack(&states, 0))
+    let within = table(g, [samples, longest], |row, column| i64::from(column < lengths[row as usize])).ne(0i64);
+    Ok(within.where_(labels, blank))
 }
 
 /// The loss of each sample. Its gradient is that of the logits whose `log_softmax` the input is.
@@ -114,44 +93,31 @@ fn losses_of<'g>(
     let blanks = filled(g, &[samples, longest], blank, DType::I64);
     let last_blank = filled(g, &[samples, 1], blank, DType::I64);
     let extended = g.cat(&[g.stack(&[blanks, labels], 2).flatten(1, 2), last_blank], 1);
-    let size = [time, samples, count];
-    let index = extended.expand(&size);
-    let there = table(g, [samples, count], |n, s| i64::from(s <= 2 * lengths[n as usize])).ne(0i64);
-    let emitted = there.where_(own.gather(2, index), f64::NEG_INFINITY);
-
-    // Indices that reverse each sample's time steps and states, for the backward variables.
-    let backwards = |at: i64, last: i64| if at <= last { last - at } else { at };
-    let times = table(g, [time, samples], |t, n| backwards(t, steps[n as usize] - 1)).unsqueeze(2).expand(&size);
-    let positions = table(g, [samples, count], |n, s| backwards(s, 2 * lengths[n as usize]));
-    let mirrored = |x: Expr<'g>| x.gather(0, times).gather(2, positions.expand(&size));
-
-    let needed = log_probs.requires_grad();
-    let (states, back) = if needed {
-        let extended = g.cat(&[extended, extended.gather(1, positions)], 0);
-        let both = forward_variables(g, g.cat(&[emitted, mirrored(emitted)], 1), extended)?;
-        let back = both.narrow(0, 1, time).narrow(1, samples, samples).narrow(2, 2, count);
-        (both.narrow(1, 0, samples), Some(mirrored(back)))
-    } else {
-        (forward_variables(g, emitted, extended)?, None)
-    };
-    let ends = g.ints(steps, &[1, samples, 1]).expand(&[1, -1, count + 2]);
-    let ends = states.gather(0, ends).squeeze(&[0]);
-    let ends = ends.gather(1, table(g, [samples, 2], |n, place| 2 * lengths[n as usize] + 2 - place));
-    let losses = -ends.select(1, 0).logaddexp(ends.select(1, 1));
+    let index = extended.expand(&[time, samples, count]);
+    let emitted = own.gather(2, index);
+    let sizes = g.ints(&steps.iter().zip(lengths).flat_map(|(a, b)| [*a, *b]).collect::<Vec<_>>(), &[samples, 2]);
+    let operands = [emitted.into(), extended.into(), sizes.into()];
+    let variables = g.emit(Op::CtcForward, &operands, Attrs::None);
+    let losses = variables.select(1, 0);
     let impossible = losses.eq(f64::INFINITY);
     let result = if zero_infinity { impossible.where_(0.0, losses) } else { losses };
-    let Some(back) = back else { return Ok(result) };
+    if !log_probs.requires_grad() {
+        return Ok(result);
+    }
 
-    // The forward and backward variables both contain the emission of their state, so one is taken off.
-    let through = states.narrow(0, 1, time).narrow(2, 2, count) + back;
-    let never = through.eq(f64::NEG_INFINITY);
-    let posteriors = never.where_(0.0, (through - emitted + losses.unsqueeze(1)).exp());
-    let expected = g.zeros(own.meta()?).scatter(gt_ops::Op::ScatterAdd, 2, index, posteriors);
+    let [emitted, extended, sizes] = operands;
+    let posteriors = g.emit(Op::CtcPosteriors, &[emitted, extended, sizes, variables.into()], Attrs::None);
+    let expected = g.zeros(own.meta()?).scatter(Op::ScatterAdd, 2, index, posteriors);
     let nothing = if zero_infinity { 0.0 } else { f64::NAN };
-    let gradient = impossible.unsqueeze(1).where_(nothing, own.exp() - expected);
-    let within = table(g, [time, samples], |t, n| i64::from(t < steps[n as usize])).ne(0i64).unsqueeze(2);
-    let rest = g.zeros(all.narrow(0, time, all.size(0)? - time).meta()?);
-    let gradient = g.cat(&[within.where_(gradient, 0.0), rest], 0);
+    let mut gradient = impossible.unsqueeze(1).where_(nothing, own.exp() - expected);
+    if steps.iter().any(|n| *n < time) {
+        let within = table(g, [time, samples], |t, n| i64::from(t < steps[n as usize])).ne(0i64).unsqueeze(2);
+        gradient = within.where_(gradient, 0.0);
+    }
+    let rest = all.size(0)? - time;
+    if rest > 0 {
+        gradient = g.cat(&[gradient, g.zeros(all.narrow(0, time, rest).meta()?)], 0);
+    }
     let [recorded] = g.with_gradient("CtcLoss", &[log_probs, gradient], [result], |_, values, grads| {
         Ok(vec![grads[0].map(|grad| values[1] * grad.unsqueeze(1)), None])
     })?;

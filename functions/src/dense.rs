@@ -127,6 +127,12 @@ fn transpose<A: Copy, B>(from: &[A], to: &mut [B], rows: usize, convert: impl Fn
     /// The side of the squares that are transposed together, whose columns share cache lines.
     const SIDE: usize = 16;
     let columns = from.len().checked_div(rows).unwrap_or(0);
+    if rows <= SIDE && columns <= SIDE {
+        for (column, from) in from.chunks_exact(rows.max(1)).enumerate() {
+            from.iter().zip(to[column..].iter_mut().step_by(columns)).for_each(|(x, to)| *to = convert(*x));
+        }
+        return;
+    }
     for first_column in (0..columns).step_by(SIDE) {
         for first_row in (0..rows).step_by(SIDE) {
             for row in first_row..rows.min(first_row + SIDE) {
@@ -284,16 +290,18 @@ pub(crate) fn substitute<T: MatrixElement>(a: &[T], size: usize, triangle: Trian
     }
 }
 
+/// The row of the larger element of a column, of two rows: `best` if they are equal. NaN is the largest.
+fn larger<T: MatrixElement>(column: &[T], best: usize, i: usize) -> usize {
+    let (old, new) = (column[best].abs1(), column[i].abs1());
+    if new > old || (new.is_nan() && !old.is_nan()) { i } else { best }
+}
+
 /// Overwrites a matrix with its LU decomposition, in the outer product form of Gaussian elimination, and `exchanges`
 /// with the row that each row was exchanged with.
 fn eliminate<T: MatrixElement>(a: &mut [T], rows: usize, exchanges: &mut [usize]) {
     for (k, exchanged) in exchanges.iter_mut().enumerate() {
         let column = &a[k * rows..(k + 1) * rows];
-        let larger = |best: usize, i: usize| {
-            let (old, new) = (column[best].abs1(), column[i].abs1());
-            if new > old || (new.is_nan() && !old.is_nan()) { i } else { best }
-        };
-        let pivot = (k + 1..rows).fold(k, larger);
+        let pivot = (k + 1..rows).fold(k, |best, i| larger(column, best, i));
         *exchanged = pivot;
         if pivot != k {
             a.chunks_exact_mut(rows).for_each(|column| column.swap(k, pivot));
@@ -312,6 +320,59 @@ fn eliminate<T: MatrixElement>(a: &mut [T], rows: usize, exchanges: &mut [usize]
             }
         }
     }
+}
+
+/// Writes the inverse of a matrix of `N` rows to `inverse`: the elimination of [`eliminate`] with loops that the
+/// compiler unrolls. Returns whether all pivots differ from zero.
+fn invert_small<T: MatrixElement, const N: usize>(a: &[T], inverse: &mut [T]) -> bool {
+    let mut a: [[T; N]; N] = std::array::from_fn(|column| std::array::from_fn(|row| a[column * N + row]));
+    let mut x: [[T; N]; N] = [[T::zero(); N]; N];
+    (0..N).for_each(|k| x[k][k] = T::one());
+    for k in 0..N {
+        let pivot = (k + 1..N).fold(k, |best, i| larger(&a[k], best, i));
+        for j in 0..N {
+            a[j].swap(k, pivot);
+            x[j].swap(k, pivot);
+        }
+        if a[k][k] == T::zero() {
+            return false;
+        }
+        let (known, rest) = a.split_at_mut(k + 1);
+        for i in k + 1..N {
+            let factor = known[k][i] / known[k][k];
+            for column in rest.iter_mut().chain(&mut x) {
+                let above = column[k];
+                column[i] -= above * factor;
+            }
+        }
+    }
+    for column in &mut x {
+        for k in (0..N).rev() {
+            column[k] /= a[k][k];
+            let known = column[k];
+            for i in 0..k {
+                column[i] -= a[k][i] * known;
+            }
+        }
+    }
+    inverse.iter_mut().zip(x.iter().flatten()).for_each(|(to, x)| *to = *x);
+    true
+}
+
+/// The inverses of square matrices; `None` if one is singular.
+pub(crate) fn inverses<T: MatrixElement>(a: HostMatrices<T>) -> Option<HostMatrices<T>> {
+    let small = match a.rows {
+        1 => invert_small::<T, 1>,
+        2 => invert_small::<T, 2>,
+        3 => invert_small::<T, 3>,
+        4 => invert_small::<T, 4>,
+        _ => {
+            let factors = PackedLu::new(a);
+            return (!factors.is_singular()).then(|| factors.inverses());
+        }
+    };
+    let mut result = HostMatrices::zeros(a.count, a.rows, a.rows);
+    (0..a.count).all(|i| small(a.one(i), result.one_mut(i))).then_some(result)
 }
 
 /// The row that each row was exchanged with, in this order, so that the rows came into an order.
@@ -515,6 +576,72 @@ fn cholesky_of_columns<T: RealElement>(a: &mut [T], size: usize) -> usize {
     0
 }
 
+/// The scalar product of real vectors, with partial sums that fill a register.
+fn dot<T: MatrixElement>(a: &[T], b: &[T]) -> T {
+    const LANES: usize = 8;
+    let (mut sums, n) = ([T::zero(); LANES], a.len().min(b.len()));
+    let (a, b) = (&a[..n], &b[..n]);
+    let (firsts, seconds) = (a.chunks_exact(LANES), b.chunks_exact(LANES));
+    let rest = firsts.remainder().iter().zip(seconds.remainder());
+    let rest = rest.fold(T::zero(), |sum, (x, y)| sum + *x * *y);
+    for (x, y) in firsts.zip(seconds) {
+        for lane in 0..LANES {
+            sums[lane] += x[lane] * y[lane];
+        }
+    }
+    sums.iter().fold(rest, |sum, x| sum + *x)
+}
+
+/// Applies the reflection `1 - v v^T / scale` to the columns of a matrix with `rows` rows; `v` begins with a one that
+/// is not stored, at row `k`.
+fn reflect_columns<T: MatrixElement>(v: &[T], scale: T, columns: &mut [T], rows: usize, k: usize) {
+    for column in columns.chunks_exact_mut(rows) {
+        let (head, tail) = column[k..].split_at_mut(1);
+        let along = (head[0] + dot(v, tail)) / scale;
+        head[0] -= along;
+        tail.iter_mut().zip(v).for_each(|(x, v)| *x -= along * *v);
+    }
+}
+
+/// Overwrites a real matrix with its QR decomposition, one reflection after the other, and `scales` with the
+/// reciprocals of tau. Returns false, and changes nothing, for elements whose squares would be too large or too small.
+fn reflect<T: MatrixElement>(a: &mut [T], rows: usize, scales: &mut [T]) -> bool {
+    // Sums of squares in this range have no error from overflow or underflow, for f32 too.
+    const SQUARES: std::ops::Range<f64> = 1e-20..1e30;
+    let largest = a.iter().map(|x| x.to_c64().re.abs()).fold(0.0, f64::max);
+    let smallest = a.chunks_exact(rows).map(|column| dot(column, column).to_c64().re).fold(f64::INFINITY, f64::min);
+    if largest != 0.0 && !(SQUARES.contains(&(largest * largest * rows as f64)) && SQUARES.contains(&smallest)) {
+        return false;
+    }
+    for (k, scale) in scales.iter_mut().enumerate() {
+        let (known, rest) = a.split_at_mut((k + 1) * rows);
+        let (head, tail) = known[k * rows + k..].split_at_mut(1);
+        let mut squares = dot(tail, tail);
+        let mut unit = T::one();
+        if squares.to_c64().re < SQUARES.start {
+            // The rest of a column that depends on others can be so small that its squares have few digits.
+            let largest = tail.iter().map(|x| x.to_c64().re.abs()).fold(0.0, f64::max);
+            if largest == 0.0 {
+                // No reflection: tau is 0.
+                *scale = T::from_f64_impl(f64::INFINITY);
+                continue;
+            }
+            unit = T::from_f64_impl(largest.max(head[0].to_c64().re.abs()));
+            head[0] /= unit;
+            tail.iter_mut().for_each(|x| *x /= unit);
+            squares = dot(tail, tail);
+        }
+        let norm = (head[0] * head[0] + squares).sqrt();
+        let norm = if head[0].to_c64().re < 0.0 { T::zero() - norm } else { norm };
+        let pivot = head[0] + norm;
+        tail.iter_mut().for_each(|x| *x /= pivot);
+        *scale = norm / pivot;
+        head[0] = (T::zero() - norm) * unit;
+        reflect_columns(tail, *scale, rest, rows, k);
+    }
+    true
+}
+
 /// The QR decompositions of matrices by Householder reflections.
 ///
 /// They are packed as LAPACK's `geqrf` does: R on and above the diagonal, below it the vectors of the reflections. The
@@ -537,6 +664,10 @@ impl<T: MatrixElement> PackedQr<T> {
         let memory = qr_factor::qr_in_place_scratch::<T>(rows, columns, block, Par::Seq, Spec::default());
         with_memory(memory, |memory| {
             for i in 0..packed.count {
+                let is_small = T::IS_REAL && block == 1 && count > 0;
+                if is_small && reflect(packed.one_mut(i), rows, blocks.one_mut(i)) {
+                    continue;
+                }
                 if count > 0 {
                     let (packed, blocks) = (packed.view_mut(i), blocks.view_mut(i));
                     qr_factor::qr_in_place(packed, blocks, Par::Seq, memory, Spec::default());
@@ -591,7 +722,16 @@ impl<T: MatrixElement> PackedQr<T> {
         let mut q = HostMatrices::zeros(self.packed.count, rows, columns);
         for i in 0..q.count {
             (0..rows.min(columns)).for_each(|k| q.one_mut(i)[k * rows + k] = T::one());
-            self.apply(i, false, q.view_mut(i));
+            if self.blocks.rows == 1 && T::IS_REAL {
+                for (k, scale) in self.blocks.one(i).iter().enumerate().rev() {
+                    let v = &self.packed.one(i)[k * rows + k + 1..(k + 1) * rows];
+                    // The reflection leaves the unit vectors before column `k` as they are.
+                    let from = (k * rows).min(q.rows * q.columns);
+                    reflect_columns(v, *scale, &mut q.one_mut(i)[from..], rows, k);
+                }
+            } else {
+                self.apply(i, false, q.view_mut(i));
+            }
         }
         q
     }
@@ -911,6 +1051,59 @@ mod tests {
             let mut x = b.clone();
             (0..2).for_each(|i| substitute(a.one(i), size, Triangle::Lower, x.one_mut(i)));
             assert_close(&product(&lower, &x), &b);
+        }
+    }
+
+    #[test]
+    fn small_matrices_have_the_inverses_of_the_decomposition() {
+        for size in 0..6 {
+            let a = HostMatrices::of(3, size, size, |i, row, column| {
+                // The largest elements are off the diagonal, so that rows are exchanged.
+                ((i * 3 + row * 7 + column * 13) as f64).sin() + if (row + 1) % size == column { 3.0 } else { 0.0 }
+            });
+            let lu = PackedLu::new(a.clone());
+            assert_close(&inverses(a.clone()).unwrap(), &lu.inverses());
+            let ones = HostMatrices::of(3, size, size, |_, row, column| f64::from(u8::from(row == column)));
+            assert_close(&product(&a, &inverses(a.clone()).unwrap()), &ones);
+            if size > 0 {
+                let equal = HostMatrices::of(2, size, size, |i, row, _| if i == 0 { 0.0 } else { row as f64 });
+                assert!(inverses(equal).is_none(), "{size}");
+                let wrong = HostMatrices::of(1, size, size, |_, _, _| f64::NAN);
+                assert!(!inverses(wrong).unwrap().is_finite());
+            }
+        }
+    }
+
+    /// Elements whose squares are beyond the range of the numbers, and columns that are zero or multiples of others.
+    #[test]
+    fn small_decompositions_keep_to_the_range_of_their_numbers() {
+        for scale in [1.0, 1e-30, 1e-19, 1e25, 1e35] {
+            for (rows, columns) in [(1, 1), (6, 4), (4, 6), (12, 12), (60, 20)] {
+                for rank in [0, 1, 2, columns] {
+                    let a = HostMatrices::of(2, rows, columns, |i, row, column| {
+                        let x = ((i + row * 7 + column % rank.max(1) * 13 + row * row) as f64).sin();
+                        if rank == 0 { 0.0 } else { (x * scale) as f32 }
+                    });
+                    let [q, r] = qr(a.clone(), rows.min(columns));
+                    let apart = |x: &HostMatrices<f32>, y: &HostMatrices<f32>| {
+                        let apart = x.elements.iter().zip(&y.elements).map(|(x, y)| (x.to_f64() - y.to_f64()).abs());
+                        apart.fold(0.0, f64::max)
+                    };
+                    let wide = |all: &HostMatrices<f32>| {
+                        HostMatrices::of(all.count, all.rows, all.columns, |i, j, k| all.at(i, j, k).to_f64())
+                    };
+                    let restored = product(&wide(&q), &wide(&r));
+                    let restored =
+                        HostMatrices::of(2, rows, columns, |i, row, column| restored.at(i, row, column) as f32);
+                    let limit = 20.0 * f64::from(f32::EPSILON) * (rows + columns) as f64;
+                    assert!(apart(&restored, &a) <= limit * scale, "{rows} by {columns}, {rank}, {scale}");
+                    let ones = HostMatrices::of(2, q.columns, q.columns, |_, j, k| f32::from(u8::from(j == k)));
+                    let error = apart(&product(&adjoint(&q), &q), &ones);
+                    assert!(error <= limit, "{error}: {rows} by {columns}, {rank}, {scale}");
+                    let lower = |i: usize, j: usize, k: usize| j <= k || r.at(i, j, k) == 0.0;
+                    assert!((0..2).all(|i| (0..r.rows).all(|j| (0..columns).all(|k| lower(i, j, k)))));
+                }
+            }
         }
     }
 

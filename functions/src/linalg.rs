@@ -345,11 +345,9 @@ fn first_columns(a: Expr<'_>) -> Result<Vec<usize>> {
 
 /// The inverses of real matrices.
 fn inverses<'g, T: RealElement>(a: Expr<'g>, batch: &[i64]) -> Result<Expr<'g>> {
-    let factors = PackedLu::<T>::new(matrices(a)?);
-    if factors.is_singular() {
-        return Err(failure("inv", "The inversion could not be completed because the input matrix is singular."));
-    }
-    Ok(upload(a.builder(), batch, factors.inverses(), T::DTYPE))
+    const SINGULAR: &str = "The inversion could not be completed because the input matrix is singular.";
+    let inverses = dense::inverses::<T>(matrices(a)?).ok_or_else(|| failure("inv", SINGULAR))?;
+    Ok(upload(a.builder(), batch, inverses, T::DTYPE))
 }
 
 /// The lower Cholesky factors of real matrices, and for each the order of the first minor that is not

@@ -12,7 +12,8 @@ use serde_json::Value;
 
 /// The newest version that this build speaks. Version 2: notices, interrupts, records of sessions, and hellos
 /// with a range. Version 3: reductions that convert their operand, Fourier transforms, indices that count from the
-/// end, bits read as another dtype, and products of half precisions in float32.
+/// end, bits read as another dtype, products of half precisions in float32, and alignments of labels with time steps
+/// (connectionist temporal classification).
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;
@@ -31,6 +32,9 @@ pub const WRAPPED_INDICES_SINCE: u32 = 3;
 
 /// The first version with products of half precisions in float32.
 pub const WIDE_PRODUCTS_SINCE: u32 = 3;
+
+/// The first version with the forward variables of connectionist temporal classification.
+pub const LABEL_ALIGNMENTS_SINCE: u32 = 3;
 
 /// The first version in which bits can be read as another dtype.
 pub const BITCASTS_SINCE: u32 = 3;

@@ -83,6 +83,21 @@ def indexed(name: str, *more: np.ndarray) -> gt.Tensor:
 PAIRS = X.reshape(3, 2, 2)
 HALVES = X.astype(np.float16)
 SOFTMAX = np.exp(X) / np.exp(X).sum(-1, keepdims=True)
+# Two time steps of one sample, whose label has a blank before and after it.
+EMITTED, STATES, SIZES = np.log([[[0.5, 0.3, 0.4]], [[0.2, 0.6, 0.1]]]), np.array([[0, 1, 0]]), np.array([[2, 1]])
+
+
+def alignments() -> list[np.ndarray]:
+    """The forward variables and the posterior probabilities, from the three paths of states to the label."""
+    (a, b, _), (c, d, e) = np.exp(EMITTED[:, 0])
+    paths = np.array([a * d, b * d, b * e])
+    with np.errstate(divide="ignore"):
+        variables = np.log([1 / paths.sum(), a, b, 0, a * c, (a + b) * d, b * e])
+    shares = paths / paths.sum()
+    posteriors = [[[shares[0], shares[1] + shares[2], 0]], [[0, shares[0] + shares[1], shares[2]]]]
+    return [variables[None], np.array(posteriors)]
+
+
 # For each row that is not elementwise: its operands, its attributes, and the call in Python.
 CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
     "where": ([X > 0, X, 2], {}, lambda: gt.where(gt.tensor(X > 0), gt.tensor(X), 2)),
@@ -176,6 +191,8 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
         lambda: F.scaled_dot_product_attention(*map(gt.tensor, (QUERIES, KEYS, VALUES)), is_causal=True, scale=0.5),
     ),
     "attention_backward": ([np.ones((2, 3, 6)), QUERIES, KEYS, VALUES], {}, attention_gradients),
+    "ctc_forward": ([EMITTED, STATES, SIZES], {}, lambda: gt.tensor(alignments()[0])),
+    "ctc_posteriors": ([EMITTED, STATES, SIZES, alignments()[0]], {}, lambda: gt.tensor(alignments()[1])),
     "full": ([3], {"shape": [2, 3], "dtype": 9}, lambda: gt.full((2, 3), 3.0)),
     "arange": ([2, 3], {"shape": [5]}, lambda: gt.arange(2, 17, 3)),
     "cumsum": ([X], {"axis": 1}, lambda: gt.tensor(X).cumsum(1)),

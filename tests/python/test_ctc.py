@@ -91,6 +91,82 @@ def test_labels_without_room_are_infinite_or_nothing() -> None:
     assert log_probs.grad[:, 1].abs().sum().item() > 0
 
 
+def forward_backward(log_probs: np.ndarray, labels: list[int], blank: int) -> tuple[float, np.ndarray]:
+    """Returns the loss of one sample and the posterior probability of each class at each time step."""
+    states = [blank, *itertools.chain(*((label, blank) for label in labels))]
+    moments, count = len(log_probs), len(states)
+    skips = [s >= 2 and states[s] not in (blank, states[s - 2]) for s in range(count)]
+    before, after = np.full((2, moments, count), -np.inf)
+    with np.errstate(all="ignore"):
+        for t in range(moments):
+            for s in range(count):
+                sources = before[t - 1, max(0, s - 1 - skips[s]) : s + 1] if t else np.zeros(int(s < 2))
+                before[t, s] = np.logaddexp.reduce(sources, initial=-np.inf) + log_probs[t, states[s]]
+        for t in reversed(range(moments)):
+            for s in range(count):
+                ends = np.zeros(int(s >= count - 2))
+                if t + 1 < moments:
+                    ends = np.array(
+                        [
+                            after[t + 1, to] + log_probs[t + 1, states[to]]
+                            for to in range(s, min(s + 3, count))
+                            if to < s + 2 or skips[to]
+                        ]
+                    )
+                after[t, s] = np.logaddexp.reduce(ends, initial=-np.inf)
+        loss = -np.logaddexp.reduce(before[-1, -2:])
+        posteriors = np.zeros_like(log_probs)
+        for s, label in enumerate(states):
+            posteriors[:, label] += np.exp(before[:, s] + after[:, s] + loss)
+    return float(loss), posteriors
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("scale", [1.0, 300.0])
+def test_losses_and_gradients_are_those_of_the_algorithm(dtype: str, scale: float) -> None:
+    """Samples of many states and of none, shorter than the longest, and probabilities far below the smallest number."""
+    scores = (RNG.standard_normal((30, 4, 6)) * scale).astype(dtype)
+    labels = [[1, 1, 2, 3, 3, 5, 1], [4], [2, 5, 2, 5, 2, 5, 2, 5, 2, 5, 2, 5], []]
+    moments, sizes = [30, 3, 29, 11], [len(own) for own in labels]
+    leaf = gt.tensor(scores.transpose(1, 0, 2).copy(), requires_grad=True)
+    # The axes are exchanged, so that the operand is not contiguous.
+    log_probs = leaf.transpose(0, 1).log_softmax(2)
+    losses = F.ctc_loss(log_probs, gt.tensor(list(itertools.chain(*labels))), moments, sizes, reduction="none")
+    weights = gt.tensor([1.0, 2.0, -0.5, 3.0], dtype=losses.dtype)
+    (losses * weights).sum().backward()
+    assert leaf.grad is not None
+    exact = scores.astype(np.float64)
+    exact -= np.logaddexp.reduce(exact, axis=2, keepdims=True)
+    wanted = np.zeros((4, 30, 6))
+    for i, (own, n) in enumerate(zip(labels, moments, strict=True)):
+        loss, posteriors = forward_backward(exact[:n, i], own, 0)
+        tolerance = (1e-5 if dtype == "float32" else 1e-13) * max(abs(loss), 1)
+        assert abs(losses[i].item() - loss) <= tolerance, f"sample {i}"
+        wanted[i, :n] = (np.exp(exact[:n, i]) - posteriors) * weights[i].item()
+    assert_close(leaf.grad, wanted, dtype, (2e-2 if scale > 1 else 2e-4) if dtype == "float32" else 1e-10)
+
+
+def test_inputs_without_time_steps_have_no_gradient() -> None:
+    scores = gt.zeros(3, 3, 2, requires_grad=True)
+    arguments = (gt.tensor([[1], [1], [1]]), [0, 0, 3], [0, 1, 1])
+    losses = F.ctc_loss(scores.log_softmax(2), *arguments, reduction="none", zero_infinity=True)
+    assert losses.tolist()[:2] == [0, 0]
+    losses.sum().backward()
+    assert scores.grad is not None
+    assert scores.grad[:, :2].abs().sum().item() == 0
+    assert scores.grad[:, 2].abs().sum().item() > 0
+    infinite = F.ctc_loss(scores.log_softmax(2), *arguments, reduction="none")
+    assert infinite.tolist()[:2] == [0, math.inf]
+    infinite[1].backward()
+    # PyTorch's gradient of an infinite loss is NaN at the sample's own time steps, of which there are none.
+    assert not scores.grad.isnan().any()
+
+
+def test_labels_that_are_no_classes_are_refused() -> None:
+    with pytest.raises(IndexError, match="index 3"):
+        F.ctc_loss(gt.zeros(4, 1, 3).log_softmax(2), gt.tensor([[3]]), [4], [1]).item()
+
+
 def test_one_sample_needs_no_axis() -> None:
     log_probs = gt.zeros(4, 1, 3).log_softmax(2)
     alone = F.ctc_loss(log_probs[:, 0], gt.tensor([1, 2]), gt.tensor(4), gt.tensor(2), reduction="none")

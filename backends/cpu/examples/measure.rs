@@ -4,7 +4,7 @@
 use gt_backend::{Backend, ExecError, Input};
 use gt_cpu::{CpuBackend, CpuOptions, CpuTensor};
 use gt_ops::infer::{InputMeta, infer};
-use gt_ops::{Attrs, DType, Op, Scalar, Shape};
+use gt_ops::{Attrs, DType, Op, Scalar, Shape, WindowSpec};
 use std::time::Instant;
 
 struct Bench {
@@ -254,12 +254,54 @@ fn main() -> Result<(), ExecError> {
         for (name, op, inputs) in [
             ("cumsum", Op::Cumsum, &first[..1]),
             ("cumargmax", Op::Cumargmax, &first[..1]),
+            ("cumprod", Op::Cumprod, &first[..1]),
+            ("logcumsumexp", Op::Logcumsumexp, &first[..1]),
             ("argsort", Op::ArgsortDescending, &first[..1]),
             ("argsort, 10 of", Op::ArgsortDescending, &first),
         ] {
             let name = format!("{name} {rows}x{columns}");
             if let Some(s) = b.time(&name, op, inputs, &Attrs::Axis(1))? {
                 println!("{name:<28} {:8.2} ns/element {:10.2} us", s * 1e9 / (rows * columns) as f64, s * 1e6);
+            }
+        }
+    }
+
+    for (rows, columns) in [(256usize, 1024usize), (1000, 1000)] {
+        let x = b.random(&[rows, columns], DType::F32)?;
+        let places = b.execute(Op::Cumargmax, &[Input::Tensor(&x)], &Attrs::Axis(1), 0)?;
+        let name = format!("gather {rows}x{columns}");
+        if let Some(s) = b.time(&name, Op::Gather, &[Input::Tensor(&x), Input::Tensor(&places)], &Attrs::Axis(1))? {
+            println!("{name:<28} {:8.2} ns/element {:10.2} us", s * 1e9 / (rows * columns) as f64, s * 1e6);
+        }
+    }
+
+    for (channels, side, groups) in [
+        (512usize, 7usize, 1usize),
+        (256, 14, 1),
+        (128, 28, 1),
+        (64, 56, 1),
+        (64, 56, 64),
+        (256, 14, 256),
+        (384, 7, 384),
+    ] {
+        let x = b.random(&[8, channels, side, side], DType::F32)?;
+        let w = b.random(&[channels, channels / groups, 3, 3], DType::F32)?;
+        let spec = WindowSpec {
+            rank: 2,
+            groups,
+            input: [1, side, side],
+            kernel: [1, 3, 3],
+            stride: [1; 3],
+            dilation: [1; 3],
+            low: [0, 1, 1],
+            high: [0, 1, 1],
+        };
+        for (op, other) in [(Op::Convolution, &w), (Op::ConvolutionInput, &w), (Op::ConvolutionWeight, &x)] {
+            let name = format!("{} {channels}x{side}x{side}, {groups} groups", op.name());
+            let inputs = [Input::Tensor(&x), Input::Tensor(other)];
+            if let Some(s) = b.time(&name, op, &inputs, &Attrs::Window(Box::new(spec)))? {
+                let products = 8 * side * side * 9 * channels * channels / groups;
+                println!("{name:<44} {:8.1} GFLOP/s {:10.2} us", 2.0 * products as f64 / s / 1e9, s * 1e6);
             }
         }
     }
@@ -304,9 +346,13 @@ fn main() -> Result<(), ExecError> {
         (10, 512, 256),
         (512, 10, 256),
         (1, 768, 3072),
+        (512, 4608, 392),
+        (16, 16, 16),
+        (128, 128, 128),
     ] {
-        for dtype in [DType::F32, DType::F64, DType::BF16, DType::I32] {
-            if dtype != DType::F32 && m * n * k != 512 * 512 * 512 {
+        for dtype in [DType::F32, DType::F64, DType::BF16, DType::I32, DType::I64] {
+            let few = dtype == DType::I64 && m == k && k == n && m <= 256;
+            if dtype != DType::F32 && m * n * k != 512 * 512 * 512 && !few {
                 continue;
             }
             let (x, y) = (b.random(&[m, k], dtype)?, b.random(&[k, n], dtype)?);

@@ -10,12 +10,17 @@
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
-use crate::conv_planes::{Axes, ConvolutionPass, Planes, input_planes, too_large, transposed_planes, zero};
-use crate::register_tiles::{OutputPositions, RegisterTiles, TILE_ELEMENTS_MAX, Tiled, WIDTH_MAX};
+use crate::conv_merged::{MergedPlanes, PackedWeights};
+use crate::conv_planes::{
+    Axes, ConvolutionPass, Planes, blocks, input_planes, put, too_large, transposed_planes, zero,
+};
+use crate::register_tiles::{
+    DOTS, GradientRows, LINES_MAX, OutputPositions, OutputRows, RegisterTiles, TILE_ELEMENTS_MAX, Tiled, WIDTH_MAX,
+};
 use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
-use gt_ops::{DType, Meta, Op, Shape, WindowSpec};
+use gt_ops::{DType, Meta, Op, WindowSpec};
 use std::ops::Range;
 
 /// Multiply-adds of one thread per nanosecond.
@@ -30,6 +35,8 @@ const WEIGHTS_MIN: usize = 64 << 10;
 const PLANES_BYTES_MAX: usize = 2 << 20;
 /// The bytes that a copy moves while one weight is packed, roughly.
 const PACKING_BYTES: usize = 60;
+/// Groups with at most this many channels of results are computed row by row, since tiles would be nearly empty.
+const FEW_CHANNELS_MAX: usize = 2;
 /// Output positions whose gradients are processed together: they stay in L1.
 const PLACES: usize = 96;
 
@@ -50,22 +57,6 @@ struct Correlation<'a, E: Tiled> {
 
 // SAFETY: `weights` and `bias` point to tensors that outlive the threads' work and are only read.
 unsafe impl<E: Tiled> Sync for Correlation<'_, E> {}
-
-/// Divides `rows` rows into blocks of `most`, then of smaller powers of two: first row and number of rows of each.
-fn blocks(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
-    let mut at = 0;
-    std::iter::from_fn(move || {
-        if at == rows {
-            return None;
-        }
-        let mut block = most;
-        while block > rows - at {
-            block /= 2;
-        }
-        at += block;
-        Some((at - block, block))
-    })
-}
 
 impl<E: Tiled> Correlation<'_, E> {
     /// The number of positions in one depth slice of a pass, with its rows laid end to end at the planes' pitch.
@@ -99,6 +90,43 @@ impl<E: Tiled> Correlation<'_, E> {
                 unsafe { self.tile(group, rows, pass, offsets, depth, at, from, to, &mut pace) };
             }
             first += tiles;
+        }
+    }
+
+    /// Computes all results of one sample and group, row by row.
+    ///
+    /// # Safety
+    /// Same as for [`Correlation::run`]; the weights are packed in blocks of one row.
+    unsafe fn run_lines(&self, group: usize, from: *const E, to: *mut E, pace: &mut Pace) {
+        for (pass, offsets) in self.passes.iter().zip(self.offsets) {
+            let [depths, rows, columns] = pass.count;
+            for channel in 0..self.out_channels {
+                let weights = self.weights.wrapping_add(group * self.weights_group + pass.weights);
+                let bias = self.bias.map(|bias| bias.wrapping_add(group * self.out_channels + channel));
+                for depth in 0..depths {
+                    pace.advance(rows * columns * offsets.len() / WORK_A_PACE);
+                    for (row, count) in blocks(rows, LINES_MAX) {
+                        let at = depth * self.planes.pitch[0] + row * self.planes.pitch[1];
+                        let place = channel * self.plane + pass.base + depth * pass.steps[0] + row * pass.steps[1];
+                        let lines = OutputRows {
+                            terms: offsets.len(),
+                            weights: weights.wrapping_add(channel * offsets.len()),
+                            offsets: offsets.as_ptr(),
+                            from: from.wrapping_add(at),
+                            from_row: self.planes.pitch[1],
+                            // SAFETY: the bias has an element for each channel of the result.
+                            start: bias.map_or(E::ZERO, |bias| unsafe { bias.read() }),
+                            to: to.wrapping_add(place),
+                            to_row: pass.steps[1],
+                            to_step: pass.steps[2],
+                            columns,
+                        };
+                        // SAFETY: each offset plus a row and a vector lies within the planes, which `Planes` extends
+                        // by `TILE_ELEMENTS_MAX`, and the results are positions of the pass in the sample's channel.
+                        unsafe { self.tiles.lines[count.ilog2() as usize](&lines) };
+                    }
+                }
+            }
         }
     }
 
@@ -164,20 +192,17 @@ impl<E: Tiled> Correlation<'_, E> {
     }
 }
 
-/// Copies `n` elements to positions `step` apart.
+/// Packs the weights of one channel of the operand: for each tap those of `ROWS` channels of the result.
 ///
 /// # Safety
-/// Source and target are valid for `n` elements.
+/// `from` has a weight for each tap in each of the rows, and `to` has room for all.
 #[inline(always)]
-unsafe fn put<E: Tiled>(from: *const E, to: *mut E, step: usize, n: usize) {
-    // SAFETY: source and target are valid for `n` elements at their steps by this function's contract.
-    unsafe {
-        if step == 1 {
-            from.copy_to_nonoverlapping(to, n);
-        } else {
-            for i in 0..n {
-                to.add(i * step).write(from.add(i).read());
-            }
+unsafe fn pack<E: Tiled, const ROWS: usize>(taps: &[(isize, usize)], from: *const E, row_step: usize, to: *mut E) {
+    for (i, (_, tap)) in taps.iter().enumerate() {
+        // SAFETY: `from` has a weight for each of the taps in each of the `ROWS` rows, and `to` has room for them.
+        unsafe {
+            let weights: [E; ROWS] = std::array::from_fn(|row| from.add(row * row_step + tap).read());
+            to.add(i * ROWS).cast::<[E; ROWS]>().write_unaligned(weights);
         }
     }
 }
@@ -303,7 +328,9 @@ impl CpuBackend {
             );
         }
         let packed = self.scratch::<E>(out.meta.dtype, weights_group * groups)?;
-        let channel_blocks: Vec<(usize, usize)> = blocks(out_channels, tiles.rows).collect();
+        let items = out.meta.shape.dims()[0] * groups;
+        let by_lines = out_channels <= FEW_CHANNELS_MAX && items >= self.pool.threads();
+        let channel_blocks: Vec<(usize, usize)> = blocks(out_channels, if by_lines { 1 } else { tiles.rows }).collect();
         let (source, packed_at) = (SharedPtr::new(weight.ptr().cast::<E>()), SharedPtr::new(packed.ptr().cast::<E>()));
         // The weights of a channel of the result and those of a channel of the operand are so far apart.
         let [row_step, channel_step] = if transposed { [kernel, columns * kernel] } else { [columns * kernel, kernel] };
@@ -316,18 +343,18 @@ impl CpuBackend {
                 let (mut pace, mut at) = (Pace::default(), packed_at.get().wrapping_add(at));
                 for channel in 0..in_channels {
                     pace.advance(rows * pass.taps.len());
-                    for (_, tap) in &pass.taps {
-                        for row in row..row + rows {
-                            // SAFETY: `row`, `channel` and `tap` index the group's weights; `packed` has
-                            // `weights_group * groups` elements, each of which is written once.
-                            unsafe {
-                                at.write(
-                                    source.get().add(first + row * row_step + channel * channel_step + tap).read(),
-                                );
-                                at = at.add(1);
-                            }
+                    let from = source.get().wrapping_add(first + row * row_step + channel * channel_step).cast_const();
+                    // SAFETY: `row`, `channel` and the taps index the group's weights; `packed` has
+                    // `weights_group * groups` elements, each of which is written once.
+                    unsafe {
+                        match rows {
+                            8 => pack::<E, 8>(&pass.taps, from, row_step, at),
+                            4 => pack::<E, 4>(&pass.taps, from, row_step, at),
+                            2 => pack::<E, 2>(&pass.taps, from, row_step, at),
+                            _ => pack::<E, 1>(&pass.taps, from, row_step, at),
                         }
                     }
+                    at = at.wrapping_add(rows * pass.taps.len());
                 }
             }
         })?;
@@ -342,9 +369,14 @@ impl CpuBackend {
             weights_group,
             bias: bias.map(|bias| bias.ptr().cast::<E>().cast_const()),
         };
-        let items = out.meta.shape.dims()[0] * groups;
         let tiles = correlation.count();
-        if weights_group > planes.elements.max(WEIGHTS_MIN) {
+        if !by_lines && weights_group > planes.elements.max(WEIGHTS_MIN) {
+            let output = spec.output().map_err(|e| ExecError::internal(e.to_string()))?;
+            if let Some(merged) = MergedPlanes::new(spec, &output, transposed, items / groups) {
+                let packed =
+                    PackedWeights { weights: correlation.weights, group: weights_group, bias: correlation.bias };
+                return self.correlate_merged(x, &merged, &packed, [groups, in_channels, out_channels], out);
+            }
             return self.correlate_by_channels(x, &correlation, groups, in_channels, &channel_blocks, out);
         }
         let per_item = passes.iter().map(|pass| pass.count.iter().product::<usize>() * pass.taps.len()).sum::<usize>();
@@ -352,7 +384,7 @@ impl CpuBackend {
         let work_ns = items.saturating_mul(products) / PRODUCTS_PER_NS;
         let threads = if self.pool.pays(work_ns) { self.pool.threads() } else { 1 };
         // Threads divide the samples, or the tiles of each sample if there are few.
-        let parts = if items >= 2 * threads { 1 } else { (2 * threads).div_ceil(items).min(tiles) };
+        let parts = if by_lines || items >= 2 * threads { 1 } else { (2 * threads).div_ceil(items).min(tiles) };
         let chunks = if threads == 1 { 1 } else { items.min(threads * CHUNKS_PER_THREAD) };
         let scratch = self.scratch::<E>(out.meta.dtype, chunks * parts * planes.elements)?;
         let (from, to, scratch_at) = (
@@ -364,15 +396,21 @@ impl CpuBackend {
         self.pool.run(chunks * parts, &|i| {
             let (chunk, part) = (i / parts, i % parts);
             let which = tiles * part / parts..tiles * (part + 1) / parts;
-            let scratch = scratch_at.get().wrapping_add(i * planes.elements);
-            for item in items * chunk / chunks..items * (chunk + 1) / chunks {
+            let (scratch, mut pace) = (scratch_at.get().wrapping_add(i * planes.elements), Pace::default());
+            let first = items * chunk / chunks;
+            for item in first..items * (chunk + 1) / chunks {
                 // SAFETY: item `item` reads its own `source` elements and writes its own `out_channels * plane`
                 // elements, parts write different tiles, and each of the `chunks * parts` calls has its own scratch
                 // memory.
                 unsafe {
-                    planes.fill(in_channels, from.get().wrapping_add(item * source).cast_const(), scratch);
+                    let sample = from.get().wrapping_add(item * source).cast_const();
+                    planes.fill(in_channels, sample, scratch, item == first);
                     let to = to.get().wrapping_add(item * out_channels * correlation.plane);
-                    correlation.run(item % groups, &(0..out_channels), which.clone(), scratch, to);
+                    if by_lines {
+                        correlation.run_lines(item % groups, scratch, to, &mut pace);
+                    } else {
+                        correlation.run(item % groups, &(0..out_channels), which.clone(), scratch, to);
+                    }
                 }
             }
         })
@@ -407,7 +445,7 @@ impl CpuBackend {
                 // SAFETY: item `first + i` has `source` elements, and its planes have `planes.elements` of their own.
                 unsafe {
                     let from = from.get().wrapping_add((first + i) * source).cast_const();
-                    planes.fill(in_channels, from, plane_of(i));
+                    planes.fill(in_channels, from, plane_of(i), first == 0);
                 }
             })?;
             self.pool.run(groups * channel_blocks.len(), &|i| {
@@ -434,6 +472,9 @@ impl CpuBackend {
         let groups = spec.groups;
         let [rows, in_channels, ..] = *out.meta.shape.dims() else { return Err(ExecError::internal("a flat weight")) };
         let (out_channels, samples) = (rows / groups, grads.meta.shape.dims()[0]);
+        if out_channels <= FEW_CHANNELS_MAX {
+            return self.weight_gradient_of_few::<E>(grads, x, spec, output, out);
+        }
         let (planes, taps) = input_planes(spec, output, in_channels)?;
         let terms = in_channels * taps.len();
         let mut offsets: Vec<isize> =
@@ -469,9 +510,11 @@ impl CpuBackend {
             // so all positions lie in the operands.
             unsafe {
                 zero(sums_of(i), sums_group * groups);
-                for item in samples * chunk / chunks * groups..samples * (chunk + 1) / chunks * groups {
+                let first = samples * chunk / chunks * groups;
+                for item in first..samples * (chunk + 1) / chunks * groups {
                     let grads = grads_at.get().wrapping_add(item * out_channels * places).cast_const();
-                    planes.fill(in_channels, from.get().wrapping_add(item * source).cast_const(), scratch);
+                    let sample = from.get().wrapping_add(item * source).cast_const();
+                    planes.fill(in_channels, sample, scratch, item == first);
                     transpose_padded(grads, by_channel, out_channels, places, wide);
                     let sums = sums_of(i).wrapping_add(item % groups * sums_group);
                     for d in 0..depth {
@@ -524,11 +567,104 @@ impl CpuBackend {
         Ok(())
     }
 
-    /// Scratch memory for `elements` elements, freed after the instruction.
-    fn scratch<E: Tiled>(&self, dtype: DType, elements: usize) -> Result<CpuTensor> {
-        debug_assert_eq!(dtype.size(), size_of::<E>());
-        let shape = Shape::new(&[elements]).map_err(|_| too_large())?;
-        self.new_tensor(&Meta::new(shape, dtype))
+    /// The gradient of a weight with few channels of results in a group: sums of products over the positions of rows.
+    fn weight_gradient_of_few<E: Tiled>(
+        &mut self,
+        grads: &CpuTensor,
+        x: &CpuTensor,
+        spec: &WindowSpec,
+        output: &Axes,
+        out: &CpuTensor,
+    ) -> Result<()> {
+        let tiles = E::tiles(self.level);
+        let groups = spec.groups;
+        let [rows, in_channels, ..] = *out.meta.shape.dims() else { return Err(ExecError::internal("a flat weight")) };
+        let (out_channels, samples) = (rows / groups, grads.meta.shape.dims()[0]);
+        let (planes, taps) = input_planes(spec, output, in_channels)?;
+        let offsets: Vec<isize> =
+            (0..in_channels).flat_map(|c| taps.iter().map(move |tap| (c * planes.channel) as isize + tap)).collect();
+        let terms = offsets.len();
+        // The first term and the loop of each block of terms.
+        let mut blocks = Vec::new();
+        let mut term = 0;
+        while term < terms {
+            let (which, size) = DOTS.iter().enumerate().find(|(_, size)| **size <= terms - term).unwrap_or((2, &1));
+            blocks.push((term, which));
+            term += size;
+        }
+        let [depth, height, width] = *output;
+        let places = depth * height * width;
+        let products = samples.saturating_mul(groups * places).saturating_mul(out_channels * terms);
+        let work_ns = products.saturating_add(samples.saturating_mul(planes.elements * groups)) / PRODUCTS_PER_NS;
+        let threads = if self.pool.pays(work_ns) { self.pool.threads() } else { 1 };
+        // Threads divide the groups, or parts of the samples if there are few groups.
+        let parts = if threads == 1 { 1 } else { (CHUNKS_PER_THREAD * threads).div_ceil(groups).min(samples) };
+        let partial = out_channels * terms * tiles.lanes;
+        let each = planes.elements.checked_add(partial).ok_or_else(too_large)?;
+        // Each thread's planes are used for many groups, whose padding is the same.
+        let chunks = if threads == 1 { 1 } else { (groups * parts).min(CHUNKS_PER_THREAD * threads) };
+        let sums_at = chunks.checked_mul(each).ok_or_else(too_large)?;
+        let sums = parts.saturating_mul(rows).checked_mul(terms).ok_or_else(too_large)?;
+        let scratch = self.scratch::<E>(out.meta.dtype, sums_at.checked_add(sums).ok_or_else(too_large)?)?;
+        let (from, grads_at, scratch_at) = (
+            SharedPtr::new(x.ptr().cast::<E>()),
+            SharedPtr::new(grads.ptr().cast::<E>()),
+            SharedPtr::new(scratch.ptr().cast::<E>()),
+        );
+        let source = planes.axes.iter().map(|axis| axis.source).product::<usize>() * in_channels;
+        let all = groups * parts;
+        self.pool.run(chunks, &|chunk| {
+            let scratch = scratch_at.get().wrapping_add(chunk * each);
+            let vectors = scratch.wrapping_add(planes.elements);
+            let (mut pace, mut fresh) = (Pace::default(), true);
+            for item in all * chunk / chunks..all * (chunk + 1) / chunks {
+                let (group, part) = (item / parts, item % parts);
+                // SAFETY: each chunk has its own `each` elements of scratch memory, `group` and `sample` index those of
+                // the operands, so all positions lie in them, and each item writes its own sums.
+                unsafe {
+                    zero(vectors, partial);
+                    for sample in samples * part / parts..samples * (part + 1) / parts {
+                        let index = sample * groups + group;
+                        planes.fill(in_channels, from.get().wrapping_add(index * source).cast_const(), scratch, fresh);
+                        fresh = false;
+                        for channel in 0..out_channels {
+                            pace.advance(places * terms / WORK_A_PACE);
+                            let grads = grads_at.get().wrapping_add((index * out_channels + channel) * places);
+                            for (term, which) in &blocks {
+                                let sums = vectors.wrapping_add((channel * terms + term) * tiles.lanes);
+                                for d in 0..depth {
+                                    let lines = GradientRows {
+                                        grads: grads.wrapping_add(d * height * width).cast_const(),
+                                        from: scratch.wrapping_add(d * planes.pitch[0]).cast_const(),
+                                        from_row: planes.pitch[1],
+                                        rows: height,
+                                        columns: width,
+                                    };
+                                    tiles.dots[*which](&lines, offsets.as_ptr().add(*term), sums);
+                                }
+                            }
+                        }
+                    }
+                    let to = scratch_at.get().wrapping_add(sums_at + (part * groups + group) * out_channels * terms);
+                    for i in 0..out_channels * terms {
+                        let lanes = vectors.wrapping_add(i * tiles.lanes);
+                        let sum = (0..tiles.lanes).fold(E::ZERO, |sum, lane| sum.plus(lanes.add(lane).read()));
+                        to.add(i).write(sum);
+                    }
+                }
+            }
+        })?;
+        let to = out.ptr().cast::<E>();
+        for i in 0..rows * terms {
+            let parts_at = scratch.ptr().cast::<E>().wrapping_add(sums_at + i);
+            // SAFETY: every part wrote all of its `rows * terms` sums, as many as the result has elements.
+            unsafe {
+                let sum =
+                    (0..parts).fold(E::ZERO, |sum, part| sum.plus(parts_at.wrapping_add(part * rows * terms).read()));
+                to.add(i).write(sum);
+            }
+        }
+        Ok(())
     }
 }
 
@@ -559,7 +695,7 @@ mod tests {
     use crate::CpuOptions;
     use crate::kernels::SimdLevel;
     use crate::test_tensors::{download, run, upload};
-    use gt_ops::{Attrs, philox};
+    use gt_ops::{Attrs, Shape, philox};
 
     fn noise(shape: &Shape, seed: u64) -> Vec<f64> {
         let unit = |i| philox::block(seed, 0, i)[0] as f64 / u32::MAX as f64 - 0.5;
@@ -593,6 +729,45 @@ mod tests {
         }
     }
 
+    /// A product with padding, or with what lies behind a row, would make an infinite element NaN.
+    #[test]
+    fn infinite_elements_reach_only_their_windows() {
+        let spec = WindowSpec {
+            rank: 2,
+            groups: 2,
+            input: [1, 4, 7],
+            kernel: [1, 3, 3],
+            stride: [1; 3],
+            dilation: [1; 3],
+            low: [0, 1, 1],
+            high: [0, 1, 1],
+        };
+        let (plane, weight) = (Shape::new(&[2, 2, 4, 7]).unwrap(), Shape::new(&[2, 1, 3, 3]).unwrap());
+        let attrs = Attrs::Window(Box::new(spec));
+        let mut x = vec![1.0; plane.numel()];
+        // The first element of row 1 of the first channel, which follows row 0.
+        x[7] = f64::INFINITY;
+        for level in SimdLevel::available() {
+            let mut backend = CpuBackend::at_level(CpuOptions { threads: 2, ..CpuOptions::default() }, level);
+            let x = upload(&mut backend, plane, DType::F32, &x);
+            let grads = upload(&mut backend, plane, DType::F32, &vec![1.0; plane.numel()]);
+            let ones = upload(&mut backend, weight, DType::F32, &vec![1.0; weight.numel()]);
+            let y = run(&mut backend, Op::Convolution, &[&x, &ones], &[], &attrs);
+            let y = download(&mut backend, &y);
+            let reached: Vec<usize> = (0..y.len()).filter(|i| !y[*i].is_finite()).collect();
+            assert_eq!(reached, [0, 1, 7, 8, 14, 15], "{level:?}");
+            assert!(reached.iter().all(|i| y[*i] == f64::INFINITY), "{level:?}");
+            let slope = run(&mut backend, Op::ConvolutionWeight, &[&grads, &x], &[], &attrs);
+            let slope = download(&mut backend, &slope);
+            // The taps that reach it from some position: those of the last column would need one before the row.
+            let infinite = |i: usize| i < 9 && i % 3 != 2;
+            for (i, got) in slope.iter().enumerate() {
+                assert_eq!(*got == f64::INFINITY, infinite(i), "tap {i}: {got} at {level:?}");
+                assert!(!got.is_nan(), "tap {i} at {level:?}");
+            }
+        }
+    }
+
     #[test]
     fn all_levels_convolve_as_defined() {
         let plain = WindowSpec {
@@ -607,7 +782,28 @@ mod tests {
         };
         let odd =
             WindowSpec { groups: 2, stride: [1, 2, 3], dilation: [1, 2, 1], low: [0, 2, 1], high: [0, 1, 2], ..plain };
-        for (spec, samples, in_channels, out_channels) in [(plain, 1, 3, 19), (odd, 5, 2, 6), (plain, 2, 1, 1)] {
+        // Groups of one and two channels, in rows of one, two and several vectors, with columns and rows left over.
+        let depthwise =
+            WindowSpec { groups: 4, input: [1, 13, 37], kernel: [1, 3, 3], low: [0, 1, 1], high: [0, 1, 1], ..plain };
+        let strided = WindowSpec { stride: [1, 2, 2], kernel: [1, 5, 4], ..depthwise };
+        let small = WindowSpec { groups: 3, input: [1, 7, 7], ..depthwise };
+        // Weights that are too large for a sample's planes, so that samples lie side by side.
+        let large =
+            WindowSpec { groups: 1, input: [1, 5, 6], kernel: [1, 3, 3], low: [0, 1, 1], high: [0, 1, 2], ..plain };
+        let large_strided = WindowSpec { stride: [1, 2, 1], dilation: [1, 1, 2], low: [0, 0, 3], ..large };
+        for (spec, samples, in_channels, out_channels) in [
+            (plain, 1, 3, 19),
+            (odd, 5, 2, 6),
+            (plain, 2, 1, 1),
+            (depthwise, 3, 1, 4),
+            (depthwise, 1, 2, 8),
+            (strided, 2, 1, 4),
+            (small, 5, 1, 3),
+            (small, 1, 3, 6),
+            (large, 3, 43, 201),
+            (large, 2, 201, 44),
+            (large_strided, 2, 43, 202),
+        ] {
             let output = spec.output().unwrap();
             let shape = |dims: &[usize]| Shape::new(dims).unwrap();
             let x = shape(&[samples, in_channels * spec.groups, spec.input[1], spec.input[2]]);

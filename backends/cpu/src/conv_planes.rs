@@ -3,11 +3,12 @@
 //! With a stride of `s`, positions `s` apart form a phase, and each phase is a plane of its own (polyphase
 //! decomposition), so that the operand of neighbouring results is contiguous.
 
-use crate::backend::Result;
+use crate::backend::{CpuBackend, Result};
 use crate::register_tiles::{TILE_ELEMENTS_MAX, Tiled};
+use crate::tensor::CpuTensor;
 use gt_backend::ExecError;
-use gt_ops::WindowSpec;
 use gt_ops::window::WINDOW_AXES_MAX;
+use gt_ops::{DType, Meta, Shape, WindowSpec};
 use std::ops::Range;
 
 /// One entry per axis: depth, height, width.
@@ -54,6 +55,8 @@ pub struct Planes {
     /// Elements from a channel to the next.
     pub channel: usize,
     pub elements: usize,
+    /// The elements of each axis and phase that are not padding. Each sample's planes are filled by them.
+    inside: [Vec<Range<usize>>; WINDOW_AXES_MAX],
 }
 
 impl Planes {
@@ -73,44 +76,53 @@ impl Planes {
         // Scratch memory is allocated as a tensor, whose shape bounds the number of elements.
         let (channel, elements) =
             all.filter(|(_, elements)| *elements <= gt_ops::shape::ELEMENTS_MAX >> 8).ok_or_else(too_large)?;
-        Ok(Planes { axes, pitch, phase, channel, elements })
+        let inside = axes.each_ref().map(|axis| (0..axis.starts.len()).map(|phase| axis.inside(phase)).collect());
+        Ok(Planes { axes, pitch, phase, channel, elements, inside })
     }
 
-    /// Fills the planes from a sample's contiguous channels.
+    /// Fills the planes from a sample's contiguous channels. The padding, which is that of every sample, is written
+    /// only if the planes are `fresh`.
     ///
     /// # Safety
     /// The source has `channels` channels of the axes' sizes, and `to` has room for [`Planes::elements`].
-    pub unsafe fn fill<E: Tiled>(&self, channels: usize, from: *const E, to: *mut E) {
+    pub unsafe fn fill<E: Tiled>(&self, channels: usize, from: *const E, to: *mut E, fresh: bool) {
         let [depth, height, width] = &self.axes;
         let plane = depth.source * height.source * width.source;
+        let place = |axis: &Axis, phase: usize, i: usize| (axis.starts[phase] + (i * axis.step) as isize) as usize;
         let mut at = to;
+        let [inside_d, inside_h, inside_w] = &self.inside;
         for channel in 0..channels {
             let source = from.wrapping_add(channel * plane);
-            for (pd, ph, pw) in phases(&self.axes) {
-                let (inside_d, inside_h, inside_w) = (depth.inside(pd), height.inside(ph), width.inside(pw));
-                for d in 0..depth.count {
-                    for h in 0..height.count {
-                        // SAFETY: `at` advances over all `elements` once, and rows that are `inside` the source have
-                        // elements there.
-                        unsafe {
-                            if inside_d.contains(&d) && inside_h.contains(&h) && !inside_w.is_empty() {
-                                let place = |axis: &Axis, phase: usize, i: usize| {
-                                    (axis.starts[phase] + (i * axis.step) as isize) as usize
-                                };
+            for (pd, inside_d) in inside_d.iter().enumerate() {
+                for (ph, inside_h) in inside_h.iter().enumerate() {
+                    for (pw, inside_w) in inside_w.iter().enumerate() {
+                        let size = depth.count * height.count * width.count;
+                        if fresh {
+                            // SAFETY: `at` advances over all `elements` once.
+                            unsafe { zero(at, size) };
+                        }
+                        let column = place(width, pw, inside_w.start);
+                        for d in inside_d.clone() {
+                            for h in inside_h.clone().filter(|_| !inside_w.is_empty()) {
                                 let row = place(depth, pd, d) * height.source + place(height, ph, h);
-                                let first = row * width.source + place(width, pw, inside_w.start);
-                                fill_row(source.add(first), width.step, at, &inside_w, width.count);
-                            } else {
-                                zero(at, width.count);
+                                let to = at.wrapping_add((d * height.count + h) * width.count + inside_w.start);
+                                // SAFETY: rows that are `inside` the source have elements there, and `to` is within
+                                // the phase.
+                                unsafe {
+                                    fill_row(source.add(row * width.source + column), width.step, to, inside_w.len())
+                                };
                             }
                         }
-                        at = at.wrapping_add(width.count);
+                        at = at.wrapping_add(size);
                     }
                 }
             }
         }
-        // SAFETY: `Planes::new` added room for `TILE_ELEMENTS_MAX` elements, since a tile may read past the last row.
-        unsafe { zero(at, TILE_ELEMENTS_MAX) };
+        if fresh {
+            // SAFETY: `Planes::new` added room for `TILE_ELEMENTS_MAX` elements, since a tile may read past the last
+            // row.
+            unsafe { zero(at, TILE_ELEMENTS_MAX) };
+        }
     }
 }
 
@@ -126,30 +138,94 @@ pub unsafe fn zero<E: Tiled>(to: *mut E, n: usize) {
     }
 }
 
-/// Writes a row of `n` elements: `inside` from elements of the source that are `step` apart, zeros elsewhere.
+/// Copies `n` elements of a row that are `step` apart.
 ///
 /// # Safety
-/// `to` has room for `n` elements, and `from` is valid for `inside.len()` steps.
+/// `to` has room for `n` elements, and `from` is valid for `n` steps.
 #[inline(always)]
-unsafe fn fill_row<E: Tiled>(from: *const E, step: usize, to: *mut E, inside: &Range<usize>, n: usize) {
-    // SAFETY: `inside` lies within `0..n`, for which `to` has room, and `from` has an element for each step inside.
+pub unsafe fn fill_row<E: Tiled>(from: *const E, step: usize, to: *mut E, n: usize) {
+    // Rows up to this length are copied here: for them a call of the library takes longer.
+    const SHORT: usize = 64;
+    // SAFETY: `to` has room for `n` elements, and `from` has an element for each step. A last block that overlaps the
+    // one before lies within the row, too.
     unsafe {
-        zero(to, inside.start);
-        if step == 1 {
-            from.copy_to_nonoverlapping(to.add(inside.start), inside.len());
+        if step != 1 {
+            for i in 0..n {
+                to.add(i).write(from.add(i * step).read());
+            }
+        } else if n > SHORT {
+            from.copy_to_nonoverlapping(to, n);
+        } else if n >= 8 {
+            copy_blocks::<E, 8>(from, to, n);
+        } else if n >= 4 {
+            copy_blocks::<E, 4>(from, to, n);
         } else {
-            for (i, at) in inside.clone().enumerate() {
-                to.add(at).write(from.add(i * step).read());
+            for i in 0..n {
+                to.add(i).write(from.add(i).read());
             }
         }
-        zero(to.add(inside.end), n - inside.end);
     }
 }
 
-/// All combinations of the axes' phases, in memory order.
-fn phases(axes: &[Axis; WINDOW_AXES_MAX]) -> impl Iterator<Item = (usize, usize, usize)> {
-    let [depth, height, width] = axes.each_ref().map(|axis| axis.starts.len());
-    (0..depth * height * width).map(move |i| (i / (height * width), i / width % height, i % width))
+/// Copies `n` elements in blocks of `SIZE`, the last of which may overlap the one before.
+///
+/// # Safety
+/// Both are valid for `n` elements, at least `SIZE`, and do not overlap.
+#[inline(always)]
+unsafe fn copy_blocks<E: Tiled, const SIZE: usize>(from: *const E, to: *mut E, n: usize) {
+    let mut at = 0;
+    while at < n {
+        let first = at.min(n - SIZE);
+        // SAFETY: `first + SIZE` is at most `n`.
+        unsafe {
+            let block = from.add(first).cast::<[E; SIZE]>().read_unaligned();
+            to.add(first).cast::<[E; SIZE]>().write_unaligned(block);
+        }
+        at += SIZE;
+    }
+}
+
+/// Copies `n` elements to positions `step` apart.
+///
+/// # Safety
+/// Source and target are valid for `n` elements.
+#[inline(always)]
+pub unsafe fn put<E: Tiled>(from: *const E, to: *mut E, step: usize, n: usize) {
+    // SAFETY: source and target are valid for `n` elements at their steps by this function's contract.
+    unsafe {
+        if step == 1 {
+            from.copy_to_nonoverlapping(to, n);
+        } else {
+            for i in 0..n {
+                to.add(i * step).write(from.add(i).read());
+            }
+        }
+    }
+}
+
+/// Divides `rows` rows into blocks of `most`, then of smaller powers of two: first row and number of rows of each.
+pub fn blocks(rows: usize, most: usize) -> impl Iterator<Item = (usize, usize)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        if at == rows {
+            return None;
+        }
+        let mut block = most;
+        while block > rows - at {
+            block /= 2;
+        }
+        at += block;
+        Some((at - block, block))
+    })
+}
+
+impl CpuBackend {
+    /// Scratch memory for `elements` elements, freed after the instruction.
+    pub(crate) fn scratch<E: Tiled>(&self, dtype: DType, elements: usize) -> Result<CpuTensor> {
+        debug_assert_eq!(dtype.size(), size_of::<E>());
+        let shape = Shape::new(&[elements]).map_err(|_| too_large())?;
+        self.new_tensor(&Meta::new(shape, dtype))
+    }
 }
 
 pub fn too_large() -> ExecError {

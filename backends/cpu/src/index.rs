@@ -109,6 +109,9 @@ pub struct ArgReducer {
 
 /// The number of elements that a chunk searches.
 const SEARCH_CHUNK_ELEMENTS: usize = 16 << 10;
+/// Searches that proceed side by side are divided into chunks of at least this many: a call for each row of fewer
+/// elements takes longer than these do.
+const SIDE_BY_SIDE_MIN: usize = 128;
 /// The number of partial results of a row.
 const LANES: usize = 32;
 
@@ -249,17 +252,21 @@ pub struct ArgReduction {
 unsafe impl Sync for ArgReduction {}
 
 impl ArgReduction {
+    /// Whether neighbouring searches proceed together. Short rows do: a kernel call for few elements costs too much.
+    fn is_side_by_side(&self) -> bool {
+        let dense = |step: isize| step == self.size as isize;
+        u32::try_from(self.count).is_ok()
+            && ((self.kept.inner() >= 8 && self.count <= LANES)
+                || (self.kept.inner() >= 2 * LANES && dense(self.kept.inner_strides()[0]) && !dense(self.step)))
+    }
+
     /// Computes results `first..last`.
     ///
     /// # Safety
     /// The operand is readable for all elements, `count` is not 0, and the result is writable.
     pub unsafe fn range(&self, first: usize, last: usize) {
         let across = self.kept.inner_strides()[0];
-        let dense = |step: isize| step == self.size as isize;
-        // Short rows are searched side by side: a kernel call for few elements costs too much.
-        let by_columns = u32::try_from(self.count).is_ok()
-            && ((self.kept.inner() >= 8 && self.count <= LANES)
-                || (self.kept.inner() >= 2 * LANES && dense(across) && !dense(self.step)));
+        let by_columns = self.is_side_by_side();
         self.kept.for_runs(first, last, |run| {
             let from = self.from.wrapping_offset(run.offsets[0]);
             let mut at = 0;
@@ -415,32 +422,72 @@ impl IndexedAxis {
                 }
                 return;
             }
-            for i in 0..run.len {
-                // SAFETY: the index has the result's elements, and `offset` checked the index, so the source has an
-                // element there; `out` has room for it.
-                unsafe {
-                    let at = index.wrapping_offset(run.offsets[0] + i as isize * steps[0]).cast::<i64>().read();
-                    match self.offset(at) {
-                        Ok(offset) => {
-                            let from = from.wrapping_offset(run.offsets[1] + i as isize * steps[1] + offset);
-                            let to = out.add((run.at + i) * size);
-                            match size {
-                                1 => to.write(from.read()),
-                                2 => to.cast::<u16>().write(from.cast::<u16>().read()),
-                                4 => to.cast::<u32>().write(from.cast::<u32>().read()),
-                                _ => to.cast::<u64>().write(from.cast::<u64>().read()),
-                            }
-                        }
-                        Err(error) => {
-                            if result.is_ok() {
-                                result = Err(error);
-                            }
-                        }
-                    }
+            let (index, from) = (index.wrapping_offset(run.offsets[0]), from.wrapping_offset(run.offsets[1]));
+            // SAFETY: the index has the run's elements, the source one for each index below `size` of the axis, and
+            // `out` has room for the run; all are `size` bytes large.
+            let bad = unsafe {
+                let to = out.add(run.at * size);
+                match size {
+                    1 => self.gather_run::<u8>(run.len, steps, index, from, to),
+                    2 => self.gather_run::<u16>(run.len, steps, index, from, to),
+                    4 => self.gather_run::<u32>(run.len, steps, index, from, to),
+                    _ => self.gather_run::<u64>(run.len, steps, index, from, to),
                 }
+            };
+            if let (Some(bad), true) = (bad, result.is_ok()) {
+                result = self.offset(bad).map(drop);
             }
         });
         result
+    }
+
+    /// Gathers a run of elements of the size of `T`. Returns the first index that is out of range; the elements of such
+    /// are not written.
+    ///
+    /// # Safety
+    /// Same as for [`IndexedAxis::gather`], for `len` elements from `index`, `from` and `out` on.
+    #[inline(always)]
+    unsafe fn gather_run<T: Copy>(
+        &self,
+        len: usize,
+        [across, step]: [isize; 2],
+        index: *const u8,
+        from: *const u8,
+        out: *mut u8,
+    ) -> Option<i64> {
+        /// The number of indices that are checked together.
+        const BLOCK: usize = 64;
+        let (mut bad, mut first) = (None, 0);
+        if across == size_of::<i64>() as isize && step == 0 && self.step == size_of::<T>() as isize {
+            // SAFETY: the index has the run's elements, which follow each other.
+            let all = unsafe { std::slice::from_raw_parts(index.cast::<i64>(), len) };
+            for block in all.as_chunks::<BLOCK>().0 {
+                if !block.iter().fold(true, |all, at| all & ((*at as u64) < self.size as u64)) {
+                    break;
+                }
+                for (i, at) in block.iter().enumerate() {
+                    // SAFETY: the source has an element at each index below `size`, which the loop above checked, and
+                    // `out` has room for the run.
+                    unsafe { out.cast::<T>().add(first + i).write(from.cast::<T>().add(*at as usize).read()) };
+                }
+                first += BLOCK;
+            }
+        }
+        for i in first..len {
+            // SAFETY: the index has the run's elements, and an index below `size` was checked, so the source has an
+            // element there; `out` has room for it.
+            unsafe {
+                let at = index.wrapping_offset(i as isize * across).cast::<i64>().read();
+                let place = if at < 0 { at + self.back } else { at };
+                if place as u64 >= self.size as u64 {
+                    bad = bad.or(Some(at));
+                    continue;
+                }
+                let offset = i as isize * step + place as isize * self.step;
+                out.cast::<T>().add(i).write(from.wrapping_offset(offset).cast::<T>().read());
+            }
+        }
+        bad
     }
 
     /// Combines `out[.., index[i], ..]` with `from[i]` by `op`, for all elements in order. `loops` has the strides of
@@ -573,7 +620,8 @@ impl CpuBackend {
             count: t.meta.shape.dims()[axis],
             out: result.ptr().cast(),
         };
-        let chunk = (SEARCH_CHUNK_ELEMENTS / search.count).max(1);
+        let least = if search.is_side_by_side() { SIDE_BY_SIDE_MIN } else { 1 };
+        let chunk = (SEARCH_CHUNK_ELEMENTS / search.count).max(least);
         run_or_not(&mut self.pool, results * search.count * 4, results.div_ceil(chunk), &|i| {
             // SAFETY: the axes are the tensor's, shape inference refused an empty one, and chunks of the new result are
             // disjoint.

@@ -246,8 +246,8 @@ macro_rules! level {
                 match dtype.size() {
                     1 if dtype == DType::I8 => integers::<i8, AnyIntegers, $bytes>,
                     1 => integers::<u8, AnyIntegers, $bytes>,
-                    2 => integers::<i16, AnyIntegers, { $bytes / 2 }>,
-                    4 => integers::<i32, AnyIntegers, { $bytes / 4 }>,
+                    2 => integers::<i16, crate::matmul::$narrow, { $bytes / 2 }>,
+                    4 => integers::<i32, crate::matmul::$narrow, { $bytes / 4 }>,
                     _ => integers::<i64, crate::matmul::$narrow, { $bytes / 8 }>,
                 }
             }
@@ -281,19 +281,18 @@ trait NarrowTile<I: Int, const ROWS: usize> {
 struct AnyIntegers;
 impl<I: Int, const ROWS: usize> NarrowTile<I, ROWS> for AnyIntegers {}
 
-/// Numbers of 64 bits that fit in 32: one multiplication takes the place of three.
+/// Integers for whose vectors there are instructions. Numbers of 64 bits have one if they fit in 32: one multiplication
+/// takes the place of three.
 macro_rules! narrow_integers {
-    ($name:ident, $lanes:literal: $zero:ident $load:ident $splat:ident $add:ident $mul:ident) => {
+    ($($name:ident, $t:ty, $lanes:literal, $narrow:expr, $zero:ident $load:ident $splat:ident $add:ident $mul:ident;)*) => {$(
         #[cfg(target_arch = "x86_64")]
-        struct $name;
-        #[cfg(target_arch = "x86_64")]
-        impl NarrowTile<i64, $lanes> for $name {
+        impl NarrowTile<$t, $lanes> for $name {
             #[inline(always)]
-            fn is_narrow(x: i64) -> bool {
-                x == i64::from(x as i32)
+            fn is_narrow(x: $t) -> bool {
+                $narrow(x)
             }
             #[inline(always)]
-            unsafe fn product(left: &[i64], right: &[i64]) -> [[i64; $lanes]; TILE_COLUMNS] {
+            unsafe fn product(left: &[$t], right: &[$t]) -> [[$t; $lanes]; TILE_COLUMNS] {
                 use std::arch::x86_64::*;
                 // SAFETY: the machine has the instructions by the contract. Loads are of whole arrays, and a register
                 // has the bytes of an array.
@@ -311,13 +310,27 @@ macro_rules! narrow_integers {
                 }
             }
         }
-    };
+    )*};
 }
+/// The instructions of AVX2.
+#[cfg(target_arch = "x86_64")]
+struct Avx2Integers;
+/// The instructions of AVX-512.
+#[cfg(target_arch = "x86_64")]
+struct Avx512Integers;
 narrow_integers! {
-    Avx2Integers, 4: _mm256_setzero_si256 _mm256_loadu_si256 _mm256_set1_epi64x _mm256_add_epi64 _mm256_mul_epi32
-}
-narrow_integers! {
-    Avx512Integers, 8: _mm512_setzero_si512 _mm512_loadu_si512 _mm512_set1_epi64 _mm512_add_epi64 _mm512_mul_epi32
+    Avx2Integers, i64, 4, |x| x == i64::from(x as i32),
+        _mm256_setzero_si256 _mm256_loadu_si256 _mm256_set1_epi64x _mm256_add_epi64 _mm256_mul_epi32;
+    Avx2Integers, i32, 8, |_| true,
+        _mm256_setzero_si256 _mm256_loadu_si256 _mm256_set1_epi32 _mm256_add_epi32 _mm256_mullo_epi32;
+    Avx2Integers, i16, 16, |_| true,
+        _mm256_setzero_si256 _mm256_loadu_si256 _mm256_set1_epi16 _mm256_add_epi16 _mm256_mullo_epi16;
+    Avx512Integers, i64, 8, |x| x == i64::from(x as i32),
+        _mm512_setzero_si512 _mm512_loadu_si512 _mm512_set1_epi64 _mm512_add_epi64 _mm512_mul_epi32;
+    Avx512Integers, i32, 16, |_| true,
+        _mm512_setzero_si512 _mm512_loadu_si512 _mm512_set1_epi32 _mm512_add_epi32 _mm512_mullo_epi32;
+    Avx512Integers, i16, 32, |_| true,
+        _mm512_setzero_si512 _mm512_loadu_si512 _mm512_set1_epi16 _mm512_add_epi16 _mm512_mullo_epi16;
 }
 
 /// The product of packed operands, with `ROWS` rows and [`TILE_COLUMNS`] columns for each term.
@@ -539,14 +552,26 @@ mod tests {
         check_integer_products(|i| if i == 2 { i64::from(i32::MIN) - 1 } else { i64::from(i32::MIN) });
     }
 
-    fn check_integer_products(number: impl Fn(usize) -> i64) {
+    /// Numbers of 16 and 32 bits are the last of those of 64.
+    fn check_integer_products(number: impl Fn(usize) -> i64 + Copy) {
+        check_products_of(DType::I64, number, i64::wrapping_add, i64::wrapping_mul);
+        check_products_of(DType::I32, move |i| number(i) as i32, i32::wrapping_add, i32::wrapping_mul);
+        check_products_of(DType::I16, move |i| number(i) as i16, i16::wrapping_add, i16::wrapping_mul);
+    }
+
+    fn check_products_of<I: Int + PartialEq + std::fmt::Debug>(
+        dtype: DType,
+        number: impl Fn(usize) -> I,
+        plus: fn(I, I) -> I,
+        times: fn(I, I) -> I,
+    ) {
         for level in SimdLevel::available() {
             for (m, n, k) in [(0, 3, 2), (3, 2, 0), (1, 1, 1), (17, 5, 3), (30, 9, INTEGER_TERMS + 1), (520, 4, 2)] {
-                let (left, right): (Vec<i64>, Vec<i64>) =
+                let (left, right): (Vec<I>, Vec<I>) =
                     ((0..m * k).map(&number).collect(), (0..k * n).map(|i| number(i + 7)).collect());
                 for by_columns in [false, true] {
-                    let mut result = vec![1i64; m * n];
-                    let matrix = |ptr: *const i64, rows: usize, columns: usize| {
+                    let mut result = vec![number(0); m * n];
+                    let matrix = |ptr: *const I, rows: usize, columns: usize| {
                         let (row_step, column_step) = if by_columns { (1, rows) } else { (columns, 1) };
                         let (row_step, column_step) = (row_step as isize, column_step as isize);
                         StridedMatrix { ptr: ptr.cast_mut().cast(), row_step, column_step }
@@ -554,14 +579,14 @@ mod tests {
                     let out = StridedMatrix { ptr: result.as_mut_ptr().cast(), ..matrix(result.as_ptr(), m, n) };
                     let operands = [out, matrix(left.as_ptr(), m, k), matrix(right.as_ptr(), k, n)];
                     // SAFETY: the vectors have the elements of the matrices, and the machine has the level.
-                    unsafe { integer_product(level, DType::I64)((m, n, k), operands) };
-                    let at = |all: &[i64], rows: usize, columns: usize, row: usize, column: usize| {
+                    unsafe { integer_product(level, dtype)((m, n, k), operands) };
+                    let at = |all: &[I], rows: usize, columns: usize, row: usize, column: usize| {
                         all[if by_columns { column * rows + row } else { row * columns + column }]
                     };
                     for (row, column) in (0..m).flat_map(|row| (0..n).map(move |column| (row, column))) {
-                        let sum = (0..k).fold(0i64, |sum, i| {
+                        let sum = (0..k).fold(I::ZERO, |sum, i| {
                             let (x, y) = (at(&left, m, k, row, i), at(&right, k, n, i, column));
-                            sum.wrapping_add(x.wrapping_mul(y))
+                            plus(sum, times(x, y))
                         });
                         assert_eq!(at(&result, m, n, row, column), sum, "{level:?}: {m} by {k} by {n}");
                     }

@@ -5,13 +5,17 @@
 //! are packed weights, and the vectors are neighbouring positions in the input's planes. [`RegisterTiles::collect`]
 //! computes a tile of the weight's gradient: the numbers are elements of the input, and the vectors are the channels of
 //! the gradient at one position.
+//!
+//! Where a group has few channels, such tiles would be nearly empty. [`RegisterTiles::lines`] computes rows of one
+//! channel instead: the numbers are its weights, and the vectors are neighbouring positions of several rows.
+//! [`RegisterTiles::dots`] sums the products of gradients and inputs over the positions of rows.
 
 #![expect(clippy::needless_range_loop, reason = "iterators over vectors are not inlined into functions of a level")]
 
 use crate::kernels::SimdLevel;
 
-/// Computes a tile of results: for each of `terms` terms, `rows` packed weights times the vectors at `from` plus an
-/// offset.
+/// Computes a tile of results, sums that begin with `start` for each row: for each of `terms` terms, `rows` packed
+/// weights times the vectors at `from` plus an offset.
 type Spread<E> =
     unsafe fn(terms: usize, weights: *const E, offsets: *const isize, from: *const E, start: *const E, to: *mut E);
 
@@ -35,6 +39,58 @@ pub struct OutputPositions<E> {
 /// Adds to a tile of a weight's gradient, which has one row for each of [`RegisterTiles::taps`] offsets.
 type Collect<E> = unsafe fn(places: &OutputPositions<E>, offsets: *const isize, sums: *mut E, sums_step: usize);
 
+/// Rows of results of one channel.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputRows<E> {
+    /// The number of terms of each sum.
+    pub terms: usize,
+    /// The weight of each term.
+    pub weights: *const E,
+    /// The offset of each term's input from the position of the result.
+    pub offsets: *const isize,
+    /// The input at the position of the first result. Vectors of a row are read beyond its end.
+    pub from: *const E,
+    /// Elements from a row of the input to the next.
+    pub from_row: usize,
+    /// The number that sums begin with.
+    pub start: E,
+    /// The first result.
+    pub to: *mut E,
+    /// Elements from a row of results to the next.
+    pub to_row: usize,
+    /// Elements from a result to the next.
+    pub to_step: usize,
+    /// The number of results in a row.
+    pub columns: usize,
+}
+
+/// Computes rows of results.
+type LinesOf<E> = unsafe fn(rows: &OutputRows<E>);
+
+/// Rows of gradients of one channel, whose products with the input are summed.
+#[derive(Clone, Copy, Debug)]
+pub struct GradientRows<E> {
+    /// The gradient at the first position.
+    pub grads: *const E,
+    /// The input at the first position.
+    pub from: *const E,
+    /// Elements from a row of the input to the next.
+    pub from_row: usize,
+    /// The number of rows.
+    pub rows: usize,
+    /// The number of positions in a row. Rows of gradients follow each other.
+    pub columns: usize,
+}
+
+/// Adds the products at all positions to a vector of partial sums for each offset of the input.
+type Dots<E> = unsafe fn(rows: &GradientRows<E>, offsets: *const isize, sums: *mut E);
+
+/// The numbers of offsets for which there are [`Dots`].
+pub const DOTS: [usize; 3] = [9, 3, 1];
+/// The largest number of rows that [`RegisterTiles::lines`] computes together.
+pub const LINES_MAX: usize = 8;
+/// The largest number of elements of a vector.
+pub const LANES_MAX: usize = 16;
 /// The largest number of vectors in a row of a tile.
 pub const WIDTH_MAX: usize = 4;
 /// The largest number of elements in a tile.
@@ -51,10 +107,16 @@ pub struct RegisterTiles<E: 'static> {
     pub width: usize,
     /// The loops for tiles of results, by the binary logarithm of the rows and by vectors - 1.
     pub spread: [[Spread<E>; 3]; 4],
+    /// As `spread`, but the sums begin with the tile at `to`.
+    pub spread_onto: [[Spread<E>; 3]; 4],
     /// The number of offsets in a tile of a weight's gradient.
     pub taps: usize,
     /// The loops for tiles of a weight's gradient, by vectors - 1.
     pub collect: [Collect<E>; WIDTH_MAX],
+    /// The loops for rows of one channel, by the binary logarithm of their number, up to [`LINES_MAX`].
+    pub lines: [LinesOf<E>; 4],
+    /// The loops for gradients of one channel, by the number of offsets in [`DOTS`].
+    pub dots: [Dots<E>; 3],
 }
 
 /// An element type that has tiles.
@@ -74,6 +136,10 @@ trait SimdVector: Copy {
     unsafe fn splat(x: Self::E) -> Self;
     unsafe fn load(from: *const Self::E) -> Self;
     unsafe fn store(self, to: *mut Self::E);
+    /// The first `n` elements, fewer than a vector has, and zeros.
+    unsafe fn load_first(from: *const Self::E, n: usize) -> Self;
+    /// Stores the first `n` elements, fewer than a vector has.
+    unsafe fn store_first(self, to: *mut Self::E, n: usize);
     /// `self + a * b`.
     unsafe fn plus_product(self, a: Self, b: Self) -> Self;
 }
@@ -81,7 +147,7 @@ trait SimdVector: Copy {
 /// # Safety
 /// All pointers are valid for `terms` terms and the vectors of a tile.
 #[inline(always)]
-unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
+unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize, const ONTO: bool>(
     terms: usize,
     weights: *const V::E,
     offsets: *const isize,
@@ -95,7 +161,7 @@ unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
         let mut sums = [[V::splat(*start); WIDTH]; ROWS];
         for row in 0..ROWS {
             for i in 0..WIDTH {
-                sums[row][i] = V::splat(*start.add(row));
+                sums[row][i] = if ONTO { V::load(to.add((row * WIDTH + i) * V::N)) } else { V::splat(*start.add(row)) };
             }
         }
         for term in 0..terms {
@@ -165,7 +231,82 @@ unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
     }
 }
 
-impl<E: Copy + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: usize> SimdVector for [E; N] {
+/// # Safety
+/// The weights and offsets are valid for all terms, the input for a vector at each column of the `ROWS` rows, and the
+/// results for all columns.
+#[inline(always)]
+unsafe fn lines<V: SimdVector, const ROWS: usize>(rows: &OutputRows<V::E>) {
+    let mut column = 0;
+    while column < rows.columns {
+        // SAFETY: all addresses are of terms, rows and columns that the contract covers.
+        unsafe {
+            let mut sums = [V::splat(rows.start); ROWS];
+            let from = rows.from.add(column);
+            for term in 0..rows.terms {
+                let weight = V::splat(*rows.weights.add(term));
+                let from = from.offset(*rows.offsets.add(term));
+                for row in 0..ROWS {
+                    sums[row] = sums[row].plus_product(weight, V::load(from.add(row * rows.from_row)));
+                }
+            }
+            let n = V::N.min(rows.columns - column);
+            for row in 0..ROWS {
+                let to = rows.to.add(row * rows.to_row + column * rows.to_step);
+                if rows.to_step != 1 {
+                    let mut results = [rows.start; LANES_MAX];
+                    sums[row].store(results.as_mut_ptr());
+                    for i in 0..n {
+                        to.add(i * rows.to_step).write(results[i]);
+                    }
+                } else if n == V::N {
+                    sums[row].store(to);
+                } else {
+                    sums[row].store_first(to, n);
+                }
+            }
+        }
+        column += V::N;
+    }
+}
+
+/// # Safety
+/// Gradients and input are valid at all positions, the latter at `TAPS` offsets, and `to` for as many vectors.
+#[inline(always)]
+unsafe fn dots<V: SimdVector, const TAPS: usize>(rows: &GradientRows<V::E>, offsets: *const isize, to: *mut V::E) {
+    // SAFETY: `offsets` has `TAPS` offsets, and `to` as many vectors; the positions are those of the contract.
+    unsafe {
+        let mut sums = [V::load(to); TAPS];
+        for tap in 1..TAPS {
+            sums[tap] = V::load(to.add(tap * V::N));
+        }
+        for row in 0..rows.rows {
+            let (grads, from) = (rows.grads.add(row * rows.columns), rows.from.add(row * rows.from_row));
+            let mut column = 0;
+            while column + V::N <= rows.columns {
+                let grad = V::load(grads.add(column));
+                for tap in 0..TAPS {
+                    let x = V::load(from.add(column).offset(*offsets.add(tap)));
+                    sums[tap] = sums[tap].plus_product(grad, x);
+                }
+                column += V::N;
+            }
+            let rest = rows.columns - column;
+            if rest > 0 {
+                // Zeros on both sides: the input behind the row may be infinite.
+                let grad = V::load_first(grads.add(column), rest);
+                for tap in 0..TAPS {
+                    let x = V::load_first(from.add(column).offset(*offsets.add(tap)), rest);
+                    sums[tap] = sums[tap].plus_product(grad, x);
+                }
+            }
+        }
+        for tap in 0..TAPS {
+            sums[tap].store(to.add(tap * V::N));
+        }
+    }
+}
+
+impl<E: Copy + Default + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: usize> SimdVector for [E; N] {
     type E = E;
     const N: usize = N;
     #[inline(always)]
@@ -183,6 +324,22 @@ impl<E: Copy + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: u
         unsafe { to.cast::<[E; N]>().write_unaligned(self) }
     }
     #[inline(always)]
+    unsafe fn load_first(from: *const E, n: usize) -> Self {
+        let mut all = [E::default(); N];
+        for i in 0..n.min(N) {
+            // SAFETY: `from` is valid for `n` elements.
+            all[i] = unsafe { from.add(i).read() };
+        }
+        all
+    }
+    #[inline(always)]
+    unsafe fn store_first(self, to: *mut E, n: usize) {
+        for i in 0..n.min(N) {
+            // SAFETY: `to` has room for `n` elements.
+            unsafe { to.add(i).write(self[i]) };
+        }
+    }
+    #[inline(always)]
     unsafe fn plus_product(self, a: Self, b: Self) -> Self {
         std::array::from_fn(|i| self[i] + a[i] * b[i])
     }
@@ -190,7 +347,8 @@ impl<E: Copy + std::ops::Add<Output = E> + std::ops::Mul<Output = E>, const N: u
 
 #[cfg(target_arch = "x86_64")]
 macro_rules! lanes {
-    ($($v:ty, $e:ty, $n:literal: $splat:ident $load:ident $store:ident $fma:ident;)*) => {$(
+    ($($v:ty, $e:ty, $n:literal: $splat:ident $load:ident $store:ident $fma:ident,
+       $mask:expr, $load_first:ident $store_first:ident $order:ident;)*) => {$(
         impl SimdVector for $v {
             type E = $e;
             const N: usize = $n;
@@ -212,6 +370,18 @@ macro_rules! lanes {
                 unsafe { std::arch::x86_64::$store(to, self) }
             }
             #[inline(always)]
+            unsafe fn load_first(from: *const $e, n: usize) -> Self {
+                // SAFETY: instantiated only in functions of a level that has these instructions, and `from` is valid
+                // for the `n` elements that the mask selects.
+                unsafe { masked!($order load $load_first, $mask(n), from) }
+            }
+            #[inline(always)]
+            unsafe fn store_first(self, to: *mut $e, n: usize) {
+                // SAFETY: instantiated only in functions of a level that has these instructions, and `to` has room for
+                // the `n` elements that the mask selects.
+                unsafe { masked!($order store $store_first, $mask(n), to, self) }
+            }
+            #[inline(always)]
             unsafe fn plus_product(self, a: Self, b: Self) -> Self {
                 // SAFETY: instantiated only in functions of a level that has these instructions.
                 unsafe { std::arch::x86_64::$fma(a, b, self) }
@@ -220,21 +390,64 @@ macro_rules! lanes {
     )*};
 }
 
+/// Calls an instruction with a mask: AVX-512's loads take it first, AVX2's last.
+#[cfg(target_arch = "x86_64")]
+macro_rules! masked {
+    (mask_first load $f:ident, $mask:expr, $from:expr) => {
+        std::arch::x86_64::$f($mask, $from)
+    };
+    (mask_last load $f:ident, $mask:expr, $from:expr) => {
+        std::arch::x86_64::$f($from, $mask)
+    };
+    ($order:ident store $f:ident, $mask:expr, $to:expr, $x:expr) => {
+        std::arch::x86_64::$f($to, $mask, $x)
+    };
+}
+
+/// Masks of the first `n` elements, for AVX2: a window of ones and zeros.
+///
+/// # Safety
+/// The machine has AVX, and `n` is at most 8.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn first_of_8(n: usize) -> std::arch::x86_64::__m256i {
+    static WINDOW: [i32; 16] = [-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0];
+    // SAFETY: `n` is at most 8, so that 8 elements follow `8 - n`.
+    unsafe { std::arch::x86_64::_mm256_loadu_si256(WINDOW.as_ptr().add(8 - n).cast()) }
+}
+
+/// As [`first_of_8`], of 4 elements of 64 bits.
+///
+/// # Safety
+/// The machine has AVX, and `n` is at most 4.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn first_of_4(n: usize) -> std::arch::x86_64::__m256i {
+    // SAFETY: `2 * n` is at most 8.
+    unsafe { first_of_8(2 * n) }
+}
+
 #[cfg(target_arch = "x86_64")]
 lanes! {
-    std::arch::x86_64::__m256, f32, 8: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_fmadd_ps;
-    std::arch::x86_64::__m256d, f64, 4: _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_fmadd_pd;
-    std::arch::x86_64::__m512, f32, 16: _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_fmadd_ps;
-    std::arch::x86_64::__m512d, f64, 8: _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_fmadd_pd;
+    std::arch::x86_64::__m256, f32, 8: _mm256_set1_ps _mm256_loadu_ps _mm256_storeu_ps _mm256_fmadd_ps,
+        first_of_8, _mm256_maskload_ps _mm256_maskstore_ps mask_last;
+    std::arch::x86_64::__m256d, f64, 4: _mm256_set1_pd _mm256_loadu_pd _mm256_storeu_pd _mm256_fmadd_pd,
+        first_of_4, _mm256_maskload_pd _mm256_maskstore_pd mask_last;
+    std::arch::x86_64::__m512, f32, 16: _mm512_set1_ps _mm512_loadu_ps _mm512_storeu_ps _mm512_fmadd_ps,
+        |n: usize| ((1u32 << n) - 1) as u16, _mm512_maskz_loadu_ps _mm512_mask_storeu_ps mask_first;
+    std::arch::x86_64::__m512d, f64, 8: _mm512_set1_pd _mm512_loadu_pd _mm512_storeu_pd _mm512_fmadd_pd,
+        |n: usize| ((1u32 << n) - 1) as u8, _mm512_maskz_loadu_pd _mm512_mask_storeu_pd mask_first;
 }
 
 /// The functions of one level, with as many accumulators as its registers hold.
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $rows:literal rows, $width:literal wide, $taps:literal taps, $collect_width:literal) => {
         mod $name {
-            use crate::register_tiles::{Collect, SimdVector, OutputPositions, Spread, RegisterTiles, WIDTH_MAX};
+            use crate::register_tiles::{
+                Collect, GradientRows, OutputPositions, OutputRows, RegisterTiles, SimdVector, Spread, WIDTH_MAX,
+            };
             $(#[$enable])*
-            unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize>(
+            unsafe fn spread<V: SimdVector, const ROWS: usize, const WIDTH: usize, const ONTO: bool>(
                 terms: usize,
                 weights: *const V::E,
                 offsets: *const isize,
@@ -244,7 +457,7 @@ macro_rules! level {
             ) {
                 // SAFETY: `RegisterTiles` holds this instance only for a level that the CPU has, and the contract is
                 // that of the function called.
-                unsafe { crate::register_tiles::spread::<V, ROWS, WIDTH>(terms, weights, offsets, from, start, to) }
+                unsafe { crate::register_tiles::spread::<V, ROWS, WIDTH, ONTO>(terms, weights, offsets, from, start, to) }
             }
             $(#[$enable])*
             unsafe fn collect<V: SimdVector, const TAPS: usize, const WIDTH: usize>(
@@ -257,8 +470,27 @@ macro_rules! level {
                 // that of the function called.
                 unsafe { crate::register_tiles::collect::<V, TAPS, WIDTH>(places, offsets, sums, step) }
             }
-            fn widths<V: SimdVector, const ROWS: usize>() -> [Spread<V::E>; 3] {
-                [spread::<V, ROWS, 1>, spread::<V, ROWS, 2>, spread::<V, ROWS, 3>]
+            $(#[$enable])*
+            unsafe fn lines<V: SimdVector, const ROWS: usize>(rows: &OutputRows<V::E>) {
+                // SAFETY: `RegisterTiles` holds this instance only for a level that the CPU has, and the contract is
+                // that of the function called.
+                unsafe { crate::register_tiles::lines::<V, ROWS>(rows) }
+            }
+            $(#[$enable])*
+            unsafe fn dots<V: SimdVector, const TAPS: usize>(
+                rows: &GradientRows<V::E>,
+                offsets: *const isize,
+                sums: *mut V::E,
+            ) {
+                // SAFETY: `RegisterTiles` holds this instance only for a level that the CPU has, and the contract is
+                // that of the function called.
+                unsafe { crate::register_tiles::dots::<V, TAPS>(rows, offsets, sums) }
+            }
+            fn widths<V: SimdVector, const ROWS: usize, const ONTO: bool>() -> [Spread<V::E>; 3] {
+                [spread::<V, ROWS, 1, ONTO>, spread::<V, ROWS, 2, ONTO>, spread::<V, ROWS, 3, ONTO>]
+            }
+            fn all_widths<V: SimdVector, const ONTO: bool>() -> [[Spread<V::E>; 3]; 4] {
+                [widths::<V, 1, ONTO>(), widths::<V, 2, ONTO>(), widths::<V, 4, ONTO>(), widths::<V, $rows, ONTO>()]
             }
             pub fn tiles<V: SimdVector>() -> RegisterTiles<V::E> {
                 let collect: [Collect<V::E>; WIDTH_MAX] =
@@ -267,9 +499,12 @@ macro_rules! level {
                     lanes: V::N,
                     rows: $rows,
                     width: $width,
-                    spread: [widths::<V, 1>(), widths::<V, 2>(), widths::<V, 4>(), widths::<V, $rows>()],
+                    spread: all_widths::<V, false>(),
+                    spread_onto: all_widths::<V, true>(),
                     taps: $taps,
                     collect,
+                    lines: [lines::<V, 1>, lines::<V, 2>, lines::<V, 4>, lines::<V, 8>],
+                    dots: [dots::<V, 9>, dots::<V, 3>, dots::<V, 1>],
                 }
             }
         }

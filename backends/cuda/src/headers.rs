@@ -10,6 +10,7 @@ pub static HEADERS: &[Header] = &[
     ("checks.cuh", include_str!("../kernels/checks.cuh")),
     ("columns.cuh", include_str!("../kernels/columns.cuh")),
     ("create.cuh", include_str!("../kernels/create.cuh")),
+    ("ctc.cuh", include_str!("../kernels/ctc.cuh")),
     ("elementwise.cuh", include_str!("../kernels/elementwise.cuh")),
     ("fourier.cuh", include_str!("../kernels/fourier.cuh")),
     ("index.cuh", include_str!("../kernels/index.cuh")),

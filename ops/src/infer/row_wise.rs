@@ -81,8 +81,28 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             dims.push(columns);
             Ok(Meta::new(Shape::new(&dims)?, grad.dtype))
         }
+        (Op::CtcForward, Attrs::None) => Ok(ctc(row, inputs)?[1]),
+        (Op::CtcPosteriors, Attrs::None) => {
+            let [emitted, variables] = ctc(row, inputs)?;
+            same(row, inputs, 3, &variables)?;
+            Ok(emitted)
+        }
         _ => Err(wrong_attrs(row)),
     }
+}
+
+/// The log-probabilities of states and the forward variables of connectionist temporal classification.
+fn ctc(row: &Row, inputs: &[InputMeta]) -> Result<[Meta; 2]> {
+    let emitted = rows_of(row, inputs, 0)?;
+    let [time, samples, states] = *emitted.shape.dims() else { return Err(unfit(row, 0)) };
+    if states == 0 {
+        return Err(unfit(row, 0));
+    }
+    for (i, columns) in [(1, states), (2, 2)] {
+        same(row, inputs, i, &Meta::new(Shape::new(&[samples, columns])?, DType::I64))?;
+    }
+    let columns = time.saturating_mul(states).saturating_add(1);
+    Ok([emitted, Meta::new(Shape::new(&[samples, columns])?, emitted.dtype)])
 }
 
 fn unfit(row: &Row, i: usize) -> OpError {

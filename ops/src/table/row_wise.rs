@@ -149,6 +149,25 @@ macro_rules! rows {
             reference: "attention_backward(a, b, c, d, e, causal, scale)",
         }
 
+        /// Forward variables of connectionist temporal classification (Graves et al. 2006), one row per sample: the
+        /// loss, then for each time step and state the log-probability of all paths that are in the state.
+        ///
+        /// `emitted` (time, samples, states) are log-probabilities of the states' labels, `labels` (samples, states)
+        /// are int64, and `sizes` (samples, 2) are the numbers of time steps and of labels without blanks, as int64.
+        CtcForward = 272, ctc_forward(emitted, labels, sizes) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            cost_flops: 40,
+            reference: "ctc_forward(a, b, c)",
+        }
+
+        /// Posterior probabilities of the states at each time step, (time, samples, states), from the operands and the
+        /// result of ctc_forward.
+        CtcPosteriors = 273, ctc_posteriors(emitted, labels, sizes, variables) {
+            class: Class::RowWise, accepts: DTypeSet::WHOLE_FLOAT,
+            cost_flops: 50,
+            reference: "ctc_posteriors(a, b, c, d)",
+        }
+
         } }
     };
 }

@@ -11,10 +11,10 @@ mod suite;
 
 pub use programs::programs;
 pub use suite::{
-    LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, arg_reductions, cancellations, casts, compare, concatenations,
-    converting_reductions, creations, divisions_by_zero, elementwise, elementwise_edges, elementwise_large,
-    fourier_transforms, gathers, matmuls, memory_limit, movements, operands_given_up, positions, randoms, reductions,
-    reductions_large, scans, scatters, searches, selections, slice_scatters, sorts, transfers,
+    LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, alignments, arg_reductions, cancellations, casts, compare,
+    concatenations, converting_reductions, creations, divisions_by_zero, elementwise, elementwise_edges,
+    elementwise_large, fourier_transforms, gathers, matmuls, memory_limit, movements, operands_given_up, positions,
+    randoms, reductions, reductions_large, scans, scatters, searches, selections, slice_scatters, sorts, transfers,
 };
 
 /// Makes one test of each function of the suite. `$make` is an expression for a new backend with a memory limit of
@@ -25,7 +25,7 @@ macro_rules! conformance_tests {
         $crate::conformance_tests!($make;
             elementwise, elementwise_large, elementwise_edges, operands_given_up, casts, selections, reductions,
             reductions_large, converting_reductions, arg_reductions, movements, slice_scatters, concatenations, matmuls, gathers, scatters,
-            scans, sorts, searches, fourier_transforms, positions, creations, randoms, transfers, divisions_by_zero, memory_limit,
+            scans, sorts, searches, fourier_transforms, alignments, positions, creations, randoms, transfers, divisions_by_zero, memory_limit,
             programs, cancellations
         );
     };

@@ -331,8 +331,72 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::RowWise, _) if matches!(op, Op::Fourier | Op::InverseFourier) => {
             Ok(fourier(op, inputs[0].tensor(), out))
         }
+        (Class::RowWise, _) if matches!(op, Op::CtcForward | Op::CtcPosteriors) => {
+            let [emitted, labels, sizes] = [0, 1, 2].map(|i| inputs[i].tensor());
+            Ok(alignments(op, emitted, labels, sizes, out))
+        }
         _ => panic!("{} with attributes {attrs:?}", row.name),
     }
+}
+
+/// The losses and forward variables of connectionist temporal classification, or the posterior probabilities of its
+/// states, with probabilities rather than their logarithms.
+fn alignments(op: Op, emitted: &Host, labels: &Host, sizes: &Host, out: &Meta) -> Host {
+    let [time, samples, states] = *emitted.meta.shape.dims() else { panic!("log-probabilities have three axes") };
+    let mut result = Host::floats(*out, vec![0.0; out.shape.numel()]);
+    let mut set = |at: usize, x: f64| {
+        if let Data::Float(all) = &mut result.data {
+            all[at] = round(out.dtype, x);
+        }
+    };
+    for sample in 0..samples {
+        let size = |i: usize, most: usize| sizes.int(2 * sample + i).clamp(0, most as i64) as usize;
+        let (steps, last) = (size(0, time), 2 * size(1, (states - 1) / 2));
+        let chance = |t: usize, s: usize| emitted.float((t * samples + sample) * states + s).exp();
+        let label = |s: usize| labels.int(sample * states + s);
+        // The states from which a path may come to `s`.
+        let sources = |s: usize| {
+            let skips = s >= 3 && s % 2 == 1 && label(s) != label(s - 2);
+            (s.saturating_sub(1 + usize::from(skips))..=s).collect::<Vec<_>>()
+        };
+        let (mut before, mut after) = (vec![vec![0.0; states]; time], vec![vec![0.0; states]; time]);
+        for t in 0..steps {
+            for s in 0..=last {
+                before[t][s] = match t {
+                    0 => f64::from(u8::from(s < 2)),
+                    _ => sources(s).into_iter().map(|from| before[t - 1][from]).sum::<f64>(),
+                } * chance(t, s);
+            }
+        }
+        for t in (0..steps).rev() {
+            for s in 0..=last {
+                after[t][s] = match t + 1 == steps {
+                    true => f64::from(u8::from(s + 1 >= last)),
+                    false => (s..=last.min(s + 2))
+                        .filter(|to| sources(*to).contains(&s))
+                        .map(|to| after[t + 1][to] * chance(t + 1, to))
+                        .sum::<f64>(),
+                };
+            }
+        }
+        let total = match steps {
+            0 => f64::from(u8::from(last == 0)),
+            _ => (last.saturating_sub(1)..=last).map(|s| before[steps - 1][s]).sum::<f64>(),
+        };
+        if op == Op::CtcForward {
+            set(sample * (1 + time * states), -total.ln());
+        }
+        for t in 0..time {
+            for s in 0..states {
+                match op {
+                    Op::CtcForward => set(sample * (1 + time * states) + 1 + t * states + s, before[t][s].ln()),
+                    _ if total == 0.0 => {}
+                    _ => set((t * samples + sample) * states + s, before[t][s] * after[t][s] / total),
+                }
+            }
+        }
+    }
+    result
 }
 
 /// The discrete Fourier transforms of rows of pairs, by their definition.

@@ -1046,6 +1046,47 @@ pub fn fourier_transforms<B: Backend>(backend: &mut B) {
     }
 }
 
+/// Alignments of labels with time steps: no, one and several samples, labels that repeat, sizes from none to beyond the
+/// operands', labels without probability, and losses that are infinite. Forward variables and posterior probabilities.
+pub fn alignments<B: Backend>(backend: &mut B) {
+    let mut numbers = TestNumbers::new();
+    for dtype in Op::CtcForward.row().accepts.iter() {
+        for (time, samples, states) in
+            [(0, 2, 3), (1, 1, 1), (4, 0, 3), (5, 4, 5), (9, 6, 7), (3, 2, 9), (7, 3, 16), (12, 3, 35), (2, 1, 1100)]
+        {
+            for layout in LAYOUTS {
+                let emitted = numbers.host(Meta::new(shape(&[time, samples, states]), dtype), (-4.0, 0.0), false);
+                let without = |i: usize| if i % 23 == 11 { f64::NEG_INFINITY } else { emitted.float(i) };
+                let emitted = Host::floats(emitted.meta, (0..emitted.len()).map(without).collect::<Vec<_>>());
+                let label = |i: usize| if (i % states).is_multiple_of(2) { 0 } else { 1 + (i * i / 2 % 3) as i64 };
+                let labels = Meta::new(shape(&[samples, states]), DType::I64);
+                let labels = Host::ints(labels, (0..samples * states).map(label).collect::<Vec<_>>());
+                let size = |i: usize| match (i % 2, i / 2 % 4) {
+                    (0, 0) => time as i64,
+                    (0, 3) => time as i64 + 5,
+                    (0, n) => n as i64,
+                    (_, 1) => -1,
+                    (_, 2) => states as i64,
+                    (_, n) => ((states / 2).min(time / 2 + n)) as i64,
+                };
+                let sizes = Meta::new(shape(&[samples, 2]), DType::I64);
+                let sizes = Host::ints(sizes, (0..2 * samples).map(size).collect::<Vec<_>>());
+                let mut inputs: Vec<OracleOperand> =
+                    [emitted, labels, sizes].into_iter().map(OracleOperand::Tensor).collect();
+                let tolerance = |_: &Host, _: usize| Tolerance {
+                    own: 4.0,
+                    absolute: compute_epsilon(dtype) * 16.0 * (1 + time) as f64,
+                };
+                check(backend, Op::CtcForward, &inputs, &Attrs::None, &[layout], tolerance);
+                let out = infer(Op::CtcForward, &metas(&inputs), &Attrs::None).expect("a shape");
+                let variables = interpret(Op::CtcForward, &inputs, &Attrs::None, &out).expect("forward variables");
+                inputs.push(OracleOperand::Tensor(variables));
+                check(backend, Op::CtcPosteriors, &inputs, &Attrs::None, &[layout], tolerance);
+            }
+        }
+    }
+}
+
 /// Searches in sorted rows: one row for all values, and a row for each row of values.
 pub fn searches<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();

@@ -5,6 +5,7 @@
 //! threads compute the same bits.
 
 mod attention;
+mod ctc;
 mod fourier;
 mod loss;
 pub(crate) mod moments;
@@ -215,6 +216,13 @@ impl CpuBackend {
             (Op::Attention, Attrs::Attention { causal, scale }) => self.attention(inputs, *causal, *scale, out),
             (Op::AttentionBackward, Attrs::Attention { causal, scale }) => {
                 self.attention_grad(inputs, *causal, *scale, out)
+            }
+            (Op::CtcForward, _) => {
+                self.ctc_forward::<R>([tensor(&inputs[0])?, tensor(&inputs[1])?, tensor(&inputs[2])?], out)
+            }
+            (Op::CtcPosteriors, _) => {
+                let operands = [tensor(&inputs[0])?, tensor(&inputs[1])?, tensor(&inputs[2])?];
+                self.ctc_posteriors::<R>(operands, tensor(&inputs[3])?, out)
             }
             _ => Err(ExecError::internal(format!("{} has no kernel", op.name()))),
         }

@@ -1,6 +1,7 @@
 //! Ops of class row-wise: several steps over each row, the last axis, in one pass.
 
 mod attention;
+mod ctc;
 mod fourier;
 mod loss;
 mod norm;
@@ -17,6 +18,7 @@ use row_plan::tensor;
 
 /// The templates of this folder.
 pub(crate) static TEMPLATES: &[&Template] = &[
+    &ctc::CTC,
     &fourier::FOURIER,
     &softmax::SOFTMAX,
     &norm::NORM,
@@ -48,6 +50,7 @@ impl CudaBackend {
                 self.attention_grad(inputs, *causal, *scale, out)
             }
             (Op::Fourier | Op::InverseFourier, _) => self.fourier(op, tensor(inputs, 0)?, out),
+            (Op::CtcForward | Op::CtcPosteriors, _) => self.ctc(op, inputs, out),
             _ => Err(ExecError::internal(format!("{} carries other attributes", op.name()))),
         }
     }

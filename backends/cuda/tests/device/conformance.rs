@@ -21,6 +21,7 @@ gt_backend::conformance_tests!(
     elementwise_edges,
     elementwise_large,
     fourier_transforms,
+    alignments,
     matmuls,
     gathers,
     movements,
