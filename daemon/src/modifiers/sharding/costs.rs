@@ -79,3 +79,44 @@ pub fn nearest_copy(tensor: &TensorEntry, to: &Placement, links: &Links, tensors
     }
     nearest
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::table::Content;
+    use gt_ops::{DType, Meta, Shape};
+
+    const BYTES: u64 = 1 << 20;
+
+    /// Workers 0 and 1 are on one machine, 2 and 3 on another.
+    fn two_machines() -> Links {
+        let near = Workers::first_of(2);
+        Links { local_bytes_per_ns: 10.0, machines: vec![near, Workers::first_of(4).without(near)] }
+    }
+
+    #[test]
+    fn a_move_between_machines_takes_longer_than_one_within_a_machine() {
+        let one = Links { machines: Vec::new(), ..two_machines() };
+        let ns = |links: &Links, from, to| reshard_ns(&Placement::on(from), &Placement::on(to), BYTES, links);
+        assert_eq!(ns(&two_machines(), 2, 3), ns(&one, 2, 3));
+        assert_eq!(ns(&one, 1, 2), ns(&one, 2, 3));
+        // A mebibyte takes 0.1 ms by memory, and 1.1 ms by the network.
+        assert!(ns(&two_machines(), 1, 2) > 8.0 * ns(&one, 1, 2));
+    }
+
+    #[test]
+    fn the_copy_on_the_same_machine_is_the_nearest() {
+        let mut tensors = TensorTable::new(0);
+        let meta = Meta::new(Shape::new(&[1 << 18]).unwrap(), DType::F32);
+        let mut add = |id, worker| {
+            let at = tensors.insert(id, meta, Content::Defined);
+            tensors.set_placement(at, Placement::on(worker));
+            at
+        };
+        let (original, copy) = (add(1, 0), add(2, 2));
+        tensors.get_at_mut(original).unwrap().copy = 2;
+        let original = *tensors.get_at(original).unwrap();
+        let nearest = |to| nearest_copy(&original, &Placement::on(to), &two_machines(), &tensors).0.at;
+        assert_eq!([nearest(1), nearest(3)], [original.at, copy]);
+    }
+}
