@@ -97,12 +97,12 @@ for _ in sys.stdin:
 """
 
 
-class _Session:
-    """A process that measures a round on request."""
+class Session:
+    """A process with settings in its environment, which measures a round on request."""
 
-    def __init__(self, workers: int, program: str) -> None:
+    def __init__(self, workers: int, program: str, **settings: str) -> None:
         text = PRELUDE.replace("WORKERS", str(workers)) + program.replace("WORKERS", str(workers)) + ANSWER
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **settings}
         environment.pop("GT_SOCKET", None)
         environment.setdefault("GT_DAEMON", str(Path(sys.executable).with_name("gtd")))
         self.process = subprocess.Popen(
@@ -110,6 +110,7 @@ class _Session:
         )
 
     def round_s(self) -> float:
+        """Returns the measurement of one round."""
         assert self.process.stdin is not None
         assert self.process.stdout is not None
         self.process.stdin.write("\n")
@@ -119,18 +120,19 @@ class _Session:
         return float(json.loads(line))
 
     def end(self) -> None:
+        """Ends the process."""
         self.process.communicate()
 
 
 def rows() -> Iterator[Row]:
     """Yields the dispatcher's time per instruction with 1, 4 and 8 workers, and a step on two workers beside one."""
     for workers in (1, 4, 8):
-        session = _Session(workers, DISPATCH)
+        session = Session(workers, DISPATCH)
         allowed = CLIENT_INSTRUCTION_S + workers * WORKER_INSTRUCTION_S
         what = f"dispatcher, an instruction on {workers} worker{'s' if workers > 1 else ''}"
         yield Row(what, {"GT": session.round_s}, (Target(allowed),), rounds=5)
         session.end()
-    one, two = _Session(1, TRAIN), _Session(2, TRAIN)
+    one, two = Session(1, TRAIN), Session(2, TRAIN)
     what = "MLP step, batch 1024, 2 workers of one core beside 1 of two"
     yield Row(what, {"GT": two.round_s, "bare": one.round_s}, (Target(SPREAD, "bare"),), rounds=9)
     one.end()

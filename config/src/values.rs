@@ -32,7 +32,7 @@ const PROCESS_PREFIX: &str = "proc-";
 impl WorkerKind {
     /// A worker of `backend`, on the device of this number if its devices have numbers.
     pub fn on(backend: &'static BackendFacts, number: u32) -> WorkerKind {
-        let device = if backend.discovery.is_some() { DeviceChoice::Number(number) } else { DeviceChoice::Only };
+        let device = if backend.is_numbered { DeviceChoice::Number(number) } else { DeviceChoice::Only };
         WorkerKind { backend, process: false, device }
     }
 
@@ -42,7 +42,11 @@ impl WorkerKind {
             Some(rest) => (true, gt_backends::find(rest).filter(|backend| backend.site == Site::Host)?),
             None => (false, gt_backends::find(name)?),
         };
-        let device = if backend.discovery.is_some() { DeviceChoice::Each } else { DeviceChoice::Only };
+        let device = match (backend.is_numbered, &backend.discovery) {
+            (false, _) => DeviceChoice::Only,
+            (true, None) => DeviceChoice::Number(0),
+            (true, Some(_)) => DeviceChoice::Each,
+        };
         Some(WorkerKind { backend, process, device })
     }
 
@@ -161,16 +165,16 @@ fn unknown_kind(name: &str) -> String {
         if facts.site == Site::Host {
             names.push(format!("{PROCESS_PREFIX}{}", facts.name));
         }
-        examples.push(format!("{}:{}", facts.name, if facts.discovery.is_some() { "0,1" } else { "2" }));
+        examples.push(format!("{}:{}", facts.name, if facts.is_numbered { "0,1" } else { "2" }));
     }
     format!("`{name}` is no kind of worker: write {}, as in {}", any_of(&names), any_of(&examples))
 }
 
 /// How one device is written: "cpu, or cuda:0 with the number of the device".
 pub fn device_help() -> String {
-    let written = |facts: &BackendFacts| match facts.discovery {
-        Some(_) => format!("{}:0 with the number of the device", facts.name),
-        None => facts.name.to_owned(),
+    let written = |facts: &BackendFacts| match facts.is_numbered {
+        true => format!("{}:0 with the number of the device", facts.name),
+        false => facts.name.to_owned(),
     };
     told().map(written).collect::<Vec<_>>().join(", or ")
 }

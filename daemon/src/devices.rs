@@ -101,7 +101,7 @@ fn discovered(kind: &WorkerKind, discovery: &Discovery, survey: &DeviceSurvey) -
 
 /// The first of the requested kinds of workers that uses a device.
 pub fn kept_device(asked: Option<&[WorkerKind]>) -> Option<WorkerKind> {
-    asked?.iter().copied().find(|kind| kind.backend.discovery.is_some())
+    asked?.iter().copied().find(|kind| kind.backend.is_numbered)
 }
 
 /// The workers whose devices reach each other directly, and the bandwidth of the slowest link, gigabytes a second.

@@ -23,9 +23,11 @@ pub struct BackendFacts {
     /// Estimates of gigaflops and of gigabytes of memory a second, used until a worker reports its own. The argument is
     /// the number of threads; a [`Site::Device`] backend ignores it.
     pub rates: fn(u32) -> (f64, f64),
-    /// How its devices are found, for a backend whose devices users select by number: `NAME:0,2`. For a backend without
-    /// discovery, the number is a count of workers: `NAME:4`.
+    /// How its devices are found, for a backend that looks for them when it is asked for.
     pub discovery: Option<Discovery>,
+    /// Whether users select its devices by number: `NAME:0,2`. Otherwise a number is a count of workers: `NAME:4`.
+    /// Devices that are found have numbers.
+    pub is_numbered: bool,
 }
 
 impl PartialEq for BackendFacts {

@@ -24,6 +24,7 @@ impl BackendFactory for CpuFactory {
         ready_deadline: Duration::from_secs(10),
         rates: |threads| (GFLOPS_PER_THREAD * f64::from(threads), GBYTES_PER_S),
         discovery: None,
+        is_numbered: false,
     };
 
     fn open(options: &OpenOptions) -> Result<OpenedBackend<CpuBackend>, String> {

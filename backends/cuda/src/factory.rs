@@ -44,6 +44,7 @@ impl BackendFactory for CudaFactory {
             survey,
             doctor: findings,
         }),
+        is_numbered: true,
     };
 
     fn open(options: &OpenOptions) -> Result<OpenedBackend<CudaBackend>, String> {
@@ -76,6 +77,7 @@ impl BackendFactory for EmulatedCudaFactory {
         ready_deadline: READY_DEADLINE,
         rates: |_| SMALL_DEVICE,
         discovery: None,
+        is_numbered: false,
     };
 
     #[cfg(feature = "emulated")]

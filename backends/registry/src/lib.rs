@@ -26,6 +26,11 @@ backends! {
     gt_cpu::CpuFactory,
     gt_cuda::CudaFactory,
     gt_cuda::EmulatedCudaFactory,
+    gt_torch::TorchCpuFactory,
+    gt_torch::TorchCudaFactory,
+    gt_torch::TorchHipFactory,
+    gt_torch::TorchXpuFactory,
+    gt_torch::TorchMpsFactory,
     #[cfg(feature = "stub")]
     gt_stub::StubFactory,
 }
@@ -53,6 +58,7 @@ mod tests {
             assert!(facts.name.bytes().all(|b| b.is_ascii_lowercase() || b == b'-'), "{}", facts.name);
             assert!(!facts.name.starts_with("proc-") && facts.worker_prefix.len() <= 12, "{}", facts.name);
             assert!(facts.discovery.is_none() || facts.site == Site::Device, "{}", facts.name);
+            assert!(facts.is_numbered || facts.discovery.is_none(), "{}", facts.name);
         }
         assert_eq!(host().site, Site::Host);
     }

@@ -32,6 +32,7 @@ impl BackendFactory for StubFactory {
         ready_deadline: Duration::from_secs(10),
         rates: |_| (0.01, 0.01),
         discovery: None,
+        is_numbered: false,
     };
 
     fn open(options: &OpenOptions) -> Result<OpenedBackend<StubBackend>, String> {

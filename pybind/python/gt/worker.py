@@ -3,17 +3,45 @@
 The process becomes `gtd worker`, prints the worker's name, and computes until Ctrl-C or the end of the daemon. Without
 an address it joins the daemon that `import gt` would find. With `--join`, and the line that `gtctl invite` prints on
 another machine, it becomes `gtd node`, which runs workers of this machine for the daemon there.
+
+With `--backend torch` the worker computes with the PyTorch of this Python, on any device that PyTorch has: `--device
+cpu`, `cuda:0`, `hip:0` (AMD), `xpu:0` (Intel) or `mps` (Apple).
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import sys
 
 from gt import _gt
 
 __all__ = ["main"]
+
+# The kinds of devices that PyTorch has; AMD's are called `cuda` in PyTorch.
+TORCH_DEVICES = ("cpu", "cuda", "hip", "mps", "xpu")
+
+
+def torch_device(device: str) -> str:
+    """Returns the name of a device of PyTorch as `gtd` knows it, such as `torch-cuda:0`.
+
+    Raises:
+        ValueError: The device is none of PyTorch's, or this Python has no PyTorch.
+    """
+    kind, _, number = device.partition(":")
+    is_number = number.isdecimal() or not (number or device.endswith(":"))
+    if kind not in TORCH_DEVICES or not is_number or (kind in ("cpu", "mps") and ":" in device):
+        raise ValueError(
+            f"--device {device}: PyTorch computes on cpu, mps, or one of cuda, hip and xpu with the device's number, "
+            "as in cuda:0"
+        )
+    if importlib.util.find_spec("torch") is None:
+        raise ValueError(
+            f"--backend torch: {sys.executable} has no PyTorch: install it there, as pip install 'gt-tensor[torch]' "
+            "does"
+        )
+    return f"torch-{device}"
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -36,7 +64,17 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--connect", help="the daemon, as in unix:/run/gt/gtd.sock [default: as gt.connect finds it]")
     parser.add_argument("--host", help="where the daemon listens by TCP, which is this machine [default: localhost]")
     parser.add_argument("-p", "--port", type=int, help="the port at which the daemon listens by TCP")
-    parser.add_argument("--device", help="what it computes on: cpu, or cuda:0 with the device's number [default: cpu]")
+    parser.add_argument(
+        "--backend",
+        choices=("gt", "torch"),
+        default="gt",
+        help="what computes: GT's kernels, or PyTorch's by the PyTorch of this Python [default: gt]",
+    )
+    parser.add_argument(
+        "--device",
+        help="what it computes on: cpu, or cuda:0 with the device's number; with --backend torch also hip:0, xpu:0 and "
+        "mps [default: cpu]",
+    )
     parser.add_argument("--threads", help="threads that compute, on the processor [default: one a core]")
     parser.add_argument("--memory", help="bytes that its tensors may take, as in 8G [default: 3/4 of the machine's]")
     parser.add_argument("--name", help="what it is called, as in gtctl status [default: cpu:N, or the device]")
@@ -63,6 +101,14 @@ def main(arguments: list[str] | None = None) -> None:
         "--memory": options.memory,
         "--name": options.name,
     }
+    if options.backend == "torch":
+        if options.join is not None:
+            parser.error("--backend is for a worker of a daemon on this machine: with --join write --workers torch-cpu:1")
+        try:
+            given["--device"] = torch_device(options.device or "cpu")
+        except ValueError as error:
+            parser.exit(1, f"{parser.prog}: {error}\n")
+        os.environ.setdefault("GT_TORCH_PYTHON", sys.executable)
     program = "worker" if options.join is None else "node"
     if options.join is not None:
         # Other users can read a command line.

@@ -1,0 +1,226 @@
+"""Ops along the last axis: softmax, losses over classes, normalizations, attention and Fourier transforms.
+
+Gradients that PyTorch has no function for are PyTorch's own, by its autograd.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch.nn import functional as F  # noqa: N812
+
+from gt_torch.checks import index_in_range
+from gt_torch.elementwise import HALF, wide
+
+Number = torch.Tensor | float
+REDUCTIONS = ("none", "mean", "sum")
+aten = torch.ops.aten
+
+
+def along(rows: torch.Tensor, x: Number) -> torch.Tensor:
+    """Returns a tensor with an element for each column."""
+    if isinstance(x, torch.Tensor):
+        return x
+    return torch.full(rows.shape[-1:], x, dtype=rows.dtype, device=rows.device)
+
+
+def gradient(function: Callable[..., torch.Tensor], grad: torch.Tensor, *operands: torch.Tensor) -> list[torch.Tensor]:
+    """Returns the gradients of a function for its operands."""
+    with torch.enable_grad():
+        leaves = [x.detach().requires_grad_() for x in operands]
+        return list(torch.autograd.grad(function(*leaves), leaves, grad))
+
+
+def widened(a: torch.Tensor) -> torch.Tensor:
+    """Returns half precisions in float32."""
+    return a.float() if a.dtype in HALF else a
+
+
+@wide
+def softmax_backward(grad: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Returns the gradient of softmax, from its result."""
+    return aten._softmax_backward_data(grad, output, -1, output.dtype)
+
+
+@wide
+def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor) -> torch.Tensor:
+    """Returns the gradient of log_softmax, from its result."""
+    return aten._log_softmax_backward_data(grad, output, -1, output.dtype)
+
+
+def class_loss(scores: bool):  # noqa: ANN201
+    """Returns the function of a loss over classes: from scores, or from log-probabilities."""
+
+    def loss(
+        rows: torch.Tensor, target: torch.Tensor, weight: torch.Tensor, reduction: int, ignored: int, smoothing: float
+    ) -> torch.Tensor:
+        if scores:
+            return F.cross_entropy(
+                rows, target, weight, ignore_index=ignored, reduction=REDUCTIONS[reduction], label_smoothing=smoothing
+            )
+        return F.nll_loss(rows, target, weight, ignore_index=ignored, reduction=REDUCTIONS[reduction])
+
+    return loss
+
+
+def checked_target(target: torch.Tensor, ignored: int, classes: int) -> torch.Tensor:
+    """Returns the classes, which must be in range where they are not ignored."""
+    kept = torch.where(target == ignored, 0, target) if not 0 <= ignored < classes else target
+    kept = index_in_range(kept, 0, classes, 1) if classes else kept
+    return torch.where(target == ignored, ignored, kept)
+
+
+def loss(scores: bool):  # noqa: ANN201
+    """Returns the op of a loss over classes."""
+    function = class_loss(scores)
+
+    def op(
+        rows: torch.Tensor, target: torch.Tensor, weight: Number, reduction: int, ignored: int, smoothing: float
+    ) -> torch.Tensor:
+        target = checked_target(target, ignored, rows.shape[1])
+        a = widened(rows)
+        return function(a, target, along(rows, weight).to(a.dtype), reduction, ignored, smoothing).to(rows.dtype)
+
+    return op
+
+
+def loss_backward(scores: bool):  # noqa: ANN201
+    """Returns the op of a loss's gradient."""
+    function = class_loss(scores)
+
+    def op(
+        grad: torch.Tensor,
+        rows: torch.Tensor,
+        target: torch.Tensor,
+        weight: Number,
+        reduction: int,
+        ignored: int,
+        smoothing: float,
+    ) -> torch.Tensor:
+        target = checked_target(target, ignored, rows.shape[1])
+        a = widened(rows)
+        weight = along(rows, weight).to(a.dtype)
+        (result,) = gradient(
+            lambda a: function(a, target, weight, reduction, ignored, smoothing), grad.to(a.dtype), a
+        )
+        return result.to(rows.dtype)
+
+    return op
+
+
+def normalized(centred: bool, rows: torch.Tensor, weight: torch.Tensor, *bias_and_epsilon: Number) -> torch.Tensor:
+    """Returns the normalized rows times a weight: of layer_norm, or of rms_norm."""
+    *bias, epsilon = bias_and_epsilon
+    if centred:
+        return F.layer_norm(rows, rows.shape[-1:], weight, bias[0] if bias else None, epsilon)
+    return F.rms_norm(rows, rows.shape[-1:], weight, epsilon)
+
+
+def norm(centred: bool):  # noqa: ANN201
+    """Returns the op of a normalization."""
+
+    def op(rows: torch.Tensor, *numbers: Number) -> torch.Tensor:
+        a = widened(rows)
+        *weights, epsilon = numbers
+        return normalized(centred, a, *(along(rows, x).to(a.dtype) for x in weights), epsilon).to(rows.dtype)
+
+    return op
+
+
+def norm_backward(centred: bool):  # noqa: ANN201
+    """Returns the op of a normalization's gradient for its input."""
+
+    def op(grad: torch.Tensor, rows: torch.Tensor, weight: Number, epsilon: float) -> torch.Tensor:
+        if rows.numel() == 0:
+            return torch.empty_like(rows)
+        a = widened(rows)
+        weight = along(rows, weight).to(a.dtype)
+        (result,) = gradient(lambda a: normalized(centred, a, weight, epsilon), widened(grad), a)
+        return result.to(rows.dtype)
+
+    return op
+
+
+def norm_weight_backward(centred: bool):  # noqa: ANN201
+    """Returns the op of a normalization's gradients for its weight and, if it has one, its bias: a row each."""
+
+    def op(grad: torch.Tensor, rows: torch.Tensor, epsilon: float) -> torch.Tensor:
+        a, g = widened(rows), widened(grad)
+        scaled = normalized(centred, a, along(a, 1.0), epsilon) if rows.numel() else a
+        axes = tuple(range(rows.dim() - 1))
+        results = [g * scaled, g] if centred else [g * scaled]
+        columns = [(x.sum(axes) if axes else x) for x in results]
+        return torch.stack(columns).to(rows.dtype)
+
+    return op
+
+
+def attended(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None, causal: bool, scale: float
+) -> torch.Tensor:
+    """Returns attention, with a mask that is added to the scores, or a causal one, or both."""
+    if mask is None:
+        return F.scaled_dot_product_attention(query, key, value, is_causal=causal, scale=scale)
+    if causal:
+        later = torch.ones(mask.shape[-2:], dtype=torch.bool, device=mask.device).triu(1)
+        mask = mask.masked_fill(later, -torch.inf)
+    return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
+
+
+def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest) -> torch.Tensor:  # noqa: ANN002
+    """Returns scaled dot-product attention."""
+    *mask, causal, scale = rest
+    return attended(query, key, value, mask[0] if mask else None, causal, scale)
+
+
+def attention_backward(
+    grad: torch.Tensor,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    *rest,  # noqa: ANN002
+) -> torch.Tensor:
+    """Returns the gradients for query, key and value, flattened side by side, a row for each batch."""
+    *mask, causal, scale = rest
+    added = mask[0] if mask else None
+
+    def function(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        return attended(query, key, value, added, causal, scale)
+
+    results = gradient(function, grad, query, key, value)
+    return torch.cat([x.reshape(*x.shape[:-2], -1) for x in results], -1)
+
+
+def transform(run: Callable[..., torch.Tensor], norm: str):  # noqa: ANN201
+    """Returns the op of a Fourier transform of rows of pairs, which is not normalized."""
+
+    def op(rows: torch.Tensor) -> torch.Tensor:
+        if rows.numel() == 0:
+            return rows.clone()
+        pairs = rows.contiguous().view(*rows.shape[:-1], -1, 2)
+        return torch.view_as_real(run(torch.view_as_complex(pairs), norm=norm)).reshape(rows.shape)
+
+    return op
+
+
+OPS = {
+    "softmax": lambda a: torch.softmax(a, -1),
+    "softmax_backward": softmax_backward,
+    "log_softmax": lambda a: torch.log_softmax(a, -1),
+    "log_softmax_backward": log_softmax_backward,
+    "cross_entropy": loss(True),
+    "cross_entropy_backward": loss_backward(True),
+    "nll_loss": loss(False),
+    "nll_loss_backward": loss_backward(False),
+    "layer_norm": norm(True),
+    "layer_norm_backward": norm_backward(True),
+    "layer_norm_weight_backward": norm_weight_backward(True),
+    "rms_norm": norm(False),
+    "rms_norm_backward": norm_backward(False),
+    "rms_norm_weight_backward": norm_weight_backward(False),
+    "attention": attention,
+    "attention_backward": attention_backward,
+    "fourier": transform(torch.fft.fft, "backward"),
+    "inverse_fourier": transform(torch.fft.ifft, "forward"),
+}
