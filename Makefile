@@ -75,7 +75,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated gpu-kit gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated test-torch gpu-kit gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -193,6 +193,13 @@ test-python: $(VENV)/.stamp-test $(EMULATED) $(LIBGT) ## the tests of the Python
 
 test-emulated: $(VENV)/.stamp-test $(EMULATED) ## the tests of operations once more, on an emulated CUDA device (minutes)
 	GT_DAEMON=$(abspath $(EMULATED)) GT_WORKERS=emulated-cuda:1 $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) $(DIVIDED) $(PYTEST)
+
+# A worker of PyTorch runs the PyTorch of `make bench`.
+test-torch: export GT_TORCH_PYTHON := $(abspath $(BENCH_VENV)/bin/python)
+test-torch: $(VENV)/.stamp-test $(BENCH_VENV)/.stamp-torch ## the worker of PyTorch: its backend's tests and those of operations (downloads PyTorch)
+	cargo test --package gt-torch --features with-torch
+	$(VENV)/bin/python -m pytest tests/python/test_torch_worker.py $(PYTEST)
+	GT_WORKERS=torch-cpu:1 $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) $(DIVIDED) $(PYTEST)
 
 lint: lint-tools $(VENV)/.stamp-lint ## rustfmt, clippy, rustdoc and ruff
 	cargo metadata --locked --format-version 1 >/dev/null

@@ -68,6 +68,7 @@ def round_s():
     return (time.perf_counter() - start) / {STEPS}
 """
 
+
 def rows() -> Iterator[Row]:
     """Yields the cost of an instruction, of a value's way back, of a product and of a training step."""
     if torch is None:

@@ -87,7 +87,8 @@ pub fn zeta(x: f64, q: f64) -> f64 {
         a += 1.0;
         term = a.powf(-x);
         sum += term;
-        if term < f64::EPSILON * sum {
+        // Both are 0 if all powers underflow.
+        if term <= f64::EPSILON * sum {
             return sum;
         }
     }
@@ -457,6 +458,7 @@ mod tests {
         near(zeta(2.0, 1.0), PI * PI / 6.0);
         near(zeta(3.0, -1.5), zeta(3.0, 0.5) + (-0.5f64).powi(-3) + (-1.5f64).powi(-3));
         assert!(zeta(2.0, -3.0).is_infinite() && zeta(0.5, 1.0).is_nan());
+        assert_eq!((zeta(1e30, 1.5), zeta(1e30, -0.5)), (0.0, f64::INFINITY));
         near(erfcx(0.5), 0.615_690_344_192_925_9);
         near(erfcx(10.0), 0.056_140_992_743_822_59);
         near(erfinv(0.5), 0.476_936_276_204_469_9);

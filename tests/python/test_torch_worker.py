@@ -101,20 +101,11 @@ print(gt.debug.placement(y).workers, y.sum().item(), (y @ gt.ones(3, 2)).sum().i
 
 
 @needs_torch
-def test_a_program_does_not_wait_for_it_and_errors_name_the_line_and_the_operation() -> None:
+def test_errors_are_those_of_every_worker() -> None:
     out = on(
         "torch-cpu:1",
         """
-import time
 import gt
-x = gt.rand(600, 600)
-x.sum().item()
-begun = time.perf_counter()
-for _ in range(40):
-    x = x @ x / 300
-issued = time.perf_counter() - begun
-x.sum().item()
-print(issued < (time.perf_counter() - begun) / 2)
 y = gt.arange(4)
 bad = y[gt.tensor([1, 9])] + 1
 print((y + 1).tolist())
@@ -128,8 +119,8 @@ except RuntimeError as error:
     print(str(error).splitlines()[0])
 """,
     )
-    early, after, index, division = out.splitlines()
-    assert (early, after) == ("True", "[1, 2, 3, 4]")
+    after, index, division = out.splitlines()
+    assert after == "[1, 2, 3, 4]"
     assert "index 9 is out of bounds for dimension 0 with size 4" in index
     assert "ZeroDivisionError" in division
 
@@ -160,8 +151,8 @@ def test_random_numbers_are_those_of_every_worker() -> None:
 import gt
 gt.manual_seed(5)
 for dtype in (gt.float32, gt.float64, gt.bfloat16, gt.float16):
-    print(gt.rand(1000, dtype=dtype).to(gt.float64).sum().item().hex())
-print(gt.randint(-7, 1 << 40, (1000,)).sum().item(), gt.randperm(100).tolist())
+    print(gt.rand(1000, dtype=dtype).tolist())
+print(gt.randint(-7, 1 << 40, (1000,)).tolist(), gt.randperm(100).tolist())
 """
     assert on("torch-cpu:1", program) == on("cpu:1", program)
 
@@ -227,7 +218,7 @@ except RuntimeError as error:
         assert output_of("import gt; print(gt.ones(3).sum().item())", GT_SOCKET=str(socket)) == "3.0\n"
 
 
-# What cannot be used ----------------------------------------------------------------------------------------------
+# Refusals --------------------------------------------------------------------------------------------------------
 
 
 @needs_torch
@@ -268,6 +259,7 @@ def test_a_python_without_pytorch_says_how_to_get_it(tmp_path: Path) -> None:
 
 def test_an_invalid_start_prints_one_error(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda _: None)
+    monkeypatch.delenv("GT_TORCH_PYTHON", raising=False)
     for arguments, why in [
         (["--device", "tpu:0"], "--device tpu:0: PyTorch computes on cpu, mps, or one of cuda, hip and xpu with the"),
         (["--device", "cuda:x"], "--device cuda:x: PyTorch computes on"),

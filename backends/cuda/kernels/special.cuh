@@ -41,7 +41,7 @@ GT_DEVICE double zeta_above(double x, double q) {
         a += 1.0;
         term = pow(a, -x);
         sum += term;
-        if (term < GT_EPSILON * sum) return sum;
+        if (term <= GT_EPSILON * sum) return sum;
     }
     sum += term * a / (x - 1.0) - 0.5 * term;
     double factor = 1.0;

@@ -16,7 +16,7 @@ import operator
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from gt_torch.checks import nonzero_divisor
 
@@ -125,23 +125,8 @@ def power(a: Operand, b: Operand) -> torch.Tensor:
 def zeta(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Returns the Hurwitz zeta function; a NaN stays, and no power of a negative number is infinite."""
     undefined = torch.isnan(a) | torch.isnan(b) | torch.isinf(a) & (b < 0) & (b != torch.floor(b))
-    return torch.special.zeta(a, b).masked_fill(undefined, torch.nan)
-
-
-def positive_digamma(x: torch.Tensor) -> torch.Tensor:
-    """Returns the digamma function of positive numbers, by the recurrence up to 10 and the series of DLMF 5.11.2.
-
-    PyTorch adds the same terms in another order, whose rounding errors `gamma_slope` would multiply.
-    """
-    total = torch.zeros_like(x)
-    for _ in range(10):
-        is_small = x < 10
-        total = total - torch.where(is_small, 1 / x, 0)
-        x = torch.where(is_small, x + 1, x)
-    z, series = 1 / (x * x), torch.zeros_like(x)
-    for term in (1 / 12, -691 / 32_760, 1 / 132, -1 / 240, 1 / 252, -1 / 120, 1 / 12):
-        series = series * z + term
-    return total + torch.log(x) - 0.5 / x - z * series
+    found = torch.special.zeta(a, b).masked_fill((a > 1) & (b == torch.inf), 0)
+    return found.masked_fill(undefined, torch.nan)
 
 
 @precise
@@ -163,7 +148,7 @@ def gamma_slope(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
         total, slopes = total + term, slopes + term * harmonic
         if n % 64 == 0 and not (term * (harmonic + 1) >= (total + slopes) * 1e-17).any():
             break
-    result = (slopes - total * (torch.log(x) - positive_digamma(a + 1))) * x / a
+    result = (slopes - total * (torch.log(x) - torch.digamma(a + 1))) * x / a
     if tail.any():
         end = 45 * x / (x - a + 1).clamp(min=1)
         step, mean, area = end / GAMMA_STEPS, torch.digamma(a), torch.zeros_like(x)
@@ -245,9 +230,7 @@ def cast(a: torch.Tensor, dtype: int) -> torch.Tensor:
 def flexible(function: Function) -> Function:
     """Calls PyTorch's function with a number only where it takes one, as its second argument."""
     of_tensors = tensors(function)
-    return functools.wraps(function)(
-        lambda a, b: function(a, b) if isinstance(a, torch.Tensor) else of_tensors(a, b)
-    )
+    return functools.wraps(function)(lambda a, b: function(a, b) if isinstance(a, torch.Tensor) else of_tensors(a, b))
 
 
 OPS: dict[str, Function] = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from gt_torch.elementwise import DTYPES, HALF
 
@@ -14,7 +14,7 @@ Axes = tuple[int, ...]
 SUM_BLOCK, NEAR = 32, 600.0
 
 
-def over_axes(reduce: Callable[[torch.Tensor, Axes, bool], torch.Tensor]):  # noqa: ANN201
+def over_axes(reduce: Callable[[torch.Tensor, Axes, bool], torch.Tensor]):
     """Returns the op of a reduction, whose operand is converted to the result's dtype first.
 
     Half precisions are summed in float32 and rounded once. PyTorch takes no axes for all of them, so a reduction over
@@ -49,7 +49,7 @@ def product(a: torch.Tensor, axes: Axes, keepdim: bool) -> torch.Tensor:
     return result.reshape([1 if axis in axes else size for axis, size in enumerate(a.shape)])
 
 
-def truth(test: Callable[..., torch.Tensor]):  # noqa: ANN201
+def truth(test: Callable[..., torch.Tensor]):
     """Returns the op that tests whether elements are nonzero."""
 
     def op(a: torch.Tensor, axes: Axes, keepdim: bool, dtype: int) -> torch.Tensor:  # noqa: ARG001
@@ -59,7 +59,7 @@ def truth(test: Callable[..., torch.Tensor]):  # noqa: ANN201
     return op
 
 
-def extreme_index(find: Callable[..., torch.Tensor]):  # noqa: ANN201
+def extreme_index(find: Callable[..., torch.Tensor]):
     """Returns the op that finds the index of an extremum along one axis."""
 
     def op(a: torch.Tensor, axes: Axes, keepdim: bool, dtype: int) -> torch.Tensor:  # noqa: ARG001
@@ -70,7 +70,7 @@ def extreme_index(find: Callable[..., torch.Tensor]):  # noqa: ANN201
     return op
 
 
-def scan(run: Callable[..., torch.Tensor]):  # noqa: ANN201
+def scan(run: Callable[..., torch.Tensor]):
     """Returns the op of a scan, whose operand is converted to the result's dtype first."""
 
     def op(a: torch.Tensor, axis: int, dtype: int) -> torch.Tensor:
@@ -80,7 +80,7 @@ def scan(run: Callable[..., torch.Tensor]):  # noqa: ANN201
     return op
 
 
-def typed(run: Callable[..., torch.Tensor]):  # noqa: ANN201
+def typed(run: Callable[..., torch.Tensor]):
     """Returns a scan that keeps the dtype of integers."""
     return lambda a, axis: run(a, axis, dtype=a.dtype)
 
@@ -107,7 +107,7 @@ def logcumsumexp(a: torch.Tensor, axis: int) -> torch.Tensor:
     return torch.where(is_near, top + summed.log(), torch.logcumsumexp(a, axis))
 
 
-def scan_index(run: Callable[..., tuple[torch.Tensor, torch.Tensor]]):  # noqa: ANN201
+def scan_index(run: Callable[..., tuple[torch.Tensor, torch.Tensor]]):
     """Returns the op that finds the index of each cumulative extremum."""
 
     def op(a: torch.Tensor, axis: int, dtype: int) -> torch.Tensor:  # noqa: ARG001
@@ -116,7 +116,7 @@ def scan_index(run: Callable[..., tuple[torch.Tensor, torch.Tensor]]):  # noqa: 
     return op
 
 
-def argsort(descending: bool):  # noqa: ANN201
+def argsort(descending: bool):
     """Returns the op of a stable sort."""
 
     def op(a: torch.Tensor, *arguments: int) -> torch.Tensor:

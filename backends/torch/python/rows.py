@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from gt_torch.checks import index_in_range
 from gt_torch.elementwise import HALF, wide
@@ -49,7 +49,7 @@ def log_softmax_backward(grad: torch.Tensor, output: torch.Tensor) -> torch.Tens
     return aten._log_softmax_backward_data(grad, output, -1, output.dtype)
 
 
-def class_loss(scores: bool):  # noqa: ANN201
+def class_loss(scores: bool):
     """Returns the function of a loss over classes: from scores, or from log-probabilities."""
 
     def loss(
@@ -71,7 +71,7 @@ def checked_target(target: torch.Tensor, ignored: int, classes: int) -> torch.Te
     return torch.where(target == ignored, ignored, kept)
 
 
-def loss(scores: bool):  # noqa: ANN201
+def loss(scores: bool):
     """Returns the op of a loss over classes."""
     function = class_loss(scores)
 
@@ -85,7 +85,7 @@ def loss(scores: bool):  # noqa: ANN201
     return op
 
 
-def loss_backward(scores: bool):  # noqa: ANN201
+def loss_backward(scores: bool):
     """Returns the op of a loss's gradient."""
     function = class_loss(scores)
 
@@ -101,9 +101,7 @@ def loss_backward(scores: bool):  # noqa: ANN201
         target = checked_target(target, ignored, rows.shape[1])
         a = widened(rows)
         weight = along(rows, weight).to(a.dtype)
-        (result,) = gradient(
-            lambda a: function(a, target, weight, reduction, ignored, smoothing), grad.to(a.dtype), a
-        )
+        (result,) = gradient(lambda a: function(a, target, weight, reduction, ignored, smoothing), grad.to(a.dtype), a)
         return result.to(rows.dtype)
 
     return op
@@ -117,7 +115,7 @@ def normalized(centred: bool, rows: torch.Tensor, weight: torch.Tensor, *bias_an
     return F.rms_norm(rows, rows.shape[-1:], weight, epsilon)
 
 
-def norm(centred: bool):  # noqa: ANN201
+def norm(centred: bool):
     """Returns the op of a normalization."""
 
     def op(rows: torch.Tensor, *numbers: Number) -> torch.Tensor:
@@ -128,7 +126,7 @@ def norm(centred: bool):  # noqa: ANN201
     return op
 
 
-def norm_backward(centred: bool):  # noqa: ANN201
+def norm_backward(centred: bool):
     """Returns the op of a normalization's gradient for its input."""
 
     def op(grad: torch.Tensor, rows: torch.Tensor, weight: Number, epsilon: float) -> torch.Tensor:
@@ -142,7 +140,7 @@ def norm_backward(centred: bool):  # noqa: ANN201
     return op
 
 
-def norm_weight_backward(centred: bool):  # noqa: ANN201
+def norm_weight_backward(centred: bool):
     """Returns the op of a normalization's gradients for its weight and, if it has one, its bias: a row each."""
 
     def op(grad: torch.Tensor, rows: torch.Tensor, epsilon: float) -> torch.Tensor:
@@ -168,7 +166,7 @@ def attended(
     return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, scale=scale)
 
 
-def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest) -> torch.Tensor:  # noqa: ANN002
+def attention(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *rest) -> torch.Tensor:
     """Returns scaled dot-product attention."""
     *mask, causal, scale = rest
     return attended(query, key, value, mask[0] if mask else None, causal, scale)
@@ -179,7 +177,7 @@ def attention_backward(
     query: torch.Tensor,
     key: torch.Tensor,
     value: torch.Tensor,
-    *rest,  # noqa: ANN002
+    *rest,
 ) -> torch.Tensor:
     """Returns the gradients for query, key and value, flattened side by side, a row for each batch."""
     *mask, causal, scale = rest
@@ -189,10 +187,10 @@ def attention_backward(
         return attended(query, key, value, added, causal, scale)
 
     results = gradient(function, grad, query, key, value)
-    return torch.cat([x.reshape(*x.shape[:-2], -1) for x in results], -1)
+    return torch.cat([x.flatten(-2) for x in results], -1)
 
 
-def transform(run: Callable[..., torch.Tensor], norm: str):  # noqa: ANN201
+def transform(run: Callable[..., torch.Tensor], norm: str):
     """Returns the op of a Fourier transform of rows of pairs, which is not normalized."""
 
     def op(rows: torch.Tensor) -> torch.Tensor:

@@ -157,7 +157,7 @@ def put_last(result: torch.Tensor, index: torch.Tensor, source: torch.Tensor, ax
     return result
 
 
-def scatter(wraps: bool, reduce: str):  # noqa: ANN201
+def scatter(wraps: bool, reduce: str):
     """Returns the op that joins elements at an index by this reduction."""
 
     def op(a: torch.Tensor, index: torch.Tensor, source: torch.Tensor, axis: int, in_place: bool) -> torch.Tensor:
@@ -166,7 +166,7 @@ def scatter(wraps: bool, reduce: str):  # noqa: ANN201
     return op
 
 
-def searchsorted(right: bool):  # noqa: ANN201
+def searchsorted(right: bool):
     """Returns the op that finds the insertion points on one side."""
 
     def op(rows: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:

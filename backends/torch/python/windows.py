@@ -6,8 +6,10 @@ padded first.
 
 from __future__ import annotations
 
+import functools
+
 import torch
-from torch.nn import functional as F  # noqa: N812
+from torch.nn import functional as F
 
 from gt_torch.elementwise import HALF
 
@@ -17,6 +19,19 @@ Window = tuple[Sizes, Sizes, Sizes, Sizes, Sizes, Sizes]
 
 CONVOLUTIONS = (F.conv1d, F.conv2d, F.conv3d)
 MAX_POOLS = (F.max_pool1d, F.max_pool2d, F.max_pool3d)
+
+
+def wide_on_processor(function):
+    """Computes half precisions in float32 on the processor, where PyTorch's convolutions round in between."""
+
+    @functools.wraps(function)
+    def converted(*operands):
+        dtype = operands[0].dtype
+        if dtype not in HALF or operands[0].device.type != "cpu":
+            return function(*operands)
+        return function(*(x.float() if isinstance(x, torch.Tensor) else x for x in operands)).to(dtype)
+
+    return converted
 
 
 def padded(a: torch.Tensor, low: Sizes, high: Sizes, value: float = 0.0) -> torch.Tensor:
@@ -32,7 +47,8 @@ def inside(a: torch.Tensor, low: Sizes, sizes: Sizes) -> torch.Tensor:
     return a
 
 
-def convolution(a: torch.Tensor, weight: torch.Tensor, *rest) -> torch.Tensor:  # noqa: ANN002
+@wide_on_processor
+def convolution(a: torch.Tensor, weight: torch.Tensor, *rest) -> torch.Tensor:
     """Returns the cross-correlation of an input with a weight, with an optional bias."""
     *bias, (_, stride, dilation, low, high, _), groups, _ = rest
     if low != high:
@@ -54,6 +70,7 @@ def gradients(
     return results[0] if wanted[0] else results[1]
 
 
+@wide_on_processor
 def convolution_input(
     grad: torch.Tensor, weight: torch.Tensor, window: Window, groups: int, out: Sizes
 ) -> torch.Tensor:
@@ -66,6 +83,7 @@ def convolution_input(
     return inside(gradients(grad, like, weight, window, groups, (True, False)), low, sizes)
 
 
+@wide_on_processor
 def convolution_weight(grad: torch.Tensor, a: torch.Tensor, window: Window, groups: int, out: Sizes) -> torch.Tensor:
     """Returns the gradient of a convolution for its weight."""
     if grad.numel() == 0 or a.numel() == 0:
@@ -110,7 +128,10 @@ def window_positions(window: Window, device: torch.device) -> tuple[torch.Tensor
 
 
 def first_maxima(a: torch.Tensor, window: Window) -> torch.Tensor:
-    """Returns the position of the first maximum of each window in its flattened channel, or of the first NaN."""
+    """Returns the position of each window's first maximum in its flattened channel; as PyTorch, of its last NaN.
+
+    The position is -1 for a window that has padding alone.
+    """
     position, is_inside, _ = window_positions(window, a.device)
     channels = a.reshape(-1, max(1, a[0, 0].numel())) if a.numel() else a.reshape(0, 1)
     elements = channels[:, position.masked_fill(~is_inside, 0)]
@@ -120,7 +141,11 @@ def first_maxima(a: torch.Tensor, window: Window) -> torch.Tensor:
     best = lowest.argmax(-1, keepdim=True)
     none = (lowest.gather(-1, best) == -torch.inf).squeeze(-1)
     best = torch.where(none, is_inside.to(torch.uint8).argmax(-1), best.squeeze(-1))
-    return position.expand(len(channels), -1, -1).gather(-1, best.unsqueeze(-1)).squeeze(-1)
+    is_none = torch.isnan(lowest)
+    last = is_none.shape[-1] - 1 - is_none.flip(-1).to(torch.uint8).argmax(-1)
+    best = torch.where(is_none.any(-1), last, best)
+    found = position.expand(len(channels), -1, -1).gather(-1, best.unsqueeze(-1)).squeeze(-1)
+    return found.masked_fill(~is_inside.any(-1), -1)
 
 
 def max_pool_indices(a: torch.Tensor, window: Window, groups: int, out: Sizes) -> torch.Tensor:  # noqa: ARG001
@@ -139,7 +164,7 @@ def max_pool_input(
     at = first_maxima(a, window)
     wide = torch.float32 if grad.dtype in HALF else grad.dtype
     result = torch.zeros(len(at), max(1, a[0, 0].numel()) if a.numel() else 1, dtype=wide, device=grad.device)
-    result.scatter_add_(1, at, grad.reshape(at.shape).to(wide))
+    result.scatter_add_(1, at.clamp(min=0), grad.reshape(at.shape).to(wide).masked_fill(at < 0, 0))
     return result.to(grad.dtype).reshape(out)
 
 

@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from gt_torch import checks, elementwise, philox, reductions, rows, structure, windows
-from gt_torch.checks import INDEX, NO_ROOM, OTHER, FoundError, Pending
+from gt_torch.checks import NO_ROOM, OTHER, FoundError, Pending
 
 Message = tuple[int, int, int, tuple, tuple]
 
@@ -69,10 +69,10 @@ class PassedEvent:
     """An event of a device that has done its work when a call returns."""
 
     def record(self) -> None:
-        """Does nothing."""
+        """Records nothing: the work is done."""
 
     def query(self) -> bool:
-        """Returns True."""
+        """Returns True: the work is done."""
         return True
 
     def elapsed_time(self, _: PassedEvent) -> float:
@@ -98,9 +98,11 @@ class Device:
             "on --device cpu"
         )
         is_hip = torch.version.hip is not None
-        available = self.module is not None and self.module.is_available() and (kind not in ("hip", "cuda") or (
-            is_hip == (kind == "hip")
-        ))
+        available = (
+            self.module is not None
+            and self.module.is_available()
+            and (kind not in ("hip", "cuda") or (is_hip == (kind == "hip")))
+        )
         if kind == "cuda" and is_hip:
             raise Unusable(f"{name} is asked for, but {version} is built for AMD devices: ask for hip:{number or 0}")
         if not available:
@@ -159,11 +161,11 @@ def bytes_of(tensor: torch.Tensor) -> torch.Tensor:
 class Passing:
     """A fence that the device has not passed: what is to be looked at and answered then."""
 
-    __slots__ = ("checks", "copied_ns", "event", "fence", "outcomes", "read", "since")
+    __slots__ = ("checks", "computed_ns", "copied_ns", "event", "fence", "outcomes", "read", "since")
 
     def __init__(self, fence: int, event: Any, since: Any, read: int) -> None:
         self.fence, self.event, self.since, self.read = fence, event, since, read
-        self.copied_ns = 0
+        self.computed_ns, self.copied_ns = 0, 0
         self.checks: list[tuple[Pending, int, int, int]] = []
         self.outcomes: torch.Tensor | None = None
 
@@ -203,7 +205,7 @@ class Worker:
     # Messages that are no op ------------------------------------------------------------------------------------------
 
     def free(self, *ids: int) -> None:
-        """Drops tensors."""
+        """Drops the tensors with these numbers."""
         for number in ids:
             self.tensors.pop(number, None)
 
@@ -281,6 +283,10 @@ class Worker:
         event.record()
         passing = Passing(fence, event, self.since or event, read)
         passing.copied_ns = copied_ns
+        if self.device.is_processor:
+            now = time.perf_counter_ns()
+            passing.computed_ns = self.computed_ns + now - self.begun_ns
+            self.computed_ns, self.begun_ns = 0, now
         if failure is not None:
             self.failed_late[read] = failure
         if self.unfenced_checks:
@@ -302,9 +308,7 @@ class Worker:
                     error = check.error(*outcome)
                     if error is not None:
                         self.fail_late(Failure(where[0], where[1], error), where[2])
-            computed_ns = int(passing.since.elapsed_time(passing.event) * 1e6)
-            if self.device.is_processor:
-                computed_ns, self.computed_ns = self.computed_ns, 0
+            computed_ns = passing.computed_ns + int(passing.since.elapsed_time(passing.event) * 1e6)
             self.answer(passing.fence, self.failed_late.get(passing.read), computed_ns, passing.copied_ns)
             if not self.passing:
                 # The device is idle, and its time counts from the next work on.
@@ -336,9 +340,7 @@ class Worker:
             self.since.record()
         for number, label, out, operands, attributes in batch:
             try:
-                result = functions[number](
-                    *[tensors[x] if x.__class__ is int else x[0] for x in operands], *attributes
-                )
+                result = functions[number](*[tensors[x] if x.__class__ is int else x[0] for x in operands], *attributes)
                 if makes[number]:
                     tensors[out] = result if result.is_contiguous() else result.contiguous()
                 elif result is not None:
@@ -347,6 +349,8 @@ class Worker:
                 tensors[out] = failure = self.failed(error, number, label, operands)
                 if number == READ:
                     self.answer_at(attributes[0], attributes[1], failure)
+                elif number == WRITE:
+                    tensors[attributes[0]] = failure
             if deferred:
                 self.note(number, label, out, operands)
         self.computed_ns += time.perf_counter_ns() - self.begun_ns
@@ -448,6 +452,3 @@ def main(
     gc.freeze()
     gc.disable()
     serve(worker, connection)
-
-
-__all__ = ["INDEX", "main"]

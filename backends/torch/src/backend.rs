@@ -7,9 +7,9 @@
 //! The process finds errors when it computes. They travel with the answer to a read of a tensor that depends on the
 //! failed instruction, as those of an asynchronous device do.
 
-use crate::connection::{Answer, Connection, Found, FoundError};
+use crate::connection::{Answer, Found, FoundError, ProcessConnection};
 use crate::interpreter::{DeviceReport, InterpreterOptions, start};
-use crate::memory::{CountedBytes, Ledger};
+use crate::memory::{CountedBytes, MemoryLedger};
 use crate::message::{Control, attributes, number, number_dtype};
 use crate::pickle::Pickler;
 use gt_backend::{
@@ -34,18 +34,18 @@ type Result<T> = std::result::Result<T, ExecError>;
 #[derive(Clone, Debug)]
 pub struct TorchTensor {
     layout: Layout,
-    handle: Arc<Handle>,
+    handle: Arc<TensorHandle>,
 }
 
 /// The process's reference to a tensor.
 #[derive(Debug)]
-struct Handle {
+struct TensorHandle {
     id: u64,
     memory: Arc<CountedBytes>,
     outbox: Arc<Mutex<Outbox>>,
 }
 
-impl Drop for Handle {
+impl Drop for TensorHandle {
     fn drop(&mut self) {
         lock(&self.outbox).freed.push(self.id);
     }
@@ -101,7 +101,7 @@ impl Outbox {
 }
 
 /// A fence that the process has not answered.
-struct PendingFence {
+struct UnansweredFence {
     fence: u64,
     /// Whether somebody asked for the fence; the others end the use of shared memory.
     is_asked: bool,
@@ -113,18 +113,18 @@ struct PendingFence {
 
 /// A backend that computes with PyTorch.
 pub struct TorchBackend {
-    connection: Connection,
+    connection: ProcessConnection,
     staging: Arena,
     /// The shared memory in use: from `staging_tail` to `staging_head`, around its end.
     staging_head: usize,
     staging_tail: usize,
     outbox: Arc<Mutex<Outbox>>,
     frames: Vec<u8>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<MemoryLedger>,
     usage: Option<Arc<MemoryUsage>>,
     next_id: u64,
     next_fence: u64,
-    fences: VecDeque<PendingFence>,
+    fences: VecDeque<UnansweredFence>,
     /// Fences that the device has passed and that nobody has heard of.
     passed: VecDeque<FenceStatus>,
     /// Time that the device computed up to passed fences that nobody asked for.
@@ -156,7 +156,7 @@ impl TorchBackend {
             staging_tail: 0,
             outbox: Arc::default(),
             frames: Vec::new(),
-            ledger: Ledger::new(memory_bytes_limit.unwrap_or(report.memory_bytes as usize)),
+            ledger: MemoryLedger::new(memory_bytes_limit.unwrap_or(report.memory_bytes as usize)),
             usage: None,
             // The process stores what no tensor is made of under 0.
             next_id: 1,
@@ -182,7 +182,7 @@ impl TorchBackend {
     fn new_tensor(&mut self, layout: Layout, memory: Arc<CountedBytes>) -> TorchTensor {
         let id = self.next_id;
         self.next_id += 1;
-        TorchTensor { layout, handle: Arc::new(Handle { id, memory, outbox: self.outbox.clone() }) }
+        TorchTensor { layout, handle: Arc::new(TensorHandle { id, memory, outbox: self.outbox.clone() }) }
     }
 
     fn reserve(&self, meta: &Meta) -> Result<Arc<CountedBytes>> {
@@ -275,7 +275,7 @@ impl TorchBackend {
     fn new_fence(&mut self, is_asked: bool, staged_to: Option<usize>, read: Option<(usize, HostRange)>) -> u64 {
         let fence = self.next_fence;
         self.next_fence += 1;
-        self.fences.push_back(PendingFence { fence, is_asked, staged_to, read });
+        self.fences.push_back(UnansweredFence { fence, is_asked, staged_to, read });
         fence
     }
 
@@ -330,7 +330,8 @@ impl TorchBackend {
             let failed = Err(self.found(found));
             self.failed = std::mem::replace(&mut self.failed, Ok(())).and(failed);
         } else if let Some((at, to)) = pending.read {
-            let from = self.staging.range(at as u64, to.len() as u64).map_err(|e| ExecError::internal(e.to_string()))?;
+            let from =
+                self.staging.range(at as u64, to.len() as u64).map_err(|e| ExecError::internal(e.to_string()))?;
             // SAFETY: `from` has as many bytes as `to`, was written before the process answered and is not written
             // again before it is freed below; `to` is writable until its fence is reported, by `HostRange::new`.
             unsafe { to.as_ptr().copy_from_nonoverlapping(from.as_ptr(), to.len()) };

@@ -34,7 +34,7 @@ pub enum FoundError {
     NoRoom(usize),
 }
 
-/// What the process says when its device has passed a fence.
+/// The process's answer when its device has passed a fence.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// The fence's number.
@@ -49,7 +49,7 @@ pub struct Answer {
 
 /// The process and the socket to it.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ProcessConnection {
     process: Child,
     socket: UnixStream,
     incoming: Vec<u8>,
@@ -58,15 +58,15 @@ pub struct Connection {
     lost: Option<Box<str>>,
 }
 
-impl Connection {
+impl ProcessConnection {
     /// The connection to a process that was just started.
     ///
     /// # Errors
     /// If the socket cannot be configured.
-    pub fn new(process: Child, socket: UnixStream) -> std::io::Result<Connection> {
+    pub fn new(process: Child, socket: UnixStream) -> std::io::Result<ProcessConnection> {
         socket.set_nonblocking(true)?;
         let scratch = vec![0; READ_BYTES].into();
-        Ok(Connection { process, socket, incoming: Vec::new(), scratch, lost: None })
+        Ok(ProcessConnection { process, socket, incoming: Vec::new(), scratch, lost: None })
     }
 
     /// The process's id.
@@ -187,7 +187,7 @@ impl Connection {
     }
 }
 
-impl Drop for Connection {
+impl Drop for ProcessConnection {
     fn drop(&mut self) {
         // Fails if it has ended already.
         let _ = self.process.kill();

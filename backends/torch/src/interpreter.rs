@@ -1,6 +1,6 @@
 //! The Python process: which Python, how it gets its program, and what it says of its device.
 
-use crate::connection::Connection;
+use crate::connection::ProcessConnection;
 use gt_ops::Op;
 use gt_ops::row::ROWS;
 use gt_shm::Arena;
@@ -66,7 +66,7 @@ struct Setup<'a> {
     ops: Vec<(u16, &'a str)>,
 }
 
-/// What the process says of its device.
+/// The device, as the process describes it.
 #[derive(Clone, Debug, Deserialize)]
 pub struct DeviceReport {
     /// PyTorch's version.
@@ -95,9 +95,10 @@ enum Reply {
 ///
 /// # Errors
 /// Why it is not, as a sentence that says what to do.
-pub fn start(options: &InterpreterOptions) -> Result<(Connection, Arena, DeviceReport), String> {
+pub fn start(options: &InterpreterOptions) -> Result<(ProcessConnection, Arena, DeviceReport), String> {
     let python = options.python.display();
-    let told = |error: &dyn std::fmt::Display| format!("{python}, which is to run PyTorch, could not be started: {error}");
+    let told =
+        |error: &dyn std::fmt::Display| format!("{python}, which is to run PyTorch, could not be started: {error}");
     let (ours, theirs) = UnixStream::pair().map_err(|error| told(&error))?;
     let (staging, staging_fd) = Arena::create(STAGING_BYTES).map_err(|error| told(&error))?;
     let process = Command::new(&options.python)
@@ -106,12 +107,9 @@ pub fn start(options: &InterpreterOptions) -> Result<(Connection, Arena, DeviceR
         .stdout(staging_fd)
         .spawn()
         .map_err(|error| {
-            format!(
-                "{}; install Python with PyTorch, or name the Python that has it in {PYTHON_SETTING}",
-                told(&error)
-            )
+            format!("{}; install Python with PyTorch, or name the Python that has it in {PYTHON_SETTING}", told(&error))
         })?;
-    let mut connection = Connection::new(process, ours).map_err(|error| told(&error))?;
+    let mut connection = ProcessConnection::new(process, ours).map_err(|error| told(&error))?;
     let setup = Setup {
         sources: SOURCES,
         device: &options.device,

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The counts of one device.
 #[derive(Debug)]
-pub struct Ledger {
-    counts: Mutex<Counts>,
+pub struct MemoryLedger {
+    counts: Mutex<MemoryCounts>,
     limit_bytes: usize,
 }
 
 #[derive(Debug, Default)]
-struct Counts {
+struct MemoryCounts {
     /// Bytes of each usage, by its id.
     held: HashMap<u64, usize>,
     total: usize,
@@ -26,25 +26,25 @@ struct Counts {
 pub struct CountedBytes {
     bytes: usize,
     usage: Option<Arc<MemoryUsage>>,
-    ledger: Arc<Ledger>,
+    ledger: Arc<MemoryLedger>,
 }
 
-impl Ledger {
+impl MemoryLedger {
     /// The counts of a device whose tensors may take this many bytes.
-    pub fn new(limit_bytes: usize) -> Arc<Ledger> {
-        Arc::new(Ledger { counts: Mutex::default(), limit_bytes })
+    pub fn new(limit_bytes: usize) -> Arc<MemoryLedger> {
+        Arc::new(MemoryLedger { counts: Mutex::default(), limit_bytes })
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
+    fn counts(&self) -> MutexGuard<'_, MemoryCounts> {
         self.counts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts `bytes` for `usage`.
+    /// MemoryCounts `bytes` for `usage`.
     ///
     /// # Errors
     /// [`ExecError::OutOfMemory`] if that exceeds the device's limit, the usage's or that of its group.
     pub fn take(
-        self: &Arc<Ledger>,
+        self: &Arc<MemoryLedger>,
         bytes: usize,
         usage: Option<&Arc<MemoryUsage>>,
     ) -> Result<Arc<CountedBytes>, ExecError> {
@@ -78,7 +78,7 @@ impl Ledger {
 
     /// Memory statistics.
     pub fn stats(&self) -> MemoryStats {
-        let Counts { total, peak, .. } = *self.counts();
+        let MemoryCounts { total, peak, .. } = *self.counts();
         MemoryStats {
             used_bytes: total,
             used_bytes_peak: peak,
@@ -111,7 +111,7 @@ mod tests {
 
     #[test]
     fn bytes_are_counted_until_the_last_handle_is_dropped() {
-        let ledger = Ledger::new(100);
+        let ledger = MemoryLedger::new(100);
         let usage = Arc::new(MemoryUsage::new(1));
         usage.set_limit(80);
         let first = ledger.take(60, Some(&usage)).unwrap();

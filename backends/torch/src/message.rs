@@ -1,7 +1,7 @@
 //! An instruction as a message: `(number, label, out, operands, attributes)`.
 //!
-//! The number is the op's on the wire, or that of a [`Control`]. An operand is the number of a tensor, or a tuple with a
-//! number in it, which has the dtype that the op computes in. `python/worker.py` calls the op's function with the
+//! The number is the op's on the wire, or that of a [`Control`]. An operand is the number of a tensor, or a tuple with
+//! a number in it, which has the dtype that the op computes in. `python/worker.py` calls the op's function with the
 //! operands and the attributes.
 
 use crate::pickle::Pickler;

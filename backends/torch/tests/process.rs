@@ -63,13 +63,14 @@ fn an_error_is_found_at_the_read_and_names_the_first_instruction_that_failed() {
         let after =
             b.execute(Op::Add, &[Input::Tensor(&failed), Input::Tensor(&failed)], &Attrs::None, &gathered, 0).unwrap();
         b.label(13);
-        let fine =
-            b.execute(Op::Gather, &[Input::Tensor(&base), Input::Tensor(&good)], &Attrs::Axis(0), &gathered, 0).unwrap();
+        let fine = b
+            .execute(Op::Gather, &[Input::Tensor(&base), Input::Tensor(&good)], &Attrs::Axis(0), &gathered, 0)
+            .unwrap();
         let error = Box::new(ExecError::IndexOutOfRange { index: 7, axis: 0, size: 5 });
         let error = ExecError::Earlier { label: 11, op: Some(Op::Gather), error };
         assert_eq!(read(b, &after), Err(error.clone()), "deferred: {deferred}");
         drop(failed);
-        // What is computed from it later fails as well, and what is not is as it should be.
+        // A later result of it fails as well, and one that does not depend on it is as it should be.
         let later = b.execute(Op::Neg, &[Input::Tensor(&after)], &Attrs::None, &gathered, 0).unwrap();
         assert_eq!(b.wait_for_checks(&later), Err(error));
         assert_eq!(read(b, &fine), Ok([3f32.to_ne_bytes(); 2].concat()));
@@ -100,6 +101,27 @@ fn a_worker_issues_many_instructions_before_the_device_has_done_any_and_hears_of
         fences.push(last);
         assert_eq!(passed, fences);
     }
+}
+
+#[test]
+fn instructions_are_issued_while_the_process_does_nothing() {
+    let b = &mut opened(false);
+    let some = meta(&[3], DType::F32);
+    let mut x = full(b, 1, &some);
+    b.wait_for_checks(&x).unwrap();
+    let signal = |b: &TorchBackend, name: &str| {
+        let sent = std::process::Command::new("kill").args([name, &b.process_id().to_string()]).status().unwrap();
+        assert!(sent.success());
+    };
+    signal(b, "-STOP");
+    for _ in 0..500 {
+        x = b.execute(Op::Neg, &[Input::Tensor(&x)], &Attrs::None, &some, 1).unwrap();
+    }
+    let fence = b.fence().unwrap().unwrap();
+    assert_eq!(b.poll_fence(false).unwrap(), None);
+    signal(b, "-CONT");
+    assert_eq!(b.poll_fence(true).unwrap().map(|status| status.fence), Some(fence));
+    assert_eq!(read(b, &x), Ok([1f32.to_ne_bytes(); 3].concat()));
 }
 
 #[test]

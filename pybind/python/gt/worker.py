@@ -27,7 +27,7 @@ def torch_device(device: str) -> str:
     """Returns the name of a device of PyTorch as `gtd` knows it, such as `torch-cuda:0`.
 
     Raises:
-        ValueError: The device is none of PyTorch's, or this Python has no PyTorch.
+        ValueError: The device is none of PyTorch's, or this Python has no PyTorch and GT_TORCH_PYTHON names no other.
     """
     kind, _, number = device.partition(":")
     is_number = number.isdecimal() or not (number or device.endswith(":"))
@@ -36,7 +36,7 @@ def torch_device(device: str) -> str:
             f"--device {device}: PyTorch computes on cpu, mps, or one of cuda, hip and xpu with the device's number, "
             "as in cuda:0"
         )
-    if importlib.util.find_spec("torch") is None:
+    if "GT_TORCH_PYTHON" not in os.environ and importlib.util.find_spec("torch") is None:
         raise ValueError(
             f"--backend torch: {sys.executable} has no PyTorch: install it there, as pip install 'gt-tensor[torch]' "
             "does"
@@ -103,7 +103,9 @@ def main(arguments: list[str] | None = None) -> None:
     }
     if options.backend == "torch":
         if options.join is not None:
-            parser.error("--backend is for a worker of a daemon on this machine: with --join write --workers torch-cpu:1")
+            parser.error(
+                "--backend is for a worker of a daemon on this machine: with --join write --workers torch-cpu:1"
+            )
         try:
             given["--device"] = torch_device(options.device or "cpu")
         except ValueError as error:

@@ -51,11 +51,12 @@ pub fn run(socket: Socket) -> Result<(), Box<dyn Error>> {
 }
 
 /// As [`run`], in a process that the daemon has not started and that may outlive it. Calls `registered` with the
-/// worker's name once new sessions compute on it.
+/// worker's name once new sessions compute on it, or with the reason why it cannot compute before the daemon hears of
+/// that and hangs up.
 ///
 /// # Errors
 /// The error that keeps the worker from starting.
-pub fn work(socket: Socket, registered: impl Fn(&str) + 'static) -> Result<(), Box<dyn Error>> {
+pub fn work(socket: Socket, registered: impl Fn(Result<&str, &str>) + 'static) -> Result<(), Box<dyn Error>> {
     let (Message::Start { info, device, number, report_slots, work_slots, data }, fds) =
         gt_protocol::link::recv(&socket, MESSAGE_FDS_MAX, START_DEADLINE)?
     else {
@@ -91,7 +92,7 @@ struct Begin {
     info: WorkerInfo,
     /// The memory of the worker's tensors, if other processes can map it.
     memory: Option<Arc<SharedMemory>>,
-    registered: Box<dyn Fn(&str)>,
+    registered: Box<dyn Fn(Result<&str, &str>)>,
 }
 
 impl BackendVisitor for Begin {
@@ -100,6 +101,9 @@ impl BackendVisitor for Begin {
     /// Reports the capabilities, or why the backend was not opened, and executes steps until the daemon ends it.
     fn visit<B: Backend + Send + 'static>(self, opened: Result<OpenedBackend<B>, String>) -> Self::Output {
         let Begin { memory, .. } = &self;
+        if let Err(why) = &opened {
+            (self.registered)(Err(why));
+        }
         let capabilities = opened.as_ref().map(|opened| opened.capabilities).map_err(String::clone);
         let device = opened.as_ref().ok().and_then(|opened| opened.device.as_ref()).map(device_info);
         let endpoint = data_port::of_this_process().map(|port| port.endpoint().clone());
@@ -116,7 +120,7 @@ impl BackendVisitor for Begin {
         lifeline.beat(&self.socket, ours, move |session, id| raised.of(session).cancel_below(id))?;
         let (reports, steps) = self.port.split();
         let (name, registered) = (self.info.name.clone(), self.registered);
-        let registered: Box<dyn Fn()> = Box::new(move || registered(&name));
+        let registered: Box<dyn Fn()> = Box::new(move || registered(Ok(&name)));
         let (sessions, users) = (HashMap::new(), HashMap::new());
         let transport =
             PortTransport { socket: self.socket, steps, reports, registered, sessions, users, cancellations };

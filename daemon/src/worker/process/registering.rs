@@ -21,7 +21,7 @@ use std::error::Error;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The worker that offers itself to a daemon.
 pub struct Registration {
@@ -71,11 +71,21 @@ pub fn run(address: Option<Address>, offer: &Registration) -> Result<Infallible,
     let socket = gt_protocol::connect(&socket_at(&address)?, &hello)?.socket;
     let hangs_up = socket.as_fd().try_clone_to_owned()?;
     let name = address.to_string();
-    std::thread::Builder::new().name("gt-watch".into()).spawn(move || watch(&signals, &hangs_up, &name))?;
+    // Why the worker cannot compute, which the daemon hears before this process ends and then hangs up.
+    let refusal = Arc::new(OnceLock::new());
+    let refused = refusal.clone();
+    let ended_why = move || refused.get().cloned().unwrap_or_else(|| ended(&name));
     let at = address.to_string();
-    child::work(socket, move |worker| {
+    std::thread::Builder::new().name("gt-watch".into()).spawn(move || watch(&signals, &hangs_up, &at, &ended_why))?;
+    let at = address.to_string();
+    child::work(socket, move |told| match told {
         // The worker works even if its standard output is closed.
-        let _ = writeln!(std::io::stdout(), "joined the daemon at {at} as worker {worker}; Ctrl-C leaves");
+        Ok(worker) => {
+            let _ = writeln!(std::io::stdout(), "joined the daemon at {at} as worker {worker}; Ctrl-C leaves");
+        }
+        Err(why) => {
+            let _ = refusal.set(format!("gtd worker: {why}"));
+        }
     })
     .unwrap_or_else(|error| end(1, &format!("gtd worker: {error}")));
     end(1, &ended(&address.to_string()))
@@ -111,7 +121,7 @@ fn ended(address: &str) -> String {
 }
 
 /// Ends the process on a signal, or when the daemon hangs up.
-fn watch(signals: &SignalFd, hangs_up: &OwnedFd, address: &str) {
+fn watch(signals: &SignalFd, hangs_up: &OwnedFd, address: &str, ended_why: &dyn Fn() -> String) {
     loop {
         let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(hangs_up, PollFlags::RDHUP)];
         match poll(&mut fds, None) {
@@ -123,7 +133,7 @@ fn watch(signals: &SignalFd, hangs_up: &OwnedFd, address: &str) {
             end(0, &format!("left the daemon at {address}"));
         }
         if !fds[1].revents().is_empty() {
-            end(1, &ended(address));
+            end(1, &ended_why());
         }
     }
 }
