@@ -15,6 +15,8 @@ from benches.harness import Row, Target
 from benches.peers import torch, with_torch
 from benches.workers import Session
 
+# The worker of GT's own kernels that is a process, too.
+OWN_PROCESS = {"GT_WORKERS": "proc-cpu:1"}
 SETTINGS = {"GT_WORKERS": "torch-cpu:1", "GT_TORCH_PYTHON": sys.executable}
 CHAIN_OPS = 20_000
 ROUND_TRIPS = 500
@@ -73,9 +75,13 @@ def rows() -> Iterator[Row]:
     """Yields the cost of an instruction, of a value's way back, of a product and of a training step."""
     if torch is None:
         return
+    theirs, own = (Session(1, "import gt as torch\n" + ROUND_TRIP, **settings) for settings in (SETTINGS, OWN_PROCESS))
+    what = "worker of PyTorch: an addition and its value (bare: proc-cpu)"
+    yield Row(what, {"GT": theirs.round_s, "bare": own.round_s}, (Target(3.0, "bare"),), rounds=5)
+    theirs.end()
+    own.end()
     for what, program, target in (
-        ("worker of PyTorch: an instruction of a chain, one element", CHAIN, 12.0),
-        ("worker of PyTorch: an addition and its value", ROUND_TRIP, 200.0),
+        ("worker of PyTorch: an instruction of a chain, one element", CHAIN, 3.0),
         (f"worker of PyTorch: matmul {SIDE}×{SIDE}", PRODUCT, 1.2),
         ("worker of PyTorch: MLP step, batch 256", TRAIN, 1.5),
     ):

@@ -101,6 +101,7 @@ class Session:
     """A process with settings in its environment, which measures a round on request."""
 
     def __init__(self, workers: int, program: str, **settings: str) -> None:
+        """Starts the process."""
         text = PRELUDE.replace("WORKERS", str(workers)) + program.replace("WORKERS", str(workers)) + ANSWER
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), **settings}
         environment.pop("GT_SOCKET", None)

@@ -146,7 +146,7 @@ print(gt.ones(1 << 20).sum().item())
 
 
 @needs_torch
-def test_random_numbers_are_those_of_every_worker() -> None:
+def test_uniform_random_numbers_are_those_of_every_worker() -> None:
     program = """
 import gt
 gt.manual_seed(5)

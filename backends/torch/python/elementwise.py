@@ -84,6 +84,18 @@ def precise(function: Function) -> Function:
     return functools.wraps(function)(lambda *operands: (in_double if has_double else in_single)(*operands))
 
 
+def with_numbers(function: Function) -> Function:
+    """Computes half precisions in float32 if one operand is a number, which takes part as a float32."""
+    in_single = wide(function)
+
+    def op(a: Operand, b: Operand) -> torch.Tensor:
+        if a.__class__ is torch.Tensor and b.__class__ is torch.Tensor:
+            return function(a, b)
+        return (in_single if first_tensor((a, b)).dtype in HALF else function)(a, b)
+
+    return op
+
+
 def tensors(function: Function) -> Function:
     """Passes tensors in place of numbers."""
 
@@ -112,6 +124,15 @@ def divides(function: Function) -> Function:
     return divided
 
 
+def remainder(a: Operand, b: Operand) -> torch.Tensor:
+    """Returns the remainder with the sign of the divisor; PyTorch's is NaN where the quotient overflows."""
+    if not first_tensor((a, b)).dtype.is_floating_point:
+        return a % b
+    a, b = as_tensors((a, b))
+    rest = torch.fmod(a, b)
+    return torch.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)
+
+
 @wide
 def power(a: Operand, b: Operand) -> torch.Tensor:
     """Returns a to the power of b; an integer to a negative power is 0, or 1 or -1 of these."""
@@ -123,10 +144,45 @@ def power(a: Operand, b: Operand) -> torch.Tensor:
 @precise
 @tensors
 def zeta(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
-    """Returns the Hurwitz zeta function; a NaN stays, and no power of a negative number is infinite."""
-    undefined = torch.isnan(a) | torch.isnan(b) | torch.isinf(a) & (b < 0) & (b != torch.floor(b))
-    found = torch.special.zeta(a, b).masked_fill((a > 1) & (b == torch.inf), 0)
+    """Returns the Hurwitz zeta function, with its limits where PyTorch's is NaN; a NaN stays."""
+    found = torch.special.zeta(a, b)
+    limit = torch.where(b > 1, 0.0, torch.where(b == 1, 1.0, torch.inf))
+    found = torch.where(torch.isnan(found) & (a > 1) & (b > 0), limit, found)
+    undefined = torch.isnan(a) | torch.isnan(b) | (a == torch.inf) & (b < 0) & (b != torch.floor(b))
     return found.masked_fill(undefined, torch.nan)
+
+
+def lower_gamma_by_series(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+    """Returns P(a, x) for a above 10 by its series (DLMF 8.11.4), with Stirling's formula for the factor before it."""
+    error = (1 / 12 - (1 / 360 - 1 / (1260 * a * a)) / (a * a)) / a
+    away = (x - a) / a
+    factor = torch.exp(-a * (away - torch.log1p(away)) - error) / torch.sqrt(2 * math.pi * a)
+    term, total = torch.ones_like(x), torch.ones_like(x)
+    for n in range(1, GAMMA_TERMS_MAX):
+        term = term * x / (a + n)
+        total = total + term
+        if n % 64 == 0 and not (term > total * 1e-17).any():
+            break
+    return factor * total
+
+
+def incomplete_gamma(function: Function, is_lower: bool) -> Function:
+    """Returns an incomplete gamma function; a NaN stays.
+
+    PyTorch's has nine digits where x is near a large a, even in float64: a series computes those.
+    """
+
+    def op(a: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        found = function(a, x).masked_fill(torch.isnan(a) | torch.isnan(x), torch.nan)
+        a, x = torch.broadcast_tensors(a, x)
+        ratio = torch.abs(x - a) / a
+        is_near = (a > 20) & (a < 5e5) & (ratio < torch.where(a < 200, 0.3, 4.5 / torch.sqrt(a)))
+        if has_double and is_near.any():
+            lower = lower_gamma_by_series(torch.where(is_near, a, 20), torch.where(is_near, x, 20))
+            found = torch.where(is_near, lower if is_lower else 1 - lower, found)
+        return found
+
+    return precise(tensors(op))
 
 
 @precise
@@ -185,28 +241,52 @@ def scaled_step(a: Operand, b: Operand, c: Operand) -> torch.Tensor:
     return a / ((torch.sqrt(b) if isinstance(b, torch.Tensor) else math.sqrt(b)) + c)
 
 
+def gcd(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns the greatest common divisor, in int64: the absolute value of the least integer needs one bit more."""
+    return torch.gcd(a.long(), b.long()).abs().to(a.dtype)
+
+
+def lcm(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Returns the least common multiple, which wraps."""
+    divisor = gcd(a, b).long()
+    zero = divisor == 0
+    multiple = torch.div(a.long(), divisor.masked_fill(zero, 1), rounding_mode="trunc") * b.long()
+    return multiple.masked_fill(zero, 0).to(a.dtype).abs()
+
+
 def clamp(a: Operand, low: Operand, high: Operand) -> torch.Tensor:
     """Returns a between two bounds; a NaN stays."""
     a, low, high = as_tensors((a, low, high))
     return torch.minimum(torch.maximum(a, low), high)
 
 
+def gelu(a: torch.Tensor) -> torch.Tensor:
+    """Returns gelu; of oneDNN's, which PyTorch uses on the processor, infinity is NaN."""
+    if a.device.type != "cpu":
+        return F.gelu(a)
+    with torch.backends.mkldnn.flags(enabled=False):
+        return F.gelu(a)
+
+
 @wide
 @tensors
 def gelu_backward(grad: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    """Returns the gradient of gelu; PyTorch refuses operands that are broadcast."""
-    if grad.shape != a.shape:
-        grad, a = (x.contiguous() for x in torch.broadcast_tensors(grad, a))
-    return aten.gelu_backward(grad, a)
+    """Returns the gradient of gelu; PyTorch's function subtracts near numbers where a is below -2."""
+    below = 0.5 * torch.erfc(a * -math.sqrt(0.5))
+    return grad * (below + a * (torch.exp(-0.5 * a * a) / math.sqrt(2 * math.pi)))
 
 
 @wide
 @tensors
 def gelu_tanh_backward(grad: torch.Tensor, a: torch.Tensor) -> torch.Tensor:
-    """Returns the gradient of gelu_tanh; beyond the bounds its slope is 0 or 1, and a square could overflow."""
-    if grad.shape != a.shape:
-        grad, a = (x.contiguous() for x in torch.broadcast_tensors(grad, a))
-    return aten.gelu_backward(grad, a.clamp(-30, 30), approximate="tanh")
+    """Returns the gradient of gelu_tanh, with (1 + tanh(u)) / 2 as a sigmoid, which subtracts nothing.
+
+    Beyond the bounds the slope is 0 or 1, and a square could overflow.
+    """
+    a = a.clamp(-30, 30)
+    square, k = a * a, math.sqrt(2 / math.pi)
+    below = torch.sigmoid(2 * k * a * (1 + 0.044715 * square))
+    return grad * (below + 2 * a * below * (1 - below) * k * (1 + 3 * 0.044715 * square))
 
 
 @tensors
@@ -269,20 +349,20 @@ OPS: dict[str, Function] = {
     "lgamma": precise(torch.lgamma),
     "digamma": precise(torch.digamma),
     "zeta": zeta,
-    "gammainc": precise(tensors(torch.special.gammainc)),
-    "gammaincc": precise(tensors(torch.special.gammaincc)),
+    "gammainc": incomplete_gamma(torch.special.gammainc, True),
+    "gammaincc": incomplete_gamma(torch.special.gammaincc, False),
     "gamma_slope": gamma_slope,
-    "i0": precise(torch.special.i0),
+    "i0": precise(lambda a: torch.where(torch.isinf(a), torch.abs(a), torch.special.i0(a))),
     "i0e": precise(torch.special.i0e),
-    "i1": precise(torch.special.i1),
+    "i1": precise(lambda a: torch.where(torch.isinf(a), a, torch.special.i1(a))),
     "i1e": precise(torch.special.i1e),
-    "add": operator.add,
-    "sub": operator.sub,
-    "mul": operator.mul,
-    "div": operator.truediv,
-    "floor_divide": divides(operator.floordiv),
-    "remainder": divides(operator.mod),
-    "fmod": divides(flexible(torch.fmod)),
+    "add": with_numbers(operator.add),
+    "sub": with_numbers(operator.sub),
+    "mul": with_numbers(operator.mul),
+    "div": with_numbers(operator.truediv),
+    "floor_divide": wide(divides(operator.floordiv)),
+    "remainder": precise(divides(remainder)),
+    "fmod": precise(divides(flexible(torch.fmod))),
     "addcmul": addcmul,
     "lerp": lerp,
     "neg": torch.neg,
@@ -320,12 +400,12 @@ OPS: dict[str, Function] = {
     "bitwise_xor": operator.xor,
     "bitwise_left_shift": operator.lshift,
     "bitwise_right_shift": operator.rshift,
-    "gcd": tensors(torch.gcd),
-    "lcm": tensors(torch.lcm),
+    "gcd": tensors(gcd),
+    "lcm": tensors(lcm),
     "relu": torch.relu,
     "relu_backward": relu_backward,
     "sigmoid": torch.sigmoid,
-    "gelu": F.gelu,
+    "gelu": wide(gelu),
     "gelu_backward": gelu_backward,
     "gelu_tanh": functools.partial(F.gelu, approximate="tanh"),
     "gelu_tanh_backward": gelu_tanh_backward,

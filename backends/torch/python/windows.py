@@ -50,7 +50,11 @@ def inside(a: torch.Tensor, low: Sizes, sizes: Sizes) -> torch.Tensor:
 @wide_on_processor
 def convolution(a: torch.Tensor, weight: torch.Tensor, *rest) -> torch.Tensor:
     """Returns the cross-correlation of an input with a weight, with an optional bias."""
-    *bias, (_, stride, dilation, low, high, _), groups, _ = rest
+    *bias, (_, stride, dilation, low, high, _), groups, out = rest
+    if a.numel() == 0 or weight.numel() == 0:
+        # PyTorch refuses an input without channels.
+        result = a.new_zeros(out)
+        return result + bias[0].view(-1, *[1] * len(low)) if bias else result
     if low != high:
         a, low = padded(a, low, high), (0,) * len(low)
     convolve = CONVOLUTIONS[len(low) - 1]

@@ -302,7 +302,7 @@ fn elementwise_tolerance(row: &Row, inputs: &[OracleOperand], dtype: DType) -> i
     // Its series multiplies the rounding errors of a logarithm by up to 200.
     let factor = if row.op == Op::GammaSlope { 8.0 } else { 1.0 };
     let absolute = factor * 8.0 * compute_epsilon(dtype) * scale.min(4.0);
-    move |_, _| Tolerance { own: if dtype == DType::F16 || dtype == DType::BF16 { 1.0 } else { 8.0 }, absolute }
+    move |_, _| Tolerance { own: if dtype.is_half() { 1.0 } else { 8.0 * factor }, absolute }
 }
 
 fn operands(numbers: &mut TestNumbers, row: &Row, dtype: DType, dims: &[&[usize]]) -> Vec<OracleOperand> {
@@ -405,10 +405,16 @@ pub fn elementwise_edges<B: Backend>(backend: &mut B) {
         f64::NEG_INFINITY, f64::NAN];
     // The product of three operands may overflow f32 on the way, so those stay moderate.
     let mild = [0.0, -0.0, 1.0, -1.0, 0.5, 2.5, -3.0, 1e4, f64::INFINITY, f64::NEG_INFINITY, f64::NAN];
+    let no_giants: Vec<f64> = edges.into_iter().filter(|x| x.abs() <= 1e5 || !x.is_finite()).collect();
     let ends = [0, 1, -1, 2, 3, -3, 7, 127, -128, 32_767, i32::MAX as i64, i32::MIN as i64, i64::MAX, i64::MIN];
     for row in rows(Class::Elementwise) {
         for dtype in row.accepts.iter() {
-            let edges = if row.operands == 3 { &mild[..] } else { &edges[..] };
+            // The incomplete gamma functions of two huge numbers are not accurate in any backend.
+            let edges = match row.op {
+                Op::Gammainc | Op::Gammaincc => &no_giants[..],
+                _ if row.operands == 3 => &mild[..],
+                _ => &edges[..],
+            };
             let count: usize = if dtype.is_float() { edges.len() } else { ends.len() };
             let operand = |i: u32| {
                 let meta = Meta::new(shape(&[count.pow(row.operands as u32)]), dtype);
