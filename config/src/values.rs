@@ -311,6 +311,7 @@ mod tests {
         let kind = |name| WorkerKind::named(name).unwrap();
         let (cpu, proc_cpu, each_cuda, emulated) = (kind("cpu"), kind("proc-cpu"), kind("cuda"), kind("emulated-cuda"));
         let cuda = |number| WorkerKind::on(each_cuda.backend, number);
+        let torch_cuda = |number| WorkerKind::on(kind("torch-cuda").backend, number);
         for (text, kinds) in [
             ("cpu", vec![cpu]),
             ("cpu:2", vec![cpu; 2]),
@@ -322,6 +323,10 @@ mod tests {
             ("cuda:0,2,1", vec![cuda(0), cuda(2), cuda(1)]),
             ("cpu:1,cuda:0,1,cpu", vec![cpu, cuda(0), cuda(1), cpu]),
             ("emulated-cuda:2", vec![emulated; 2]),
+            ("torch-cpu:2", vec![kind("torch-cpu"); 2]),
+            // Devices that are numbered but not looked for: the first, or those with these numbers.
+            ("torch-cuda", vec![torch_cuda(0)]),
+            ("torch-cuda:1,0", vec![torch_cuda(1), torch_cuda(0)]),
         ] {
             assert_eq!(text.parse(), Ok(WorkerKinds(kinds)), "{text}");
         }

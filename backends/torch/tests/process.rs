@@ -19,12 +19,12 @@ fn opened(deferred: bool) -> TorchBackend {
 }
 
 fn meta(dims: &[usize], dtype: DType) -> Meta {
-    Meta::new(Shape::new(dims).unwrap(), dtype)
+    Meta::new(Shape::new(dims).expect("a shape of the test"), dtype)
 }
 
 fn full(backend: &mut TorchBackend, value: i64, meta: &Meta) -> TorchTensor {
     let attrs = Attrs::Create { shape: meta.shape, dtype: meta.dtype };
-    backend.execute(Op::Full, &[Input::Scalar(Scalar::Int(value))], &attrs, meta, 0).unwrap()
+    backend.execute(Op::Full, &[Input::Scalar(Scalar::Int(value))], &attrs, meta, 0).expect("a constant")
 }
 
 fn read(backend: &mut TorchBackend, tensor: &TorchTensor) -> Result<Vec<u8>, ExecError> {

@@ -92,8 +92,11 @@ struct Begin {
     info: WorkerInfo,
     /// The memory of the worker's tensors, if other processes can map it.
     memory: Option<Arc<SharedMemory>>,
-    registered: Box<dyn Fn(Result<&str, &str>)>,
+    registered: Box<Registered>,
 }
+
+/// Hears the worker's name once new sessions compute on it, or why it cannot compute.
+type Registered = dyn Fn(Result<&str, &str>);
 
 impl BackendVisitor for Begin {
     type Output = Result<(), Box<dyn Error>>;
