@@ -79,12 +79,13 @@ def slice_of(a: torch.Tensor, start: Sizes, step: Sizes, sizes: Sizes) -> torch.
 
 
 def slice_scatter(
-    a: torch.Tensor, source: torch.Tensor, start: Sizes, step: Sizes, sizes: Sizes, in_place: bool
+    a: torch.Tensor, source: torch.Tensor | float, start: Sizes, step: Sizes, sizes: Sizes, in_place: bool
 ) -> torch.Tensor:
-    """Returns a with a slice replaced."""
+    """Returns a with a slice replaced by a tensor or one number."""
     result = a if in_place else a.clone(memory_format=torch.contiguous_format)
     slices, backwards = forwards(start, step, sizes)
-    result[slices] = source.flip(backwards) if backwards else source
+    turned = backwards and isinstance(source, torch.Tensor)
+    result[slices] = source.flip(backwards) if turned else source
     return result
 
 

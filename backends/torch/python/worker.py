@@ -25,7 +25,7 @@ from typing import Any
 
 import torch
 
-from gt_torch import checks, elementwise, philox, reductions, rows, structure, windows
+from gt_torch import alignments, checks, elementwise, philox, reductions, rows, structure, windows
 from gt_torch.checks import NO_ROOM, OTHER, FoundError, Pending
 
 Message = tuple[int, int, int, tuple, tuple]
@@ -46,6 +46,7 @@ TABLE: dict[str, Callable[..., torch.Tensor]] = {
     **structure.OPS,
     **reductions.OPS,
     **windows.OPS,
+    **alignments.OPS,
     **rows.OPS,
     **philox.OPS,
 }

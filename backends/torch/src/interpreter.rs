@@ -19,13 +19,14 @@ pub const START_DEADLINE: Duration = Duration::from_secs(180);
 pub const STAGING_BYTES: u64 = 64 << 20;
 
 /// The modules of the Python program, in the order in which they are imported.
-const SOURCES: [(&str, &str); 8] = [
+const SOURCES: [(&str, &str); 9] = [
     ("checks", include_str!("../python/checks.py")),
     ("elementwise", include_str!("../python/elementwise.py")),
     ("structure", include_str!("../python/structure.py")),
     ("reductions", include_str!("../python/reductions.py")),
     ("windows", include_str!("../python/windows.py")),
     ("rows", include_str!("../python/rows.py")),
+    ("alignments", include_str!("../python/alignments.py")),
     ("philox", include_str!("../python/philox.py")),
     ("worker", include_str!("../python/worker.py")),
 ];
@@ -58,7 +59,7 @@ impl InterpreterOptions {
 /// The first message to the process.
 #[derive(Serialize)]
 struct Setup<'a> {
-    sources: [(&'a str, &'a str); 8],
+    sources: [(&'a str, &'a str); SOURCES.len()],
     device: &'a str,
     deferred: bool,
     staging_bytes: u64,
