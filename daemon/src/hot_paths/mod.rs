@@ -20,7 +20,7 @@ use detector::{ANCHOR, Detector, anchor_of};
 use gt_ops::wire::Slot;
 use gt_ops::{Meta, Op, TensorId};
 use gt_protocol::SequenceCounts;
-use plan::{CopiedSlots, FROM_OUTSIDE, PlannedInstructions, TENSORS_MAX, come_from, producers_of};
+use plan::{CopiedSlots, FROM_OUTSIDE, PlannedInstruction, PlannedInstructions, TENSORS_MAX, come_from, producers_of};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -262,10 +262,11 @@ impl HotPaths {
         slots: &[Slot],
         tensors: &TensorTable,
         cost_ns_max: u64,
-    ) -> Option<(PlannedInstructions, u32)> {
+    ) -> Option<(Vec<PlannedInstruction>, usize)> {
         let Path { sequence, at, .. } = self.path.as_mut()?;
         let PlannedPosition { entry, producers, .. } = &mut sequence.plan[*at];
-        let planned = self.planned.get_mut(*entry)?;
+        let entry = *entry as usize;
+        let planned = self.planned.entries().get_mut(entry)?;
         if planned.cost_ns > cost_ns_max || !planned.bind(slots, tensors, producers, &sequence.results) {
             return None;
         }
@@ -273,14 +274,13 @@ impl HotPaths {
             // Now all instructions have results.
             *producers = producers_of(planned.tensor_operands(), &sequence.results, *at);
         }
-        let entry = *entry;
-        Some((std::mem::take(&mut self.planned), entry))
+        Some((std::mem::take(self.planned.entries()), entry))
     }
 
     /// Takes back what [`foretold`](Self::foretold) gave, when the instruction with this result went on its way.
     #[inline]
-    pub fn followed(&mut self, planned: PlannedInstructions, result: TensorId) -> PathChange {
-        self.planned = planned;
+    pub fn followed(&mut self, planned: Vec<PlannedInstruction>, result: TensorId) -> PathChange {
+        *self.planned.entries() = planned;
         let Some(path) = &mut self.path else { return PathChange::default() };
         let fingerprint = path.sequence.fingerprints[path.at];
         path.hits += 1;

@@ -104,10 +104,10 @@ pub struct PlannedInstructions {
 }
 
 impl PlannedInstructions {
-    /// The entry of this number.
+    /// All entries, by number. They may be taken out, and are to be put back before any other call.
     #[inline]
-    pub fn get_mut(&mut self, number: u32) -> Option<&mut PlannedInstruction> {
-        self.entries.get_mut(number as usize)
+    pub fn entries(&mut self) -> &mut Vec<PlannedInstruction> {
+        &mut self.entries
     }
 
     /// Whether there is no room for another entry.
