@@ -50,8 +50,9 @@ pub struct Detector {
     /// The rolling hash of the last [`ANCHOR`] fingerprints; none after [`follow`](Self::follow) until the next
     /// [`add`](Self::add).
     anchor: Option<u64>,
-    /// By the hash of an anchor, the number of the last instruction of where it last was; 0 for none.
-    anchors: Vec<u64>,
+    /// By bits of the hash of an anchor, other bits of it, and the number of instructions up to its end where it last
+    /// was, modulo 2^32.
+    anchors: Vec<(u32, u32)>,
     /// The possible period; 0 for none.
     period: usize,
     /// How many fingerprints were the same as the one a period before, without a difference in between.
@@ -96,28 +97,28 @@ impl Detector {
         };
         self.anchor = Some(hash);
         if self.anchors.is_empty() {
-            self.anchors.resize(ANCHORS_KEPT, 0);
+            self.anchors.resize(ANCHORS_KEPT, (0, 0));
         }
         // Mixed, since hashes of fingerprints that count up are evenly spaced, and would all replace each other.
         let mixed = (hash ^ hash >> 29).wrapping_mul(MULTIPLIER);
         let kept = &mut self.anchors[(mixed >> 32) as usize & (ANCHORS_KEPT - 1)];
-        let last = std::mem::replace(kept, self.count);
-        if self.period == 0 {
-            self.try_period(last);
+        let (other_bits, count) = (mixed as u32, self.count as u32);
+        let (earlier_bits, earlier) = std::mem::replace(kept, (other_bits, count));
+        if self.period == 0 && earlier_bits == other_bits {
+            self.try_period(count.wrapping_sub(earlier) as usize);
         }
         let wanted = if at_once { ANCHOR } else { self.period.max(REPEATED_MIN) };
         self.period > 0 && self.repeated == wanted
     }
 
     /// Takes the distance to an earlier anchor for the period, if its fingerprints are those of the last one.
-    fn try_period(&mut self, last: u64) {
-        let period = self.count - last;
-        if last == 0 || period > PERIOD_MAX as u64 {
+    fn try_period(&mut self, period: usize) {
+        if period == 0 || period > PERIOD_MAX || (period + ANCHOR) as u64 > self.count {
             return;
         }
         let mut numbers = self.count - ANCHOR as u64..self.count;
-        if numbers.all(|number| self.at(number) == self.at(number - period)) {
-            (self.period, self.repeated) = (period as usize, ANCHOR);
+        if numbers.all(|number| self.at(number) == self.at(number - period as u64)) {
+            (self.period, self.repeated) = (period, ANCHOR);
         }
     }
 
