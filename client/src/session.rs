@@ -1269,10 +1269,10 @@ impl SubmissionState {
 
     #[cold]
     fn change_signal(&mut self, signal: u32) -> Option<()> {
-        if let Some((requested, version)) = signal::requested_by(signal)
+        if let Some((requested, compile, version)) = signal::requested_by(signal)
             && self.defined.get(&signal) != Some(&version)
         {
-            self.submitter.push(self.encoder.encode(&Command::DefineSignal { signal, requested })).ok()?;
+            self.submitter.push(self.encoder.encode(&Command::DefineSignal { signal, requested, compile })).ok()?;
             self.defined.insert(signal, version);
         }
         self.submitter.push(self.encoder.encode(&Command::Signal { signal })).ok()?;

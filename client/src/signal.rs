@@ -118,6 +118,7 @@ pub(crate) fn for_gradient(backward: u32, caller: ActiveSignal) -> SignalGuard {
 
 struct DefinedSignal {
     requested: RequestedPlacement,
+    compile: Option<bool>,
     backward: u32,
     /// The place in the user's file or program that names the workers.
     written: String,
@@ -133,6 +134,8 @@ pub struct SignalDefinition {
     pub signal: u32,
     /// The placement to request for the results of instructions under it.
     pub requested: RequestedPlacement,
+    /// Whether its instructions are planned where they repeat; none leaves that to the daemon.
+    pub compile: Option<bool>,
     /// The signal of the gradients of ops that are recorded under it.
     pub backward: Option<u32>,
     /// The place in the user's file or program that names the workers; errors about them begin with it.
@@ -148,9 +151,10 @@ pub fn define(definitions: Vec<SignalDefinition>, workers: Option<&VisibleWorker
         definitions.iter().try_for_each(|definition| check(&definition.requested, &definition.written, workers))?;
     }
     let mut known = KNOWN.lock();
-    for SignalDefinition { signal, requested, backward, written } in definitions {
+    for SignalDefinition { signal, requested, compile, backward, written } in definitions {
         let version = known.get(&signal).map_or(1, |known| known.version + 1);
-        known.insert(signal, DefinedSignal { requested, backward: backward.unwrap_or(NONE), written, version });
+        known
+            .insert(signal, DefinedSignal { requested, compile, backward: backward.unwrap_or(NONE), written, version });
     }
     Ok(())
 }
@@ -160,13 +164,14 @@ pub fn forget() {
     for known in KNOWN.lock().values_mut() {
         let version = known.version + 1;
         let requested = RequestedPlacement { workers: Workers::NONE, layout: RequestedLayout::Any };
-        *known = DefinedSignal { requested, backward: NONE, written: String::new(), version };
+        *known = DefinedSignal { requested, compile: None, backward: NONE, written: String::new(), version };
     }
 }
 
-/// The placement that `signal` requests and the version of its definition; none if it was never defined.
-pub(crate) fn requested_by(signal: u32) -> Option<(RequestedPlacement, u64)> {
-    KNOWN.lock().get(&signal).map(|known| (known.requested, known.version))
+/// The placement that `signal` requests, what it says about plans, and the version of its definition; none if it was
+/// never defined.
+pub(crate) fn requested_by(signal: u32) -> Option<(RequestedPlacement, Option<bool>, u64)> {
+    KNOWN.lock().get(&signal).map(|known| (known.requested, known.compile, known.version))
 }
 
 fn backward_of(signal: u32) -> u32 {

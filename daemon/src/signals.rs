@@ -1,4 +1,4 @@
-//! The signals of a session: named contexts that request a placement for results.
+//! The signals of a session: named contexts that request a placement for results, or plans of what repeats.
 
 use gt_ops::placement::RequestedPlacement;
 use std::collections::HashMap;
@@ -6,14 +6,14 @@ use std::collections::HashMap;
 /// The signals of one session and the active one. There are at most [`gt_ops::wire::SIGNALS_MAX`].
 #[derive(Debug, Default)]
 pub struct Signals {
-    requested: HashMap<u32, RequestedPlacement>,
+    defined: HashMap<u32, (RequestedPlacement, Option<bool>)>,
     current: u32,
 }
 
 impl Signals {
-    /// Sets the placement that `signal` requests.
-    pub fn define(&mut self, signal: u32, requested: RequestedPlacement) {
-        self.requested.insert(signal, requested);
+    /// Sets the placement that `signal` requests, and whether the instructions under it are planned.
+    pub fn define(&mut self, signal: u32, requested: RequestedPlacement, compile: Option<bool>) {
+        self.defined.insert(signal, (requested, compile));
     }
 
     /// Makes `signal` active for the instructions that follow; 0 is no signal.
@@ -23,7 +23,13 @@ impl Signals {
 
     /// The placement that the active signal requests; none if no signal is active or the active one is not defined.
     pub fn requested(&self) -> Option<RequestedPlacement> {
-        if self.current == 0 { None } else { self.requested.get(&self.current).copied() }
+        if self.current == 0 { None } else { self.defined.get(&self.current).map(|(requested, _)| *requested) }
+    }
+
+    /// Whether the active signal asks for plans or forbids them; none if it says neither, or no signal is active.
+    #[inline]
+    pub fn compile(&self) -> Option<bool> {
+        if self.current == 0 { None } else { self.defined.get(&self.current)?.1 }
     }
 }
 
@@ -40,10 +46,13 @@ mod tests {
         assert_eq!(signals.requested(), None);
         signals.enter(3);
         assert_eq!(signals.requested(), None);
-        signals.define(3, requested(RequestedLayout::Replicated));
-        assert_eq!(signals.requested(), Some(requested(RequestedLayout::Replicated)));
-        signals.define(3, requested(RequestedLayout::Any));
-        assert_eq!(signals.requested(), Some(requested(RequestedLayout::Any)));
+        signals.define(3, requested(RequestedLayout::Replicated), Some(false));
+        assert_eq!(
+            (signals.requested(), signals.compile()),
+            (Some(requested(RequestedLayout::Replicated)), Some(false))
+        );
+        signals.define(3, requested(RequestedLayout::Any), None);
+        assert_eq!((signals.requested(), signals.compile()), (Some(requested(RequestedLayout::Any)), None));
         signals.enter(0);
         assert_eq!(signals.requested(), None);
     }

@@ -5,6 +5,7 @@ use crate::config::{Config, Subprogram};
 use crate::devices;
 use crate::dispatcher::{Dispatcher, DispatcherParts};
 use crate::flight_recorder::FlightRecorder;
+use crate::hot_paths::CompilePolicy;
 use crate::journal::{self, LogLevel};
 use crate::ledger::Ledger;
 use crate::listen;
@@ -271,6 +272,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         notifier: if config.private { Notifier::silent() } else { Notifier::new() },
         ledger: config.state().map(Ledger::new),
         tokens: TokenDesk::new(tokens)?,
+        compile: CompilePolicy::from_environment(),
         tcp: tcp.as_ref().map(|tcp| tcp.status.clone()),
         nodes: nodes.clone(),
         records: match (config.state(), config.session_records()) {

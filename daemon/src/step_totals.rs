@@ -177,7 +177,7 @@ impl StepTotalsRecorder {
                     self.totals.waits[kind].add(event.time_ns.saturating_sub(since_ns));
                 }
             }
-            EventKind::WorkerSend | EventKind::Free => {}
+            EventKind::WorkerSend | EventKind::Free | EventKind::HotStart | EventKind::HotEnd => {}
         }
     }
 }

@@ -3,7 +3,6 @@
 use crate::affinity::{Components, Membership};
 use gt_ops::{Meta, Op, Placement, TensorId};
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// The id of a tensor at its workers: the slot in the lower half, in the upper half its generation, which counts how
@@ -101,7 +100,7 @@ pub struct TensorTable {
     home: Placement,
     /// True once any tensor was on more than one worker.
     spread: bool,
-    slots: HashMap<TensorId, u32, KeyedState>,
+    slots: SlotIndex,
     tensors: Vec<TensorEntry>,
     vacant: Vec<u32>,
     /// The largest generation among slots that were trimmed: new slots continue from it.
@@ -118,7 +117,7 @@ impl TensorTable {
         TensorTable {
             home: Placement::on(worker),
             spread: false,
-            slots: HashMap::default(),
+            slots: SlotIndex::default(),
             tensors: Vec::new(),
             vacant: Vec::new(),
             trimmed_generation: 0,
@@ -130,13 +129,13 @@ impl TensorTable {
     /// The tensor with the client's id `id`.
     #[inline]
     pub fn get(&self, id: TensorId) -> Option<&TensorEntry> {
-        self.slots.get(&id).map(|slot| &self.tensors[*slot as usize])
+        self.slots.get(id).map(|slot| &self.tensors[slot as usize])
     }
 
     /// [`get`](Self::get), to record the progress of an upload.
     #[inline]
     pub fn get_mut(&mut self, id: TensorId) -> Option<&mut TensorEntry> {
-        self.slots.get(&id).map(|slot| &mut self.tensors[*slot as usize])
+        self.slots.get(id).map(|slot| &mut self.tensors[slot as usize])
     }
 
     /// The tensor with the id `at` at workers.
@@ -183,9 +182,9 @@ impl TensorTable {
 
     /// Exchanges the slots of the tensors `id` and `other`: each id then names the other's data at the workers.
     pub fn swap(&mut self, id: TensorId, other: TensorId) {
-        let (Some(&first), Some(&second)) = (self.slots.get(&id), self.slots.get(&other)) else { return };
-        self.slots.insert(id, second);
-        self.slots.insert(other, first);
+        let (Some(first), Some(second)) = (self.slots.get(id), self.slots.get(other)) else { return };
+        self.slots.set(id, second);
+        self.slots.set(other, first);
         self.tensors[first as usize].id = other;
         self.tensors[second as usize].id = id;
         let TensorEntry { copy, membership, .. } = self.tensors[first as usize];
@@ -225,8 +224,7 @@ impl TensorTable {
     /// the next insertion.
     #[inline]
     pub fn remove(&mut self, id: TensorId) -> Option<TensorEntry> {
-        let Entry::Occupied(entry) = self.slots.entry(id) else { return None };
-        let slot = entry.remove();
+        let slot = self.slots.remove(id)?;
         let tensor = self.tensors[slot as usize];
         self.bytes -= tensor.bytes as u128;
         // A slot whose generations are used up is never taken again.
@@ -252,12 +250,12 @@ impl TensorTable {
         }
         self.tensors.shrink_to_fit();
         self.vacant.shrink_to_fit();
-        self.slots.shrink_to_fit();
+        self.slots.trim();
     }
 
     /// All live tensors, in no order.
     pub fn iter(&self) -> impl Iterator<Item = &TensorEntry> {
-        self.slots.values().map(|slot| &self.tensors[*slot as usize])
+        self.slots.values().map(|slot| &self.tensors[slot as usize])
     }
 
     /// The number of live tensors.
@@ -267,12 +265,95 @@ impl TensorTable {
 
     /// True if no tensor is live.
     pub fn is_empty(&self) -> bool {
-        self.slots.is_empty()
+        self.slots.len() == 0
     }
 
     /// Bytes of all live tensors; views count as if they were copies.
     pub fn bytes(&self) -> u64 {
         u64::try_from(self.bytes).unwrap_or(u64::MAX)
+    }
+}
+
+/// The number of ids that [`SlotIndex`] finds without a hash table, a power of two. Most tensors of a program are freed
+/// before so many others are made.
+const RECENT_IDS: usize = 1 << 10;
+/// Marks an entry of [`SlotIndex::recent`] that holds no tensor.
+const VACANT: u32 = u32::MAX;
+
+/// The slots of a session's tensors by their ids. Ids only increase, so those of the last tensors are found in an array
+/// at the remainder of the id, and move to a hash table when a later id takes their entry.
+#[derive(Default)]
+struct SlotIndex {
+    /// Empty, or [`RECENT_IDS`] entries: an id with this remainder, and its slot or [`VACANT`].
+    recent: Vec<(TensorId, u32)>,
+    /// The entries of `recent` that hold a tensor.
+    recent_len: usize,
+    older: HashMap<TensorId, u32, KeyedState>,
+}
+
+impl SlotIndex {
+    #[inline(always)]
+    fn position(id: TensorId) -> usize {
+        id as usize & (RECENT_IDS - 1)
+    }
+
+    #[inline]
+    fn get(&self, id: TensorId) -> Option<u32> {
+        match self.recent.get(Self::position(id)) {
+            Some((recent, slot)) if *recent == id && *slot != VACANT => Some(*slot),
+            _ if self.older.is_empty() => None,
+            _ => self.older.get(&id).copied(),
+        }
+    }
+
+    /// Adds an id that is not here.
+    #[inline]
+    fn insert(&mut self, id: TensorId, slot: u32) {
+        if self.recent.is_empty() {
+            self.recent.resize(RECENT_IDS, (0, VACANT));
+        }
+        let (earlier, moved) = std::mem::replace(&mut self.recent[Self::position(id)], (id, slot));
+        if moved == VACANT {
+            self.recent_len += 1;
+        } else {
+            self.older.insert(earlier, moved);
+        }
+    }
+
+    /// Changes the slot of an id that is here.
+    fn set(&mut self, id: TensorId, slot: u32) {
+        match self.recent.get_mut(Self::position(id)) {
+            Some((recent, held)) if *recent == id && *held != VACANT => *held = slot,
+            _ => drop(self.older.insert(id, slot)),
+        }
+    }
+
+    #[inline]
+    fn remove(&mut self, id: TensorId) -> Option<u32> {
+        match self.recent.get_mut(Self::position(id)) {
+            Some((recent, slot)) if *recent == id && *slot != VACANT => {
+                self.recent_len -= 1;
+                Some(std::mem::replace(slot, VACANT))
+            }
+            _ => self.older.remove(&id),
+        }
+    }
+
+    #[inline]
+    fn len(&self) -> usize {
+        self.recent_len + self.older.len()
+    }
+
+    fn values(&self) -> impl Iterator<Item = u32> {
+        let recent = self.recent.iter().map(|(_, slot)| *slot).filter(|slot| *slot != VACANT);
+        recent.chain(self.older.values().copied())
+    }
+
+    fn trim(&mut self) {
+        if self.recent_len == 0 {
+            self.recent = Vec::new();
+        }
+        self.older.shrink_to_fit();
     }
 }
 
@@ -341,6 +422,31 @@ mod tests {
         assert_ne!(first.id(), third.id());
         assert_eq!(table.get(3).unwrap().at, third);
         assert!(table.get(1).is_none());
+    }
+
+    #[test]
+    fn tensors_are_found_by_their_ids_however_old_these_are() {
+        let mut table = TensorTable::new(0);
+        let far = RECENT_IDS as TensorId;
+        // Some ids share an entry of the array, and the largest ones are a modifier's.
+        let ids = [1, 2, 2 + far, 2 + 3 * far, 7 + 3 * far, 1 << 63, (1 << 63) + far];
+        for (n, id) in ids.into_iter().enumerate() {
+            table.insert(id, meta(n + 1), Content::Defined);
+        }
+        let sizes = |table: &TensorTable| ids.map(|id| table.get(id).map_or(0, |tensor| tensor.meta.shape.numel()));
+        assert_eq!((sizes(&table), table.len()), ([1, 2, 3, 4, 5, 6, 7], 7));
+        assert!([0, 3, far, 2 + 2 * far, u64::MAX].into_iter().all(|id| table.get(id).is_none()));
+        table.swap(2, 2 + 3 * far);
+        assert_eq!(sizes(&table), [1, 4, 3, 2, 5, 6, 7]);
+        assert_eq!(table.get(2).unwrap().id, 2);
+        for id in [2 + 3 * far, 2, 1 << 63] {
+            assert!(table.remove(id).is_some());
+            assert!(table.remove(id).is_none());
+        }
+        assert_eq!((sizes(&table), table.len()), ([1, 0, 3, 0, 5, 0, 7], 4));
+        let mut left: Vec<_> = table.iter().map(|tensor| tensor.id).collect();
+        left.sort_unstable();
+        assert_eq!(left, [1, 2 + far, 7 + 3 * far, (1 << 63) + far]);
     }
 
     #[test]

@@ -30,11 +30,15 @@ pub enum EventKind {
     Error = 8,
     /// The dispatcher ran an instruction itself, as the worker: the hand-over and the end of a small step in one event.
     WorkerRun = 9,
+    /// From the next instruction on, a session follows a sequence that has repeated.
+    HotStart = 10,
+    /// A session has left the sequence that it followed, with the instruction before.
+    HotEnd = 11,
 }
 
 impl EventKind {
     /// Every kind.
-    pub const ALL: [EventKind; 9] = [
+    pub const ALL: [EventKind; 11] = [
         EventKind::Connect,
         EventKind::Disconnect,
         EventKind::Recv,
@@ -44,6 +48,8 @@ impl EventKind {
         EventKind::Free,
         EventKind::Error,
         EventKind::WorkerRun,
+        EventKind::HotStart,
+        EventKind::HotEnd,
     ];
     /// The name in the log.
     pub const fn name(self) -> &'static str {
@@ -57,6 +63,8 @@ impl EventKind {
             EventKind::Free => "FREE",
             EventKind::Error => "ERROR",
             EventKind::WorkerRun => "WORKER_RUN",
+            EventKind::HotStart => "HOT_START",
+            EventKind::HotEnd => "HOT_END",
         }
     }
     /// Whether it is the end of a step, and tells the step's time.
@@ -66,6 +74,10 @@ impl EventKind {
     /// Whether it tells the dtype and sizes of a step's result in place of operands.
     const fn has_result_meta(self) -> bool {
         matches!(self, EventKind::WorkerSend | EventKind::WorkerRun)
+    }
+    /// Whether a session begins or ceases to follow a sequence.
+    const fn is_about_path(self) -> bool {
+        matches!(self, EventKind::HotStart | EventKind::HotEnd)
     }
     /// The kind of this name.
     pub fn from_name(name: &str) -> Option<EventKind> {
@@ -239,11 +251,14 @@ pub struct Event {
     pub session: u64,
     /// Bytes of the instruction on the wire, or of the data moved.
     pub bytes: u64,
-    /// The tensor defined or fetched, or the first one freed; 0 for none.
+    /// The tensor defined or fetched, or the first one freed; 0 for none. Of a [`EventKind::HotStart`] or
+    /// [`EventKind::HotEnd`], the number of the sequence in its session.
     pub result: u64,
     /// The first tensor operand, or the second tensor freed; 0 for none. With [`right`](Self::right), the
     /// [`ResultMeta`] of a [`EventKind::WorkerSend`] or [`EventKind::WorkerRun`] and the [`StepTime`] of a
-    /// [`EventKind::WorkerRecv`].
+    /// [`EventKind::WorkerRecv`]; also the instructions of the sequence and how often it was followed before of a
+    /// [`EventKind::HotStart`], and the instructions that followed it and those taken from the plan of a
+    /// [`EventKind::HotEnd`].
     pub left: u64,
     /// The second tensor operand, or the third tensor freed; 0 for none.
     pub right: u64,
@@ -261,9 +276,9 @@ layout! {
         run_ns: u16, word 1 bits 48..64, "of a WORKER_RUN, the estimate of the step's time in nanoseconds; else 0";
         session: u64, word 2, "number of the session";
         bytes: u64, word 3, "bytes of the instruction on the wire, or of the data moved";
-        result: u64, word 4, "id of the tensor defined or fetched, or of the first one freed; 0 for none";
-        left: u64, word 5, "id of the first tensor operand, or of the second one freed, 0 for none; of a WORKER_SEND or WORKER_RUN, bits 0..8: 1 + dtype of the result, 0 if there is none, 8..16: its rank, then its sizes; of a WORKER_RECV, the step's time in nanoseconds";
-        right: u64, word 6, "id of the second tensor operand, or of the third one freed, 0 for none; of a WORKER_SEND or WORKER_RUN, the rest of the sizes; of a WORKER_RECV, 1 if that time is an estimate";
+        result: u64, word 4, "id of the tensor defined or fetched, or of the first one freed; 0 for none; of a HOT_START or HOT_END, the number of the sequence in the session";
+        left: u64, word 5, "id of the first tensor operand, or of the second one freed, 0 for none; of a WORKER_SEND or WORKER_RUN, bits 0..8: 1 + dtype of the result, 0 if there is none, 8..16: its rank, then its sizes; of a WORKER_RECV, the step's time in nanoseconds; of a HOT_START, the instructions of the sequence; of a HOT_END, those that followed it";
+        right: u64, word 6, "id of the second tensor operand, or of the third one freed, 0 for none; of a WORKER_SEND or WORKER_RUN, the rest of the sizes; of a WORKER_RECV, 1 if that time is an estimate; of a HOT_START, how often the sequence was followed before; of a HOT_END, the instructions that were taken from its plan";
     }
 }
 
@@ -347,9 +362,12 @@ impl fmt::Display for LogLine {
             None if e.kind.has_result_meta() => [("left", 0), ("right", 0)],
             // A search for `result=42` finds the whole life of one tensor.
             None if e.kind == EventKind::Free => [("result", e.left), ("result", e.right)],
+            None if e.kind == EventKind::HotStart => [("length", e.left), ("rounds", e.right)],
+            None if e.kind == EventKind::HotEnd => [("followed", e.left), ("hits", e.right)],
             None => [("left", e.left), ("right", e.right)],
         };
-        for (label, value) in [("result", e.result)].into_iter().chain(operands) {
+        let subject = if e.kind.is_about_path() { "sequence" } else { "result" };
+        for (label, value) in [(subject, e.result)].into_iter().chain(operands) {
             if value != 0 {
                 write!(f, " {label}={value}")?;
             }
@@ -421,6 +439,9 @@ fn parse_event(text: &str) -> Option<LogLine> {
             "result" => event.right = value,
             // An older daemon also told the operands of a WORKER_SEND.
             "left" | "right" if kind == EventKind::WorkerSend => {}
+            "sequence" if kind.is_about_path() => event.result = value,
+            "length" | "followed" if kind.is_about_path() => event.left = value,
+            "rounds" | "hits" if kind.is_about_path() => event.right = value,
             "left" => event.left = value,
             "right" => event.right = value,
             "took" => [event.left, event.right] = StepTime::Measured(value).words(),
@@ -502,6 +523,10 @@ mod tests {
         lines.push(LogLine::Event(6, run));
         let freed = Event { kind: EventKind::Free, subject: Subject::Free, left: 43, right: 44, ..event() };
         assert!(LogLine::Event(7, freed).to_string().contains(" op=free result=42 result=43 result=44 session=3 "));
+        for kind in [EventKind::HotStart, EventKind::HotEnd] {
+            let about = Event { kind, subject: Subject::Nothing, worker: NO_WORKER, left: 418, right: 7, ..event() };
+            lines.push(LogLine::Event(8, about));
+        }
         lines.extend([freed, Event { right: 0, ..freed }].map(|event| LogLine::Event(7, event)));
         for line in lines {
             assert_eq!(line.to_string().parse(), Ok(line), "{line}");

@@ -74,6 +74,7 @@ fn commands() -> Vec<(&'static str, Command)> {
             Command::DefineSignal {
                 signal: 1,
                 requested: RequestedPlacement { workers: Workers::NONE, layout: RequestedLayout::Any },
+                compile: None,
             },
         ),
         (
@@ -81,6 +82,7 @@ fn commands() -> Vec<(&'static str, Command)> {
             Command::DefineSignal {
                 signal: 2,
                 requested: RequestedPlacement { workers: two, layout: RequestedLayout::Sharded { axis: -2 } },
+                compile: None,
             },
         ),
         (
@@ -88,6 +90,7 @@ fn commands() -> Vec<(&'static str, Command)> {
             Command::DefineSignal {
                 signal: 3,
                 requested: RequestedPlacement { workers: two, layout: RequestedLayout::Replicated },
+                compile: None,
             },
         ),
         (

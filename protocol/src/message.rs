@@ -609,20 +609,22 @@ pub struct WorkerTraffic {
     pub operations: BTreeMap<String, OperationCount>,
 }
 
-/// The sequences of instructions between two fetches of a program. Two are the same if their operations, dtypes and
-/// sizes are.
+/// The sequences of instructions that a session repeats. Two are the same if their operations, dtypes and sizes are,
+/// and if the same of their instructions have made the operands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SequenceCounts {
-    /// The number of different sequences, up to those that a session remembers.
+    /// The different sequences that came twice.
     pub unique_sequences: u64,
-    /// The number of sequences that came three times or more.
+    /// Those that came once more from the beginning to the end.
     pub hot_sequences: u64,
-    /// The instructions in repetitions of these, from the third on.
+    /// The instructions that followed a sequence: all from its third time on.
     pub hot_instructions: u64,
-    /// Sequences that had come before.
+    /// All other instructions.
+    pub cold_instructions: u64,
+    /// The hot instructions that were taken from the plan of their sequence.
     pub hits: u64,
-    /// Sequences that had not.
+    /// The hot instructions that were not: when they are planned, or because they differ each time.
     pub misses: u64,
 }
 

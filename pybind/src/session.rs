@@ -195,15 +195,16 @@ fn numbers_by_worker<T, const N: usize>(
     Ok(workers)
 }
 
-/// The sequences of instructions between this session's fetches, as `get_worker_stats` counts them.
+/// The sequences of instructions that this session repeats, as `get_worker_stats` counts them.
 #[pyfunction]
 fn sequences(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
-    let SequenceCounts { unique_sequences, hot_sequences, hot_instructions, hits, misses } =
+    let SequenceCounts { unique_sequences, hot_sequences, hot_instructions, cold_instructions, hits, misses } =
         current(py)?.traffic().or_raise()?.1;
     let numbers = [
         ("unique_sequences", unique_sequences),
         ("hot_sequences", hot_sequences),
         ("hot_instructions", hot_instructions),
+        ("cold_instructions", cold_instructions),
         ("cache_hits", hits),
         ("cache_misses", misses),
     ];

@@ -52,20 +52,22 @@ fn set_signal_lookup(lookup: Py<PyAny>) {
 }
 
 /// A signal's definition: its number, the layout (`any`, `sharded` or `replicated`), its axis, the workers (an empty
-/// list means all), the number of the signal of gradients, and the place in the configuration that names the workers.
-type Said = (u32, String, i8, Vec<usize>, Option<u32>, String);
+/// list means all), the number of the signal of gradients, whether hot paths under it are planned, and the place in the
+/// configuration that names the workers.
+type Said = (u32, String, i8, Vec<usize>, Option<u32>, Option<bool>, String);
 
 /// Defines the placements that signals request: all of them, or none if a worker does not exist.
 #[pyfunction]
 fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
-    let read = |(signal, layout, axis, workers, backward, written): Said| {
+    let read = |(signal, layout, axis, workers, backward, compile, written): Said| {
         let layout = match layout.as_str() {
             "sharded" => RequestedLayout::Sharded { axis },
             "replicated" => RequestedLayout::Replicated,
             _ => RequestedLayout::Any,
         };
         let workers = workers.into_iter().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
-        SignalDefinition { signal, requested: RequestedPlacement { workers, layout }, backward, written }
+        let requested = RequestedPlacement { workers, layout };
+        SignalDefinition { signal, requested, compile, backward, written }
     };
     let open = session::open();
     let workers = open.as_ref().map(|session| &session.info().visible);

@@ -88,6 +88,17 @@ pub fn write(
                 source(flow)
             ))?;
         }
+        for (number, stretch) in lane.hot.iter().enumerate() {
+            let [followed, hits] = stretch.followed.unwrap_or_default();
+            for (phase, ts) in [("b", Micros(stretch.begin_ns)), ("e", Micros(stretch.end_ns))] {
+                events.put(format_args!(
+                    "\"ph\":\"{phase}\",\"cat\":\"hot path\",\"name\":\"sequence {}\",\"id\":{number},\
+                     \"pid\":{SESSIONS_PID},\"tid\":{tid},\"ts\":{ts},\"args\":{{\"length\":{},\
+                     \"followed\":{followed},\"hits\":{hits}}}",
+                    stretch.sequence, stretch.length
+                ))?;
+            }
+        }
         for awaited in &lane.awaited {
             let name = awaited.subject.name();
             for (phase, ts) in [("b", Micros(awaited.begin_ns)), ("e", Micros(awaited.end_ns))] {

@@ -560,14 +560,22 @@ impl FindingWriter<'_, '_> {
             return;
         }
         let each = time(ns / instructions.max(1));
-        let sentence = format!(
+        let lane = self.timeline.sessions.get(&self.about.session);
+        let hot = lane.into_iter().flat_map(|lane| lane.hot.iter().map(|stretch| (stretch.begin_ns, stretch.end_ns)));
+        let hot_ns = Spans::of(hot.collect()).and(&self.times.whole).total_ns();
+        let mut sentence = format!(
             "The workers wait for the daemon's dispatcher for {} of the time: it read and handed over {} instructions, {each} \
              for each.",
             self.part(ns),
             count(instructions)
         );
+        if hot_ns > 0 {
+            sentence
+                .push_str(&format!(" For {} of the time they followed a sequence that repeats.", self.part(hot_ns)));
+        }
         let hint = "Issue fewer and larger operations: their cost in the dispatcher does not depend on their size.";
-        self.found(SlowdownKind::Dispatcher, ns, sentence, hint.into(), json!({"instructions": instructions}));
+        let figures = json!({"instructions": instructions, "hot_ns": hot_ns});
+        self.found(SlowdownKind::Dispatcher, ns, sentence, hint.into(), figures);
     }
 
     fn fetch(&mut self) {

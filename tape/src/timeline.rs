@@ -110,6 +110,22 @@ pub struct DepthChange {
     pub depth: usize,
 }
 
+/// The time in which a session followed one sequence that it repeats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HotStretch {
+    /// The beginning.
+    pub begin_ns: u64,
+    /// The end.
+    pub end_ns: u64,
+    /// The number of the sequence in the session.
+    pub sequence: u64,
+    /// The instructions of the sequence; 0 if the event that tells them is missing.
+    pub length: u64,
+    /// The instructions in this time, and those of them that were taken from the plan; none if the session follows the
+    /// sequence at the end of the timeline.
+    pub followed: Option<[u64; 2]>,
+}
+
 /// A session's part of a timeline.
 #[derive(Clone, Debug, Default)]
 pub struct SessionLane {
@@ -117,6 +133,8 @@ pub struct SessionLane {
     pub issued: Vec<IssuedInstruction>,
     /// Those that its program waited for.
     pub awaited: Vec<AwaitedInstruction>,
+    /// When it followed sequences that it repeats.
+    pub hot: Vec<HotStretch>,
     /// When it connected, if that is on the tape.
     pub connected_ns: Option<u64>,
     /// When it disconnected.
@@ -194,6 +212,8 @@ pub struct TimelineBuilder {
     /// The end of the last slice, by worker.
     floor_ns: Vec<u64>,
     visit: Option<DispatcherVisit>,
+    /// The sequences that sessions follow.
+    hot: HashMap<u64, HotStretch>,
     /// The number of visits before `last_ns`.
     earlier_visits: usize,
 }
@@ -255,6 +275,9 @@ impl TimelineBuilder {
                     lane.connected_ns = Some(time_ns);
                 } else {
                     lane.disconnected_ns = Some(time_ns);
+                    if let Some(stretch) = self.hot.remove(&session) {
+                        lane.hot.push(HotStretch { end_ns: time_ns, ..stretch });
+                    }
                     self.issued.retain(|(of, ..), _| *of != session);
                     self.awaited.retain(|(of, ..), _| *of != session);
                 }
@@ -312,6 +335,27 @@ impl TimelineBuilder {
                 }
             }
             EventKind::Free => {}
+            EventKind::HotStart => {
+                let stretch = HotStretch {
+                    begin_ns: time_ns.max(self.from_ns),
+                    end_ns: time_ns,
+                    sequence: result,
+                    length: event.left,
+                    followed: None,
+                };
+                self.hot.insert(session, stretch);
+            }
+            EventKind::HotEnd => {
+                let begun = self.hot.remove(&session).filter(|stretch| stretch.sequence == result);
+                if is_within {
+                    // Without its beginning, it began before the timeline.
+                    let begin_ns = begun.map_or(self.timeline.begin_ns, |stretch| stretch.begin_ns);
+                    let length = begun.map_or(0, |stretch| stretch.length);
+                    let followed = Some([event.left, event.right]);
+                    let stretch = HotStretch { begin_ns, end_ns: time_ns, sequence: result, length, followed };
+                    self.timeline.sessions.entry(session).or_default().hot.push(stretch);
+                }
+            }
         }
     }
 
@@ -488,6 +532,10 @@ impl TimelineBuilder {
                 AwaitedInstruction { begin_ns: awaited.begin_ns.max(self.from_ns).min(end_ns), end_ns, ..awaited };
             self.timeline.sessions.entry(session).or_default().awaited.push(awaited);
         }
+        for (session, stretch) in self.hot.drain() {
+            let stretch = HotStretch { begin_ns: stretch.begin_ns.min(end_ns), end_ns, ..stretch };
+            self.timeline.sessions.entry(session).or_default().hot.push(stretch);
+        }
         self.timeline.end_ns = end_ns.max(self.timeline.begin_ns);
         self.timeline
     }
@@ -547,6 +595,35 @@ mod tests {
             ended(400, 0, 1, Op::Add, 2, took(150)),
         ];
         assert_eq!(spans(&lines, 0), [(100, 300), (300, 400)]);
+    }
+
+    #[test]
+    fn a_session_follows_a_sequence_until_it_leaves_it() {
+        let about = |time_ns, kind, sequence, left, right| {
+            let (subject, worker, session, bytes, run_ns) = (Subject::Nothing, NO_WORKER, 1, 0, 0);
+            let event = Event { time_ns, kind, subject, worker, session, bytes, result: sequence, left, right, run_ns };
+            LogLine::Event(time_ns, event)
+        };
+        let lines = [
+            // Its start came before the timeline.
+            about(100, EventKind::HotEnd, 1, 40, 30),
+            about(200, EventKind::HotStart, 2, 9, 0),
+            about(300, EventKind::HotEnd, 2, 20, 11),
+            about(400, EventKind::HotStart, 3, 7, 5),
+        ];
+        let mut builder = TimelineBuilder::from(50);
+        lines.iter().for_each(|line| builder.take(line));
+        let timeline = builder.finish(500, &[], &[]);
+        let stretch =
+            |begin_ns, end_ns, sequence, length, followed| HotStretch { begin_ns, end_ns, sequence, length, followed };
+        assert_eq!(
+            timeline.sessions[&1].hot,
+            [
+                stretch(50, 100, 1, 0, Some([40, 30])),
+                stretch(200, 300, 2, 9, Some([20, 11])),
+                stretch(400, 500, 3, 7, None),
+            ]
+        );
     }
 
     #[test]

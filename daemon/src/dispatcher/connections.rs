@@ -328,8 +328,19 @@ impl Dispatcher {
         let usage = self.usage(serial, uid, &quota);
         let account = self.account(uid);
         let links = &mut self.links;
-        let mut session =
-            Session::new(session_slot, workers, devices, worker, port, quota, usage, account, share, links);
+        let mut session = Session::new(
+            session_slot,
+            workers,
+            devices,
+            worker,
+            port,
+            quota,
+            usage,
+            account,
+            share,
+            self.compile,
+            links,
+        );
         session.last_work_ns = self.tape.now_ns();
         if let Some(notice) = &self.notice {
             session.set_notice(notice.number);
@@ -665,7 +676,7 @@ impl Dispatcher {
             WorkerTraffic { name, collectives: session.traffic(worker), operations }
         };
         let workers = session.workers().iter().map(of).collect();
-        Ok(DaemonMessage::Traffic { workers, sequences: session.sequences.counts() })
+        Ok(DaemonMessage::Traffic { workers, sequences: session.hot_paths.counts() })
     }
 
     pub(super) fn status(&mut self) -> StatusDocument {

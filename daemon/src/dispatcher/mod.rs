@@ -21,6 +21,7 @@ mod workers;
 use crate::control_budget::ControlBudget;
 use crate::control_connection::ControlConnection;
 use crate::fair_queue::FairQueue;
+use crate::hot_paths::CompilePolicy;
 use crate::janitor::Janitor;
 use crate::journal::LineBudget;
 use crate::ledger::Ledger;
@@ -165,6 +166,8 @@ pub struct DispatcherParts {
     pub ledger: Option<Ledger>,
     /// The users' access tokens.
     pub tokens: TokenDesk,
+    /// Which instructions are planned.
+    pub compile: CompilePolicy,
     /// How the daemon listens by TCP; none if it does not.
     pub tcp: Option<TcpStatus>,
     /// The nodes; none if none may join.
@@ -245,6 +248,7 @@ pub struct Dispatcher {
     notifier: Notifier,
     ledger: Option<Ledger>,
     tokens: TokenDesk,
+    compile: CompilePolicy,
     tcp: Option<TcpStatus>,
     nodes: Option<Arc<Nodes>>,
     /// True if work was done since the ledger was last written.
@@ -262,7 +266,7 @@ impl Dispatcher {
     pub fn new(parts: DispatcherParts) -> std::io::Result<Dispatcher> {
         let DispatcherParts { listener, client, signals, links, pipelines, tape, log, quotas, .. } = parts;
         let DispatcherParts { arena_bytes_max, reload, notifier, ledger, records, tokens, tcp, web, .. } = parts;
-        let DispatcherParts { nodes, metrics, .. } = parts;
+        let DispatcherParts { nodes, metrics, compile, .. } = parts;
         let mut queue = FairQueue::default();
         if let Some((usage_s, age)) = ledger.as_ref().map(Ledger::read) {
             queue.restore_usage(usage_s, age);
@@ -317,6 +321,7 @@ impl Dispatcher {
             ledger_stale: false,
             records,
             tokens,
+            compile,
             tcp,
             nodes,
             web,

@@ -30,7 +30,7 @@ impl Session {
     }
 
     /// Submits the steps by which the modifiers replace a step.
-    fn rewrite(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+    pub(super) fn rewrite(&mut self, step: Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         let (token, awaited) = (step.token, completes(subject(&step.command)));
         let mut steps = std::mem::take(&mut self.rewritten);
         cx.pipeline.process(step, &mut self.tensors, &mut steps);
@@ -65,7 +65,7 @@ impl Session {
     /// Sends a step to its workers, or adds it to the group. The group is sent before the first step that does not join
     /// it, at the latest at the end of the visit.
     #[inline]
-    fn submit(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
+    pub(super) fn submit(&mut self, step: &mut Step, cx: &mut Context<'_>) -> Result<(), Violation> {
         if !self.group.is_empty() {
             if self.joins_group(step) {
                 let cost_ns = step.fused_ns.unwrap_or(step.cost_ns);

@@ -15,9 +15,10 @@ pub mod violation;
 
 use crate::account::{ArenaRoom, UserAccount};
 use crate::fair_queue::{CostCorrection, SessionShare, VISIT_NS};
+use crate::hot_paths::plan::CopiedSlots;
+use crate::hot_paths::{CompilePolicy, HotPaths};
 use crate::modifiers::pipeline::{Pipeline, SessionWorkers};
 use crate::operation_counts::OperationCounts;
-use crate::sequences::Sequences;
 use crate::signals::Signals;
 use crate::table::TensorTable;
 use crate::tape::Tape;
@@ -30,7 +31,7 @@ use gt_backend::MemoryUsage;
 use gt_ops::event::{Event, EventKind, Subject};
 use gt_ops::failure::Failure;
 use gt_ops::infer::InputMeta;
-use gt_ops::wire::{Encoder, decode};
+use gt_ops::wire::{Encoder, InstructionPattern, decode};
 use gt_ops::{TensorId, Workers};
 use gt_protocol::limits::{ARENA_BYTES_MIN, ARENAS_NUMBERED_MAX, ARENAS_PER_SESSION_MAX, TENSORS_PER_SESSION_MAX};
 use gt_protocol::{CollectiveTraffic, DeviceSet, Quota, RefusalCode, Refused, bytes_text};
@@ -165,8 +166,8 @@ pub struct Session {
     queued_at: Vec<u64>,
     /// The memory in which the client tells the lines of its program, and its length.
     lines: Option<(Arc<OwnedFd>, u64)>,
-    /// The sequences of instructions between fetches.
-    pub sequences: Sequences,
+    /// The sequences of instructions that it repeats, and their plans.
+    pub hot_paths: HotPaths,
     since: SystemTime,
 }
 
@@ -184,6 +185,7 @@ impl Session {
         usage: Arc<MemoryUsage>,
         account: Arc<UserAccount>,
         share: SessionShare,
+        policy: CompilePolicy,
         links: &mut [Box<dyn WorkerLink>],
     ) -> Session {
         for worker in workers.iter() {
@@ -234,7 +236,7 @@ impl Session {
             queued: 0,
             queued_at: vec![0; links.len()],
             lines: None,
-            sequences: Sequences::default(),
+            hot_paths: HotPaths::new(policy),
             since: SystemTime::now(),
         }
     }
@@ -308,6 +310,7 @@ impl Session {
         self.budget_ns = VISIT_NS as i64;
         self.bill = Bill::default();
         self.admit_tensors();
+        self.hot_paths.set_rates(cx.links[self.worker as usize].rates());
         (self.blocked, self.spent) = (false, false);
         let mut served = self.submit_held(cx)?;
         served |= !cx.ending && self.process_all(cx)?;
@@ -334,6 +337,7 @@ impl Session {
     fn process_all(&mut self, cx: &mut Context<'_>) -> Result<bool, Violation> {
         let mut served = false;
         let begun_ns = cx.tape.now_ns();
+        let cost_ns_max = self.cost_ns_max();
         loop {
             if !self.submitted.fill(&mut self.port)? {
                 return Ok(served);
@@ -348,10 +352,27 @@ impl Session {
                     self.spent = true;
                     return Ok(served);
                 }
-                let (command, slots) = (decode(slots)?, slots.len());
-                self.submitted.consume(slots);
-                self.process(command, slots, cx)?;
                 served = true;
+                let count = slots.len();
+                let plans = self.hot_paths.plans(self.signals.compile());
+                if plans {
+                    let result = InstructionPattern::out(&slots[0]);
+                    if self.is_plain(result)
+                        && let Some((mut planned, number)) = self.hot_paths.foretold(slots, &self.tensors, cost_ns_max)
+                    {
+                        self.submitted.consume(count);
+                        if let Some(instruction) = planned.get_mut(number) {
+                            self.process_planned(instruction, count, cx)?;
+                        }
+                        let change = self.hot_paths.followed(planned, result);
+                        self.change_path(change, cx);
+                        continue;
+                    }
+                }
+                let copied = if plans && self.hot_paths.learns() { CopiedSlots::of(slots) } else { None };
+                let command = decode(slots)?;
+                self.submitted.consume(count);
+                self.process(command, count, copied, cx)?;
             }
         }
     }

@@ -3,6 +3,8 @@
 use super::handover::keeping_replaced;
 use super::violation::Violation;
 use super::{COMMAND_NS, Context, STEP_NS, Session};
+use crate::hot_paths::plan::{CopiedSlots, PlannedInstruction, TENSORS_MAX};
+use crate::hot_paths::{PathChange, PathEnd, PathStart};
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::table::{Content, Refusal, RefusalReason, TensorEntry, WorkerTensor};
 use crate::worker::fusion_window::is_fusible;
@@ -30,17 +32,19 @@ const TICK_COMMANDS: u64 = 64;
 
 impl Session {
     /// Validates a command of `slots` slots, and sends the steps that it becomes.
-    pub(super) fn process(&mut self, command: Command, slots: usize, cx: &mut Context<'_>) -> Result<(), Violation> {
+    /// An instruction whose slots were `copied` is to be planned, if it is on a hot path.
+    pub(super) fn process(
+        &mut self,
+        command: Command,
+        slots: usize,
+        copied: Option<CopiedSlots>,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
         tracing::debug!(target: "gtd::dispatcher", session = self.slot.session, ?command, "received");
-        self.instructions += 1;
-        self.budget_ns -= COMMAND_NS;
-        self.bill.commands += 1;
-        if self.bill.commands.is_multiple_of(TICK_COMMANDS) {
-            cx.tape.tick();
-        }
+        self.count_command(cx);
         let wire_bytes = slots as u64 * 64;
         match command {
-            Command::Op(instruction) => self.op(instruction, wire_bytes, cx),
+            Command::Op(instruction) => self.op(instruction, copied, wire_bytes, cx),
             Command::Free { ids } => self.free(ids, wire_bytes, cx),
             Command::Allocate { out, meta } => {
                 let refused = self.check_new(out)?;
@@ -87,7 +91,6 @@ impl Session {
             }
             Command::Fetch { token, id, offset_bytes, to } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::Fetch, to.len_bytes, [id, 0, 0]);
-                self.sequences.end();
                 self.check_arena(&to)?;
                 let tensor = self.tensors.get(id).ok_or(Violation::UnknownTensor(id))?;
                 match tensor.content {
@@ -121,21 +124,108 @@ impl Session {
                 self.signals.enter(signal);
                 Ok(())
             }
-            Command::DefineSignal { signal, requested } => {
+            Command::DefineSignal { signal, requested, compile } => {
                 self.event(cx, EventKind::Recv, NO_WORKER, Subject::DefineSignal, wire_bytes, [signal.into(), 0, 0]);
-                self.signals.define(signal, requested.among(self.workers));
+                self.signals.define(signal, requested.among(self.workers), compile);
+                if compile == Some(true) {
+                    self.hot_paths.ask();
+                }
                 Ok(())
             }
             Command::Reshard(_) => Err(Violation::Reshard),
         }
     }
 
-    fn op(&mut self, mut instruction: Instruction, wire_bytes: u64, cx: &mut Context<'_>) -> Result<(), Violation> {
+    /// Charges the visit for a command.
+    #[inline]
+    fn count_command(&mut self, cx: &mut Context<'_>) {
+        self.instructions += 1;
+        self.budget_ns -= COMMAND_NS;
+        self.bill.commands += 1;
+        if self.bill.commands.is_multiple_of(TICK_COMMANDS) {
+            cx.tape.tick();
+        }
+    }
+
+    /// Sends the step of an instruction that its plan has foretold: all that [`op`](Self::op) would check and compute
+    /// is as in the plan, but for the ids.
+    pub(super) fn process_planned(
+        &mut self,
+        planned: &mut PlannedInstruction,
+        slots: usize,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
+        self.count_command(cx);
+        let PlannedInstruction { step, out: meta, result, operands: [left, right, ..], .. } = planned;
+        let Command::Op(instruction) = &mut step.command else { unreachable!("only instructions are planned") };
+        tracing::debug!(target: "gtd::dispatcher", session = self.slot.session, result, ?instruction, "received as planned");
+        let (subject, bytes) = (Subject::Op(instruction.op), slots as u64 * 64);
+        self.event(cx, EventKind::Recv, NO_WORKER, subject, bytes, [*result, *left, *right]);
+        self.last_id = *result;
+        instruction.out = self.tensors.insert(*result, *meta, Content::Defined).id();
+        (step.origin, step.requested) = (*result, self.signals.requested());
+        if cx.pipeline.is_empty() {
+            if instruction.last_use != 0 {
+                self.remove_last_uses(instruction, cx);
+            }
+            return self.submit(step, cx);
+        }
+        let last = self.ids_of(instruction, instruction.last_use);
+        self.rewrite(step.clone(), cx)?;
+        if last.is_empty() { Ok(()) } else { self.free_everywhere(&last, cx) }
+    }
+
+    /// Whether a new tensor's id has nothing about it that only [`op`](Self::op) considers, and there is room for it.
+    #[inline]
+    pub(super) fn is_plain(&self, id: TensorId) -> bool {
+        id > self.last_id
+            && id < MODIFIER_ID_MIN
+            && id >= self.interrupted_below
+            && self.tensors.len() < self.tensors_unchecked
+    }
+
+    /// Writes to the tape that the session has left a hot path or come to one.
+    #[inline]
+    pub(super) fn change_path(&mut self, change: PathChange, cx: &mut Context<'_>) {
+        if !change.is_none() {
+            self.tell_path(change, cx);
+        }
+    }
+
+    #[cold]
+    fn tell_path(&mut self, PathChange { end, start }: PathChange, cx: &mut Context<'_>) {
+        let session = self.slot.session;
+        if let Some(PathEnd { sequence, followed, hits }) = end {
+            let about = [sequence, followed, hits];
+            self.event(cx, EventKind::HotEnd, NO_WORKER, Subject::Nothing, 0, about);
+            tracing::debug!(target: "gtd::compile", session, sequence, followed, hits, "leaves a hot path");
+        }
+        if let Some(PathStart { sequence, length, rounds }) = start {
+            self.event(cx, EventKind::HotStart, NO_WORKER, Subject::Nothing, 0, [sequence, length, rounds]);
+            tracing::debug!(target: "gtd::compile", session, sequence, length, rounds, "comes to a hot path");
+        }
+    }
+
+    /// The longest estimate of a step that the user's limit allows, nanoseconds.
+    pub(super) fn cost_ns_max(&self) -> u64 {
+        match self.quota.max_step_s {
+            0 => u64::MAX,
+            limit_s => u64::from(limit_s) * 1_000_000_000 - 1,
+        }
+    }
+
+    fn op(
+        &mut self,
+        mut instruction: Instruction,
+        copied: Option<CopiedSlots>,
+        wire_bytes: u64,
+        cx: &mut Context<'_>,
+    ) -> Result<(), Violation> {
         let (op, out) = (instruction.op, instruction.out);
         let reason = RefusalReason::TooManyTensors;
         let mut refused = self.check_new(out)?.then_some(Refusal { origin: out, op: Some(op), reason });
         cx.metas.clear();
-        let mut operands = [0; 2];
+        let mut operands = [0; TENSORS_MAX];
         let mut named = 0;
         for operand in instruction.inputs.as_mut_slice() {
             cx.metas.push(match operand {
@@ -148,7 +238,7 @@ impl Session {
                         // As with every failure, the result is poisoned by the first one.
                         Content::Refused(by) => refused = Some(by),
                     }
-                    if named < 2 {
+                    if named < TENSORS_MAX {
                         operands[named] = *id;
                         named += 1;
                     }
@@ -157,7 +247,7 @@ impl Session {
                 }
             });
         }
-        let [left, right] = operands;
+        let [left, right, ..] = operands;
         self.event(cx, EventKind::Recv, NO_WORKER, Subject::Op(op), wire_bytes, [out, left, right]);
         let meta = infer(op, cx.metas, &instruction.attrs).map_err(Violation::Rule)?;
         instruction.replaces = instruction.replaces.filter(|operand| may_replace(op, cx.metas, *operand, &meta));
@@ -168,7 +258,10 @@ impl Session {
         {
             return self.keep_replaced(&instruction, kept, meta, cx);
         }
-        self.sequences.add(op as u16, ResultMeta::words_of(&meta));
+        if self.hot_paths.is_on() {
+            let change = self.hot_paths.add(op, ResultMeta::words_of(&meta), out, &operands[..named]);
+            self.change_path(change, cx);
+        }
         let tensors = cx.metas.iter().filter_map(InputMeta::tensor);
         let (gflops, gbytes_per_s) = cx.links[self.worker as usize].rates();
         let cost = if instruction.last_use & 1 == 1 && op.row().writes_part() {
@@ -201,7 +294,12 @@ impl Session {
         let last = self.ids_of(&instruction, used_up);
         let step = self.step(out, Command::Op(instruction), cost_ns, wire_bytes);
         let requested = self.signals.requested();
-        self.send(Step { out: Some(meta), fused_ns, requested, ..step }, cx)?;
+        let step = Step { out: Some(meta), fused_ns, requested, ..step };
+        if let Some(slots) = copied {
+            let metas = cx.metas.iter().filter_map(|input| input.tensor().copied());
+            self.hot_paths.keep(&slots, metas, &operands[..named], meta, &step, cost_ns);
+        }
+        self.send(step, cx)?;
         if last.is_empty() { Ok(()) } else { self.free_everywhere(&last, cx) }
     }
 

@@ -320,15 +320,30 @@ fn op<B: Backend>(
                 .and_then(|()| execute(backend, instruction, &inputs, out, origin))
         }
     };
-    let kept = made.as_ref().err().and_then(|failure| kept(backend, session, origin, instruction, failure));
+    // Almost all instructions end well. A tensor is large, and to move it costs as much as a small kernel.
+    match made {
+        Ok(tensor) => {
+            take_last_used(session, instruction);
+            session.put(instruction.out, Ok(tensor));
+            Ok(())
+        }
+        Err(failure) => {
+            let kept = kept(backend, session, origin, instruction, &failure);
+            take_last_used(session, instruction);
+            put_made(session, origin, instruction.out, Err(failure), kept);
+            Err(failure)
+        }
+    }
+}
+
+/// Drops the operands that an instruction uses for the last time.
+#[inline]
+fn take_last_used<T>(session: &mut SessionTensors<T>, instruction: &Instruction) {
     if instruction.last_use != 0 {
         for id in instruction.last_used() {
             session.take(id);
         }
     }
-    let result = made.as_ref().map(drop).map_err(|failure| *failure);
-    put_made(session, origin, instruction.out, made, kept);
-    result
 }
 
 /// Stores the outcome of an instruction. `kept` are the elements that it has left as they were.

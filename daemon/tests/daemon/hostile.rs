@@ -213,7 +213,7 @@ fn signals_that_request_impossible_placements_change_nothing() {
     for (signal, workers, axis) in [(1, u128::MAX, i8::MAX), (2, 1 << 127, 0), (3, 2, i8::MIN), (4, 0, -1)] {
         let requested =
             RequestedPlacement { workers: Workers::from_bits(workers), layout: RequestedLayout::Sharded { axis } };
-        client.send(&Command::DefineSignal { signal, requested });
+        client.send(&Command::DefineSignal { signal, requested, compile: None });
         client.send(&Command::Signal { signal });
         let three = client.full(&[3], 3.0);
         let six = client.binary(Op::Add, three, three);

@@ -12,6 +12,7 @@ mod accounts;
 mod adversity;
 mod encryption;
 mod hostile;
+mod hot_paths;
 mod instructions;
 mod interrupts;
 mod lifecycle;

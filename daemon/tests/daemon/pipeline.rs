@@ -8,6 +8,7 @@ use gt_ops::{Attrs, Inputs, Instruction, Op, Operand};
 use gt_protocol::{Hello, Role, WorkerInfo, connect_over};
 use gt_shm::Socket;
 use gtd::dispatcher::{Dispatcher, DispatcherParts};
+use gtd::hot_paths::CompilePolicy;
 use gtd::modifiers::links::Links;
 use gtd::modifiers::pipeline::{Pipeline, Pipelines};
 use gtd::modifiers::stream_modifier::{ModifierStats, Output, StreamModifier};
@@ -93,6 +94,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             notifier: gtd::systemd::Notifier::silent(),
             ledger: None,
             tokens: TokenDesk::new(Arc::new(UserTokens::open(None))).unwrap(),
+            compile: CompilePolicy::Repeated,
             records: None,
             web: None,
             metrics: None,

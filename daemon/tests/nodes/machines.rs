@@ -124,7 +124,7 @@ pub fn has_left(worker: &str) -> Fault {
 pub fn client_on(gtd: &Gtd, worker: usize) -> Client {
     let mut client = gtd.client();
     let requested = RequestedPlacement { workers: Workers::one(worker), layout: RequestedLayout::Replicated };
-    client.send(&Command::DefineSignal { signal: 1, requested });
+    client.send(&Command::DefineSignal { signal: 1, requested, compile: None });
     client.send(&Command::Signal { signal: 1 });
     client
 }

@@ -275,6 +275,7 @@ fn a_reshard_with_a_worker_that_is_down_fails_at_once() {
             client.send(&Command::DefineSignal {
                 signal,
                 requested: RequestedPlacement { workers, layout: RequestedLayout::Replicated },
+                compile: None,
             });
         }
         client.send(&Command::Signal { signal: 1 });

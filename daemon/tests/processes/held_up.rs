@@ -158,7 +158,7 @@ fn a_reshard_waits_for_a_stopped_worker_without_its_other_workers() {
     }
     for (signal, workers) in [(1, Workers::one(1)), (2, Workers::first_of(2))] {
         let requested = RequestedPlacement { workers, layout: RequestedLayout::Replicated };
-        both.send(&Command::DefineSignal { signal, requested });
+        both.send(&Command::DefineSignal { signal, requested, compile: None });
     }
     let WorkerInfo { process, .. } = gtd.status().workers.remove(0);
     signal(process, Signal::SIGSTOP);
@@ -193,7 +193,7 @@ fn overtake_a_reshard(is_formed: bool, ends: bool) {
     let (mut both, other) = (gtd.client(), gtd.client());
     for (signal, workers) in [(1, Workers::one(1)), (2, Workers::first_of(2))] {
         let requested = RequestedPlacement { workers, layout: RequestedLayout::Replicated };
-        both.send(&Command::DefineSignal { signal, requested });
+        both.send(&Command::DefineSignal { signal, requested, compile: None });
     }
     both.send(&Command::Signal { signal: 1 });
     let [first, one] = [both.full(&[4], 1.0), both.full(&[4], 1.0)];
@@ -219,7 +219,7 @@ fn overtake_a_reshard(is_formed: bool, ends: bool) {
     });
     let on_one = |mut client: Client| {
         let requested = RequestedPlacement { workers: Workers::one(1), layout: RequestedLayout::Replicated };
-        client.send(&Command::DefineSignal { signal: 1, requested });
+        client.send(&Command::DefineSignal { signal: 1, requested, compile: None });
         client.send(&Command::Signal { signal: 1 });
         client
     };

@@ -68,7 +68,7 @@ pub fn watch(socket: &Path) {
     let mut client = Client::connect(socket);
     // Its steps stay on the first worker, so that it notices nothing of others that are stopped.
     let requested = RequestedPlacement { workers: Workers::one(0), layout: RequestedLayout::Replicated };
-    client.send(&Command::DefineSignal { signal: 1, requested });
+    client.send(&Command::DefineSignal { signal: 1, requested, compile: None });
     client.send(&Command::Signal { signal: 1 });
     let ones = client.full(&[ELEMENTS], 1.0);
     client.sync();

@@ -581,12 +581,13 @@ fn form_group(socket: &Path, workers: usize) {
     let mut client = support::Client::connect(socket);
     let requested =
         RequestedPlacement { workers: Workers::first_of(workers), layout: RequestedLayout::Sharded { axis: 0 } };
-    client.send(&gt_ops::wire::Command::DefineSignal { signal: 1, requested });
+    client.send(&gt_ops::wire::Command::DefineSignal { signal: 1, requested, compile: None });
     client.send(&gt_ops::wire::Command::Signal { signal: 1 });
     let ones = client.full(&[64, 64], 1.0);
     client.send(&gt_ops::wire::Command::DefineSignal {
         signal: 2,
         requested: RequestedPlacement { layout: RequestedLayout::Replicated, ..requested },
+        compile: None,
     });
     client.send(&gt_ops::wire::Command::Signal { signal: 2 });
     let product = client.binary(Op::Matmul, ones, ones);

@@ -188,7 +188,11 @@ pub fn valid(dice: &mut Dice<'_>) -> Vec<Command> {
                     RequestedLayout::Sharded { axis: 0 },
                 ]);
                 let requested = RequestedPlacement { workers: Workers::first_of(1), layout };
-                commands.push(Command::DefineSignal { signal: 3, requested });
+                commands.push(Command::DefineSignal {
+                    signal: 3,
+                    requested,
+                    compile: dice.pick(&[None, Some(false), Some(true)]),
+                });
                 commands.push(Command::Signal { signal: dice.pick(&[0, 3]) });
             }
             2 => {

@@ -235,6 +235,16 @@ layout! {
         layout: u64, word 2, "code of the requested layout";
         axis: i8, word 3, "the sharded axis, from the end if negative";
         workers: [u64; 2], word 4, "bit `w % 64` of word `w / 64` is set: the request names worker `w`; zeros name all";
+        compile: u64, word 6, "code of the request for plans of hot paths";
+    }
+}
+
+codes! {
+    /// Requests for plans of hot paths.
+    mod requested_compile: u64 {
+        UNSAID = 0, "as the daemon does by itself";
+        NEVER = 1, "the instructions are never planned";
+        ALWAYS = 2, "the instructions are planned where they repeat";
     }
 }
 

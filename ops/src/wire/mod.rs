@@ -6,11 +6,13 @@
 
 mod completion;
 pub(crate) mod layouts;
+mod operands;
 #[cfg(test)]
 mod page;
+mod pattern;
 
 use crate::dtype::DType;
-use crate::instruction::{Attrs, INPUTS_MAX, Inputs, Instruction, LossSpec, Operand, Scalar, SliceSpec, TensorId};
+use crate::instruction::{Attrs, INPUTS_MAX, Inputs, Instruction, LossSpec, Operand, SliceSpec, TensorId};
 use crate::op::{CONTROL_IDS, Op};
 use crate::packing::{InvalidField, PackedLayout};
 use crate::placement::{Placement, ReduceOp, RequestedLayout, RequestedPlacement, Workers};
@@ -21,11 +23,14 @@ use crate::wire::layouts::{
     AllocateSlot, AttentionAttrs, AxesAttrs, AxisAttrs, DefineSignalSlot, FreeSlot, Header, LossAttrs, OpHeader,
     OperandWords, OperandsSlot, PermutationAttrs, PlacementWords, PlacementsSlot, RandomAttrs, ReshardSlot, ShapeSlot,
     SignalSlot, SliceSlot, SyncSlot, TensorHeader, TransferSlot, WindowAttrs, WindowPaddingSlot, WindowSizesSlot,
-    WindowStepsSlot, attribute_slots, id, operand_kind, placement_kind, requested_layout,
+    WindowStepsSlot, attribute_slots, id, operand_kind, placement_kind, requested_compile, requested_layout,
 };
+
+use self::operands::{FIRST_OPERANDS, OPERANDS_WORD, decode_operand, encode_operand};
 
 pub use self::completion::Completion;
 pub use self::layouts::Slot;
+pub use self::pattern::InstructionPattern;
 
 /// The most slots of one command.
 pub const SLOTS_MAX: usize = 1 + 3 + (INPUTS_MAX - FIRST_OPERANDS).div_ceil(SLOT_OPERANDS);
@@ -36,14 +41,10 @@ pub const FREE_IDS_MAX: usize = 7;
 
 /// The wire id of [`Command::Free`].
 pub const FREE_ID: u16 = id::FREE;
-/// Number of operands in the first slot.
-const FIRST_OPERANDS: usize = 4;
 /// The last operand that a result may replace.
 const REPLACED_OPERAND_MAX: u8 = 6;
 /// Number of operands in an extension slot.
 const SLOT_OPERANDS: usize = 8;
-/// The word of the first operand.
-const OPERANDS_WORD: usize = OperandWords::FIELDS[0].word;
 /// The word of the first operand in an extension slot.
 const MORE_OPERANDS_WORD: usize = OperandsSlot::FIELDS[0].word;
 
@@ -113,6 +114,8 @@ pub enum Command {
         signal: u32,
         /// The requested placement.
         requested: RequestedPlacement,
+        /// Whether instructions under the signal are planned where they repeat; none leaves that to the daemon.
+        compile: Option<bool>,
     },
     /// Changes a tensor's placement; from the daemon to workers only. Every worker of the old or the new placement gets
     /// it at the same point of its stream.
@@ -207,15 +210,20 @@ impl Encoder {
             Command::Signal { signal } => {
                 self.one_slot(id::SIGNAL, |slot| SignalSlot { signal: *signal }.write(slot));
             }
-            Command::DefineSignal { signal, requested } => {
+            Command::DefineSignal { signal, requested, compile } => {
                 let (layout, axis) = match requested.layout {
                     RequestedLayout::Any => (requested_layout::ANY, 0),
                     RequestedLayout::Sharded { axis } => (requested_layout::SHARDED, axis),
                     RequestedLayout::Replicated => (requested_layout::REPLICATED, 0),
                 };
                 let workers = requested.workers.words();
+                let compile = match compile {
+                    None => requested_compile::UNSAID,
+                    Some(false) => requested_compile::NEVER,
+                    Some(true) => requested_compile::ALWAYS,
+                };
                 self.one_slot(id::DEFINE_SIGNAL, |slot| {
-                    DefineSignalSlot { signal: *signal, layout, axis, workers }.write(slot);
+                    DefineSignalSlot { signal: *signal, layout, axis, workers, compile }.write(slot);
                 });
             }
             Command::Reshard(Reshard { out, input, meta, from, to }) => {
@@ -373,28 +381,6 @@ pub fn binary_slot(op: Op, out: TensorId, left: TensorId, right: TensorId) -> Sl
     slot
 }
 
-#[inline(always)]
-fn encode_operand(operand: &Operand) -> (u8, u64) {
-    match operand {
-        Operand::Tensor(id) => (operand_kind::TENSOR, *id),
-        Operand::Scalar(Scalar::Bool(b)) => (operand_kind::BOOL, *b as u64),
-        Operand::Scalar(Scalar::Int(n)) => (operand_kind::INT, *n as u64),
-        Operand::Scalar(Scalar::Unsigned(u)) => (operand_kind::INT, *u),
-        // Clients compose operations on complex numbers of real ones: a complex number here has lost nothing.
-        Operand::Scalar(Scalar::Float(f) | Scalar::Complex(f, _)) => (operand_kind::FLOAT, f.to_bits()),
-    }
-}
-
-#[inline(always)]
-fn decode_operand(kind: u8, bits: u64) -> Operand {
-    match kind & 3 {
-        operand_kind::TENSOR => Operand::Tensor(bits),
-        operand_kind::BOOL => Operand::Scalar(Scalar::Bool(bits != 0)),
-        operand_kind::INT => Operand::Scalar(Scalar::Int(bits as i64)),
-        _ => Operand::Scalar(Scalar::Float(f64::from_bits(bits))),
-    }
-}
-
 fn transfer(token: u64, tensor: TensorId, offset_bytes: u64, range: &ArenaRange) -> TransferSlot {
     let ArenaRange { segment, offset_bytes: arena_offset_bytes, len_bytes } = *range;
     TransferSlot { token, tensor, offset_bytes, segment, arena_offset_bytes, len_bytes }
@@ -517,15 +503,21 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
         id::SYNC => Command::Sync { token: SyncSlot::read(first)?.token },
         id::SIGNAL => Command::Signal { signal: signal_from(0, SignalSlot::read(first)?.signal)? },
         id::DEFINE_SIGNAL => {
-            let DefineSignalSlot { signal, layout, axis, workers } = DefineSignalSlot::read(first)?;
+            let DefineSignalSlot { signal, layout, axis, workers, compile } = DefineSignalSlot::read(first)?;
             let layout = match layout {
                 requested_layout::ANY => RequestedLayout::Any,
                 requested_layout::SHARDED => RequestedLayout::Sharded { axis },
                 requested_layout::REPLICATED => RequestedLayout::Replicated,
                 _ => return Err(WireError::Malformed("layout")),
             };
+            let compile = match compile {
+                requested_compile::UNSAID => None,
+                requested_compile::NEVER => Some(false),
+                requested_compile::ALWAYS => Some(true),
+                _ => return Err(WireError::Malformed("compile")),
+            };
             let requested = RequestedPlacement { workers: Workers::from_words(workers), layout };
-            Command::DefineSignal { signal: signal_from(1, signal)?, requested }
+            Command::DefineSignal { signal: signal_from(1, signal)?, requested, compile }
         }
         id::RESHARD => {
             let ReshardSlot { out, input } = ReshardSlot::read(first)?;
@@ -595,7 +587,7 @@ fn decode_op(id: u16, slots: &[Slot]) -> Result<Instruction, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::instruction::LossReduction;
+    use crate::instruction::{LossReduction, Scalar};
     use proptest::prelude::*;
 
     fn shape() -> impl Strategy<Value = Shape> {
@@ -648,7 +640,7 @@ mod tests {
             (-1e300f64..1e300).prop_map(|f| Operand::Scalar(Scalar::Float(f))),
         ]
     }
-    fn instruction() -> impl Strategy<Value = Instruction> {
+    pub fn instruction() -> impl Strategy<Value = Instruction> {
         (0..crate::row::ROWS.len()).prop_flat_map(|i| {
             let row = &crate::row::ROWS[i];
             let more = prop::collection::vec(any::<u64>().prop_map(Operand::Tensor), 0..40);
@@ -707,10 +699,12 @@ mod tests {
                     workers: Workers::first_of(3),
                     layout: RequestedLayout::Sharded { axis: -2 },
                 },
+                compile: Some(false),
             },
             Command::DefineSignal {
                 signal: 1,
                 requested: RequestedPlacement { workers: Workers::NONE, layout: RequestedLayout::Replicated },
+                compile: Some(true),
             },
             Command::Reshard(Reshard {
                 out: 9,

@@ -83,6 +83,7 @@ fn page() -> String {
     layout(&mut text, "###", "Signal", &SignalSlot::DOC);
     layout(&mut text, "###", "Define signal", &DefineSignalSlot::DOC);
     codes(&mut text, "####", "Codes of layouts", &requested_layout::DOC);
+    codes(&mut text, "####", "Codes of requests for plans", &requested_compile::DOC);
     layout(&mut text, "###", "Reshard", &ReshardSlot::DOC);
     layout(&mut text, "####", "Placements", &PlacementsSlot::DOC);
     layout(&mut text, "####", "Placement", &PlacementWords::DOC);

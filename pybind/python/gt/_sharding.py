@@ -82,7 +82,8 @@ class SignalConfig:
     Attributes:
         shard: The placement of the results of operations under the signal; None requests nothing.
         backward: The signal under which the gradients of these operations are computed.
-        compile: Reserved; it has no effect.
+        compile: Whether the daemon plans operations under the signal where they repeat: True, False, or None for what
+            `GT_AUTO_COMPILE` says.
         backward_signal: Another name of `backward`.
 
     Raises:
@@ -91,7 +92,7 @@ class SignalConfig:
 
     shard: ShardConfig | None = None
     backward: str | None = None
-    compile: bool = False
+    compile: bool | None = None
     backward_signal: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -105,7 +106,7 @@ class SignalConfig:
             raise _ConfigError("shard", f"a gt.ShardConfig is expected, not {self.shard!r}")
         if self.backward is not None and not (isinstance(self.backward, str) and self.backward):
             raise _ConfigError("backward", f"the name of a signal is expected, not {self.backward!r}")
-        if not isinstance(self.compile, bool):
+        if not isinstance(self.compile, bool | None):
             raise _ConfigError("compile", f"{self.compile!r} is neither true nor false")
 
 
@@ -217,14 +218,14 @@ def check_backward(name: str, backward: str | None, written: str, entries: dict[
         backward = None if entry is None else entry.config.backward
 
 
-def _definition(name: str, entry: _Entry) -> tuple[int, str, int, Sequence[int], int | None, str]:
+def _definition(name: str, entry: _Entry) -> tuple[int, str, int, Sequence[int], int | None, bool | None, str]:
     shard, backward = entry.config.shard, entry.config.backward
     layout, axis, workers = "any", 0, ()
     if shard is not None:
         layout, axis = ("replicated", 0) if shard.replicated or shard.axis is None else ("sharded", shard.axis)
         workers = shard.workers or ()
     after = None if backward is None else number(backward)
-    return number(name), layout, axis, workers, after, entry.written("shard.workers")
+    return number(name), layout, axis, workers, after, entry.config.compile, entry.written("shard.workers")
 
 
 def check_axis(name: str, rank: int) -> None:

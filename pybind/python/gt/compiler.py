@@ -1,6 +1,6 @@
 """`torch.compile` and its helpers for GT.
 
-They change nothing: the daemon sees all instructions, and fuses them itself.
+They change nothing: the daemon sees all instructions, finds what repeats, and fuses them itself.
 """
 
 from __future__ import annotations

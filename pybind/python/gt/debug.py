@@ -141,10 +141,10 @@ def get_worker_stats() -> dict[str, dict[str, Any]]:
     of the data moved) and the `errors` among them. The first of several fused steps has the time of all, and small
     steps that the daemon runs itself have an estimate.
 
-    The instructions between two fetches are a *sequence*; two are the same if their operations, dtypes and sizes are.
-    Each worker has the session's counts: `unique_sequences`, `hot_sequences` (those that came three times or more),
-    `hot_instructions` (in their repetitions from the third on), `cache_hits` (sequences that had come before) and
-    `cache_misses`.
+    Each worker also has the session's counts of the sequences of instructions that it repeats: `unique_sequences` that
+    came twice, and the `hot_sequences` among them that came once more as a whole; `hot_instructions` that followed a
+    sequence, and all other, `cold_instructions`; the `cache_hits` among the hot ones, which the daemon took from a plan
+    instead of validating them again, and the `cache_misses`. With `GT_AUTO_COMPILE=0` all are 0.
 
     Example:
         >>> for name, worker in gt.debug.get_worker_stats().items():
@@ -184,8 +184,8 @@ def print_worker_stats(file: TextIO | None = None) -> None:
     out.write(f"{total} instructions\n")
     for of in list(stats.values())[:1]:
         out.write(
-            f"{of['unique_sequences']} different sequences between fetches, {of['hot_sequences']} of them hot, with "
-            f"{of['hot_instructions']} instructions\n"
+            f"{of['unique_sequences']} sequences that repeat, which {of['hot_instructions']} instructions followed, "
+            f"{of['cache_hits']} of them as planned; {of['cold_instructions']} other instructions\n"
         )
 
 
