@@ -20,7 +20,7 @@ pub struct Links {
 
 /// The slowest link among some workers.
 #[derive(Clone, Copy, Debug)]
-pub struct Link {
+pub struct LinkSpeed {
     /// Bytes a nanosecond between two of them.
     pub bytes_per_ns: f64,
     /// The time of a collective among them besides its bytes, nanoseconds.
@@ -29,13 +29,13 @@ pub struct Link {
 
 impl Links {
     /// The slowest link among `workers`.
-    pub fn among(&self, workers: Workers) -> Link {
+    pub fn among(&self, workers: Workers) -> LinkSpeed {
         let together = |machine: &Workers| workers.without(*machine).is_empty();
         if self.machines.is_empty() || self.machines.iter().any(together) {
-            Link { bytes_per_ns: self.local_bytes_per_ns, collective_ns: LOCAL_COLLECTIVE_NS }
+            LinkSpeed { bytes_per_ns: self.local_bytes_per_ns, collective_ns: LOCAL_COLLECTIVE_NS }
         } else {
             let bytes_per_ns = self.local_bytes_per_ns.min(NETWORK_BYTES_PER_NS);
-            Link { bytes_per_ns, collective_ns: NETWORK_COLLECTIVE_NS }
+            LinkSpeed { bytes_per_ns, collective_ns: NETWORK_COLLECTIVE_NS }
         }
     }
 }

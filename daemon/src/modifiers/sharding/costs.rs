@@ -1,6 +1,6 @@
 //! Estimated costs of placements and moves.
 
-use crate::modifiers::links::{Link, Links};
+use crate::modifiers::links::{LinkSpeed, Links};
 use crate::table::{TensorEntry, TensorTable};
 use gt_ops::{Placement, Workers};
 
@@ -44,7 +44,7 @@ pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, links: &Links) -
         (_, Placement::Replicated { workers }) => bytes * workers.without(from.workers()).len().max(1) as f64,
         _ => bytes,
     };
-    let Link { bytes_per_ns, collective_ns } = links.among(from.workers().with(to.workers()));
+    let LinkSpeed { bytes_per_ns, collective_ns } = links.among(from.workers().with(to.workers()));
     collective_ns + moved / bytes_per_ns
 }
 

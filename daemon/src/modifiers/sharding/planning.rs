@@ -239,9 +239,9 @@ fn preserves_partial(instruction: &Instruction, operands: &[PlacedOperand], redu
         _ if reduce_op != ReduceOp::Sum || !meta.dtype.is_float() => false,
         (Op::Neg, _) => true,
         (Op::Add | Op::Sub, [_, _]) => tensors == 2,
-        // A factor of infinity would make NaN of a part that is 0.
-        (Op::Mul, [_, _]) => tensors == 1 && factor.is_some_and(f64::is_finite),
-        (Op::Div, [PlacedOperand::Tensor(_), PlacedOperand::Scalar]) => factor.is_some_and(|x| x.recip().is_finite()),
+        // A larger factor could take parts beyond the dtype's range that cancel, or make NaN of a part that is 0.
+        (Op::Mul, [_, _]) => tensors == 1 && factor.is_some_and(|x| x.abs() <= 1.0),
+        (Op::Div, [PlacedOperand::Tensor(_), PlacedOperand::Scalar]) => factor.is_some_and(|x| x.abs() >= 1.0),
         _ => false,
     }
 }
