@@ -157,8 +157,9 @@ impl Session {
     ) -> Result<(), Violation> {
         self.count_command(cx);
         let PlannedInstruction { step, out: meta, result, operands: [left, right, ..], .. } = planned;
+        let (session, command) = (self.slot.session, &step.command);
+        tracing::debug!(target: "gtd::dispatcher", session, ?command, result, "received as planned");
         let Command::Op(instruction) = &mut step.command else { unreachable!("only instructions are planned") };
-        tracing::debug!(target: "gtd::dispatcher", session = self.slot.session, result, ?instruction, "received as planned");
         let (subject, bytes) = (Subject::Op(instruction.op), slots as u64 * 64);
         self.event(cx, EventKind::Recv, NO_WORKER, subject, bytes, [*result, *left, *right]);
         self.last_id = *result;
