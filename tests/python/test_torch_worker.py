@@ -133,7 +133,8 @@ def test_memory_is_counted_and_limited() -> None:
 import gt
 x = gt.ones(1 << 20)
 view = x.reshape(1024, 1024).T[3:]
-print(view.sum().item(), gt.cuda.memory_allocated() if gt.cuda.is_available() else gt._gt.worker_status()[0]["memory_bytes"] >> 20)
+held = gt._gt.worker_status()[0]["memory_bytes"] >> 20
+print(view.sum().item(), gt.cuda.memory_allocated() if gt.cuda.is_available() else held)
 try:
     print(gt.ones(40 << 20).sum().item())
 except gt.OutOfMemoryError as error:
@@ -225,8 +226,10 @@ except RuntimeError as error:
 def test_a_device_that_pytorch_lacks_is_named_with_what_to_do(tmp_path: Path) -> None:
     with daemon(tmp_path / "gtd.sock"):
         done = subprocess.run(
-            [sys.executable, "-m", "gt.worker", "--backend", "torch", "--device", "xpu:7"]
-            + ["--connect", f"unix:{tmp_path / 'gtd.sock'}"],
+            [
+                *(sys.executable, "-m", "gt.worker", "--backend", "torch", "--device", "xpu:7"),
+                *("--connect", f"unix:{tmp_path / 'gtd.sock'}"),
+            ],
             env=environment(**SETTINGS),
             capture_output=True,
             text=True,
