@@ -37,6 +37,8 @@ const PLANES_BYTES_MAX: usize = 2 << 20;
 const PACKING_BYTES: usize = 60;
 /// Groups with at most this many channels of results are computed row by row, since tiles would be nearly empty.
 const FEW_CHANNELS_MAX: usize = 2;
+/// Rows of results that are sums of more products than this are computed in tiles, between which there are checkpoints.
+const LINE_TERMS_MAX: usize = 4096;
 /// Output positions whose gradients are processed together: they stay in L1.
 const PLACES: usize = 96;
 
@@ -104,8 +106,8 @@ impl<E: Tiled> Correlation<'_, E> {
                 let weights = self.weights.wrapping_add(group * self.weights_group + pass.weights);
                 let bias = self.bias.map(|bias| bias.wrapping_add(group * self.out_channels + channel));
                 for depth in 0..depths {
-                    pace.advance(rows * columns * offsets.len() / WORK_A_PACE);
                     for (row, count) in blocks(rows, LINES_MAX) {
+                        pace.advance(count * columns * offsets.len() / WORK_A_PACE);
                         let at = depth * self.planes.pitch[0] + row * self.planes.pitch[1];
                         let place = channel * self.plane + pass.base + depth * pass.steps[0] + row * pass.steps[1];
                         let lines = OutputRows {
@@ -329,7 +331,9 @@ impl CpuBackend {
         }
         let packed = self.scratch::<E>(out.meta.dtype, weights_group * groups)?;
         let items = out.meta.shape.dims()[0] * groups;
-        let by_lines = out_channels <= FEW_CHANNELS_MAX && items >= self.pool.threads();
+        let by_lines = out_channels <= FEW_CHANNELS_MAX
+            && items >= self.pool.threads()
+            && offsets.iter().all(|of_pass: &Vec<isize>| of_pass.len() <= LINE_TERMS_MAX);
         let channel_blocks: Vec<(usize, usize)> = blocks(out_channels, if by_lines { 1 } else { tiles.rows }).collect();
         let (source, packed_at) = (SharedPtr::new(weight.ptr().cast::<E>()), SharedPtr::new(packed.ptr().cast::<E>()));
         // The weights of a channel of the result and those of a channel of the operand are so far apart.
@@ -628,9 +632,9 @@ impl CpuBackend {
                         planes.fill(in_channels, from.get().wrapping_add(index * source).cast_const(), scratch, fresh);
                         fresh = false;
                         for channel in 0..out_channels {
-                            pace.advance(places * terms / WORK_A_PACE);
                             let grads = grads_at.get().wrapping_add((index * out_channels + channel) * places);
                             for (term, which) in &blocks {
+                                pace.advance(places * terms / blocks.len() / WORK_A_PACE);
                                 let sums = vectors.wrapping_add((channel * terms + term) * tiles.lanes);
                                 for d in 0..depth {
                                     let lines = GradientRows {
