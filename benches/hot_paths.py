@@ -6,14 +6,10 @@ issues instructions, so that it never waits for them; the time includes that of 
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 from benches.harness import Row, Target
+from benches.workers import Session
 
 # With a plan, an instruction takes at most this part of the dispatcher's time without.
 PLANNED = 0.85
@@ -23,8 +19,7 @@ SEARCHED = 1.1
 NEVER_SLOWER = 1.03
 
 BEGIN = """
-import json, os, signal, sys, time
-import gt
+import os, signal
 import gt.nn.functional as F
 from gt import nn
 """
@@ -144,36 +139,10 @@ def step():
     optimizer.step()
 """
 
-ANSWER = """
-round_s()
-for _ in sys.stdin:
-    print(json.dumps(round_s()), flush=True)
-"""
 
-
-class _Session:
-    """A process with its own daemon, which measures a round on request."""
-
-    def __init__(self, program: str, plans: bool) -> None:
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "GT_WORKERS": "cpu:1"}
-        environment.pop("GT_SOCKET", None)
-        environment["GT_AUTO_COMPILE"] = "1" if plans else "0"
-        environment.setdefault("GT_DAEMON", str(Path(sys.executable).with_name("gtd")))
-        command = [sys.executable, "-c", BEGIN + program + ANSWER]
-        pipe = subprocess.PIPE
-        self.process = subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, text=True)
-
-    def round_s(self) -> float:
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-        line = self.process.stdout.readline()
-        assert line, "the session ended"
-        return float(json.loads(line))
-
-    def end(self) -> None:
-        self.process.communicate()
+def _session(program: str, plans: bool) -> Session:
+    """Returns a process with its own daemon, with plans or without."""
+    return Session(1, BEGIN + program, GT_WORKERS="cpu:1", GT_AUTO_COMPILE="1" if plans else "0")
 
 
 def rows() -> Iterator[Row]:
@@ -186,7 +155,7 @@ def rows() -> Iterator[Row]:
         ("LSTM 2x200, 20 x 35 words, a step", LSTM + STEPS, NEVER_SLOWER),
         ("GPT 4x128, batch 12 x 64, a step", GPT + STEPS, NEVER_SLOWER),
     ):
-        planned, bare = _Session(program, plans=True), _Session(program, plans=False)
+        planned, bare = _session(program, plans=True), _session(program, plans=False)
         contenders = {"GT": planned.round_s, "bare": bare.round_s}
         yield Row(f"{what}; bare: without plans", contenders, (Target(limit, "bare"),), rounds=9)
         planned.end()

@@ -2,11 +2,11 @@
 //! either is the other's oracle.
 
 use gt_backend::conformance::oracle::OracleOperand;
-use gt_backend::conformance::{LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
+use gt_backend::conformance::{
+    LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, WINDOWS, compare, host::Host, window_spec,
+};
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_ops::build::window::WindowParameters;
 use gt_ops::instruction::{LossReduction, LossSpec};
-use gt_ops::window::WindowSpec;
 use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
 use gt_torch::{InterpreterOptions, TorchBackend};
 
@@ -177,30 +177,11 @@ fn attention_and_its_gradients() {
     }
 }
 
-/// Stride, dilation, padding before and after, sizes of the kernel and of the input.
-type Window = (&'static [i64], &'static [i64], &'static [i64], &'static [i64], &'static [usize], &'static [usize]);
-
-const WINDOWS: [Window; 9] = [
-    (&[1], &[1], &[0], &[0], &[1], &[5]),
-    (&[2], &[3], &[2], &[1], &[3], &[11]),
-    (&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[6, 7]),
-    (&[2, 1], &[1, 2], &[0, 2], &[1, 1], &[2, 3], &[7, 5]),
-    (&[3, 3], &[1, 1], &[0, 0], &[0, 0], &[2, 2], &[9, 8]),
-    (&[1, 1], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[4, 5]),
-    (&[4, 4], &[1, 1], &[3, 0], &[0, 3], &[4, 4], &[9, 13]),
-    (&[1, 2, 1], &[1, 1, 2], &[1, 0, 1], &[0, 1, 1], &[2, 2, 2], &[3, 5, 4]),
-    (&[2, 2, 2], &[2, 1, 1], &[1, 1, 1], &[1, 1, 1], &[2, 3, 1], &[5, 4, 3]),
-];
-
-fn spec((stride, dilation, low, high, kernel, input): Window, groups: i64) -> WindowSpec {
-    WindowParameters { stride, low, high, dilation, groups }.spec(input, kernel).expect("a window of the test")
-}
-
 #[test]
 fn pools_and_their_gradients() {
     let mut both = Agreement::new();
     for (i, window) in WINDOWS.into_iter().enumerate() {
-        let spec = spec(window, 1);
+        let spec = window_spec(window, 1);
         let output = spec.output().expect("an output");
         let input = [&[2, 3], spec.used(&spec.input)].concat();
         let output = [&[2, 3], spec.used(&output)].concat();
@@ -232,7 +213,7 @@ fn convolutions_and_their_gradients() {
         [[2, 3, 4, 1], [1, 2, 3, 2], [3, 70, 5, 1], [0, 2, 2, 1]].into_iter().enumerate()
     {
         for (j, window) in WINDOWS.into_iter().enumerate() {
-            let spec = spec(window, groups as i64);
+            let spec = window_spec(window, groups as i64);
             let output = spec.output().expect("an output");
             let with = |lead: [usize; 2], sizes: &[usize]| [&lead[..], sizes].concat();
             let input = with([samples, groups * seen], spec.used(&spec.input));

@@ -7,6 +7,8 @@
 //! stream differs, the next run that came before tells the next possible period. So a loop inside a loop is found
 //! first, and then the outer one, whose period is longer.
 
+use super::hash::{MULTIPLIER, scatter};
+
 /// The fingerprints that are kept, a power of two. A period is half of it at most.
 const HISTORY: usize = 1 << 15;
 /// The longest sequence.
@@ -17,8 +19,6 @@ pub const ANCHOR: usize = 8;
 const ANCHORS_KEPT: usize = 1 << 12;
 /// A sequence is found when it has come twice, but not before so many instructions were the same.
 pub const REPEATED_MIN: usize = 16;
-/// The factor of the rolling hash: 2^64 divided by the golden ratio, odd.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// `MULTIPLIER` to the power of [`ANCHOR`]: the factor of the fingerprint that leaves the rolling hash.
 const LEAVING: u64 = {
@@ -99,8 +99,8 @@ impl Detector {
         if self.anchors.is_empty() {
             self.anchors.resize(ANCHORS_KEPT, (0, 0));
         }
-        // Mixed, since hashes of fingerprints that count up are evenly spaced, and would all replace each other.
-        let mixed = (hash ^ hash >> 29).wrapping_mul(MULTIPLIER);
+        // Hashes of fingerprints that count up are evenly spaced, and would all replace each other.
+        let mixed = scatter(hash);
         let kept = &mut self.anchors[(mixed >> 32) as usize & (ANCHORS_KEPT - 1)];
         let (other_bits, count) = (mixed as u32, self.count as u32);
         let (earlier_bits, earlier) = std::mem::replace(kept, (other_bits, count));

@@ -12,6 +12,7 @@
 //! daemon's memory alone.
 
 pub mod detector;
+mod hash;
 pub mod plan;
 
 use crate::table::{KeyedState, TensorTable};
@@ -20,6 +21,7 @@ use detector::{ANCHOR, Detector, anchor_of};
 use gt_ops::wire::Slot;
 use gt_ops::{Meta, Op, TensorId};
 use gt_protocol::SequenceCounts;
+use hash::{mix, scatter};
 use plan::{CopiedSlots, FROM_OUTSIDE, PlannedInstruction, PlannedInstructions, TENSORS_MAX, come_from, producers_of};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -35,8 +37,6 @@ const NEAR_MAX: TensorId = 4;
 const ATTEMPTS_MAX: u8 = 4;
 /// After how many rounds the log tells what is planned of a sequence.
 const PLANNED_ROUNDS: u64 = ATTEMPTS_MAX as u64 + 1;
-/// The multiplier of FxHash: 2^64 divided by the golden ratio, odd.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// Which instructions are planned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -453,8 +453,7 @@ fn fingerprint(op: Op, [low, high]: [u64; 2], result: TensorId, operands: &[Tens
     for operand in operands {
         near = near << 8 | result.wrapping_sub(*operand).min(NEAR_MAX);
     }
-    let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(MULTIPLIER);
-    let hash = mix(mix(mix(low.wrapping_mul(MULTIPLIER), high), near), op as u64);
+    let hash = mix(mix(mix(mix(0, low), high), near), op as u64);
     (hash >> 32) as u32
 }
 
@@ -468,7 +467,7 @@ fn before(fingerprints: &[u32], at: usize) -> impl Iterator<Item = u32> {
 /// A hash of a sequence that is the same wherever the sequence begins.
 fn key_of(fingerprints: &[u32]) -> u64 {
     let anchors = (0..fingerprints.len()).map(|at| anchor_of(before(fingerprints, at)));
-    anchors.fold(0u64, |key, anchor| key.wrapping_add((anchor ^ anchor >> 29).wrapping_mul(MULTIPLIER)))
+    anchors.fold(0u64, |key, anchor| key.wrapping_add(scatter(anchor)))
 }
 
 /// For each prefix of `pattern`, the length of the longest shorter one that it ends with (Knuth, Morris, Pratt 1977).

@@ -1,5 +1,6 @@
 //! The plan of a sequence: its instructions as they came, validated and turned into steps once.
 
+use super::hash::mix;
 use crate::table::{Content, KeyedState, TensorTable};
 use crate::worker::step::Step;
 use gt_ops::result_meta::ResultMeta;
@@ -13,8 +14,6 @@ pub const TENSORS_MAX: usize = 4;
 const SLOTS_MAX: usize = 4;
 /// The most entries of [`PlannedInstructions`].
 const PLANNED_MAX: usize = 1 << 12;
-/// The multiplier of FxHash: 2^64 divided by the golden ratio, odd.
-const MULTIPLIER: u64 = 0x9e37_79b9_7f4a_7c15;
 /// Stands for the position of the producer of a tensor that no instruction of the sequence has made.
 pub const FROM_OUTSIDE: u32 = u32::MAX;
 
@@ -126,7 +125,6 @@ impl PlannedInstructions {
         cost_ns: u64,
     ) -> Option<u32> {
         let metas: Box<[Meta]> = metas.collect();
-        let mix = |hash: u64, word: u64| (hash.rotate_left(5) ^ word).wrapping_mul(MULTIPLIER);
         let [first, more @ ..] = slots.as_slice() else { return None };
         let words = more.iter().flatten().copied().chain(metas.iter().flat_map(ResultMeta::words_of));
         let alike = self.by_hash.entry(words.fold(mix(0, first[0]), mix)).or_default();

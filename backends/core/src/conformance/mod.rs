@@ -8,6 +8,7 @@ pub mod host;
 pub mod oracle;
 mod programs;
 mod suite;
+mod windows;
 
 pub use programs::programs;
 pub use suite::{
@@ -16,6 +17,7 @@ pub use suite::{
     elementwise_large, fourier_transforms, gathers, matmuls, memory_limit, movements, operands_given_up, positions,
     randoms, reductions, reductions_large, scans, scatters, searches, selections, slice_scatters, sorts, transfers,
 };
+pub use windows::{WINDOWS, WindowSizes, window_spec};
 
 /// Makes one test of each function of the suite. `$make` is an expression for a new backend with a memory limit of
 /// [`MEMORY_BYTES`].

@@ -6,7 +6,7 @@ use super::host::{Data, Host, broadcast_position, index_of, position_of, round, 
 use crate::error::ExecError;
 use gt_ops::math::{Int, KernelBool, Std};
 use gt_ops::row::{IntKernel, RealKernel, TestKernel, kernels};
-use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, Shape, for_each_elementwise, philox};
+use gt_ops::{Attrs, Class, DType, Meta, Op, Scalar, for_each_elementwise, philox};
 
 /// An operand of [`interpret`].
 #[derive(Clone, Debug)]
@@ -193,20 +193,21 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
         (Class::Movement, _) => Ok(movement(op, inputs[0].tensor(), attrs, out)),
         (Class::SliceScatter, Attrs::Slice(spec)) => {
             let mut result = inputs[0].tensor().clone();
-            let one = Meta::new(Shape::SCALAR, out.dtype);
-            let number = match &inputs[1] {
-                OracleOperand::Scalar(number) if out.dtype.is_float() => Some(Host::floats(one, vec![number.to_f64()])),
-                OracleOperand::Scalar(number) => Some(Host::ints(one, vec![number.to_i64()])),
-                OracleOperand::Tensor(_) => None,
+            let (n, written) = (spec.sizes.numel(), Meta::new(spec.sizes, out.dtype));
+            let source = match &inputs[1] {
+                OracleOperand::Scalar(number) if out.dtype.is_float() => {
+                    Host::floats(written, vec![number.to_f64(); n])
+                }
+                OracleOperand::Scalar(number) => Host::ints(written, vec![number.to_i64(); n]),
+                OracleOperand::Tensor(source) => source.clone(),
             };
-            let source = number.as_ref().unwrap_or_else(|| inputs[1].tensor());
-            for i in 0..spec.sizes.numel() {
+            for i in 0..n {
                 let index: Vec<usize> = index_of(&spec.sizes, i)
                     .into_iter()
                     .enumerate()
                     .map(|(axis, i)| (spec.start[axis] + spec.step[axis] * i as i64) as usize)
                     .collect();
-                set(&mut result, position_of(&out.shape, &index), source, if number.is_some() { 0 } else { i });
+                set(&mut result, position_of(&out.shape, &index), &source, i);
             }
             Ok(result)
         }

@@ -4,12 +4,13 @@
 
 use crate::{Multiplier, TestDevice, open};
 use gt_backend::conformance::host::{Data, Host};
+use gt_backend::conformance::{WINDOWS, WindowSizes, window_spec};
 use gt_backend::{Backend, HostRange, Input};
 use gt_cpu::{CpuBackend, CpuOptions};
 use gt_cuda::CudaBackend;
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::SliceSpec;
-use gt_ops::{Attrs, DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
+use gt_ops::{Attrs, DType, DTypeSet, Meta, Op, RANK_MAX, Shape};
 use std::ptr::NonNull;
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -95,25 +96,6 @@ fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operan
     }
 }
 
-/// Stride, dilation, padding before and after, kernel size, input size.
-type Case = (&'static [i64], &'static [i64], &'static [i64], &'static [i64], &'static [usize], &'static [usize]);
-
-const CASES: [Case; 9] = [
-    (&[1], &[1], &[0], &[0], &[1], &[5]),
-    (&[2], &[3], &[2], &[1], &[3], &[11]),
-    (&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[6, 7]),
-    (&[2, 1], &[1, 2], &[0, 2], &[1, 1], &[2, 3], &[7, 5]),
-    (&[3, 3], &[1, 1], &[0, 0], &[0, 0], &[2, 2], &[9, 8]),
-    (&[1, 1], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[4, 5]),
-    (&[4, 4], &[1, 1], &[3, 0], &[0, 3], &[4, 4], &[9, 13]),
-    (&[1, 2, 1], &[1, 1, 2], &[1, 0, 1], &[0, 1, 1], &[2, 2, 2], &[3, 5, 4]),
-    (&[2, 2, 2], &[2, 1, 1], &[1, 1, 1], &[1, 1, 1], &[2, 3, 1], &[5, 4, 3]),
-];
-
-fn spec((stride, dilation, low, high, kernel, input): Case, groups: i64) -> WindowSpec {
-    gt_ops::build::window::WindowParameters { stride, low, high, dilation, groups }.spec(input, kernel).unwrap()
-}
-
 fn with(lead: &[usize], sizes: &[usize]) -> Shape {
     shape(&[lead, sizes].concat())
 }
@@ -121,8 +103,8 @@ fn with(lead: &[usize], sizes: &[usize]) -> Shape {
 #[test]
 fn pools_and_their_gradients() {
     let mut both = backends();
-    for (i, case) in CASES.into_iter().enumerate() {
-        let spec = spec(case, 1);
+    for (i, case) in WINDOWS.into_iter().enumerate() {
+        let spec = window_spec(case, 1);
         let output = spec.output().unwrap();
         let (input, output) = (with(&[2, 3], spec.used(&spec.input)), with(&[2, 3], spec.used(&output)));
         let attrs = Attrs::Window(Box::new(spec));
@@ -149,8 +131,8 @@ fn convolutions_and_their_gradients() {
     for (i, (samples, seen, made, groups)) in
         [(2, 3, 4, 1), (1, 2, 3, 2), (3, 70, 5, 1), (0, 2, 2, 1)].into_iter().enumerate()
     {
-        for (j, case) in CASES.into_iter().enumerate() {
-            let spec = spec(case, groups as i64);
+        for (j, case) in WINDOWS.into_iter().enumerate() {
+            let spec = window_spec(case, groups as i64);
             let output = spec.output().unwrap();
             let (input, kernel, output) = (spec.used(&spec.input), spec.used(&spec.kernel), spec.used(&output));
             let attrs = Attrs::Window(Box::new(spec));
@@ -174,7 +156,7 @@ fn convolutions_and_their_gradients() {
 #[test]
 fn convolutions_of_many_tiles_and_long_sums() {
     let mut both = backends();
-    let spec = spec((&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[20, 19]), 1);
+    let spec = window_spec((&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[20, 19]), 1);
     let attrs = Attrs::Window(Box::new(spec));
     let of = |dims: &[usize], seed| whole(Meta::new(shape(dims), DType::F32), seed);
     let (x, y, weight) = (of(&[2, 17, 20, 19], 1), of(&[2, 70, 20, 19], 2), of(&[70, 17, 3, 3], 3));
@@ -190,7 +172,7 @@ fn large_convolutions_are_products_of_the_library() {
     let TestDevice { backend: cuda, emulated, products } = open(LIMIT / 4, Multiplier::Library);
     let mut both = (cpu, cuda);
     // Samples, input channels, output channels; and the library's products for each op.
-    let cases: [(Case, [usize; 3], DType, [u64; 3]); 6] = [
+    let cases: [(WindowSizes, [usize; 3], DType, [u64; 3]); 6] = [
         ((&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[20, 19]), [3, 17, 70], DType::F32, [1, 3, 1]),
         ((&[1, 1], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[21, 13]), [3, 48, 40], DType::BF16, [1; 3]),
         ((&[2, 2], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[24, 24]), [4, 64, 64], DType::F32, [1; 3]),
@@ -199,7 +181,7 @@ fn large_convolutions_are_products_of_the_library() {
         ((&[1, 1, 1], &[1, 1, 1], &[1, 1, 1], &[1, 1, 1], &[3, 3, 3], &[7, 6, 9]), [2, 10, 9], DType::F32, [1; 3]),
     ];
     for (case, [samples, seen, made], dtype, expected) in cases {
-        let spec = spec(case, 1);
+        let spec = window_spec(case, 1);
         let output = spec.output().unwrap();
         let (input, kernel, output) = (spec.used(&spec.input), spec.used(&spec.kernel), spec.used(&output));
         let attrs = Attrs::Window(Box::new(spec));
