@@ -10,7 +10,6 @@ Where GT's device is emulated, which is a rehearsal of this file, sizes are smal
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +23,7 @@ from tests.parity.gpt import Config, build
 
 EMULATED_DEVICE = "an emulated device"
 # The parameters of the model that training is measured with.
-GPT2 = Config(layers=12, heads=12, channels=768, context=1024, vocabulary=50_304)
+GPT2 = Config(layers=12, heads=12, channels=768, context=1024, vocabulary=50_304, fused=True)
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,7 @@ REHEARSED = Sizes(
     chain_ops=50,
     attention=(1, 2, 32, 16),
     convolution=(2, 4, 8, 8),
-    gpt=Config(layers=1, heads=2, channels=32, context=16, vocabulary=64),
+    gpt=Config(layers=1, heads=2, channels=32, context=16, vocabulary=64, fused=True),
     gpt_batch=2,
     mlp=16,
     issues=20,
@@ -94,12 +93,16 @@ def _compiles() -> bool:
 
 
 def _timed(framework: Any, work: Callable[[], object], passes: int) -> Callable[[], float]:
-    """Measures the seconds of one `work()`, from issuing the first to the end of the last."""
+    """Measures the seconds of one `work()`, from issuing the first to the end of the last.
+
+    All results are kept until the end: GT does not compute what nobody can read any more.
+    """
     synchronize = _synchronizer(framework)
 
     def measured() -> float:
         synchronize()
-        return seconds_per_pass(work, passes, synchronize)
+        kept: list[object] = []
+        return seconds_per_pass(lambda: kept.append(work()), passes, synchronize)
 
     return measured
 
@@ -271,32 +274,27 @@ def _gpt_flops() -> float:
 
 
 def _transfers() -> Iterator[Row]:
-    """Yields the rows of uploads and downloads, beside copies between pinned memory and the device."""
+    """Yields the rows of uploads and downloads of NumPy's arrays, beside bare copies of memory that is pinned."""
     array = np.ones(_sizes().large // 4, np.float32)
     ours, device = gt.from_numpy(array), torch.empty(array.size, device=_place(torch))
     pinned = torch.empty(array.size, pin_memory=torch.cuda.is_available())
 
-    def up() -> float:
-        start = time.perf_counter()
-        gt.from_numpy(array)
-        gt.cuda.synchronize()
-        return time.perf_counter() - start
+    def once(framework: Any, work: Callable[[], object]) -> Callable[[], float]:
+        return _timed(framework, work, 1)
 
-    def down() -> float:
-        start = time.perf_counter()
-        ours.numpy()
-        return time.perf_counter() - start
-
-    def copied(to: Any, source: Any) -> Callable[[], float]:
-        return _timed(torch, lambda: to.copy_(source, non_blocking=True), 1)
-
-    target = Target(0.9, "PyTorch", speed=True)
-    for direction, ours_timed, theirs in (
-        ("upload", up, copied(device, pinned)),
-        ("download", down, copied(pinned, device)),
-    ):
-        what = f"gpu: {direction}, {array.nbytes / 1e6:,.0f} MB, beside a pinned copy"
-        contenders = {"GT": ours_timed, "PyTorch": theirs}
+    up = {
+        "GT": once(gt, lambda: gt.from_numpy(array)),
+        "PyTorch": once(torch, lambda: torch.from_numpy(array).to(_place(torch))),
+        "bare": once(torch, lambda: device.copy_(pinned, non_blocking=True)),
+    }
+    down = {
+        "GT": once(gt, ours.numpy),
+        "PyTorch": once(torch, lambda: device.cpu().numpy()),
+        "bare": once(torch, lambda: pinned.copy_(device, non_blocking=True)),
+    }
+    target = Target(1.0, "PyTorch", speed=True)
+    for direction, contenders in (("upload", up), ("download", down)):
+        what = f"gpu: {direction} of an array of {array.nbytes / 1e6:,.0f} MB"
         yield Row(what, contenders, (target,), work=float(array.nbytes), work_unit="B/s")
 
 
@@ -305,7 +303,9 @@ def _matmuls() -> Iterator[Row]:
         for size in _sizes().matmul:
             target = Target(0.97, "PyTorch", speed=True) if name != "f32" else None
             flops = (2.0 * size**3, "FLOP/s")
-            yield _row(f"gpu: matmul {size:,}³, {name}", _matmul(size, dtype, tf32), 20, target, work=flops)
+            # The results of all passes of a row take the same memory, 5 GB of float32 at the most.
+            passes = 20 * (max(_sizes().matmul) // size) ** 2
+            yield _row(f"gpu: matmul {size:,}³, {name}", _matmul(size, dtype, tf32), passes, target, work=flops)
 
 
 def _bandwidths(compiled: bool) -> Iterator[Row]:
@@ -335,7 +335,7 @@ def _bandwidths(compiled: bool) -> Iterator[Row]:
         yield _row(
             f"gpu: {name}, {large:,} elements{', beside a compiler' * compiled}",
             _of_large(work, shape, count),
-            10,
+            20,
             target,
             work=(4.0 * large * moved, "B/s"),
             compiled=_of_large(work, shape, count, compiles=True) if compiled else None,

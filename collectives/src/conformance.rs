@@ -130,7 +130,9 @@ fn assert_same(found: &[u8], expected: &[u8], what: &str) {
     assert_eq!(found.len(), expected.len(), "{what}");
     if found != expected {
         let at = found.iter().zip(expected).position(|(a, b)| a != b);
-        panic!("{what}: byte {at:?} of {} differs", found.len());
+        let near = at.unwrap_or(0) / 8 * 8..(at.unwrap_or(0) / 8 * 8 + 8).min(found.len());
+        let (found_near, expected_near) = (&found[near.clone()], &expected[near]);
+        panic!("{what}: byte {at:?} of {} differs: {found_near:02x?}, not {expected_near:02x?}", found.len());
     }
 }
 

@@ -70,7 +70,7 @@ pub mod real {
         normal_cdf(a) = a.normal_cdf();
         ndtri(a) = a.ndtri();
         log_ndtr(a) = T::from_f64(special::log_ndtr(a.to_f64()));
-        lgamma(a) = a.lgamma();
+        log_gamma(a) = a.lgamma();
         digamma(a) = T::from_f64(special::digamma(a.to_f64()));
         zeta(a, b) = T::from_f64(special::zeta(a.to_f64(), b.to_f64()));
         gammainc(a, b) = T::from_f64(special::gammainc(a.to_f64(), b.to_f64()));

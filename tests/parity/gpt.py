@@ -16,6 +16,8 @@ class Config:
     layers: int = 4
     heads: int = 4
     channels: int = 128
+    # Attention by `scaled_dot_product_attention`, as nanoGPT has it, rather than by products and a softmax.
+    fused: bool = False
 
 
 def build(torch: Any, config: Config) -> Any:
@@ -27,7 +29,8 @@ def build(torch: Any, config: Config) -> Any:
             super().__init__()
             self.qkv = nn.Linear(config.channels, 3 * config.channels)
             self.out = nn.Linear(config.channels, config.channels)
-            self.register_buffer("causal", torch.tril(torch.ones(config.context, config.context)))
+            if not config.fused:
+                self.register_buffer("causal", torch.tril(torch.ones(config.context, config.context)))
 
         def forward(self, x: Any) -> Any:
             batch, length, channels = x.shape
@@ -35,9 +38,12 @@ def build(torch: Any, config: Config) -> Any:
             q, k, v = (
                 part.view(batch, length, config.heads, width).transpose(1, 2) for part in self.qkv(x).chunk(3, dim=-1)
             )
-            scores = (q @ k.transpose(-2, -1)) / math.sqrt(width)
-            scores = scores.masked_fill(self.causal[:length, :length] == 0, float("-inf"))
-            mixed = functional.softmax(scores, dim=-1) @ v
+            if config.fused:
+                mixed = functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+            else:
+                scores = (q @ k.transpose(-2, -1)) / math.sqrt(width)
+                scores = scores.masked_fill(self.causal[:length, :length] == 0, float("-inf"))
+                mixed = functional.softmax(scores, dim=-1) @ v
             return self.out(mixed.transpose(1, 2).contiguous().view(batch, length, channels))
 
     class Block(nn.Module):
@@ -66,7 +72,7 @@ def build(torch: Any, config: Config) -> Any:
             self.head.weight = self.tokens.weight
 
         def forward(self, tokens: Any, targets: Any) -> Any:
-            x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1]))
+            x = self.tokens(tokens) + self.places(torch.arange(tokens.shape[1], device=tokens.device))
             for block in self.blocks:
                 x = block(x)
             logits = self.head(self.ln(x))

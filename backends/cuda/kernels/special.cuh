@@ -8,6 +8,11 @@
 #define GT_INFINITY double_of(0x7ff0000000000000ull)
 #define GT_NAN double_of(0x7ff8000000000000ull)
 
+// The logarithm of the gamma function. CUDA's of f32 is right to the last digits of the largest term of its sum, which
+// cancels near the roots between negative integers.
+GT_DEVICE double log_gamma(double x) { return lgamma(x); }
+GT_DEVICE float log_gamma(float x) { return x < 0.0f ? float(lgamma(double(x))) : lgamma(x); }
+
 // The derivative of lgamma: the recurrence up to 10, the reflection formula below 0, then the asymptotic series (DLMF
 // 5.11.2).
 GT_DEVICE double digamma(double x) {

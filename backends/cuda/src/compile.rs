@@ -1,5 +1,6 @@
 //! Compilation of kernels: the compiler's interface, NVRTC, and a store of compiled images on disk.
 
+pub(crate) mod background;
 pub(crate) mod compiler;
 pub(crate) mod nvrtc;
 pub(crate) mod store;

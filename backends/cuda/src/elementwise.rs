@@ -11,7 +11,7 @@ use crate::template::{KernelKey, Template};
 use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops, Power, computed_bits, scalar_bits, simple_power};
 use gt_ops::row::{ROWS, ResultDType};
-use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row};
+use gt_ops::{Class, DType, Meta, Op, RANK_MAX, Row, Shape};
 
 /// The most elements of a launch with strided operands, so that indices fit into 32 bits; larger results take several
 /// launches.
@@ -192,17 +192,8 @@ impl CudaBackend {
         slot: Option<Slot>,
     ) -> Result<()> {
         let Some(shape) = results.first().map(|result| result.meta.shape) else { return Ok(()) };
-        let mut ones = 0u32;
-        let mut straight = true;
-        for (i, source) in sources.iter().enumerate() {
-            match source {
-                _ if source.is_one() => ones |= 1 << i,
-                ElementwiseSource::Tensor(t) => {
-                    straight &= t.contiguous && t.meta.shape == shape && is_aligned(t, lanes)
-                }
-                ElementwiseSource::Number(_) => {}
-            }
-        }
+        let is_one = |(i, source): (usize, &ElementwiseSource<'_>)| u32::from(source.is_one()) << i;
+        let ones = sources.iter().enumerate().map(is_one).fold(0, |all, one| all | one);
         let aligned = results.iter().all(|result| is_aligned(result, lanes));
         let elements = shape.numel();
         let arguments = |args: &mut Args, offsets: &[isize; INPUTS_MAX], first: usize| {
@@ -220,7 +211,7 @@ impl CudaBackend {
             }
             args.push(ones);
         };
-        if straight && aligned {
+        if aligned && is_straight(sources, &shape, lanes) {
             let function = function(&mut self.kernels, Traversal::Straight)?;
             let mut args = Args::new();
             arguments(&mut args, &[0; INPUTS_MAX], 0);
@@ -228,13 +219,8 @@ impl CudaBackend {
             // SAFETY: the arguments match the program's kernel, and operands and results have `elements` elements.
             return unsafe { self.launch(function, grid(elements / lanes + elements % lanes), &args) };
         }
-        let strides: [[isize; RANK_MAX]; INPUTS_MAX] = std::array::from_fn(|i| match sources.get(i) {
-            Some(ElementwiseSource::Tensor(t)) if t.numel() != 1 => t.broadcast_strides(&shape),
-            _ => [0; RANK_MAX],
-        });
-        let loops = Loops::new(&shape, strides.each_ref());
-        let by_rows = lanes > 1 && aligned && loops.inner().is_multiple_of(lanes);
-        let walk = if by_rows { Traversal::Rows } else { Traversal::Single };
+        let loops = loops_of(sources, &shape);
+        let walk = if aligned { by_rows(&loops, lanes) } else { Traversal::Single };
         let lanes = if walk == Traversal::Rows { lanes } else { 1 };
         let function = function(&mut self.kernels, walk)?;
         // Each launch computes a slice along the outermost axis.
@@ -252,6 +238,33 @@ impl CudaBackend {
         }
         Ok(())
     }
+}
+
+/// Whether a kernel can traverse the operands linearly.
+fn is_straight(sources: &[ElementwiseSource<'_>], shape: &Shape, lanes: usize) -> bool {
+    sources.iter().all(|source| match source {
+        ElementwiseSource::Tensor(t) if !source.is_one() => {
+            t.contiguous && t.meta.shape == *shape && is_aligned(t, lanes)
+        }
+        _ => true,
+    })
+}
+
+fn loops_of(sources: &[ElementwiseSource<'_>], shape: &Shape) -> Loops<INPUTS_MAX> {
+    let strides: [[isize; RANK_MAX]; INPUTS_MAX] = std::array::from_fn(|i| match sources.get(i) {
+        Some(ElementwiseSource::Tensor(t)) if t.numel() != 1 => t.broadcast_strides(shape),
+        _ => [0; RANK_MAX],
+    });
+    Loops::new(shape, strides.each_ref())
+}
+
+fn by_rows(loops: &Loops<INPUTS_MAX>, lanes: usize) -> Traversal {
+    if lanes > 1 && loops.inner().is_multiple_of(lanes) { Traversal::Rows } else { Traversal::Single }
+}
+
+/// How a kernel traverses operands, if the results lie in new memory.
+pub(crate) fn traversal_of(sources: &[ElementwiseSource<'_>], shape: &Shape, lanes: usize) -> Traversal {
+    if is_straight(sources, shape, lanes) { Traversal::Straight } else { by_rows(&loops_of(sources, shape), lanes) }
 }
 
 /// A grid with one thread for each item.

@@ -2,11 +2,12 @@
 //! that are kept.
 //!
 //! Each program has a kernel of its own, compiled and cached; shapes and scalars are arguments. A program that occurs
-//! once or twice is not worth compiling: its instructions run one by one, with the same results.
+//! once or twice is not worth compiling, and other threads compile the rest: meanwhile its instructions run one by one,
+//! with the same results.
 
 use crate::backend::CudaBackend;
 use crate::checks::Checks;
-use crate::elementwise::{ElementwiseSource, gives_memory};
+use crate::elementwise::{ElementwiseSource, gives_memory, traversal_of};
 use crate::error::Result;
 use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, ProgramStep, ProgramValue};
 use crate::tensor::CudaTensor;
@@ -146,7 +147,8 @@ impl CudaBackend {
         if plan.program.kept.is_empty() {
             return Ok(vec![None; stages.len()]);
         }
-        if !self.kernels.is_worth_it(&plan.program) {
+        let walk = traversal_of(&plan.sources, &stages[0].out.shape, plan.program.lanes());
+        if !self.kernels.is_ready(&plan.program, walk)? {
             return execute_one_by_one(self, stages);
         }
         let mut free = given_up(stages);
@@ -212,5 +214,10 @@ impl CudaBackend {
     /// Compiles each program at its first occurrence from here on.
     pub fn compile_programs_at_once(&mut self) {
         self.kernels.compile_programs_at_once();
+    }
+
+    /// Waits for the kernels of programs that other threads compile.
+    pub fn await_compiled(&mut self) {
+        self.kernels.await_compiled();
     }
 }

@@ -1,5 +1,6 @@
 //! The kernels of a device: compiled at first use, stored on disk, and loaded.
 
+use crate::compile::background::{BackgroundCompiler, image};
 use crate::compile::compiler::{Compiler, Image};
 use crate::compile::store::Store;
 use crate::driver::{Driver, KernelFunction};
@@ -10,7 +11,7 @@ use gt_backend::ExecError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A program is compiled after this many occurrences. Which instructions are fused depends on how far the device is
+/// A program is compiled after more occurrences than this. Which instructions are fused depends on how far the device is
 /// behind, so some programs never recur.
 const SEEN_BEFORE_COMPILED: u32 = 2;
 /// The most programs that are remembered; beyond that, those without a kernel are forgotten.
@@ -19,30 +20,46 @@ const PROGRAMS_MAX: usize = 4096;
 /// The kernels of one device.
 pub struct Kernels {
     driver: Arc<dyn Driver>,
-    compiler: Box<dyn Compiler>,
+    compiler: Arc<dyn Compiler>,
     store: Store,
     loaded: HashMap<u128, KernelFunction>,
     /// Fused programs, which have no key.
     programs: HashMap<Program, Seen>,
-    seen_before_compiled: u32,
+    background: BackgroundCompiler<(Program, Traversal)>,
+    /// Whether a program is compiled at its first occurrence, and the worker waits for it.
+    at_once: bool,
 }
 
 /// The number of a program's occurrences, and its kernels.
 struct Seen {
     times: u32,
-    loaded: [Option<KernelFunction>; Traversal::ALL.len()],
+    kernels: [ProgramKernel; Traversal::ALL.len()],
+}
+
+/// The kernel of a program.
+#[derive(Clone)]
+enum ProgramKernel {
+    /// Nobody has asked for it.
+    None,
+    /// A thread compiles it.
+    Compiling,
+    /// It cannot be compiled or loaded.
+    Failed(ExecError),
+    Loaded(KernelFunction),
 }
 
 impl Kernels {
     /// The kernels of a device, none of them loaded yet.
     pub fn new(driver: Arc<dyn Driver>, compiler: Box<dyn Compiler>, store: Store) -> Kernels {
+        let compiler: Arc<dyn Compiler> = compiler.into();
         Kernels {
             driver,
+            background: BackgroundCompiler::new(compiler.clone(), store.clone()),
             compiler,
             store,
             loaded: HashMap::new(),
             programs: HashMap::new(),
-            seen_before_compiled: SEEN_BEFORE_COMPILED,
+            at_once: false,
         }
     }
 
@@ -77,48 +94,80 @@ impl Kernels {
         self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
     }
 
-    /// Counts an occurrence of a program, and returns whether the program is worth compiling.
-    pub fn is_worth_it(&mut self, program: &Program) -> bool {
-        if let Some(seen) = self.programs.get_mut(program) {
-            seen.times += 1;
-            return seen.times > self.seen_before_compiled;
+    /// Counts an occurrence of a program, and returns whether its kernel is there. One that occurs often enough is
+    /// compiled by another thread, and until then its instructions run one by one.
+    ///
+    /// # Errors
+    /// As [`Kernels::get`].
+    pub fn is_ready(&mut self, program: &Program, walk: Traversal) -> Result<bool, ExecError> {
+        self.collect(false);
+        if self.programs.len() >= PROGRAMS_MAX && !self.programs.contains_key(program) {
+            let is_used = |kernel: &ProgramKernel| !matches!(kernel, ProgramKernel::None);
+            self.programs.retain(|_, seen| seen.kernels.iter().any(is_used));
         }
-        if self.programs.len() >= PROGRAMS_MAX {
-            self.programs.retain(|_, seen| seen.loaded.iter().any(Option::is_some));
+        if !self.programs.contains_key(program) {
+            let kernels = [const { ProgramKernel::None }; Traversal::ALL.len()];
+            self.programs.insert(program.clone(), Seen { times: 0, kernels });
         }
-        self.programs.insert(program.clone(), Seen { times: 1, loaded: [None; Traversal::ALL.len()] });
-        self.seen_before_compiled == 0
+        let Some(seen) = self.programs.get_mut(program) else { return Ok(false) };
+        seen.times = seen.times.saturating_add(1);
+        match &seen.kernels[walk as usize] {
+            ProgramKernel::Loaded(_) => Ok(true),
+            ProgramKernel::Failed(error) => Err(error.clone()),
+            ProgramKernel::None if self.at_once => Ok(true),
+            ProgramKernel::None if seen.times > SEEN_BEFORE_COMPILED => {
+                seen.kernels[walk as usize] = ProgramKernel::Compiling;
+                self.background.begin((program.clone(), walk), program.name(), program.source(walk))?;
+                Ok(false)
+            }
+            ProgramKernel::None | ProgramKernel::Compiling => Ok(false),
+        }
     }
 
     /// Compiles each program at its first occurrence from here on.
     pub fn compile_programs_at_once(&mut self) {
-        self.seen_before_compiled = 0;
+        self.at_once = true;
     }
 
-    /// The kernel of a program that [`is_worth_it`](Self::is_worth_it).
+    /// Waits for the kernels that other threads compile.
+    pub fn await_compiled(&mut self) {
+        self.collect(true);
+    }
+
+    /// Loads the kernels that other threads have compiled.
+    fn collect(&mut self, wait: bool) {
+        while let Some(((program, walk), image)) = self.background.next(wait) {
+            let kernel = image.and_then(|image| self.loaded_from(&program, &image));
+            if let Some(seen) = self.programs.get_mut(&program) {
+                seen.kernels[walk as usize] = kernel.map_or_else(ProgramKernel::Failed, ProgramKernel::Loaded);
+            }
+        }
+    }
+
+    fn loaded_from(&self, program: &Program, image: &Image) -> Result<KernelFunction, ExecError> {
+        let load = |module| self.driver.function(module, &program.name());
+        self.driver.load(image).and_then(load).map_err(failed)
+    }
+
+    /// The kernel of a program, which [`is_ready`](Self::is_ready) or is compiled now.
     ///
     /// # Errors
     /// As [`Kernels::get`].
     pub fn program(&mut self, program: &Program, walk: Traversal) -> Result<KernelFunction, ExecError> {
-        if let Some(Seen { loaded, .. }) = self.programs.get(program)
-            && let Some(function) = loaded[walk as usize]
+        if let Some(Seen { kernels, .. }) = self.programs.get(program)
+            && let ProgramKernel::Loaded(function) = kernels[walk as usize]
         {
             return Ok(function);
         }
-        let name = program.name();
-        let image = self.image(&name, &program.source(walk))?;
-        let load = |module| self.driver.function(module, &name);
-        let function = self.driver.load(&image).and_then(load).map_err(failed)?;
+        let image = self.image(&program.name(), &program.source(walk))?;
+        let function = self.loaded_from(program, &image)?;
         if let Some(seen) = self.programs.get_mut(program) {
-            seen.loaded[walk as usize] = Some(function);
+            seen.kernels[walk as usize] = ProgramKernel::Loaded(function);
         }
         Ok(function)
     }
 
     fn image(&self, name: &str, source: &str) -> Result<Image, ExecError> {
-        self.store.get_or_make(&self.compiler.identity(), source, || {
-            tracing::debug!(target: "gtd::compile", name, "compiles a kernel");
-            self.compiler.compile(name, source)
-        })
+        image(&*self.compiler, &self.store, name, source)
     }
 }

@@ -27,8 +27,14 @@ impl CudaBackend {
         let (version, driver) = (cuda.version_major(), Arc::new(cuda));
         let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
             .map_err(|why| OpenError::Refused { ordinal, why })?;
-        if std::env::var_os("GT_CUDA_GRAPHS").is_some_and(|value| value == "0") {
-            backend.set_graphs(Graphs::Never).map_err(|why| OpenError::Refused { ordinal, why })?;
+        let is = |name: &str, wanted: &str| std::env::var_os(name).is_some_and(|value| value == wanted);
+        let graphs = match () {
+            () if is("GT_CUDA_TIMES", "1") => Some(Graphs::Timed),
+            () if is("GT_CUDA_GRAPHS", "0") => Some(Graphs::Never),
+            () => None,
+        };
+        if let Some(graphs) = graphs {
+            backend.set_graphs(graphs).map_err(|why| OpenError::Refused { ordinal, why })?;
         }
         Ok(match CUBLAS_LT.open(Some(version), |opened| CublasLt::bind(opened, driver.clone())) {
             Ok(blas) => backend.with_blas(Box::new(blas)),

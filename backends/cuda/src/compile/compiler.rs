@@ -6,7 +6,7 @@ use gt_backend::ExecError;
 pub type Image = Vec<u8>;
 
 /// A compiler of CUDA C++.
-pub trait Compiler: Send {
+pub trait Compiler: Send + Sync {
     /// Everything but the source that the image depends on, as one line.
     fn identity(&self) -> String;
 

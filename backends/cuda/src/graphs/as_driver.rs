@@ -174,7 +174,9 @@ impl Driver for Launches {
     }
 
     fn function(&self, module: Module, name: &str) -> Result<KernelFunction> {
-        self.driver.function(module, name)
+        let function = self.driver.function(module, name)?;
+        self.state().times.name(function, name);
+        Ok(function)
     }
 
     fn allow_shared(&self, function: KernelFunction, bytes: u32) -> Result<()> {

@@ -14,6 +14,7 @@
 mod as_driver;
 mod cache;
 mod history;
+mod times;
 mod work;
 
 use crate::blas::gemm::{Blas, Gemm};
@@ -22,6 +23,7 @@ use cache::GraphCache;
 use history::History;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use times::KernelTimes;
 use work::{GraphWork, Kept};
 
 /// The sizes of graphs, in calls that enqueue work, and how many graphs are kept.
@@ -54,6 +56,8 @@ pub enum Graphs {
     Repeated(Limits),
     /// Every launch by itself, to test that all work can be captured.
     Each,
+    /// No work; the device's time for each kernel is measured and logged.
+    Timed,
 }
 
 /// Counts of issued work.
@@ -90,6 +94,8 @@ struct Following {
 struct GraphsState {
     blas: Option<Box<dyn Blas>>,
     graphs: Graphs,
+    /// What [`Graphs::Timed`] measures.
+    times: KernelTimes,
     history: History,
     cache: GraphCache,
     following: Option<Following>,
@@ -125,6 +131,7 @@ impl Launches {
         let state = GraphsState {
             blas: None,
             graphs: Graphs::Repeated(Limits::default()),
+            times: KernelTimes::new(),
             history: History::new(),
             cache: GraphCache::default(),
             following: None,
@@ -185,6 +192,9 @@ impl Launches {
     /// Those of the driver.
     pub fn let_go(&self) -> Result<()> {
         let mut state = self.alive()?;
+        if let Graphs::Timed = state.graphs {
+            state.times.show(&*self.driver, self.stream)?;
+        }
         if let Some(Following { id, came, issued }) = state.following {
             self.issue_held(&mut state, id, issued..came)?;
             // The next launch may still match the graph, so it is not counted as a miss.
@@ -231,6 +241,15 @@ impl Launches {
                 state.counts.single += 1;
                 // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
                 return unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) };
+            }
+            Graphs::Timed => {
+                let GraphsState { blas, times, counts, .. } = &mut *state;
+                counts.single += 1;
+                let begun = times.begins(&*self.driver, self.stream)?;
+                // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
+                let issued = unsafe { work.issue(&*self.driver, blas.as_deref_mut(), self.stream) }?;
+                times.ends(work, begun, &*self.driver, self.stream)?;
+                return Ok(issued);
             }
             // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
             Graphs::Each => return unsafe { self.issue_as_graph(&mut state, work) },

@@ -163,8 +163,10 @@ fn what_is_approximated_is_near() {
             ];
             for i in 0..want.len() {
                 let (g, w) = (got.float(i), want.float(i));
-                // A difference of close numbers loses precision relative to its result.
-                let bound = 8.0 * of_compute * w.abs().max(2.0) + epsilon * w.abs();
+                // A difference of close numbers loses precision relative to its result; the series of a gamma's slope
+                // multiplies the rounding errors of a logarithm.
+                let units = if row.op == Op::GammaSlope { 64.0 } else { 8.0 };
+                let bound = units * of_compute * w.abs().max(2.0) + epsilon * w.abs();
                 let near = (g - w).abs() <= bound || g == w || (g.is_nan() && w.is_nan());
                 let at: Vec<f64> = operands.iter().map(|o| o.float(i)).collect();
                 assert!(near, "{} of {dtype} at {at:?} is {g}, not {w}", row.name);
