@@ -13,7 +13,7 @@ use crate::value::TensorValue;
 use crate::view::Repeats;
 use gt_ops::grad::{GradArgs, Saved, to_operand};
 use gt_ops::instruction::{INPUTS_MAX, SliceSpec};
-use gt_ops::{Attrs, Meta, Op, OpError, Scalar, Shape, build};
+use gt_ops::{Attrs, DType, Graph, Meta, Op, OpError, Scalar, Shape, build};
 use smallvec::SmallVec;
 use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -204,6 +204,24 @@ fn whole_gradients(mut slices: Vec<SliceGradient>, whole: Meta) -> Result<Vec<Te
     Ok(grads)
 }
 
+/// Whether a gradient of float32 may reach the node as the half precision that it is a conversion of: such a gradient
+/// is added up or rounded to half precision again, and the conversion need not be written to memory.
+fn takes_half(node: &Node) -> bool {
+    matches!(node.kind(), NodeKind::Op { op: Op::Add | Op::MatmulWide | Op::Cast, .. })
+        && node.meta().dtype == DType::F32
+        && !node.has_hooks()
+        && !node.retains_grad()
+}
+
+/// A gradient of `node` in its own dtype.
+fn in_own_dtype(node: &Node, grad: Tensor) -> Result<Tensor> {
+    let Meta { dtype, .. } = node.meta();
+    match takes_half(node) && grad.meta().dtype.is_half() {
+        true => grad.apply(|g, v| g.emit(Op::Cast, &[v.into()], Attrs::DType(dtype))),
+        false => Ok(grad),
+    }
+}
+
 /// The state of one pass: gradients that have not been propagated yet, by the sequence numbers of their nodes.
 struct BackwardPass {
     /// The signal of the thread that started the pass.
@@ -236,6 +254,7 @@ impl BackwardPass {
         match self.grads.remove(&node.number()) {
             Some(earlier) => {
                 let _signal = signal::for_gradient(node.backward_signal(), self.caller);
+                let (earlier, grad) = (in_own_dtype(node, earlier)?, in_own_dtype(node, grad)?);
                 self.grads.insert(node.number(), earlier.binary(Op::Add, &grad)?);
             }
             None => {
@@ -267,7 +286,7 @@ impl BackwardPass {
             let _signal = signal::for_gradient(node.backward_signal(), self.caller);
             for grad in whole_gradients(alike, whole)? {
                 total = Some(match total {
-                    Some(earlier) => earlier.binary(Op::Add, &grad)?,
+                    Some(earlier) => in_own_dtype(node, earlier)?.binary(Op::Add, &grad)?,
                     None => grad,
                 });
             }
@@ -327,6 +346,9 @@ fn walk(roots: &Roots<'_>, wanted: Option<&[Arc<Node>]>, options: BackwardOption
             continue;
         }
         let Some(mut grad) = pass.take(&node)? else { continue };
+        if found.contains_key(&node.number()) {
+            grad = in_own_dtype(&node, grad)?;
+        }
         for hook in node.hooks() {
             if let Some(other) = hook(grad.same())? {
                 grad = other;
@@ -496,6 +518,16 @@ fn op_gradients(
         let mut fitted = Vec::with_capacity(grads.len());
         for (i, (grad, target)) in grads.into_iter().zip(&targets).enumerate() {
             if let (Some(grad), Some((operand, meta))) = (grad, target) {
+                let given = scope.meta(grad);
+                if !options.create_graph
+                    && given.dtype.is_half()
+                    && given.shape == meta.shape
+                    && takes_half(operand)
+                    && matches!(op, Op::Add | Op::Cast)
+                {
+                    fitted.push((operand.clone(), grad));
+                    continue;
+                }
                 let grad = to_operand(&mut scope, grad, *meta)?;
                 let made = operand.meta();
                 if operand.is_leaf() || made.shape == meta.shape {

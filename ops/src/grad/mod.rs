@@ -353,13 +353,18 @@ pub fn to_operand(g: &mut dyn Graph, grad: Val, operand: Meta) -> Result<Val> {
         if mask != 0 {
             // Where only new leading axes are summed, the operand's shape remains.
             let keepdim = mask != ((1u16 << lead) - 1) as u8;
-            grad = g.emit(Op::Sum, &[grad.into()], Attrs::Axes { mask, keepdim })?;
+            // A sum of half precisions in float32 is not rounded on the way.
+            let attrs = match from.dtype.is_half() && operand.dtype == DType::F32 {
+                true => Attrs::AxesInto { mask, keepdim, dtype: DType::F32 },
+                false => Attrs::Axes { mask, keepdim },
+            };
+            grad = g.emit(Op::Sum, &[grad.into()], attrs)?;
         }
         if g.meta(grad).shape != operand.shape {
             grad = g.emit(Op::Reshape, &[grad.into()], Attrs::Shape(operand.shape))?;
         }
     }
-    if from.dtype != operand.dtype {
+    if g.meta(grad).dtype != operand.dtype {
         grad = g.emit(Op::Cast, &[grad.into()], Attrs::DType(operand.dtype))?;
     }
     Ok(grad)
