@@ -1,7 +1,7 @@
 //! The findings of `gtctl doctor` about GPUs.
 
 use gt_backend::{DoctorContext, Finding, ServiceUser};
-use gt_nvidia::{CUBLAS_LT, Device, LibraryFound, NCCL, ProbeReport};
+use gt_nvidia::{CUBLAS_LT, CUDNN, Device, LibraryFound, NCCL, ProbeReport};
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,11 @@ fn gpu_findings(report: &ProbeReport, bytes: fn(u64) -> String) -> Vec<Finding> 
                 "gpu library",
                 why.clone(),
                 "GT's own kernels multiply matrices without it, which takes longer",
+            ),
+            Err(why) if name == CUDNN.name && report.devices.is_ok() => Finding::note(
+                "gpu library",
+                why.clone(),
+                "convolutions become products of matrices without it, which takes longer",
             ),
             Err(why) if name == NCCL.name && several => Finding::note(
                 "gpu library",
