@@ -1,8 +1,8 @@
 //! Convolutions by libraries: which of them computes which, and those that a library for convolutions computes.
 //!
 //! On an H200, PyTorch's 3×3 convolutions by cuDNN took a quarter of the time of im2col and cuBLASLt, and 1×1 ones as
-//! long. Where tensor cores may not be used, cuDNN 9.28's heuristics for Hopper rank no exact engine for the forward
-//! pass but those of last resort, so im2col comes first there.
+//! long. For exact f32 and f64 im2col comes first: of the 33 to 41 engines that cuDNN 9.28's heuristics rank for Hopper,
+//! nearly all round f32 to tf32, and none uses the tensor cores for f64, as cuBLAS does.
 
 use crate::backend::CudaBackend;
 use crate::columns::Convolution;
