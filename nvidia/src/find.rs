@@ -337,6 +337,8 @@ mod tests {
                 "libcublasLt.so.13".into()
             ]
         );
+        let found = candidates(&CUDNN, &[("VIRTUAL_ENV", folder.to_str().unwrap())], Some(12));
+        assert_eq!(found[..2], [of("nvidia/cudnn/lib/libcudnn.so.9"), "libcudnn.so.9".into()]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -222,6 +222,7 @@ mod tests {
              "holders": []}]},
           "libraries": [{"name": "NVRTC", "needed": true, "path": {"Err": "NVRTC was not found: pip install it"}},
             {"name": "cuBLASLt", "needed": true, "path": {"Ok": "/x/libcublasLt.so.13"}},
+            {"name": "cuDNN", "needed": false, "path": {"Err": "cuDNN was not found: pip install it"}},
             {"name": "NCCL", "needed": false, "path": {"Err": "NCCL was not found"}}]}"#;
         let findings = gpu_findings(&serde_json::from_str(report).unwrap(), |bytes| {
             format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
@@ -234,6 +235,8 @@ mod tests {
             "cuda:1 may not be used: its compute mode is Prohibited: `nvidia-smi -c 0` as root lifts that",
             "BAD   gpu library  NVRTC was not found: pip install it",
             "ok    gpu library  cuBLASLt: /x/libcublasLt.so.13",
+            "note  gpu library  cuDNN was not found: pip install it",
+            "convolutions become products of matrices without it, which takes longer",
             "note  gpu library  NCCL was not found",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

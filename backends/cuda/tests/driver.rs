@@ -358,7 +358,7 @@ fn what_cudnn_cannot_do_is_computed_without_it_and_what_it_fails_at_is_an_error(
     }
     // CUDNN_STATUS_EXECUTION_FAILED.
     dnn.refuse("fake_refuse_execute", 5000);
-    let error = convolutions(&mut dnn.backend(&fake)).err().expect("it fails").to_string();
+    let error = convolutions(&mut dnn.backend(&fake)).expect_err("it fails").to_string();
     dnn.refuse("fake_refuse_execute", 0);
     assert!(error.contains("cudnnBackendExecute: CUDNN_STATUS_OTHER (5000): why it failed"), "{error}");
     assert_eq!(dnn.get("fake_alive"), 0);

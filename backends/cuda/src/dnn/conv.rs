@@ -4,7 +4,7 @@ use crate::driver::{CudaStream, DevicePtr, Result};
 use gt_ops::window::WindowSizes;
 use gt_ops::{DType, WindowSpec};
 
-/// What a convolution computes from the two other tensors.
+/// The tensor of a convolution that is computed from the two others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ConvPass {
     /// The output, from input and weight.
@@ -20,7 +20,7 @@ pub enum ConvPass {
 /// output `(samples, groups * made, *output)`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Conv {
-    /// What it computes.
+    /// The tensor that is computed.
     pub pass: ConvPass,
     /// The dtype of all three tensors; half precisions are summed in f32.
     pub dtype: DType,

@@ -1,18 +1,18 @@
 //! cuDNN, by its graph interface (`cudnnBackend...`): the older one is deprecated, and its algorithms lack the engines
 //! that were written since.
 //!
-//! A convolution is a graph of one operation. The library's heuristics rank engines for it; the first that computes what
-//! GT promises, and whose workspace is not too large, becomes a plan, cached by [`Conv`]. Nothing is timed, so the same
-//! convolution has the same result in every run on the same device and version of the library.
+//! A convolution is a graph of one operation. The library's heuristics rank engines for it; the first that computes
+//! what GT promises, and whose workspace is not too large, becomes a plan, cached by [`Conv`]. Nothing is timed, so the
+//! same convolution has the same result in every run on the same device and version of the library.
 
 use super::conv::{Conv, ConvPass, ConvPointers, Dnn};
 use super::descriptors::{
     BACKWARD_DATA, BACKWARD_FILTER, CONFIGURATION_ENGINE, CONVOLUTION_AXES, CONVOLUTION_COMPUTE_TYPE,
     CONVOLUTION_CONV_MODE, CONVOLUTION_DILATIONS, CONVOLUTION_POST_PADDINGS, CONVOLUTION_PRE_PADDINGS,
-    CONVOLUTION_STRIDES, Descriptor, DnnFunctions, ENGINE_INDEX, ENGINE_NOTES, FORWARD, GRAPH_HANDLE, GRAPH_OPERATIONS,
-    HEURISTIC_GRAPH, HEURISTIC_OF, HEURISTIC_RESULTS, Kind, PACK_IDS, PACK_POINTERS, PACK_WORKSPACE,
-    PLAN_CONFIGURATION, PLAN_HANDLE, PLAN_WORKSPACE_BYTES, Raw, Refusal, TENSOR_ALIGNMENT_BYTES, TENSOR_DATA_TYPE,
-    TENSOR_ID, TENSOR_SIZES, TENSOR_STRIDES,
+    CONVOLUTION_STRIDES, Descriptor, DescriptorKind, DnnFailure, DnnFunctions, ENGINE_INDEX, ENGINE_NOTES, FORWARD,
+    GRAPH_HANDLE, GRAPH_OPERATIONS, HEURISTIC_GRAPH, HEURISTIC_OF, HEURISTIC_RESULTS, PACK_IDS, PACK_POINTERS,
+    PACK_WORKSPACE, PLAN_CONFIGURATION, PLAN_HANDLE, PLAN_WORKSPACE_BYTES, Raw, TENSOR_ALIGNMENT_BYTES,
+    TENSOR_DATA_TYPE, TENSOR_ID, TENSOR_SIZES, TENSOR_STRIDES,
 };
 use crate::driver::{CudaStream, DevicePtr, Driver, Result};
 use gt_nvidia::{CUBLAS_LT, Opened};
@@ -156,7 +156,7 @@ impl Cudnn {
         if !conv.shapes().iter().all(fits) {
             return None;
         }
-        let unsupported = |error: Refusal| {
+        let unsupported = |error: DnnFailure| {
             tracing::debug!(target: "gtd::cuda", ?conv, %error, "cuDNN does not support a convolution");
         };
         let mut parts = self.graph(handle, conv, dtype).map_err(unsupported).ok()?;
@@ -185,11 +185,11 @@ impl Cudnn {
     }
 
     /// The graph, and the descriptors of its parts.
-    fn graph(&self, handle: Raw, conv: &Conv, dtype: c_int) -> std::result::Result<Vec<Descriptor>, Refusal> {
+    fn graph(&self, handle: Raw, conv: &Conv, dtype: c_int) -> std::result::Result<Vec<Descriptor>, DnnFailure> {
         let new = |kind| Descriptor::new(&self.api, kind);
         let of = |sizes: &[usize; 3]| sizes[conv.unused()..].iter().map(|size| *size as i64).collect::<Vec<_>>();
         let window = &conv.window;
-        let convolution = new(Kind::Convolution)?;
+        let convolution = new(DescriptorKind::Convolution)?;
         let compute = if conv.dtype == DType::F64 { DType::F64 } else { DType::F32 };
         convolution.set(&CONVOLUTION_COMPUTE_TYPE, &[data_type(compute).unwrap_or(dtype)])?;
         convolution.set(&CONVOLUTION_CONV_MODE, &[CROSS_CORRELATION])?;
@@ -213,7 +213,7 @@ impl Cudnn {
             for i in (1..sizes.len()).rev() {
                 strides[i - 1] = strides[i] * sizes[i];
             }
-            let tensor = new(Kind::Tensor)?;
+            let tensor = new(DescriptorKind::Tensor)?;
             tensor.set(&TENSOR_ID, &[IDS[axis]])?;
             tensor.set(&TENSOR_DATA_TYPE, &[dtype])?;
             tensor.set(&TENSOR_ALIGNMENT_BYTES, &[i64::from(conv.alignments[axis])])?;
@@ -231,7 +231,7 @@ impl Cudnn {
             }
         }
         let operation = operation.finalized()?;
-        let graph = new(Kind::OperationGraph)?;
+        let graph = new(DescriptorKind::OperationGraph)?;
         graph.set(&GRAPH_HANDLE, &[handle])?;
         graph.set(&GRAPH_OPERATIONS, &[operation.raw()])?;
         let graph = graph.finalized()?;
@@ -241,8 +241,8 @@ impl Cudnn {
     }
 
     /// Engine configurations for a graph, as a heuristic ranks them.
-    fn configurations(&self, graph: &Descriptor, mode: c_int) -> std::result::Result<Vec<Descriptor>, Refusal> {
-        let heuristic = Descriptor::new(&self.api, Kind::EngineHeuristic)?;
+    fn configurations(&self, graph: &Descriptor, mode: c_int) -> std::result::Result<Vec<Descriptor>, DnnFailure> {
+        let heuristic = Descriptor::new(&self.api, DescriptorKind::EngineHeuristic)?;
         heuristic.set(&HEURISTIC_GRAPH, &[graph.raw()])?;
         heuristic.set(&HEURISTIC_OF, &[mode])?;
         let heuristic = heuristic.finalized()?;
@@ -250,7 +250,7 @@ impl Cudnn {
         if count == 0 {
             return Ok(Vec::new());
         }
-        let empty = (0..count).map(|_| Descriptor::new(&self.api, Kind::EngineConfiguration));
+        let empty = (0..count).map(|_| Descriptor::new(&self.api, DescriptorKind::EngineConfiguration));
         let mut configurations = empty.collect::<std::result::Result<Vec<_>, _>>()?;
         // The library fills the descriptors that it is given.
         let mut raw: Vec<Raw> = configurations.iter().map(Descriptor::raw).collect();
@@ -264,8 +264,8 @@ impl Cudnn {
         handle: Raw,
         conv: &Conv,
         configuration: &Descriptor,
-    ) -> std::result::Result<Option<(Descriptor, usize)>, Refusal> {
-        let engine = Descriptor::new(&self.api, Kind::Engine)?;
+    ) -> std::result::Result<Option<(Descriptor, usize)>, DnnFailure> {
+        let engine = Descriptor::new(&self.api, DescriptorKind::Engine)?;
         if configuration.get(&CONFIGURATION_ENGINE, &mut [engine.raw()])? != 1 {
             return Ok(None);
         }
@@ -274,7 +274,7 @@ impl Cudnn {
         if notes[..count].iter().any(|note| is_refused(conv, *note)) {
             return Ok(None);
         }
-        let plan = Descriptor::new(&self.api, Kind::ExecutionPlan)?;
+        let plan = Descriptor::new(&self.api, DescriptorKind::ExecutionPlan)?;
         plan.set(&PLAN_HANDLE, &[handle])?;
         plan.set(&PLAN_CONFIGURATION, &[configuration.raw()])?;
         let plan = plan.finalized()?;
@@ -291,9 +291,9 @@ impl Cudnn {
         Ok(Some((plan, bytes)))
     }
 
-    fn execute(&self, handle: Raw, plan: &DnnPlan, at: &ConvPointers) -> std::result::Result<(), Refusal> {
+    fn execute(&self, handle: Raw, plan: &DnnPlan, at: &ConvPointers) -> std::result::Result<(), DnnFailure> {
         let address = |address: DevicePtr| address as usize as Raw;
-        let pack = Descriptor::new(&self.api, Kind::VariantPack)?;
+        let pack = Descriptor::new(&self.api, DescriptorKind::VariantPack)?;
         pack.set(&PACK_IDS, &IDS)?;
         pack.set(&PACK_POINTERS, &[at.input, at.weight, at.output].map(address))?;
         pack.set(&PACK_WORKSPACE, &[address(at.workspace)])?;
@@ -322,7 +322,7 @@ impl Dnn for Cudnn {
         let Some(Some(plan)) = self.plans.get(conv) else { return Ok(false) };
         // SAFETY: the handle and the stream are alive.
         let status = unsafe { (self.api.set_stream)(handle, stream.0 as usize as Raw) };
-        self.api.check("cudnnSetStream", status).map_err(Refusal::into_error)?;
+        self.api.check("cudnnSetStream", status).map_err(DnnFailure::into_error)?;
         if !self.streams.contains(&stream) {
             self.streams.push(stream);
         }
@@ -363,8 +363,8 @@ impl Drop for Cudnn {
     }
 }
 
-/// Whether GT does not take an engine with this `cudnnBackendNumericalNote_t`: results are reproducible, and differ from
-/// those of exact sums by the rounding of operands and partial sums in their own dtypes.
+/// Whether GT does not take an engine with this `cudnnBackendNumericalNote_t`: results are reproducible, and differ
+/// from those of exact sums by the rounding of operands and partial sums in their own dtypes.
 fn is_refused(conv: &Conv, note: c_int) -> bool {
     match note {
         NONDETERMINISTIC | DOWN_CONVERT_INPUTS | REDUCED_PRECISION_REDUCTION | FFT | WINOGRAD => true,

@@ -41,17 +41,17 @@ const MESSAGE_BYTES: usize = 1024;
 
 /// A call that failed.
 #[derive(Debug)]
-pub(super) struct Refusal {
+pub(super) struct DnnFailure {
     call: &'static str,
     status: Status,
     what: String,
 }
 
-impl Refusal {
+impl DnnFailure {
     pub(super) fn into_error(self) -> DriverError {
         match self {
-            Refusal { status, .. } if ALLOCATION_FAILED.contains(&status) => DriverError::OutOfMemory,
-            Refusal { call, what, .. } => DriverError::Failed { call, what },
+            DnnFailure { status, .. } if ALLOCATION_FAILED.contains(&status) => DriverError::OutOfMemory,
+            DnnFailure { call, what, .. } => DriverError::Failed { call, what },
         }
     }
 
@@ -61,14 +61,14 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for DnnFailure {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.call, self.what)
     }
 }
 
 impl DnnFunctions {
-    pub(super) fn check(&self, call: &'static str, status: Status) -> Result<(), Refusal> {
+    pub(super) fn check(&self, call: &'static str, status: Status) -> Result<(), DnnFailure> {
         if status == SUCCESS {
             return Ok(());
         }
@@ -81,14 +81,14 @@ impl DnnFunctions {
         };
         let why = CStr::from_bytes_until_nul(&message).map(CStr::to_string_lossy).unwrap_or_default();
         let what = if why.is_empty() { format!("{name} ({status})") } else { format!("{name} ({status}): {why}") };
-        Err(Refusal { call, status, what })
+        Err(DnnFailure { call, status, what })
     }
 }
 
 /// The kinds of descriptors, `cudnnBackendDescriptorType_t`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-pub(super) enum Kind {
+pub(super) enum DescriptorKind {
     Convolution = 1,
     Engine = 2,
     EngineConfiguration = 3,
@@ -165,7 +165,7 @@ pub(super) const PACK_WORKSPACE: Attribute<Raw> = Attribute::new(1003, VOID_PTR)
 
 /// The attributes of an operation, `CUDNN_ATTR_OPERATION_CONVOLUTION_...`; the scales are double for f64.
 pub(super) struct OperationAttributes {
-    pub(super) kind: Kind,
+    pub(super) kind: DescriptorKind,
     pub(super) convolution: Attribute<Raw>,
     /// Input, weight and output.
     pub(super) tensors: [Attribute<Raw>; 3],
@@ -174,7 +174,7 @@ pub(super) struct OperationAttributes {
     pub(super) wide_scales: [Attribute<f64>; 2],
 }
 
-const fn operation(kind: Kind, alpha: c_int, convolution: c_int, tensors: [c_int; 3]) -> OperationAttributes {
+const fn operation(kind: DescriptorKind, alpha: c_int, convolution: c_int, tensors: [c_int; 3]) -> OperationAttributes {
     let [input, weight, output] = tensors;
     OperationAttributes {
         kind,
@@ -189,11 +189,12 @@ const fn operation(kind: Kind, alpha: c_int, convolution: c_int, tensors: [c_int
     }
 }
 
-pub(super) const FORWARD: OperationAttributes = operation(Kind::ConvolutionForward, 700, 702, [704, 703, 705]);
+pub(super) const FORWARD: OperationAttributes =
+    operation(DescriptorKind::ConvolutionForward, 700, 702, [704, 703, 705]);
 pub(super) const BACKWARD_DATA: OperationAttributes =
-    operation(Kind::ConvolutionBackwardData, 706, 708, [710, 709, 711]);
+    operation(DescriptorKind::ConvolutionBackwardData, 706, 708, [710, 709, 711]);
 pub(super) const BACKWARD_FILTER: OperationAttributes =
-    operation(Kind::ConvolutionBackwardFilter, 712, 714, [716, 715, 717]);
+    operation(DescriptorKind::ConvolutionBackwardFilter, 712, 714, [716, 715, 717]);
 
 /// A descriptor, destroyed when dropped.
 pub(super) struct Descriptor {
@@ -203,7 +204,7 @@ pub(super) struct Descriptor {
 
 impl Descriptor {
     /// An empty descriptor.
-    pub(super) fn new(api: &Arc<DnnFunctions>, kind: Kind) -> Result<Descriptor, Refusal> {
+    pub(super) fn new(api: &Arc<DnnFunctions>, kind: DescriptorKind) -> Result<Descriptor, DnnFailure> {
         let mut raw = std::ptr::null_mut();
         // SAFETY: the function writes one descriptor, to the local `raw`.
         let status = unsafe { (api.descriptor_create)(kind as c_int, &raw mut raw) };
@@ -215,7 +216,7 @@ impl Descriptor {
         self.raw
     }
 
-    pub(super) fn set<T>(&self, attribute: &Attribute<T>, values: &[T]) -> Result<(), Refusal> {
+    pub(super) fn set<T>(&self, attribute: &Attribute<T>, values: &[T]) -> Result<(), DnnFailure> {
         let (count, at) = (values.len() as i64, values.as_ptr().cast());
         // SAFETY: the descriptor is alive, and the function reads `count` values of the attribute's type during the call.
         let status = unsafe { (self.api.descriptor_set)(self.raw, attribute.name, attribute.kind, count, at) };
@@ -224,7 +225,7 @@ impl Descriptor {
 
     /// Reads values of the attribute into `values`, and returns how many it read; the number that there is if `values`
     /// is empty.
-    pub(super) fn get<T>(&self, attribute: &Attribute<T>, values: &mut [T]) -> Result<usize, Refusal> {
+    pub(super) fn get<T>(&self, attribute: &Attribute<T>, values: &mut [T]) -> Result<usize, DnnFailure> {
         let (most, mut count) = (values.len() as i64, 0);
         let at = if values.is_empty() { std::ptr::null_mut() } else { values.as_mut_ptr().cast() };
         // SAFETY: the descriptor is alive, and the function writes at most `most` values of the attribute's type, and
@@ -237,7 +238,7 @@ impl Descriptor {
     }
 
     /// The descriptor with the attributes that were set, which cannot be changed any more.
-    pub(super) fn finalized(self) -> Result<Descriptor, Refusal> {
+    pub(super) fn finalized(self) -> Result<Descriptor, DnnFailure> {
         // SAFETY: the descriptor is alive.
         let status = unsafe { (self.api.descriptor_finalize)(self.raw) };
         self.api.check("cudnnBackendFinalize", status).map(|()| self)

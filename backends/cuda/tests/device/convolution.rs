@@ -54,8 +54,7 @@ impl Dnn for CountingDnn {
     }
 }
 
-/// The backends to compare, of which the device's has a library for convolutions of every size. The emulated library has
-/// room for `plans_max` algorithms.
+/// The backends to compare, of which the device's has a library for convolutions of every size.
 struct Convolving {
     both: (CpuBackend, CudaBackend),
     /// The products of an emulated library; none on a device of NVIDIA's.
@@ -63,7 +62,8 @@ struct Convolving {
     counts: Arc<DnnCounts>,
 }
 
-/// Opens the tests' device with a library for convolutions; none where that is not installed.
+/// Opens the tests' device with a library for convolutions; none where that is not installed. An emulated library has
+/// room for `plans_max` algorithms.
 fn convolving(multiplier: Multiplier, plans_max: usize) -> Option<Convolving> {
     let TestDevice { backend, emulated, products } = open(LIMIT, multiplier);
     let library: Box<dyn Dnn> = match &emulated {
