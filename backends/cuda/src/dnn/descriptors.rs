@@ -218,7 +218,8 @@ impl Descriptor {
 
     pub(super) fn set<T>(&self, attribute: &Attribute<T>, values: &[T]) -> Result<(), DnnFailure> {
         let (count, at) = (values.len() as i64, values.as_ptr().cast());
-        // SAFETY: the descriptor is alive, and the function reads `count` values of the attribute's type during the call.
+        // SAFETY: the descriptor is alive, and the function reads `count` values of the attribute's type during the
+        // call.
         let status = unsafe { (self.api.descriptor_set)(self.raw, attribute.name, attribute.kind, count, at) };
         self.api.check("cudnnBackendSetAttribute", status)
     }
