@@ -214,7 +214,9 @@ def interpreter(*libraries: str, folder: Path = Path("/nowhere")) -> machine.Int
 
 def test_the_libraries_of_an_interpreter_are_found_without_its_environment_s_name(tmp_path: Path) -> None:
     python = interpreter("libnvrtc.so.13", folder=tmp_path)
-    assert python.library_folders == [str(tmp_path / "lib/python3.12/site-packages/nvidia/cu13/lib")]
+    packages = tmp_path / "lib/python3.12/site-packages/nvidia"
+    (packages / "cudnn/lib").mkdir(parents=True)
+    assert python.library_folders == [str(packages / "cu13/lib"), str(packages / "cudnn/lib")]
     assert python.prefix == str(tmp_path)
     assert python.cuda_of_libraries == 13
 

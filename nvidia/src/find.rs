@@ -73,6 +73,16 @@ pub const CUBLAS_LT: SharedLibrary = SharedLibrary {
     folders: &["/usr/local/cuda/lib64"],
 };
 
+/// cuDNN, for convolutions. The packages for CUDA 12 and 13 have the same files.
+pub const CUDNN: SharedLibrary = SharedLibrary {
+    name: "cuDNN",
+    purpose: "which computes convolutions",
+    install: "pip install nvidia-cudnn-cu13 beside GT (nvidia-cudnn-cu12 with a driver older than 580)",
+    variable: None,
+    files: &[File { name: "libcudnn.so.9", in_packages: "nvidia/cudnn/lib", cuda: None }],
+    folders: &["/usr/local/cuda/lib64"],
+};
+
 /// NCCL, for collectives.
 pub const NCCL: SharedLibrary = SharedLibrary {
     name: "NCCL",
@@ -327,6 +337,8 @@ mod tests {
                 "libcublasLt.so.13".into()
             ]
         );
+        let found = candidates(&CUDNN, &[("VIRTUAL_ENV", folder.to_str().unwrap())], Some(12));
+        assert_eq!(found[..2], [of("nvidia/cudnn/lib/libcudnn.so.9"), "libcudnn.so.9".into()]);
         std::fs::remove_dir_all(folder).unwrap();
     }
 

@@ -16,7 +16,9 @@ mod probe;
 
 pub use cuda::{explain, remedy};
 pub use device::{ComputeMode, Device, DeviceProcess, NoCuda};
-pub use find::{CUBLAS_LT, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary};
+pub use find::{
+    CUBLAS_LT, CUDNN, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary,
+};
 pub use probe::{LibraryFound, ProbeReport, is_there, probe, probe_apart};
 
 /// Used by the expansion of [`functions!`].

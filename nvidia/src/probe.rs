@@ -2,7 +2,7 @@
 
 use crate::cuda::{CudaQuery, version_text};
 use crate::device::{Device, NoCuda};
-use crate::find::{CUBLAS_LT, DRIVER, Missing, NCCL, NVML, NVRTC, SharedLibrary};
+use crate::find::{CUBLAS_LT, CUDNN, DRIVER, Missing, NCCL, NVML, NVRTC, SharedLibrary};
 use crate::nvml::Nvml;
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -96,6 +96,7 @@ pub fn probe() -> ProbeReport {
         found(&DRIVER, true, driver.map_or_else(|| looked_for(&DRIVER), Ok)),
         found(&NVRTC, true, looked_for(&NVRTC)),
         found(&CUBLAS_LT, false, looked_for(&CUBLAS_LT)),
+        found(&CUDNN, false, looked_for(&CUDNN)),
         found(&NCCL, false, looked_for(&NCCL)),
         found(&NVML, false, nvml.map(|nvml| where_it_is(&nvml.path))),
     ];

@@ -20,7 +20,7 @@ pub type WindowSizes = [usize; WINDOW_AXES_MAX];
 
 /// The geometry of windows over an input. Axes are aligned at the right: the last entry is the last axis. Unused
 /// leading entries are neutral: sizes, stride and dilation 1, no padding.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct WindowSpec {
     /// The number of axes that the window slides over, 1 to 3.
     pub rank: u8,

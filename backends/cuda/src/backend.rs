@@ -4,6 +4,7 @@ use crate::blas::gemm::Blas;
 use crate::checks::{CheckBoard, Slot};
 use crate::compile::compiler::Compiler;
 use crate::compile::store::Store;
+use crate::dnn::conv::Dnn;
 use crate::driver::{self, CudaStream, Driver};
 use crate::error::{Result, failed};
 use crate::graphs::{Graphs, LaunchCounts, Launches};
@@ -21,6 +22,9 @@ use std::sync::Arc;
 /// The operands of an instruction.
 pub(crate) type Inputs<'a, 'b> = &'a [Input<'b, CudaTensor>];
 
+/// The least multiply-adds of convolutions that libraries compute; see [`CudaBackend::library_products_min`].
+const LIBRARY_PRODUCTS_MIN: usize = 1 << 20;
+
 /// A fence, and the work that the device must do to pass it.
 pub(crate) struct PendingFence {
     pub(crate) fence: Fence,
@@ -35,6 +39,8 @@ pub struct CudaBackend {
     pub(crate) board: CheckBoard,
     pub(crate) progress: StreamProgress,
     pub(crate) tf32: bool,
+    /// Convolutions with fewer multiply-adds take one kernel of GT's, rather than several launches.
+    pub(crate) library_products_min: usize,
     pub(crate) moves: Moves,
     pub(crate) memory: Allocator,
     pub(crate) kernels: Kernels,
@@ -75,6 +81,7 @@ impl CudaBackend {
             stream,
             launches,
             tf32: false,
+            library_products_min: LIBRARY_PRODUCTS_MIN,
             driver,
             label: 0,
             cancellation: (Arc::default(), Cancellation::NEVER),
@@ -89,6 +96,19 @@ impl CudaBackend {
     pub fn with_blas(self, blas: Box<dyn Blas>) -> CudaBackend {
         self.launches.set_blas(blas);
         self
+    }
+
+    /// The same backend with a library for convolutions; without one, GT's own kernels and the library for matrix
+    /// products compute them.
+    #[must_use]
+    pub fn with_dnn(self, dnn: Box<dyn Dnn>) -> CudaBackend {
+        self.launches.set_dnn(dnn);
+        self
+    }
+
+    /// Hands convolutions with at least this many multiply-adds to libraries.
+    pub fn set_library_products_min(&mut self, products: usize) {
+        self.library_products_min = products;
     }
 
     /// Sets which launches are captured as graphs; at first, those of repeated sequences.

@@ -10,13 +10,11 @@ use crate::driver::{Args, DevicePtr};
 use crate::error::{Result, failed};
 use crate::launch::Divider;
 use crate::template::{KernelKey, Template, c_name};
-use crate::tensor::CudaTensor;
+use crate::tensor::{CudaTensor, alignment_bytes};
 use crate::window::{Windows, add_parts_key};
 use gt_backend::ExecError;
 use gt_ops::{DType, DTypeSet, Meta, Op, RANK_MAX, Shape, WindowSpec};
 
-/// Convolutions with fewer multiply-adds take one kernel of `convolution.rs` rather than several launches.
-const PRODUCTS_MIN: usize = 1 << 20;
 /// The most bytes of columns at a time: enough to keep a device busy.
 const COLUMN_BYTES_MAX: usize = 64 << 20;
 /// The most partial sums of a weight's gradient.
@@ -94,19 +92,32 @@ pub(crate) struct Convolution<'a> {
     pub seen: usize,
 }
 
+impl Convolution<'_> {
+    /// The number of multiply-adds.
+    pub(crate) fn products(&self) -> usize {
+        let factors = [self.samples, self.made, self.seen, self.spec.groups];
+        let sizes = factors.iter().chain(&self.spec.kernel).chain(self.output);
+        sizes.fold(1usize, |all, size| all.saturating_mul(*size))
+    }
+
+    /// Whether it is a matrix product of the tensors as they lie: its windows have one element, and are all there are.
+    pub(crate) fn is_product(&self) -> bool {
+        let spec = self.spec;
+        spec.kernel == [1; 3] && spec.stride == [1; 3] && spec.low == [0; 3] && spec.high == [0; 3]
+    }
+}
+
 /// A contiguous matrix, or a transposed one.
 fn side(at: DevicePtr, step: usize, batch_step: usize, turned: bool) -> GemmMatrix {
-    let alignment = 1 << (at | 16).trailing_zeros();
-    GemmMatrix { turned, step: step as u64, batch_step: batch_step as u64, alignment }
+    GemmMatrix { turned, step: step as u64, batch_step: batch_step as u64, alignment: alignment_bytes(at) }
 }
 
 impl CudaBackend {
-    /// Computes the convolution by the library; returns false if it is not worthwhile or not supported.
+    /// Computes the convolution by the library for matrix products; returns false if it does not support it.
     pub(crate) fn by_columns(&mut self, c: &Convolution<'_>) -> Result<bool> {
         let size = |sizes: &[usize; 3]| sizes.iter().product::<usize>();
         let (taps, output, input) = (size(&c.spec.kernel), size(c.output), size(&c.spec.input));
-        let products = [c.samples, c.made, c.seen, taps, output].iter().fold(1usize, |all, x| all.saturating_mul(*x));
-        if !self.launches.has_blas() || c.spec.groups != 1 || products < PRODUCTS_MIN {
+        if !self.launches.has_blas() || c.spec.groups != 1 {
             return Ok(false);
         }
         match c.op {
@@ -135,8 +146,7 @@ impl CudaBackend {
     ) -> Result<bool> {
         let (dtype, size) = (c.result.meta.dtype, c.result.size());
         let depth = channels * taps;
-        let spec = c.spec;
-        let alone = spec.kernel == [1; 3] && spec.stride == [1; 3] && spec.low == [0; 3] && spec.high == [0; 3];
+        let alone = c.is_product();
         // The weight has a row for each output channel; the input's gradient multiplies by its transpose.
         let backwards = c.op == Op::ConvolutionInput;
         let turned = backwards && taps == 1;
@@ -181,16 +191,21 @@ impl CudaBackend {
                 return Ok(false);
             }
         }
-        if let Some(bias) = c.bias {
-            let count = c.result.numel();
-            let function = self.kernels.get(&KernelKey::new(&ADD_BIAS, None, Some(dtype), 0))?;
-            let mut args = Args::new();
-            args.push(c.result.ptr()).push(bias.ptr()).push(count as i64);
-            args.push(Divider::new(places, count)).push(Divider::new(rows, count));
-            // SAFETY: the arguments match `add_bias`, whose bias has one element for each channel.
-            unsafe { self.launch(function, self.grid_stride(count), &args) }?;
-        }
+        self.add_bias(c)?;
         Ok(true)
+    }
+
+    /// Adds the convolution's bias, if it has one, to its result.
+    pub(crate) fn add_bias(&mut self, c: &Convolution<'_>) -> Result<()> {
+        let Some(bias) = c.bias else { return Ok(()) };
+        let (count, channels) = (c.result.numel(), bias.numel());
+        let places = count / c.samples.max(1) / channels;
+        let function = self.kernels.get(&KernelKey::new(&ADD_BIAS, None, Some(c.result.meta.dtype), 0))?;
+        let mut args = Args::new();
+        args.push(c.result.ptr()).push(bias.ptr()).push(count as i64);
+        args.push(Divider::new(places, count)).push(Divider::new(channels, count));
+        // SAFETY: the arguments match `add_bias`, whose bias has one element for each channel.
+        unsafe { self.launch(function, self.grid_stride(count), &args) }
     }
 
     /// The gradient of the weight: products of some samples at a time, in the accumulation dtype, which are added in

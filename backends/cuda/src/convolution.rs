@@ -1,7 +1,6 @@
 //! Convolutions and their gradients, as implicit matrix products (implicit GEMM; see `window.cuh`).
 //!
-//! Every sum has a fixed order, so results are reproducible. `columns.rs` hands large convolutions without groups to a
-//! library.
+//! Every sum has a fixed order, so results are reproducible. `library.rs` hands large convolutions to libraries.
 
 use crate::backend::CudaBackend;
 use crate::columns::Convolution;
@@ -125,7 +124,7 @@ impl CudaBackend {
             made,
             seen,
         };
-        if self.by_columns(&whole)? {
+        if self.by_libraries(&whole)? {
             return Ok(result);
         }
         let (rows, columns, depth) = match op {

@@ -1,7 +1,7 @@
 //! The findings of `gtctl doctor` about GPUs.
 
 use gt_backend::{DoctorContext, Finding, ServiceUser};
-use gt_nvidia::{CUBLAS_LT, Device, LibraryFound, NCCL, ProbeReport};
+use gt_nvidia::{CUBLAS_LT, CUDNN, Device, LibraryFound, NCCL, ProbeReport};
 use rustix::fs::{Access, access};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,11 @@ fn gpu_findings(report: &ProbeReport, bytes: fn(u64) -> String) -> Vec<Finding> 
                 "gpu library",
                 why.clone(),
                 "GT's own kernels multiply matrices without it, which takes longer",
+            ),
+            Err(why) if name == CUDNN.name && report.devices.is_ok() => Finding::note(
+                "gpu library",
+                why.clone(),
+                "convolutions become products of matrices without it, which takes longer",
             ),
             Err(why) if name == NCCL.name && several => Finding::note(
                 "gpu library",
@@ -217,6 +222,7 @@ mod tests {
              "holders": []}]},
           "libraries": [{"name": "NVRTC", "needed": true, "path": {"Err": "NVRTC was not found: pip install it"}},
             {"name": "cuBLASLt", "needed": true, "path": {"Ok": "/x/libcublasLt.so.13"}},
+            {"name": "cuDNN", "needed": false, "path": {"Err": "cuDNN was not found: pip install it"}},
             {"name": "NCCL", "needed": false, "path": {"Err": "NCCL was not found"}}]}"#;
         let findings = gpu_findings(&serde_json::from_str(report).unwrap(), |bytes| {
             format!("{:.1} GiB", bytes as f64 / (1u64 << 30) as f64)
@@ -229,6 +235,8 @@ mod tests {
             "cuda:1 may not be used: its compute mode is Prohibited: `nvidia-smi -c 0` as root lifts that",
             "BAD   gpu library  NVRTC was not found: pip install it",
             "ok    gpu library  cuBLASLt: /x/libcublasLt.so.13",
+            "note  gpu library  cuDNN was not found: pip install it",
+            "convolutions become products of matrices without it, which takes longer",
             "note  gpu library  NCCL was not found",
         ] {
             assert!(text.contains(part), "{part} is not in\n{text}");

@@ -9,7 +9,7 @@ use crate::driver::{Args, Grid};
 use crate::error::{Result, failed};
 use crate::launch::Walk;
 use crate::template::{KernelKey, Template, c_name};
-use crate::tensor::CudaTensor;
+use crate::tensor::{CudaTensor, alignment_bytes};
 use gt_backend::{ExecError, Loops};
 use gt_ops::{DType, DTypeSet, Meta, RANK_MAX, Shape};
 
@@ -126,8 +126,7 @@ fn side(
         turned,
         step: step as u64,
         batch_step: (batch_step / size) as u64,
-        // An alignment of more than 16 bytes helps no kernel.
-        alignment: 1 << (address | 16).trailing_zeros(),
+        alignment: alignment_bytes(address),
     })
 }
 

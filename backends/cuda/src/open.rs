@@ -4,9 +4,10 @@ use crate::backend::CudaBackend;
 use crate::blas::lt::CublasLt;
 use crate::compile::nvrtc::Nvrtc;
 use crate::compile::store::Store;
+use crate::dnn::cudnn::Cudnn;
 use crate::driver::cuda::{CudaDriver, OpenError};
 use crate::graphs::Graphs;
-use gt_nvidia::{CUBLAS_LT, NVRTC};
+use gt_nvidia::{CUBLAS_LT, CUDNN, NVRTC};
 use std::sync::Arc;
 
 /// Device memory that the libraries and the driver use: workspaces, modules, local memory.
@@ -36,10 +37,20 @@ impl CudaBackend {
         if let Some(graphs) = graphs {
             backend.set_graphs(graphs).map_err(|why| OpenError::Refused { ordinal, why })?;
         }
-        Ok(match CUBLAS_LT.open(Some(version), |opened| CublasLt::bind(opened, driver.clone())) {
+        backend = match CUBLAS_LT.open(Some(version), |opened| CublasLt::bind(opened, driver.clone())) {
             Ok(blas) => backend.with_blas(Box::new(blas)),
             Err(error) => {
                 tracing::warn!(target: "gtd::cuda", %error, "matrices are multiplied by kernels of GT's own, which are slower");
+                backend
+            }
+        };
+        if std::env::var_os("GT_CUDNN").is_some_and(|value| value == "0") {
+            return Ok(backend);
+        }
+        Ok(match CUDNN.open(Some(version), |opened| Cudnn::bind(opened, driver.clone(), memory_bytes_limit)) {
+            Ok(dnn) => backend.with_dnn(Box::new(dnn)),
+            Err(error) => {
+                tracing::info!(target: "gtd::cuda", %error, "convolutions are computed without cuDNN, which takes longer");
                 backend
             }
         })

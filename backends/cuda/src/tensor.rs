@@ -17,6 +17,11 @@ pub struct CudaTensor {
     pub(crate) arrival: u64,
 }
 
+/// The alignment of an address, at most 16 bytes: more helps no kernel.
+pub(crate) fn alignment_bytes(at: DevicePtr) -> u32 {
+    1 << (at | 16).trailing_zeros()
+}
+
 impl Deref for CudaTensor {
     type Target = Layout;
 
@@ -39,6 +44,11 @@ impl CudaTensor {
         // `offset_bytes` lies inside the buffer, by the invariant of `strides`; `wrapping_add` serves empty tensors,
         // which have no first element.
         self.buffer.ptr().wrapping_add(self.offset_bytes as u64)
+    }
+
+    /// The alignment of the first element's address, at most 16 bytes.
+    pub(crate) fn alignment_bytes(&self) -> u32 {
+        alignment_bytes(self.ptr())
     }
 
     /// The same buffer in another layout.

@@ -2,17 +2,23 @@
 //! `fake_driver.cpp`, a library with the same functions.
 #![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
 
-use gt_backend::conformance::{self, MEMORY_BYTES};
+use gt_backend::conformance::host::Host;
+use gt_backend::conformance::{self, MEMORY_BYTES, WINDOWS, window_spec};
+use gt_backend::{Backend, ExecError, HostRange, Input};
 use gt_cuda::blas::CublasLt;
 use gt_cuda::compile::Store;
+use gt_cuda::dnn::Cudnn;
 use gt_cuda::driver::cuda::{CudaDriver, OpenError};
 use gt_cuda::driver::emulated::{Gxx, is_available, test_store};
 use gt_cuda::driver::{DriverError, Grid};
 use gt_cuda::graphs::{Graphs, Limits};
 use gt_cuda::{CudaBackend, Driver};
-use gt_nvidia::CUBLAS_LT;
+use gt_nvidia::{CUBLAS_LT, CUDNN};
+use gt_ops::infer::{InputMeta, infer};
+use gt_ops::{Attrs, DType, Meta, Op, Shape};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// Compiles the C++ file of this name in `tests/` to a shared library.
@@ -230,4 +236,143 @@ fn what_repeats_is_captured_and_given_back() {
         drop(backend);
         assert_eq!(fake.get("fake_graphs"), 0);
     }
+}
+
+/// The fake cuDNN, and a function that calls one of its functions that count.
+struct FakeDnn {
+    path: PathBuf,
+    library: libloading::Library,
+}
+
+impl FakeDnn {
+    fn new() -> FakeDnn {
+        let path = compile("fake_cudnn");
+        // SAFETY: the library is compiled from `fake_cudnn.cpp`, which has no initialisers with preconditions.
+        let library = unsafe { libloading::Library::new(&path) }.expect("a library");
+        FakeDnn { path, library }
+    }
+
+    fn get(&self, name: &str) -> i64 {
+        // SAFETY: every function of the fake that counts takes nothing and returns a `long`, 64 bits here.
+        unsafe { self.library.get::<extern "C" fn() -> i64>(name.as_bytes()).expect("a function")() }
+    }
+
+    fn refuse(&self, name: &str, status: i32) {
+        // SAFETY: every function of the fake that sets a status takes an `int` and returns nothing.
+        unsafe { self.library.get::<extern "C" fn(i32)>(name.as_bytes()).expect("a function")(status) };
+    }
+
+    fn backend(&self, fake: &Fake) -> CudaBackend {
+        let cuda = fake.open();
+        let bind = |opened| Cudnn::bind_alone(opened, cuda.clone(), MEMORY_BYTES);
+        let dnn = CUDNN.open_first(std::slice::from_ref(&self.path), bind).expect("the fake");
+        let mut backend = backend(cuda).with_dnn(Box::new(dnn));
+        backend.set_library_products_min(0);
+        backend
+    }
+}
+
+/// Small whole numbers, whose sums are exact in any order.
+fn whole(dims: &[usize], dtype: DType) -> Host {
+    let meta = Meta::new(Shape::new(dims).expect("a shape"), dtype);
+    Host::floats(meta, (0..meta.shape.numel()).map(|i| (i * 5 % 7) as f64 - 3.0))
+}
+
+fn range_of(bytes: &mut [u8]) -> HostRange {
+    // SAFETY: each caller passes the range to one call of a backend, which borrows `bytes` until it returns.
+    unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
+}
+
+fn computed(backend: &mut CudaBackend, op: Op, operands: &[&Host], attrs: &Attrs) -> Result<Vec<u8>, ExecError> {
+    let metas: Vec<InputMeta> = operands.iter().map(|host| InputMeta::Tensor(host.meta)).collect();
+    let out = infer(op, &metas, attrs).expect("operands that fit");
+    let mut tensors = Vec::new();
+    for host in operands {
+        let mut tensor = backend.allocate(&host.meta)?;
+        backend.write(&mut tensor, 0, range_of(&mut host.to_bytes()))?;
+        tensors.push(tensor);
+    }
+    let inputs: Vec<_> = tensors.iter().map(Input::Tensor).collect();
+    let result = backend.execute(op, &inputs, attrs, &out, 0)?;
+    let mut bytes = vec![0; out.bytes()];
+    backend.read(&result, 0, range_of(&mut bytes))?;
+    Ok(bytes)
+}
+
+/// Convolutions of all windows and dtypes, and their gradients.
+fn convolutions(backend: &mut CudaBackend) -> Result<Vec<Vec<u8>>, ExecError> {
+    let mut results = Vec::new();
+    for (i, case) in WINDOWS.into_iter().enumerate() {
+        let (groups, seen, made) = (1 + i % 2, 3, 2);
+        let spec = window_spec(case, groups as i64);
+        let output = spec.output().expect("a window");
+        let dims = |lead: [usize; 2], sizes: &[usize]| [&lead[..], sizes].concat();
+        for dtype in [DType::F32, DType::BF16, DType::F16, DType::F64] {
+            let x = whole(&dims([2, groups * seen], spec.used(&spec.input)), dtype);
+            let y = whole(&dims([2, groups * made], spec.used(&output)), dtype);
+            let weight = whole(&dims([groups * made, seen], spec.used(&spec.kernel)), dtype);
+            let bias = whole(&[groups * made], dtype);
+            let attrs = Attrs::Window(Box::new(spec));
+            results.push(computed(backend, Op::Convolution, &[&x, &weight, &bias], &attrs)?);
+            results.push(computed(backend, Op::ConvolutionInput, &[&y, &weight], &attrs)?);
+            results.push(computed(backend, Op::ConvolutionWeight, &[&y, &x], &attrs)?);
+        }
+    }
+    Ok(results)
+}
+
+#[test]
+fn convolutions_go_to_cudnn_with_a_plan_made_once_for_each_kind() {
+    let Some(fake) = Fake::new() else { return };
+    let expected = convolutions(&mut backend(fake.open())).expect("a fake device");
+    let dnn = FakeDnn::new();
+    println!("the fake is compared with NVIDIA's headers: {}", dnn.get("fake_is_compared") != 0);
+    for graphs in [Graphs::Never, Graphs::Each] {
+        let mut backend = dnn.backend(&fake);
+        backend.set_graphs(graphs).expect("a fake device");
+        let before = (dnn.get("fake_heuristics"), dnn.get("fake_computed"));
+        assert_eq!(convolutions(&mut backend).expect("a fake device"), expected);
+        let (chosen, done) = (dnn.get("fake_heuristics"), dnn.get("fake_computed"));
+        // Five of nine windows have the same padding on both sides, which the fake supports.
+        assert!(done - before.1 >= 5 * 12, "{} computed", done - before.1);
+        assert_eq!(convolutions(&mut backend).expect("a fake device"), expected);
+        assert_eq!((dnn.get("fake_heuristics"), dnn.get("fake_computed")), (chosen, 2 * done - before.1));
+        drop(backend);
+        assert_eq!(dnn.get("fake_alive"), 0);
+    }
+}
+
+#[test]
+fn what_cudnn_cannot_do_is_computed_without_it_and_what_it_fails_at_is_an_error() {
+    let Some(fake) = Fake::new() else { return };
+    let expected = convolutions(&mut backend(fake.open())).expect("a fake device");
+    let dnn = FakeDnn::new();
+    // CUDNN_STATUS_NOT_INITIALIZED of a handle, and CUDNN_STATUS_NOT_SUPPORTED_SHAPE of an execution.
+    for (refused, status) in [("fake_refuse_create", 1001), ("fake_refuse_execute", 3002)] {
+        dnn.refuse(refused, status);
+        let done = dnn.get("fake_computed");
+        let results = convolutions(&mut dnn.backend(&fake));
+        dnn.refuse(refused, 0);
+        assert_eq!(results.expect("a fake device"), expected, "{refused}");
+        assert_eq!(dnn.get("fake_computed"), done);
+    }
+    // CUDNN_STATUS_EXECUTION_FAILED.
+    dnn.refuse("fake_refuse_execute", 5000);
+    let error = convolutions(&mut dnn.backend(&fake)).expect_err("it fails").to_string();
+    dnn.refuse("fake_refuse_execute", 0);
+    assert!(error.contains("cudnnBackendExecute: CUDNN_STATUS_OTHER (5000): why it failed"), "{error}");
+    assert_eq!(dnn.get("fake_alive"), 0);
+}
+
+#[test]
+fn a_cudnn_without_the_libraries_that_it_ends_the_process_for_is_passed_over() {
+    let Some(fake) = Fake::new() else { return };
+    let (dnn, cuda) = (FakeDnn::new(), fake.open());
+    let bind = |opened| Cudnn::bind(opened, cuda.clone(), MEMORY_BYTES);
+    let error = CUDNN.open_first(std::slice::from_ref(&dnn.path), bind).err().expect("no other library").to_string();
+    assert!(
+        error.starts_with("cuDNN, which computes convolutions, was not found: pip install nvidia-cudnn"),
+        "{error}"
+    );
+    assert!(error.contains("libcudnn_graph.so.9"), "{error}");
 }

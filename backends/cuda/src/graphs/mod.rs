@@ -18,13 +18,14 @@ mod times;
 mod work;
 
 use crate::blas::gemm::{Blas, Gemm};
+use crate::dnn::conv::{Conv, ConvPointers, Dnn};
 use crate::driver::{CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Result};
 use cache::GraphCache;
 use history::History;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use times::KernelTimes;
-use work::{GraphWork, Kept};
+use work::{GraphWork, Kept, Libraries};
 
 /// The sizes of graphs, in calls that enqueue work, and how many graphs are kept.
 #[derive(Clone, Copy, Debug)]
@@ -63,11 +64,11 @@ pub enum Graphs {
 /// Counts of issued work.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaunchCounts {
-    /// Launches, fills, copies and products that were issued one by one.
+    /// Launches, fills, copies and calls of libraries that were issued one by one.
     pub single: u64,
     /// Graphs launched.
     pub graphs: u64,
-    /// Launches, fills, copies and products that graphs did.
+    /// Launches, fills, copies and calls of libraries that graphs did.
     pub in_graphs: u64,
     /// Graphs captured.
     pub made: u64,
@@ -92,7 +93,7 @@ struct Following {
 }
 
 struct GraphsState {
-    blas: Option<Box<dyn Blas>>,
+    libraries: Libraries,
     graphs: Graphs,
     /// What [`Graphs::Timed`] measures.
     times: KernelTimes,
@@ -129,7 +130,7 @@ impl Launches {
     pub fn new(driver: Arc<dyn Driver>) -> Result<Launches> {
         let (stream, side) = (driver.new_stream()?, driver.new_stream()?);
         let state = GraphsState {
-            blas: None,
+            libraries: Libraries::default(),
             graphs: Graphs::Repeated(Limits::default()),
             times: KernelTimes::new(),
             history: History::new(),
@@ -151,14 +152,19 @@ impl Launches {
         self.stream
     }
 
-    /// Sets the library that [`Launches::multiply`] uses.
-    pub fn set_blas(&self, blas: Box<dyn Blas>) {
-        self.state().blas = Some(blas);
+    /// Sets the library that [`Launches::convolve`] uses.
+    pub fn set_dnn(&self, dnn: Box<dyn Dnn>) {
+        self.state().libraries.dnn = Some(dnn);
     }
 
-    /// Whether a library is set.
+    /// Sets the library that [`Launches::multiply`] uses.
+    pub fn set_blas(&self, blas: Box<dyn Blas>) {
+        self.state().libraries.blas = Some(blas);
+    }
+
+    /// Whether a library for matrix products is set.
     pub fn has_blas(&self) -> bool {
-        self.state().blas.is_some()
+        self.state().libraries.blas.is_some()
     }
 
     /// Sets which work is captured from here on.
@@ -184,6 +190,31 @@ impl Launches {
     pub unsafe fn multiply(&self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
         // SAFETY: the caller fulfils the contract of `Blas::multiply`.
         unsafe { self.issue(&GraphWork::Product { gemm, pointers }) }
+    }
+
+    /// [`Dnn::prepare`]; none without a library.
+    ///
+    /// # Errors
+    /// Those of the driver and of the library.
+    pub fn prepare(&self, conv: &Conv) -> Result<Option<usize>> {
+        let mut state = self.alive()?;
+        if state.libraries.dnn.as_ref().is_some_and(|dnn| dnn.is_full(conv)) {
+            // The code of the algorithms may be in graphs, or be running.
+            self.issue_all(&mut state)?;
+            self.forget(&mut state);
+            self.driver.synchronize(self.stream)?;
+            state.libraries.dnn.as_mut().into_iter().for_each(|dnn| dnn.clear());
+        }
+        state.libraries.dnn.as_mut().map_or(Ok(None), |dnn| dnn.prepare(conv))
+    }
+
+    /// [`Dnn::convolve`] on the stream of computation.
+    ///
+    /// # Safety
+    /// As [`Dnn::convolve`].
+    pub unsafe fn convolve(&self, conv: &Conv, pointers: ConvPointers) -> Result<bool> {
+        // SAFETY: the caller fulfils the contract of `Dnn::convolve`.
+        unsafe { self.issue(&GraphWork::Convolution { conv, pointers }) }
     }
 
     /// Issues held work; called when no more work comes for now.
@@ -240,14 +271,14 @@ impl Launches {
             Graphs::Never => {
                 state.counts.single += 1;
                 // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-                return unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) };
+                return unsafe { work.issue(&*self.driver, &mut state.libraries, self.stream) };
             }
             Graphs::Timed => {
-                let GraphsState { blas, times, counts, .. } = &mut *state;
+                let GraphsState { libraries, times, counts, .. } = &mut *state;
                 counts.single += 1;
                 let begun = times.begins(&*self.driver, self.stream)?;
                 // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-                let issued = unsafe { work.issue(&*self.driver, blas.as_deref_mut(), self.stream) }?;
+                let issued = unsafe { work.issue(&*self.driver, libraries, self.stream) }?;
                 times.ends(work, begun, &*self.driver, self.stream)?;
                 return Ok(issued);
             }
@@ -351,7 +382,7 @@ impl Launches {
             }
         }
         // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-        if !unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) }? {
+        if !unsafe { work.issue(&*self.driver, &mut state.libraries, self.stream) }? {
             return Ok(false);
         }
         state.counts.single += 1;
@@ -400,10 +431,10 @@ impl Launches {
                     Err(error) => tracing::warn!(target: "gtd::cuda", %error, "a graph could not be launched"),
                 }
             }
-            let GraphsState { cache, blas, counts, .. } = &mut *state;
+            let GraphsState { cache, libraries, counts, .. } = &mut *state;
             let step = &cache.get(id).steps[at].1;
             // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-            if let Err(error) = unsafe { step.issue(&*self.driver, blas.as_deref_mut(), self.stream) } {
+            if let Err(error) = unsafe { step.issue(&*self.driver, libraries, self.stream) } {
                 return Err(self.broke(state, error));
             }
             counts.single += 1;
@@ -474,7 +505,7 @@ impl Launches {
         self.driver.begin_capture(self.side)?;
         let issue = |(_, kept): &(u64, Kept)| {
             // SAFETY: the stream captures the work; it runs only when a graph is launched after it was submitted again.
-            unsafe { kept.issue(&*self.driver, state.blas.as_deref_mut(), self.side) }
+            unsafe { kept.issue(&*self.driver, &mut state.libraries, self.side) }
         };
         let issued = steps.iter().try_for_each(issue);
         let graph = self.driver.end_capture(self.side);
@@ -485,10 +516,10 @@ impl Launches {
     }
 
     unsafe fn issue_as_graph(&self, state: &mut GraphsState, work: &GraphWork<'_>) -> Result<bool> {
-        // Only an attempt tells whether the library supports a product, and computing one twice does no harm.
-        if let GraphWork::Product { .. } = work
+        // Only an attempt tells whether a library supports its work, and computing it twice does no harm.
+        if work.is_of_library()
             // SAFETY: the submitter fulfilled the contract of this work; see the head of this impl.
-            && !unsafe { work.issue(&*self.driver, state.blas.as_deref_mut(), self.stream) }?
+            && !unsafe { work.issue(&*self.driver, &mut state.libraries, self.stream) }?
         {
             return Ok(false);
         }

@@ -64,6 +64,10 @@ impl KernelTimes {
                 let (a, b) = (turned(gemm.a.turned), turned(gemm.b.turned));
                 format!("product {} a{a} b{b}: {} × {} × {}, {}", gemm.dtype, gemm.m, gemm.k, gemm.n, gemm.batches)
             }
+            GraphWork::Convolution { conv, .. } => {
+                let [input, weight, output] = conv.shapes();
+                format!("convolution {:?} {}: {input:?} {weight:?} {output:?}", conv.pass, conv.dtype)
+            }
         };
         let end = self.record(driver, stream)?;
         self.pending.push((name, begun, end));

@@ -1,8 +1,18 @@
 //! Work on the stream of computation, borrowed and stored.
 
 use crate::blas::gemm::{Blas, Gemm};
+use crate::dnn::conv::{Conv, ConvPointers, Dnn};
 use crate::driver::{Args, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Packed, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
+
+/// The libraries that compute where they are installed.
+#[derive(Default)]
+pub struct Libraries {
+    /// The library for matrix products.
+    pub blas: Option<Box<dyn Blas>>,
+    /// The library for convolutions.
+    pub dnn: Option<Box<dyn Dnn>>,
+}
 
 /// One call that enqueues work.
 #[derive(Clone, Copy)]
@@ -15,6 +25,8 @@ pub enum GraphWork<'a> {
     Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
     /// A product by the library; the pointers of the result, a and b.
     Product { gemm: &'a Gemm, pointers: [DevicePtr; 3] },
+    /// A convolution by the library.
+    Convolution { conv: &'a Conv, pointers: ConvPointers },
 }
 
 /// Stored work.
@@ -28,6 +40,8 @@ pub enum Kept {
     Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
     /// A product by the library.
     Product { gemm: Gemm, pointers: [DevicePtr; 3] },
+    /// A convolution by the library.
+    Convolution { conv: Box<Conv>, pointers: ConvPointers },
 }
 
 impl GraphWork<'_> {
@@ -44,27 +58,32 @@ impl GraphWork<'_> {
             GraphWork::Fill { to, byte, bytes } => hash_of(&(1, to, byte, bytes)),
             GraphWork::Copy { to, from, bytes } => hash_of(&(2, to, from, bytes)),
             GraphWork::Product { gemm, pointers } => hash_of(&(3, gemm, pointers)),
+            GraphWork::Convolution { conv, pointers } => hash_of(&(4, conv, pointers)),
         }
     }
 
-    /// Issues the work. Returns false, and does nothing, for a product that the library does not support.
+    /// Whether a library computes it, which may not support it.
+    pub fn is_of_library(&self) -> bool {
+        matches!(self, GraphWork::Product { .. } | GraphWork::Convolution { .. })
+    }
+
+    /// Issues the work. Returns false, and does nothing, for what the library does not support.
     ///
     /// # Safety
     /// As the driver's or the library's method.
-    pub unsafe fn issue(
-        &self,
-        driver: &dyn Driver,
-        blas: Option<&mut (dyn Blas + 'static)>,
-        stream: CudaStream,
-    ) -> Result<bool> {
+    pub unsafe fn issue(&self, driver: &dyn Driver, libraries: &mut Libraries, stream: CudaStream) -> Result<bool> {
         // SAFETY: the caller fulfils the contract of the method that is called.
         let issued = unsafe {
             match *self {
                 GraphWork::Launch { function, grid, args } => driver.launch(function, grid, args, stream),
                 GraphWork::Fill { to, byte, bytes } => driver.fill(to, byte, bytes, stream),
                 GraphWork::Copy { to, from, bytes } => driver.copy(to, from, bytes, stream),
-                GraphWork::Product { gemm, pointers } => match blas {
+                GraphWork::Product { gemm, pointers } => match &mut libraries.blas {
                     Some(blas) => return blas.multiply(gemm, pointers, stream),
+                    None => return Ok(false),
+                },
+                GraphWork::Convolution { conv, pointers } => match &mut libraries.dnn {
+                    Some(dnn) => return dnn.convolve(conv, &pointers, stream),
                     None => return Ok(false),
                 },
             }
@@ -90,6 +109,7 @@ impl From<&GraphWork<'_>> for Kept {
             GraphWork::Fill { to, byte, bytes } => Kept::Fill { to, byte, bytes },
             GraphWork::Copy { to, from, bytes } => Kept::Copy { to, from, bytes },
             GraphWork::Product { gemm, pointers } => Kept::Product { gemm: *gemm, pointers },
+            GraphWork::Convolution { conv, pointers } => Kept::Convolution { conv: Box::new(*conv), pointers },
         }
     }
 }
@@ -123,20 +143,18 @@ impl Kept {
             (Kept::Product { gemm, pointers }, GraphWork::Product { gemm: g, pointers: p }) => {
                 *pointers == p && gemm == g
             }
+            (Kept::Convolution { conv, pointers }, GraphWork::Convolution { conv: c, pointers: p }) => {
+                *pointers == p && **conv == *c
+            }
             _ => false,
         }
     }
 
-    /// Issues the work. The library supports stored products, since they were issued before.
+    /// Issues the work. A library supports its stored work, since that was issued before.
     ///
     /// # Safety
     /// As [`GraphWork::issue`].
-    pub unsafe fn issue(
-        &self,
-        driver: &dyn Driver,
-        blas: Option<&mut (dyn Blas + 'static)>,
-        stream: CudaStream,
-    ) -> Result<()> {
+    pub unsafe fn issue(&self, driver: &dyn Driver, libraries: &mut Libraries, stream: CudaStream) -> Result<()> {
         // SAFETY: the caller fulfils the contract of the method that is called.
         let done = unsafe {
             match self {
@@ -146,15 +164,18 @@ impl Kept {
                 Kept::Fill { to, byte, bytes } => driver.fill(*to, *byte, *bytes, stream).map(|()| true),
                 Kept::Copy { to, from, bytes } => driver.copy(*to, *from, *bytes, stream).map(|()| true),
                 Kept::Product { gemm, pointers } => {
-                    GraphWork::Product { gemm, pointers: *pointers }.issue(driver, blas, stream)
+                    GraphWork::Product { gemm, pointers: *pointers }.issue(driver, libraries, stream)
+                }
+                Kept::Convolution { conv, pointers } => {
+                    GraphWork::Convolution { conv, pointers: *pointers }.issue(driver, libraries, stream)
                 }
             }
         };
         match done? {
             true => Ok(()),
             false => {
-                let what = "a product that it did before".into();
-                Err(DriverError::Failed { call: "the library of products", what })
+                let what = "it does not support what it computed before".into();
+                Err(DriverError::Failed { call: "a library of the device", what })
             }
         }
     }

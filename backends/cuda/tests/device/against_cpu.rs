@@ -17,19 +17,22 @@ use std::sync::atomic::Ordering::Relaxed;
 /// View ops, applied in order.
 type Views = Vec<(Op, Attrs)>;
 
-const LIMIT: usize = 64 << 20;
+pub(crate) const LIMIT: usize = 64 << 20;
 
 fn backends() -> (CpuBackend, CudaBackend) {
-    let cpu = CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: LIMIT, ..CpuOptions::default() });
-    (cpu, open(LIMIT, Multiplier::Kernels).backend)
+    (cpu(), open(LIMIT, Multiplier::Kernels).backend)
 }
 
-fn shape(dims: &[usize]) -> Shape {
+pub(crate) fn cpu() -> CpuBackend {
+    CpuBackend::new(CpuOptions { threads: 1, memory_bytes_limit: LIMIT, ..CpuOptions::default() })
+}
+
+pub(crate) fn shape(dims: &[usize]) -> Shape {
     Shape::new(dims).unwrap()
 }
 
 /// Integers from -3 to 3 (0 to 6 for integer dtypes), whose sums and products are exact in any order.
-fn whole(meta: Meta, seed: usize) -> Host {
+pub(crate) fn whole(meta: Meta, seed: usize) -> Host {
     let number = |i: usize| ((i + seed).wrapping_mul(2_654_435_761) >> 7) % 7;
     if meta.dtype.is_float() {
         Host::floats(meta, (0..meta.shape.numel()).map(|i| number(i) as f64 - 3.0))
@@ -39,7 +42,7 @@ fn whole(meta: Meta, seed: usize) -> Host {
 }
 
 /// An operand: the uploaded tensor, and the view ops applied to it.
-struct Operand {
+pub(crate) struct Operand {
     host: Host,
     view: Vec<(Op, Attrs)>,
 }
@@ -79,7 +82,7 @@ fn result<B: Backend>(backend: &mut B, op: Op, operands: &[Operand], attrs: &Att
 }
 
 /// Asserts that both backends compute the same numbers; all NaNs are equal.
-fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operand], attrs: &Attrs) {
+pub(crate) fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operand], attrs: &Attrs) {
     let (want, got) = (result(cpu, op, operands, attrs), result(cuda, op, operands, attrs));
     assert_eq!(got.meta, want.meta);
     let what = || {
@@ -96,7 +99,7 @@ fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operan
     }
 }
 
-fn with(lead: &[usize], sizes: &[usize]) -> Shape {
+pub(crate) fn with(lead: &[usize], sizes: &[usize]) -> Shape {
     shape(&[lead, sizes].concat())
 }
 
@@ -125,7 +128,11 @@ fn pools_and_their_gradients() {
 
 #[test]
 fn convolutions_and_their_gradients() {
-    let mut both = backends();
+    agree_on_convolutions(&mut backends());
+}
+
+/// Asserts that both backends compute the same convolutions and gradients of them.
+pub(crate) fn agree_on_convolutions(both: &mut (CpuBackend, CudaBackend)) {
     // Samples, input and output channels of a group, groups. The sums of the third are long enough to be split among
     // blocks.
     for (i, (samples, seen, made, groups)) in
@@ -144,10 +151,10 @@ fn convolutions_and_their_gradients() {
                 let weight = of(with(&[groups * made, seen], kernel), 3);
                 let bias = of(shape(&[groups * made]), 4);
                 let forward = [x.clone().into(), weight.clone().into(), bias.into()];
-                agree(&mut both, Op::Convolution, &forward, &attrs);
-                agree(&mut both, Op::Convolution, &forward[..2], &attrs);
-                agree(&mut both, Op::ConvolutionInput, &[y.clone().into(), weight.into()], &attrs);
-                agree(&mut both, Op::ConvolutionWeight, &[y.into(), x.into()], &attrs);
+                agree(both, Op::Convolution, &forward, &attrs);
+                agree(both, Op::Convolution, &forward[..2], &attrs);
+                agree(both, Op::ConvolutionInput, &[y.clone().into(), weight.into()], &attrs);
+                agree(both, Op::ConvolutionWeight, &[y.into(), x.into()], &attrs);
             }
         }
     }

@@ -9,6 +9,7 @@ mod against_cpu;
 mod agreement;
 mod attention;
 mod conformance;
+mod convolution;
 mod fused;
 mod graphs;
 mod later;
