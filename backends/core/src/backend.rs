@@ -9,6 +9,10 @@ use gt_ops::{Attrs, Meta, Op, Scalar};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
+/// [`Backend::fused_bytes_min`] of a processor: executing an instruction on less takes less time than finding others for
+/// it.
+pub const FUSED_BYTES_MIN: usize = 128 << 10;
+
 /// An operand of [`Backend::execute`].
 #[derive(Debug)]
 pub enum Input<'a, T> {
@@ -112,6 +116,11 @@ pub trait Backend {
     /// As [`Backend::execute`]; after [`ExecError::OutOfMemory`] every operand is unchanged.
     fn execute_fused(&mut self, stages: &[Stage<'_, Self::Tensor>]) -> Result<Vec<Option<Self::Tensor>>, ExecError> {
         execute_one_by_one(self, stages)
+    }
+
+    /// Instructions whose results have fewer bytes are not worth finding others that they could be fused with.
+    fn fused_bytes_min(&self) -> usize {
+        FUSED_BYTES_MIN
     }
 
     /// An uninitialized tensor, for [`Backend::write`].

@@ -30,7 +30,9 @@ mod loops;
 mod memory_usage;
 mod number;
 mod preemption;
-pub use backend::{Backend, Fence, FenceStatus, Input, MemoryStats, Stage, StageInput, execute_one_by_one};
+pub use backend::{
+    Backend, FUSED_BYTES_MIN, Fence, FenceStatus, Input, MemoryStats, Stage, StageInput, execute_one_by_one,
+};
 pub use cancellation::Cancellation;
 pub use doctor::{DoctorContext, Finding, FindingState, ServiceUser, findings_text};
 pub use error::{ExecError, LimitScope};

@@ -153,6 +153,11 @@ impl Backend for CudaBackend {
         Ok(result)
     }
 
+    fn fused_bytes_min(&self) -> usize {
+        // However small, each kernel takes a microsecond or two: an optimizer has hundreds on biases.
+        0
+    }
+
     fn execute_fused(&mut self, stages: &[Stage<'_, CudaTensor>]) -> Result<Vec<Option<CudaTensor>>> {
         self.check_cancelled()?;
         self.straightened = None;

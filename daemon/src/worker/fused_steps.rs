@@ -3,7 +3,7 @@
 
 use super::core::{Core, kept, put_made};
 use super::exec_failure::{caught, failure};
-use super::fusion_window::{FusionWindow, UNCONNECTED_MAX, is_fusible, is_large};
+use super::fusion_window::{FusionWindow, UNCONNECTED_MAX, is_fusible};
 use super::session_tensors::SessionTensors;
 use gt_backend::{Backend, Cancellation, ExecError, Input, Stage, StageInput};
 use gt_ops::failure::Failure;
@@ -32,7 +32,8 @@ struct Fusion<'a> {
 
 impl<'a> Fusion<'a> {
     fn new<B: Backend>(backend: &B, session: &SessionTensors<B::Tensor>, jobs: &'a [Job]) -> Fusion<'a> {
-        let mut fusion = Fusion { window: FusionWindow::new(UNCONNECTED_MAX), stages: Vec::new(), jobs: 0 };
+        let window = FusionWindow::new(UNCONNECTED_MAX).of_at_least(backend.fused_bytes_min());
+        let mut fusion = Fusion { window, stages: Vec::new(), jobs: 0 };
         let mut positions = Vec::new();
         for (position, job) in jobs.iter().enumerate() {
             match &job.command {
@@ -135,7 +136,7 @@ impl<B: Backend> Core<B> {
         let Command::Op(instruction) = command else { return false };
         let Some((backend, session)) = self.session(slot) else { return false };
         instruction.inputs.as_slice().iter().filter_map(Operand::tensor).any(|id| match session.get(id) {
-            Some(Ok(tensor)) => is_large(&backend.meta(tensor)),
+            Some(Ok(tensor)) => backend.meta(tensor).bytes() >= backend.fused_bytes_min(),
             _ => false,
         })
     }
@@ -235,11 +236,10 @@ impl<B: Backend> Core<B> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::fusion_window::WINDOW_BYTES_MIN;
     use super::super::session_tensors::SessionShared;
     use super::*;
     use crate::table::WorkerTensor;
-    use gt_backend::MemoryUsage;
+    use gt_backend::{FUSED_BYTES_MIN, MemoryUsage};
     use gt_cpu::{CpuBackend, CpuOptions};
     use gt_ops::wire::{ArenaRange, FREE_IDS_MAX};
     use gt_ops::{Attrs, DType, Inputs, Op, Scalar, Shape};
@@ -248,7 +248,7 @@ mod tests {
     use std::sync::Arc;
 
     /// The elements of a tensor that is just large enough to be fused.
-    const ELEMENTS: usize = WINDOW_BYTES_MIN / size_of::<f32>();
+    const ELEMENTS: usize = FUSED_BYTES_MIN / size_of::<f32>();
 
     /// Jobs on tensors whose ids are chosen as the dispatcher does: it reuses the ids of freed tensors first.
     #[derive(Default)]

@@ -12,19 +12,18 @@
 //! An instruction joins a window if it is elementwise ([`is_fusible`]), if its result has the shape of the first
 //! instruction's, and if it shares a tensor with an instruction in the window. A free always joins.
 
+use gt_backend::FUSED_BYTES_MIN;
 use gt_ops::{DType, Inputs, Instruction, Meta, TensorId};
 
-/// Instructions on smaller tensors are not fused: executing one takes less time than finding others for it.
-pub const WINDOW_BYTES_MIN: usize = 128 << 10;
 /// The most instructions in a window: each adds operands, and with them streams from memory.
 pub const STAGES_MAX: usize = 32;
 /// The most instructions in a worker's window that wait for a later one to connect them to the first by shared tensors.
 pub const UNCONNECTED_MAX: usize = 4;
 
-/// Whether it pays to look for instructions to fuse with one that reads or makes such a tensor.
+/// Whether it pays a processor to look for instructions to fuse with one that reads or makes such a tensor.
 #[inline]
 pub fn is_large(meta: &Meta) -> bool {
-    meta.bytes() >= WINDOW_BYTES_MIN
+    meta.bytes() >= FUSED_BYTES_MIN
 }
 
 /// Whether an instruction on operands of `dtype` can be a stage of a fused program: it is elementwise.
@@ -38,6 +37,8 @@ pub fn is_fusible(instruction: &Instruction, dtype: DType) -> bool {
 pub struct FusionWindow {
     stages: Vec<WindowStage>,
     unconnected_max: usize,
+    /// [`Backend::fused_bytes_min`](gt_backend::Backend::fused_bytes_min) of the first result.
+    bytes_min: usize,
 }
 
 struct WindowStage {
@@ -58,7 +59,12 @@ impl WindowStage {
 impl FusionWindow {
     /// An empty window, in which `unconnected_max` instructions may wait for a later one to connect them to the first.
     pub fn new(unconnected_max: usize) -> FusionWindow {
-        FusionWindow { stages: Vec::new(), unconnected_max }
+        FusionWindow { stages: Vec::new(), unconnected_max, bytes_min: FUSED_BYTES_MIN }
+    }
+
+    /// The same for a first result of at least `bytes_min`.
+    pub fn of_at_least(self, bytes_min: usize) -> FusionWindow {
+        FusionWindow { bytes_min, ..self }
     }
 
     /// Removes all instructions.
@@ -71,7 +77,7 @@ impl FusionWindow {
     pub fn push(&mut self, instruction: &Instruction, out: Meta) -> bool {
         let fits = match self.stages.first() {
             Some(first) => first.out.shape == out.shape && self.stages.len() < STAGES_MAX,
-            None => is_large(&out),
+            None => out.bytes() >= self.bytes_min,
         };
         let sharing = self.stages.iter().filter(|stage| stage.shares_tensor(instruction));
         let components: Vec<usize> = sharing.map(|stage| stage.component).collect();
@@ -109,7 +115,7 @@ mod tests {
     use super::*;
     use gt_ops::{Attrs, Op, Operand, Shape};
 
-    const ELEMENTS: usize = WINDOW_BYTES_MIN / size_of::<f32>();
+    const ELEMENTS: usize = FUSED_BYTES_MIN / size_of::<f32>();
 
     fn add(out: TensorId, operands: [TensorId; 2]) -> Instruction {
         let inputs = Inputs::from_slice(&operands.map(Operand::Tensor));
