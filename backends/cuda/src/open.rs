@@ -44,7 +44,7 @@ impl CudaBackend {
                 backend
             }
         };
-        if std::env::var_os("GT_CUDNN").is_some_and(|value| value == "0") {
+        if is("GT_CUDNN", "0") {
             return Ok(backend);
         }
         Ok(match CUDNN.open(Some(version), |opened| Cudnn::bind(opened, driver.clone(), memory_bytes_limit)) {

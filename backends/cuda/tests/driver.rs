@@ -337,9 +337,15 @@ fn convolutions_go_to_cudnn_with_a_plan_made_once_for_each_kind() {
         assert!(done - before.1 >= 5 * 12, "{} computed", done - before.1);
         assert_eq!(convolutions(&mut backend).expect("a fake device"), expected);
         assert_eq!((dnn.get("fake_heuristics"), dnn.get("fake_computed")), (chosen, 2 * done - before.1));
+        // Engines that are not reproducible or less precise are not taken, nor those that round f32 unless they may.
+        assert_eq!((dnn.get("fake_refused"), dnn.get("fake_rounded")), (0, 0));
         drop(backend);
         assert_eq!(dnn.get("fake_alive"), 0);
     }
+    let mut backend = dnn.backend(&fake);
+    backend.allow_tf32(true);
+    assert_eq!(convolutions(&mut backend).expect("a fake device"), expected);
+    assert!(dnn.get("fake_refused") == 0 && dnn.get("fake_rounded") > 0);
 }
 
 #[test]

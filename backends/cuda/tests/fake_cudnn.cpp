@@ -61,6 +61,8 @@ enum { BAD = 2000, UNSUPPORTED = 3000 };
 enum { CONVOLUTION = 1, ENGINE = 2, CONFIGURATION = 3, HEURISTIC = 4, PLAN = 5, FORWARD = 10, FILTER = 11, DATA = 12, GRAPH = 15, PACK = 16, TENSOR = 17 };
 static cudnnStatus_t result(int status) { return cudnnStatus_t(status); }
 
+// Executions by the engines that GT takes for no convolution, and by tensor cores that round f32.
+static long refused, rounded;
 static long alive, heuristics, computed;
 static int refuse_create, refuse_execute;
 static cudaStream_t current;
@@ -251,6 +253,8 @@ extern "C" {
 long fake_alive() { return alive; }
 long fake_heuristics() { return heuristics; }
 long fake_computed() { return computed; }
+long fake_refused() { return refused; }
+long fake_rounded() { return rounded; }
 long fake_is_compared() { return GT_FAKE_CUDNN_IS_COMPARED; }
 void fake_refuse_create(int status) { refuse_create = status; }
 void fake_refuse_execute(int status) { refuse_execute = status; }
@@ -350,6 +354,8 @@ cudnnStatus_t cudnnBackendExecute(cudnnHandle_t handle, cudnnBackendDescriptor_t
         work.at[i] = pointers[i];
     }
     computed++;
+    refused += p->engine < 5;
+    rounded += p->engine == 5 && work.type == 0;
     ((FakeStream*)current)->take([work] { work.run(); });
     return result(0);
 }
