@@ -11,8 +11,8 @@ use gt_backend::ExecError;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A program is compiled after more occurrences than this. Which instructions are fused depends on how far the device is
-/// behind, so some programs never recur.
+/// A program is compiled after more occurrences than this. How far the device is behind decides which instructions are
+/// fused, so some programs never recur.
 const SEEN_BEFORE_COMPILED: u32 = 2;
 /// The most programs that are remembered; beyond that, those without a kernel are forgotten.
 const PROGRAMS_MAX: usize = 4096;

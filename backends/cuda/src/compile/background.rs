@@ -11,20 +11,23 @@ use std::thread;
 const THREADS_MAX: usize = 4;
 
 /// A kernel to compile: what asks for it, a name for messages, and its source.
-struct Job<K> {
+struct ToCompile<K> {
     key: K,
     name: String,
     source: String,
 }
+
+/// An image, or why there is none, under its key.
+type Compiled<K> = (K, Result<Image, ExecError>);
 
 /// A few threads that compile, started when they are first needed. They end when this is dropped, each after the kernel
 /// that it compiles.
 pub struct BackgroundCompiler<K> {
     compiler: Arc<dyn Compiler>,
     store: Store,
-    jobs: Sender<Job<K>>,
-    waiting: Arc<Mutex<Receiver<Job<K>>>>,
-    made: (Sender<(K, Result<Image, ExecError>)>, Receiver<(K, Result<Image, ExecError>)>),
+    jobs: Sender<ToCompile<K>>,
+    waiting: Arc<Mutex<Receiver<ToCompile<K>>>>,
+    made: (Sender<Compiled<K>>, Receiver<Compiled<K>>),
     threads: usize,
     pending: usize,
 }
@@ -46,7 +49,7 @@ impl<K: Send + 'static> BackgroundCompiler<K> {
             self.start()?;
         }
         // The receiver lives as long as `self`.
-        if self.jobs.send(Job { key, name, source }).is_ok() {
+        if self.jobs.send(ToCompile { key, name, source }).is_ok() {
             self.pending += 1;
         }
         Ok(())
@@ -58,7 +61,7 @@ impl<K: Send + 'static> BackgroundCompiler<K> {
         let work = move || {
             loop {
                 let job = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
-                let Ok(Job { key, name, source }) = job else { return };
+                let Ok(ToCompile { key, name, source }) = job else { return };
                 let image = image(&*compiler, &store, &name, &source);
                 if made.send((key, image)).is_err() {
                     return;
@@ -72,7 +75,7 @@ impl<K: Send + 'static> BackgroundCompiler<K> {
     }
 
     /// An image that was made since the last call, or why it was not; if `wait`, blocks until there is one.
-    pub fn next(&mut self, wait: bool) -> Option<(K, Result<Image, ExecError>)> {
+    pub fn next(&mut self, wait: bool) -> Option<Compiled<K>> {
         if self.pending == 0 {
             return None;
         }

@@ -95,7 +95,7 @@ struct Following {
 struct GraphsState {
     libraries: Libraries,
     graphs: Graphs,
-    /// What [`Graphs::Timed`] measures.
+    /// The measurements of [`Graphs::Timed`].
     times: KernelTimes,
     history: History,
     cache: GraphCache,

@@ -12,9 +12,9 @@ const APART: Duration = Duration::from_secs(2);
 /// The most lines of a table.
 const LINES_MAX: usize = 60;
 
-/// The sum over the launches of one kernel.
+/// The launches of one kernel and their time.
 #[derive(Clone, Copy, Default)]
-struct Sum {
+struct Elapsed {
     launches: u64,
     ns: u64,
 }
@@ -24,7 +24,7 @@ pub struct KernelTimes {
     names: HashMap<KernelFunction, String>,
     pending: Vec<(String, CudaEvent, CudaEvent)>,
     spare: Vec<CudaEvent>,
-    sums: HashMap<String, Sum>,
+    sums: HashMap<String, Elapsed>,
     shown: Instant,
 }
 
@@ -101,12 +101,14 @@ impl KernelTimes {
             return Ok(());
         }
         self.collect(driver, stream)?;
-        let mut sums: Vec<(String, Sum)> = self.sums.drain().collect();
+        let mut sums: Vec<(String, Elapsed)> = self.sums.drain().collect();
         sums.sort_by_key(|(_, sum)| std::cmp::Reverse(sum.ns));
-        let all = sums
-            .iter()
-            .fold(Sum::default(), |all, (_, sum)| Sum { launches: all.launches + sum.launches, ns: all.ns + sum.ns });
-        let line = |name: &str, sum: &Sum| format!("\n{:>12.1} µs {:>7} × {name}", sum.ns as f64 / 1e3, sum.launches);
+        let all = sums.iter().fold(Elapsed::default(), |all, (_, sum)| Elapsed {
+            launches: all.launches + sum.launches,
+            ns: all.ns + sum.ns,
+        });
+        let line =
+            |name: &str, sum: &Elapsed| format!("\n{:>12.1} µs {:>7} × {name}", sum.ns as f64 / 1e3, sum.launches);
         let lines: String = sums.iter().take(LINES_MAX).map(|(name, sum)| line(name, sum)).collect();
         tracing::info!(target: "gtd::cuda", "the device's time by kernel:{}{lines}", line("all", &all));
         self.shown = Instant::now();
