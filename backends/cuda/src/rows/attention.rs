@@ -158,10 +158,7 @@ impl AttentionCall {
         }
         let loops = Loops::new(&batch, steps.each_ref());
         let size = |t: &CudaTensor, axis: usize| t.meta.shape.dims()[lead + axis] as i64;
-        let widest = query.meta.shape.dims()[lead + 1].max(value.meta.shape.dims()[lead + 1]);
-        let lie_well = all[..4].iter().flatten().all(|t| lies_in_eighths(t));
-        let narrow_enough = query.meta.dtype.size() == 2 && widest <= 128;
-        let mma = (narrow_enough && lie_well).then_some(if widest <= 64 { 64 } else { 128 });
+        let mma = all[..4].iter().flatten().all(|t| lies_in_eighths(t)).then(|| mma_width(query, value)).flatten();
         Ok(AttentionCall {
             mma,
             operands: AttentionOperands(operands),
@@ -204,8 +201,8 @@ impl CudaBackend {
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let operands = [tensor(inputs, 0)?, tensor(inputs, 1)?, tensor(inputs, 2)?];
-        let call = AttentionCall::new(operands, None, optional(inputs, 3), causal, scale)?;
+        let operands = self.attention_operands([tensor(inputs, 0)?, tensor(inputs, 1)?, tensor(inputs, 2)?])?;
+        let call = AttentionCall::new(operands.each_ref(), None, optional(inputs, 3), causal, scale)?;
         let mut args = Args::new();
         args.push(result.ptr());
         if let Some(d) = self.mma(&call) {
@@ -229,9 +226,9 @@ impl CudaBackend {
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let grad = tensor(inputs, 0)?;
-        let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?];
-        let call = AttentionCall::new(operands, Some(grad), optional(inputs, 4), causal, scale)?;
+        let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?, tensor(inputs, 0)?];
+        let [query, key, value, grad] = &self.attention_operands(operands)?;
+        let call = AttentionCall::new([query, key, value], Some(grad), optional(inputs, 4), causal, scale)?;
         let AttentionSizes { queries, keys, features, columns, .. } = call.sizes;
         if grad.numel() == 0 || keys == 0 {
             // SAFETY: the result was just allocated with `out.bytes()`.
@@ -259,6 +256,23 @@ impl CudaBackend {
             self.launch_attention(&call, Op::AttentionBackward, e + 8 * part, args, (rows, blocks))?;
         }
         Ok(result)
+    }
+
+    /// The operands (query, key, value and perhaps the gradient), of which those that only their layout keeps from
+    /// tensor cores are copied: a copy costs less than the products of the other kernels. The gradient of a sum, for
+    /// one, is a number expanded to a matrix.
+    fn attention_operands<const N: usize>(&mut self, operands: [&CudaTensor; N]) -> Result<[CudaTensor; N]> {
+        let mut laid_out = operands.map(CudaTensor::clone);
+        let width = mma_width(operands[0], operands[2]);
+        if width.is_none() || self.driver.properties().capability < MMA_CAPABILITY {
+            return Ok(laid_out);
+        }
+        for (given, t) in operands.iter().zip(&mut laid_out) {
+            if !lies_in_eighths(given) && given.numel() > 0 {
+                *t = self.private_copy(given, false)?;
+            }
+        }
+        Ok(laid_out)
     }
 
     /// D of the kernels with tensor cores, if they support this call.
@@ -314,6 +328,14 @@ impl CudaBackend {
         // SAFETY: the arguments match the kernel, with the operands' sizes and strides.
         unsafe { self.launch(function, Grid { blocks: [tiles, blocks, 1], threads, shared_bytes: 0 }, &args) }
     }
+}
+
+/// D of `attention_mma.cuh`, if tensor cores support operands of this dtype and these widths.
+fn mma_width(query: &CudaTensor, value: &CudaTensor) -> Option<u32> {
+    let columns = [query, value].map(|t| t.meta.shape.dims()[t.meta.shape.rank() - 1]);
+    let widest = columns[0].max(columns[1]);
+    let whole = columns.iter().all(|columns| *columns > 0 && columns.is_multiple_of(8));
+    (whole && query.meta.dtype.size() == 2 && widest <= 128).then_some(if widest <= 64 { 64 } else { 128 })
 }
 
 /// Whether each row is a multiple of 16 bytes and aligned to 16, so that vector loads can read it.

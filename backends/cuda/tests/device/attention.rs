@@ -3,8 +3,11 @@
 use crate::{Multiplier, open};
 use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host};
+use gt_backend::{Backend, HostRange, Input};
 use gt_cpu::{CpuBackend, CpuOptions};
+use gt_cuda::{CudaBackend, CudaTensor};
 use gt_ops::{Attrs, DType, Meta, Op, Shape};
+use std::ptr::NonNull;
 
 /// Leading dimensions, queries, keys, features, columns of values.
 struct Case(&'static [usize], usize, usize, usize, usize);
@@ -96,9 +99,59 @@ fn attention_by_tensor_cores() {
 }
 
 #[test]
+fn operands_of_another_layout_are_copied_for_tensor_cores() {
+    for dtype in [DType::F16, DType::BF16] {
+        check(dtype, &BOTH, &FOR_TENSOR_CORES, &LAYOUTS[1..], of_weights(dtype));
+    }
+}
+
+#[test]
+fn the_expanded_gradient_of_a_sum_is_copied_for_tensor_cores() {
+    let mut cuda = open(MEMORY_BYTES, Multiplier::Kernels).backend;
+    let mut numbers = TestNumbers::new();
+    let meta = |dims: &[usize]| Meta::new(Shape::new(dims).expect("a shape of the test"), DType::BF16);
+    let mut uploaded = |host: Host| {
+        let mut tensor = cuda.allocate(&host.meta).expect("room");
+        cuda.write(&mut tensor, 0, range(&mut host.to_bytes())).expect("a write");
+        tensor
+    };
+    let operands =
+        [[2, 20, 24], [2, 37, 24], [2, 37, 16]].map(|dims| uploaded(numbers.host(meta(&dims), (-1.0, 1.0), false)));
+    let (grad, ones) = (uploaded(Host::floats(meta(&[]), [1.0])), meta(&[2, 20, 16]));
+    let plain = uploaded(Host::floats(ones, vec![1.0; ones.shape.numel()]));
+    let expanded = cuda.execute(Op::Expand, &[Input::Tensor(&grad)], &Attrs::Shape(ones.shape), &ones, 0);
+    let expanded = expanded.expect("a view");
+    // The gradients' bytes, and the number of launches that they took.
+    let mut gradients = |grad: &CudaTensor| {
+        let inputs = [grad, &operands[0], &operands[1], &operands[2]].map(Input::Tensor);
+        let attrs = Attrs::Attention { causal: true, scale: 0.25 };
+        let out = meta(&[2, 20 * 24 + 37 * 24 + 37 * 16]);
+        let launched = |cuda: &CudaBackend| cuda.launch_counts().single + cuda.launch_counts().in_graphs;
+        let before = launched(&cuda);
+        let result = cuda.execute(Op::AttentionBackward, &inputs, &attrs, &out, 0).expect("gradients");
+        let mut bytes = vec![0; out.bytes()];
+        cuda.read(&result, 0, range(&mut bytes)).expect("a read");
+        (bytes, launched(&cuda) - before)
+    };
+    // The first use of an upload may have to issue it.
+    gradients(&plain);
+    gradients(&expanded);
+    let (of_plain, launches) = gradients(&plain);
+    let (of_expanded, with_copy) = gradients(&expanded);
+    // One more launch copies the gradient. The kernels without tensor cores would sum in another order.
+    assert_eq!(with_copy, launches + 1);
+    assert!(of_expanded == of_plain, "the gradients differ");
+}
+
+#[test]
 fn gradients() {
     check(DType::F32, &[Op::AttentionBackward], &CASES, &LAYOUTS, (4.0, 256.0));
     check(DType::F64, &[Op::AttentionBackward], &CASES, &LAYOUTS, (4.0, 256.0));
+}
+
+fn range(bytes: &mut [u8]) -> HostRange {
+    // SAFETY: each caller passes the range to one call of a backend, which borrows `bytes` until it returns.
+    unsafe { HostRange::new(NonNull::from(&mut *bytes).cast(), bytes.len()) }
 }
 
 /// The tolerance of tensor cores, whose weights and gradients are rounded to f16 or bf16, as in PyTorch's kernels.
