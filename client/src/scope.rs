@@ -379,6 +379,10 @@ impl Graph for Scope {
                 let b = self.emit(Op::Cast, &[(*b).into()], Attrs::DType(DType::F32))?;
                 return self.emit(Op::Matmul, &[a.into(), b.into()], attrs);
             }
+            if let (Op::AttentionBackward, [_, _, _, _, mask, _]) = (op, inputs) {
+                let with_mask = if matches!(mask, Arg::Val(_)) { 5 } else { 4 };
+                return self.emit(op, &inputs[..with_mask], attrs);
+            }
             if op == Op::Bitcast {
                 return Err(OpError::not_implemented(
                     "view(dtype) needs a newer daemon: upgrade gtd to the version of this gt",

@@ -26,8 +26,8 @@ use gt_ops::failure::{Failure, Fault};
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::version::{
-    BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE, LABEL_ALIGNMENTS_SINCE,
-    WIDE_PRODUCTS_SINCE, WRAPPED_INDICES_SINCE,
+    ATTENTION_RESULTS_SINCE, BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE, INTERRUPTS_SINCE,
+    LABEL_ALIGNMENTS_SINCE, WIDE_PRODUCTS_SINCE, WRAPPED_INDICES_SINCE,
 };
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{
@@ -334,6 +334,7 @@ impl ClientSession {
             interrupts: welcome.protocol_version >= INTERRUPTS_SINCE,
             newest_instructions: welcome.protocol_version
                 >= CONVERTING_REDUCTIONS_SINCE
+                    .max(ATTENTION_RESULTS_SINCE)
                     .max(FOURIER_TRANSFORMS_SINCE)
                     .max(LABEL_ALIGNMENTS_SINCE)
                     .max(WRAPPED_INDICES_SINCE)

@@ -12,8 +12,8 @@ use serde_json::Value;
 
 /// The newest version that this build speaks. Version 2: notices, interrupts, records of sessions, and hellos
 /// with a range. Version 3: reductions that convert their operand, Fourier transforms, indices that count from the
-/// end, bits read as another dtype, products of half precisions in float32, and alignments of labels with time steps
-/// (connectionist temporal classification).
+/// end, bits read as another dtype, products of half precisions in float32, alignments of labels with time steps
+/// (connectionist temporal classification), and gradients of attention that are given its result.
 pub const PROTOCOL_VERSION: u32 = 3;
 /// The oldest version that this build speaks.
 pub const PROTOCOL_VERSION_MIN: u32 = 1;
@@ -38,6 +38,9 @@ pub const LABEL_ALIGNMENTS_SINCE: u32 = 3;
 
 /// The first version in which bits can be read as another dtype.
 pub const BITCASTS_SINCE: u32 = 3;
+
+/// The first version in which the gradient of attention can have the result of attention as an operand.
+pub const ATTENTION_RESULTS_SINCE: u32 = 3;
 
 /// The versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

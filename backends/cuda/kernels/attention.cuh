@@ -27,17 +27,18 @@ struct AttentionSizes {
 
 template <typename T>
 struct AttentionOperands {
-    // `mask.first` is null without a mask, `grad.first` in the forward pass.
-    Matrix<T> query, key, value, grad, mask;
+    // `mask.first` is null without a mask, `grad.first` and `out.first` in the forward pass.
+    Matrix<T> query, key, value, grad, mask, out;
 
-    __device__ __forceinline__ void move(const Walk<5> &batches, i64 batch) {
-        i64 offsets[5];
+    __device__ __forceinline__ void move(const Walk<6> &batches, i64 batch) {
+        i64 offsets[6];
         batches.offsets(batch, offsets);
         query.first += offsets[0];
         key.first += offsets[1];
         value.first += offsets[2];
         if (grad.first) grad.first += offsets[3];
         if (mask.first) mask.first += offsets[4];
+        if (out.first) out.first += offsets[5];
     }
 };
 
@@ -168,7 +169,7 @@ GT_DEVICE C advance(C &largest, C &sum, C (&scores)[M]) {
 
 // blockIdx.x enumerates the tiles of queries of every batch, blockIdx.y groups of E tiles of columns.
 template <typename T, int E>
-GT_DEVICE void attention(T *out, AttentionOperands<T> x, const Walk<5> &batches, const AttentionSizes &sizes) {
+GT_DEVICE void attention(T *out, AttentionOperands<T> x, const Walk<6> &batches, const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
     __shared__ C stage[Tile<C>::STAGE], weights[N * (N + 1)];
@@ -219,49 +220,48 @@ GT_DEVICE void attention(T *out, AttentionOperands<T> x, const Walk<5> &batches,
 }
 
 // The softmax statistics of a query: a weight is exp(score - largest) * share, and `pull` is the sum over the keys of
-// weight times the weight's gradient (D in FlashAttention-2).
+// weight times the weight's gradient, which equals that of the result times its gradient (D in FlashAttention-2).
 template <typename C>
 struct Softmax {
     C largest, share, pull;
 };
 
 template <typename T>
-GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, AttentionOperands<T> x, const Walk<5> &batches,
+GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, AttentionOperands<T> x, const Walk<6> &batches,
                                  const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
     __shared__ C stage[Tile<C>::STAGE];
     i64 tiles = (sizes.queries + N - 1) / N, batch = blockIdx.x / tiles, first = (blockIdx.x - batch * tiles) * N;
     x.move(batches, batch);
-    C largest[M], sum[M], pull[M];
+    C largest[M], sum[M];
 #pragma unroll
     for (int i = 0; i < M; i++) {
         largest[i] = Ends<C>::low();
-        sum[i] = pull[i] = C(0);
+        sum[i] = C(0);
     }
     i64 last = sizes.causal && first + N < sizes.keys ? first + N : sizes.keys;
     for (i64 key = 0; key < last; key += N) {
-        C scores[M][M] = {}, slopes[M][M] = {};
+        C scores[M][M] = {};
         add_scores(scores, stage, x.query, first, sizes.queries, x.key, key, sizes.keys, sizes.features);
-        add_scores(slopes, stage, x.grad, first, sizes.queries, x.value, key, sizes.keys, sizes.columns);
 #pragma unroll
         for (int i = 0; i < M; i++) {
 #pragma unroll
             for (int j = 0; j < M; j++)
                 scores[i][j] =
                     finished(scores[i][j], x.mask, sizes, first + tile_row<C>(i), key + tile_column(j));
-            C factor = advance(largest[i], sum[i], scores[i]), added = C(0);
-#pragma unroll
-            for (int j = 0; j < M; j++) added = fma(scores[i][j], slopes[i][j], added);
-            pull[i] = pull[i] * factor + row_sum(added);
+            advance(largest[i], sum[i], scores[i]);
         }
     }
 #pragma unroll
     for (int i = 0; i < M; i++) {
         i64 row = first + tile_row<C>(i);
-        C share = sum[i] == C(0) ? C(0) : C(1) / sum[i];
+        C share = sum[i] == C(0) ? C(0) : C(1) / sum[i], pull = C(0);
         C base = largest[i] == Ends<C>::low() ? C(0) : largest[i];
-        if (row < sizes.queries && threadIdx.x % 16 == 0) out[batch * sizes.queries + row] = {base, share, pull[i] * share};
+        if (row < sizes.queries)
+            for (i64 at = threadIdx.x % 16; at < sizes.columns; at += 16) pull = fma(x.grad.at(row, at), x.out.at(row, at), pull);
+        pull = row_sum(pull);
+        if (row < sizes.queries && threadIdx.x % 16 == 0) out[batch * sizes.queries + row] = {base, share, pull};
     }
 }
 
@@ -321,7 +321,7 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
 // gradients of queries, keys and values.
 template <typename T, int E, bool TURNED>
 GT_DEVICE void attention_backward(T *out, const Softmax<typename Compute<T>::type> *softmax, AttentionOperands<T> x,
-                                  const Walk<5> &batches, const AttentionSizes &sizes) {
+                                  const Walk<6> &batches, const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int N = Tile<C>::N;
     i64 tiles = ((TURNED ? sizes.keys : sizes.queries) + N - 1) / N;

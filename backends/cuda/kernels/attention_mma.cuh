@@ -1,22 +1,23 @@
-// Attention of f16 and bf16 and its gradients on tensor cores: FlashAttention-2 (Dao 2023) with Ampere's instructions.
+// Attention of f16 and bf16 on tensor cores: FlashAttention-2 (Dao 2023) with Ampere's instructions. Its gradients are
+// in `attention_mma_backward.cuh`.
 //
-// A warp computes 16 R rows of scores for all columns of a tile. A row's scores are then in the registers of four
-// lanes, which compute its softmax by shuffles, and the weights are already in the registers that the next product
-// takes as its left operand. The next tiles are copied to shared memory asynchronously (double buffering) while the
-// current ones are multiplied. Operands have at most D contiguous columns, a multiple of 8, and rows that begin at
-// multiples of 16 bytes.
+// A block of 4 warps computes 64 R rows and loops over tiles of N columns. A warp computes 16 R rows of scores for all
+// columns of a tile. A row's scores are then in the registers of four lanes, which compute its softmax by shuffles, and
+// the weights are already in the registers that the next product takes as its left operand. The next tiles are copied
+// to shared memory asynchronously (double buffering) while the current ones are multiplied. Operands have at most D
+// contiguous columns, a multiple of 8, and rows that begin at multiples of 16 bytes.
 //
-// The backward pass recomputes the scores in three kernels: the softmax statistics of each query, the gradient of the
-// queries, the gradients of keys and values. No two blocks add to the same element, so the result is deterministic.
-//
-// Registers limit the occupancy: D = 64 without a mask takes up to 251 of a thread's 255 registers without spills, so a
-// multiprocessor holds 2 blocks of 4 warps. Wider tiles would spill, narrower ones do less work between two barriers. A
-// mask is read from global memory where it is needed; its tiles are half as wide. See `attention.rs`.
+// What limits the speed, by the numbers of instructions in the inner loop: `mma` and `ex2` first, then the additions and
+// maxima around them. Scores are therefore scaled within the subtraction of the row's maximum (one `fma`), sums are
+// scaled down only if a maximum has grown by more than a bound, and masks are looked at only in tiles that have hidden
+// scores. R = 2 loads each fragment of the other operand for twice as many products; R = 1 leaves registers for more
+// warps. See `attention.rs` for the shapes in use.
 #pragma once
 #include "attention.cuh"
 #include "mma.cuh"
 
 constexpr int MMA_THREADS = 128;
+constexpr f32 LOG2_E = 1.4426950408889634f;
 
 GT_DEVICE f32 fast_exp2(f32 x) {
 #ifdef GT_EMULATED
@@ -28,60 +29,103 @@ GT_DEVICE f32 fast_exp2(f32 x) {
 #endif
 }
 
-// The address of 8 elements (16 bytes) of a staged row. An XOR swizzle permutes them by the row's index, so that the
-// same 16 bytes of 8 consecutive rows lie in different banks.
-template <int D, typename T>
-GT_DEVICE T *staged(T *tile, int row, int eighth) {
-    return tile + row * D + (eighth ^ (row & 7)) * 8;
+// 1. Tiles in shared memory: rows of D elements, from a multiple of 1 KiB on.
+
+// The byte offset of 8 elements (16 bytes) of a staged row. An XOR swizzle permutes them by the row's index, so that the
+// same 16 bytes of 8 consecutive rows lie in different banks. Since `eighth` is in bits that nothing else is in, the
+// offset of `eighth + 2 k` for even `eighth` is that of `eighth` XOR 32 k.
+template <int D>
+GT_DEVICE u32 staged(int row, int eighth) {
+    return row * (2 * D) + ((eighth ^ (row & 7)) << 4);
+}
+
+// The lane's offset in a tile for `load_matrices`: of a left operand or a transposed right one, and of a right one.
+template <int D>
+GT_DEVICE u32 left_offset() {
+    int lane = threadIdx.x % 32;
+    return staged<D>(lane % 16, lane / 16);
+}
+template <int D>
+GT_DEVICE u32 right_offset() {
+    int lane = threadIdx.x % 32;
+    return staged<D>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 }
 
 // Begins the asynchronous copy of the tile of ROWS rows that starts at `first`; elements past `rows` or `columns` are
 // 0.
 template <int D, int ROWS, typename T>
-GT_DEVICE void stage(T *tile, const Matrix<T> &from, i64 first, i64 rows, i64 columns) {
+GT_DEVICE void stage(Shared tile, const Matrix<T> &from, int first, int rows, int columns) {
     constexpr int EIGHTHS = D / 8, APART = MMA_THREADS / EIGHTHS;
     int row = threadIdx.x / EIGHTHS, eighth = threadIdx.x % EIGHTHS;
-    const T *at = from.first + (first + row) * from.row + eighth * 8;
-    int left = int(rows - first < ROWS ? rows - first : ROWS);
-    if (eighth * 8 >= columns) left = 0;
+    const T *at = from.first + i64(first + row) * from.row + eighth * 8;
+    Shared to = tile + staged<D>(row, eighth);
+    int left = eighth * 8 < columns ? rows - first - row : 0;
 #pragma unroll
-    for (int i = 0; i < ROWS / APART; i++, row += APART, at += APART * from.row)
-        copy_behind(staged<D>(tile, row, eighth), row < left ? at : from.first, row < left);
+    for (int i = 0; i < ROWS; i += APART, at += APART * from.row)
+        copy_behind(to + i * 2 * D, i < left ? at : from.first, i < left);
 }
 
-// Loads 16 R rows of a staged tile, from `first` on, as fragments of a left operand.
-template <int D, int R, typename T>
-GT_DEVICE void load_rows(u32 (&rows)[R][D / 16][4], T *tile, int first) {
-    int lane = threadIdx.x % 32;
-#pragma unroll
-    for (int r = 0; r < R; r++)
-#pragma unroll
-        for (int k = 0; k < D / 16; k++)
-            load_matrices<false>(rows[r][k], staged<D>(tile, first + r * 16 + lane % 16, 2 * k + lane / 16));
+// Negates the part of a staged tile that this thread has copied.
+template <int D, int ROWS, typename T>
+GT_DEVICE void negate_staged(T *tile) {
+    constexpr int EIGHTHS = D / 8, APART = MMA_THREADS / EIGHTHS;
+    u32 *words = (u32 *)((u8 *)tile + staged<D>(threadIdx.x / EIGHTHS, threadIdx.x % EIGHTHS));
+    for (int i = 0; i < ROWS; i += APART)
+        for (int word = 0; word < 4; word++) words[i * (2 * D) / 4 + word] ^= 0x80008000u;
 }
 
-// scores += rows tile^T.
-template <int D, int R, int N, typename T>
-GT_DEVICE void add_scores(f32 (&scores)[R][N / 8][4], const u32 (&rows)[R][D / 16][4], T *tile) {
-    int lane = threadIdx.x % 32;
+// A warp's 16 R rows of a staged tile as fragments of a left operand: KEPT in registers, or loaded for each product.
+template <int D, int R, bool KEPT>
+struct Rows {
+    u32 kept[KEPT ? R : 1][KEPT ? D / 16 : 1][4];
+    Shared at;
+
+    __device__ __forceinline__ explicit Rows(Shared tile, int first) : at(tile + first * 2 * D + left_offset<D>()) {
+        if (KEPT)
 #pragma unroll
-    for (int k = 0; k < D / 16; k++)
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int k = 0; k < D / 16; k++) load_matrices<false>(kept[r % (KEPT ? R : 1)][k % (KEPT ? D / 16 : 1)], (at ^ 32 * k) + r * 32 * D);
+    }
+    __device__ __forceinline__ void fragments(u32 (&to)[R][4], int k) const {
+#pragma unroll
+        for (int r = 0; r < R; r++) {
+            if (!KEPT) load_matrices<false>(to[r], (at ^ 32 * k) + r * 32 * D);
+#pragma unroll
+            for (int i = 0; i < 4; i++)
+                if (KEPT) to[r][i] = kept[KEPT ? r : 0][KEPT ? k : 0][i];
+        }
+    }
+};
+
+// scores = rows tile^T.
+template <typename T, int D, int R, int N, bool KEPT>
+GT_DEVICE void multiply_rows(f32 (&scores)[R][N / 8][4], const Rows<D, R, KEPT> &rows, Shared tile) {
+    Shared at = tile + right_offset<D>();
+#pragma unroll
+    for (int k = 0; k < D / 16; k++) {
+        u32 left[R][4];
+        rows.fragments(left, k);
 #pragma unroll
         for (int n = 0; n < N / 16; n++) {
             u32 right[4];
-            load_matrices<false>(right, staged<D>(tile, n * 16 + lane / 16 * 8 + lane % 8, 2 * k + lane / 8 % 2));
+            load_matrices<false>(right, (at ^ 32 * k) + n * 32 * D);
 #pragma unroll
-            for (int r = 0; r < R; r++) {
-                multiply_add<T>(scores[r][2 * n], rows[r][k], right[0], right[1]);
-                multiply_add<T>(scores[r][2 * n + 1], rows[r][k], right[2], right[3]);
-            }
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int i = 0; i < 2; i++) {
+                    f32(&score)[4] = scores[r][2 * n + i];
+                    if (k == 0) multiply<T>(score, left[r], right[2 * i], right[2 * i + 1]);
+                    else multiply_add<T>(score, left[r], right[2 * i], right[2 * i + 1]);
+                }
         }
+    }
 }
 
 // sums += weights tile, with the weights rounded to T.
-template <int D, int R, int N, typename T>
-GT_DEVICE void add_products(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N / 8][4], T *tile) {
-    int lane = threadIdx.x % 32;
+template <typename T, int D, int R, int N>
+GT_DEVICE void add_products(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N / 8][4], Shared tile) {
+    Shared at = tile + left_offset<D>();
 #pragma unroll
     for (int k = 0; k < N / 16; k++) {
         u32 left[R][4];
@@ -93,57 +137,70 @@ GT_DEVICE void add_products(f32 (&sums)[R][D / 8][4], const f32 (&weights)[R][N 
 #pragma unroll
         for (int n = 0; n < D / 16; n++) {
             u32 right[4];
-            load_matrices<true>(right, staged<D>(tile, k * 16 + lane % 16, 2 * n + lane / 16));
+            load_matrices<true>(right, (at ^ 32 * n) + k * 32 * D);
 #pragma unroll
-            for (int r = 0; r < R; r++) {
-                multiply_add<T>(sums[r][2 * n], left[r], right[0], right[1]);
-                multiply_add<T>(sums[r][2 * n + 1], left[r], right[2], right[3]);
-            }
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int i = 0; i < 2; i++)
+                    multiply_add<T>(sums[r][2 * n + i], left[r], right[2 * i], right[2 * i + 1]);
         }
     }
 }
 
-// The row and column of element `c` of the four elements that a lane holds of a 16 by 8 fragment.
+// 2. Scores. Of the four elements that a lane holds of a 16 by 8 fragment, element `c` is in this row and column.
 GT_DEVICE int row_in_matrix(int c) { return threadIdx.x % 32 / 4 + c / 2 * 8; }
 GT_DEVICE int column_in_matrix(int c) { return threadIdx.x % 4 * 2 + c % 2; }
 
-// Turns products into scores in base 2 (times log2(e)), adds the mask, and writes negative infinity where a query may
-// not attend to a key. TURNED: rows are keys.
-template <bool MASKED, bool TURNED, int R, int N, typename T>
-GT_DEVICE void finish(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const AttentionSizes &sizes, i64 row0, i64 column0) {
-    const f32 log2_e = 1.4426950408889634f;
-    const f32 scale = f32(sizes.scale) * log2_e;
-    // The rows and columns left from this tile on, and the index of the first query minus that of the first key.
-    auto within = [](i64 x) { return int(x < -1024 ? -1024 : x > 1024 ? 1024 : x); };
-    int rows = within((TURNED ? sizes.keys : sizes.queries) - row0);
-    int columns = within((TURNED ? sizes.queries : sizes.keys) - column0);
-    int behind = sizes.causal ? within(TURNED ? column0 - row0 : row0 - column0) : 1024;
-    bool all_seen = rows >= 16 * R && columns >= N && behind >= (TURNED ? 16 * R : N) - 1;
-    auto each = [&](auto change) {
+// Scales products and adds the mask, in base 2 (times log2(e)). TURNED: rows are keys.
+template <bool TURNED, int R, int N, typename T>
+GT_DEVICE void add_mask(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const AttentionSizes &sizes, int row0, int column0) {
+    const f32 scale = f32(sizes.scale) * LOG2_E;
+    int rows = int(TURNED ? sizes.keys : sizes.queries), columns = int(TURNED ? sizes.queries : sizes.keys);
 #pragma unroll
-        for (int r = 0; r < R; r++)
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int n = 0; n < N / 8; n++)
+#pragma unroll
+            for (int c = 0; c < 4; c++) {
+                int row = row0 + 16 * r + row_in_matrix(c), column = column0 + 8 * n + column_in_matrix(c);
+                f32 added = 0.0f;
+                if (row < rows && column < columns) added = (TURNED ? mask.at(column, row) : mask.at(row, column)) * LOG2_E;
+                scores[r][n][c] = fma(scores[r][n][c], scale, added);
+            }
+}
+
+// Which keys the rows of a warp attend to, if its first query is `first`.
+struct Seen {
+    int keys, first;
+    bool causal;
+
+    // Whether every one of `rows` queries attends to all N keys from `key` on, and whether none attends to any.
+    template <int N>
+    __device__ __forceinline__ bool all(int key) const {
+        return key + N <= keys && (!causal || key + N - 1 <= first);
+    }
+    __device__ __forceinline__ bool none(int key, int rows) const { return causal && key >= first + rows; }
+};
+
+// Writes negative infinity where a query may not attend to a key.
+template <int R, int N>
+GT_DEVICE void hide(f32 (&scores)[R][N / 8][4], const Seen &seen, int key) {
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+        for (int lower = 0; lower < 2; lower++) {
+            // The first hidden key of the lane's row, counted from the lane's first column.
+            int query = seen.first + 16 * r + row_in_matrix(2 * lower);
+            int hidden = (seen.causal && query + 1 < seen.keys ? query + 1 : seen.keys) - key - column_in_matrix(0);
 #pragma unroll
             for (int n = 0; n < N / 8; n++)
 #pragma unroll
-                for (int c = 0; c < 4; c++)
-                    change(scores[r][n][c], 16 * r + row_in_matrix(c), 8 * n + column_in_matrix(c));
-    };
-    each([&](f32 &score, int, int) { score *= scale; });
-    if (MASKED)
-        each([&](f32 &score, int row, int column) {
-            if (row < rows && column < columns) {
-                i64 down = row0 + row, right = column0 + column;
-                score += (TURNED ? mask.at(right, down) : mask.at(down, right)) * log2_e;
-            }
-        });
-    if (!all_seen)
-        each([&](f32 &score, int row, int column) {
-            int query = TURNED ? column : row, key = TURNED ? row : column;
-            if (row >= rows || column >= columns || key > query + behind) score = Ends<f32>::low();
-        });
+                for (int c = 0; c < 2; c++)
+                    if (8 * n + c >= hidden) scores[r][n][2 * lower + c] = Ends<f32>::low();
+        }
 }
 
-// Maximum and sum over the four lanes of a row (warp shuffles).
+// 3. The softmax. Maximum and sum over the four lanes of a row (warp shuffles).
 GT_DEVICE f32 largest_of_row(f32 x) {
     x = fmax(x, shuffled_xor(x, 1));
     return fmax(x, shuffled_xor(x, 2));
@@ -153,33 +210,73 @@ GT_DEVICE f32 sum_of_row(f32 x) {
     return x + shuffled_xor(x, 2);
 }
 
-// One step of the online softmax of a row: updates its maximum and sum, replaces the scores with exponentials, and
-// returns the factor by which the earlier sums must be multiplied. `lower` selects one of the lane's two rows; `sum` is
-// this lane's share only.
-template <int COUNT>
-GT_DEVICE f32 advance_row(f32 &largest, f32 &sum, f32 (&scores)[COUNT][4], int lower) {
-    f32 most = largest;
+// The online softmax of a warp's rows. Exponentials are those of scores minus `base`, a maximum of earlier scores, which
+// is replaced where a score exceeds it by more than SLACK powers of two. `sum` is this lane's share only.
+template <int R>
+struct OnlineSoftmax {
+    f32 base[R][2], sum[R][2];
+
+    __device__ __forceinline__ OnlineSoftmax() {
 #pragma unroll
-    for (int n = 0; n < COUNT; n++) most = fmax(most, fmax(scores[n][2 * lower], scores[n][2 * lower + 1]));
-    most = largest_of_row(most);
-    // If every score so far is negative infinity, subtracting 0 instead of it makes all exponentials 0, not NaN.
-    f32 base = most == Ends<f32>::low() ? 0.0f : most, added = 0.0f;
-    f32 factor = fast_exp2(largest - base);
+        for (int r = 0; r < R; r++)
 #pragma unroll
-    for (int n = 0; n < COUNT; n++)
+            for (int lower = 0; lower < 2; lower++) {
+                // The least finite number: an exponential of negative infinity minus it is 0, not NaN.
+                base[r][lower] = -3.402823466e38f;
+                sum[r][lower] = 0.0f;
+            }
+    }
+
+    // Replaces scores with exponentials. The scores of a tile times `factor`, which is positive, are in base 2.
+    template <int SLACK, int N, int D>
+    __device__ __forceinline__ void advance(f32 (&scores)[R][N / 8][4], f32 (&sums)[R][D / 8][4], f32 factor) {
+        f32 most[R][2];
+        bool grows = false;
 #pragma unroll
-        for (int c = 2 * lower; c < 2 * lower + 2; c++) {
-            scores[n][c] = fast_exp2(scores[n][c] - base);
-            added += scores[n][c];
-        }
-    sum = sum * factor + added;
-    largest = most;
-    return factor;
+        for (int r = 0; r < R; r++)
+#pragma unroll
+            for (int lower = 0; lower < 2; lower++) {
+                f32 x = scores[r][0][2 * lower];
+#pragma unroll
+                for (int i = 1; i < N / 4; i++) x = fmax(x, scores[r][i / 2][2 * lower + i % 2]);
+                most[r][lower] = largest_of_row(x) * factor;
+                grows |= most[r][lower] > base[r][lower] + f32(SLACK);
+            }
+        if (__any_sync(0xffffffffu, grows))
+#pragma unroll
+            for (int r = 0; r < R; r++)
+#pragma unroll
+                for (int lower = 0; lower < 2; lower++) {
+                    f32 to = fmax(base[r][lower], most[r][lower]), down = fast_exp2(base[r][lower] - to);
+                    base[r][lower] = to;
+                    sum[r][lower] *= down;
+#pragma unroll
+                    for (int n = 0; n < D / 8; n++) {
+                        sums[r][n][2 * lower] *= down;
+                        sums[r][n][2 * lower + 1] *= down;
+                    }
+                }
+#pragma unroll
+        for (int r = 0; r < R; r++)
+#pragma unroll
+            for (int n = 0; n < N / 8; n++)
+#pragma unroll
+                for (int c = 0; c < 4; c++) {
+                    scores[r][n][c] = fast_exp2(fma(scores[r][n][c], factor, -base[r][c / 2]));
+                    sum[r][c / 2] += scores[r][n][c];
+                }
+    }
+};
+
+// The positive factor of scores without a mask: log2(e) times the scale, whose sign is in the queries. A factor of 0
+// would make hidden scores NaN.
+GT_DEVICE f32 factor_of(const AttentionSizes &sizes) {
+    return fmax(fabs(f32(sizes.scale)) * LOG2_E, 1.17549435e-38f);
 }
 
 // Writes contiguous rows, scaled by `upper` and `lower`; the number of columns is even.
 template <int D, typename T>
-GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 lower, i64 row0, i64 rows, i64 columns) {
+GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 lower, int row0, i64 rows, i64 columns) {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         i64 row = row0 + row_in_matrix(2 * half);
@@ -187,7 +284,7 @@ GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 low
         if (row < rows)
 #pragma unroll
             for (int n = 0; n < D / 8; n++) {
-                i64 column = 8 * n + column_in_matrix(0);
+                int column = 8 * n + column_in_matrix(0);
                 if (column < columns)
                     *(u32 *)(to + row * columns + column) =
                         packed<T>(sums[n][2 * half] * factor, sums[n][2 * half + 1] * factor);
@@ -195,175 +292,55 @@ GT_DEVICE void write_rows(T *to, const f32 (&sums)[D / 8][4], f32 upper, f32 low
     }
 }
 
-// blockIdx.x enumerates the tiles of queries of every batch, the last tile of each first: with `causal` it has the most
-// keys.
-template <typename T, int D, bool MASKED>
-GT_DEVICE void attention_mma(T *out, AttentionOperands<T> x, const Walk<5> &batches, const AttentionSizes &sizes) {
-    constexpr int R = D == 64 ? 2 : 1, ROWS = 64 * R, N = D == 64 && !MASKED ? 64 : 32;
-    alignas(128) __shared__ T queries[ROWS * D];
-    alignas(128) __shared__ T keys[2][N * D];
-    alignas(128) __shared__ T values[2][N * D];
-    i64 tiles = (sizes.queries + ROWS - 1) / ROWS, batch = blockIdx.x / tiles;
-    i64 first = (tiles - 1 - (blockIdx.x - batch * tiles)) * ROWS;
-    int warp_row = threadIdx.x / 32 * 16 * R;
+// 4. The forward pass. blockIdx.x enumerates the tiles of queries of every batch, the last tile of each first: with
+// `causal` it has the most keys.
+template <typename T, int D, int R, int N, bool KEPT, bool MASKED>
+GT_DEVICE void attention_mma(T *out, AttentionOperands<T> x, const Walk<6> &batches, const AttentionSizes &sizes) {
+    constexpr int ROWS = 64 * R, TILE = 2 * N * D;
+    T *queries = (T *)dynamic_shared();
+    const Shared own = shared_address(queries), keys = own + 2 * ROWS * D, values = keys + 2 * TILE;
+    const int count = int(sizes.queries), of = int(sizes.keys), features = int(sizes.features), columns = int(sizes.columns);
+    const u32 tiles = u32(count + ROWS - 1) / ROWS, batch = blockIdx.x / tiles;
+    const int first = (tiles - 1 - (blockIdx.x - batch * tiles)) * ROWS, warp_row = threadIdx.x / 32 * 16 * R;
     x.move(batches, batch);
-    i64 end = sizes.causal && first + ROWS < sizes.keys ? first + ROWS : sizes.keys;
-    stage<D, ROWS>(queries, x.query, first, sizes.queries, sizes.features);
-    stage<D, N>(keys[0], x.key, 0, sizes.keys, sizes.features);
-    stage<D, N>(values[0], x.value, 0, sizes.keys, sizes.columns);
+    const int end = sizes.causal && first + ROWS < of ? first + ROWS : of;
+    const Seen seen = {of, first + warp_row, sizes.causal != 0};
+    stage<D, ROWS>(own, x.query, first, count, features);
+    stage<D, N>(keys, x.key, 0, of, features);
+    stage<D, N>(values, x.value, 0, of, columns);
     wait_for_copies();
+    if (!MASKED && sizes.scale < 0) negate_staged<D, ROWS>(queries);
     __syncthreads();
-    u32 rows[R][D / 16][4];
-    load_rows<D, R>(rows, queries, warp_row);
-    f32 sums[R][D / 8][4] = {}, largest[R][2], sum[R][2] = {};
-#pragma unroll
-    for (int r = 0; r < R; r++) largest[r][0] = largest[r][1] = Ends<f32>::low();
+    const Rows<D, R, KEPT> rows(own, warp_row);
+    const f32 factor = MASKED ? 1.0f : factor_of(sizes);
+    f32 sums[R][D / 8][4] = {};
+    OnlineSoftmax<R> softmax;
     int now = 0;
-    for (i64 key = 0; key < end; key += N, now ^= 1) {
+    for (int key = 0; key < end; key += N, now ^= TILE) {
         // The current tile has arrived, and no warp reads the buffer that the next copy overwrites.
         wait_for_copies();
         __syncthreads();
         if (key + N < end) {
-            stage<D, N>(keys[now ^ 1], x.key, key + N, sizes.keys, sizes.features);
-            stage<D, N>(values[now ^ 1], x.value, key + N, sizes.keys, sizes.columns);
+            stage<D, N>(keys + (now ^ TILE), x.key, key + N, of, features);
+            stage<D, N>(values + (now ^ TILE), x.value, key + N, of, columns);
         }
-        f32 scores[R][N / 8][4] = {};
-        add_scores<D, R, N>(scores, rows, keys[now]);
-        finish<MASKED, false, R, N>(scores, x.mask, sizes, first + warp_row, key);
-#pragma unroll
-        for (int r = 0; r < R; r++)
-#pragma unroll
-            for (int lower = 0; lower < 2; lower++) {
-                f32 factor = advance_row(largest[r][lower], sum[r][lower], scores[r], lower);
-#pragma unroll
-                for (int n = 0; n < D / 8; n++) {
-                    sums[r][n][2 * lower] *= factor;
-                    sums[r][n][2 * lower + 1] *= factor;
-                }
-            }
-        add_products<D, R, N>(sums, scores, values[now]);
+        if (seen.none(key, 16 * R)) continue;
+        f32 scores[R][N / 8][4];
+        multiply_rows<T, D, R, N>(scores, rows, keys + now);
+        if (MASKED) add_mask<false, R, N>(scores, x.mask, sizes, seen.first, key);
+        if (!seen.all<N>(key)) hide<R, N>(scores, seen, key);
+        softmax.template advance<8, N, D>(scores, sums, factor);
+        add_products<T, D, R, N>(sums, scores, values + now);
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
         f32 share[2];
 #pragma unroll
         for (int lower = 0; lower < 2; lower++) {
-            f32 all = sum_of_row(sum[r][lower]);
+            f32 all = sum_of_row(softmax.sum[r][lower]);
             share[lower] = all == 0.0f ? 0.0f : 1.0f / all;
         }
-        write_rows<D>(out + batch * sizes.queries * sizes.columns, sums[r], share[0], share[1],
-                      first + warp_row + 16 * r, sizes.queries, sizes.columns);
+        write_rows<D>(out + batch * sizes.queries * sizes.columns, sums[r], share[0], share[1], seen.first + 16 * r,
+                      sizes.queries, sizes.columns);
     }
-}
-
-// The softmax statistics of a query: a weight is 2 to the power of score - `all` (the base-2 logarithm of the sum of
-// exponentials), and `pull` is the sum over the keys of weight times the weight's gradient (D in FlashAttention-2).
-struct Query {
-    f32 all, pull;
-};
-enum Part { SOFTMAX, QUERIES, KEYS };
-
-// blockIdx.x enumerates the tiles of queries (KEYS: of keys) of every batch. `out` holds, for each batch, the gradients
-// of queries, keys and values.
-template <typename T, int D, Part PART, bool MASKED>
-GT_DEVICE void attention_backward_mma(T *out, Query *softmax, AttentionOperands<T> x, const Walk<5> &batches,
-                                      const AttentionSizes &sizes) {
-    constexpr bool TURNED = PART == KEYS;
-    constexpr int ROWS = 64, N = D == 128 ? 16 : TURNED || MASKED ? 32 : 64;
-    // `own` and `own_slopes` hold the block's rows: queries and output gradients or, for KEYS, keys and values. `met`
-    // and `met_slopes` double-buffer tiles of the others.
-    alignas(128) __shared__ T own[ROWS * D];
-    alignas(128) __shared__ T own_slopes[ROWS * D];
-    alignas(128) __shared__ T met[2][N * D];
-    alignas(128) __shared__ T met_slopes[2][N * D];
-    i64 rows = TURNED ? sizes.keys : sizes.queries, others = TURNED ? sizes.queries : sizes.keys;
-    i64 tiles = (rows + ROWS - 1) / ROWS, batch = blockIdx.x / tiles, tile = blockIdx.x - batch * tiles;
-    // With `causal`, the tiles with the most work start first.
-    i64 first = (TURNED ? tile : tiles - 1 - tile) * ROWS;
-    int warp_row = threadIdx.x / 32 * 16;
-    x.move(batches, batch);
-    softmax += batch * sizes.queries;
-    i64 begin = sizes.causal && TURNED ? first : 0;
-    i64 end = sizes.causal && !TURNED && first + ROWS < others ? first + ROWS : others;
-    auto meet = [&](int now, i64 other) {
-        stage<D, N>(met[now], TURNED ? x.query : x.key, other, others, sizes.features);
-        stage<D, N>(met_slopes[now], TURNED ? x.grad : x.value, other, others, sizes.columns);
-    };
-    stage<D, ROWS>(own, TURNED ? x.key : x.query, first, rows, sizes.features);
-    stage<D, ROWS>(own_slopes, TURNED ? x.value : x.grad, first, rows, sizes.columns);
-    if (begin < end) meet(0, begin);
-    // The statistics of the lane's two rows.
-    f32 largest[2] = {Ends<f32>::low(), Ends<f32>::low()}, sum[2] = {}, pull[2] = {};
-    Query of_row[2] = {};
-    if (PART == QUERIES)
-#pragma unroll
-        for (int lower = 0; lower < 2; lower++) {
-            i64 query = first + warp_row + row_in_matrix(2 * lower);
-            if (query < rows) of_row[lower] = softmax[query];
-        }
-    f32 sums[1][D / 8][4] = {}, value_sums[1][D / 8][4] = {};
-    int now = 0;
-    for (i64 other = begin; other < end; other += N, now ^= 1) {
-        // The current tile has arrived, and no warp reads the buffer that the next copy overwrites.
-        wait_for_copies();
-        __syncthreads();
-        if (other + N < end) meet(now ^ 1, other + N);
-        Query of_column[N / 8][2];
-        if (TURNED)
-#pragma unroll
-            for (int i = 0; i < N / 4; i++) {
-                i64 query = other + 8 * (i / 2) + column_in_matrix(i % 2);
-                of_column[i / 2][i % 2] = query < others ? softmax[query] : Query{};
-            }
-        f32 scores[1][N / 8][4] = {}, slopes[1][N / 8][4] = {};
-        {
-            u32 left[1][D / 16][4];
-            load_rows<D, 1>(left, own, warp_row);
-            add_scores<D, 1, N>(scores, left, met[now]);
-            load_rows<D, 1>(left, own_slopes, warp_row);
-            add_scores<D, 1, N>(slopes, left, met_slopes[now]);
-        }
-        finish<MASKED, TURNED, 1, N>(scores, x.mask, sizes, first + warp_row, other);
-        if (PART == SOFTMAX) {
-#pragma unroll
-            for (int lower = 0; lower < 2; lower++) {
-                f32 factor = advance_row(largest[lower], sum[lower], scores[0], lower), added = 0.0f;
-#pragma unroll
-                for (int n = 0; n < N / 8; n++)
-#pragma unroll
-                    for (int c = 2 * lower; c < 2 * lower + 2; c++) added = fma(scores[0][n][c], slopes[0][n][c], added);
-                pull[lower] = fma(pull[lower], factor, added);
-            }
-        } else {
-#pragma unroll
-            for (int n = 0; n < N / 8; n++)
-#pragma unroll
-                for (int c = 0; c < 4; c++) {
-                    Query query = TURNED ? of_column[n][c % 2] : of_row[c / 2];
-                    scores[0][n][c] = fast_exp2(scores[0][n][c] - query.all);
-                    slopes[0][n][c] = scores[0][n][c] * (slopes[0][n][c] - query.pull);
-                }
-            add_products<D, 1, N>(sums, slopes, met[now]);
-            if (TURNED) add_products<D, 1, N>(value_sums, scores, met_slopes[now]);
-        }
-    }
-    // If `begin >= end`, the copies of `own` and `own_slopes` are still in flight.
-    wait_for_copies();
-    i64 row0 = first + warp_row, of_queries = sizes.queries * sizes.features, of_keys = sizes.keys * sizes.features;
-    if (PART == SOFTMAX) {
-#pragma unroll
-        for (int lower = 0; lower < 2; lower++) {
-            i64 query = row0 + row_in_matrix(2 * lower);
-            f32 all = sum_of_row(sum[lower]), pulled = sum_of_row(pull[lower]);
-            // If every score is negative infinity, `all` is infinite, which makes all weights 0.
-            Query found = {-Ends<f32>::low(), 0.0f};
-            if (all != 0.0f) found = {largest[lower] + log2(all), pulled / all};
-            if (query < rows && threadIdx.x % 4 == 0) softmax[query] = found;
-        }
-        return;
-    }
-    T *to = out + batch * (of_queries + of_keys + sizes.keys * sizes.columns);
-    f32 scale = f32(sizes.scale);
-    write_rows<D>(to + (TURNED ? of_queries : 0), sums[0], scale, scale, row0, rows, sizes.features);
-    if (TURNED) write_rows<D>(to + of_queries + of_keys, value_sums[0], 1.0f, 1.0f, row0, rows, sizes.columns);
 }

@@ -40,6 +40,8 @@ __device__ __forceinline__ u32 packed<f16>(f32 first, f32 second) {
 // in the order upper left, lower left, upper right, lower right. `b` is 16 by 8, its upper and lower half each
 // transposed.
 
+// `multiply` is the same with sums of 0, which take no registers.
+
 #ifdef GT_EMULATED
 template <typename T>
 GT_DEVICE void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower) {
@@ -62,10 +64,17 @@ GT_DEVICE void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 
             for (int k = 0; k < 16; k++) sums[c] += rows[c / 2][k] * columns[c % 2][k];
     });
 }
+template <typename T>
+GT_DEVICE void multiply(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower) {
+    for (f32 &sum : sums) sum = 0.0f;
+    multiply_add<T>(sums, a, b_upper, b_lower);
+}
 #else
 // The asm is volatile, so that the compiler does not move it into a divergent branch.
 template <typename T>
 __device__ __forceinline__ void multiply_add(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower);
+template <typename T>
+__device__ __forceinline__ void multiply(f32 (&sums)[4], const u32 (&a)[4], u32 b_upper, u32 b_lower);
 #define GT_MMA(T, NAME)                                                                                               \
     template <>                                                                                                       \
     __device__ __forceinline__ void multiply_add<T>(f32(&sums)[4], const u32(&a)[4], u32 b_upper, u32 b_lower) {      \
@@ -74,25 +83,44 @@ __device__ __forceinline__ void multiply_add(f32 (&sums)[4], const u32 (&a)[4], 
             "{%8, %9}, {%0, %1, %2, %3};"                                                                             \
             : "+f"(sums[0]), "+f"(sums[1]), "+f"(sums[2]), "+f"(sums[3])                                              \
             : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_upper), "r"(b_lower));                                \
+    }                                                                                                                 \
+    template <>                                                                                                       \
+    __device__ __forceinline__ void multiply<T>(f32(&sums)[4], const u32(&a)[4], u32 b_upper, u32 b_lower) {          \
+        asm volatile(                                                                                                 \
+            "mma.sync.aligned.m16n8k16.row.col.f32." NAME "." NAME ".f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, "        \
+            "{%8, %9}, {%10, %10, %10, %10};"                                                                         \
+            : "=f"(sums[0]), "=f"(sums[1]), "=f"(sums[2]), "=f"(sums[3])                                              \
+            : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_upper), "r"(b_lower), "f"(0.0f));                     \
     }
 GT_MMA(f16, "f16")
 GT_MMA(bf16, "bf16")
 #undef GT_MMA
 #endif
 
-// 3. `ldmatrix`: loads four 8 by 8 matrices from shared memory. Lane i passes the address of row i % 8 of matrix i / 8,
-// 16 aligned bytes. TURNED transposes each matrix.
-#ifndef GT_EMULATED
-GT_DEVICE u32 shared_address(const void *at) {
+// 3. Shared memory, and its addresses, which may be computed with.
+
+#ifdef GT_EMULATED
+typedef u64 Shared;
+GT_DEVICE Shared shared_address(const void *at) { return (u64)at; }
+GT_DEVICE void *dynamic_shared() { return emulator::dynamic_shared; }
+#else
+typedef u32 Shared;
+GT_DEVICE Shared shared_address(const void *at) {
     u32 address;
     asm("{ .reg .u64 wide; cvta.to.shared.u64 wide, %1; cvt.u32.u64 %0, wide; }" : "=r"(address) : "l"(at));
     return address;
 }
+extern __shared__ __align__(1024) u8 gt_dynamic_shared[];
+// The dynamic shared memory, which begins at a multiple of 1 KiB; each launch sets its size.
+GT_DEVICE void *dynamic_shared() { return gt_dynamic_shared; }
 #endif
+
+// 4. `ldmatrix`: loads four 8 by 8 matrices from shared memory. Lane i passes the address of row i % 8 of matrix i / 8,
+// 16 aligned bytes. TURNED transposes each matrix.
 template <bool TURNED>
-GT_DEVICE void load_matrices(u32 (&to)[4], const void *row) {
+GT_DEVICE void load_matrices(u32 (&to)[4], Shared row) {
 #ifdef GT_EMULATED
-    emulator::together((u64)row, [&](auto of) {
+    emulator::together(row, [&](auto of) {
         const int lane = threadIdx.x % 32;
         for (int matrix = 0; matrix < 4; matrix++) {
             auto at = [&](int i, int j) { return u32(((const u16 *)of(matrix * 8 + i))[j]); };
@@ -101,29 +129,27 @@ GT_DEVICE void load_matrices(u32 (&to)[4], const void *row) {
         }
     });
 #else
-    u32 at = shared_address(row);
     if (TURNED)
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
+                     : "r"(row)
                      : "memory");
     else
         asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
                      : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
-                     : "r"(at)
+                     : "r"(row)
                      : "memory");
 #endif
 }
 
-// 4. `cp.async`: asynchronous copies of 16 bytes to shared memory; both addresses are multiples of 16. If not `there`,
+// 5. `cp.async`: asynchronous copies of 16 bytes to shared memory; both addresses are multiples of 16. If not `there`,
 // zeros are written and `from` is not read. The copying thread sees the bytes after `wait_for_copies`, the other
 // threads after the next barrier.
-GT_DEVICE void copy_behind(void *to, const void *from, bool there) {
+GT_DEVICE void copy_behind(Shared to, const void *from, bool there) {
 #ifdef GT_EMULATED
-    emulator::copy_behind(to, there ? from : nullptr, 16);
+    emulator::copy_behind((void *)to, there ? from : nullptr, 16);
 #else
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from), "r"(there ? 16 : 0)
-                 : "memory");
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(there ? 16 : 0) : "memory");
 #endif
 }
 GT_DEVICE void wait_for_copies() {

@@ -5,8 +5,9 @@
 #pragma once
 
 #define GT_DEVICE static __device__ __forceinline__
-// A kernel whose blocks have at most `threads` threads.
-#define GT_KERNEL(threads) extern "C" __global__ void __launch_bounds__(threads)
+// A kernel: the most threads of its blocks and, where registers are to be limited for it, how many blocks a
+// multiprocessor holds at least.
+#define GT_KERNEL(...) extern "C" __global__ void __launch_bounds__(__VA_ARGS__)
 
 typedef signed char i8;
 typedef short i16;

@@ -7,6 +7,7 @@ pub type Header = (&'static str, &'static str);
 pub static HEADERS: &[Header] = &[
     ("attention.cuh", include_str!("../kernels/attention.cuh")),
     ("attention_mma.cuh", include_str!("../kernels/attention_mma.cuh")),
+    ("attention_mma_backward.cuh", include_str!("../kernels/attention_mma_backward.cuh")),
     ("checks.cuh", include_str!("../kernels/checks.cuh")),
     ("columns.cuh", include_str!("../kernels/columns.cuh")),
     ("create.cuh", include_str!("../kernels/create.cuh")),

@@ -14,18 +14,18 @@ GT_KERNEL(32) multiply_TYPE(f32 *out, const TYPE *a, const TYPE *b, const TYPE *
     alignas(16) __shared__ TYPE right[16 * 8];
     alignas(16) __shared__ TYPE right_turned[8 * 16];
     int lane = threadIdx.x;
-    copy_behind(left + lane * 8, a + lane * 8, true);
+    copy_behind(shared_address(left + lane * 8), a + lane * 8, true);
     // The last row is filled with zeros.
-    if (lane < 16) copy_behind(right + lane * 8, b + lane * 8, lane < 15);
-    else copy_behind(right_turned + (lane - 16) * 8, turned + (lane - 16) * 8, true);
+    if (lane < 16) copy_behind(shared_address(right + lane * 8), b + lane * 8, lane < 15);
+    else copy_behind(shared_address(right_turned + (lane - 16) * 8), turned + (lane - 16) * 8, true);
     wait_for_copies();
     __syncthreads();
     u32 x[4], y[4], z[4];
-    load_matrices<false>(x, left + lane % 16 * 16 + lane / 16 * 8);
-    load_matrices<true>(y, right + lane % 16 * 8);
-    load_matrices<false>(z, right_turned + lane % 8 * 16 + lane / 8 % 2 * 8);
+    load_matrices<false>(x, shared_address(left + lane % 16 * 16 + lane / 16 * 8));
+    load_matrices<true>(y, shared_address(right + lane % 16 * 8));
+    load_matrices<false>(z, shared_address(right_turned + lane % 8 * 16 + lane / 8 % 2 * 8));
     f32 sums[2][4] = {};
-    multiply_add<TYPE>(sums[0], x, y[0], y[1]);
+    multiply<TYPE>(sums[0], x, y[0], y[1]);
     multiply_add<TYPE>(sums[1], x, z[0], z[1]);
     for (int product = 0; product < 2; product++)
         for (int c = 0; c < 4; c++)

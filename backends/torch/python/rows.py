@@ -180,8 +180,9 @@ def attention_backward(
     *rest,
 ) -> torch.Tensor:
     """Returns the gradients for query, key and value, flattened side by side, a row for each batch."""
-    *mask, causal, scale = rest
-    added = mask[0] if mask else None
+    *optional, causal, scale = rest
+    # The mask, which is a number if there is none, and the result of attention, which is computed again.
+    added = optional[0] if optional and isinstance(optional[0], torch.Tensor) else None
 
     def function(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return attended(query, key, value, added, causal, scale)

@@ -69,8 +69,13 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
         (Op::Attention, Attrs::Attention { .. }) => attention(row, inputs),
         (Op::AttentionBackward, Attrs::Attention { .. }) => {
             let grad = *tensor(row, inputs, 0)?;
-            if attention(row, &inputs[1..])? != grad {
+            let masked = matches!(inputs.get(4), Some(InputMeta::Tensor(_)));
+            let forward = &inputs[1..if masked { 5 } else { 4 }];
+            if attention(row, forward)? != grad {
                 return Err(unfit(row, 0));
+            }
+            if inputs.len() > 5 && *tensor(row, inputs, 5)? != grad {
+                return Err(unfit(row, 5));
             }
             // One row per batch, so that the batch axes can be sharded.
             let mut dims = grad.shape.dims()[..grad.shape.rank() - 2].to_vec();

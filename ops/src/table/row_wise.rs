@@ -138,15 +138,16 @@ macro_rules! rows {
         Attention = 240, attention(query, key, value, mask) {
             class: Class::RowWise, attrs: AttrKind::Attention, optional: 1, accepts: DTypeSet::FLOAT,
             grad: Joint(row_wise::attention),
-            saves: Saves::inputs(15), cost_flops: 4,
+            saves: Saves { inputs: 15, output: true }, cost_flops: 4,
             reference: "attention(a, b, c, d, causal, scale)",
         }
 
-        /// Gradients of attention for query, key and value, flattened side by side, one row per batch.
-        AttentionBackward = 241, attention_backward(grad, query, key, value, mask) {
-            class: Class::RowWise, attrs: AttrKind::Attention, optional: 1, accepts: DTypeSet::FLOAT,
+        /// Gradients of attention for query, key and value, flattened side by side, one row per batch. The result f of
+        /// attention saves work; where it is given without a mask, the mask e is a number.
+        AttentionBackward = 241, attention_backward(grad, query, key, value, mask, out) {
+            class: Class::RowWise, attrs: AttrKind::Attention, optional: 2, accepts: DTypeSet::FLOAT,
             cost_flops: 10,
-            reference: "attention_backward(a, b, c, d, e, causal, scale)",
+            reference: "attention_backward(a, b, c, d, e, f, causal, scale)",
         }
 
         /// Forward variables of connectionist temporal classification (Graves et al. 2006), one row per sample: the

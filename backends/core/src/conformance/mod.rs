@@ -15,7 +15,8 @@ pub use suite::{
     LAYOUTS, MEMORY_BYTES, OperandLayout, TestNumbers, alignments, arg_reductions, cancellations, casts, compare,
     concatenations, converting_reductions, creations, divisions_by_zero, elementwise, elementwise_edges,
     elementwise_large, fourier_transforms, gathers, matmuls, memory_limit, movements, operands_given_up, positions,
-    randoms, reductions, reductions_large, scans, scatters, searches, selections, slice_scatters, sorts, transfers,
+    randoms, reductions, reductions_large, result, scans, scatters, searches, selections, slice_scatters, sorts,
+    transfers,
 };
 pub use windows::{WINDOWS, WindowSizes, window_spec};
 

@@ -269,6 +269,11 @@ fn check<B: Backend>(
     }
 }
 
+/// The result of one instruction on a backend.
+pub fn result<B: Backend>(backend: &mut B, op: Op, inputs: &[OracleOperand], attrs: &Attrs) -> Host {
+    run(backend, op, inputs, attrs, &[OperandLayout::Plain], 0).unwrap_or_else(|e| panic!("{}: {e}", op.name()))
+}
+
 /// Compares one instruction on two backends, the second of which is trusted: for ops that the interpreter lacks.
 /// Results may differ by `own` units of their precision and `absolute` units of the compute type's.
 pub fn compare<A: Backend, B: Backend>(

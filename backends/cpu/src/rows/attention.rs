@@ -11,8 +11,7 @@ use crate::lanes::{LANES, Lanes, Vectors, largest, sum_over};
 use crate::matmul::one;
 use crate::strided::StridedMatrix;
 use crate::tensor::CpuTensor;
-use gt_backend::ExecError;
-use gt_backend::Loops;
+use gt_backend::{ExecError, Input, Loops};
 use gt_ops::math::Real;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
 
@@ -330,7 +329,9 @@ impl CpuBackend {
         scale: f64,
         out: &Meta,
     ) -> Result<CpuTensor> {
-        let operands = self.wide_operands(inputs)?;
+        // The result of attention, the last operand, costs as little to recompute as to read.
+        let masked = matches!(inputs.get(4), Some(Input::Tensor(_)));
+        let operands = self.wide_operands(&inputs[..if masked { 5 } else { 4 }])?;
         let wide = Meta::new(out.shape, operands[0].meta.dtype);
         let result = self.new_tensor(&wide)?;
         let scores = scores(&operands[1], &operands[2], &operands[3], causal, scale);

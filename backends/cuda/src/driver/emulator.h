@@ -60,7 +60,7 @@ static unsigned threads, next_thread, votes;
 static void (*body)(void*);
 static void* body_args;
 alignas(32) static unsigned char slots[THREADS_MAX][32];
-alignas(128) static unsigned char dynamic_shared[256 << 10];
+alignas(1024) static unsigned char dynamic_shared[256 << 10];
 
 // Yields to the scheduler until the barrier of the block or of the warp's `mask` is complete.
 static inline void give_way(Wait wait, unsigned mask = 0xffffffffu) {
@@ -255,8 +255,11 @@ static T __shfl_up_sync(unsigned mask, T value, unsigned by, int = 32) {
 }
 static inline unsigned __ballot_sync(unsigned mask, int predicate) {
     unsigned votes = 0;
-    for (unsigned lane = 0; lane < 32; lane++)
-        if (mask >> lane & 1) votes |= unsigned(emulator::exchange(mask, int(predicate != 0), lane)) << lane;
+    auto count = [&](auto of) {
+        for (unsigned lane = 0; lane < 32; lane++)
+            if (mask >> lane & 1) votes |= of(lane) << lane;
+    };
+    emulator::together(unsigned(predicate != 0), count, mask);
     return votes;
 }
 static inline int __any_sync(unsigned mask, int predicate) { return __ballot_sync(mask, predicate) != 0; }

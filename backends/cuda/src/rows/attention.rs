@@ -4,11 +4,12 @@ use super::row_plan::{FLOATS, tensor};
 use crate::backend::{CudaBackend, Inputs};
 use crate::driver::{Args, Grid, Param};
 use crate::error::{Result, failed};
-use crate::launch::Walk;
+use crate::launch::{THREADS, Walk};
 use crate::template::{KernelKey, Template, c_name};
 use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops};
 use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Which kernel of the gradient a variant selects: the softmax statistics of the queries, the gradient of the queries,
 /// or those of keys and values.
@@ -25,7 +26,7 @@ pub(super) static ATTENTION: Template = Template {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
         let (e, part) = (key.variant % 8, key.variant / 8);
         let softmax = format!("Softmax<Compute<{t}>::type>* softmax");
-        let rest = format!("AttentionOperands<{t}> operands, Walk<5> batches, AttentionSizes sizes");
+        let rest = format!("AttentionOperands<{t}> operands, Walk<6> batches, AttentionSizes sizes");
         match (key.op, part) {
             (Some(Op::Attention), _) => format!(
                 "GT_KERNEL(256) {name}({t}* out, {rest}) {{ attention<{t}, {e}>(out, operands, batches, sizes); }}"
@@ -58,36 +59,161 @@ pub(super) static ATTENTION: Template = Template {
 /// The threads of a block of `attention_mma.cuh`, and the compute capability that its instructions need.
 const MMA_THREADS: u32 = 128;
 const MMA_CAPABILITY: u32 = 80;
+/// The kernels of `attention_mma.cuh` count rows in 32 bits, with room for a tile.
+const MMA_ROWS_MAX: i64 = 1 << 30;
 
-/// Attention on tensor cores. The variant is D of `attention_mma.cuh` (the most features of operands), plus, for
-/// gradients, 256 times the kernel's number, plus 1024 if there is a mask.
+/// The kernels with tensor cores.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum MmaKernel {
+    /// The forward pass.
+    Forward,
+    /// The gradient of the queries, and the statistics of their softmax.
+    Queries,
+    /// The gradients of keys and values.
+    Keys,
+}
+
+impl MmaKernel {
+    const ALL: [MmaKernel; 3] = [MmaKernel::Forward, MmaKernel::Queries, MmaKernel::Keys];
+}
+
+/// The shape of a kernel's work: template parameters of `attention_mma.cuh`.
+#[derive(Clone, Copy, Debug)]
+struct MmaTile {
+    /// R: a block has 64 R rows.
+    r: usize,
+    /// N: columns of a tile.
+    n: usize,
+    /// The block's own rows stay in registers.
+    kept: bool,
+    /// The blocks that a multiprocessor holds, which bounds the registers of a thread.
+    blocks: u32,
+}
+
+const fn mma_tile(r: usize, n: usize, kept: bool, blocks: u32) -> MmaTile {
+    MmaTile { r, n, kept, blocks }
+}
+
+/// Which tile of [`MmaVariant::tiles`] each kernel uses: forward, queries, keys.
+pub static MMA_CHOICES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
+
+/// What a kernel with tensor cores is compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct MmaVariant {
+    kernel: MmaKernel,
+    /// Operands have up to 128 columns, not 64.
+    wide: bool,
+    masked: bool,
+    /// An index of [`MmaVariant::tiles`].
+    tile: usize,
+}
+
+impl MmaVariant {
+    fn tiles(self) -> &'static [MmaTile] {
+        use MmaKernel::{Forward, Keys, Queries};
+        // No tile takes so many registers that they spill: `tests/nvrtc.rs`.
+        match (self.kernel, self.wide, self.masked) {
+            (Forward, false, false) => {
+                const {
+                    &[
+                        mma_tile(2, 64, true, 2),
+                        mma_tile(1, 64, true, 3),
+                        mma_tile(1, 64, true, 4),
+                        mma_tile(1, 128, true, 3),
+                        mma_tile(2, 128, false, 2),
+                        mma_tile(2, 64, false, 2),
+                    ]
+                }
+            }
+            (Forward, false, true) => const { &[mma_tile(1, 64, true, 3)] },
+            (Forward, true, false) => const { &[mma_tile(1, 64, true, 2), mma_tile(1, 32, true, 2)] },
+            (Forward, true, true) => const { &[mma_tile(1, 32, false, 2)] },
+            (Queries, false, false) => {
+                const {
+                    &[
+                        mma_tile(2, 32, true, 2),
+                        mma_tile(1, 64, true, 2),
+                        mma_tile(1, 32, true, 3),
+                        mma_tile(2, 64, false, 2),
+                    ]
+                }
+            }
+            (Queries, false, true) => const { &[mma_tile(1, 32, true, 3)] },
+            (Queries, true, _) => const { &[mma_tile(1, 32, false, 2)] },
+            (Keys, false, false) => {
+                const {
+                    &[
+                        mma_tile(2, 32, false, 2),
+                        mma_tile(1, 32, false, 3),
+                        mma_tile(1, 64, true, 2),
+                        mma_tile(2, 16, false, 2),
+                    ]
+                }
+            }
+            (Keys, false, true) => const { &[mma_tile(1, 32, false, 2)] },
+            (Keys, true, false) => const { &[mma_tile(1, 32, false, 2), mma_tile(1, 16, false, 2)] },
+            (Keys, true, true) => const { &[mma_tile(1, 16, false, 2)] },
+        }
+    }
+
+    /// D: the most columns of operands.
+    fn d(self) -> usize {
+        if self.wide { 128 } else { 64 }
+    }
+
+    /// The bytes of shared memory of a block: its own rows and two tiles of the others, of two operands each (the forward
+    /// pass has one of its own), and for keys two tiles of the queries' statistics.
+    fn shared_bytes(self, tile: MmaTile) -> u32 {
+        let own = if self.kernel == MmaKernel::Forward { 1 } else { 2 };
+        let statistics = if self.kernel == MmaKernel::Keys { 2 * tile.n * QUERY_BYTES } else { 0 };
+        (2 * self.d() * (own * 64 * tile.r + 4 * tile.n) + statistics) as u32
+    }
+
+    fn of(number: u32) -> MmaVariant {
+        let number = number as usize;
+        let kernel = MmaKernel::ALL[number % 4 % MmaKernel::ALL.len()];
+        MmaVariant { kernel, wide: number & 4 != 0, masked: number & 8 != 0, tile: number / 16 }
+    }
+
+    fn key(self, dtype: DType) -> KernelKey {
+        let op = if self.kernel == MmaKernel::Forward { Op::Attention } else { Op::AttentionBackward };
+        let number = self.kernel as usize + 4 * self.wide as usize + 8 * self.masked as usize + 16 * self.tile;
+        KernelKey::new(&ATTENTION_MMA, Some(op), Some(dtype), number as u32)
+    }
+}
+
+/// The size of `struct Query` of `attention_mma_backward.cuh`.
+const QUERY_BYTES: usize = 8;
+
+/// Attention on tensor cores; the variant is a [`MmaVariant`].
 pub(super) static ATTENTION_MMA: Template = Template {
     name: "attention_mma",
-    includes: &["attention_mma.cuh"],
+    includes: &["attention_mma_backward.cuh"],
     code: |key| {
-        let (name, t) = (key.name(), key.dtypes[0].map_or("f16", c_name));
-        let (d, part, masked) = (key.variant % 256, key.variant / 256 % 4, key.variant >= 1024);
-        let rest = format!("AttentionOperands<{t}> operands, Walk<5> batches, AttentionSizes sizes");
-        match key.op {
-            Some(Op::Attention) => format!(
-                "GT_KERNEL({MMA_THREADS}) {name}({t}* out, {rest}) {{
-    attention_mma<{t}, {d}, {masked}>(out, operands, batches, sizes);
-}}"
-            ),
-            _ => format!(
-                "GT_KERNEL({MMA_THREADS}) {name}({t}* out, Query* softmax, {rest}) {{
-    attention_backward_mma<{t}, {d}, Part({part}), {masked}>(out, softmax, operands, batches, sizes);
-}}"
-            ),
-        }
+        let (name, t, variant) = (key.name(), key.dtypes[0].map_or("f16", c_name), MmaVariant::of(key.variant));
+        let MmaTile { r, n, kept, blocks } = variant.tiles()[variant.tile];
+        let (function, statistics, pass) = match variant.kernel {
+            MmaKernel::Forward => ("attention_mma", "", ""),
+            MmaKernel::Queries => ("attention_queries_mma", "Query* statistics, ", "statistics, "),
+            MmaKernel::Keys => ("attention_keys_mma", "const Query* statistics, ", "statistics, "),
+        };
+        format!(
+            "GT_KERNEL({MMA_THREADS}, {blocks}) {name}({t}* out, {statistics}AttentionOperands<{t}> operands, \
+             Walk<6> batches, AttentionSizes sizes) {{
+    {function}<{t}, {}, {r}, {n}, {kept}, {}>(out, {pass}operands, batches, sizes);
+}}",
+            variant.d(),
+            variant.masked
+        )
     },
     catalogue: || {
         let mut keys = Vec::new();
         for dtype in [DType::F16, DType::BF16] {
-            for variant in [64, 128, 64 + 1024, 128 + 1024] {
-                let key = |op, part| KernelKey::new(&ATTENTION_MMA, Some(op), Some(dtype), variant + 256 * part);
-                keys.push(key(Op::Attention, 0));
-                keys.extend([SOFTMAX, QUERIES, KEYS].map(|part| key(Op::AttentionBackward, part)));
+            for kernel in MmaKernel::ALL {
+                for (wide, masked) in [(false, false), (false, true), (true, false), (true, true)] {
+                    let variant = MmaVariant { kernel, wide, masked, tile: 0 };
+                    keys.extend((0..variant.tiles().len()).map(|tile| MmaVariant { tile, ..variant }.key(dtype)));
+                }
             }
         }
         keys
@@ -106,7 +232,7 @@ struct AttentionMatrix {
 /// `struct AttentionOperands` of `attention.cuh`.
 #[derive(Clone, Copy)]
 #[repr(C)]
-struct AttentionOperands([AttentionMatrix; 5]);
+struct AttentionOperands([AttentionMatrix; 6]);
 // SAFETY: all fields are 64-bit numbers, in the header's order: no padding.
 unsafe impl Param for AttentionOperands {}
 
@@ -127,28 +253,30 @@ unsafe impl Param for AttentionSizes {}
 /// The arguments that all kernels of an attention share.
 struct AttentionCall {
     operands: AttentionOperands,
-    walk: Walk<5>,
+    walk: Walk<6>,
     sizes: AttentionSizes,
     batches: usize,
     dtype: DType,
-    /// D of `attention_mma.cuh`, if tensor cores can take the operands.
-    mma: Option<u32>,
+    /// Whether tensor cores can take the operands.
+    mma: bool,
 }
 
 impl AttentionCall {
-    /// The arguments for query, key, value, and optionally gradient and mask. No batch axis has size 0.
+    /// The arguments for query, key and value, optionally the gradient of the result and the result, and optionally a
+    /// mask. No batch axis has size 0.
     fn new(
         [query, key, value]: [&CudaTensor; 3],
-        grad: Option<&CudaTensor>,
+        backward: Option<[&CudaTensor; 2]>,
         mask: Option<&CudaTensor>,
         causal: bool,
         scale: f64,
     ) -> Result<AttentionCall> {
-        let all = [Some(query), Some(key), Some(value), grad, mask];
+        let [grad, result] = backward.map_or([None; 2], |both| both.map(Some));
+        let all = [Some(query), Some(key), Some(value), grad, mask, result];
         let lead = query.meta.shape.rank() - 2;
         let batch = Shape::new(&query.meta.shape.dims()[..lead]).map_err(|e| ExecError::internal(e.to_string()))?;
-        let mut steps = [[0; RANK_MAX]; 5];
-        let mut operands = [AttentionMatrix::default(); 5];
+        let mut steps = [[0; RANK_MAX]; 6];
+        let mut operands = [AttentionMatrix::default(); 6];
         for ((t, steps), matrix) in all.iter().zip(&mut steps).zip(&mut operands) {
             if let Some(t) = t {
                 steps[..lead].copy_from_slice(&t.strides[..lead]);
@@ -158,11 +286,13 @@ impl AttentionCall {
         }
         let loops = Loops::new(&batch, steps.each_ref());
         let size = |t: &CudaTensor, axis: usize| t.meta.shape.dims()[lead + axis] as i64;
-        let mma = all[..4].iter().flatten().all(|t| lies_in_eighths(t)).then(|| mma_width(query, value)).flatten();
+        let few_rows = size(query, 0).max(size(key, 0)) < MMA_ROWS_MAX;
+        let mut staged = all[..4].iter().chain(&all[5..]).flatten();
+        let mma = few_rows && fits_mma(query, value) && staged.all(|t| lies_in_eighths(t));
         Ok(AttentionCall {
             mma,
             operands: AttentionOperands(operands),
-            walk: Walk::new(&loops, [query.size(); 5]),
+            walk: Walk::new(&loops, [query.size(); 6]),
             sizes: AttentionSizes {
                 queries: size(query, 0),
                 keys: size(key, 0),
@@ -205,9 +335,8 @@ impl CudaBackend {
         let call = AttentionCall::new(operands.each_ref(), None, optional(inputs, 3), causal, scale)?;
         let mut args = Args::new();
         args.push(result.ptr());
-        if let Some(d) = self.mma(&call) {
-            let rows = if d == 64 { 128 } else { 64 };
-            self.launch_mma(&call, Op::Attention, d, args, call.sizes.queries, rows)?;
+        if self.mma(&call) {
+            self.launch_mma(&call, MmaKernel::Forward, args)?;
             return Ok(result);
         }
         let (e, blocks) = call.blocks(&[call.sizes.columns]);
@@ -226,26 +355,35 @@ impl CudaBackend {
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?, tensor(inputs, 0)?];
-        let [query, key, value, grad] = &self.attention_operands(operands)?;
-        let call = AttentionCall::new([query, key, value], Some(grad), optional(inputs, 4), causal, scale)?;
-        let AttentionSizes { queries, keys, features, columns, .. } = call.sizes;
-        if grad.numel() == 0 || keys == 0 {
+        let (grad, mask) = (tensor(inputs, 0)?, optional(inputs, 4));
+        if grad.numel() == 0 || tensor(inputs, 2)?.numel() == 0 {
             // SAFETY: the result was just allocated with `out.bytes()`.
             unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
+            return Ok(result);
+        }
+        // Older clients do not give the result of attention.
+        let forward = match optional(inputs, 5) {
+            Some(forward) => forward,
+            None => &self.attention(&inputs[1..if mask.is_some() { 5 } else { 4 }], causal, scale, &grad.meta)?,
+        };
+        let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?, grad, forward];
+        let [query, key, value, grad, forward] = &self.attention_operands(operands)?;
+        let call = AttentionCall::new([query, key, value], Some([grad, forward]), mask, causal, scale)?;
+        let AttentionSizes { queries, keys, features, columns, .. } = call.sizes;
+        if self.mma(&call) {
+            // Two queries share 16 bytes.
+            let statistics =
+                self.memory.allocate(call.batches * (queries as usize).next_multiple_of(2) * QUERY_BYTES)?;
+            for kernel in [MmaKernel::Queries, MmaKernel::Keys] {
+                let mut args = Args::new();
+                args.push(result.ptr()).push(statistics.ptr());
+                self.launch_mma(&call, kernel, args)?;
+            }
             return Ok(result);
         }
         // Three numbers a query, in the compute type.
         let bytes = call.batches * queries as usize * 3 * out.dtype.size().max(4);
         let softmax = self.memory.allocate(bytes)?;
-        if let Some(d) = self.mma(&call) {
-            for (part, rows) in [(SOFTMAX, queries), (QUERIES, queries), (KEYS, keys)] {
-                let mut args = Args::new();
-                args.push(result.ptr()).push(softmax.ptr());
-                self.launch_mma(&call, Op::AttentionBackward, d + 256 * part, args, rows, 64)?;
-            }
-            return Ok(result);
-        }
         let mut args = Args::new();
         args.push(softmax.ptr());
         self.launch_attention(&call, Op::AttentionBackward, SOFTMAX, args, (queries, 1))?;
@@ -258,13 +396,12 @@ impl CudaBackend {
         Ok(result)
     }
 
-    /// The operands (query, key, value and perhaps the gradient), of which those that only their layout keeps from
-    /// tensor cores are copied: a copy costs less than the products of the other kernels. The gradient of a sum, for
-    /// one, is a number expanded to a matrix.
+    /// The operands (query, key, value and perhaps the gradient and the result), of which those that only their layout
+    /// keeps from tensor cores are copied: a copy costs less than the products of the other kernels. The gradient of a
+    /// sum, for one, is a number expanded to a matrix.
     fn attention_operands<const N: usize>(&mut self, operands: [&CudaTensor; N]) -> Result<[CudaTensor; N]> {
         let mut laid_out = operands.map(CudaTensor::clone);
-        let width = mma_width(operands[0], operands[2]);
-        if width.is_none() || self.driver.properties().capability < MMA_CAPABILITY {
+        if !fits_mma(operands[0], operands[2]) || self.driver.properties().capability < MMA_CAPABILITY {
             return Ok(laid_out);
         }
         for (given, t) in operands.iter().zip(&mut laid_out) {
@@ -275,24 +412,22 @@ impl CudaBackend {
         Ok(laid_out)
     }
 
-    /// D of the kernels with tensor cores, if they support this call.
-    fn mma(&self, call: &AttentionCall) -> Option<u32> {
-        call.mma.filter(|_| self.driver.properties().capability >= MMA_CAPABILITY && call.sizes.keys > 0)
+    /// Whether the kernels with tensor cores support this call.
+    fn mma(&self, call: &AttentionCall) -> bool {
+        call.mma && self.driver.properties().capability >= MMA_CAPABILITY && call.sizes.keys > 0
     }
 
-    /// Launches a kernel with tensor cores on `args` and the shared arguments, for `rows` rows, `tile` a block.
-    fn launch_mma(
-        &mut self,
-        call: &AttentionCall,
-        op: Op,
-        variant: u32,
-        args: Args,
-        rows: i64,
-        tile: usize,
-    ) -> Result<()> {
-        let masked = call.operands.0[4].first != 0;
-        let key = KernelKey::new(&ATTENTION_MMA, Some(op), Some(call.dtype), variant + 1024 * masked as u32);
-        self.launch_tiles(call, key, args, (rows, tile), 1, MMA_THREADS)
+    /// Launches a kernel with tensor cores on `args` and the shared arguments.
+    fn launch_mma(&mut self, call: &AttentionCall, kernel: MmaKernel, args: Args) -> Result<()> {
+        let masked = call.operands.0[MASK].first != 0;
+        let variant = MmaVariant { kernel, wide: call.sizes.features.max(call.sizes.columns) > 64, masked, tile: 0 };
+        let choice = MMA_CHOICES[kernel as usize].load(Relaxed);
+        let variant = MmaVariant { tile: choice.min(variant.tiles().len() - 1), ..variant };
+        let tile = variant.tiles()[variant.tile];
+        let rows = if kernel == MmaKernel::Keys { call.sizes.keys } else { call.sizes.queries };
+        let shared_bytes = variant.shared_bytes(tile);
+        let work = TiledWork { rows, tile: 64 * tile.r, blocks: 1, threads: MMA_THREADS, shared_bytes };
+        self.launch_tiles(call, variant.key(call.dtype), args, work)
     }
 
     /// Launches a kernel on `args` and the shared arguments, for tiles of rows and blocks of columns.
@@ -305,37 +440,46 @@ impl CudaBackend {
         (rows, blocks): (i64, u32),
     ) -> Result<()> {
         let key = KernelKey::new(&ATTENTION, Some(op), Some(call.dtype), variant);
-        self.launch_tiles(call, key, args, (rows, call.tile()), blocks, 256)
+        let work = TiledWork { rows, tile: call.tile(), blocks, threads: THREADS, shared_bytes: 0 };
+        self.launch_tiles(call, key, args, work)
     }
 
-    /// Launches this many blocks for each tile of rows.
-    fn launch_tiles(
-        &mut self,
-        call: &AttentionCall,
-        key: KernelKey,
-        mut args: Args,
-        (rows, tile): (i64, usize),
-        blocks: u32,
-        threads: u32,
-    ) -> Result<()> {
+    /// Launches a kernel for the tiles of rows of all batches.
+    fn launch_tiles(&mut self, call: &AttentionCall, key: KernelKey, mut args: Args, work: TiledWork) -> Result<()> {
         args.push(call.operands).push(call.walk).push(call.sizes);
+        let TiledWork { rows, tile, blocks, threads, shared_bytes } = work;
         let tiles = call.batches * (rows as usize).div_ceil(tile);
         let tiles = u32::try_from(tiles).map_err(|_| ExecError::internal(format!("{tiles} tiles of attention")))?;
         if tiles == 0 || blocks == 0 {
             return Ok(());
         }
         let function = self.kernels.get(&key)?;
+        if shared_bytes > SHARED_BYTES_STATIC_MAX {
+            self.driver.allow_shared(function, shared_bytes).map_err(failed)?;
+        }
         // SAFETY: the arguments match the kernel, with the operands' sizes and strides.
-        unsafe { self.launch(function, Grid { blocks: [tiles, blocks, 1], threads, shared_bytes: 0 }, &args) }
+        unsafe { self.launch(function, Grid { blocks: [tiles, blocks, 1], threads, shared_bytes }, &args) }
     }
 }
 
-/// D of `attention_mma.cuh`, if tensor cores support operands of this dtype and these widths.
-fn mma_width(query: &CudaTensor, value: &CudaTensor) -> Option<u32> {
-    let columns = [query, value].map(|t| t.meta.shape.dims()[t.meta.shape.rank() - 1]);
-    let widest = columns[0].max(columns[1]);
-    let whole = columns.iter().all(|columns| *columns > 0 && columns.is_multiple_of(8));
-    (whole && query.meta.dtype.size() == 2 && widest <= 128).then_some(if widest <= 64 { 64 } else { 128 })
+/// The blocks of a launch: one for each `tile` of the rows, times `blocks`.
+struct TiledWork {
+    rows: i64,
+    tile: usize,
+    blocks: u32,
+    threads: u32,
+    shared_bytes: u32,
+}
+
+/// The shared memory that a block may have without asking the driver.
+const SHARED_BYTES_STATIC_MAX: u32 = 48 << 10;
+/// The mask's place among the operands of `attention.cuh`.
+const MASK: usize = 4;
+
+/// Whether tensor cores support operands of this dtype and these numbers of columns.
+fn fits_mma(query: &CudaTensor, value: &CudaTensor) -> bool {
+    let mut columns = [query, value].into_iter().map(|t| t.meta.shape.dims()[t.meta.shape.rank() - 1]);
+    query.meta.dtype.size() == 2 && columns.all(|n| n > 0 && n <= 128 && n.is_multiple_of(8))
 }
 
 /// Whether each row is a multiple of 16 bytes and aligned to 16, so that vector loads can read it.
