@@ -42,84 +42,134 @@ struct AttentionOperands {
     }
 };
 
-// M: scores per thread along each side of a tile. N: scores of the tile along each side. DEPTH: features that are
-// staged in shared memory at a time.
+// 16 bytes of numbers, which one instruction loads. A warp's loads from shared memory take less time than its products
+// only if each loads that many.
 template <typename C>
-struct Tile {
-    static constexpr int M = sizeof(C) == 4 ? 4 : 2, N = 16 * M, DEPTH = 32;
-    static constexpr int STAGE = 2 * N * (DEPTH + 1);
+struct alignas(16) Pack {
+    static constexpr int SIZE = 16 / sizeof(C);
+    C of[SIZE];
 };
 
-// A thread's rows of a tile are consecutive; its columns are 16 apart.
+// M: scores per thread along each side of a tile. N: scores of the tile along each side. DEPTH: features that are
+// staged in shared memory at a time. Rows in shared memory are one pack longer, so that packs of consecutive rows lie in
+// different banks.
+template <typename C>
+struct Tile {
+    static constexpr int M = Pack<C>::SIZE, N = 16 * M, DEPTH = 32, PITCH = DEPTH + M, WIDE_PITCH = N + M;
+    static constexpr int STAGE = 2 * N * PITCH > N * WIDE_PITCH ? 2 * N * PITCH : N * WIDE_PITCH;
+};
+
+// A thread's rows of a tile are consecutive, as are its columns of a product with weights; its columns of scores are 16
+// apart.
 template <typename C>
 GT_DEVICE int tile_row(int i) {
     return threadIdx.x / 16 * Tile<C>::M + i;
 }
+template <typename C>
+GT_DEVICE int product_column(int j) {
+    return threadIdx.x % 16 * Tile<C>::M + j;
+}
 GT_DEVICE int tile_column(int j) { return threadIdx.x % 16 + 16 * j; }
+
+// Whether packs of a matrix can be loaded: the elements of a row lie side by side, and rows begin at multiples of 16
+// bytes.
+template <typename C, typename T>
+GT_DEVICE bool lies_in_packs(const Matrix<T> &a, i64 columns) {
+    return sizeof(T) == sizeof(C) && a.column == 1 && a.row % Pack<C>::SIZE == 0 && columns % Pack<C>::SIZE == 0 &&
+           (u64)a.first % sizeof(Pack<C>) == 0;
+}
+
+// Copies ROWS rows and COLUMNS columns of a matrix from (`first`, `start`) on to shared memory. Elements past `rows` or
+// `columns` are 0.
+template <int ROWS, int COLUMNS, int PITCH, typename T, typename C>
+GT_DEVICE void stage_tile(C *to, const Matrix<T> &a, i64 first, i64 rows, i64 start, i64 columns, bool in_packs) {
+    constexpr int SIZE = Pack<C>::SIZE;
+    if (in_packs) {
+#pragma unroll
+        for (int i = threadIdx.x; i < ROWS * COLUMNS / SIZE; i += 256) {
+            int row = i / (COLUMNS / SIZE), column = i % (COLUMNS / SIZE) * SIZE;
+            Pack<C> pack = {};
+            if (start + column < columns && first + row < rows)
+                pack = *(const Pack<C> *)(a.first + (first + row) * a.row + start + column);
+            *(Pack<C> *)(to + row * PITCH + column) = pack;
+        }
+        return;
+    }
+#pragma unroll 1
+    for (int i = threadIdx.x; i < ROWS * COLUMNS; i += 256) {
+        int row = i / COLUMNS, column = i % COLUMNS;
+        bool within = start + column < columns && first + row < rows;
+        to[row * PITCH + column] = within ? a.at(first + row, start + column) : C(0);
+    }
+}
 
 // scores += a b^T for the tile of `a` that starts at row `a_first` and the tile of `b` that starts at `b_first`. Rows
 // past `a_rows` or `b_rows` count as 0.
 template <typename T, typename C, int M>
 GT_DEVICE void add_scores(C (&scores)[M][M], C *stage, const Matrix<T> &a, i64 a_first, i64 a_rows, const Matrix<T> &b,
                           i64 b_first, i64 b_rows, i64 depth) {
-    constexpr int N = Tile<C>::N, DEPTH = Tile<C>::DEPTH;
-    C *left = stage, *right = stage + N * (DEPTH + 1);
+    constexpr int N = Tile<C>::N, DEPTH = Tile<C>::DEPTH, PITCH = Tile<C>::PITCH;
+    C *left = stage, *right = stage + N * PITCH;
+    bool a_packs = lies_in_packs<C>(a, depth), b_packs = lies_in_packs<C>(b, depth);
     for (i64 start = 0; start < depth; start += DEPTH) {
         __syncthreads();
-        for (int i = threadIdx.x; i < N * DEPTH; i += 256) {
-            int row = i / DEPTH, d = i % DEPTH;
-            bool within = start + d < depth;
-            left[row * (DEPTH + 1) + d] = within && a_first + row < a_rows ? a.at(a_first + row, start + d) : C(0);
-            right[row * (DEPTH + 1) + d] = within && b_first + row < b_rows ? b.at(b_first + row, start + d) : C(0);
-        }
+        stage_tile<N, DEPTH, PITCH>(left, a, a_first, a_rows, start, depth, a_packs);
+        stage_tile<N, DEPTH, PITCH>(right, b, b_first, b_rows, start, depth, b_packs);
         __syncthreads();
-#pragma unroll 8
-        for (int d = 0; d < DEPTH; d++) {
-            C x[M], y[M];
+#pragma unroll 2
+        for (int d = 0; d < DEPTH; d += M) {
+            Pack<C> x[M], y[M];
 #pragma unroll
-            for (int i = 0; i < M; i++) x[i] = left[tile_row<C>(i) * (DEPTH + 1) + d];
+            for (int i = 0; i < M; i++) x[i] = *(const Pack<C> *)(left + tile_row<C>(i) * PITCH + d);
 #pragma unroll
-            for (int j = 0; j < M; j++) y[j] = right[tile_column(j) * (DEPTH + 1) + d];
+            for (int j = 0; j < M; j++) y[j] = *(const Pack<C> *)(right + tile_column(j) * PITCH + d);
 #pragma unroll
-            for (int i = 0; i < M; i++)
+            for (int k = 0; k < M; k++)
 #pragma unroll
-                for (int j = 0; j < M; j++) scores[i][j] = fma(x[i], y[j], scores[i][j]);
+                for (int i = 0; i < M; i++)
+#pragma unroll
+                    for (int j = 0; j < M; j++) scores[i][j] = fma(x[i].of[k], y[j].of[k], scores[i][j]);
         }
     }
+}
+
+// Writes a tile of weights to shared memory, where `add_products` reads them after its first barrier.
+template <typename C, int M>
+GT_DEVICE void write_weights(C *weights, const C (&tile)[M][M]) {
+#pragma unroll
+    for (int i = 0; i < M; i++)
+#pragma unroll
+        for (int j = 0; j < M; j++) weights[tile_row<C>(i) * Tile<C>::WIDE_PITCH + tile_column(j)] = tile[i][j];
 }
 
 // sums += weights b for the N rows of `b` that start at `first`, and E tiles of columns that start at `column`.
 template <typename T, typename C, int E, int M>
 GT_DEVICE void add_products(C (&sums)[E][M][M], C *weights, const C (&tile)[M][M], C *stage, const Matrix<T> &b,
                             i64 first, i64 rows, i64 column, i64 columns) {
-    constexpr int N = Tile<C>::N;
+    constexpr int N = Tile<C>::N, PITCH = Tile<C>::WIDE_PITCH;
+    bool in_packs = lies_in_packs<C>(b, columns);
     __syncthreads();
-#pragma unroll
-    for (int i = 0; i < M; i++)
-#pragma unroll
-        for (int j = 0; j < M; j++) weights[tile_row<C>(i) * (N + 1) + tile_column(j)] = tile[i][j];
+    write_weights(weights, tile);
 #pragma unroll
     for (int e = 0; e < E; e++) {
         i64 start = column + e * N;
         if (start >= columns) break;
+        if (e > 0) __syncthreads();
+        stage_tile<N, N, PITCH>(stage, b, first, rows, start, columns, in_packs);
         __syncthreads();
-        for (int i = threadIdx.x; i < N * N; i += 256) {
-            int k = i / N, c = i % N;
-            bool within = first + k < rows && start + c < columns;
-            stage[k * (N + 1) + c] = within ? b.at(first + k, start + c) : C(0);
-        }
-        __syncthreads();
-#pragma unroll 8
-        for (int k = 0; k < N; k++) {
-            C x[M], y[M];
+#pragma unroll 2
+        for (int k = 0; k < N; k += M) {
+            Pack<C> x[M], y[M];
 #pragma unroll
-            for (int i = 0; i < M; i++) x[i] = weights[tile_row<C>(i) * (N + 1) + k];
+            for (int i = 0; i < M; i++) x[i] = *(const Pack<C> *)(weights + tile_row<C>(i) * PITCH + k);
 #pragma unroll
-            for (int j = 0; j < M; j++) y[j] = stage[k * (N + 1) + tile_column(j)];
+            for (int i = 0; i < M; i++) y[i] = *(const Pack<C> *)(stage + (k + i) * PITCH + product_column<C>(0));
 #pragma unroll
-            for (int i = 0; i < M; i++)
+            for (int l = 0; l < M; l++)
 #pragma unroll
-                for (int j = 0; j < M; j++) sums[e][i][j] = fma(x[i], y[j], sums[e][i][j]);
+                for (int i = 0; i < M; i++)
+#pragma unroll
+                    for (int j = 0; j < M; j++) sums[e][i][j] = fma(x[i].of[l], y[l].of[j], sums[e][i][j]);
         }
     }
 }
@@ -172,7 +222,8 @@ template <typename T, int E>
 GT_DEVICE void attention(T *out, AttentionOperands<T> x, const Walk<6> &batches, const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
-    __shared__ C stage[Tile<C>::STAGE], weights[N * (N + 1)];
+    alignas(16) __shared__ C stage[Tile<C>::STAGE];
+    alignas(16) __shared__ C weights[N * Tile<C>::WIDE_PITCH];
     i64 tiles = (sizes.queries + N - 1) / N, batch = blockIdx.x / tiles, first = (blockIdx.x - batch * tiles) * N;
     i64 column = i64(blockIdx.y) * E * N;
     x.move(batches, batch);
@@ -213,7 +264,7 @@ GT_DEVICE void attention(T *out, AttentionOperands<T> x, const Walk<6> &batches,
         for (int e = 0; e < E; e++)
 #pragma unroll
             for (int j = 0; j < M; j++) {
-                i64 at = column + e * N + tile_column(j);
+                i64 at = column + e * N + product_column<C>(j);
                 if (row < sizes.queries && at < sizes.columns) store(to + at, sums[e][i][j] * share);
             }
     }
@@ -231,7 +282,7 @@ GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, Attent
                                  const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
-    __shared__ C stage[Tile<C>::STAGE];
+    alignas(16) __shared__ C stage[Tile<C>::STAGE];
     i64 tiles = (sizes.queries + N - 1) / N, batch = blockIdx.x / tiles, first = (blockIdx.x - batch * tiles) * N;
     x.move(batches, batch);
     C largest[M], sum[M];
@@ -272,7 +323,8 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
                                   const AttentionSizes &sizes, bool of_values, i64 first, i64 column) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
-    __shared__ C stage[Tile<C>::STAGE], weights[N * (N + 1)];
+    alignas(16) __shared__ C stage[Tile<C>::STAGE];
+    alignas(16) __shared__ C weights[N * Tile<C>::WIDE_PITCH];
     i64 rows = TURNED ? sizes.keys : sizes.queries, others = TURNED ? sizes.queries : sizes.keys;
     i64 columns = of_values ? sizes.columns : sizes.features;
     Matrix<T> source = of_values ? x.grad : TURNED ? x.query : x.key;
@@ -310,10 +362,59 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
         for (int e = 0; e < E; e++)
 #pragma unroll
             for (int j = 0; j < M; j++) {
-                i64 at = column + e * N + tile_column(j);
+                i64 at = column + e * N + product_column<C>(j);
                 if (row < rows && at < columns) store(to + row * columns + at, sums[e][i][j]);
             }
     }
+}
+
+// Computes the gradients of keys and of values of a tile of keys, of which both have at most E tiles of columns, from the
+// same scores.
+template <typename T, int E>
+GT_DEVICE void attention_keys_and_values(T *out, const Softmax<typename Compute<T>::type> *softmax, AttentionOperands<T> x,
+                                         const Walk<6> &batches, const AttentionSizes &sizes) {
+    typedef typename Compute<T>::type C;
+    constexpr int M = Tile<C>::M, N = Tile<C>::N;
+    alignas(16) __shared__ C stage[Tile<C>::STAGE];
+    alignas(16) __shared__ C weights[N * Tile<C>::WIDE_PITCH];
+    i64 tiles = (sizes.keys + N - 1) / N, batch = blockIdx.x / tiles, first = (blockIdx.x - batch * tiles) * N;
+    x.move(batches, batch);
+    softmax += batch * sizes.queries;
+    C sums[E][M][M] = {}, value_sums[E][M][M] = {};
+    for (i64 query = sizes.causal ? first : 0; query < sizes.queries; query += N) {
+        C scores[M][M] = {}, slopes[M][M] = {};
+        add_scores(scores, stage, x.key, first, sizes.keys, x.query, query, sizes.queries, sizes.features);
+        add_scores(slopes, stage, x.value, first, sizes.keys, x.grad, query, sizes.queries, sizes.columns);
+#pragma unroll
+        for (int j = 0; j < M; j++) {
+            i64 at = query + tile_column(j);
+            Softmax<C> s = {};
+            if (at < sizes.queries) s = softmax[at];
+#pragma unroll
+            for (int i = 0; i < M; i++) {
+                C score = finished(scores[i][j], x.mask, sizes, at, first + tile_row<C>(i));
+                scores[i][j] = score == Ends<C>::low() ? C(0) : exp(score - s.largest) * s.share;
+                slopes[i][j] = scores[i][j] * (slopes[i][j] - s.pull) * C(sizes.scale);
+            }
+        }
+        add_products(value_sums, weights, scores, stage, x.grad, query, sizes.queries, 0, sizes.columns);
+        add_products(sums, weights, slopes, stage, x.query, query, sizes.queries, 0, sizes.features);
+    }
+    i64 of_queries = sizes.queries * sizes.features, of_keys = sizes.keys * sizes.features;
+    T *to = out + batch * (of_queries + of_keys + sizes.keys * sizes.columns) + of_queries;
+    auto write = [&](T *to, const C(&sums)[E][M][M], i64 columns) {
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int e = 0; e < E; e++)
+#pragma unroll
+                for (int j = 0; j < M; j++) {
+                    i64 row = first + tile_row<C>(i), at = e * N + product_column<C>(j);
+                    if (row < sizes.keys && at < columns) store(to + row * columns + at, sums[e][i][j]);
+                }
+    };
+    write(to, sums, sizes.features);
+    write(to + of_keys, value_sums, sizes.columns);
 }
 
 // blockIdx.x enumerates the tiles of rows of every batch, blockIdx.y groups of E tiles of columns; with TURNED, the

@@ -12,10 +12,11 @@ use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Which kernel of the gradient a variant selects: the softmax statistics of the queries, the gradient of the queries,
-/// or those of keys and values.
+/// those of keys and values in blocks of their own, or both from the same scores.
 const SOFTMAX: u32 = 0;
 const QUERIES: u32 = 1;
 const KEYS: u32 = 2;
+const KEYS_AND_VALUES: u32 = 3;
 
 /// The variant is the number of column tiles that a block accumulates (E of `attention.cuh`), plus, for gradients, 8
 /// times the kernel's number.
@@ -27,19 +28,22 @@ pub(super) static ATTENTION: Template = Template {
         let (e, part) = (key.variant % 8, key.variant / 8);
         let softmax = format!("Softmax<Compute<{t}>::type>* softmax");
         let rest = format!("AttentionOperands<{t}> operands, Walk<6> batches, AttentionSizes sizes");
+        // Two blocks of a multiprocessor hide each other's barriers, as long as few registers spill for it.
+        let accumulated = if part == KEYS_AND_VALUES { 2 * e } else { e };
+        let threads = if accumulated > 2 { "GT_KERNEL(256)" } else { "GT_KERNEL(256, 2)" };
+        let pass = "operands, batches, sizes";
+        let gradient = format!("{threads} {name}({t}* out, const {softmax}, {rest})");
         match (key.op, part) {
-            (Some(Op::Attention), _) => format!(
-                "GT_KERNEL(256) {name}({t}* out, {rest}) {{ attention<{t}, {e}>(out, operands, batches, sizes); }}"
-            ),
-            (_, SOFTMAX) => format!(
-                "GT_KERNEL(256) {name}({softmax}, {rest}) {{ attention_softmax<{t}>(softmax, operands, batches, sizes); }}"
-            ),
-            _ => format!(
-                "GT_KERNEL(256) {name}({t}* out, const {softmax}, {rest}) {{
-    attention_backward<{t}, {e}, {}>(out, softmax, operands, batches, sizes);
-}}",
-                part == KEYS
-            ),
+            (Some(Op::Attention), _) => {
+                format!("{threads} {name}({t}* out, {rest}) {{ attention<{t}, {e}>(out, {pass}); }}")
+            }
+            (_, SOFTMAX) => {
+                format!("{threads} {name}({softmax}, {rest}) {{ attention_softmax<{t}>(softmax, {pass}); }}")
+            }
+            (_, KEYS_AND_VALUES) => {
+                format!("{gradient} {{ attention_keys_and_values<{t}, {e}>(out, softmax, {pass}); }}")
+            }
+            _ => format!("{gradient} {{ attention_backward<{t}, {e}, {}>(out, softmax, {pass}); }}", part == KEYS),
         }
     },
     catalogue: || {
@@ -49,8 +53,9 @@ pub(super) static ATTENTION: Template = Template {
             let forward = tiles.map(|e| key(Op::Attention, dtype, e));
             let queries = tiles.map(|e| key(Op::AttentionBackward, dtype, e + 8 * QUERIES));
             let keys = tiles.map(|e| key(Op::AttentionBackward, dtype, e + 8 * KEYS));
+            let both = [1, 2].map(|e| key(Op::AttentionBackward, dtype, e + 8 * KEYS_AND_VALUES));
             let softmax = [key(Op::AttentionBackward, dtype, SOFTMAX)];
-            [&forward[..], &queries, &keys, &softmax].concat()
+            [&forward[..], &queries, &keys, &both, &softmax].concat()
         };
         FLOATS.into_iter().flat_map(of).collect()
     },
@@ -387,8 +392,13 @@ impl CudaBackend {
         let mut args = Args::new();
         args.push(softmax.ptr());
         self.launch_attention(&call, Op::AttentionBackward, SOFTMAX, args, (queries, 1))?;
-        for (part, rows, kinds) in [(QUERIES, queries, &[features][..]), (KEYS, keys, &[columns, features])] {
-            let (e, blocks) = call.blocks(kinds);
+        // Where a block can accumulate all columns, one kernel computes the gradients of keys and values.
+        let widest = call.blocks(&[features.max(columns)]);
+        let keys_and_values = match widest {
+            (e @ (1 | 2), 1) => (KEYS_AND_VALUES, keys, (e, 1)),
+            _ => (KEYS, keys, call.blocks(&[columns, features])),
+        };
+        for (part, rows, (e, blocks)) in [(QUERIES, queries, call.blocks(&[features])), keys_and_values] {
             let mut args = Args::new();
             args.push(result.ptr()).push(softmax.ptr());
             self.launch_attention(&call, Op::AttentionBackward, e + 8 * part, args, (rows, blocks))?;
