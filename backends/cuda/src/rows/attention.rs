@@ -351,6 +351,7 @@ impl CudaBackend {
 
     pub(super) fn attention_grad(
         &mut self,
+        op: Op,
         inputs: Inputs<'_, '_>,
         causal: bool,
         scale: f64,
@@ -360,16 +361,16 @@ impl CudaBackend {
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let (grad, mask) = (tensor(inputs, 0)?, optional(inputs, 4));
+        let grad = tensor(inputs, 0)?;
         if grad.numel() == 0 || tensor(inputs, 2)?.numel() == 0 {
             // SAFETY: the result was just allocated with `out.bytes()`.
             unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
             return Ok(result);
         }
-        // Older clients do not give the result of attention.
-        let forward = match optional(inputs, 5) {
-            Some(forward) => forward,
-            None => &self.attention(&inputs[1..if mask.is_some() { 5 } else { 4 }], causal, scale, &grad.meta)?,
+        let (forward, mask) = match op {
+            Op::AttentionGradients => (tensor(inputs, 4)?, optional(inputs, 5)),
+            // The gradients need the result of attention, which older clients do not give.
+            _ => (&self.attention(&inputs[1..], causal, scale, &grad.meta)?, optional(inputs, 4)),
         };
         let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?, grad, forward];
         let [query, key, value, grad, forward] = &self.attention_operands(operands)?;
