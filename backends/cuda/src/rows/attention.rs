@@ -99,10 +99,10 @@ const fn mma_tile(r: usize, n: usize, kept: bool, blocks: u32) -> MmaTile {
     MmaTile { r, n, kept, blocks }
 }
 
-/// Which tile of [`MmaVariant::tiles`] each kernel uses: forward, queries, keys.
+/// The index in [`MmaVariant::tiles`] of the tile that each kernel uses: forward, queries, keys. Only tests set it.
 pub static MMA_CHOICES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
-/// What a kernel with tensor cores is compiled for.
+/// The case that a kernel with tensor cores is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MmaVariant {
     kernel: MmaKernel,
@@ -166,8 +166,8 @@ impl MmaVariant {
         if self.wide { 128 } else { 64 }
     }
 
-    /// The bytes of shared memory of a block: its own rows and two tiles of the others, of two operands each (the forward
-    /// pass has one of its own), and for keys two tiles of the queries' statistics.
+    /// The bytes of shared memory of a block: its own rows and two tiles of the others, of two operands each (the
+    /// forward pass has one of its own), and for keys two tiles of the queries' statistics.
     fn shared_bytes(self, tile: MmaTile) -> u32 {
         let own = if self.kernel == MmaKernel::Forward { 1 } else { 2 };
         let statistics = if self.kernel == MmaKernel::Keys { 2 * tile.n * QUERY_BYTES } else { 0 };
