@@ -122,7 +122,7 @@ pub(crate) fn reads(op: Op) -> Vec<&'static str> {
         (Class::Creation | Class::Random, _) => vec!["shape", "dtype"],
         (_, Op::CrossEntropy | Op::CrossEntropyBackward) => vec!["reduction", "ignore_index", "label_smoothing"],
         (_, Op::NllLoss | Op::NllLossBackward) => vec!["reduction", "ignore_index"],
-        (_, Op::Attention | Op::AttentionBackward) => vec!["causal", "scale"],
+        (_, Op::Attention | Op::AttentionBackward | Op::AttentionGradients) => vec!["causal", "scale"],
         _ => Vec::new(),
     }
 }
@@ -300,7 +300,7 @@ fn windows(g: G<'_>, op: Op, v: &[Val], attributes: &CallAttributes<'_>) -> Resu
 fn row_wise_attrs(g: G<'_>, op: Op, operands: &[Arg], attributes: &CallAttributes<'_>) -> Attrs {
     match op {
         Op::CrossEntropyBackward | Op::NllLossBackward => Attrs::Loss(attributes.loss()),
-        Op::AttentionBackward => {
+        Op::AttentionBackward | Op::AttentionGradients => {
             let features = match operands.get(1) {
                 Some(Arg::Val(query)) => g.meta(*query).shape.dims().last().copied().unwrap_or(1),
                 _ => 1,

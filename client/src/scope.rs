@@ -379,9 +379,9 @@ impl Graph for Scope {
                 let b = self.emit(Op::Cast, &[(*b).into()], Attrs::DType(DType::F32))?;
                 return self.emit(Op::Matmul, &[a.into(), b.into()], attrs);
             }
-            if let (Op::AttentionBackward, [_, _, _, _, mask, _]) = (op, inputs) {
-                let with_mask = if matches!(mask, Arg::Val(_)) { 5 } else { 4 };
-                return self.emit(op, &inputs[..with_mask], attrs);
+            if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
+                let operands = [&[*grad, *query, *key, *value], mask].concat();
+                return self.emit(Op::AttentionBackward, &operands, attrs);
             }
             if op == Op::Bitcast {
                 return Err(OpError::not_implemented(

@@ -363,7 +363,8 @@ impl Batch<'_> {
             | Op::Fourier
             | Op::InverseFourier
             | Op::Attention
-            | Op::AttentionBackward => self.on_rows(self.attrs.clone()),
+            | Op::AttentionBackward
+            | Op::AttentionGradients => self.on_rows(self.attrs.clone()),
             Op::LayerNorm | Op::RmsNorm => self.of_rows(1),
             Op::LayerNormBackward | Op::RmsNormBackward if inputs[2].axes == 0 => self.of_rows(2),
             Op::LayerNormBackward | Op::RmsNormBackward => {

@@ -191,6 +191,17 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
         lambda: F.scaled_dot_product_attention(*map(gt.tensor, (QUERIES, KEYS, VALUES)), is_causal=True, scale=0.5),
     ),
     "attention_backward": ([np.ones((2, 3, 6)), QUERIES, KEYS, VALUES], {}, attention_gradients),
+    "attention_gradients": (
+        [
+            np.ones((2, 3, 6)),
+            QUERIES,
+            KEYS,
+            VALUES,
+            F.scaled_dot_product_attention(*map(gt.tensor, (QUERIES, KEYS, VALUES))).numpy(),
+        ],
+        {},
+        attention_gradients,
+    ),
     "ctc_forward": ([EMITTED, STATES, SIZES], {}, lambda: gt.tensor(alignments()[0])),
     "ctc_posteriors": ([EMITTED, STATES, SIZES, alignments()[0]], {}, lambda: gt.tensor(alignments()[1])),
     "full": ([3], {"shape": [2, 3], "dtype": 9}, lambda: gt.full((2, 3), 3.0)),

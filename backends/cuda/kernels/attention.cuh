@@ -51,8 +51,8 @@ struct alignas(16) Pack {
 };
 
 // M: scores per thread along each side of a tile. N: scores of the tile along each side. DEPTH: features that are
-// staged in shared memory at a time. Rows in shared memory are one pack longer, so that packs of consecutive rows lie in
-// different banks.
+// staged in shared memory at a time. Rows in shared memory are one pack longer, so that packs of consecutive rows lie
+// in different banks.
 template <typename C>
 struct Tile {
     static constexpr int M = Pack<C>::SIZE, N = 16 * M, DEPTH = 32, PITCH = DEPTH + M, WIDE_PITCH = N + M;
@@ -278,8 +278,8 @@ struct Softmax {
 };
 
 template <typename T>
-GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, AttentionOperands<T> x, const Walk<6> &batches,
-                                 const AttentionSizes &sizes) {
+GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, AttentionOperands<T> x,
+                                 const Walk<6> &batches, const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
     alignas(16) __shared__ C stage[Tile<C>::STAGE];
@@ -310,7 +310,8 @@ GT_DEVICE void attention_softmax(Softmax<typename Compute<T>::type> *out, Attent
         C share = sum[i] == C(0) ? C(0) : C(1) / sum[i], pull = C(0);
         C base = largest[i] == Ends<C>::low() ? C(0) : largest[i];
         if (row < sizes.queries)
-            for (i64 at = threadIdx.x % 16; at < sizes.columns; at += 16) pull = fma(x.grad.at(row, at), x.out.at(row, at), pull);
+            for (i64 at = threadIdx.x % 16; at < sizes.columns; at += 16)
+                pull = fma(x.grad.at(row, at), x.out.at(row, at), pull);
         pull = row_sum(pull);
         if (row < sizes.queries && threadIdx.x % 16 == 0) out[batch * sizes.queries + row] = {base, share, pull};
     }
@@ -368,11 +369,12 @@ GT_DEVICE void attention_gradient(T *to, const Softmax<typename Compute<T>::type
     }
 }
 
-// Computes the gradients of keys and of values of a tile of keys, of which both have at most E tiles of columns, from the
-// same scores.
+// Computes the gradients of keys and of values of a tile of keys, of which both have at most E tiles of columns, from
+// the same scores.
 template <typename T, int E>
-GT_DEVICE void attention_keys_and_values(T *out, const Softmax<typename Compute<T>::type> *softmax, AttentionOperands<T> x,
-                                         const Walk<6> &batches, const AttentionSizes &sizes) {
+GT_DEVICE void attention_keys_and_values(T *out, const Softmax<typename Compute<T>::type> *softmax,
+                                         AttentionOperands<T> x, const Walk<6> &batches,
+                                         const AttentionSizes &sizes) {
     typedef typename Compute<T>::type C;
     constexpr int M = Tile<C>::M, N = Tile<C>::N;
     alignas(16) __shared__ C stage[Tile<C>::STAGE];

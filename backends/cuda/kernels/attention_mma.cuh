@@ -7,11 +7,11 @@
 // to shared memory asynchronously (double buffering) while the current ones are multiplied. Operands have at most D
 // contiguous columns, a multiple of 8, and rows that begin at multiples of 16 bytes.
 //
-// What limits the speed, by the numbers of instructions in the inner loop: `mma` and `ex2` first, then the additions and
-// maxima around them. Scores are therefore scaled within the subtraction of the row's maximum (one `fma`), sums are
-// scaled down only if a maximum has grown by more than a bound, and masks are looked at only in tiles that have hidden
-// scores. R = 2 loads each fragment of the other operand for twice as many products; R = 1 leaves registers for more
-// warps. See `attention.rs` for the shapes in use.
+// The inner loop's instructions limit the speed: `mma` and `ex2` first, then additions and maxima around them. Scores
+// are therefore scaled within the subtraction of the row's maximum (one `fma`), sums are scaled down only if a maximum
+// has grown by more than a bound, and masks are looked at only in tiles that have hidden scores. R = 2 loads each
+// fragment of the other operand for twice as many products; R = 1 leaves registers for more warps. See `attention.rs`
+// for the shapes in use.
 #pragma once
 #include "attention.cuh"
 #include "mma.cuh"
@@ -31,9 +31,9 @@ GT_DEVICE f32 fast_exp2(f32 x) {
 
 // 1. Tiles in shared memory: rows of D elements, from a multiple of 1 KiB on.
 
-// The byte offset of 8 elements (16 bytes) of a staged row. An XOR swizzle permutes them by the row's index, so that the
-// same 16 bytes of 8 consecutive rows lie in different banks. Since `eighth` is in bits that nothing else is in, the
-// offset of `eighth + 2 k` for even `eighth` is that of `eighth` XOR 32 k.
+// The byte offset of 8 elements (16 bytes) of a staged row. An XOR swizzle permutes them by the row's index, so that
+// the same 16 bytes of 8 consecutive rows lie in different banks. For an `eighth` of 0 or 1, the offset of
+// `eighth + 2 k` is that of `eighth` XOR 32 k.
 template <int D>
 GT_DEVICE u32 staged(int row, int eighth) {
     return row * (2 * D) + ((eighth ^ (row & 7)) << 4);
@@ -85,7 +85,8 @@ struct Rows {
 #pragma unroll
             for (int r = 0; r < R; r++)
 #pragma unroll
-                for (int k = 0; k < D / 16; k++) load_matrices<false>(kept[r % (KEPT ? R : 1)][k % (KEPT ? D / 16 : 1)], (at ^ 32 * k) + r * 32 * D);
+                for (int k = 0; k < D / 16; k++)
+                    load_matrices<false>(kept[KEPT ? r : 0][KEPT ? k : 0], (at ^ 32 * k) + r * 32 * D);
     }
     __device__ __forceinline__ void fragments(u32 (&to)[R][4], int k) const {
 #pragma unroll
@@ -153,7 +154,8 @@ GT_DEVICE int column_in_matrix(int c) { return threadIdx.x % 4 * 2 + c % 2; }
 
 // Scales products and adds the mask, in base 2 (times log2(e)). TURNED: rows are keys.
 template <bool TURNED, int R, int N, typename T>
-GT_DEVICE void add_mask(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const AttentionSizes &sizes, int row0, int column0) {
+GT_DEVICE void add_mask(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const AttentionSizes &sizes, int row0,
+                        int column0) {
     const f32 scale = f32(sizes.scale) * LOG2_E;
     int rows = int(TURNED ? sizes.keys : sizes.queries), columns = int(TURNED ? sizes.queries : sizes.keys);
 #pragma unroll
@@ -164,7 +166,8 @@ GT_DEVICE void add_mask(f32 (&scores)[R][N / 8][4], const Matrix<T> &mask, const
             for (int c = 0; c < 4; c++) {
                 int row = row0 + 16 * r + row_in_matrix(c), column = column0 + 8 * n + column_in_matrix(c);
                 f32 added = 0.0f;
-                if (row < rows && column < columns) added = (TURNED ? mask.at(column, row) : mask.at(row, column)) * LOG2_E;
+                if (row < rows && column < columns)
+                    added = (TURNED ? mask.at(column, row) : mask.at(row, column)) * LOG2_E;
                 scores[r][n][c] = fma(scores[r][n][c], scale, added);
             }
 }
@@ -174,7 +177,7 @@ struct Seen {
     int keys, first;
     bool causal;
 
-    // Whether every one of `rows` queries attends to all N keys from `key` on, and whether none attends to any.
+    // Whether every query attends to all N keys from `key` on, and whether none of `rows` queries attends to any.
     template <int N>
     __device__ __forceinline__ bool all(int key) const {
         return key + N <= keys && (!causal || key + N - 1 <= first);
@@ -210,8 +213,8 @@ GT_DEVICE f32 sum_of_row(f32 x) {
     return x + shuffled_xor(x, 2);
 }
 
-// The online softmax of a warp's rows. Exponentials are those of scores minus `base`, a maximum of earlier scores, which
-// is replaced where a score exceeds it by more than SLACK powers of two. `sum` is this lane's share only.
+// The online softmax of a warp's rows. Exponentials are those of scores minus `base`, a maximum of earlier scores,
+// which is replaced where a score exceeds it by more than SLACK powers of two. `sum` is this lane's share only.
 template <int R>
 struct OnlineSoftmax {
     f32 base[R][2], sum[R][2];
@@ -299,7 +302,8 @@ GT_DEVICE void attention_mma(T *out, AttentionOperands<T> x, const Walk<6> &batc
     constexpr int ROWS = 64 * R, TILE = 2 * N * D;
     T *queries = (T *)dynamic_shared();
     const Shared own = shared_address(queries), keys = own + 2 * ROWS * D, values = keys + 2 * TILE;
-    const int count = int(sizes.queries), of = int(sizes.keys), features = int(sizes.features), columns = int(sizes.columns);
+    const int count = int(sizes.queries), of = int(sizes.keys);
+    const int features = int(sizes.features), columns = int(sizes.columns);
     const u32 tiles = u32(count + ROWS - 1) / ROWS, batch = blockIdx.x / tiles;
     const int first = (tiles - 1 - (blockIdx.x - batch * tiles)) * ROWS, warp_row = threadIdx.x / 32 * 16 * R;
     x.move(batches, batch);

@@ -1,7 +1,7 @@
 // The gradients of attention of f16 and bf16 on tensor cores, in two kernels that recompute the scores: the gradient of
 // the queries, whose online softmax also gives the statistics that the gradients of keys and values need. Of the seven
-// products, FlashAttention-2 (Dao 2023) saves two by adding to the gradient of the queries atomically; here no two blocks
-// add to the same element, so the result is deterministic.
+// products, FlashAttention-2 (Dao 2023) saves two by adding to the gradient of the queries atomically; here no two
+// blocks add to the same element, so the result is deterministic.
 #pragma once
 #include "attention_mma.cuh"
 
@@ -17,7 +17,8 @@ struct alignas(16) QueryPair {
 // The statistics of a batch's queries, padded to whole 16 bytes.
 GT_DEVICE i64 padded_queries(const AttentionSizes &sizes) { return (sizes.queries + 1) / 2 * 2; }
 
-// The sum over a row of its gradient times its result, which equals the `pull` of its query. Four lanes share a row.
+// This lane's share of the sum over a row of its gradient times its result, which is the `pull` of its query. Four
+// lanes share a row.
 template <typename T>
 GT_DEVICE f32 pull_of_row(const T *grad, const T *out, int columns) {
     struct alignas(16) Eighth {
@@ -51,7 +52,8 @@ GT_DEVICE void attention_queries_mma(T *out, Query *statistics, AttentionOperand
     T *queries = (T *)dynamic_shared();
     const Shared own = shared_address(queries), own_grads = own + 2 * ROWS * D, keys = own_grads + 2 * ROWS * D,
                  values = keys + 2 * TILE;
-    const int count = int(sizes.queries), of = int(sizes.keys), features = int(sizes.features), columns = int(sizes.columns);
+    const int count = int(sizes.queries), of = int(sizes.keys);
+    const int features = int(sizes.features), columns = int(sizes.columns);
     const u32 tiles = u32(count + ROWS - 1) / ROWS, batch = blockIdx.x / tiles;
     // With `causal`, the tiles with the most work start first.
     const int first = (tiles - 1 - (blockIdx.x - batch * tiles)) * ROWS, warp_row = threadIdx.x / 32 * 16 * R;
@@ -69,7 +71,8 @@ GT_DEVICE void attention_queries_mma(T *out, Query *statistics, AttentionOperand
         for (int lower = 0; lower < 2; lower++) {
             i64 query = seen.first + 16 * r + row_in_matrix(2 * lower);
             f32 sum = 0.0f;
-            if (query < count) sum = pull_of_row(x.grad.first + query * x.grad.row, x.out.first + query * x.out.row, columns);
+            if (query < count)
+                sum = pull_of_row(x.grad.first + query * x.grad.row, x.out.first + query * x.out.row, columns);
             pull[r][lower] = sum_of_row(sum);
         }
     wait_for_copies();
@@ -130,7 +133,8 @@ GT_DEVICE void attention_keys_mma(T *out, const Query *statistics, AttentionOper
     u8 *memory = (u8 *)dynamic_shared();
     const Shared own = shared_address(memory), own_values = own + 2 * ROWS * D, queries = own_values + 2 * ROWS * D,
                  grads = queries + 2 * TILE, of_queries = grads + 2 * TILE;
-    const int count = int(sizes.keys), of = int(sizes.queries), features = int(sizes.features), columns = int(sizes.columns);
+    const int count = int(sizes.keys), of = int(sizes.queries);
+    const int features = int(sizes.features), columns = int(sizes.columns);
     const u32 tiles = u32(count + ROWS - 1) / ROWS, batch = blockIdx.x / tiles;
     const int first = (blockIdx.x - batch * tiles) * ROWS, warp_row = threadIdx.x / 32 * 16 * R;
     x.move(batches, batch);
@@ -141,8 +145,8 @@ GT_DEVICE void attention_keys_mma(T *out, const Query *statistics, AttentionOper
         stage<D, N>(queries + now * TILE, x.query, query, of, features);
         stage<D, N>(grads + now * TILE, x.grad, query, of, columns);
         int pair = 2 * threadIdx.x;
-        if (pair < N)
-            copy_behind(of_queries + now * BOTH + 8 * pair, statistics + (query + pair < of ? query + pair : 0), query + pair < of);
+        bool there = query + pair < of;
+        if (pair < N) copy_behind(of_queries + now * BOTH + 8 * pair, statistics + (there ? query + pair : 0), there);
     };
     stage<D, ROWS>(own, x.key, first, count, features);
     stage<D, ROWS>(own_values, x.value, first, count, columns);
@@ -200,7 +204,8 @@ GT_DEVICE void attention_keys_mma(T *out, const Query *statistics, AttentionOper
         add_products<T, D, R, N>(sums, slopes, queries + now * TILE);
     }
     i64 of_keys = sizes.keys * sizes.features;
-    T *to = out + batch * (sizes.queries * sizes.features + of_keys + sizes.keys * sizes.columns) + sizes.queries * sizes.features;
+    T *to = out + batch * (sizes.queries * sizes.features + of_keys + sizes.keys * sizes.columns);
+    to += sizes.queries * sizes.features;
     const f32 factor = f32(sizes.scale);
 #pragma unroll
     for (int r = 0; r < R; r++) {

@@ -180,9 +180,8 @@ def attention_backward(
     *rest,
 ) -> torch.Tensor:
     """Returns the gradients for query, key and value, flattened side by side, a row for each batch."""
-    *optional, causal, scale = rest
-    # The mask, which is a number if there is none, and the result of attention, which is computed again.
-    added = optional[0] if optional and isinstance(optional[0], torch.Tensor) else None
+    *mask, causal, scale = rest
+    added = mask[0] if mask else None
 
     def function(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
         return attended(query, key, value, added, causal, scale)
@@ -220,6 +219,7 @@ OPS = {
     "rms_norm_weight_backward": norm_weight_backward(False),
     "attention": attention,
     "attention_backward": attention_backward,
+    "attention_gradients": lambda grad, query, key, value, out, *rest: attention_backward(grad, query, key, value, *rest),
     "fourier": transform(torch.fft.fft, "backward"),
     "inverse_fourier": transform(torch.fft.ifft, "forward"),
 }

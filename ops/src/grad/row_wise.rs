@@ -108,13 +108,8 @@ pub fn attention<'g>(c: &GradCtx<'g>) -> Vec<Option<Expr<'g>>> {
         return recorded_attention(c);
     }
     // One matrix has the gradients of query, key and value in each row, one after the other.
-    let mut operands = vec![c.grad];
-    operands.extend(c.args());
-    if !masked {
-        operands.push(c.number(0.0));
-    }
-    operands.push(c.out());
-    let all = c.emit_all(Op::AttentionBackward, &operands);
+    let args = c.args();
+    let all = c.emit_all(Op::AttentionGradients, &[&[c.grad], &args[..3], &[c.out()], &args[3..]].concat());
     let mut end = 0;
     let mut part = |i: usize| {
         let columns = c.shape(i).matrix_numel() as i64;

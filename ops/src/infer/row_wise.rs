@@ -67,15 +67,17 @@ pub fn infer(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             Ok(input)
         }
         (Op::Attention, Attrs::Attention { .. }) => attention(row, inputs),
-        (Op::AttentionBackward, Attrs::Attention { .. }) => {
+        (Op::AttentionBackward | Op::AttentionGradients, Attrs::Attention { .. }) => {
             let grad = *tensor(row, inputs, 0)?;
-            let masked = matches!(inputs.get(4), Some(InputMeta::Tensor(_)));
-            let forward = &inputs[1..if masked { 5 } else { 4 }];
-            if attention(row, forward)? != grad {
+            let forward = match row.op {
+                Op::AttentionBackward => inputs[1..].to_vec(),
+                _ => [&inputs[1..4], &inputs[5..]].concat(),
+            };
+            if attention(row, &forward)? != grad {
                 return Err(unfit(row, 0));
             }
-            if inputs.len() > 5 && *tensor(row, inputs, 5)? != grad {
-                return Err(unfit(row, 5));
+            if row.op == Op::AttentionGradients {
+                same(row, inputs, 4, &grad)?;
             }
             // One row per batch, so that the batch axes can be sharded.
             let mut dims = grad.shape.dims()[..grad.shape.rank() - 2].to_vec();

@@ -142,12 +142,18 @@ macro_rules! rows {
             reference: "attention(a, b, c, d, causal, scale)",
         }
 
-        /// Gradients of attention for query, key and value, flattened side by side, one row per batch. The result f of
-        /// attention saves work; where it is given without a mask, the mask e is a number.
-        AttentionBackward = 241, attention_backward(grad, query, key, value, mask, out) {
-            class: Class::RowWise, attrs: AttrKind::Attention, optional: 2, accepts: DTypeSet::FLOAT,
+        /// Gradients of attention for query, key and value, flattened side by side, one row per batch.
+        AttentionBackward = 241, attention_backward(grad, query, key, value, mask) {
+            class: Class::RowWise, attrs: AttrKind::Attention, optional: 1, accepts: DTypeSet::FLOAT,
             cost_flops: 10,
-            reference: "attention_backward(a, b, c, d, e, f, causal, scale)",
+            reference: "attention_backward(a, b, c, d, e, causal, scale)",
+        }
+
+        /// Gradients of attention as of attention_backward, which are computed faster given the result of attention.
+        AttentionGradients = 274, attention_gradients(grad, query, key, value, out, mask) {
+            class: Class::RowWise, attrs: AttrKind::Attention, optional: 1, accepts: DTypeSet::FLOAT,
+            cost_flops: 10,
+            reference: "attention_backward(a, b, c, d, f, causal, scale)",
         }
 
         /// Forward variables of connectionist temporal classification (Graves et al. 2006), one row per sample: the

@@ -11,9 +11,10 @@ use crate::lanes::{LANES, Lanes, Vectors, largest, sum_over};
 use crate::matmul::one;
 use crate::strided::StridedMatrix;
 use crate::tensor::CpuTensor;
-use gt_backend::{ExecError, Input, Loops};
+use gt_backend::ExecError;
+use gt_backend::Loops;
 use gt_ops::math::Real;
-use gt_ops::{DType, Meta, RANK_MAX, Shape};
+use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
 
 /// The number of queries in a block: enough for the matrix products to run at full speed.
 const BLOCK: usize = 64;
@@ -195,6 +196,9 @@ impl<R: Vectors> RowKernel<R> for AttentionForward {
     }
 }
 
+/// The place of attention's result among the operands of its gradients.
+const RESULT: usize = 4;
+
 struct AttentionBackward {
     scores: Scores,
     /// Gradients, queries, keys and values.
@@ -324,14 +328,17 @@ impl CpuBackend {
 
     pub(super) fn attention_grad(
         &mut self,
+        op: Op,
         inputs: Inputs<'_, '_>,
         causal: bool,
         scale: f64,
         out: &Meta,
     ) -> Result<CpuTensor> {
-        // The result of attention, the last operand, costs as little to recompute as to read.
-        let masked = matches!(inputs.get(4), Some(Input::Tensor(_)));
-        let operands = self.wide_operands(&inputs[..if masked { 5 } else { 4 }])?;
+        let mut operands = self.wide_operands(inputs)?;
+        if op == Op::AttentionGradients {
+            // The sum that the result of attention saves costs little here, beside the products.
+            operands.remove(RESULT);
+        }
         let wide = Meta::new(out.shape, operands[0].meta.dtype);
         let result = self.new_tensor(&wide)?;
         let scores = scores(&operands[1], &operands[2], &operands[3], causal, scale);

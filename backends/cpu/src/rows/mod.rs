@@ -214,8 +214,8 @@ impl CpuBackend {
                 self.class_loss_grad::<R>(inputs, spec, op == Op::CrossEntropyBackward, out)
             }
             (Op::Attention, Attrs::Attention { causal, scale }) => self.attention(inputs, *causal, *scale, out),
-            (Op::AttentionBackward, Attrs::Attention { causal, scale }) => {
-                self.attention_grad(inputs, *causal, *scale, out)
+            (Op::AttentionBackward | Op::AttentionGradients, Attrs::Attention { causal, scale }) => {
+                self.attention_grad(op, inputs, *causal, *scale, out)
             }
             (Op::CtcForward, _) => {
                 self.ctc_forward::<R>([tensor(&inputs[0])?, tensor(&inputs[1])?, tensor(&inputs[2])?], out)

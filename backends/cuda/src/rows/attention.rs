@@ -99,10 +99,10 @@ const fn mma_tile(r: usize, n: usize, kept: bool, blocks: u32) -> MmaTile {
     MmaTile { r, n, kept, blocks }
 }
 
-/// Which tile of [`MmaVariant::tiles`] each kernel uses: forward, queries, keys.
+/// The index in [`MmaVariant::tiles`] of the tile that each kernel uses: forward, queries, keys. Only tests set it.
 pub static MMA_CHOICES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
 
-/// What a kernel with tensor cores is compiled for.
+/// The case that a kernel with tensor cores is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MmaVariant {
     kernel: MmaKernel,
@@ -166,8 +166,8 @@ impl MmaVariant {
         if self.wide { 128 } else { 64 }
     }
 
-    /// The bytes of shared memory of a block: its own rows and two tiles of the others, of two operands each (the forward
-    /// pass has one of its own), and for keys two tiles of the queries' statistics.
+    /// The bytes of shared memory of a block: its own rows and two tiles of the others, of two operands each (the
+    /// forward pass has one of its own), and for keys two tiles of the queries' statistics.
     fn shared_bytes(self, tile: MmaTile) -> u32 {
         let own = if self.kernel == MmaKernel::Forward { 1 } else { 2 };
         let statistics = if self.kernel == MmaKernel::Keys { 2 * tile.n * QUERY_BYTES } else { 0 };
@@ -351,6 +351,7 @@ impl CudaBackend {
 
     pub(super) fn attention_grad(
         &mut self,
+        op: Op,
         inputs: Inputs<'_, '_>,
         causal: bool,
         scale: f64,
@@ -360,16 +361,16 @@ impl CudaBackend {
         if out.shape.numel() == 0 {
             return Ok(result);
         }
-        let (grad, mask) = (tensor(inputs, 0)?, optional(inputs, 4));
+        let grad = tensor(inputs, 0)?;
         if grad.numel() == 0 || tensor(inputs, 2)?.numel() == 0 {
             // SAFETY: the result was just allocated with `out.bytes()`.
             unsafe { self.driver.fill(result.ptr(), 0, out.bytes(), self.stream) }.map_err(failed)?;
             return Ok(result);
         }
-        // Older clients do not give the result of attention.
-        let forward = match optional(inputs, 5) {
-            Some(forward) => forward,
-            None => &self.attention(&inputs[1..if mask.is_some() { 5 } else { 4 }], causal, scale, &grad.meta)?,
+        let (forward, mask) = match op {
+            Op::AttentionGradients => (tensor(inputs, 4)?, optional(inputs, 5)),
+            // The gradients need the result of attention, which older clients do not give.
+            _ => (&self.attention(&inputs[1..], causal, scale, &grad.meta)?, optional(inputs, 4)),
         };
         let operands = [tensor(inputs, 1)?, tensor(inputs, 2)?, tensor(inputs, 3)?, grad, forward];
         let [query, key, value, grad, forward] = &self.attention_operands(operands)?;

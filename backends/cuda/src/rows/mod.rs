@@ -47,8 +47,8 @@ impl CudaBackend {
                 self.class_loss_grad(op, inputs, spec, out)
             }
             (Op::Attention, Attrs::Attention { causal, scale }) => self.attention(inputs, *causal, *scale, out),
-            (Op::AttentionBackward, Attrs::Attention { causal, scale }) => {
-                self.attention_grad(inputs, *causal, *scale, out)
+            (Op::AttentionBackward | Op::AttentionGradients, Attrs::Attention { causal, scale }) => {
+                self.attention_grad(op, inputs, *causal, *scale, out)
             }
             (Op::Fourier | Op::InverseFourier, _) => self.fourier(op, tensor(inputs, 0)?, out),
             (Op::CtcForward | Op::CtcPosteriors, _) => self.ctc(op, inputs, out),

@@ -79,11 +79,9 @@ fn check(dtype: DType, ops: &[Op], cases: &[Case], layouts: &[OperandLayout], to
                 let tolerance = (tolerance.0, if dtype.size() == 2 { 4.0 * tolerance.1 } else { tolerance.1 });
                 compare((&mut cuda, &mut cpu), *op, &inputs, &attrs, &[layout], tolerance);
                 let mut with_result = inputs.clone();
-                if !masked {
-                    with_result.push(OracleOperand::Scalar(Scalar::Float(0.0)));
-                }
-                with_result.push(OracleOperand::Tensor(result(&mut cpu, Op::Attention, forward, &attrs)));
-                compare((&mut cuda, &mut cpu), *op, &with_result, &attrs, &[layout], tolerance);
+                with_result.insert(4, OracleOperand::Tensor(result(&mut cpu, Op::Attention, forward, &attrs)));
+                let op = Op::AttentionGradients;
+                compare((&mut cuda, &mut cpu), op, &with_result, &attrs, &[layout], tolerance);
             }
         }
     }
@@ -197,7 +195,7 @@ fn time_tiles() {
         let forward = [query, key, value].map(Input::Tensor);
         let result = cuda.execute(Op::Attention, &forward, &attrs, &whole, 0).expect("attention");
         let [query, key, value, grad, result] = [query, key, value, grad, &result].map(Input::Tensor);
-        let backward = [grad, query, key, value, Input::Scalar(Scalar::Float(0.0)), result];
+        let backward = [grad, query, key, value, result];
         let gradients = meta(&[8, 16, 3 * 2048 * features]);
         let mut timed = |op: Op, inputs: &[Input<'_, CudaTensor>], out: &Meta| {
             let mut least = f64::INFINITY;
@@ -221,7 +219,7 @@ fn time_tiles() {
                 MMA_CHOICES[kernel].store(choice, Relaxed);
                 let (op, inputs, out) = match kernel {
                     0 => (Op::Attention, &forward[..], &whole),
-                    _ => (Op::AttentionBackward, &backward[..], &gradients),
+                    _ => (Op::AttentionGradients, &backward[..], &gradients),
                 };
                 let name = ["forward", "backward, queries", "backward, keys"][kernel];
                 println!("{dtype}, {features} features, {name}, tile {choice}: {}", timed(op, inputs, out));
