@@ -113,9 +113,9 @@ const SQUARE: WindowSizes = (&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[14, 
 #[test]
 fn a_library_convolves_as_the_cpu_does() {
     let Some(Convolving { mut both, counts, .. }) = convolving(Multiplier::Kernels, usize::MAX) else { return };
-    agree_on_convolutions(&mut both);
-    for tf32 in [false, true] {
+    for tf32 in [true, false] {
         gt_backend::Backend::allow_tf32(&mut both.1, tf32);
+        agree_on_convolutions(&mut both);
         for dtype in [DType::F16, DType::BF16, DType::F32, DType::F64] {
             // Channels and groups as tensor cores like them, then depthwise, then sums of many channels.
             for sizes in [[4, 32, 64, 1], [2, 16, 16, 4], [2, 1, 1, 32], [1, 130, 7, 1]] {
@@ -125,12 +125,13 @@ fn a_library_convolves_as_the_cpu_does() {
     }
     let (computed, unsupported) = (counts.computed.load(Relaxed), counts.unsupported.load(Relaxed));
     println!("the library computed {computed} convolutions and supported {unsupported} not");
-    assert!(computed > 3 * unsupported && computed > 150, "{computed} computed, {unsupported} unsupported");
+    assert!(computed > 3 * unsupported && computed > 100, "{computed} computed, {unsupported} unsupported");
 }
 
 #[test]
 fn convolutions_of_a_library_can_be_captured() {
     let Some(Convolving { mut both, counts, .. }) = convolving(Multiplier::Kernels, usize::MAX) else { return };
+    gt_backend::Backend::allow_tf32(&mut both.1, true);
     both.1.set_graphs(Graphs::Each).expect("a device");
     for dtype in [DType::BF16, DType::F32] {
         convolve(&mut both, SQUARE, [4, 32, 64, 1], dtype);
@@ -150,7 +151,7 @@ fn a_library_without_room_drops_its_algorithms_and_the_graphs_with_them() {
     let limits = Limits { shortest: 1, first: 2, longest: 4, ..Limits::default() };
     both.1.set_graphs(Graphs::Repeated(limits)).expect("a device");
     for samples in [1, 2, 1, 1, 1, 3] {
-        convolve(&mut both, SQUARE, [samples, 3, 4, 1], DType::F32);
+        convolve(&mut both, SQUARE, [samples, 3, 4, 1], DType::F16);
     }
     assert!(counts.cleared.load(Relaxed) >= 2);
 }
@@ -160,20 +161,23 @@ fn what_is_a_product_as_it_lies_or_keeps_every_bit_is_multiplied_and_the_rest_co
     let Some(Convolving { mut both, products, counts }) = convolving(Multiplier::Library, usize::MAX) else { return };
     let Some(products) = products else { return println!("skipped: no product of NVIDIA's library is counted") };
     let one: WindowSizes = (&[1, 1], &[1, 1], &[0, 0], &[0, 0], &[1, 1], &[6, 5]);
-    // The window, samples, channels and groups, and whether f32 may be rounded to tf32.
-    for (case, sizes, dtype, tf32, by_products) in [
-        (one, [2, 8, 8, 1], DType::BF16, false, true),
-        (SQUARE, [2, 8, 8, 1], DType::BF16, false, false),
-        (SQUARE, [2, 8, 8, 1], DType::F32, true, false),
-        (SQUARE, [2, 8, 8, 1], DType::F32, false, true),
-        (SQUARE, [2, 8, 8, 1], DType::F64, true, true),
-        (SQUARE, [2, 8, 8, 2], DType::F64, true, false),
+    let lopsided: WindowSizes = (&[1, 1], &[1, 1], &[0, 1], &[1, 1], &[3, 3], &[14, 12]);
+    // The window, samples, channels and groups, whether f32 may be rounded to tf32, whether there are products, and the
+    // number of convolutions by the library.
+    for (case, sizes, dtype, tf32, by_products, convolved) in [
+        (one, [2, 8, 8, 1], DType::BF16, false, true, 0),
+        (SQUARE, [2, 8, 8, 1], DType::BF16, false, false, 3),
+        (lopsided, [2, 8, 8, 1], DType::BF16, false, true, 0),
+        (SQUARE, [2, 8, 8, 1], DType::F32, true, false, 3),
+        (SQUARE, [2, 8, 8, 1], DType::F32, false, true, 0),
+        (SQUARE, [2, 8, 8, 1], DType::F64, true, true, 0),
+        (SQUARE, [2, 8, 8, 2], DType::F64, true, false, 0),
     ] {
         gt_backend::Backend::allow_tf32(&mut both.1, tf32);
         let before = (products.load(Relaxed), counts.computed.load(Relaxed));
         convolve(&mut both, case, sizes, dtype);
         let made = (products.load(Relaxed) > before.0, counts.computed.load(Relaxed) - before.1);
-        assert_eq!(made, (by_products, if by_products { 0 } else { 3 }), "{case:?} {sizes:?} {dtype:?}");
+        assert_eq!(made, (by_products, convolved), "{case:?} {sizes:?} {dtype:?}");
     }
 }
 
@@ -181,6 +185,7 @@ fn what_is_a_product_as_it_lies_or_keeps_every_bit_is_multiplied_and_the_rest_co
 fn small_convolutions_take_one_kernel() {
     let Some(Convolving { mut both, counts, .. }) = convolving(Multiplier::Kernels, usize::MAX) else { return };
     both.1.set_library_products_min(1 << 20);
+    gt_backend::Backend::allow_tf32(&mut both.1, true);
     convolve(&mut both, SQUARE, [1, 2, 3, 1], DType::F32);
     assert_eq!(counts.computed.load(Relaxed), 0);
     convolve(&mut both, SQUARE, [8, 32, 32, 1], DType::F32);
