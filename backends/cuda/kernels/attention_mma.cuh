@@ -8,10 +8,10 @@
 // contiguous columns, a multiple of 8, and rows that begin at multiples of 16 bytes.
 //
 // The inner loop's instructions limit the speed: `mma` and `ex2` first, then additions and maxima around them. Scores
-// are therefore scaled within the subtraction of the row's maximum (one `fma`), sums are scaled down only if a maximum has
-// grown by more than a bound, and masks are looked at only in tiles that have hidden scores. R = 2 loads each fragment
-// of the other operand for twice as many products; R = 1 leaves registers for more warps. See `attention.rs` for the shapes
-// in use.
+// are therefore scaled within the subtraction of the row's maximum (one `fma`), sums are scaled down only if a maximum
+// has grown by more than a bound, and masks are looked at only in tiles that have hidden scores. R = 2 loads each
+// fragment of the other operand for twice as many products; R = 1 leaves registers for more warps. See `attention.rs`
+// for the shapes in use.
 #pragma once
 #include "attention.cuh"
 #include "mma.cuh"
