@@ -333,8 +333,8 @@ fn convolutions_go_to_cudnn_with_a_plan_made_once_for_each_kind() {
         let before = (dnn.get("fake_heuristics"), dnn.get("fake_computed"));
         assert_eq!(convolutions(&mut backend).expect("a fake device"), expected);
         let (chosen, done) = (dnn.get("fake_heuristics"), dnn.get("fake_computed"));
-        // Five of nine windows have the same padding on both sides, which the fake supports.
-        assert!(done - before.1 >= 5 * 12, "{} computed", done - before.1);
+        // Five of nine windows have the same padding on both sides, and tensor cores multiply two of the dtypes.
+        assert!(done - before.1 >= 5 * 6, "{} computed", done - before.1);
         assert_eq!(convolutions(&mut backend).expect("a fake device"), expected);
         assert_eq!((dnn.get("fake_heuristics"), dnn.get("fake_computed")), (chosen, 2 * done - before.1));
         // Engines that are not reproducible or less precise are not taken, nor those that round f32 unless they may.

@@ -28,12 +28,14 @@ struct Fusion<'a> {
     stages: Vec<&'a Instruction>,
     /// The number of jobs: instructions and frees.
     jobs: usize,
+    /// Whether a job was found that is not fused with the first: no later one is.
+    ended: bool,
 }
 
 impl<'a> Fusion<'a> {
     fn new<B: Backend>(backend: &B, session: &SessionTensors<B::Tensor>, jobs: &'a [Job]) -> Fusion<'a> {
         let window = FusionWindow::new(UNCONNECTED_MAX).of_at_least(backend.fused_bytes_min());
-        let mut fusion = Fusion { window, stages: Vec::new(), jobs: 0 };
+        let mut fusion = Fusion { window, stages: Vec::new(), jobs: 0, ended: true };
         let mut positions = Vec::new();
         for (position, job) in jobs.iter().enumerate() {
             match &job.command {
@@ -50,6 +52,7 @@ impl<'a> Fusion<'a> {
             }
             fusion.jobs = position + 1;
         }
+        fusion.ended = fusion.jobs < jobs.len();
         // An instruction that shares nothing with the first is better executed by itself.
         if let Some(unconnected) = positions.get(fusion.window.connected()) {
             fusion.jobs = *unconnected;
@@ -139,6 +142,15 @@ impl<B: Backend> Core<B> {
             Some(Ok(tensor)) => backend.meta(tensor).bytes() >= backend.fused_bytes_min(),
             _ => false,
         })
+    }
+
+    /// Whether jobs behind `jobs` cannot join the window of the first.
+    pub fn is_window_whole(&mut self, jobs: &[Job]) -> bool {
+        let [first, rest @ ..] = jobs else { return true };
+        let Some((backend, session)) = self.session(first.slot) else { return true };
+        let fusion = Fusion::new(backend, session, jobs);
+        // Frees behind an instruction that is fused with none tell which operands it may overwrite.
+        fusion.ended && (fusion.stages.len() > 1 || rest.iter().any(|job| !matches!(job.command, Command::Free { .. })))
     }
 
     /// Executes all of `jobs` and calls `done` with the result of each, in order.

@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::exec_failure::{failure, lost_device};
 use super::fused_steps::Job;
-use super::fusion_window::STAGES_MAX;
+use super::fusion_window::{STAGES_MAX, is_fusible};
 use super::in_flight::{InFlightStep, InFlightSteps};
 use super::queue::{LIGHT_NS_MAX, WORK_SLOTS};
 use super::rank_assignment::RankAssignment;
@@ -12,9 +12,9 @@ use super::step::SessionSlot;
 use super::step::{completes, subject};
 use super::step_wire::{MemoryLimits, ReportWords, StepHeader, StepKind, WorkerLoss};
 use gt_backend::{Backend, preemptible};
-use gt_ops::TensorId;
 use gt_ops::failure::Failure;
 use gt_ops::wire::{Command, Completion, SLOTS_MAX, Slot, decode};
+use gt_ops::{DType, TensorId};
 use gt_shm::Full;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,6 +26,8 @@ const REPORTS_HELD_MAX: u32 = 64;
 /// The slots that the worker looks at together: a full window of instructions with a free and an extension each, or any
 /// step.
 const WINDOW_SLOTS: usize = 5 * STAGES_MAX + 2 * SLOTS_MAX;
+/// The steps that are decoded before it is asked whether a window is whole; then twice as many, and so on.
+const WINDOW_STEPS_FIRST: usize = 8;
 /// The most slots of steps that the worker takes from the ring while a step runs: as many as the ring has.
 const AHEAD_SLOTS: usize = WORK_SLOTS as usize;
 /// The longest time that light steps take at one preemption point, beyond the last of them.
@@ -418,18 +420,33 @@ impl<B: Backend, T: Transport> Worker<B, T> {
         header: StepHeader,
         len: usize,
     ) -> Option<usize> {
-        let mut jobs = vec![first];
-        let mut headers = vec![header];
-        let mut ends = vec![len];
+        // An instruction that is never fused gains from the frees behind it alone.
+        let alone = matches!(&first.command, Command::Op(instruction) if !is_fusible(instruction, DType::F32));
+        let room = 2 * WINDOW_STEPS_FIRST;
+        let (mut jobs, mut headers) = (Vec::with_capacity(room), Vec::with_capacity(room));
+        let mut ends = Vec::with_capacity(room);
+        jobs.push(first);
+        headers.push(header);
+        ends.push(len);
         let mut at = len;
         let slots = self.steps.waiting();
         let slots = &slots[..slots.len().min(WINDOW_SLOTS)];
+        // Steps are decoded as far as a window may go: most windows are short, and the queue behind them is long.
+        let mut enough = WINDOW_STEPS_FIRST;
         while let Some(len) = whole_step(&slots[at..]) {
+            if jobs.len() == enough {
+                if core.is_window_whole(&jobs) {
+                    break;
+                }
+                enough *= 2;
+            }
             let Ok(header @ StepHeader { owner, kind: StepKind::Run(run) }) = StepHeader::decode(&slots[at]) else {
                 break;
             };
-            let command = decode(&slots[at + 1..at + len]).ok();
-            let Some(command @ (Command::Op(_) | Command::Free { .. })) = command else { break };
+            let Ok(command @ (Command::Op(_) | Command::Free { .. })) = decode(&slots[at + 1..at + len]) else { break };
+            if alone && matches!(command, Command::Op(_)) {
+                break;
+            }
             jobs.push(Job { slot: owner.slot, origin: run.origin, command });
             headers.push(header);
             at += len;

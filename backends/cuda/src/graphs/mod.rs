@@ -24,6 +24,7 @@ use cache::GraphCache;
 use history::History;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 use times::KernelTimes;
 use work::{GraphWork, Kept, Libraries};
 
@@ -109,12 +110,26 @@ struct GraphsState {
     /// Work issued since the host last waited for the device.
     since: usize,
     counts: LaunchCounts,
+    /// The counts that were logged last, and when.
+    logged: (LaunchCounts, Instant),
+    /// Credit for making graphs, times [`SINGLES_PER_CREDIT`].
+    credit: usize,
     /// Captures that failed in a row.
     refused: u32,
     /// The error of held work that could not be issued: the contents of memory are unknown after that.
     broken: Option<DriverError>,
 }
 
+/// Where a stream repeats itself with other addresses each time, making graphs that never recur would take more time than
+/// others save. So making one is paid for: with a credit for each piece of its work and some for the driver's own time.
+/// Work that graphs have done earns as much credit, and this much work that was issued one by one earns one. At first
+/// there is enough for a training step of a thousand launches.
+const SINGLES_PER_CREDIT: usize = 16;
+const CREDIT_PER_GRAPH: usize = 64;
+const CREDIT_FIRST: usize = 16_384;
+const CREDIT_MAX: usize = 2 * CREDIT_FIRST;
+/// The least time between two logs of the counts.
+const LOGGED_APART: Duration = Duration::from_secs(2);
 /// After this many failed captures in a row, no more are tried.
 const REFUSED_MAX: u32 = 8;
 /// After this many polls of an event that is held back, the held work is issued.
@@ -141,6 +156,8 @@ impl Launches {
             asked: 0,
             since: 0,
             counts: LaunchCounts::default(),
+            logged: (LaunchCounts::default(), Instant::now()),
+            credit: CREDIT_FIRST * SINGLES_PER_CREDIT,
             refused: 0,
             broken: None,
         };
@@ -225,6 +242,11 @@ impl Launches {
         let mut state = self.alive()?;
         if let Graphs::Timed = state.graphs {
             state.times.show(&*self.driver, self.stream)?;
+        }
+        if state.counts != state.logged.0 && state.logged.1.elapsed() >= LOGGED_APART {
+            let LaunchCounts { single, graphs, in_graphs, made } = state.counts;
+            tracing::debug!(target: "gtd::cuda", single, graphs, in_graphs, made, "launches so far");
+            state.logged = (state.counts, Instant::now());
         }
         if let Some(Following { id, came, issued }) = state.following {
             self.issue_held(&mut state, id, issued..came)?;
@@ -333,6 +355,7 @@ impl Launches {
                 state.cache.hit(id);
                 state.counts.graphs += 1;
                 state.counts.in_graphs += len as u64;
+                state.earn(len * SINGLES_PER_CREDIT);
                 let before = state.ended.replace((id, state.since - len));
                 self.join(state, before, id)
             }
@@ -386,6 +409,7 @@ impl Launches {
             return Ok(false);
         }
         state.counts.single += 1;
+        state.earn(1);
         state.since += 1;
         state.ended = None;
         let ended = state.history.push(hash, work);
@@ -475,6 +499,10 @@ impl Launches {
     }
 
     fn make(&self, state: &mut GraphsState, steps: Vec<(u64, Kept)>, limits: &Limits) -> Result<()> {
+        let Some(credit) = state.credit.checked_sub((steps.len() + CREDIT_PER_GRAPH) * SINGLES_PER_CREDIT) else {
+            return Ok(());
+        };
+        state.credit = credit;
         while state.cache.len() >= limits.graphs || state.cache.steps() + steps.len() > limits.steps {
             let Some(graph) = state.cache.take_oldest() else { return Ok(()) };
             state.ended = None;
@@ -539,6 +567,13 @@ impl Launches {
         }
         state.history.interrupt();
         state.ended = None;
+    }
+}
+
+impl GraphsState {
+    /// Adds to the credit.
+    fn earn(&mut self, credit: usize) {
+        self.credit = (self.credit + credit).min(CREDIT_MAX * SINGLES_PER_CREDIT);
     }
 }
 

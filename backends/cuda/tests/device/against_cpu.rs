@@ -82,7 +82,18 @@ fn result<B: Backend>(backend: &mut B, op: Op, operands: &[Operand], attrs: &Att
 }
 
 /// Asserts that both backends compute the same numbers; all NaNs are equal.
-pub(crate) fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operand], attrs: &Attrs) {
+pub(crate) fn agree(both: &mut (CpuBackend, CudaBackend), op: Op, operands: &[Operand], attrs: &Attrs) {
+    agree_within(0.0, both, op, operands, attrs);
+}
+
+/// Asserts that the numbers that both backends compute differ by at most `share` of the largest.
+pub(crate) fn agree_within(
+    share: f64,
+    (cpu, cuda): &mut (CpuBackend, CudaBackend),
+    op: Op,
+    operands: &[Operand],
+    attrs: &Attrs,
+) {
     let (want, got) = (result(cpu, op, operands, attrs), result(cuda, op, operands, attrs));
     assert_eq!(got.meta, want.meta);
     let what = || {
@@ -91,7 +102,8 @@ pub(crate) fn agree((cpu, cuda): &mut (CpuBackend, CudaBackend), op: Op, operand
     };
     match (&got.data, &want.data) {
         (Data::Float(got), Data::Float(want)) => {
-            let same = |(g, w): (&f64, &f64)| g == w || (g.is_nan() && w.is_nan());
+            let bound = share * want.iter().filter(|w| w.is_finite()).fold(0.0, |most: f64, w| most.max(w.abs()));
+            let same = |(g, w): (&f64, &f64)| g == w || (g.is_nan() && w.is_nan()) || (g - w).abs() <= bound;
             let differs = got.iter().zip(want).position(|pair| !same(pair));
             assert_eq!(differs.map(|i| (i, got[i], want[i])), None, "{}", what());
         }

@@ -1,7 +1,7 @@
 //! Convolutions by a library: by cuDNN on a device of NVIDIA's, by a replacement on an emulated one.
 #![expect(clippy::print_stdout, reason = "a test says where it computes, and why it is skipped")]
 
-use crate::against_cpu::{LIMIT, agree, agree_on_convolutions, cpu, shape, whole, with};
+use crate::against_cpu::{LIMIT, agree, agree_on_convolutions, agree_within, cpu, shape, whole, with};
 use crate::{Multiplier, TestDevice, is_nvidias, open};
 use gt_backend::conformance::{WindowSizes, window_spec};
 use gt_cpu::CpuBackend;
@@ -105,7 +105,8 @@ fn convolve(both: &mut (CpuBackend, CudaBackend), case: WindowSizes, sizes: [usi
     }
     agree(both, Op::Convolution, &forward, &attrs);
     agree(both, Op::ConvolutionInput, &[y.clone().into(), weight.into()], &attrs);
-    agree(both, Op::ConvolutionWeight, &[y.into(), x.into()], &attrs);
+    // With tf32, cuDNN's sums of a weight's gradient are not exact in f32, even where the products are.
+    agree_within(1e-5, both, Op::ConvolutionWeight, &[y.into(), x.into()], &attrs);
 }
 
 const SQUARE: WindowSizes = (&[1, 1], &[1, 1], &[1, 1], &[1, 1], &[3, 3], &[14, 12]);
