@@ -10,6 +10,7 @@ Where GT's device is emulated, which is a rehearsal of this file, sizes are smal
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +23,8 @@ from benches.peers import torch
 from tests.parity.gpt import Config, build
 
 EMULATED_DEVICE = "an emulated device"
+# GT fuses operations that share an operand; rows of bandwidth measure operations that do not.
+OPERAND_SETS = 8
 # The parameters of the model that training is measured with.
 GPT2 = Config(layers=12, heads=12, channels=768, context=1024, vocabulary=50_304, fused=True)
 
@@ -180,10 +183,12 @@ def _of_large(
     work: Callable[..., object], shape: tuple[int, ...], count: int = 1, compiles: bool = False
 ) -> Callable[[Any], Callable[[], object]]:
     def make(framework: Any) -> Callable[[], object]:
-        operands = [framework.randn(*shape, device=_place(framework)) for _ in range(count)]
+        # In turn, so that no pass finds its operands in a cache, nor in the registers of the pass before.
+        sets = [[framework.randn(*shape, device=_place(framework)) for _ in range(count)] for _ in range(OPERAND_SETS)]
+        turns = itertools.cycle(sets)
         function = functools.partial(work, framework)
         function = torch.compile(function) if compiles else function
-        return lambda: function(*operands)
+        return lambda: function(*next(turns))
 
     return make
 
@@ -350,7 +355,7 @@ def _attentions() -> Iterator[Row]:
         for backward in (False, True):
             what = f"gpu: causal attention {_sizes().attention}, {dtype}{', with gradient' * backward}"
             flops = (forward * (3.5 if backward else 1.0), "FLOP/s")
-            yield _row(what, _attention(dtype, backward), 5, None, work=flops)
+            yield _row(what, _attention(dtype, backward), 20, None, work=flops)
 
 
 def _convolutions() -> Iterator[Row]:
@@ -363,7 +368,7 @@ def _convolutions() -> Iterator[Row]:
                 shape = _sizes().convolution
                 what = f"gpu: convolution {side} × {side} of {shape}, {dtype}{', with gradients' * backward}"
                 flops = (forward * (3.0 if backward else 1.0), "FLOP/s")
-                yield _row(what, _convolution(dtype, side, backward), 5, None, work=flops)
+                yield _row(what, _convolution(dtype, side, backward), 20, None, work=flops)
 
 
 def _steps(compiled: bool) -> Iterator[Row]:
@@ -373,7 +378,7 @@ def _steps(compiled: bool) -> Iterator[Row]:
         what = f"gpu: {model} training step, {batch} × {config.context:,}, {dtype}{', beside a compiler' * compiled}"
         by_compiler = _gpt_step(dtype, compiles=True) if compiled else None
         target, flops = Target(1.0, "PyTorch"), (_gpt_flops(), "FLOP/s")
-        yield _row(what, _gpt_step(dtype), 3, target, work=flops, compiled=by_compiler)
+        yield _row(what, _gpt_step(dtype), 10, target, work=flops, compiled=by_compiler)
 
 
 def rows() -> Iterator[Row]:

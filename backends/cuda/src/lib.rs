@@ -56,5 +56,4 @@ pub use compile::Compiler;
 pub use driver::Driver;
 pub use factory::{CudaFactory, EmulatedCudaFactory};
 #[doc(hidden)]
-pub use rows::MMA_CHOICES;
 pub use tensor::CudaTensor;

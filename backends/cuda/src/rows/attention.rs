@@ -9,7 +9,6 @@ use crate::template::{KernelKey, Template, c_name};
 use crate::tensor::CudaTensor;
 use gt_backend::{ExecError, Input, Loops};
 use gt_ops::{DType, Meta, Op, RANK_MAX, Shape};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 /// Which kernel of the gradient a variant selects: the softmax statistics of the queries, the gradient of the queries,
 /// those of keys and values in blocks of their own, or both from the same scores.
@@ -99,9 +98,6 @@ const fn mma_tile(r: usize, n: usize, kept: bool, blocks: u32) -> MmaTile {
     MmaTile { r, n, kept, blocks }
 }
 
-/// The index in [`MmaVariant::tiles`] of the tile that each kernel uses: forward, queries, keys. Only tests set it.
-pub static MMA_CHOICES: [AtomicUsize; 3] = [const { AtomicUsize::new(0) }; 3];
-
 /// The case that a kernel with tensor cores is compiled for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct MmaVariant {
@@ -109,55 +105,24 @@ struct MmaVariant {
     /// Operands have up to 128 columns, not 64.
     wide: bool,
     masked: bool,
-    /// An index of [`MmaVariant::tiles`].
-    tile: usize,
 }
 
 impl MmaVariant {
-    fn tiles(self) -> &'static [MmaTile] {
+    /// The tile. Those without a mask took the least time of up to six on an H200, for (8, 16, 2048, 64) and (8, 16,
+    /// 2048, 128); none takes so many registers that they spill (`tests/nvrtc.rs`).
+    fn tile(self) -> MmaTile {
         use MmaKernel::{Forward, Keys, Queries};
-        // No tile takes so many registers that they spill: `tests/nvrtc.rs`.
         match (self.kernel, self.wide, self.masked) {
-            (Forward, false, false) => {
-                const {
-                    &[
-                        mma_tile(2, 64, true, 2),
-                        mma_tile(1, 64, true, 3),
-                        mma_tile(1, 64, true, 4),
-                        mma_tile(1, 128, true, 3),
-                        mma_tile(2, 128, false, 2),
-                        mma_tile(2, 64, false, 2),
-                    ]
-                }
+            (Forward, false, false) => mma_tile(2, 128, false, 2),
+            (Forward, false, true) => mma_tile(1, 64, true, 3),
+            (Forward, true, false) => mma_tile(1, 64, true, 2),
+            (Queries, false, false) => mma_tile(2, 64, false, 2),
+            (Queries, false, true) => mma_tile(1, 32, true, 3),
+            (Keys, false, false) => mma_tile(2, 32, false, 2),
+            (Forward, true, true) | (Queries, true, _) | (Keys, false, true) | (Keys, true, false) => {
+                mma_tile(1, 32, false, 2)
             }
-            (Forward, false, true) => const { &[mma_tile(1, 64, true, 3)] },
-            (Forward, true, false) => const { &[mma_tile(1, 64, true, 2), mma_tile(1, 32, true, 2)] },
-            (Forward, true, true) => const { &[mma_tile(1, 32, false, 2)] },
-            (Queries, false, false) => {
-                const {
-                    &[
-                        mma_tile(2, 32, true, 2),
-                        mma_tile(1, 64, true, 2),
-                        mma_tile(1, 32, true, 3),
-                        mma_tile(2, 64, false, 2),
-                    ]
-                }
-            }
-            (Queries, false, true) => const { &[mma_tile(1, 32, true, 3)] },
-            (Queries, true, _) => const { &[mma_tile(1, 32, false, 2)] },
-            (Keys, false, false) => {
-                const {
-                    &[
-                        mma_tile(2, 32, false, 2),
-                        mma_tile(1, 32, false, 3),
-                        mma_tile(1, 64, true, 2),
-                        mma_tile(2, 16, false, 2),
-                    ]
-                }
-            }
-            (Keys, false, true) => const { &[mma_tile(1, 32, false, 2)] },
-            (Keys, true, false) => const { &[mma_tile(1, 32, false, 2), mma_tile(1, 16, false, 2)] },
-            (Keys, true, true) => const { &[mma_tile(1, 16, false, 2)] },
+            (Keys, true, true) => mma_tile(1, 16, false, 2),
         }
     }
 
@@ -168,7 +133,8 @@ impl MmaVariant {
 
     /// The bytes of shared memory of a block: its own rows and two tiles of the others, of two operands each (the
     /// forward pass has one of its own), and for keys two tiles of the queries' statistics.
-    fn shared_bytes(self, tile: MmaTile) -> u32 {
+    fn shared_bytes(self) -> u32 {
+        let tile = self.tile();
         let own = if self.kernel == MmaKernel::Forward { 1 } else { 2 };
         let statistics = if self.kernel == MmaKernel::Keys { 2 * tile.n * QUERY_BYTES } else { 0 };
         (2 * self.d() * (own * 64 * tile.r + 4 * tile.n) + statistics) as u32
@@ -177,12 +143,12 @@ impl MmaVariant {
     fn of(number: u32) -> MmaVariant {
         let number = number as usize;
         let kernel = MmaKernel::ALL[number % 4 % MmaKernel::ALL.len()];
-        MmaVariant { kernel, wide: number & 4 != 0, masked: number & 8 != 0, tile: number / 16 }
+        MmaVariant { kernel, wide: number & 4 != 0, masked: number & 8 != 0 }
     }
 
     fn key(self, dtype: DType) -> KernelKey {
         let op = if self.kernel == MmaKernel::Forward { Op::Attention } else { Op::AttentionBackward };
-        let number = self.kernel as usize + 4 * self.wide as usize + 8 * self.masked as usize + 16 * self.tile;
+        let number = self.kernel as usize + 4 * self.wide as usize + 8 * self.masked as usize;
         KernelKey::new(&ATTENTION_MMA, Some(op), Some(dtype), number as u32)
     }
 }
@@ -196,7 +162,7 @@ pub(super) static ATTENTION_MMA: Template = Template {
     includes: &["attention_mma_backward.cuh"],
     code: |key| {
         let (name, t, variant) = (key.name(), key.dtypes[0].map_or("f16", c_name), MmaVariant::of(key.variant));
-        let MmaTile { r, n, kept, blocks } = variant.tiles()[variant.tile];
+        let MmaTile { r, n, kept, blocks } = variant.tile();
         let (function, statistics, pass) = match variant.kernel {
             MmaKernel::Forward => ("attention_mma", "", ""),
             MmaKernel::Queries => ("attention_queries_mma", "Query* statistics, ", "statistics, "),
@@ -216,8 +182,7 @@ pub(super) static ATTENTION_MMA: Template = Template {
         for dtype in [DType::F16, DType::BF16] {
             for kernel in MmaKernel::ALL {
                 for (wide, masked) in [(false, false), (false, true), (true, false), (true, true)] {
-                    let variant = MmaVariant { kernel, wide, masked, tile: 0 };
-                    keys.extend((0..variant.tiles().len()).map(|tile| MmaVariant { tile, ..variant }.key(dtype)));
+                    keys.push(MmaVariant { kernel, wide, masked }.key(dtype));
                 }
             }
         }
@@ -431,13 +396,10 @@ impl CudaBackend {
     /// Launches a kernel with tensor cores on `args` and the shared arguments.
     fn launch_mma(&mut self, call: &AttentionCall, kernel: MmaKernel, args: Args) -> Result<()> {
         let masked = call.operands.0[MASK].first != 0;
-        let variant = MmaVariant { kernel, wide: call.sizes.features.max(call.sizes.columns) > 64, masked, tile: 0 };
-        let choice = MMA_CHOICES[kernel as usize].load(Relaxed);
-        let variant = MmaVariant { tile: choice.min(variant.tiles().len() - 1), ..variant };
-        let tile = variant.tiles()[variant.tile];
+        let variant = MmaVariant { kernel, wide: call.sizes.features.max(call.sizes.columns) > 64, masked };
         let rows = if kernel == MmaKernel::Keys { call.sizes.keys } else { call.sizes.queries };
-        let shared_bytes = variant.shared_bytes(tile);
-        let work = TiledWork { rows, tile: 64 * tile.r, blocks: 1, threads: MMA_THREADS, shared_bytes };
+        let shared_bytes = variant.shared_bytes();
+        let work = TiledWork { rows, tile: 64 * variant.tile().r, blocks: 1, threads: MMA_THREADS, shared_bytes };
         self.launch_tiles(call, variant.key(call.dtype), args, work)
     }
 

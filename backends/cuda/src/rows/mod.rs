@@ -12,7 +12,6 @@ use crate::backend::{CudaBackend, Inputs};
 use crate::error::Result;
 use crate::template::Template;
 use crate::tensor::CudaTensor;
-pub use attention::MMA_CHOICES;
 use gt_backend::ExecError;
 use gt_ops::{Attrs, Meta, Op};
 use row_plan::tensor;

@@ -5,11 +5,9 @@ use gt_backend::conformance::oracle::OracleOperand;
 use gt_backend::conformance::{MEMORY_BYTES, OperandLayout, TestNumbers, compare, host::Host, result};
 use gt_backend::{Backend, HostRange, Input};
 use gt_cpu::{CpuBackend, CpuOptions};
-use gt_cuda::{CudaBackend, CudaTensor, MMA_CHOICES};
-use gt_ops::{Attrs, DType, Meta, Op, Scalar, Shape};
+use gt_cuda::{CudaBackend, CudaTensor};
+use gt_ops::{Attrs, DType, Meta, Op, Shape};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering::Relaxed;
-use std::time::Instant;
 
 /// Leading dimensions, queries, keys, features, columns of values.
 struct Case(&'static [usize], usize, usize, usize, usize);
@@ -161,70 +159,9 @@ const SEVERAL_TILES: [Case; 3] =
     [Case(&[1], 300, 300, 64, 64), Case(&[1], 150, 330, 64, 48), Case(&[1], 200, 140, 128, 128)];
 
 #[test]
-fn several_tiles_of_each_shape() {
-    for choice in 0..6 {
-        MMA_CHOICES.iter().for_each(|tile| tile.store(choice, Relaxed));
-        let dtype = if choice % 2 == 0 { DType::F16 } else { DType::BF16 };
+fn several_tiles() {
+    for dtype in [DType::F16, DType::BF16] {
         check(dtype, &BOTH, &SEVERAL_TILES, &[OperandLayout::Plain], of_weights(dtype));
-    }
-    MMA_CHOICES.iter().for_each(|tile| tile.store(0, Relaxed));
-}
-
-#[test]
-#[ignore = "times the shapes of tiles on NVIDIA's device"]
-fn time_tiles() {
-    if !crate::is_nvidias() {
-        return println!("skipped: nothing to time on an emulated device");
-    }
-    const PASSES: u32 = 20;
-    let mut cuda = open(16 << 30, Multiplier::Kernels).backend;
-    let mut numbers = TestNumbers::new();
-    for (dtype, features) in [(DType::BF16, 64), (DType::BF16, 128), (DType::F16, 64), (DType::F32, 64)] {
-        let meta = |dims: &[usize]| Meta::new(Shape::new(dims).expect("a shape of the test"), dtype);
-        let (few, whole) = (meta(&[1, 1, 2048, features]), meta(&[8, 16, 2048, features]));
-        let operands = [(); 4].map(|()| {
-            let host = numbers.host(few, (-1.7, 1.7), false);
-            let mut tensor = cuda.allocate(&few).expect("room");
-            cuda.write(&mut tensor, 0, range(&mut host.to_bytes())).expect("a write");
-            let view = cuda.execute(Op::Expand, &[Input::Tensor(&tensor)], &Attrs::Shape(whole.shape), &whole, 0);
-            let inputs = [Input::Tensor(&view.expect("a view")), Input::Scalar(Scalar::Float(1.0))];
-            cuda.execute(Op::Mul, &inputs, &Attrs::None, &whole, 0).expect("a copy")
-        });
-        let attrs = Attrs::Attention { causal: true, scale: (features as f64).powf(-0.5) };
-        let [query, key, value, grad] = operands.each_ref();
-        let forward = [query, key, value].map(Input::Tensor);
-        let result = cuda.execute(Op::Attention, &forward, &attrs, &whole, 0).expect("attention");
-        let [query, key, value, grad, result] = [query, key, value, grad, &result].map(Input::Tensor);
-        let backward = [grad, query, key, value, result];
-        let gradients = meta(&[8, 16, 3 * 2048 * features]);
-        let mut timed = |op: Op, inputs: &[Input<'_, CudaTensor>], out: &Meta| {
-            let mut least = f64::INFINITY;
-            for _ in 0..4 {
-                let begun = Instant::now();
-                let mut last = None;
-                for _ in 0..PASSES {
-                    last = Some(cuda.execute(op, inputs, &attrs, out, 0).expect("a result"));
-                }
-                cuda.read(&last.expect("a pass"), 0, range(&mut [0; 2])).expect("a read");
-                least = least.min(begun.elapsed().as_secs_f64() / f64::from(PASSES));
-            }
-            // Two products forward and five backward, half of them hidden.
-            let products = if op == Op::Attention { 2.0 } else { 5.0 };
-            let flops = products * 2.0 * 128.0 * 2048.0 * 2048.0 * features as f64 / 2.0;
-            format!("{:.0} us, {:.0} TFLOP/s", least * 1e6, flops / least / 1e12)
-        };
-        for kernel in 0..3 {
-            for choice in 0..if dtype == DType::F32 { 1 } else { 6 } {
-                MMA_CHOICES.iter().for_each(|tile| tile.store(0, Relaxed));
-                MMA_CHOICES[kernel].store(choice, Relaxed);
-                let (op, inputs, out) = match kernel {
-                    0 => (Op::Attention, &forward[..], &whole),
-                    _ => (Op::AttentionGradients, &backward[..], &gradients),
-                };
-                let name = ["forward", "backward, queries", "backward, keys"][kernel];
-                println!("{dtype}, {features} features, {name}, tile {choice}: {}", timed(op, inputs, out));
-            }
-        }
     }
 }
 
