@@ -9,8 +9,8 @@ use gt_ops::{Attrs, Meta, Op, Scalar};
 use std::ptr::NonNull;
 use std::sync::Arc;
 
-/// [`Backend::fused_bytes_min`] of a processor: executing an instruction on less takes less time than finding others for
-/// it.
+/// [`Backend::fused_bytes_min`] of a processor: executing an instruction on less takes less time than finding others to
+/// fuse it with.
 pub const FUSED_BYTES_MIN: usize = 128 << 10;
 
 /// An operand of [`Backend::execute`].

@@ -455,6 +455,8 @@ impl DeviceComm {
             (Reduce::Prod, DType::Bool) | (Reduce::Min, _) => 3,
             (Reduce::Sum, _) => 0,
             (Reduce::Prod, _) => 1,
+            // NCCL 2.28 gives 0 for the last element of a rank's own mean of an odd number of float64.
+            (Reduce::Mean, _) if dtype.is_float() && self.size() == 1 => 0,
             (Reduce::Mean, _) if dtype.is_float() => 4,
             (Reduce::Mean, _) => return Err(CollectiveError::Undefined { operation, rank, reduce, dtype }),
         };

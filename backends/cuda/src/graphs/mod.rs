@@ -120,10 +120,10 @@ struct GraphsState {
     broken: Option<DriverError>,
 }
 
-/// Where a stream repeats itself with other addresses each time, making graphs that never recur would take more time than
-/// others save. So making one is paid for: with a credit for each piece of its work and some for the driver's own time.
-/// Work that graphs have done earns as much credit, and this much work that was issued one by one earns one. At first
-/// there is enough for a training step of a thousand launches.
+/// Where a stream repeats itself with other addresses each time, making graphs that never recur would take more time
+/// than others save. So making one is paid for: with a credit for each piece of its work and some for the driver's own
+/// time. Work that graphs have done earns as much credit, and this much work that was issued one by one earns one. At
+/// first there is enough for a training step of a thousand launches.
 const SINGLES_PER_CREDIT: usize = 16;
 const CREDIT_PER_GRAPH: usize = 64;
 const CREDIT_FIRST: usize = 16_384;
