@@ -420,14 +420,20 @@ fn instructions() -> impl Strategy<Value = Instruction> {
             1 => any::<bool>().prop_map(|b| Operand::Scalar(Scalar::Bool(b))),
         ];
         let operands = prop::collection::vec(operand, row.operands as usize);
-        (attrs(row.attrs), operands).prop_map(move |(attrs, operands)| Instruction {
-            op: row.op,
-            out: 0,
-            inputs: Inputs::from_slice(&operands),
-            last_use: 0,
-            attrs,
-            tf32: row.multiplies(),
-            replaces: None,
+        (attrs(row.attrs), operands).prop_map(move |(attrs, mut operands)| {
+            // The wire has numbers among the first four operands alone.
+            operands.iter_mut().skip(4).filter(|operand| operand.tensor().is_none()).for_each(|operand| {
+                *operand = Operand::Tensor(1);
+            });
+            Instruction {
+                op: row.op,
+                out: 0,
+                inputs: Inputs::from_slice(&operands),
+                last_use: 0,
+                attrs,
+                tf32: row.multiplies(),
+                replaces: None,
+            }
         })
     })
 }
