@@ -219,7 +219,9 @@ OPS = {
     "rms_norm_weight_backward": norm_weight_backward(False),
     "attention": attention,
     "attention_backward": attention_backward,
-    "attention_gradients": lambda grad, query, key, value, out, *rest: attention_backward(grad, query, key, value, *rest),
+    "attention_gradients": lambda grad, query, key, value, out, *rest: attention_backward(
+        grad, query, key, value, *rest
+    ),
     "fourier": transform(torch.fft.fft, "backward"),
     "inverse_fourier": transform(torch.fft.ifft, "forward"),
 }
