@@ -219,9 +219,8 @@ OPS = {
     "rms_norm_weight_backward": norm_weight_backward(False),
     "attention": attention,
     "attention_backward": attention_backward,
-    "attention_gradients": lambda grad, query, key, value, out, *rest: attention_backward(
-        grad, query, key, value, *rest
-    ),
+    # PyTorch computes the result again, which follows the first four operands.
+    "attention_gradients": lambda *operands: attention_backward(*operands[:4], *operands[5:]),
     "fourier": transform(torch.fft.fft, "backward"),
     "inverse_fourier": transform(torch.fft.ifft, "forward"),
 }
