@@ -170,6 +170,15 @@ def test_a_run_whose_time_is_over_says_what_is_left(kit: Path) -> None:
     assert documents["nccl"]["reason"] == "the run's time was over: nothing of it was run"
 
 
+def test_a_run_that_is_told_to_end_writes_what_it_found(kit: Path) -> None:
+    listing = 'case "$*" in *--list*) echo ${1}never: test; exit ;; esac\n'
+    write_program(kit / "bin" / "device", f"#!/bin/sh\n{listing}kill -TERM $PPID\nexec cat /dev/zero >/dev/null\n")
+    done, documents = run(kit, "device", "nccl")
+    assert done.returncode == 1
+    assert documents["device"]["left"] == ["conformance::never", *(f"device {name}" for name in BACKEND_MODULES[1:])]
+    assert documents["nccl"]["reason"] == "the run's time was over: nothing of it was run"
+
+
 def test_a_test_program_that_is_killed_has_failed(kit: Path) -> None:
     listing = 'case "$*" in *--list*) echo ${1}dies: test; exit ;; esac\n'
     write_program(kit / "bin" / "device", f"#!/bin/sh\n{listing}kill -SEGV $$\n")

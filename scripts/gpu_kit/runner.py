@@ -4,9 +4,9 @@
     gpu-kit/run doctor bench:200 ops     these groups, in this order; bench ends after 200 seconds
     gpu-kit/run ops --select matmul      the tests of ops whose names have this word
 
-Each group ends within nine minutes, and says what was left then. Results go to --out, or $OUT, or gpu-kit-out here, and
-everything else that is written to gpu-kit/scratch. The exit status is 0 if every group passed, 1 if one did not, and 2
-if nothing can run here.
+Each group ends within nine minutes, and says what was left then; so does a run that is told to end (SIGTERM). Results
+go to --out, or $OUT, or gpu-kit-out here, and everything else that is written to gpu-kit/scratch. The exit status is 0
+if every group passed, 1 if one did not, and 2 if nothing can run here.
 """
 
 from __future__ import annotations
@@ -52,10 +52,13 @@ def main() -> int:
         return _impossible(why)
     if arguments.emulated and not os.access(arguments.emulated, os.X_OK):
         return _impossible(f"--emulated {arguments.emulated} is no program: `make target/emulated/gtd` builds it")
-    python = machine.interpreter(arguments.python, sys.executable, sorted(manifest["packages"]))
+    # The programs run in another folder.
+    asked = os.path.abspath(arguments.python) if os.sep in (arguments.python or "") else arguments.python
+    python = machine.interpreter(asked, sys.executable, sorted(manifest["packages"]))
     if not python.facts["python"]:
         return _impossible(f"{python.executable} is no Python that runs: {python.facts['error']}")
     run = Run(arguments, manifest, python)
+    signal.signal(signal.SIGTERM, _terminate)
     by_name = {group.name: group for group in GROUPS}
     return run.all([(by_name[name], limit_s) for name, limit_s in arguments.groups])
 
@@ -87,6 +90,14 @@ def _arguments() -> argparse.Namespace:
 def _impossible(why: str) -> int:
     print(f"gpu-kit: {why}", file=sys.stderr)
     return 2
+
+
+class TerminationError(Exception):
+    """The run was told to end."""
+
+
+def _terminate(*_: object) -> None:
+    raise TerminationError
 
 
 class Run:
@@ -174,6 +185,7 @@ class Run:
             skipped = Results()
             skipped.skip(step.name, step.skipped)
             return skipped
+        deadline = deadline if self.ends is None else min(deadline, self.ends)
         if deadline - time.monotonic() < STEP_LEAST_S:
             return Results(left=[f"{group.name} {step.name}"])
         # The step's programs write here: results, and the devices on which they computed.
@@ -227,6 +239,9 @@ class Run:
                 ending: int | None = process.wait(timeout=max(0.0, deadline - time.monotonic()))
             except subprocess.TimeoutExpired:
                 ending = None
+            except TerminationError:
+                # Results so far are written, and nothing else is begun.
+                ending, self.ends = None, time.monotonic()
             _end(process)
         with log.open(errors="replace") as file:
             file.seek(begin)
