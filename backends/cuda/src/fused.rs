@@ -9,6 +9,7 @@ use crate::backend::CudaBackend;
 use crate::checks::Checks;
 use crate::elementwise::{ElementwiseSource, gives_memory, traversal_of};
 use crate::error::Result;
+use crate::kernels::Kernels;
 use crate::program::{INPUTS_MAX, KEPT_MAX, OPERANDS_MAX, Program, ProgramStep, ProgramValue};
 use crate::tensor::CudaTensor;
 use gt_backend::{Input, Layout, Power, Stage, StageInput, computed_bits, execute_one_by_one, simple_power};
@@ -148,9 +149,9 @@ impl CudaBackend {
             return Ok(vec![None; stages.len()]);
         }
         let walk = traversal_of(&plan.sources, &stages[0].out.shape, plan.program.lanes());
-        if !self.kernels.is_ready(&plan.program, walk)? {
+        let Some(kernel) = self.kernels.ready(&plan.program, walk)? else {
             return execute_one_by_one(self, stages);
-        }
+        };
         let mut free = given_up(stages);
         let mut results = Vec::with_capacity(plan.program.kept.len());
         for &at in &plan.program.kept {
@@ -175,7 +176,12 @@ impl CudaBackend {
         }
         let written: Vec<&CudaTensor> = results.iter().collect();
         let FusionPlan { program, sources, .. } = &plan;
-        self.launch_program(|kernels, walk| kernels.program(program, walk), program.lanes(), sources, &written, None)?;
+        let kernel_of = |kernels: &mut Kernels, needed| match needed == walk {
+            true => Ok(kernel),
+            // A result in the memory of an operand is not aligned as new memory is.
+            false => kernels.program(program, needed),
+        };
+        self.launch_program(kernel_of, program.lanes(), sources, &written, None)?;
         let mut results = results.into_iter();
         Ok(stages.iter().map(|stage| if stage.kept { results.next() } else { None }).collect())
     }

@@ -94,34 +94,39 @@ impl Kernels {
         self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
     }
 
-    /// Counts an occurrence of a program, and returns whether its kernel is there. One that occurs often enough is
+    /// Counts an occurrence of a program, and returns its kernel if that is there. A program that occurs often enough is
     /// compiled by another thread, and until then its instructions run one by one.
     ///
     /// # Errors
     /// As [`Kernels::get`].
-    pub fn is_ready(&mut self, program: &Program, walk: Traversal) -> Result<bool, ExecError> {
+    pub fn ready(&mut self, program: &Program, walk: Traversal) -> Result<Option<KernelFunction>, ExecError> {
         self.collect(false);
-        if self.programs.len() >= PROGRAMS_MAX && !self.programs.contains_key(program) {
-            let is_used = |kernel: &ProgramKernel| !matches!(kernel, ProgramKernel::None);
-            self.programs.retain(|_, seen| seen.kernels.iter().any(is_used));
-        }
-        if !self.programs.contains_key(program) {
-            let kernels = [const { ProgramKernel::None }; Traversal::ALL.len()];
-            self.programs.insert(program.clone(), Seen { times: 0, kernels });
-        }
-        let Some(seen) = self.programs.get_mut(program) else { return Ok(false) };
+        let Some(seen) = self.programs.get_mut(program) else {
+            self.remember(program);
+            return if self.at_once { self.program(program, walk).map(Some) } else { Ok(None) };
+        };
         seen.times = seen.times.saturating_add(1);
         match &seen.kernels[walk as usize] {
-            ProgramKernel::Loaded(_) => Ok(true),
+            ProgramKernel::Loaded(function) => Ok(Some(*function)),
             ProgramKernel::Failed(error) => Err(error.clone()),
-            ProgramKernel::None if self.at_once => Ok(true),
+            ProgramKernel::None if self.at_once => self.program(program, walk).map(Some),
             ProgramKernel::None if seen.times > SEEN_BEFORE_COMPILED => {
                 seen.kernels[walk as usize] = ProgramKernel::Compiling;
                 self.background.begin((program.clone(), walk), program.name(), program.source(walk))?;
-                Ok(false)
+                Ok(None)
             }
-            ProgramKernel::None | ProgramKernel::Compiling => Ok(false),
+            ProgramKernel::None | ProgramKernel::Compiling => Ok(None),
         }
+    }
+
+    /// Notes the first occurrence of a program.
+    fn remember(&mut self, program: &Program) {
+        if self.programs.len() >= PROGRAMS_MAX {
+            let is_used = |kernel: &ProgramKernel| !matches!(kernel, ProgramKernel::None);
+            self.programs.retain(|_, seen| seen.kernels.iter().any(is_used));
+        }
+        let kernels = [const { ProgramKernel::None }; Traversal::ALL.len()];
+        self.programs.insert(program.clone(), Seen { times: 1, kernels });
     }
 
     /// Compiles each program at its first occurrence from here on.
@@ -149,7 +154,7 @@ impl Kernels {
         self.driver.load(image).and_then(load).map_err(failed)
     }
 
-    /// The kernel of a program, which [`is_ready`](Self::is_ready) or is compiled now.
+    /// The kernel of a program, which is compiled now unless it is there.
     ///
     /// # Errors
     /// As [`Kernels::get`].

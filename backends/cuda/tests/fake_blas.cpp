@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
+#include "fake_numbers.h"
 #include "fake_stream.h"
 
 #if __has_include(<cublasLt.h>) && __has_include(<crt/host_defines.h>)
@@ -54,27 +55,6 @@ static cublasStatus_t take(T* into, const void* value, size_t bytes) {
     if (bytes != sizeof(T)) return result(INVALID);
     std::memcpy(into, value, bytes);
     return result(0);
-}
-
-static double get(const void* at, int type, int64_t i) {
-    if (type == 0) return ((const float*)at)[i];
-    if (type == 1) return ((const double*)at)[i];
-    if (type == 2) return double(((const _Float16*)at)[i]);
-    uint32_t bits = uint32_t(((const uint16_t*)at)[i]) << 16;
-    float x;
-    std::memcpy(&x, &bits, 4);
-    return x;
-}
-static void set(void* at, int type, int64_t i, double value) {
-    if (type == 0) ((float*)at)[i] = float(value);
-    else if (type == 1) ((double*)at)[i] = value;
-    else if (type == 2) ((_Float16*)at)[i] = _Float16(float(value));
-    else {
-        float x = float(value);
-        uint32_t bits;
-        std::memcpy(&bits, &x, 4);
-        ((uint16_t*)at)[i] = uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
 }
 
 // Whether types and shapes of a product match; `mnk` receives its m, n and k.
@@ -181,7 +161,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                     double sum = 0;
                     for (uint64_t t = 0; t < k; t++)
                         sum += get(a, A->type, at(A, batch, i, t, o->transposed[0])) * get(b, B->type, at(B, batch, t, j, o->transposed[1]));
-                    set(d, D->type, at(D, batch, i, j, 0), sum);
+                    put(d, D->type, at(D, batch, i, j, 0), sum);
                 }
     });
     return result(0);

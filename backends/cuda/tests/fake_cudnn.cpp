@@ -7,6 +7,7 @@
 #include <cstring>
 #include <map>
 #include <vector>
+#include "fake_numbers.h"
 #include "fake_stream.h"
 
 #if __has_include(<cudnn_graph.h>) && __has_include(<cuda_runtime_api.h>) && __has_include(<crt/host_defines.h>)
@@ -185,27 +186,6 @@ static int finalize(Descriptor* d) {
         return BAD;
     }
     return 0;
-}
-
-static double get(const void* at, int type, int64_t i) {
-    if (type == 0) return ((const float*)at)[i];
-    if (type == 1) return ((const double*)at)[i];
-    if (type == 2) return double(((const _Float16*)at)[i]);
-    uint32_t bits = uint32_t(((const uint16_t*)at)[i]) << 16;
-    float x;
-    std::memcpy(&x, &bits, 4);
-    return x;
-}
-static void put(void* at, int type, int64_t i, double value) {
-    if (type == 0) ((float*)at)[i] = float(value);
-    else if (type == 1) ((double*)at)[i] = value;
-    else if (type == 2) ((_Float16*)at)[i] = _Float16(float(value));
-    else {
-        float x = float(value);
-        uint32_t bits;
-        std::memcpy(&bits, &x, 4);
-        ((uint16_t*)at)[i] = uint16_t((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-    }
 }
 
 struct Work {

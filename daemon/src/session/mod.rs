@@ -27,7 +27,7 @@ use crate::worker::groups::Groups;
 use crate::worker::queue::{QueueLimit, are_light};
 use crate::worker::step::{SessionSlot, Step};
 use crate::worker::worker_link::WorkerLink;
-use gt_backend::MemoryUsage;
+use gt_backend::{FUSED_BYTES_MIN, MemoryUsage};
 use gt_ops::event::{Event, EventKind, Subject};
 use gt_ops::failure::Failure;
 use gt_ops::infer::InputMeta;
@@ -230,7 +230,7 @@ impl Session {
             rewritten: Vec::new(),
             group: Vec::new(),
             encoder: Box::default(),
-            window: FusionWindow::default(),
+            window: FusionWindow::new(FUSED_BYTES_MIN, 0),
             held: VecDeque::new(),
             instructions: 0,
             queued: 0,

@@ -34,7 +34,7 @@ struct Fusion<'a> {
 
 impl<'a> Fusion<'a> {
     fn new<B: Backend>(backend: &B, session: &SessionTensors<B::Tensor>, jobs: &'a [Job]) -> Fusion<'a> {
-        let window = FusionWindow::new(UNCONNECTED_MAX).of_at_least(backend.fused_bytes_min());
+        let window = FusionWindow::new(backend.fused_bytes_min(), UNCONNECTED_MAX);
         let mut fusion = Fusion { window, stages: Vec::new(), jobs: 0, ended: true };
         let mut positions = Vec::new();
         for (position, job) in jobs.iter().enumerate() {

@@ -33,7 +33,6 @@ pub fn is_fusible(instruction: &Instruction, dtype: DType) -> bool {
 }
 
 /// Fusible instructions in the order of a session's stream, and which of them share tensors.
-#[derive(Default)]
 pub struct FusionWindow {
     stages: Vec<WindowStage>,
     unconnected_max: usize,
@@ -57,14 +56,10 @@ impl WindowStage {
 }
 
 impl FusionWindow {
-    /// An empty window, in which `unconnected_max` instructions may wait for a later one to connect them to the first.
-    pub fn new(unconnected_max: usize) -> FusionWindow {
-        FusionWindow { stages: Vec::new(), unconnected_max, bytes_min: FUSED_BYTES_MIN }
-    }
-
-    /// The same for a first result of at least `bytes_min`.
-    pub fn of_at_least(self, bytes_min: usize) -> FusionWindow {
-        FusionWindow { bytes_min, ..self }
+    /// An empty window, whose first result has at least `bytes_min`, and in which `unconnected_max` instructions may wait
+    /// for a later one to connect them to the first.
+    pub fn new(bytes_min: usize, unconnected_max: usize) -> FusionWindow {
+        FusionWindow { stages: Vec::new(), bytes_min, unconnected_max }
     }
 
     /// Removes all instructions.
@@ -128,7 +123,7 @@ mod tests {
 
     /// The number of instructions that join, and how many of them are connected to the first.
     fn joined(unconnected_max: usize, instructions: &[Instruction]) -> (usize, usize) {
-        let mut window = FusionWindow::new(unconnected_max);
+        let mut window = FusionWindow::new(FUSED_BYTES_MIN, unconnected_max);
         let joined = instructions.iter().take_while(|instruction| window.push(instruction, meta(ELEMENTS))).count();
         (joined, window.connected())
     }
@@ -152,7 +147,7 @@ mod tests {
 
     #[test]
     fn shape_size_and_number_end_a_window() {
-        let mut window = FusionWindow::new(0);
+        let mut window = FusionWindow::new(FUSED_BYTES_MIN, 0);
         assert!(!window.push(&add(10, [1, 2]), meta(ELEMENTS - 1)), "small");
         assert!(window.push(&add(10, [1, 2]), meta(ELEMENTS)));
         assert!(!window.push(&add(11, [1, 2]), meta(ELEMENTS + 1)), "another shape");
