@@ -94,8 +94,8 @@ impl Kernels {
         self.loaded.get(&key.id()).copied().ok_or_else(|| ExecError::internal(format!("no kernel {}", key.name())))
     }
 
-    /// Counts an occurrence of a program, and returns its kernel if that is there. A program that occurs often enough is
-    /// compiled by another thread, and until then its instructions run one by one.
+    /// Counts an occurrence of a program, and returns its kernel if that is there. A program that occurs often enough
+    /// is compiled by another thread, and until then its instructions run one by one.
     ///
     /// # Errors
     /// As [`Kernels::get`].

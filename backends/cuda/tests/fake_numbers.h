@@ -1,5 +1,5 @@
-// The elements of the fake libraries' tensors. The types 0, 1 and 2 are float, double and half in cuBLASLt and in cuDNN;
-// every other one is taken for bfloat16.
+// The elements of the fake libraries' tensors. The types 0, 1 and 2 are float, double and half in cuBLASLt and in
+// cuDNN; every other one is taken for bfloat16.
 #pragma once
 #include <cstdint>
 #include <cstring>

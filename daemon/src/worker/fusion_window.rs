@@ -56,8 +56,8 @@ impl WindowStage {
 }
 
 impl FusionWindow {
-    /// An empty window, whose first result has at least `bytes_min`, and in which `unconnected_max` instructions may wait
-    /// for a later one to connect them to the first.
+    /// An empty window, whose first result has at least `bytes_min`, and in which `unconnected_max` instructions may
+    /// wait for a later one to connect them to the first.
     pub fn new(bytes_min: usize, unconnected_max: usize) -> FusionWindow {
         FusionWindow { stages: Vec::new(), bytes_min, unconnected_max }
     }
