@@ -12,8 +12,10 @@ if every group passed, 1 if one did not, and 2 if nothing can run here.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime
 import json
+import math
 import os
 import shutil
 import signal
@@ -40,6 +42,9 @@ FAILURES_PRINTED_MAX = 20
 SAMPLE_FIELDS = ("clocks.sm", "clocks.mem", "temperature.gpu", "power.draw", "utilization.gpu", "memory.used")
 SAMPLE_S = 2
 
+# How often the runner looks whether it has been told to end, in seconds.
+POLL_S = 0.05
+
 
 def main() -> int:
     """Runs the groups that the arguments name, and prints a table of the results."""
@@ -58,7 +63,8 @@ def main() -> int:
     if not python.facts["python"]:
         return _impossible(f"{python.executable} is no Python that runs: {python.facts['error']}")
     run = Run(arguments, manifest, python)
-    signal.signal(signal.SIGTERM, _terminate)
+    # Nothing is raised: a signal may come while a program is being started, and results so far are always written.
+    signal.signal(signal.SIGTERM, lambda *_: run.end())
     by_name = {group.name: group for group in GROUPS}
     return run.all([(by_name[name], limit_s) for name, limit_s in arguments.groups])
 
@@ -92,14 +98,6 @@ def _impossible(why: str) -> int:
     return 2
 
 
-class TerminationError(Exception):
-    """The run was told to end."""
-
-
-def _terminate(*_: object) -> None:
-    raise TerminationError
-
-
 class Run:
     """A run of several groups."""
 
@@ -110,7 +108,7 @@ class Run:
         self.out = (arguments.out or Path(os.environ.get("OUT", "gpu-kit-out"))).resolve()
         self.gtd = arguments.emulated.resolve() if self.rehearsal else KIT / "bin" / "gtd"
         self.place = Place(KIT, self.gtd, python.executable, self.rehearsal, self.out, arguments.select)
-        self.ends = time.monotonic() + arguments.limit if arguments.limit else None
+        self.ends = time.monotonic() + arguments.limit if arguments.limit else math.inf
         self.out.mkdir(parents=True, exist_ok=True)
         # Results stay few and small: what programs write beside them goes into the kit's folder.
         self.scratch = (KIT if os.access(KIT, os.W_OK) else self.out) / "scratch"
@@ -118,6 +116,10 @@ class Run:
             (self.scratch / folder).mkdir(parents=True, exist_ok=True)
         self.environment = self._environment()
         self.machine = self._look()
+
+    def end(self) -> None:
+        """Ends the run now: its program is ended, and nothing else is begun."""
+        self.ends = time.monotonic()
 
     def all(self, groups: list[tuple[Group, int]]) -> int:
         """Runs the groups, each with its limit in seconds, and returns the exit status."""
@@ -137,7 +139,7 @@ class Run:
     def group(self, group: Group, limit_s: float) -> dict[str, Any]:
         """Runs a group; returns its document."""
         began, started = time.monotonic(), datetime.datetime.now(datetime.timezone.utc)
-        limit_s = limit_s if self.ends is None else min(limit_s, self.ends - began)
+        limit_s = min(limit_s, self.ends - began)
         print(f"\n{group.name}: {group.what} …", flush=True)
         found, reason = Results(), self._why_not(group, limit_s)
         log = self.out / f"{group.name}.log"
@@ -185,8 +187,7 @@ class Run:
             skipped = Results()
             skipped.skip(step.name, step.skipped)
             return skipped
-        deadline = deadline if self.ends is None else min(deadline, self.ends)
-        if deadline - time.monotonic() < STEP_LEAST_S:
+        if min(deadline, self.ends) - time.monotonic() < STEP_LEAST_S:
             return Results(left=[f"{group.name} {step.name}"])
         # The step's programs write here: results, and the devices on which they computed.
         folder = self.scratch / f"{group.name}-{step.name}"
@@ -235,13 +236,10 @@ class Run:
             process = subprocess.Popen(
                 command, cwd=KIT / "tree", env=environment, stdout=file, stderr=file, start_new_session=True
             )
-            try:
-                ending: int | None = process.wait(timeout=max(0.0, deadline - time.monotonic()))
-            except subprocess.TimeoutExpired:
-                ending = None
-            except TerminationError:
-                # Results so far are written, and nothing else is begun.
-                ending, self.ends = None, time.monotonic()
+            ending: int | None = None
+            while ending is None and time.monotonic() < min(deadline, self.ends):
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    ending = process.wait(timeout=POLL_S)
             _end(process)
         with log.open(errors="replace") as file:
             file.seek(begin)
