@@ -204,7 +204,8 @@ pub(crate) fn along_axis(rank: usize, axis: usize) -> Vec<i64> {
 }
 
 /// A function of operands whose common dtype may be a half precision: it then computes in float32, and its result is
-/// rounded once.
+/// rounded once. Tensors of integers are rounded to the half precision before, in which PyTorch reads them: one beyond
+/// its range is infinite.
 ///
 /// # Errors
 /// The function's.
@@ -216,7 +217,8 @@ pub(crate) fn in_float32<'g, const N: usize>(
     if !dtype.is_half() {
         return compute(operands);
     }
-    Ok(compute(operands.map(Expr::upcast))?.to(dtype))
+    let read = |operand: Expr<'g>| if operand.as_number().is_some() { operand } else { operand.to(dtype).upcast() };
+    Ok(compute(operands.map(read))?.to(dtype))
 }
 
 /// The elements in a dtype, if one is given.

@@ -5,7 +5,7 @@
 //! deprecated names for the reduction.
 
 use crate::activations::logsigmoid;
-use crate::common::check_implemented;
+use crate::common::{check_implemented, in_float32};
 use crate::declaration::{TensorOrNumber, Unsupported, functions};
 use crate::linear::linear;
 use gt_ops::build::{self, row_wise};
@@ -490,19 +490,23 @@ functions! {
     /// Example:
     ///     >>> gt.nn.functional.poisson_nll_loss(gt.tensor([0.0]), gt.tensor([2.0]))
     ///     tensor(1.)
-    [module("nn.functional").wide()]
+    [module("nn.functional")]
     fn poisson_nll_loss(g, input: Expr<'g>, target: Expr<'g>, log_input: bool = true, full: bool = false,
         size_average: Option<bool> = None, eps: f64 = 1e-8, reduce: Option<bool> = None, reduction: &'g str = "mean")
         -> Result<Expr<'g>> {
-        let mut losses =
-            if log_input { input.exp() - target * input } else { input - target * (input + eps).log() };
-        if full {
-            let beyond = target.gt(1i64);
-            let large = beyond.where_(target, 1.0);
-            let stirling = large * large.log() - large + (large * std::f64::consts::TAU).log() * 0.5;
-            losses = losses + beyond.where_(stirling, 0.0);
-        }
-        Ok(reduced(losses, reduction_of(g, size_average, reduce, reduction)?))
+        let loss = |[input, target]: [Expr<'g>; 2]| {
+            let mut losses =
+                if log_input { input.exp() - target * input } else { input - target * (input + eps).log() };
+            if full {
+                let beyond = target.gt(1i64);
+                let large = beyond.where_(target, 1.0);
+                let stirling = large * large.log() - large + (large * std::f64::consts::TAU).log() * 0.5;
+                losses = losses + beyond.where_(stirling, 0.0);
+            }
+            Ok(reduced(losses, reduction_of(g, size_average, reduce, reduction)?))
+        };
+        // Functions of integers are float32, beside which a target of half precision counts as that.
+        if input.dtype()?.is_float() { in_float32([input, target], loss) } else { loss([input, target]) }
     }
 
     /// Negative log-likelihood under a normal distribution, `(log(var) + (input - target)^2 / var) / 2`, reduced.

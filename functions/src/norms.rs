@@ -133,12 +133,21 @@ functions! {
     /// Example:
     ///     >>> gt.cosine_similarity(gt.tensor([1.0, 0.0]), gt.tensor([1.0, 1.0]), dim=0)
     ///     tensor(0.7071)
-    [function().aliases(&["nn.functional.cosine_similarity"]).wide()]
+    [function().aliases(&["nn.functional.cosine_similarity"])]
     fn cosine_similarity(g, x1: Expr<'g>, x2: Expr<'g>, dim: i64 = 1, eps: f64 = 1e-8) -> Result<Expr<'g>> {
-        let both = broadcast(&[x1, x2])?;
-        // As in PyTorch, a vector whose length is beyond the dtype's range has the direction 0.
-        let direction = |x: Expr<'g>| norm_of_order(x, 2.0, &[dim], true).map(|length| x / length.maximum(eps));
-        Ok((direction(both[0])? * direction(both[1])?).sum(&[dim], false))
+        let dtype = g.common_dtype(&[x1, x2])?;
+        if !dtype.is_inexact() {
+            return Err(OpError::runtime(format!(
+                "expected common dtype to be floating point, yet common dtype is {}",
+                dtype.scalar_type_name()
+            )));
+        }
+        in_float32([x1.to(dtype), x2.to(dtype)], |vectors| {
+            let both = broadcast(&vectors)?;
+            // As in PyTorch, a vector whose length is beyond the dtype's range has the direction 0.
+            let direction = |x: Expr<'g>| norm_of_order(x, 2.0, &[dim], true).map(|length| x / length.maximum(eps));
+            Ok((direction(both[0])? * direction(both[1])?).sum(&[dim], false))
+        })
     }
 
     /// The norm of the difference of two tensors.

@@ -309,9 +309,9 @@ functions! {
     ///     tensor([True])
     [method().in_place().out()]
     fn nextafter(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
-        let dtype = input.dtype()?;
-        if matches!(dtype, DType::F16 | DType::BF16) && other.dtype()? == dtype {
-            return crate::special::next_half(g, input, other);
+        let dtype = g.common_dtype(&[input, other])?;
+        if dtype.is_half() {
+            return crate::special::next_half(g, input.to(dtype), other.to(dtype));
         }
         Ok(input.nextafter(other))
     }
@@ -331,27 +331,29 @@ functions! {
     /// Example:
     ///     >>> gt.hypot(gt.tensor([3.0, 1e30]), gt.tensor([4.0, 1e30]))
     ///     tensor([5.0000e+00, 1.4142e+30])
-    [method().in_place().out().wide()]
+    [method().in_place().out()]
     fn hypot(g, input: Expr<'g>, other: Expr<'g>) -> Result<Expr<'g>> {
         let dtype = g.common_dtype(&[input, other])?;
-        let (input, other) = (input.to(dtype), other.to(dtype));
-        check_floating("hypot", input)?;
-        let (a, b) = (input.detach().abs(), other.detach().abs());
-        let first = a.gt(b);
-        let (large, small) = (first.where_(a, b), first.where_(b, a));
-        let ratio = small / large.eq(0.0).where_(1.0, large);
-        let infinite = a.eq(f64::INFINITY) | b.eq(f64::INFINITY);
-        let result = infinite.where_(f64::INFINITY, large * (ratio * ratio + 1.0).sqrt());
-        // An operand that requires no gradient is not saved: it may be written.
-        let learning: Vec<Expr<'g>> = [input, other].into_iter().filter(|operand| operand.requires_grad()).collect();
-        if learning.is_empty() {
-            return Ok(result);
-        }
-        let [result] = g.with_gradient("HypotBackward0", &learning, [result], |_, values, grads| {
-            let (sides, result) = values.split_at(values.len() - 1);
-            Ok(sides.iter().map(|side| grads[0].map(|grad| grad * (*side / result[0]))).collect())
-        })?;
-        Ok(result)
+        let sides = [input.to(dtype), other.to(dtype)];
+        check_floating("hypot", sides[0])?;
+        in_float32(sides, |[input, other]| {
+            let (a, b) = (input.detach().abs(), other.detach().abs());
+            let first = a.gt(b);
+            let (large, small) = (first.where_(a, b), first.where_(b, a));
+            let ratio = small / large.eq(0.0).where_(1.0, large);
+            let infinite = a.eq(f64::INFINITY) | b.eq(f64::INFINITY);
+            let result = infinite.where_(f64::INFINITY, large * (ratio * ratio + 1.0).sqrt());
+            // An operand that requires no gradient is not saved: it may be written.
+            let learning: Vec<Expr<'g>> = [input, other].into_iter().filter(|side| side.requires_grad()).collect();
+            if learning.is_empty() {
+                return Ok(result);
+            }
+            let [result] = g.with_gradient("HypotBackward0", &learning, [result], |_, values, grads| {
+                let (sides, result) = values.split_at(values.len() - 1);
+                Ok(sides.iter().map(|side| grads[0].map(|grad| grad * (*side / result[0]))).collect())
+            })?;
+            Ok(result)
+        })
     }
 
     /// `input ** exponent`, computed in float64.

@@ -1,6 +1,6 @@
 //! Elementwise functions composed of others: angles, floating-point formats and special functions.
 
-use crate::common::{check_floating, in_dtype};
+use crate::common::{check_floating, in_dtype, in_float32};
 use crate::declaration::{TensorOrNumber, functions};
 use gt_ops::error::Result;
 use gt_ops::expr::{Builder, Expr, GradientRule};
@@ -302,15 +302,16 @@ functions! {
     /// Example:
     ///     >>> gt.special.xlog1py(gt.tensor([0.0, 2.0]), gt.tensor([-1.0, 1.0]))
     ///     tensor([0.0000, 1.3863])
-    [module("special").out().wide()]
+    [module("special").out()]
     fn xlog1py(g, input: TensorOrNumber<'g>, other: TensorOrNumber<'g>) -> Result<Expr<'g>> {
         if input.as_number().is_some() && other.as_number().is_some() {
             return Err(OpError::type_("special_xlog1py(): one of the arguments must be a Tensor"));
         }
         let dtype = g.common_dtype(&[*input, *other])?.to_float();
-        let [x, y] = [*input, *other].map(|operand| in_dtype(operand, dtype));
-        let zero = x.eq(0.0) & y.isnan().logical_not();
-        Ok(zero.where_(0.0, x * zero.where_(0.0, y.log1p())))
+        in_float32([*input, *other].map(|operand| in_dtype(operand, dtype)), |[x, y]| {
+            let zero = x.eq(0.0) & y.isnan().logical_not();
+            Ok(zero.where_(0.0, x * zero.where_(0.0, y.log1p())))
+        })
     }
 
     /// The spherical Bessel function of the first kind of order 0: sin(x) / x, and 1 at 0. No gradient, as in PyTorch.

@@ -473,6 +473,9 @@ class Program:
         if overlaps(target) and not whole and (t.requires_grad or a not in self.repeating):
             # PyTorch's gradients count a written element once for each place.
             return None
+        if b == a and " = " in line and t._base is not None and self.is_recorded():
+            # A part assigned to itself stays as it is; in PyTorch, `retain_grad` then follows the assignment.
+            return None
         if a in self.untracked and self.is_recorded():
             # In PyTorch, a gradient that was recorded before is computed of what is written then.
             return None
@@ -682,8 +685,8 @@ def overlaps(t: torch.Tensor) -> bool:
 
 
 def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have one storage."""
-    return a.numel() > 0 and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+    """Whether two tensors have one storage. One without elements has no address, but is an object all the same."""
+    return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
 
 
 def program(seed: int, scalars: tuple[Any, ...] = SCALARS) -> list[str]:

@@ -163,3 +163,19 @@ def test_gradients_of_an_affine_map_have_its_half_precision() -> None:
     F.linear(x, weight, bias).sum().backward()
     assert [t.grad.dtype for t in (x, weight, bias)] == [gt.bfloat16] * 3
     assert [t.grad.tolist() for t in (x, weight, bias)] == [[[3.0, 4.0]], [[1.0, 2.0]], [1.0]]
+
+
+def test_integers_beside_half_precision_are_rounded_to_it() -> None:
+    """An integer beyond float16 is infinite there; a function of integers alone is float32."""
+    large, nan = gt.tensor([-(2**60)]), gt.tensor([math.nan], dtype=gt.float16)
+    assert gt.hypot(nan, large).tolist() == gt.hypot(large, nan).tolist() == [math.inf]
+    assert gt.special.xlog1py(gt.tensor([1.0], dtype=gt.float16), gt.tensor([70000])).tolist() == [math.inf]
+    one = gt.tensor([1.5, 2.0], dtype=gt.float16)
+    assert gt.addcdiv(one, one, gt.tensor([70000, 1]), value=2).tolist() == [1.5, 6.0]
+    assert gt.nextafter(one, gt.tensor([1, 2])).tolist() == [1.5 - 2.0**-10, 2.0]
+    assert gt.cosine_similarity(one, gt.tensor([3, 4]), dim=0).item() == 1.0
+    loss = F.poisson_nll_loss(gt.tensor([1, 2]), one)
+    assert loss.dtype == gt.float32
+    np.testing.assert_allclose(loss.item(), (math.e - 1.5 + math.e**2 - 4) / 2, rtol=1e-3)
+    with pytest.raises(RuntimeError, match="expected common dtype to be floating point, yet common dtype is Long"):
+        gt.cosine_similarity(gt.tensor([1]), gt.tensor([1]), dim=0)

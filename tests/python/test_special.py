@@ -234,6 +234,15 @@ def test_the_next_number_of_half_precision() -> None:
     assert leaf.grad.tolist() == [1, 1, 1]
 
 
+def test_incomplete_gammas_of_a_large_shape() -> None:
+    a = np.array([9e5, 1.1e6, 1e8, 1e10, 1e14])
+    x = a + np.array([-3.0, -1.0, 0.0, 1.0, 3.0])[:, None] * np.sqrt(a)
+    for name in ("gammainc", "gammaincc"):
+        wanted = getattr(sp, name)(a, x)
+        np.testing.assert_allclose(getattr(gt.special, name)(gt.tensor(a), gt.tensor(x)).numpy(), wanted, rtol=1e-11)
+        np.testing.assert_allclose(getattr(gt.special, name)(gt.tensor([1e30]), gt.tensor([1e30])).numpy(), [0.5])
+
+
 @pytest.mark.parametrize("name", ["erfinv", "lgamma"])
 def test_float32_has_approximations_of_its_own(name: str) -> None:
     scipy_name = {"lgamma": "gammaln"}.get(name, name)

@@ -161,16 +161,24 @@ GT_DEVICE double i1e(double x) { return copysign(bessel_scaled(x, 1.0), x); }
 GT_DEVICE double i0(double x) { return unscaled(i0e(x), x); }
 GT_DEVICE double i1(double x) { return unscaled(i1e(x), x); }
 
-// The most terms of the two expansions below; shape 1e8 takes 90,000 near its middle.
-#define GT_TERMS_MAX (1 << 20)
+// The most terms of the two expansions below; shape 1e6 takes 9,000 near its middle.
+#define GT_TERMS_MAX (1 << 14)
 
+// a (d - ln(1 + d)) for the relative distance d of x from a; near a without cancellation, from ln(1 + d) = 2 artanh(d /
+// (2 + d)).
+GT_DEVICE double gamma_exponent(double a, double x) {
+    double away = (x - a) / a;
+    if (fabs(away) > 0.1) return a * (away - log1p(away));
+    double ratio = away / (2.0 + away), square = ratio * ratio, tail = 0.0;
+    for (int k = 7; k >= 0; k--) tail = tail * square + 1.0 / (2 * k + 3);
+    return a * ratio * (away - 2.0 * square * tail);
+}
 // x^a e^-x / gamma(a + 1), without cancellation for large a.
 GT_DEVICE double gamma_factor(double a, double x) {
     if (a < 10.0) return exp(a * log(x) - x - lgamma(a + 1.0));
     // Stirling's formula with its error series, so that only the relative distance of x from a remains.
     double error = (1.0 / 12.0 - (1.0 / 360.0 - 1.0 / (1260.0 * a * a)) / (a * a)) / a;
-    double away = (x - a) / a;
-    return exp(-a * (away - log1p(away)) - error) / sqrt(2.0 * GT_PI * a);
+    return exp(-gamma_exponent(a, x) - error) / sqrt(2.0 * GT_PI * a);
 }
 // The regularized lower incomplete gamma function by its series (DLMF 8.11.4), for x < a + 1.
 GT_DEVICE double gamma_series(double a, double x) {
@@ -199,6 +207,23 @@ GT_DEVICE double gamma_fraction(double a, double x) {
     }
     return gamma_factor(a, x) * a * product;
 }
+// From this shape on, Temme's uniform expansion (DLMF 8.12.4) takes three functions, each by powers of its variable.
+#define GT_LARGE_SHAPE 1e6
+GT_DEVICE double gamma_of_large_shape(double a, double x, double sign) {
+    double exponent = gamma_exponent(a, x);
+    if (exponent > 750.0) return (x > a) == (sign > 0.0) ? 0.0 : 1.0;
+    double v = copysign(sqrt(2.0 * exponent / a), x - a);
+    double third = (v / 1296.0 - 139.0 / 51840.0) * v + 25.0 / 6048.0;
+    double second = (((-4.018775720164609e-7 * v + 2.05761316872428e-4) * v - 77.0 / 77760.0) * v + 1.0 / 378.0) * v;
+    second = (second - 1.0 / 288.0) * v - 1.0 / 540.0;
+    double first = ((6.707853543401498e-9 * v - 1.7665952736826078e-7) * v + 8.296711340953087e-7) * v;
+    first = ((first - 1.85406221071516e-6) * v - 2.185448510679992e-6) * v + 1.0 / 25515.0;
+    first = ((first * v - 139.0 / 777600.0) * v + 1.0 / 2835.0) * v + 1.0 / 864.0;
+    first = ((first * v - 2.0 / 135.0) * v + 1.0 / 12.0) * v - 1.0 / 3.0;
+    double sum = (third / a + second) / a + first;
+    double half = 0.5 * erfc(sign * copysign(sqrt(exponent), x - a));
+    return half + sign * exp(-exponent) * sum / sqrt(2.0 * GT_PI * a);
+}
 // The regularized incomplete gamma function, lower if `below`, otherwise upper.
 GT_DEVICE double gamma_share(double a, double x, bool below) {
     double lower;
@@ -208,6 +233,8 @@ GT_DEVICE double gamma_share(double a, double x, bool below) {
         lower = 1.0;
     } else if (x == 0.0 || is_inf(a)) {
         lower = 0.0;
+    } else if (a > GT_LARGE_SHAPE) {
+        return gamma_of_large_shape(a, x, below ? -1.0 : 1.0);
     } else if (x < a + 1.0) {
         lower = gamma_series(a, x);
     } else {

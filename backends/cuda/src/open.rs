@@ -28,11 +28,12 @@ impl CudaBackend {
         let (version, driver) = (cuda.version_major(), Arc::new(cuda));
         let mut backend = CudaBackend::new(driver.clone(), Box::new(compiler), store, memory_bytes_limit)
             .map_err(|why| OpenError::Refused { ordinal, why })?;
-        let is = |name: &str, wanted: &str| std::env::var_os(name).is_some_and(|value| value == wanted);
-        let graphs = match () {
-            () if is("GT_CUDA_TIMES", "1") => Some(Graphs::Timed),
-            () if is("GT_CUDA_GRAPHS", "0") => Some(Graphs::Never),
-            () => None,
+        // A switch that is set and not empty is off if it is 0, and on otherwise.
+        let switch = |name| std::env::var(name).ok().filter(|value| !value.is_empty()).map(|value| value != "0");
+        let graphs = match (switch("GT_CUDA_TIMES"), switch("GT_CUDA_GRAPHS")) {
+            (Some(true), _) => Some(Graphs::Timed),
+            (_, Some(false)) => Some(Graphs::Never),
+            _ => None,
         };
         if let Some(graphs) = graphs {
             backend.set_graphs(graphs).map_err(|why| OpenError::Refused { ordinal, why })?;
@@ -44,7 +45,7 @@ impl CudaBackend {
                 backend
             }
         };
-        if is("GT_CUDNN", "0") {
+        if switch("GT_CUDNN") == Some(false) {
             return Ok(backend);
         }
         Ok(match CUDNN.open(Some(version), |opened| Cudnn::bind(opened, driver.clone(), memory_bytes_limit)) {
