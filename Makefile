@@ -21,7 +21,7 @@ GPU_TEST ?=
 PROGRAMS ?=
 DIST ?=
 # The decoders that `make fuzz` runs, and the seconds for each.
-FUZZ ?= slots stream messages handshake config frames
+FUZZ ?= slots stream messages handshake config frames links
 FUZZ_SECONDS ?= 60
 
 # Two processes run the tests of the package; more would need more memory and cores than a small machine has.

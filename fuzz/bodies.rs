@@ -7,6 +7,8 @@
 use crate::streams::{self, Dice};
 use gt_bridge::frame::{self, Frame};
 use gt_bridge::handshake::{HandshakeReply, HandshakeRequest};
+use gt_bridge::lasting_link::FrameAssembly;
+use gt_bridge::link_frame::LinkFrame;
 use gt_ops::cost::cost;
 use gt_ops::event::{Event, LogLine};
 use gt_ops::infer::{InputMeta, infer};
@@ -22,13 +24,14 @@ use std::time::Duration;
 pub type FuzzTarget = fn(&[u8]);
 
 /// All targets, by name.
-pub const FUZZ_TARGETS: [(&str, FuzzTarget); 6] = [
+pub const FUZZ_TARGETS: [(&str, FuzzTarget); 7] = [
     ("slots", slots),
     ("stream", stream),
     ("messages", messages),
     ("handshake", handshake),
     ("config", config),
     ("frames", frames),
+    ("links", links),
 ];
 
 fn slots_in(bytes: &[u8]) -> Vec<Slot> {
@@ -168,6 +171,33 @@ pub fn frames(mut bytes: &[u8]) {
             read_copy(&records);
         }
         bytes = &bytes[len..];
+    }
+}
+
+/// The stream of a link between machines. Its frames are the same however its bytes come.
+pub fn links(bytes: &[u8]) {
+    let assembled = |blocks: &mut dyn Iterator<Item = &[u8]>| {
+        let (mut assembly, mut found) = (FrameAssembly::default(), Vec::new());
+        for mut block in blocks {
+            loop {
+                match assembly.next(&mut block) {
+                    Ok(Some(frame)) => found.push(frame.clone()),
+                    Ok(None) => break,
+                    Err(_) => return found,
+                }
+            }
+        }
+        found
+    };
+    let frames = assembled(&mut std::iter::once(bytes));
+    assert_eq!(assembled(&mut bytes.chunks(1)), frames);
+    for frame in &frames {
+        match LinkFrame::decode(frame) {
+            Ok(LinkFrame::Slots { slots, .. }) => assert_eq!(slots.len() * size_of::<Slot>() + 5, frame.len()),
+            Ok(LinkFrame::Message(rest)) => assert_eq!(rest.len() + 1, frame.len()),
+            Ok(LinkFrame::Data { bytes, .. }) => assert_eq!(bytes.len() + 25, frame.len()),
+            Err(why) => assert!(why.starts_with("a frame of"), "{why}"),
+        }
     }
 }
 

@@ -177,6 +177,20 @@ pub fn valid_input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
             }
             push_records(&mut bytes, &records);
         }
+        "links" => {
+            for _ in 0..1 + dice.below(5) {
+                let slots = streams::encoded(&streams::valid(dice)).concat();
+                let payload = match dice.below(3) {
+                    0 => json(&client_messages()[dice.index(8)]),
+                    1 => slots.iter().take(9).flatten().flat_map(|word| word.to_le_bytes()).collect(),
+                    _ => vec![7; 20 + dice.index(200)],
+                };
+                // The kind of a frame, and the worker of one that is no message.
+                let head: &[u8] = if payload[0] == b'{' { &[0] } else { &[1 + u8::from(payload[0] == 7), 0, 0, 0, 0] };
+                bytes.extend(((head.len() + payload.len()) as u32).to_le_bytes());
+                bytes.extend([head, &payload].concat());
+            }
+        }
         "messages" => {
             let all = client_messages().iter().map(json).chain(daemon_messages().iter().map(json)).collect();
             bytes = one(all, dice);

@@ -585,7 +585,7 @@ impl Unacknowledged {
 
 /// The frames of the stream, whose bytes come in blocks.
 #[derive(Default)]
-struct FrameAssembly {
+pub struct FrameAssembly {
     /// The bytes of the frame's length that have come.
     head: Vec<u8>,
     /// The bytes of the frame that have come.
@@ -596,7 +596,10 @@ struct FrameAssembly {
 
 impl FrameAssembly {
     /// The next frame, whose last bytes are taken from the beginning of `bytes`; none if these do not complete it.
-    fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<&mut Vec<u8>>, String> {
+    ///
+    /// # Errors
+    /// The frame is longer than [`LINK_FRAME_BYTES_MAX`].
+    pub fn next(&mut self, bytes: &mut &[u8]) -> Result<Option<&mut Vec<u8>>, String> {
         if std::mem::take(&mut self.is_whole) {
             self.head.clear();
             self.frame.clear();

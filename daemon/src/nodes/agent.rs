@@ -3,13 +3,14 @@
 use super::data_port;
 use super::endpoint::DataSetup;
 use super::hosted_worker::{HostCommand, HostedStart, HostedWorker};
-use super::messages::{LinkFrame, MachineRequest, NodeHello, NodeReply, OfferedWorker, ToNode};
+use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToNode};
 use super::server::GRACE;
 use crate::devices;
 use crate::worker::process::message::Message;
 use gt_backend::Site;
 use gt_bridge::handshake::ConnectError;
 use gt_bridge::lasting_link::{DialFailure, LastingLink, LinkEnd, LinkOptions, LinkRole};
+use gt_bridge::link_frame::LinkFrame;
 use gt_bridge::machine_port::{MachineConnection, dial};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::user_file;

@@ -4,7 +4,7 @@
 //! process, reports go back. The arenas of sessions are memory of the node's own, with the numbers and offsets of the
 //! daemon's.
 
-use super::messages::{DATA_BYTES_MAX, ToDaemon, send_data, send_message, send_slots};
+use super::messages::ToDaemon;
 use super::stand_in::{StepPart, StepReader};
 use crate::worker::process::keeper::{Child, Keeper, News};
 use crate::worker::process::life::{self, CHECK_EVERY, LifeWatch, Liveness};
@@ -12,6 +12,7 @@ use crate::worker::process::message::{Message, Ready};
 use crate::worker::process::worker_device::WorkerDevice;
 use crate::worker::step_wire::{ReportWords, StepHeader, StepKind};
 use gt_bridge::lasting_link::LastingLink;
+use gt_bridge::link_frame::{DATA_BYTES_MAX, send_data, send_message, send_slots};
 use gt_ops::failure::WorkerEnd;
 use gt_ops::wire::{self, ArenaRange, Command};
 use gt_protocol::{ProtocolError, WorkerInfo};

@@ -2,10 +2,11 @@
 
 use super::data_port::{self, DataPort};
 use super::endpoint::DataSetup;
-use super::messages::{LinkFrame, MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon};
+use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon};
 use super::registry::{Candidate, Registry};
 use super::stand_in::{NodePlace, StandIn};
 use gt_bridge::lasting_link::{LastingLink, LinkEnd, LinkOptions, LinkRole};
+use gt_bridge::link_frame::LinkFrame;
 use gt_bridge::machine_port::{MachineConnection, MachinePort};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;

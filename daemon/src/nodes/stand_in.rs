@@ -4,11 +4,12 @@
 //! Steps go to the node, each after the arena bytes that it reads; reports come back, each after the bytes that its
 //! fetch has written. Two threads serve it: one for the steps, one for everything that must not wait behind them.
 
-use super::messages::{DATA_BYTES_MAX, OfferedWorker, ToNode, complete, send_data, send_message, send_slots};
+use super::messages::{OfferedWorker, ToNode, complete};
 use crate::worker::process::life::{BEAT, BEAT_EVERY, CANCELLATION_BYTES, cancellation_of};
 use crate::worker::process::message::{Message, Ready};
 use crate::worker::step_wire::{StepHeader, StepKind};
 use gt_bridge::lasting_link::LastingLink;
+use gt_bridge::link_frame::{DATA_BYTES_MAX, send_data, send_message, send_slots};
 use gt_ops::wire::{self, Command};
 use gt_protocol::limits::{HANDSHAKE_DEADLINE, REPLY_DEADLINE};
 use gt_protocol::{Hello, Role, WorkerOffer};

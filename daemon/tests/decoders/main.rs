@@ -9,10 +9,15 @@ mod seeds;
 mod streams;
 
 use bodies::FuzzTarget;
+use gtd::nodes::endpoint::{DataHello, DataReply, Endpoint, NetworkRank};
+use gtd::nodes::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
+use gtd::worker::process::message::Message;
 use seeds::valid_input;
 use std::path::Path;
 use streams::Dice;
 
+/// The decoders of what nodes and the daemon say to each other.
+const NODES: &str = "nodes";
 /// The number of inputs per decoder.
 const CASES: u64 = 3000;
 /// The number of valid inputs for each target of `cargo fuzz`.
@@ -24,7 +29,7 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     if dice.percent(20) {
         return (0..dice.below(600)).map(|_| dice.below(256) as u8).collect();
     }
-    let mut bytes = valid_input(name, dice);
+    let mut bytes = if name == NODES { node_message(dice) } else { valid_input(name, dice) };
     for _ in 0..dice.below(5) {
         let (at, other) = (dice.index(bytes.len().max(1)), dice.index(bytes.len().max(1)));
         match dice.below(6) {
@@ -40,15 +45,53 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Decodes messages of the daemon to its workers. This is not a fuzzing target, as that would have to link the daemon.
-fn workers_messages(bytes: &[u8]) {
-    let _ = serde_json::from_slice::<gtd::worker::process::message::Message>(bytes);
+/// Decodes messages of the daemon to its workers, and of nodes. These are no fuzzing targets, as those would have to link
+/// the daemon.
+fn own_messages(bytes: &[u8]) {
+    let _ = serde_json::from_slice::<Message>(bytes);
+    let _ = serde_json::from_slice::<MachineRequest>(bytes);
+    let _ = serde_json::from_slice::<NodeReply>(bytes);
+    let _ = serde_json::from_slice::<ToNode>(bytes);
+    let _ = serde_json::from_slice::<ToDaemon>(bytes);
+    let _ = serde_json::from_slice::<DataReply>(bytes);
+}
+
+/// A valid message of, or to, a node.
+fn node_message(dice: &mut Dice<'_>) -> Vec<u8> {
+    let endpoint =
+        Endpoint { machine: "a".into(), process: "b".into(), fingerprint: "sha256:00".into(), host: None, port: 7 };
+    let hello = NodeHello {
+        version: "0.1.0".into(),
+        link: None,
+        received: 3,
+        secret: "s".into(),
+        name: Some("node7".into()),
+        host: "node7".into(),
+        workers: vec![OfferedWorker {
+            name: "cpu:0".into(),
+            device: "cpu".into(),
+            threads: 1,
+            memory_bytes_limit: 1 << 20,
+        }],
+    };
+    let data = DataHello { from: "a".into(), to: "b".into(), link: "c".into(), received: 9 };
+    let rank = Box::new(NetworkRank { group: 1, rank: 1, endpoints: vec![endpoint.clone(), endpoint] });
+    let messages = [
+        serde_json::to_vec(&MachineRequest::Node(Box::new(hello))),
+        serde_json::to_vec(&MachineRequest::Data(data)),
+        serde_json::to_vec(&NodeReply::Welcome { link: "c".into(), name: "node7".into(), received: 4 }),
+        serde_json::to_vec(&ToNode::Rank { worker: 0, rank }),
+        serde_json::to_vec(&ToNode::Cancel { worker: 0, session: 1, below: 9 }),
+        serde_json::to_vec(&ToDaemon::Ended { worker: 0, why: "it was killed".into() }),
+        serde_json::to_vec(&DataReply::Welcome { received: 4 }),
+    ];
+    messages[dice.index(messages.len())].as_ref().expect("it is serializable").clone()
 }
 
 #[test]
 fn nothing_that_can_be_said_makes_who_reads_it_panic() {
-    let workers: (&str, FuzzTarget) = ("messages", workers_messages);
-    for (name, body) in bodies::FUZZ_TARGETS.into_iter().chain([workers]) {
+    let own: [(&str, FuzzTarget); 2] = [("messages", own_messages), (NODES, own_messages)];
+    for (name, body) in bodies::FUZZ_TARGETS.into_iter().chain(own) {
         for case in 0..CASES {
             let bytes = input(name, &mut Dice::seeded(case));
             if std::panic::catch_unwind(|| body(&bytes)).is_err() {
