@@ -6,8 +6,8 @@
 //! of its own, and sends the completions back, each after the bytes that were fetched. So neither the client nor the
 //! dispatcher knows of TCP, and the dispatcher validates such a client as any other.
 //!
-//! Machines whose workers compute for the daemon have a [`lasting_link`] with it, which carries each [`link_frame`] once
-//! and in order however often its connection breaks.
+//! Machines whose workers compute for the daemon have a [`lasting_link`] with it, which carries each [`link_frame`]
+//! once and in order however often its connection breaks.
 //!
 //! `gtctl` connects by TCP without a session: [`control_client`] takes the daemon's place for it, and `control_relay` a
 //! `gtctl`'s place for the daemon. The records of the tape are copied from one ring into another.

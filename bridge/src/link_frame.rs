@@ -1,5 +1,5 @@
-//! The frames of a [`LastingLink`] between a node's agent and the daemon: messages, slots of workers' rings, and bytes of
-//! arenas.
+//! The frames of a [`LastingLink`] between a node's agent and the daemon: messages, slots of workers' rings, and bytes
+//! of arenas.
 
 use crate::frame::slots_in;
 use crate::lasting_link::{LINK_FRAME_BYTES_MAX, LastingLink, LinkEnd};

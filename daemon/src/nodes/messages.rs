@@ -1,7 +1,7 @@
 //! The messages between a node's agent and the daemon, as JSON.
 //!
-//! The first in each direction of a connection is [`MachineRequest`] or [`NodeReply`]. Then come the frames of a lasting
-//! link, of which one kind has a [`ToNode`] or a [`ToDaemon`].
+//! The first in each direction of a connection is [`MachineRequest`] or [`NodeReply`]. Then come the frames of a
+//! lasting link, of which one kind has a [`ToNode`] or a [`ToDaemon`].
 
 use super::endpoint::{DataHello, Endpoint, NetworkRank};
 use crate::worker::process::message::Ready;

@@ -45,8 +45,8 @@ fn input(name: &str, dice: &mut Dice<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Decodes messages of the daemon to its workers, and of nodes. These are no fuzzing targets, as those would have to link
-/// the daemon.
+/// Decodes messages of the daemon to its workers, and of nodes. These are no fuzzing targets, as those would have to
+/// link the daemon.
 fn own_messages(bytes: &[u8]) {
     let _ = serde_json::from_slice::<Message>(bytes);
     let _ = serde_json::from_slice::<MachineRequest>(bytes);
