@@ -28,6 +28,9 @@ EXACT_STEP = 2.0**-20
 # The operations that add many terms: kernels do so in different orders, and several workers round the sum of each.
 SUMS = {"sum", "mean", "nansum", "dot", "vdot", "mv", "mm", "addmm", "bmm", "baddbmm", "convolution"}
 
+# The moments of deviations from a mean, and the power of the deviations that they are of.
+MOMENTS = {"var": 2, "std": 1}
+
 
 class RandomRounding(TorchDispatchMode):
     """Changes each rounded element of a result by up to `CHANGE_ULPS_MAX` units of its last place, and so all terms of
@@ -43,7 +46,8 @@ class RandomRounding(TorchDispatchMode):
         if any(to.alias_info is not None and not to.alias_info.is_write for to in func._schema.returns):
             return func(*args, **kwargs)
         precise = in_double(func, args, kwargs)
-        is_sum = func._schema.name.removeprefix("aten::") in SUMS
+        name = func._schema.name.removeprefix("aten::")
+        is_sum = name in SUMS
         if is_sum:
             args = tree_map(lambda operand: self.other(operand, kwargs.get("dtype")), args)
         result = func(*args, **kwargs)
@@ -53,6 +57,11 @@ class RandomRounding(TorchDispatchMode):
         if is_sum and self.cancels and isinstance(result, torch.Tensor) and result.is_floating_point():
             sizes = func(*tree_map(lambda x: x.abs() if isinstance(x, torch.Tensor) else x, args), **kwargs)
             result[result.abs() <= CANCELLED_ULPS * torch.finfo(result.dtype).eps * sizes] = 0.0
+        if name in MOMENTS and self.cancels and args[0].is_floating_point() and args[0].numel() > 0:
+            # Numbers that are equal but for their rounding may have no deviation at all.
+            axes = (args[1] if len(args) > 1 else None) or tuple(range(args[0].ndim))
+            size = args[0].abs().amax(axes, kwargs.get("keepdim", False))
+            result[result <= (CANCELLED_ULPS * torch.finfo(result.dtype).eps * size) ** MOMENTS[name]] = 0.0
         return result
 
     def other(self, operand: Any, dtype: torch.dtype | None) -> Any:

@@ -620,6 +620,10 @@ class Program:
                 views = [name for name in kind if shares_memory(self.of(name), made)]
                 if re.search(makes, source) or any(re.search(rf"\b{name}\b", source) for name in views):
                     kind.add(self.fresh())
+        elif ".data = " in line:
+            # Each of the two now shows what is written to the other.
+            names = re.findall(r"\bt\d+\b", line)
+            self.untracked |= {name for name in self.names() if shares_memory(self.of(name), self.of(names[0]))}
         self.count += made is not None
         changed = [name for name, (t, version) in before.items() if t._version != version]
         # The bits of a NaN are not promised: the program ends before one that is seen as integers.
