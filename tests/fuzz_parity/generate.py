@@ -243,7 +243,9 @@ class Program:
         t = self.of(a)
         d = self.axis(a)
         size = t.shape[d] if t.ndim else 1
-        positions = [self.random.randrange(-1 if self.chance(0.02) else 0, size) for _ in range(2)] if size else []
+        # Of a tensor without elements, nothing is read, and so no index is checked; PyTorch checks those of some functions.
+        least = -1 if self.chance(0.02) and t.numel() else 0
+        positions = [self.random.randrange(least, size) for _ in range(2)] if size else []
         found = f"torch.tensor({positions}, dtype=torch.int64)"
         return self.pick(
             (
