@@ -243,7 +243,7 @@ class Program:
         t = self.of(a)
         d = self.axis(a)
         size = t.shape[d] if t.ndim else 1
-        # Of a tensor without elements, nothing is read, and so no index is checked; PyTorch checks those of some functions.
+        # Of a tensor without elements nothing is read, and no index is checked; PyTorch checks those of some functions.
         least = -1 if self.chance(0.02) and t.numel() else 0
         positions = [self.random.randrange(least, size) for _ in range(2)] if size else []
         found = f"torch.tensor({positions}, dtype=torch.int64)"
@@ -480,6 +480,10 @@ class Program:
             return None
         if a in self.untracked and self.is_recorded():
             # In PyTorch, a gradient that was recorded before is computed of what is written then.
+            return None
+        retaining = (self.of(name) for name in self.names() if name != a and self.of(name).retains_grad)
+        if any(shares_memory(target, other) for other in retaining):
+            # PyTorch keeps the gradient of before the write until the program looks at the view's node.
             return None
         others = [self.of(name) for name in self.names() if name != a and name in line]
         if any(shares_memory(target, other) for other in others):
