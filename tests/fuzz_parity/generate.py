@@ -367,6 +367,9 @@ class Program:
         if name in ("prod", "cumprod") and self.multiplies_beyond(a, into):
             # Whether a factor of 0 comes before or after the overflow is decided by the order and the rounding.
             return None
+        if name in ("prod", "cumprod") and self.of(a).requires_grad and not self.of(a).isfinite().all():
+            # A zero anywhere in the tensor, or `create_graph`, decides where PyTorch's gradient is NaN.
+            return None
         return f"{a}.{name}({', '.join(words)})"
 
     def cancels(self, a: str) -> bool:
@@ -477,6 +480,16 @@ class Program:
             return None
         if b == a and " = " in line and t._base is not None and self.is_recorded():
             # A part assigned to itself stays as it is; in PyTorch, `retain_grad` then follows the assignment.
+            return None
+        if a == b and t._backward_hooks and t._base is not None:
+            # Of the two operands, PyTorch's hook changes the gradient of the second alone.
+            return None
+        resized = t._base is not None and t._base.dtype.itemsize != t.dtype.itemsize
+        if resized and a in self.repeating and re.search(r"index_put_|masked_fill_|\] = ", line):
+            # Elements of another size, which another axis repeats: GT refuses to write to some of them.
+            return None
+        if self.is_recorded() and any(shares_memory(target, self.of(name)) for name in self.untracked):
+            # PyTorch's gradient of what was computed of `x.data` is that of its new elements; GT raises an error.
             return None
         if a in self.untracked and self.is_recorded():
             # In PyTorch, a gradient that was recorded before is computed of what is written then.
