@@ -243,7 +243,7 @@ class Program:
         t = self.of(a)
         d = self.axis(a)
         size = t.shape[d] if t.ndim else 1
-        # Of a tensor without elements nothing is read, and no index is checked; PyTorch checks those of some functions.
+        # Nothing is read of a tensor without elements, and no index checked; PyTorch checks those of some functions.
         least = -1 if self.chance(0.02) and t.numel() else 0
         positions = [self.random.randrange(least, size) for _ in range(2)] if size else []
         found = f"torch.tensor({positions}, dtype=torch.int64)"
@@ -482,7 +482,7 @@ class Program:
             # A part assigned to itself stays as it is; in PyTorch, `retain_grad` then follows the assignment.
             return None
         if a == b and t._backward_hooks and t._base is not None:
-            # Of the two operands, PyTorch's hook changes the gradient of the second alone.
+            # PyTorch's hook changes the gradient of the second operand alone.
             return None
         resized = t._base is not None and t._base.dtype.itemsize != t.dtype.itemsize
         if resized and a in self.repeating and re.search(r"index_put_|masked_fill_|\] = ", line):
