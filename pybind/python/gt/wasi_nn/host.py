@@ -230,8 +230,7 @@ class WasiNN:
         if math.prod(shape) * dtype.itemsize != size:
             raise CallError(Errno.INVALID_ARGUMENT, f"{size:,} bytes are no tensor of shape {shape} and dtype {dtype}")
         memory.check(data, size)
-        found.inputs.pop(index, None)
-        self._check_held(size)
+        self._check_held(size - (found.inputs[index].nbytes if index in found.inputs else 0))
         array = np.ndarray(shape, dtype, memory.read(data, size) or bytes(dtype.itemsize))
         found.inputs[index] = gt.tensor(array)
 
