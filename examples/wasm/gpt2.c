@@ -1,6 +1,6 @@
 /* Text by a GPT-2 from inside a sandbox: a guest of WASI-NN, which a host such as `python -m gt.wasi_nn` runs.
  *
- *     python -m ziglang cc -target wasm32-wasi -Oz -s gpt2.c -o gpt2.wasm
+ *     python -m ziglang cc -target wasm32-wasi -O2 -s gpt2.c -o gpt2.wasm
  *     python -m gt.wasi_nn --graph gpt2=model.bin --folder . gpt2.wasm gpt2 tokenizer.bin 'Once upon a time' -k 40
  *
  * The graph gets the whole sequence of tokens, and gives the logits of the token after it and the number of tokens for

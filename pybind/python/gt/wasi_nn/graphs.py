@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
+
+import numpy as np
 
 import gt
 from gt import Tensor
 from gt.llm.model import GPT2, Cache
 
 Function = Callable[..., Tensor | Sequence[Tensor]]
+# The dtypes of outputs that have no type in WASI-NN, each with the one that the guest gets.
+CONVERTED = {gt.bfloat16: gt.float32, gt.bool: gt.uint8}
 
 
 class InputError(ValueError):
@@ -27,9 +30,9 @@ class NextToken:
     Example:
         >>> import gt.wasi_nn
         >>> model = gt.llm.GPT2(gt.llm.Config(context=8, vocabulary=20, layers=1, heads=2, channels=16))
-        >>> logits, room = gt.wasi_nn.NextToken(model)(gt.tensor([3, 1, 4]))
-        >>> logits.shape, room
-        (gt.Size([20]), tensor([5], dtype=gt.int32))
+        >>> logits, room = gt.wasi_nn.NextToken(model)(np.array([3, 1, 4]))
+        >>> logits.shape, room.tolist()
+        ((20,), [5])
     """
 
     def __init__(self, model: GPT2) -> None:
@@ -38,7 +41,7 @@ class NextToken:
         self.seen: list[int] = []
 
     @gt.no_grad()
-    def __call__(self, *inputs: Tensor) -> tuple[Tensor, Tensor]:
+    def __call__(self, *inputs: np.ndarray) -> list[np.ndarray]:
         """Computes the outputs of one input.
 
         Raises:
@@ -46,10 +49,10 @@ class NextToken:
                 model's vocabulary; or the inputs are no sequence of tokens.
         """
         c = self.model.config
-        if len(inputs) != 1 or inputs[0].ndim == 0 or math.prod(inputs[0].shape[:-1]) != 1:
-            shapes = [tuple(t.shape) for t in inputs]
+        if len(inputs) != 1 or inputs[0].ndim == 0 or inputs[0].size != inputs[0].shape[-1]:
+            shapes = [array.shape for array in inputs]
             raise InputError(f"a GPT-2 has one input of shape (length,) or (1, length), but the shapes are {shapes}")
-        if inputs[0].dtype not in (gt.int32, gt.int64):
+        if inputs[0].dtype not in (np.int32, np.int64):
             raise InputError(f"tokens are int32 or int64, not {inputs[0].dtype}")
         tokens = inputs[0].reshape(-1).tolist()
         if not 0 < len(tokens) <= c.context:
@@ -65,12 +68,20 @@ class NextToken:
         self.seen, self.cache.length = tokens[:known], known
         logits, _ = self.model(gt.tensor([tokens[known:]]), cache=self.cache)
         self.seen = tokens
-        return logits[0, -1].float(), gt.tensor([c.context - len(tokens)], dtype=gt.int32)
+        return [logits[0, -1].float().numpy(), np.array([c.context - len(tokens)], np.int32)]
 
 
-def new_execution(graph: GPT2 | Function) -> Function:
-    """Returns the function that one execution context of a guest calls."""
-    return NextToken(graph) if isinstance(graph, GPT2) else graph
+def new_execution(graph: GPT2 | Function) -> Callable[..., list[np.ndarray]]:
+    """Returns the function of arrays that one execution context of a guest calls."""
+    if isinstance(graph, GPT2):
+        return NextToken(graph)
+
+    def execution(*inputs: np.ndarray) -> list[np.ndarray]:
+        made = graph(*(gt.tensor(array) for array in inputs))
+        outputs = [made] if isinstance(made, Tensor) else made
+        return [t.detach().to(CONVERTED.get(t.dtype, t.dtype)).numpy() for t in outputs]
+
+    return execution
 
 
 def execution_bytes(graph: GPT2 | Function) -> int:

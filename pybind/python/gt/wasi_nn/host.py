@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import gt
-from gt import Tensor
 from gt.llm.checkpoint import VERSIONS, read_open_model
 from gt.llm.files import MODEL, FileError, check_header
 from gt.llm.model import GPT2
@@ -44,13 +42,8 @@ LIST = struct.Struct("<II")
 TENSOR = struct.Struct("<IIBxxxII")
 U32 = struct.Struct("<I")
 
-# The numbers of `tensor_type`.
-TENSOR_TYPES = ("<f2", "<f4", "<f8", "u1", "<i4", "<i8")
-# The dtypes of outputs, each with the dtype that the guest gets: one of those six.
-OUTPUT_DTYPES = {t: t for t in (gt.float16, gt.float32, gt.float64, gt.uint8, gt.int32, gt.int64)} | {
-    gt.bfloat16: gt.float32,
-    gt.bool: gt.uint8,
-}
+# The dtypes by their numbers of `tensor_type`.
+TENSOR_TYPES = [np.dtype(name) for name in ("<f2", "<f4", "<f8", "u1", "<i4", "<i8")]
 # The number of `graph_encoding` that llm.c's files go by, the number of encodings, and the number of execution targets.
 AUTODETECT, ENCODINGS, TARGETS = 5, 6, 3
 
@@ -116,13 +109,13 @@ class Context:
 
     def __init__(self, graph: GPT2 | Function) -> None:
         self.function, self.own_bytes = new_execution(graph), execution_bytes(graph)
-        self.inputs: dict[int, Tensor] = {}
-        self.outputs: list[bytes] | None = None
+        self.inputs: dict[int, np.ndarray] = {}
+        self.outputs: list[np.ndarray] | None = None
 
     @property
     def held_bytes(self) -> int:
         """The memory that the host keeps for it."""
-        return self.own_bytes + sum(t.nbytes for t in self.inputs.values()) + sum(map(len, self.outputs or []))
+        return self.own_bytes + sum(array.nbytes for array in [*self.inputs.values(), *(self.outputs or [])])
 
 
 class WasiNN:
@@ -226,13 +219,13 @@ class WasiNN:
                 Errno.INVALID_ARGUMENT, f"a tensor of type {kind} with {rank:,} dimensions is not supported"
             )
         shape = struct.unpack(f"<{rank}I", memory.read(dimensions, 4 * rank))
-        dtype = np.dtype(TENSOR_TYPES[kind])
+        dtype = TENSOR_TYPES[kind]
         if math.prod(shape) * dtype.itemsize != size:
             raise CallError(Errno.INVALID_ARGUMENT, f"{size:,} bytes are no tensor of shape {shape} and dtype {dtype}")
         memory.check(data, size)
         self._check_held(size - (found.inputs[index].nbytes if index in found.inputs else 0))
-        array = np.ndarray(shape, dtype, memory.read(data, size) or bytes(dtype.itemsize))
-        found.inputs[index] = gt.tensor(array)
+        # NumPy wants a buffer also for an array of no elements.
+        found.inputs[index] = np.ndarray(shape, dtype, memory.read(data, size) or bytes(dtype.itemsize))
 
     def compute(self, _: GuestMemory, context: int) -> None:
         """Computes the outputs, and waits for them."""
@@ -243,12 +236,14 @@ class WasiNN:
                 Errno.INVALID_ARGUMENT, f"inputs {sorted(found.inputs)} are set, but not all before the last"
             )
         try:
-            made = found.function(*(found.inputs[index] for index in sorted(found.inputs)))
+            outputs = found.function(*(found.inputs[index] for index in sorted(found.inputs)))
         except InputError as error:
             raise CallError(Errno.INVALID_ARGUMENT, str(error)) from None
-        outputs = [made] if isinstance(made, Tensor) else list(made)
-        self._check_held(sum(t.nbytes for t in outputs))
-        found.outputs = [_bytes_of(t) for t in outputs]
+        for array in outputs:
+            if array.dtype not in TENSOR_TYPES:
+                raise CallError(Errno.RUNTIME_ERROR, f"the graph made {array.dtype}, for which WASI-NN has no type")
+        self._check_held(sum(array.nbytes for array in outputs))
+        found.outputs = outputs
 
     def get_output(self, memory: GuestMemory, context: int, index: int, buffer: int, room: int, result: int) -> None:
         """Copies an output to the guest's buffer, and writes its size in bytes."""
@@ -259,7 +254,7 @@ class WasiNN:
             raise CallError(Errno.RUNTIME_ERROR, "there are no outputs: `compute` was not called, or failed")
         if index >= len(found.outputs):
             raise CallError(Errno.INVALID_ARGUMENT, f"output {index}: the graph has {len(found.outputs)}")
-        data = found.outputs[index]
+        data = found.outputs[index].tobytes()
         if len(data) > room:
             raise CallError(Errno.TOO_LARGE, f"output {index} has {len(data):,} bytes, but the buffer has {room:,}")
         memory.write(buffer, data)
@@ -284,15 +279,6 @@ class WasiNN:
                 Errno.TOO_LARGE,
                 f"the host keeps {self.held_bytes_max:,} bytes for a guest, but {held + more:,} are needed",
             )
-
-
-def _bytes_of(output: Tensor) -> bytes:
-    """Returns the row-major elements, in one of the interface's types."""
-    if output.dtype not in OUTPUT_DTYPES:
-        raise CallError(
-            Errno.RUNTIME_ERROR, f"the graph made a tensor of {output.dtype}, for which WASI-NN has no type"
-        )
-    return output.detach().to(OUTPUT_DTYPES[output.dtype]).numpy().tobytes()
 
 
 def _entry(function: Callable[..., None]) -> Callable[..., int]:
