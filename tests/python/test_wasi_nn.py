@@ -495,6 +495,12 @@ def test_guests_that_cannot_be_run() -> None:
             run(guest, {})
 
 
+def test_without_wasmtime_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "wasmtime", None)
+    with pytest.raises(ImportError, match=r"pip install 'gt-tensor\[wasm\]'"):
+        run(program(""), {})
+
+
 # The example in C, and the command --------------------------------------------------------------------------------
 
 
