@@ -110,7 +110,11 @@ class Guest:
 
 @pytest.fixture(scope="module")
 def model() -> gt.llm.GPT2:
-    return gt.llm.GPT2(TINY).initialise().eval()
+    model = gt.llm.GPT2(TINY).initialise().eval()
+    # Some tokens are more likely than others, as for a trained model, so that rounding decides between few.
+    with gt.no_grad():
+        model.wte.weight.mul_(12)
+    return model
 
 
 @pytest.fixture
@@ -383,7 +387,7 @@ def test_a_sequence_gives_the_logits_of_the_token_after_it(model: gt.llm.GPT2) -
         logits, room = execution(np.array([tokens], "int32"))
         with gt.no_grad():
             wanted, _ = model(gt.tensor([tokens]))
-        np.testing.assert_allclose(logits, wanted[0, -1].numpy(), rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(logits, wanted[0, -1].numpy(), rtol=1e-5, atol=1e-5)
         assert room.tolist() == [32 - len(tokens)]
 
 
@@ -393,8 +397,8 @@ def test_contexts_do_not_see_each_other(guest: Guest) -> None:
     first, second = numbers(guest.computed(one, a)), numbers(guest.computed(other, b))
     assert np.abs(first - second).max() > 1e-3
     # The last token alone is computed of a sequence that was seen: sums are rounded otherwise.
-    np.testing.assert_allclose(numbers(guest.computed(one, a)), first, atol=1e-6)
-    np.testing.assert_allclose(numbers(guest.computed(other, b)), second, atol=1e-6)
+    np.testing.assert_allclose(numbers(guest.computed(one, a)), first, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(numbers(guest.computed(other, b)), second, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -415,7 +419,7 @@ def test_inputs_that_are_no_sequence_of_the_model(guest: Guest, array: np.ndarra
     good = numbers(guest.computed(context, np.array([1, 2], "int32")))
     assert guest.set_input(context, 0, array) == Errno.SUCCESS
     assert guest.call("compute", context) == Errno.INVALID_ARGUMENT
-    np.testing.assert_allclose(numbers(guest.computed(context, np.array([1, 2], "int32"))), good, atol=1e-6)
+    np.testing.assert_allclose(numbers(guest.computed(context, np.array([1, 2], "int32"))), good, rtol=1e-5, atol=1e-5)
 
 
 # Programs ---------------------------------------------------------------------------------------------------------
@@ -576,7 +580,10 @@ def sampled(model: gt.llm.GPT2, prompt: str, count: int, seed: int, *how: Any) -
 def test_a_seed_gives_the_same_text_as_outside_the_sandbox(
     in_sandbox: Callable[..., bytes], model: gt.llm.GPT2, options: Sequence[object], how: Sequence[Any], seed: int
 ) -> None:
-    assert in_sandbox("the cat", "-n", 15, "-s", seed, *options) == sampled(model, "the cat", 15, seed, *how)
+    text = in_sandbox("the cat", "-n", 15, "-s", seed, *options)
+    assert text == sampled(model, "the cat", 15, seed, *how)
+    greedy = how[0] == 0 or how[1:] == (1,)
+    assert (text == sampled(model, "the cat", 15, seed + 1, *how)) == greedy
 
 
 def test_text_without_a_prompt_and_up_to_the_end_of_the_context(
