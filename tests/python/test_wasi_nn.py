@@ -265,6 +265,13 @@ def test_a_graph_that_fails_is_an_error_of_the_guest_and_a_line_of_the_host(
     guest.set_input(context, 0, np.ones(1, "float32"))
     assert guest.call("compute", context) == Errno.INVALID_ARGUMENT
     assert "compute: INVALID_ARGUMENT: one number is too few" in caplog.text
+
+
+def test_outputs_are_those_of_the_last_compute(guest: Guest) -> None:
+    context = guest.context("both")
+    guest.computed(context, np.ones(2, "float32"), np.ones(2, "float32"))
+    guest.set_input(context, 1, np.ones(3, "float32"))
+    assert guest.call("compute", context) == Errno.RUNTIME_ERROR
     assert guest.call("get_output", context, 0, 4096, 64, 0) == Errno.RUNTIME_ERROR
 
 

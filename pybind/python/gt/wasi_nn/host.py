@@ -222,7 +222,6 @@ class WasiNN:
         dtype = TENSOR_TYPES[kind]
         if math.prod(shape) * dtype.itemsize != size:
             raise CallError(Errno.INVALID_ARGUMENT, f"{size:,} bytes are no tensor of shape {shape} and dtype {dtype}")
-        memory.check(data, size)
         self._check_held(size - (found.inputs[index].nbytes if index in found.inputs else 0))
         # NumPy wants a buffer also for an array of no elements.
         found.inputs[index] = np.ndarray(shape, dtype, memory.read(data, size) or bytes(dtype.itemsize))
