@@ -41,13 +41,10 @@ PROMPT, TOKENS = list(range(16)), 64
 REQUESTS, ROWS = 16, 8
 # Clients of the server on loopback, each with two requests one after the other.
 CLIENTS = 16
-
-
 # Steps before memory is read: the first one makes the optimizer's state, the second one needs all of it.
 MEMORY_STEPS = 2
 # The largest difference of the losses of the first step.
 LOSS_TOLERANCE = 1e-4
-
 # The sum of the most memory that the client and its daemon have while they make steps, of which each has pages of the
 # shared memory. The kernel begins to record the peak again when the model is loaded.
 MEMORY_PROGRAM = """
