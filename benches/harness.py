@@ -24,6 +24,8 @@ from rich.table import Table
 
 OURS = "GT"
 PEERS = ("NumPy", "PyTorch", "torch.compile", "bare")
+# Peers of a few rows, which have a column where one of those was measured.
+RARE_PEERS = ("llm.c",)
 # A peer's thread pool spins for a while after its work; the next contender starts after that.
 SETTLE_S = 0.02
 # If more than half of the cores are in use before anything is measured, other programs disturb the measurements.
@@ -150,16 +152,17 @@ def table(rows: list[Row]) -> Table:
     """Returns the table of all rows, with a mark for each target that was met or missed."""
     result = Table(title=f"{_machine()}; medians", title_justify="left", row_styles=["", "on grey11"])
     result.add_column("what")
-    for name in (OURS, *PEERS):
+    columns = [OURS, *PEERS, *(name for name in RARE_PEERS if any(name in row.samples for row in rows))]
+    for name in columns:
         result.add_column(name, justify="right", no_wrap=True)
     for name in ("target", "measured", ""):
         result.add_column(name, no_wrap=True)
     for row in rows:
         if row.failure:
-            result.add_row(row.what, "failed", "", "", "", "", "", "[red]✗")
+            result.add_row(row.what, "failed", *[""] * (len(columns) + 1), "[red]✗")
             continue
         medians = row.medians
-        cells = [_quantity(medians[name], row.unit) if name in medians else "" for name in (OURS, *PEERS)]
+        cells = [_quantity(medians[name], row.unit) if name in medians else "" for name in columns]
         known = [(target, target.met(medians)) for target in row.targets]
         result.add_row(
             row.what,

@@ -1,7 +1,8 @@
-"""GPT-2 by `gt.llm`: a step of training beside PyTorch; text with a cache, and many requests at a time.
+"""GPT-2 by `gt.llm`: a step of training beside PyTorch and llm.c; text with a cache, and many requests at a time.
 
-The column "bare" of texts is the plain loop, which computes all tokens again for each new one, and that of requests and
-completions is one request after the other.
+`GT_LLMC=FOLDER` names a checkout of llm.c, whose program for the CPU is measured with the same weights and tokens; it
+does not clip gradients. The column "bare" of texts is the plain loop, which computes all tokens again for each new one,
+and that of requests and completions is one request after the other.
 """
 
 from __future__ import annotations
@@ -11,15 +12,21 @@ import contextlib
 import functools
 import http.client
 import json
+import os
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import gt
 import gt.llm
+from benches import llmc
 from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 from gt.llm.serve import Server
@@ -34,13 +41,80 @@ PROMPT, TOKENS = list(range(16)), 64
 REQUESTS, ROWS = 16, 8
 # Clients of the server on loopback, each with two requests one after the other.
 CLIENTS = 16
+# Steps before memory is read: the first one makes the optimizer's state, the second one needs all of it.
+MEMORY_STEPS = 2
+# The largest difference of the losses of the first step.
+LOSS_TOLERANCE = 1e-4
+# The sum of the most memory that the client and its daemon have while they make steps, of which each has pages of the
+# shared memory. The kernel begins to record the peak again when the model is loaded.
+MEMORY_PROGRAM = """
+import os, sys
+sys.modules["torch"] = None  # Its libraries would be measured, too.
+import numpy as np
+import gt, gt.llm
+from benches.llm import MEMORY_STEPS, gt_step
+pids = os.getpid(), gt._gt.session_info()["daemon_pid"]
+model = gt.llm.load(sys.argv[1])
+model.ln_f.bias.tolist()
+for pid in pids:
+    open(f"/proc/{pid}/clear_refs", "w").write("5")
+step = gt_step(model, np.load(sys.argv[2]))
+for _ in range(MEMORY_STEPS):
+    step()
+print(sum(int(open(f"/proc/{pid}/status").read().split("VmHWM:")[1].split()[0]) << 10 for pid in pids))
+"""
 
 
-def _gt_step(text: np.ndarray) -> Callable[[], float]:
-    model = gt.llm.GPT2(SIZES)
+def gt_step(model: gt.llm.GPT2, text: np.ndarray) -> Callable[[], float]:
+    """Returns a function that trains for one step, and returns its seconds."""
     optimizer = model.optimizer(1e-4, (0.9, 0.95), 1e-8, 0.1)
     tokens, targets = gt.from_numpy(text[:, :-1].copy()), gt.from_numpy(text[:, 1:].copy())
     return _step(gt, model.parameters, optimizer, lambda: model(tokens, targets)[1])
+
+
+def _gt_memory(model: Path, text: np.ndarray) -> float:
+    tokens = model.with_name("text.npy")
+    np.save(tokens, text)
+    environment = {name: value for name, value in os.environ.items() if name != "GT_SOCKET"}
+    command = [sys.executable, "-c", MEMORY_PROGRAM, str(model), str(tokens)]
+    root = Path(__file__).resolve().parent.parent
+    return float(subprocess.run(command, check=True, capture_output=True, env=environment, cwd=root, text=True).stdout)
+
+
+def _llmc_memory(program: Path, model: Path, text: np.ndarray) -> float:
+    running = llmc.Program(program, model, text)
+    for _ in range(MEMORY_STEPS):
+        running.step()
+    peak = running.peak_bytes()
+    running.close()
+    return float(peak)
+
+
+def _training_rows(folder: Path) -> Iterator[Row]:
+    """Yields the time and the memory of a step."""
+    text = np.random.default_rng(0).integers(0, SIZES.vocabulary, (BATCH, LENGTH + 1))
+    model, file = gt.llm.GPT2(SIZES).initialise(), folder / "model.bin"
+    contenders, targets = {"GT": gt_step(model, text)}, [Target(0.33, "PyTorch")]
+    if torch:
+        contenders |= with_torch(_torch_step(text))
+    running, program = None, llmc.compiled(folder)
+    if program:
+        gt.llm.write_model(file, model)
+        running = llmc.Program(program, file, text)
+        with gt.no_grad():
+            ours = model(gt.from_numpy(text[:, :-1].copy()), gt.from_numpy(text[:, 1:].copy()))[1].item()
+        theirs, _ = running.step()
+        print(f"the losses of the first step: GT {ours:.6f}, llm.c {theirs:.6f}", file=sys.stderr)
+        if abs(ours - theirs) > LOSS_TOLERANCE:
+            raise RuntimeError(f"llm.c's first loss is {theirs}, but GT's is {ours}: they compute something else")
+        contenders["llm.c"] = lambda: running.step()[1]
+        targets.append(Target(0.1, "llm.c"))
+    yield Row(f"training step, GPT-2 124M, {BATCH} × {LENGTH} tokens", contenders, tuple(targets), rounds=3)
+    del model, contenders
+    if program and running:
+        running.close()
+        peaks = {"GT": lambda: _gt_memory(file, text), "llm.c": lambda: _llmc_memory(program, file, text)}
+        yield Row("peak memory while such steps are made", peaks, (Target(1.0, "llm.c"),), unit="B", rounds=3)
 
 
 def _torch_step(text: np.ndarray) -> Callable[[], float]:
@@ -124,12 +198,8 @@ def _percentile_s(port: int, share: float) -> float:
 
 def rows() -> Iterator[Row]:
     """Yields a row for training, for text and for requests."""
-    text = np.random.default_rng(0).integers(0, SIZES.vocabulary, (BATCH, LENGTH + 1))
-    contenders = {"GT": _gt_step(text)}
-    if torch:
-        contenders |= with_torch(_torch_step(text))
-    yield Row(f"training step, GPT-2 124M, {BATCH} × {LENGTH} tokens", contenders, (Target(0.33, "PyTorch"),), rounds=3)
-    del contenders
+    with tempfile.TemporaryDirectory() as folder:
+        yield from _training_rows(Path(folder))
     model = gt.llm.GPT2(SMALL).initialise().eval()
     cached = lambda: _seconds(lambda: list(gt.llm.generate(model, PROMPT, TOKENS, temperature=0)))  # noqa: E731
     plain = lambda: _seconds(lambda: _plain(model))  # noqa: E731

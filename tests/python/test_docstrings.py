@@ -16,6 +16,10 @@ import pytest
 
 import gt
 
+# Modules that are imported at their first use.
+import gt.llm
+import gt.wasi_nn
+
 EXAMPLES_MIN = 600
 FLAGS = doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS | doctest.IGNORE_EXCEPTION_DETAIL
 

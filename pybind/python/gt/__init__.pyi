@@ -54,6 +54,7 @@ from gt import torch_version as torch_version
 from gt import types as types
 from gt import utils as utils
 from gt import version as version
+from gt import wasi_nn as wasi_nn
 from gt import worker as worker
 from gt import xpu as xpu
 from gt._autograd import enable_grad as enable_grad

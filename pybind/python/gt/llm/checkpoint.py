@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import BinaryIO
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from gt import Tensor
 from gt.llm.files import HEADER_BYTES, MODEL, FileError, check_header, check_size, make_header, written
 from gt.llm.model import GPT2, Config
 
-FLOAT32, BFLOAT16 = 3, 5
+FLOAT32, BFLOAT16 = VERSIONS = 3, 5
 
 
 def write_model(path: str | os.PathLike[str], model: GPT2, dtype: gt.dtype = gt.float32) -> None:
@@ -54,26 +55,33 @@ def read_model(path: str | os.PathLike[str]) -> GPT2:
         True
     """
     with open(path, "rb") as file:
-        header = check_header(file.read(HEADER_BYTES), path, MODEL, (FLOAT32, BFLOAT16))
-        context, vocabulary, layers, heads, channels, padded = map(int, header[2:8])
-        try:
-            config = Config(context, vocabulary, layers, heads, channels)
-        except ValueError as error:
-            raise FileError(f"{path} has sizes that make no model: {error}") from None
-        if padded < vocabulary:
-            raise FileError(f"{path} has {padded} rows of embeddings for a vocabulary of {vocabulary}")
-        dtype = gt.float32 if header[1] == FLOAT32 else gt.bfloat16
-        count = parameter_count(config, padded)
-        check_size(
-            path, os.fstat(file.fileno()).st_size, HEADER_BYTES + count * dtype.itemsize, f"{count:,} parameters"
-        )
-        model = GPT2(config).to(dtype)
-        with gt.no_grad():
-            for kind, parameters in model.parameters_of_files():
-                for parameter in parameters:
-                    parameter.copy_(from_bytes(file.read(parameter.numel() * dtype.itemsize), dtype, parameter.shape))
-                if kind == "wte.weight":
-                    file.seek((padded - vocabulary) * channels * dtype.itemsize, os.SEEK_CUR)
+        return read_open_model(file, os.fstat(file.fileno()).st_size, path)
+
+
+def read_open_model(file: BinaryIO, size: int, name: str | os.PathLike[str]) -> GPT2:
+    """Returns the model of an open file of `size` bytes, which errors call `name`.
+
+    Raises:
+        FileError: As for `read_model`.
+    """
+    header = check_header(file.read(HEADER_BYTES), name, MODEL, VERSIONS)
+    context, vocabulary, layers, heads, channels, padded = map(int, header[2:8])
+    try:
+        config = Config(context, vocabulary, layers, heads, channels)
+    except ValueError as error:
+        raise FileError(f"{name} has sizes that make no model: {error}") from None
+    if padded < vocabulary:
+        raise FileError(f"{name} has {padded} rows of embeddings for a vocabulary of {vocabulary}")
+    dtype = gt.float32 if header[1] == FLOAT32 else gt.bfloat16
+    count = parameter_count(config, padded)
+    check_size(name, size, HEADER_BYTES + count * dtype.itemsize, f"{count:,} parameters")
+    model = GPT2(config).to(dtype)
+    with gt.no_grad():
+        for kind, parameters in model.parameters_of_files():
+            for parameter in parameters:
+                parameter.copy_(from_bytes(file.read(parameter.numel() * dtype.itemsize), dtype, parameter.shape))
+            if kind == "wte.weight":
+                file.seek((padded - vocabulary) * channels * dtype.itemsize, os.SEEK_CUR)
     return model
 
 
