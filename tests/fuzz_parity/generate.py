@@ -294,8 +294,12 @@ class Program:
         if op in ("atan2", "hypot") and self.squares_integers(a, b):
             return None
         if not op.isidentifier():
-            swapped = self.chance(0.25)
-            return f"{b} {op} {a}" if swapped else f"{a} {op} {b}"
+            if not self.chance(0.25):
+                return f"{a} {op} {b}"
+            if op == "/" and b not in self.scope and bool((self.of(a).reciprocal().isinf() & (self.of(a) != 0)).any()):
+                # PyTorch multiplies a number by the reciprocal, which is infinite for the smallest numbers.
+                return None
+            return f"{b} {op} {a}"
         return f"torch.{op}({a}, {b})"
 
     def is_recorded(self) -> bool:
@@ -484,8 +488,8 @@ class Program:
         if a == b and t._backward_hooks and t._base is not None:
             # PyTorch's hook changes the gradient of the second operand alone.
             return None
-        resized = t._base is not None and t._base.dtype.itemsize != t.dtype.itemsize
-        if resized and a in self.repeating and re.search(r"index_put_|masked_fill_|\] = ", line):
+        sizes = {self.of(name).itemsize for name in self.names() if shares_memory(target, self.of(name))}
+        if len(sizes) > 1 and a in self.repeating and re.search(r"index_put_|masked_fill_|\] = ", line):
             # Elements of another size, which another axis repeats: GT refuses to write to some of them.
             return None
         if self.is_recorded() and any(shares_memory(target, self.of(name)) for name in self.untracked):
