@@ -9,7 +9,7 @@ use crate::session::ClientSession;
 use crate::strides::{MemoryLayout, Strides, ViewOp, ViewOps, layout_after};
 use crate::tape::grad_enabled;
 use crate::value::TensorValue;
-use gt_ops::build::indexing;
+use gt_ops::build::{self, indexing};
 use gt_ops::error::Result as OpResult;
 use gt_ops::grad::pointwise::keeps_quotient;
 use gt_ops::graph::FunctionGradient;
@@ -378,6 +378,9 @@ impl Graph for Scope {
                 let a = self.emit(Op::Cast, &[(*a).into()], Attrs::DType(DType::F32))?;
                 let b = self.emit(Op::Cast, &[(*b).into()], Attrs::DType(DType::F32))?;
                 return self.emit(Op::Matmul, &[a.into(), b.into()], attrs);
+            }
+            if let (Op::Linear, [Arg::Val(input), Arg::Val(weight), Arg::Val(bias)]) = (op, inputs) {
+                return build::linear_by_steps(self, *input, *weight, *bias);
             }
             if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
                 let operands = [&[*grad, *query, *key, *value], mask].concat();

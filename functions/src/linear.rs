@@ -18,14 +18,10 @@ functions! {
     ///     tensor([[11.5000]])
     [module("nn.functional").out().autocast(Autocast::Low)]
     fn linear(g, input: Expr<'g>, weight: Expr<'g>, bias: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
-        let weight = if weight.rank()? > 1 { weight.transposed() } else { weight };
-        let Some(bias) = bias else { return Ok(input.matmul(weight)) };
-        if !g.common_dtype(&[input, weight, bias])?.is_half() {
-            return Ok(input.matmul(weight) + bias);
-        }
-        // The sum of the product and the bias is rounded once.
-        let sum = input.matmul_wide(weight) + bias.upcast();
-        Ok(sum.to(input.dtype()?))
+        Ok(match bias {
+            Some(bias) => input.linear(weight, bias),
+            None => input.matmul(if weight.rank()? > 1 { weight.transposed() } else { weight }),
+        })
     }
 
     /// Bilinear map: `input1^T weight[k] input2 + bias[k]` for each output feature `k`.

@@ -55,6 +55,11 @@ pub fn decomposed(
             let rows = g.emit(op, &[*input, 1.0.into(), *epsilon], Attrs::None)?;
             elementwise(g, Op::Mul, &[rows.into(), *weight]).map(Some)
         }
+        (Op::Linear, [Arg::Val(input), Arg::Val(weight), Arg::Val(bias)], _)
+            if batched(&inputs[1]) || batched(&inputs[2]) =>
+        {
+            build::linear_by_steps(g, *input, *weight, *bias).map(Some)
+        }
         (Op::CrossEntropy | Op::NllLoss, [_, Arg::Val(target), weight], Attrs::Loss(spec))
             if spec.reduction != LossReduction::None =>
         {
@@ -146,6 +151,7 @@ impl Batch<'_> {
             (Class::Concatenation | Class::Gather | Class::Scatter | Class::Scan | Class::Sort, Attrs::Axis(axis)) => {
                 self.on_rows(Attrs::Axis(axis + batch as u8))
             }
+            (Class::Contraction, _) if op == Op::Linear => self.linear(),
             (Class::Contraction, _) => self.matmul(),
             (Class::Convolution, Attrs::Window(_)) => self.convolution(),
             (Class::Pooling, attrs) => {
@@ -292,6 +298,12 @@ impl Batch<'_> {
         let rank = rank_a.max(rank_b);
         let operands = self.map(|batch, input| batch.aligned(input, rank))?;
         self.g.emit(self.op, &operands, Attrs::None)
+    }
+
+    /// The batch is more rows of the input; [`decomposed`] has the rule for several weights or biases.
+    fn linear(&mut self) -> Result<Val> {
+        let input = self.whole(&self.inputs[0], 0)?;
+        self.g.emit(self.op, &[input, self.inputs[1].arg, self.inputs[2].arg], Attrs::None)
     }
 
     /// With one weight, the batch is more samples; else the channels of all elements are groups of one convolution.

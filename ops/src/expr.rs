@@ -1042,6 +1042,12 @@ impl<'g> Expr<'g> {
     pub fn matmul_wide(self, other: Expr<'g>) -> Expr<'g> {
         self.autocast().with(other.autocast(), build::matmul_wide)
     }
+    /// The affine map `self @ weight.T + bias`.
+    #[must_use]
+    pub fn linear(self, weight: Expr<'g>, bias: Expr<'g>) -> Expr<'g> {
+        let (weight, bias) = (weight.autocast().val(), bias.autocast().val());
+        self.autocast().then(|g, v| build::linear(g, v, weight, bias))
+    }
     /// The operand of a matrix product in the dtype of automatic mixed precision, outside of which it stays as it is.
     /// float64 is chosen for its precision, and stays too.
     fn autocast(self) -> Expr<'g> {

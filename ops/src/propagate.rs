@@ -110,6 +110,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
                 }
             }
         }
+        Class::Contraction if op == Op::Linear => linear_maps(result, &mut ways),
         Class::Contraction => contractions(inputs, result, &mut ways),
         Class::Convolution => convolutions(op, inputs, attrs, &mut ways),
         Class::Pooling => {
@@ -316,6 +317,15 @@ fn contractions(inputs: &[InputMeta], result: &[usize], ways: &mut Vec<Split>) {
     ways.push(Split::reduced(vec![shard(a.len() - 1), shard(b.len() - 2)], ReduceOp::Sum, a[a.len() - 1]));
 }
 
+/// The bias belongs to the sum of all terms, which are therefore not divided.
+fn linear_maps(result: &[usize], ways: &mut Vec<Split>) {
+    let last = result.len() - 1;
+    for (axis, &size) in result[..last].iter().enumerate() {
+        ways.push(Split::along(vec![shard(axis), Need::Whole, Need::Whole], axis, size));
+    }
+    ways.push(Split::along(vec![Need::Whole, shard(0), shard(0)], last, result[last]));
+}
+
 fn convolutions(op: Op, inputs: &[InputMeta], attrs: &Attrs, ways: &mut Vec<Split>) {
     let (Attrs::Window(spec), Some(InputMeta::Tensor(a)), Some(InputMeta::Tensor(b))) =
         (attrs, inputs.first(), inputs.get(1))
@@ -514,6 +524,35 @@ mod tests {
         let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
         assert_eq!(produces, [shard_of(0), shard_of(1), shard_of(2), Produces::Partial(ReduceOp::Sum)]);
         assert_eq!(ways[3].needs, [shard(2), shard(0)]);
+    }
+
+    #[test]
+    fn an_affine_map_is_split_by_rows_and_results_but_not_by_terms() {
+        let ways = check(Op::Linear, &tensors(&[&[3, 4, 5], &[6, 5], &[6]]), &Attrs::None, 2);
+        let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
+        assert_eq!(produces, [shard_of(0), shard_of(1), shard_of(2)]);
+        assert_eq!(ways[1].needs, [shard(1), Need::Whole, Need::Whole]);
+        assert_eq!(ways[2].needs, [Need::Whole, shard(0), shard(0)]);
+    }
+
+    #[test]
+    fn an_affine_map_needs_operands_that_fit() {
+        let wrong: [&[&[usize]]; 6] = [
+            &[&[5], &[6, 5], &[6]],
+            &[&[4, 5], &[6, 4], &[6]],
+            &[&[4, 5], &[6, 5], &[5]],
+            &[&[4, 5], &[6, 5], &[1, 6]],
+            &[&[4, 5], &[2, 6, 5], &[6]],
+            &[&[4, 5], &[6, 5]],
+        ];
+        for shapes in wrong {
+            assert!(infer(Op::Linear, &tensors(shapes), &Attrs::None).is_err(), "{shapes:?}");
+        }
+        let mut mixed = tensors(&[&[4, 5], &[6, 5], &[6]]);
+        mixed[2] = InputMeta::Tensor(Meta::new(Shape::new(&[6]).unwrap(), DType::BF16));
+        assert!(infer(Op::Linear, &mixed, &Attrs::None).is_err());
+        mixed[2] = InputMeta::Scalar(Scalar::Float(0.0));
+        assert!(infer(Op::Linear, &mixed, &Attrs::None).is_err());
     }
 
     #[test]

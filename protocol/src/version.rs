@@ -42,6 +42,9 @@ pub const BITCASTS_SINCE: u32 = 3;
 /// The first version in which the gradient of attention can have the result of attention as an operand.
 pub const ATTENTION_RESULTS_SINCE: u32 = 3;
 
+/// The first version in which an affine map is one instruction.
+pub const LINEAR_MAPS_SINCE: u32 = 3;
+
 /// The versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VersionRange {

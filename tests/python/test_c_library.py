@@ -136,6 +136,11 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
         {},
         lambda: gt.tensor(HALVES).float() @ gt.tensor(np.ascontiguousarray(HALVES.T)).float(),
     ),
+    "linear": (
+        [X, Y, np.arange(3.0, dtype=Y.dtype)],
+        {},
+        lambda: gt.tensor(X) @ gt.tensor(Y).T + gt.arange(3.0, dtype=gt.tensor(Y).dtype),
+    ),
     "gather": ([X, INDEX], {"axis": 1}, lambda: gt.tensor(X).gather(1, gt.tensor(INDEX))),
     "scatter": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter(1, gt.tensor(INDEX), gt.tensor(Y))),
     "scatter_add": ([X, INDEX, Y], {"axis": 1}, lambda: gt.tensor(X).scatter_add(1, gt.tensor(INDEX), gt.tensor(Y))),

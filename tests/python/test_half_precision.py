@@ -163,6 +163,11 @@ def test_gradients_of_an_affine_map_have_its_half_precision() -> None:
     F.linear(x, weight, bias).sum().backward()
     assert [t.grad.dtype for t in (x, weight, bias)] == [gt.bfloat16] * 3
     assert [t.grad.tolist() for t in (x, weight, bias)] == [[[3.0, 4.0]], [[1.0, 2.0]], [1.0]]
+    # The gradient of a bias is summed in float32 and rounded once: 256 + 1 + 1 in steps of bfloat16 would be 256.
+    bias = gt.zeros(1, dtype=gt.bfloat16, requires_grad=True)
+    weights = gt.tensor([[256.0], [1.0], [1.0]], dtype=gt.bfloat16)
+    F.linear(gt.ones(3, 1, dtype=gt.bfloat16), gt.ones(1, 1, dtype=gt.bfloat16), bias).backward(weights)
+    assert bias.grad.item() == 258.0
 
 
 def test_integers_beside_half_precision_are_rounded_to_it() -> None:

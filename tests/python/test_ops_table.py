@@ -150,8 +150,9 @@ def _result_dtype(row: dict[str, Any], dtype: str) -> str:
     return dtype
 
 
-# No function is this row alone: test_half_precision.py tests those that it is a part of.
-PARTS = {"matmul_wide"}
+# No function is the row `matmul_wide` alone: test_half_precision.py tests those that it is a part of. The affine map
+# has tests of its own below.
+PARTS = {"matmul_wide", "linear"}
 
 
 def _cases(*classes: str, dtypes: bool = True) -> list[Any]:
@@ -399,6 +400,67 @@ def test_contraction_values(row: dict[str, Any], dtype: str) -> None:
             near = TOLERANCE.get(dtype, 0.0)
             np.testing.assert_allclose(to_numpy(got), wanted, rtol=near, atol=near * scale * 0.1)
             np.testing.assert_array_equal(to_numpy(x @ y), to_numpy(got))
+
+
+# Shapes of the input and the number of outputs of an affine map.
+AFFINE = (((2, 3), 4), ((1, 1), 1), ((3, 4, 5), 2), ((0, 3), 2), ((4, 0), 3), ((2, 1, 2, 6), 8), ((65, 130), 70))
+
+
+def _affine_operands(shape: tuple[int, ...], outputs: int, dtype: str) -> list[np.ndarray]:
+    rng = np.random.default_rng(21)
+    return [draw(rng, dims, dtype) for dims in (shape, (outputs, shape[-1]), (outputs,))]
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize(("shape", "outputs"), AFFINE, ids=str)
+def test_linear_values(shape: tuple[int, ...], outputs: int, dtype: str) -> None:
+    arrays = _affine_operands(shape, outputs, dtype)
+    x, weight, bias = (to_gt(array, dtype) for array in arrays)
+    wanted = _expected(ROWS["linear"], arrays, dtype)
+    turned = to_gt(arrays[1].T.copy(), dtype).T
+    for got in (
+        gt.nn.functional.linear(x, weight, bias),
+        gt.nn.functional.linear(x, turned, gt.stack([bias, bias], 1)[:, 1]),
+        gt.addmm(bias, x, weight.T) if x.ndim == 2 else None,
+        gt.vmap(lambda row: gt.nn.functional.linear(row[None], weight, bias)[0])(x) if shape[0] else None,
+    ):
+        if got is None:
+            continue
+        assert name_of(got.dtype) == dtype
+        assert tuple(got.shape) == wanted.shape
+        near = TOLERANCE.get(dtype, 0.0)
+        np.testing.assert_allclose(to_numpy(got), wanted, rtol=near, atol=near * 9.0 * (shape[-1] + 1) * 0.1)
+
+
+@pytest.mark.parametrize(("shape", "outputs"), [case for case in AFFINE if np.prod(case[0]) < 200], ids=str)
+def test_linear_gradients(shape: tuple[int, ...], outputs: int) -> None:
+    arrays = _affine_operands(shape, outputs, "float64")
+    _check_gradients(gt.nn.functional.linear, lambda *operands: _reference(ROWS["linear"], operands), arrays)
+    if len(shape) == 2:
+        turned = [arrays[0], arrays[1].T.copy(), arrays[2]]
+        _check_gradients(lambda x, y, bias: gt.addmm(bias, x, y), lambda x, y, bias: x @ y + bias, turned)
+
+
+def test_linear_of_a_batch_of_weights_or_biases() -> None:
+    rng = np.random.default_rng(22)
+    x, weights, biases = (rng.standard_normal(shape) for shape in ((5, 3), (4, 2, 3), (4, 2)))
+    wanted = np.matmul(x, weights.swapaxes(1, 2)) + biases[:, None]
+    linear = gt.nn.functional.linear
+    got = gt.vmap(lambda weight, bias: linear(gt.tensor(x), weight, bias))(gt.tensor(weights), gt.tensor(biases))
+    np.testing.assert_allclose(to_numpy(got), wanted)
+    only = gt.vmap(lambda bias: linear(gt.tensor(x), gt.tensor(weights[0]), bias))(gt.tensor(biases))
+    np.testing.assert_allclose(to_numpy(only), x @ weights[0].T + biases[:, None])
+
+
+def test_linear_is_one_instruction() -> None:
+    x, weight, bias = gt.ones(2, 3, dtype=gt.bfloat16), gt.ones(4, 3, dtype=gt.bfloat16), gt.ones(4, dtype=gt.bfloat16)
+    assert gt.nn.functional.linear(x.requires_grad_(), weight, bias).grad_fn.name() == "LinearBackward0"
+    assert gt.addmm(bias, x, weight.T).grad_fn.name() == "LinearBackward0"
+    # Operands that the instruction does not take are multiplied and added one after the other.
+    assert gt.nn.functional.linear(x[0], weight, bias).tolist() == [4.0] * 4
+    assert gt.nn.functional.linear(gt.ones(2, 3).long(), weight.long(), bias.long()).tolist() == [[4] * 4] * 2
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        gt.nn.functional.linear(x, weight[:, :2], bias)
 
 
 # The calls of movement ops, in GT and in the reference, on a tensor of shape (2, 3, 4).

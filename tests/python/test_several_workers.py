@@ -136,6 +136,31 @@ print(json.dumps([moved(forward)["cpu:1"], moved(backward)["cpu:1"], 2 * 3 * x.n
     assert backward == {"all_reduce": [1, bound]}
 
 
+def test_the_bias_of_an_affine_map_with_divided_terms_is_added_once_before_the_sum_is_rounded() -> None:
+    # 257 and the bias are 258, which bfloat16 has; it does not have 257.
+    program = """
+found = {}
+for dtype in (gt.float32, gt.bfloat16):
+    x, weight = gt.tensor([[64.0, 64.0, 64.0, 65.0]] * 8, dtype=dtype), gt.ones(6, 4, dtype=dtype)
+    bias = gt.ones(6, dtype=dtype)
+    whole = F.linear(x, weight, bias)
+    for name, own, others in (
+        ("both", tensor(x, name="columns"), tensor(weight, name="columns")),
+        ("input", tensor(x, name="columns"), weight),
+        ("weight", x, tensor(weight, name="columns")),
+        ("rows", tensor(x, name="rows"), tensor(weight, name="copies")),
+        ("results", tensor(x, name="copies"), tensor(weight, name="rows")),
+    ):
+        made = F.linear(own, others, bias)
+        assert made.dtype == dtype and made.shape == (8, 6)
+        found[f"{name} {dtype}"] = sorted(set(made.flatten().tolist()) | set(whole.flatten().tolist()))
+print(json.dumps(found))
+"""
+    found = result_of(MOVED + program)
+    assert len(found) == 10
+    assert set(map(tuple, found.values())) == {(258.0,)}
+
+
 def test_signals_say_where_results_lie() -> None:
     program = """
 gt.register_config("second", SignalConfig(shard=ShardConfig(axis=0, workers=[2])))

@@ -6,7 +6,7 @@ use crate::checkpoint::checkpoint;
 use crate::kernels::SimdLevel;
 #[cfg(target_arch = "x86_64")]
 use crate::matmul_half::{HalfMatmul, Packing};
-use crate::strided::StridedMatrix;
+use crate::strided::{BiasRow, StridedMatrix};
 use crate::tensor::CpuTensor;
 use crate::thread_pool::ThreadPool;
 use gemm_common::Parallelism;
@@ -53,6 +53,8 @@ pub struct BatchedMatmul<'a> {
     pub batches: usize,
     /// Whether a vector register holds several rows of the result, rather than several columns.
     pub rows_in_registers: bool,
+    /// A bias that is added to each row of the results, whose rows are then contiguous.
+    pub bias: Option<BiasRow>,
     /// The three matrices of a batch: result, `a`, `b`.
     pub matrices: &'a (dyn Fn(usize) -> [StridedMatrix; 3] + Sync),
 }
@@ -64,12 +66,18 @@ impl BatchedMatmul<'_> {
     /// A panic in a chunk.
     ///
     /// # Safety
-    /// The matrices are valid for all their elements, and no result overlaps another matrix.
+    /// The matrices are valid for all their elements, the bias for `n`, and no result overlaps another matrix.
     pub unsafe fn run(&self, pool: &mut ThreadPool) -> Result<()> {
-        let &BatchedMatmul { m, n, k, batches, dtype, rows_in_registers, .. } = self;
-        // SAFETY: each call gets a part of the result that no other call writes, of matrices that are valid by this
-        // function's contract.
-        let one = |m, n, matrices| unsafe { one(dtype, (m, n, k), matrices, rows_in_registers, false) };
+        let &BatchedMatmul { m, n, k, batches, dtype, rows_in_registers, bias, .. } = self;
+        // Computes `n` columns of a result from `column` on.
+        let some = |m, (column, n), matrices| {
+            let start =
+                bias.map_or(Start::Zero, |bias| Start::Bias(BiasRow::new(bias.at(column, dtype.size()).cast_mut())));
+            // SAFETY: each call gets a part of the result that no other call writes, of matrices that are valid by this
+            // function's contract.
+            unsafe { in_blocks(dtype, (m, n, k), matrices, rows_in_registers, start) }
+        };
+        let one = |m, n, matrices| some(m, (0, n), matrices);
         let products = m.saturating_mul(n).saturating_mul(k.max(1));
         let threads = pool.threads();
         let rate = if dtype.is_float() { FLOATS_PER_NS } else { INTEGERS_PER_NS };
@@ -95,7 +103,7 @@ impl BatchedMatmul<'_> {
             if by_rows {
                 one(len, n, [out.at(first, 0, size), a.at(first, 0, size), b]);
             } else {
-                one(m, len, [out.at(0, first, size), a, b.at(0, first, size)]);
+                some(m, (first, len), [out.at(0, first, size), a, b.at(0, first, size)]);
             }
         })
     }
@@ -108,10 +116,37 @@ impl BatchedMatmul<'_> {
 /// Same as for [`BatchedMatmul::run`].
 pub unsafe fn one(
     dtype: DType,
-    (m, n, k): (usize, usize, usize),
+    sizes: (usize, usize, usize),
     matrices: [StridedMatrix; 3],
     rows_in_registers: bool,
     onto: bool,
+) {
+    let start = if onto { Start::Result } else { Start::Zero };
+    // SAFETY: the contract is the same.
+    unsafe { in_blocks(dtype, sizes, matrices, rows_in_registers, start) }
+}
+
+/// The number that the terms of a sum are added to.
+#[derive(Clone, Copy)]
+enum Start {
+    /// Nothing.
+    Zero,
+    /// The element of the result.
+    Result,
+    /// The number of its column.
+    Bias(BiasRow),
+}
+
+/// One product in blocks.
+///
+/// # Safety
+/// Same as for [`BatchedMatmul::run`].
+unsafe fn in_blocks(
+    dtype: DType,
+    (m, n, k): (usize, usize, usize),
+    matrices: [StridedMatrix; 3],
+    rows_in_registers: bool,
+    start: Start,
 ) {
     let (rows, columns, terms) = if !dtype.is_float() {
         // The loop for integers has checkpoints of its own.
@@ -123,20 +158,36 @@ pub unsafe fn one(
     } else {
         (SIDE_MAX, NARROW_SIDE, TERMS_MAX)
     };
+    let ([out, a, b], size) = (matrices, dtype.size());
+    // Writes the bias to the rows of a block, which stay in the cache until the products are added to them.
+    let begin = |bias: BiasRow, out: StridedMatrix, (row, rows): (usize, usize), (column, columns): (usize, usize)| {
+        for row in row..row + rows {
+            let to = out.at(row, column, size).ptr;
+            // SAFETY: the block lies within the result, whose rows are contiguous by the contract of
+            // `BatchedMatmul::bias`, and the bias has an element for each of its columns.
+            unsafe { to.copy_from_nonoverlapping(bias.at(column, size), columns * size) };
+        }
+    };
     if m <= rows && n <= columns && k <= terms {
         checkpoint();
+        if let Start::Bias(bias) = start {
+            begin(bias, out, (0, m), (0, n));
+        }
         // SAFETY: the contract is the same.
-        return unsafe { block(dtype, (m, n, k), matrices, rows_in_registers, onto) };
+        return unsafe { block(dtype, (m, n, k), matrices, rows_in_registers, !matches!(start, Start::Zero)) };
     }
-    let ([out, a, b], size) = (matrices, dtype.size());
     for column in (0..n).step_by(columns) {
         for term in (0..k.max(1)).step_by(terms) {
             for row in (0..m).step_by(rows) {
                 checkpoint();
                 let sizes = (rows.min(m - row), columns.min(n - column), terms.min(k - term));
                 let matrices = [out.at(row, column, size), a.at(row, term, size), b.at(term, column, size)];
+                if let (Start::Bias(bias), 0) = (start, term) {
+                    begin(bias, out, (row, sizes.0), (column, sizes.1));
+                }
+                let onto = term > 0 || !matches!(start, Start::Zero);
                 // SAFETY: the block lies within the matrices of this function's contract.
-                unsafe { block(dtype, sizes, matrices, rows_in_registers, onto || term > 0) };
+                unsafe { block(dtype, sizes, matrices, rows_in_registers, onto) };
             }
         }
     }
@@ -417,15 +468,36 @@ unsafe fn integers<I: Int, N: NarrowTile<I, ROWS>, const ROWS: usize>(
 
 impl CpuBackend {
     pub(crate) fn matmul(&mut self, a: &CpuTensor, b: &CpuTensor, out: &Meta) -> Result<CpuTensor> {
+        self.product(a, b, None, out)
+    }
+
+    /// Rows times a transposed matrix, plus a bias.
+    pub(crate) fn linear(&mut self, [input, weight, bias]: [&CpuTensor; 3], out: &Meta) -> Result<CpuTensor> {
+        let &[n, k] = weight.meta.shape.dims() else { return Err(ExecError::internal("a weight has two axes")) };
+        let turned = Shape::new(&[k, n]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let mut strides = weight.strides;
+        strides.swap(0, 1);
+        let bias = self.contiguous(bias)?;
+        self.product(input, &weight.view(turned, weight.offset_bytes, strides), Some(&bias), out)
+    }
+
+    /// The product of matrices, with a contiguous vector added to each row.
+    fn product(&mut self, a: &CpuTensor, b: &CpuTensor, bias: Option<&CpuTensor>, out: &Meta) -> Result<CpuTensor> {
+        let half = a.meta.dtype.is_half();
+        let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
+        // The sums of half precisions are f32.
+        let bias = match bias {
+            Some(bias) if half => Some(self.cast(bias, &wide(bias), 0)?),
+            bias => bias.cloned(),
+        };
         #[cfg(target_arch = "x86_64")]
-        if a.meta.dtype.is_half() && self.level == SimdLevel::Avx512 {
-            return self.half_matmul(Packing::of(a.meta.dtype), a, b, out);
+        if half && self.level == SimdLevel::Avx512 {
+            return self.half_matmul(Packing::of(a.meta.dtype), a, b, bias.as_ref(), out);
         }
-        if a.meta.dtype.is_half() {
+        if half {
             // The conversions cost little beside the products, and PyTorch accumulates half precisions in f32 too.
-            let wide = |t: &CpuTensor| Meta::new(t.meta.shape, DType::F32);
             let (wide_a, wide_b) = (self.cast(a, &wide(a), 0)?, self.cast(b, &wide(b), 0)?);
-            let product = self.matmul(&wide_a, &wide_b, &Meta::new(out.shape, DType::F32))?;
+            let product = self.product(&wide_a, &wide_b, bias.as_ref(), &Meta::new(out.shape, DType::F32))?;
             return if out.dtype == DType::F32 { Ok(product) } else { self.cast(&product, out, 0) };
         }
         let few_rows = a.numel() / a.meta.shape.dims().last().map_or(1, |k| *k).max(1) <= FEW_ROWS_MAX
@@ -434,7 +506,7 @@ impl CpuBackend {
         if transposed && !few_rows && out.shape.dims()[out.shape.rank() - 2] >= TRANSPOSED_ROWS_MIN {
             // One transposed copy costs less than packing across the columns, which the kernel would do.
             let turned = self.contiguous(b)?;
-            return self.matmul(a, &turned, out);
+            return self.product(a, &turned, bias.as_ref(), out);
         }
         let result = self.new_tensor(out)?;
         if out.shape.numel() == 0 {
@@ -443,19 +515,23 @@ impl CpuBackend {
         let all = ProductMatrices::of(&result, a, b)?;
         let ProductMatrices { m, n, k, batches, .. } = all;
         let (matrices, rows_in_registers) = (|i: usize| all.of_batch(i), few_rows && transposed);
-        let product = BatchedMatmul { dtype: out.dtype, m, n, k, batches, rows_in_registers, matrices: &matrices };
-        // SAFETY: the matrices are those of tensors whose shapes inference checked; `result` was just allocated.
+        let bias = bias.as_ref().map(|bias| BiasRow::new(bias.ptr()));
+        let product =
+            BatchedMatmul { dtype: out.dtype, m, n, k, batches, rows_in_registers, bias, matrices: &matrices };
+        // SAFETY: the matrices are those of tensors whose shapes inference checked, and so is the bias, which is
+        // contiguous; `result` was just allocated.
         unsafe { product.run(&mut self.pool)? };
         Ok(result)
     }
 
-    /// A product of half precisions.
+    /// A product of half precisions, with a contiguous vector of f32 added to each row.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn half_matmul(
         &mut self,
         packing: Packing,
         a: &CpuTensor,
         b: &CpuTensor,
+        bias: Option<&CpuTensor>,
         out: &Meta,
     ) -> Result<CpuTensor> {
         let result = self.new_tensor(out)?;
@@ -465,11 +541,13 @@ impl CpuBackend {
         let all = ProductMatrices::of(&result, a, b)?;
         let ProductMatrices { m, n, k, batches, .. } = all;
         let matrices = |i: usize| all.of_batch(i);
-        let product = HalfMatmul { packing, m, k, n, batches, narrow: self.narrow(out.dtype), matrices: &matrices };
+        let (narrow, bias) = (self.narrow(out.dtype), bias.map(|bias| BiasRow::new(bias.ptr())));
+        let product = HalfMatmul { packing, m, k, n, batches, narrow, bias, matrices: &matrices };
         let room = Shape::new(&[product.packed()]).map_err(|e| ExecError::internal(e.to_string()))?;
         let packed = self.new_tensor(&Meta::new(room, DType::I32))?;
-        // SAFETY: the matrices are those of tensors whose shapes inference checked; `result` and `packed` were just
-        // allocated. The backend has the level, and callers pass a packing that the machine computes with.
+        // SAFETY: the matrices are those of tensors whose shapes inference checked, and so is the bias, which is
+        // contiguous; `result` and `packed` were just allocated. The backend has the level, and callers pass a packing
+        // that the machine computes with.
         unsafe { product.run(&mut self.pool, packed.ptr().cast())? };
         Ok(result)
     }

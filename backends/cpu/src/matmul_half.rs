@@ -8,7 +8,7 @@
 
 use crate::checkpoint::checkpoint;
 use crate::kernels::Kernel;
-use crate::strided::{SharedPtr, StridedMatrix, run_or_not};
+use crate::strided::{BiasRow, SharedPtr, StridedMatrix, run_or_not};
 use crate::thread_pool::ThreadPool;
 use gt_backend::ExecError;
 use gt_ops::DType;
@@ -90,6 +90,8 @@ pub struct HalfMatmul<'a> {
     pub batches: usize,
     /// The conversion of sums to elements of the result, unless these are f32.
     pub narrow: Option<Kernel>,
+    /// A bias of f32 that is added to the sums of each row before they are converted.
+    pub bias: Option<BiasRow>,
     /// The three matrices of a batch: result, `a`, `b`. Rows of the result are contiguous.
     pub matrices: &'a (dyn Fn(usize) -> [StridedMatrix; 3] + Sync),
 }
@@ -111,8 +113,8 @@ impl HalfMatmul<'_> {
     /// A panic in a chunk.
     ///
     /// # Safety
-    /// The matrices are valid for all their elements, and no result overlaps another matrix; the machine has
-    /// [`SimdLevel::Avx512`](crate::kernels::SimdLevel::Avx512) and computes with the packed elements.
+    /// The matrices are valid for all their elements, the bias for `n`, and no result overlaps another matrix; the
+    /// machine has [`SimdLevel::Avx512`](crate::kernels::SimdLevel::Avx512) and computes with the packed elements.
     pub unsafe fn run(&self, pool: &mut ThreadPool, packed: *mut u32) -> Result<(), ExecError> {
         let &HalfMatmul { m, n, batches, packing, .. } = self;
         let (packed, terms) = (SharedPtr::new(packed), self.terms());
@@ -195,7 +197,14 @@ impl HalfMatmul<'_> {
         for i in 0..rows {
             // SAFETY: the sums of `columns` elements were computed for each row, for which the result has room.
             unsafe {
-                let from = sums.add(i * width).cast_const();
+                let from = sums.add(i * width);
+                if let Some(bias) = self.bias {
+                    let bias = bias.at(column, 4).cast::<f32>();
+                    for j in 0..columns {
+                        *from.add(j) += bias.add(j).read();
+                    }
+                }
+                let from = from.cast_const();
                 match self.narrow {
                     Some(narrow) => narrow(out.at(row + i, column, 2).ptr, [from.cast(); 3], 0, columns),
                     None => out.at(row + i, column, 4).ptr.cast::<f32>().copy_from_nonoverlapping(from, columns),
@@ -466,7 +475,7 @@ mod tests {
                         let want = upload(b, meta.shape, out, &wide);
                         let want = download(b, &want);
                         for packing in Packing::all(dtype) {
-                            let found = b.half_matmul(packing, &left, &right, &meta).unwrap();
+                            let found = b.half_matmul(packing, &left, &right, None, &meta).unwrap();
                             let found = download(b, &found);
                             assert!(found == want, "{packing:?}: {m} by {k} by {n}, {left_layout}, {right_layout}");
                         }
@@ -491,7 +500,7 @@ mod tests {
         let right = upload(b, Shape::new(&[k, n]).unwrap(), DType::BF16, &vec![1.0; k * n]);
         for packing in Packing::all(DType::BF16) {
             let meta = Meta::new(Shape::new(&[m, n]).unwrap(), DType::BF16);
-            let found = b.half_matmul(packing, &left, &right, &meta).unwrap();
+            let found = b.half_matmul(packing, &left, &right, None, &meta).unwrap();
             for (row, found) in download(b, &found).chunks(n).enumerate() {
                 for x in found {
                     let right = match row {

@@ -64,6 +64,21 @@ impl StridedMatrix {
     }
 }
 
+/// A row of as many numbers as a result has columns, which is added to each row of the result.
+#[derive(Clone, Copy)]
+pub struct BiasRow(SharedPtr<u8>);
+
+impl BiasRow {
+    /// The row whose elements, of the dtype of the sums, begin at `first`.
+    pub fn new(first: *mut u8) -> BiasRow {
+        BiasRow(SharedPtr::new(first))
+    }
+    /// The address of the element of a column, for elements of `size` bytes.
+    pub fn at(self, column: usize, size: usize) -> *const u8 {
+        self.0.get().wrapping_add(column * size)
+    }
+}
+
 /// Copies `n` elements of `size` bytes between two strided ranges; steps are in bytes.
 ///
 /// # Safety

@@ -43,10 +43,11 @@ GT_DEVICE void bring(C (*to)[TILE + 1], Matrix<const T> from, i64 row, i64 colum
     }
 }
 
-// out = a b for m by k and k by n matrices, in a batch; the operands of `batch` are out, a, b.
+// out = a b for m by k and k by n matrices, in a batch; the operands of `batch` are out, a, b. A bias of n elements,
+// unless it is null, is added to each row before the sums are rounded.
 template <typename T, typename R>
-GT_DEVICE void matmul(R* out, const T* a, const T* b, i64 m, i64 n, i64 k, i64 a_row, i64 a_column, i64 b_row,
-                      i64 b_column, i64 batches, const Walk<3>& batch) {
+GT_DEVICE void matmul(R* out, const T* a, const T* b, const T* bias, i64 m, i64 n, i64 k, i64 a_row, i64 a_column,
+                      i64 b_row, i64 b_column, i64 batches, const Walk<3>& batch) {
     typedef typename Compute<T>::type C;
     // Padded by one element, so that threads that write a column of the tile access different banks.
     __shared__ C left[TERMS][TILE + 1], right[TERMS][TILE + 1];
@@ -79,7 +80,10 @@ GT_DEVICE void matmul(R* out, const T* a, const T* b, i64 m, i64 n, i64 k, i64 a
         }
         for (int i = 0; i < EACH; i++)
             for (int j = 0; j < EACH; j++)
-                if (row + y + i < m && column + x + j < n)
-                    store(out + at[0] + (row + y + i) * n + column + x + j, sums[i][j]);
+                if (row + y + i < m && column + x + j < n) {
+                    const i64 own = column + x + j;
+                    const C sum = bias ? C(sums[i][j] + load(bias + own)) : sums[i][j];
+                    store(out + at[0] + (row + y + i) * n + own, sum);
+                }
     }
 }

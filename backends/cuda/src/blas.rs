@@ -5,5 +5,5 @@ pub mod emulated;
 pub(crate) mod gemm;
 pub(crate) mod lt;
 
-pub use gemm::{Blas, Gemm, GemmMatrix};
+pub use gemm::{Blas, Gemm, GemmMatrix, GemmPointers};
 pub use lt::CublasLt;

@@ -5,7 +5,7 @@
 //! convolutions.
 
 use crate::backend::CudaBackend;
-use crate::blas::gemm::{Gemm, GemmMatrix};
+use crate::blas::gemm::{Gemm, GemmMatrix, GemmPointers};
 use crate::driver::{Args, DevicePtr};
 use crate::error::{Result, failed};
 use crate::launch::Divider;
@@ -186,8 +186,9 @@ impl CudaBackend {
                 out: side(out, places, rows * places, false),
                 a: side(weight.ptr(), if turned { rows } else { depth }, 0, turned),
                 b: side(right, places, depth * places, false),
+                bias: None,
             };
-            if !self.multiply(&gemm, [out, weight.ptr(), right])? {
+            if !self.multiply(&gemm, GemmPointers { out, a: weight.ptr(), b: right, bias: 0 })? {
                 return Ok(false);
             }
         }
@@ -244,8 +245,9 @@ impl CudaBackend {
                 out: side(out, columns, 0, false),
                 a: side(made.ptr(), depth, 0, false),
                 b: side(written.ptr(), depth, 0, true),
+                bias: None,
             };
-            if !self.multiply(&gemm, [out, made.ptr(), written.ptr()])? {
+            if !self.multiply(&gemm, GemmPointers { out, a: made.ptr(), b: written.ptr(), bias: 0 })? {
                 return Ok(false);
             }
         }
@@ -257,7 +259,7 @@ impl CudaBackend {
         Ok(true)
     }
 
-    fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
+    fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers) -> Result<bool> {
         // SAFETY: the pointers are those of operands, columns and result, whose matrices have the layouts in `gemm`;
         // the result is new memory.
         unsafe { self.launches.multiply(gemm, pointers) }.map_err(failed)

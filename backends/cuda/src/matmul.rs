@@ -4,14 +4,14 @@
 //! multiplied without a copy; only other layouts are copied first.
 
 use crate::backend::CudaBackend;
-use crate::blas::gemm::{Gemm, GemmMatrix};
+use crate::blas::gemm::{Gemm, GemmMatrix, GemmPointers};
 use crate::driver::{Args, Grid};
 use crate::error::{Result, failed};
 use crate::launch::Walk;
 use crate::template::{KernelKey, Template, c_name};
 use crate::tensor::{CudaTensor, alignment_bytes};
-use gt_backend::{ExecError, Loops};
-use gt_ops::{DType, DTypeSet, Meta, RANK_MAX, Shape};
+use gt_backend::{ExecError, Input, Loops};
+use gt_ops::{DType, DTypeSet, Meta, Op, RANK_MAX, Shape};
 
 /// Rows and columns of a block's tile of the result: `TILE` of `matmul.cuh`; and the threads of a block.
 const TILE: usize = 64;
@@ -29,9 +29,9 @@ static MATMUL: Template = Template {
         let (name, t) = (key.name(), key.dtypes[0].map_or("f32", c_name));
         let result = key.dtypes[1].map_or(t, c_name);
         format!(
-            "GT_KERNEL({THREADS}) {name}({result}* out, const {t}* a, const {t}* b, i64 m, i64 n, i64 k, i64 a_row, \
-             i64 a_column, i64 b_row, i64 b_column, i64 batches, Walk<3> batch) {{
-    matmul(out, a, b, m, n, k, a_row, a_column, b_row, b_column, batches, batch);
+            "GT_KERNEL({THREADS}) {name}({result}* out, const {t}* a, const {t}* b, const {t}* bias, i64 m, i64 n, i64 k, \
+             i64 a_row, i64 a_column, i64 b_row, i64 b_column, i64 batches, Walk<3> batch) {{
+    matmul(out, a, b, bias, m, n, k, a_row, a_column, b_row, b_column, batches, batch);
 }}"
         )
     },
@@ -54,6 +54,8 @@ struct Product {
     out: CudaTensor,
     a: CudaTensor,
     b: CudaTensor,
+    /// A contiguous vector that is added to each row of the result.
+    bias: Option<CudaTensor>,
     m: usize,
     n: usize,
     k: usize,
@@ -77,7 +79,7 @@ impl Product {
         };
         let strides = [leading(&out), leading(&a), leading(&b)];
         let batch = Loops::new(&shape, strides.each_ref());
-        Ok(Product { out, a, b, m, n, k, batch })
+        Ok(Product { out, a, b, bias: None, m, n, k, batch })
     }
 
     /// A batch of matrices times a single one as one tall matrix, if the rows are evenly spaced.
@@ -146,6 +148,40 @@ impl CudaBackend {
         Ok(result)
     }
 
+    /// Rows times a transposed matrix, plus a bias, which is added before the sums are rounded.
+    pub(crate) fn linear(&mut self, [input, weight, bias]: [&CudaTensor; 3], out: &Meta) -> Result<CudaTensor> {
+        let &[n, k] = weight.meta.shape.dims() else { return Err(ExecError::internal("a weight has two axes")) };
+        if out.shape.numel() == 0 {
+            return self.new_tensor(out);
+        }
+        if k == 0 {
+            return self.laid_out(bias, *out);
+        }
+        let turned = Shape::new(&[k, n]).map_err(|error| ExecError::internal(error.to_string()))?;
+        let mut strides = weight.strides;
+        strides.swap(0, 1);
+        let turned = weight.seen(weight.view(turned, weight.offset_bytes, strides));
+        let bias = if bias.contiguous { bias.clone() } else { self.copied(bias)? };
+        let result = self.new_tensor(out)?;
+        let product = || -> Result<Product> {
+            let product = Product::new(result.clone(), input.clone(), turned.clone())?;
+            Ok(Product { bias: Some(bias.clone()), ..product }.flattened())
+        };
+        if !self.launches.has_blas() {
+            self.by_kernel(&product()?)?;
+            return Ok(result);
+        }
+        if self.by_library(product()?)? {
+            return Ok(result);
+        }
+        // The library multiplies without adding this bias.
+        let wide = Meta::new(out.shape, if out.dtype.is_half() { DType::F32 } else { out.dtype });
+        let wide_bias = self.cast(&bias, &Meta::new(bias.meta.shape, wide.dtype), 0)?;
+        let product = self.matmul(input, &turned, &wide)?;
+        let sum = self.elementwise(Op::Add.row(), &[Input::Tensor(&product), Input::Tensor(&wide_bias)], &wide, 0)?;
+        self.cast(&sum, out, 0)
+    }
+
     /// Computes the product by the library; returns false if it is not supported.
     fn by_library(&mut self, mut product: Product) -> Result<bool> {
         // Operands in an unsupported layout are copied.
@@ -154,11 +190,15 @@ impl CudaBackend {
         if !lies_well(&product.a, (m, k)) || !lies_well(&product.b, (k, n)) {
             let a = if lies_well(&product.a, (m, k)) { product.a } else { self.copied(&product.a)? };
             let b = if lies_well(&product.b, (k, n)) { product.b } else { self.copied(&product.b)? };
-            product = Product::new(product.out, a, b)?.flattened();
+            product = Product { bias: product.bias, ..Product::new(product.out, a, b)? }.flattened();
         }
         let calls = |product: &Product| product.batch.numel() / product.batch.inner();
         let backwards = |product: &Product| product.batch.inner_strides().iter().any(|step| *step < 0);
-        if calls(&product) > CALLS_MAX || backwards(&product) {
+        if product.bias.is_some() && product.batch.numel() > 1 {
+            // The rows of a contiguous operand are those of one matrix.
+            let a = self.copied(&product.a)?;
+            product = Product { bias: product.bias, ..Product::new(product.out, a, product.b)? }.flattened();
+        } else if calls(&product) > CALLS_MAX || backwards(&product) {
             let (a, b) = (self.spread(&product, &product.a)?, self.spread(&product, &product.b)?);
             product = Product::new(product.out, a, b)?.flattened();
         }
@@ -175,7 +215,7 @@ impl CudaBackend {
     }
 
     fn one_call(&mut self, product: &Product, offsets: [isize; 3]) -> Result<bool> {
-        let &Product { m, n, k, batch, .. } = product;
+        let &Product { m, n, k, batch, ref bias, .. } = product;
         let [out_step, a_step, b_step] = batch.inner_strides();
         let out = side(&product.out, (m, n), out_step, offsets[0]);
         let (a, b) = (side(&product.a, (m, k), a_step, offsets[1]), side(&product.b, (k, n), b_step, offsets[2]));
@@ -192,11 +232,15 @@ impl CudaBackend {
             out,
             a,
             b,
+            bias: bias.as_ref().map(|bias| alignment_bytes(bias.ptr())),
         };
-        let mut pointers = [product.out.ptr(), product.a.ptr(), product.b.ptr()];
-        for (pointer, offset) in pointers.iter_mut().zip(offsets) {
-            *pointer = pointer.wrapping_add_signed(offset as i64);
-        }
+        let at = |t: &CudaTensor, offset: isize| t.ptr().wrapping_add_signed(offset as i64);
+        let pointers = GemmPointers {
+            out: at(&product.out, offsets[0]),
+            a: at(&product.a, offsets[1]),
+            b: at(&product.b, offsets[2]),
+            bias: bias.as_ref().map_or(0, CudaTensor::ptr),
+        };
         // SAFETY: `gemm` describes the layouts of these tensors, whose shapes inference checked; the result is new
         // memory.
         unsafe { self.launches.multiply(&gemm, pointers) }.map_err(failed)
@@ -231,11 +275,11 @@ impl CudaBackend {
     }
 
     fn by_kernel(&mut self, product: &Product) -> Result<()> {
-        let Product { out, a, b, m, n, k, batch } = product;
+        let Product { out, a, b, bias, m, n, k, batch } = product;
         let function = self.kernels.get(&matmul_key(a.meta.dtype, out.meta.dtype))?;
         let (size, batches) = (a.size() as isize, batch.numel());
         let mut args = Args::new();
-        args.push(out.ptr()).push(a.ptr()).push(b.ptr());
+        args.push(out.ptr()).push(a.ptr()).push(b.ptr()).push(bias.as_ref().map_or(0, CudaTensor::ptr));
         args.push(*m as i64).push(*n as i64).push(*k as i64);
         for step in [rows(a), columns(a), rows(b), columns(b)] {
             args.push((step / size) as i64);

@@ -11,6 +11,7 @@
 #if __has_include(<cublasLt.h>) && __has_include(<crt/host_defines.h>)
 #include <cublasLt.h>
 static_assert(CUBLASLT_MATMUL_DESC_TRANSA == 3 && CUBLASLT_MATMUL_DESC_TRANSB == 4 && CUBLAS_OP_T == 1);
+static_assert(CUBLASLT_MATMUL_DESC_EPILOGUE == 7 && CUBLASLT_MATMUL_DESC_BIAS_POINTER == 8 && CUBLASLT_EPILOGUE_BIAS == 4);
 static_assert(CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT == 5 && CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET == 6);
 static_assert(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES == 1 && CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK == 3);
 static_assert(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES == 5 && CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES == 8);
@@ -45,10 +46,10 @@ struct cublasLtMatmulHeuristicResult_t {
 enum { NOT_INITIALIZED = 1, INVALID = 7, UNSUPPORTED = 15 };
 static cublasStatus_t result(int status) { return cublasStatus_t(status); }
 
-struct Operation { int compute, scale, transposed[2]; };
+struct Operation { int compute, scale, transposed[2]; uint32_t epilogue; const void* bias; };
 struct Layout { int type; uint64_t rows, columns; int64_t step; int32_t batches; int64_t batch_step; };
 struct Preference { uint64_t workspace; uint32_t schemes, alignment[4]; };
-static long alive, heuristics, products;
+static long alive, heuristics, products, biases;
 
 template <class T>
 static cublasStatus_t take(T* into, const void* value, size_t bytes) {
@@ -74,6 +75,7 @@ extern "C" {
 long fake_alive() { return alive; }
 long fake_heuristics() { return heuristics; }
 long fake_products() { return products; }
+long fake_biases() { return biases; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t* handle) { alive++; *handle = (cublasLtHandle_t)&alive; return result(0); }
 cublasStatus_t cublasLtDestroy(cublasLtHandle_t handle) { alive--; return result((void*)handle == &alive ? 0 : NOT_INITIALIZED); }
@@ -82,11 +84,13 @@ const char* cublasLtGetStatusString(cublasStatus_t status) { return status == 7 
 
 cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* operation, cublasComputeType_t compute, cudaDataType_t scale) {
     alive++;
-    *operation = (cublasLtMatmulDesc_t) new Operation{int(compute), int(scale), {0, 0}};
+    *operation = (cublasLtMatmulDesc_t) new Operation{int(compute), int(scale), {0, 0}, 1, nullptr};
     return result(0);
 }
 cublasStatus_t cublasLtMatmulDescDestroy(cublasLtMatmulDesc_t operation) { alive--; delete (Operation*)operation; return result(0); }
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t operation, cublasLtMatmulDescAttributes_t which, const void* value, size_t bytes) {
+    if (which == 7) return take(&((Operation*)operation)->epilogue, value, bytes);
+    if (which == 8) return take(&((Operation*)operation)->bias, value, bytes);
     if (which != 3 && which != 4) return result(INVALID);
     return take(&((Operation*)operation)->transposed[int(which) - 3], value, bytes);
 }
@@ -125,7 +129,10 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
     if ((void*)handle != &alive || c != d || wanted < 1 || !fits((Operation*)operation, A, (Layout*)b, (Layout*)d, mnk)) return result(INVALID);
     heuristics++;
     // The real library may find no algorithm for a product; the fake finds none for f16 products with k = 1.
-    *found = !(mnk[2] == 1 && A->type == 2);
+    // It may lack an algorithm that adds a bias; the fake has none for float64.
+    auto o = (Operation*)operation;
+    if (o->epilogue != 1 && (o->epilogue != 4 || !o->bias)) return result(INVALID);
+    *found = !(mnk[2] == 1 && A->type == 2) && !(o->epilogue == 4 && A->type == 1);
     results[0] = {};
     for (int i = 0; i < 4; i++) results[0].algo.data[i] = p->alignment[i];
     results[0].workspaceSize = p->workspace / 2;
@@ -142,6 +149,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
     const void* pointers[3] = {a, b, d};
     for (int i = 0; i < 3; i++)
         if (uintptr_t(pointers[i]) % algorithm->data[i]) return result(INVALID);
+    if (o->epilogue == 4 && (!o->bias || uintptr_t(o->bias) % 2 || D->batches != 1 || A->type != D->type)) return result(INVALID);
+    biases += o->epilogue == 4;
     if (!workspace || workspace_bytes < 16 << 20) return result(INVALID);
     if (get(alpha, o->scale, 0) != 1 || get(beta, o->scale, 0) != 0) return result(INVALID);
     products++;
@@ -161,6 +170,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t oper
                     double sum = 0;
                     for (uint64_t t = 0; t < k; t++)
                         sum += get(a, A->type, at(A, batch, i, t, o->transposed[0])) * get(b, B->type, at(B, batch, t, j, o->transposed[1]));
+                    if (o->epilogue == 4) sum += get(o->bias, D->type, i);
                     put(d, D->type, at(D, batch, i, j, 0), sum);
                 }
     });

@@ -159,4 +159,5 @@ OPS = {
     "argsort_descending": argsort(True),
     "matmul": matmul,
     "matmul_wide": matmul_wide,
+    "linear": torch.nn.functional.linear,
 }

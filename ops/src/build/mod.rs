@@ -285,6 +285,42 @@ pub fn matmul_wide(g: G<'_>, a: Val, b: Val) -> Result<Val> {
     product(g, if half { Op::MatmulWide } else { Op::Matmul }, a, b)
 }
 
+/// The affine map `input @ weight.T + bias` as a product, a sum and a conversion, for graphs without [`Op::Linear`] and
+/// for operands that it does not take.
+///
+/// # Errors
+/// As [`matmul`]; a bias that does not broadcast to the product.
+pub fn linear_by_steps(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<Val> {
+    let dtype = g.meta(input).dtype;
+    let turned = if g.meta(weight).shape.rank() > 1 { transpose(g, weight, -2, -1)? } else { weight };
+    if !dtype.is_half() || g.meta(bias).dtype != dtype {
+        let product = matmul(g, input, turned)?;
+        return elementwise(g, Op::Add, &[product.into(), bias.into()]);
+    }
+    // The sum of the product and the bias is rounded once.
+    let (product, bias) = (matmul_wide(g, input, turned)?, cast(g, bias, DType::F32)?);
+    let sum = elementwise(g, Op::Add, &[product.into(), bias.into()])?;
+    cast(g, sum, dtype)
+}
+
+/// The affine map `input @ weight.T + bias`.
+///
+/// # Errors
+/// As [`linear_by_steps`].
+pub fn linear(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<Val> {
+    let metas = [input, weight, bias].map(|v| g.meta(v));
+    let dtype = metas[0].dtype;
+    let whole = DTypeSet::FLOAT.contains(dtype) && metas.iter().all(|meta| meta.dtype == dtype);
+    let fits = |input: &[usize], weight: &[usize], bias: &[usize]| match (input, weight, bias) {
+        ([_, .., own], [n, k], [columns]) => own == k && n == columns,
+        _ => false,
+    };
+    if whole && fits(metas[0].shape.dims(), metas[1].shape.dims(), metas[2].shape.dims()) {
+        return g.emit(Op::Linear, &[input.into(), weight.into(), bias.into()], Attrs::None);
+    }
+    linear_by_steps(g, input, weight, bias)
+}
+
 fn product(g: G<'_>, op: Op, a: Val, b: Val) -> Result<Val> {
     let (sa, sb) = (g.meta(a).shape, g.meta(b).shape);
     if sa.rank() == 0 || sb.rank() == 0 {

@@ -122,6 +122,25 @@ pub fn matmul<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     }
 }
 
+/// g^T a over all rows: the gradient of a linear map's weight; (a^T g)^T for a weight that is itself transposed.
+pub fn linear_weight<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    let (mut grad, mut input) = (c.grad, c.a());
+    if c.shape(0).rank() > 2 {
+        // One product sums over the batch.
+        (grad, input) = (grad.flatten(0, -2), input.flatten(0, -2));
+    }
+    match c.transposed() {
+        true => c.emit(Op::Matmul, [input.transposed(), grad]).transposed(),
+        false => c.emit(Op::Matmul, [grad.transposed(), input]),
+    }
+}
+
+/// g summed over all rows: the gradient of a linear map's bias.
+pub fn linear_bias<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+    let axes: Vec<i64> = (0..c.shape(0).rank() as i64 - 1).collect();
+    c.grad.sum(&axes, false)
+}
+
 /// g summed over all axes but the channels: the gradient of a convolution's bias.
 pub fn channel_sums<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     let axes: Vec<i64> = (0..c.out_shape().rank() as i64).filter(|axis| *axis != 1).collect();

@@ -141,6 +141,7 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             Ok(*base)
         }
         (Class::Concatenation, Attrs::Axis(axis)) => cat(row, inputs, *axis as usize),
+        (Class::Contraction, Attrs::None) if row.op == Op::Linear => linear(row, inputs),
         (Class::Contraction, Attrs::None) => matmul(row, inputs),
         (Class::Convolution, Attrs::Window(spec)) => {
             let (a, b) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
@@ -405,6 +406,32 @@ fn matmul(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
     let mut dims = batch.dims().to_vec();
     dims.extend([m, n]);
     Ok(Meta::new(Shape::new(&dims)?, result_dtype(row, a.dtype)))
+}
+
+fn linear(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
+    let [input, weight, bias] = [tensor(row, inputs, 0)?, tensor(row, inputs, 1)?, tensor(row, inputs, 2)?];
+    if let Some(other) = [weight, bias].into_iter().find(|other| other.dtype != input.dtype) {
+        return Err(OpError::runtime(format!(
+            "linear: expected an input, a weight and a bias of one dtype, but got {} and {}",
+            input.dtype.scalar_type_name(),
+            other.dtype.scalar_type_name()
+        )));
+    }
+    accept(row, input.dtype)?;
+    let (rank, shape) = (input.shape.rank(), input.shape);
+    let ([n, k], [columns]) = (weight.shape.dims(), bias.shape.dims()) else {
+        return Err(OpError::runtime(format!(
+            "linear: expected a weight of two axes and a bias of one, but got {} and {}",
+            weight.shape, bias.shape
+        )));
+    };
+    if rank < 2 || shape.dims()[rank - 1] != *k || columns != n {
+        return Err(OpError::runtime(format!(
+            "linear: an input of shape {shape} does not fit a weight of shape {} and a bias of shape {}",
+            weight.shape, bias.shape
+        )));
+    }
+    Ok(Meta::new(shape.with_dim(rank - 1, *n), input.dtype))
 }
 
 /// PyTorch's error for inner sizes that differ; like PyTorch, it folds leading axes into the first.

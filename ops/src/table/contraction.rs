@@ -20,6 +20,19 @@ macro_rules! rows {
             reference: "np.matmul(a, b)",
         }
 
+        /// Affine map, a @ b.T + c, of the rows of an input by a matrix and a bias; each sum is rounded once, together
+        /// with the bias.
+        Linear = 170, linear(input, weight, bias) {
+            class: Class::Contraction, accepts: DTypeSet::FLOAT,
+            grad: Each(&[
+                |c| c.emit(Op::Matmul, [c.grad, c.b()]),
+                structure::linear_weight,
+                structure::linear_bias,
+            ]),
+            saves: Saves::inputs(3), cost_flops: 2,
+            reference: "np.matmul(a, b.T) + c",
+        }
+
         /// Convolution (cross-correlation) of an input with a weight, with an optional bias.
         Convolution = 224, convolution(input, weight, bias) {
             class: Class::Convolution, attrs: AttrKind::Window, optional: 1, accepts: DTypeSet::FLOAT,

@@ -229,6 +229,9 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
             }
             Ok(result)
         }
+        (Class::Contraction, _) if op == Op::Linear => {
+            Ok(linear(inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor(), out))
+        }
         (Class::Contraction, _) => Ok(matmul(inputs[0].tensor(), inputs[1].tensor(), out)),
         (Class::Gather, Attrs::Axis(axis)) => {
             let (from, index) = (inputs[0].tensor(), inputs[1].tensor());
@@ -624,6 +627,17 @@ fn matmul(a: &Host, b: &Host, out: &Meta) -> Host {
     }
     let sum = |i| places(i).map(|(p, q)| a.int(p).wrapping_mul(b.int(q))).fold(0, i64::wrapping_add);
     Host::ints(*out, all.map(sum))
+}
+
+/// The rows of `input` times those of `weight`, plus `bias`.
+fn linear(input: &Host, weight: &Host, bias: &Host, out: &Meta) -> Host {
+    let (n, k) = (weight.meta.shape.dims()[0], weight.meta.shape.dims()[1]);
+    let element = |i: usize| {
+        let (row, column) = (i / n, i % n);
+        let terms = (0..k).map(|d| input.float(row * k + d) * weight.float(column * k + d));
+        terms.sum::<f64>() + bias.float(column)
+    };
+    Host::floats(*out, (0..out.shape.numel()).map(element))
 }
 
 /// The position of `index` with its entry along the axis replaced by `at`.

@@ -1,8 +1,8 @@
 //! A library for matrix products on an emulated device: the CPU multiplies, in the order of the device's streams.
 
-use super::gemm::{Blas, Gemm, GemmMatrix};
+use super::gemm::{Blas, Gemm, GemmMatrix, GemmPointers};
 use crate::driver::emulated::Emulated;
-use crate::driver::{CudaStream, DevicePtr, Result};
+use crate::driver::{CudaStream, Result};
 use gt_ops::DType;
 use half::{bf16, f16};
 use std::sync::Arc;
@@ -23,15 +23,23 @@ impl EmulatedBlas {
 }
 
 impl Blas for EmulatedBlas {
-    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3], stream: CudaStream) -> Result<bool> {
+    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers, stream: CudaStream) -> Result<bool> {
         let gemm = *gemm;
         let sides = [(&gemm.out, gemm.m, gemm.n), (&gemm.a, gemm.m, gemm.k), (&gemm.b, gemm.k, gemm.n)];
-        for ((side, rows, columns), pointer) in sides.into_iter().zip(pointers) {
+        for ((side, rows, columns), pointer) in sides.into_iter().zip([pointers.out, pointers.a, pointers.b]) {
             // cuBLASLt refuses such a layout.
             assert!(side.step >= if side.turned { rows } else { columns }, "rows overlap in {gemm:?}");
             assert_eq!(pointer % u64::from(side.alignment), 0, "{gemm:?}");
         }
         assert!(!gemm.out.turned && gemm.m * gemm.n * gemm.k > 0, "{gemm:?}");
+        if let Some(alignment) = gemm.bias {
+            assert!(gemm.batches == 1 && gemm.dtype == gemm.out_dtype, "{gemm:?}");
+            assert!(pointers.bias > 0 && pointers.bias % u64::from(alignment) == 0, "{gemm:?}");
+            if gemm.dtype == DType::F64 {
+                // The real library may lack an algorithm that adds a bias.
+                return Ok(false);
+            }
+        }
         self.products.fetch_add(1, Relaxed);
         self.device.enqueue(stream, move || {
             // SAFETY: `multiply` requires pointers to matrices of these layouts that are valid when the stream reaches
@@ -62,9 +70,10 @@ fn rounded(x: f32) -> f32 {
     f32::from_bits((x.to_bits() + (1 << 12)) & !((1 << 13) - 1))
 }
 
-unsafe fn multiply<T: Copy, O>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T) -> f64, narrow: fn(f64) -> O) {
-    let [_, a, b] = pointers.map(|pointer| pointer as usize as *mut T);
-    let out = pointers[0] as usize as *mut O;
+unsafe fn multiply<T: Copy, O>(gemm: &Gemm, pointers: GemmPointers, wide: fn(T) -> f64, narrow: fn(f64) -> O) {
+    let GemmPointers { out, a, b, bias } = pointers;
+    let [a, b, bias] = [a, b, bias].map(|pointer| pointer as usize as *mut T);
+    let out = out as usize as *mut O;
     let at = |side: &GemmMatrix, batch: u64, row: u64, column: u64| {
         let (along, across) = if side.turned { (row, column) } else { (column, row) };
         (batch * side.batch_step + across * side.step + along) as usize
@@ -80,7 +89,9 @@ unsafe fn multiply<T: Copy, O>(gemm: &Gemm, pointers: [DevicePtr; 3], wide: fn(T
         let columns = lines(b, gemm.n, &|i, j| at(&gemm.b, batch, j, i));
         for (i, row) in rows.iter().enumerate() {
             for (j, column) in columns.iter().enumerate() {
-                let sum = row.iter().zip(column).map(|(x, y)| x * y).sum();
+                let sum: f64 = row.iter().zip(column).map(|(x, y)| x * y).sum();
+                // SAFETY: a bias has an element for each column.
+                let sum = if gemm.bias.is_some() { sum + wide(unsafe { bias.add(j).read() }) } else { sum };
                 // SAFETY: `i` and `j` are below the result's sizes, so the offset stays inside it.
                 unsafe { out.add(at(&gemm.out, batch, i as u64, j as u64)).write(narrow(sum)) };
             }

@@ -16,8 +16,8 @@ pub struct GemmMatrix {
     pub alignment: u32,
 }
 
-/// `out = a b`, for `batches` matrices of `m` by `k` and `k` by `n`: the parameters that the choice of an algorithm
-/// depends on.
+/// `out = a b`, for `batches` matrices of `m` by `k` and `k` by `n`, to whose rows a bias may be added: the parameters
+/// that the choice of an algorithm depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gemm {
     /// The dtype of the operands; half precisions are summed in f32.
@@ -40,17 +40,33 @@ pub struct Gemm {
     pub a: GemmMatrix,
     /// The layout of the right operand.
     pub b: GemmMatrix,
+    /// The alignment of the address of a bias of `n` elements of the result's dtype, bytes; none without a bias. It is
+    /// added to the sums before they are rounded. A product with a bias is no batch.
+    pub bias: Option<u32>,
+}
+
+/// The addresses of the operands of a product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct GemmPointers {
+    /// The result.
+    pub out: DevicePtr,
+    /// The left operand.
+    pub a: DevicePtr,
+    /// The right operand.
+    pub b: DevicePtr,
+    /// The bias; 0 without one.
+    pub bias: DevicePtr,
 }
 
 /// A library that multiplies matrices of floats.
 pub trait Blas: Send {
-    /// Enqueues the product on the stream; `pointers` are those of the result, a and b. Returns false, and enqueues
-    /// nothing, if the library does not support the product.
+    /// Enqueues the product on the stream. Returns false, and enqueues nothing, if the library does not support the
+    /// product.
     ///
     /// # Errors
     /// Those of the driver and of the library.
     ///
     /// # Safety
     /// As for [`crate::driver::Driver::launch`]; the result overlaps no operand.
-    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: [DevicePtr; 3], stream: CudaStream) -> Result<bool>;
+    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers, stream: CudaStream) -> Result<bool>;
 }

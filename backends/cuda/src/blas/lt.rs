@@ -5,7 +5,7 @@
 //! bias or an activation would be an attribute of the operation (`CUBLASLT_MATMUL_DESC_EPILOGUE`) and one more field of
 //! [`Gemm`].
 
-use super::gemm::{Blas, Gemm, GemmMatrix};
+use super::gemm::{Blas, Gemm, GemmMatrix, GemmPointers};
 use crate::driver::{CudaStream, DevicePtr, Driver, DriverError, Result};
 use gt_nvidia::Opened;
 use gt_ops::DType;
@@ -77,6 +77,10 @@ const NOT_SUPPORTED: Status = 15;
 const TRANSPOSE_A: c_int = 3;
 const TRANSPOSE_B: c_int = 4;
 const TRANSPOSED: i32 = 1;
+/// `CUBLASLT_MATMUL_DESC_EPILOGUE` and `BIAS_POINTER`; `CUBLASLT_EPILOGUE_BIAS`.
+const EPILOGUE: c_int = 7;
+const BIAS_POINTER: c_int = 8;
+const ADDS_BIAS: u32 = 4;
 /// `CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT`, `STRIDED_BATCH_OFFSET`.
 const BATCH_COUNT: c_int = 5;
 const BATCH_STEP: c_int = 6;
@@ -144,13 +148,14 @@ impl CublasLt {
 }
 
 impl Blas for CublasLt {
-    unsafe fn multiply(&mut self, gemm: &Gemm, [out, a, b]: [DevicePtr; 3], stream: CudaStream) -> Result<bool> {
+    unsafe fn multiply(&mut self, gemm: &Gemm, pointers: GemmPointers, stream: CudaStream) -> Result<bool> {
+        let GemmPointers { out, a, b, bias } = pointers;
         self.driver.enter()?;
         if !self.plans.contains_key(gemm) {
             if self.plans.len() >= PLANS_MAX {
                 self.plans.drain().filter_map(|(_, plan)| plan).for_each(|plan| self.api.give_back(&plan));
             }
-            let plan = self.api.plan(self.handle, gemm)?;
+            let plan = self.api.plan(self.handle, gemm, bias)?;
             self.plans.insert(*gemm, plan);
         }
         let needed = self.plans.get(gemm).and_then(Option::as_ref).map_or(0, |plan| plan.choice.workspace_bytes);
@@ -163,6 +168,9 @@ impl Blas for CublasLt {
         };
         let at = |address: DevicePtr| address as usize as *mut c_void;
         let [layout_a, layout_b, layout_out] = plan.layouts;
+        if gemm.bias.is_some() {
+            self.api.set_bias(plan.operation, bias)?;
+        }
         // SAFETY: the descriptors describe this product, `pointers` are valid by the contract of `multiply`, and the
         // library reads the factors during the call.
         let status = unsafe {
@@ -297,8 +305,14 @@ impl LtFunctions {
         self.check(call, unsafe { setter(of, attribute, (&raw const value).cast(), size_of::<T>()) })
     }
 
-    /// The library's plan for a product; none if it has no algorithm.
-    fn plan(&self, library: Handle, gemm: &Gemm) -> Result<Option<LtPlan>> {
+    /// Sets the address of the bias that an operation adds.
+    fn set_bias(&self, operation: Handle, bias: DevicePtr) -> Result<()> {
+        self.set("cublasLtMatmulDescSetAttribute", self.operation_set, operation, BIAS_POINTER, bias)
+    }
+
+    /// The library's plan for a product; none if it has no algorithm. The library derives the alignment of the bias
+    /// from its address.
+    fn plan(&self, library: Handle, gemm: &Gemm, bias: DevicePtr) -> Result<Option<LtPlan>> {
         let (compute, scale) = compute_type(gemm);
         let (Some(dtype), Some(out_dtype)) = (data_type(gemm.dtype), data_type(gemm.out_dtype)) else {
             return Ok(None);
@@ -319,6 +333,10 @@ impl LtFunctions {
             if side.turned {
                 self.set("cublasLtMatmulDescSetAttribute", self.operation_set, operation, attribute, TRANSPOSED)?;
             }
+        }
+        if gemm.bias.is_some() {
+            self.set("cublasLtMatmulDescSetAttribute", self.operation_set, operation, EPILOGUE, ADDS_BIAS)?;
+            self.set_bias(operation, bias)?;
         }
         let layouts = [
             parts.layout(dtype, &gemm.b, gemm.k, gemm.n, gemm.batches)?,

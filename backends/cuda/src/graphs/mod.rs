@@ -17,9 +17,9 @@ mod history;
 mod times;
 mod work;
 
-use crate::blas::gemm::{Blas, Gemm};
+use crate::blas::gemm::{Blas, Gemm, GemmPointers};
 use crate::dnn::conv::{Conv, ConvPointers, Dnn};
-use crate::driver::{CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Result};
+use crate::driver::{CudaEvent, CudaGraph, CudaStream, Driver, DriverError, Result};
 use cache::GraphCache;
 use history::History;
 use std::ops::Range;
@@ -204,7 +204,7 @@ impl Launches {
     ///
     /// # Safety
     /// As [`Blas::multiply`].
-    pub unsafe fn multiply(&self, gemm: &Gemm, pointers: [DevicePtr; 3]) -> Result<bool> {
+    pub unsafe fn multiply(&self, gemm: &Gemm, pointers: GemmPointers) -> Result<bool> {
         // SAFETY: the caller fulfils the contract of `Blas::multiply`.
         unsafe { self.issue(&GraphWork::Product { gemm, pointers }) }
     }

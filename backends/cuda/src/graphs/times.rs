@@ -1,6 +1,7 @@
 //! How long the device takes for each kernel, measured by events around each launch and logged when the worker is idle.
 
 use super::work::GraphWork;
+use crate::blas::gemm::Gemm;
 use crate::driver::{CudaEvent, CudaStream, Driver, KernelFunction, Result};
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -62,7 +63,9 @@ impl KernelTimes {
             GraphWork::Product { gemm, .. } => {
                 let turned = |turned: bool| if turned { "ᵀ" } else { "" };
                 let (a, b) = (turned(gemm.a.turned), turned(gemm.b.turned));
-                format!("product {} a{a} b{b}: {} × {} × {}, {}", gemm.dtype, gemm.m, gemm.k, gemm.n, gemm.batches)
+                let bias = if gemm.bias.is_some() { " + bias" } else { "" };
+                let Gemm { dtype, m, n, k, batches, .. } = gemm;
+                format!("product {dtype} a{a} b{b}{bias}: {m} × {k} × {n}, {batches}")
             }
             GraphWork::Convolution { conv, .. } => {
                 let [input, weight, output] = conv.shapes();

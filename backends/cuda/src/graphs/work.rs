@@ -1,6 +1,6 @@
 //! Work on the stream of computation, borrowed and stored.
 
-use crate::blas::gemm::{Blas, Gemm};
+use crate::blas::gemm::{Blas, Gemm, GemmPointers};
 use crate::dnn::conv::{Conv, ConvPointers, Dnn};
 use crate::driver::{Args, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Packed, Result};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,8 +23,8 @@ pub enum GraphWork<'a> {
     Fill { to: DevicePtr, byte: u8, bytes: usize },
     /// A copy within the device.
     Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
-    /// A product by the library; the pointers of the result, a and b.
-    Product { gemm: &'a Gemm, pointers: [DevicePtr; 3] },
+    /// A product by the library.
+    Product { gemm: &'a Gemm, pointers: GemmPointers },
     /// A convolution by the library.
     Convolution { conv: &'a Conv, pointers: ConvPointers },
 }
@@ -39,7 +39,7 @@ pub enum Kept {
     /// A copy within the device.
     Copy { to: DevicePtr, from: DevicePtr, bytes: usize },
     /// A product by the library.
-    Product { gemm: Gemm, pointers: [DevicePtr; 3] },
+    Product { gemm: Gemm, pointers: GemmPointers },
     /// A convolution by the library.
     Convolution { conv: Box<Conv>, pointers: ConvPointers },
 }

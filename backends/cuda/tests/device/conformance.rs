@@ -23,6 +23,7 @@ gt_backend::conformance_tests!(
     fourier_transforms,
     alignments,
     matmuls,
+    linear_maps,
     gathers,
     movements,
     operands_given_up,

@@ -1,12 +1,13 @@
 //! Mean losses over sharded samples, lowered to a sum of losses divided by the samples' total weight.
 
+use super::lowering::Lowering;
 use super::operands::PlacedOperand;
-use super::resharding::{fetch_to, free, op_command};
+use super::resharding::fetch_to;
 use crate::modifiers::stream_modifier::Output;
 use crate::table::WorkerTensor;
 use crate::worker::step::Step;
 use gt_ops::instruction::{LossReduction, LossSpec, slice_along};
-use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, TensorId};
+use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, Placement, Scalar, Shape};
 
 /// Replaces a mean loss over sharded samples by instructions that can be divided: a sum of losses, the sum of the
 /// samples' weights, and their quotient. The two sums are reduced in one collective. The gradient of a mean loss
@@ -36,7 +37,7 @@ pub fn lower_mean_loss(
     if !sharded || !matches!(tensor.meta.dtype, DType::F32 | DType::F64) {
         return None;
     }
-    let mut lowering = Lowering { place, step, out, temporaries: Vec::new() };
+    let mut lowering = Lowering::new(step, out, place);
     let weight = lowering.total_weight(*class_operand, inputs[classes + 1], &spec, &tensor.meta);
     let sum_attrs = Attrs::Loss(LossSpec { reduction: LossReduction::Sum, ..spec });
     let mut operands = inputs.to_vec();
@@ -58,31 +59,7 @@ fn vector(size: usize) -> Shape {
     Shape::new(&[size]).unwrap_or(Shape::SCALAR)
 }
 
-/// Emits the instructions that replace one instruction of the client.
-struct Lowering<'a, 'b> {
-    place: &'a mut dyn FnMut(Step, &mut Output<'_>),
-    step: &'a Step,
-    out: &'a mut Output<'b>,
-    /// Tensors that are freed at the end.
-    temporaries: Vec<TensorId>,
-}
-
 impl Lowering<'_, '_> {
-    fn emit(&mut self, op: Op, operands: &[Operand], attrs: Attrs, meta: Meta) -> Operand {
-        let (id, at) = self.out.allocate(meta);
-        self.temporaries.push(id);
-        let command = op_command(op, at, operands, attrs);
-        (self.place)(Step { command, out: Some(meta), requested: None, ..self.step.clone() }, self.out);
-        // A move may have given the tensor another worker id.
-        let at = self.out.tensors().get(id).map_or(at, |tensor| tensor.at);
-        Operand::Tensor(at.id())
-    }
-
-    fn emit_into(&mut self, result: TensorId, op: Op, operands: &[Operand], attrs: Attrs) {
-        let command = op_command(op, WorkerTensor::from_id(result), operands, attrs);
-        (self.place)(Step { command, ..self.step.clone() }, self.out);
-    }
-
     /// Reduces two partial numbers in one collective. Other numbers are returned as they are.
     fn reduce_together(&mut self, numbers: [Operand; 2], dtype: DType) -> [Operand; 2] {
         let placement = |number: &Operand| {
@@ -102,7 +79,7 @@ impl Lowering<'_, '_> {
         else {
             return numbers;
         };
-        let whole = Operand::Tensor(fetch_to(&tensor, &Placement::Replicated { workers }, self.step, self.out).id());
+        let whole = Operand::Tensor(fetch_to(&tensor, &Placement::Replicated { workers }, self.step(), self.out).id());
         [0, 1].map(|i| {
             let number = self.emit(Op::Slice, &[whole], slice_along(&two, 0, &(i..i + 1)), Meta::new(one, dtype));
             self.emit(Op::Reshape, &[number], Attrs::Shape(Shape::SCALAR), Meta::new(Shape::SCALAR, dtype))
@@ -127,15 +104,5 @@ impl Lowering<'_, '_> {
             }
         };
         self.emit(Op::Sum, &[each], Attrs::Axes { mask: 1, keepdim: false }, samples(dtype))
-    }
-
-    fn free_temporaries(self) {
-        for id in self.temporaries {
-            let mut next = id;
-            while let Some(tensor) = self.out.tensors().get(next).copied() {
-                next = tensor.copy;
-                free(&tensor, self.step, self.out);
-            }
-        }
     }
 }

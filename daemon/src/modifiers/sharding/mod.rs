@@ -13,12 +13,16 @@
 //! - `planning` chooses a placement, by the estimates of [`costs`].
 //! - `execution` makes the steps of a planned instruction, and `resharding` the moves between placements.
 //! - `home_worker` keeps dataflow components ([`crate::affinity`]) together on one worker.
-//! - `losses` lowers mean losses, and `transfers` divides uploads and fetches.
+//! - `losses` and `linear_maps` replace an instruction by several ([`lowering`]): mean losses, and affine maps with
+//!   divided terms.
+//! - `transfers` divides uploads and fetches.
 
 pub mod costs;
 mod execution;
 mod home_worker;
+mod linear_maps;
 mod losses;
+mod lowering;
 mod operands;
 mod planning;
 mod resharding;
@@ -33,6 +37,7 @@ use execution::PlacedInstruction;
 use gt_ops::wire::Command;
 use gt_ops::{Operand, Placement, Workers};
 use home_worker::{execute_at_home, home_worker};
+use linear_maps::lower_divided_linear;
 use losses::lower_mean_loss;
 use operands::PlacedOperand;
 use planning::{Planner, inherited_request};
@@ -116,6 +121,9 @@ impl Sharding {
         let target = target.or(inherited);
         let place = &mut |step: Step, out: &mut Output<'_>| self.place_instruction(step, out);
         if lower_mean_loss(instruction, &step, &operands, target.as_ref(), out, place).is_some() {
+            return;
+        }
+        if lower_divided_linear(instruction, &step, &operands, &meta, out, place).is_some() {
             return;
         }
         self.stats.changed += 1;
