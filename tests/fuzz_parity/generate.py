@@ -148,7 +148,8 @@ class Program:
         start = self.random.randint(0, max(size - 1, 0))
         length = self.random.randint(0 if self.chance(0.1) else 1, max(size - start, 1))
         # Results of GT are contiguous, where those of PyTorch may have the strides of an operand.
-        alike = a not in self.reshaped and (t if t._base is None else t._base).is_contiguous()
+        reshaped = any(shares_memory(t, self.of(name)) for name in self.reshaped)
+        alike = not reshaped and (t if t._base is None else t._base).is_contiguous()
         choices = [
             f"{a}[{self.index(t)}]",
             f"{a}[{self.index(t)}]",
@@ -487,6 +488,12 @@ class Program:
             return None
         if a == b and t._backward_hooks and t._base is not None:
             # PyTorch's hook changes the gradient of the second operand alone.
+            return None
+        if any(
+            overlaps(other) and shares_memory(target, other)
+            for other in map(self.of, set(self.names()) - self.repeating)
+        ):
+            # A gradient that PyTorch expands, as that of a sum; a part of it shows what is written to another.
             return None
         sizes = {self.of(name).itemsize for name in self.names() if shares_memory(target, self.of(name))}
         if len(sizes) > 1 and a in self.repeating and re.search(r"index_put_|masked_fill_|\] = ", line):
