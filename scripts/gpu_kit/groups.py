@@ -17,6 +17,7 @@ BACKEND_MODULES = (
     "conformance",
     "agreement",
     "matmul",
+    "columns",
     "rows",
     "attention",
     "worker",
@@ -27,7 +28,7 @@ BACKEND_MODULES = (
     "against_cpu",
 )
 # The modules whose kernels share memory between threads, for the tool that finds races.
-RACY_MODULES = ("rows", "attention", "lines", "matmul")
+RACY_MODULES = ("columns", "rows", "attention", "lines", "matmul")
 # The tool slows each thread and multiplies its memory.
 SANITIZED_THREADS = 4
 SOAK_MINUTES = 8.0

@@ -247,56 +247,77 @@ GT_DEVICE void reduce_rows(typename F::Out *out, typename F::State *parts, const
     }
 }
 
-// `columns` results are neighbours, `across` elements apart in memory, and there are `outer` such groups. A block
-// reduces `width` columns, 256 / width rows at a time, then joins the rows by a tree reduction in shared memory. A
-// column is split into `gridDim.y` pieces of `each` rows.
-template <typename F, typename T>
+// `columns` results are neighbours, `across` elements apart in memory, and there are `outer` such groups. A thread
+// reduces V neighbouring columns, which it reads by one vector load where V is not 1. A block reduces `width` times V
+// columns, 256 / width rows at a time, then joins the rows by a tree reduction in shared memory. A column is split into
+// `gridDim.y` pieces of `each` rows.
+template <typename F, typename T, int V>
 GT_DEVICE void reduce_columns(typename F::Out *out, typename F::State *parts, const T *from, i64 outer, i64 columns,
                               i64 count, u32 width, i64 across, i64 each, const Walk<1> &kept, const Walk<1> &reduced) {
     typedef typename F::State State;
-    __shared__ State shared[256];
-    i64 blocks = (columns + width - 1) / width;
+    // The states of a column are neighbours, so that the threads of a warp use different banks.
+    __shared__ State shared[V][256];
+    i64 blocks = (columns + width * V - 1) / (width * V);
     u32 lane = threadIdx.x & (width - 1), row = threadIdx.x / width, rows = 256 / width;
     for (i64 group = blockIdx.x; group < outer * blocks; group += gridDim.x) {
-        i64 at = group / blocks, column = (group - at * blocks) * width + lane;
-        State state = F::start();
+        i64 at = group / blocks, column = ((group - at * blocks) * width + lane) * V;
+        // With V columns there are enough sums that do not wait for each other.
+        constexpr int CHAINS = V == 1 ? UNROLLED : 1;
+        State states[CHAINS][V];
+#pragma unroll
+        for (int c = 0; c < CHAINS; c++)
+#pragma unroll
+            for (int k = 0; k < V; k++) states[c][k] = F::start();
         if (column < columns) {
             i64 start[1];
             kept.offsets(at, start);
             const T *first = from + start[0] + column * across;
             i64 i = blockIdx.y * each, last = i + each < count ? i + each : count;
-            State states[UNROLLED];
+            auto gather = [&](State(&so_far)[V], const Lanes<T, V> &lanes, i64 i) {
 #pragma unroll
-            for (int u = 0; u < UNROLLED; u++) states[u] = F::start();
+                for (int k = 0; k < V; k++) so_far[k] = F::join(so_far[k], F::lift(to_compute(lanes.at[k]), i));
+            };
             i += row;
             if (reduced.rank == 1) {
                 i64 apart = reduced.strides[0][0];
                 for (; i + (UNROLLED - 1) * i64(rows) < last; i += UNROLLED * i64(rows)) {
-                    T elements[UNROLLED];
-#pragma unroll
-                    for (int u = 0; u < UNROLLED; u++) elements[u] = first[(i + u * i64(rows)) * apart];
+                    Lanes<T, V> lanes[UNROLLED];
 #pragma unroll
                     for (int u = 0; u < UNROLLED; u++)
-                        states[u] = F::join(states[u], F::lift(to_compute(elements[u]), i + u * i64(rows)));
+                        lanes[u] = *(const Lanes<T, V> *)(first + (i + u * i64(rows)) * apart);
+#pragma unroll
+                    for (int u = 0; u < UNROLLED; u++) gather(states[u % CHAINS], lanes[u], i + u * i64(rows));
                 }
             }
 #pragma unroll 1
             for (; i < last; i += rows) {
                 i64 offset[1];
                 reduced.offsets(i, offset);
-                states[0] = F::join(states[0], F::lift(to_compute(first[offset[0]]), i));
+                gather(states[0], *(const Lanes<T, V> *)(first + offset[0]), i);
             }
-            state = F::join(F::join(states[0], states[1]), F::join(states[2], states[3]));
         }
-        shared[threadIdx.x] = state;
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            State state = states[0][k];
+            if (CHAINS == UNROLLED)
+                state = F::join(F::join(state, states[1 % CHAINS][k]),
+                                F::join(states[2 % CHAINS][k], states[3 % CHAINS][k]));
+            shared[k][threadIdx.x] = state;
+        }
         for (u32 half = rows / 2; half > 0; half /= 2) {
             __syncthreads();
-            if (row < half) shared[threadIdx.x] = F::join(shared[threadIdx.x], shared[threadIdx.x + half * width]);
+            if (row < half)
+#pragma unroll
+                for (int k = 0; k < V; k++)
+                    shared[k][threadIdx.x] = F::join(shared[k][threadIdx.x], shared[k][threadIdx.x + half * width]);
         }
         if (row == 0 && column < columns) {
             i64 result = at * columns + column;
-            if (gridDim.y == 1) F::store(out + result, shared[lane], count);
-            else parts[blockIdx.y * outer * columns + result] = shared[lane];
+#pragma unroll
+            for (int k = 0; k < V; k++) {
+                if (gridDim.y == 1) F::store(out + result + k, shared[k][lane], count);
+                else parts[blockIdx.y * outer * columns + result + k] = shared[k][lane];
+            }
         }
         __syncthreads();
     }
@@ -309,8 +330,11 @@ GT_DEVICE void reduce_parts(typename F::Out *out, const typename F::State *parts
     Team team(size);
     GT_FOR_TEAMS(team, result, results) {
         typename F::State state = F::start();
-        if (result < results)
+        if (result < results) {
+// Unrolled, so that several parts are on their way at once.
+#pragma unroll 8
             for (i64 i = team.lane; i < pieces; i += size) state = F::join(state, parts[i * results + result]);
+        }
         state = joined<F>(team, state);
         if (result < results && team.lane == 0) F::store(out + result, state, count);
     }

@@ -20,6 +20,10 @@ const BLOCK_STEPS_MIN: usize = 256;
 /// The fewest steps of a part: of a block for rows, of each thread for columns.
 const PIECE_STEPS_MIN: usize = 16 * THREADS as usize;
 const PIECE_ROWS_MIN: usize = 16;
+/// The fewest rows that each thread reduces of columns that it reads by 16 bytes, and the threads beside each other: of
+/// each row they read 128 bytes, a line of the cache.
+const VECTOR_ROWS_MIN: usize = 8;
+const VECTOR_WIDTH: usize = 8;
 /// The most bytes of a fold's state.
 const STATE_BYTES_MAX: usize = 16;
 
@@ -27,6 +31,7 @@ const ROWS_ONE_BY_ONE: u32 = 0;
 const ROWS_BY_16_BYTES: u32 = 1;
 const COLUMNS: u32 = 2;
 const PARTS: u32 = 3;
+const COLUMNS_BY_16_BYTES: u32 = 4;
 
 static REDUCE: Template = Template {
     name: "reduce",
@@ -37,11 +42,12 @@ static REDUCE: Template = Template {
         let fold = fold(op, c_name(key.dtypes[1].unwrap_or(dtype)));
         let places = format!("{fold}::Out* out, {fold}::State* parts, const {t}* from");
         match key.variant {
-            COLUMNS => format!(
+            COLUMNS | COLUMNS_BY_16_BYTES => format!(
                 "GT_KERNEL(256) {name}({places}, i64 outer, i64 columns, i64 count, u32 width, i64 across, i64 each,
                       Walk<1> kept, Walk<1> reduced) {{
-    reduce_columns<{fold}, {t}>(out, parts, from, outer, columns, count, width, across, each, kept, reduced);
-}}"
+    reduce_columns<{fold}, {t}, {}>(out, parts, from, outer, columns, count, width, across, each, kept, reduced);
+}}",
+                if key.variant == COLUMNS { 1 } else { lanes(dtype) }
             ),
             PARTS => format!(
                 "GT_KERNEL(256) {name}({fold}::Out* out, const {fold}::State* parts, i64 results, i64 pieces, i64 count, u32 size) {{
@@ -68,7 +74,11 @@ static REDUCE: Template = Template {
             pairs.filter(fits).map(move |(from, to)| (row.op, from, to))
         });
         own.chain(converting)
-            .flat_map(|(op, from, to)| [0, 1, 2, 3].map(|variant| key(op, from, to, variant)))
+            .flat_map(|(op, from, to)| {
+                let variants = (0..=COLUMNS_BY_16_BYTES)
+                    .filter(move |variant| *variant != COLUMNS_BY_16_BYTES || columns_by_vectors(op, from));
+                variants.map(move |variant| key(op, from, to, variant))
+            })
             .collect()
     },
 };
@@ -95,6 +105,13 @@ fn fold(op: Op, t: &str) -> String {
 /// Elements in 16 bytes.
 fn lanes(dtype: DType) -> usize {
     16 / dtype.size()
+}
+
+/// Whether neighbouring columns are read by 16 bytes where they are aligned: those of floats, if the states of as many
+/// columns fit into registers, as f64 products of half precisions do not.
+fn columns_by_vectors(op: Op, from: DType) -> bool {
+    let floats = matches!(from, DType::F16 | DType::BF16 | DType::F32);
+    floats && op.row().class == Class::Reduction && op != Op::Prod
 }
 
 /// The key of a reduction of `from` that computes in `to`.
@@ -178,14 +195,22 @@ impl CudaBackend {
     fn reduce_columns(&mut self, r: &Reduction<'_>, t: &CudaTensor, kept: &Loops<1>, reduced: &Loops<1>) -> Result<()> {
         let columns = kept.inner();
         let outer = kept.without(kept.sizes().len() - 1);
-        let width = columns.next_power_of_two().min(32);
-        let groups = r.results / columns * columns.div_ceil(width);
+        let aligned = |stride: &isize| stride % 16 == 0;
+        let vectors = columns_by_vectors(r.op, r.dtype)
+            && columns.is_multiple_of(lanes(r.dtype))
+            && t.ptr().is_multiple_of(16)
+            && outer.strides().iter().chain(reduced.strides()).flatten().all(aligned);
+        let (variant, lanes, width_max, rows_min) = match vectors {
+            true => (COLUMNS_BY_16_BYTES, lanes(r.dtype), VECTOR_WIDTH, VECTOR_ROWS_MIN),
+            false => (COLUMNS, 1, 32, PIECE_ROWS_MIN),
+        };
+        let width = (columns / lanes).next_power_of_two().min(width_max);
+        let groups = r.results / columns * columns.div_ceil(width * lanes);
         let rows = THREADS as usize / width;
-        let pieces =
-            (2 * self.resident_blocks() / groups).min(r.count / (rows * PIECE_ROWS_MIN)).clamp(1, u16::MAX as usize);
+        let pieces = (2 * self.resident_blocks() / groups).min(r.count / (rows * rows_min)).clamp(1, u16::MAX as usize);
         let each = r.count.div_ceil(pieces);
         let parts = self.memory.allocate(if pieces > 1 { r.results * pieces * STATE_BYTES_MAX } else { 0 })?;
-        let function = self.kernels.get(&key(r.op, r.dtype, r.computed, COLUMNS))?;
+        let function = self.kernels.get(&key(r.op, r.dtype, r.computed, variant))?;
         let mut args = Args::new();
         args.push(r.out.ptr()).push(parts.ptr()).push(t.ptr()).push((r.results / columns) as i64).push(columns as i64);
         args.push(r.count as i64).push(width as u32).push(1i64).push(each as i64);

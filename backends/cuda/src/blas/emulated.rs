@@ -34,7 +34,7 @@ impl Blas for EmulatedBlas {
         assert!(!gemm.out.turned && gemm.m * gemm.n * gemm.k > 0, "{gemm:?}");
         if let Some(alignment) = gemm.bias {
             assert!(gemm.batches == 1 && gemm.dtype == gemm.out_dtype, "{gemm:?}");
-            assert!(pointers.bias > 0 && pointers.bias % u64::from(alignment) == 0, "{gemm:?}");
+            assert!(pointers.bias > 0 && pointers.bias.is_multiple_of(u64::from(alignment)), "{gemm:?}");
             if gemm.dtype == DType::F64 {
                 // The real library may lack an algorithm that adds a bias.
                 return Ok(false);

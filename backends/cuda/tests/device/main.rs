@@ -8,6 +8,7 @@
 mod against_cpu;
 mod agreement;
 mod attention;
+mod columns;
 mod conformance;
 mod convolution;
 mod fused;
