@@ -231,7 +231,7 @@ fn call_on_tensors(g: G<'_>, op: Op, v: &[Val], attributes: &CallAttributes<'_>)
         (_, Op::Slice) => build::index(g, v[0], &attributes.slices()),
         (_, Op::Cat) => build::cat(g, v, attributes.axis),
         (_, Op::Matmul) => build::matmul(g, v[0], v[1]),
-        (_, Op::Linear) => build::linear(g, v[0], v[1], v[2]),
+        (_, Op::Affine) => build::affine(g, v[0], v[1], v[2]),
         (_, Op::MatmulWide) => g.emit(op, &[v[0].into(), v[1].into()], Attrs::None),
         (Class::Convolution | Class::Pooling, _) => windows(g, op, v, attributes),
         (Class::Gather | Class::Scatter | Class::Scan | Class::Sort, _) => build::along(g, op, attributes.axis, v),

@@ -379,8 +379,8 @@ impl Graph for Scope {
                 let b = self.emit(Op::Cast, &[(*b).into()], Attrs::DType(DType::F32))?;
                 return self.emit(Op::Matmul, &[a.into(), b.into()], attrs);
             }
-            if let (Op::Linear, [Arg::Val(input), Arg::Val(weight), Arg::Val(bias)]) = (op, inputs) {
-                return build::linear_by_steps(self, *input, *weight, *bias);
+            if let (Op::Affine, [Arg::Val(input), Arg::Val(weight), Arg::Val(bias)]) = (op, inputs) {
+                return build::affine_by_steps(self, *input, *weight, *bias);
             }
             if let (Op::AttentionGradients, [grad, query, key, value, _, mask @ ..]) = (op, inputs) {
                 let operands = [&[*grad, *query, *key, *value], mask].concat();

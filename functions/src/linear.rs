@@ -19,7 +19,7 @@ functions! {
     [module("nn.functional").out().autocast(Autocast::Low)]
     fn linear(g, input: Expr<'g>, weight: Expr<'g>, bias: Option<Expr<'g>> = None) -> Result<Expr<'g>> {
         Ok(match bias {
-            Some(bias) => input.linear(weight, bias),
+            Some(bias) => input.affine(weight, bias),
             None => input.matmul(if weight.rank()? > 1 { weight.transposed() } else { weight }),
         })
     }

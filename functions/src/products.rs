@@ -173,7 +173,7 @@ functions! {
         let scales = [beta, alpha].into_iter().any(|factor| factor.parts() != (1.0, 0.0));
         let (dtype, ranks) = (mat1.dtype()?, [input.rank()?, mat1.rank()?, mat2.rank()?]);
         if !scales && ranks == [1, 2, 2] && dtype.is_float() && input.dtype()? == dtype {
-            return Ok(mat1.linear(mat2.transposed(), input));
+            return Ok(mat1.affine(mat2.transposed(), input));
         }
         scaled_sum(input, [mat1, mat2], |[a, b]| matrices(Expr::matmul_wide, a, b), [beta, alpha], Factors::Exact)
     }

@@ -55,10 +55,10 @@ pub fn decomposed(
             let rows = g.emit(op, &[*input, 1.0.into(), *epsilon], Attrs::None)?;
             elementwise(g, Op::Mul, &[rows.into(), *weight]).map(Some)
         }
-        (Op::Linear, [Arg::Val(input), Arg::Val(weight), Arg::Val(bias)], _)
+        (Op::Affine, [Arg::Val(input), Arg::Val(weight), Arg::Val(bias)], _)
             if batched(&inputs[1]) || batched(&inputs[2]) =>
         {
-            build::linear_by_steps(g, *input, *weight, *bias).map(Some)
+            build::affine_by_steps(g, *input, *weight, *bias).map(Some)
         }
         (Op::CrossEntropy | Op::NllLoss, [_, Arg::Val(target), weight], Attrs::Loss(spec))
             if spec.reduction != LossReduction::None =>
@@ -151,7 +151,7 @@ impl Batch<'_> {
             (Class::Concatenation | Class::Gather | Class::Scatter | Class::Scan | Class::Sort, Attrs::Axis(axis)) => {
                 self.on_rows(Attrs::Axis(axis + batch as u8))
             }
-            (Class::Contraction, _) if op == Op::Linear => self.linear(),
+            (Class::Contraction, _) if op == Op::Affine => self.affine(),
             (Class::Contraction, _) => self.matmul(),
             (Class::Convolution, Attrs::Window(_)) => self.convolution(),
             (Class::Pooling, attrs) => {
@@ -301,7 +301,7 @@ impl Batch<'_> {
     }
 
     /// The batch is more rows of the input; [`decomposed`] has the rule for several weights or biases.
-    fn linear(&mut self) -> Result<Val> {
+    fn affine(&mut self) -> Result<Val> {
         let input = self.whole(&self.inputs[0], 0)?;
         self.g.emit(self.op, &[input, self.inputs[1].arg, self.inputs[2].arg], Attrs::None)
     }

@@ -1044,9 +1044,9 @@ impl<'g> Expr<'g> {
     }
     /// The affine map `self @ weight.T + bias`.
     #[must_use]
-    pub fn linear(self, weight: Expr<'g>, bias: Expr<'g>) -> Expr<'g> {
+    pub fn affine(self, weight: Expr<'g>, bias: Expr<'g>) -> Expr<'g> {
         let (weight, bias) = (weight.autocast().val(), bias.autocast().val());
-        self.autocast().then(|g, v| build::linear(g, v, weight, bias))
+        self.autocast().then(|g, v| build::affine(g, v, weight, bias))
     }
     /// The operand of a matrix product in the dtype of automatic mixed precision, outside of which it stays as it is.
     /// float64 is chosen for its precision, and stays too.

@@ -110,7 +110,7 @@ pub fn splits(op: Op, inputs: &[InputMeta], attrs: &Attrs, out: &Meta) -> Vec<Sp
                 }
             }
         }
-        Class::Contraction if op == Op::Linear => linear_maps(result, &mut ways),
+        Class::Contraction if op == Op::Affine => affine_maps(result, &mut ways),
         Class::Contraction => contractions(inputs, result, &mut ways),
         Class::Convolution => convolutions(op, inputs, attrs, &mut ways),
         Class::Pooling => {
@@ -318,7 +318,7 @@ fn contractions(inputs: &[InputMeta], result: &[usize], ways: &mut Vec<Split>) {
 }
 
 /// The bias belongs to the sum of all terms, which are therefore not divided.
-fn linear_maps(result: &[usize], ways: &mut Vec<Split>) {
+fn affine_maps(result: &[usize], ways: &mut Vec<Split>) {
     let last = result.len() - 1;
     for (axis, &size) in result[..last].iter().enumerate() {
         ways.push(Split::along(vec![shard(axis), Need::Whole, Need::Whole], axis, size));
@@ -528,7 +528,7 @@ mod tests {
 
     #[test]
     fn an_affine_map_is_split_by_rows_and_results_but_not_by_terms() {
-        let ways = check(Op::Linear, &tensors(&[&[3, 4, 5], &[6, 5], &[6]]), &Attrs::None, 2);
+        let ways = check(Op::Affine, &tensors(&[&[3, 4, 5], &[6, 5], &[6]]), &Attrs::None, 2);
         let produces: Vec<Produces> = ways.iter().map(|way| way.produces).collect();
         assert_eq!(produces, [shard_of(0), shard_of(1), shard_of(2)]);
         assert_eq!(ways[1].needs, [shard(1), Need::Whole, Need::Whole]);
@@ -546,13 +546,13 @@ mod tests {
             &[&[4, 5], &[6, 5]],
         ];
         for shapes in wrong {
-            assert!(infer(Op::Linear, &tensors(shapes), &Attrs::None).is_err(), "{shapes:?}");
+            assert!(infer(Op::Affine, &tensors(shapes), &Attrs::None).is_err(), "{shapes:?}");
         }
         let mut mixed = tensors(&[&[4, 5], &[6, 5], &[6]]);
         mixed[2] = InputMeta::Tensor(Meta::new(Shape::new(&[6]).unwrap(), DType::BF16));
-        assert!(infer(Op::Linear, &mixed, &Attrs::None).is_err());
+        assert!(infer(Op::Affine, &mixed, &Attrs::None).is_err());
         mixed[2] = InputMeta::Scalar(Scalar::Float(0.0));
-        assert!(infer(Op::Linear, &mixed, &Attrs::None).is_err());
+        assert!(infer(Op::Affine, &mixed, &Attrs::None).is_err());
     }
 
     #[test]

@@ -136,7 +136,7 @@ CALLS: dict[str, tuple[list[Any], dict[str, Any], Callable[[], gt.Tensor]]] = {
         {},
         lambda: gt.tensor(HALVES).float() @ gt.tensor(np.ascontiguousarray(HALVES.T)).float(),
     ),
-    "linear": (
+    "affine": (
         [X, Y, np.arange(3.0, dtype=Y.dtype)],
         {},
         lambda: gt.tensor(X) @ gt.tensor(Y).T + gt.arange(3.0, dtype=gt.tensor(Y).dtype),

@@ -99,5 +99,5 @@ def test_new_instructions_are_made_of_older_ones(tmp_path: Path, version: int) -
     assert "view(dtype) needs a newer daemon" in lines[6]
     assert "ctc_loss needs a newer daemon" in lines[7]
     assert "gather" in lines[8]
-    for name in ("index", "index_put", "index_put_add", "linear", "matmul_wide", "bitcast"):
+    for name in ("index", "index_put", "index_put_add", "affine", "matmul_wide", "bitcast"):
         assert f"'{name}'" not in lines[8]

@@ -152,7 +152,7 @@ def _result_dtype(row: dict[str, Any], dtype: str) -> str:
 
 # No function is the row `matmul_wide` alone: test_half_precision.py tests those that it is a part of. The affine map
 # has tests of its own below.
-PARTS = {"matmul_wide", "linear"}
+PARTS = {"matmul_wide", "affine"}
 
 
 def _cases(*classes: str, dtypes: bool = True) -> list[Any]:
@@ -416,7 +416,7 @@ def _affine_operands(shape: tuple[int, ...], outputs: int, dtype: str) -> list[n
 def test_linear_values(shape: tuple[int, ...], outputs: int, dtype: str) -> None:
     arrays = _affine_operands(shape, outputs, dtype)
     x, weight, bias = (to_gt(array, dtype) for array in arrays)
-    wanted = _expected(ROWS["linear"], arrays, dtype)
+    wanted = _expected(ROWS["affine"], arrays, dtype)
     turned = to_gt(arrays[1].T.copy(), dtype).T
     for got in (
         gt.nn.functional.linear(x, weight, bias),
@@ -435,7 +435,7 @@ def test_linear_values(shape: tuple[int, ...], outputs: int, dtype: str) -> None
 @pytest.mark.parametrize(("shape", "outputs"), [case for case in AFFINE if np.prod(case[0]) < 200], ids=str)
 def test_linear_gradients(shape: tuple[int, ...], outputs: int) -> None:
     arrays = _affine_operands(shape, outputs, "float64")
-    _check_gradients(gt.nn.functional.linear, lambda *operands: _reference(ROWS["linear"], operands), arrays)
+    _check_gradients(gt.nn.functional.linear, lambda *operands: _reference(ROWS["affine"], operands), arrays)
     if len(shape) == 2:
         turned = [arrays[0], arrays[1].T.copy(), arrays[2]]
         _check_gradients(lambda x, y, bias: gt.addmm(bias, x, y), lambda x, y, bias: x @ y + bias, turned)
@@ -454,8 +454,8 @@ def test_linear_of_a_batch_of_weights_or_biases() -> None:
 
 def test_linear_is_one_instruction() -> None:
     x, weight, bias = gt.ones(2, 3, dtype=gt.bfloat16), gt.ones(4, 3, dtype=gt.bfloat16), gt.ones(4, dtype=gt.bfloat16)
-    assert gt.nn.functional.linear(x.requires_grad_(), weight, bias).grad_fn.name() == "LinearBackward0"
-    assert gt.addmm(bias, x, weight.T).grad_fn.name() == "LinearBackward0"
+    assert gt.nn.functional.linear(x.requires_grad_(), weight, bias).grad_fn.name() == "AffineBackward0"
+    assert gt.addmm(bias, x, weight.T).grad_fn.name() == "AffineBackward0"
     # Operands that the instruction does not take are multiplied and added one after the other.
     assert gt.nn.functional.linear(x[0], weight, bias).tolist() == [4.0] * 4
     assert gt.nn.functional.linear(gt.ones(2, 3).long(), weight.long(), bias.long()).tolist() == [[4] * 4] * 2

@@ -186,7 +186,7 @@ impl CpuBackend {
                 self.slice_scatter(operand(0)?, source, spec, last_use)
             }
             (Class::Concatenation, Attrs::Axis(axis)) => self.cat(inputs, *axis as usize, out),
-            (Class::Contraction, _) if op == Op::Linear => self.linear([operand(0)?, operand(1)?, operand(2)?], out),
+            (Class::Contraction, _) if op == Op::Affine => self.affine([operand(0)?, operand(1)?, operand(2)?], out),
             (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
             (Class::Gather, Attrs::Axis(axis)) => self.gather(op, [operand(0)?, operand(1)?], *axis as usize, out),
             (Class::Scatter, Attrs::Axis(axis)) => {

@@ -472,7 +472,7 @@ impl CpuBackend {
     }
 
     /// Rows times a transposed matrix, plus a bias.
-    pub(crate) fn linear(&mut self, [input, weight, bias]: [&CpuTensor; 3], out: &Meta) -> Result<CpuTensor> {
+    pub(crate) fn affine(&mut self, [input, weight, bias]: [&CpuTensor; 3], out: &Meta) -> Result<CpuTensor> {
         let &[n, k] = weight.meta.shape.dims() else { return Err(ExecError::internal("a weight has two axes")) };
         let turned = Shape::new(&[k, n]).map_err(|e| ExecError::internal(e.to_string()))?;
         let mut strides = weight.strides;

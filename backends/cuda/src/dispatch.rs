@@ -67,8 +67,8 @@ impl CudaBackend {
             (Class::Elementwise, _) => self.elementwise(row, inputs, out, last_use),
             (Class::Select, _) => self.select(inputs, out, last_use),
             (Class::Cast, _) => self.cast(operand(0)?, out, last_use),
-            (Class::Contraction, _) if row.op == Op::Linear => {
-                self.linear([operand(0)?, operand(1)?, operand(2)?], out)
+            (Class::Contraction, _) if row.op == Op::Affine => {
+                self.affine([operand(0)?, operand(1)?, operand(2)?], out)
             }
             (Class::Contraction, _) => self.matmul(operand(0)?, operand(1)?, out),
             (Class::SliceScatter, Attrs::Slice(spec)) => match inputs.get(1) {

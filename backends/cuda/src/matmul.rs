@@ -149,7 +149,7 @@ impl CudaBackend {
     }
 
     /// Rows times a transposed matrix, plus a bias, which is added before the sums are rounded.
-    pub(crate) fn linear(&mut self, [input, weight, bias]: [&CudaTensor; 3], out: &Meta) -> Result<CudaTensor> {
+    pub(crate) fn affine(&mut self, [input, weight, bias]: [&CudaTensor; 3], out: &Meta) -> Result<CudaTensor> {
         let &[n, k] = weight.meta.shape.dims() else { return Err(ExecError::internal("a weight has two axes")) };
         if out.shape.numel() == 0 {
             return self.new_tensor(out);

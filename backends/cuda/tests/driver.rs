@@ -203,7 +203,7 @@ fn products_go_to_cublaslt_with_an_algorithm_chosen_once_for_each_kind() {
     conformance::matmuls(&mut backend);
     assert_eq!((count("fake_heuristics"), count("fake_products")), (chosen, 2 * done));
     assert_eq!(count("fake_biases"), 0);
-    conformance::linear_maps(&mut backend);
+    conformance::affine_maps(&mut backend);
     assert!(count("fake_biases") > 100);
     drop(backend);
     assert_eq!(count("fake_alive"), 0);
@@ -220,7 +220,7 @@ fn products_of_the_library_can_be_captured() {
     let launched = fake.get("fake_graphs_launched");
     conformance::matmuls(&mut backend);
     assert!(fake.get("fake_graphs_launched") > launched + 100);
-    conformance::linear_maps(&mut backend);
+    conformance::affine_maps(&mut backend);
 }
 
 #[test]

@@ -139,7 +139,7 @@ def matmul_wide(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return torch.matmul(a.float(), b.float())
 
 
-def linear(a: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+def affine(a: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
     """Returns the affine map; `torch.nn.functional.linear` rounds twice where the rows are not evenly spaced."""
     rows = a.reshape(a.shape[:-1].numel(), a.shape[-1])
     return torch.addmm(bias, rows, weight.t()).reshape(*a.shape[:-1], weight.shape[0])
@@ -165,5 +165,5 @@ OPS = {
     "argsort_descending": argsort(True),
     "matmul": matmul,
     "matmul_wide": matmul_wide,
-    "linear": linear,
+    "affine": affine,
 }

@@ -285,12 +285,12 @@ pub fn matmul_wide(g: G<'_>, a: Val, b: Val) -> Result<Val> {
     product(g, if half { Op::MatmulWide } else { Op::Matmul }, a, b)
 }
 
-/// The affine map `input @ weight.T + bias` as a product, a sum and a conversion, for graphs without [`Op::Linear`] and
+/// The affine map `input @ weight.T + bias` as a product, a sum and a conversion, for graphs without [`Op::Affine`] and
 /// for operands that it does not take.
 ///
 /// # Errors
 /// As [`matmul`]; a bias that does not broadcast to the product.
-pub fn linear_by_steps(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<Val> {
+pub fn affine_by_steps(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<Val> {
     let dtype = g.meta(input).dtype;
     let turned = if g.meta(weight).shape.rank() > 1 { transpose(g, weight, -2, -1)? } else { weight };
     if !dtype.is_half() || g.meta(bias).dtype != dtype {
@@ -306,8 +306,8 @@ pub fn linear_by_steps(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<V
 /// The affine map `input @ weight.T + bias`.
 ///
 /// # Errors
-/// As [`linear_by_steps`].
-pub fn linear(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<Val> {
+/// As [`affine_by_steps`].
+pub fn affine(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<Val> {
     let metas = [input, weight, bias].map(|v| g.meta(v));
     let dtype = metas[0].dtype;
     let whole = DTypeSet::FLOAT.contains(dtype) && metas.iter().all(|meta| meta.dtype == dtype);
@@ -316,9 +316,9 @@ pub fn linear(g: G<'_>, input: Val, weight: Val, bias: Val) -> Result<Val> {
         _ => false,
     };
     if whole && fits(metas[0].shape.dims(), metas[1].shape.dims(), metas[2].shape.dims()) {
-        return g.emit(Op::Linear, &[input.into(), weight.into(), bias.into()], Attrs::None);
+        return g.emit(Op::Affine, &[input.into(), weight.into(), bias.into()], Attrs::None);
     }
-    linear_by_steps(g, input, weight, bias)
+    affine_by_steps(g, input, weight, bias)
 }
 
 fn product(g: G<'_>, op: Op, a: Val, b: Val) -> Result<Val> {

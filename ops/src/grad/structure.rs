@@ -123,7 +123,7 @@ pub fn matmul<'g>(c: &GradCtx<'g>) -> Expr<'g> {
 }
 
 /// g^T a over all rows: the gradient of a linear map's weight; (a^T g)^T for a weight that is itself transposed.
-pub fn linear_weight<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+pub fn affine_weight<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     let (mut grad, mut input) = (c.grad, c.a());
     if c.shape(0).rank() > 2 {
         // One product sums over the batch.
@@ -136,7 +136,7 @@ pub fn linear_weight<'g>(c: &GradCtx<'g>) -> Expr<'g> {
 }
 
 /// g summed over all rows: the gradient of a linear map's bias.
-pub fn linear_bias<'g>(c: &GradCtx<'g>) -> Expr<'g> {
+pub fn affine_bias<'g>(c: &GradCtx<'g>) -> Expr<'g> {
     let axes: Vec<i64> = (0..c.shape(0).rank() as i64 - 1).collect();
     c.grad.sum(&axes, false)
 }

@@ -141,7 +141,7 @@ fn infer_slow(row: &Row, inputs: &[InputMeta], attrs: &Attrs) -> Result<Meta> {
             Ok(*base)
         }
         (Class::Concatenation, Attrs::Axis(axis)) => cat(row, inputs, *axis as usize),
-        (Class::Contraction, Attrs::None) if row.op == Op::Linear => linear(row, inputs),
+        (Class::Contraction, Attrs::None) if row.op == Op::Affine => affine(row, inputs),
         (Class::Contraction, Attrs::None) => matmul(row, inputs),
         (Class::Convolution, Attrs::Window(spec)) => {
             let (a, b) = (tensor(row, inputs, 0)?, tensor(row, inputs, 1)?);
@@ -408,7 +408,7 @@ fn matmul(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
     Ok(Meta::new(Shape::new(&dims)?, result_dtype(row, a.dtype)))
 }
 
-fn linear(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
+fn affine(row: &Row, inputs: &[InputMeta]) -> Result<Meta> {
     let [input, weight, bias] = [tensor(row, inputs, 0)?, tensor(row, inputs, 1)?, tensor(row, inputs, 2)?];
     if let Some(other) = [weight, bias].into_iter().find(|other| other.dtype != input.dtype) {
         return Err(OpError::runtime(format!(

@@ -22,12 +22,12 @@ macro_rules! rows {
 
         /// Affine map, a @ b.T + c, of the rows of an input by a matrix and a bias; each sum is rounded once, together
         /// with the bias.
-        Linear = 170, linear(input, weight, bias) {
+        Affine = 170, affine(input, weight, bias) {
             class: Class::Contraction, accepts: DTypeSet::FLOAT,
             grad: Each(&[
                 |c| c.emit(Op::Matmul, [c.grad, c.b()]),
-                structure::linear_weight,
-                structure::linear_bias,
+                structure::affine_weight,
+                structure::affine_bias,
             ]),
             saves: Saves::inputs(3), cost_flops: 2,
             reference: "np.matmul(a, b.T) + c",

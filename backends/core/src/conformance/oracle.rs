@@ -229,8 +229,8 @@ pub fn interpret(op: Op, inputs: &[OracleOperand], attrs: &Attrs, out: &Meta) ->
             }
             Ok(result)
         }
-        (Class::Contraction, _) if op == Op::Linear => {
-            Ok(linear(inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor(), out))
+        (Class::Contraction, _) if op == Op::Affine => {
+            Ok(affine(inputs[0].tensor(), inputs[1].tensor(), inputs[2].tensor(), out))
         }
         (Class::Contraction, _) => Ok(matmul(inputs[0].tensor(), inputs[1].tensor(), out)),
         (Class::Gather, Attrs::Axis(axis)) => {
@@ -630,7 +630,7 @@ fn matmul(a: &Host, b: &Host, out: &Meta) -> Host {
 }
 
 /// The rows of `input` times those of `weight`, plus `bias`.
-fn linear(input: &Host, weight: &Host, bias: &Host, out: &Meta) -> Host {
+fn affine(input: &Host, weight: &Host, bias: &Host, out: &Meta) -> Host {
     let (n, k) = (weight.meta.shape.dims()[0], weight.meta.shape.dims()[1]);
     let element = |i: usize| {
         let (row, column) = (i / n, i % n);

@@ -874,7 +874,7 @@ pub fn matmuls<B: Backend>(backend: &mut B) {
     ];
     let large: [(&[usize], &[usize]); 4] =
         [(&[130, 70], &[70, 150]), (&[32, 200], &[200, 90]), (&[9, 40, 30], &[30, 50]), (&[20, 33, 40], &[20, 40, 30])];
-    for row in rows(Class::Contraction).filter(|row| row.op != Op::Linear) {
+    for row in rows(Class::Contraction).filter(|row| row.op != Op::Affine) {
         for dtype in row.accepts.iter() {
             let wide = matches!(dtype, DType::F32 | DType::BF16 | DType::I16);
             for (a, b) in small.into_iter().chain(large.into_iter().filter(|_| wide)) {
@@ -895,14 +895,14 @@ pub fn matmuls<B: Backend>(backend: &mut B) {
 }
 
 /// Affine maps: matrices, batches of them, single rows, and sizes within and beyond a kernel's tiles.
-pub fn linear_maps<B: Backend>(backend: &mut B) {
+pub fn affine_maps<B: Backend>(backend: &mut B) {
     let mut numbers = TestNumbers::new();
     #[rustfmt::skip]
     let small: [(&[usize], usize); 9] = [
         (&[1, 1], 1), (&[2, 3], 4), (&[1, 7], 5), (&[5, 7], 1), (&[4, 0], 3), (&[0, 3], 2), (&[3, 2], 0), (&[2, 3, 4], 5), (&[3, 1, 2, 8], 16),
     ];
     let large: [(&[usize], usize); 3] = [(&[130, 70], 150), (&[5, 600], 40), (&[9, 40, 30], 64)];
-    for dtype in Op::Linear.row().accepts.iter() {
+    for dtype in Op::Affine.row().accepts.iter() {
         let wide = matches!(dtype, DType::F32 | DType::BF16);
         for (input, n) in small.into_iter().chain(large.into_iter().filter(|_| wide)) {
             for (first, layout) in LAYOUTS.into_iter().enumerate() {
@@ -915,7 +915,7 @@ pub fn linear_maps<B: Backend>(backend: &mut B) {
                     let absolute = compute_epsilon(dtype) * (9.0 * k as f64 + 3.0) * 4.0;
                     let tolerance = |_: &Host, _: usize| Tolerance { own: 1.0, absolute };
                     let layouts = [layout, LAYOUTS[second], LAYOUTS[(second + 2) % 4]];
-                    check(backend, Op::Linear, &inputs, &Attrs::None, &layouts, tolerance);
+                    check(backend, Op::Affine, &inputs, &Attrs::None, &layouts, tolerance);
                 }
             }
         }

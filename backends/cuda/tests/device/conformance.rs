@@ -23,7 +23,7 @@ gt_backend::conformance_tests!(
     fourier_transforms,
     alignments,
     matmuls,
-    linear_maps,
+    affine_maps,
     gathers,
     movements,
     operands_given_up,

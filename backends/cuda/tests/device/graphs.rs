@@ -339,7 +339,7 @@ const SUITE: &[fn(&mut CudaBackend)] = &[
     conformance::elementwise,
     conformance::elementwise_edges,
     conformance::matmuls,
-    conformance::linear_maps,
+    conformance::affine_maps,
     conformance::gathers,
     conformance::movements,
     conformance::operands_given_up,

@@ -82,7 +82,7 @@ fn the_library_multiplies_as_every_backend_does() {
 #[test]
 fn the_library_adds_biases_as_every_backend_does() {
     let mut device = Device::new();
-    conformance::linear_maps(&mut device.backend);
+    conformance::affine_maps(&mut device.backend);
     assert!(device.emulated.is_none() || device.products.load(Relaxed) > 100);
 }
 
@@ -91,11 +91,11 @@ fn the_library_adds_biases_as_every_backend_does() {
 fn a_linear_map_is_one_product_with_a_bias() {
     let mut device = Device::new();
     let (x, w, b) = (device.counting(&[2, 2, 3]), device.counting(&[2, 3]), device.counting(&[2]));
-    let y = device.counted(1, 0, |device| device.run(Op::Linear, &[&x, &w, &b], Attrs::None));
+    let y = device.counted(1, 0, |device| device.run(Op::Affine, &[&x, &w, &b], Attrs::None));
     assert_eq!(device.numbers(&y), [5., 15., 14., 51., 23., 87., 32., 123.]);
     // The rows of this input are not evenly spaced, so they are copied.
     let turned = device.permuted(&x, &[1, 0, 2]);
-    let y = device.counted(1, 1, |device| device.run(Op::Linear, &[&turned, &w, &b], Attrs::None));
+    let y = device.counted(1, 1, |device| device.run(Op::Affine, &[&turned, &w, &b], Attrs::None));
     assert_eq!(device.numbers(&y), [5., 15., 23., 87., 14., 51., 32., 123.]);
     let every = device.counting(&[4]);
     let last = Attrs::Slice(Box::new(SliceSpec {
@@ -104,7 +104,7 @@ fn a_linear_map_is_one_product_with_a_bias() {
         sizes: Shape::new(&[2]).expect("a shape"),
     }));
     let b = device.run(Op::Slice, &[&every], last);
-    let y = device.counted(1, 1, |device| device.run(Op::Linear, &[&x, &w, &b], Attrs::None));
+    let y = device.counted(1, 1, |device| device.run(Op::Affine, &[&x, &w, &b], Attrs::None));
     assert_eq!(device.numbers(&y), [8., 15., 17., 51., 26., 87., 35., 123.]);
 }
 

@@ -13,14 +13,14 @@
 //! - `planning` chooses a placement, by the estimates of [`costs`].
 //! - `execution` makes the steps of a planned instruction, and `resharding` the moves between placements.
 //! - `home_worker` keeps dataflow components ([`crate::affinity`]) together on one worker.
-//! - `losses` and `linear_maps` replace an instruction by several ([`lowering`]): mean losses, and affine maps with
+//! - `losses` and `affine_maps` replace an instruction by several ([`lowering`]): mean losses, and affine maps with
 //!   divided terms.
 //! - `transfers` divides uploads and fetches.
 
+mod affine_maps;
 pub mod costs;
 mod execution;
 mod home_worker;
-mod linear_maps;
 mod losses;
 mod lowering;
 mod operands;
@@ -32,12 +32,12 @@ use super::stream_modifier::{ModifierStats, Output, StreamModifier};
 use crate::affinity::{Membership, WorkerLoads};
 use crate::table::WorkerTensor;
 use crate::worker::step::Step;
+use affine_maps::lower_divided_affine;
 use costs::Costs;
 use execution::PlacedInstruction;
 use gt_ops::wire::Command;
 use gt_ops::{Operand, Placement, Workers};
 use home_worker::{execute_at_home, home_worker};
-use linear_maps::lower_divided_linear;
 use losses::lower_mean_loss;
 use operands::PlacedOperand;
 use planning::{Planner, inherited_request};
@@ -123,7 +123,7 @@ impl Sharding {
         if lower_mean_loss(instruction, &step, &operands, target.as_ref(), out, place).is_some() {
             return;
         }
-        if lower_divided_linear(instruction, &step, &operands, &meta, out, place).is_some() {
+        if lower_divided_affine(instruction, &step, &operands, &meta, out, place).is_some() {
             return;
         }
         self.stats.changed += 1;

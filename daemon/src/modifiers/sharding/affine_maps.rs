@@ -10,7 +10,7 @@ use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, Placement, RANK_MAX, 
 /// partial sum, and the bias is added once, to the total. The sums of half precisions are f32 until then, so that they
 /// are rounded once. `place` places and pushes one instruction. Returns none, and pushes nothing, for any other
 /// instruction.
-pub fn lower_divided_linear(
+pub fn lower_divided_affine(
     instruction: &Instruction,
     step: &Step,
     operands: &[PlacedOperand],
@@ -19,7 +19,7 @@ pub fn lower_divided_linear(
     place: &mut dyn FnMut(Step, &mut Output<'_>),
 ) -> Option<()> {
     let (
-        Op::Linear,
+        Op::Affine,
         [PlacedOperand::Tensor(input), PlacedOperand::Tensor(weight), PlacedOperand::Tensor(bias)],
         [input_operand, weight_operand, bias_operand],
     ) = (instruction.op, operands, instruction.inputs.as_slice())
