@@ -47,7 +47,7 @@ CLASSES = {
     "`transpose`, `.T` and indexing are these.",
     "slice-scatter": "What `x[…] = y` issues.",
     "concatenation": "`stack` is built on it.",
-    "contraction": "`a @ b` of vectors, matrices and batches of them, and `linear`.",
+    "contraction": "`a @ b` of vectors, matrices and batches of them, and `affine`.",
     "convolution": "What `gt.nn.functional.conv1d`, `conv2d`, `conv3d`, their transposes and their gradients issue: "
     "one instruction each, whatever the stride, padding, dilation and groups.",
     "pooling": "Windows reduced to an element each, by channel: what `max_pool2d`, `avg_pool2d` and their like issue.",

@@ -19,6 +19,7 @@ BACKEND_MODULES = (
     "matmul",
     "columns",
     "rows",
+    "convolution",
     "attention",
     "worker",
     "later",
