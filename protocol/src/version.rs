@@ -43,7 +43,7 @@ pub const BITCASTS_SINCE: u32 = 3;
 pub const ATTENTION_RESULTS_SINCE: u32 = 3;
 
 /// The first version in which an affine map is one instruction.
-pub const LINEAR_MAPS_SINCE: u32 = 3;
+pub const AFFINE_MAPS_SINCE: u32 = 3;
 
 /// The versions that one side speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
