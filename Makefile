@@ -34,6 +34,8 @@ DIVIDED := $(patsubst %,tests/python/test_%.py,array_api autocast autograd autog
 	older_functions ops_table optim optim_more optim_rules out parts promotion \
 	properties random recurrent rows save scattering signal_windows slopes sorting \
 	special tensor transformer unsigned views vmap windows)
+# Some of them once more, with every result laid out on a mesh.
+ON_MESHES := $(patsubst %,tests/python/test_%.py,autograd composites linalg nn_functions ops_table optim recurrent rows views)
 
 CARGO_TARGET := $(or $(CARGO_TARGET_DIR),target)
 # The models of loom and Miri are built with flags of their own; a folder of their own keeps the rest from being rebuilt.
@@ -190,6 +192,7 @@ test-python: $(VENV)/.stamp-test $(EMULATED) $(LIBGT) ## the tests of the Python
 	for workers in $(SEVERAL); do \
 	    GT_WORKERS=$$workers GT_SHARD_BYTES_MIN=0 $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) $(DIVIDED) $(PYTEST) || exit 1; \
 	done
+	GT_WORKERS=cpu:4 PYTHONPATH=tests/python $(VENV)/bin/python -m pytest -p on_meshes $(SIDE_BY_SIDE) $(ON_MESHES) $(PYTEST)
 
 test-emulated: $(VENV)/.stamp-test $(EMULATED) ## the tests of operations once more, on an emulated CUDA device (minutes)
 	GT_DAEMON=$(abspath $(EMULATED)) GT_WORKERS=emulated-cuda:1 $(VENV)/bin/python -m pytest $(SIDE_BY_SIDE) $(DIVIDED) $(PYTEST)

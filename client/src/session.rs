@@ -23,11 +23,12 @@ use crate::visible_workers::VisibleWorkers;
 use gt_bridge::client_end::Interrupter;
 use gt_ops::cost::Cost;
 use gt_ops::failure::{Failure, Fault};
+use gt_ops::placement::{RequestedLayout, RequestedPlacement};
 use gt_ops::wire::{ArenaRange, Command, Completion, Encoder, FREE_IDS_MAX, SLOTS_MAX, Slot};
 use gt_ops::{Instruction, Meta, OpError, TensorId};
 use gt_protocol::version::{
     AFFINE_MAPS_SINCE, ATTENTION_RESULTS_SINCE, BITCASTS_SINCE, CONVERTING_REDUCTIONS_SINCE, FOURIER_TRANSFORMS_SINCE,
-    INTERRUPTS_SINCE, LABEL_ALIGNMENTS_SINCE, WIDE_PRODUCTS_SINCE, WRAPPED_INDICES_SINCE,
+    INTERRUPTS_SINCE, LABEL_ALIGNMENTS_SINCE, MESHES_SINCE, WIDE_PRODUCTS_SINCE, WRAPPED_INDICES_SINCE,
 };
 use gt_protocol::{Address, ClientMessage, Notice, ProtocolError, RefusalCode, bytes_text};
 pub use gt_protocol::{
@@ -174,6 +175,8 @@ struct SubmissionState {
     signal: u32,
     /// The version of each signal's definition that the daemon has.
     defined: HashMap<u32, u64>,
+    /// Whether the daemon knows requests for layouts on a mesh.
+    meshes: bool,
 }
 
 /// When a pushed command is published.
@@ -309,6 +312,7 @@ impl ClientSession {
                 stacks: HashMap::new(),
                 signal: signal::NONE,
                 defined: HashMap::new(),
+                meshes: welcome.protocol_version >= MESHES_SINCE,
             }),
             completion: Mutex::new(CompletionState {
                 ring: Some(completions),
@@ -1274,6 +1278,10 @@ impl SubmissionState {
         if let Some((requested, compile, version)) = signal::requested_by(signal)
             && self.defined.get(&signal) != Some(&version)
         {
+            // A daemon that knows no meshes places the results itself.
+            let mesh = matches!(requested.layout, RequestedLayout::Mesh { .. });
+            let layout = if mesh && !self.meshes { RequestedLayout::Any } else { requested.layout };
+            let requested = RequestedPlacement { layout, ..requested };
             self.submitter.push(self.encoder.encode(&Command::DefineSignal { signal, requested, compile })).ok()?;
             self.defined.insert(signal, version);
         }

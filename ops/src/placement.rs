@@ -3,141 +3,12 @@
 //! A placement never changes the values of the elements. [`crate::propagate`] has the rules by which ops compute on
 //! placed operands. The three kinds are those of PyTorch's DTensor: replicated, sharded, partial.
 
+use crate::mesh::{Mesh, MeshLayout, MeshLayouts};
+pub use crate::reduce_op::ReduceOp;
 use crate::shape::{Meta, Shape};
+pub use crate::workers::{WORKERS_MAX, Workers};
 use std::fmt;
 use std::ops::Range;
-
-/// Maximum number of workers of a daemon, those of all its machines together.
-pub const WORKERS_MAX: usize = u128::BITS as usize;
-
-/// A set of workers, ordered by their numbers. A worker's *rank* is its position in that order.
-///
-/// Its bits are two words, since a `u128` would have every tensor's entry in a table begin at a multiple of 16 bytes.
-#[derive(Clone, Copy, Default, PartialEq, Eq, Hash)]
-pub struct Workers([u64; 2]);
-
-impl Workers {
-    /// The empty set.
-    pub const NONE: Workers = Workers([0; 2]);
-
-    /// The workers whose bits are set.
-    pub const fn from_bits(bits: u128) -> Workers {
-        Workers([bits as u64, (bits >> 64) as u64])
-    }
-    /// Bit `w` is set for worker `w`.
-    pub const fn bits(self) -> u128 {
-        self.0[0] as u128 | (self.0[1] as u128) << 64
-    }
-    /// The set whose [words](Workers::words) these are.
-    pub const fn from_words(words: [u64; 2]) -> Workers {
-        Workers(words)
-    }
-    /// Bit `w % 64` of word `w / 64` is set for worker `w`.
-    pub const fn words(self) -> [u64; 2] {
-        self.0
-    }
-    /// The set of one worker.
-    pub const fn one(worker: usize) -> Workers {
-        Workers::from_bits(1 << worker)
-    }
-    /// The workers numbered from 0 to `count` − 1.
-    pub const fn first_of(count: usize) -> Workers {
-        Workers::from_bits(if count >= WORKERS_MAX { u128::MAX } else { (1 << count) - 1 })
-    }
-    /// The number of workers.
-    pub const fn len(self) -> usize {
-        self.bits().count_ones() as usize
-    }
-    /// Whether the set is empty.
-    pub const fn is_empty(self) -> bool {
-        self.bits() == 0
-    }
-    /// Whether `worker` is in the set.
-    pub const fn contains(self, worker: usize) -> bool {
-        worker < WORKERS_MAX && self.bits() >> worker & 1 == 1
-    }
-    /// Whether all of `others` are in the set.
-    pub const fn contains_all(self, others: Workers) -> bool {
-        others.without(self).is_empty()
-    }
-    /// The union of both sets.
-    pub const fn with(self, others: Workers) -> Workers {
-        Workers::from_bits(self.bits() | others.bits())
-    }
-    /// The intersection of both sets.
-    pub const fn and(self, others: Workers) -> Workers {
-        Workers::from_bits(self.bits() & others.bits())
-    }
-    /// The workers that are not in `others`.
-    pub const fn without(self, others: Workers) -> Workers {
-        Workers::from_bits(self.bits() & !others.bits())
-    }
-    /// The worker with the smallest number.
-    pub const fn first(self) -> Option<usize> {
-        if self.is_empty() { None } else { Some(self.bits().trailing_zeros() as usize) }
-    }
-    /// The rank of `worker`, if it is in the set.
-    pub fn rank_of(self, worker: usize) -> Option<usize> {
-        self.contains(worker).then(|| (self.bits() & ((1 << worker) - 1)).count_ones() as usize)
-    }
-    /// The workers of `all` whose ranks in `all` are in this set.
-    #[must_use]
-    pub fn among(self, all: Workers) -> Workers {
-        let named = all.iter().enumerate().filter(|(rank, _)| self.contains(*rank));
-        named.fold(Workers::NONE, |found, (_, worker)| found.with(Workers::one(worker)))
-    }
-    /// The workers by ascending number.
-    pub fn iter(self) -> impl Iterator<Item = usize> {
-        let mut left = self.bits();
-        std::iter::from_fn(move || {
-            let next = Workers::from_bits(left).first()?;
-            left &= left - 1;
-            Some(next)
-        })
-    }
-}
-
-impl fmt::Debug for Workers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Workers{self}")
-    }
-}
-
-impl fmt::Display for Workers {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.iter()).finish()
-    }
-}
-
-/// The reduction by which the parts of a partial tensor combine to the whole.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[repr(u8)]
-pub enum ReduceOp {
-    /// Sum.
-    Sum = 0,
-    /// Product.
-    Prod = 1,
-    /// Maximum; NaN if any part is NaN.
-    Max = 2,
-    /// Minimum; NaN if any part is NaN.
-    Min = 3,
-}
-
-impl ReduceOp {
-    /// The name in messages to users, as in `partial (sum)`.
-    pub const fn name(self) -> &'static str {
-        match self {
-            ReduceOp::Sum => "sum",
-            ReduceOp::Prod => "prod",
-            ReduceOp::Max => "max",
-            ReduceOp::Min => "min",
-        }
-    }
-    /// The reduction of a wire code.
-    pub fn from_code(code: u8) -> Option<ReduceOp> {
-        [ReduceOp::Sum, ReduceOp::Prod, ReduceOp::Max, ReduceOp::Min].get(code as usize).copied()
-    }
-}
 
 /// The placement of a tensor's elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -162,6 +33,13 @@ pub enum Placement {
         workers: Workers,
         /// The reduction.
         reduce_op: ReduceOp,
+    },
+    /// Laid out twice: over the rows of a mesh of workers, and within each row.
+    Mesh {
+        /// The mesh.
+        mesh: Mesh,
+        /// The layouts over its dimensions. No other placement says the same; see [`Mesh::placement`].
+        layouts: MeshLayouts,
     },
 }
 
@@ -196,6 +74,25 @@ impl Placement {
             Placement::Replicated { workers }
             | Placement::Sharded { workers, .. }
             | Placement::Partial { workers, .. } => *workers,
+            Placement::Mesh { mesh, .. } => mesh.workers(),
+        }
+    }
+
+    /// Whether the elements are a reduction of what several workers have.
+    pub fn is_partial(&self) -> bool {
+        match self {
+            Placement::Partial { .. } => true,
+            Placement::Mesh { layouts, .. } => layouts.iter().any(|layout| layout.is_partial()),
+            Placement::Replicated { .. } | Placement::Sharded { .. } => false,
+        }
+    }
+
+    /// Whether workers have different parts of an axis.
+    pub fn shards(&self, axis: usize) -> bool {
+        match self {
+            Placement::Sharded { axis: own, .. } => usize::from(*own) == axis,
+            Placement::Mesh { layouts, .. } => layouts.iter().any(|layout| layout.is_shard_of(axis)),
+            Placement::Replicated { .. } | Placement::Partial { .. } => false,
         }
     }
 
@@ -207,7 +104,7 @@ impl Placement {
         }
     }
 
-    /// The range of the sharded axis that `worker` has; none for other placements.
+    /// The range of the sharded axis that `worker` has; none for other placements, and on a mesh.
     pub fn shard_of(&self, shape: &Shape, worker: usize) -> Option<Range<usize>> {
         match self {
             Placement::Sharded { workers, axis, granule } => {
@@ -224,7 +121,56 @@ impl Placement {
             (Placement::Sharded { axis, .. }, Some(range)) => {
                 Meta::new(meta.shape.with_dim(*axis as usize, range.len()), meta.dtype)
             }
+            (Placement::Mesh { mesh, layouts }, _) => mesh.local(*layouts, meta),
             _ => *meta,
+        }
+    }
+}
+
+impl MeshLayout {
+    /// The placement of a tensor that lies so on `workers`; shards are to be even.
+    pub const fn on(self, workers: Workers) -> Placement {
+        match self {
+            _ if workers.len() < 2 => Placement::Replicated { workers },
+            MeshLayout::Replicated => Placement::Replicated { workers },
+            MeshLayout::Sharded { axis } => Placement::Sharded { workers, axis, granule: 1 },
+            MeshLayout::Partial(reduce_op) => Placement::Partial { workers, reduce_op },
+        }
+    }
+}
+
+impl Mesh {
+    /// The placement of a tensor with these layouts: one of the placements without a mesh where one says the same.
+    pub fn placement(self, layouts: MeshLayouts) -> Placement {
+        let workers = self.workers();
+        match layouts {
+            [_, along] if self.size(0) == 1 => along.on(workers),
+            [along, _] if self.size(1) == 1 => along.on(workers),
+            [MeshLayout::Replicated, MeshLayout::Replicated] => Placement::Replicated { workers },
+            [MeshLayout::Partial(one), MeshLayout::Partial(other)] if one == other => {
+                Placement::Partial { workers, reduce_op: one }
+            }
+            _ => Placement::Mesh { mesh: self, layouts },
+        }
+    }
+
+    /// The layouts over this mesh by which a tensor can be read that is placed so; none if that takes a move. Shards
+    /// may be uneven in a mesh of one row or one column only.
+    pub fn layouts_of(self, placement: &Placement) -> Option<MeshLayouts> {
+        match *placement {
+            Placement::Mesh { mesh, layouts } => (mesh == self).then_some(layouts),
+            Placement::Replicated { workers } => {
+                workers.contains_all(self.workers()).then_some([MeshLayout::Replicated; 2])
+            }
+            Placement::Partial { workers, reduce_op } => {
+                (workers == self.workers()).then_some([MeshLayout::Partial(reduce_op); 2])
+            }
+            Placement::Sharded { workers, axis, granule } => {
+                let long = (0..2).find(|dimension| self.size(1 - dimension) == 1)?;
+                let mut layouts = [MeshLayout::Replicated; 2];
+                layouts[long] = MeshLayout::Sharded { axis };
+                (workers == self.workers() && granule == 1).then_some(layouts)
+            }
         }
     }
 }
@@ -236,6 +182,9 @@ impl fmt::Display for Placement {
             Placement::Replicated { workers } => write!(f, "replicated on {workers}"),
             Placement::Sharded { workers, axis, .. } => write!(f, "sharded along axis {axis} over {workers}"),
             Placement::Partial { workers, reduce_op } => write!(f, "partial ({}) on {workers}", reduce_op.name()),
+            Placement::Mesh { mesh, layouts: [across, within] } => {
+                write!(f, "{across} across {} rows of {}, {within} within a row", mesh.rows(), mesh.workers())
+            }
         }
     }
 }
@@ -261,6 +210,42 @@ pub enum RequestedLayout {
     },
     /// A copy on each worker.
     Replicated,
+    /// Laid out over a mesh. A request for uneven shards, or for an axis that a tensor does not have, is ignored.
+    Mesh {
+        /// The number of rows into which the workers are divided. A number that does not divide theirs is ignored.
+        rows: u8,
+        /// The requests for the dimensions of the mesh.
+        layouts: [RequestedDimension; 2],
+    },
+}
+
+/// The layout that is requested over one dimension of a mesh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestedDimension {
+    /// No request.
+    Any,
+    /// Sharded along an axis, counted from the end if negative.
+    Sharded {
+        /// The axis.
+        axis: i8,
+    },
+    /// A copy for each.
+    Replicated,
+}
+
+/// The layouts that a request leaves to a tensor on a mesh; none for a dimension without a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MeshTarget {
+    /// The mesh.
+    pub mesh: Mesh,
+    /// The layouts over its dimensions.
+    pub layouts: [Option<MeshLayout>; 2],
+}
+
+/// The axis that `axis` names, counted from the end if negative, of a tensor of `rank` axes.
+fn axis_of(axis: i8, rank: usize) -> Option<usize> {
+    let axis = if axis < 0 { rank.checked_sub(usize::from(axis.unsigned_abs()))? } else { axis as usize };
+    (axis < rank).then_some(axis)
 }
 
 impl RequestedPlacement {
@@ -273,9 +258,15 @@ impl RequestedPlacement {
         RequestedPlacement { workers, layout }
     }
 
-    /// The requested placement of a tensor of `shape` in a session on `all`, if there is a request for it.
+    /// The workers that the request names among those of a session, `all`.
+    fn named(&self, all: Workers) -> Workers {
+        if self.workers.is_empty() { all } else { self.workers.and(all) }
+    }
+
+    /// The requested placement of a tensor of `shape` in a session on `all`, if there is a request for it. A mesh that
+    /// leaves a dimension to the daemon requests no placement, but a [target](Self::mesh_target).
     pub fn placement(&self, shape: &Shape, all: Workers) -> Option<Placement> {
-        let workers = if self.workers.is_empty() { all } else { self.workers.and(all) };
+        let workers = self.named(all);
         if workers.is_empty() {
             return None;
         }
@@ -283,11 +274,37 @@ impl RequestedPlacement {
             RequestedLayout::Any => None,
             RequestedLayout::Replicated => Some(Placement::Replicated { workers }),
             RequestedLayout::Sharded { axis } => {
-                let rank = shape.rank() as i64;
-                let axis = if axis < 0 { axis as i64 + rank } else { axis as i64 };
-                (0..rank).contains(&axis).then(|| Placement::sharded(workers, axis as usize, 1, shape))
+                axis_of(axis, shape.rank()).map(|axis| Placement::sharded(workers, axis, 1, shape))
+            }
+            RequestedLayout::Mesh { .. } => {
+                let MeshTarget { mesh, layouts: [Some(across), Some(within)] } = self.mesh_target(shape, all)? else {
+                    return None;
+                };
+                Some(mesh.placement([across, within]))
             }
         }
+    }
+
+    /// The layouts that are requested for a tensor of `shape` over a mesh, in a session on `all`.
+    pub fn mesh_target(&self, shape: &Shape, all: Workers) -> Option<MeshTarget> {
+        let RequestedLayout::Mesh { rows, layouts } = self.layout else { return None };
+        let mesh = Mesh::new(self.named(all), rows.into())?;
+        let mut dims = [0; crate::shape::RANK_MAX];
+        dims[..shape.rank()].copy_from_slice(shape.dims());
+        let mut target = MeshTarget { mesh, layouts: [None; 2] };
+        for (dimension, requested) in layouts.into_iter().enumerate() {
+            target.layouts[dimension] = match requested {
+                RequestedDimension::Any => None,
+                RequestedDimension::Replicated => Some(MeshLayout::Replicated),
+                RequestedDimension::Sharded { axis } => axis_of(axis, shape.rank()).and_then(|axis| {
+                    let parts = mesh.size(dimension);
+                    let even = dims[axis].is_multiple_of(parts);
+                    dims[axis] /= parts;
+                    even.then_some(MeshLayout::Sharded { axis: axis as u8 })
+                }),
+            };
+        }
+        Some(target)
     }
 }
 
@@ -358,12 +375,46 @@ mod tests {
     }
 
     #[test]
-    fn workers_are_ranked_by_number() {
-        let workers = Workers::from_bits(0b10110);
-        assert_eq!(workers.iter().collect::<Vec<_>>(), [1, 2, 4]);
-        assert_eq!([0, 1, 2, 3, 4].map(|w| workers.rank_of(w)), [None, Some(0), Some(1), None, Some(2)]);
-        assert_eq!(Workers::first_of(64).len(), 64);
-        assert_eq!(Workers::from_bits(1 << 127).rank_of(127), Some(0));
-        assert_eq!(workers.to_string(), "[1, 2, 4]");
+    fn a_placement_that_needs_no_mesh_has_none() {
+        let workers = Workers::first_of(6);
+        let mesh = Mesh::new(workers, 2).unwrap();
+        let sum = MeshLayout::Partial(ReduceOp::Sum);
+        assert_eq!(mesh.placement([MeshLayout::Replicated; 2]), Placement::Replicated { workers });
+        assert_eq!(mesh.placement([sum; 2]), Placement::Partial { workers, reduce_op: ReduceOp::Sum });
+        assert!(matches!(mesh.placement([sum, MeshLayout::Replicated]), Placement::Mesh { .. }));
+        let shape = Shape::new(&[6, 6]).unwrap();
+        for rows in [1, 6] {
+            let flat = Mesh::new(workers, rows).unwrap();
+            let long = if rows == 1 { 1 } else { 0 };
+            let mut layouts = [MeshLayout::Replicated; 2];
+            layouts[long] = MeshLayout::Sharded { axis: 1 };
+            let placement = flat.placement(layouts);
+            assert_eq!(placement, Placement::sharded(workers, 1, 1, &shape));
+            assert_eq!(flat.layouts_of(&placement), Some(layouts));
+        }
+    }
+
+    #[test]
+    fn a_request_on_a_mesh_is_ignored_where_it_does_not_fit() {
+        let all = Workers::first_of(4);
+        let asks = |rows, layouts| RequestedPlacement {
+            workers: Workers::NONE,
+            layout: RequestedLayout::Mesh { rows, layouts },
+        };
+        let (first, last) = (RequestedDimension::Sharded { axis: 0 }, RequestedDimension::Sharded { axis: -1 });
+        let shape = meta(&[8, 6]).shape;
+        let shard = |axis| MeshLayout::Sharded { axis };
+        let mesh = Mesh::new(all, 2).unwrap();
+        assert_eq!(asks(2, [first, last]).placement(&shape, all), Some(mesh.placement([shard(0), shard(1)])));
+        assert_eq!(asks(3, [first, last]).mesh_target(&shape, all), None);
+        let target = |asked: RequestedPlacement, dims: &[usize]| asked.mesh_target(&meta(dims).shape, all).unwrap();
+        assert_eq!(target(asks(2, [first, RequestedDimension::Any]), &[8]).layouts, [Some(shard(0)), None]);
+        assert_eq!(target(asks(2, [first, last]), &[7, 6]).layouts, [None, Some(shard(1))]);
+        assert_eq!(target(asks(2, [first, first]), &[6]).layouts, [Some(shard(0)), None]);
+        assert_eq!(
+            target(asks(2, [last, RequestedDimension::Replicated]), &[]).layouts,
+            [None, Some(MeshLayout::Replicated)]
+        );
+        assert_eq!(asks(2, [first, RequestedDimension::Any]).placement(&shape, all), None);
     }
 }

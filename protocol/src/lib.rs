@@ -42,7 +42,7 @@ pub use link::{
 };
 pub use message::{
     ClientMessage, CollectiveTraffic, DaemonMessage, DeviceInfo, Hello, NodeInfo, NodeState, OperationCount,
-    PlacementInfo, PlacementLayout, RefusalCode, Refused, Role, RunningInfo, SequenceCounts, SessionDetail,
+    PlacementInfo, PlacementLayout, RefusalCode, Refused, Role, RowInfo, RunningInfo, SequenceCounts, SessionDetail,
     SessionGrant, SessionStatus, StatusDocument, TcpStatus, TokenInfo, Welcome, WorkerInfo, WorkerMemory, WorkerOffer,
     WorkerState, WorkerTraffic,
 };

@@ -694,6 +694,24 @@ pub struct PlacementInfo {
     /// The reduction of a partial tensor's parts: `sum`.
     #[serde(default)]
     pub join: Option<String>,
+    /// On a mesh, the layout within each row of workers; the fields above are then that from row to row.
+    #[serde(default)]
+    pub within_rows: Option<RowInfo>,
+}
+
+/// How what a row of a mesh has of a tensor is placed on the workers of that row.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowInfo {
+    /// The number of rows, of equal length, into which the workers are divided in their order.
+    pub rows: usize,
+    /// The kind of placement.
+    pub layout: PlacementLayout,
+    /// The sharded axis.
+    #[serde(default)]
+    pub axis: Option<u8>,
+    /// The reduction of a partial tensor's parts: `sum`.
+    #[serde(default)]
+    pub join: Option<String>,
 }
 
 /// The kinds of placement.

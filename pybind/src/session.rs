@@ -148,17 +148,25 @@ fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     Ok(dict)
 }
 
-/// The placement of a tensor: `replicated`, `sharded` or `partial`, the workers' names, the axis and the reduce op.
+/// The layout of a tensor: `replicated`, `sharded` or `partial`, the axis and the reduce op.
+type SaidLayout = (&'static str, Option<u8>, Option<String>);
+
+/// The placement of a tensor: the workers' names, the layout, and on a mesh the number of rows and the layout within
+/// each, the first one being that from row to row.
 #[pyfunction]
-fn placement<'py>(py: Python<'py>, tensor: &Bound<'py, PyTensor>) -> PyResult<Bound<'py, PyTuple>> {
+fn placement(
+    py: Python<'_>,
+    tensor: &Bound<'_, PyTensor>,
+) -> PyResult<(Vec<String>, SaidLayout, Option<(usize, SaidLayout)>)> {
     let value = tensor.get().snapshot(py)?.value().or_raise()?;
     let found = value.session().placement(value.id()).or_raise()?;
-    let layout = match found.layout {
+    let name = |layout| match layout {
         PlacementLayout::Replicated => "replicated",
         PlacementLayout::Sharded => "sharded",
         PlacementLayout::Partial => "partial",
     };
-    (layout, found.workers, found.axis, found.join).into_pyobject(py)
+    let within = found.within_rows.map(|row| (row.rows, (name(row.layout), row.axis, row.join)));
+    Ok((found.workers, (name(found.layout), found.axis, found.join), within))
 }
 
 /// Counters of each worker for each collective: the calls (`count`) and the bytes sent (`bytes`).

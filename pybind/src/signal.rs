@@ -5,7 +5,7 @@ use crate::session;
 use crate::tensor::PyTensor;
 use gt_client::launch::{want_workers, workers_wanted};
 use gt_client::signal::{self, ActiveSignal, SignalDefinition};
-use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
+use gt_ops::placement::{RequestedDimension, RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::{Attrs, Op, OpError};
 use pyo3::prelude::*;
 use std::sync::OnceLock;
@@ -51,19 +51,28 @@ fn set_signal_lookup(lookup: Py<PyAny>) {
     });
 }
 
-/// A signal's definition: its number, the layout (`any`, `sharded` or `replicated`), its axis, the workers (an empty
-/// list means all), the number of the signal of gradients, whether hot paths under it are planned, and the place in the
-/// configuration that names the workers.
-type Said = (u32, String, i8, Vec<usize>, Option<u32>, Option<bool>, String);
+/// A layout (`any`, `sharded` or `replicated`) and its axis.
+type SaidLayout = (String, i8);
+
+/// A signal's definition: its number, the rows of the mesh (0 without one), the layout over each dimension of the mesh
+/// or the only one, the workers (an empty list means all), the number of the signal of gradients, whether hot paths
+/// under it are planned, and the place in the configuration that names the workers.
+type Said = (u32, u8, [SaidLayout; 2], Vec<usize>, Option<u32>, Option<bool>, String);
 
 /// Defines the placements that signals request: all of them, or none if a worker does not exist.
 #[pyfunction]
 fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
-    let read = |(signal, layout, axis, workers, backward, compile, written): Said| {
-        let layout = match layout.as_str() {
-            "sharded" => RequestedLayout::Sharded { axis },
-            "replicated" => RequestedLayout::Replicated,
-            _ => RequestedLayout::Any,
+    let along = |(layout, axis): SaidLayout| match layout.as_str() {
+        "sharded" => RequestedDimension::Sharded { axis },
+        "replicated" => RequestedDimension::Replicated,
+        _ => RequestedDimension::Any,
+    };
+    let read = |(signal, rows, layouts, workers, backward, compile, written): Said| {
+        let layout = match (rows, layouts.map(along)) {
+            (0, [RequestedDimension::Sharded { axis }, _]) => RequestedLayout::Sharded { axis },
+            (0, [RequestedDimension::Replicated, _]) => RequestedLayout::Replicated,
+            (0, [RequestedDimension::Any, _]) => RequestedLayout::Any,
+            (rows, layouts) => RequestedLayout::Mesh { rows, layouts },
         };
         let workers = workers.into_iter().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
         let requested = RequestedPlacement { workers, layout };

@@ -244,7 +244,16 @@ def test_training_goes_on_bit_for_bit(data: Path) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "workers"),
-    [("dp=2", 2), ("tp=2", 2), ("pp=2", 2), ("dp=2,pp=2", 4), (("dp=2", "-z", 1), 2)],
+    [
+        ("dp=2", 2),
+        ("tp=2", 2),
+        ("pp=2", 2),
+        ("dp=2,pp=2", 4),
+        ("dp=2,tp=2", 4),
+        ("tp=2,pp=2", 4),
+        ("dp=2,tp=2,pp=2", 8),
+        (("dp=2", "-z", 1), 2),
+    ],
 )
 def test_training_on_several_workers_is_the_same(data: Path, arguments: str | tuple[object, ...], workers: int) -> None:
     given = (arguments,) if isinstance(arguments, str) else arguments
@@ -294,6 +303,20 @@ def test_zero_divides_parameters_and_moments_between_steps() -> None:
     assert some_bytes < 0.6 * all_bytes
 
 
+def test_rows_divide_the_batch_and_the_workers_of_a_row_matrices() -> None:
+    where, _ = places("dp=2,tp=2", 0, 4)
+    placed = "replicated over 2 rows of [cpu:0, cpu:1, cpu:2, cpu:3], sharded along axis 0 within a row"
+    assert where[:2] == [f"{placed} | {placed}"] * 2
+
+
+def test_stages_of_a_mesh() -> None:
+    where, _ = places("dp=2,tp=2,pp=2", 0, 8)
+    assert [line.split(" | ")[0] for line in where[:2]] == [
+        "replicated over 2 rows of [cpu:0, cpu:1, cpu:2, cpu:3], sharded along axis 0 within a row",
+        "replicated over 2 rows of [cpu:4, cpu:5, cpu:6, cpu:7], sharded along axis 0 within a row",
+    ]
+
+
 def test_stages_have_workers_of_their_own_for_their_samples() -> None:
     where, _ = places("dp=2,pp=2", 0, 4)
     assert [line.split(" | ")[0] for line in where[:2]] == [
@@ -319,7 +342,7 @@ def test_old_checkpoints_are_deleted_but_for_major_ones(data: Path) -> None:
         (("-i", "none_*.bin"), "no file matches none_*.bin"),
         (("-n", 5), "checkpoints need a folder: -o FOLDER"),
         (("--parallel", "dp=3"), "needs 3 workers: set GT_WORKERS=cpu:3"),
-        (("--parallel", "dp=2,tp=2"), "tp=N goes with no other degree; dp and pp go together"),
+        (("--parallel", "dp=2,tp=2"), "needs 4 workers: set GT_WORKERS=cpu:4"),
         (("--parallel", "dp=no"), "'dp=no' is not one of dp=N, tp=N, pp=N"),
         (("-z", 1), "give --parallel dp=N alone"),
     ],

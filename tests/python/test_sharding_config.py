@@ -89,8 +89,9 @@ WRONG = {
         "signals.yaml:2:3: a: unknown key 'shards': did you mean 'shard'? (known are shard, backward, compile and ",
     ),
     "an unknown key of a shard": (
-        "a:\n  shard:\n    axes: 0\n",
-        "signals.yaml:3:5: a.shard: unknown key 'axes': did you mean 'axis'? (known are axis, workers and replicated)",
+        "a:\n  shard:\n    axs: 0\n",
+        "signals.yaml:3:5: a.shard: unknown key 'axs': did you mean 'axis'? (known are axis, workers, replicated, mesh "
+        "and axes)",
     ),
     "an unknown key like no other": (
         "a: {colour: red}",
@@ -117,7 +118,7 @@ WRONG = {
     ),
     "a shard that is a number": (
         "a: {shard: 0}",
-        "signals.yaml:1:12: a.shard is a mapping of axis, workers and replicated, not 0",
+        "signals.yaml:1:12: a.shard is a mapping of axis, workers, replicated, mesh and axes, not 0",
     ),
     "an axis that is a word": ("a:\n  shard:\n    axis: rows\n", "signals.yaml:3:11: a.shard.axis: 'rows' is no axis"),
     "an axis that is true": ("a: {shard: {axis: true}}", "signals.yaml:1:19: a.shard.axis: True is no axis"),

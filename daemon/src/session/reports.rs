@@ -3,9 +3,12 @@
 use super::Session;
 use crate::modifiers::stream_modifier::MODIFIER_ID_MIN;
 use crate::table::TensorEntry;
+use gt_ops::mesh::MeshLayout;
 use gt_ops::result_meta::ResultMeta;
 use gt_ops::{Placement, TensorId};
-use gt_protocol::{CollectiveTraffic, OperationCount, PlacementInfo, PlacementLayout, SessionRecord, SessionStatus};
+use gt_protocol::{
+    CollectiveTraffic, OperationCount, PlacementInfo, PlacementLayout, RowInfo, SessionRecord, SessionStatus,
+};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
@@ -34,13 +37,22 @@ impl Session {
     /// The placement of tensor `id`; `names` are the names of all workers.
     pub fn placement(&self, id: TensorId, names: &[String]) -> Option<PlacementInfo> {
         let placement = self.tensors.get(id)?.placement;
-        let (layout, axis, join) = match placement {
-            Placement::Replicated { .. } => (PlacementLayout::Replicated, None, None),
-            Placement::Sharded { axis, .. } => (PlacementLayout::Sharded, Some(axis), None),
-            Placement::Partial { reduce_op, .. } => (PlacementLayout::Partial, None, Some(reduce_op.name().into())),
+        let of = |layout| match layout {
+            MeshLayout::Replicated => (PlacementLayout::Replicated, None, None),
+            MeshLayout::Sharded { axis } => (PlacementLayout::Sharded, Some(axis), None),
+            MeshLayout::Partial(reduce_op) => (PlacementLayout::Partial, None, Some(reduce_op.name().into())),
+        };
+        let ((layout, axis, join), mesh) = match placement {
+            Placement::Replicated { .. } => (of(MeshLayout::Replicated), None),
+            Placement::Sharded { axis, .. } => (of(MeshLayout::Sharded { axis }), None),
+            Placement::Partial { reduce_op, .. } => (of(MeshLayout::Partial(reduce_op)), None),
+            Placement::Mesh { mesh, layouts: [across, within] } => {
+                let (layout, axis, join) = of(within);
+                (of(across), Some(RowInfo { rows: mesh.rows(), layout, axis, join }))
+            }
         };
         let workers = placement.workers().iter().filter_map(|worker| names.get(worker).cloned()).collect();
-        Some(PlacementInfo { layout, workers, axis, join })
+        Some(PlacementInfo { layout, workers, axis, join, within_rows: mesh })
     }
 
     /// The client's tensors with ids above `after`, by id and at most `most`, each with its dtype and sizes; and

@@ -171,6 +171,9 @@ impl Share<'_> {
             (Placement::Partial { .. }, _) | (_, Placement::Partial { .. }) => {
                 return Err(ExecError::internal("parts are joined where they are"));
             }
+            (Placement::Mesh { .. }, _) | (_, Placement::Mesh { .. }) => {
+                return Err(ExecError::internal("a mesh is resharded by its rows or columns"));
+            }
             (Placement::Sharded { .. }, Placement::Replicated { .. }) if same => CollectiveKind::AllGather,
             (Placement::Replicated { workers }, Placement::Replicated { .. }) if workers.len() == 1 => {
                 let root = workers.first().and_then(|worker| self.group().rank_of(worker));

@@ -232,8 +232,11 @@ layout! {
     /// Define signal.
     struct DefineSignalSlot {
         signal: u32, word 1, "number of the signal";
-        layout: u64, word 2, "code of the requested layout";
+        layout: u8, word 2 bits 0..8, "code of the requested layout; on a mesh, that of dimension 0";
+        rows: u8, word 2 bits 8..16, "the rows of the mesh; 0 without a mesh";
+        within: u8, word 2 bits 16..24, "on a mesh, code of the requested layout of dimension 1";
         axis: i8, word 3, "the sharded axis, from the end if negative";
+        axis_within: i8, word 7, "on a mesh, that of dimension 1";
         workers: [u64; 2], word 4, "bit `w % 64` of word `w / 64` is set: the request names worker `w`; zeros name all";
         compile: u64, word 6, "code of the request for plans of hot paths";
     }
@@ -250,7 +253,7 @@ codes! {
 
 codes! {
     /// Requested layouts.
-    mod requested_layout: u64 {
+    mod requested_layout: u8 {
         ANY = 0, "any";
         SHARDED = 1, "sharded along the axis";
         REPLICATED = 2, "replicated";
@@ -278,8 +281,8 @@ layout! {
     struct PlacementWords {
         workers: [u64; 2], word 0, "bit `w % 64` of word `w / 64` is set: worker `w` has elements of the tensor";
         kind: u8, word 2 bits 0..8, "kind of the placement";
-        detail: u8, word 2 bits 8..16, "sharded: the axis; partial: 0 sum, 1 prod, 2 max, 3 min";
-        granule: usize, word 2 bits 16..64, "sharded: cuts are at multiples of this";
+        detail: u8, word 2 bits 8..16, "sharded: the axis; partial: 0 sum, 1 prod, 2 max, 3 min; on a mesh: the rows";
+        granule: usize, word 2 bits 16..64, "sharded: cuts are at multiples of this; on a mesh: of each dimension, kind and detail";
     }
 }
 
@@ -289,6 +292,7 @@ codes! {
         REPLICATED = 0, "replicated";
         SHARDED = 1, "sharded";
         PARTIAL = 2, "partial";
+        MESH = 3, "on a mesh";
     }
 }
 

@@ -13,9 +13,10 @@ mod pattern;
 
 use crate::dtype::DType;
 use crate::instruction::{Attrs, INPUTS_MAX, Inputs, Instruction, LossSpec, Operand, SliceSpec, TensorId};
+use crate::mesh::{Mesh, MeshLayout};
 use crate::op::{CONTROL_IDS, Op};
 use crate::packing::{InvalidField, PackedLayout};
-use crate::placement::{Placement, ReduceOp, RequestedLayout, RequestedPlacement, Workers};
+use crate::placement::{Placement, ReduceOp, RequestedDimension, RequestedLayout, RequestedPlacement, Workers};
 use crate::row::AttrKind;
 use crate::shape::{Meta, RANK_MAX, Shape};
 use crate::window::WindowSpec;
@@ -211,10 +212,16 @@ impl Encoder {
                 self.one_slot(id::SIGNAL, |slot| SignalSlot { signal: *signal }.write(slot));
             }
             Command::DefineSignal { signal, requested, compile } => {
-                let (layout, axis) = match requested.layout {
-                    RequestedLayout::Any => (requested_layout::ANY, 0),
-                    RequestedLayout::Sharded { axis } => (requested_layout::SHARDED, axis),
-                    RequestedLayout::Replicated => (requested_layout::REPLICATED, 0),
+                let along = |dimension| match dimension {
+                    RequestedDimension::Any => (requested_layout::ANY, 0),
+                    RequestedDimension::Sharded { axis } => (requested_layout::SHARDED, axis),
+                    RequestedDimension::Replicated => (requested_layout::REPLICATED, 0),
+                };
+                let ((layout, axis), rows, (within, axis_within)) = match requested.layout {
+                    RequestedLayout::Any => (along(RequestedDimension::Any), 0, (0, 0)),
+                    RequestedLayout::Sharded { axis } => (along(RequestedDimension::Sharded { axis }), 0, (0, 0)),
+                    RequestedLayout::Replicated => (along(RequestedDimension::Replicated), 0, (0, 0)),
+                    RequestedLayout::Mesh { rows, layouts } => (along(layouts[0]), rows, along(layouts[1])),
                 };
                 let workers = requested.workers.words();
                 let compile = match compile {
@@ -223,7 +230,8 @@ impl Encoder {
                     Some(true) => requested_compile::ALWAYS,
                 };
                 self.one_slot(id::DEFINE_SIGNAL, |slot| {
-                    DefineSignalSlot { signal: *signal, layout, axis, workers, compile }.write(slot);
+                    let signal = *signal;
+                    DefineSignalSlot { signal, layout, rows, within, axis, axis_within, workers, compile }.write(slot);
                 });
             }
             Command::Reshard(Reshard { out, input, meta, from, to }) => {
@@ -437,6 +445,16 @@ fn encode_placement(placement: &Placement) -> [u64; 3] {
         Placement::Partial { reduce_op, .. } => {
             PlacementWords { workers, kind: placement_kind::PARTIAL, detail: reduce_op as u8, granule: 0 }
         }
+        Placement::Mesh { mesh, layouts } => {
+            let bytes = |layout: MeshLayout| match layout {
+                MeshLayout::Replicated => [placement_kind::REPLICATED, 0],
+                MeshLayout::Sharded { axis } => [placement_kind::SHARDED, axis],
+                MeshLayout::Partial(reduce_op) => [placement_kind::PARTIAL, reduce_op as u8],
+            };
+            let ([a, b], [c, d]) = (bytes(layouts[0]), bytes(layouts[1]));
+            let granule = u32::from_le_bytes([a, b, c, d]) as usize;
+            PlacementWords { workers, kind: placement_kind::MESH, detail: mesh.rows() as u8, granule }
+        }
     };
     packed(|slot| words.write(slot))
 }
@@ -449,6 +467,16 @@ fn decode_placement(words: [u64; 3]) -> Option<Placement> {
         placement_kind::REPLICATED => Some(Placement::Replicated { workers }),
         placement_kind::SHARDED => Some(Placement::Sharded { workers, axis: detail, granule }),
         placement_kind::PARTIAL => Some(Placement::Partial { workers, reduce_op: ReduceOp::from_code(detail)? }),
+        placement_kind::MESH => {
+            let layout = |kind, detail| match kind {
+                placement_kind::REPLICATED => Some(MeshLayout::Replicated),
+                placement_kind::SHARDED => Some(MeshLayout::Sharded { axis: detail }),
+                placement_kind::PARTIAL => Some(MeshLayout::Partial(ReduceOp::from_code(detail)?)),
+                _ => None,
+            };
+            let [a, b, c, d] = u32::try_from(granule).ok()?.to_le_bytes();
+            Some(Placement::Mesh { mesh: Mesh::new(workers, detail.into())?, layouts: [layout(a, b)?, layout(c, d)?] })
+        }
         _ => None,
     }
 }
@@ -503,12 +531,19 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
         id::SYNC => Command::Sync { token: SyncSlot::read(first)?.token },
         id::SIGNAL => Command::Signal { signal: signal_from(0, SignalSlot::read(first)?.signal)? },
         id::DEFINE_SIGNAL => {
-            let DefineSignalSlot { signal, layout, axis, workers, compile } = DefineSignalSlot::read(first)?;
-            let layout = match layout {
-                requested_layout::ANY => RequestedLayout::Any,
-                requested_layout::SHARDED => RequestedLayout::Sharded { axis },
-                requested_layout::REPLICATED => RequestedLayout::Replicated,
-                _ => return Err(WireError::Malformed("layout")),
+            let DefineSignalSlot { signal, layout, rows, within, axis, axis_within, workers, compile } =
+                DefineSignalSlot::read(first)?;
+            let along = |layout, axis| match layout {
+                requested_layout::ANY => Ok(RequestedDimension::Any),
+                requested_layout::SHARDED => Ok(RequestedDimension::Sharded { axis }),
+                requested_layout::REPLICATED => Ok(RequestedDimension::Replicated),
+                _ => Err(WireError::Malformed("layout")),
+            };
+            let layout = match (rows, along(layout, axis)?) {
+                (0, RequestedDimension::Any) => RequestedLayout::Any,
+                (0, RequestedDimension::Sharded { axis }) => RequestedLayout::Sharded { axis },
+                (0, RequestedDimension::Replicated) => RequestedLayout::Replicated,
+                (rows, across) => RequestedLayout::Mesh { rows, layouts: [across, along(within, axis_within)?] },
             };
             let compile = match compile {
                 requested_compile::UNSAID => None,
@@ -706,6 +741,17 @@ mod tests {
                 requested: RequestedPlacement { workers: Workers::NONE, layout: RequestedLayout::Replicated },
                 compile: Some(true),
             },
+            Command::DefineSignal {
+                signal: 2,
+                requested: RequestedPlacement {
+                    workers: Workers::first_of(4),
+                    layout: RequestedLayout::Mesh {
+                        rows: 2,
+                        layouts: [RequestedDimension::Sharded { axis: -1 }, RequestedDimension::Any],
+                    },
+                },
+                compile: None,
+            },
             Command::Reshard(Reshard {
                 out: 9,
                 input: 8,
@@ -736,6 +782,10 @@ mod tests {
             Placement::Replicated { workers },
             Placement::Sharded { workers, axis: 7, granule: 1 << 40 },
             Placement::Partial { workers, reduce_op: ReduceOp::Min },
+            Mesh::new(workers, 2)
+                .unwrap()
+                .placement([MeshLayout::Sharded { axis: 7 }, MeshLayout::Partial(ReduceOp::Max)]),
+            Mesh::new(workers, 2).unwrap().placement([MeshLayout::Replicated, MeshLayout::Sharded { axis: 0 }]),
         ] {
             assert_eq!(decode_placement(encode_placement(&placement)), Some(placement));
         }

@@ -46,33 +46,76 @@ class ShardConfig:
     Attributes:
         axis: The axis along which tensors are sharded; negative ones count from the end. Tensors without it are left
             alone.
-        workers: The indices of the workers; None means all.
+        workers: The indices of the workers; None means all, or with a mesh as many as it has, from 0.
         replicated: Whether each worker has a copy instead of a shard; `axis` then has no effect.
+        mesh: The rows and columns in which the workers stand, as `(2, 4)`: tensors are laid out over both, as in
+            PyTorch's `DeviceMesh`.
+        axes: For the rows and for the columns of a mesh: the axis along which tensors are sharded, or `"replicated"`,
+            or None for what the daemon chooses. The second divides what the first left to a row. A tensor that lacks
+            the axis, or that it would not divide evenly, is left alone.
 
     Raises:
-        ValueError: The axis or a worker is invalid.
+        ValueError: The axis, a worker or the mesh is invalid.
 
     Example:
         >>> gt.ShardConfig(axis=0, workers=[0, 1]).axis
         0
+        >>> gt.ShardConfig(mesh=(2, 2), axes=(0, "replicated")).workers
+        (0, 1, 2, 3)
     """
 
     axis: int | None = None
     workers: Sequence[int] | None = None
     replicated: bool = False
+    mesh: tuple[int, int] | None = None
+    axes: tuple[int | str | None, int | str | None] | None = None
 
     def __post_init__(self) -> None:
-        if self.axis is not None and not (_is_int(self.axis) and -RANK_MAX <= self.axis < RANK_MAX):
-            most = f"a tensor has at most {RANK_MAX} dimensions: write a number from {-RANK_MAX} to {RANK_MAX - 1}"
-            raise _ConfigError("axis", f"{self.axis!r} is no axis: {most}")
+        if self.axis is not None:
+            _check_axis("axis", self.axis)
         if not isinstance(self.replicated, bool):
             raise _ConfigError("replicated", f"{self.replicated!r} is neither true nor false")
         if self.workers is not None:
             object.__setattr__(self, "workers", _workers(self.workers))
-        if self.axis is None and not self.replicated and (self.workers is None or len(self.workers) > 1):
+        if self.mesh is not None or self.axes is not None:
+            self._check_mesh()
+        elif self.axis is None and not self.replicated and (self.workers is None or len(self.workers) > 1):
             raise _ConfigError(
                 "", "say along which axis tensors are cut (axis: 0), or that each worker has a copy (replicated: true)"
             )
+
+    def _check_mesh(self) -> None:
+        if self.axis is not None or self.replicated:
+            key = "replicated" if self.axis is None else "axis"
+            raise _ConfigError(key, "with a mesh, axes has an axis or 'replicated' for each of its dimensions")
+        mesh = _pair("mesh", self.mesh, "the numbers of rows and columns, as [2, 4]")
+        if not all(_is_int(size) and size >= 1 for size in mesh) or mesh[0] * mesh[1] > _gt.WORKERS_MAX:
+            limit = f"two numbers from 1, of at most {_gt.WORKERS_MAX} workers together, are expected"
+            raise _ConfigError("mesh", f"{list(mesh)} is no mesh: {limit}")
+        axes = _pair("axes", self.axes, "an axis, 'replicated' or null for the rows and for the columns, as [0, null]")
+        for axis in axes:
+            if axis is not None and axis != "replicated":
+                _check_axis("axes", axis)
+        workers = tuple(range(mesh[0] * mesh[1])) if self.workers is None else self.workers
+        if len(workers) != mesh[0] * mesh[1]:
+            raise _ConfigError(
+                "mesh", f"{mesh[0]} × {mesh[1]} are {mesh[0] * mesh[1]} workers, and {len(workers)} are named"
+            )
+        for name, value in (("mesh", mesh), ("axes", axes), ("workers", workers)):
+            object.__setattr__(self, name, value)
+
+
+def _check_axis(key: str, axis: object) -> None:
+    if not (isinstance(axis, int) and _is_int(axis) and -RANK_MAX <= axis < RANK_MAX):
+        most = f"a tensor has at most {RANK_MAX} dimensions: write a number from {-RANK_MAX} to {RANK_MAX - 1}"
+        most += ", 'replicated' or null" if key == "axes" else ""
+        raise _ConfigError(key, f"{axis!r} is no axis: {most}")
+
+
+def _pair(key: str, value: Any, what: str) -> tuple[Any, Any]:
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise _ConfigError(key, f"{what}, is expected, not {value!r}")
+    return tuple(value)
 
 
 @dataclass(frozen=True)
@@ -218,28 +261,44 @@ def check_backward(name: str, backward: str | None, written: str, entries: dict[
         backward = None if entry is None else entry.config.backward
 
 
-def _definition(name: str, entry: _Entry) -> tuple[int, str, int, Sequence[int], int | None, bool | None, str]:
+_ANY, _REPLICATED = ("any", 0), ("replicated", 0)
+
+
+def _layout(axis: int | str | None) -> tuple[str, int]:
+    if isinstance(axis, int):
+        return "sharded", axis
+    return _ANY if axis is None else _REPLICATED
+
+
+def _definition(
+    name: str, entry: _Entry
+) -> tuple[int, int, Sequence[tuple[str, int]], Sequence[int], int | None, bool | None, str]:
     shard, backward = entry.config.shard, entry.config.backward
-    layout, axis, workers = "any", 0, ()
+    rows, layouts, workers = 0, [_ANY, _ANY], ()
     if shard is not None:
-        layout, axis = ("replicated", 0) if shard.replicated or shard.axis is None else ("sharded", shard.axis)
         workers = shard.workers or ()
+        if shard.mesh is not None and shard.axes is not None:
+            rows, layouts = shard.mesh[0], [_layout(axis) for axis in shard.axes]
+        else:
+            layouts[0] = _REPLICATED if shard.replicated or shard.axis is None else _layout(shard.axis)
     after = None if backward is None else number(backward)
-    return number(name), layout, axis, workers, after, entry.config.compile, entry.written("shard.workers")
+    return number(name), rows, layouts, workers, after, entry.config.compile, entry.written("shard.workers")
 
 
 def check_axis(name: str, rank: int) -> None:
     """Raises if the signal `name` shards along an axis that a tensor of `rank` axes does not have."""
     entry = _entries.get(name)
     shard = None if entry is None else entry.config.shard
-    axis = None if shard is None or shard.replicated else shard.axis
-    if entry is None or axis is None or -rank <= axis < rank:
+    if entry is None or shard is None or shard.replicated:
         return
-    fits = f"an axis from {-rank} to {rank - 1}" if rank else "replicated: true, or no shard"
-    raise IndexError(
-        f"{entry.written('shard.axis')}: there is no axis {axis} in the tensor of {rank} dimensions that "
-        f"gt.signal.tensor was given for {name!r}: write {fits}"
-    )
+    key, axes = ("axis", [shard.axis]) if shard.axes is None else ("axes", shard.axes)
+    for axis in axes:
+        if isinstance(axis, int) and not -rank <= axis < rank:
+            fits = f"an axis from {-rank} to {rank - 1}" if rank else "replicated: true, or no shard"
+            raise IndexError(
+                f"{entry.written(f'shard.{key}')}: there is no axis {axis} in the tensor of {rank} dimensions that "
+                f"gt.signal.tensor was given for {name!r}: write {fits}"
+            )
 
 
 # Files ----------------------------------------------------------------------------------------------------------

@@ -86,21 +86,30 @@ class Placement:
         workers: The names of the workers.
         axis: The axis along which a sharded tensor is cut.
         join: The reduction that combines the parts of a partial tensor, as `"sum"`.
+        rows: The number of rows of the mesh of workers; 1 without a mesh. With several, the attributes before say what
+            each row has of the tensor.
+        within: What each worker of a row has of what the row has; None without a mesh.
     """
 
     layout: str
     workers: tuple[str, ...]
     axis: int | None = None
     join: str | None = None
+    rows: int = 1
+    within: Placement | None = None
 
     def __str__(self) -> str:
         """As in `sharded along axis 0 over [cpu:0, cpu:1]`."""
         names = f"[{', '.join(self.workers)}]"
-        if self.layout == "sharded":
-            return f"sharded along axis {self.axis} over {names}"
-        if self.layout == "partial":
-            return f"partial ({self.join}) on {names}"
-        return f"on {self.workers[0]}" if len(self.workers) == 1 else f"replicated on {names}"
+        if self.within is not None:
+            return f"{self._layout()} over {self.rows} rows of {names}, {self.within._layout()} within a row"
+        if self.layout == "replicated" and len(self.workers) == 1:
+            return f"on {self.workers[0]}"
+        return f"{self._layout()} {'over' if self.layout == 'sharded' else 'on'} {names}"
+
+    def _layout(self) -> str:
+        details = {"sharded": f" along axis {self.axis}", "partial": f" ({self.join})"}
+        return self.layout + details.get(self.layout, "")
 
 
 def placement(x: Tensor) -> Placement:
@@ -116,8 +125,12 @@ def placement(x: Tensor) -> Placement:
         >>> gt.debug.placement(gt.ones(2)).layout
         'replicated'
     """
-    layout, workers, axis, join = _gt.placement(x)
-    return Placement(layout, tuple(workers), axis, join)
+    workers, layout, row = _gt.placement(x)
+    names = tuple(workers)
+    if row is None:
+        return Placement(layout[0], names, *layout[1:])
+    rows, within = row
+    return Placement(layout[0], names, *layout[1:], rows, Placement(within[0], names, *within[1:]))
 
 
 def comm_stats() -> dict[str, dict[str, dict[str, int]]]:

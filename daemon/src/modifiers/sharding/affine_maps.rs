@@ -4,7 +4,7 @@ use super::lowering::Lowering;
 use super::operands::PlacedOperand;
 use crate::modifiers::stream_modifier::Output;
 use crate::worker::step::Step;
-use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, Placement, RANK_MAX, Shape};
+use gt_ops::{Attrs, DType, Instruction, Meta, Op, Operand, RANK_MAX, Shape};
 
 /// Replaces an affine map whose input or weight is sharded along the terms of the sums: each worker's product is a
 /// partial sum, and the bias is added once, to the total. The sums of half precisions are f32 until then, so that they
@@ -26,8 +26,7 @@ pub fn lower_divided_affine(
     else {
         return None;
     };
-    let along = |placement: &Placement, terms: usize| matches!(placement, Placement::Sharded { axis, .. } if usize::from(*axis) == terms);
-    if !along(&input.placement, input.meta.shape.rank() - 1) && !along(&weight.placement, 1) {
+    if !input.placement.shards(input.meta.shape.rank() - 1) && !weight.placement.shards(1) {
         return None;
     }
     let &[n, k] = weight.meta.shape.dims() else { return None };

@@ -2,6 +2,8 @@
 
 use crate::modifiers::links::{LinkSpeed, Links};
 use crate::table::{TensorEntry, TensorTable};
+use gt_ops::mesh::{Mesh, MeshLayout, MeshLayouts};
+use gt_ops::placement::ReduceOp;
 use gt_ops::{Placement, Workers};
 
 /// The parameters of all estimates.
@@ -14,15 +16,21 @@ pub struct Costs {
     pub links: Links,
 }
 
-/// The estimated time of a reshard of `bytes`, nanoseconds.
+/// The estimated time of a reshard of `bytes`, nanoseconds; infinite if there is no such move.
 pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, links: &Links) -> f64 {
     if satisfies(from, to) || is_local_slice(from, to) {
         return 0.0;
     }
-    if let (Placement::Replicated { workers }, Placement::Partial { workers: among, .. }) = (from, to)
-        && workers.and(*among) == *among
-    {
-        return 0.0;
+    if let Placement::Partial { workers: among, reduce_op } = to {
+        match from {
+            // Only of a sum are there numbers that change nothing, which the other workers then have.
+            _ if *reduce_op != ReduceOp::Sum => return f64::INFINITY,
+            Placement::Replicated { workers } if workers.contains_all(*among) => return 0.0,
+            _ => {}
+        }
+    }
+    if let Some(next) = MeshMove::next(from, to) {
+        return next.ns(bytes, links) + reshard_ns(&next.placement(), to, bytes, links);
     }
     let bytes = bytes as f64;
     // A ring collective sends (n - 1) / n of the bytes per pass (Patarasuk and Yuan 2009).
@@ -46,6 +54,96 @@ pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, links: &Links) -
     };
     let LinkSpeed { bytes_per_ns, collective_ns } = links.among(from.workers().with(to.workers()));
     collective_ns + moved / bytes_per_ns
+}
+
+/// One of the moves of a tensor to a placement on a mesh or from one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MeshMove {
+    /// Within each group of a dimension.
+    Along {
+        /// The mesh.
+        mesh: Mesh,
+        /// The dimension.
+        dimension: usize,
+        /// The layouts before.
+        layouts: MeshLayouts,
+        /// The dimension's layout afterwards.
+        layout: MeshLayout,
+    },
+    /// Between two placements without a mesh. The first is that of all of a tensor's workers, or of those of its mesh
+    /// that take part.
+    Flat {
+        /// The placement before.
+        from: Placement,
+        /// The placement afterwards.
+        to: Placement,
+    },
+}
+
+impl MeshMove {
+    /// The next move of a tensor from one placement to another; none if that is where it is, or neither is on a mesh.
+    pub fn next(from: &Placement, to: &Placement) -> Option<MeshMove> {
+        let along = |mesh: Mesh, layouts: MeshLayouts, wanted: MeshLayouts| {
+            let (dimension, layout) = Mesh::next_move(layouts, wanted)?;
+            Some(MeshMove::Along { mesh, dimension, layouts, layout })
+        };
+        let (mesh, wanted) = match (from, to) {
+            (_, Placement::Mesh { mesh, layouts }) => (*mesh, Some(*layouts)),
+            (Placement::Mesh { mesh, .. }, _) if to.workers() == mesh.workers() => (*mesh, mesh.layouts_of(to)),
+            (Placement::Mesh { mesh, .. }, _) => (*mesh, None),
+            _ => return None,
+        };
+        if let (Some(layouts), Some(wanted)) = (mesh.layouts_of(from), wanted) {
+            return along(mesh, layouts, wanted);
+        }
+        let everywhere = |mesh: &Mesh| Placement::Replicated { workers: mesh.workers() };
+        let Placement::Mesh { mesh, layouts } = *from else {
+            return Some(MeshMove::Flat { from: *from, to: everywhere(&mesh) });
+        };
+        let replicated = layouts.iter().position(|layout| *layout == MeshLayout::Replicated);
+        if let Some(dimension) = replicated.filter(|dimension| !layouts[1 - dimension].is_partial()) {
+            // One group has the whole tensor: that of the first worker that needs it, if it is on the mesh.
+            let near = to.workers().first().and_then(|worker| mesh.coordinates(worker));
+            let group = mesh.group(1 - dimension, near.map_or(0, |coordinates| coordinates[dimension]));
+            let to = match (to, to.workers().first()) {
+                (Placement::Partial { .. }, Some(first)) => Placement::on(first),
+                (Placement::Mesh { mesh, .. }, _) => everywhere(mesh),
+                _ => *to,
+            };
+            return Some(MeshMove::Flat { from: layouts[1 - dimension].on(group), to });
+        }
+        let dimension = usize::from(layouts[1].is_partial());
+        let mut wanted = layouts;
+        wanted[dimension] = MeshLayout::Replicated;
+        along(mesh, layouts, wanted)
+    }
+
+    /// The placement afterwards.
+    pub fn placement(&self) -> Placement {
+        match *self {
+            MeshMove::Along { mesh, dimension, mut layouts, layout } => {
+                layouts[dimension] = layout;
+                mesh.placement(layouts)
+            }
+            MeshMove::Flat { to, .. } => to,
+        }
+    }
+
+    /// The estimated time for a tensor of `bytes`, nanoseconds.
+    fn ns(&self, bytes: u64, links: &Links) -> f64 {
+        match *self {
+            MeshMove::Along { mesh, dimension, layouts, layout } => {
+                let parts = match layouts[1 - dimension] {
+                    MeshLayout::Sharded { .. } => mesh.size(1 - dimension) as u64,
+                    _ => 1,
+                };
+                let slowest =
+                    |group| reshard_ns(&layouts[dimension].on(group), &layout.on(group), bytes / parts, links);
+                mesh.groups(dimension).map(slowest).fold(0.0, f64::max)
+            }
+            MeshMove::Flat { from, to } => reshard_ns(&from, &to, bytes, links),
+        }
+    }
 }
 
 /// True if a tensor placed as `placement` can be read as if it were placed as `wanted`.
@@ -102,6 +200,49 @@ mod tests {
         assert_eq!(ns(&one, 1, 2), ns(&one, 2, 3));
         // A mebibyte takes 0.1 ms by memory, and 1.1 ms by the network.
         assert!(ns(&two_machines(), 1, 2) > 8.0 * ns(&one, 1, 2));
+    }
+
+    #[test]
+    fn moves_lead_from_a_mesh_to_any_placement_and_back() {
+        let links = Links { machines: Vec::new(), ..two_machines() };
+        let all = Workers::first_of(4);
+        let meshes = [all, Workers::from_bits(0b1111_00)].map(|workers| Mesh::new(workers, 2).unwrap());
+        let sum = MeshLayout::Partial(ReduceOp::Sum);
+        let layouts = [MeshLayout::Replicated, MeshLayout::Sharded { axis: 0 }, MeshLayout::Sharded { axis: 1 }, sum];
+        let pairs = layouts.iter().flat_map(|one| layouts.iter().map(|other| [*one, *other]));
+        let mut places: Vec<Placement> =
+            pairs.flat_map(|pair| meshes.iter().map(move |mesh| mesh.placement(pair))).collect();
+        places.extend([Placement::on(0), Placement::on(5), Placement::Replicated { workers: Workers::first_of(3) }]);
+        places.push(Placement::Sharded { workers: all, axis: 0, granule: 1 });
+        for from in &places {
+            for to in &places {
+                let (mut end, mut count) = (*from, 0);
+                while let Some(next) = MeshMove::next(&end, to) {
+                    (end, count) = (next.placement(), count + 1);
+                    assert!(count < 20, "{from}, {to}");
+                }
+                let is_mesh = |placement: &Placement| matches!(placement, Placement::Mesh { .. });
+                assert!(end == *to || !is_mesh(&end) && !is_mesh(to), "{from}, {to}");
+                assert!(reshard_ns(from, to, BYTES, &links).is_finite(), "{from}, {to}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_are_reduced_before_anything_moves_between_them() {
+        let links = Links { machines: Vec::new(), ..two_machines() };
+        let mesh = Mesh::new(Workers::first_of(4), 2).unwrap();
+        let (sum, shard) = (MeshLayout::Partial(ReduceOp::Sum), MeshLayout::Sharded { axis: 1 });
+        let ns = |from: [MeshLayout; 2], to: [MeshLayout; 2]| {
+            reshard_ns(&mesh.placement(from), &mesh.placement(to), BYTES, &links)
+        };
+        let whole = MeshLayout::Replicated;
+        // The gradient of a matrix that a row divides: the rows exchange half of it.
+        assert!(ns([sum, shard], [whole, shard]) < ns([sum, whole], [whole, whole]));
+        assert_eq!(ns([whole, whole], [whole, shard]), 0.0);
+        // A sum has numbers that change nothing; a maximum of all dtypes has none.
+        assert_eq!(ns([whole, whole], [sum, whole]), 0.0);
+        assert_eq!(ns([whole, whole], [MeshLayout::Partial(ReduceOp::Max), whole]), f64::INFINITY);
     }
 
     #[test]

@@ -177,7 +177,7 @@ fn in_place_command(op: Op, instruction: &Instruction, operands: &[Operand], att
 }
 
 /// Whether a worker's part of the result has the elements of its part of an operand.
-fn keeps_shard(split: &Split, operand: u8) -> bool {
+pub fn keeps_shard(split: &Split, operand: u8) -> bool {
     matches!(
         (split.needs.get(usize::from(operand)), split.produces),
         (Some(Need::Shard { axis, scale }), Produces::Shard { axis: made, scale: made_scale })
@@ -186,7 +186,7 @@ fn keeps_shard(split: &Split, operand: u8) -> bool {
 }
 
 /// The instruction with other operands, attributes and result. `replaces` is the operand that the result replaces.
-fn with_operands(
+pub fn with_operands(
     instruction: &Instruction,
     result: WorkerTensor,
     operands: &[Operand],

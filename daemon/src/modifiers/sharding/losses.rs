@@ -31,8 +31,7 @@ pub fn lower_mean_loss(
     let (PlacedOperand::Tensor(tensor), Some(class_operand)) = (operands[scores], inputs.get(classes)) else {
         return None;
     };
-    let sharded = matches!(tensor.placement, Placement::Sharded { axis: 0, .. })
-        || matches!(target, Some(Placement::Sharded { axis: 0, .. }));
+    let sharded = tensor.placement.shards(0) || target.is_some_and(|target| target.shards(0));
     // A sum of many 16-bit losses can overflow; those are not divided.
     if !sharded || !matches!(tensor.meta.dtype, DType::F32 | DType::F64) {
         return None;
@@ -66,12 +65,11 @@ impl Lowering<'_, '_> {
             let at = WorkerTensor::from_id(number.tensor()?);
             self.out.tensors().get_at(at).map(|tensor| tensor.placement)
         };
-        let [Some(Placement::Partial { workers, reduce_op }), second] = numbers.each_ref().map(placement) else {
-            return numbers;
-        };
-        if second != Some(Placement::Partial { workers, reduce_op }) {
+        let [Some(first), second] = numbers.each_ref().map(placement) else { return numbers };
+        if second != Some(first) || !first.is_partial() {
             return numbers;
         }
+        let workers = first.workers();
         let (one, two) = (vector(1), vector(2));
         let each = numbers.map(|number| self.emit(Op::Reshape, &[number], Attrs::Shape(one), Meta::new(one, dtype)));
         let parts = self.emit(Op::Cat, &each, Attrs::Axis(0), Meta::new(two, dtype));

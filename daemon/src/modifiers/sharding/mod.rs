@@ -12,6 +12,7 @@
 //!
 //! - `planning` chooses a placement, by the estimates of [`costs`].
 //! - `execution` makes the steps of a planned instruction, and `resharding` the moves between placements.
+//! - `mesh` does both for instructions on a mesh of workers.
 //! - `home_worker` keeps dataflow components ([`crate::affinity`]) together on one worker.
 //! - `losses` and `affine_maps` replace an instruction by several ([`lowering`]): mean losses, and affine maps with
 //!   divided terms.
@@ -23,6 +24,7 @@ mod execution;
 mod home_worker;
 mod losses;
 mod lowering;
+mod mesh;
 mod operands;
 mod planning;
 mod resharding;
@@ -35,10 +37,12 @@ use crate::worker::step::Step;
 use affine_maps::lower_divided_affine;
 use costs::Costs;
 use execution::PlacedInstruction;
+use gt_ops::mesh::MeshLayout;
 use gt_ops::wire::Command;
 use gt_ops::{Operand, Placement, Workers};
 use home_worker::{execute_at_home, home_worker};
 use losses::lower_mean_loss;
+use mesh::{execute_on_mesh, mesh_of};
 use operands::PlacedOperand;
 use planning::{Planner, inherited_request};
 use transfers::{allocate, fetch, write};
@@ -100,21 +104,23 @@ impl Sharding {
         }
         let spread = out.tensors().is_spread();
         let target = requested.or_else(|| self.planner.creation_placement(instruction, &meta, spread));
+        let on_mesh = self.planner.requested_on_mesh(instruction, &step, &meta, &operands, inherited.as_ref());
         let placed = PlacedInstruction { instruction, operands: &operands, meta: &meta, step: &step };
-        let home = home_worker(&placed, target.is_some(), &self.planner.costs, &mut self.loads, out.tensors());
+        let is_placed = target.is_some() || on_mesh.is_some();
+        let home = home_worker(&placed, is_placed, &self.planner.costs, &mut self.loads, out.tensors());
         if let Some(home) = home
             && !operands.iter().all(|operand| operand.is_at(&Placement::on(home)))
         {
             self.stats.changed += 1;
             return execute_at_home(&placed, home, out);
         }
-        if target.is_none()
+        if !is_placed
             && let Some(placement) = self.planner.placement_in_place(instruction, &operands, &meta, &step)
             && inherited.is_none_or(|inherited| inherited == placement)
         {
             out.tensors().set_placement(result, placement);
-            let divided = matches!(placement, Placement::Sharded { .. });
-            let ways = if divided { placement.workers().len() as u64 } else { 1 };
+            let ways = parts_of(&placement);
+            let divided = ways > 1;
             let (cost_ns, fused_ns) = (step.cost_ns / ways, step.fused_ns.map(|ns| ns / ways));
             return out.push(Step { workers: placement.workers(), divided, cost_ns, fused_ns, ..step });
         }
@@ -127,11 +133,14 @@ impl Sharding {
             return;
         }
         self.stats.changed += 1;
-        if placed.write_shards(target.as_ref(), out) {
+        if let Some(mesh) = mesh_of(on_mesh.as_ref(), target.as_ref(), &operands) {
+            execute_on_mesh(&self.planner, &placed, mesh, on_mesh.as_ref(), target.as_ref(), out);
+        } else if placed.write_shards(target.as_ref(), out) {
             return;
+        } else {
+            let plan = self.planner.plan(instruction, &operands, &meta, target.as_ref(), &step, out.tensors());
+            placed.execute(&plan, target.as_ref(), out);
         }
-        let plan = self.planner.plan(instruction, &operands, &meta, target.as_ref(), &step, out.tensors());
-        placed.execute(&plan, target.as_ref(), out);
         // If the result is on other workers, its component loses its home worker: consumers may be divided, too.
         if let (Some(_), Some(result)) = (home, out.tensors().get_at(result).copied())
             && result.placement.sole() != home
@@ -139,6 +148,18 @@ impl Sharding {
         {
             out.tensors().components().clear_home(component);
         }
+    }
+}
+
+/// The number of different parts of a tensor that its workers have.
+fn parts_of(placement: &Placement) -> u64 {
+    match placement {
+        Placement::Sharded { workers, .. } => workers.len() as u64,
+        Placement::Mesh { mesh, layouts } => {
+            let sharded = |dimension: &usize| matches!(layouts[*dimension], MeshLayout::Sharded { .. });
+            (0..2).filter(sharded).map(|dimension| mesh.size(dimension) as u64).product()
+        }
+        Placement::Replicated { .. } | Placement::Partial { .. } => 1,
     }
 }
 

@@ -7,7 +7,8 @@ use crate::affinity::Membership;
 use crate::table::{TensorEntry, TensorTable};
 use crate::worker::step::Step;
 use gt_ops::infer::InputMeta;
-use gt_ops::placement::ReduceOp;
+use gt_ops::mesh::MeshLayout;
+use gt_ops::placement::{MeshTarget, ReduceOp};
 use gt_ops::propagate::{Need, Produces, Split, splits};
 use gt_ops::{Class, Instruction, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
 
@@ -45,11 +46,29 @@ impl Planner {
         meta: &Meta,
         operands: &[PlacedOperand],
     ) -> Option<Placement> {
-        let requested = step.requested?;
-        // A view stays where its base is, except for a reshape to the same shape: a client places a tensor by it.
-        let same_shape = matches!(operands, [PlacedOperand::Tensor(tensor)] if tensor.meta.shape == meta.shape);
-        let applies = instruction.op.row().class != Class::Movement || instruction.op == Op::Reshape && same_shape;
-        if applies { requested.placement(&meta.shape, self.workers) } else { None }
+        let requested = step.requested.filter(|_| is_placed_by_signals(instruction, operands, meta))?;
+        requested.placement(&meta.shape, self.workers)
+    }
+
+    /// The layouts over a mesh that the active signal requests for the result of an instruction. A dimension without a
+    /// request keeps the layout of `inherited`, the placement that the result would have without the signal.
+    pub fn requested_on_mesh(
+        &self,
+        instruction: &Instruction,
+        step: &Step,
+        meta: &Meta,
+        operands: &[PlacedOperand],
+        inherited: Option<&Placement>,
+    ) -> Option<MeshTarget> {
+        let requested = step.requested.filter(|_| is_placed_by_signals(instruction, operands, meta))?;
+        let MeshTarget { mesh, mut layouts } = requested.mesh_target(&meta.shape, self.workers)?;
+        if layouts == [None; 2] {
+            return None;
+        }
+        if let Some(inherited) = inherited.and_then(|placement| mesh.layouts_of(placement)) {
+            layouts = [0, 1].map(|dimension| layouts[dimension].or(Some(inherited[dimension])));
+        }
+        Some(MeshTarget { mesh, layouts })
     }
 
     /// The placement of the result of a creation op or random op that no signal places; `None` for other ops, and for
@@ -103,6 +122,14 @@ impl Planner {
             Placement::Partial { reduce_op, .. } => {
                 preserves_partial(instruction, operands, reduce_op, meta).then_some(first.placement)
             }
+            Placement::Mesh { layouts, .. } => {
+                let keeps = |layout: MeshLayout| match layout {
+                    MeshLayout::Replicated => true,
+                    MeshLayout::Sharded { .. } => is_pointwise(instruction) && same_shape,
+                    MeshLayout::Partial(reduce_op) => preserves_partial(instruction, operands, reduce_op, meta),
+                };
+                layouts.into_iter().all(keeps).then_some(first.placement)
+            }
         }
     }
 
@@ -125,15 +152,7 @@ impl Planner {
         step: &Step,
         tensors: &TensorTable,
     ) -> ExecutionPlan {
-        let metas: Vec<InputMeta> = operands
-            .iter()
-            .zip(instruction.inputs.as_slice())
-            .map(|(placed, operand)| match (placed, operand) {
-                (PlacedOperand::Tensor(tensor), _) => InputMeta::Tensor(tensor.meta),
-                (_, Operand::Scalar(number)) => InputMeta::Scalar(*number),
-                (_, Operand::Tensor(_)) => InputMeta::Scalar(Scalar::Int(0)),
-            })
-            .collect();
+        let metas = input_metas(instruction, operands);
         let all_splits = splits(instruction.op, &metas, &instruction.attrs, meta);
         // With a threshold of 0 bytes, every instruction is divided that can be.
         let forced = self.costs.shard_bytes_min == Some(0)
@@ -199,7 +218,8 @@ impl Planner {
         best.map_or(ExecutionPlan { workers: step.workers, split: None }, |(_, plan)| plan)
     }
 
-    fn fetch_ns(&self, operand: &PlacedOperand, to: &Placement, tensors: &TensorTable) -> f64 {
+    /// The estimated time of a move of an operand, nanoseconds.
+    pub fn fetch_ns(&self, operand: &PlacedOperand, to: &Placement, tensors: &TensorTable) -> f64 {
         match operand {
             PlacedOperand::Scalar => 0.0,
             PlacedOperand::Tensor(tensor) => nearest_copy(tensor, to, &self.costs.links, tensors).1,
@@ -207,8 +227,27 @@ impl Planner {
     }
 }
 
+/// The shapes and dtypes of an instruction's operands.
+pub fn input_metas(instruction: &Instruction, operands: &[PlacedOperand]) -> Vec<InputMeta> {
+    let inputs = operands.iter().zip(instruction.inputs.as_slice());
+    inputs
+        .map(|(placed, operand)| match (placed, operand) {
+            (PlacedOperand::Tensor(tensor), _) => InputMeta::Tensor(tensor.meta),
+            (_, Operand::Scalar(number)) => InputMeta::Scalar(*number),
+            (_, Operand::Tensor(_)) => InputMeta::Scalar(Scalar::Int(0)),
+        })
+        .collect()
+}
+
+/// Whether a signal places the result: a view stays where its base is, except for a reshape to the same shape, by which
+/// a client places a tensor.
+fn is_placed_by_signals(instruction: &Instruction, operands: &[PlacedOperand], meta: &Meta) -> bool {
+    let same_shape = matches!(operands, [PlacedOperand::Tensor(tensor)] if tensor.meta.shape == meta.shape);
+    instruction.op.row().class != Class::Movement || instruction.op == Op::Reshape && same_shape
+}
+
 /// True for ops whose result element depends on the same element of each operand.
-fn is_pointwise(instruction: &Instruction) -> bool {
+pub fn is_pointwise(instruction: &Instruction) -> bool {
     matches!(instruction.op.row().class, Class::Elementwise | Class::Select | Class::Cast)
 }
 
@@ -227,7 +266,12 @@ pub fn inherited_request(instruction: &Instruction, operands: &[PlacedOperand], 
 
 /// True if the instruction on each part, reduced afterwards, equals the instruction on the whole: movement ops, and ops
 /// that are linear in a sum.
-fn preserves_partial(instruction: &Instruction, operands: &[PlacedOperand], reduce_op: ReduceOp, meta: &Meta) -> bool {
+pub fn preserves_partial(
+    instruction: &Instruction,
+    operands: &[PlacedOperand],
+    reduce_op: ReduceOp,
+    meta: &Meta,
+) -> bool {
     let tensors = operands.iter().filter(|operand| operand.tensor().is_some()).count();
     let factor = instruction.inputs.as_slice().iter().find_map(|input| match input {
         Operand::Scalar(number) => Some(number.to_f64()),
@@ -262,7 +306,7 @@ fn expected_placement(instruction: &Instruction, operands: &[PlacedOperand], met
             continue;
         }
         match placement {
-            Placement::Sharded { .. } => return None,
+            Placement::Sharded { .. } | Placement::Mesh { .. } => return None,
             Placement::Replicated { workers } | Placement::Partial { workers, .. } => {
                 if workers.len() > 1 && widest.is_none_or(|other| other.len() < workers.len()) {
                     widest = Some(*workers);

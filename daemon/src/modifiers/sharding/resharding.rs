@@ -1,10 +1,11 @@
 //! Moves of tensors between placements: the steps that workers are sent, and the copies that remain.
 
-use super::costs::{is_local_slice, nearest_copy, satisfies};
+use super::costs::{MeshMove, is_local_slice, nearest_copy, satisfies};
 use crate::modifiers::stream_modifier::Output;
 use crate::table::{TensorEntry, WorkerTensor};
 use crate::worker::step::Step;
 use gt_ops::instruction::slice_along;
+use gt_ops::mesh::{Mesh, MeshLayout, MeshLayouts};
 use gt_ops::placement::ReduceOp;
 use gt_ops::wire::{Command, Reshard};
 use gt_ops::{Attrs, Inputs, Instruction, Meta, Op, Operand, Placement, Scalar, TensorId, Workers};
@@ -20,9 +21,39 @@ const STEP_NS: u64 = 200;
 /// both are replicated and the copy's workers include the source's.
 pub fn fetch_to(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Output<'_>) -> WorkerTensor {
     let (mut source, _) = nearest_copy(tensor, to, out.links(), out.tensors());
-    if satisfies(&source.placement, to) {
-        return source.at;
+    while !satisfies(&source.placement, to) {
+        let Some(next) = MeshMove::next(&source.placement, to) else {
+            return fetch_flat(tensor, source, to, step, out);
+        };
+        let moved = match next {
+            MeshMove::Along { mesh, dimension, layouts, layout } => {
+                let at = move_along(&source, mesh, dimension, layouts, layout, step, out);
+                keep(tensor, &source, at, layouts[dimension].is_partial(), step, out)
+            }
+            MeshMove::Flat { from, to } if from == source.placement => {
+                let at = fetch_flat(tensor, source, &to, step, out);
+                out.tensors().get_at(at).copied()
+            }
+            MeshMove::Flat { from, to } if satisfies(&from, &to) => return source.at,
+            MeshMove::Flat { from, to } => {
+                let at = reshard(&TensorEntry { placement: from, ..source }, &to, step, out);
+                keep(tensor, &source, at, false, step, out)
+            }
+        };
+        let Some(moved) = moved else { return source.at };
+        source = moved;
     }
+    source.at
+}
+
+/// [`fetch_to`] from `source`, which is the tensor or a copy of it, where neither placement is on a mesh.
+fn fetch_flat(
+    tensor: &TensorEntry,
+    mut source: TensorEntry,
+    to: &Placement,
+    step: &Step,
+    out: &mut Output<'_>,
+) -> WorkerTensor {
     if let Placement::Partial { workers, .. } = source.placement
         && to.workers() != workers
     {
@@ -42,12 +73,26 @@ pub fn fetch_to(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Out
         }
     }
     let at = reshard(&source, to, step, out);
-    let id = out.tensors().get_at(at).map_or(0, |copy| copy.id);
     let replaces = match (&source.placement, to) {
         (Placement::Partial { .. }, _) => true,
         (Placement::Replicated { workers }, Placement::Replicated { workers: more }) => more.contains_all(*workers),
         _ => false,
     };
+    keep(tensor, &source, at, replaces, step, out);
+    at
+}
+
+/// Keeps the copy `at` of a tensor, made from `source`: in place of the source if it `replaces` that, else beside the
+/// tensor. Returns the copy.
+fn keep(
+    tensor: &TensorEntry,
+    source: &TensorEntry,
+    at: WorkerTensor,
+    replaces: bool,
+    step: &Step,
+    out: &mut Output<'_>,
+) -> Option<TensorEntry> {
+    let id = out.tensors().get_at(at).map_or(0, |copy| copy.id);
     if replaces {
         replace(source.id, id, step, out);
     } else if let Some(main) = out.tensors().get(tensor.id).map(|main| main.at) {
@@ -58,6 +103,30 @@ pub fn fetch_to(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Out
         if let Some(main) = out.tensors().get_at_mut(main) {
             main.copy = id;
         }
+    }
+    out.tensors().get_at(at).copied()
+}
+
+/// Pushes the steps that make a copy of `tensor` in which one dimension of its mesh has another layout. Returns the
+/// copy.
+fn move_along(
+    tensor: &TensorEntry,
+    mesh: Mesh,
+    dimension: usize,
+    layouts: MeshLayouts,
+    layout: MeshLayout,
+    step: &Step,
+    out: &mut Output<'_>,
+) -> WorkerTensor {
+    let (_, at) = out.allocate(tensor.meta);
+    let mut moved = layouts;
+    moved[dimension] = layout;
+    out.tensors().set_placement(at, mesh.placement(moved));
+    // Shards on a mesh are even: each group has a tensor of the same shape.
+    let meta = mesh.divided(1 - dimension, layouts[1 - dimension], &tensor.meta);
+    for group in mesh.groups(dimension) {
+        let part = Moved { input: tensor.at, at, meta, from: layouts[dimension].on(group), to: layout.on(group) };
+        part.push(step, out);
     }
     at
 }
@@ -114,35 +183,54 @@ fn reshard(tensor: &TensorEntry, to: &Placement, step: &Step, out: &mut Output<'
     let meta = tensor.meta;
     let (_, at) = out.allocate(meta);
     out.tensors().set_placement(at, *to);
-    if let (true, Placement::Sharded { axis, .. }) = (is_local_slice(&tensor.placement, to), to) {
-        for worker in to.workers().iter() {
-            let Some(range) = to.shard_of(&meta.shape, worker) else { continue };
-            let attrs = slice_along(&meta.shape, *axis as usize, &range);
-            let command = op_command(Op::Slice, at, &[Operand::Tensor(tensor.at.id())], attrs);
-            out.push(step_for(step, Workers::one(worker), command, Some(to.local(&meta, worker))));
-        }
-        return at;
-    }
-    if let Placement::Partial { workers, .. } = to {
-        // The first worker has all of the sum, the others zeros that change no number in a sum: -0.0 leaves the sign of
-        // a zero, which 0.0 does not.
-        let zero = if meta.dtype.is_float() { Scalar::Float(-0.0) } else { Scalar::Int(0) };
-        for worker in workers.iter() {
-            let command = if Some(worker) == workers.first() {
-                op_command(Op::Reshape, at, &[Operand::Tensor(tensor.at.id())], Attrs::Shape(meta.shape))
-            } else {
-                let attrs = Attrs::Create { shape: meta.shape, dtype: meta.dtype };
-                op_command(Op::Full, at, &[Operand::Scalar(zero)], attrs)
-            };
-            out.push(step_for(step, Workers::one(worker), command, Some(meta)));
-        }
-        return at;
-    }
-    let reshard = Reshard { out: at.id(), input: tensor.at.id(), meta, from: tensor.placement, to: *to };
-    let workers = tensor.placement.workers().with(to.workers());
-    let moved = step_for(step, workers, Command::Reshard(reshard), Some(meta));
-    out.push(Step { divided: true, bytes: tensor.bytes, ..moved });
+    Moved { input: tensor.at, at, meta, from: tensor.placement, to: *to }.push(step, out);
     at
+}
+
+/// A tensor that moves between two placements without a mesh.
+struct Moved {
+    input: WorkerTensor,
+    /// The tensor under its new placement.
+    at: WorkerTensor,
+    meta: Meta,
+    from: Placement,
+    to: Placement,
+}
+
+impl Moved {
+    /// Pushes the steps.
+    fn push(self, step: &Step, out: &mut Output<'_>) {
+        let Moved { input, at, meta, from, to } = self;
+        let operand = Operand::Tensor(input.id());
+        if let (true, Placement::Sharded { axis, .. }) = (is_local_slice(&from, &to), to) {
+            for worker in to.workers().iter() {
+                let Some(range) = to.shard_of(&meta.shape, worker) else { continue };
+                let attrs = slice_along(&meta.shape, axis as usize, &range);
+                let command = op_command(Op::Slice, at, &[operand], attrs);
+                out.push(step_for(step, Workers::one(worker), command, Some(to.local(&meta, worker))));
+            }
+            return;
+        }
+        if let Placement::Partial { workers, .. } = to {
+            // The first worker has all of the sum, the others zeros that change no number in a sum: -0.0 leaves the
+            // sign of a zero, which 0.0 does not.
+            let zero = if meta.dtype.is_float() { Scalar::Float(-0.0) } else { Scalar::Int(0) };
+            for worker in workers.iter() {
+                let command = if Some(worker) == workers.first() {
+                    op_command(Op::Reshape, at, &[operand], Attrs::Shape(meta.shape))
+                } else {
+                    let attrs = Attrs::Create { shape: meta.shape, dtype: meta.dtype };
+                    op_command(Op::Full, at, &[Operand::Scalar(zero)], attrs)
+                };
+                out.push(step_for(step, Workers::one(worker), command, Some(meta)));
+            }
+            return;
+        }
+        let workers = from.workers().with(to.workers());
+        let command = Command::Reshard(Reshard { out: at.id(), input: input.id(), meta, from, to });
+        let moved = step_for(step, workers, command, Some(meta));
+        out.push(Step { divided: true, bytes: meta.bytes() as u64, ..moved });
+    }
 }
 
 /// The command of an instruction without last uses.

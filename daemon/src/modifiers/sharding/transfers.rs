@@ -19,7 +19,7 @@ pub fn allocate(planner: &Planner, step: Step, out: &mut Output<'_>) {
     let is_contiguous = |placement: &Placement| match placement {
         Placement::Sharded { axis, .. } => *axis == 0,
         Placement::Replicated { .. } => true,
-        Placement::Partial { .. } => false,
+        Placement::Partial { .. } | Placement::Mesh { .. } => false,
     };
     let placement = requested.or_else(|| planner.placement_by_size(&meta)).filter(is_contiguous).unwrap_or(home);
     let at = WorkerTensor::from_id(id);

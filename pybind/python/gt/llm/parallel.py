@@ -1,4 +1,7 @@
-"""How training is spread over workers, as signals: `dp=4` divides batches, `tp=4` matrices, `pp=4` blocks."""
+"""How training is spread over workers, as signals: `dp=4` divides batches, `tp=4` matrices, `pp=4` blocks.
+
+With dp and tp, the workers of a stage are a mesh of dp rows: its rows divide batches, the workers of a row matrices.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +21,10 @@ DIVIDED = {"attn.c_attn.weight": 0, "attn.c_proj.weight": 1, "mlp.c_fc.weight": 
 
 
 def parse(text: str) -> dict[str, int]:
-    """Returns the degrees of a text such as `dp=4`.
+    """Returns the degrees of a text such as `dp=4,tp=2`.
 
     Raises:
-        ValueError: An unknown name, a number below 1, or tp beside another degree above 1.
+        ValueError: An unknown name, or a number below 1.
     """
     degrees = {}
     for part in filter(None, text.split(",")):
@@ -29,12 +32,6 @@ def parse(text: str) -> dict[str, int]:
         if name not in DEGREES or not number.isdecimal() or int(number) < 1:
             raise ValueError(f"--parallel {text}: {part!r} is not one of {', '.join(f'{name}=N' for name in DEGREES)}")
         degrees[name] = int(number)
-    several = [name for name, number in degrees.items() if number > 1]
-    if len(several) > 1 and "tp" in several:
-        raise ValueError(
-            f"--parallel {text}: a tensor is divided along one axis, so tp=N goes with no other degree; dp and pp go "
-            "together"
-        )
     return degrees
 
 
@@ -59,26 +56,34 @@ def signals(config: Config, batch: int, degrees: dict[str, int], zero: int = 0) 
     ):
         if size % count:
             raise ValueError(f"{kind}={count} does not divide the {size} {what}")
-    if zero and (dp == 1 or pp > 1):
+    if zero and (dp == 1 or tp > 1 or pp > 1):
         raise ValueError("-z 1 divides the optimizer's state among the workers of dp: give --parallel dp=N alone")
-    workers, blocks = list(range(max(dp, tp))), range(config.layers)
-    replicated = SignalConfig(ShardConfig(workers=workers, replicated=True))
+    stages = [range(stage * dp * tp, (stage + 1) * dp * tp) for stage in range(pp)]
+    samples = [_placed(stage, dp, tp, 0, "replicated") for stage in stages]
+    found = {BATCH: samples[0]}
+    if pp == 1:
+        updated = samples[0] if zero else _placed(stages[0], dp, tp, "replicated", None)
+        found |= {UPDATE: updated} if dp > 1 else {}
+    for i in range(config.layers):
+        stage = stages[i * pp // config.layers]
+        if pp > 1:
+            # The workers of the stage have all parameters of its blocks; a row has its samples.
+            results = _placed(stage, dp, tp, 0, None)
+            found[f"h.{i}"] = SignalConfig(results.shard, backward=f"h.{i}.backward")
+            found[f"h.{i}.backward"] = results
+            found[f"h.{i}.parameters"] = _placed(stage, dp, tp, "replicated", "replicated")
+        if tp > 1:
+            found |= {f"h.{i}.{name}": _placed(stage, dp, tp, "replicated", axis) for name, axis in DIVIDED.items()}
+    return found if dp * tp * pp > 1 else {}
+
+
+def _placed(stage: range, dp: int, tp: int, samples: int | str, matrices: int | str | None) -> SignalConfig:
+    """The layout of results from row to row of a stage, and within each row."""
     if tp > 1:
-        divided = {axis: SignalConfig(ShardConfig(axis=axis, workers=workers)) for axis in (0, 1)}
-        return {BATCH: replicated} | {f"h.{i}.{name}": divided[axis] for i in blocks for name, axis in DIVIDED.items()}
-    found = {}
-    if dp > 1:
-        samples = SignalConfig(ShardConfig(axis=0, workers=workers))
-        found = {BATCH: samples} if pp > 1 else {BATCH: samples, UPDATE: samples if zero else replicated}
-    for i in blocks if pp > 1 else ():
-        # The workers of the stage: each has all parameters of its blocks, and its samples.
-        stage = [i * pp // config.layers * dp + worker for worker in range(dp)]
-        whole = SignalConfig(ShardConfig(workers=stage, replicated=True))
-        samples = SignalConfig(ShardConfig(axis=0, workers=stage)) if dp > 1 else whole
-        found[f"h.{i}"] = SignalConfig(samples.shard, backward=f"h.{i}.backward")
-        found[f"h.{i}.backward"] = samples
-        found[f"h.{i}.parameters"] = whole
-    return found
+        return SignalConfig(ShardConfig(workers=stage, mesh=(dp, tp), axes=(samples, matrices)))
+    if dp > 1 and samples == 0:
+        return SignalConfig(ShardConfig(axis=0, workers=stage))
+    return SignalConfig(ShardConfig(workers=stage, replicated=True))
 
 
 def apply(model: GPT2, configuration: dict[str, SignalConfig]) -> None:
