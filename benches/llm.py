@@ -2,7 +2,8 @@
 
 `GT_LLMC=FOLDER` names a checkout of llm.c, whose program for the CPU is measured with the same weights and tokens; it
 does not clip gradients. The column "bare" of texts is the plain loop, which computes all tokens again for each new one,
-and that of requests and completions is one request after the other.
+and that of requests and completions is one request after the other; beside data parallel steps it is one worker with
+all cores.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +31,7 @@ import gt.llm
 from benches import llmc
 from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
+from gt.llm import parallel
 from gt.llm.serve import Server
 from tests.parity.gpt import Config, build
 
@@ -65,11 +68,65 @@ print(sum(int(open(f"/proc/{pid}/status").read().split("VmHWM:")[1].split()[0]) 
 """
 
 
+# Makes a step for each line of its input, and prints the seconds.
+STEPS_PROGRAM = """
+import sys
+sys.modules["torch"] = None  # Its threads would wait for work on the same cores.
+import gt, gt.llm
+from gt.llm import parallel
+from benches.llm import BATCH, SIZES, gt_step, random_text
+model = gt.llm.GPT2(SIZES).initialise()
+for name, signal in parallel.signals(SIZES, BATCH, parallel.parse(sys.argv[1])).items():
+    gt.register_config(name, signal)
+step = gt_step(model, random_text())
+for line in sys.stdin:
+    print(step(), flush=True)
+"""
+
+
+def random_text() -> np.ndarray:
+    """Returns the tokens of a batch, each sample with the one that follows it."""
+    return np.random.default_rng(0).integers(0, SIZES.vocabulary, (BATCH, LENGTH + 1))
+
+
+@contextlib.contextmanager
+def _steps(degrees: str, workers: int) -> Iterator[Callable[[], float]]:
+    """Yields a function that makes a step in a process of its own, and returns its seconds."""
+    environment = {name: value for name, value in os.environ.items() if name != "GT_SOCKET"}
+    running = subprocess.Popen(
+        [sys.executable, "-c", STEPS_PROGRAM, degrees],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment | {"GT_WORKERS": f"cpu:{workers}"},
+        cwd=Path(__file__).resolve().parent.parent,
+        text=True,
+    )
+
+    def step() -> float:
+        running.stdin.write("\n")
+        running.stdin.flush()
+        return float(running.stdout.readline())
+
+    step()  # The first one makes the optimizer's state.
+    yield step
+    running.stdin.close()
+    running.wait()
+
+
+def _parallel_rows() -> Iterator[Row]:
+    """Yields the time of a step on two workers, beside one with all cores."""
+    with _steps("dp=2", 2) as divided, _steps("", 1) as alone:
+        what = f"data parallel step on two workers, GPT-2 124M, {BATCH} × {LENGTH} tokens"
+        yield Row(what, {"GT": divided, "bare": alone}, (Target(1.1, "bare"),), rounds=5)
+
+
 def gt_step(model: gt.llm.GPT2, text: np.ndarray) -> Callable[[], float]:
     """Returns a function that trains for one step, and returns its seconds."""
     optimizer = model.optimizer(1e-4, (0.9, 0.95), 1e-8, 0.1)
-    tokens, targets = gt.from_numpy(text[:, :-1].copy()), gt.from_numpy(text[:, 1:].copy())
-    return _step(gt, model.parameters, optimizer, lambda: model(tokens, targets)[1])
+    given = (gt.from_numpy(part.copy()) for part in (text[:, :-1], text[:, 1:]))
+    tokens, targets = (gt.signal.tensor(part, name=parallel.BATCH) for part in given)
+    update = functools.partial(gt.signal.context, parallel.UPDATE)
+    return _step(gt, model.parameters, optimizer, lambda: model(tokens, targets)[1], update)
 
 
 def _gt_memory(model: Path, text: np.ndarray) -> float:
@@ -92,7 +149,7 @@ def _llmc_memory(program: Path, model: Path, text: np.ndarray) -> float:
 
 def _training_rows(folder: Path) -> Iterator[Row]:
     """Yields the time and the memory of a step."""
-    text = np.random.default_rng(0).integers(0, SIZES.vocabulary, (BATCH, LENGTH + 1))
+    text = random_text()
     model, file = gt.llm.GPT2(SIZES).initialise(), folder / "model.bin"
     contenders, targets = {"GT": gt_step(model, text)}, [Target(0.33, "PyTorch")]
     if torch:
@@ -126,7 +183,11 @@ def _torch_step(text: np.ndarray) -> Callable[[], float]:
 
 
 def _step(
-    framework: Any, parameters: Callable[[], Any], optimizer: Any, loss_of: Callable[[], Any]
+    framework: Any,
+    parameters: Callable[[], Any],
+    optimizer: Any,
+    loss_of: Callable[[], Any],
+    update: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> Callable[[], float]:
     last = [None]
 
@@ -135,7 +196,8 @@ def _step(
         last[0] = loss_of()
         last[0].backward()
         framework.nn.utils.clip_grad_norm_(parameters(), 1.0)
-        optimizer.step()
+        with update():
+            optimizer.step()
 
     return lambda: seconds_per_pass(step, 1, lambda: last[0].item())
 
@@ -200,6 +262,7 @@ def rows() -> Iterator[Row]:
     """Yields a row for training, for text and for requests."""
     with tempfile.TemporaryDirectory() as folder:
         yield from _training_rows(Path(folder))
+    yield from _parallel_rows()
     model = gt.llm.GPT2(SMALL).initialise().eval()
     cached = lambda: _seconds(lambda: list(gt.llm.generate(model, PROMPT, TOKENS, temperature=0)))  # noqa: E731
     plain = lambda: _seconds(lambda: _plain(model))  # noqa: E731

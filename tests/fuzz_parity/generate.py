@@ -328,11 +328,11 @@ class Program:
         return bool(others) and any(bool(other.detach().isnan().any()) for other in (t, *others))
 
     def is_beyond_half(self, a: str, b: str) -> bool:
-        """Whether a single number is beyond the range of float16 elements beside it, to which PyTorch rounds it."""
+        """Whether a single number is beyond the range of float16 elements beside it: PyTorch may round it to these."""
         operands = [torch.as_tensor(eval(name, {"torch": torch}, self.scope)) for name in (a, b)]
         half = any(t.dtype == torch.float16 for t in operands)
         most = torch.finfo(torch.float16).max
-        return half and any(not t.ndim and bool(t.detach().double().abs() > most) for t in operands)
+        return half and any(t.numel() == 1 and bool(t.detach().double().abs().max() > most) for t in operands)
 
     def squares_integers(self, a: str, b: str) -> bool:
         """Whether PyTorch's gradient squares integers in their own dtype, where they wrap."""
