@@ -15,6 +15,8 @@ from benches.harness import Row, Target, seconds_per_pass
 from benches.peers import torch, with_torch
 
 SHAPES = ((512, 512, 512), (1024, 1024, 1024), (256, 768, 3072))
+# Tokens of GPT-2 whose logits are computed at a time when text is generated.
+FEW_ROWS = (1, 4, 8)
 BF16_SHAPES = ((1000, 1000, 1000), (32, 768, 3072), (64, 64, 64))
 # Calls per measurement: so many that the small fetch at the end, which waits for all of them, hardly counts.
 PASSES = 20
@@ -43,8 +45,9 @@ def _product(framework: Any, m: int, k: int, n: int, dtype: str) -> Callable[[],
     return lambda: a @ b
 
 
-def _linear(framework: Any, m: int, k: int, n: int) -> Callable[[], Any]:
-    x, w = _normal(framework, m, k).to(framework.bfloat16), _normal(framework, n, k).to(framework.bfloat16)
+def _linear(framework: Any, m: int, k: int, n: int, dtype: str) -> Callable[[], Any]:
+    kind = getattr(framework, dtype)
+    x, w = _normal(framework, m, k).to(kind), _normal(framework, n, k).to(kind)
     return lambda: framework.nn.functional.linear(x, w)
 
 
@@ -77,7 +80,11 @@ def _convolution(framework: Any, channels: int, side: int, out_channels: int, gr
 def _kernels() -> Iterator[tuple[str, Callable[[Any], Callable[[], Any]], int]]:
     for m, k, n in BF16_SHAPES:
         yield f"matmul {m} × {k} × {n}, bf16", lambda f, m=m, k=k, n=n: _product(f, m, k, n, "bfloat16"), PASSES
-    yield "linear 256 × 768 × 3072, bf16", lambda f: _linear(f, 256, 768, 3072), PASSES
+    yield "linear 256 × 768 × 3072, bf16", lambda f: _linear(f, 256, 768, 3072, "bfloat16"), PASSES
+    for m in FEW_ROWS:
+        for dtype in ("float32", "bfloat16"):
+            what = f"linear {m} × 768 × 50304, {dtype}"
+            yield what, lambda f, m=m, dtype=dtype: _linear(f, m, 768, 50304, dtype), PASSES
     yield "sum of 1e6", lambda f: _reduced(f, (1_000_000,), None), PASSES_OF_SMALL
     yield "sum of 1000 × 1000 along axis 0", lambda f: _reduced(f, (1000, 1000), 0), PASSES_OF_SMALL
     yield "sum of 1000 × 1000 along axis 1", lambda f: _reduced(f, (1000, 1000), 1), PASSES_OF_SMALL

@@ -76,7 +76,7 @@ import gt, gt.llm
 from gt.llm import parallel
 from benches.llm import BATCH, SIZES, gt_step, random_text
 model = gt.llm.GPT2(SIZES).initialise()
-for name, signal in parallel.signals(SIZES, BATCH, parallel.parse(sys.argv[1])).items():
+for name, signal in parallel.signals(SIZES, BATCH, parallel.parse(sys.argv[1]), int(sys.argv[2])).items():
     gt.register_config(name, signal)
 step = gt_step(model, random_text())
 for line in sys.stdin:
@@ -90,11 +90,11 @@ def random_text() -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _steps(degrees: str, workers: int) -> Iterator[Callable[[], float]]:
+def _steps(degrees: str, workers: int, zero: int = 0) -> Iterator[Callable[[], float]]:
     """Yields a function that makes a step in a process of its own, and returns its seconds."""
     environment = {name: value for name, value in os.environ.items() if name != "GT_SOCKET"}
     running = subprocess.Popen(
-        [sys.executable, "-c", STEPS_PROGRAM, degrees],
+        [sys.executable, "-c", STEPS_PROGRAM, degrees, str(zero)],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env=environment | {"GT_WORKERS": f"cpu:{workers}"},

@@ -31,6 +31,7 @@ mod index;
 mod kernels;
 mod lanes;
 mod matmul;
+mod matmul_few_rows;
 #[cfg(target_arch = "x86_64")]
 mod matmul_half;
 mod memory;

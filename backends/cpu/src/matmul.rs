@@ -4,6 +4,7 @@
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::checkpoint;
 use crate::kernels::SimdLevel;
+use crate::matmul_few_rows::{FewRows, ROWS_MAX, TERMS_MIN};
 #[cfg(target_arch = "x86_64")]
 use crate::matmul_half::{HalfMatmul, Packing};
 use crate::strided::{BiasRow, StridedMatrix};
@@ -490,6 +491,9 @@ impl CpuBackend {
             Some(bias) if half => Some(self.cast(bias, &wide(bias), 0)?),
             bias => bias.cloned(),
         };
+        if let Some(result) = self.few_rows(a, b, bias.as_ref(), out)? {
+            return Ok(result);
+        }
         #[cfg(target_arch = "x86_64")]
         if half && self.level == SimdLevel::Avx512 {
             return self.half_matmul(Packing::of(a.meta.dtype), a, b, bias.as_ref(), out);
@@ -522,6 +526,36 @@ impl CpuBackend {
         // contiguous; `result` was just allocated.
         unsafe { product.run(&mut self.pool)? };
         Ok(result)
+    }
+
+    /// A product of few rows with the transpose of a matrix; none if this is not one.
+    fn few_rows(
+        &mut self,
+        a: &CpuTensor,
+        b: &CpuTensor,
+        bias: Option<&CpuTensor>,
+        out: &Meta,
+    ) -> Result<Option<CpuTensor>> {
+        let (dtype, shape) = (b.meta.dtype, b.meta.shape);
+        let (lead, k) = (shape.rank() - 2, shape.dims()[shape.rank() - 2]);
+        let one_matrix = shape.dims()[..lead].iter().all(|size| *size == 1);
+        let is_transposed = b.strides[lead] == b.size() as isize;
+        let few = a.numel() <= ROWS_MAX * k && k >= TERMS_MIN && out.shape.numel() > 0;
+        if !(few && one_matrix && is_transposed && FewRows::has(self.level, dtype)) {
+            return Ok(None);
+        }
+        let sums = if dtype.is_half() { DType::F32 } else { dtype };
+        let a = if dtype.is_half() { self.cast(a, &Meta::new(a.meta.shape, sums), 0)? } else { self.contiguous(a)? };
+        let result = self.new_tensor(out)?;
+        let all = ProductMatrices::of(&result, &a, b)?;
+        let ProductMatrices { m, n, k, batches: 1, .. } = all else { return Ok(None) };
+        let (narrow, bias) = (self.narrow(out.dtype), bias.map(|bias| BiasRow::new(bias.ptr())));
+        let product = FewRows { dtype, m, k, n, narrow, bias, matrices: all.of_batch(0) };
+        // SAFETY: the matrices are those of tensors whose shapes inference checked, and so is the bias, which is
+        // contiguous; `result` was just allocated. Rows of `a` and columns of `b` are contiguous, and the backend has
+        // its level.
+        unsafe { product.run(self.level, &mut self.pool)? };
+        Ok(Some(result))
     }
 
     /// A product of half precisions, with a contiguous vector of f32 added to each row.

@@ -130,11 +130,19 @@ pub trait Tiled: Copy + Send + Sync + 'static {
 }
 
 /// A vector register, or an array in its place.
-trait SimdVector: Copy {
+///
+/// # Safety
+/// The functions need a machine that has the register's instructions, and a caller that is compiled for them.
+pub trait SimdVector: Copy {
+    /// The type of an element.
     type E: Copy;
+    /// The number of elements.
     const N: usize;
+    /// The same number in all elements.
     unsafe fn splat(x: Self::E) -> Self;
+    /// Loads the elements, which need no alignment.
     unsafe fn load(from: *const Self::E) -> Self;
+    /// Stores the elements.
     unsafe fn store(self, to: *mut Self::E);
     /// The first `n` elements, fewer than a vector has, and zeros.
     unsafe fn load_first(from: *const Self::E, n: usize) -> Self;
