@@ -38,6 +38,10 @@ LIES = {
         "transformer.h.0.mlp.c_proj.weight": f"sharded along axis 1 over {ALL}",
         "transformer.h.1.mlp.c_proj.weight": f"sharded along axis 1 over {ALL}",
     },
+    ("gpt", "mesh"): {
+        "transformer.h.1.attn.c_attn.weight": f"replicated over 2 rows of {ALL}, sharded along axis 0 within a row",
+        "transformer.h.0.mlp.c_proj.weight": f"replicated over 2 rows of {ALL}, sharded along axis 1 within a row",
+    },
     ("gpt", "pipeline"): {"transformer.h.0.mlp.c_fc.weight": "on cpu:0", "transformer.h.1.mlp.c_fc.weight": "on cpu:1"},
 }
 
