@@ -125,8 +125,16 @@ def gt_step(model: gt.llm.GPT2, text: np.ndarray) -> Callable[[], float]:
     optimizer = model.optimizer(1e-4, (0.9, 0.95), 1e-8, 0.1)
     given = (gt.from_numpy(part.copy()) for part in (text[:, :-1], text[:, 1:]))
     tokens, targets = (gt.signal.tensor(part, name=parallel.BATCH) for part in given)
-    update = functools.partial(gt.signal.context, parallel.UPDATE)
-    return _step(gt, model.parameters, optimizer, lambda: model(tokens, targets)[1], update)
+    return _step(gt, model.parameters, optimizer, lambda: model(tokens, targets)[1], _placed_update)
+
+
+@contextlib.contextmanager
+def _placed_update(parameters: Iterator[Any]) -> Iterator[None]:
+    """The context of an update on several workers, as in training: gradients go to where it needs them."""
+    for parameter in parameters:
+        parameter.grad = gt.signal.tensor(parameter.grad, name=parallel.UPDATE)
+    with gt.signal.context(parallel.UPDATE):
+        yield
 
 
 def _gt_memory(model: Path, text: np.ndarray) -> float:
@@ -187,7 +195,7 @@ def _step(
     parameters: Callable[[], Any],
     optimizer: Any,
     loss_of: Callable[[], Any],
-    update: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
+    update: Callable[[Any], AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> Callable[[], float]:
     last = [None]
 
@@ -195,8 +203,8 @@ def _step(
         optimizer.zero_grad()
         last[0] = loss_of()
         last[0].backward()
-        framework.nn.utils.clip_grad_norm_(parameters(), 1.0)
-        with update():
+        with update(parameters()):
+            framework.nn.utils.clip_grad_norm_(parameters(), 1.0)
             optimizer.step()
 
     return lambda: seconds_per_pass(step, 1, lambda: last[0].item())

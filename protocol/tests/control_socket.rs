@@ -393,7 +393,7 @@ fn a_refusal_of_an_unknown_kind_still_says_why() {
 
 fn placement() -> PlacementInfo {
     let workers = vec!["cpu:0".into(), "cpu:2".into()];
-    PlacementInfo { layout: PlacementLayout::Sharded, workers, axis: Some(1), join: None }
+    PlacementInfo { layout: PlacementLayout::Sharded, workers, axis: Some(1), join: None, within_rows: None }
 }
 
 #[test]

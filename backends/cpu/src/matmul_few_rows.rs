@@ -170,7 +170,7 @@ unsafe fn sums<V: SimdVector<E: Tiled>, S: Elements<V>, const ROWS: usize, const
 }
 
 /// The loops for one dtype and level, by the number of rows - 1.
-struct Loops<E, S> {
+struct SumLoops<E, S> {
     /// The number of columns that the loops compute together: as many sums as there are registers.
     columns: [usize; ROWS_MAX],
     together: [Sums<E, S>; ROWS_MAX],
@@ -180,7 +180,7 @@ struct Loops<E, S> {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident: $($rows:literal by $columns:literal),*) => {
         mod $name {
-            use crate::matmul_few_rows::{Elements, Loops, Tiled};
+            use crate::matmul_few_rows::{Elements, SumLoops, Tiled};
             use crate::register_tiles::SimdVector;
             $(#[$enable])*
             unsafe fn sums<V: SimdVector<E: Tiled>, S: Elements<V>, const ROWS: usize, const COLUMNS: usize>(
@@ -196,8 +196,8 @@ macro_rules! level {
                     crate::matmul_few_rows::sums::<V, S, ROWS, COLUMNS>(terms, left, left_step, right, right_step, to);
                 }
             }
-            pub fn loops<V: SimdVector<E: Tiled>, S: Elements<V>>() -> Loops<V::E, S::Stored> {
-                Loops {
+            pub fn loops<V: SimdVector<E: Tiled>, S: Elements<V>>() -> SumLoops<V::E, S::Stored> {
+                SumLoops {
                     columns: [$($columns),*],
                     together: [$(sums::<V, S, $rows, $columns>),*],
                     single: [$(sums::<V, S, $rows, 1>),*],
@@ -260,7 +260,7 @@ impl FewRows {
 
     /// # Safety
     /// Same as for [`FewRows::run`]; the loops are of the dtype.
-    unsafe fn with<E: Tiled, S: Copy>(&self, loops: &Loops<E, S>, pool: &mut ThreadPool) -> Result<()> {
+    unsafe fn with<E: Tiled, S: Copy>(&self, loops: &SumLoops<E, S>, pool: &mut ThreadPool) -> Result<()> {
         let column_bytes = self.k * size_of::<S>();
         let piece = (CHUNK_BYTES / column_bytes.max(1)).clamp(16, self.n.max(16)).next_multiple_of(16);
         let work = |i: usize| {
@@ -280,7 +280,7 @@ impl FewRows {
     ///
     /// # Safety
     /// Same as for [`FewRows::with`].
-    unsafe fn piece<E: Tiled, S: Copy>(&self, loops: &Loops<E, S>, first: usize, columns: usize) {
+    unsafe fn piece<E: Tiled, S: Copy>(&self, loops: &SumLoops<E, S>, first: usize, columns: usize) {
         checkpoint();
         let FewRows { m, k, matrices: [out, a, b], .. } = *self;
         let at_once = loops.columns[m - 1];

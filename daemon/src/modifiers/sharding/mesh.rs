@@ -7,7 +7,7 @@
 use super::costs::{reshard_ns, satisfies};
 use super::execution::{PlacedInstruction, keeps_shard, with_operands};
 use super::operands::PlacedOperand;
-use super::planning::{Planner, input_metas, is_pointwise, preserves_partial};
+use super::planning::{Planner, input_metas, is_memory_bound, is_pointwise, preserves_partial};
 use super::resharding::{fetch_to, free, materialize, op_command, step_for};
 use crate::affinity::Membership;
 use crate::modifiers::stream_modifier::Output;
@@ -170,6 +170,17 @@ impl MeshPlan {
         let lies: Vec<Option<MeshLayouts>> = operands.iter().map(lies).collect();
         let ways = |remainder: &Remainder, dimension: usize| {
             let mut found = vec![whole()];
+            // As in `Planner::plan`: where every group has the operands and is to have the result, it computes it.
+            let everywhere = requested[dimension] == Some(MeshLayout::Replicated) && is_memory_bound(instruction);
+            let is_replicated = |layouts: &MeshLayouts| layouts[dimension] == MeshLayout::Replicated;
+            if everywhere
+                && operands
+                    .iter()
+                    .zip(&lies)
+                    .all(|(operand, lies)| operand.tensor().is_none() || lies.as_ref().is_some_and(is_replicated))
+            {
+                return found;
+            }
             let all = splits(instruction.op, &remainder.inputs, &remainder.attrs, &remainder.out);
             found.extend(all.into_iter().filter_map(|split| Way::by(split, mesh.size(dimension))));
             let layouts = lies.iter().flatten().map(|layouts| layouts[dimension]);

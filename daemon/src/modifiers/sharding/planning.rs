@@ -19,6 +19,9 @@ const DIVIDE_NS_MIN: u64 = 200_000;
 /// than a copy to the others.
 const MADE_EVERYWHERE_BYTES_MAX: u64 = 16 << 10;
 
+/// An elementwise op with at most this many operations for each element takes as long as its memory does.
+const MEMORY_BOUND_FLOPS_MAX: u16 = 16;
+
 /// Makes those decisions of the sharding modifier that do not depend on its earlier decisions.
 #[derive(Clone, Debug)]
 pub struct Planner {
@@ -158,6 +161,9 @@ impl Planner {
         let forced = self.costs.shard_bytes_min == Some(0)
             && meta.shape.rank() > 0
             && all_splits.iter().any(|split| split.units > 1 && !split.nonempty || split.units >= self.workers.len());
+        if !forced && let Some(workers) = self.computed_everywhere(instruction, operands, target) {
+            return ExecutionPlan { workers, split: None };
+        }
         let mut groups: Vec<Workers> = Vec::new();
         let mut add = |workers: Workers| {
             if !workers.is_empty() && !groups.contains(&workers) {
@@ -218,6 +224,19 @@ impl Planner {
         best.map_or(ExecutionPlan { workers: step.workers, split: None }, |(_, plan)| plan)
     }
 
+    /// The workers of an elementwise instruction whose result is requested on all of them, and whose operands they all
+    /// have. Reading and writing memory is most of its work, and so it would be for an exchange of parts of the result.
+    fn computed_everywhere(
+        &self,
+        instruction: &Instruction,
+        operands: &[PlacedOperand],
+        target: Option<&Placement>,
+    ) -> Option<Workers> {
+        let Some(whole @ Placement::Replicated { workers }) = target else { return None };
+        let has_all = operands.iter().all(|operand| operand.is_at(whole));
+        (has_all && is_memory_bound(instruction)).then_some(*workers)
+    }
+
     /// The estimated time of a move of an operand, nanoseconds.
     pub fn fetch_ns(&self, operand: &PlacedOperand, to: &Placement, tensors: &TensorTable) -> f64 {
         match operand {
@@ -249,6 +268,11 @@ fn is_placed_by_signals(instruction: &Instruction, operands: &[PlacedOperand], m
 /// True for ops whose result element depends on the same element of each operand.
 pub fn is_pointwise(instruction: &Instruction) -> bool {
     matches!(instruction.op.row().class, Class::Elementwise | Class::Select | Class::Cast)
+}
+
+/// True for ops of a few operations for each element.
+pub fn is_memory_bound(instruction: &Instruction) -> bool {
+    is_pointwise(instruction) && instruction.op.row().cost_flops <= MEMORY_BOUND_FLOPS_MAX
 }
 
 /// The requested placement of the first operand, if the result is a new value of it. So an updated parameter stays
