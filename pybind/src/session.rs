@@ -7,7 +7,7 @@ use gt_client::launch::{self, Address, ConnectOptions, DeviceSet};
 use gt_client::session::{PlacementLayout, SequenceCounts, WorkerInfo, WorkerTraffic};
 use gt_ops::OpError;
 use pyo3::prelude::*;
-use pyo3::types::{IntoPyDict, PyDict, PyTuple};
+use pyo3::types::{IntoPyDict, PyDict};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -151,13 +151,13 @@ fn session_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
 /// The layout of a tensor: `replicated`, `sharded` or `partial`, the axis and the reduce op.
 type SaidLayout = (&'static str, Option<u8>, Option<String>);
 
-/// The placement of a tensor: the workers' names, the layout, and on a mesh the number of rows and the layout within
-/// each, the first one being that from row to row.
+/// A placement: the workers' names, the layout, and on a mesh the number of rows and the layout within each, the first
+/// one being that from row to row.
+type SaidPlacement = (Vec<String>, SaidLayout, Option<(usize, SaidLayout)>);
+
+/// The placement of a tensor.
 #[pyfunction]
-fn placement(
-    py: Python<'_>,
-    tensor: &Bound<'_, PyTensor>,
-) -> PyResult<(Vec<String>, SaidLayout, Option<(usize, SaidLayout)>)> {
+fn placement(py: Python<'_>, tensor: &Bound<'_, PyTensor>) -> PyResult<SaidPlacement> {
     let value = tensor.get().snapshot(py)?.value().or_raise()?;
     let found = value.session().placement(value.id()).or_raise()?;
     let name = |layout| match layout {
