@@ -206,7 +206,7 @@ mod tests {
     fn moves_lead_from_a_mesh_to_any_placement_and_back() {
         let links = Links { machines: Vec::new(), ..two_machines() };
         let all = Workers::first_of(4);
-        let meshes = [all, Workers::from_bits(0b1111_00)].map(|workers| Mesh::new(workers, 2).unwrap());
+        let meshes = [all, Workers::from_bits(0b11_1100)].map(|workers| Mesh::new(workers, 2).unwrap());
         let sum = MeshLayout::Partial(ReduceOp::Sum);
         let layouts = [MeshLayout::Replicated, MeshLayout::Sharded { axis: 0 }, MeshLayout::Sharded { axis: 1 }, sum];
         let pairs = layouts.iter().flat_map(|one| layouts.iter().map(|other| [*one, *other]));
