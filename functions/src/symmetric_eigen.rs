@@ -34,6 +34,9 @@ pub(crate) fn eigen<T: RealElement>(symmetric: &HostMatrices<T>, wanted: bool) -
     if !(0..count).all(is_finite) {
         return None;
     }
+    if values.is_empty() {
+        return Some((values, vectors));
+    }
     if wanted && size > UNDIVIDED_MAX {
         for (i, values) in values.chunks_exact_mut(size).enumerate() {
             divided_eigen(symmetric, i, values, vectors.view_mut(i))?;
@@ -331,13 +334,15 @@ fn terms<S: Simd>(simd: S, distances: &[f64], squares: &[f64], at: f64) -> (f64,
         sums = simd.add_f64s(sums, term);
         slopes = simd.mul_add_f64s(term, reciprocal, slopes);
     }
-    let (mut sum, mut slope) = (simd.reduce_sum_f64s(sums), simd.reduce_sum_f64s(slopes));
-    for (distance, square) in rest.iter().zip(last) {
-        let reciprocal = 1.0 / (distance - at);
-        sum += square * reciprocal;
-        slope += square * reciprocal * reciprocal;
+    if !rest.is_empty() {
+        // The lanes after the last term have a square of zero, and a distance that is not that of a root.
+        let (distance, square) = (simd.partial_load_f64s(rest), simd.partial_load_f64s(last));
+        let reciprocal = simd.div_f64s(one, simd.sub_f64s(distance, from));
+        let term = simd.mul_f64s(square, reciprocal);
+        sums = simd.add_f64s(sums, term);
+        slopes = simd.mul_add_f64s(term, reciprocal, slopes);
     }
-    (sum, slope)
+    (simd.reduce_sum_f64s(sums), simd.reduce_sum_f64s(slopes))
 }
 
 /// The distances of poles from a number.
@@ -368,23 +373,20 @@ fn root<S: Simd>(
     let right = left + 1;
     let gap = poles[right] - poles[left];
     measure(poles, poles[if is_last { right } else { left }], distances);
-    let (origin, mut low, mut high, middle) = if is_last {
-        let most = strength * squares.iter().sum::<f64>();
-        (right, 0.0, most, most / 2.0)
-    } else {
-        let middle = gap / 2.0;
-        if constant + terms(simd, distances, squares, middle).0 >= 0.0 {
-            (left, 0.0, middle, middle)
-        } else {
-            measure(poles, poles[right], distances);
-            (right, -middle, 0.0, -middle)
-        }
-    };
+    let most = if is_last { strength * squares.iter().sum::<f64>() } else { gap };
+    let middle = most / 2.0;
+    let value = constant + terms(simd, distances, squares, middle).0;
     let (left_square, right_square) = (squares[left], squares[right]);
     // The first guess takes the other terms as a constant.
-    let others = constant
-        + terms(simd, &distances[..left], &squares[..left], middle).0
-        + terms(simd, &distances[right + 1..], &squares[right + 1..], middle).0;
+    let others = value - left_square / (distances[left] - middle) - right_square / (distances[right] - middle);
+    let (origin, mut low, mut high) = match (is_last, value >= 0.0) {
+        (true, _) => (right, 0.0, most),
+        (false, true) => (left, 0.0, middle),
+        (false, false) => {
+            measure(poles, poles[right], distances);
+            (right, -middle, 0.0)
+        }
+    };
     let sum = left_square + right_square;
     let mut at = if origin == left {
         let (a, b) = (others * gap + sum, left_square * gap);
