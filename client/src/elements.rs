@@ -14,7 +14,7 @@ use gt_ops::{Attrs, Meta, Op, Shape};
 use std::sync::Arc;
 
 /// The elements of a tensor, not yet waited for. An in-place operation that follows does not change them.
-pub struct Elements {
+pub struct TensorElements {
     /// The tensor's value, or that of the small tensor of which it is a view.
     value: Arc<TensorValue>,
     /// The ops that lead from `value` to the tensor.
@@ -27,20 +27,20 @@ impl Tensor {
     ///
     /// # Errors
     /// As [`Tensor::resolve`].
-    pub fn elements(&self) -> Result<Elements> {
+    pub fn elements(&self) -> Result<TensorElements> {
         if let Binding::View(view) = &self.binding {
             let (base, _) = view.base.read();
             let is_small = base.meta().bytes() <= HOST_COPY_BYTES_MAX && !base.is_batched();
             if is_small && view.ops.iter().all(runs_on_host) {
-                return Ok(Elements { value: base, ops: view.ops.clone(), meta: view.meta });
+                return Ok(TensorElements { value: base, ops: view.ops.clone(), meta: view.meta });
             }
         }
         let value = self.value()?;
-        Ok(Elements { meta: *value.meta(), value, ops: ViewOps::new() })
+        Ok(TensorElements { meta: *value.meta(), value, ops: ViewOps::new() })
     }
 }
 
-impl Elements {
+impl TensorElements {
     /// The shape and dtype.
     pub fn meta(&self) -> &Meta {
         &self.meta
@@ -67,7 +67,7 @@ impl Elements {
     }
 }
 
-/// Whether [`Elements::fetch`] can compute a view's op.
+/// Whether [`TensorElements::fetch`] can compute a view's op.
 fn runs_on_host(op: &ViewOp) -> bool {
     matches!((op.op, &op.attrs), (Op::Slice, Attrs::Slice(_)) | (Op::Reshape, Attrs::Shape(_)))
 }

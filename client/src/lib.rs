@@ -42,7 +42,7 @@ pub mod visible_workers;
 pub mod vmap;
 
 pub use batch::{ActiveBatch, BatchAxis, Randomness};
-pub use elements::Elements;
+pub use elements::TensorElements;
 pub use error::{ClientError, Result};
 pub use handle::{Node, Tensor};
 pub use scope::Scope;

@@ -23,7 +23,7 @@ use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 const LOOPS_MAX: usize = 12;
 /// Loops eliminate in matrices with at most this many rows and columns: 16 by 16 takes them half of faer's time.
 const ELIMINATED_MAX: usize = 24;
-/// Loops substitute for a single right-hand side of at most this many rows. With several, faer is faster from 4 rows on.
+/// Loops substitute for a single right-hand side of at most this many rows. For several, faer is faster from 4 rows on.
 const SUBSTITUTED_MAX: usize = 48;
 /// The order of the bidiagonal problems that faer no longer divides.
 const UNDIVIDED_MAX: usize = 32;

@@ -5,7 +5,7 @@ use crate::error::{OrRaise, raise_op};
 use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::transfer::UploadSource;
-use gt_client::{Elements, HostBytes, Tensor};
+use gt_client::{HostBytes, Tensor, TensorElements};
 use gt_ops::build::numbers::checked;
 use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
 use gt_shm::ArenaBlock;
@@ -395,7 +395,7 @@ impl ArenaArray {
 }
 
 /// The elements as a NumPy array: small ones copied, others in the arena, into which the daemon copied them.
-pub fn to_numpy<'py>(py: Python<'py>, elements: &Elements) -> PyResult<Bound<'py, PyAny>> {
+pub fn to_numpy<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
     let meta = *elements.meta();
     let Some(code) = typestr(meta.dtype) else {
         return Err(PyTypeError::new_err("Got unsupported ScalarType BFloat16: NumPy has none; use .float().numpy()"));
@@ -458,7 +458,7 @@ pub fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
 }
 
 /// The value of a tensor of one element as a Python number.
-pub fn item<'py>(py: Python<'py>, elements: &Elements) -> PyResult<Bound<'py, PyAny>> {
+pub fn item<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
     let meta = elements.meta();
     let count = meta.shape.numel();
     if count != 1 {
@@ -470,7 +470,7 @@ pub fn item<'py>(py: Python<'py>, elements: &Elements) -> PyResult<Bound<'py, Py
 }
 
 /// The elements as nested lists; a number for a tensor without axes.
-pub fn to_list<'py>(py: Python<'py>, elements: &Elements) -> PyResult<Bound<'py, PyAny>> {
+pub fn to_list<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
     let meta = elements.meta();
     let fetched = elements.fetch().or_raise()?;
     let bytes = &fetched[..];
