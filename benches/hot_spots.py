@@ -33,8 +33,9 @@ def _call_s(work: Callable[[], object]) -> float:
 
 
 def _waits(framework: Any, compute: Callable[[], Any]) -> Callable[[], object]:
-    """Returns a call that computes, and waits until the result is there without fetching it whole."""
-    if framework is not gt:
+    """Returns a call that computes, and waits until a tensor is there, without fetching it whole."""
+    # Arrays, lists and numbers are there when the call returns.
+    if framework is not gt or isinstance(compute(), np.ndarray | list | float):
         return compute
 
     def call() -> object:
@@ -99,6 +100,21 @@ def _from_numpy(framework: Any) -> Callable[[], Any]:
 def _to_numpy(framework: Any) -> Callable[[], Any]:
     x = framework.ones(16)
     return x.numpy
+
+
+def _there_and_back(framework: Any) -> Callable[[], Any]:
+    array = np.ones(16, np.float32)
+    return lambda: framework.from_numpy(array).numpy()
+
+
+def _computed_to_numpy(framework: Any) -> Callable[[], Any]:
+    x = framework.ones(16)
+    return lambda: (x + 1).numpy()
+
+
+def _to_list(framework: Any) -> Callable[[], Any]:
+    x = framework.ones(16)
+    return x.tolist
 
 
 def _item(framework: Any) -> Callable[[], Any]:
@@ -176,11 +192,16 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("ctc_loss, forward and backward", lambda f: _ctc(f, True)),
     ("from_numpy of 16 floats", _from_numpy),
     ("numpy() of 16 floats", _to_numpy),
+    ("from_numpy and numpy() of 16 floats", _there_and_back),
+    ("(x + 1).numpy() of 16 floats", _computed_to_numpy),
+    ("tolist() of 16 floats", _to_list),
     ("x[3].item()", _item),
     ("linalg.inv of 64 × 4 × 4", lambda f: _inverse(f, 64, 4, 4)),
     ("linalg.inv of 512", lambda f: _inverse(f, 512, 512)),
     ("linalg.cholesky of 64", lambda f: _cholesky(f, 64, 64)),
     ("linalg.cholesky of 512", lambda f: _cholesky(f, 512, 512)),
+    ("linalg.solve of 64 × 4 × 4", lambda f: _solve(f, 64, 4, 4)),
+    ("linalg.solve of 64 × 16 × 16", lambda f: _solve(f, 64, 16, 16)),
     ("linalg.solve of 256", lambda f: _solve(f, 256, 256)),
     ("linalg.solve of 500", lambda f: _solve(f, 500, 500)),
     ("cummax along rows of 256 × 1024", _cummax),
@@ -200,7 +221,10 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("linalg.qr of 512 × 256", lambda f: _qr(f, 512, 256)),
     ("linalg.svd of 128", lambda f: _svd(f, 128)),
     ("linalg.svd of 200", lambda f: _svd(f, 200)),
+    ("linalg.eigh of 64", lambda f: _eigh(f, 64)),
     ("linalg.eigh of 128", lambda f: _eigh(f, 128)),
+    ("linalg.eigh of 200", lambda f: _eigh(f, 200)),
+    ("linalg.eigh of 512", lambda f: _eigh(f, 512)),
 )
 
 

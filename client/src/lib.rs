@@ -13,6 +13,7 @@
 pub mod backward;
 pub mod batch;
 pub mod blocking;
+mod elements;
 pub mod error;
 pub mod handle;
 mod held;
@@ -41,10 +42,12 @@ pub mod visible_workers;
 pub mod vmap;
 
 pub use batch::{ActiveBatch, BatchAxis, Randomness};
+pub use elements::TensorElements;
 pub use error::{ClientError, Result};
 pub use handle::{Node, Tensor};
 pub use scope::Scope;
 pub use session::{ClientSession, InPlaceOperation};
 pub use tape::{grad_enabled, set_grad_enabled};
+pub use transfer::HostBytes;
 pub use value::TensorValue;
 pub use view::Repeats;

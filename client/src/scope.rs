@@ -532,12 +532,8 @@ impl Graph for Scope {
     fn fetch(&mut self, v: Val) -> OpResult<Vec<u8>> {
         let value = self.tensors[v.0 as usize].0.clone();
         self.fetched = true;
-        match self.session.download(&value) {
-            Ok(block) => {
-                let mut bytes = vec![0; value.meta().bytes()];
-                block.read(&mut bytes);
-                Ok(bytes)
-            }
+        match self.session.host_bytes(&value) {
+            Ok(bytes) => Ok(bytes.to_vec()),
             Err(error) => {
                 self.error = Some(error);
                 Err(OpError::runtime("the elements could not be fetched"))

@@ -8,6 +8,7 @@ use gt_ops::{ErrorKind, Meta, OpError};
 use gt_shm::ArenaBlock;
 use std::collections::VecDeque;
 use std::marker::PhantomData;
+use std::ops::Deref;
 use std::sync::Arc;
 
 /// Uploads travel in pieces of this size: while the daemon copies one into the tensor, past the caches, the client
@@ -17,6 +18,47 @@ use std::sync::Arc;
 const PIECE_BYTES: usize = 512 << 10;
 /// The most pieces of one upload in flight at a time.
 const PIECES_MAX: usize = 8;
+
+/// The client keeps the bytes of a value of at most this many that it has uploaded or fetched. The daemon's answer
+/// takes the time of many copies of this size; larger values would double the memory that they take.
+pub(crate) const HOST_COPY_BYTES_MAX: usize = 512;
+
+/// Row-major bytes of a tensor on the host.
+pub enum HostBytes {
+    /// The bytes of a small tensor.
+    Copy(Arc<[u8]>),
+    /// The bytes that the daemon has written to a block of the arena.
+    Fetched(FetchedBlock),
+}
+
+/// A block of the arena that the daemon has written, and will not write again.
+pub struct FetchedBlock(ArenaBlock);
+
+impl FetchedBlock {
+    /// The block, which returns to the arena when it is dropped.
+    pub fn into_block(self) -> ArenaBlock {
+        self.0
+    }
+}
+
+impl Deref for HostBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            HostBytes::Copy(bytes) => bytes,
+            // SAFETY: `ClientSession::host_bytes` makes a `FetchedBlock` of a block whose fetch is complete, and no
+            // other instruction can name the block before `into_block` has consumed this one.
+            HostBytes::Fetched(block) => unsafe { block.0.as_slice() },
+        }
+    }
+}
+
+impl From<Vec<u8>> for HostBytes {
+    fn from(bytes: Vec<u8>) -> HostBytes {
+        HostBytes::Copy(bytes.into())
+    }
+}
 
 /// Memory of the caller to upload from.
 #[derive(Clone, Copy)]
@@ -39,6 +81,16 @@ impl<'a> UploadSource<'a> {
     /// The bytes must stay readable, and not be written, for `'a`.
     pub unsafe fn new(ptr: *const u8, len: usize) -> UploadSource<'a> {
         UploadSource { ptr, len, bytes: PhantomData }
+    }
+
+    /// A copy of the bytes.
+    fn copied(&self) -> Arc<[u8]> {
+        if self.len == 0 {
+            return Arc::new([]);
+        }
+        // SAFETY: `new` requires `len` readable bytes, which nobody writes meanwhile; the pointer of an empty source,
+        // which may be null, was left out above.
+        unsafe { std::slice::from_raw_parts(self.ptr, self.len) }.into()
     }
 
     fn copy_to(&self, offset: usize, block: &ArenaBlock, len: usize) {
@@ -68,6 +120,9 @@ impl ClientSession {
         let id = self.allocate(meta)?;
         tracing::debug!(target: "gt_client", id, shape = %meta.shape, dtype = %meta.dtype, "upload");
         let value = TensorValue::new(id, meta, self);
+        if source.len <= HOST_COPY_BYTES_MAX {
+            value.keep_host_copy(source.copied());
+        }
         let mut in_flight: VecDeque<CompletionToken> = VecDeque::with_capacity(PIECES_MAX);
         let mut offset = 0;
         // An empty tensor has one piece of no bytes, which tells the daemon that the tensor is written.
@@ -154,5 +209,24 @@ impl ClientSession {
                 Err(error)
             }
         }
+    }
+    /// The row-major bytes of `value`: those that are known here, or fetched ones.
+    ///
+    /// # Errors
+    /// As [`ClientSession::download`].
+    pub fn host_bytes(self: &Arc<ClientSession>, value: &TensorValue) -> Result<HostBytes> {
+        // Where the daemon has gone, fetching says so.
+        if let Some(bytes) = value.host_copy()
+            && self.was_alive()
+        {
+            return Ok(HostBytes::Copy(bytes.clone()));
+        }
+        let bytes = HostBytes::Fetched(FetchedBlock(self.download(value)?));
+        if bytes.len() > HOST_COPY_BYTES_MAX {
+            return Ok(bytes);
+        }
+        let copy: Arc<[u8]> = bytes[..].into();
+        value.keep_host_copy(copy.clone());
+        Ok(HostBytes::Copy(copy))
     }
 }

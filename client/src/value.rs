@@ -4,9 +4,9 @@ use crate::batch::BatchAxes;
 use crate::session::ClientSession;
 use crate::version::VersionCounter;
 use gt_ops::{Meta, TensorId};
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, OnceLock};
 
 /// A tensor in the daemon, which frees it when the last reference here is dropped. Its elements never change.
 pub struct TensorValue {
@@ -20,13 +20,15 @@ pub struct TensorValue {
     batch: Option<Box<BatchAxes>>,
     /// Whether a function computed it of numbers alone, and no handle has it: the positions that an `unfold` gathers.
     constant: AtomicBool,
+    /// The row-major bytes of a small value that was uploaded or fetched.
+    host_copy: OnceLock<Arc<[u8]>>,
 }
 
 impl TensorValue {
     pub(crate) fn new(id: TensorId, meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
         let (session, version) = (session.clone(), VersionCounter::default());
-        let (reinterpreted, batch, constant) = (None, None, AtomicBool::new(false));
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant })
+        let (reinterpreted, batch, constant, host_copy) = (None, None, AtomicBool::new(false), OnceLock::new());
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant, host_copy })
     }
     /// The elements of `value` as those of another dtype, of which one is stored as the other: the same tensor of the
     /// daemon.
@@ -41,8 +43,8 @@ impl TensorValue {
         let (id, session, version) = (value.id, value.session.clone(), VersionCounter::default());
         // A batched value refers to the one that has its batch axes.
         let elements = if value.is_batched() { value.reinterpreted.as_ref().unwrap_or(value) } else { value };
-        let (reinterpreted, constant) = (Some(elements.clone()), AtomicBool::new(false));
-        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant })
+        let (reinterpreted, constant, host_copy) = (Some(elements.clone()), AtomicBool::new(false), OnceLock::new());
+        Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant, host_copy })
     }
     /// Whether it has batch axes.
     #[inline]
@@ -69,6 +71,14 @@ impl TensorValue {
     }
     pub(crate) fn set_constant(&self, constant: bool) {
         self.constant.store(constant, Relaxed);
+    }
+    /// The row-major bytes, if they are known on the host.
+    pub(crate) fn host_copy(&self) -> Option<&Arc<[u8]>> {
+        self.host_copy.get()
+    }
+    /// Keeps the row-major bytes. A value that has them already has the same ones.
+    pub(crate) fn keep_host_copy(&self, bytes: Arc<[u8]>) {
+        let _known = self.host_copy.set(bytes);
     }
     #[inline]
     pub(crate) fn version_counter(&self) -> &VersionCounter {

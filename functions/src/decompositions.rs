@@ -10,6 +10,7 @@ use crate::linalg::{
 };
 use crate::masks::{tril, triu};
 use crate::shape::diag_embed;
+use crate::symmetric_eigen::eigen;
 use faer::c64;
 use gt_ops::error::{OpError, Result};
 use gt_ops::expr::{Builder, Expr};
@@ -180,7 +181,7 @@ fn singular(a: Expr<'_>, wanted: SingularVectors) -> Result<[Expr<'_>; 3]> {
 fn eigenpairs<'g>(a: Expr<'g>, triangle: &str, wanted: bool) -> Result<[Expr<'g>; 2]> {
     fn found<T: RealElement>(a: Expr<'_>, wanted: bool) -> Result<[Expr<'_>; 2]> {
         let (g, sizes) = (a.builder(), a.sizes()?);
-        let (values, vectors) = dense::eigen::<T>(&matrices(a)?, wanted).ok_or_else(|| failure("eigh", CONVERGENCE))?;
+        let (values, vectors) = eigen::<T>(&matrices(a)?, wanted).ok_or_else(|| failure("eigh", CONVERGENCE))?;
         let values = upload_numbers(g, &values, &sizes[..sizes.len() - 1], T::DTYPE);
         Ok([values, if wanted { upload(g, &sizes[..sizes.len() - 2], vectors, T::DTYPE) } else { a }])
     }

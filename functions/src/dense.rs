@@ -10,7 +10,7 @@ use faer::dyn_stack::{MemBuffer, MemStack};
 use faer::linalg::cholesky::llt::factor as llt;
 use faer::linalg::lu::partial_pivoting::{factor as lu, inverse as lu_inverse};
 use faer::linalg::qr::no_pivoting::factor as qr_factor;
-use faer::linalg::{evd, householder, matmul, svd as faer_svd, triangular_inverse, triangular_solve};
+use faer::linalg::{householder, matmul, svd as faer_svd, triangular_inverse, triangular_solve};
 use faer::perm::PermRef;
 use faer::reborrow::ReborrowMut;
 use faer::traits::ext::ComplexFieldExt;
@@ -21,8 +21,11 @@ use std::ops::{Add, Div, DivAssign, Mul, MulAssign, Sub, SubAssign};
 
 /// Loops decompose matrices with at most this many rows or columns.
 const LOOPS_MAX: usize = 12;
-/// The order of the tridiagonal and bidiagonal problems that faer no longer divides. The eigenvalues of a symmetric
-/// matrix of order 128 take 0.9 ms by division into such problems, and 1.7 ms without division.
+/// Loops eliminate in matrices with at most this many rows and columns: 16 by 16 takes them half of faer's time.
+const ELIMINATED_MAX: usize = 24;
+/// Loops substitute for a single right-hand side of at most this many rows. For several, faer is faster from 4 rows on.
+const SUBSTITUTED_MAX: usize = 48;
+/// The order of the bidiagonal problems that faer no longer divides.
 const UNDIVIDED_MAX: usize = 32;
 /// Householder reflections of matrices with at most this many rows or columns are applied one by one, of larger ones in
 /// blocks of this many.
@@ -191,17 +194,17 @@ impl<T: MatrixElement> HostMatrices<T> {
         &mut self.elements[i * size..][..size]
     }
 
-    fn view(&self, i: usize) -> MatRef<'_, T> {
+    pub(crate) fn view(&self, i: usize) -> MatRef<'_, T> {
         MatRef::from_column_major_slice(self.one(i), self.rows, self.columns)
     }
 
-    fn view_mut(&mut self, i: usize) -> MatMut<'_, T> {
+    pub(crate) fn view_mut(&mut self, i: usize) -> MatMut<'_, T> {
         let (rows, columns) = (self.rows, self.columns);
         MatMut::from_column_major_slice_mut(self.one_mut(i), rows, columns)
     }
 
     /// Element (`row`, `column`) of matrix `i`.
-    fn at(&self, i: usize, row: usize, column: usize) -> T {
+    pub(crate) fn at(&self, i: usize, row: usize, column: usize) -> T {
         self.elements[(i * self.columns + column) * self.rows + row]
     }
 
@@ -247,7 +250,7 @@ impl<T: MatrixElement> HostMatrices<T> {
 }
 
 /// Memory of faer's for one call.
-fn with_memory<R>(request: faer::dyn_stack::StackReq, call: impl FnOnce(&mut MemStack) -> R) -> R {
+pub(crate) fn with_memory<R>(request: faer::dyn_stack::StackReq, call: impl FnOnce(&mut MemStack) -> R) -> R {
     call(MemStack::new(&mut MemBuffer::new(request)))
 }
 
@@ -268,7 +271,8 @@ pub(crate) fn substitute<T: MatrixElement>(a: &[T], size: usize, triangle: Trian
     if size == 0 {
         return;
     }
-    if size > LOOPS_MAX {
+    let is_small = if x.len() == size { size <= SUBSTITUTED_MAX } else { size < 4 };
+    if !is_small {
         let (a, columns) = (MatRef::from_column_major_slice(a, size, size), x.len() / size);
         let x = MatMut::from_column_major_slice_mut(x, size, columns);
         return match triangle {
@@ -402,7 +406,7 @@ impl<T: MatrixElement> PackedLu<T> {
         let mut exchanges = vec![0; packed.count * count];
         for i in 0..packed.count {
             let exchanges = &mut exchanges[i * count..][..count];
-            if count <= LOOPS_MAX {
+            if count <= LOOPS_MAX || rows.max(columns) <= ELIMINATED_MAX {
                 eliminate(packed.one_mut(i), rows, exchanges);
                 continue;
             }
@@ -802,30 +806,6 @@ pub(crate) fn least_squares<T: RealElement>(
     Some(result)
 }
 
-/// The eigenvalues of symmetric matrices, of which the lower triangles are read, in ascending order, and eigenvectors
-/// as columns if they are `wanted`; `None` without convergence.
-pub(crate) fn eigen<T: RealElement>(symmetric: &HostMatrices<T>, wanted: bool) -> Option<(Vec<T>, HostMatrices<T>)> {
-    let (count, size) = (symmetric.count, symmetric.rows);
-    let mut vectors = HostMatrices::zeros(if wanted { count } else { 0 }, size, size);
-    let mut values = vec![T::zero(); count * size];
-    if !(0..count)
-        .all(|i| (0..size).all(|k| symmetric.one(i)[k * size + k..(k + 1) * size].iter().all(|x| x.is_finite())))
-    {
-        return None;
-    }
-    let mut params = <evd::SelfAdjointEvdParams as faer::Auto<T>>::auto();
-    params.recursion_threshold = UNDIVIDED_MAX;
-    let computed = if wanted { evd::ComputeEigenvectors::Yes } else { evd::ComputeEigenvectors::No };
-    with_memory(evd::self_adjoint_evd_scratch::<T>(size, computed, Par::Seq, params.into()), |memory| {
-        (0..count).try_for_each(|i| {
-            let own = DiagMut::from_slice_mut(&mut values[i * size..][..size]);
-            let vectors = wanted.then(|| vectors.view_mut(i));
-            evd::self_adjoint_evd(symmetric.view(i), own, vectors, Par::Seq, memory, params.into()).ok()
-        })
-    })?;
-    Some((values, vectors))
-}
-
 /// The vectors of a singular value decomposition that are computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SingularVectors {
@@ -914,29 +894,29 @@ pub(crate) fn pseudoinverses<T: MatrixElement>(found: &Singular<T>, scales: &[f6
 }
 
 #[cfg(test)]
-mod tests {
+pub mod tests {
     use super::*;
 
-    fn product<T: MatrixElement>(a: &HostMatrices<T>, b: &HostMatrices<T>) -> HostMatrices<T> {
+    pub fn product<T: MatrixElement>(a: &HostMatrices<T>, b: &HostMatrices<T>) -> HostMatrices<T> {
         let element = |i: usize, row: usize, column: usize| {
             (0..a.columns).fold(T::zero(), |sum, k| sum + a.at(i, row, k) * b.at(i, k, column))
         };
         HostMatrices::of(a.count, a.rows, b.columns, element)
     }
 
-    fn adjoint<T: MatrixElement>(a: &HostMatrices<T>) -> HostMatrices<T> {
+    pub fn adjoint<T: MatrixElement>(a: &HostMatrices<T>) -> HostMatrices<T> {
         HostMatrices::of(a.count, a.columns, a.rows, |i, row, column| a.at(i, column, row).conj())
     }
 
-    fn identity<T: MatrixElement>(size: usize) -> HostMatrices<T> {
+    pub fn identity<T: MatrixElement>(size: usize) -> HostMatrices<T> {
         diagonal(size, size, &vec![T::one(); size])
     }
 
-    fn diagonal<T: MatrixElement>(rows: usize, columns: usize, values: &[T]) -> HostMatrices<T> {
+    pub fn diagonal<T: MatrixElement>(rows: usize, columns: usize, values: &[T]) -> HostMatrices<T> {
         HostMatrices::of(1, rows, columns, |_, i, j| if i == j { values[i] } else { T::zero() })
     }
 
-    fn assert_close<T: MatrixElement>(a: &HostMatrices<T>, b: &HostMatrices<T>) {
+    pub fn assert_close<T: MatrixElement>(a: &HostMatrices<T>, b: &HostMatrices<T>) {
         assert_eq!((a.count, a.rows, a.columns), (b.count, b.rows, b.columns));
         let largest = b.elements.iter().map(|x| x.to_c64().norm()).fold(1.0, f64::max);
         let error = a.elements.iter().zip(&b.elements).map(|(x, y)| (*x - *y).to_c64().norm()).fold(0.0, f64::max);
@@ -949,7 +929,7 @@ mod tests {
     }
 
     /// Matrices of several shapes and ranks: full, 1, 0, and with equal singular values.
-    fn samples<T: MatrixElement>(imaginary: T) -> Vec<HostMatrices<T>> {
+    pub fn samples<T: MatrixElement>(imaginary: T) -> Vec<HostMatrices<T>> {
         let mut samples = Vec::new();
         let sizes = [(1, 1), (1, 4), (4, 1), (3, 3), (5, 3), (3, 5), (8, 8), (20, 7), (40, 40), (70, 20), (20, 70)];
         for (rows, columns) in sizes {
@@ -990,18 +970,12 @@ mod tests {
         }
     }
 
-    /// Eigenvalues and Cholesky factors multiply to the matrix; packed QR decompositions are those of LAPACK.
+    /// Cholesky factors multiply to the matrix; packed QR decompositions are those of LAPACK.
     fn check_real_factors<T: RealElement>() {
         for a in samples(T::zero()) {
             let gram = product(&a, &adjoint(&a));
             let largest = gram.elements.iter().fold(T::one(), |x, y| if x > y.abs() { x } else { y.abs() });
             let scaled = HostMatrices::of(1, a.rows, a.rows, |_, i, j| gram.at(0, i, j) / largest);
-            let (values, vectors) = eigen(&scaled, true).unwrap();
-            assert!(values.is_sorted_by(|x, y| x <= y));
-            let restored = product(&vectors, &product(&diagonal(a.rows, a.rows, &values), &adjoint(&vectors)));
-            assert_close(&restored, &scaled);
-            let alone = eigen(&scaled, false).unwrap().0;
-            assert_close(&diagonal(a.rows, a.rows, &alone), &diagonal(a.rows, a.rows, &values));
             let one = identity::<T>(a.rows);
             let positive = HostMatrices::of(1, a.rows, a.rows, |_, i, j| scaled.at(0, i, j) + one.at(0, i, j));
             let mut factor = positive.clone();
@@ -1036,21 +1010,23 @@ mod tests {
 
     #[test]
     fn inverses_and_solutions_solve_systems() {
-        for size in [0, 1, 4, LOOPS_MAX, LOOPS_MAX + 1, 50] {
+        for size in [0, 1, 2, 3, 4, LOOPS_MAX, LOOPS_MAX + 1, ELIMINATED_MAX, ELIMINATED_MAX + 1, SUBSTITUTED_MAX, 50] {
             let a = HostMatrices::of(2, size, size, |i, row, column| {
                 ((i + row * 7 + column * 13 + row * column * 5) as f64).sin() + f64::from(u8::from(row == column)) * 4.0
             });
             let lu = PackedLu::new(a.clone());
             let ones = HostMatrices::of(2, size, size, |_, row, column| f64::from(u8::from(row == column)));
             assert_close(&product(&a, &lu.inverses()), &ones);
-            let b = HostMatrices::of(2, size, 3, |i, row, column| (i + row + column) as f64);
-            let mut x = b.clone();
-            (0..2).for_each(|i| lu.solve(i, x.one_mut(i)));
-            assert_close(&product(&a, &x), &b);
             let lower = HostMatrices::of(2, size, size, |i, j, k| if j >= k { a.at(i, j, k) } else { 0.0 });
-            let mut x = b.clone();
-            (0..2).for_each(|i| substitute(a.one(i), size, Triangle::Lower, x.one_mut(i)));
-            assert_close(&product(&lower, &x), &b);
+            for columns in [0, 1, 2, 3] {
+                let b = HostMatrices::of(2, size, columns, |i, row, column| (i + row + column) as f64);
+                let mut x = b.clone();
+                (0..2).for_each(|i| lu.solve(i, x.one_mut(i)));
+                assert_close(&product(&a, &x), &b);
+                let mut x = b.clone();
+                (0..2).for_each(|i| substitute(a.one(i), size, Triangle::Lower, x.one_mut(i)));
+                assert_close(&product(&lower, &x), &b);
+            }
         }
     }
 
@@ -1142,7 +1118,7 @@ mod tests {
             assert_eq!(cholesky(&mut indefinite), [2]);
             for wrong in [f64::NAN, f64::INFINITY] {
                 let a = HostMatrices::zeros(1, size, size).filled(wrong);
-                assert!(svd(&a, SingularVectors::Reduced).is_none() && eigen(&a, true).is_none());
+                assert!(svd(&a, SingularVectors::Reduced).is_none());
                 assert_ne!(cholesky(&mut a.clone()), [0]);
                 assert!(qr(a.clone(), size)[0].elements.iter().all(|x| x.is_nan()));
                 assert!(least_squares(a.clone(), &a, &[(0, 0)], 1e-12).is_none());

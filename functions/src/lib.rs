@@ -58,6 +58,7 @@ pub mod signal_windows;
 pub mod sliding_windows;
 pub mod sorting;
 pub mod special;
+pub(crate) mod symmetric_eigen;
 
 use declaration::{Body, Function, Returns};
 use gt_ops::row::{ROWS, Row};

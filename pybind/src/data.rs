@@ -1,10 +1,11 @@
 //! Conversion of lists and NumPy arrays to tensors, and of tensors to NumPy arrays, lists and numbers.
 
+use crate::array_struct::ArrayStruct;
 use crate::error::{OrRaise, raise_op};
 use crate::session::current;
 use crate::tensor::PyTensor;
-use gt_client::Tensor;
 use gt_client::transfer::UploadSource;
+use gt_client::{HostBytes, Tensor, TensorElements};
 use gt_ops::build::numbers::checked;
 use gt_ops::{DType, Meta, OpError, Scalar, Shape, build};
 use gt_shm::ArenaBlock;
@@ -16,6 +17,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
 use std::ffi::{CStr, c_int};
+
+/// Arrays of at most this many bytes are copied out of the arena, which has the block back at once: NumPy takes longer
+/// to make a view of it than to copy these.
+const NUMPY_COPY_BYTES_MAX: usize = 8 << 10;
 
 /// Whether `object` is a number or a list of Python's own, which no attribute needs to be asked for.
 fn is_builtin(object: &Bound<'_, PyAny>) -> bool {
@@ -78,37 +83,35 @@ pub fn from_array<'py>(array: &Bound<'py, PyAny>) -> PyResult<Tensor> {
     }
     let session = current(py)?;
     let mut array = array.clone();
-    // The loop runs twice at most: an array that is not contiguous is replaced by a contiguous copy.
-    for _ in 0..2 {
-        let interface = array.getattr(intern!(py, "__array_interface__"))?.cast_into::<PyDict>()?;
-        let need = |key: &Bound<'py, PyString>| {
-            interface.get_item(key)?.ok_or_else(|| PyTypeError::new_err("an incomplete __array_interface__"))
-        };
-        let code = need(intern!(py, "typestr"))?.cast_into::<PyString>()?;
-        let code = code.to_str()?;
-        let Some(dtype) = DType::ALL.into_iter().find(|d| typestr(*d) == Some(code)) else {
-            let name = array.getattr("dtype").map_or_else(|_| code.to_owned(), |d| d.to_string());
-            return Err(PyTypeError::new_err(format!(
-                "can't convert np.ndarray of type {name}. The only supported types are: float64, float32, float16, \
-                 complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool."
-            )));
-        };
-        let dims: Vec<usize> = need(intern!(py, "shape"))?.extract()?;
-        let meta = Meta::new(Shape::new(&dims).map_err(raise_op)?, dtype);
-        let strides = interface.get_item(intern!(py, "strides"))?.filter(|s| !s.is_none());
-        if strides.is_some() && meta.shape.numel() > 0 {
-            array =
-                py.import("numpy")?.call_method1("ascontiguousarray", (&array,))?.call_method1("reshape", (dims,))?;
-            continue;
-        }
-        let (address, _read_only): (usize, bool) = need(intern!(py, "data"))?.extract()?;
-        // SAFETY: the array interface gives the address of `meta.bytes()` contiguous bytes (there are no strides), and
-        // `array` keeps them alive until `upload` has copied them.
-        let source = unsafe { UploadSource::new(address as *const u8, meta.bytes()) };
-        let value = session.upload(meta, source).or_raise()?;
-        return Ok(Tensor::new(value, None));
+    // Objects that only have an array interface, such as images of Pillow.
+    if !array.hasattr(intern!(py, "__array_struct__"))? {
+        array = numpy(py)?.call_method1(intern!(py, "asarray"), (array,))?;
     }
-    Err(PyValueError::new_err("an array that is not contiguous even after np.ascontiguousarray"))
+    let mut memory = ArrayStruct::of(&array)?;
+    let Some(dtype) = memory.dtype else {
+        let name = array.getattr("dtype").map_or_else(|_| "?".to_owned(), |d| d.to_string());
+        return Err(PyTypeError::new_err(format!(
+            "can't convert np.ndarray of type {name}. The only supported types are: float64, float32, float16, \
+             complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool."
+        )));
+    };
+    let meta = Meta::new(Shape::new(&memory.dims).map_err(raise_op)?, dtype);
+    if !memory.is_contiguous {
+        memory = ArrayStruct::of(&numpy(py)?.call_method1("ascontiguousarray", (&array,))?)?;
+    }
+    if !memory.is_contiguous || memory.bytes() != meta.bytes() {
+        return Err(PyValueError::new_err("an array that is not contiguous even after np.ascontiguousarray"));
+    }
+    // SAFETY: the array has `meta.bytes()` contiguous bytes there, and `memory` keeps them alive until `upload` has
+    // copied them.
+    let source = unsafe { UploadSource::new(memory.data, meta.bytes()) };
+    let value = session.upload(meta, source).or_raise()?;
+    Ok(Tensor::new(value, None))
+}
+
+/// The module `numpy`.
+fn numpy(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import(intern!(py, "numpy"))
 }
 
 /// Numbers of nested sequences, flattened, with the shape of the nesting.
@@ -368,7 +371,7 @@ fn stack_arrays<'py>(data: &Bound<'py, PyAny>) -> PyResult<Option<Bound<'py, PyA
         && list.iter().all(|item| {
             is_array(&item) && item.getattr("ndim").and_then(|n| n.extract::<usize>()).is_ok_and(|n| n > 0)
         });
-    if arrays { data.py().import("numpy")?.call_method1("stack", (data,)).map(Some) } else { Ok(None) }
+    if arrays { numpy(data.py())?.call_method1("stack", (data,)).map(Some) } else { Ok(None) }
 }
 
 /// The owner of a tensor's bytes in the arena: NumPy's view of them keeps it alive.
@@ -391,16 +394,30 @@ impl ArenaArray {
     }
 }
 
-/// The elements as a NumPy array that views the arena into which the daemon copied them.
-pub fn to_numpy<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
-    let meta = tensor.meta();
-    if typestr(meta.dtype).is_none() {
+/// The elements as a NumPy array: small ones copied, others in the arena, into which the daemon copied them.
+pub fn to_numpy<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
+    let meta = *elements.meta();
+    let Some(code) = typestr(meta.dtype) else {
         return Err(PyTypeError::new_err("Got unsupported ScalarType BFloat16: NumPy has none; use .float().numpy()"));
+    };
+    match elements.fetch().or_raise()? {
+        HostBytes::Fetched(block) if meta.bytes() > NUMPY_COPY_BYTES_MAX => {
+            let array = Py::new(py, ArenaArray { block: block.into_block(), meta })?;
+            numpy(py)?.call_method1(intern!(py, "asarray"), (array,))
+        }
+        bytes => {
+            static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+            let shape = PyTuple::new(py, meta.shape.dims())?;
+            let array = EMPTY.import(py, "numpy", "empty")?.call1((shape, code))?;
+            let memory = ArrayStruct::of(&array)?;
+            if !memory.is_contiguous || memory.bytes() != bytes.len() {
+                return Err(PyValueError::new_err("numpy.empty made another array than asked for"));
+            }
+            // SAFETY: the new array, which nothing else refers to, has as many contiguous bytes, as checked above.
+            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.data, bytes.len()) };
+            Ok(array)
+        }
     }
-    let value = tensor.value().or_raise()?;
-    let block = value.session().download(&value).or_raise()?;
-    let array = Py::new(py, ArenaArray { block, meta })?;
-    py.import("numpy")?.call_method1(intern!(py, "asarray"), (array,))
 }
 
 /// Element `i` of packed bytes, as a Python number.
@@ -437,36 +454,26 @@ fn element<'py>(py: Python<'py>, bytes: &[u8], dtype: DType, i: usize) -> PyResu
 
 /// The bytes of the elements, row-major.
 pub fn bytes_of(tensor: &Tensor) -> PyResult<Vec<u8>> {
-    let value = tensor.value().or_raise()?;
-    let block = value.session().download(&value).or_raise()?;
-    let mut bytes = vec![0; value.meta().bytes()];
-    block.read(&mut bytes);
-    Ok(bytes)
+    Ok(tensor.elements().or_raise()?.fetch().or_raise()?.to_vec())
 }
 
 /// The value of a tensor of one element as a Python number.
-pub fn item<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
-    let meta = tensor.meta();
+pub fn item<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
+    let meta = elements.meta();
     let count = meta.shape.numel();
     if count != 1 {
         return Err(raise_op(OpError::runtime(format!(
             "a Tensor with {count} elements cannot be converted to Scalar"
         ))));
     }
-    let mut bytes = [0; 16];
-    let value = tensor.value().or_raise()?;
-    let block = value.session().download(&value).or_raise()?;
-    block.read(&mut bytes[..meta.dtype.size()]);
-    element(py, &bytes, meta.dtype, 0)
+    element(py, &elements.fetch().or_raise()?, meta.dtype, 0)
 }
 
 /// The elements as nested lists; a number for a tensor without axes.
-pub fn to_list<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Bound<'py, PyAny>> {
-    let meta = tensor.meta();
-    let value = tensor.value().or_raise()?;
-    let block = value.session().download(&value).or_raise()?;
-    // SAFETY: the fetch into the block is complete, and the block returns to the arena only after its last use here.
-    let bytes = &unsafe { block.as_slice() }[..meta.bytes()];
+pub fn to_list<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
+    let meta = elements.meta();
+    let fetched = elements.fetch().or_raise()?;
+    let bytes = &fetched[..];
     let dims = meta.shape.dims();
     if dims.is_empty() {
         return element(py, bytes, meta.dtype, 0);

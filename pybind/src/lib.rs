@@ -7,6 +7,7 @@
 //! the crate `gt-functions`, and [`methods`] the other methods; [`create`] has the functions that make tensors,
 //! [`data`] conversion from and to lists and NumPy arrays.
 
+mod array_struct;
 mod autocast;
 mod autograd;
 mod call_site;

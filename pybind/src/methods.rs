@@ -168,7 +168,7 @@ impl PyTensor {
     ///     >>> gt.tensor([[2.5]]).item()
     ///     2.5
     fn item<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        data::item(py, &self.snapshot(py)?)
+        data::item(py, &self.elements(py)?)
     }
     /// The elements as nested lists of Python numbers; a number for a tensor without axes. Waits for them to be
     /// computed.
@@ -177,7 +177,7 @@ impl PyTensor {
     ///     >>> gt.tensor([[1, 2], [3, 4]]).tolist()
     ///     [[1, 2], [3, 4]]
     fn tolist<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-        data::to_list(py, &self.snapshot(py)?)
+        data::to_list(py, &self.elements(py)?)
     }
     /// The elements as a NumPy array. Waits for them to be computed.
     ///
@@ -194,13 +194,12 @@ impl PyTensor {
     ///     array([1., 2.], dtype=float32)
     #[pyo3(signature = (*, force=false))]
     fn numpy<'py>(&self, py: Python<'py>, force: bool) -> PyResult<Bound<'py, PyAny>> {
-        let this = self.snapshot(py)?;
-        if this.requires_grad() && !force {
+        if !force && self.snapshot(py)?.requires_grad() {
             return Err(PyRuntimeError::new_err(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
             ));
         }
-        data::to_numpy(py, &this)
+        data::to_numpy(py, &self.elements(py)?)
     }
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
@@ -218,9 +217,9 @@ impl PyTensor {
         }
     }
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {
-        let this = self.snapshot(py)?;
-        match this.meta().shape.numel() {
-            1 => data::item(py, &this)?.is_truthy(),
+        let elements = self.elements(py)?;
+        match elements.meta().shape.numel() {
+            1 => data::item(py, &elements)?.is_truthy(),
             0 => Err(PyRuntimeError::new_err("Boolean value of Tensor with no values is ambiguous")),
             _ => Err(PyRuntimeError::new_err("Boolean value of Tensor with more than one value is ambiguous")),
         }

@@ -3,7 +3,7 @@
 use crate::error::OrRaise;
 use crate::gil::GilCell;
 pub use gt_client::tensor::build_from;
-use gt_client::{Node, Repeats, Tensor};
+use gt_client::{Node, Repeats, Tensor, TensorElements};
 use gt_ops::error::Result as OpResult;
 use gt_ops::{Graph, Scalar, Val};
 use pyo3::exceptions::PyRuntimeError;
@@ -69,6 +69,11 @@ impl PyTensor {
     /// The tensor's present value and node on the tape.
     pub fn snapshot(&self, py: Python<'_>) -> PyResult<Tensor> {
         self.read(py).snapshot().or_raise()
+    }
+
+    /// The tensor's present elements, to be fetched.
+    pub fn elements(&self, py: Python<'_>) -> PyResult<TensorElements> {
+        self.read(py).elements().or_raise()
     }
 
     /// A new tensor that `build` computes from this one.

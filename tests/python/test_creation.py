@@ -46,7 +46,7 @@ def test_tensor_copies_a_tensor() -> None:
 
 
 @pytest.mark.parametrize("dtype", [d for d in DTYPES if d != "bfloat16"])
-@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 4), (2, 0, 3), (2, 3, 4, 5)])
+@pytest.mark.parametrize("shape", [(), (1,), (0,), (3, 4), (2, 0, 3), (2, 3, 8, 16)])
 def test_from_numpy_and_back_keeps_every_bit(dtype: str, shape: tuple[int, ...]) -> None:
     array = draw(np.random.default_rng(1), shape, dtype)
     t = gt.from_numpy(array)
@@ -56,12 +56,46 @@ def test_from_numpy_and_back_keeps_every_bit(dtype: str, shape: tuple[int, ...])
     assert back.shape == array.shape
     np.testing.assert_array_equal(back, array)
     np.testing.assert_array_equal(np.asarray(t), array)
+    # A joined tensor is read from the daemon, whatever the client has kept of the array.
+    np.testing.assert_array_equal(gt.stack([t, t]).numpy(), np.stack([array, array]))
 
 
 def test_from_numpy_takes_any_strides() -> None:
-    a = np.arange(20.0).reshape(4, 5)
-    for seen in (a.T, a[::-1], a[:, ::2], a[1:, 1:], np.broadcast_to(a[0], (3, 5)), a[:0]):
-        np.testing.assert_array_equal(gt.from_numpy(seen).numpy(), seen)
+    for a in (np.arange(20.0).reshape(4, 5), np.arange(2000.0).reshape(40, 50)):
+        for seen in (a.T, a[::-1], a[:, ::2], a[1:, 1:], np.broadcast_to(a[0], (3, a.shape[1])), a[:0], a[1, 1, ...]):
+            np.testing.assert_array_equal(gt.from_numpy(seen).numpy(), seen)
+            np.testing.assert_array_equal((gt.from_numpy(seen) * 1).numpy(), seen)
+
+
+def test_from_numpy_takes_what_has_an_array_interface() -> None:
+    class Image:
+        __array_interface__ = np.arange(6, dtype=np.uint8).reshape(2, 3).__array_interface__ | {"data": b"abcdef"}
+
+    assert gt.from_numpy(Image()).tolist() == [[97, 98, 99], [100, 101, 102]]
+    masked = np.ma.masked_array([1, 2], mask=[False, True])
+    for array in (np.float32(2.5), masked, np.array([1, 2])[::-1]):
+        assert gt.from_numpy(array).tolist() == np.asarray(array).tolist()
+    read_only = np.arange(3)
+    read_only.flags.writeable = False
+    assert gt.from_numpy(read_only).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("dtype", [">f4", "datetime64[s]", "U3", "O", "V4", "f4,i4", np.longdouble])
+def test_from_numpy_refuses_dtypes_that_gt_lacks(dtype: object) -> None:
+    array = np.zeros(2, dtype)
+    with pytest.raises(TypeError, match=r"can't convert np\.ndarray of type"):
+        gt.from_numpy(array)
+
+
+def test_from_numpy_refuses_what_is_no_array() -> None:
+    class Wrong:
+        __array_interface__ = None
+        __array_struct__ = "no capsule"
+
+    with pytest.raises((TypeError, ValueError)):
+        gt.from_numpy(Wrong())
+    with pytest.raises(TypeError, match=r"expected np\.ndarray"):
+        gt.from_numpy([1.0])
 
 
 def test_from_numpy_copies() -> None:

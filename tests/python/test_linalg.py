@@ -126,6 +126,54 @@ def test_factors_of_matrices_within_and_beyond_the_small_ones(size: int, dtype: 
     assert np.abs(to_numpy(lower)).max() <= 1
 
 
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [0, 1, 2, 32, 33, 67, 130])
+def test_eigenvectors_of_one_triangle_in_any_layout(size: int, dtype: str) -> None:
+    a = np.random.default_rng(size).standard_normal((3, size, size)).astype(dtype)
+    wide = np.zeros((3, size, 2 * size), dtype)
+    wide[:, :, ::2] = a
+    tolerance = (1e-5 if dtype == "float32" else 1e-12) * max(size, 1)
+    layouts = (gt.tensor(a), gt.tensor(wide)[:, :, ::2], gt.tensor(a.transpose(0, 2, 1).copy()).mT)
+    for triangle, whole in (("L", np.tril(a) + np.tril(a, -1).mT), ("U", np.triu(a) + np.triu(a, 1).mT)):
+        wanted = np.linalg.eigvalsh(whole)
+        for t in layouts:
+            values, vectors = gt.linalg.eigh(t, triangle)
+            assert_close(values, wanted, dtype, tolerance)
+            assert_close(gt.linalg.eigvalsh(t, triangle), wanted, dtype, tolerance)
+            assert_close(vectors.mT @ vectors, np.broadcast_to(np.eye(size), a.shape), dtype, tolerance)
+            assert_close((vectors * values.unsqueeze(-2)) @ vectors.mT, whole, dtype, tolerance)
+    assert gt.linalg.eigh(gt.zeros(0, size, size)).eigenvectors.shape == (0, size, size)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 12, 13, 24, 25, 48, 49])
+@pytest.mark.parametrize("sides", [0, 1, 2, 5])
+def test_solutions_for_any_number_of_sides(size: int, sides: int, dtype: str) -> None:
+    rng = np.random.default_rng(size)
+    a = (rng.standard_normal((4, size, size)) + size * np.eye(size)).astype(dtype)
+    b = rng.standard_normal((2, 1, size, sides)).astype(dtype)
+    tolerance = 1e-4 if dtype == "float32" else 1e-11
+    found = gt.linalg.solve(gt.tensor(a).mT, gt.tensor(b))
+    assert_close(
+        found, np.linalg.solve(a.transpose(0, 2, 1), np.broadcast_to(b, (2, 4, size, sides))), dtype, tolerance
+    )
+    for upper, part in ((True, np.triu(a)), (False, np.tril(a))):
+        found = gt.linalg.solve_triangular(gt.tensor(a), gt.tensor(b), upper=upper)
+        assert_close(found, np.linalg.solve(part, np.broadcast_to(b, found.shape)), dtype, tolerance)
+
+
+@pytest.mark.parametrize("size", [4, 16, 24, 40])
+def test_an_infinity_or_nan_on_the_right_is_no_error(size: int) -> None:
+    a, b = np.eye(size), np.ones((size, 2))
+    b[0, 0], b[1, 1] = math.nan, math.inf
+    for sides in (b, b[:, :1]):
+        found = gt.linalg.solve(gt.tensor(a), gt.tensor(sides)).numpy()
+        assert np.isnan(found[0, 0])
+    singular = gt.ones(3, size, size)
+    with pytest.raises(gt.linalg.LinAlgError, match="singular"):
+        gt.linalg.solve(singular, gt.tensor(b, dtype=gt.float32))
+
+
 def test_a_matrix_without_numbers_has_no_factors() -> None:
     for size in (3, 40):
         for wrong in (math.nan, math.inf):
