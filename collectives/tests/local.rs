@@ -63,7 +63,7 @@ fn meet(size: usize, memories: Vec<Vec<Arc<SharedMemory>>>) -> Vec<LocalCommunic
             .enumerate()
             .map(|(rank, memories)| {
                 let fd = fd();
-                scope.spawn(move || LocalCommunicator::join_sharing(fd, rank, PATIENCE, memories).unwrap())
+                scope.spawn(move || LocalCommunicator::join_sharing(fd, rank, PATIENCE, memories, None).unwrap())
             })
             .collect();
         joining.into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -144,7 +144,7 @@ fn the_other_process() {
     let group = fds.next().unwrap();
     let memories: Vec<Arc<SharedMemory>> = fds.map(|fd| SharedMemory::open(fd).unwrap()).collect();
     let memory = memories.get(rank).cloned();
-    let rank = LocalCommunicator::join_sharing(group, rank, PATIENCE, memories).unwrap();
+    let rank = LocalCommunicator::join_sharing(group, rank, PATIENCE, memories, None).unwrap();
     match memory {
         Some(memory) => as_process(&mut Reached::new(rank, memory, 0), name),
         None => as_process(&mut { rank }, name),
@@ -215,7 +215,7 @@ fn a_process_killed_in_the_middle_is_an_error_for_the_others() {
         let memories: Vec<_> = (0..if reach { 3 } else { 0 }).map(|_| reached::memory()).collect();
         let mut processes = [1, 2].map(|rank| start(&group, &memories, rank, "sums_for_ever"));
         let fd = group.fd().try_clone_to_owned().unwrap();
-        let rank = LocalCommunicator::join_sharing(fd, 0, PATIENCE, memories.clone()).unwrap();
+        let rank = LocalCommunicator::join_sharing(fd, 0, PATIENCE, memories.clone(), None).unwrap();
         let mut rank: Box<dyn Communicator> = match memories.first() {
             Some(memory) => Box::new(Reached::new(rank, memory.clone(), 0)),
             None => Box::new(rank),
