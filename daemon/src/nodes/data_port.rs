@@ -169,10 +169,10 @@ impl DataPort {
     /// The group broke before.
     pub fn join(
         self: &Arc<Self>,
-        rank: NetworkRank,
+        rank: &NetworkRank,
         patience: Duration,
-    ) -> Result<Box<dyn Communicator>, CollectiveError> {
-        let NetworkRank { group, rank, endpoints } = rank;
+    ) -> Result<NetworkCommunicator, CollectiveError> {
+        let NetworkRank { group, rank, ref endpoints, .. } = *rank;
         let setup = |why: String| CollectiveError::Setup { what: format!("join a group as rank {rank}"), why };
         let mut peers = Vec::new();
         for (peer, endpoint) in endpoints.iter().enumerate() {
@@ -198,7 +198,7 @@ impl DataPort {
             Arc::new(GroupTransport { port: Arc::downgrade(self), group, rank, peers, mailbox: mailbox.clone() });
         let mut communicator = NetworkCommunicator::new((rank, size), mailbox, transport, patience);
         communicator.barrier()?;
-        Ok(Box::new(communicator))
+        Ok(communicator)
     }
 
     /// The link with the process at `endpoint`, which is made if there is none.
@@ -475,8 +475,8 @@ mod tests {
             std::thread::scope(|scope| {
                 for (rank, port) in ports.iter().enumerate() {
                     let (run, port) = (&run, &self.ports[*port]);
-                    let rank = NetworkRank { group, rank, endpoints: endpoints.clone() };
-                    scope.spawn(move || run(&mut *port.join(rank, PATIENCE).unwrap()));
+                    let rank = NetworkRank { group, rank, endpoints: endpoints.clone(), by_machine: false };
+                    scope.spawn(move || run(&mut port.join(&rank, PATIENCE).unwrap()));
                 }
             });
         }
@@ -535,8 +535,9 @@ mod tests {
         let mut endpoint = other.endpoint().clone();
         endpoint.fingerprint = port.endpoint().fingerprint.clone();
         endpoint.process = "zz".into();
-        let rank = NetworkRank { group: 99, rank: 0, endpoints: vec![port.endpoint().clone(), endpoint] };
-        let error = port.join(rank, PATIENCE).map(drop).unwrap_err();
+        let rank =
+            NetworkRank { group: 99, rank: 0, endpoints: vec![port.endpoint().clone(), endpoint], by_machine: false };
+        let error = port.join(&rank, PATIENCE).map(drop).unwrap_err();
         assert!(matches!(error, CollectiveError::Died { peer: 1, .. }), "{error}");
     }
 }

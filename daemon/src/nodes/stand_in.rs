@@ -331,7 +331,8 @@ impl StandIn {
 
     fn take_rank(&self, socket: &Socket) -> Result<(), Box<dyn Error>> {
         match gt_protocol::link::recv(socket, MESSAGE_FDS_MAX, REPLY_DEADLINE)? {
-            (Message::Network(rank), _) => {
+            // The node's agent makes the group of the node's own ranks.
+            (Message::Network { rank, near: false }, _) => {
                 Ok(send_message(&self.link, &ToNode::Rank { worker: self.worker, rank: Box::new(rank) })?)
             }
             _ => Err("a rank in a group of one machine".into()),
