@@ -156,7 +156,8 @@ def _group(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
         endpoints = [json.loads(read_line(process)) for process in processes]
         for rank, process in enumerate(processes):
             assert process.stdin is not None
-            process.stdin.write(json.dumps({"group": 1, "rank": rank, "endpoints": endpoints}) + "\n")
+            place = {"group": 1, "rank": rank, "endpoints": endpoints, "by_machine": False}
+            process.stdin.write(json.dumps(place) + "\n")
             process.stdin.flush()
         yield processes
 

@@ -260,6 +260,8 @@ struct Agent {
 struct AgentState {
     link: Option<LastingLink>,
     workers: HashMap<u32, HostedWorker>,
+    /// The number of each worker's process.
+    lives: HashMap<u32, u64>,
     ends: HashMap<u32, Arc<Mutex<u32>>>,
     /// Groups of which some workers of this node do not know yet.
     forming: VecDeque<FormingGroup>,
@@ -346,11 +348,12 @@ impl Agent {
                     }
                 };
                 match message {
-                    ToNode::Start { worker, info, device, number } => {
+                    ToNode::Start { worker, life, info, device, number } => {
                         let Some(link) = state.link.clone() else { return Ok(()) };
                         let ends = state.ends.entry(worker).or_default().clone();
                         let start = HostedStart { worker, info: *info, device, number, ends };
                         let hosted = HostedWorker::start(link, start).map_err(|error| error.to_string())?;
+                        state.lives.insert(worker, life);
                         if let Some(former) = state.workers.insert(worker, hosted) {
                             former.command(HostCommand::End);
                         }
@@ -367,8 +370,10 @@ impl Agent {
                             hosted.command(HostCommand::Cancel(session, below));
                         }
                     }
-                    ToNode::End { worker } => {
-                        if let Some(hosted) = state.workers.remove(&worker) {
+                    ToNode::End { worker, life } => {
+                        if state.lives.get(&worker) == Some(&life)
+                            && let Some(hosted) = state.workers.remove(&worker)
+                        {
                             hosted.command(HostCommand::End);
                         }
                     }
