@@ -446,6 +446,7 @@ mod tests {
     use super::*;
     use gt_collectives::Reduce;
     use gt_collectives::conformance::{PROGRAMS, random_step};
+    use gt_collectives::local::LocalGroup;
     use gt_ops::DType;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -469,14 +470,30 @@ mod tests {
 
         /// Runs `run` on a group whose ranks are at these ports.
         fn on_ranks(&self, ports: &[usize], run: impl Fn(&mut dyn Communicator) + Sync) {
+            self.on_ranks_of(ports, false, run);
+        }
+
+        /// As [`on_ranks`](Self::on_ranks). The ranks at one port may work together.
+        fn on_ranks_of(&self, ports: &[usize], by_machine: bool, run: impl Fn(&mut dyn Communicator) + Sync) {
             static GROUP: AtomicU64 = AtomicU64::new(1);
             let group = GROUP.fetch_add(1, Relaxed);
             let endpoints: Vec<Endpoint> = ports.iter().map(|port| self.ports[*port].endpoint().clone()).collect();
+            let members = |port: usize| ports.iter().filter(|of| **of == port).count();
+            let mut near: Vec<_> = (0..self.ports.len())
+                .map(|port| LocalGroup::threads(members(port).max(1)).unwrap().into_iter())
+                .collect();
             std::thread::scope(|scope| {
-                for (rank, port) in ports.iter().enumerate() {
-                    let (run, port) = (&run, &self.ports[*port]);
-                    let rank = NetworkRank { group, rank, endpoints: endpoints.clone(), by_machine: false };
-                    scope.spawn(move || run(&mut port.join(&rank, PATIENCE).unwrap()));
+                for (rank, at) in ports.iter().enumerate() {
+                    let (run, port) = (&run, &self.ports[*at]);
+                    let member = near[*at].next().filter(|_| by_machine);
+                    let rank = NetworkRank { group, rank, endpoints: endpoints.clone(), by_machine };
+                    scope.spawn(move || {
+                        let mut communicator = port.join(&rank, PATIENCE).unwrap();
+                        if let Some(member) = member {
+                            communicator.join_machine(ports, member).unwrap();
+                        }
+                        run(&mut communicator);
+                    });
                 }
             });
         }
@@ -498,17 +515,28 @@ mod tests {
     }
 
     #[test]
+    fn groups_by_tcp_whose_ranks_share_machines_conform() {
+        let machines = Machines::new("together", 3);
+        for (_, run) in PROGRAMS {
+            machines.on_ranks_of(&[0, 1, 1, 0, 2], true, run);
+        }
+    }
+
+    #[test]
     fn groups_go_on_while_their_connections_break() {
         let machines = Machines::new("breaks", 2);
-        machines.on_ranks(&[0, 1], |comm| {
-            for seed in 0..60 {
-                random_step(comm, seed);
-                if seed % 5 == 0 {
-                    let state = machines.ports[comm.rank()].lock();
-                    state.peers.values().for_each(|peer| peer.link.break_connection());
+        // Of three ranks, two work together.
+        for ports in [&[0, 1][..], &[0, 1, 1]] {
+            machines.on_ranks_of(ports, true, |comm| {
+                for seed in 0..60 {
+                    random_step(comm, seed);
+                    if seed % 5 == 0 {
+                        let state = machines.ports[ports[comm.rank()]].lock();
+                        state.peers.values().for_each(|peer| peer.link.break_connection());
+                    }
                 }
-            }
-        });
+            });
+        }
         let resumed = machines.ports[0].lock().peers.values().map(|peer| peer.link.counts().resumed).sum::<u64>();
         assert!(resumed > 3, "{resumed} connections were resumed");
     }
