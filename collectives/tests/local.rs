@@ -128,6 +128,24 @@ fn ranks_that_do_not_all_know_each_others_memory_conform() {
     }
 }
 
+#[test]
+fn the_end_of_a_larger_group_ends_the_waits_of_a_part_of_it() {
+    let larger = threads(1).remove(0);
+    let mut ranks = threads(2);
+    ranks[0].watch_over(larger.health());
+    // Rank 1 does not come.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ranks[0].barrier().unwrap_err());
+        larger.abort();
+        assert!(matches!(waiting.join().unwrap(), CollectiveError::Aborted { by: 0, .. }));
+    });
+    // A rank that waits for the others to join is told as well.
+    let group = LocalGroup::processes(2, OPTIONS).unwrap();
+    let fd = group.fd().try_clone_to_owned().unwrap();
+    let error = LocalCommunicator::join_sharing(fd, 0, PATIENCE, Vec::new(), Some(larger.health())).unwrap_err();
+    assert!(matches!(error, CollectiveError::Aborted { by: 0, .. }), "{error}");
+}
+
 // ------------------------------------------------------------------------------------------ processes
 
 /// A rank in a process of its own. It does nothing if it is run as a test.
