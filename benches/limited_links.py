@@ -263,7 +263,7 @@ def rows() -> Iterator[Row]:
         with _machines(rate) as (machines, described), cluster(MACHINES, machines, memory="4G") as socket:
             with _client(socket, SUM) as ours, _ranks(machines, 29501, GLOO_SUM) as theirs:
                 for size in SUMS_BYTES:
-                    question = f"{size} {max(1, (32 << 20) // size)}"
+                    question = f"{size} {max(3, (32 << 20) // size)}"
                     contenders = {
                         "GT": lambda question=question: ask(ours, question),
                         "PyTorch": lambda question=question: ask(theirs, question),

@@ -22,7 +22,7 @@ struct InMemory {
     sent: Arc<Sent>,
 }
 
-/// What ranks have sent.
+/// The counts of the bytes that ranks have sent.
 #[derive(Default)]
 struct Sent {
     /// Bytes from each rank to each other.

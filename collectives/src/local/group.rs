@@ -192,8 +192,8 @@ impl Group {
     }
 }
 
-/// The wait policy of one call of one rank: the death of a rank, the end of the larger group or the end of patience ends
-/// the wait.
+/// The wait policy of one call of one rank: the death of a rank, the end of the larger group or of patience ends the
+/// wait.
 pub struct CallWait<'a> {
     group: &'a Group,
     rank: usize,

@@ -1,14 +1,14 @@
 //! Calls in which the ranks of one machine work together, so that their bytes cross the network once for the machine.
 //!
-//! Of `M` machines, each sends `2 (M-1)/M` of an all-reduce's bytes to the others, however many ranks it has: its ranks
+//! Each of `M` machines sends `2 (M-1)/M` of an all-reduce's bytes to the others, however many ranks it has. Its ranks
 //! reduce among themselves first, each the part of the buffer that it then reduces with its counterparts on the other
 //! machines, and the results spread within the machine (after Jia et al. 2018, "Highly Scalable Deep Learning Training
 //! System with Mixed-Precision"). A reduction combines the ranks of each machine in order, and then the machines in the
 //! order of their lowest ranks; one rank computes each element, so that the result has the same bits on all ranks.
 //!
 //! All ranks have agreed on the call before, over the network, so that no rank waits for one of its machine that has
-//! called something else. A rank that fails tells the others, and aborts the group of its machine, whose ranks then look
-//! up why.
+//! called something else. A rank that fails tells the others, and aborts the group of its machine, whose ranks then
+//! look up why.
 
 use super::communicator::{CallProgress, INLINE_BYTES_MAX, NetworkCommunicator, SEGMENT_BYTES, piece, reduce_parts};
 use super::machine_group::{BroadcastSide, MachineGroup};
@@ -44,12 +44,12 @@ fn within_machine(how: Reduce) -> Reduce {
 }
 
 /// A segment of an all-reduce's or broadcast's buffer, in elements.
-struct Segment<'a> {
+struct BufferSegment<'a> {
     machines: &'a MachineGroup,
     elements: Range<usize>,
 }
 
-impl Segment<'_> {
+impl BufferSegment<'_> {
     fn lane(&self, lane: usize) -> Range<usize> {
         part_of(&self.elements, lane, self.machines.lanes())
     }
@@ -70,10 +70,10 @@ impl Segment<'_> {
     }
 }
 
-/// Segment `number` of a buffer of `whole` elements.
-fn segment(machines: &MachineGroup, number: usize, whole: usize, element: usize) -> Segment<'_> {
+/// BufferSegment `number` of a buffer of `whole` elements.
+fn segment(machines: &MachineGroup, number: usize, whole: usize, element: usize) -> BufferSegment<'_> {
     let most = SEGMENT_BYTES / element;
-    Segment { machines, elements: (number * most).min(whole)..((number + 1) * most).min(whole) }
+    BufferSegment { machines, elements: (number * most).min(whole)..((number + 1) * most).min(whole) }
 }
 
 fn segments(whole: usize, element: usize) -> usize {
@@ -180,7 +180,7 @@ impl NetworkCommunicator {
         let progress = CallProgress { operation, element };
         let whole = exchange.output.len() / element;
         let count = segments(whole, element);
-        // What this machine's ranks sum up to, in this rank's share of two segments.
+        // The sums of this machine's ranks, in this rank's share of two segments.
         let mut sums = [Vec::new(), Vec::new()];
         // The streams carry the shares of segment k + 1 before the results of segment k.
         for number in 0..=count + 1 {
@@ -213,7 +213,7 @@ impl NetworkCommunicator {
     }
 
     /// Sends the owners of this rank's lanes on other machines what they reduce.
-    fn send_sums(&self, segment: &Segment<'_>, sums: &[u8], element: usize) {
+    fn send_sums(&self, segment: &BufferSegment<'_>, sums: &[u8], element: usize) {
         let machines = segment.machines;
         let origin = segment.share(machines.own_member()).start;
         for lane in machines.lanes_of(machines.own_member()) {
@@ -227,7 +227,7 @@ impl NetworkCommunicator {
     /// Reduces this rank's parts of a segment over all machines, and sends the results to the other owners.
     fn reduce_far(
         &self,
-        segment: &Segment<'_>,
+        segment: &BufferSegment<'_>,
         sums: &[u8],
         buffer: &mut [u8],
         (dtype, how): (DType, Reduce),
@@ -257,7 +257,7 @@ impl NetworkCommunicator {
     /// Reads the results of a segment that the owners of this rank's lanes on other machines send.
     fn read_results(
         &self,
-        segment: &Segment<'_>,
+        segment: &BufferSegment<'_>,
         buffer: &mut [u8],
         CallProgress { operation, element }: CallProgress,
     ) -> Result<()> {

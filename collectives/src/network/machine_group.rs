@@ -1,8 +1,8 @@
 //! The machines of a group, and the group of the ranks of this machine.
 //!
-//! The ranks of a machine share the work on what crosses the network. A buffer is cut into lanes, as many as the largest
-//! number of ranks on one machine, and each lane has one owner on every machine, so that the owners of one lane reach
-//! each other while those of the next lanes do.
+//! The ranks of a machine share the work on what crosses the network. A buffer is cut into lanes, as many as the
+//! largest number of ranks on one machine, and each lane has one owner on every machine, so that the owners of all
+//! lanes work at the same time.
 
 use crate::call::Call;
 use crate::communicator::AbortHandle;
@@ -149,7 +149,7 @@ impl MachineGroup {
         self.local.exchange(Exchange { call, offer: Offer::Pieces, input, output, send_counts: counts, recv_counts })
     }
 
-    /// Copies the bytes of this machine's rank number `root` to the others. The root has an input, the others an output.
+    /// Copies the bytes of this machine's rank number `root` to the others.
     ///
     /// # Errors
     /// As [`MachineGroup::reduce_scatter`].
@@ -190,7 +190,9 @@ impl MachineGroup {
 
 /// The buffer of a broadcast.
 pub enum BroadcastSide<'a> {
+    /// The root's bytes.
     Root(&'a [u8]),
+    /// Room for them on another rank.
     Other(&'a mut [u8]),
 }
 

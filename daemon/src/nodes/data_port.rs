@@ -525,7 +525,7 @@ mod tests {
     #[test]
     fn groups_go_on_while_their_connections_break() {
         let machines = Machines::new("breaks", 2);
-        // Of three ranks, two work together.
+        // Two of three ranks work together.
         for ports in [&[0, 1][..], &[0, 1, 1]] {
             machines.on_ranks_of(ports, true, |comm| {
                 for seed in 0..60 {

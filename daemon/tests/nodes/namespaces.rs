@@ -141,7 +141,7 @@ fn a_sum_over_nodes_crosses_the_network_once_for_each_node() {
         parts.sum(rows);
     }
     parts.client.sync();
-    // Of two nodes, each sends half of its sum and half of the result: as much as the tensor has. Twice as much would
+    // Each of two nodes sends half of its sum and half of the result: as much as the tensor has. Twice as much would
     // cross if each of a node's two workers took part for itself.
     let whole = 4 * LEN as u64;
     for (node, before) in before.into_iter().enumerate() {
