@@ -34,8 +34,8 @@ use std::time::Duration;
 
 /// How long a node that leaves waits until the daemon knows.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);
-/// The most groups of this node's workers that are being formed. One whose workers were lost meanwhile stays until it is
-/// the oldest.
+/// The most groups of this node's workers that are being formed. One whose workers were lost meanwhile stays until it
+/// is the oldest.
 const FORMING_MAX: usize = 16;
 /// The folder of a node's certificate beside the user's token.
 const FOLDER: &str = "node";

@@ -67,8 +67,8 @@ pub struct HostedWorker {
     memory: Memory,
 }
 
-/// The memory of the tensors of a worker's process, if others can map it, with the process's name; none until the process
-/// is ready.
+/// The memory of the tensors of a worker's process, if others can map it, with the process's name; none until the
+/// process is ready.
 type Memory = Arc<Mutex<Option<(String, Arc<OwnedFd>)>>>;
 
 /// The sessions' arenas, by session and number.
