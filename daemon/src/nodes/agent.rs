@@ -3,7 +3,7 @@
 use super::data_port;
 use super::endpoint::{DataSetup, NetworkRank};
 use super::hosted_worker::{HostCommand, HostedStart, HostedWorker};
-use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToNode};
+use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::server::GRACE;
 use crate::devices;
 use crate::worker::process::message::Message;
@@ -12,7 +12,7 @@ use crate::worker::rank_assignment::{LocalRank, RankAssignment};
 use gt_backend::Site;
 use gt_bridge::handshake::ConnectError;
 use gt_bridge::lasting_link::{DialFailure, LastingLink, LinkEnd, LinkOptions, LinkRole};
-use gt_bridge::link_frame::LinkFrame;
+use gt_bridge::link_frame::{LinkFrame, send_message};
 use gt_bridge::machine_port::{MachineConnection, dial};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::user_file;
@@ -368,6 +368,12 @@ impl Agent {
                     ToNode::Cancel { worker, session, below } => {
                         if let Some(hosted) = state.workers.get(&worker) {
                             hosted.command(HostCommand::Cancel(session, below));
+                        }
+                    }
+                    ToNode::Ping { number } => {
+                        if let Some(link) = &state.link {
+                            // A link that has ended ends the program.
+                            let _ = send_message(link, &ToDaemon::Pong { number });
                         }
                     }
                     ToNode::End { worker, life } => {

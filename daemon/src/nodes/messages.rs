@@ -120,6 +120,11 @@ pub enum ToNode {
         /// The id of the first result that is not cancelled.
         below: u64,
     },
+    /// Asks for a [`ToDaemon::Pong`].
+    Ping {
+        /// The number that the answer has.
+        number: u64,
+    },
     /// Ends the process of a worker, unless another was started in its place.
     End {
         /// The worker.
@@ -146,6 +151,11 @@ pub enum ToDaemon {
         worker: u32,
         /// How, for users.
         why: String,
+    },
+    /// The answer to [`ToNode::Ping`], after everything that came before it.
+    Pong {
+        /// Its number.
+        number: u64,
     },
     /// A worker whose process has ended can be started again.
     Again {
