@@ -13,8 +13,11 @@ const PINGS_ENOUGH: Duration = Duration::from_millis(100);
 /// Bytes of the first burst, and of the largest. Each is four times as large as the one before.
 const BURST_BYTES_MIN: usize = 64 << 10;
 const BURST_BYTES_MAX: usize = 4 << 20;
-/// A burst that takes this long is the last.
+/// A burst that takes this long is not followed by a larger one.
 const BURST_ENOUGH: Duration = Duration::from_millis(10);
+/// The most bursts of the last size, of which the fastest counts, and the time after which none is repeated.
+const BURSTS_MAX: usize = 3;
+const BURSTS_ENOUGH: Duration = Duration::from_millis(50);
 
 /// The measured speed of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,16 +39,22 @@ pub fn measure(mut trip: impl FnMut(usize) -> Option<Duration>) -> Option<Measur
         }
         round = round.min(trip(0)?);
     }
+    let begun = Instant::now();
     let mut bytes = BURST_BYTES_MIN;
-    loop {
-        let took = trip(bytes)?;
-        if took >= BURST_ENOUGH || bytes >= BURST_BYTES_MAX {
-            let sending = took.saturating_sub(round).max(Duration::from_nanos(1));
-            let bytes_per_s = (bytes as f64 / sending.as_secs_f64()) as u64;
-            return Some(MeasuredLink { latency_ns: round.as_nanos() as u64 / 2, bytes_per_s });
-        }
+    let mut fastest = trip(bytes)?;
+    while fastest < BURST_ENOUGH && bytes < BURST_BYTES_MAX {
         bytes *= 4;
+        fastest = trip(bytes)?;
     }
+    for _ in 1..BURSTS_MAX {
+        if begun.elapsed() >= BURSTS_ENOUGH {
+            break;
+        }
+        fastest = fastest.min(trip(bytes)?);
+    }
+    let sending = fastest.saturating_sub(round).max(Duration::from_nanos(1));
+    let bytes_per_s = (bytes as f64 / sending.as_secs_f64()) as u64;
+    Some(MeasuredLink { latency_ns: round.as_nanos() as u64 / 2, bytes_per_s })
 }
 
 #[cfg(test)]
@@ -64,7 +73,8 @@ mod tests {
 
     #[test]
     fn fast_and_slow_links_are_measured_with_few_bytes() {
-        for (round_us, bytes_per_s, sent_max) in [(40, 10e9, 6 << 20), (100, 1e9, 6 << 20), (20_000, 1e6, 64 << 10)] {
+        for (round_us, bytes_per_s, sent_max) in [(40, 10e9, 14 << 20), (100, 1e9, 14 << 20), (20_000, 1e6, 192 << 10)]
+        {
             let (measured, sent) = over(Duration::from_micros(round_us), bytes_per_s);
             let measured = measured.unwrap();
             assert_eq!(measured.latency_ns, round_us * 500);
