@@ -127,19 +127,19 @@ impl NetworkCommunicator {
         error
     }
 
-    /// Reduces the inputs of this machine's ranks; rank number `r` of them gets the part `shares[r]`.
+    /// Reduces the inputs of this machine's ranks; rank number `r` of them gets the part `shares[r]`, in `output`.
     fn reduce_near(
         &self,
         machines: &mut MachineGroup,
         call: (Operation, DType, Reduce),
         (input, shares): (&[u8], &[Range<usize>]),
-    ) -> Result<Vec<u8>> {
+        output: &mut Vec<u8>,
+    ) -> Result<()> {
         let (operation, dtype, how) = call;
         let counts: Vec<usize> = shares.iter().map(Range::len).collect();
-        let mut output = vec![0; counts[machines.own_member()] * dtype.size()];
-        let reduced = machines.reduce_scatter((dtype, within_machine(how)), input, &mut output, &counts);
-        reduced.map_err(|error| self.near_failed(machines, operation, error))?;
-        Ok(output)
+        output.resize(counts[machines.own_member()] * dtype.size(), 0);
+        let reduced = machines.reduce_scatter((dtype, within_machine(how)), input, output, &counts);
+        reduced.map_err(|error| self.near_failed(machines, operation, error))
     }
 
     /// Copies bytes of this machine's rank number `root` to the others.
@@ -182,6 +182,8 @@ impl NetworkCommunicator {
         let count = segments(whole, element);
         // The sums of this machine's ranks, in this rank's share of two segments.
         let mut sums = [Vec::new(), Vec::new()];
+        // The parts of other machines' sums that this rank reduces.
+        let mut came = vec![Vec::new(); machines.machines()];
         // The streams carry the shares of segment k + 1 before the results of segment k.
         for number in 0..=count + 1 {
             if number < count {
@@ -189,13 +191,13 @@ impl NetworkCommunicator {
                     let segment = segment(machines, number, whole, element);
                     (bytes(&segment.elements, 0, element), segment.shares())
                 };
-                sums[number % 2] =
-                    self.reduce_near(machines, (operation, dtype, how), (&exchange.output[at], &shares))?;
-                self.send_sums(&segment(machines, number, whole, element), &sums[number % 2], element);
+                let (call, sums) = ((operation, dtype, how), &mut sums[number % 2]);
+                self.reduce_near(machines, call, (&exchange.output[at], &shares), sums)?;
+                self.send_sums(&segment(machines, number, whole, element), sums, element);
             }
             if let Some(now) = number.checked_sub(1).filter(|now| *now < count) {
                 let segment = segment(machines, now, whole, element);
-                self.reduce_far(&segment, &sums[now % 2], exchange.output, (dtype, how), progress)?;
+                self.reduce_far(&segment, (&sums[now % 2], &mut came), exchange.output, (dtype, how), progress)?;
             }
             if let Some(before) = number.checked_sub(2) {
                 let shares = {
@@ -224,18 +226,18 @@ impl NetworkCommunicator {
         }
     }
 
-    /// Reduces this rank's parts of a segment over all machines, and sends the results to the other owners.
+    /// Reduces this rank's parts of a segment over all machines, and sends the results to the other owners. `came` is
+    /// room for the parts of the other machines.
     fn reduce_far(
         &self,
         segment: &BufferSegment<'_>,
-        sums: &[u8],
+        (sums, came): (&[u8], &mut [Vec<u8>]),
         buffer: &mut [u8],
         (dtype, how): (DType, Reduce),
         CallProgress { operation, element }: CallProgress,
     ) -> Result<()> {
         let machines = segment.machines;
         let (own, origin) = (machines.own_machine(), segment.share(machines.own_member()).start);
-        let mut came = vec![Vec::new(); machines.machines()];
         for lane in machines.lanes_of(machines.own_member()) {
             let part = segment.part(lane, own);
             for machine in machines.others() {
@@ -334,7 +336,6 @@ impl NetworkCommunicator {
         for (member, rank) in near.iter().enumerate().filter(|(_, rank)| is_large(**rank)) {
             let part = &mut exchange.output[piece(counts, *rank, element)];
             match *rank == self.rank {
-                // The input may lie where the other ranks reach it, which the output does as well only by chance.
                 true => self.spread_own(machines, (operation, dtype), exchange.input)?,
                 false => self.spread(machines, (operation, dtype), (member, part))?,
             }
@@ -365,12 +366,13 @@ impl NetworkCommunicator {
         let (counts, input) = (exchange.send_counts, exchange.input);
         let is_large = |rank: usize| counts[rank] * element > INLINE_BYTES_MAX;
         let call = (operation, dtype, how);
+        let mut part = Vec::new();
         for machine in machines.others() {
             for rank in machines.ranks_of(machine).to_vec().into_iter().filter(|rank| is_large(*rank)) {
                 let members = machines.own_ranks().len();
                 let shares: Vec<_> = (0..members).map(|member| part_of(&(0..counts[rank]), member, members)).collect();
-                let sums = self.reduce_near(machines, call, (&input[piece(counts, rank, element)], &shares))?;
-                self.transport.send(rank, RankStream::Collective, &[&sums]);
+                self.reduce_near(machines, call, (&input[piece(counts, rank, element)], &shares), &mut part)?;
+                self.transport.send(rank, RankStream::Collective, &[&part]);
             }
         }
         let own_sum = self.reduce_near_pieces(machines, call, (input, counts))?;
@@ -412,7 +414,8 @@ impl NetworkCommunicator {
             let end = piece(counts, run[run.len() - 1], element).end;
             let share = |rank: &usize| 0..if run.contains(rank) { counts[*rank] } else { 0 };
             let shares: Vec<Range<usize>> = near.iter().map(share).collect();
-            let sum = self.reduce_near(machines, call, (&input[start..end], &shares))?;
+            let mut sum = Vec::new();
+            self.reduce_near(machines, call, (&input[start..end], &shares), &mut sum)?;
             if run.contains(&self.rank) {
                 own = sum;
             }
