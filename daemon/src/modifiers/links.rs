@@ -7,8 +7,8 @@ use std::sync::{PoisonError, RwLock};
 /// Bytes a nanosecond between workers of two machines whose link was not measured: 64 MiB from one process to another
 /// took 71 ms.
 const NETWORK_BYTES_PER_NS: f64 = 0.95;
-/// The estimated time of a collective besides its bytes, nanoseconds: on one machine, and between two whose link was not
-/// measured, where an all-reduce of 1 KiB took 90 µs.
+/// The estimated time of a collective besides its bytes, nanoseconds: on one machine, and between two whose link was
+/// not measured, where an all-reduce of 1 KiB took 90 µs.
 const LOCAL_COLLECTIVE_NS: f64 = 20_000.0;
 const NETWORK_COLLECTIVE_NS: f64 = 90_000.0;
 /// The trips over the network in a collective, one after another: the announcement of the call, and the results.
