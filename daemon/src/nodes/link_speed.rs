@@ -1,8 +1,8 @@
 //! The measurement of a node's link with the daemon's machine, when the node joins.
 //!
 //! It goes over the node's connection before its workers are registered, so that it is in the way of no work: some
-//! round trips of a small message, and then bursts of bytes that grow until one takes long enough, each followed by such
-//! a message.
+//! round trips of a small message, and then bursts of bytes that grow until one takes long enough, each followed by
+//! such a message.
 
 use std::time::{Duration, Instant};
 

@@ -4,6 +4,7 @@ use crate::machines::{Node, Parts, client_on, daemon, has_left, invitation, node
 use crate::support::eventually;
 use crate::together::DIVIDED;
 use gt_ops::Op;
+use gt_ops::failure::{Fault, WorkerName};
 use gt_protocol::{NodeState, WorkerState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -101,6 +102,30 @@ fn a_worker_that_is_killed_while_its_node_sums_is_named_and_the_others_sum_again
     drop(parts);
     nodes[0].wait_running(&gtd, "left");
     let (mut parts, rows) = Parts::new(&gtd, 1..5, LEN);
+    let sum = parts.sum(rows);
+    parts.assert_is_sum(sum);
+}
+
+#[test]
+fn a_process_of_the_daemon_that_is_killed_while_it_sums_with_a_node_is_named_and_replaced() {
+    const LEN: usize = 4 << 20;
+    let gtd = daemon(&[&DIVIDED[..], &["--workers", "proc-cpu:2"]].concat());
+    let _node = Node::start(&gtd, "left", "cpu:2");
+    let (mut parts, rows) = Parts::new(&gtd, 0..4, LEN);
+    let sum = parts.sum(rows);
+    parts.assert_is_sum(sum);
+    for _ in 0..50 {
+        parts.sum(rows);
+    }
+    let victim = gtd.status().workers[1].clone();
+    kill(Pid::from_raw(victim.process.unwrap() as i32), Signal::SIGKILL).unwrap();
+    let late = parts.sum(rows);
+    let failure = parts.client.fetch(late, 4 * LEN).unwrap_err();
+    let named = |fault| matches!(fault, Fault::WorkerLost { worker, .. } if worker == WorkerName::new(&victim.name));
+    assert!(named(failure.fault), "{failure:?}");
+    drop(parts);
+    eventually("another process works", || gtd.status().workers[1].state == WorkerState::Running);
+    let (mut parts, rows) = Parts::new(&gtd, 0..4, LEN);
     let sum = parts.sum(rows);
     parts.assert_is_sum(sum);
 }
