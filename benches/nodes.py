@@ -86,7 +86,7 @@ def read_line(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def _ask(processes: Sequence[subprocess.Popen[str]], question: str) -> float:
+def ask(processes: Sequence[subprocess.Popen[str]], question: str) -> float:
     """Asks all processes for a measurement, and returns the slowest one's."""
     for process in processes:
         assert process.stdin is not None
@@ -101,15 +101,32 @@ def end_process(process: subprocess.Popen[str]) -> None:
     process.communicate()
 
 
+class Machines:
+    """The machines of a cluster: here all are this one, and reach each other by loopback."""
+
+    daemon_address = "127.0.0.1:0"
+
+    def address(self, number: int) -> str:
+        """Returns a machine's address."""
+        del number
+        return "127.0.0.1"
+
+    def command(self, number: int, words: Sequence[object]) -> list[object]:
+        """Returns the command that runs `words` on a machine."""
+        del number
+        return list(words)
+
+
 @contextmanager
-def cluster(nodes: int) -> Iterator[str]:
-    """Runs a daemon with nodes of two workers, and yields its socket."""
+def cluster(nodes: int, machines: Machines | None = None, memory: str = "256M") -> Iterator[str]:
+    """Runs a daemon with nodes of two workers, each on a machine of its own, and yields its socket."""
+    machines = machines or Machines()
     gtd = Path(gt._gt.find_gtd())
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         socket = f"{folder}/gtd.sock"
-        small = ["--threads", "1", "--memory", "256M"]
-        command = [gtd, "--announce", "--socket", socket, "--state", folder, "--nodes", "127.0.0.1:0"]
+        small = ["--threads", "1", "--memory", memory]
+        command = [gtd, "--announce", "--socket", socket, "--state", folder, "--nodes", machines.daemon_address]
         daemon = start_process([*command, "--workers", "cpu:1", *small])
         stack.callback(end_process, daemon)
         read_line(daemon)
@@ -120,7 +137,7 @@ def cluster(nodes: int) -> Iterator[str]:
 
         for number in range(nodes):
             of_node = ["--name", f"n{number}", "--state", f"{folder}/{number}", "--workers", "cpu:2", *small]
-            node = start_process([gtd, "node", *of_node], GT_JOIN=ctl("invite")["join"])
+            node = start_process(machines.command(number, [gtd, "node", *of_node]), GT_JOIN=ctl("invite")["join"])
             stack.callback(end_process, node)
             read_line(node)
         deadline = time.monotonic() + JOIN_DEADLINE_S
@@ -138,7 +155,7 @@ def _dispatcher_rows() -> Iterator[Row]:
                 client = start_process([sys.executable, "-c", CLIENT, *workers], GT_SOCKET=socket)
                 read_line(client)
                 what = f"dispatcher, an instruction on {len(workers)} workers of {where}"
-                yield Row(what, {"GT": lambda client=client: _ask([client], "")}, (Target(limit),), rounds=5)
+                yield Row(what, {"GT": lambda client=client: ask([client], "")}, (Target(limit),), rounds=5)
                 end_process(client)
 
 
@@ -156,7 +173,8 @@ def _group(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
         endpoints = [json.loads(read_line(process)) for process in processes]
         for rank, process in enumerate(processes):
             assert process.stdin is not None
-            process.stdin.write(json.dumps({"group": 1, "rank": rank, "endpoints": endpoints}) + "\n")
+            place = {"group": 1, "rank": rank, "endpoints": endpoints, "by_machine": False}
+            process.stdin.write(json.dumps(place) + "\n")
             process.stdin.flush()
         yield processes
 
@@ -187,16 +205,16 @@ def _group_rows() -> Iterator[Row]:
             for size, calls in ((1 << 10, 400), (64 << 10, 100), (1 << 20, 20), (16 << 20, 3), (64 << 20, 1)):
                 question = f"all_reduce {size} {calls}"
                 contenders = {
-                    "GT": lambda question=question: _ask(ours, question),
-                    "PyTorch": lambda question=question: _ask(theirs, question),
+                    "GT": lambda question=question: ask(ours, question),
+                    "PyTorch": lambda question=question: ask(theirs, question),
                 }
                 what = f"all-reduce of {_kib(size)}, {ranks} nodes; PyTorch: Gloo"
                 yield Row(what, contenders, (Target(GLOO, "PyTorch"),), rounds=5)
             if ranks == 2:
                 for size, calls in ((1 << 20, 40), (64 << 20, 2)):
                     contenders = {
-                        "GT": lambda size=size, calls=calls: _ask(ours, f"message {size} {calls}"),
-                        "bare": lambda size=size, calls=calls: _ask(ours, f"sockets {size} {calls}"),
+                        "GT": lambda size=size, calls=calls: ask(ours, f"message {size} {calls}"),
+                        "bare": lambda size=size, calls=calls: ask(ours, f"sockets {size} {calls}"),
                     }
                     what = f"{_kib(size)} from one node to another; bare: blocking sockets"
                     yield Row(what, contenders, (Target(SOCKETS, "bare", speed=True),), rounds=5)

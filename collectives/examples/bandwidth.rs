@@ -142,7 +142,7 @@ fn as_rank(mut args: impl Iterator<Item = String>) -> Result<()> {
         buffer.fill(1);
         buffer
     });
-    let mut comm = LocalCommunicator::join_sharing(group, rank, PATIENCE_DEFAULT, memories)?;
+    let mut comm = LocalCommunicator::join_sharing(group, rank, PATIENCE_DEFAULT, memories, None)?;
     let [ours, bound] = measure(&mut comm, &operation, bytes, buffers)?;
     println!("{ours:.9} {bound:.9}");
     Ok(())

@@ -228,7 +228,8 @@ mod f16c {
     }
 }
 
-/// Reduces `elements` elements of every source, in their order, and writes the result to every destination.
+/// Reduces `elements` elements of every source, in their order, and writes the result to every destination. Each source
+/// is one rank's.
 ///
 /// # Safety
 /// Sources are readable and destinations writable for `elements` elements. Nothing else writes the sources or accesses
@@ -238,12 +239,30 @@ mod f16c {
 /// # Panics
 /// With a `reduce` that is not defined for `dtype`, or without a source.
 pub unsafe fn reduce(dtype: DType, reduce: Reduce, sources: &[*const u8], to: &[*mut u8], elements: usize) {
+    // SAFETY: the contract of `reduce_of_ranks` is that of this function.
+    unsafe { reduce_of_ranks(dtype, (reduce, sources.len()), sources, to, elements) }
+}
+
+/// As [`reduce`], but each source is what several ranks make together: a mean divides the sum by the number of `ranks`.
+///
+/// # Safety
+/// As [`reduce`].
+///
+/// # Panics
+/// As [`reduce`].
+pub unsafe fn reduce_of_ranks(
+    dtype: DType,
+    (reduce, ranks): (Reduce, usize),
+    sources: &[*const u8],
+    to: &[*mut u8],
+    elements: usize,
+) {
     assert!(reduce.is_defined_for(dtype) && !sources.is_empty());
     macro_rules! floats {
         ($t:ty, $wide:ty) => {{
             // A comparison with a NaN is false and gives `b`, so only a NaN in `a` needs `nan_or`.
             let nan_or = |a: $wide, other: $wide| if a.is_nan() { a } else { other };
-            let ranks = sources.len() as $wide;
+            let ranks = ranks as $wide;
             let same = |x: $wide| x;
             // SAFETY: the contract of `fold` is that of `reduce`.
             unsafe {

@@ -63,7 +63,7 @@ fn meet(size: usize, memories: Vec<Vec<Arc<SharedMemory>>>) -> Vec<LocalCommunic
             .enumerate()
             .map(|(rank, memories)| {
                 let fd = fd();
-                scope.spawn(move || LocalCommunicator::join_sharing(fd, rank, PATIENCE, memories).unwrap())
+                scope.spawn(move || LocalCommunicator::join_sharing(fd, rank, PATIENCE, memories, None).unwrap())
             })
             .collect();
         joining.into_iter().map(|rank| rank.join().unwrap()).collect()
@@ -128,6 +128,24 @@ fn ranks_that_do_not_all_know_each_others_memory_conform() {
     }
 }
 
+#[test]
+fn the_end_of_a_larger_group_ends_the_waits_of_a_part_of_it() {
+    let larger = threads(1).remove(0);
+    let mut ranks = threads(2);
+    ranks[0].watch_over(larger.health());
+    // Rank 1 does not come.
+    std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| ranks[0].barrier().unwrap_err());
+        larger.abort();
+        assert!(matches!(waiting.join().unwrap(), CollectiveError::Aborted { by: 0, .. }));
+    });
+    // A rank that waits for the others to join is told as well.
+    let group = LocalGroup::processes(2, OPTIONS).unwrap();
+    let fd = group.fd().try_clone_to_owned().unwrap();
+    let error = LocalCommunicator::join_sharing(fd, 0, PATIENCE, Vec::new(), Some(larger.health())).unwrap_err();
+    assert!(matches!(error, CollectiveError::Aborted { by: 0, .. }), "{error}");
+}
+
 // ------------------------------------------------------------------------------------------ processes
 
 /// A rank in a process of its own. It does nothing if it is run as a test.
@@ -144,7 +162,7 @@ fn the_other_process() {
     let group = fds.next().unwrap();
     let memories: Vec<Arc<SharedMemory>> = fds.map(|fd| SharedMemory::open(fd).unwrap()).collect();
     let memory = memories.get(rank).cloned();
-    let rank = LocalCommunicator::join_sharing(group, rank, PATIENCE, memories).unwrap();
+    let rank = LocalCommunicator::join_sharing(group, rank, PATIENCE, memories, None).unwrap();
     match memory {
         Some(memory) => as_process(&mut Reached::new(rank, memory, 0), name),
         None => as_process(&mut { rank }, name),
@@ -215,7 +233,7 @@ fn a_process_killed_in_the_middle_is_an_error_for_the_others() {
         let memories: Vec<_> = (0..if reach { 3 } else { 0 }).map(|_| reached::memory()).collect();
         let mut processes = [1, 2].map(|rank| start(&group, &memories, rank, "sums_for_ever"));
         let fd = group.fd().try_clone_to_owned().unwrap();
-        let rank = LocalCommunicator::join_sharing(fd, 0, PATIENCE, memories.clone()).unwrap();
+        let rank = LocalCommunicator::join_sharing(fd, 0, PATIENCE, memories.clone(), None).unwrap();
         let mut rank: Box<dyn Communicator> = match memories.first() {
             Some(memory) => Box::new(Reached::new(rank, memory.clone(), 0)),
             None => Box::new(rank),

@@ -47,6 +47,8 @@ pub fn table(nodes: &[NodeInfo]) -> String {
         ("SENT", true),
         ("RECEIVED", true),
         ("RESUMED", true),
+        ("LATENCY", true),
+        ("BANDWIDTH", true),
         ("JOINED", false),
     ]);
     for node in nodes {
@@ -63,10 +65,21 @@ pub fn table(nodes: &[NodeInfo]) -> String {
             bytes(node.sent_bytes),
             bytes(node.received_bytes),
             node.resumed.to_string(),
+            latency(node.latency_ns),
+            if node.bytes_per_s == 0 { "-".into() } else { format!("{}/s", bytes(node.bytes_per_s)) },
             date(node.joined_s as f64),
         ]);
     }
     table.text()
+}
+
+/// A latency for people; `-` if it is not known.
+fn latency(ns: u64) -> String {
+    match ns {
+        0 => "-".into(),
+        1..1_000_000 => format!("{} µs", ns.div_ceil(1000)),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
+    }
 }
 
 #[cfg(test)]
@@ -96,13 +109,15 @@ mod tests {
             sent_bytes: 2048,
             received_bytes: 10,
             resumed: 3,
+            latency_ns: 57_000,
+            bytes_per_s: 1 << 30,
             joined_s: 0,
         };
         let away = NodeInfo { name: "left".into(), ..NodeInfo::default() };
         let lines = [
-            "NODE  STATE  ADDRESS   WORKERS     SENT  RECEIVED  RESUMED  JOINED\n",
-            "box   up     10.0.0.7        2  2.0 KiB      10 B        3  1970-01-01 00:00\n",
-            "left  away   -               0      0 B       0 B        0  1970-01-01 00:00\n",
+            "NODE  STATE  ADDRESS   WORKERS     SENT  RECEIVED  RESUMED  LATENCY  BANDWIDTH  JOINED\n",
+            "box   up     10.0.0.7        2  2.0 KiB      10 B        3    57 µs  1.0 GiB/s  1970-01-01 00:00\n",
+            "left  away   -               0      0 B       0 B        0        -          -  1970-01-01 00:00\n",
         ];
         assert_eq!(listed(&[node, away]).text, lines.concat());
     }

@@ -45,8 +45,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     println!("{}", serde_json::to_string(&endpoint)?);
     let mut lines = std::io::stdin().lock().lines();
     let rank: NetworkRank = serde_json::from_str(&lines.next().ok_or("no rank")??)?;
-    let mut group = port.join(rank, PATIENCE)?;
-    let mut plain = plain_connection(&mut *group)?;
+    let mut group = port.join(&rank, PATIENCE)?;
+    let mut plain = plain_connection(&mut group)?;
     let mut buffer = Vec::new();
     for line in lines {
         let line = line?;

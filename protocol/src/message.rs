@@ -556,6 +556,10 @@ pub struct NodeInfo {
     pub received_bytes: u64,
     /// How often its connection broke and was resumed.
     pub resumed: u64,
+    /// The latency of the link with the daemon's machine, measured when the node joined, nanoseconds; 0 if it was not.
+    pub latency_ns: u64,
+    /// The bandwidth of that link, bytes a second; 0 if it was not measured.
+    pub bytes_per_s: u64,
 }
 
 /// The state of a node.

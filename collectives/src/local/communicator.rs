@@ -5,6 +5,7 @@ use super::group::{Group, PATIENCE_DEFAULT, Reason};
 use super::group_memory::{GroupMemory, LEFT, RANKS_MAX};
 use super::shared_memory::SharedMemory;
 use crate::call::Call;
+use crate::communicator::Health;
 use crate::error::{CollectiveError, Result};
 use crate::exchange::{Exchange, compare};
 use crate::operation::Operation;
@@ -113,6 +114,8 @@ pub struct LocalCommunicator {
     pub(super) sending: Vec<ChannelProgress>,
     pub(super) receiving: Vec<ChannelProgress>,
     pub(super) stats: CommStats,
+    /// The health of a larger group of which this one is a part: its end ends the waits of this rank.
+    pub(super) outer: Option<Health>,
     /// The process of this rank. A forked child, which inherits this value, must not leave the group for its parent.
     pid: u32,
 }
@@ -129,6 +132,7 @@ impl LocalCommunicator {
             sending: vec![ChannelProgress::default(); size],
             receiving: vec![ChannelProgress::default(); size],
             stats: CommStats::default(),
+            outer: None,
             pid: std::process::id(),
         }
     }
@@ -139,11 +143,12 @@ impl LocalCommunicator {
     /// [`CollectiveError::Setup`] if the descriptor is not a group's, or if the rank does not exist or is taken; or why
     /// the group broke before it was complete.
     pub fn join(fd: OwnedFd, rank: usize, patience: Duration) -> Result<LocalCommunicator> {
-        LocalCommunicator::join_sharing(fd, rank, patience, Vec::new())
+        LocalCommunicator::join_sharing(fd, rank, patience, Vec::new(), None)
     }
 
     /// As [`LocalCommunicator::join`]. `memories` are those of all ranks, in order: buffers that lie in them are not
-    /// copied. They are used only if every rank has mapped them all.
+    /// copied. They are used only if every rank has mapped them all. `outer` is the health of a larger group of which
+    /// this one is a part: its end ends the waits of this rank, from the first on.
     ///
     /// # Errors
     /// As [`LocalCommunicator::join`].
@@ -152,6 +157,7 @@ impl LocalCommunicator {
         rank: usize,
         patience: Duration,
         memories: Vec<Arc<SharedMemory>>,
+        outer: Option<Health>,
     ) -> Result<LocalCommunicator> {
         let memory = GroupMemory::open(fd)?;
         let what = format!("join a group as rank {rank}");
@@ -166,12 +172,18 @@ impl LocalCommunicator {
         let own = memories.get(rank).map_or(0, |memory| memory.id());
         memory.rank_state(rank).memory.store(own, Relaxed);
         let mut rank = LocalCommunicator::new(Arc::new(Group::new(memory, false, patience)), rank);
+        rank.outer = outer;
         rank.pass(Operation::Barrier)?;
         // All ranks have joined. Opening their pidfds now means that a process id which is reused later is not mistaken
         // for a rank.
         rank.group.detect_dead_ranks();
         rank.share(memories)?;
         Ok(rank)
+    }
+
+    /// Makes this group a part of a larger one, whose end ends the waits of this rank.
+    pub fn watch_over(&mut self, outer: Health) {
+        self.outer = Some(outer);
     }
 
     /// Finds out whether every rank has mapped every rank's memory.
@@ -198,7 +210,8 @@ impl LocalCommunicator {
     pub(super) fn pass(&mut self, operation: Operation) -> Result<()> {
         let group = &*self.group;
         let ranks = group.memory.ranks() as u32;
-        group.memory.barrier().pass(ranks, &group.watch(self.rank)).map_err(|_| group.broken(operation, self.rank))?;
+        let watch = group.watch(self.rank, self.outer.as_ref());
+        group.memory.barrier().pass(ranks, &watch).map_err(|_| group.broken(operation, self.rank))?;
         self.generation = self.generation.wrapping_add(1);
         Ok(())
     }

@@ -1,6 +1,7 @@
 //! The state that the ranks of a local group share, how they wait for each other, and how a group breaks.
 
 use super::group_memory::GroupMemory;
+use crate::communicator::Health;
 use crate::error::CollectiveError;
 use crate::operation::Operation;
 use crate::sync::{Aborted, WaitPolicy, reached};
@@ -117,9 +118,9 @@ impl Group {
         }
     }
 
-    /// The wait policy of one call of `rank`.
-    pub fn watch(&self, rank: usize) -> CallWait<'_> {
-        CallWait { group: self, rank, started: Cell::new(None), looked: Cell::new(None) }
+    /// The wait policy of one call of `rank`. `outer` is the health of a larger group of which this one is a part.
+    pub fn watch<'a>(&'a self, rank: usize, outer: Option<&'a Health>) -> CallWait<'a> {
+        CallWait { group: self, rank, outer, started: Cell::new(None), looked: Cell::new(None) }
     }
 
     /// The wait policy of waits that always end soon.
@@ -191,10 +192,12 @@ impl Group {
     }
 }
 
-/// The wait policy of one call of one rank: the death of a rank or the end of patience ends the wait.
+/// The wait policy of one call of one rank: the death of a rank, the end of the larger group or of patience ends the
+/// wait.
 pub struct CallWait<'a> {
     group: &'a Group,
     rank: usize,
+    outer: Option<&'a Health>,
     started: Cell<Option<Instant>>,
     looked: Cell<Option<Instant>>,
 }
@@ -222,6 +225,9 @@ impl WaitPolicy for CallWait<'_> {
         } else if now - looked >= TICK {
             self.looked.set(Some(now));
             self.group.detect_dead_ranks();
+            if self.outer.is_some_and(|outer| outer.check().is_err()) {
+                self.group.break_up(Reason::Aborted, self.rank);
+            }
         }
     }
 }

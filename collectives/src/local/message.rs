@@ -23,7 +23,7 @@ impl LocalCommunicator {
         };
         let group = &*self.group;
         let channel = group.memory.channel(from, to);
-        let watch = group.watch(rank);
+        let watch = group.watch(rank, self.outer.as_ref());
         let (mine, other, heading, answer) = match &side {
             MessageBuffer::Send(_) => (&channel.sent, &channel.taken, &channel.offered, &channel.wanted),
             MessageBuffer::Receive(_) => (&channel.taken, &channel.sent, &channel.wanted, &channel.offered),

@@ -1,12 +1,14 @@
 //! A rank of a group whose ranks are on several machines.
 
+use super::machine_group::MachineGroup;
 use super::mailbox::{GroupNotice, Mailbox, RankStream};
 use crate::call::Call;
 use crate::communicator::{AbortHandle, Health};
 use crate::error::{CollectiveError, Result};
 use crate::exchange::{CollectiveEngine, Exchange, MessageBuffer, Offer, compare};
+use crate::local::LocalCommunicator;
 use crate::operation::Operation;
-use crate::reduce::{Reduce, reduce};
+use crate::reduce::{Reduce, reduce_of_ranks};
 use crate::stats::CommStats;
 use gt_ops::DType;
 use std::ops::Range;
@@ -14,9 +16,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// Bytes for a rank that travel with the announcement of the call, which saves a step.
-const INLINE_BYTES_MAX: usize = 16 << 10;
+pub(super) const INLINE_BYTES_MAX: usize = 16 << 10;
 /// Bytes of an all-reduce's buffer that are reduced at one time; the next ones travel meanwhile.
-const SEGMENT_BYTES: usize = 4 << 20;
+pub(super) const SEGMENT_BYTES: usize = 4 << 20;
 /// Bytes of a word of an announcement.
 const WORD: usize = 8;
 
@@ -32,19 +34,21 @@ pub trait RankTransport: Send + Sync {
 
 /// One rank of a group whose ranks are on several machines. Dropping it leaves the group.
 pub struct NetworkCommunicator {
-    rank: usize,
-    size: usize,
-    mailbox: Arc<Mailbox>,
-    transport: Arc<dyn RankTransport>,
+    pub(super) rank: usize,
+    pub(super) size: usize,
+    pub(super) mailbox: Arc<Mailbox>,
+    pub(super) transport: Arc<dyn RankTransport>,
     patience: Duration,
     stats: CommStats,
+    /// The machines of the ranks, if those of one machine work together. None during such a call.
+    machines: Option<MachineGroup>,
 }
 
 /// A call of this rank in progress.
 #[derive(Clone, Copy)]
-struct CallProgress {
-    operation: Operation,
-    element: usize,
+pub(super) struct CallProgress {
+    pub operation: Operation,
+    pub element: usize,
 }
 
 /// The announcements of all ranks, and the bytes that came with them.
@@ -63,11 +67,23 @@ impl NetworkCommunicator {
         transport: Arc<dyn RankTransport>,
         patience: Duration,
     ) -> NetworkCommunicator {
-        NetworkCommunicator { rank, size, mailbox, transport, patience, stats: CommStats::default() }
+        NetworkCommunicator { rank, size, mailbox, transport, patience, stats: CommStats::default(), machines: None }
+    }
+
+    /// Lets the ranks of one machine work together, so that their bytes cross the network once. `names` has one name a
+    /// rank, of its machine, and `local` is this rank's communicator with the ranks of its own machine, in their order.
+    /// All ranks of the group must be told the same names.
+    ///
+    /// # Errors
+    /// [`CollectiveError::Setup`] if `local` has other ranks.
+    pub fn join_machine<T: PartialEq>(&mut self, names: &[T], mut local: LocalCommunicator) -> Result<()> {
+        local.watch_over(self.watch_health());
+        self.machines = Some(MachineGroup::new(names, self.rank, local)?);
+        Ok(())
     }
 
     /// The other ranks, in an order that differs by rank, so that not all send to one at once.
-    fn others(&self) -> impl Iterator<Item = usize> + use<> {
+    pub(super) fn others(&self) -> impl Iterator<Item = usize> + use<> {
         let (rank, size) = (self.rank, self.size);
         (1..size).map(move |i| (rank + i) % size)
     }
@@ -77,7 +93,7 @@ impl NetworkCommunicator {
     }
 
     /// Reads bytes of rank `from`. An error breaks the group for all ranks.
-    fn read(&self, from: usize, channel: RankStream, to: &mut [u8], operation: Operation) -> Result<()> {
+    pub(super) fn read(&self, from: usize, channel: RankStream, to: &mut [u8], operation: Operation) -> Result<()> {
         let read = self.mailbox.read((from, channel), to, (operation, self.rank), self.patience);
         read.inspect_err(|error| self.break_group(error))
     }
@@ -88,7 +104,7 @@ impl NetworkCommunicator {
     }
 
     /// Breaks the group for all ranks.
-    fn break_group(&self, error: &CollectiveError) {
+    pub(super) fn break_group(&self, error: &CollectiveError) {
         let notice = match *error {
             CollectiveError::Left { peer, .. } => GroupNotice::Missed(peer),
             CollectiveError::Died { peer, .. } => GroupNotice::Died(peer),
@@ -165,14 +181,10 @@ impl NetworkCommunicator {
     }
 
     /// Reduces the bytes of all ranks, `others` and this rank's `own`, in the order of ranks.
-    fn reduce_into(&self, (dtype, how): (DType, Reduce), own: &[u8], others: &[Vec<u8>], to: &mut [u8]) {
-        let source = |peer: usize| if peer == self.rank { own.as_ptr() } else { others[peer].as_ptr() };
-        let lengths = |peer: usize| if peer == self.rank { own.len() } else { others[peer].len() };
-        assert!((0..self.size).all(|peer| lengths(peer) == to.len()), "parts of one length");
-        let sources: Vec<*const u8> = (0..self.size).map(source).collect();
-        // SAFETY: the assertion checked that every source has `to.len()` bytes; the sources are borrowed beside the
-        // mutable destination, so they do not overlap it and nobody writes them.
-        unsafe { reduce(dtype, how, &sources, &[to.as_mut_ptr()], to.len() / dtype.size()) };
+    pub(super) fn reduce_into(&self, call: (DType, Reduce), own: &[u8], others: &[Vec<u8>], to: &mut [u8]) {
+        let source = |peer: usize| if peer == self.rank { own } else { &others[peer] };
+        let sources: Vec<&[u8]> = (0..self.size).map(source).collect();
+        reduce_parts(call, self.size, &sources, to);
     }
 
     /// An all-reduce: each rank reduces its share of each segment, and sends it to the others.
@@ -270,8 +282,17 @@ impl NetworkCommunicator {
     }
 }
 
+/// Reduces parts of several of a group's `ranks` in their order.
+pub(super) fn reduce_parts((dtype, how): (DType, Reduce), ranks: usize, sources: &[&[u8]], to: &mut [u8]) {
+    assert!(sources.iter().all(|source| source.len() == to.len()), "parts of one length");
+    let sources: Vec<*const u8> = sources.iter().map(|source| source.as_ptr()).collect();
+    // SAFETY: the assertion checked that every source has `to.len()` bytes; the sources are borrowed beside the mutable
+    // destination, so they do not overlap it and nobody writes them.
+    unsafe { reduce_of_ranks(dtype, (how, ranks), &sources, &[to.as_mut_ptr()], to.len() / dtype.size()) };
+}
+
 /// The range of rank `rank`'s piece in a buffer of pieces of `counts` elements.
-fn piece(counts: &[usize], rank: usize, element: usize) -> Range<usize> {
+pub(super) fn piece(counts: &[usize], rank: usize, element: usize) -> Range<usize> {
     let start = counts[..rank].iter().sum::<usize>() * element;
     start..start + counts[rank] * element
 }
@@ -298,6 +319,13 @@ impl CollectiveEngine for NetworkCommunicator {
         )?;
         if exchange.call.operation == Operation::Barrier {
             return Ok(());
+        }
+        if Self::goes_by_machine(&exchange)
+            && let Some(mut machines) = self.machines.take()
+        {
+            let done = self.execute_by_machine(&mut machines, &mut exchange, &inline);
+            self.machines = Some(machines);
+            return done;
         }
         self.execute(&mut exchange, inline)
     }
@@ -349,8 +377,10 @@ impl CollectiveEngine for NetworkCommunicator {
 
     fn aborter(&self) -> AbortHandle {
         let (mailbox, transport, rank, size) = (self.mailbox.clone(), self.transport.clone(), self.rank, self.size);
+        let near = self.machines.as_ref().map(MachineGroup::abort_handle);
         AbortHandle::new(move || {
             mailbox.notice(rank, GroupNotice::Aborted(rank));
+            near.iter().for_each(AbortHandle::abort);
             (0..size).filter(|peer| *peer != rank).for_each(|peer| transport.tell(peer, GroupNotice::Aborted(rank)));
         })
     }

@@ -145,9 +145,14 @@ impl Mailbox {
 
     /// Why the group is broken, or a rank that has died, if so.
     pub fn trouble(&self) -> Option<GroupNotice> {
+        self.lock().trouble()
+    }
+
+    /// Waits until the group is broken or a rank has died, for at most `patience`.
+    pub(super) fn wait_for_trouble(&self, patience: Duration) {
         let contents = self.lock();
-        let died = || contents.senders.iter().filter_map(|sender| sender.gone).find(|gone| *gone != GroupNotice::Left);
-        contents.broken.or_else(died)
+        let waited = self.came.wait_timeout_while(contents, patience, |contents| contents.trouble().is_none());
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     /// The error of a call of `operation` on rank `rank`, if the group is broken.
@@ -198,6 +203,11 @@ impl Mailbox {
 }
 
 impl Contents {
+    fn trouble(&self) -> Option<GroupNotice> {
+        let died = || self.senders.iter().filter_map(|sender| sender.gone).find(|gone| *gone != GroupNotice::Left);
+        self.broken.or_else(died)
+    }
+
     fn sender(&mut self, rank: usize) -> &mut Sender {
         if rank >= self.senders.len() {
             self.senders.resize_with(rank + 1, Sender::default);

@@ -7,6 +7,7 @@
 
 use super::{Dispatcher, WakeSource};
 use crate::devices;
+use crate::modifiers::links::set_node_links;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::worker_device::WorkerDevice;
 use crate::worker::worker_link::{Availability, WorkerLink};
@@ -152,8 +153,20 @@ impl Dispatcher {
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
         if present != std::mem::replace(&mut self.present, present) {
             self.machines = machines_of(self.links.iter_mut().map(|link| link.info().node));
+            self.update_node_links();
             self.drop_unused_pipelines();
         }
+    }
+
+    /// Tells the estimates of moves how fast the links of the nodes are.
+    fn update_node_links(&mut self) {
+        let Some(nodes) = &self.nodes else { return };
+        let speed_of = |workers: &Workers, links: &mut [Box<dyn WorkerLink>]| {
+            let node = workers.first().and_then(|worker| links[worker].info().node)?;
+            Some((*workers, nodes.speed(&node)))
+        };
+        let links = self.machines.iter().filter_map(|workers| speed_of(workers, &mut self.links)).collect();
+        set_node_links(links);
     }
 
     /// Drops the pipelines that no session uses.

@@ -1,25 +1,28 @@
 //! The program `gtd node`: joins a daemon on another machine, and runs this machine's workers for it.
 
 use super::data_port;
-use super::endpoint::DataSetup;
+use super::endpoint::{DataSetup, NetworkRank};
 use super::hosted_worker::{HostCommand, HostedStart, HostedWorker};
-use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToNode};
+use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::server::GRACE;
 use crate::devices;
 use crate::worker::process::message::Message;
+use crate::worker::process::rank_messages::messages_for;
+use crate::worker::rank_assignment::{LocalRank, RankAssignment};
 use gt_backend::Site;
 use gt_bridge::handshake::ConnectError;
 use gt_bridge::lasting_link::{DialFailure, LastingLink, LinkEnd, LinkOptions, LinkRole};
-use gt_bridge::link_frame::LinkFrame;
+use gt_bridge::link_frame::{LinkFrame, send_message};
 use gt_bridge::machine_port::{MachineConnection, dial};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::user_file;
+use gt_collectives::CollectiveError;
 use gt_config::WorkerKind;
 use gt_cpu::CpuOptions;
 use gt_protocol::address::Fingerprint;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::error::Error;
 use std::fmt;
 use std::io::{ErrorKind, Write};
@@ -31,6 +34,9 @@ use std::time::Duration;
 
 /// How long a node that leaves waits until the daemon knows.
 const FAREWELL_PATIENCE: Duration = Duration::from_secs(2);
+/// The most groups of this node's workers that are being formed. One whose workers were lost meanwhile stays until it
+/// is the oldest.
+const FORMING_MAX: usize = 16;
 /// The folder of a node's certificate beside the user's token.
 const FOLDER: &str = "node";
 
@@ -254,7 +260,63 @@ struct Agent {
 struct AgentState {
     link: Option<LastingLink>,
     workers: HashMap<u32, HostedWorker>,
+    /// The number of each worker's process.
+    lives: HashMap<u32, u64>,
     ends: HashMap<u32, Arc<Mutex<u32>>>,
+    /// Groups of which some workers of this node do not know yet.
+    forming: VecDeque<FormingGroup>,
+}
+
+/// The ranks of this node's workers in a group, as long as not all were assigned.
+struct FormingGroup {
+    /// The group's number.
+    group: u64,
+    /// By the rank in the whole group.
+    ranks: HashMap<usize, LocalRank>,
+}
+
+impl AgentState {
+    /// Tells a worker its rank in a group, and its rank among those of this node if they are several.
+    fn assign(&mut self, worker: u32, network: NetworkRank) {
+        let (group, rank) = (network.group, network.rank);
+        let near = self.near_rank(&network).unwrap_or_else(|error| {
+            tracing::error!(target: "gtd::nodes", group, rank, %error, "a group of this node's workers was not made");
+            None
+        });
+        let Some(hosted) = self.workers.get(&worker) else { return };
+        match messages_for(RankAssignment::Network(network, near)) {
+            Ok(messages) => {
+                messages.into_iter().for_each(|(message, fd)| hosted.command(HostCommand::Letter(message, fd)))
+            }
+            Err(error) => tracing::error!(target: "gtd::nodes", group, rank, error, "a rank was not assigned"),
+        }
+    }
+
+    /// The rank among those of this node; none if it is alone here. The first that is asked for makes all.
+    fn near_rank(&mut self, network: &NetworkRank) -> Result<Option<LocalRank>, CollectiveError> {
+        let near = network.near();
+        if near.is_empty() {
+            return Ok(None);
+        }
+        if !self.forming.iter().any(|forming| forming.group == network.group) {
+            let memory = |rank: &usize| {
+                let process = &network.endpoints[*rank].process;
+                self.workers.values().find_map(|worker| worker.memory_of(process))
+            };
+            let memories: Option<Vec<_>> = near.iter().map(memory).collect();
+            // The processes have descriptors of the group's memory, and notice by themselves that one has ended.
+            let (ranks, _) = LocalRank::shared(near.len(), &memories.unwrap_or_default())?;
+            if self.forming.len() == FORMING_MAX {
+                self.forming.pop_front();
+            }
+            let ranks = near.into_iter().zip(ranks).collect();
+            self.forming.push_back(FormingGroup { group: network.group, ranks });
+        }
+        let forming = self.forming.iter_mut().find(|forming| forming.group == network.group);
+        let near = forming.and_then(|forming| forming.ranks.remove(&network.rank));
+        self.forming.retain(|forming| !forming.ranks.is_empty());
+        Ok(near)
+    }
 }
 
 impl Agent {
@@ -286,11 +348,12 @@ impl Agent {
                     }
                 };
                 match message {
-                    ToNode::Start { worker, info, device, number } => {
+                    ToNode::Start { worker, life, info, device, number } => {
                         let Some(link) = state.link.clone() else { return Ok(()) };
                         let ends = state.ends.entry(worker).or_default().clone();
                         let start = HostedStart { worker, info: *info, device, number, ends };
                         let hosted = HostedWorker::start(link, start).map_err(|error| error.to_string())?;
+                        state.lives.insert(worker, life);
                         if let Some(former) = state.workers.insert(worker, hosted) {
                             former.command(HostCommand::End);
                         }
@@ -301,14 +364,22 @@ impl Agent {
                         }
                     }
                     ToNode::Outdated { worker } => letter(&state, worker, Message::Outdated),
-                    ToNode::Rank { worker, rank } => letter(&state, worker, Message::Network(*rank)),
+                    ToNode::Rank { worker, rank } => state.assign(worker, *rank),
                     ToNode::Cancel { worker, session, below } => {
                         if let Some(hosted) = state.workers.get(&worker) {
                             hosted.command(HostCommand::Cancel(session, below));
                         }
                     }
-                    ToNode::End { worker } => {
-                        if let Some(hosted) = state.workers.remove(&worker) {
+                    ToNode::Ping { number } => {
+                        if let Some(link) = &state.link {
+                            // A link that has ended ends the program.
+                            let _ = send_message(link, &ToDaemon::Pong { number });
+                        }
+                    }
+                    ToNode::End { worker, life } => {
+                        if state.lives.get(&worker) == Some(&life)
+                            && let Some(hosted) = state.workers.remove(&worker)
+                        {
                             hosted.command(HostCommand::End);
                         }
                     }

@@ -169,10 +169,10 @@ impl DataPort {
     /// The group broke before.
     pub fn join(
         self: &Arc<Self>,
-        rank: NetworkRank,
+        rank: &NetworkRank,
         patience: Duration,
-    ) -> Result<Box<dyn Communicator>, CollectiveError> {
-        let NetworkRank { group, rank, endpoints } = rank;
+    ) -> Result<NetworkCommunicator, CollectiveError> {
+        let NetworkRank { group, rank, ref endpoints, .. } = *rank;
         let setup = |why: String| CollectiveError::Setup { what: format!("join a group as rank {rank}"), why };
         let mut peers = Vec::new();
         for (peer, endpoint) in endpoints.iter().enumerate() {
@@ -198,7 +198,7 @@ impl DataPort {
             Arc::new(GroupTransport { port: Arc::downgrade(self), group, rank, peers, mailbox: mailbox.clone() });
         let mut communicator = NetworkCommunicator::new((rank, size), mailbox, transport, patience);
         communicator.barrier()?;
-        Ok(Box::new(communicator))
+        Ok(communicator)
     }
 
     /// The link with the process at `endpoint`, which is made if there is none.
@@ -446,6 +446,7 @@ mod tests {
     use super::*;
     use gt_collectives::Reduce;
     use gt_collectives::conformance::{PROGRAMS, random_step};
+    use gt_collectives::local::LocalGroup;
     use gt_ops::DType;
     use std::path::PathBuf;
     use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -469,14 +470,30 @@ mod tests {
 
         /// Runs `run` on a group whose ranks are at these ports.
         fn on_ranks(&self, ports: &[usize], run: impl Fn(&mut dyn Communicator) + Sync) {
+            self.on_ranks_of(ports, false, run);
+        }
+
+        /// As [`on_ranks`](Self::on_ranks). The ranks at one port may work together.
+        fn on_ranks_of(&self, ports: &[usize], by_machine: bool, run: impl Fn(&mut dyn Communicator) + Sync) {
             static GROUP: AtomicU64 = AtomicU64::new(1);
             let group = GROUP.fetch_add(1, Relaxed);
             let endpoints: Vec<Endpoint> = ports.iter().map(|port| self.ports[*port].endpoint().clone()).collect();
+            let members = |port: usize| ports.iter().filter(|of| **of == port).count();
+            let mut near: Vec<_> = (0..self.ports.len())
+                .map(|port| LocalGroup::threads(members(port).max(1)).unwrap().into_iter())
+                .collect();
             std::thread::scope(|scope| {
-                for (rank, port) in ports.iter().enumerate() {
-                    let (run, port) = (&run, &self.ports[*port]);
-                    let rank = NetworkRank { group, rank, endpoints: endpoints.clone() };
-                    scope.spawn(move || run(&mut *port.join(rank, PATIENCE).unwrap()));
+                for (rank, at) in ports.iter().enumerate() {
+                    let (run, port) = (&run, &self.ports[*at]);
+                    let member = near[*at].next().filter(|_| by_machine);
+                    let rank = NetworkRank { group, rank, endpoints: endpoints.clone(), by_machine };
+                    scope.spawn(move || {
+                        let mut communicator = port.join(&rank, PATIENCE).unwrap();
+                        if let Some(member) = member {
+                            communicator.join_machine(ports, member).unwrap();
+                        }
+                        run(&mut communicator);
+                    });
                 }
             });
         }
@@ -498,17 +515,28 @@ mod tests {
     }
 
     #[test]
+    fn groups_by_tcp_whose_ranks_share_machines_conform() {
+        let machines = Machines::new("together", 3);
+        for (_, run) in PROGRAMS {
+            machines.on_ranks_of(&[0, 1, 1, 0, 2], true, run);
+        }
+    }
+
+    #[test]
     fn groups_go_on_while_their_connections_break() {
         let machines = Machines::new("breaks", 2);
-        machines.on_ranks(&[0, 1], |comm| {
-            for seed in 0..60 {
-                random_step(comm, seed);
-                if seed % 5 == 0 {
-                    let state = machines.ports[comm.rank()].lock();
-                    state.peers.values().for_each(|peer| peer.link.break_connection());
+        // Two of three ranks work together.
+        for ports in [&[0, 1][..], &[0, 1, 1]] {
+            machines.on_ranks_of(ports, true, |comm| {
+                for seed in 0..60 {
+                    random_step(comm, seed);
+                    if seed % 5 == 0 {
+                        let state = machines.ports[ports[comm.rank()]].lock();
+                        state.peers.values().for_each(|peer| peer.link.break_connection());
+                    }
                 }
-            }
-        });
+            });
+        }
         let resumed = machines.ports[0].lock().peers.values().map(|peer| peer.link.counts().resumed).sum::<u64>();
         assert!(resumed > 3, "{resumed} connections were resumed");
     }
@@ -535,8 +563,9 @@ mod tests {
         let mut endpoint = other.endpoint().clone();
         endpoint.fingerprint = port.endpoint().fingerprint.clone();
         endpoint.process = "zz".into();
-        let rank = NetworkRank { group: 99, rank: 0, endpoints: vec![port.endpoint().clone(), endpoint] };
-        let error = port.join(rank, PATIENCE).map(drop).unwrap_err();
+        let rank =
+            NetworkRank { group: 99, rank: 0, endpoints: vec![port.endpoint().clone(), endpoint], by_machine: false };
+        let error = port.join(&rank, PATIENCE).map(drop).unwrap_err();
         assert!(matches!(error, CollectiveError::Died { peer: 1, .. }), "{error}");
     }
 }

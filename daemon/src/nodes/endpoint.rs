@@ -39,6 +39,23 @@ pub struct NetworkRank {
     pub rank: usize,
     /// The endpoints of all ranks.
     pub endpoints: Vec<Endpoint>,
+    /// Whether the ranks of one machine work together, so that their bytes cross the network once.
+    pub by_machine: bool,
+}
+
+impl NetworkRank {
+    /// The machine of each rank.
+    pub fn machines(&self) -> Vec<&str> {
+        self.endpoints.iter().map(|endpoint| endpoint.machine.as_str()).collect()
+    }
+
+    /// The ranks on this rank's machine, if they work together and there are several.
+    pub fn near(&self) -> Vec<usize> {
+        let machines = self.machines();
+        let own = machines.get(self.rank);
+        let near: Vec<usize> = (0..machines.len()).filter(|rank| machines.get(*rank) == own).collect();
+        if self.by_machine && near.len() > 1 { near } else { Vec::new() }
+    }
 }
 
 /// The first message of a process of a worker to another.

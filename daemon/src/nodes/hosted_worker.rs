@@ -38,7 +38,7 @@ pub enum HostCommand {
     /// Slots of steps.
     Slots(Vec<Slot>),
     /// A message, which a step announces.
-    Letter(Message, Option<OwnedFd>),
+    Letter(Message, Option<Arc<OwnedFd>>),
     /// Cancels a session's instructions whose results have lower ids.
     Cancel(u64, u64),
     /// Ends the process.
@@ -64,7 +64,12 @@ pub struct HostedWorker {
     commands: Sender<HostCommand>,
     bell: Doorbell,
     arenas: Arenas,
+    memory: Memory,
 }
+
+/// The memory of the tensors of a worker's process, if others can map it, with the process's name; none until the
+/// process is ready.
+type Memory = Arc<Mutex<Option<(String, Arc<OwnedFd>)>>>;
 
 /// The sessions' arenas, by session and number.
 type Arenas = Arc<Mutex<HashMap<(u64, u32), Arena>>>;
@@ -84,7 +89,7 @@ impl HostedWorker {
         let HostedStart { worker, info, device, number, ends } = start;
         let keeper = Keeper::start_once("/proc/self/exe".into(), number, device, info, clone()?)?;
         let (commands, coming) = channel();
-        let arenas = Arenas::default();
+        let (arenas, memory) = (Arenas::default(), Memory::default());
         let serving = Serving {
             worker,
             link,
@@ -92,6 +97,7 @@ impl HostedWorker {
             bell: clone()?,
             coming,
             arenas: arenas.clone(),
+            memory: memory.clone(),
             process: None,
             backlog: VecDeque::new(),
             letters: VecDeque::new(),
@@ -103,7 +109,7 @@ impl HostedWorker {
             ends,
         };
         std::thread::Builder::new().name("gt-hosts".into()).spawn(move || serving.run())?;
-        Ok(HostedWorker { commands, bell, arenas })
+        Ok(HostedWorker { commands, bell, arenas, memory })
     }
 
     /// Passes a command on to the worker's thread.
@@ -113,6 +119,12 @@ impl HostedWorker {
         self.bell.ring();
     }
 
+    /// The memory of the tensors of the worker's process, if that process is called `process` and others can map it.
+    pub fn memory_of(&self, process: &str) -> Option<Arc<OwnedFd>> {
+        let memory = self.memory.lock().unwrap_or_else(PoisonError::into_inner);
+        memory.as_ref().filter(|(name, _)| name == process).map(|(_, memory)| memory.clone())
+    }
+
     /// Makes an arena.
     ///
     /// # Errors
@@ -120,7 +132,7 @@ impl HostedWorker {
     pub fn add_arena(&self, session: u64, number: u32, bytes: u64) -> Result<(), String> {
         let (arena, fd) = Arena::create(bytes).map_err(|error| format!("an arena of {bytes} bytes: {error}"))?;
         lock(&self.arenas).insert((session, number), arena);
-        self.command(HostCommand::Letter(Message::Arena { session, number, bytes }, Some(fd)));
+        self.command(HostCommand::Letter(Message::Arena { session, number, bytes }, Some(Arc::new(fd))));
         Ok(())
     }
 
@@ -149,11 +161,12 @@ struct Serving {
     bell: Doorbell,
     coming: Receiver<HostCommand>,
     arenas: Arenas,
+    memory: Memory,
     process: Option<(Child, DaemonPort)>,
     /// Slots for which the ring had no room.
     backlog: VecDeque<Slot>,
     /// Messages for which the socket had no room.
-    letters: VecDeque<(Message, Option<OwnedFd>)>,
+    letters: VecDeque<(Message, Option<Arc<OwnedFd>>)>,
     /// Cancellations that came before the process was ready.
     cancelled: Vec<(u64, u64)>,
     reader: StepReader,
@@ -259,6 +272,10 @@ impl Serving {
         };
         for (session, below) in self.cancelled.drain(..) {
             life::cancel_below(&child.cancellations, session, below);
+        }
+        if let (Some(endpoint), Some(memory)) = (&child.endpoint, &child.memory) {
+            let memory = Some((endpoint.process.clone(), memory.clone()));
+            *self.memory.lock().unwrap_or_else(PoisonError::into_inner) = memory;
         }
         self.process = Some((child, port));
         Ok(send_message(&self.link, &ToDaemon::Ready { worker: self.worker, ready: Box::new(ready) })?)

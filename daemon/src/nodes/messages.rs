@@ -79,6 +79,8 @@ pub enum ToNode {
     Start {
         /// The worker.
         worker: u32,
+        /// The number of this process among all that the daemon has had started.
+        life: u64,
         /// Its description for users.
         info: Box<WorkerInfo>,
         /// The device that it computes on.
@@ -118,10 +120,17 @@ pub enum ToNode {
         /// The id of the first result that is not cancelled.
         below: u64,
     },
-    /// Ends the process of a worker.
+    /// Asks for a [`ToDaemon::Pong`].
+    Ping {
+        /// The number that the answer has.
+        number: u64,
+    },
+    /// Ends the process of a worker, unless another was started in its place.
     End {
         /// The worker.
         worker: u32,
+        /// The number of the process.
+        life: u64,
     },
 }
 
@@ -142,6 +151,11 @@ pub enum ToDaemon {
         worker: u32,
         /// How, for users.
         why: String,
+    },
+    /// The answer to [`ToNode::Ping`], after everything that came before it.
+    Pong {
+        /// Its number.
+        number: u64,
     },
     /// A worker whose process has ended can be started again.
     Again {

@@ -16,6 +16,7 @@
 //! - [`stand_in`]: a node's worker, as the daemon's own machine sees it.
 //! - [`agent`]: the program `gtd node`.
 //! - [`hosted_worker`]: one worker of a node, as its agent sees it.
+//! - [`link_speed`]: the measurement of a node's link when it joins.
 //! - [`endpoint`]: how processes of workers reach each other.
 //! - [`data_port`]: the connections between processes of workers, and the communicators over them.
 
@@ -23,6 +24,7 @@ pub mod agent;
 pub mod data_port;
 pub mod endpoint;
 pub mod hosted_worker;
+pub mod link_speed;
 pub mod messages;
 pub mod registry;
 pub mod server;

@@ -2,11 +2,12 @@
 
 use super::data_port::{self, DataPort};
 use super::endpoint::DataSetup;
-use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon};
+use super::link_speed::{MeasuredLink, measure};
+use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::registry::{Candidate, Registry};
 use super::stand_in::{NodePlace, StandIn};
 use gt_bridge::lasting_link::{LastingLink, LinkEnd, LinkOptions, LinkRole};
-use gt_bridge::link_frame::LinkFrame;
+use gt_bridge::link_frame::{DATA_BYTES_MAX, LinkFrame, send_data, send_message};
 use gt_bridge::machine_port::{MachineConnection, MachinePort};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
@@ -15,7 +16,7 @@ use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::Receiver;
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,11 @@ const OFFERED_AGAIN_MAX: usize = 16;
 
 /// How long a daemon that ends waits until its nodes know.
 const FAREWELL_PATIENCE: Duration = Duration::from_millis(500);
+
+/// How long a node that joins may take for an answer while its link is measured.
+const PONG_PATIENCE: Duration = Duration::from_secs(1);
+/// The worker to which the bytes of a measurement go. No node has it, and each drops bytes for workers that it has not.
+const NO_WORKER: u32 = u32::MAX;
 
 /// The nodes of a daemon.
 pub struct Nodes {
@@ -55,6 +61,10 @@ struct JoinedState {
     /// None until it has started.
     link: Option<LastingLink>,
     stand_ins: HashMap<u32, Arc<StandIn>>,
+    /// The measured speed of the link; none before, and if the node has not answered.
+    speed: Option<MeasuredLink>,
+    /// Takes the numbers of answers while the link is measured.
+    pongs: Option<Sender<u64>>,
     /// When workers were offered again, as far as that counts.
     offered_again: HashMap<u32, Vec<Instant>>,
 }
@@ -88,6 +98,32 @@ impl JoinedNode {
 
     fn link(&self) -> Option<LastingLink> {
         self.lock().link.clone()
+    }
+
+    /// Measures the link.
+    fn measure(&self) {
+        let Some(link) = self.link() else { return };
+        let (pongs, answers) = channel();
+        self.lock().pongs = Some(pongs);
+        let zeros = vec![0; DATA_BYTES_MAX];
+        let mut number = 0;
+        let speed = measure(|bytes| {
+            let begun = Instant::now();
+            for start in (0..bytes).step_by(DATA_BYTES_MAX) {
+                let burst = &zeros[..DATA_BYTES_MAX.min(bytes - start)];
+                send_data(&link, NO_WORKER, (0, 0, start as u64), burst).ok()?;
+            }
+            number += 1;
+            send_message(&link, &ToNode::Ping { number }).ok()?;
+            // Other numbers answer nothing that was asked.
+            while answers.recv_timeout(PONG_PATIENCE.saturating_sub(begun.elapsed())).ok()? != number {}
+            Some(begun.elapsed())
+        });
+        if speed.is_none() {
+            tracing::warn!(target: "gtd::nodes", "the link with node {} could not be measured", self.place.name);
+        }
+        let mut state = self.lock();
+        (state.speed, state.pongs) = (speed, None);
     }
 
     fn is_up(&self) -> bool {
@@ -157,11 +193,20 @@ impl Nodes {
             };
             info.address = Some(node.address.ip().to_string());
             info.workers = node.offered.len() as u32;
+            if let Some(speed) = node.lock().speed {
+                (info.latency_ns, info.bytes_per_s) = (speed.latency_ns, speed.bytes_per_s);
+            }
             (info.sent_bytes, info.received_bytes, info.resumed) =
                 (counts.sent_bytes, counts.received_bytes, counts.resumed);
             info
         };
         self.registry.nodes().into_iter().map(info).collect()
+    }
+
+    /// The measured speed of a node's link; none if there is no such node, or it was not measured.
+    pub fn speed(&self, name: &str) -> Option<MeasuredLink> {
+        let node = self.lock().get(name).cloned();
+        node.and_then(|node| node.lock().speed)
     }
 
     /// Forgets a node, and ends its workers.
@@ -303,6 +348,7 @@ impl Nodes {
         )?;
         state.link = Some(link);
         drop(state);
+        node.measure();
         for number in 0..node.offered.len() {
             // One after another, so that their numbers are in the node's order. The dispatcher, which numbers them,
             // takes the lock as well.
@@ -348,6 +394,12 @@ impl Nodes {
                         let ended = node.lock().stand_ins.remove(&worker);
                         if let Some(stand_in) = ended {
                             stand_in.ended(why);
+                        }
+                    }
+                    ToDaemon::Pong { number } => {
+                        if let Some(pongs) = &node.lock().pongs {
+                            // The measurement may have ended.
+                            let _ = pongs.send(number);
                         }
                     }
                     ToDaemon::Again { worker } => {

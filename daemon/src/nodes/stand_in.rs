@@ -21,6 +21,8 @@ use std::convert::Infallible;
 use std::error::Error;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -51,6 +53,8 @@ enum StandInEvent {
 /// The place of a node's worker.
 pub struct StandIn {
     worker: u32,
+    /// The number of the worker's process, which tells it from a former one in the same place.
+    life: u64,
     link: LastingLink,
     events: Sender<StandInEvent>,
     state: Mutex<StandInState>,
@@ -72,9 +76,11 @@ struct StandInState {
 impl StandIn {
     /// The place of worker `worker`, which is not registered yet.
     pub fn new(link: LastingLink, worker: u32) -> Arc<StandIn> {
+        static LIVES: AtomicU64 = AtomicU64::new(0);
+        let life = LIVES.fetch_add(1, Relaxed);
         let (events, coming) = channel();
         let state = Mutex::new(StandInState { coming: Some(coming), ..StandInState::default() });
-        Arc::new(StandIn { worker, link, events, state })
+        Arc::new(StandIn { worker, life, link, events, state })
     }
 
     /// Registers the worker at the daemon's socket `path`, on a thread of its own. What is returned disconnects when
@@ -100,7 +106,7 @@ impl StandIn {
             }
             own.end();
             // The node keeps no process that the daemon does not know.
-            let _ = send_message(&own.link, &ToNode::End { worker: own.worker });
+            let _ = send_message(&own.link, &ToNode::End { worker: own.worker, life: own.life });
         })?;
         Ok(registered)
     }
@@ -194,7 +200,7 @@ impl StandIn {
         };
         let fds: [OwnedFd; 3] = fds.try_into().map_err(|_| "other descriptors than a port's")?;
         let (reports, steps) = ClientPort::connect(PortFds::from_array(fds), report_slots, work_slots)?.split();
-        send_message(&self.link, &ToNode::Start { worker: self.worker, info, device, number })?;
+        send_message(&self.link, &ToNode::Start { worker: self.worker, life: self.life, info, device, number })?;
         let mut ready = match coming.recv_timeout(device.backend.ready_deadline) {
             Ok(StandInEvent::Ready(ready)) => ready,
             Ok(StandInEvent::Ended(why)) => return Err(why.into()),
@@ -331,7 +337,8 @@ impl StandIn {
 
     fn take_rank(&self, socket: &Socket) -> Result<(), Box<dyn Error>> {
         match gt_protocol::link::recv(socket, MESSAGE_FDS_MAX, REPLY_DEADLINE)? {
-            (Message::Network(rank), _) => {
+            // The node's agent makes the group of the node's own ranks.
+            (Message::Network { rank, near: false }, _) => {
                 Ok(send_message(&self.link, &ToNode::Rank { worker: self.worker, rank: Box::new(rank) })?)
             }
             _ => Err("a rank in a group of one machine".into()),

@@ -1,13 +1,13 @@
 //! Groups of workers that reshard tensors among themselves, as the dispatcher forms and breaks them.
 
-use super::rank_assignment::{GROUP_PATIENCE, RankAssignment};
+use super::rank_assignment::{GROUP_PATIENCE, LocalRank, RankAssignment};
 use super::worker_link::{Availability, WorkerLink};
 use crate::nodes::data_port::random_number;
 use crate::nodes::endpoint::NetworkRank;
 use gt_collectives::CollectiveError;
 use gt_collectives::local::{LocalGroup, LocalOptions};
+use gt_collectives::network::has_ranks_to_join;
 use gt_ops::Workers;
-use std::sync::Arc;
 
 /// The most groups at one time. The oldest is broken to form one more.
 const GROUPS_MAX: usize = 64;
@@ -97,8 +97,18 @@ fn over_machines(
         return Err(failed("a worker of it is not ready".into()));
     };
     let group = random_number().map_err(|error| failed(error.to_string()))?;
-    let assignment = |rank| RankAssignment::Network(NetworkRank { group, rank, endpoints: endpoints.clone() });
-    Ok(Some((0..workers.len()).map(assignment).collect()))
+    let machines: Vec<&str> = endpoints.iter().map(|endpoint| endpoint.machine.as_str()).collect();
+    let by_machine = has_ranks_to_join(&machines);
+    // A node's agent makes the group of the node's own workers: their memory is not here.
+    let here = workers.iter().zip(&machines).filter(|(_, machine)| machine.is_empty());
+    let here = here.fold(Workers::NONE, |all, (worker, _)| all.with(Workers::one(worker)));
+    let near = if by_machine && here.len() > 1 { within_machine(here, links)?.0 } else { Vec::new() };
+    let mut near = near.into_iter();
+    let assignment = |(rank, worker)| {
+        let network = NetworkRank { group, rank, endpoints: endpoints.clone(), by_machine };
+        RankAssignment::Network(network, if here.contains(worker) { near.next() } else { None })
+    };
+    Ok(Some(workers.iter().enumerate().map(assignment).collect()))
 }
 
 /// A rank for each of `workers`, and a handle to abort a group of several processes.
@@ -109,20 +119,21 @@ fn assignments(
     if let Some(ranks) = over_machines(workers, links)? {
         return Ok((ranks, None));
     }
+    let (ranks, shared) = within_machine(workers, links)?;
+    Ok((ranks.into_iter().map(RankAssignment::Local).collect(), shared))
+}
+
+/// A rank for each of `workers`, which are on the daemon's machine, and a handle to abort a group of several processes.
+fn within_machine(
+    workers: Workers,
+    links: &[Box<dyn WorkerLink>],
+) -> Result<(Vec<LocalRank>, Option<LocalGroup>), CollectiveError> {
     let options = LocalOptions { patience: GROUP_PATIENCE, ..LocalOptions::default() };
     if workers.iter().all(|worker| links[worker].is_thread()) {
         let ranks = LocalGroup::threads_with(workers.len(), options)?;
-        return Ok((ranks.into_iter().map(|rank| RankAssignment::Thread(Box::new(rank))).collect(), None));
+        return Ok((ranks.into_iter().map(|rank| LocalRank::Thread(Box::new(rank))).collect(), None));
     }
-    let shared = LocalGroup::processes(workers.len(), options)?;
-    let group = shared.fd().try_clone_to_owned().map_err(|error| CollectiveError::Setup {
-        what: "share the memory of a group".into(),
-        why: error.to_string(),
-    })?;
-    let group = Arc::new(group);
     let memories: Option<Vec<_>> = workers.iter().map(|worker| links[worker].memory()).collect();
-    let memories = memories.unwrap_or_default();
-    let assignment = |rank| RankAssignment::Shared { group: group.clone(), rank, memories: memories.clone() };
-    let assignments = (0..workers.len()).map(assignment).collect();
-    Ok((assignments, Some(shared)))
+    let (ranks, shared) = LocalRank::shared(workers.len(), &memories.unwrap_or_default())?;
+    Ok((ranks, Some(shared)))
 }

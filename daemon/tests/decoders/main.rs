@@ -75,7 +75,8 @@ fn node_message(dice: &mut Dice<'_>) -> Vec<u8> {
         }],
     };
     let data = DataHello { from: "a".into(), to: "b".into(), link: "c".into(), received: 9 };
-    let rank = Box::new(NetworkRank { group: 1, rank: 1, endpoints: vec![endpoint.clone(), endpoint] });
+    let endpoints = vec![endpoint.clone(), endpoint];
+    let rank = Box::new(NetworkRank { group: 1, rank: 1, endpoints, by_machine: true });
     let messages = [
         serde_json::to_vec(&MachineRequest::Node(Box::new(hello))),
         serde_json::to_vec(&MachineRequest::Data(data)),

@@ -1,10 +1,13 @@
 //! Nodes that die, and workers of nodes that die.
 
-use crate::machines::{Node, client_on, daemon, has_left, invitation, node_info, wait_state};
+use crate::machines::{Node, Parts, client_on, daemon, has_left, invitation, node_info, wait_state};
 use crate::support::eventually;
+use crate::together::DIVIDED;
 use gt_ops::Op;
+use gt_ops::failure::{Fault, WorkerName};
 use gt_protocol::{NodeState, WorkerState};
-use nix::sys::signal::Signal;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 #[test]
 fn a_node_that_is_killed_and_started_again_loses_its_tensors_alone() {
@@ -53,6 +56,13 @@ fn a_node_that_is_stopped_keeps_only_its_own_clients_waiting() {
     assert_eq!(node_info(&gtd, "left").state, NodeState::Up);
 }
 
+/// The processes that a process has started.
+fn children(process: u32) -> Vec<u32> {
+    let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
+    let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
+    children.collect::<String>().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
 #[test]
 fn a_nodes_worker_that_is_killed_is_replaced() {
     let gtd = daemon(&[]);
@@ -60,14 +70,9 @@ fn a_nodes_worker_that_is_killed_is_replaced() {
     let mut client = client_on(&gtd, 1);
     let held = client.full(&[2], 1.0);
     client.sync();
-    let children = |process: u32| -> Vec<u32> {
-        let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
-        let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
-        children.collect::<String>().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
-    };
     let workers = children(node.child.id());
     assert_eq!(workers.len(), 1);
-    nix::sys::signal::kill(nix::unistd::Pid::from_raw(workers[0] as i32), Signal::SIGKILL).unwrap();
+    kill(Pid::from_raw(workers[0] as i32), Signal::SIGKILL).unwrap();
     let failure = client.fetch(held, 8).unwrap_err();
     assert_eq!(failure.fault, has_left("left/cpu:0"));
     drop(client);
@@ -76,4 +81,51 @@ fn a_nodes_worker_that_is_killed_is_replaced() {
         workers.iter().any(|worker| worker.name == "left/cpu:0" && worker.state == WorkerState::Running)
     });
     assert!(gtd.stderr().contains("worker 0 of node left was killed by signal 9"), "{}", gtd.stderr());
+}
+
+#[test]
+fn a_worker_that_is_killed_while_its_node_sums_is_named_and_the_others_sum_again() {
+    const LEN: usize = 4 << 20;
+    let gtd = daemon(&DIVIDED);
+    let nodes = [Node::start(&gtd, "left", "cpu:2"), Node::start(&gtd, "right", "cpu:2")];
+    let (mut parts, rows) = Parts::new(&gtd, 1..5, LEN);
+    let sum = parts.sum(rows);
+    parts.assert_is_sum(sum);
+    for _ in 0..50 {
+        parts.sum(rows);
+    }
+    let victim = children(nodes[0].child.id())[0];
+    kill(Pid::from_raw(victim as i32), Signal::SIGKILL).unwrap();
+    let late = parts.sum(rows);
+    let failure = parts.client.fetch(late, 4 * LEN).unwrap_err();
+    assert!([has_left("left/cpu:0"), has_left("left/cpu:1")].contains(&failure.fault), "{failure:?}");
+    drop(parts);
+    nodes[0].wait_running(&gtd, "left");
+    let (mut parts, rows) = Parts::new(&gtd, 1..5, LEN);
+    let sum = parts.sum(rows);
+    parts.assert_is_sum(sum);
+}
+
+#[test]
+fn a_process_of_the_daemon_that_is_killed_while_it_sums_with_a_node_is_named_and_replaced() {
+    const LEN: usize = 4 << 20;
+    let gtd = daemon(&[&DIVIDED[..], &["--workers", "proc-cpu:2"]].concat());
+    let _node = Node::start(&gtd, "left", "cpu:2");
+    let (mut parts, rows) = Parts::new(&gtd, 0..4, LEN);
+    let sum = parts.sum(rows);
+    parts.assert_is_sum(sum);
+    for _ in 0..50 {
+        parts.sum(rows);
+    }
+    let victim = gtd.status().workers[1].clone();
+    kill(Pid::from_raw(victim.process.unwrap() as i32), Signal::SIGKILL).unwrap();
+    let late = parts.sum(rows);
+    let failure = parts.client.fetch(late, 4 * LEN).unwrap_err();
+    let named = |fault| matches!(fault, Fault::WorkerLost { worker, .. } if worker == WorkerName::new(&victim.name));
+    assert!(named(failure.fault), "{failure:?}");
+    drop(parts);
+    eventually("another process works", || gtd.status().workers[1].state == WorkerState::Running);
+    let (mut parts, rows) = Parts::new(&gtd, 0..4, LEN);
+    let sum = parts.sum(rows);
+    parts.assert_is_sum(sum);
 }

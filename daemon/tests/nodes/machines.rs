@@ -2,13 +2,16 @@
 
 use crate::support::{Client, DEADLINE, Folder, Gtd, eventually, gtd_path, wait};
 use gt_ops::failure::{Fault, WorkerEnd, WorkerName};
+use gt_ops::instruction::Operand;
 use gt_ops::placement::{RequestedLayout, RequestedPlacement, Workers};
 use gt_ops::wire::Command;
-use gt_protocol::{Hello, NodeInfo, NodeState, Role, WorkerState};
+use gt_ops::{Attrs, DType, Meta, Op, Shape, TensorId};
+use gt_protocol::{Hello, NodeInfo, NodeState, Role, WorkerState, WorkerTraffic};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::ops::Range;
 use std::process::{Child, Command as Program, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -127,6 +130,51 @@ pub fn client_on(gtd: &Gtd, worker: usize) -> Client {
     client.send(&Command::DefineSignal { signal: 1, requested, compile: None });
     client.send(&Command::Signal { signal: 1 });
     client
+}
+
+/// A client of some workers, each of which holds a row of `len` equal numbers: 1, 2, and so on. Signal 2, which is in
+/// force, requests a copy of each result on all of them.
+pub struct Parts {
+    pub client: Client,
+    workers: Range<usize>,
+    len: usize,
+}
+
+impl Parts {
+    /// Gives each worker its row.
+    pub fn new(gtd: &Gtd, workers: Range<usize>, len: usize) -> (Parts, TensorId) {
+        let mut client = gtd.client();
+        let all = workers.clone().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
+        for (signal, layout) in [(1, RequestedLayout::Sharded { axis: 0 }), (2, RequestedLayout::Replicated)] {
+            let requested = RequestedPlacement { workers: all, layout };
+            client.send(&Command::DefineSignal { signal, requested, compile: None });
+        }
+        client.send(&Command::Signal { signal: 1 });
+        let row = |row: usize| ((row + 1) as f32).to_le_bytes().repeat(len);
+        let rows: Vec<u8> = (0..workers.len()).flat_map(row).collect();
+        let rows = client.upload(Meta::new(Shape::new(&[workers.len(), len]).unwrap(), DType::F32), &rows);
+        client.send(&Command::Signal { signal: 2 });
+        (Parts { client, workers, len }, rows)
+    }
+
+    /// Sums the rows up by an all-reduce: each worker has the sum of its rows.
+    pub fn sum(&mut self, rows: TensorId) -> TensorId {
+        self.client.op(Op::Sum, &[Operand::Tensor(rows)], Attrs::Axes { mask: 1, keepdim: false })
+    }
+
+    pub fn assert_is_sum(&mut self, sum: TensorId) {
+        let workers = self.workers.len();
+        let expected = (workers * (workers + 1) / 2) as f32;
+        let found = self.client.fetch_f32(sum, self.len).unwrap();
+        assert!(found.iter().all(|found| *found == expected), "{:?}, not {expected}", &found[..4]);
+    }
+
+    /// How many all-reduces each of the workers took part in.
+    pub fn all_reduces(&self) -> Vec<u64> {
+        let (traffic, _) = gt_protocol::ask_traffic(&self.client.socket).unwrap();
+        let of = |worker: &WorkerTraffic| worker.collectives.get("all_reduce").map_or(0, |traffic| traffic.count);
+        traffic[self.workers.clone()].iter().map(of).collect()
+    }
 }
 
 /// The node called `name`.

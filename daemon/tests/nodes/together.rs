@@ -1,6 +1,6 @@
 //! Workers of several machines compute one program's tensors.
 
-use crate::machines::{Node, Relay, client_on, daemon, invitation, node_info, through, while_working};
+use crate::machines::{Node, Parts, Relay, client_on, daemon, invitation, node_info, through, while_working};
 use crate::support::Gtd;
 use gt_client::backward::{BackwardOptions, backward};
 use gt_client::launch::ConnectOptions;
@@ -105,6 +105,23 @@ fn a_network_trained_by_two_nodes_has_the_losses_of_one_worker() {
     // The tensors were divided: the nodes sent each other more than the losses.
     for node in ["left", "right"] {
         assert!(node_info(&gtd, node).sent_bytes > 10_000, "{:?}", node_info(&gtd, node));
+    }
+}
+
+#[test]
+fn the_daemons_own_workers_and_those_of_nodes_sum_together() {
+    const LEN: usize = 300_007;
+    // The daemon's own are threads, processes, or both.
+    for (own, workers) in [("cpu:2", 0..5), ("proc-cpu:2", 0..5), ("cpu:1,proc-cpu:2", 0..6)] {
+        let gtd = daemon(&[&DIVIDED[..], &["--workers", own]].concat());
+        let _nodes = [Node::start(&gtd, "left", "cpu:2"), Node::start(&gtd, "right", "cpu:1")];
+        let (mut parts, rows) = Parts::new(&gtd, workers.clone(), LEN);
+        for _ in 0..3 {
+            let sum = parts.sum(rows);
+            parts.assert_is_sum(sum);
+        }
+        assert_eq!(parts.all_reduces(), vec![3; workers.len()], "{own}");
+        assert!(!gtd.stderr().contains("a group was not joined"), "{}", gtd.stderr());
     }
 }
 

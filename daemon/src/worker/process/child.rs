@@ -8,7 +8,7 @@ use super::message::{Message, Ready};
 use super::worker_device::WorkerDevice;
 use crate::nodes::data_port::{self, DataPort};
 use crate::worker::core::Core;
-use crate::worker::rank_assignment::RankAssignment;
+use crate::worker::rank_assignment::{LocalRank, RankAssignment};
 use crate::worker::reachable_memory::reachable_memory;
 use crate::worker::serve::{Transport, Worker};
 use crate::worker::session_tensors::SessionShared;
@@ -219,7 +219,7 @@ impl PortTransport {
                 Ok(())
             }
             Message::Outdated => Ok(()),
-            Message::Start { .. } | Message::Rank { .. } | Message::Memory | Message::Network(_) => {
+            Message::Start { .. } | Message::Rank { .. } | Message::Memory | Message::Network { .. } => {
                 Err("a message that comes at another time".into())
             }
         }
@@ -233,15 +233,24 @@ impl PortTransport {
     }
 
     fn take_rank(&mut self) -> Result<RankAssignment, Box<dyn Error>> {
-        match gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)? {
-            (Message::Rank { rank, memories }, fds) => {
-                let group = fds.into_iter().next().ok_or("a place in a group without its memory")?;
-                let memories = (0..memories).map(|_| self.take_memory()).collect::<Result<_, _>>()?;
-                Ok(RankAssignment::Shared { group: Arc::new(group), rank, memories })
+        let (message, fds) = gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)?;
+        match message {
+            Message::Network { rank, near: false } => Ok(RankAssignment::Network(rank, None)),
+            Message::Network { rank, near: true } => {
+                let (message, fds) = gt_protocol::link::recv(&self.socket, MESSAGE_FDS_MAX, NAP)?;
+                Ok(RankAssignment::Network(rank, Some(self.take_local_rank(message, fds)?)))
             }
-            (Message::Network(rank), _) => Ok(RankAssignment::Network(rank)),
-            _ => Err("another message than the place in a group that was announced".into()),
+            message => Ok(RankAssignment::Local(self.take_local_rank(message, fds)?)),
         }
+    }
+
+    fn take_local_rank(&mut self, message: Message, fds: Vec<OwnedFd>) -> Result<LocalRank, Box<dyn Error>> {
+        let Message::Rank { rank, memories } = message else {
+            return Err("another message than the place in a group that was announced".into());
+        };
+        let group = fds.into_iter().next().ok_or("a place in a group without its memory")?;
+        let memories = (0..memories).map(|_| self.take_memory()).collect::<Result<_, _>>()?;
+        Ok(LocalRank::Shared { group: Arc::new(group), rank, memories })
     }
 }
 

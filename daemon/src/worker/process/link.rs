@@ -3,6 +3,7 @@
 use super::keeper::{Child, Keeper, News};
 use super::life::{self, CHECK_EVERY, LifeWatch, Liveness, SILENT_CHECKS_MAX};
 use super::message::Message;
+use super::rank_messages::messages_for;
 use super::worker_device::WorkerDevice;
 use crate::nodes::endpoint::Endpoint;
 use crate::worker::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep, Wire};
@@ -450,16 +451,9 @@ impl WorkerLink for ProcessLink {
             // The next process is in no group until a new one is formed.
             return;
         }
-        match assignment {
-            RankAssignment::Shared { group, rank, memories } => {
-                let message = Message::Rank { rank, memories: memories.len() };
-                self.letters.push_back(Letter { message, fd: Some(group) });
-                self.letters.extend(memories.into_iter().map(|fd| Letter { message: Message::Memory, fd: Some(fd) }));
-            }
-            RankAssignment::Network(rank) => {
-                self.letters.push_back(Letter { message: Message::Network(rank), fd: None });
-            }
-            RankAssignment::Thread(_) => return tracing::error!(target: "gtd::worker", "a place among threads"),
+        match messages_for(assignment) {
+            Ok(messages) => self.letters.extend(messages.into_iter().map(|(message, fd)| Letter { message, fd })),
+            Err(error) => return tracing::error!(target: "gtd::worker", error, "a rank was not assigned"),
         }
         self.post();
         self.queue.control(SessionSlot::default(), StepKind::Join { workers });

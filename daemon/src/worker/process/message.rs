@@ -47,7 +47,12 @@ pub enum Message {
     /// The memory of the next rank's tensors, as a descriptor.
     Memory,
     /// In place of [`Message::Rank`], the rank in a group over several machines.
-    Network(NetworkRank),
+    Network {
+        /// The rank.
+        rank: NetworkRank,
+        /// Whether [`Message::Rank`] follows, for the group of the ranks of this machine.
+        near: bool,
+    },
 }
 
 /// The process's answer to [`Message::Start`], with the descriptors of its lifeline, of the socket for cancellations

@@ -21,6 +21,7 @@
 //! - [`keeper`]: the thread that starts the process and waits for its end.
 //! - [`child`]: the process itself.
 //! - [`life`]: heartbeats, by which the daemon notices a process that is stopped, and lifelines, by which it kills one.
+//! - [`rank_messages`]: how a process learns its rank in a group.
 //! - [`registering`]: a process that was started by somebody else and registers itself.
 
 pub mod child;
@@ -28,5 +29,6 @@ pub mod keeper;
 pub mod life;
 pub mod link;
 pub mod message;
+pub mod rank_messages;
 pub mod registering;
 pub mod worker_device;
