@@ -129,7 +129,7 @@ def differs(
     grads = [other["grad"] for other in others if "grad" in other]
     own = expected["grad"]
     if found["grad"]["requires_grad"] and not any(own["values"]):
-        # The gradient of a part without elements is of zeros; PyTorch's does not record them where the part was written.
+        # The gradient of a part without elements is of zeros, which PyTorch does not record where the part was written.
         own = own | {"requires_grad": True, "is_leaf": found["grad"]["is_leaf"]}
     text = differs(own, found["grad"], grads, tolerance, rounding)
     return f"grad: {text}" if text else None

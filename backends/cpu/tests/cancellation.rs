@@ -199,5 +199,5 @@ fn elementwise_work_and_random_numbers() {
         (Op::Randn, Vec::new(), Attrs::Random { shape, dtype: DType::F64, seed: 1, stream: 2, first: 0 })
     });
     ends_when_cancelled(|b| (Op::Softmax, vec![filled(b, &[20, 5_000_000], DType::F32)], Attrs::None));
-    ends_when_cancelled(|b| (Op::Argsort, vec![filled(b, &[3_000_000], DType::F32)], Attrs::Axis(0)));
+    ends_when_cancelled(|b| (Op::Argsort, vec![filled(b, &[20_000_000], DType::F32)], Attrs::Axis(0)));
 }
