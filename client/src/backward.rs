@@ -555,6 +555,8 @@ fn op_gradients(
 fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
     // The node's lock is not held during the addition, which may wait.
     match node.grad() {
+        // As PyTorch's, the gradient that a result retains is apart from the one that the pass returns.
+        None if !node.is_leaf() => node.set_grad(Some(Tensor::new(grad.value()?, grad.node()))),
         None => node.set_grad(Some(grad)),
         // The retained gradient of a result is replaced, that of a leaf is added to.
         Some(total) if grad_enabled() || !node.is_leaf() => node.set_grad(Some(total.binary(Op::Add, &grad)?)),

@@ -518,7 +518,7 @@ class Program:
         if len(sizes) > 1 and rounds:
             # The last bits of a rounded number are most of an element of fewer bytes.
             return None
-        if len(sizes) > 1 and a in self.repeating and re.search(r"index_put_|masked_fill_|\] = ", line):
+        if len(sizes) > 1 and a in self.repeating and re.search(r"index_\w+_\(|masked_fill_|\] = ", line):
             # Elements of another size, which another axis repeats: GT refuses to write to some of them.
             return None
         if self.is_recorded() and any(shares_memory(target, self.of(name)) for name in self.untracked):

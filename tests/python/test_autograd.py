@@ -487,3 +487,14 @@ def test_a_part_without_elements_that_requires_a_gradient_makes_its_base_require
     assert x.requires_grad
     x.sum().backward()
     assert leaf.grad.tolist() == [0]
+
+
+def test_a_retained_gradient_is_apart_from_the_one_that_is_returned() -> None:
+    x = gt.tensor([3.0, 4.0], requires_grad=True)
+    y = x * 2
+    y.retain_grad()
+    returned = gt.autograd.grad((y * y).sum(), y, create_graph=True)[0].detach()
+    returned.clamp_(1, -1.5)
+    assert returned.tolist() == [-1.5, -1.5]
+    assert y.grad.tolist() == [12.0, 16.0]
+    assert y.grad.requires_grad
