@@ -26,6 +26,9 @@ const TRANSPOSED_ROWS_MIN: usize = 4;
 /// transposing or packing.
 const FEW_ROWS_MAX: usize = 32;
 const FEW_ROWS_OPERAND_BYTES_MAX: usize = 1 << 20;
+/// Products of more rows of half precisions with a matrix of at most so many bytes, which stays in the caches, are packed.
+const HALF_ROWS_MAX: usize = 4;
+const CACHED_BYTES_MAX: usize = 4 << 20;
 /// A product is computed in blocks of at most this many rows or columns, and of at most this many terms, with a
 /// checkpoint before each. Smaller blocks would pack the operands more often, which takes a noticeable part of the
 /// time.
@@ -541,7 +544,10 @@ impl CpuBackend {
         let one_matrix = shape.dims()[..lead].iter().all(|size| *size == 1);
         let is_transposed = b.strides[lead] == b.size() as isize;
         let few = a.numel() <= ROWS_MAX * k && k >= TERMS_MIN && out.shape.numel() > 0;
-        if !(few && one_matrix && is_transposed && FewRows::has(self.level, dtype)) {
+        // A half precision is converted again for each group of columns, which more rows pay for only where the matrix
+        // comes from memory.
+        let converts = dtype.is_half() && a.numel() > HALF_ROWS_MAX * k && b.meta.bytes() <= CACHED_BYTES_MAX;
+        if !(few && one_matrix && is_transposed && FewRows::has(self.level, dtype)) || converts {
             return Ok(None);
         }
         let sums = if dtype.is_half() { DType::F32 } else { dtype };
