@@ -26,7 +26,8 @@ const TRANSPOSED_ROWS_MIN: usize = 4;
 /// transposing or packing.
 const FEW_ROWS_MAX: usize = 32;
 const FEW_ROWS_OPERAND_BYTES_MAX: usize = 1 << 20;
-/// Products of more rows of half precisions with a matrix of at most so many bytes, which stays in the caches, are packed.
+/// Products of more rows of half precisions with a matrix of at most so many bytes, which stays in the caches, are
+/// packed.
 const HALF_ROWS_MAX: usize = 4;
 const CACHED_BYTES_MAX: usize = 4 << 20;
 /// A product is computed in blocks of at most this many rows or columns, and of at most this many terms, with a
