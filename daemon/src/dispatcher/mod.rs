@@ -26,6 +26,7 @@ use crate::janitor::Janitor;
 use crate::journal::LineBudget;
 use crate::ledger::Ledger;
 use crate::log::InstructionLog;
+use crate::modifiers::links::Machine;
 use crate::modifiers::pipeline::Pipelines;
 use crate::nodes::server::Nodes;
 use crate::quota::{QuotaConfig, QuotaTable};
@@ -193,8 +194,8 @@ pub struct Dispatcher {
     initial_workers: usize,
     /// The workers that new sessions get.
     present: Workers,
-    /// The workers of each machine; none if all are on the daemon's.
-    machines: Vec<Workers>,
+    /// The machines; none if all workers are on the daemon's.
+    machines: Vec<Machine>,
     groups: Groups,
     pipelines: Pipelines,
     tape: Tape,

@@ -7,7 +7,8 @@
 
 use super::{Dispatcher, WakeSource};
 use crate::devices;
-use crate::modifiers::links::set_node_links;
+use crate::modifiers::links::{Machine, MachineLink};
+use crate::nodes::link_speed::MeasuredLink;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::worker_device::WorkerDevice;
 use crate::worker::worker_link::{Availability, WorkerLink};
@@ -19,8 +20,12 @@ use gt_protocol::{DaemonMessage, Hello, RefusalCode, Refused, WorkerInfo, Worker
 use gt_shm::Socket;
 use std::os::fd::AsFd;
 
-/// The workers of each machine, by the nodes that workers are on; none if all are on the daemon's.
-fn machines_of(nodes: impl Iterator<Item = Option<String>>) -> Vec<Workers> {
+/// The machines, by the nodes that workers are on; none if all are on the daemon's. `speed` is the measured speed of a
+/// node's link.
+fn machines_of(
+    nodes: impl Iterator<Item = Option<String>>,
+    speed: impl Fn(&str) -> Option<MeasuredLink>,
+) -> Vec<Machine> {
     let mut machines: Vec<(Option<String>, Workers)> = Vec::new();
     for (number, node) in nodes.enumerate() {
         match machines.iter_mut().find(|(name, _)| *name == node) {
@@ -28,7 +33,12 @@ fn machines_of(nodes: impl Iterator<Item = Option<String>>) -> Vec<Workers> {
             None => machines.push((node, Workers::one(number))),
         }
     }
-    if machines.len() > 1 { machines.into_iter().map(|(_, workers)| workers).collect() } else { Vec::new() }
+    let link = |node: Option<String>| match node {
+        None => MachineLink::Own,
+        Some(node) => speed(&node).map_or(MachineLink::Unmeasured, MachineLink::Measured),
+    };
+    let machine = |(node, workers)| Machine { workers, link: link(node) };
+    if machines.len() > 1 { machines.into_iter().map(machine).collect() } else { Vec::new() }
 }
 
 impl Dispatcher {
@@ -152,21 +162,11 @@ impl Dispatcher {
         let here = self.links.iter().enumerate().filter(|(_, link)| computes(&***link));
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
         if present != std::mem::replace(&mut self.present, present) {
-            self.machines = machines_of(self.links.iter_mut().map(|link| link.info().node));
-            self.update_node_links();
+            let (nodes, links) = (&self.nodes, &mut self.links);
+            let speed = |node: &str| nodes.as_ref().and_then(|nodes| nodes.speed(node));
+            self.machines = machines_of(links.iter_mut().map(|link| link.info().node), speed);
             self.drop_unused_pipelines();
         }
-    }
-
-    /// Tells the estimates of moves how fast the links of the nodes are.
-    fn update_node_links(&mut self) {
-        let Some(nodes) = &self.nodes else { return };
-        let speed_of = |workers: &Workers, links: &mut [Box<dyn WorkerLink>]| {
-            let node = workers.first().and_then(|worker| links[worker].info().node)?;
-            Some((*workers, nodes.speed(&node)))
-        };
-        let links = self.machines.iter().filter_map(|workers| speed_of(workers, &mut self.links)).collect();
-        set_node_links(links);
     }
 
     /// Drops the pipelines that no session uses.

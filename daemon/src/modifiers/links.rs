@@ -2,7 +2,6 @@
 
 use crate::nodes::link_speed::MeasuredLink;
 use gt_ops::Workers;
-use std::sync::{PoisonError, RwLock};
 
 /// Bytes a nanosecond between workers of two machines whose link was not measured: 64 MiB from one process to another
 /// took 71 ms.
@@ -16,15 +15,38 @@ const COLLECTIVE_TRIPS: f64 = 2.0;
 /// The rest of a collective's time between machines: those 90 µs were measured where a trip took 10 µs.
 const NETWORK_HANDLING_NS: f64 = 70_000.0;
 
-/// The workers of a node, and the speed of its link with the daemon's machine, if it was measured.
-pub type NodeLink = (Workers, Option<MeasuredLink>);
+/// The workers of a machine, and its link with the daemon's.
+#[derive(Clone, Copy, Debug)]
+pub struct Machine {
+    /// The workers.
+    pub workers: Workers,
+    /// The link.
+    pub link: MachineLink,
+}
 
-/// The links of the nodes that are there. A link is a property of the machines, not of a session.
-static NODES: RwLock<Vec<NodeLink>> = RwLock::new(Vec::new());
+/// The link of a machine with the daemon's.
+#[derive(Clone, Copy, Debug)]
+pub enum MachineLink {
+    /// The machine is the daemon's.
+    Own,
+    /// A node whose link was not measured.
+    Unmeasured,
+    /// A node whose link was measured when it joined.
+    Measured(MeasuredLink),
+}
 
-/// Replaces the known links of the nodes.
-pub fn set_node_links(links: Vec<NodeLink>) {
-    *NODES.write().unwrap_or_else(PoisonError::into_inner) = links;
+impl MachineLink {
+    /// The speed of moves over the link; none of the daemon's own machine.
+    fn speed(self) -> Option<LinkSpeed> {
+        match self {
+            MachineLink::Own => None,
+            MachineLink::Unmeasured => Some(LinkSpeed::UNMEASURED),
+            MachineLink::Measured(MeasuredLink { latency_ns, bytes_per_s }) => Some(LinkSpeed {
+                bytes_per_ns: bytes_per_s as f64 / 1e9,
+                collective_ns: NETWORK_HANDLING_NS + COLLECTIVE_TRIPS * latency_ns as f64,
+            }),
+        }
+    }
 }
 
 /// The links between the workers of a session.
@@ -32,8 +54,8 @@ pub fn set_node_links(links: Vec<NodeLink>) {
 pub struct Links {
     /// Between workers of one machine, bytes a nanosecond.
     pub local_bytes_per_ns: f64,
-    /// The workers of each machine. All are on one if this is empty.
-    pub machines: Vec<Workers>,
+    /// The machines. All workers are on one if this is empty.
+    pub machines: Vec<Machine>,
 }
 
 /// The slowest link among some workers.
@@ -45,14 +67,19 @@ pub struct LinkSpeed {
     pub collective_ns: f64,
 }
 
+impl LinkSpeed {
+    const UNMEASURED: LinkSpeed =
+        LinkSpeed { bytes_per_ns: NETWORK_BYTES_PER_NS, collective_ns: NETWORK_COLLECTIVE_NS };
+}
+
 impl Links {
     /// The slowest link among `workers`.
     pub fn among(&self, workers: Workers) -> LinkSpeed {
-        let together = |machine: &Workers| workers.without(*machine).is_empty();
+        let together = |machine: &Machine| workers.without(machine.workers).is_empty();
         if self.machines.is_empty() || self.machines.iter().any(together) {
             LinkSpeed { bytes_per_ns: self.local_bytes_per_ns, collective_ns: LOCAL_COLLECTIVE_NS }
         } else {
-            let slowest = over_network(workers, &NODES.read().unwrap_or_else(PoisonError::into_inner));
+            let slowest = over_network(workers, &self.machines);
             LinkSpeed { bytes_per_ns: self.local_bytes_per_ns.min(slowest.bytes_per_ns), ..slowest }
         }
     }
@@ -60,20 +87,13 @@ impl Links {
 
 /// The slowest link among workers of several machines. Links between two nodes are not measured: the slower of both
 /// nodes' links with the daemon's machine stands for theirs.
-fn over_network(workers: Workers, nodes: &[NodeLink]) -> LinkSpeed {
-    let unknown = LinkSpeed { bytes_per_ns: NETWORK_BYTES_PER_NS, collective_ns: NETWORK_COLLECTIVE_NS };
-    let of_node = |(_, link): &NodeLink| {
-        link.map_or(unknown, |MeasuredLink { latency_ns, bytes_per_s }| LinkSpeed {
-            bytes_per_ns: bytes_per_s as f64 / 1e9,
-            collective_ns: NETWORK_HANDLING_NS + COLLECTIVE_TRIPS * latency_ns as f64,
-        })
-    };
-    let concerned = nodes.iter().filter(|(of, _)| !of.and(workers).is_empty()).map(of_node);
+fn over_network(workers: Workers, machines: &[Machine]) -> LinkSpeed {
+    let concerned = machines.iter().filter(|machine| !machine.workers.and(workers).is_empty());
     let slower = |a: LinkSpeed, b: LinkSpeed| LinkSpeed {
         bytes_per_ns: a.bytes_per_ns.min(b.bytes_per_ns),
         collective_ns: a.collective_ns.max(b.collective_ns),
     };
-    concerned.reduce(slower).unwrap_or(unknown)
+    concerned.filter_map(|machine| machine.link.speed()).reduce(slower).unwrap_or(LinkSpeed::UNMEASURED)
 }
 
 #[cfg(test)]
@@ -83,8 +103,14 @@ mod tests {
     #[test]
     fn the_slowest_of_the_nodes_that_take_part_counts() {
         let [near, fast, slow, unmeasured] = [0, 1, 2, 3].map(Workers::one);
-        let link = |latency_ns, bytes_per_s| Some(MeasuredLink { latency_ns, bytes_per_s });
-        let nodes = [(fast, link(10_000, 2_000_000_000)), (slow, link(500_000, 100_000_000)), (unmeasured, None)];
+        let link = |latency_ns, bytes_per_s| MachineLink::Measured(MeasuredLink { latency_ns, bytes_per_s });
+        let nodes = [
+            (near, MachineLink::Own),
+            (fast, link(10_000, 2_000_000_000)),
+            (slow, link(500_000, 100_000_000)),
+            (unmeasured, MachineLink::Unmeasured),
+        ];
+        let nodes = nodes.map(|(workers, link)| Machine { workers, link });
         let among = |workers: &[Workers]| {
             let all = workers.iter().fold(Workers::NONE, |all, worker| all.with(*worker));
             let LinkSpeed { bytes_per_ns, collective_ns } = over_network(all, &nodes);

@@ -1,6 +1,6 @@
 //! Pipelines: the modifiers of sessions on the same workers, in order.
 
-use super::links::Links;
+use super::links::{Links, Machine};
 use super::stream_modifier::{MODIFIER_ID_MIN, ModifierStats, Output, StreamModifier};
 use crate::table::TensorTable;
 use crate::worker::step::Step;
@@ -22,9 +22,9 @@ pub struct SessionWorkers {
     pub several: bool,
 }
 
-/// Makes the pipeline of sessions on the same workers; the second argument are the workers of each machine, or none
-/// if all are on one.
-type MakePipeline = Box<dyn FnMut(SessionWorkers, &[Workers]) -> Pipeline + Send>;
+/// Makes the pipeline of sessions on the same workers; the second argument are the machines, or none if all workers are
+/// on one.
+type MakePipeline = Box<dyn FnMut(SessionWorkers, &[Machine]) -> Pipeline + Send>;
 
 /// The pipelines of all sessions: sessions on the same workers share one.
 pub struct Pipelines {
@@ -44,13 +44,13 @@ const PIPELINES_KEPT: usize = 64;
 
 impl Pipelines {
     /// An empty set of pipelines; `make` makes each.
-    pub fn new(make: impl FnMut(SessionWorkers, &[Workers]) -> Pipeline + Send + 'static) -> Pipelines {
+    pub fn new(make: impl FnMut(SessionWorkers, &[Machine]) -> Pipeline + Send + 'static) -> Pipelines {
         Pipelines { make: Box::new(make), made: Vec::new(), count: 0 }
     }
 
-    /// The pipeline for sessions on `workers`, made at the first call. `machines` are the workers of each machine, or
-    /// none if all are on one.
-    pub fn of(&mut self, workers: SessionWorkers, machines: &[Workers]) -> &mut Pipeline {
+    /// The pipeline for sessions on `workers`, made at the first call. `machines` are none if
+    /// all workers are on one.
+    pub fn of(&mut self, workers: SessionWorkers, machines: &[Machine]) -> &mut Pipeline {
         let at = self.made.iter().position(|(of, _)| *of == workers).unwrap_or_else(|| {
             let mut pipeline = (self.make)(workers, machines);
             pipeline.next_id += self.count % RANGES * IDS_PER_PIPELINE;

@@ -181,6 +181,7 @@ pub fn nearest_copy(tensor: &TensorEntry, to: &Placement, links: &Links, tensors
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::modifiers::links::{Machine, MachineLink};
     use crate::table::Content;
     use gt_ops::{DType, Meta, Shape};
 
@@ -189,7 +190,8 @@ mod tests {
     /// Workers 0 and 1 are on one machine, 2 and 3 on another.
     fn two_machines() -> Links {
         let near = Workers::first_of(2);
-        Links { local_bytes_per_ns: 10.0, machines: vec![near, Workers::first_of(4).without(near)] }
+        let far = Machine { workers: Workers::first_of(4).without(near), link: MachineLink::Unmeasured };
+        Links { local_bytes_per_ns: 10.0, machines: vec![Machine { workers: near, link: MachineLink::Own }, far] }
     }
 
     #[test]
