@@ -233,6 +233,29 @@ pub enum RequestedDimension {
     Replicated,
 }
 
+impl RequestedLayout {
+    /// The request for these layouts over a mesh of `rows` rows; with 0 rows there is no mesh, and the first is meant.
+    pub fn over(rows: u8, layouts: [RequestedDimension; 2]) -> RequestedLayout {
+        match (rows, layouts[0]) {
+            (0, RequestedDimension::Any) => RequestedLayout::Any,
+            (0, RequestedDimension::Sharded { axis }) => RequestedLayout::Sharded { axis },
+            (0, RequestedDimension::Replicated) => RequestedLayout::Replicated,
+            (rows, _) => RequestedLayout::Mesh { rows, layouts },
+        }
+    }
+
+    /// The rows and layouts of which [`RequestedLayout::over`] makes this request.
+    pub fn dimensions(self) -> (u8, [RequestedDimension; 2]) {
+        let alone = |layout| (0, [layout, RequestedDimension::Any]);
+        match self {
+            RequestedLayout::Any => alone(RequestedDimension::Any),
+            RequestedLayout::Sharded { axis } => alone(RequestedDimension::Sharded { axis }),
+            RequestedLayout::Replicated => alone(RequestedDimension::Replicated),
+            RequestedLayout::Mesh { rows, layouts } => (rows, layouts),
+        }
+    }
+}
+
 /// The layouts that a request leaves to a tensor on a mesh; none for a dimension without a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MeshTarget {

@@ -68,14 +68,8 @@ fn define_signals(definitions: Vec<Said>) -> PyResult<()> {
         _ => RequestedDimension::Any,
     };
     let read = |(signal, rows, layouts, workers, backward, compile, written): Said| {
-        let layout = match (rows, layouts.map(along)) {
-            (0, [RequestedDimension::Sharded { axis }, _]) => RequestedLayout::Sharded { axis },
-            (0, [RequestedDimension::Replicated, _]) => RequestedLayout::Replicated,
-            (0, [RequestedDimension::Any, _]) => RequestedLayout::Any,
-            (rows, layouts) => RequestedLayout::Mesh { rows, layouts },
-        };
         let workers = workers.into_iter().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
-        let requested = RequestedPlacement { workers, layout };
+        let requested = RequestedPlacement { workers, layout: RequestedLayout::over(rows, layouts.map(along)) };
         SignalDefinition { signal, requested, compile, backward, written }
     };
     let open = session::open();

@@ -217,12 +217,8 @@ impl Encoder {
                     RequestedDimension::Sharded { axis } => (requested_layout::SHARDED, axis),
                     RequestedDimension::Replicated => (requested_layout::REPLICATED, 0),
                 };
-                let ((layout, axis), rows, (within, axis_within)) = match requested.layout {
-                    RequestedLayout::Any => (along(RequestedDimension::Any), 0, (0, 0)),
-                    RequestedLayout::Sharded { axis } => (along(RequestedDimension::Sharded { axis }), 0, (0, 0)),
-                    RequestedLayout::Replicated => (along(RequestedDimension::Replicated), 0, (0, 0)),
-                    RequestedLayout::Mesh { rows, layouts } => (along(layouts[0]), rows, along(layouts[1])),
-                };
+                let (rows, layouts) = requested.layout.dimensions();
+                let [(layout, axis), (within, axis_within)] = layouts.map(along);
                 let workers = requested.workers.words();
                 let compile = match compile {
                     None => requested_compile::UNSAID,
@@ -539,12 +535,7 @@ pub fn decode(slots: &[Slot]) -> Result<Command, WireError> {
                 requested_layout::REPLICATED => Ok(RequestedDimension::Replicated),
                 _ => Err(WireError::Malformed("layout")),
             };
-            let layout = match (rows, along(layout, axis)?) {
-                (0, RequestedDimension::Any) => RequestedLayout::Any,
-                (0, RequestedDimension::Sharded { axis }) => RequestedLayout::Sharded { axis },
-                (0, RequestedDimension::Replicated) => RequestedLayout::Replicated,
-                (rows, across) => RequestedLayout::Mesh { rows, layouts: [across, along(within, axis_within)?] },
-            };
+            let layout = RequestedLayout::over(rows, [along(layout, axis)?, along(within, axis_within)?]);
             let compile = match compile {
                 requested_compile::UNSAID => None,
                 requested_compile::NEVER => Some(false),

@@ -93,17 +93,11 @@ impl PlacedInstruction<'_> {
         let PlacedInstruction { instruction, meta, step, .. } = *self;
         let workers = plan.workers;
         let whole = Placement::Replicated { workers };
-        let mut operands: Vec<Operand> = instruction.inputs.as_slice().to_vec();
-        for (i, (operand, placed)) in operands.iter_mut().zip(self.operands).enumerate() {
-            let PlacedOperand::Tensor(tensor) = placed else { continue };
-            let to = match &plan.split {
-                Some((split, granule)) => operand_placement(split, i, workers, *granule, placed),
-                None => whole,
-            };
-            // Looked up again: an operand named twice may have been moved for its first occurrence.
-            let current = out.tensors().get(tensor.id).copied().unwrap_or(*tensor);
-            *operand = Operand::Tensor(fetch_to(&current, &to, step, out).id());
-        }
+        let needed = |i: usize, operand: &PlacedOperand| match &plan.split {
+            Some((split, granule)) => operand_placement(split, i, workers, *granule, operand),
+            None => whole,
+        };
+        let operands = self.fetch_operands(needed, out);
         let result = WorkerTensor::from_id(instruction.out);
         let placement = match &plan.split {
             None => {
@@ -118,13 +112,36 @@ impl PlacedInstruction<'_> {
             }
         };
         out.tensors().set_placement(result, placement);
-        if let Some(target) = target
-            && !satisfies(&placement, target)
-            && let Some(tensor) = out.tensors().get_at(result).copied()
-        {
-            let at = fetch_to(&tensor, target, step, out);
+        if let Some(target) = target {
+            self.move_result(target, out);
+        }
+    }
+
+    /// Pushes the moves of the operands to the placements that are `needed`, by the operand's position. Returns the
+    /// operands there.
+    pub fn fetch_operands(
+        &self,
+        needed: impl Fn(usize, &PlacedOperand) -> Placement,
+        out: &mut Output<'_>,
+    ) -> Vec<Operand> {
+        let mut operands: Vec<Operand> = self.instruction.inputs.as_slice().to_vec();
+        for (i, (operand, placed)) in operands.iter_mut().zip(self.operands).enumerate() {
+            let PlacedOperand::Tensor(tensor) = placed else { continue };
+            // Looked up again: an operand named twice may have been moved for its first occurrence.
+            let current = out.tensors().get(tensor.id).copied().unwrap_or(*tensor);
+            *operand = Operand::Tensor(fetch_to(&current, &needed(i, placed), self.step, out).id());
+        }
+        operands
+    }
+
+    /// Pushes the move of the result to `target`, unless it can be read there.
+    pub fn move_result(&self, target: &Placement, out: &mut Output<'_>) {
+        let result = WorkerTensor::from_id(self.instruction.out);
+        let Some(tensor) = out.tensors().get_at(result).copied() else { return };
+        if !satisfies(&tensor.placement, target) {
+            let at = fetch_to(&tensor, target, self.step, out);
             // Copies made on the way are freed.
-            materialize(tensor.id, at, step, out);
+            materialize(tensor.id, at, self.step, out);
         }
     }
 

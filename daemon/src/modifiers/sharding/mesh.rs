@@ -4,11 +4,11 @@
 //! the pair of ways, one for each dimension, that is estimated to finish first, moves included. Shards on a mesh are
 //! even; an axis that does not allow that is not divided.
 
-use super::costs::{reshard_ns, satisfies};
+use super::costs::reshard_ns;
 use super::execution::{PlacedInstruction, keeps_shard, with_operands};
 use super::operands::PlacedOperand;
-use super::planning::{Planner, input_metas, is_memory_bound, is_pointwise, preserves_partial};
-use super::resharding::{fetch_to, free, materialize, op_command, step_for};
+use super::planning::{Planner, input_metas, is_memory_bound, lies_with_operands, preserves_partial};
+use super::resharding::{free, op_command, step_for};
 use crate::affinity::Membership;
 use crate::modifiers::stream_modifier::Output;
 use crate::table::{TensorTable, WorkerTensor};
@@ -17,7 +17,7 @@ use gt_ops::infer::InputMeta;
 use gt_ops::mesh::{Mesh, MeshLayout, MeshLayouts};
 use gt_ops::placement::MeshTarget;
 use gt_ops::propagate::{Need, Produces, Split, localize, splits};
-use gt_ops::{Attrs, Class, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
+use gt_ops::{Attrs, Meta, Op, Operand, Placement, Scalar, Shape, Workers};
 
 /// How one dimension of a mesh does an instruction.
 #[derive(Clone)]
@@ -73,7 +73,7 @@ impl Way {
         self.split.as_ref().map_or(1, |split| size.min(split.units) as u64)
     }
 
-    /// The worker's range of a split's units.
+    /// The range of a split's units that part `part` has.
     fn units(split: &Split, part: usize, parts: usize) -> std::ops::Range<usize> {
         let each = split.units / parts;
         part * each..(part + 1) * each
@@ -81,6 +81,12 @@ impl Way {
 }
 
 impl Remainder {
+    /// The whole instruction.
+    fn of(placed: &PlacedInstruction<'_>) -> Remainder {
+        let PlacedInstruction { instruction, operands, meta, .. } = *placed;
+        Remainder { inputs: input_metas(instruction, operands), attrs: instruction.attrs.clone(), out: *meta }
+    }
+
     /// The instruction that `way` leaves to part `part` of the dimension.
     fn after(&self, way: &Way, mesh: Mesh, dimension: usize, op: Op, part: usize) -> Remainder {
         let divided = |layout: MeshLayout, meta: &Meta| mesh.divided(dimension, layout, meta);
@@ -110,8 +116,8 @@ pub fn mesh_of(target: Option<&MeshTarget>, placed: Option<&Placement>, operands
     target.map(|target| target.mesh).or_else(|| placed.and_then(on)).or_else(of_operand)
 }
 
-/// Pushes the steps of an instruction on a mesh. Of `placed`, the placement that is requested for the result, `target`
-/// has the layouts if it is on this mesh.
+/// Pushes the steps of an instruction on a mesh. `target` has the layouts that a signal requests over it for the
+/// result. Without it, `placed` is the placement that the result is to have, on the mesh or elsewhere.
 pub fn execute_on_mesh(
     planner: &Planner,
     instruction: &PlacedInstruction<'_>,
@@ -134,13 +140,8 @@ pub fn execute_on_mesh(
         Some(placement) if target.is_none() => *placement,
         _ => mesh.placement(completed(mesh, requested, made, shape)),
     };
-    if let Some(tensor) = out.tensors().get_at(result).copied()
-        && !satisfies(&tensor.placement, &to)
-    {
-        let at = fetch_to(&tensor, &to, instruction.step, out);
-        materialize(tensor.id, at, instruction.step, out);
-    }
-    // A new value of the tensor stays there, too; it need not be parts of a sum where nothing is requested.
+    instruction.move_result(&to, out);
+    // New values of the tensor lie there, too, as those of a parameter do; but nobody asked for parts of a sum.
     if let Some(tensor) = out.tensors().get_at_mut(result).filter(|_| target.is_some() && !to.is_partial()) {
         tensor.membership = Membership::Requested(to);
     }
@@ -170,15 +171,13 @@ impl MeshPlan {
         let lies: Vec<Option<MeshLayouts>> = operands.iter().map(lies).collect();
         let ways = |remainder: &Remainder, dimension: usize| {
             let mut found = vec![whole()];
-            // As in `Planner::plan`: where every group has the operands and is to have the result, it computes it.
-            let everywhere = requested[dimension] == Some(MeshLayout::Replicated) && is_memory_bound(instruction);
+            // As in `Planner::plan`: each group computes what all groups are to have, if all have the operands.
             let is_replicated = |layouts: &MeshLayouts| layouts[dimension] == MeshLayout::Replicated;
-            if everywhere
-                && operands
-                    .iter()
-                    .zip(&lies)
-                    .all(|(operand, lies)| operand.tensor().is_none() || lies.as_ref().is_some_and(is_replicated))
-            {
+            let is_here = |(operand, lies): (&PlacedOperand, &Option<MeshLayouts>)| {
+                operand.tensor().is_none() || lies.as_ref().is_some_and(is_replicated)
+            };
+            let everywhere = requested[dimension] == Some(MeshLayout::Replicated) && is_memory_bound(instruction);
+            if everywhere && operands.iter().zip(&lies).all(is_here) {
                 return found;
             }
             let all = splits(instruction.op, &remainder.inputs, &remainder.attrs, &remainder.out);
@@ -194,8 +193,7 @@ impl MeshPlan {
         };
         let expected = [0, 1].map(|dimension| requested[dimension].or_else(|| expected(placed, &lies, dimension)));
         let links = &planner.costs.links;
-        let start =
-            Remainder { inputs: input_metas(instruction, operands), attrs: instruction.attrs.clone(), out: *meta };
+        let start = Remainder::of(placed);
         for across in ways(&start, 0) {
             let remainder = start.after(&across, mesh, 0, instruction.op, 0);
             for within in ways(&remainder, 1) {
@@ -220,14 +218,7 @@ impl MeshPlan {
     fn execute(&self, placed: &PlacedInstruction<'_>, out: &mut Output<'_>) {
         let PlacedInstruction { instruction, meta, step, .. } = *placed;
         let (mesh, [across, within]) = (self.mesh, &self.ways);
-        let mut operands: Vec<Operand> = instruction.inputs.as_slice().to_vec();
-        for (i, (operand, placed)) in operands.iter_mut().zip(placed.operands).enumerate() {
-            let PlacedOperand::Tensor(tensor) = placed else { continue };
-            // Looked up again: an operand named twice may have been moved for its first occurrence.
-            let current = out.tensors().get(tensor.id).copied().unwrap_or(*tensor);
-            let to = mesh.placement([across.needs[i], within.needs[i]]);
-            *operand = Operand::Tensor(fetch_to(&current, &to, step, out).id());
-        }
+        let operands = placed.fetch_operands(|i, _| mesh.placement([across.needs[i], within.needs[i]]), out);
         let result = WorkerTensor::from_id(instruction.out);
         // A mean over a part becomes a summand of the whole mean when it is multiplied by the part's share.
         let shares = self.ways.iter().enumerate().filter(|(_, way)| way.split.as_ref().is_some_and(|s| s.weighted));
@@ -264,15 +255,13 @@ impl MeshPlan {
 
     /// The attributes of each worker's part.
     fn attrs(&self, placed: &PlacedInstruction<'_>) -> Vec<(usize, Attrs)> {
-        let PlacedInstruction { instruction, operands, meta, .. } = *placed;
-        let start =
-            Remainder { inputs: input_metas(instruction, operands), attrs: instruction.attrs.clone(), out: *meta };
-        let part = |worker: usize| {
-            let [row, column] = self.mesh.coordinates(worker)?;
-            let of_row = start.after(&self.ways[0], self.mesh, 0, instruction.op, row);
-            Some((worker, of_row.after(&self.ways[1], self.mesh, 1, instruction.op, column).attrs))
-        };
-        self.mesh.workers().iter().filter_map(part).collect()
+        let (mesh, op) = (self.mesh, placed.instruction.op);
+        let start = Remainder::of(placed);
+        let rows = (0..mesh.size(0)).map(|row| start.after(&self.ways[0], mesh, 0, op, row));
+        let parts = rows.flat_map(|of_row| {
+            (0..mesh.size(1)).map(move |column| of_row.after(&self.ways[1], mesh, 1, op, column).attrs)
+        });
+        mesh.workers().iter().zip(parts).collect()
     }
 }
 
@@ -280,10 +269,7 @@ impl MeshPlan {
 /// those are replicated or partial there. So an updated parameter stays replicated.
 fn expected(placed: &PlacedInstruction<'_>, lies: &[Option<MeshLayouts>], dimension: usize) -> Option<MeshLayout> {
     let PlacedInstruction { instruction, operands, meta, .. } = *placed;
-    let keeps_shape =
-        is_pointwise(instruction) || matches!(instruction.op.row().class, Class::RowWise | Class::Scatter);
-    // Tensors of one element are replicated because every worker made them, which is no hint for other tensors.
-    if !keeps_shape || meta.shape.numel() == 1 {
+    if !lies_with_operands(instruction, meta) {
         return None;
     }
     let alike = operands

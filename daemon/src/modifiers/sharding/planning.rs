@@ -314,14 +314,19 @@ pub fn preserves_partial(
     }
 }
 
+/// Whether consumers are likely to read the result where the operands of its shape lie.
+pub fn lies_with_operands(instruction: &Instruction, meta: &Meta) -> bool {
+    let keeps_shape =
+        is_pointwise(instruction) || matches!(instruction.op.row().class, Class::RowWise | Class::Scatter);
+    // Tensors of one element are replicated because every worker made them, which is no hint for other tensors.
+    keeps_shape && meta.shape.numel() != 1
+}
+
 /// The likely placement of the result for its consumers: replicated like the operands of its shape, if those are
 /// replicated or partial on several workers and none is sharded. So an updated parameter stays replicated, and partial
 /// tensors are reduced onto their own workers.
 fn expected_placement(instruction: &Instruction, operands: &[PlacedOperand], meta: &Meta) -> Option<Placement> {
-    let keeps_shape =
-        is_pointwise(instruction) || matches!(instruction.op.row().class, Class::RowWise | Class::Scatter);
-    // Tensors of one element are replicated because every worker made them, which is no hint for other tensors.
-    if !keeps_shape || meta.shape.numel() == 1 {
+    if !lies_with_operands(instruction, meta) {
         return None;
     }
     let mut widest: Option<Workers> = None;
