@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 from benches.harness import Row, Target
-from benches.nodes import Machines, ask, cluster, end_process, read_line, start_process
+from benches.nodes import Machines, askers, cluster, end_process, read_line, start_process
 from benches.workers import TRAINING_STEP
 
 MACHINES = 2
@@ -263,15 +263,11 @@ def rows() -> Iterator[Row]:
         with _machines(rate) as (machines, described), cluster(MACHINES, machines, memory="4G") as socket:
             with _client(socket, SUM) as ours, _ranks(machines, 29501, GLOO_SUM) as theirs:
                 for size in SUMS_BYTES:
-                    question = f"{size} {max(3, (32 << 20) // size)}"
-                    contenders = {
-                        "GT": lambda question=question: ask(ours, question),
-                        "PyTorch": lambda question=question: ask(theirs, question),
-                    }
+                    contenders = askers(ours, theirs, f"{size} {max(3, (32 << 20) // size)}")
                     what = f"a sum of {size >> 20} MiB over 2 machines of 2 workers, {described}; PyTorch: Gloo"
                     yield Row(what, contenders, (Target(PYTORCH, "PyTorch"),), rounds=5)
             shape = (WIDTH, LAYERS, SAMPLES, STEPS)
             with _client(socket, TRAIN, *shape) as ours, _ranks(machines, 29502, GLOO_TRAIN, *shape) as theirs:
-                contenders = {"GT": lambda: ask(ours, ""), "PyTorch": lambda: ask(theirs, "")}
+                contenders = askers(ours, theirs, "")
                 what = f"a step of training of 12.6 M parameters on 2 machines of 2 workers, {described}; PyTorch: DDP"
                 yield Row(what, contenders, (Target(PYTORCH, "PyTorch"),), rounds=5)

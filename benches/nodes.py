@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -93,6 +93,13 @@ def ask(processes: Sequence[subprocess.Popen[str]], question: str) -> float:
         process.stdin.write(question + "\n")
         process.stdin.flush()
     return max(float(read_line(process)) for process in processes)
+
+
+def askers(
+    ours: Sequence[subprocess.Popen[str]], theirs: Sequence[subprocess.Popen[str]], question: str
+) -> dict[str, Callable[[], float]]:
+    """Returns the contenders of a row: GT's processes and PyTorch's, which are asked the same."""
+    return {"GT": lambda: ask(ours, question), "PyTorch": lambda: ask(theirs, question)}
 
 
 def end_process(process: subprocess.Popen[str]) -> None:
@@ -203,11 +210,7 @@ def _group_rows() -> Iterator[Row]:
     for ranks in (2, 4):
         with _group(ranks) as ours, _gloo(ranks) as theirs:
             for size, calls in ((1 << 10, 400), (64 << 10, 100), (1 << 20, 20), (16 << 20, 3), (64 << 20, 1)):
-                question = f"all_reduce {size} {calls}"
-                contenders = {
-                    "GT": lambda question=question: ask(ours, question),
-                    "PyTorch": lambda question=question: ask(theirs, question),
-                }
+                contenders = askers(ours, theirs, f"all_reduce {size} {calls}")
                 what = f"all-reduce of {_kib(size)}, {ranks} nodes; PyTorch: Gloo"
                 yield Row(what, contenders, (Target(GLOO, "PyTorch"),), rounds=5)
             if ranks == 2:

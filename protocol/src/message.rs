@@ -703,7 +703,7 @@ pub struct PlacementInfo {
     pub within_rows: Option<RowInfo>,
 }
 
-/// How what a row of a mesh has of a tensor is placed on the workers of that row.
+/// The layout of a tensor within each row of a mesh of workers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RowInfo {
     /// The number of rows, of equal length, into which the workers are divided in their order.

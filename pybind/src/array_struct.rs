@@ -82,23 +82,29 @@ impl ArrayStruct<'_> {
     }
 }
 
-/// The dtype of elements of a kind and a size in bytes.
+/// The dtype of elements of a kind, the second character of [`typestr`], and a size in bytes.
 fn dtype(kind: u8, size: c_int) -> Option<DType> {
-    Some(match (kind, size) {
-        (b'b', 1) => DType::Bool,
-        (b'u', 1) => DType::U8,
-        (b'i', 1) => DType::I8,
-        (b'i', 2) => DType::I16,
-        (b'i', 4) => DType::I32,
-        (b'i', 8) => DType::I64,
-        (b'f', 2) => DType::F16,
-        (b'f', 4) => DType::F32,
-        (b'f', 8) => DType::F64,
-        (b'u', 2) => DType::U16,
-        (b'u', 4) => DType::U32,
-        (b'u', 8) => DType::U64,
-        (b'c', 8) => DType::C64,
-        (b'c', 16) => DType::C128,
-        _ => return None,
+    let is_it = |dtype: &DType| typestr(*dtype).is_some_and(|code| code.as_bytes()[1] == kind);
+    DType::ALL.into_iter().find(|dtype| usize::try_from(size) == Ok(dtype.size()) && is_it(dtype))
+}
+
+/// NumPy's type string of a dtype, as `<f4`.
+pub fn typestr(dtype: DType) -> Option<&'static str> {
+    Some(match dtype {
+        DType::Bool => "|b1",
+        DType::U8 => "|u1",
+        DType::I8 => "|i1",
+        DType::I16 => "<i2",
+        DType::I32 => "<i4",
+        DType::I64 => "<i8",
+        DType::F16 => "<f2",
+        DType::F32 => "<f4",
+        DType::F64 => "<f8",
+        DType::U16 => "<u2",
+        DType::U32 => "<u4",
+        DType::U64 => "<u8",
+        DType::C64 => "<c8",
+        DType::C128 => "<c16",
+        DType::BF16 => return None,
     })
 }

@@ -1,6 +1,6 @@
 //! Conversion of lists and NumPy arrays to tensors, and of tensors to NumPy arrays, lists and numbers.
 
-use crate::array_struct::ArrayStruct;
+use crate::array_struct::{ArrayStruct, typestr};
 use crate::error::{OrRaise, raise_op};
 use crate::session::current;
 use crate::tensor::PyTensor;
@@ -50,27 +50,6 @@ pub fn is_foreign(object: &Bound<'_, PyAny>) -> bool {
 /// Whether `object` is NumPy's array or another library's tensor.
 pub fn is_array(object: &Bound<'_, PyAny>) -> bool {
     is_numpy(object) || is_foreign(object)
-}
-
-/// NumPy's type string of a dtype, as `<f4`.
-fn typestr(dtype: DType) -> Option<&'static str> {
-    Some(match dtype {
-        DType::Bool => "|b1",
-        DType::U8 => "|u1",
-        DType::I8 => "|i1",
-        DType::I16 => "<i2",
-        DType::I32 => "<i4",
-        DType::I64 => "<i8",
-        DType::F16 => "<f2",
-        DType::F32 => "<f4",
-        DType::F64 => "<f8",
-        DType::U16 => "<u2",
-        DType::U32 => "<u4",
-        DType::U64 => "<u8",
-        DType::C64 => "<c8",
-        DType::C128 => "<c16",
-        DType::BF16 => return None,
-    })
 }
 
 /// A new tensor with an array's elements, or those of another library's tensor, copied.

@@ -70,7 +70,7 @@ impl BufferSegment<'_> {
     }
 }
 
-/// BufferSegment `number` of a buffer of `whole` elements.
+/// Segment `number` of a buffer of `whole` elements.
 fn segment(machines: &MachineGroup, number: usize, whole: usize, element: usize) -> BufferSegment<'_> {
     let most = SEGMENT_BYTES / element;
     BufferSegment { machines, elements: (number * most).min(whole)..((number + 1) * most).min(whole) }
@@ -335,9 +335,10 @@ impl NetworkCommunicator {
         let near: Vec<usize> = machines.own_ranks().to_vec();
         for (member, rank) in near.iter().enumerate().filter(|(_, rank)| is_large(**rank)) {
             let part = &mut exchange.output[piece(counts, *rank, element)];
-            match *rank == self.rank {
-                true => self.spread_own(machines, (operation, dtype), exchange.input)?,
-                false => self.spread(machines, (operation, dtype), (member, part))?,
+            if *rank == self.rank {
+                self.spread_own(machines, (operation, dtype), exchange.input)?;
+            } else {
+                self.spread(machines, (operation, dtype), (member, part))?;
             }
         }
         for rank in (0..self.size).filter(|rank| is_large(*rank) && !near.contains(rank)) {

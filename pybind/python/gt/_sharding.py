@@ -294,7 +294,8 @@ def check_axis(name: str, rank: int) -> None:
     key, axes = ("axis", [shard.axis]) if shard.axes is None else ("axes", shard.axes)
     for axis in axes:
         if isinstance(axis, int) and not -rank <= axis < rank:
-            fits = f"an axis from {-rank} to {rank - 1}" if rank else "replicated: true, or no shard"
+            other = "replicated: true, or no shard" if shard.axes is None else "'replicated' or null"
+            fits = f"an axis from {-rank} to {rank - 1}" if rank else other
             raise IndexError(
                 f"{entry.written(f'shard.{key}')}: there is no axis {axis} in the tensor of {rank} dimensions that "
                 f"gt.signal.tensor was given for {name!r}: write {fits}"
