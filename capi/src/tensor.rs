@@ -339,7 +339,7 @@ pub unsafe extern "C" fn gt_tensor_assign(tensor: *mut gt_tensor, source: *const
         })?;
         let new = tensor.read(|tensor| tensor.overwritten_with(new))?;
         let plan = tensor.read(|tensor| tensor.plan_rebind(new, Some(since), Repeats::Refused))?;
-        drop(tensor.write(|tensor| tensor.rebind(plan)));
+        tensor.write(|tensor| tensor.rebind(plan)).finish()?;
         Ok(())
     })
 }

@@ -563,7 +563,7 @@ fn accumulate(node: &Node, grad: Tensor) -> Result<()> {
         Some(mut total) => {
             let _operation = total.begin_in_place();
             let plan = total.plan_rebind(total.binary(Op::Add, &grad)?, None, Repeats::Refused)?;
-            drop(total.rebind(plan));
+            total.rebind(plan).finish()?;
         }
     }
     node.accumulated_hooks().iter().try_for_each(|hook| hook())

@@ -29,7 +29,7 @@ impl Tensor {
     /// As [`Tensor::resolve`].
     pub fn elements(&self) -> Result<TensorElements> {
         if let Binding::View(view) = &self.binding {
-            let (base, _) = view.base.read();
+            let (base, _) = view.base.read()?;
             let is_small = base.meta().bytes() <= HOST_COPY_BYTES_MAX && !base.is_batched();
             if is_small && view.ops.iter().all(runs_on_host) {
                 return Ok(TensorElements { value: base, ops: view.ops.clone(), meta: view.meta });

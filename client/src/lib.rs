@@ -17,6 +17,7 @@ mod elements;
 pub mod error;
 pub mod handle;
 mod held;
+pub mod host_memory;
 mod idle_arenas;
 pub mod issued;
 pub mod launch;

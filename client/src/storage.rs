@@ -1,5 +1,6 @@
 //! Storage: a value that in-place operations replace, shared by handles that would share memory in PyTorch.
 
+use crate::error::Result;
 use crate::lock::lock;
 use crate::value::TensorValue;
 use crate::version::Epoch;
@@ -10,6 +11,14 @@ use std::sync::{Arc, Mutex, Weak};
 pub(crate) trait ViewCache: Send + Sync {
     /// Removes the value, to be dropped outside every lock.
     fn take_value(&self) -> Option<Arc<TensorValue>>;
+}
+
+/// The memory of the host language that shows elements of a storage.
+pub(crate) trait HostSide: Any + Send + Sync {
+    /// Replaces the storage's elements by those that the host language has written.
+    fn take_over_writes(&self, storage: &Arc<Storage>) -> Result<()>;
+    /// Writes the storage's elements to the memory, after an operation in place. Waits for them.
+    fn show_changes(&self, storage: &Arc<Storage>) -> Result<()>;
 }
 
 /// Views of a smaller tensor keep their values when it is written: copying it takes less time than computing these.
@@ -38,6 +47,7 @@ pub type Attachment = Arc<dyn Any + Send + Sync>;
 
 struct StorageContents {
     attachment: Option<Attachment>,
+    host_side: Option<Arc<dyn HostSide>>,
     value: Arc<TensorValue>,
     version: StorageVersion,
     /// Ends when the value is replaced, which makes saved values of its views stale.
@@ -51,6 +61,7 @@ impl Storage {
     pub(crate) fn new(value: Arc<TensorValue>) -> Arc<Storage> {
         Arc::new(Storage(Mutex::new(StorageContents {
             attachment: None,
+            host_side: None,
             value,
             version: StorageVersion::default(),
             epoch: Epoch::default(),
@@ -67,10 +78,40 @@ impl Storage {
     pub(crate) fn attach(&self, attachment: Attachment) -> Option<Attachment> {
         lock(&self.0).attachment.replace(attachment)
     }
-    /// The current value, and how often it was replaced.
-    pub(crate) fn read(&self) -> (Arc<TensorValue>, StorageVersion) {
+    /// The current value, and how often it was replaced. Elements that the host language has written come first.
+    ///
+    /// # Errors
+    /// Those of uploading them.
+    #[inline]
+    pub(crate) fn read(self: &Arc<Storage>) -> Result<(Arc<TensorValue>, StorageVersion)> {
+        let contents = lock(&self.0);
+        if let Some(side) = contents.host_side.clone() {
+            drop(contents);
+            side.take_over_writes(self)?;
+            return Ok(self.current());
+        }
+        Ok((contents.value.clone(), contents.version))
+    }
+    /// As [`Storage::read`], without what the host language has written since the last read.
+    pub(crate) fn current(&self) -> (Arc<TensorValue>, StorageVersion) {
         let contents = lock(&self.0);
         (contents.value.clone(), contents.version)
+    }
+    /// Whether memory of the host language shows elements.
+    pub(crate) fn has_host_side(&self) -> bool {
+        lock(&self.0).host_side.is_some()
+    }
+    /// The memory of the host language; that of `default` from now on, if there is none.
+    pub(crate) fn host_side(&self, default: impl FnOnce() -> Arc<dyn HostSide>) -> Arc<dyn HostSide> {
+        lock(&self.0).host_side.get_or_insert_with(default).clone()
+    }
+    /// Writes the elements to the memory of the host language that shows them. Waits for them.
+    ///
+    /// # Errors
+    /// Those of fetching them.
+    pub(crate) fn show_on_host(self: &Arc<Storage>) -> Result<()> {
+        let side = lock(&self.0).host_side.clone();
+        side.map_or(Ok(()), |side| side.show_changes(self))
     }
     /// How often the value was replaced.
     pub(crate) fn version(&self) -> StorageVersion {

@@ -28,6 +28,16 @@ pub(crate) struct ViewOp {
     pub(crate) index: Option<Arc<TensorValue>>,
 }
 
+impl PartialEq for ViewOp {
+    fn eq(&self, other: &ViewOp) -> bool {
+        let same_index = match (&self.index, &other.index) {
+            (Some(index), Some(other)) => Arc::ptr_eq(index, other),
+            (index, other) => index.is_none() && other.is_none(),
+        };
+        same_index && self.op == other.op && self.attrs == other.attrs
+    }
+}
+
 /// The ops of a view, in order. An index such as `x[1]` makes two, a slice and a reshape.
 pub(crate) type ViewOps = SmallVec<[ViewOp; 2]>;
 

@@ -22,6 +22,21 @@ pub struct Replaced {
     _value: Option<Arc<TensorValue>>,
     _node: Option<Arc<Node>>,
     _view: Option<CachedView>,
+    /// The storage that was written, unless no other handle has it.
+    storage: Option<Arc<Storage>>,
+}
+
+impl Replaced {
+    /// Drops what was replaced, and writes the new elements to the memory of the host language that shows them. Waits
+    /// for them if there is any.
+    ///
+    /// # Errors
+    /// Those of fetching them.
+    pub fn finish(mut self) -> Result<()> {
+        let storage = self.storage.take();
+        drop(self);
+        storage.map_or(Ok(()), |storage| storage.show_on_host())
+    }
 }
 
 impl Scope {
@@ -87,7 +102,7 @@ impl Tensor {
     pub fn resolve(&self) -> Result<(Arc<TensorValue>, Option<Arc<Node>>)> {
         Ok(match &self.binding {
             Binding::Own(value, node) => (value.clone(), tracked(node).cloned()),
-            Binding::Shared(storage, autograd) => (storage.read().0, autograd.node()),
+            Binding::Shared(storage, autograd) => (storage.read()?.0, autograd.node()),
             Binding::View(view) => {
                 let current = view.read()?;
                 (current.value, current.node)
@@ -273,7 +288,7 @@ impl Tensor {
         let (value, node) = self.resolve()?;
         let (base, autograd) = self.share();
         value.version_counter().view_of(base.epoch());
-        let version = base.read().1;
+        let version = base.current().1;
         let (meta, current) = (*value.meta(), CachedView::new(MaterializedView { value, node, version }));
         let layout = MemoryLayout { strides, offset: 0 };
         let view = View::new(base, autograd, (ViewOps::new(), 0), (meta, layout), current);
@@ -296,7 +311,7 @@ impl Tensor {
         }
     }
 
-    fn memory_layout(&self) -> MemoryLayout {
+    pub(crate) fn memory_layout(&self) -> MemoryLayout {
         MemoryLayout { strides: self.strides(), offset: self.storage_offset() }
     }
 
@@ -401,7 +416,7 @@ impl Tensor {
         Ok(match &self.binding {
             Binding::Own(value, node) => (value.clone(), tracked(node).cloned(), StorageVersion::default()),
             Binding::Shared(storage, autograd) => {
-                let (value, version) = storage.read();
+                let (value, version) = storage.read()?;
                 (value, autograd.node(), version)
             }
             Binding::View(view) => {
@@ -414,7 +429,7 @@ impl Tensor {
     fn storage_version(&self) -> Result<StorageVersion> {
         Ok(match &self.binding {
             Binding::Own(..) => StorageVersion::default(),
-            Binding::Shared(storage, _) => storage.read().1,
+            Binding::Shared(storage, _) => storage.read()?.1,
             Binding::View(view) => view.read()?.version,
         })
     }
@@ -615,7 +630,7 @@ impl Tensor {
         }
         if let Some((axes, _)) = value.batch() {
             let old = match &self.binding {
-                Binding::View(view) => view.base.read().0,
+                Binding::View(view) => view.base.current().0,
                 _ => self.value()?,
             };
             let own = old.batch().map(|(own, _)| own.clone()).unwrap_or_default();
@@ -700,6 +715,11 @@ impl Tensor {
             hand_over(&old, &node);
             old
         };
+        let storage = match &self.binding {
+            Binding::Own(..) => None,
+            Binding::Shared(storage, _) => Some(storage.clone()),
+            Binding::View(view) => Some(view.base.clone()),
+        };
         let mut view_before = None;
         let (old, old_node) = match &mut self.binding {
             Binding::Own(own, own_node) => {
@@ -717,7 +737,7 @@ impl Tensor {
                 (replace(&view.base, &view.autograd), replace_node(&view.autograd, node))
             }
         };
-        Replaced { _value: Some(old), _node: old_node, _view: view_before }
+        Replaced { _value: Some(old), _node: old_node, _view: view_before, storage }
     }
 
     /// An independent handle on the current value, with this node.

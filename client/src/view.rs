@@ -44,7 +44,7 @@ impl ViewOp {
 impl View {
     /// The view's current value and node, replayed if the base has changed.
     pub(crate) fn read(&self) -> Result<MaterializedView> {
-        let (value, version) = self.base.read();
+        let (value, version) = self.base.read()?;
         let failures = value.session().failures();
         let mut current = match self.cached() {
             CachedView { value: Some(value), node, version: of, failures: at } if (of, at) == (version, failures) => {
@@ -144,7 +144,7 @@ impl View {
             )
             .into());
         }
-        let base = self.base.read().0;
+        let base = self.base.read()?.0;
         // The values of views, this one's included, share the memory that is written.
         drop(self.base.forget_views());
         let mut scope = Scope::new(base.session());
@@ -177,7 +177,7 @@ impl View {
         if self.meta.shape.numel() == 0 || (grad_enabled() && self.autograd.node().is_some()) {
             return Ok(None);
         }
-        let base = self.base.read().0;
+        let base = self.base.read()?.0;
         let meta @ Meta { shape, dtype } = *base.meta();
         let Some((shaped, part)) = PartOfBase::of(meta, &self.ops) else { return Ok(None) };
         if dtype.is_composed() || base.is_batched() || part.slice == SliceSpec::corner(shaped) {
@@ -275,7 +275,7 @@ impl View {
 
     /// Says that what it has computed of the base is still right, after an in-place operation that changed nothing.
     pub(crate) fn renew(&self) {
-        let cached = CachedView { version: self.base.read().1, ..self.cached() };
+        let cached = CachedView { version: self.base.current().1, ..self.cached() };
         drop(self.replace_cached(cached));
     }
 

@@ -119,7 +119,8 @@ fn made(
     finish(data::from_python(data, dtype.map(|d| d.0))?, options.requires_grad)
 }
 
-/// `data` as a tensor: the tensor itself if it is one of this dtype, otherwise a new one.
+/// `data` as a tensor: the tensor itself if it is one of this dtype, otherwise a new one. That of a NumPy array of this
+/// dtype shares its elements, as that of `gt.from_numpy` does.
 ///
 /// Args:
 ///     data: A tensor, numbers, nested sequences of numbers or a NumPy array.
@@ -146,12 +147,14 @@ fn as_tensor<'py>(
     {
         return Ok(data.clone());
     }
-    Ok(Bound::new(py, PyTensor::wrap(data::from_python(data, dtype.map(|d| d.0))?))?.into_any())
+    let made = data::from_python_shared(data, dtype.map(|d| d.0))?;
+    Ok(Bound::new(py, PyTensor::wrap(made))?.into_any())
 }
 
-/// A tensor with a copy of the elements of a NumPy array, in its dtype.
+/// A tensor of a NumPy array, in its dtype.
 ///
-/// Later changes to the array do not show in the tensor, nor the other way round.
+/// On a CPU, they share their elements: what is written to one shows in the other. On a GPU, and for an array that
+/// cannot be written, the tensor is a copy. `gt.tensor(array)` always copies.
 ///
 /// Args:
 ///     array: A NumPy array.
@@ -170,10 +173,19 @@ fn from_numpy(array: &Bound<'_, PyAny>, requires_grad: bool) -> PyResult<PyTenso
     if !data::is_numpy(array) {
         return Err(PyTypeError::new_err(format!("expected np.ndarray (got {})", array.get_type().name()?)));
     }
-    let mut tensor = data::from_array(array)?;
+    let mut tensor = data::share_array(array)?;
     // A new tensor has no node that would have to be dropped.
     let _ = tensor.set_requires_grad(requires_grad).or_raise()?;
     Ok(PyTensor::wrap(tensor))
+}
+
+/// A tensor with a copy of the elements of a NumPy array, in its dtype, whatever the default device is.
+///
+/// Args:
+///     array: A NumPy array.
+#[pyfunction]
+fn copy_array(array: &Bound<'_, PyAny>) -> PyResult<PyTensor> {
+    data::from_array(array).map(PyTensor::wrap)
 }
 
 /// Adds the functions to the module.
@@ -181,6 +193,6 @@ pub fn register(module: &Bound<'_, PyModule>) -> PyResult<()> {
     macro_rules! add {
         ($($name:ident)*) => { $(module.add_function(wrap_pyfunction!($name, module)?)?;)* };
     }
-    add! { tensor as_tensor from_numpy }
+    add! { tensor as_tensor from_numpy copy_array }
     Ok(())
 }

@@ -1,7 +1,9 @@
 //! Conversion of lists and NumPy arrays to tensors, and of tensors to NumPy arrays, lists and numbers.
 
-use crate::array_struct::{ArrayStruct, typestr};
+use crate::array_struct::{ArrayStruct, is_ndarray, typestr};
+use crate::device;
 use crate::error::{OrRaise, raise_op};
+use crate::host_array::HostArray;
 use crate::session::current;
 use crate::tensor::PyTensor;
 use gt_client::transfer::UploadSource;
@@ -16,7 +18,9 @@ use pyo3::intern;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyComplex, PyDict, PyFloat, PyInt, PyList, PyString, PyTuple};
+use std::any::Any;
 use std::ffi::{CStr, c_int};
+use std::sync::Arc;
 
 /// Arrays of at most this many bytes are copied out of the arena, which has the block back at once: NumPy takes longer
 /// to make a view of it than to copy these.
@@ -53,20 +57,50 @@ pub fn is_array(object: &Bound<'_, PyAny>) -> bool {
 }
 
 /// A new tensor with an array's elements, or those of another library's tensor, copied.
-pub fn from_array<'py>(array: &Bound<'py, PyAny>) -> PyResult<Tensor> {
+pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
     let py = array.py();
     if !is_numpy(array) {
         static FROM_DLPACK: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let made = FROM_DLPACK.import(py, "gt._placement", "from_dlpack")?.call1((array,))?;
         return made.cast_into::<PyTensor>()?.get().snapshot(py);
     }
+    upload_array(array, |_, _, _| ()).map(|(tensor, ())| tensor)
+}
+
+/// As [`from_array`]; on a CPU, what is written to NumPy's own array changes the tensor, and the other way round.
+pub fn share_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    if !is_ndarray(array)? {
+        return from_array(array);
+    }
+    let (mut tensor, view) = upload_array(array, |tensor, own, bytes| {
+        let shared = own.is_writable && !bytes.is_empty() && shares_memory(tensor);
+        shared.then(|| tensor.host_view(Arc::new(HostArray::new(array, own)), bytes))
+    })?;
+    if let Some(view) = view {
+        tensor.show_in(view);
+    }
+    Ok(tensor)
+}
+
+/// Whether a tensor shares memory with NumPy's arrays, as PyTorch's do on CPUs: those on a GPU are copies.
+fn shares_memory(tensor: &Tensor) -> bool {
+    !device::has_cuda(tensor.session().info())
+}
+
+/// Uploads the elements of an object with NumPy's array interface. `look` sees the tensor, the array's memory, and
+/// the bytes in row-major order.
+fn upload_array<T>(
+    array: &Bound<'_, PyAny>,
+    look: impl FnOnce(&Tensor, &ArrayStruct<'_>, &[u8]) -> T,
+) -> PyResult<(Tensor, T)> {
+    let py = array.py();
     let session = current(py)?;
     let mut array = array.clone();
     // Objects that only have an array interface, such as images of Pillow.
-    if !array.hasattr(intern!(py, "__array_struct__"))? {
+    if !is_ndarray(&array)? && !array.hasattr(intern!(py, "__array_struct__"))? {
         array = numpy(py)?.call_method1(intern!(py, "asarray"), (array,))?;
     }
-    let mut memory = ArrayStruct::of(&array)?;
+    let memory = ArrayStruct::of(&array)?;
     let Some(dtype) = memory.dtype else {
         let name = array.getattr("dtype").map_or_else(|_| "?".to_owned(), |d| d.to_string());
         return Err(PyTypeError::new_err(format!(
@@ -75,17 +109,17 @@ pub fn from_array<'py>(array: &Bound<'py, PyAny>) -> PyResult<Tensor> {
         )));
     };
     let meta = Meta::new(Shape::new(&memory.dims).map_err(raise_op)?, dtype);
-    if !memory.is_contiguous {
-        memory = ArrayStruct::of(&numpy(py)?.call_method1("ascontiguousarray", (&array,))?)?;
-    }
-    if !memory.is_contiguous || memory.bytes() != meta.bytes() {
-        return Err(PyValueError::new_err("an array that is not contiguous even after np.ascontiguousarray"));
-    }
-    // SAFETY: the array has `meta.bytes()` contiguous bytes there, and `memory` keeps them alive until `upload` has
-    // copied them.
-    let source = unsafe { UploadSource::new(memory.data, meta.bytes()) };
-    let value = session.upload(meta, source).or_raise()?;
-    Ok(Tensor::new(value, None))
+    let copy;
+    let in_order = if memory.is_contiguous {
+        &memory
+    } else {
+        copy = memory.in_order(&array)?;
+        &copy
+    };
+    let value = session.upload(meta, UploadSource::from(in_order.as_slice())).or_raise()?;
+    let tensor = Tensor::new(value, None);
+    let seen = look(&tensor, &memory, in_order.as_slice());
+    Ok((tensor, seen))
 }
 
 /// The module `numpy`.
@@ -308,11 +342,24 @@ fn pack(nested: &Nested, dtype: DType) -> Vec<u8> {
 
 /// A new tensor from numbers, nested sequences, an array or another tensor.
 pub fn from_python(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+    converted(data, dtype, from_array)
+}
+
+/// As [`from_python`]; a tensor of an array's dtype shares the array's memory where [`share_array`] does.
+pub fn from_python_shared(data: &Bound<'_, PyAny>, dtype: Option<DType>) -> PyResult<Tensor> {
+    converted(data, dtype, share_array)
+}
+
+fn converted(
+    data: &Bound<'_, PyAny>,
+    dtype: Option<DType>,
+    of_array: impl FnOnce(&Bound<'_, PyAny>) -> PyResult<Tensor>,
+) -> PyResult<Tensor> {
     let py = data.py();
     let made = if let Ok(tensor) = data.cast::<PyTensor>() {
         tensor.get().read(py).at(None).or_raise()?
     } else if is_array(data) {
-        from_array(data)?
+        of_array(data)?
     } else if let Some(stacked) = stack_arrays(data)? {
         from_array(&stacked)?
     } else {
@@ -375,6 +422,15 @@ impl ArenaArray {
 
 /// The elements as a NumPy array: small ones copied, others in the arena, into which the daemon copied them.
 pub fn to_numpy<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bound<'py, PyAny>> {
+    Ok(fetched_array(py, elements, |_, _, _| ())?.0)
+}
+
+/// As [`to_numpy`]. `look` sees the array, its memory and its bytes.
+fn fetched_array<'py, T>(
+    py: Python<'py>,
+    elements: &TensorElements,
+    look: impl FnOnce(&Bound<'py, PyAny>, &ArrayStruct<'py>, &[u8]) -> T,
+) -> PyResult<(Bound<'py, PyAny>, T)> {
     let meta = *elements.meta();
     let Some(code) = typestr(meta.dtype) else {
         return Err(PyTypeError::new_err("Got unsupported ScalarType BFloat16: NumPy has none; use .float().numpy()"));
@@ -382,7 +438,10 @@ pub fn to_numpy<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bou
     match elements.fetch().or_raise()? {
         HostBytes::Fetched(block) if meta.bytes() > NUMPY_COPY_BYTES_MAX => {
             let array = Py::new(py, ArenaArray { block: block.into_block(), meta })?;
-            numpy(py)?.call_method1(intern!(py, "asarray"), (array,))
+            let array = numpy(py)?.call_method1(intern!(py, "asarray"), (array,))?;
+            let memory = ArrayStruct::of(&array)?;
+            let seen = look(&array, &memory, memory.as_slice());
+            Ok((array, seen))
         }
         bytes => {
             static EMPTY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
@@ -394,9 +453,28 @@ pub fn to_numpy<'py>(py: Python<'py>, elements: &TensorElements) -> PyResult<Bou
             }
             // SAFETY: the new array, which nothing else refers to, has as many contiguous bytes, as checked above.
             unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), memory.data, bytes.len()) };
-            Ok(array)
+            let seen = look(&array, &memory, &bytes);
+            Ok((array, seen))
         }
     }
+}
+
+/// The elements as a NumPy array; on a CPU, what is written to it changes the tensor, and the other way round.
+pub fn shared_numpy<'py>(tensor: &PyTensor, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+    if let Some(memory) = tensor.read(py).host_memory()
+        && let Some(array) = (&*memory as &dyn Any).downcast_ref::<HostArray>()
+    {
+        return array.another(py);
+    }
+    let elements = tensor.elements(py)?;
+    if elements.meta().bytes() == 0 || !shares_memory(&tensor.read(py)) {
+        return to_numpy(py, &elements);
+    }
+    let (array, view) = fetched_array(py, &elements, |array, memory, bytes| {
+        tensor.read(py).host_view(Arc::new(HostArray::new(array, memory)), bytes)
+    })?;
+    tensor.write(py, |tensor| tensor.show_in(view));
+    Ok(array)
 }
 
 /// Element `i` of packed bytes, as a Python number.

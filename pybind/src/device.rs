@@ -165,6 +165,11 @@ fn cuda_workers_of(info: &SessionInfo) -> Vec<String> {
     workers.filter(|(_, backend)| backend.ends_with(CUDA)).map(|(name, _)| name.clone()).collect()
 }
 
+/// Whether a session's daemon computes on a CUDA device.
+pub fn has_cuda(info: &SessionInfo) -> bool {
+    info.worker_backends.iter().any(|backend| backend.ends_with(CUDA))
+}
+
 /// The names of the daemon's CUDA workers.
 fn cuda_workers(py: Python<'_>) -> PyResult<Vec<String>> {
     Ok(cuda_workers_of(current(py)?.info()))
@@ -175,7 +180,7 @@ pub fn of_tensors(py: Python<'_>) -> PyResult<Py<PyDevice>> {
     static CPU_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
     static CUDA_DEVICE: PyOnceLock<Py<PyDevice>> = PyOnceLock::new();
     // A tensor may outlive its session; asking for its device does not open another one.
-    let on_cuda = open().is_some_and(|session| !cuda_workers_of(session.info()).is_empty());
+    let on_cuda = open().is_some_and(|session| has_cuda(session.info()));
     let device = if on_cuda {
         CUDA_DEVICE.get_or_try_init(py, || Py::new(py, PyDevice { kind: CUDA, index: Some(0) }))
     } else {

@@ -5,7 +5,8 @@
 //!
 //! Start at [`tensor`], the class. [`operators`] has its special methods, [`functions`] the functions and methods of
 //! the crate `gt-functions`, and [`methods`] the other methods; [`create`] has the functions that make tensors,
-//! [`data`] conversion from and to lists and NumPy arrays.
+//! [`data`] conversion from and to lists and NumPy arrays, and [`host_array`] NumPy arrays that share memory with
+//! tensors.
 
 mod array_struct;
 mod autocast;
@@ -19,6 +20,7 @@ mod dtype;
 mod error;
 mod functions;
 mod gil;
+mod host_array;
 mod index;
 mod methods;
 mod operators;

@@ -181,7 +181,8 @@ impl PyTensor {
     }
     /// The elements as a NumPy array. Waits for them to be computed.
     ///
-    /// The array is a copy of its own: writing to it does not change the tensor. bfloat16 has no NumPy dtype.
+    /// On a CPU, the array and the tensor share their elements: what is written to one shows in the other. On a GPU,
+    /// the array is a copy. bfloat16 has no NumPy dtype.
     ///
     /// Args:
     ///     force: Whether a tensor that requires grad is accepted.
@@ -194,12 +195,12 @@ impl PyTensor {
     ///     array([1., 2.], dtype=float32)
     #[pyo3(signature = (*, force=false))]
     fn numpy<'py>(&self, py: Python<'py>, force: bool) -> PyResult<Bound<'py, PyAny>> {
-        if !force && self.snapshot(py)?.requires_grad() {
+        if !force && self.read(py).requires_grad() {
             return Err(PyRuntimeError::new_err(
                 "Can't call numpy() on Tensor that requires grad. Use tensor.detach().numpy() instead.",
             ));
         }
-        data::to_numpy(py, &self.elements(py)?)
+        data::shared_numpy(self, py)
     }
     #[pyo3(signature = (dtype=None, copy=None))]
     fn __array__<'py>(
@@ -208,12 +209,14 @@ impl PyTensor {
         dtype: Option<Bound<'py, PyAny>>,
         copy: Option<bool>,
     ) -> PyResult<Bound<'py, PyAny>> {
-        // The array is a copy of its own already.
-        let _ = copy;
         let array = self.numpy(py, false)?;
-        match dtype {
-            Some(dtype) => array.call_method("astype", (dtype, "K", "unsafe", true, false), None),
-            None => Ok(array),
+        match (dtype, copy) {
+            (Some(dtype), copy) => {
+                let always = copy.unwrap_or(false);
+                array.call_method("astype", (dtype, "K", "unsafe", true, always), None)
+            }
+            (None, Some(true)) => array.call_method0("copy"),
+            (None, _) => Ok(array),
         }
     }
     fn __bool__(&self, py: Python<'_>) -> PyResult<bool> {

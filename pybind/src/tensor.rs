@@ -111,14 +111,13 @@ impl PyTensor {
     /// As [`PyTensor::rebind`]; `repeats` says what a view takes that shows an element several times.
     pub fn rebind_with(&self, py: Python<'_>, result: Tensor, since: Option<u64>, repeats: Repeats) -> PyResult<()> {
         let plan = self.read(py).plan_rebind(result, since, repeats).or_raise()?;
-        drop(self.write(py, |tensor| tensor.rebind(plan)));
-        Ok(())
+        self.write(py, |tensor| tensor.rebind(plan)).finish().or_raise()
     }
 
     /// Sets all elements of a part of another tensor to one number. False where a tensor of it has to be made first.
     pub fn fill_part(&self, py: Python<'_>, number: Scalar) -> PyResult<bool> {
         let Some(plan) = self.read(py).plan_fill(number).or_raise()? else { return Ok(false) };
-        drop(self.write(py, |tensor| tensor.rebind(plan)));
+        self.write(py, |tensor| tensor.rebind(plan)).finish().or_raise()?;
         Ok(true)
     }
 

@@ -13,6 +13,7 @@
 //! 6. [`labels`]: words and texts for a client's newest records, which observers can read.
 //! 7. [`socket`]: descriptors and short messages over a Unix socket.
 //! 8. [`spin`]: adaptive spinning before a sleep.
+//! 9. [`written_pages`]: whether memory of this process was written.
 //!
 //! Invariant: the daemon trusts nothing in memory that a peer can write. The cursors that matter are in private memory.
 //! A slot is copied by relaxed atomic loads, and only the copy is used.
@@ -44,6 +45,8 @@ pub mod socket;
 #[cfg(not(loom))]
 pub mod spin;
 pub mod sync;
+#[cfg(not(loom))]
+pub mod written_pages;
 
 #[cfg(not(loom))]
 pub use arena::{Arena, ArenaAllocator, ArenaBlock, ArenaSlice};
@@ -63,3 +66,5 @@ pub use slot::{LINE_BYTES, SLOT_BYTES, SLOT_WORDS, Slot};
 pub use socket::Socket;
 #[cfg(not(loom))]
 pub use spin::Spin;
+#[cfg(not(loom))]
+pub use written_pages::WrittenPages;

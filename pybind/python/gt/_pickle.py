@@ -68,7 +68,7 @@ def _rebuild(
     is_parameter: bool,
 ) -> Tensor:
     # `ascontiguousarray` gave an axis to a scalar.
-    t = _gt.from_numpy(array).reshape(shape).to(getattr(_gt, dtype))
+    t = _gt.copy_array(array).reshape(shape).to(getattr(_gt, dtype))
     return _marked(t, cls, requires_grad, is_parameter)
 
 

@@ -98,7 +98,7 @@ def __array_wrap__(  # noqa: N807 (the protocol's)
     self: Tensor, array: np.ndarray, context: Any = None, return_scalar: bool = False
 ) -> Tensor:
     """The result of a NumPy function as a tensor; bools become uint8, as in PyTorch."""
-    return _gt.from_numpy(array.astype(np.uint8) if array.dtype == bool else array)
+    return _gt.copy_array(array.astype(np.uint8) if array.dtype == bool else array)
 
 
 def to_device(self: Tensor, device: Any, /, *, stream: Any = None) -> Tensor:
@@ -226,7 +226,7 @@ def asarray(
         obj: The data.
         dtype: The dtype; that of the data if not given.
         device: A device, which has to exist; the daemon decides where the tensor lies.
-        copy: Whether a tensor is copied; by default only if it must be converted. False refuses to copy.
+        copy: Whether a tensor or an array is copied; by default only where it cannot be shared. False refuses to copy.
         requires_grad: Whether autograd records what is computed from it.
 
     Example:
@@ -235,9 +235,13 @@ def asarray(
     """
     obj = obj._tensor if is_storage(obj) else obj
     t = _gt.as_tensor(obj, dtype, device)
-    if copy is False and t is not obj:
-        raise ValueError("asarray(copy=False) takes a tensor of this dtype; what else is given is copied")
-    if copy and t is obj:
+    is_array = isinstance(obj, np.ndarray)
+    if copy is False and t is not obj and not (is_array and np.shares_memory(t.detach().numpy(), obj)):
+        raise ValueError(
+            "asarray(copy=False) takes a tensor of this dtype, or on a CPU a NumPy array of it that can be written; "
+            "what else is given is copied"
+        )
+    if copy and (t is obj or is_array):
         t = t.detach().clone()
     return t.requires_grad_() if requires_grad and not t.requires_grad else t
 
@@ -254,13 +258,13 @@ def scalar_tensor(s: Any, **options: Any) -> Tensor:
 
 def _of_bits(halves: np.ndarray) -> Tensor:
     """bfloat16 numbers from their bits as uint16; each is the upper half of a float32."""
-    return _gt.from_numpy((halves.astype(np.uint32) << 16).view(np.float32)).to(_gt.bfloat16)
+    return _gt.copy_array((halves.astype(np.uint32) << 16).view(np.float32)).to(_gt.bfloat16)
 
 
 def frombuffer(
     buffer: Any, *, dtype: _gt.dtype, count: int = -1, offset: int = 0, requires_grad: bool = False
 ) -> Tensor:
-    r"""A tensor with a copy of the elements in an object's buffer.
+    r"""A tensor of the elements in an object's buffer. On a CPU, it shares them with a buffer that can be written.
 
     Args:
         buffer: An object with the buffer protocol, as bytes.
@@ -338,7 +342,7 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
         _gt.check_device(device)
     if str(getattr(ext_tensor, "dtype", "")) == "torch.bfloat16":
         return _of_bits(np.from_dlpack(ext_tensor.view(sys.modules["torch"].int16)).view(np.uint16))
-    return _gt.from_numpy(np.from_dlpack(ext_tensor))
+    return _gt.copy_array(np.from_dlpack(ext_tensor))
 
 
 FUNCTIONS = (get_device, from_dlpack, asarray, scalar_tensor, frombuffer, is_tensor, typename, get_device_module)

@@ -62,7 +62,7 @@ def tensor_of(data: bytes | memoryview, name: str, shape: Sequence[int]) -> Tens
         array = (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
     else:
         array = np.frombuffer(data, np.dtype(name).newbyteorder("<")).astype(name)
-    return _gt.from_numpy(array).to(getattr(_gt, name)).reshape(shape)
+    return _gt.copy_array(array).to(getattr(_gt, name)).reshape(shape)
 
 
 def save(obj: Any, file: IO[bytes]) -> None:

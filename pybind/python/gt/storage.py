@@ -92,7 +92,7 @@ class UntypedStorage:
     @property
     def _tensor(self) -> Tensor:
         if self._made is None:
-            self._made = _gt.from_numpy(np.frombuffer(self._content or b"", np.uint8))
+            self._made = _gt.copy_array(np.frombuffer(self._content or b"", np.uint8))
             self._content = None
         return self._made
 

@@ -223,7 +223,7 @@ class GPT2(nn.Module):
         in_residual = 0.02 / math.sqrt(2 * self.config.layers)
 
         def draw(weight: nn.Parameter, deviation: float) -> None:
-            weight.copy_(gt.from_numpy(random.normal(weight.numel(), deviation)).view(weight.shape))
+            weight.copy_(gt.tensor(random.normal(weight.numel(), deviation)).view(weight.shape))
 
         draw(self.wte.weight, 0.02)
         draw(self.wpe.weight, 0.02)

@@ -30,7 +30,7 @@ LR, BETAS, EPS, DECAY = 1e-4, (0.9, 0.999), 1e-8, 0.01
 def differences(model: GPT2, state: DebugState, dtype: str) -> dict[str, float]:
     """Returns the largest difference of logits, loss and each kind of gradient, relative to the largest magnitude."""
     half = gt.autocast("cuda" if gt.cuda.is_available() else "cpu", dtype=gt.bfloat16)
-    tokens, targets = (gt.from_numpy(part.astype(np.int64)) for part in (state.tokens, state.targets))
+    tokens, targets = (gt.tensor(part.astype(np.int64)) for part in (state.tokens, state.targets))
     model.zero_grad(set_to_none=True)
     with half if dtype == "bfloat16" else contextlib.nullcontext():
         logits, loss = model(tokens, targets)
@@ -45,7 +45,7 @@ def differences(model: GPT2, state: DebugState, dtype: str) -> dict[str, float]:
 
 def curve(model: GPT2, state: DebugState, steps: int) -> list[float]:
     """Returns the losses of steps of training on the batch of a debug state."""
-    tokens, targets = (gt.from_numpy(part.astype(np.int64)) for part in (state.tokens, state.targets))
+    tokens, targets = (gt.tensor(part.astype(np.int64)) for part in (state.tokens, state.targets))
     optimizer = model.optimizer(LR, BETAS, EPS, DECAY)
     losses = []
     for _ in range(steps):

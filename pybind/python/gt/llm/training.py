@@ -115,7 +115,7 @@ class Trainer:
 
     def loss(self, inputs: np.ndarray, targets: np.ndarray) -> Tensor:
         """Returns the mean loss of a batch."""
-        x, y = (gt.signal.tensor(gt.from_numpy(part), name=parallel.BATCH) for part in (inputs, targets))
+        x, y = (gt.signal.tensor(gt.tensor(part), name=parallel.BATCH) for part in (inputs, targets))
         device = "cuda" if gt.cuda.is_available() else "cpu"
         half = gt.autocast(device, dtype=gt.bfloat16) if self.settings.bfloat16 else contextlib.nullcontext()
         with half:

@@ -127,7 +127,7 @@ class Stateful:
                 continue
             value = state_dict[key]
             if isinstance(value, np.ndarray):
-                value = gt.from_numpy(value)
+                value = gt.tensor(value)
             if not isinstance(value, Tensor):
                 error_msgs.append(
                     f'While copying the parameter named "{key}", expected gt.Tensor or Tensor-like object from '

@@ -55,7 +55,7 @@ def nms(dets: Tensor, scores: Tensor, iou_threshold: float) -> Tensor:
         shared = np.maximum(width, 0) * np.maximum(height, 0)
         with np.errstate(divide="ignore", invalid="ignore"):
             order = rest[~(shared / (areas[best] + areas[rest] - shared) > iou_threshold)]
-    return _gt.from_numpy(np.array(kept, np.int64))
+    return _gt.copy_array(np.array(kept, np.int64))
 
 
 def roi_align(

@@ -44,7 +44,7 @@ def default_collate(batch: Sequence[Any]) -> Any:
     if isinstance(first, Tensor):
         return gt.stack(list(batch))
     if isinstance(first, np.ndarray | np.generic) and first.dtype.kind in "biuf":
-        return gt.from_numpy(np.stack(batch))
+        return gt.tensor(np.stack(batch))
     if isinstance(first, float):
         return gt.tensor(list(batch), dtype=gt.float64)
     if isinstance(first, int):

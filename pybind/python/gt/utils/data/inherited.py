@@ -77,5 +77,5 @@ class Inherited:
     def adopt(self) -> None:
         """Gives the tensors their elements in the session of the forked process in which this is called."""
         for t, array in zip(self.tensors, self.arrays, strict=True):
-            t.data = _gt.from_numpy(array).to(t.dtype)
+            t.data = _gt.copy_array(array).to(t.dtype)
         self.arrays.clear()
