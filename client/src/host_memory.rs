@@ -16,10 +16,10 @@ use crate::handle::{AutogradMeta, Binding, CachedView, Tensor, View};
 use crate::lock::lock;
 use crate::notice;
 use crate::storage::{HostSide, Storage, StorageVersion};
-use crate::strides::{MemoryLayout, ViewOps};
+use crate::strides::{MemoryLayout, ViewOps, layout_after};
 use crate::transfer::UploadSource;
 use crate::value::TensorValue;
-use crate::view::Repeats;
+use crate::view::{Repeats, meta_after};
 use foldhash::quality::FixedState;
 use gt_ops::Meta;
 use gt_protocol::bytes_text;
@@ -278,6 +278,25 @@ impl Tensor {
         let state = lock(&views.0);
         let found = state.views.iter().find(|view| view.shown == shown)?;
         Some(found.memory.clone())
+    }
+
+    /// For a view, the tensor that has all elements of the storage, and in whose memory those of the view are at its
+    /// offset and strides. None for a small part of a large storage, unless host memory shows all of that already, and
+    /// for a view that has its elements elsewhere in PyTorch's memory.
+    pub fn whole(&self) -> Option<Tensor> {
+        let Binding::View(view) = &self.binding else { return None };
+        let base = view.base.with_value(|value| *value.meta());
+        let row_major = MemoryLayout { strides: base.shape.contiguous_strides(), offset: 0 };
+        let mut place = Some((base, row_major));
+        for op in &view.ops {
+            place = place.and_then(|(meta, layout)| Some((meta_after(&meta, op)?, layout_after(&meta, &layout, op)?)));
+        }
+        let is_small_part = base.bytes() > HASHED_BYTES_MAX && 2 * view.meta.bytes() < base.bytes();
+        let whole = Tensor { binding: Binding::Shared(view.base.clone(), AutogradMeta::of(None, true)) };
+        if place? != (view.meta, view.layout) || (is_small_part && whole.host_memory().is_none()) {
+            return None;
+        }
+        Some(whole)
     }
 
     /// Memory that has the tensor's elements, which are `bytes` in row-major order, for [`Tensor::show_in`].

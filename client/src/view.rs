@@ -535,7 +535,7 @@ impl StridedElements {
 }
 
 /// The shape and dtype of the result of a movement op.
-fn meta_after(from: &Meta, op: &ViewOp) -> Option<Meta> {
+pub(crate) fn meta_after(from: &Meta, op: &ViewOp) -> Option<Meta> {
     infer(op.op, &[InputMeta::Tensor(*from)], &op.attrs).ok()
 }
 

@@ -6,6 +6,7 @@ use crate::error::{OrRaise, raise_op};
 use crate::host_array::HostArray;
 use crate::session::current;
 use crate::tensor::PyTensor;
+use gt_client::host_memory::HostView;
 use gt_client::transfer::UploadSource;
 use gt_client::{HostBytes, Tensor, TensorElements};
 use gt_ops::build::numbers::checked;
@@ -461,20 +462,60 @@ fn fetched_array<'py, T>(
 
 /// The elements as a NumPy array; on a CPU, what is written to it changes the tensor, and the other way round.
 pub fn shared_numpy<'py>(tensor: &PyTensor, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
-    if let Some(memory) = tensor.read(py).host_memory()
-        && let Some(array) = (&*memory as &dyn Any).downcast_ref::<HostArray>()
-    {
-        return array.another(py);
+    if let Some(array) = host_array(py, &tensor.read(py))? {
+        return Ok(array);
     }
     let elements = tensor.elements(py)?;
     if elements.meta().bytes() == 0 || !shares_memory(&tensor.read(py)) {
         return to_numpy(py, &elements);
     }
-    let (array, view) = fetched_array(py, &elements, |array, memory, bytes| {
-        tensor.read(py).host_view(Arc::new(HostArray::new(array, memory)), bytes)
-    })?;
+    let whole = tensor.read(py).whole();
+    if let Some(mut whole) = whole.filter(|whole| typestr(whole.meta().dtype).is_some()) {
+        let array = match host_array(py, &whole)? {
+            Some(array) => array,
+            None => {
+                let (array, view) = new_host_array(py, &whole, &whole.elements().or_raise()?)?;
+                whole.show_in(view);
+                array
+            }
+        };
+        if let Some(part) = part_of(&array, &tensor.read(py))? {
+            return Ok(part);
+        }
+    }
+    let (array, view) = new_host_array(py, &tensor.read(py), &elements)?;
     tensor.write(py, |tensor| tensor.show_in(view));
     Ok(array)
+}
+
+/// A new array of a tensor's elements, and the view of it for [`Tensor::show_in`].
+fn new_host_array<'py>(
+    py: Python<'py>,
+    tensor: &Tensor,
+    elements: &TensorElements,
+) -> PyResult<(Bound<'py, PyAny>, HostView)> {
+    fetched_array(py, elements, |array, memory, bytes| tensor.host_view(Arc::new(HostArray::new(array, memory)), bytes))
+}
+
+/// An array of the memory that shows a tensor's elements, if there is any.
+fn host_array<'py>(py: Python<'py>, tensor: &Tensor) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let Some(memory) = tensor.host_memory() else { return Ok(None) };
+    (&*memory as &dyn Any).downcast_ref::<HostArray>().map(|array| array.another(py)).transpose()
+}
+
+/// The elements of a view in the array of all elements of its storage; none if that is not contiguous.
+fn part_of<'py>(array: &Bound<'py, PyAny>, view: &Tensor) -> PyResult<Option<Bound<'py, PyAny>>> {
+    let (py, meta, strides) = (array.py(), view.meta(), view.strides());
+    let Some(code) = typestr(meta.dtype).filter(|_| ArrayStruct::of(array).is_ok_and(|memory| memory.is_contiguous))
+    else {
+        return Ok(None);
+    };
+    static NDARRAY: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
+    let size = meta.dtype.size() as isize;
+    let strides = strides[..meta.shape.rank()].iter().map(|stride| stride * size);
+    let place = (view.storage_offset() * size, PyTuple::new(py, strides)?);
+    let arguments = (PyTuple::new(py, meta.shape.dims())?, code, array, place.0, place.1);
+    NDARRAY.import(py, "numpy", "ndarray")?.call1(arguments).map(Some)
 }
 
 /// Element `i` of packed bytes, as a Python number.

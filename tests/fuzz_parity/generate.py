@@ -8,6 +8,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 INTEGERS = ("uint8", "int8", "int16", "int32", "int64")
@@ -96,6 +97,10 @@ class Program:
                 # PyTorch refuses to say whether a view of several, whose base was written to, is a leaf.
                 continue
         return names
+
+    def arrays(self) -> list[str]:
+        """The names of the NumPy arrays, each of which shares its elements with a tensor."""
+        return [name for name, value in self.scope.items() if isinstance(value, np.ndarray)]
 
     def of(self, name: str) -> torch.Tensor:
         return self.scope[name]
@@ -531,6 +536,11 @@ class Program:
         if any(shares_memory(target, other) for other in retaining):
             # PyTorch keeps the gradient of before the write until the program looks at the view's node.
             return None
+        storage = target.untyped_storage()._cdata
+        elsewhere = [self.of(name) for name in self.names() if self.of(name).untyped_storage()._cdata != storage]
+        if self.is_recorded() and any(shares_memory(target, other) for other in elsewhere):
+            # Two tensors of one NumPy array have a version each: PyTorch's gradient is that of what is written then.
+            return None
         others = [self.of(name) for name in self.names() if name != a and name in line]
         if any(shares_memory(target, other) for other in others):
             return None
@@ -619,6 +629,25 @@ class Program:
             )
         )
 
+    def with_numpy(self) -> str | None:
+        """A line about NumPy arrays that share their elements with tensors."""
+        arrays = self.arrays()
+        a = self.tensor(lambda t: t.dtype != torch.bfloat16 and t.numel() > 0 and not overlaps(t))
+        if a and (not arrays or self.chance(0.3)):
+            return f"n{len(arrays)} = {a}.detach().numpy()"
+        if not arrays:
+            return None
+        n = self.pick(arrays)
+        if self.chance(0.3):
+            return f"{self.fresh()} = torch.from_numpy({n})"
+        shared = [self.of(name) for name in self.names() if in_array(self.of(name), self.scope[n])]
+        if self.is_recorded() or any(t.requires_grad for t in shared):
+            # In PyTorch, a gradient that was recorded before is computed of what is written then.
+            return None
+        t = torch.from_numpy(self.scope[n])
+        value = self.value(str(t.dtype).removeprefix("torch."))
+        return self.pick((f"{n}[...] = {value}", f"{n}[{self.index(t)}] = {value}"))
+
     def fresh(self) -> str:
         return f"t{self.count}"
 
@@ -638,6 +667,7 @@ class Program:
             self.write: 6,
             self.handle: 1,
             self.autograd: 2,
+            self.with_numpy: 2,
         }
         kind = self.random.choices(list(kinds), kinds.values())[0] if self.count > 1 else self.create
         try:
@@ -649,7 +679,7 @@ class Program:
             return
         if line is None:
             return
-        value = kind not in (self.write, self.handle, self.autograd)
+        value = kind not in (self.write, self.handle, self.autograd, self.with_numpy)
         line = f"{self.fresh()} = {line}" if value else line
         before = {name: (self.of(name), self.of(name)._version) for name in self.names()}
         try:
@@ -666,7 +696,7 @@ class Program:
             del self.scope[self.fresh()]
             return
         self.lines.append(line)
-        source = line.partition(" = ")[2] if value else line
+        source = line.partition(" = ")[2] if value or "from_numpy" in line else line
         if made is not None:
             for kind, makes in ((self.untracked, r"\.data$"), (self.repeating, r"\.(expand|unfold)\(")):
                 views = [name for name in kind if shares_memory(self.of(name), made)]
@@ -678,6 +708,15 @@ class Program:
             self.untracked |= {name for name in self.names() if shares_memory(self.of(name), self.of(names[0]))}
         self.count += made is not None
         changed = [name for name, (t, version) in before.items() if t._version != version]
+        if kind == self.with_numpy and line.startswith("n"):
+            changed += [
+                name for name in self.names() if in_array(self.of(name), self.scope[line.split("[")[0].split()[0]])
+            ]
+        if kind == self.with_numpy and made is not None:
+            views = [name for name in self.names() if shares_memory(self.of(name), made)]
+            for names in (self.rounded, self.untracked):
+                if names & set(views):
+                    names.add(line.split()[0])
         # The bits of a NaN are not promised: the program ends before one that is seen as integers.
         if any(self.shows_bits_of_nan(name) for name in changed):
             self.lines.pop()
@@ -741,8 +780,23 @@ def overlaps(t: torch.Tensor) -> bool:
 
 
 def shares_memory(a: torch.Tensor, b: torch.Tensor) -> bool:
-    """Whether two tensors have one storage. One without elements has no address, but is an object all the same."""
-    return bool(a.untyped_storage()._cdata == b.untyped_storage()._cdata)
+    """Whether two tensors have one storage, or memory of one NumPy array. A storage without elements has no address,
+    but it is an object.
+    """
+    own, other = a.untyped_storage(), b.untyped_storage()
+    return bool(own._cdata == other._cdata) or meet((own.data_ptr(), own.nbytes()), (other.data_ptr(), other.nbytes()))
+
+
+def in_array(t: torch.Tensor, array: np.ndarray) -> bool:
+    """Whether a tensor's storage has memory of an array."""
+    low, high = np.lib.array_utils.byte_bounds(array)
+    storage = t.untyped_storage()
+    return meet((storage.data_ptr(), storage.nbytes()), (low, high - low))
+
+
+def meet(a: tuple[int, int], b: tuple[int, int]) -> bool:
+    """Whether two ranges of memory, each an address and a number of bytes, have a byte in common."""
+    return a[0] < b[0] + b[1] and b[0] < a[0] + a[1] and min(a[1], b[1]) > 0
 
 
 def program(seed: int, scalars: tuple[Any, ...] = SCALARS) -> list[str]:

@@ -8,6 +8,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 # The relative tolerance of each dtype's results; an absolute one follows from a tensor's largest element.
 TOLERANCE = {"float16": 1e-2, "bfloat16": 6e-2, "float32": 2e-4, "float64": 1e-8}
 # The size of numbers near 1 whose rounding is what remains where they cancel.
@@ -52,9 +54,17 @@ def notice_gradients(scope: dict[str, Any], module: Any) -> None:
 
 
 def variables(scope: dict[str, Any], module: Any) -> dict[str, Any]:
-    """The tensors of a program, by name."""
-    tensors = {name: value for name, value in scope.items() if isinstance(value, module.Tensor)}
-    return {name: observed(value) for name, value in sorted(tensors.items())}
+    """The tensors and NumPy arrays of a program, by name."""
+    tensors = {name: observed(value) for name, value in scope.items() if isinstance(value, module.Tensor)}
+    arrays = {name: observed_array(value) for name, value in scope.items() if isinstance(value, np.ndarray)}
+    return dict(sorted({**tensors, **arrays}.items()))
+
+
+def observed_array(array: np.ndarray) -> dict[str, Any]:
+    """All that is compared of an array, as if it were a tensor."""
+    values = [number(value) for value in array.reshape(-1).tolist()]
+    shape = list(array.shape)
+    return {"dtype": str(array.dtype), "shape": shape, "values": values, "requires_grad": False, "is_leaf": True}
 
 
 def observed(t: Any, with_grad: bool = True) -> dict[str, Any]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-NAME = re.compile(r"\bt\d+\b")
-ASSIGNED = re.compile(r"(t\d+) = ")
+NAME = re.compile(r"\b[tn]\d+\b")
+ASSIGNED = re.compile(r"([tn]\d+) = ")
 
 
 def without(lines: list[str], doomed: int) -> list[str]:

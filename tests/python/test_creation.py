@@ -98,21 +98,6 @@ def test_from_numpy_refuses_what_is_no_array() -> None:
         gt.from_numpy([1.0])
 
 
-def test_from_numpy_copies() -> None:
-    array = np.zeros(3, np.float32)
-    t = gt.from_numpy(array)
-    array[:] = 1
-    assert t.tolist() == [0, 0, 0]
-
-
-def test_a_fetched_array_is_a_writable_copy() -> None:
-    t = gt.zeros(3)
-    array = t.numpy()
-    array[0] = 7
-    assert t.tolist() == [0, 0, 0]
-    assert (t + 1).tolist() == [1, 1, 1]
-
-
 def test_a_large_array_goes_there_and_back() -> None:
     array = np.random.default_rng(2).standard_normal((1500, 2001)).astype(np.float32)
     np.testing.assert_array_equal(gt.from_numpy(array).numpy(), array)

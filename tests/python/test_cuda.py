@@ -228,6 +228,21 @@ def test_training_goes_as_on_the_cpu(model: str, cuda: dict[str, str | None], tm
     assert losses[0][-1] < losses[0][0]
 
 
+def test_arrays_are_copies(cuda: dict[str, str | None]) -> None:
+    """Programs move a batch to the device and fill its array again, while the device computes."""
+    program = """
+import numpy as np, gt
+array = np.zeros(3, np.float32)
+x = gt.from_numpy(array).to("cuda")
+array[:] = 1
+assert x.tolist() == [0, 0, 0]
+fetched = x.cpu().numpy()
+x.add_(2)
+assert fetched.tolist() == [0, 0, 0] and x.tolist() == [2, 2, 2]
+"""
+    output_of(program, **cuda)
+
+
 def test_several_devices_divide_a_tensor_among_them(cuda: dict[str, str | None]) -> None:
     if "GT_WORKERS" not in cuda:
         pytest.skip("how many devices there are depends on the machine")

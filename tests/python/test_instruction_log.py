@@ -131,7 +131,7 @@ def test_gradients_of_the_pieces_of_a_tensor_are_laid_side_by_side(tmp_path: Pat
 
 
 def test_transfers_tell_their_bytes(tmp_path: Path) -> None:
-    log = log_of("import numpy as np\ngt.from_numpy(np.zeros(1000, np.float32)).numpy()", tmp_path / "ops.log")
+    log = log_of("import numpy as np\ngt.tensor(np.zeros(1000, np.float32)).numpy()", tmp_path / "ops.log")
     sizes = {line.fields["op"]: line.bytes for line in log if line.event in ("WORKER_RUN", "SEND")}
     assert sizes["write"] == 4000
     assert sizes["fetch"] == 4000

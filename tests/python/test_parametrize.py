@@ -201,7 +201,7 @@ def test_unsafe_may_change_the_shape() -> None:
 @pytest.mark.parametrize("dim", [0, 1, None])
 def test_a_weight_of_length_and_direction(dim: int | None) -> None:
     module = layer(2, 3)
-    before = module.weight.detach().numpy()
+    before = module.weight.detach().numpy().copy()
     parametrizations.weight_norm(module, dim=dim)
     assert_close(module.weight, before, "float64", 1e-12)
     known = module.parametrizations.weight

@@ -11,11 +11,10 @@ import gt
 SIZES = [5, 1000, 300_000]  # hashed at every read, with or without the bytes on the host, and watched by the kernel
 
 
-def on_cpu():
-    return gt.ones(1).device.type == "cpu"
-
-
-pytestmark = pytest.mark.skipif("not __import__('test_shared_arrays').on_cpu()", reason="on a GPU, arrays are copies")
+@pytest.fixture(autouse=True)
+def _on_cpu() -> None:
+    if gt.cuda.is_available():
+        pytest.skip("on a GPU, arrays are copies: test_cuda.py")
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -141,6 +140,31 @@ def test_the_array_may_go_first_and_the_tensor_may_go_first():
     made[0] = 4
     del made
     assert t.sum().item() == 4
+
+
+def test_arrays_of_parts_share_one_memory():
+    t = gt.arange(24).reshape(2, 3, 4)
+    row, column, turned, bits = t[1].numpy(), t[:, 1].numpy(), t.permute(2, 0, 1).numpy(), t[0].view(gt.int32).numpy()
+    row[1] = 0
+    assert column[1].tolist() == turned[:, 1, 1].tolist() == [0] * 4
+    bits[2, ::2] = 7
+    assert turned[:, 0, 2].tolist() == [7] * 4
+    turned[...] = 1
+    assert t.sum().item() == 24
+
+
+@pytest.mark.parametrize("dtype", [gt.float32, gt.complex64])
+def test_expanded_windows_and_parts_of_numbers(dtype):
+    t = gt.arange(6).to(dtype)
+    wide, windows, diagonal = t.expand(2, 6).numpy(), t.unfold(0, 3, 2).numpy(), t.reshape(2, 3).diagonal().numpy()
+    assert windows.tolist() == [[0, 1, 2], [2, 3, 4]]
+    diagonal[1] = 9
+    assert wide[:, 4].tolist() == [9, 9]
+    wide[0] = 3
+    assert t.tolist() == [3] * 6
+    if dtype is gt.complex64:
+        t.imag.numpy()[1] = 2
+        assert t[1].item() == 3 + 2j
 
 
 def test_a_copy_does_not_share():
