@@ -16,10 +16,10 @@ use crate::handle::{AutogradMeta, Binding, CachedView, Tensor, View};
 use crate::lock::lock;
 use crate::notice;
 use crate::storage::{HostSide, Storage, StorageVersion};
-use crate::strides::{MemoryLayout, ViewOps, layout_after};
+use crate::strides::{MemoryLayout, ViewOps};
 use crate::transfer::UploadSource;
 use crate::value::TensorValue;
-use crate::view::{Repeats, meta_after};
+use crate::view::Repeats;
 use foldhash::quality::FixedState;
 use gt_ops::Meta;
 use gt_protocol::bytes_text;
@@ -285,18 +285,10 @@ impl Tensor {
     /// for a view that has its elements elsewhere in PyTorch's memory.
     pub fn whole(&self) -> Option<Tensor> {
         let Binding::View(view) = &self.binding else { return None };
-        let base = view.base.with_value(|value| *value.meta());
-        let row_major = MemoryLayout { strides: base.shape.contiguous_strides(), offset: 0 };
-        let mut place = Some((base, row_major));
-        for op in &view.ops {
-            place = place.and_then(|(meta, layout)| Some((meta_after(&meta, op)?, layout_after(&meta, &layout, op)?)));
-        }
-        let is_small_part = base.bytes() > HASHED_BYTES_MAX && 2 * view.meta.bytes() < base.bytes();
+        let bytes = view.base.with_value(|value| value.meta().bytes());
+        let is_small_part = bytes > HASHED_BYTES_MAX && 2 * view.meta.bytes() < bytes;
         let whole = Tensor { binding: Binding::Shared(view.base.clone(), AutogradMeta::of(None, true)) };
-        if place? != (view.meta, view.layout) || (is_small_part && whole.host_memory().is_none()) {
-            return None;
-        }
-        Some(whole)
+        (view.layout.in_order && (!is_small_part || whole.host_memory().is_some())).then_some(whole)
     }
 
     /// Memory that has the tensor's elements, which are `bytes` in row-major order, for [`Tensor::show_in`].

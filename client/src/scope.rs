@@ -69,6 +69,8 @@ pub(crate) struct ViewRecord {
     last: Val,
     /// Whether the tensor that the view is taken of is a view itself.
     nested: bool,
+    /// As [`MemoryLayout::in_order`].
+    in_order: bool,
 }
 
 impl Scope {
@@ -145,7 +147,8 @@ impl Scope {
     /// view of it. `nested` says whether it is a view itself.
     pub(crate) fn record_view(&mut self, base: Val, layout: MemoryLayout, nested: bool) {
         let meta = *self.tensors[base.0 as usize].0.meta();
-        self.view = Some(ViewRecord { ops: ViewOps::new(), layout: Some(layout), meta, last: base, nested });
+        let (ops, in_order) = (ViewOps::new(), layout.in_order);
+        self.view = Some(ViewRecord { ops, layout: Some(layout), meta, last: base, nested, in_order });
     }
 
     /// Ends the call as [`Scope::finish`] does. Returns the value and node of the result, and the recorded view.
@@ -521,7 +524,7 @@ impl Graph for Scope {
         if let Some(view) = &mut self.view
             && view.last == v
         {
-            view.layout = Some(MemoryLayout { strides, offset });
+            view.layout = Some(MemoryLayout { strides, offset, in_order: view.in_order });
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct MemoryLayout {
     pub(crate) strides: Strides,
     /// The index in memory of the first element.
     pub(crate) offset: isize,
+    /// Whether PyTorch would have all elements of the storage in row-major order.
+    pub(crate) in_order: bool,
 }
 
 /// One op of a view: a movement op, or a gather with its index.
@@ -55,7 +57,7 @@ pub(crate) fn layout_after(from: &Meta, layout: &MemoryLayout, op: &ViewOp) -> O
         (Op::Bitcast, Attrs::DType(to)) => bit_strides(from, &layout.strides, *to),
         _ => strides_after(&from.shape, &layout.strides, op),
     };
-    strides.map(|strides| MemoryLayout { strides, offset })
+    strides.map(|strides| MemoryLayout { strides, offset, in_order: layout.in_order })
 }
 
 /// A distance in elements of `from`, in elements of `to`; none if it is no whole number of these.
@@ -228,7 +230,7 @@ mod tests {
 
     fn seen_by(op: Op, from: Meta, values: &[isize], offset: isize, to: DType) -> Option<(Strides, isize)> {
         let op = ViewOp { op, attrs: Attrs::DType(to), index: None };
-        let layout = layout_after(&from, &MemoryLayout { strides: strides(values), offset }, &op)?;
+        let layout = layout_after(&from, &MemoryLayout { strides: strides(values), offset, in_order: true }, &op)?;
         Some((layout.strides, layout.offset))
     }
 

@@ -290,7 +290,7 @@ impl Tensor {
         value.version_counter().view_of(base.epoch());
         let version = base.current().1;
         let (meta, current) = (*value.meta(), CachedView::new(MaterializedView { value, node, version }));
-        let layout = MemoryLayout { strides, offset: 0 };
+        let layout = MemoryLayout { strides, offset: 0, in_order: false };
         let view = View::new(base, autograd, (ViewOps::new(), 0), (meta, layout), current);
         Ok(Tensor { binding: Binding::View(Box::new(view)) })
     }
@@ -312,7 +312,10 @@ impl Tensor {
     }
 
     pub(crate) fn memory_layout(&self) -> MemoryLayout {
-        MemoryLayout { strides: self.strides(), offset: self.storage_offset() }
+        match &self.binding {
+            Binding::View(view) => view.layout,
+            _ => MemoryLayout { strides: self.strides(), offset: 0, in_order: true },
+        }
     }
 
     /// Whether PyTorch would have the elements in row-major order without gaps.

@@ -488,7 +488,7 @@ struct StridedElements {
 impl StridedElements {
     fn of(base: &Meta, ops: &[ViewOp]) -> Option<StridedElements> {
         let mut meta = *base;
-        let mut layout = MemoryLayout { strides: base.shape.contiguous_strides(), offset: 0 };
+        let mut layout = MemoryLayout { strides: base.shape.contiguous_strides(), offset: 0, in_order: true };
         for op in ops {
             if matches!(&op.attrs, Attrs::Shape(to) if to.numel() != meta.shape.numel()) {
                 return None;
@@ -535,7 +535,7 @@ impl StridedElements {
 }
 
 /// The shape and dtype of the result of a movement op.
-pub(crate) fn meta_after(from: &Meta, op: &ViewOp) -> Option<Meta> {
+fn meta_after(from: &Meta, op: &ViewOp) -> Option<Meta> {
     infer(op.op, &[InputMeta::Tensor(*from)], &op.attrs).ok()
 }
 
