@@ -1,9 +1,8 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 //!
 //! faer makes a matrix tridiagonal. Eigenvalues alone come by the QL iteration without square roots of Pal, Walker and
-//! Kahan (Parlett, "The Symmetric Eigenvalue Problem", 1980, section 8.15), which LAPACK's `sterf` uses, too: in a
-//! third of the time of faer's QR iteration. Eigenvectors of a tridiagonal matrix come by divide and conquer, here. The
-//! method is Cuppen's (1981): a matrix is two of half the size and a correction of rank one, whose eigenvalues are the
+//! Kahan (Parlett, "The Symmetric Eigenvalue Problem", 1980, section 8.15), as LAPACK's `sterf` has it. Eigenvectors
+//! of a tridiagonal matrix come by divide and conquer, here. The method is Cuppen's (1981): a matrix is two of half the size and a correction of rank one, whose eigenvalues are the
 //! roots of a secular equation. Deflation is LAPACK's `laed2`, the iteration for a root "the middle way" of Li (1993),
 //! and the vectors are those of the exact eigenvectors of a close problem (Gu and Eisenstat, 1995), so that they are
 //! orthogonal however close the eigenvalues are. Roots are computed in double precision, by loops over the terms of the
@@ -19,7 +18,7 @@ use faer::traits::ext::ComplexFieldExt;
 use faer::{Accum, Conj, MatMut, Par, Spec};
 use pulp::{Arch, Simd, WithSimd};
 
-/// The most steps to the eigenvalues of a tridiagonal matrix for each of its rows. Fewer than two were measured.
+/// The most steps to the eigenvalues of a tridiagonal matrix for each of its rows: LAPACK's limit.
 const EIGENVALUE_STEPS_MAX: usize = 30;
 /// Matrices of at most this order are not divided. QR iteration takes their time.
 const UNDIVIDED_MAX: usize = 32;
