@@ -11,10 +11,12 @@
 //! a program that takes batches from a large array more than its training: memory that was not written for a while is
 //! hashed ever more rarely, and a write that is found late is told in a warning.
 
+use crate::blocking::blocking;
 use crate::error::Result;
 use crate::handle::{AutogradMeta, Binding, CachedView, Tensor, View};
 use crate::lock::lock;
 use crate::notice;
+use crate::session::ClientSession;
 use crate::storage::{HostSide, Storage, StorageVersion};
 use crate::strides::{MemoryLayout, ViewOps};
 use crate::transfer::UploadSource;
@@ -27,6 +29,7 @@ use gt_shm::WrittenPages;
 use std::any::Any;
 use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Memory of at most this many bytes is hashed at every read, which takes at most 4 µs. The kernel takes 1 µs to say
 /// whether pages were written, and longer to begin to watch them.
@@ -34,6 +37,9 @@ const HASHED_BYTES_MAX: usize = 64 << 10;
 /// Larger memory that the kernel does not watch is hashed at every read until it was found unchanged this often in a
 /// row, then only when that number has doubled.
 const UNCHANGED_READS_MAX: u64 = 16;
+
+/// How long a thread sleeps that waits for another to upload.
+const UPLOAD_NAP: Duration = Duration::from_micros(100);
 
 /// Memory of the host language.
 pub trait HostMemory: Any + Send + Sync {
@@ -62,6 +68,8 @@ struct Shown {
 
 /// How it is found out whether host memory was written.
 enum WriteDetection {
+    /// Its elements were not uploaded yet.
+    NotUploaded,
     /// By the hash of what it had.
     Hash(u64),
     /// By its pages.
@@ -144,6 +152,14 @@ impl WriteDetection {
     /// Whether the memory was written since the last call. `last` says that it is never asked again.
     fn was_written(&mut self, memory: &dyn HostMemory, last: bool) -> Result<bool> {
         match self {
+            WriteDetection::NotUploaded => {
+                if !last {
+                    let mut begun = None;
+                    memory.read(&mut |bytes| begun = Some(WriteDetection::begin(memory, bytes)))?;
+                    *self = begun.unwrap_or(WriteDetection::NotUploaded);
+                }
+                Ok(true)
+            }
             WriteDetection::Hash(known) => {
                 let found = hash_of(memory)?;
                 Ok(std::mem::replace(known, found) != found)
@@ -183,11 +199,12 @@ impl WriteDetection {
         }
     }
 
-    /// Takes what the memory has now as known.
-    fn renew(&mut self, bytes: &[u8]) {
+    /// Takes `bytes`, which the memory has now, as known.
+    fn renew(&mut self, memory: &dyn HostMemory, bytes: &[u8]) {
         match self {
             WriteDetection::Hash(known) => *known = hash(bytes),
             WriteDetection::Pages(pages) if pages.reset() => {}
+            WriteDetection::NotUploaded => *self = WriteDetection::begin(memory, bytes),
             _ => *self = WriteDetection::rarely(hash(bytes)),
         }
     }
@@ -225,23 +242,31 @@ impl HostView {
         };
         let bytes = value.session().host_bytes(&value)?;
         self.memory.write(&bytes)?;
-        self.detection.renew(&bytes);
+        self.detection.renew(&*self.memory, &bytes);
         Ok(())
     }
 }
 
 impl HostSide for HostViews {
     fn take_over_writes(&self, storage: &Arc<Storage>) -> Result<()> {
+        // Another thread is uploading the elements, which the storage does not have before.
+        while storage.with_value(|value| value.is_to_be_uploaded()) && lock(&self.0).is_busy {
+            blocking(|| std::thread::sleep(UPLOAD_NAP))?;
+        }
         self.update(|views| {
             let mut outcome = Ok(());
             views.retain_mut(|view| {
                 let stays = view.memory.is_referred_to();
                 let written = view.detection.was_written(&*view.memory, !stays);
                 let taken = written.and_then(|written| if written { view.upload(storage) } else { Ok(()) });
+                let failed = taken.is_err();
+                if failed {
+                    view.detection = WriteDetection::NotUploaded;
+                }
                 if outcome.is_ok() {
                     outcome = taken;
                 }
-                stays
+                stays || failed
             });
             outcome
         })
@@ -296,6 +321,15 @@ impl Tensor {
         let (shown, layout) = self.shown();
         let detection = WriteDetection::begin(&*memory, bytes);
         HostView { memory, shown, layout, detection }
+    }
+
+    /// A tensor whose elements `memory` has. They are uploaded when an operation first reads them.
+    pub fn of_host_memory(meta: Meta, session: &Arc<ClientSession>, memory: Arc<dyn HostMemory>) -> Tensor {
+        let storage = Storage::new(TensorValue::to_be_uploaded(meta, session));
+        let mut tensor = Tensor { binding: Binding::Shared(storage, AutogradMeta::of(None, false)) };
+        let (shown, layout) = tensor.shown();
+        tensor.show_in(HostView { memory, shown, layout, detection: WriteDetection::NotUploaded });
+        tensor
     }
 
     /// From now on, what is written to the memory changes the tensor, and what is written to the tensor the memory.

@@ -957,7 +957,7 @@ impl PlannedView {
 /// Notes that `new` replaces `old`: if the instruction that computes it fails, it keeps the elements of `old`.
 fn replaced_by(old: &Arc<TensorValue>, new: &Arc<TensorValue>) {
     // A value with batch axes has not the shape of one without.
-    if !new.is_batched() {
+    if !new.is_batched() && !old.is_to_be_uploaded() {
         old.session().replaced(old.id(), new.id());
     }
 }

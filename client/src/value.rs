@@ -8,6 +8,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
 
+/// The id that no tensor has.
+const NO_TENSOR: TensorId = 0;
+
 /// A tensor in the daemon, which frees it when the last reference here is dropped. Its elements never change.
 pub struct TensorValue {
     id: TensorId,
@@ -29,6 +32,14 @@ impl TensorValue {
         let (session, version) = (session.clone(), VersionCounter::default());
         let (reinterpreted, batch, constant, host_copy) = (None, None, AtomicBool::new(false), OnceLock::new());
         Arc::new(TensorValue { id, meta, session, version, reinterpreted, batch, constant, host_copy })
+    }
+    /// A value that no tensor of the daemon has yet: the first read of its storage uploads one.
+    pub(crate) fn to_be_uploaded(meta: Meta, session: &Arc<ClientSession>) -> Arc<TensorValue> {
+        TensorValue::new(NO_TENSOR, meta, session)
+    }
+    /// Whether it is of [`TensorValue::to_be_uploaded`].
+    pub(crate) fn is_to_be_uploaded(&self) -> bool {
+        self.id == NO_TENSOR
     }
     /// The elements of `value` as those of another dtype, of which one is stored as the other: the same tensor of the
     /// daemon.
@@ -103,7 +114,7 @@ impl TensorValue {
 
 impl Drop for TensorValue {
     fn drop(&mut self) {
-        if self.reinterpreted.is_none() {
+        if self.reinterpreted.is_none() && !self.is_to_be_uploaded() {
             self.session.free(self.id, self.meta.bytes());
         }
     }

@@ -65,43 +65,26 @@ pub fn from_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
         let made = FROM_DLPACK.import(py, "gt._placement", "from_dlpack")?.call1((array,))?;
         return made.cast_into::<PyTensor>()?.get().snapshot(py);
     }
-    upload_array(array, |_, _, _| ()).map(|(tensor, ())| tensor)
-}
-
-/// As [`from_array`]; on a CPU, what is written to NumPy's own array changes the tensor, and the other way round.
-pub fn share_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
-    if !is_ndarray(array)? {
-        return from_array(array);
-    }
-    let (mut tensor, view) = upload_array(array, |tensor, own, bytes| {
-        let shared = own.is_writable && !bytes.is_empty() && shares_memory(tensor);
-        shared.then(|| tensor.host_view(Arc::new(HostArray::new(array, own)), bytes))
-    })?;
-    if let Some(view) = view {
-        tensor.show_in(view);
-    }
-    Ok(tensor)
-}
-
-/// Whether a tensor shares memory with NumPy's arrays, as PyTorch's do on CPUs: those on a GPU are copies.
-fn shares_memory(tensor: &Tensor) -> bool {
-    !device::has_cuda(tensor.session().info())
-}
-
-/// Uploads the elements of an object with NumPy's array interface. `look` sees the tensor, the array's memory, and
-/// the bytes in row-major order.
-fn upload_array<T>(
-    array: &Bound<'_, PyAny>,
-    look: impl FnOnce(&Tensor, &ArrayStruct<'_>, &[u8]) -> T,
-) -> PyResult<(Tensor, T)> {
-    let py = array.py();
     let session = current(py)?;
     let mut array = array.clone();
     // Objects that only have an array interface, such as images of Pillow.
     if !is_ndarray(&array)? && !array.hasattr(intern!(py, "__array_struct__"))? {
         array = numpy(py)?.call_method1(intern!(py, "asarray"), (array,))?;
     }
-    let memory = ArrayStruct::of(&array)?;
+    let mut memory = ArrayStruct::of(&array)?;
+    let meta = meta_of(&array, &memory)?;
+    if !memory.is_contiguous {
+        memory = memory.in_order(&array)?;
+    }
+    let value = session.upload(meta, UploadSource::from(memory.as_slice())).or_raise()?;
+    Ok(Tensor::new(value, None))
+}
+
+/// The shape and dtype of an array.
+///
+/// # Errors
+/// A dtype or a number of axes that GT does not have.
+fn meta_of(array: &Bound<'_, PyAny>, memory: &ArrayStruct<'_>) -> PyResult<Meta> {
     let Some(dtype) = memory.dtype else {
         let name = array.getattr("dtype").map_or_else(|_| "?".to_owned(), |d| d.to_string());
         return Err(PyTypeError::new_err(format!(
@@ -109,18 +92,25 @@ fn upload_array<T>(
              complex64, complex128, int64, int32, int16, int8, uint64, uint32, uint16, uint8, and bool."
         )));
     };
-    let meta = Meta::new(Shape::new(&memory.dims).map_err(raise_op)?, dtype);
-    let copy;
-    let in_order = if memory.is_contiguous {
-        &memory
-    } else {
-        copy = memory.in_order(&array)?;
-        &copy
-    };
-    let value = session.upload(meta, UploadSource::from(in_order.as_slice())).or_raise()?;
-    let tensor = Tensor::new(value, None);
-    let seen = look(&tensor, &memory, in_order.as_slice());
-    Ok((tensor, seen))
+    Ok(Meta::new(Shape::new(&memory.dims).map_err(raise_op)?, dtype))
+}
+
+/// As [`from_array`]; on a CPU, what is written to NumPy's own array changes the tensor, and the other way round.
+pub fn share_array(array: &Bound<'_, PyAny>) -> PyResult<Tensor> {
+    if !is_ndarray(array)? {
+        return from_array(array);
+    }
+    let (session, memory) = (current(array.py())?, ArrayStruct::of(array)?);
+    let meta = meta_of(array, &memory)?;
+    if !memory.is_writable || meta.bytes() == 0 || device::has_cuda(session.info()) {
+        return from_array(array);
+    }
+    Ok(Tensor::of_host_memory(meta, &session, Arc::new(HostArray::new(array, &memory))))
+}
+
+/// Whether a tensor shares memory with NumPy's arrays, as PyTorch's do on CPUs: those on a GPU are copies.
+fn shares_memory(tensor: &Tensor) -> bool {
+    !device::has_cuda(tensor.session().info())
 }
 
 /// The module `numpy`.
