@@ -31,13 +31,12 @@ use std::hash::BuildHasher;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Memory of at most this many bytes is hashed at every read, which takes at most 4 µs. The kernel takes 1 µs to say
-/// whether pages were written, and longer to begin to watch them.
+/// Memory of at most this many bytes is hashed at every read, in some microseconds. The kernel takes one to say whether
+/// pages were written, and longer to begin to watch them.
 const HASHED_BYTES_MAX: usize = 64 << 10;
 /// Larger memory that the kernel does not watch is hashed at every read until it was found unchanged this often in a
 /// row, then only when that number has doubled.
 const UNCHANGED_READS_MAX: u64 = 16;
-
 /// How long a thread sleeps that waits for another to upload.
 const UPLOAD_NAP: Duration = Duration::from_micros(100);
 
@@ -84,6 +83,8 @@ pub struct HostView {
     shown: Shown,
     layout: MemoryLayout,
     detection: WriteDetection,
+    /// Whether the last read of the storage has uploaded what was written to the memory.
+    is_uploaded: bool,
 }
 
 /// The host memory of one storage. No lock is held while memory is read or written, which may wait for the lock of the
@@ -222,6 +223,17 @@ impl HostView {
         View::new(storage.clone(), AutogradMeta::of(None, true), ops, (self.shown.meta, self.layout), cached)
     }
 
+    /// Uploads what was written to the memory since the last call; false if nothing was. `last` says that this is the
+    /// last call.
+    fn take_over_writes(&mut self, storage: &Arc<Storage>, last: bool) -> Result<bool> {
+        let written = self.detection.was_written(&*self.memory, last)?;
+        if written {
+            // Where this fails, the next read of the storage tries again.
+            self.upload(storage).inspect_err(|_| self.detection = WriteDetection::NotUploaded)?;
+        }
+        Ok(written)
+    }
+
     /// Uploads what the memory has.
     fn upload(&self, storage: &Arc<Storage>) -> Result<()> {
         let (meta, session) = (self.shown.meta, storage.with_value(|value| value.session().clone()));
@@ -254,21 +266,22 @@ impl HostSide for HostViews {
             blocking(|| std::thread::sleep(UPLOAD_NAP))?;
         }
         self.update(|views| {
-            let mut outcome = Ok(());
+            let (mut outcome, mut uploads) = (Ok(()), 0);
             views.retain_mut(|view| {
                 let stays = view.memory.is_referred_to();
-                let written = view.detection.was_written(&*view.memory, !stays);
-                let taken = written.and_then(|written| if written { view.upload(storage) } else { Ok(()) });
+                let taken = view.take_over_writes(storage, !stays);
+                view.is_uploaded = *taken.as_ref().unwrap_or(&false);
+                uploads += usize::from(view.is_uploaded);
                 let failed = taken.is_err();
-                if failed {
-                    view.detection = WriteDetection::NotUploaded;
-                }
                 if outcome.is_ok() {
-                    outcome = taken;
+                    outcome = taken.map(drop);
                 }
                 stays || failed
             });
-            outcome
+            outcome?;
+            // Memory of another view of the same elements.
+            let mut others = views.iter_mut().filter(|view| uploads > 0 && !view.is_uploaded);
+            others.try_for_each(|view| view.fetch(storage))
         })
     }
 
@@ -320,7 +333,7 @@ impl Tensor {
     pub fn host_view(&self, memory: Arc<dyn HostMemory>, bytes: &[u8]) -> HostView {
         let (shown, layout) = self.shown();
         let detection = WriteDetection::begin(&*memory, bytes);
-        HostView { memory, shown, layout, detection }
+        HostView { memory, shown, layout, detection, is_uploaded: false }
     }
 
     /// A tensor whose elements `memory` has. They are uploaded when an operation first reads them.
@@ -328,7 +341,8 @@ impl Tensor {
         let storage = Storage::new(TensorValue::to_be_uploaded(meta, session));
         let mut tensor = Tensor { binding: Binding::Shared(storage, AutogradMeta::of(None, false)) };
         let (shown, layout) = tensor.shown();
-        tensor.show_in(HostView { memory, shown, layout, detection: WriteDetection::NotUploaded });
+        let detection = WriteDetection::NotUploaded;
+        tensor.show_in(HostView { memory, shown, layout, detection, is_uploaded: false });
         tensor
     }
 

@@ -89,6 +89,17 @@ def test_views_share_their_part(size):
     assert turned.sum() == 3 * size * size
 
 
+def test_arrays_of_a_large_tensor_and_of_its_part():
+    t = gt.zeros(400, 400)
+    row, whole = t[1].numpy(), t.numpy()
+    whole[1, 0] = 5
+    assert t.sum().item() == 5
+    assert row[0] == 5
+    row[1] = 6
+    assert t.sum().item() == 11
+    assert whole[1, 1] == 6
+
+
 def test_a_view_of_the_tensor_sees_what_is_written_to_the_array():
     t = gt.zeros(4, 4)
     view = t[2]
