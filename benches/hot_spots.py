@@ -97,6 +97,18 @@ def _from_numpy(framework: Any) -> Callable[[], Any]:
     return lambda: framework.from_numpy(array)
 
 
+def _from_numpy_and_sum(framework: Any) -> Callable[[], Any]:
+    array = np.ones(100_000, np.float32)
+    return lambda: framework.from_numpy(array).sum()
+
+
+def _row_of_an_array(framework: Any) -> Callable[[], Any]:
+    array = np.ones((5000, 50), np.float32)
+    x = framework.from_numpy(array)
+    # The array stays alive, so that GT has to ask whether it was written.
+    return lambda array=array: x[3]
+
+
 def _to_numpy(framework: Any) -> Callable[[], Any]:
     x = framework.ones(16)
     return x.numpy
@@ -180,6 +192,11 @@ def _eigh(framework: Any, size: int) -> Callable[[], Any]:
     return lambda: framework.linalg.eigh(x).eigenvalues
 
 
+def _eigvalsh(framework: Any, size: int) -> Callable[[], Any]:
+    x = _positive_definite(framework, size, size)
+    return lambda: framework.linalg.eigvalsh(x)
+
+
 SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("special.ndtri of 100,000", _ndtri),
     ("linalg.lstsq 200 × 20", lambda f: _lstsq(f, 200, 20)),
@@ -191,6 +208,8 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("ctc_loss, forward", lambda f: _ctc(f, False)),
     ("ctc_loss, forward and backward", lambda f: _ctc(f, True)),
     ("from_numpy of 16 floats", _from_numpy),
+    ("from_numpy and sum of 100,000 floats", _from_numpy_and_sum),
+    ("a row of from_numpy of 5000 × 50 floats", _row_of_an_array),
     ("numpy() of 16 floats", _to_numpy),
     ("from_numpy and numpy() of 16 floats", _there_and_back),
     ("(x + 1).numpy() of 16 floats", _computed_to_numpy),
@@ -225,6 +244,9 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("linalg.eigh of 128", lambda f: _eigh(f, 128)),
     ("linalg.eigh of 200", lambda f: _eigh(f, 200)),
     ("linalg.eigh of 512", lambda f: _eigh(f, 512)),
+    ("linalg.eigvalsh of 64", lambda f: _eigvalsh(f, 64)),
+    ("linalg.eigvalsh of 128", lambda f: _eigvalsh(f, 128)),
+    ("linalg.eigvalsh of 200", lambda f: _eigvalsh(f, 200)),
 )
 
 
