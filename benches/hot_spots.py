@@ -20,6 +20,8 @@ RATIO_MAX = 1.2
 # A measurement is the median of calls that together take about this long, and of a number of calls between these.
 MEASURED_S = 0.1
 CALLS_MIN, CALLS_MAX = 3, 300
+# An array that stays alive, so that GT has to ask whether it was written.
+SHARED_ARRAY = np.ones((5000, 50), np.float32)
 
 
 def _call_s(work: Callable[[], object]) -> float:
@@ -103,10 +105,8 @@ def _from_numpy_and_sum(framework: Any) -> Callable[[], Any]:
 
 
 def _row_of_an_array(framework: Any) -> Callable[[], Any]:
-    array = np.ones((5000, 50), np.float32)
-    x = framework.from_numpy(array)
-    # The array stays alive, so that GT has to ask whether it was written.
-    return lambda array=array: x[3]
+    x = framework.from_numpy(SHARED_ARRAY)
+    return lambda: x[3]
 
 
 def _to_numpy(framework: Any) -> Callable[[], Any]:
