@@ -551,6 +551,8 @@ class Program:
         if t.dtype == torch.float16 and number and abs(float(number[1])) > torch.finfo(t.dtype).max:
             # PyTorch rounds the number to half precision, in which it is infinite.
             return None
+        if f"({b})" in line and self.is_beyond_half(a, b):
+            return None
         if "sin_" in line and self.is_rounded_and_large(a):
             return None
         if (
