@@ -7,8 +7,9 @@
 
 use super::device_link::{DeviceLink, Routes};
 use super::exec_failure::{caught, failure, worker_lost};
+use super::shared_replica::{Part, SharedReplicas, show};
 use gt_backend::{Backend, DeviceBuffers, ExecError, HostRange, Input, Link};
-use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
+use gt_collectives::{CollectiveError, Communicator, JointResult, Operation, Reduce};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::slice_along;
@@ -38,13 +39,25 @@ pub fn reshard_tensor<B: Backend>(
     input: Option<std::result::Result<&B::Tensor, Failure>>,
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
-    let Routes { group, devices } = routes;
-    let mut mover = Mover { backend, share: Share { reshard, me }, devices };
-    let mut packed = match input {
-        Some(Err(failure)) => Err(failure),
-        Some(Ok(tensor)) => caught(|| mover.pack(Some(tensor))).map_err(blame),
-        None => caught(|| mover.pack(None)).map_err(blame),
-    };
+    let Routes { group, devices, replicas } = routes;
+    let share = Share { reshard, me };
+    let mut mover = Mover { backend, share, devices };
+    let input = input.transpose();
+    if let Some(maker) = replicas.and_then(|replicas| share.maker(replicas)) {
+        let part = input.and_then(|input| caught(|| mover.part(maker, input)).map_err(blame));
+        let made = match &part {
+            Ok(part) => mover.make_together(group, maker, part),
+            Err(_) => group.barrier().map(|()| None),
+        };
+        return match (made, part.err()) {
+            (Ok(made), None) => {
+                made.map(|made| caught(|| mover.reshape(&made, &reshard.meta.shape)).map_err(blame)).transpose()
+            }
+            (Ok(_), Some(failure)) => Err(failure),
+            (Err(error), failure) => Err(why_not_moved(group, &error, failure, reshard, origin)),
+        };
+    }
+    let mut packed = input.and_then(|input| caught(|| mover.pack(input)).map_err(blame));
     let moved = match (&mut packed, devices) {
         (Ok(_), Some(_)) => mover.agree(group),
         (Ok(packed), None) => mover.exchange(group, packed),
@@ -59,12 +72,23 @@ pub fn reshard_tensor<B: Backend>(
         })
         .map_err(blame),
         (Ok(()), Err(failure)) => Err(failure),
-        (Err(CollectiveError::Mismatch { .. }), packed) => Err(ask_why(group, packed.err(), origin)),
-        (Err(error), packed) => {
-            tracing::warn!(target: "gtd::worker", origin, %error, "a tensor could not be moved");
-            Err(packed.err().unwrap_or(Failure { fault: lost_worker(reshard, &error), instruction: origin, op: None }))
-        }
+        (Err(error), packed) => Err(why_not_moved(group, &error, packed.err(), reshard, origin)),
     }
+}
+
+/// The failure of a reshard whose collective failed. `own` is the failure of this rank, if it has one.
+fn why_not_moved(
+    group: &mut dyn Communicator,
+    error: &CollectiveError,
+    own: Option<Failure>,
+    reshard: &Reshard,
+    origin: TensorId,
+) -> Failure {
+    if let CollectiveError::Mismatch { .. } = error {
+        return ask_why(group, own, origin);
+    }
+    tracing::warn!(target: "gtd::worker", origin, %error, "a tensor could not be moved");
+    own.unwrap_or(Failure { fault: lost_worker(reshard, error), instruction: origin, op: None })
 }
 
 /// The loss of the worker that made the collective fail; an internal fault if no worker did.
@@ -183,6 +207,27 @@ impl Share<'_> {
         })
     }
 
+    /// The rank that makes the replica which the workers then hold together; none if the new placement has no replicas,
+    /// or only at other workers than the old one.
+    fn maker(&self, replicas: &mut SharedReplicas) -> Option<usize> {
+        let Reshard { from, to, meta, .. } = self.reshard;
+        let Placement::Replicated { workers } = to else { return None };
+        let group = self.group();
+        let mut next = || {
+            let ranks: Vec<usize> = workers.iter().filter_map(|worker| group.rank_of(worker)).collect();
+            replicas.next_maker(&ranks, meta.bytes() as u64)
+        };
+        match from {
+            _ if workers.len() < 2 => None,
+            Placement::Replicated { workers: holders } if workers.contains_all(*holders) => {
+                holders.first().and_then(|worker| group.rank_of(worker))
+            }
+            Placement::Sharded { .. } => next(),
+            Placement::Partial { workers: holders, .. } if holders == workers => next(),
+            _ => None,
+        }
+    }
+
     /// The piece that `giver` sends to `taker`; none if `taker` needs none, or gets it from another rank.
     fn piece(&self, giver: usize, taker: usize) -> Option<Piece> {
         let Reshard { meta, from, to, .. } = self.reshard;
@@ -282,6 +327,82 @@ impl<B: Backend> Mover<'_, B> {
             None => self.staged(kind, input.as_ref(), output.as_ref())?,
         };
         Ok(ReshardBuffers { kind, input, output, staged, send_counts, recv_counts })
+    }
+
+    /// This worker's part of a replica that rank `maker` makes. A sum takes the memory of the maker's summand.
+    fn part(&mut self, maker: usize, input: Option<&B::Tensor>) -> Result<Part<B::Tensor>> {
+        let Reshard { meta, from, .. } = *self.share.reshard;
+        let is_maker = self.share.group().rank_of(self.share.me) == Some(maker);
+        Ok(match (from, input) {
+            (Placement::Replicated { .. }, Some(own)) if is_maker => {
+                Part { operand: None, result: Some(self.contiguous(own)?) }
+            }
+            (Placement::Replicated { .. }, _) => Part { operand: None, result: None },
+            (Placement::Partial { .. }, Some(own)) if is_maker => {
+                let own = self.taken_over(own)?;
+                Part { operand: Some(own.clone()), result: Some(own) }
+            }
+            (Placement::Partial { .. }, None) => return Err(ExecError::internal("a worker without its part")),
+            (_, own) => {
+                let operand = own.map(|own| self.contiguous(own)).transpose()?;
+                let is_allocated = is_maker && !matches!(from, Placement::Partial { .. });
+                let result = if is_allocated { Some(self.backend.allocate(&meta)?) } else { None };
+                Part { operand, result }
+            }
+        })
+    }
+
+    /// Makes a replica with the other ranks. Returns this worker's handle of it, if it is to have one.
+    fn make_together(
+        &mut self,
+        group: &mut dyn Communicator,
+        maker: usize,
+        part: &Part<B::Tensor>,
+    ) -> std::result::Result<Option<B::Tensor>, CollectiveError> {
+        let Reshard { meta, from, to, .. } = *self.share.reshard;
+        let parts = show(group, part)?;
+        // A worker that gives up makes the others give up, too, instead of waiting at the barrier.
+        let defect = |group: &mut dyn Communicator, why: &str| {
+            group.abort();
+            CollectiveError::Setup { what: "make a replica together".into(), why: why.into() }
+        };
+        let Some(replica) = parts.get(maker).and_then(|part| part.result.clone()) else {
+            return Err(defect(group, "its maker has none"));
+        };
+        let Some((start, len)) = self.backend.bytes_of(&replica).filter(|(_, len)| *len == meta.bytes()) else {
+            return Err(defect(group, "its memory is out of reach"));
+        };
+        // SAFETY: `bytes_of` names initialized memory of the replica, which the handle keeps. Its maker took or
+        // allocated it for this reshard, and nobody reads it before the barrier below but to write it by these calls.
+        let mut result = unsafe { JointResult::new(start.as_ptr(), len) };
+        match from {
+            Placement::Partial { reduce_op, .. } => {
+                let operands: Vec<_> =
+                    parts.iter().filter_map(|part| self.backend.bytes_of(part.operand.as_ref()?)).collect();
+                if operands.len() != parts.len() || operands.iter().any(|(_, other)| *other != len) {
+                    return Err(defect(group, "a worker has another part"));
+                }
+                let operands: Vec<*const u8> = operands.iter().map(|(start, _)| start.as_ptr().cast_const()).collect();
+                // SAFETY: all operands have the length of the result, and `parts` keeps their memory, of which only
+                // the maker's is written.
+                unsafe { result.reduce_share(&operands, group.rank(), meta.dtype, reduce(reduce_op)) };
+            }
+            Placement::Sharded { axis, .. } => {
+                if let (Some(own), Some(range)) = (&part.operand, from.shard_of(&meta.shape, self.share.me)) {
+                    let dims = meta.shape.dims();
+                    let inner = dims[usize::from(axis) + 1..].iter().product::<usize>() * meta.dtype.size();
+                    let columns = range.start * inner..range.end * inner;
+                    result.write_columns(self.bytes(own), dims[usize::from(axis)] * inner, columns);
+                }
+            }
+            _ => {}
+        }
+        // The sum's operands are dropped before the barrier: afterwards only the workers that hold the replica have it.
+        drop(parts);
+        if !matches!(from, Placement::Replicated { .. }) {
+            group.barrier()?;
+        }
+        Ok(to.workers().contains(self.share.me).then_some(replica))
     }
 
     /// Host copies of the buffers, unless the host reaches them all.
