@@ -680,8 +680,10 @@ const fn reduce(reduce_op: ReduceOp) -> Reduce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_collectives::local::LocalGroup;
+    use gt_collectives::local::{LocalCommunicator, LocalGroup};
     use gt_cpu::{CpuBackend, CpuOptions};
+
+    type CpuTensor = <CpuBackend as Backend>::Tensor;
 
     fn host(numbers: &mut [f32]) -> HostRange {
         let start = NonNull::new(numbers.as_mut_ptr().cast()).unwrap();
@@ -850,6 +852,173 @@ mod tests {
                 });
             }
         });
+    }
+
+    /// A worker of a process whose workers hold replicas together.
+    struct Together {
+        me: usize,
+        backend: CpuBackend,
+        rank: LocalCommunicator,
+        replicas: SharedReplicas,
+    }
+
+    impl Together {
+        /// A tensor that counts from `first` on.
+        fn counting(&mut self, meta: &Meta, first: f32) -> CpuTensor {
+            let mut numbers: Vec<f32> = (0..meta.shape.numel()).map(|i| first + i as f32).collect();
+            self.filled(meta, &mut numbers)
+        }
+
+        fn filled(&mut self, meta: &Meta, numbers: &mut [f32]) -> CpuTensor {
+            let mut tensor = self.backend.allocate(meta).unwrap();
+            self.backend.write(&mut tensor, 0, host(numbers)).unwrap();
+            tensor
+        }
+
+        fn reshard(
+            &mut self,
+            meta: Meta,
+            from: Placement,
+            to: Placement,
+            input: Option<std::result::Result<&CpuTensor, Failure>>,
+        ) -> std::result::Result<Option<CpuTensor>, Failure> {
+            let routes = Routes { group: &mut self.rank, devices: None, replicas: Some(&mut self.replicas) };
+            let reshard = Reshard { out: 2, input: 1, meta, from, to };
+            reshard_tensor(&mut self.backend, routes, self.me, 2, &reshard, input)
+        }
+
+        fn numbers(&mut self, tensor: &CpuTensor) -> Vec<f32> {
+            let mut numbers = vec![0.0; self.backend.meta(tensor).shape.numel()];
+            self.backend.read(tensor, 0, host(&mut numbers)).unwrap();
+            numbers
+        }
+
+        fn used_bytes(&self) -> usize {
+            self.backend.memory().used_bytes
+        }
+    }
+
+    /// Runs `run` on every worker of a process, with so many bytes for each.
+    fn together<R: Send>(workers: usize, limit: usize, run: impl Fn(&mut Together) -> R + Sync) -> Vec<(Together, R)> {
+        let run = &run;
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (me, mut rank) in LocalGroup::threads(workers).unwrap().into_iter().enumerate() {
+                threads.push(scope.spawn(move || {
+                    let options = CpuOptions { threads: 1, memory_bytes_limit: limit, ..CpuOptions::default() };
+                    let backend = CpuBackend::new(options);
+                    let replicas = SharedReplicas::agree(&backend, &mut rank).unwrap().unwrap();
+                    let mut worker = Together { me, backend, rank, replicas };
+                    let result = run(&mut worker);
+                    (worker, result)
+                }));
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn workers_of_a_process_hold_one_replica_together_which_counts_once() {
+        let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
+        let (all, set) = (Workers::first_of(3), Workers::from_bits);
+        let cut = |bits, axis| Placement::sharded(set(bits), axis, 1, &meta.shape);
+        let copies = |bits| Placement::Replicated { workers: set(bits) };
+        let sum = Placement::Partial { workers: all, reduce_op: ReduceOp::Sum };
+        for from in [cut(0b111, 0), cut(0b111, 1), cut(0b011, 1), copies(0b010), copies(0b101), sum] {
+            let (to, parts) = (copies(0b111), if from == sum { 3.0 } else { 1.0 });
+            let made = together(3, 1 << 20, |worker| {
+                let local = from.local(&meta, worker.me);
+                let mut numbers = counted(&meta, &from, worker.me);
+                let held = from.workers().contains(worker.me).then(|| worker.filled(&local, &mut numbers));
+                worker.reshard(meta, from, to, held.as_ref().map(Ok)).unwrap().unwrap()
+            });
+            let (mut workers, tensors): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+            let at = |worker: usize| workers[worker].backend.bytes_of(&tensors[worker]);
+            assert_eq!([at(1), at(2)], [at(0); 2], "{from}: one tensor");
+            let wanted: Vec<f32> = counted(&meta, &to, 0).iter().map(|x| x * parts).collect();
+            // The operands were dropped: of all workers together, the memory is that of one replica.
+            let used = |workers: &[Together]| workers.iter().map(Together::used_bytes).collect::<Vec<_>>();
+            let held = used(&workers);
+            assert_eq!(held.iter().filter(|bytes| **bytes > 0).count(), 1, "{from}: {held:?}");
+            for (worker, tensor) in tensors.into_iter().enumerate() {
+                assert_eq!(workers[worker].numbers(&tensor), wanted, "{from}, worker {worker}");
+                assert_eq!(used(&workers), held, "{from}: it counts until the last worker has freed it");
+            }
+            assert_eq!(used(&workers), [0; 3]);
+        }
+    }
+
+    #[test]
+    fn a_shared_replica_is_written_in_place_only_by_the_last_worker_that_holds_it() {
+        let meta = Meta::new(Shape::new(&[4]).unwrap(), DType::F32);
+        let workers = Workers::first_of(2);
+        let made = together(2, 1 << 20, |worker| {
+            let own = worker.counting(&meta, 1.0);
+            let from = Placement::Partial { workers, reduce_op: ReduceOp::Sum };
+            worker.reshard(meta, from, Placement::Replicated { workers }, Some(Ok(&own))).unwrap().unwrap()
+        });
+        let [(mut one, first), (mut two, second)] = made.try_into().ok().unwrap();
+        let negative = |worker: &mut Together, tensor: &CpuTensor| {
+            worker.backend.execute(Op::Neg, &[Input::Tensor(tensor)], &Attrs::None, &meta, 1).unwrap()
+        };
+        let at = one.backend.bytes_of(&first);
+        assert!(!one.backend.is_writable(&first) && !two.backend.is_writable(&second));
+        let updated = negative(&mut one, &first);
+        assert_ne!(one.backend.bytes_of(&updated), at);
+        drop(first);
+        assert_eq!(two.numbers(&second), [2.0, 4.0, 6.0, 8.0], "the other worker's update did not change it");
+        let last = negative(&mut two, &second);
+        assert_eq!(two.backend.bytes_of(&last), at);
+        // Workers end in any order.
+        drop((one, two, updated, second));
+        drop(last);
+    }
+
+    #[test]
+    fn a_replica_that_one_worker_cannot_make_fails_on_all_and_holds_no_memory() {
+        let meta = Meta::new(Shape::new(&[1 << 16]).unwrap(), DType::F32);
+        let workers = Workers::first_of(2);
+        let (from, to) = (Placement::sharded(workers, 0, 1, &meta.shape), Placement::Replicated { workers });
+        let poison = Failure { fault: Fault::Internal, instruction: 1, op: None };
+        let found = together(2, 400 << 10, |worker| {
+            let own = worker.counting(&from.local(&meta, worker.me), 0.0);
+            let input = if worker.me == 1 { Err(poison) } else { Ok(&own) };
+            let poisoned = worker.reshard(meta, from, to, Some(input)).map(|made| made.is_some());
+            worker.rank.barrier().unwrap();
+            // With this, the limit leaves no room for a replica on either worker.
+            let filled = worker.counting(&from.local(&meta, worker.me), 0.0);
+            let refused = worker.reshard(meta, from, to, Some(Ok(&own))).map(|made| made.is_some());
+            drop((own, filled));
+            (poisoned, refused)
+        });
+        let refused = found[0].1.1;
+        assert!(matches!(refused, Err(Failure { fault: Fault::OutOfMemory { .. }, .. })), "{refused:?}");
+        for (worker, failures) in found {
+            assert_eq!((failures, worker.used_bytes()), ((Err(poison), refused), 0));
+        }
+    }
+
+    #[test]
+    fn a_group_that_breaks_fails_the_replica_of_its_workers() {
+        let meta = Meta::new(Shape::new(&[64]).unwrap(), DType::F32);
+        let workers = Workers::first_of(3);
+        let from = Placement::Partial { workers, reduce_op: ReduceOp::Sum };
+        let found = together(3, 1 << 20, |worker| {
+            let own = worker.counting(&meta, 0.0);
+            if worker.me == 2 {
+                worker.rank.abort();
+                return None;
+            }
+            Some(
+                worker
+                    .reshard(meta, from, Placement::Replicated { workers }, Some(Ok(&own)))
+                    .map(|made| made.is_some()),
+            )
+        });
+        for (worker, result) in found {
+            let lost = Failure { fault: worker_lost(2), instruction: 2, op: None };
+            assert_eq!((result, worker.used_bytes()), ((worker.me < 2).then_some(Err(lost)), 0));
+        }
     }
 
     #[test]
