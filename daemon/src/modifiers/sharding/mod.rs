@@ -125,6 +125,8 @@ impl Sharding {
             return out.push(Step { workers: placement.workers(), divided, cost_ns, fused_ns, ..step });
         }
         let target = target.or(inherited);
+        let in_parts = target.and_then(|target| self.planner.update_in_parts(instruction, &operands, &meta, &target));
+        let target = in_parts.or(target);
         let place = &mut |step: Step, out: &mut Output<'_>| self.place_instruction(step, out);
         if lower_mean_loss(instruction, &step, &operands, target.as_ref(), out, place).is_some() {
             return;
@@ -186,7 +188,7 @@ mod tests {
     impl Sharded {
         fn new(link_bytes_per_ns: f64) -> Sharded {
             let links = Links { local_bytes_per_ns: link_bytes_per_ns, machines: Vec::new() };
-            let costs = Costs { shard_bytes_min: Some(1 << 30), links: links.clone() };
+            let costs = Costs { shard_bytes_min: Some(1 << 30), together: Workers::NONE, links: links.clone() };
             let meta = Meta::new(Shape::new(&[64, 256]).unwrap(), DType::F32);
             let pipeline = Pipeline::new(vec![Box::new(Sharding::new(WORKERS, costs))], links);
             Sharded { pipeline, tensors: TensorTable::new(0), meta, last: 0 }
