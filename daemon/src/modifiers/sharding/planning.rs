@@ -241,11 +241,9 @@ impl Planner {
     ) -> Option<Placement> {
         let Placement::Replicated { workers } = target else { return None };
         let is_large = meta.bytes() as u64 >= UPDATED_IN_PARTS_BYTES_MIN;
-        if !is_large
-            || workers.len() < 2
-            || !self.costs.together.contains_all(*workers)
-            || !is_memory_bound(instruction)
-        {
+        // A client places a tensor by a cast to its own dtype.
+        let is_update = is_memory_bound(instruction) && instruction.op.row().class != Class::Cast;
+        if !is_large || !is_update || workers.len() < 2 || !self.costs.together.contains_all(*workers) {
             return None;
         }
         let axis = meta.shape.dims().iter().position(|size| *size >= workers.len())?;
