@@ -437,7 +437,7 @@ def added(make):
 
 @pytest.mark.parametrize(("workers", "copies"), [("cpu:2", 1), ("proc-cpu:2", 2)])
 def test_workers_of_one_process_hold_a_replica_together(workers: str, copies: int) -> None:
-    """Checks the memory of a gathered replica, and that an update of it, which workers do on their own, is seen once."""
+    """Checks the memory of a gathered replica, and updates of it that both workers make in place."""
     program = f"""{MOVED.replace("gt.gpu_workers(4)", "")}{SHARED}
 parts = tensor(given, name="rows")
 parts.sum().item()

@@ -225,8 +225,8 @@ pub trait Backend {
         false
     }
 
-    /// Whether other backends of this type in the process, each used by a thread of its own, compute with the tensors of
-    /// this one. A tensor that several hold is written in place by none, and freed when the last one drops it.
+    /// Whether other backends of this type in the process, each used by a thread of its own, compute with the tensors
+    /// of this one. A tensor that several hold is written in place by none, and freed when the last one drops it.
     fn shares_tensors(&self) -> bool {
         false
     }

@@ -632,7 +632,12 @@ impl<B: Backend> Mover<'_, B> {
 
     /// A contiguous tensor of the same elements: `tensor` itself if it is contiguous, otherwise a copy.
     fn contiguous(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
-        if self.backend.is_contiguous(tensor) { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
+        if self.backend.is_contiguous(tensor) {
+            return Ok(tensor.clone());
+        }
+        // Most reshapes of such a tensor copy it.
+        let flat = self.reshape(tensor, &line(self.backend.meta(tensor).shape.numel())?)?;
+        if self.backend.is_contiguous(&flat) { Ok(flat) } else { self.copy(&[&flat]) }
     }
 
     fn bytes<'t>(&self, tensor: &'t B::Tensor) -> &'t [u8] {

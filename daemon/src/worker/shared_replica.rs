@@ -57,9 +57,9 @@ impl SharedReplicas {
         SharedReplicas { made_bytes: vec![0; ranks], last_maker: vec![None; SIZE_CLASSES] }
     }
 
-    /// The rank of `ranks` that makes the next replica, of `bytes` bytes. Replicas of one size are made in turn, so that
-    /// each rank has as many blocks of that size as in the last step of training; the first one is made by the rank
-    /// that has made the fewest bytes.
+    /// The rank of `ranks` that makes the next replica, of `bytes` bytes. Replicas of one size are made in turn, so a
+    /// rank finds a free block of that size from the last step of training; the first one is made by the rank that has
+    /// made the fewest bytes.
     pub fn next_maker(&mut self, ranks: &[usize], bytes: u64) -> Option<usize> {
         let last = &mut self.last_maker[size_class(bytes)];
         let after_last = last.and_then(|last| ranks.iter().find(|rank| **rank > last));

@@ -303,7 +303,7 @@ mod tests {
             let gradient = session.full(WORKERS, RequestedLayout::Replicated);
             let moment = session.run(Op::Sqrt, &[gradient], Attrs::None, Some(everywhere));
             assert_eq!(session.placement(moment), made);
-            // Of its operands, one is in parts already, and the parameter keeps the placement that was requested.
+            // The moment is in parts already, and the request for the parameter's replica is inherited.
             let updated = session.run(Op::Addcmul, &[parameter, gradient, moment], Attrs::None, None);
             assert_eq!(session.placement(updated), made, "{together} {dims:?}");
             // An instruction of many operations an element is placed by the estimates of its time, and a view is not
