@@ -2,8 +2,10 @@
 //!
 //! Threads of one process need no copy each of a result that is the same on all ranks. One of them allocates it, and
 //! they [share](crate::Communicator::share) it. Each rank writes its own part, and after a barrier the result is
-//! complete. With `n` ranks that writes `1/n` of the bytes that as many copies have, and takes `1/n` of the memory. After
-//! an error a rank returns while others may still write their parts: each rank keeps the memory by a value of its own.
+//! complete. With `n` ranks that writes `1/n` of the bytes that as many copies have, and takes `1/n` of the memory.
+//!
+//! After an error a rank returns while others may still write their parts: each rank keeps the memory by a value of its
+//! own.
 
 use crate::copy::copy;
 use crate::local::share;

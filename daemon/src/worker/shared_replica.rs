@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_worker_that_has_made_the_fewest_bytes_makes_the_next_replica() {
+    fn replicas_of_a_size_are_made_in_turn_and_the_first_by_the_worker_that_made_the_fewest_bytes() {
         let mut replicas = SharedReplicas::new(3);
         let makers = [7, 3, 3, 1, 2, 9].map(|bytes| replicas.next_maker(&[0, 1, 2], bytes).unwrap());
         assert_eq!(makers, [0, 1, 2, 1, 2, 1]);
