@@ -119,7 +119,7 @@ def _steps(degrees: str, workers: int, zero: int = 0) -> Iterator[Callable[[], f
 def _parallel_rows() -> Iterator[Row]:
     """Yields the time of a step on two workers, beside one with all cores."""
     with _steps("dp=2", 2, zero=1) as divided, _steps("dp=2", 2) as replicated, _steps("", 1) as alone:
-        for contender, update, target in ((divided, "ZeRO-1", 1.1), (replicated, "each updates all", 1.3)):
+        for contender, update, target in ((divided, "ZeRO-1", 1.1), (replicated, "replicas", 1.3)):
             what = f"data parallel step on two workers, {update}, GPT-2 124M, {BATCH} × {LENGTH} tokens"
             yield Row(what, {"GT": contender, "bare": alone}, (Target(target, "bare"),), rounds=5)
 

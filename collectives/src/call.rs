@@ -48,7 +48,7 @@ impl fmt::Display for Call {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.operation.name())?;
         match (self.operation, self.reduce) {
-            (Operation::Barrier, _) => return Ok(()),
+            (Operation::Barrier | Operation::Share, _) => return Ok(()),
             (Operation::Broadcast, _) => write!(f, "(root {})", self.root)?,
             (_, Some(reduce)) => write!(f, "({reduce})")?,
             _ => (),

@@ -1,11 +1,15 @@
 //! [`Communicator`]: the interface of one rank of a group.
 
-use crate::error::Result;
+use crate::error::{CollectiveError, Result};
 use crate::reduce::Reduce;
 use crate::stats::CommStats;
 use gt_ops::DType;
+use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
+
+/// A value that a rank gives another.
+pub type SharedValue = Box<dyn Any + Send>;
 
 /// One rank of a group, used by one thread.
 ///
@@ -88,6 +92,22 @@ pub trait Communicator: Send {
     /// See the trait.
     fn barrier(&mut self) -> Result<()>;
 
+    /// Whether the ranks are threads of one process, which can [`share`](Communicator::share) values.
+    fn shares_values(&self) -> bool {
+        false
+    }
+
+    /// Gives each rank a value: `values[r]` goes to rank `r`. Returns the values that the ranks gave this one, in the
+    /// order of ranks.
+    ///
+    /// # Errors
+    /// See the trait; [`CollectiveError::Setup`](crate::CollectiveError::Setup) unless the ranks can
+    /// [share values](Communicator::shares_values). After an error no rank keeps a value of another.
+    fn share(&mut self, values: Vec<SharedValue>) -> Result<Vec<SharedValue>> {
+        drop(values);
+        Err(not_one_process())
+    }
+
     /// The counts of this rank's successful operations and bytes.
     fn stats(&self) -> CommStats;
 
@@ -101,6 +121,11 @@ pub trait Communicator: Send {
     fn abort(&self) {
         self.abort_handle().abort();
     }
+}
+
+/// The error of ranks that are not threads of one process.
+pub(crate) fn not_one_process() -> CollectiveError {
+    CollectiveError::setup("share values", "the ranks are not threads of one process")
 }
 
 /// Tells from any thread whether a group is broken: see [`Communicator::health`].

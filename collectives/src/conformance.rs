@@ -7,21 +7,23 @@
 //! Elements are small whole numbers, so that sums are exact in every dtype and in any order. The tests of a
 //! communicator that promises an order check that order.
 
-use crate::{CollectiveError, Communicator, Operation, Reduce};
+use crate::{CollectiveError, Communicator, Operation, Reduce, SharedValue};
 use gt_ops::DType;
 use half::{bf16, f16};
+use std::sync::Arc;
 
 /// A program that every rank runs.
 pub type Program = fn(&mut dyn Communicator);
 
 /// Every program, by name.
-pub const PROGRAMS: [(&str, Program); 14] = [
+pub const PROGRAMS: [(&str, Program); 15] = [
     ("all_reduces", all_reduces),
     ("all_gathers", all_gathers),
     ("reduce_scatters", reduce_scatters),
     ("broadcasts", broadcasts),
     ("all_to_alls", all_to_alls),
     ("messages", messages),
+    ("shares", shares),
     ("large_buffers", large_buffers),
     ("misaligned_buffers", misaligned_buffers),
     ("random_orders", random_orders),
@@ -349,6 +351,42 @@ pub fn random_step(comm: &mut dyn Communicator, seed: u64) {
         }
         _ => comm.barrier().expect("a barrier"),
     }
+}
+
+/// A value of this rank for each rank, which names both. The clones of the last element count the values that live.
+fn values(comm: &dyn Communicator, alive: &Arc<()>) -> Vec<SharedValue> {
+    (0..comm.size()).map(|peer| Box::new((comm.rank(), peer, alive.clone())) as SharedValue).collect()
+}
+
+/// Threads of one process give each other values of any type; other ranks learn that they cannot. A value that was not
+/// received is dropped.
+pub fn shares(comm: &mut dyn Communicator) {
+    let (rank, size, alive) = (comm.rank(), comm.size(), Arc::new(()));
+    if !comm.shares_values() {
+        let refused = comm.share(values(comm, &alive));
+        assert!(matches!(refused, Err(CollectiveError::Setup { .. })));
+        assert_eq!(Arc::strong_count(&alive), 1, "a value that no rank gets is dropped");
+        return;
+    }
+    // Several in a row: a rank may give its next values while another takes those before.
+    for _ in 0..100 {
+        for (peer, value) in comm.share(values(comm, &alive)).expect("the values of all ranks").into_iter().enumerate()
+        {
+            let (from, to, _) = *value.downcast::<(usize, usize, Arc<()>)>().expect("a value of that type");
+            assert_eq!((from, to), (peer, rank));
+        }
+    }
+    comm.barrier().expect("a barrier");
+    assert_eq!(Arc::strong_count(&alive), 1, "the group keeps no value");
+    let few = comm.share(Vec::new()).map(drop);
+    assert!(matches!(few, Err(CollectiveError::Counts { found: 0, .. })), "{few:?}");
+    if size > 1 {
+        let odd = rank == size - 1;
+        let result = if odd { comm.barrier() } else { comm.share(values(comm, &alive)).map(drop) };
+        assert_mismatch(result, if odd { Operation::Barrier } else { Operation::Share }, comm);
+        assert_eq!(Arc::strong_count(&alive), 1, "a rank takes the values back that the others did not want");
+    }
+    comm.share(values(comm, &alive)).expect("the group remains usable");
 }
 
 /// All operations in random order.

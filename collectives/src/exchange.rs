@@ -5,7 +5,7 @@
 //! checks of their arguments and the counting of bytes.
 
 use crate::call::Call;
-use crate::communicator::{AbortHandle, Communicator, Health};
+use crate::communicator::{AbortHandle, Communicator, Health, SharedValue, not_one_process};
 use crate::error::{CollectiveError, Result};
 use crate::operation::Operation;
 use crate::reduce::Reduce;
@@ -50,6 +50,15 @@ pub trait CollectiveEngine: Send {
     fn refuse(&mut self, exchange: Exchange<'_>) -> Result<()>;
     /// Executes one side of a message to or from another rank.
     fn message(&mut self, peer: usize, dtype: DType, side: MessageBuffer<'_>) -> Result<()>;
+    /// As [`Communicator::shares_values`].
+    fn is_one_process(&self) -> bool {
+        false
+    }
+    /// Executes [`Communicator::share`] with a value for each rank.
+    fn share_values(&mut self, values: Vec<SharedValue>) -> Result<Vec<SharedValue>> {
+        drop(values);
+        Err(not_one_process())
+    }
     fn tally(&self) -> &CommStats;
     fn tally_mut(&mut self) -> &mut CommStats;
     fn aborter(&self) -> AbortHandle;
@@ -291,6 +300,23 @@ impl<E: CollectiveEngine> Communicator for E {
             self,
             Exchange { call, offer: Offer::Same, input: &[], output: &mut [], send_counts: none, recv_counts: none },
         )
+    }
+
+    fn shares_values(&self) -> bool {
+        self.is_one_process()
+    }
+
+    fn share(&mut self, values: Vec<SharedValue>) -> Result<Vec<SharedValue>> {
+        let (call, rank, size) = (Call::new(Operation::Share, DType::U8), self.own_rank(), self.ranks());
+        if values.len() != size && self.is_one_process() {
+            let counts = (size, values.len());
+            let error =
+                CollectiveError::Counts { operation: call.operation, rank, expected: counts.0, found: counts.1 };
+            return refuse(self, call, error).map(|()| Vec::new());
+        }
+        let shared = self.share_values(values)?;
+        self.tally_mut().count(Operation::Share, 0, 0);
+        Ok(shared)
     }
 
     fn stats(&self) -> CommStats {

@@ -7,10 +7,11 @@
 //! 2. [`local`]: groups of threads of one process, or of processes of one machine that share memory.
 //! 3. [`nccl`]: groups of NVIDIA devices.
 //! 4. [`network`]: groups whose ranks are on several machines.
-//! 5. [`sync`]: the event counts and the barrier of local groups; generic over how a rank waits, so that loom can run
+//! 5. [`JointResult`]: what threads of one process make together, without a copy for each.
+//! 6. [`sync`]: the event counts and the barrier of local groups; generic over how a rank waits, so that loom can run
 //!    them.
-//! 6. [`mod@reduce`]: the kernels of reductions.
-//! 7. `conformance`: the tests that every communicator passes.
+//! 7. [`mod@reduce`]: the kernels of reductions.
+//! 8. `conformance`: the tests that every communicator passes.
 //!
 //! Invariants: a reduction has the same bits on every rank (in a local group, it combines ranks 0 to n-1 in this
 //! order); no rank waits for ever, since a waiting rank notices an abort, the death of a process and the end of its
@@ -45,6 +46,8 @@ mod error;
 #[cfg(not(loom))]
 mod exchange;
 #[cfg(not(loom))]
+mod joint;
+#[cfg(not(loom))]
 pub mod local;
 #[cfg(not(loom))]
 pub mod nccl;
@@ -61,9 +64,11 @@ pub mod sync;
 #[cfg(not(loom))]
 mod communicator;
 #[cfg(not(loom))]
-pub use communicator::{AbortHandle, Communicator, Health};
+pub use communicator::{AbortHandle, Communicator, Health, SharedValue};
 #[cfg(not(loom))]
 pub use error::{CollectiveError, Result};
+#[cfg(not(loom))]
+pub use joint::JointResult;
 #[cfg(not(loom))]
 pub use operation::Operation;
 #[cfg(not(loom))]

@@ -22,11 +22,13 @@ pub enum Operation {
     Recv,
     /// [`crate::Communicator::barrier`].
     Barrier,
+    /// [`crate::Communicator::share`].
+    Share,
 }
 
 impl Operation {
     /// Every operation.
-    pub const ALL: [Operation; 8] = [
+    pub const ALL: [Operation; 9] = [
         Operation::AllReduce,
         Operation::AllGather,
         Operation::ReduceScatter,
@@ -35,6 +37,7 @@ impl Operation {
         Operation::Send,
         Operation::Recv,
         Operation::Barrier,
+        Operation::Share,
     ];
 
     /// The name of the operation, which is also its method's name in [`crate::Communicator`].
@@ -48,6 +51,7 @@ impl Operation {
             Operation::Send => "send",
             Operation::Recv => "recv",
             Operation::Barrier => "barrier",
+            Operation::Share => "share",
         }
     }
 }

@@ -37,6 +37,7 @@ use gt_bridge::user_tokens::UserTokens;
 use gt_collectives::local::SharedMemory;
 use gt_config::{ConfigError, SYSTEM_FILE, Settings, WorkerKind};
 use gt_cpu::CpuOptions;
+use gt_ops::Workers;
 use gt_protocol::{Address, DaemonMessage, RefusalCode, Refused, TcpStatus, WorkerInfo};
 use gt_shm::Socket;
 use gt_tape::recording;
@@ -237,7 +238,9 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         machine_bytes_per_ns();
     }
     let reach = devices::reach(&kinds, &found);
-    let pipelines = modifiers::standard(config.shard_bytes_min(), reach);
+    let threads = kinds.iter().enumerate().filter(|(_, kind)| kind.is_thread());
+    let together = threads.fold(Workers::NONE, |all, (worker, _)| all.with(Workers::one(worker)));
+    let pipelines = modifiers::standard(config.shard_bytes_min(), together, reach);
     let tokens = Arc::new(UserTokens::open(config.state()));
     let tcp = match (config.listen, &socket) {
         (Some(address), Some(socket)) => Some(bind_tcp(config, address, tokens.clone(), socket)?),

@@ -416,3 +416,63 @@ print(json.dumps(found))
     found = json.loads(done.stdout.splitlines()[-1])
     assert found
     assert all(found)
+
+
+SHARED = """
+shape = (512, 1024)
+given = gt.arange(512 * 1024, dtype=gt.float32).reshape(shape)
+
+def held():
+    gt.synchronize()
+    return [worker["session_bytes"] for worker in gt.debug.get_worker_stats().values()]
+
+def added(make):
+    "The bytes that the workers hold more together when `make` has made a tensor, and the tensor."
+    before = sum(held())
+    made = make()
+    made.sum().item()
+    return (sum(held()) - before) / given.nbytes, made
+"""
+
+
+@pytest.mark.parametrize(("workers", "copies"), [("cpu:2", 1), ("proc-cpu:2", 2)])
+def test_workers_of_one_process_hold_a_replica_together(workers: str, copies: int) -> None:
+    """Checks the memory of a gathered replica, and updates of it that both workers make in place."""
+    program = f"""{MOVED.replace("gt.gpu_workers(4)", "")}{SHARED}
+parts = tensor(given, name="rows")
+parts.sum().item()
+before = held()
+bytes, whole = added(lambda: tensor(parts, name="copies"))
+other = whole.clone()
+whole += 1
+whole *= 2
+found = [bool((tensor == numbers).all()) for tensor, numbers in
+         [(parts, given), (other, given), (whole, (given + 1) * 2)]]
+del whole, other
+found.append(held() == before)
+print(json.dumps([bytes, found]))
+"""
+    assert result_of(program, GT_WORKERS=workers) == [copies, [True] * 4]
+
+
+def test_an_update_of_replicas_is_divided_among_workers_of_one_process() -> None:
+    """Checks where an optimizer's state lies, and that the parameters are bit for bit those of one worker."""
+    program = f"""{MOVED.replace("gt.gpu_workers(4)", "")}{SHARED}
+gt.register_config("update", SignalConfig(shard=ShardConfig(replicated=True)))
+small, large = (gt.nn.Parameter(tensor(part.clone(), name="copies")) for part in (given[0], given))
+optimizer = gt.optim.Adam([small, large], lr=0.1)
+for _ in range(3):
+    optimizer.zero_grad()
+    ((small / 1000).sin().sum() + (large / 1000).sin().sum()).backward()
+    with gt.signal.context("update"):
+        optimizer.step()
+where = [str(gt.debug.placement(optimizer.state[part]["exp_avg"])) for part in (small, large)]
+digits = [part.detach().view(gt.int32).sum().item() for part in (small, large)]
+print(json.dumps([where, digits]))
+"""
+    (small, large), digits = result_of(program, GT_WORKERS="cpu:2")
+    assert (small, large) == ("replicated on [cpu:0, cpu:1]", "sharded along axis 0 over [cpu:0, cpu:1]")
+    (_, large), apart = result_of(program, GT_WORKERS="proc-cpu:2")
+    assert large == "replicated on [cpu:0, cpu:1]"
+    _, alone = result_of(program, GT_WORKERS="cpu:1")
+    assert digits == apart == alone

@@ -87,7 +87,7 @@ pub struct FenceStatus {
 /// change once an instruction or [`Backend::write`] has made them.
 pub trait Backend {
     /// A handle of a tensor on this device.
-    type Tensor: Clone + Send;
+    type Tensor: Clone + Send + 'static;
 
     /// Computes `op(inputs; attrs)`.
     ///
@@ -222,6 +222,12 @@ pub trait Backend {
     /// Whether two handles share memory.
     fn shares_memory(&self, one: &Self::Tensor, other: &Self::Tensor) -> bool {
         let _ = (one, other);
+        false
+    }
+
+    /// Whether other backends of this type in the process, each used by a thread of its own, compute with the tensors
+    /// of this one. A tensor that several hold is written in place by none, and freed when the last one drops it.
+    fn shares_tensors(&self) -> bool {
         false
     }
 

@@ -121,6 +121,10 @@ impl Backend for CpuBackend {
         one.buffer.as_ptr() == other.buffer.as_ptr()
     }
 
+    fn shares_tensors(&self) -> bool {
+        true
+    }
+
     fn copy(&mut self, tensor: &CpuTensor) -> Result<CpuTensor> {
         self.step.advance();
         self.pool.watch.ignore();
@@ -254,6 +258,36 @@ mod tests {
             }
         }
         bytes
+    }
+
+    #[test]
+    fn a_tensor_is_an_operand_of_other_backends_and_counts_where_it_was_made() {
+        let options = || CpuOptions { threads: 1, memory_bytes_limit: 1 << 20, shared: None };
+        let (mut one, mut two) = (CpuBackend::new(options()), CpuBackend::new(options()));
+        assert!(one.shares_tensors() && two.shares_tensors());
+        let usage = Arc::new(MemoryUsage::new(7));
+        one.charge(&usage);
+        let made = noise(&mut one, DType::I32, 1000, 1);
+        let (held, before) = (one.memory().used_bytes, bits(&mut one, &made));
+        assert_eq!((usage.held(), two.memory().used_bytes), (held, 0));
+        std::thread::scope(|scope| {
+            let (shared, meta) = (made.clone(), made.meta);
+            let there = scope.spawn(move || {
+                // The other handle keeps the result from taking the operand's memory.
+                let double = two.execute(Op::Neg, &[Input::Tensor(&shared)], &Attrs::None, &meta, 1).unwrap();
+                assert_eq!((two.shares_memory(&double, &shared), two.memory().used_bytes), (false, held));
+                (two, shared)
+            });
+            let (mut two, shared) = there.join().unwrap();
+            assert_eq!(bits(&mut one, &made), before);
+            // The other handle keeps the tensor, even when the backend that made it is gone.
+            drop((made, one));
+            assert_eq!((bits(&mut two, &shared), usage.held()), (before, held));
+            let last = two.execute(Op::Neg, &[Input::Tensor(&shared)], &Attrs::None, &meta, 1).unwrap();
+            assert!(two.shares_memory(&last, &shared), "the last handle is written in place");
+            drop((last, shared));
+            assert_eq!(usage.held(), 0);
+        });
     }
 
     #[test]

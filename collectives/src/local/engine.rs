@@ -3,9 +3,10 @@
 use super::communicator::LocalCommunicator;
 use super::group::Reason;
 use super::group_memory::NOWHERE;
-use crate::communicator::{AbortHandle, Health};
-use crate::error::Result;
-use crate::exchange::{CollectiveEngine, Exchange, MessageBuffer};
+use crate::call::Call;
+use crate::communicator::{AbortHandle, Health, SharedValue, not_one_process};
+use crate::error::{CollectiveError, Result};
+use crate::exchange::{CollectiveEngine, Exchange, MessageBuffer, Offer};
 use crate::operation::Operation;
 use crate::stats::CommStats;
 use gt_ops::DType;
@@ -52,6 +53,32 @@ impl CollectiveEngine for LocalCommunicator {
 
     fn message(&mut self, peer: usize, dtype: DType, side: MessageBuffer<'_>) -> Result<()> {
         self.message_by_channel(peer, dtype, side)
+    }
+
+    fn is_one_process(&self) -> bool {
+        self.group.direct
+    }
+
+    fn share_values(&mut self, values: Vec<SharedValue>) -> Result<Vec<SharedValue>> {
+        if !self.group.direct {
+            return Err(not_one_process());
+        }
+        let (call, generation, group) = (Call::new(Operation::Share, DType::U8), self.generation, self.group.clone());
+        let none = &vec![0; self.ranks()];
+        let (input, output): (&[u8], &mut [u8]) = (&[], &mut []);
+        let exchange = Exchange { call, offer: Offer::Same, input, output, send_counts: none, recv_counts: none };
+        group.give_values(generation, self.rank, values);
+        self.announce(&exchange, NOWHERE, 0);
+        let met = self.pass(call.operation).and_then(|()| self.compare(call, generation));
+        let taken = match met {
+            Ok(()) => group.take_values(generation, self.rank),
+            Err(error) => {
+                group.drop_values(generation, self.rank);
+                return Err(error);
+            }
+        };
+        // Every rank gave its values before the barrier.
+        taken.ok_or_else(|| CollectiveError::setup("share values", "a rank gave none"))
     }
 
     fn tally(&self) -> &CommStats {

@@ -1,7 +1,7 @@
 //! The state that the ranks of a local group share, how they wait for each other, and how a group breaks.
 
 use super::group_memory::GroupMemory;
-use crate::communicator::Health;
+use crate::communicator::{Health, SharedValue};
 use crate::error::CollectiveError;
 use crate::operation::Operation;
 use crate::sync::{Aborted, WaitPolicy, reached};
@@ -67,6 +67,8 @@ pub struct Group {
     spinning: Spinning,
     /// The pidfds of the ranks' processes, as far as they are open.
     processes: Mutex<Vec<Option<OwnedFd>>>,
+    /// The values on their way from one rank to another, if all are threads of this process.
+    values: Mutex<Vec<Option<SharedValue>>>,
 }
 
 impl Group {
@@ -74,7 +76,42 @@ impl Group {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let spinning = if memory.ranks() <= cores { Spinning::Alone } else { Spinning::Yielding };
         let processes = Mutex::new((0..memory.ranks()).map(|_| None).collect());
-        Group { memory, direct, patience, spinning, processes }
+        let values = if direct { 2 * memory.ranks() * memory.ranks() } else { 0 };
+        let values = Mutex::new((0..values).map(|_| None).collect());
+        Group { memory, direct, patience, spinning, processes, values }
+    }
+
+    /// Keeps a value of `rank` for each rank, until they take them after the barrier of `generation`.
+    pub fn give_values(&self, generation: u32, rank: usize, values: Vec<SharedValue>) {
+        let mut kept = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        for (peer, value) in values.into_iter().enumerate() {
+            kept[self.value_index(generation, rank, peer)] = Some(value);
+        }
+    }
+
+    /// The values of every rank for `rank`, by rank; none if one is missing.
+    pub fn take_values(&self, generation: u32, rank: usize) -> Option<Vec<SharedValue>> {
+        let mut kept = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = 0..self.memory.ranks();
+        // All are taken, even if one is missing.
+        let taken: Vec<_> = peers.map(|peer| kept[self.value_index(generation, peer, rank)].take()).collect();
+        taken.into_iter().collect()
+    }
+
+    /// Drops the values of `rank` that the others have not taken.
+    pub fn drop_values(&self, generation: u32, rank: usize) {
+        let mut kept = self.values.lock().unwrap_or_else(PoisonError::into_inner);
+        let peers = 0..self.memory.ranks();
+        let dropped: Vec<_> = peers.map(|peer| kept[self.value_index(generation, rank, peer)].take()).collect();
+        drop(kept);
+        drop(dropped);
+    }
+
+    /// The index of a value in a double buffer: a rank may give the values of a generation while others still take
+    /// those of the one before.
+    fn value_index(&self, generation: u32, from: usize, to: usize) -> usize {
+        let ranks = self.memory.ranks();
+        (generation as usize % 2 * ranks + from) * ranks + to
     }
 
     /// Breaks the group and wakes all waiters. The first reason stays, except that a graver one replaces a departure: a

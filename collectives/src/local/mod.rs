@@ -17,6 +17,7 @@ mod shared_memory;
 mod staged;
 
 pub use communicator::{LocalCommunicator, LocalGroup, LocalOptions};
+pub(crate) use direct::share;
 pub use group::PATIENCE_DEFAULT;
 pub use group_memory::RANKS_MAX;
 pub use shared_memory::SharedMemory;

@@ -15,9 +15,10 @@ use pipeline::{Pipeline, Pipelines, SessionWorkers};
 use sharding::Sharding;
 use sharding::costs::Costs;
 
-/// The modifiers of this version. A session that began with one worker needs none. `devices` are workers whose
-/// devices reach each other directly, and the bandwidth between these, gigabytes a second.
-pub fn standard(shard_bytes_min: Option<u64>, devices: Option<(Workers, f64)>) -> Pipelines {
+/// The modifiers of this version. A session that began with one worker needs none. `together` are the workers that are
+/// threads of this process. `devices` are workers whose devices reach each other directly, and the bandwidth between
+/// these, gigabytes a second.
+pub fn standard(shard_bytes_min: Option<u64>, together: Workers, devices: Option<(Workers, f64)>) -> Pipelines {
     Pipelines::new(move |SessionWorkers { workers, several }, machines| {
         if !several {
             return Pipeline::new(Vec::new(), Links { local_bytes_per_ns: f64::INFINITY, machines: Vec::new() });
@@ -27,7 +28,7 @@ pub fn standard(shard_bytes_min: Option<u64>, devices: Option<(Workers, f64)>) -
             _ => machine_bytes_per_ns(),
         };
         let links = Links { local_bytes_per_ns, machines: machines.to_vec() };
-        let costs = Costs { shard_bytes_min, links: links.clone() };
+        let costs = Costs { shard_bytes_min, together, links: links.clone() };
         Pipeline::new(vec![Box::new(Sharding::new(workers, costs))], links)
     })
 }

@@ -11,6 +11,7 @@
 //! the communicator's id and sends it to the others, and all tell each other whether they have joined.
 
 use super::rank_assignment::GROUP_PATIENCE;
+use super::shared_replica::SharedReplicas;
 use gt_backend::{Backend, EnqueuedTransfer, ExecError, Link};
 use gt_collectives::nccl::device::{DeviceComm, DeviceCommOptions};
 use gt_collectives::nccl::{self, UNIQUE_ID_BYTES, UniqueId};
@@ -34,6 +35,7 @@ const SHARED_DEVICES_VARIABLE: &str = "NCCL_MULTI_RANK_GPU_ENABLE";
 pub struct GroupMember {
     group: Box<dyn Communicator>,
     devices: Option<Arc<DeviceLink>>,
+    replicas: Option<SharedReplicas>,
 }
 
 /// The routes that a tensor may take.
@@ -42,25 +44,29 @@ pub struct Routes<'a> {
     pub group: &'a mut dyn Communicator,
     /// Between the devices, if every worker of the group has one.
     pub devices: Option<&'a Arc<DeviceLink>>,
+    /// The replicas that the workers hold together, if they can.
+    pub replicas: Option<&'a mut SharedReplicas>,
 }
 
 impl GroupMember {
     /// The membership of `backend` in the group of `workers`. All ranks must call this at the same time.
     pub fn new<B: Backend>(backend: &mut B, mut group: Box<dyn Communicator>, workers: Workers) -> GroupMember {
-        let devices = match form(backend, &mut *group, workers) {
-            Ok(devices) => devices,
+        let formed = form(backend, &mut *group, workers)
+            .and_then(|devices| Ok((devices, SharedReplicas::agree(backend, &mut *group)?)));
+        let (devices, replicas) = match formed {
+            Ok(routes) => routes,
             Err(error) => {
                 // The next reshard in this group fails with the same reason.
                 tracing::warn!(target: "gtd::worker", %workers, %error, "a group broke while it was formed");
-                None
+                (None, None)
             }
         };
-        GroupMember { group, devices }
+        GroupMember { group, devices, replicas }
     }
 
     /// The routes between the members.
     pub fn routes(&mut self) -> Routes<'_> {
-        Routes { group: &mut *self.group, devices: self.devices.as_ref() }
+        Routes { group: &mut *self.group, devices: self.devices.as_ref(), replicas: self.replicas.as_mut() }
     }
 
     /// Leaves the group. NCCL's communicator is destroyed once every device has completed its transfers.
@@ -78,7 +84,7 @@ impl Routes<'_> {
     /// The route through host memory alone.
     #[cfg(test)]
     pub fn by_host(group: &mut dyn Communicator) -> Routes<'_> {
-        Routes { group, devices: None }
+        Routes { group, devices: None, replicas: None }
     }
 }
 

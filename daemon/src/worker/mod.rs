@@ -21,6 +21,7 @@ pub mod reachable_memory;
 pub(crate) mod reshard;
 mod serve;
 mod session_tensors;
+mod shared_replica;
 pub mod step;
 pub(crate) mod step_wire;
 pub mod thread;

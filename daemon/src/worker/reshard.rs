@@ -7,8 +7,9 @@
 
 use super::device_link::{DeviceLink, Routes};
 use super::exec_failure::{caught, failure, worker_lost};
+use super::shared_replica::{Part, SharedReplicas, show};
 use gt_backend::{Backend, DeviceBuffers, ExecError, HostRange, Input, Link};
-use gt_collectives::{CollectiveError, Communicator, Operation, Reduce};
+use gt_collectives::{CollectiveError, Communicator, JointResult, Operation, Reduce};
 use gt_ops::failure::{Failure, Fault};
 use gt_ops::infer::{InputMeta, infer};
 use gt_ops::instruction::slice_along;
@@ -38,13 +39,25 @@ pub fn reshard_tensor<B: Backend>(
     input: Option<std::result::Result<&B::Tensor, Failure>>,
 ) -> std::result::Result<Option<B::Tensor>, Failure> {
     let blame = |error| failure(error, origin, None);
-    let Routes { group, devices } = routes;
-    let mut mover = Mover { backend, share: Share { reshard, me }, devices };
-    let mut packed = match input {
-        Some(Err(failure)) => Err(failure),
-        Some(Ok(tensor)) => caught(|| mover.pack(Some(tensor))).map_err(blame),
-        None => caught(|| mover.pack(None)).map_err(blame),
-    };
+    let Routes { group, devices, replicas } = routes;
+    let share = Share { reshard, me };
+    let mut mover = Mover { backend, share, devices };
+    let input = input.transpose();
+    if let Some(maker) = replicas.and_then(|replicas| share.maker(replicas)) {
+        let part = input.and_then(|input| caught(|| mover.part(maker, input)).map_err(blame));
+        let made = match &part {
+            Ok(part) => mover.make_together(group, maker, part),
+            Err(_) => group.barrier().map(|()| None),
+        };
+        return match (made, part.err()) {
+            (Ok(made), None) => {
+                made.map(|made| caught(|| mover.reshape(&made, &reshard.meta.shape)).map_err(blame)).transpose()
+            }
+            (Ok(_), Some(failure)) => Err(failure),
+            (Err(error), failure) => Err(why_not_moved(group, &error, failure, reshard, origin)),
+        };
+    }
+    let mut packed = input.and_then(|input| caught(|| mover.pack(input)).map_err(blame));
     let moved = match (&mut packed, devices) {
         (Ok(_), Some(_)) => mover.agree(group),
         (Ok(packed), None) => mover.exchange(group, packed),
@@ -59,12 +72,23 @@ pub fn reshard_tensor<B: Backend>(
         })
         .map_err(blame),
         (Ok(()), Err(failure)) => Err(failure),
-        (Err(CollectiveError::Mismatch { .. }), packed) => Err(ask_why(group, packed.err(), origin)),
-        (Err(error), packed) => {
-            tracing::warn!(target: "gtd::worker", origin, %error, "a tensor could not be moved");
-            Err(packed.err().unwrap_or(Failure { fault: lost_worker(reshard, &error), instruction: origin, op: None }))
-        }
+        (Err(error), packed) => Err(why_not_moved(group, &error, packed.err(), reshard, origin)),
     }
+}
+
+/// The failure of a reshard whose collective failed. `own` is the failure of this rank, if it has one.
+fn why_not_moved(
+    group: &mut dyn Communicator,
+    error: &CollectiveError,
+    own: Option<Failure>,
+    reshard: &Reshard,
+    origin: TensorId,
+) -> Failure {
+    if let CollectiveError::Mismatch { .. } = error {
+        return ask_why(group, own, origin);
+    }
+    tracing::warn!(target: "gtd::worker", origin, %error, "a tensor could not be moved");
+    own.unwrap_or(Failure { fault: lost_worker(reshard, error), instruction: origin, op: None })
 }
 
 /// The loss of the worker that made the collective fail; an internal fault if no worker did.
@@ -183,6 +207,27 @@ impl Share<'_> {
         })
     }
 
+    /// The rank that makes the replica which the workers then hold together; none if the new placement has no replicas,
+    /// or only at other workers than the old one.
+    fn maker(&self, replicas: &mut SharedReplicas) -> Option<usize> {
+        let Reshard { from, to, meta, .. } = self.reshard;
+        let Placement::Replicated { workers } = to else { return None };
+        let group = self.group();
+        let mut next = || {
+            let ranks: Vec<usize> = workers.iter().filter_map(|worker| group.rank_of(worker)).collect();
+            replicas.next_maker(&ranks, meta.bytes() as u64)
+        };
+        match from {
+            _ if workers.len() < 2 => None,
+            Placement::Replicated { workers: holders } if workers.contains_all(*holders) => {
+                holders.first().and_then(|worker| group.rank_of(worker))
+            }
+            Placement::Sharded { .. } => next(),
+            Placement::Partial { workers: holders, .. } if holders == workers => next(),
+            _ => None,
+        }
+    }
+
     /// The piece that `giver` sends to `taker`; none if `taker` needs none, or gets it from another rank.
     fn piece(&self, giver: usize, taker: usize) -> Option<Piece> {
         let Reshard { meta, from, to, .. } = self.reshard;
@@ -282,6 +327,82 @@ impl<B: Backend> Mover<'_, B> {
             None => self.staged(kind, input.as_ref(), output.as_ref())?,
         };
         Ok(ReshardBuffers { kind, input, output, staged, send_counts, recv_counts })
+    }
+
+    /// This worker's part of a replica that rank `maker` makes. A sum takes the memory of the maker's summand.
+    fn part(&mut self, maker: usize, input: Option<&B::Tensor>) -> Result<Part<B::Tensor>> {
+        let Reshard { meta, from, .. } = *self.share.reshard;
+        let is_maker = self.share.group().rank_of(self.share.me) == Some(maker);
+        Ok(match (from, input) {
+            (Placement::Replicated { .. }, Some(own)) if is_maker => {
+                Part { operand: None, result: Some(self.contiguous(own)?) }
+            }
+            (Placement::Replicated { .. }, _) => Part { operand: None, result: None },
+            (Placement::Partial { .. }, Some(own)) if is_maker => {
+                let own = self.taken_over(own)?;
+                Part { operand: Some(own.clone()), result: Some(own) }
+            }
+            (Placement::Partial { .. }, None) => return Err(ExecError::internal("a worker without its part")),
+            (_, own) => {
+                let operand = own.map(|own| self.contiguous(own)).transpose()?;
+                let is_allocated = is_maker && !matches!(from, Placement::Partial { .. });
+                let result = if is_allocated { Some(self.backend.allocate(&meta)?) } else { None };
+                Part { operand, result }
+            }
+        })
+    }
+
+    /// Makes a replica with the other ranks. Returns this worker's handle of it, if it is to have one.
+    fn make_together(
+        &mut self,
+        group: &mut dyn Communicator,
+        maker: usize,
+        part: &Part<B::Tensor>,
+    ) -> std::result::Result<Option<B::Tensor>, CollectiveError> {
+        let Reshard { meta, from, to, .. } = *self.share.reshard;
+        let parts = show(group, part)?;
+        // A worker that gives up makes the others give up, too, instead of waiting at the barrier.
+        let defect = |group: &mut dyn Communicator, why: &str| {
+            group.abort();
+            CollectiveError::Setup { what: "make a replica together".into(), why: why.into() }
+        };
+        let Some(replica) = parts.get(maker).and_then(|part| part.result.clone()) else {
+            return Err(defect(group, "its maker has none"));
+        };
+        let Some((start, len)) = self.backend.bytes_of(&replica).filter(|(_, len)| *len == meta.bytes()) else {
+            return Err(defect(group, "its memory is out of reach"));
+        };
+        // SAFETY: `bytes_of` names initialized memory of the replica, which the handle keeps. Its maker took or
+        // allocated it for this reshard, and nobody reads it before the barrier below but to write it by these calls.
+        let mut result = unsafe { JointResult::new(start.as_ptr(), len) };
+        match from {
+            Placement::Partial { reduce_op, .. } => {
+                let operands: Vec<_> =
+                    parts.iter().filter_map(|part| self.backend.bytes_of(part.operand.as_ref()?)).collect();
+                if operands.len() != parts.len() || operands.iter().any(|(_, other)| *other != len) {
+                    return Err(defect(group, "a worker has another part"));
+                }
+                let operands: Vec<*const u8> = operands.iter().map(|(start, _)| start.as_ptr().cast_const()).collect();
+                // SAFETY: all operands have the length of the result, and `parts` keeps their memory, of which only
+                // the maker's is written.
+                unsafe { result.reduce_share(&operands, group.rank(), meta.dtype, reduce(reduce_op)) };
+            }
+            Placement::Sharded { axis, .. } => {
+                if let (Some(own), Some(range)) = (&part.operand, from.shard_of(&meta.shape, self.share.me)) {
+                    let dims = meta.shape.dims();
+                    let inner = dims[usize::from(axis) + 1..].iter().product::<usize>() * meta.dtype.size();
+                    let columns = range.start * inner..range.end * inner;
+                    result.write_columns(self.bytes(own), dims[usize::from(axis)] * inner, columns);
+                }
+            }
+            _ => {}
+        }
+        // The sum's operands are dropped before the barrier: afterwards only the workers that hold the replica have it.
+        drop(parts);
+        if !matches!(from, Placement::Replicated { .. }) {
+            group.barrier()?;
+        }
+        Ok(to.workers().contains(self.share.me).then_some(replica))
     }
 
     /// Host copies of the buffers, unless the host reaches them all.
@@ -511,7 +632,12 @@ impl<B: Backend> Mover<'_, B> {
 
     /// A contiguous tensor of the same elements: `tensor` itself if it is contiguous, otherwise a copy.
     fn contiguous(&mut self, tensor: &B::Tensor) -> Result<B::Tensor> {
-        if self.backend.is_contiguous(tensor) { Ok(tensor.clone()) } else { self.copy(&[tensor]) }
+        if self.backend.is_contiguous(tensor) {
+            return Ok(tensor.clone());
+        }
+        // Most reshapes of such a tensor copy it.
+        let flat = self.reshape(tensor, &line(self.backend.meta(tensor).shape.numel())?)?;
+        if self.backend.is_contiguous(&flat) { Ok(flat) } else { self.copy(&[&flat]) }
     }
 
     fn bytes<'t>(&self, tensor: &'t B::Tensor) -> &'t [u8] {
@@ -559,8 +685,10 @@ const fn reduce(reduce_op: ReduceOp) -> Reduce {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use gt_collectives::local::LocalGroup;
+    use gt_collectives::local::{LocalCommunicator, LocalGroup};
     use gt_cpu::{CpuBackend, CpuOptions};
+
+    type CpuTensor = <CpuBackend as Backend>::Tensor;
 
     fn host(numbers: &mut [f32]) -> HostRange {
         let start = NonNull::new(numbers.as_mut_ptr().cast()).unwrap();
@@ -729,6 +857,173 @@ mod tests {
                 });
             }
         });
+    }
+
+    /// A worker of a process whose workers hold replicas together.
+    struct Together {
+        me: usize,
+        backend: CpuBackend,
+        rank: LocalCommunicator,
+        replicas: SharedReplicas,
+    }
+
+    impl Together {
+        /// A tensor that counts from `first` on.
+        fn counting(&mut self, meta: &Meta, first: f32) -> CpuTensor {
+            let mut numbers: Vec<f32> = (0..meta.shape.numel()).map(|i| first + i as f32).collect();
+            self.filled(meta, &mut numbers)
+        }
+
+        fn filled(&mut self, meta: &Meta, numbers: &mut [f32]) -> CpuTensor {
+            let mut tensor = self.backend.allocate(meta).unwrap();
+            self.backend.write(&mut tensor, 0, host(numbers)).unwrap();
+            tensor
+        }
+
+        fn reshard(
+            &mut self,
+            meta: Meta,
+            from: Placement,
+            to: Placement,
+            input: Option<std::result::Result<&CpuTensor, Failure>>,
+        ) -> std::result::Result<Option<CpuTensor>, Failure> {
+            let routes = Routes { group: &mut self.rank, devices: None, replicas: Some(&mut self.replicas) };
+            let reshard = Reshard { out: 2, input: 1, meta, from, to };
+            reshard_tensor(&mut self.backend, routes, self.me, 2, &reshard, input)
+        }
+
+        fn numbers(&mut self, tensor: &CpuTensor) -> Vec<f32> {
+            let mut numbers = vec![0.0; self.backend.meta(tensor).shape.numel()];
+            self.backend.read(tensor, 0, host(&mut numbers)).unwrap();
+            numbers
+        }
+
+        fn used_bytes(&self) -> usize {
+            self.backend.memory().used_bytes
+        }
+    }
+
+    /// Runs `run` on every worker of a process, with so many bytes for each.
+    fn together<R: Send>(workers: usize, limit: usize, run: impl Fn(&mut Together) -> R + Sync) -> Vec<(Together, R)> {
+        let run = &run;
+        std::thread::scope(|scope| {
+            let mut threads = Vec::new();
+            for (me, mut rank) in LocalGroup::threads(workers).unwrap().into_iter().enumerate() {
+                threads.push(scope.spawn(move || {
+                    let options = CpuOptions { threads: 1, memory_bytes_limit: limit, ..CpuOptions::default() };
+                    let backend = CpuBackend::new(options);
+                    let replicas = SharedReplicas::agree(&backend, &mut rank).unwrap().unwrap();
+                    let mut worker = Together { me, backend, rank, replicas };
+                    let result = run(&mut worker);
+                    (worker, result)
+                }));
+            }
+            threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+        })
+    }
+
+    #[test]
+    fn workers_of_a_process_hold_one_replica_together_which_counts_once() {
+        let meta = Meta::new(Shape::new(&[7, 5]).unwrap(), DType::F32);
+        let (all, set) = (Workers::first_of(3), Workers::from_bits);
+        let cut = |bits, axis| Placement::sharded(set(bits), axis, 1, &meta.shape);
+        let copies = |bits| Placement::Replicated { workers: set(bits) };
+        let sum = Placement::Partial { workers: all, reduce_op: ReduceOp::Sum };
+        for from in [cut(0b111, 0), cut(0b111, 1), cut(0b011, 1), copies(0b010), copies(0b101), sum] {
+            let (to, parts) = (copies(0b111), if from == sum { 3.0 } else { 1.0 });
+            let made = together(3, 1 << 20, |worker| {
+                let local = from.local(&meta, worker.me);
+                let mut numbers = counted(&meta, &from, worker.me);
+                let held = from.workers().contains(worker.me).then(|| worker.filled(&local, &mut numbers));
+                worker.reshard(meta, from, to, held.as_ref().map(Ok)).unwrap().unwrap()
+            });
+            let (mut workers, tensors): (Vec<_>, Vec<_>) = made.into_iter().unzip();
+            let at = |worker: usize| workers[worker].backend.bytes_of(&tensors[worker]);
+            assert_eq!([at(1), at(2)], [at(0); 2], "{from}: one tensor");
+            let wanted: Vec<f32> = counted(&meta, &to, 0).iter().map(|x| x * parts).collect();
+            // The operands were dropped: of all workers together, the memory is that of one replica.
+            let used = |workers: &[Together]| workers.iter().map(Together::used_bytes).collect::<Vec<_>>();
+            let held = used(&workers);
+            assert_eq!(held.iter().filter(|bytes| **bytes > 0).count(), 1, "{from}: {held:?}");
+            for (worker, tensor) in tensors.into_iter().enumerate() {
+                assert_eq!(workers[worker].numbers(&tensor), wanted, "{from}, worker {worker}");
+                assert_eq!(used(&workers), held, "{from}: it counts until the last worker has freed it");
+            }
+            assert_eq!(used(&workers), [0; 3]);
+        }
+    }
+
+    #[test]
+    fn a_shared_replica_is_written_in_place_only_by_the_last_worker_that_holds_it() {
+        let meta = Meta::new(Shape::new(&[4]).unwrap(), DType::F32);
+        let workers = Workers::first_of(2);
+        let made = together(2, 1 << 20, |worker| {
+            let own = worker.counting(&meta, 1.0);
+            let from = Placement::Partial { workers, reduce_op: ReduceOp::Sum };
+            worker.reshard(meta, from, Placement::Replicated { workers }, Some(Ok(&own))).unwrap().unwrap()
+        });
+        let [(mut one, first), (mut two, second)] = made.try_into().ok().unwrap();
+        let negative = |worker: &mut Together, tensor: &CpuTensor| {
+            worker.backend.execute(Op::Neg, &[Input::Tensor(tensor)], &Attrs::None, &meta, 1).unwrap()
+        };
+        let at = one.backend.bytes_of(&first);
+        assert!(!one.backend.is_writable(&first) && !two.backend.is_writable(&second));
+        let updated = negative(&mut one, &first);
+        assert_ne!(one.backend.bytes_of(&updated), at);
+        drop(first);
+        assert_eq!(two.numbers(&second), [2.0, 4.0, 6.0, 8.0], "the other worker's update did not change it");
+        let last = negative(&mut two, &second);
+        assert_eq!(two.backend.bytes_of(&last), at);
+        // Workers end in any order.
+        drop((one, two, updated, second));
+        drop(last);
+    }
+
+    #[test]
+    fn a_replica_that_one_worker_cannot_make_fails_on_all_and_holds_no_memory() {
+        let meta = Meta::new(Shape::new(&[1 << 16]).unwrap(), DType::F32);
+        let workers = Workers::first_of(2);
+        let (from, to) = (Placement::sharded(workers, 0, 1, &meta.shape), Placement::Replicated { workers });
+        let poison = Failure { fault: Fault::Internal, instruction: 1, op: None };
+        let found = together(2, 400 << 10, |worker| {
+            let own = worker.counting(&from.local(&meta, worker.me), 0.0);
+            let input = if worker.me == 1 { Err(poison) } else { Ok(&own) };
+            let poisoned = worker.reshard(meta, from, to, Some(input)).map(|made| made.is_some());
+            worker.rank.barrier().unwrap();
+            // With this, the limit leaves no room for a replica on either worker.
+            let filled = worker.counting(&from.local(&meta, worker.me), 0.0);
+            let refused = worker.reshard(meta, from, to, Some(Ok(&own))).map(|made| made.is_some());
+            drop((own, filled));
+            (poisoned, refused)
+        });
+        let refused = found[0].1.1;
+        assert!(matches!(refused, Err(Failure { fault: Fault::OutOfMemory { .. }, .. })), "{refused:?}");
+        for (worker, failures) in found {
+            assert_eq!((failures, worker.used_bytes()), ((Err(poison), refused), 0));
+        }
+    }
+
+    #[test]
+    fn a_group_that_breaks_fails_the_replica_of_its_workers() {
+        let meta = Meta::new(Shape::new(&[64]).unwrap(), DType::F32);
+        let workers = Workers::first_of(3);
+        let from = Placement::Partial { workers, reduce_op: ReduceOp::Sum };
+        let found = together(3, 1 << 20, |worker| {
+            let own = worker.counting(&meta, 0.0);
+            if worker.me == 2 {
+                worker.rank.abort();
+                return None;
+            }
+            Some(
+                worker
+                    .reshard(meta, from, Placement::Replicated { workers }, Some(Ok(&own)))
+                    .map(|made| made.is_some()),
+            )
+        });
+        for (worker, result) in found {
+            let lost = Failure { fault: worker_lost(2), instruction: 2, op: None };
+            assert_eq!((result, worker.used_bytes()), ((worker.me < 2).then_some(Err(lost)), 0));
+        }
     }
 
     #[test]

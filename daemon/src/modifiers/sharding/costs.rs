@@ -12,6 +12,8 @@ pub struct Costs {
     /// New tensors of at least this many bytes are sharded without a signal. `None` shards none of them; 0 shards all
     /// tensors and divides all instructions for which that is possible.
     pub shard_bytes_min: Option<u64>,
+    /// The workers that are threads of one process: they hold replicas together, and compute from one memory.
+    pub together: Workers,
     /// The links between the workers.
     pub links: Links,
 }

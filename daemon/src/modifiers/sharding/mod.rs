@@ -125,6 +125,8 @@ impl Sharding {
             return out.push(Step { workers: placement.workers(), divided, cost_ns, fused_ns, ..step });
         }
         let target = target.or(inherited);
+        let in_parts = target.and_then(|target| self.planner.update_in_parts(instruction, &operands, &meta, &target));
+        let target = in_parts.or(target);
         let place = &mut |step: Step, out: &mut Output<'_>| self.place_instruction(step, out);
         if lower_mean_loss(instruction, &step, &operands, target.as_ref(), out, place).is_some() {
             return;
@@ -185,9 +187,14 @@ mod tests {
 
     impl Sharded {
         fn new(link_bytes_per_ns: f64) -> Sharded {
+            Sharded::together(link_bytes_per_ns, Workers::NONE, [64, 256])
+        }
+
+        /// Tensors of `dims` on workers of which some hold replicas `together`.
+        fn together(link_bytes_per_ns: f64, together: Workers, dims: [usize; 2]) -> Sharded {
             let links = Links { local_bytes_per_ns: link_bytes_per_ns, machines: Vec::new() };
-            let costs = Costs { shard_bytes_min: Some(1 << 30), links: links.clone() };
-            let meta = Meta::new(Shape::new(&[64, 256]).unwrap(), DType::F32);
+            let costs = Costs { shard_bytes_min: Some(1 << 30), together, links: links.clone() };
+            let meta = Meta::new(Shape::new(&dims).unwrap(), DType::F32);
             let pipeline = Pipeline::new(vec![Box::new(Sharding::new(WORKERS, costs))], links);
             Sharded { pipeline, tensors: TensorTable::new(0), meta, last: 0 }
         }
@@ -276,5 +283,33 @@ mod tests {
         assert_eq!(session.placement(gradient), Placement::Replicated { workers: WORKERS });
         let updated = session.run(Op::Sub, &[parameter, gradient], Attrs::None, None);
         assert_eq!(session.placement(updated), Placement::on(1));
+    }
+
+    #[test]
+    fn a_large_update_of_replicas_is_divided_among_workers_that_hold_them_together() {
+        let whole = Placement::Replicated { workers: WORKERS };
+        let everywhere = RequestedPlacement { workers: WORKERS, layout: RequestedLayout::Replicated };
+        let large = [1024, 256];
+        for (together, dims, is_divided) in [
+            (WORKERS, large, true),
+            (WORKERS, [1023, 256], false),
+            (Workers::first_of(3), large, false),
+            (Workers::NONE, large, false),
+        ] {
+            let mut session = Sharded::together(1.0, together, dims);
+            let shards = Placement::sharded(WORKERS, 0, 1, &session.meta.shape);
+            let made = if is_divided { shards } else { whole };
+            let parameter = session.full(WORKERS, RequestedLayout::Replicated);
+            let gradient = session.full(WORKERS, RequestedLayout::Replicated);
+            let moment = session.run(Op::Sqrt, &[gradient], Attrs::None, Some(everywhere));
+            assert_eq!(session.placement(moment), made);
+            // The moment is in parts already, and the request for the parameter's replica is inherited.
+            let updated = session.run(Op::Addcmul, &[parameter, gradient, moment], Attrs::None, None);
+            assert_eq!(session.placement(updated), made, "{together} {dims:?}");
+            // An instruction of many operations an element is placed by the estimates of its time, and a view is not
+            // an update.
+            let view = session.run(Op::Reshape, &[gradient], Attrs::Shape(session.meta.shape), Some(everywhere));
+            assert_eq!(session.placement(view), whole);
+        }
     }
 }

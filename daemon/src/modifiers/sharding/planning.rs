@@ -1,6 +1,6 @@
 //! The choice of a placement for each instruction: the [`Split`] and the workers that are estimated to finish first.
 
-use super::costs::{Costs, nearest_copy, reshard_ns};
+use super::costs::{Costs, nearest_copy, reshard_ns, satisfies};
 use super::operands::PlacedOperand;
 use super::resharding::partial;
 use crate::affinity::Membership;
@@ -18,6 +18,10 @@ const DIVIDE_NS_MIN: u64 = 200_000;
 /// Once tensors are on several workers, new tensors of up to this size are made on every worker: that takes less time
 /// than a copy to the others.
 const MADE_EVERYWHERE_BYTES_MAX: u64 = 16 << 10;
+
+/// Updates of replicas that workers hold together are divided from this size on. An all-gather of as much takes longer
+/// than the synchronization in it.
+const UPDATED_IN_PARTS_BYTES_MIN: u64 = 1 << 20;
 
 /// An elementwise op with at most this many operations for each element takes as long as its memory does.
 const MEMORY_BOUND_FLOPS_MAX: u16 = 16;
@@ -222,6 +226,33 @@ impl Planner {
             consider(time, workers, None);
         }
         best.map_or(ExecutionPlan { workers: step.workers, split: None }, |(_, plan)| plan)
+    }
+
+    /// The shards in which workers that hold replicas [together](Costs::together) have the result of an elementwise
+    /// instruction that is requested as a replica on each of them. As many whole updates would take as many times the
+    /// bandwidth of the one memory. The parts are gathered into one replica when an instruction reads all of it; what
+    /// only further updates read, as an optimizer's moments, stays as it is.
+    pub fn update_in_parts(
+        &self,
+        instruction: &Instruction,
+        operands: &[PlacedOperand],
+        meta: &Meta,
+        target: &Placement,
+    ) -> Option<Placement> {
+        let Placement::Replicated { workers } = target else { return None };
+        let is_large = meta.bytes() as u64 >= UPDATED_IN_PARTS_BYTES_MIN;
+        // A client places a tensor by a cast to its own dtype.
+        let is_update = is_memory_bound(instruction) && instruction.op.row().class != Class::Cast;
+        if !is_large || !is_update || workers.len() < 2 || !self.costs.together.contains_all(*workers) {
+            return None;
+        }
+        let axis = meta.shape.dims().iter().position(|size| *size >= workers.len())?;
+        let parts = Placement::sharded(*workers, axis, 1, &meta.shape);
+        let is_local = |tensor: &TensorEntry| {
+            let same_shape = tensor.meta.shape == meta.shape;
+            satisfies(&tensor.placement, target) || same_shape && tensor.placement == parts
+        };
+        operands.iter().filter_map(PlacedOperand::tensor).all(is_local).then_some(parts)
     }
 
     /// The workers of an elementwise instruction whose result is requested on all of them, and whose operands they all
