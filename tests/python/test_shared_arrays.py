@@ -178,6 +178,13 @@ def test_expanded_windows_and_parts_of_numbers(dtype):
         assert t[1].item() == 3 + 2j
 
 
+def test_a_diagonal_of_a_part_is_where_it_is_in_memory():
+    t = gt.arange(24).reshape(4, 3, 2)
+    diagonal = t.transpose(1, 0)[2:].diagonal(-1, -1, 1)
+    assert diagonal.storage_offset() == 5
+    assert diagonal.numpy().tolist() == [[5]]
+
+
 def test_a_copy_does_not_share():
     array = np.zeros(3)
     copies = [gt.tensor(array), gt.from_numpy(array).clone(), gt.as_tensor(array, dtype=gt.float32)]

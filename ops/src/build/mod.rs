@@ -456,7 +456,7 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
         return Err(OpError::runtime(format!("diagonal dimensions cannot be identical {rows}, {columns}")));
     }
     let kept = (0..shape.rank()).filter(|axis| *axis != a && *axis != b);
-    let (own, mut strides) = (g.strides(v), [0; RANK_MAX]);
+    let (own, first, mut strides) = (g.strides(v), g.storage_offset(v), [0; RANK_MAX]);
     for (to, stride) in strides.iter_mut().zip(kept.clone().map(|axis| own[axis]).chain([own[a] + own[b]])) {
         *to = stride;
     }
@@ -465,7 +465,7 @@ pub fn diagonal(g: G<'_>, v: Val, offset: i64, rows: i64, columns: i64) -> Resul
     let (rows, columns) = (shape.dims()[a] as i64, shape.dims()[b] as i64);
     let count = (rows + offset.min(0)).min(columns - offset.max(0)).max(0);
     let steps = if count == 0 { 0 } else { offset as isize };
-    let start = g.storage_offset(v) + steps.max(0) * own[b] + (-steps).max(0) * own[a];
+    let start = first + steps.max(0) * own[b] + (-steps).max(0) * own[a];
     let mut dims: Vec<usize> = kept.map(|axis| shape.dims()[axis]).collect();
     dims.push((rows * columns) as usize);
     // In the flattened matrix, neighbours on the diagonal are one row and one column apart.
