@@ -1,6 +1,6 @@
 // A fake libnccl that needs no devices. It implements the functions of NCCL that GT calls, for processes of one
 // machine: they exchange data by files in a shared folder. Calls run in the order of their stream. A stream is that of
-// `backends/cuda/src/driver/emulated.rs`: it runs tasks, each of which may wait for other ranks. As with the real NCCL,
+// `backends/cuda/src/driver/emulated/mod.rs`: it runs tasks, each of which may wait for other ranks. As with the real NCCL,
 // ranks whose calls differ wait for ever. If NVIDIA's header is there, the compiler compares each function with it.
 #include <atomic>
 #include <csignal>
@@ -44,7 +44,7 @@ struct Board {
     std::atomic<int> wanted[RANKS_MAX];
 };
 
-// As in `driver/emulated.rs`.
+// As in `driver/emulated/mod.rs`.
 struct Task { void* data; int (*step)(void*); int (*wanted)(void*); void (*release)(void*); };
 struct Stream { uint64_t magic; void (*enqueue)(const Stream*, const Task*); };
 constexpr uint64_t STREAM_MAGIC = 0x677473747265616d;

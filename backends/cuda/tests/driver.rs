@@ -87,7 +87,7 @@ impl Drop for Fake {
 }
 
 fn backend(driver: Arc<CudaDriver>) -> CudaBackend {
-    CudaBackend::new(driver, Box::new(Gxx), test_store(), MEMORY_BYTES).expect("a fake device")
+    CudaBackend::new(driver, Box::new(Gxx::default()), test_store(), MEMORY_BYTES).expect("a fake device")
 }
 
 #[test]

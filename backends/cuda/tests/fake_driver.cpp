@@ -290,8 +290,9 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     ((FakeStream*)stream)->take([=] {
         std::vector<void*> args;
         for (size_t place : places) args.push_back((void*)(bytes.data() + place));
-        const unsigned blocks[3] = {gx, gy, gz};
-        ((void (*)(void**, const unsigned*, unsigned))f)(args.data(), blocks, bx);
+        // As `struct Launch` in `src/driver/emulated/fibers.h`.
+        const struct { void** args; unsigned blocks[3], threads, shared_bytes; unsigned long long seed; } launch = {args.data(), {gx, gy, gz}, bx, shared, 0};
+        ((void (*)(const void*))f)(&launch);
     });
     return result(0);
 }

@@ -329,6 +329,10 @@ impl Driver for CudaDriver {
         &self.properties
     }
 
+    fn checks_addresses(&self) -> bool {
+        false
+    }
+
     fn new_stream(&self) -> Result<CudaStream> {
         let api = self.api()?;
         let mut stream = std::ptr::null_mut();
