@@ -44,6 +44,8 @@ LOOM_TARGET := $(CARGO_TARGET)/loom
 REPORTS := $(CARGO_TARGET)/reports
 # NVIDIA's compiler for the kernels' tests; set GT_CUDA_LIBRARIES to use one from another folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
+# NVIDIA's headers, with which GT's declarations of its functions are compared.
+NVIDIA_HEADERS := $(CARGO_TARGET)/nvidia-headers
 # The fuzz targets, built with coverage and the address sanitizer, and the inputs found so far.
 FUZZ_TARGET := $(CARGO_TARGET)/fuzz
 EMULATED := $(CARGO_TARGET)/emulated/gtd
@@ -54,7 +56,7 @@ GT_CUDA_LIBRARIES ?= $(abspath $(CUDA_TOOLS)/nvidia/cu13/lib)
 CRATES := ops functions shm protocol tape config backends nvidia collectives bridge client daemon ctl pybind/src
 # The sources of an installed copy. Python files are not among them, since the install is editable.
 INSTALL_INPUTS := Cargo.toml Cargo.lock pyproject.toml pybind/Cargo.toml build_backend/gt_build.py scripts/check-tools \
-	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cuh' -o -type d -name src)
+	$(shell find $(CRATES) -name '*.rs' -o -name Cargo.toml -o -name '*.cuh' -o -path '*/src/*.h' -o -path '*/src/*.cpp' -o -type d -name src)
 
 # The folders into which `make install` and `make install-libgt` install, below DESTDIR if that is set.
 PREFIX ?= /usr/local
@@ -77,7 +79,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated test-torch gpu-kit gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources gpu-kit gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -152,7 +154,7 @@ test-packaging: $(VENV)/.stamp-test ## the sdist and the wheel, built, installed
 test-systemd: $(VENV)/.stamp-test ## the units and the package, in a systemd that is booted for it where root runs this
 	$(VENV)/bin/python -m pytest tests/service $(PYTEST)
 
-test: test-rust test-loom test-miri lint test-python test-packaging test-systemd ## every test, Rust and Python, and the linters
+test: test-rust test-sanitized test-loom test-miri lint test-python test-packaging test-systemd ## every test, Rust and Python, and the linters
 
 test-rust: tools $(CUDA_TOOLS)/.stamp ## the Rust tests
 	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) cargo test --no-fail-fast
@@ -160,6 +162,31 @@ test-rust: tools $(CUDA_TOOLS)/.stamp ## the Rust tests
 $(CUDA_TOOLS)/.stamp: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --upgrade --no-deps --target $(CUDA_TOOLS) --group cuda
 	@touch $@
+
+# Kernels that use shared memory and barriers, or whose rows end anywhere. SANITIZED=:: runs all tests of the emulated
+# device but those of graphs, for which memory must repeat; that takes many times as long.
+SANITIZED ?= lines:: rows:: conformance::reductions conformance::gathers
+SANITIZED_SEED ?= 1
+
+# The runtime of AddressSanitizer must be loaded before everything else.
+test-sanitized: tools ## CUDA kernels, emulated in shuffled order, by AddressSanitizer and the detector of races
+	cargo test --no-run --package gt-cuda --test device
+	for checks in races addresses; do \
+	    preload=; if [ $$checks = addresses ]; then preload=$$($(CXX) -print-file-name=libasan.so); fi; \
+	    GT_EMULATED_CHECKS=$$checks GT_EMULATED_SEED=$(SANITIZED_SEED) ASAN_OPTIONS=detect_leaks=0 \
+	        cargo --config "target.'cfg(all())'.runner = ['env', 'LD_PRELOAD=$$preload']" \
+	        test --package gt-cuda --test device -- $(SANITIZED) --skip graphs:: --skip reductions_large || exit 1; \
+	done
+
+test-headers: tools $(NVIDIA_HEADERS)/.stamp ## declarations of NVIDIA's functions beside its headers (downloads 1 GB)
+	GT_NVIDIA_HEADERS=$(abspath $(NVIDIA_HEADERS)) cargo test --package gt-nvidia --test headers
+
+$(NVIDIA_HEADERS)/.stamp: pyproject.toml scripts/nvidia-headers | $(VENV)/bin/python
+	$(VENV)/bin/python scripts/nvidia-headers $(NVIDIA_HEADERS)
+	@touch $@
+
+kernel-resources: tools $(CUDA_TOOLS)/.stamp ## write the table of the kernels' registers and memory, backends/cuda/tests/nvrtc/resources.txt
+	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) GT_WRITE_RESOURCES=1 cargo test --package gt-cuda --test nvrtc the_table
 
 test-stress: tools ## clients that train beside bad ones, for as long as STRESS='--seconds 600 --clients 8' says [15 s]
 	cargo test --package gtd --test storm -- $(STRESS)

@@ -1,6 +1,6 @@
 // A fake libnccl that needs no devices. It implements the functions of NCCL that GT calls, for processes of one
 // machine: they exchange data by files in a shared folder. Calls run in the order of their stream. A stream is that of
-// `backends/cuda/src/driver/emulated.rs`: it runs tasks, each of which may wait for other ranks. As with the real NCCL,
+// `backends/cuda/src/driver/emulated/mod.rs`: it runs tasks, each of which may wait for other ranks. As with the real NCCL,
 // ranks whose calls differ wait for ever. If NVIDIA's header is there, the compiler compares each function with it.
 #include <atomic>
 #include <csignal>
@@ -22,6 +22,8 @@
 #define __CUDA_RUNTIME_H__
 typedef struct CUstream_st* cudaStream_t;
 #include <nccl.h>
+#elif defined(GT_COMPARED)
+#error "nccl.h, with which this is to be compared, is not there: make test-headers downloads it"
 #else
 typedef int ncclResult_t;
 typedef int ncclDataType_t;
@@ -44,7 +46,7 @@ struct Board {
     std::atomic<int> wanted[RANKS_MAX];
 };
 
-// As in `driver/emulated.rs`.
+// As in `driver/emulated/mod.rs`.
 struct Task { void* data; int (*step)(void*); int (*wanted)(void*); void (*release)(void*); };
 struct Stream { uint64_t magic; void (*enqueue)(const Stream*, const Task*); };
 constexpr uint64_t STREAM_MAGIC = 0x677473747265616d;

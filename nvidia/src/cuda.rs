@@ -21,15 +21,19 @@ functions! {
     }
 }
 
-/// `CU_DEVICE_ATTRIBUTE_*`.
-mod attribute {
+/// Numbers of attributes, for [`CudaQuery::attribute`]: `CU_DEVICE_ATTRIBUTE_*`.
+#[expect(missing_docs, reason = "the names are those of cuda.h")]
+pub mod attribute {
     pub const CLOCK_KHZ: u32 = 13;
     pub const MULTIPROCESSORS: u32 = 16;
     pub const COMPUTE_MODE: u32 = 20;
     pub const MEMORY_CLOCK_KHZ: u32 = 36;
     pub const MEMORY_BUS_BITS: u32 = 37;
+    pub const THREADS_PER_MULTIPROCESSOR: u32 = 39;
     pub const CAPABILITY_MAJOR: u32 = 75;
     pub const CAPABILITY_MINOR: u32 = 76;
+    pub const SHARED_BYTES_PER_BLOCK: u32 = 97;
+    pub const MEMORY_POOLS: u32 = 115;
 }
 
 /// `CUDA_ERROR_NO_DEVICE`.

@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The environment variable with folders that are searched first, as in a `PATH`.
 pub const FOLDERS_VARIABLE: &str = "GT_CUDA_LIBRARIES";
@@ -106,11 +107,11 @@ pub const NVML: SharedLibrary = SharedLibrary {
     folders: &["/usr/lib/wsl/lib", "/run/opengl-driver/lib"],
 };
 
-/// An open library; dropping this closes it.
-#[derive(Debug)]
+/// An open library, closed when the last clone is dropped.
+#[derive(Clone, Debug)]
 pub struct Opened {
     /// The library's symbols.
-    pub library: libloading::Library,
+    pub library: Arc<libloading::Library>,
     /// The file's path, or a bare name if the loader found it.
     pub path: PathBuf,
 }
@@ -175,7 +176,7 @@ impl SharedLibrary {
                 // libloading wraps the loader's message.
                 std::error::Error::source(&error).map_or_else(|| error.to_string(), ToString::to_string)
             });
-            match opened.and_then(|library| bind(Opened { library, path: path.clone() })) {
+            match opened.and_then(|library| bind(Opened { library: Arc::new(library), path: path.clone() })) {
                 Ok(bound) => return Ok(bound),
                 // The loader's message may repeat the path.
                 Err(error) => match error.strip_prefix(&format!("{}: ", path.display())) {
@@ -269,7 +270,7 @@ macro_rules! functions {
             /// The library's path.
             pub path: std::path::PathBuf,
             /// Keeps the library mapped.
-            _library: $crate::libloading::Library,
+            _library: std::sync::Arc<$crate::libloading::Library>,
         }
 
         impl $Name {

@@ -14,7 +14,7 @@ mod device;
 mod nvml;
 mod probe;
 
-pub use cuda::{explain, remedy};
+pub use cuda::{CudaQuery, attribute, explain, remedy};
 pub use device::{ComputeMode, Device, DeviceProcess, NoCuda};
 pub use find::{
     CUBLAS_LT, CUDNN, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary,

@@ -42,7 +42,7 @@ pub struct Process {
 /// The most processes that are listed for a device.
 const PROCESSES_MAX: usize = 256;
 /// `NVML_NVLINK_MAX_LINKS`; no device has more.
-const NVLINKS_MAX: c_uint = 18;
+const NVLINKS_MAX: c_uint = 36;
 
 /// Gigabytes a second that one NVLink of this version moves in each direction.
 fn nvlink_gbytes_per_s(version: c_uint) -> f64 {

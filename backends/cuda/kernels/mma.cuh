@@ -102,7 +102,7 @@ GT_MMA(bf16, "bf16")
 #ifdef GT_EMULATED
 typedef u64 Shared;
 GT_DEVICE Shared shared_address(const void *at) { return (u64)at; }
-GT_DEVICE void *dynamic_shared() { return emulator::dynamic_shared; }
+GT_DEVICE void *dynamic_shared() { return emulator::state->dynamic_shared; }
 #else
 typedef u32 Shared;
 GT_DEVICE Shared shared_address(const void *at) {

@@ -20,7 +20,12 @@ static FULL: Template = Template {
     code: |key| {
         format!(
             "struct alignas(16) Piece {{ u64 halves[2]; }};
-GT_KERNEL(256) {}(Piece* out, i64 pieces, u64 bits) {{ GT_FOR_EACH(i, pieces) out[i] = Piece{{{{bits, bits}}}}; }}",
+GT_KERNEL(256) {}(Piece* out, i64 bytes, u64 bits) {{
+    GT_FOR_EACH(i, (bytes + 15) / 16) {{
+        if (i * 16 + 16 <= bytes) out[i] = Piece{{{{bits, bits}}}};
+        else for (i64 at = i * 16; at < bytes; at++) ((u8*)out)[at] = u8(bits >> at % 8 * 8);
+    }}
+}}",
             key.name()
         )
     },
@@ -93,13 +98,12 @@ impl CudaBackend {
                 4 => bits * 0x0000_0001_0000_0001,
                 _ => bits,
             };
-            // Allocations are multiples of a larger size, so the last piece lies in the tensor's memory too.
-            let pieces = out.bytes().div_ceil(PIECE_BYTES);
             let function = self.kernels.get(&KernelKey::new(&FULL, None, None, 0))?;
             let mut args = Args::new();
-            args.push(result.ptr()).push(pieces as i64).push(repeated);
-            // SAFETY: the arguments match `full`, and all pieces lie in the result's memory.
-            unsafe { self.launch(function, self.grid_stride(pieces), &args) }?;
+            args.push(result.ptr()).push(out.bytes() as i64).push(repeated);
+            let grid = self.grid_stride(out.bytes().div_ceil(PIECE_BYTES));
+            // SAFETY: the arguments match `full`, and the result has this many bytes.
+            unsafe { self.launch(function, grid, &args) }?;
             return Ok(result);
         }
         let function = self.kernels.get(&create_key(op, dtype))?;

@@ -32,6 +32,21 @@ static ELEMENTWISE: Template = Template {
 /// The templates of this file.
 pub(crate) static TEMPLATES: &[&Template] = &[&ELEMENTWISE];
 
+/// Whether the kernel reads an operand by 16 bytes.
+pub(crate) fn by_16_bytes(key: &KernelKey) -> bool {
+    let (Some(op), Some(dtype), Some((out, Traversal::Straight))) = (key.op, key.dtypes[0], variant(key)) else {
+        return false;
+    };
+    // Integers are finite, and u8 has no sign: the result is known without the operand.
+    let is_known = match op {
+        Op::Isnan | Op::Isinf | Op::Isfinite => !dtype.is_float(),
+        Op::Signbit => dtype == DType::U8,
+        _ => false,
+    };
+    let bytes = program::lanes(op, dtype, dtype.size().max(out.size())) * dtype.size();
+    *key.template == ELEMENTWISE && !is_known && bytes == 16
+}
+
 /// The key of the kernel for `op` on `dtype` with results of `out`.
 fn key(op: Op, dtype: DType, out: DType, walk: Traversal) -> KernelKey {
     KernelKey::new(&ELEMENTWISE, Some(op), Some(dtype), (out as u32) << 8 | walk as u32)

@@ -93,7 +93,7 @@ impl BackendFactory for EmulatedCudaFactory {
             uuid[..4].copy_from_slice(&std::process::id().to_ne_bytes());
             driver = driver.named(uuid);
         }
-        let backend = CudaBackend::new(std::sync::Arc::new(driver), Box::new(Gxx), test_store(), limit);
+        let backend = CudaBackend::new(std::sync::Arc::new(driver), Box::new(Gxx::default()), test_store(), limit);
         Ok(opened(backend.map_err(|error| error.to_string())?, SMALL_DEVICE))
     }
 

@@ -289,7 +289,7 @@ pub(crate) mod tests {
     }
 
     pub(crate) fn backend_on(driver: Arc<Emulated>) -> CudaBackend {
-        CudaBackend::new(driver, Box::new(Gxx), test_store(), 32 << 20).unwrap()
+        CudaBackend::new(driver, Box::new(Gxx::default()), test_store(), 32 << 20).unwrap()
     }
 
     fn meta(size: usize) -> Meta {

@@ -12,6 +12,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Blocks are multiples of this size, so that the widest loads are aligned in every tensor.
 pub const ALIGN_BYTES: usize = 256;
+/// The bytes of the shortest atomic instruction.
+const WORD_BYTES: usize = 4;
+/// The byte of new allocations on a device that checks addresses: NaN in every type of floating-point numbers.
+const NOISE: u8 = 0xff;
 /// How many free blocks of a class are searched for one with the usage's own data.
 const OWN_BLOCKS_TRIED: usize = 8;
 
@@ -53,6 +57,9 @@ type FreeBlocks = BTreeMap<DevicePtr, u64>;
 
 struct Pool {
     driver: Arc<dyn Driver>,
+    /// Whether each tensor has an allocation of its own size, and freed ones are not kept: only then does a device that
+    /// checks addresses find what is outside of tensors.
+    is_exact: bool,
     stream: CudaStream,
     /// Free blocks by class.
     free: HashMap<usize, FreeBlocks>,
@@ -86,6 +93,11 @@ fn class_bytes(bytes: usize) -> usize {
     ((((units - 1) >> shift) + 1) << shift) * ALIGN_BYTES
 }
 
+/// The size of an allocation for one tensor of `bytes`: whole words, since atomic instructions have no less.
+fn exact_bytes(bytes: usize) -> usize {
+    bytes.max(1).next_multiple_of(WORD_BYTES)
+}
+
 fn lock(pool: &Mutex<Pool>) -> MutexGuard<'_, Pool> {
     // The pool is consistent at every point that may panic.
     pool.lock().unwrap_or_else(PoisonError::into_inner)
@@ -95,7 +107,8 @@ impl Allocator {
     /// An allocator for work of `stream`, of at most `limit_bytes`.
     pub fn new(driver: Arc<dyn Driver>, stream: CudaStream, limit_bytes: usize) -> Allocator {
         let stats = MemoryStats { limit_bytes, ..MemoryStats::default() };
-        let pool = Pool { driver: driver.clone(), stream, free: HashMap::new(), held: HashMap::new(), stats };
+        let is_exact = driver.checks_addresses();
+        let pool = Pool { driver: driver.clone(), is_exact, stream, free: HashMap::new(), held: HashMap::new(), stats };
         let (pool, account) = (Arc::new(Mutex::new(pool)), Arc::new(MemoryUsage::new(0)));
         Allocator { pool, account, driver, lent: Mutex::default() }
     }
@@ -149,8 +162,8 @@ impl Allocator {
     }
 
     fn try_allocate(&self, bytes: usize) -> Result<Buffer, ExecError> {
-        let class = class_bytes(bytes);
         let mut pool = lock(&self.pool);
+        let class = if pool.is_exact { exact_bytes(bytes) } else { class_bytes(bytes) };
         let limit = pool.stats.limit_bytes;
         if pool.stats.used_bytes.checked_add(class).is_none_or(|total| total > limit) {
             return Err(pool.full(bytes));
@@ -245,18 +258,22 @@ impl Pool {
         };
         // The driver clears memory of other processes, but not what this process freed before. SAFETY: the memory was
         // just allocated with `class` bytes.
-        unsafe { self.driver.fill(ptr, 0, class, self.stream) }?;
+        unsafe { self.driver.fill(ptr, if self.is_exact { NOISE } else { 0 }, class, self.stream) }?;
         Ok(Free { ptr, owner })
+    }
+
+    /// Gives an allocation back to the driver, once the stream has completed its current work.
+    fn free(&self, ptr: DevicePtr) {
+        // SAFETY: the callers have taken the block out of the pool, and later work cannot use it.
+        if let Err(error) = unsafe { self.driver.free(ptr, self.stream) } {
+            tracing::warn!(target: "gtd::cuda", %error, "a block could not be given back");
+        }
     }
 
     /// Frees all cached blocks.
     fn release(&mut self) {
-        for ptr in self.free.drain().flat_map(|(_, blocks)| blocks.into_keys()) {
-            // SAFETY: the block came from the driver, was in a free list and is removed from it, and later work cannot
-            // use it.
-            if let Err(error) = unsafe { self.driver.free(ptr, self.stream) } {
-                tracing::warn!(target: "gtd::cuda", %error, "a block could not be given back");
-            }
+        for ptr in std::mem::take(&mut self.free).into_values().flat_map(BTreeMap::into_keys) {
+            self.free(ptr);
         }
         self.stats.cached_bytes = 0;
     }
@@ -280,7 +297,11 @@ impl Drop for Block {
             }
         }
         pool.stats.used_bytes -= class;
-        pool.keep(class, Free { ptr: self.ptr, owner: self.account.id() });
+        if pool.is_exact {
+            pool.free(self.ptr);
+        } else {
+            pool.keep(class, Free { ptr: self.ptr, owner: self.account.id() });
+        }
     }
 }
 

@@ -114,6 +114,11 @@ fn columns_by_vectors(op: Op, from: DType) -> bool {
     floats && op.row().class == Class::Reduction && op != Op::Prod
 }
 
+/// Whether the kernel reads by 16 bytes.
+pub(crate) fn by_16_bytes(key: &KernelKey) -> bool {
+    *key.template == REDUCE && matches!(key.variant, ROWS_BY_16_BYTES | COLUMNS_BY_16_BYTES)
+}
+
 /// The key of a reduction of `from` that computes in `to`.
 fn key(op: Op, from: DType, to: DType, variant: u32) -> KernelKey {
     KernelKey {

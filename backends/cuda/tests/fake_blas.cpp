@@ -20,6 +20,8 @@ static_assert(CUBLAS_COMPUTE_32F == 68 && CUBLAS_COMPUTE_32F_FAST_TF32 == 77 && 
 static_assert(CUDA_R_32F == 0 && CUDA_R_64F == 1 && CUDA_R_16F == 2 && CUDA_R_16BF == 14);
 static_assert(sizeof(cublasLtMatmulAlgo_t) == 64 && sizeof(cublasLtMatmulHeuristicResult_t) == 96);
 static_assert(offsetof(cublasLtMatmulHeuristicResult_t, workspaceSize) == 64 && offsetof(cublasLtMatmulHeuristicResult_t, state) == 72);
+#elif defined(GT_COMPARED)
+#error "cublasLt.h, with which this is to be compared, is not there: make test-headers downloads it"
 #else
 typedef int cublasStatus_t;
 typedef int cublasComputeType_t;

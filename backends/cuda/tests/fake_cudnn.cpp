@@ -47,6 +47,8 @@ static_assert(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC == 4 && CUDNN_NUMERICAL_NOTE
 static_assert(CUDNN_STATUS_NOT_SUPPORTED == 3000 && CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED == 4003);
 static_assert(CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED == 4004 && CUDNN_MAJOR == 9);
 #define GT_FAKE_CUDNN_IS_COMPARED 1
+#elif defined(GT_COMPARED)
+#error "cudnn_graph.h, with which this is to be compared, is not there: make test-headers downloads it"
 #else
 #define GT_FAKE_CUDNN_IS_COMPARED 0
 typedef int cudnnStatus_t;

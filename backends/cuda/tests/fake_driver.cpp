@@ -19,6 +19,8 @@ static_assert(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN == 97 && CU_
 static_assert(CU_STREAM_NON_BLOCKING == 1 && CU_EVENT_DISABLE_TIMING == 2 && CU_MEMHOSTALLOC_PORTABLE == 1);
 static_assert(CU_MEMHOSTREGISTER_PORTABLE == 1 && CU_MEMPOOL_ATTR_RELEASE_THRESHOLD == 4);
 static_assert(CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES == 8 && CU_STREAM_CAPTURE_MODE_THREAD_LOCAL == 1);
+#elif defined(GT_COMPARED)
+#error "cuda.h, with which this is to be compared, is not there: make test-headers downloads it"
 #else
 typedef int CUresult;
 typedef int CUdevice;
@@ -96,6 +98,11 @@ CUresult cuGetErrorName(CUresult error, const char** name) {
 CUresult cuGetErrorString(CUresult error, const char** text) {
     *text = error == 700 ? "an illegal memory access was encountered" : error == 101 ? "invalid device ordinal" : nullptr;
     return CUresult(*text ? 0 : INVALID_VALUE);
+}
+CUresult cuDeviceGetCount(int* count) { *count = 1; return result(initialized ? 0 : NOT_INITIALIZED); }
+CUresult cuDeviceGetPCIBusId(char* id, int len, CUdevice device) {
+    std::snprintf(id, size_t(len), "0000:01:00.0");
+    return result(device == 7 ? 0 : INVALID_DEVICE);
 }
 CUresult cuDeviceGet(CUdevice* device, int ordinal) {
     if (!initialized) return result(NOT_INITIALIZED);
@@ -290,8 +297,9 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
     ((FakeStream*)stream)->take([=] {
         std::vector<void*> args;
         for (size_t place : places) args.push_back((void*)(bytes.data() + place));
-        const unsigned blocks[3] = {gx, gy, gz};
-        ((void (*)(void**, const unsigned*, unsigned))f)(args.data(), blocks, bx);
+        // As `struct Launch` in `src/driver/emulated/fibers.h`.
+        const struct { void** args; unsigned blocks[3], threads, shared_bytes; unsigned long long seed; } launch = {args.data(), {gx, gy, gz}, bx, shared, 0};
+        ((void (*)(const void*))f)(&launch);
     });
     return result(0);
 }

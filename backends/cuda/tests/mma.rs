@@ -1,9 +1,11 @@
 //! `mma.cuh` alone: fragments have the register layouts of the PTX ISA, and products are right.
 
-use gt_cuda::compile::Compiler;
-use gt_cuda::driver::emulated::{Emulated, Gxx};
-use gt_cuda::driver::{Args, Grid};
-use gt_cuda::{Driver, headers};
+mod bare;
+
+use bare::BareDevice;
+use gt_cuda::driver::Grid;
+use gt_cuda::driver::emulated::EmulatedChecks;
+use gt_cuda::headers;
 use half::{bf16, f16};
 
 /// A warp copies a 16 by 16, a 16 by 8 and a transposed 8 by 16 matrix to shared memory, and writes both products.
@@ -34,46 +36,9 @@ GT_KERNEL(32) multiply_TYPE(f32 *out, const TYPE *a, const TYPE *b, const TYPE *
 GT_KERNEL(1) pack_TYPE(u32 *out, const f32 *two) { *out = packed<TYPE>(two[0], two[1]); }
 "#;
 
-/// An emulated device.
-struct Device(Emulated);
-
-impl Device {
-    fn put(&self, bytes: &[u8]) -> u64 {
-        let stream = self.0.new_stream().expect("a stream");
-        let at = self.0.allocate(bytes.len(), stream).expect("memory");
-        // SAFETY: `at` was allocated with `bytes.len()` bytes, and `bytes` is borrowed until the stream was
-        // synchronized.
-        unsafe { self.0.upload(at, bytes.as_ptr(), bytes.len(), stream) }.expect("an upload");
-        self.0.synchronize(stream).expect("a stream that ends");
-        at
-    }
-
-    /// Runs the kernel on `operands`; returns the `bytes` bytes that it writes.
-    fn run(&self, source: &str, kernel: &str, threads: u32, bytes: usize, operands: &[u64]) -> Vec<u8> {
-        let stream = self.0.new_stream().expect("a stream");
-        let module = self.0.load(&Gxx.compile(kernel, source).expect("a kernel")).expect("a module");
-        let function = self.0.function(module, kernel).expect("the kernel");
-        let mut written = vec![0; bytes];
-        let out = self.put(&written);
-        let mut args = Args::new();
-        args.push(out);
-        for operand in operands {
-            args.push(*operand);
-        }
-        // SAFETY: the arguments match the kernel's parameters; `out` and `written` have `bytes` bytes and outlive the
-        // stream's work.
-        unsafe {
-            self.0.launch(function, Grid::new(1, threads), &args, stream).expect("a launch");
-            self.0.download(written.as_mut_ptr(), out, bytes, stream).expect("a download");
-        }
-        self.0.synchronize(stream).expect("a stream that ends");
-        written
-    }
-}
-
 fn check(name: &str, narrow: fn(f32) -> u16) {
     assert!(headers::HEADERS.iter().any(|(name, _)| *name == "mma.cuh"));
-    let device = Device(Emulated::new(1 << 20));
+    let device = BareDevice::new(EmulatedChecks::asked(), 0);
     let source = KERNEL.replace("TYPE", name);
     // Small integers, whose products and sums are exact.
     let left = |i: usize, k: usize| ((i * 7 + k * 3) % 11) as f32 - 5.0;
@@ -83,7 +48,7 @@ fn check(name: &str, narrow: fn(f32) -> u16) {
         device.put(&numbers.flat_map(u16::to_le_bytes).collect::<Vec<u8>>())
     };
     let operands = [halves(16, 16, &left), halves(16, 8, &right), halves(8, 16, &|j, k| right(k, j))];
-    let written = device.run(&source, &format!("multiply_{name}"), 32, 2 * 16 * 8 * 4, &operands);
+    let written = device.run(&source, &format!("multiply_{name}"), Grid::new(1, 32), 2 * 16 * 8 * 4, &operands);
     let product = |i: usize, j: usize, depth: usize| (0..depth).map(|k| left(i, k) * right(k, j)).sum::<f32>();
     for (at, bytes) in written.chunks_exact(4).enumerate() {
         let got = f32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
@@ -92,7 +57,7 @@ fn check(name: &str, narrow: fn(f32) -> u16) {
         assert_eq!(got, product(at / 8 % 16, at % 8, depth), "{name}: row {}, column {}", at / 8, at % 8);
     }
     let two = device.put(&[1.5f32, -0.3].map(f32::to_le_bytes).concat());
-    let written = device.run(&source, &format!("pack_{name}"), 1, 4, &[two]);
+    let written = device.run(&source, &format!("pack_{name}"), Grid::new(1, 1), 4, &[two]);
     assert_eq!(written, [narrow(1.5).to_le_bytes(), narrow(-0.3).to_le_bytes()].concat());
 }
 

@@ -391,6 +391,6 @@ fn beside(path: &Path) -> std::result::Result<Opened, String> {
     // SAFETY: the initialisers of NVIDIA's libraries have no requirements.
     let library = unsafe { libloading::Library::new(&path) };
     library
-        .map(|library| Opened { library, path: path.clone() })
+        .map(|library| Opened { library: Arc::new(library), path: path.clone() })
         .map_err(|error| format!("{}: {error}", path.display()))
 }

@@ -7,9 +7,10 @@ use super::{
     Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Module, Properties,
     Result,
 };
-use gt_nvidia::{DRIVER, Missing};
+use gt_nvidia::{CudaQuery, DRIVER, Missing, Opened, attribute};
 use std::cell::Cell;
 use std::ffi::{CStr, CString, c_char, c_int, c_uchar, c_uint, c_ulonglong, c_void};
+use std::ops::Deref;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -20,18 +21,8 @@ type Handle = *mut c_void;
 type Status = c_uint;
 
 gt_nvidia::functions! {
-    /// The functions of the driver that GT uses.
+    /// The functions of the driver that GT uses, besides those that describe devices.
     struct DriverFunctions {
-        init: "cuInit" (c_uint) -> Status;
-        version: "cuDriverGetVersion" (*mut c_int) -> Status;
-        error_name: "cuGetErrorName" (Status, *mut *const c_char) -> Status;
-        error_text: "cuGetErrorString" (Status, *mut *const c_char) -> Status;
-
-        device: "cuDeviceGet" (*mut c_int, c_int) -> Status;
-        device_name: "cuDeviceGetName" (*mut c_char, c_int, c_int) -> Status;
-        device_attribute: "cuDeviceGetAttribute" (*mut c_int, c_uint, c_int) -> Status;
-        device_memory: "cuDeviceTotalMem_v2" (*mut usize, c_int) -> Status;
-        device_uuid: "cuDeviceGetUuid_v2" (*mut [u8; 16], c_int) -> Status;
         device_pool: "cuDeviceGetDefaultMemPool" (*mut Handle, c_int) -> Status;
         retain_context: "cuDevicePrimaryCtxRetain" (*mut Handle, c_int) -> Status;
         release_context: "cuDevicePrimaryCtxRelease_v2" (c_int) -> Status;
@@ -85,14 +76,24 @@ gt_nvidia::functions! {
     }
 }
 
-/// `CU_DEVICE_ATTRIBUTE_*`.
-mod attribute {
-    pub const MULTIPROCESSORS: u32 = 16;
-    pub const THREADS_PER_MULTIPROCESSOR: u32 = 39;
-    pub const CAPABILITY_MAJOR: u32 = 75;
-    pub const CAPABILITY_MINOR: u32 = 76;
-    pub const SHARED_BYTES_PER_BLOCK: u32 = 97;
-    pub const MEMORY_POOLS: u32 = 115;
+/// All functions of the driver that GT uses.
+struct DriverApi {
+    query: CudaQuery,
+    functions: DriverFunctions,
+}
+
+impl DriverApi {
+    fn bind(opened: Opened) -> std::result::Result<DriverApi, String> {
+        Ok(DriverApi { query: CudaQuery::bind(opened.clone())?, functions: DriverFunctions::bind(opened)? })
+    }
+}
+
+impl Deref for DriverApi {
+    type Target = DriverFunctions;
+
+    fn deref(&self) -> &DriverFunctions {
+        &self.functions
+    }
 }
 
 /// `CU_STREAM_NON_BLOCKING`: not ordered with the default stream.
@@ -140,7 +141,7 @@ thread_local! {
 
 /// A device of NVIDIA's driver.
 pub struct CudaDriver {
-    api: DriverFunctions,
+    api: DriverApi,
     number: u64,
     device: c_int,
     context: Handle,
@@ -177,7 +178,7 @@ impl CudaDriver {
     /// # Errors
     /// There is no driver, or it refuses.
     pub fn open(ordinal: u32) -> std::result::Result<CudaDriver, OpenError> {
-        CudaDriver::with(DRIVER.open(None, DriverFunctions::bind)?, ordinal)
+        CudaDriver::with(DRIVER.open(None, DriverApi::bind)?, ordinal)
     }
 
     /// As [`CudaDriver::open`], with the driver's library at one of `paths`.
@@ -185,20 +186,20 @@ impl CudaDriver {
     /// # Errors
     /// As [`CudaDriver::open`].
     pub fn open_from(paths: &[PathBuf], ordinal: u32) -> std::result::Result<CudaDriver, OpenError> {
-        CudaDriver::with(DRIVER.open_first(paths, DriverFunctions::bind)?, ordinal)
+        CudaDriver::with(DRIVER.open_first(paths, DriverApi::bind)?, ordinal)
     }
 
-    fn with(api: DriverFunctions, ordinal: u32) -> std::result::Result<CudaDriver, OpenError> {
+    fn with(api: DriverApi, ordinal: u32) -> std::result::Result<CudaDriver, OpenError> {
         CudaDriver::start(api, ordinal).map_err(|why| OpenError::Refused { ordinal, why })
     }
 
-    fn start(api: DriverFunctions, ordinal: u32) -> Result<CudaDriver> {
+    fn start(api: DriverApi, ordinal: u32) -> Result<CudaDriver> {
         let (mut version, mut device) = (0, 0);
         // SAFETY: 0 is the only valid flag of `cuInit`; the other functions write one int each, to locals.
         unsafe {
-            api.check("cuInit", (api.init)(0))?;
-            api.check("cuDriverGetVersion", (api.version)(&raw mut version))?;
-            api.check("cuDeviceGet", (api.device)(&raw mut device, ordinal as c_int))?;
+            api.check("cuInit", (api.query.init)(0))?;
+            api.check("cuDriverGetVersion", (api.query.driver_version)(&raw mut version))?;
+            api.check("cuDeviceGet", (api.query.device)(&raw mut device, ordinal as c_int))?;
         }
         let properties = api.properties(device)?;
         let mut context = std::ptr::null_mut();
@@ -232,7 +233,7 @@ impl CudaDriver {
 
     /// The functions, after making the context current in this thread.
     #[inline]
-    fn api(&self) -> Result<&DriverFunctions> {
+    fn api(&self) -> Result<&DriverApi> {
         if CURRENT.get() != self.number {
             // SAFETY: `cuDevicePrimaryCtxRetain` gave the context, and it is released only in `drop`.
             self.api.check("cuCtxSetCurrent", unsafe { (self.api.set_current)(self.context) })?;
@@ -253,7 +254,7 @@ impl Drop for CudaDriver {
     }
 }
 
-impl DriverFunctions {
+impl DriverApi {
     #[inline]
     fn check(&self, call: &'static str, status: Status) -> Result<()> {
         if status == SUCCESS { Ok(()) } else { Err(self.error(call, status)) }
@@ -272,14 +273,15 @@ impl DriverFunctions {
                     .then(|| CStr::from_ptr(text).to_string_lossy().into_owned())
             }
         };
-        let what = gt_nvidia::explain(status, text(self.error_name).as_deref(), text(self.error_text).as_deref());
+        let what =
+            gt_nvidia::explain(status, text(self.query.error_name).as_deref(), text(self.query.error_text).as_deref());
         if is_final(status) { DriverError::Lost { call, what } } else { DriverError::Failed { call, what } }
     }
 
     fn attribute(&self, device: c_int, which: c_uint) -> Result<u32> {
         let mut value = 0;
         // SAFETY: the function writes one int, to the local `value`.
-        self.check("cuDeviceGetAttribute", unsafe { (self.device_attribute)(&raw mut value, which, device) })?;
+        self.check("cuDeviceGetAttribute", unsafe { (self.query.attribute)(&raw mut value, which, device) })?;
         Ok(value.max(0) as u32)
     }
 
@@ -289,9 +291,9 @@ impl DriverFunctions {
         // SAFETY: the first function writes at most `name.len()` bytes, the last of them 0; the others write one size
         // and 16 bytes, to locals.
         let name = unsafe {
-            self.check("cuDeviceGetName", (self.device_name)(name.as_mut_ptr(), name.len() as c_int, device))?;
-            self.check("cuDeviceTotalMem", (self.device_memory)(&raw mut memory_bytes, device))?;
-            self.check("cuDeviceGetUuid", (self.device_uuid)(&raw mut uuid, device))?;
+            self.check("cuDeviceGetName", (self.query.name)(name.as_mut_ptr(), name.len() as c_int, device))?;
+            self.check("cuDeviceTotalMem", (self.query.total_memory)(&raw mut memory_bytes, device))?;
+            self.check("cuDeviceGetUuid", (self.query.uuid)(&raw mut uuid, device))?;
             CStr::from_ptr(name.as_ptr()).to_string_lossy().into_owned()
         };
         let attribute = |which| self.attribute(device, which);
@@ -327,6 +329,10 @@ impl Driver for CudaDriver {
 
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn checks_addresses(&self) -> bool {
+        false
     }
 
     fn new_stream(&self) -> Result<CudaStream> {

@@ -113,6 +113,9 @@ pub trait Driver: Send + Sync {
     /// The properties of the device.
     fn properties(&self) -> &Properties;
 
+    /// Whether the device finds accesses outside of allocations, so that each tensor should have one of its own size.
+    fn checks_addresses(&self) -> bool;
+
     /// Creates a stream, not ordered with any other.
     fn new_stream(&self) -> Result<CudaStream>;
     /// The `CUstream` of a stream, for NVIDIA's libraries.

@@ -26,6 +26,10 @@ impl Driver for Launches {
         self.driver.properties()
     }
 
+    fn checks_addresses(&self) -> bool {
+        self.driver.checks_addresses()
+    }
+
     fn new_stream(&self) -> Result<CudaStream> {
         self.driver.new_stream()
     }

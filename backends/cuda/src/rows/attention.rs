@@ -153,6 +153,11 @@ impl MmaVariant {
     }
 }
 
+/// The dynamic shared memory of a kernel of [`ATTENTION_MMA`] with this variant.
+pub(super) fn mma_shared_bytes(variant: u32) -> u32 {
+    MmaVariant::of(variant).shared_bytes()
+}
+
 /// The size of `struct Query` of `attention_mma_backward.cuh`.
 const QUERY_BYTES: usize = 8;
 

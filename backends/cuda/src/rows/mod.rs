@@ -10,7 +10,7 @@ mod softmax;
 
 use crate::backend::{CudaBackend, Inputs};
 use crate::error::Result;
-use crate::template::Template;
+use crate::template::{KernelKey, Template};
 use crate::tensor::CudaTensor;
 use gt_backend::ExecError;
 use gt_ops::{Attrs, Meta, Op};
@@ -29,6 +29,22 @@ pub(crate) static TEMPLATES: &[&Template] = &[
     &attention::ATTENTION,
     &attention::ATTENTION_MMA,
 ];
+
+/// Whether the kernel reads rows by 16 bytes.
+pub(crate) fn by_16_bytes(key: &KernelKey) -> bool {
+    let templates = [&softmax::SOFTMAX, &norm::NORM, &loss::LOSS];
+    templates.contains(&key.template) && key.variant & row_plan::VECTORS != 0
+}
+
+/// Whether the kernel multiplies on tensor cores.
+pub(crate) fn is_on_tensor_cores(key: &KernelKey) -> bool {
+    *key.template == attention::ATTENTION_MMA
+}
+
+/// The shared memory that a launch of the kernel adds to that of its source, in bytes.
+pub(crate) fn dynamic_shared_bytes(key: &KernelKey) -> u32 {
+    if is_on_tensor_cores(key) { attention::mma_shared_bytes(key.variant) } else { 0 }
+}
 
 impl CudaBackend {
     /// An op of class row-wise.

@@ -4,19 +4,28 @@
 //! until the host waits for it or polls one of its events, and then only its own work in order, so that work which
 //! should have waited for an event runs too early or too late. Freed memory is overwritten, new memory is filled with
 //! noise, and a write beyond the end of an allocation is detected when that is freed. Calls to the driver are counted.
+//!
+//! [`EmulatedChecks`] find more, at a price: accesses outside of tensors, and races. With a seed, blocks and threads
+//! run in shuffled order.
+
+mod checks;
+mod gxx;
+mod races;
+mod scratch;
+
+pub use checks::{CHECKS_VARIABLE, EmulatedChecks, SEED_VARIABLE};
+pub use gxx::{Gxx, is_available, test_store};
 
 use super::{
     Args, CudaEvent, CudaGraph, CudaStream, DevicePtr, Driver, DriverError, Grid, KernelFunction, Module, Properties,
     Result,
 };
-use crate::compile::compiler::{Compiler, Image};
-use crate::headers::HEADERS;
-use gt_backend::ExecError;
+use races::Races;
+use scratch::scratch;
 use std::alloc::Layout;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ffi::{c_int, c_uint, c_void};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -34,7 +43,18 @@ const DONE_WHEN_ASKED: usize = 8;
 /// The duration of a copy, and the default duration of a kernel, nanoseconds.
 const TAKES_NS: u64 = 1000;
 
-type Run = unsafe extern "C" fn(args: *mut *mut c_void, blocks: *const c_uint, threads: c_uint);
+type Run = unsafe extern "C" fn(launch: *const LaunchCall);
+
+/// The arguments of a launch: `emulator::Launch` of `fibers.h`.
+#[repr(C)]
+struct LaunchCall {
+    args: *mut *mut c_void,
+    blocks: [c_uint; 3],
+    threads: c_uint,
+    shared_bytes: c_uint,
+    /// Shuffles blocks and threads; 0 keeps them in order.
+    seed: u64,
+}
 
 enum EmulatedWork {
     Launch { run: Run, grid: Grid, args: Vec<Vec<u8>>, takes_ns: u64 },
@@ -134,12 +154,31 @@ struct EmulatedState {
     memory: HashMap<DevicePtr, usize>,
     held: usize,
     host: HashMap<usize, usize>,
-    modules: Vec<libloading::Library>,
+    modules: Vec<LoadedModule>,
+    checks: EmulatedChecks,
+    /// Shuffles the blocks and threads of every launch, unless it is 0.
+    seed: u64,
+    /// Launches so far.
+    launched: u64,
     functions: Vec<Run>,
     /// The streams that are captured and their captured work.
     captures: HashMap<u64, Vec<EmulatedWork>>,
     graphs: HashMap<u64, Arc<Vec<EmulatedWork>>>,
     lost: Option<String>,
+}
+
+/// A module, and its file, which checks read to name lines of code.
+struct LoadedModule {
+    library: libloading::Library,
+    file: Option<PathBuf>,
+}
+
+impl Drop for LoadedModule {
+    fn drop(&mut self) {
+        if let Some(file) = &self.file {
+            let _ = std::fs::remove_file(file);
+        }
+    }
 }
 
 /// Counts of the calls to an [`Emulated`] driver.
@@ -173,7 +212,7 @@ pub struct Emulated {
 }
 
 impl Emulated {
-    /// A device with this much memory.
+    /// A device with this much memory, and with the checks and the seed that the environment asks for.
     pub fn new(memory_bytes: usize) -> Emulated {
         let properties = Properties {
             name: "an emulated device".into(),
@@ -185,8 +224,25 @@ impl Emulated {
             uuid: None,
         };
         let kernel_ns = AtomicU64::new(TAKES_NS);
-        let (state, raw, counts, without_room_for_graphs) = Default::default();
+        let state =
+            EmulatedState { checks: EmulatedChecks::asked(), seed: checks::seed_asked(), ..EmulatedState::default() };
+        let state = Arc::new(Mutex::new(state));
+        let (raw, counts, without_room_for_graphs) = Default::default();
         Emulated { properties, state, raw, counts, kernel_ns, without_room_for_graphs }
+    }
+
+    /// The same device with these checks.
+    #[must_use]
+    pub fn with_checks(self, checks: EmulatedChecks) -> Emulated {
+        self.state().checks = checks;
+        self
+    }
+
+    /// The same device, with blocks and threads in an order that depends on the seed; 0 keeps them in order.
+    #[must_use]
+    pub fn with_seed(self, seed: u64) -> Emulated {
+        self.state().seed = seed;
+        self
     }
 
     /// The same device with a UUID, for the tests' replacement of NCCL. A thread then runs work that other devices wait
@@ -324,8 +380,19 @@ impl EmulatedState {
             EmulatedWork::Launch { run, grid, mut args, takes_ns } => {
                 self.clocks[stream] += takes_ns;
                 let mut pointers: Vec<*mut c_void> = args.iter_mut().map(|arg| arg.as_mut_ptr().cast()).collect();
+                let call = LaunchCall {
+                    args: pointers.as_mut_ptr(),
+                    blocks: grid.blocks,
+                    threads: grid.threads,
+                    shared_bytes: grid.shared_bytes,
+                    seed: self.next_seed(),
+                };
                 // SAFETY: the arguments match the kernel, by the contract of `Driver::launch`; `args` holds them.
-                unsafe { run(pointers.as_mut_ptr(), grid.blocks.as_ptr(), grid.threads) };
+                unsafe { run(&raw const call) };
+                if self.checks == EmulatedChecks::Races {
+                    let found = Races::get().map(Races::report).unwrap_or_else(Some);
+                    assert!(found.is_none(), "{}", found.unwrap_or_default());
+                }
             }
             // SAFETY: the range is allocated until the stream has done this, by the contract of `Driver::fill`.
             EmulatedWork::Fill { to, byte, bytes } => unsafe {
@@ -350,6 +417,17 @@ impl EmulatedState {
         }
     }
 
+    /// The seed of the next launch.
+    fn next_seed(&mut self) -> u64 {
+        self.launched += 1;
+        if self.seed == 0 { 0 } else { (self.seed ^ self.launched.wrapping_mul(0x9e37_79b9_7f4a_7c15)).max(1) }
+    }
+
+    /// The bytes behind each allocation that a write beyond its end changes. AddressSanitizer has its own.
+    fn fence_bytes(&self) -> usize {
+        if self.checks == EmulatedChecks::Addresses { 0 } else { FENCE_BYTES }
+    }
+
     /// Runs the record's stream until it has passed the record. False if earlier work waits for another device.
     fn pass(&mut self, record: Record) -> bool {
         while self.ahead.contains(&record.number) {
@@ -370,15 +448,16 @@ impl EmulatedState {
         let bytes = self.memory.remove(&at).expect("freed memory was allocated");
         self.held -= bytes;
         let start = at as usize as *mut u8;
-        for i in bytes..bytes + FENCE_BYTES {
-            // SAFETY: an allocation has `FENCE_BYTES` behind its `bytes`, so `start.add(i)` lies in it.
+        let fence = self.fence_bytes();
+        for i in bytes..bytes + fence {
+            // SAFETY: an allocation has `fence` bytes behind its `bytes`, so `start.add(i)` lies in it.
             let byte = unsafe { start.add(i).read() };
             assert_eq!(byte, FENCE, "a kernel wrote byte {i} of an allocation of {bytes}");
         }
         // SAFETY: `allocate` made the allocation with this layout, and the map gave up its entry, so it is freed once.
         unsafe {
             std::ptr::write_bytes(start, NOISE, bytes);
-            std::alloc::dealloc(start, layout(bytes + FENCE_BYTES));
+            std::alloc::dealloc(start, layout(bytes + fence));
         }
     }
 }
@@ -394,6 +473,10 @@ impl Driver for Emulated {
 
     fn properties(&self) -> &Properties {
         &self.properties
+    }
+
+    fn checks_addresses(&self) -> bool {
+        self.state().checks == EmulatedChecks::Addresses
     }
 
     fn new_stream(&self) -> Result<CudaStream> {
@@ -495,13 +578,14 @@ impl Driver for Emulated {
                 return Err(DriverError::OutOfMemory);
             }
         }
-        // SAFETY: the size is at least `FENCE_BYTES`, so not 0.
-        let start = unsafe { std::alloc::alloc(layout(bytes + FENCE_BYTES)) };
+        let (bytes, fence) = (bytes.max(1), state.fence_bytes());
+        // SAFETY: `bytes` is not 0.
+        let start = unsafe { std::alloc::alloc(layout(bytes + fence)) };
         assert!(!start.is_null(), "the host is out of memory");
         // SAFETY: the allocation has this size.
         unsafe {
             std::ptr::write_bytes(start, NOISE, bytes);
-            std::ptr::write_bytes(start.add(bytes), FENCE, FENCE_BYTES);
+            std::ptr::write_bytes(start.add(bytes), FENCE, fence);
         }
         state.memory.insert(start as u64, bytes);
         state.held += bytes;
@@ -565,13 +649,20 @@ impl Driver for Emulated {
     fn load(&self, image: &[u8]) -> Result<Module> {
         self.counts.modules.fetch_add(1, Relaxed);
         let failed = |what: String| DriverError::Failed { call: "load", what };
+        let mut state = self.alive()?;
+        if state.checks == EmulatedChecks::Races {
+            Races::get().map_err(failed)?;
+        }
         let file = scratch("so");
         std::fs::write(&file, image).map_err(|error| failed(error.to_string()))?;
         // SAFETY: g++ compiled the library from our kernels; its only initialisers are those of the C++ library.
         let library = unsafe { libloading::Library::new(&file) };
-        let _ = std::fs::remove_file(&file);
-        let mut state = self.alive()?;
-        state.modules.push(library.map_err(|error| failed(error.to_string()))?);
+        let keeps_file = library.is_ok() && state.checks != EmulatedChecks::None;
+        if !keeps_file {
+            let _ = std::fs::remove_file(&file);
+        }
+        let library = library.map_err(|error| failed(error.to_string()))?;
+        state.modules.push(LoadedModule { library, file: keeps_file.then_some(file) });
         Ok(Module(state.modules.len() as u64 - 1))
     }
 
@@ -579,7 +670,7 @@ impl Driver for Emulated {
         let mut state = self.alive()?;
         let symbol = format!("emulator_run_{name}\0");
         // SAFETY: `wrapped` gives each kernel's function this signature.
-        let run = *unsafe { state.modules[module.0 as usize].get::<Run>(symbol.as_bytes()) }
+        let run = *unsafe { state.modules[module.0 as usize].library.get::<Run>(symbol.as_bytes()) }
             .map_err(|error| DriverError::Failed { call: "function", what: error.to_string() })?;
         state.functions.push(run);
         Ok(KernelFunction(state.functions.len() as u64 - 1))
@@ -640,110 +731,5 @@ impl Driver for Emulated {
     fn drop_graph(&self, graph: CudaGraph) {
         let before = self.state().graphs.remove(&graph.0);
         assert!(before.is_some(), "a graph is given back once");
-    }
-}
-
-/// A new file name in the folder for temporary files.
-fn scratch(extension: &str) -> PathBuf {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let name = format!("gt-emulated-{}-{}.{extension}", std::process::id(), NEXT.fetch_add(1, Relaxed));
-    std::env::temp_dir().join(name)
-}
-
-/// g++ as a compiler of kernels.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Gxx;
-
-const EMULATOR: &str = include_str!("emulator.h");
-const OPTIONS: [&str; 9] =
-    ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", "-ffp-contract=off", "-fno-strict-aliasing", "-xc++", "-fwrapv"];
-
-/// The source with a function for each kernel that runs all threads of a launch.
-fn wrapped(source: &str) -> String {
-    let mut text = format!("{EMULATOR}\n");
-    text.push_str(source);
-    for name in kernel_names(source) {
-        text.push_str(&format!(
-            "\nextern \"C\" void emulator_run_{name}(void** args, const unsigned* blocks, unsigned threads) {{\n    \
-             emulator::run<&{name}>(\"{name}\", args, blocks, threads);\n}}\n"
-        ));
-    }
-    text
-}
-
-/// The names after each `GT_KERNEL(threads)`.
-fn kernel_names(source: &str) -> Vec<&str> {
-    let after = source.split("GT_KERNEL(").skip(1);
-    let name = |rest: &str| -> Option<usize> { rest.find(')') };
-    after
-        .filter_map(|rest| {
-            let rest = rest[name(rest)? + 1..].trim_start();
-            Some(&rest[..rest.find('(')?])
-        })
-        .filter(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
-        .collect()
-}
-
-impl Compiler for Gxx {
-    fn identity(&self) -> String {
-        use std::hash::{DefaultHasher, Hash, Hasher};
-        let mut hasher = DefaultHasher::new();
-        EMULATOR.hash(&mut hasher);
-        format!("g++ {} {:x}", OPTIONS.join(" "), hasher.finish())
-    }
-
-    fn takes_many(&self) -> bool {
-        true
-    }
-
-    fn compile(&self, name: &str, source: &str) -> std::result::Result<Image, ExecError> {
-        let failed = |what: String| ExecError::internal(format!("g++ does not compile {name}: {what}"));
-        let folder = scratch("d");
-        let file = |name: &str| folder.join(name);
-        let made = (|| -> std::io::Result<std::result::Result<Image, String>> {
-            std::fs::create_dir(&folder)?;
-            for (name, text) in HEADERS {
-                std::fs::write(file(name), text)?;
-            }
-            std::fs::write(file("kernel.cu"), wrapped(source))?;
-            let output = Command::new("g++")
-                .args(OPTIONS)
-                .arg(file("kernel.cu"))
-                .arg("-o")
-                .arg(file("kernel.so"))
-                .arg("-I")
-                .arg(&folder)
-                .output()?;
-            if !output.status.success() {
-                let errors = String::from_utf8_lossy(&output.stderr);
-                return Ok(Err(errors.lines().take(30).collect::<Vec<_>>().join("\n")));
-            }
-            std::fs::read(file("kernel.so")).map(Ok)
-        })();
-        let _ = std::fs::remove_dir_all(&folder);
-        made.map_err(|error| failed(error.to_string()))?.map_err(failed)
-    }
-}
-
-/// Whether g++ is installed.
-pub fn is_available() -> bool {
-    Command::new("g++").arg("--version").output().is_ok_and(|output| output.status.success())
-}
-
-/// The store of images that the tests share, so that kernels are compiled once: in the folder that `GT_TEST_KERNELS`
-/// names, or in this workspace's `target`, which is not there where the tests run on another machine.
-pub fn test_store() -> crate::compile::store::Store {
-    let of_workspace = || Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/emulated-kernels");
-    crate::compile::store::Store::at(std::env::var_os("GT_TEST_KERNELS").map_or_else(of_workspace, PathBuf::from))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn kernels_are_found_by_their_mark() {
-        let source = "GT_DEVICE f(int);\nGT_KERNEL(256) gt_a(float* x) {}\nGT_KERNEL(32)\ngt_b_2(\n int y) {}";
-        assert_eq!(kernel_names(source), ["gt_a", "gt_b_2"]);
     }
 }

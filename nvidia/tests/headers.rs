@@ -1,0 +1,570 @@
+//! GT's declarations of NVIDIA's functions, numbers and structs are those of NVIDIA's headers.
+//!
+//! The declarations are read from the sources that have them, and g++ compares them with the headers. The headers are
+//! in the folders that `GT_NVIDIA_HEADERS` lists (`make test-headers` downloads all of them); without that variable,
+//! those of the driver and of NVRTC are beside the libraries of `GT_CUDA_LIBRARIES`, as `make test-rust` sets it.
+//! Headers that are not there are an error where a variable says that they are.
+#![expect(clippy::print_stdout, reason = "a test that is skipped says why")]
+
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The sources with declarations, and the header of each.
+const SOURCES: [Source; 8] = [
+    Source {
+        file: "nvidia/src/cuda.rs",
+        header: "cuda.h",
+        numbers: &[
+            ("const NO_DEVICE", &["CUDA_ERROR_NO_DEVICE"]),
+            ("const CLOCK_KHZ", &["CU_DEVICE_ATTRIBUTE_CLOCK_RATE"]),
+            ("const MULTIPROCESSORS", &["CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT"]),
+            ("const COMPUTE_MODE", &["CU_DEVICE_ATTRIBUTE_COMPUTE_MODE"]),
+            ("const MEMORY_CLOCK_KHZ", &["CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE"]),
+            ("const MEMORY_BUS_BITS", &["CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH"]),
+            ("const THREADS_PER_MULTIPROCESSOR", &["CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR"]),
+            ("const CAPABILITY_MAJOR", &["CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR"]),
+            ("const CAPABILITY_MINOR", &["CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR"]),
+            ("const SHARED_BYTES_PER_BLOCK", &["CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN"]),
+            ("const MEMORY_POOLS", &["CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED"]),
+        ],
+        layouts: &[],
+        own: &[],
+    },
+    Source {
+        file: "backends/cuda/src/driver/cuda.rs",
+        header: "cuda.h",
+        numbers: &[
+            ("const NON_BLOCKING", &["CU_STREAM_NON_BLOCKING"]),
+            ("const WITHOUT_TIME", &["CU_EVENT_DISABLE_TIMING"]),
+            ("const PORTABLE", &["CU_MEMHOSTALLOC_PORTABLE"]),
+            ("const PORTABLE", &["CU_MEMHOSTREGISTER_PORTABLE"]),
+            ("const RELEASE_THRESHOLD", &["CU_MEMPOOL_ATTR_RELEASE_THRESHOLD"]),
+            ("const DYNAMIC_SHARED_BYTES", &["CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"]),
+            ("const CAPTURE_THREAD", &["CU_STREAM_CAPTURE_MODE_THREAD_LOCAL"]),
+            ("const SUCCESS", &["CUDA_SUCCESS"]),
+            ("const OUT_OF_MEMORY", &["CUDA_ERROR_OUT_OF_MEMORY"]),
+            ("const NOT_READY", &["CUDA_ERROR_NOT_READY"]),
+            ("// Deinitialised; device unavailable.", &["CUDA_ERROR_DEINITIALIZED", "CUDA_ERROR_DEVICE_UNAVAILABLE"]),
+            (
+                "// ECC, NVLink, and an error contained to this process.",
+                &["CUDA_ERROR_ECC_UNCORRECTABLE", "CUDA_ERROR_NVLINK_UNCORRECTABLE", "CUDA_ERROR_CONTAINED"],
+            ),
+            (
+                "// counter, launch, tensor memory.",
+                &[
+                    "CUDA_ERROR_ILLEGAL_ADDRESS",
+                    "CUDA_ERROR_LAUNCH_TIMEOUT",
+                    "CUDA_ERROR_CONTEXT_IS_DESTROYED",
+                    "CUDA_ERROR_ASSERT",
+                    "CUDA_ERROR_HARDWARE_STACK_ERROR",
+                    "CUDA_ERROR_LAUNCH_FAILED",
+                    "CUDA_ERROR_TENSOR_MEMORY_LEAK",
+                ],
+            ),
+            ("// The MPS server has ended.", &["CUDA_ERROR_MPS_RPC_FAILURE", "CUDA_ERROR_MPS_CLIENT_TERMINATED"]),
+            (
+                "// External device, key rotation, unknown error.",
+                &["CUDA_ERROR_EXTERNAL_DEVICE", "CUDA_ERROR_KEY_ROTATION", "CUDA_ERROR_UNKNOWN"],
+            ),
+        ],
+        layouts: &[],
+        own: &[],
+    },
+    Source { file: "backends/cuda/src/compile/nvrtc.rs", header: "nvrtc.h", numbers: &[], layouts: &[], own: &[] },
+    Source {
+        file: "backends/cuda/src/blas/lt.rs",
+        header: "cublasLt.h",
+        numbers: &[
+            ("const SUCCESS", &["CUBLAS_STATUS_SUCCESS"]),
+            ("const ALLOC_FAILED", &["CUBLAS_STATUS_ALLOC_FAILED"]),
+            ("const NOT_SUPPORTED", &["CUBLAS_STATUS_NOT_SUPPORTED"]),
+            ("const TRANSPOSE_A", &["CUBLASLT_MATMUL_DESC_TRANSA"]),
+            ("const TRANSPOSE_B", &["CUBLASLT_MATMUL_DESC_TRANSB"]),
+            ("const TRANSPOSED", &["CUBLAS_OP_T"]),
+            ("const EPILOGUE", &["CUBLASLT_MATMUL_DESC_EPILOGUE"]),
+            ("const BIAS_POINTER", &["CUBLASLT_MATMUL_DESC_BIAS_POINTER"]),
+            ("const ADDS_BIAS", &["CUBLASLT_EPILOGUE_BIAS"]),
+            ("const BATCH_COUNT", &["CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT"]),
+            ("const BATCH_STEP", &["CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET"]),
+            ("const WORKSPACE_MAX", &["CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES"]),
+            ("const REDUCTION_SCHEMES", &["CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK"]),
+            (
+                "const ALIGNMENTS: [c_int; 4]",
+                &[
+                    "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES",
+                    "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES",
+                    "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES",
+                    "CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES",
+                ],
+            ),
+            ("const IN_COMPUTE_TYPE", &["CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE"]),
+            ("fn data_type(", &["CUDA_R_32F", "CUDA_R_64F", "CUDA_R_16F", "CUDA_R_16BF"]),
+            (
+                "let (f32_exact, f32_fast, f64_exact) =",
+                &["CUBLAS_COMPUTE_32F", "CUBLAS_COMPUTE_32F_FAST_TF32", "CUBLAS_COMPUTE_64F"],
+            ),
+        ],
+        layouts: &[
+            ("Algorithm", "cublasLtMatmulAlgo_t", &["data"]),
+            (
+                "Choice",
+                "cublasLtMatmulHeuristicResult_t",
+                &["algo", "workspaceSize", "state", "wavesCount", "reserved"],
+            ),
+        ],
+        own: &["PLANS_MAX"],
+    },
+    Source {
+        file: "backends/cuda/src/dnn/descriptors.rs",
+        header: "cudnn_graph.h",
+        numbers: &[
+            ("const SUCCESS", &["CUDNN_STATUS_SUCCESS"]),
+            ("const NOT_SUPPORTED", &["CUDNN_STATUS_NOT_SUPPORTED"]),
+            (
+                "const ALLOCATION_FAILED: [Status; 2]",
+                &[
+                    "CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED",
+                    "CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED",
+                ],
+            ),
+            ("    Convolution =", &["CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR"]),
+            ("    Engine =", &["CUDNN_BACKEND_ENGINE_DESCRIPTOR"]),
+            ("    EngineConfiguration =", &["CUDNN_BACKEND_ENGINECFG_DESCRIPTOR"]),
+            ("    EngineHeuristic =", &["CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR"]),
+            ("    ExecutionPlan =", &["CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR"]),
+            ("    ConvolutionForward =", &["CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR"]),
+            ("    ConvolutionBackwardFilter =", &["CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR"]),
+            ("    ConvolutionBackwardData =", &["CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR"]),
+            ("    OperationGraph =", &["CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR"]),
+            ("    VariantPack =", &["CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR"]),
+            ("    Tensor =", &["CUDNN_BACKEND_TENSOR_DESCRIPTOR"]),
+            ("const HANDLE", &["CUDNN_TYPE_HANDLE"]),
+            ("const DATA_TYPE", &["CUDNN_TYPE_DATA_TYPE"]),
+            ("const INT64", &["CUDNN_TYPE_INT64"]),
+            ("const FLOAT", &["CUDNN_TYPE_FLOAT"]),
+            ("const DOUBLE", &["CUDNN_TYPE_DOUBLE"]),
+            ("const VOID_PTR", &["CUDNN_TYPE_VOID_PTR"]),
+            ("const CONVOLUTION_MODE", &["CUDNN_TYPE_CONVOLUTION_MODE"]),
+            ("const HEURISTIC_MODE", &["CUDNN_TYPE_HEUR_MODE"]),
+            ("const NUMERICAL_NOTE", &["CUDNN_TYPE_NUMERICAL_NOTE"]),
+            ("const DESCRIPTOR", &["CUDNN_TYPE_BACKEND_DESCRIPTOR"]),
+            ("const CONVOLUTION_COMPUTE_TYPE", &["CUDNN_ATTR_CONVOLUTION_COMP_TYPE"]),
+            ("const CONVOLUTION_CONV_MODE", &["CUDNN_ATTR_CONVOLUTION_CONV_MODE"]),
+            ("const CONVOLUTION_DILATIONS", &["CUDNN_ATTR_CONVOLUTION_DILATIONS"]),
+            ("const CONVOLUTION_STRIDES", &["CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES"]),
+            ("const CONVOLUTION_POST_PADDINGS", &["CUDNN_ATTR_CONVOLUTION_POST_PADDINGS"]),
+            ("const CONVOLUTION_PRE_PADDINGS", &["CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS"]),
+            ("const CONVOLUTION_AXES", &["CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS"]),
+            ("const HEURISTIC_OF", &["CUDNN_ATTR_ENGINEHEUR_MODE"]),
+            ("const HEURISTIC_GRAPH", &["CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH"]),
+            ("const HEURISTIC_RESULTS", &["CUDNN_ATTR_ENGINEHEUR_RESULTS"]),
+            ("const CONFIGURATION_ENGINE", &["CUDNN_ATTR_ENGINECFG_ENGINE"]),
+            ("const ENGINE_INDEX", &["CUDNN_ATTR_ENGINE_GLOBAL_INDEX"]),
+            ("const ENGINE_NOTES", &["CUDNN_ATTR_ENGINE_NUMERICAL_NOTE"]),
+            ("const PLAN_HANDLE", &["CUDNN_ATTR_EXECUTION_PLAN_HANDLE"]),
+            ("const PLAN_CONFIGURATION", &["CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG"]),
+            ("const PLAN_WORKSPACE_BYTES", &["CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE"]),
+            ("const GRAPH_HANDLE", &["CUDNN_ATTR_OPERATIONGRAPH_HANDLE"]),
+            ("const GRAPH_OPERATIONS", &["CUDNN_ATTR_OPERATIONGRAPH_OPS"]),
+            ("const TENSOR_ALIGNMENT_BYTES", &["CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT"]),
+            ("const TENSOR_DATA_TYPE", &["CUDNN_ATTR_TENSOR_DATA_TYPE"]),
+            ("const TENSOR_SIZES", &["CUDNN_ATTR_TENSOR_DIMENSIONS"]),
+            ("const TENSOR_STRIDES", &["CUDNN_ATTR_TENSOR_STRIDES"]),
+            ("const TENSOR_ID", &["CUDNN_ATTR_TENSOR_UNIQUE_ID"]),
+            ("const PACK_IDS", &["CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS"]),
+            ("const PACK_POINTERS", &["CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS"]),
+            ("const PACK_WORKSPACE", &["CUDNN_ATTR_VARIANT_PACK_WORKSPACE"]),
+            // Alpha, the convolution, input, weight and output; beta is the number after alpha's.
+            (
+                "const FORWARD: OperationAttributes",
+                &[
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y",
+                ],
+            ),
+            ("const FORWARD: OperationAttributes", &["CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA - 1"]),
+            (
+                "const BACKWARD_DATA: OperationAttributes",
+                &[
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY",
+                ],
+            ),
+            ("const BACKWARD_DATA: OperationAttributes", &["CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA - 1"]),
+            (
+                "const BACKWARD_FILTER: OperationAttributes",
+                &[
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW",
+                    "CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY",
+                ],
+            ),
+            ("const BACKWARD_FILTER: OperationAttributes", &["CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA - 1"]),
+        ],
+        layouts: &[],
+        own: &["CATEGORY", "MESSAGE_BYTES"],
+    },
+    Source {
+        file: "backends/cuda/src/dnn/cudnn.rs",
+        header: "cudnn_graph.h",
+        numbers: &[
+            ("const CROSS_CORRELATION", &["CUDNN_CROSS_CORRELATION"]),
+            ("const HEURISTICS: [c_int; 2]", &["CUDNN_HEUR_MODE_A", "CUDNN_HEUR_MODE_FALLBACK"]),
+            ("const TENSOR_CORE", &["CUDNN_NUMERICAL_NOTE_TENSOR_CORE"]),
+            ("const DOWN_CONVERT_INPUTS", &["CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS"]),
+            ("const REDUCED_PRECISION_REDUCTION", &["CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION"]),
+            ("const FFT", &["CUDNN_NUMERICAL_NOTE_FFT"]),
+            ("const NONDETERMINISTIC", &["CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC"]),
+            ("const WINOGRAD", &["CUDNN_NUMERICAL_NOTE_WINOGRAD"]),
+            ("fn data_type(", &["CUDNN_DATA_FLOAT", "CUDNN_DATA_DOUBLE", "CUDNN_DATA_HALF", "CUDNN_DATA_BFLOAT16"]),
+        ],
+        layouts: &[],
+        own: &["PLANS_MAX", "CONFIGURATIONS_MAX", "NOTES_MAX"],
+    },
+    Source {
+        file: "collectives/src/nccl/library.rs",
+        header: "nccl.h",
+        numbers: &[("const SUCCESS", &["ncclSuccess"]), ("const IN_PROGRESS", &["ncclInProgress"])],
+        layouts: &[],
+        own: &["VERSION_MIN"],
+    },
+    Source {
+        file: "nvidia/src/nvml.rs",
+        header: "nvml.h",
+        numbers: &[("const NVLINKS_MAX", &["NVML_NVLINK_MAX_LINKS"])],
+        layouts: &[
+            ("NvmlMemory", "nvmlMemory_t", &["total", "free", "used"]),
+            ("Process", "nvmlProcessInfo_t", &["pid", "usedGpuMemory", "gpuInstanceId", "computeInstanceId"]),
+        ],
+        own: &["PROCESSES_MAX"],
+    },
+];
+
+/// The libraries that take the place of NVIDIA's in tests, and the header of each.
+const STAND_INS: [(&str, &str); 4] = [
+    ("backends/cuda/tests/fake_driver.cpp", "cuda.h"),
+    ("backends/cuda/tests/fake_blas.cpp", "cublasLt.h"),
+    ("backends/cuda/tests/fake_cudnn.cpp", "cudnn_graph.h"),
+    ("collectives/tests/fake_nccl.cpp", "nccl.h"),
+];
+
+/// The headers that the packages of `make test-rust` bring.
+const OF_TOOLKIT: [&str; 2] = ["cuda.h", "nvrtc.h"];
+
+/// A source with declarations of one library.
+struct Source {
+    file: &'static str,
+    header: &'static str,
+    /// A text that is in the source, and the names in the header of the numbers that follow it.
+    numbers: &'static [(&'static str, &'static [&'static str])],
+    /// A struct, its name in the header, and those of its fields in order.
+    layouts: &'static [(&'static str, &'static str, &'static [&'static str])],
+    /// Constants that are GT's own.
+    own: &'static [&'static str],
+}
+
+fn path_of(file: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file)
+}
+
+fn text_of(file: &str) -> String {
+    let path = path_of(file);
+    std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The text without comments, in which numbers are sought.
+fn without_comments(text: &str) -> String {
+    text.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+}
+
+/// The first `count` numbers in the text.
+fn numbers_in(text: &str, count: usize) -> Vec<u64> {
+    let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = text.split(|c: char| !is_word(c)).filter(|word| word.starts_with(|c: char| c.is_ascii_digit()));
+    words
+        .map(|word| word.replace('_', "").parse().unwrap_or_else(|_| panic!("{word} is no number")))
+        .take(count)
+        .collect()
+}
+
+/// A C++ description of a Rust type: what of it a call passes.
+fn described(rust: &str, text: &str) -> String {
+    let rust = rust.trim();
+    if let Some(pointee) = rust.strip_prefix("*mut ").or_else(|| rust.strip_prefix("*const ")) {
+        return format!("Pointer<{}>", described(pointee, text));
+    }
+    if let Some(array) = rust.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let (_, count) = array.split_once(';').unwrap_or_else(|| panic!("{rust} has no length"));
+        return format!("Bytes<{}>", count.trim());
+    }
+    let known = match rust {
+        "()" => "void",
+        "c_char" | "c_uchar" | "u8" => "Whole<1>",
+        "c_int" | "c_uint" | "i32" | "u32" => "Whole<4>",
+        "c_ulonglong" | "u64" | "i64" | "usize" => "Whole<8>",
+        "f32" => "Floating<4>",
+        "c_void" => "Anything",
+        "DevicePtr" => "Whole<8>",
+        "CUstream" | "ncclComm_t" => "Pointer<Anything>",
+        // Structs, whose layouts are compared apart.
+        "Algorithm" | "Choice" | "NvmlMemory" | "Process" | "ncclConfig_t" => "Anything",
+        "ncclUniqueId" => "Bytes<128>",
+        _ => "",
+    };
+    if !known.is_empty() {
+        return known.into();
+    }
+    let alias = format!("type {rust} = ");
+    let (_, rest) = text.split_once(&alias).unwrap_or_else(|| panic!("{rust} is a type that this test does not know"));
+    described(rest.split(';').next().unwrap_or_default(), text)
+}
+
+/// The functions that a source declares: name, types of the arguments, and the result's.
+fn functions(text: &str) -> Vec<(String, Vec<String>, String)> {
+    let mut found = Vec::new();
+    for block in text.split("functions! {").skip(1) {
+        let block = &block[..block.find("\n}").expect("the end of the macro")];
+        for declaration in without_comments(block).split(";\n") {
+            let Some((_, rest)) = declaration.split_once(": \"") else { continue };
+            let (name, rest) = rest.split_once('"').expect("a name in quotes");
+            let (arguments, result) = rest.rsplit_once("->").expect("a result");
+            let arguments = arguments.trim().trim_start_matches('(').trim_end_matches(')');
+            let arguments = arguments.split(',').map(str::trim).filter(|argument| !argument.is_empty());
+            found.push((name.into(), arguments.map(str::to_owned).collect(), result.trim().into()));
+        }
+    }
+    found
+}
+
+/// The fields of a struct, as C++ declares their types.
+fn fields(text: &str, name: &str) -> Vec<String> {
+    let in_cpp = |rust: &str| match rust.trim() {
+        "u64" | "c_ulonglong" | "usize" => ("unsigned long long".to_owned(), 1),
+        "c_int" | "Status" => ("int".into(), 1),
+        "c_uint" => ("unsigned".into(), 1),
+        "f32" => ("float".into(), 1),
+        "[u64; 8]" => ("unsigned long long".into(), 8),
+        "[c_int; 4]" => ("int".into(), 4),
+        "Algorithm" => ("Rust_Algorithm".into(), 1),
+        other => panic!("{name} has a field of {other}, which this test does not know"),
+    };
+    let text = without_comments(text);
+    let types: Vec<String> = match text.split_once(&format!("struct {name}(")) {
+        Some((_, rest)) => vec![rest[..rest.find(");").expect("its end")].into()],
+        None => {
+            let (_, rest) = text.split_once(&format!("struct {name} {{")).expect("the struct");
+            let body = &rest[..rest.find('}').expect("its end")];
+            body.split(",\n").filter_map(|field| field.split_once(": ")).map(|(_, of)| of.trim().to_owned()).collect()
+        }
+    };
+    types
+        .iter()
+        .enumerate()
+        .map(|(i, of)| {
+            let (cpp, count) = in_cpp(of.trim_end_matches(','));
+            if count > 1 { format!("{cpp} f{i}[{count}];") } else { format!("{cpp} f{i};") }
+        })
+        .collect()
+}
+
+/// C++ that compares descriptions of types.
+const TEMPLATES: &str = "
+#include <cstddef>
+#include <type_traits>
+template <int> struct Whole; template <int> struct Floating; template <int> struct Bytes; struct Anything; template <class> struct Pointer;
+template <class, class C> struct Is : std::false_type {};
+template <class C> struct Is<Anything, C> : std::true_type {};
+template <> struct Is<void, void> : std::true_type {};
+template <int N, class C> struct Is<Whole<N>, C> : std::bool_constant<(std::is_integral_v<C> || std::is_enum_v<C>) && sizeof(C) == N> {};
+template <int N, class C> struct Is<Floating<N>, C> : std::bool_constant<std::is_floating_point_v<C> && sizeof(C) == N> {};
+template <int N, class C> struct Is<Bytes<N>, C> : std::bool_constant<std::is_class_v<C> && sizeof(C) == N> {};
+// Where C has no type for what a pointer points to, any is right.
+template <class P, class C> struct Points : Is<P, std::remove_cv_t<C>> {};
+template <class P> struct Points<P, void> : std::true_type {};
+template <class P> struct Points<P, const void> : std::true_type {};
+template <class P, class C> struct Is<Pointer<P>, C*> : Points<P, C> {};
+template <class F, class Result, class... Arguments> struct Same : std::false_type {};
+template <class R, class... A, class Result, class... Arguments>
+struct Same<R (*)(A...), Result, Arguments...>
+    : std::bool_constant<sizeof...(A) == sizeof...(Arguments) && Is<Result, R>::value> {};
+template <class F, class... Arguments> struct Taken : std::false_type {};
+template <class R, class... A, class... Arguments>
+struct Taken<R (*)(A...), Arguments...> {
+    template <bool, class = void> struct All : std::false_type {};
+    template <class Unused> struct All<true, Unused> : std::bool_constant<(Is<Arguments, A>::value && ...)> {};
+    static constexpr bool value = All<sizeof...(A) == sizeof...(Arguments)>::value;
+};
+";
+
+/// C++ that compiles if the declarations of a source are those of its header.
+fn comparison(source: &Source, text: &str) -> String {
+    let mut cpp = String::new();
+    // CUDA's header then declares older versions of functions too, under the names that the library exports.
+    let _ = writeln!(cpp, "#define __CUDA_API_VERSION_INTERNAL\n#include <{}>{TEMPLATES}", source.header);
+    // The headers call older versions of some functions by their bare names.
+    for (name, ..) in functions(text) {
+        let _ = writeln!(cpp, "#undef {name}");
+    }
+    for (name, arguments, result) in functions(text) {
+        let arguments: String = arguments.iter().map(|argument| format!(", {}", described(argument, text))).collect();
+        let of = format!("decltype(&{name})");
+        let _ = writeln!(
+            cpp,
+            "static_assert(Same<{of}, {}{arguments}>::value, \"the result of {name}\");",
+            described(&result, text)
+        );
+        let _ = writeln!(cpp, "static_assert(Taken<{of}{arguments}>::value, \"the arguments of {name}\");");
+    }
+    for (anchor, names) in source.numbers {
+        let at = text.find(anchor).unwrap_or_else(|| panic!("{} has no {anchor}", source.file));
+        let rest = without_comments(&text[at + anchor.len()..]);
+        for (name, number) in names.iter().zip(numbers_in(&rest, names.len())) {
+            let _ = writeln!(cpp, "static_assert({name} == {number}, \"{anchor} of {}\");", source.file);
+        }
+    }
+    for (rust, name, of_header) in source.layouts {
+        let fields = fields(text, rust);
+        assert_eq!(fields.len(), of_header.len(), "{rust} has as many fields as {name}");
+        let _ = writeln!(cpp, "struct Rust_{rust} {{ {} }};", fields.join(" "));
+        let _ = writeln!(cpp, "static_assert(sizeof(Rust_{rust}) == sizeof({name}), \"the size of {name}\");");
+        for (i, field) in of_header.iter().enumerate() {
+            let _ = writeln!(
+                cpp,
+                "static_assert(offsetof(Rust_{rust}, f{i}) == offsetof({name}, {field}) && sizeof(Rust_{rust}::f{i}) == \
+                 sizeof({name}::{field}), \"{field} of {name}\");"
+            );
+        }
+    }
+    cpp
+}
+
+/// The errors of g++ in a file; empty if it compiles.
+fn refused_file(file: &Path, folders: &[PathBuf]) -> String {
+    let mut gxx = Command::new("g++");
+    gxx.args(["-std=c++17", "-fsyntax-only", "-w", "-DGT_COMPARED"]);
+    for folder in folders {
+        gxx.arg("-isystem").arg(folder);
+    }
+    let output = gxx.arg(file).output().expect("g++ runs: apt install g++");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.success(), !said.contains("error: "), "{said}");
+    said
+}
+
+/// The errors of g++ in a comparison; empty if it compiles.
+fn refused(cpp: &str, folders: &[PathBuf]) -> String {
+    let name = format!("gt-headers-{}-{:x}.cpp", std::process::id(), cpp.len());
+    let file = std::env::temp_dir().join(name);
+    std::fs::write(&file, cpp).expect("a folder for temporary files");
+    let said = refused_file(&file, folders);
+    let _ = std::fs::remove_file(&file);
+    said
+}
+
+/// The folders of headers that a variable names; and whether all headers are to be there.
+fn folders() -> Option<(Vec<PathBuf>, bool)> {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(folders) = set("GT_NVIDIA_HEADERS") {
+        return Some((std::env::split_paths(&folders).collect(), true));
+    }
+    let libraries = set("GT_CUDA_LIBRARIES")?;
+    Some((std::env::split_paths(&libraries).map(|folder| folder.join("../include")).collect(), false))
+}
+
+/// Calls `refused` with each file whose header is there; asserts that it says nothing, and that the headers are there
+/// that have to be.
+fn compare<'a>(files: impl Iterator<Item = (&'a str, &'a str)>, refused: impl Fn(&str, &[PathBuf]) -> String) {
+    let Some((folders, all)) = folders() else {
+        return println!("skipped: neither GT_NVIDIA_HEADERS nor GT_CUDA_LIBRARIES names NVIDIA's headers");
+    };
+    let mut wrong = Vec::new();
+    for (file, header) in files {
+        let is_there = folders.iter().any(|folder| folder.join(header).exists());
+        if !is_there && !all && !OF_TOOLKIT.contains(&header) {
+            println!("skipped: {file} with {header}: `make test-headers` compares it");
+            continue;
+        }
+        assert!(is_there, "{header} is in none of {folders:?}: `make test-headers` downloads it");
+        let said = refused(file, &folders);
+        if !said.is_empty() {
+            wrong.push(format!("{file}:\n{said}"));
+        }
+        println!("compared: {file} with {header}");
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_declarations_are_those_of_the_headers() {
+    compare(SOURCES.iter().map(|source| (source.file, source.header)), |file, folders| {
+        let source = SOURCES.iter().find(|source| source.file == file).expect("a file of the list");
+        refused(&comparison(source, &text_of(file)), folders)
+    });
+}
+
+#[test]
+fn the_stand_ins_are_declared_as_in_the_headers() {
+    compare(STAND_INS.into_iter(), |file, folders| refused_file(&path_of(file), folders));
+}
+
+#[test]
+fn every_number_is_one_of_a_header_or_our_own() {
+    for source in &SOURCES {
+        let text = without_comments(&text_of(source.file));
+        for line in text.lines().map(str::trim) {
+            let Some((name, rest)) = line.split_once("const ").and_then(|(_, rest)| rest.split_once(": ")) else {
+                continue;
+            };
+            let is_number =
+                rest.split_once("= ").is_some_and(|(_, value)| value.starts_with(|c: char| c.is_ascii_digit()));
+            if !is_number || rest.contains("<<") || source.own.contains(&name) {
+                continue;
+            }
+            let listed = source.numbers.iter().any(|(anchor, _)| *anchor == format!("const {name}"));
+            assert!(listed, "{}: {name} has no name of {} in this test", source.file, source.header);
+        }
+    }
+}
+
+#[test]
+fn a_declaration_that_differs_is_refused() {
+    let header = "typedef int Status; typedef struct Opaque* Handle; enum { LIMIT = 7 };\n\
+        typedef struct { unsigned long long size; int kind; } Pair;\n\
+        extern \"C\" Status make(Handle* to, size_t bytes, const Pair* pair, float scale);\n";
+    let folder = std::env::temp_dir().join(format!("gt-headers-{}", std::process::id()));
+    std::fs::create_dir_all(&folder).expect("a folder for temporary files");
+    std::fs::write(folder.join("a.h"), format!("#include <cstddef>\n{header}")).expect("a file");
+    let source = Source {
+        file: "a.rs",
+        header: "a.h",
+        numbers: &[("const LIMIT: u32", &["LIMIT"])],
+        layouts: &[("Process", "Pair", &["size", "kind"])],
+        own: &[],
+    };
+    let right = "functions! {\n struct A {\n make: \"make\" (*mut Raw, usize, *const Process, f32) -> c_int;\n }\n}\n\
+        type Raw = *mut c_void;\nconst LIMIT: u32 = 7;\nstruct Process {\n    size: u64,\n    kind: c_int,\n}\n";
+    let folders = [folder.clone()];
+    assert_eq!(refused(&comparison(&source, right), &folders), "");
+    for (ours, wrong, named) in [
+        ("usize, *const", "c_int, *const", "the arguments of make"),
+        ("*mut Raw", "*mut u64", "the arguments of make"),
+        (", f32)", ")", "the arguments of make"),
+        ("-> c_int", "-> i64", "the result of make"),
+        ("= 7", "= 8", "const LIMIT"),
+        ("size: u64", "size: c_int", "size of Pair"),
+        ("kind: c_int", "kind: u64", "kind of Pair"),
+    ] {
+        let said = refused(&comparison(&source, &right.replacen(ours, wrong, 1)), &folders);
+        assert!(said.contains(named), "{wrong}: {said}");
+    }
+    std::fs::remove_dir_all(folder).expect("a folder of ours");
+}
