@@ -67,8 +67,8 @@ struct Shown {
 
 /// How it is found out whether host memory was written.
 enum WriteDetection {
-    /// Its elements were not uploaded yet.
-    NotUploaded,
+    /// Not at all: it may have been written. `watches` says that the next read of the storage begins to watch it.
+    Unknown { watches: bool },
     /// By the hash of what it had.
     Hash(u64),
     /// By its pages.
@@ -83,8 +83,8 @@ pub struct HostView {
     shown: Shown,
     layout: MemoryLayout,
     detection: WriteDetection,
-    /// Whether the last read of the storage has uploaded what was written to the memory.
-    is_uploaded: bool,
+    /// Which upload of the last read of the storage was that of this memory, from 1; 0 if it was not uploaded.
+    last_upload: u64,
 }
 
 /// The host memory of one storage. No lock is held while memory is read or written, which may wait for the lock of the
@@ -137,6 +137,15 @@ fn hash_of(memory: &dyn HostMemory) -> Result<u64> {
 }
 
 impl WriteDetection {
+    /// Memory that was just shown to the program, and has `bytes`. Most arrays are used once, or their tensor is: large
+    /// memory is watched only from the next read on, which uploads it without knowing whether it was written.
+    fn of_new(bytes: &[u8]) -> WriteDetection {
+        match bytes.len() <= HASHED_BYTES_MAX {
+            true => WriteDetection::Hash(hash(bytes)),
+            false => WriteDetection::Unknown { watches: true },
+        }
+    }
+
     /// Begins to watch memory that has `bytes`.
     fn begin(memory: &dyn HostMemory, bytes: &[u8]) -> WriteDetection {
         if bytes.len() <= HASHED_BYTES_MAX {
@@ -153,11 +162,13 @@ impl WriteDetection {
     /// Whether the memory was written since the last call. `last` says that it is never asked again.
     fn was_written(&mut self, memory: &dyn HostMemory, last: bool) -> Result<bool> {
         match self {
-            WriteDetection::NotUploaded => {
+            WriteDetection::Unknown { watches } => {
                 if !last {
-                    let mut begun = None;
-                    memory.read(&mut |bytes| begun = Some(WriteDetection::begin(memory, bytes)))?;
-                    *self = begun.unwrap_or(WriteDetection::NotUploaded);
+                    let (watches, mut begun) = (*watches, WriteDetection::Unknown { watches: true });
+                    memory.read(&mut |bytes| {
+                        begun = if watches { Self::begin(memory, bytes) } else { Self::of_new(bytes) };
+                    })?;
+                    *self = begun;
                 }
                 Ok(true)
             }
@@ -201,11 +212,11 @@ impl WriteDetection {
     }
 
     /// Takes `bytes`, which the memory has now, as known.
-    fn renew(&mut self, memory: &dyn HostMemory, bytes: &[u8]) {
+    fn renew(&mut self, bytes: &[u8]) {
         match self {
             WriteDetection::Hash(known) => *known = hash(bytes),
             WriteDetection::Pages(pages) if pages.reset() => {}
-            WriteDetection::NotUploaded => *self = WriteDetection::begin(memory, bytes),
+            WriteDetection::Unknown { .. } => *self = WriteDetection::of_new(bytes),
             _ => *self = WriteDetection::rarely(hash(bytes)),
         }
     }
@@ -229,7 +240,7 @@ impl HostView {
         let written = self.detection.was_written(&*self.memory, last)?;
         if written {
             // Where this fails, the next read of the storage tries again.
-            self.upload(storage).inspect_err(|_| self.detection = WriteDetection::NotUploaded)?;
+            self.upload(storage).inspect_err(|_| self.detection = WriteDetection::Unknown { watches: false })?;
         }
         Ok(written)
     }
@@ -254,7 +265,7 @@ impl HostView {
         };
         let bytes = value.session().host_bytes(&value)?;
         self.memory.write(&bytes)?;
-        self.detection.renew(&*self.memory, &bytes);
+        self.detection.renew(&bytes);
         Ok(())
     }
 }
@@ -266,12 +277,16 @@ impl HostSide for HostViews {
             blocking(|| std::thread::sleep(UPLOAD_NAP))?;
         }
         self.update(|views| {
+            // Memory that is uploaded without knowing whether it was written must not undo what was written to other
+            // memory.
+            views.sort_by_key(|view| !matches!(view.detection, WriteDetection::Unknown { .. }));
             let (mut outcome, mut uploads) = (Ok(()), 0);
             views.retain_mut(|view| {
                 let stays = view.memory.is_referred_to();
                 let taken = view.take_over_writes(storage, !stays);
-                view.is_uploaded = *taken.as_ref().unwrap_or(&false);
-                uploads += usize::from(view.is_uploaded);
+                let is_uploaded = *taken.as_ref().unwrap_or(&false);
+                uploads += u64::from(is_uploaded);
+                view.last_upload = if is_uploaded { uploads } else { 0 };
                 let failed = taken.is_err();
                 if outcome.is_ok() {
                     outcome = taken.map(drop);
@@ -279,8 +294,8 @@ impl HostSide for HostViews {
                 stays || failed
             });
             outcome?;
-            // Memory of another view of the same elements.
-            let mut others = views.iter_mut().filter(|view| uploads > 0 && !view.is_uploaded);
+            // The last upload may have changed elements that other memory shows, too.
+            let mut others = views.iter_mut().filter(|view| view.last_upload < uploads);
             others.try_for_each(|view| view.fetch(storage))
         })
     }
@@ -332,8 +347,8 @@ impl Tensor {
     /// Memory that has the tensor's elements, which are `bytes` in row-major order, for [`Tensor::show_in`].
     pub fn host_view(&self, memory: Arc<dyn HostMemory>, bytes: &[u8]) -> HostView {
         let (shown, layout) = self.shown();
-        let detection = WriteDetection::begin(&*memory, bytes);
-        HostView { memory, shown, layout, detection, is_uploaded: false }
+        let detection = WriteDetection::of_new(bytes);
+        HostView { memory, shown, layout, detection, last_upload: 0 }
     }
 
     /// A tensor whose elements `memory` has. They are uploaded when an operation first reads them.
@@ -341,8 +356,8 @@ impl Tensor {
         let storage = Storage::new(TensorValue::to_be_uploaded(meta, session));
         let mut tensor = Tensor { binding: Binding::Shared(storage, AutogradMeta::of(None, false)) };
         let (shown, layout) = tensor.shown();
-        let detection = WriteDetection::NotUploaded;
-        tensor.show_in(HostView { memory, shown, layout, detection, is_uploaded: false });
+        let detection = WriteDetection::Unknown { watches: false };
+        tensor.show_in(HostView { memory, shown, layout, detection, last_upload: 0 });
         tensor
     }
 

@@ -396,7 +396,7 @@ impl Tensor {
         this: Val,
         build: impl FnOnce(&mut dyn Graph) -> OpResult<Val>,
     ) -> Result<PlannedView> {
-        let version = self.storage_version()?;
+        let version = self.storage_version();
         self.plan_in(scope, this, version, build)
     }
 
@@ -429,12 +429,13 @@ impl Tensor {
         })
     }
 
-    fn storage_version(&self) -> Result<StorageVersion> {
-        Ok(match &self.binding {
+    /// The version of the storage whose value an operation has just read.
+    fn storage_version(&self) -> StorageVersion {
+        match &self.binding {
             Binding::Own(..) => StorageVersion::default(),
-            Binding::Shared(storage, _) => storage.read()?.1,
-            Binding::View(view) => view.read()?.version,
-        })
+            Binding::Shared(storage, _) => storage.version(),
+            Binding::View(view) => view.base.version(),
+        }
     }
 
     /// Prepares several views, as [`Tensor::plan_view_in`] prepares one. `bases` are the first operands of the scope.
@@ -447,7 +448,7 @@ impl Tensor {
         bases: &[&Tensor],
         build: impl FnOnce(&mut dyn Graph) -> OpResult<Vec<Val>>,
     ) -> Result<Vec<(usize, PlannedView)>> {
-        let versions = bases.iter().map(|base| base.storage_version()).collect::<Result<Vec<_>>>()?;
+        let versions: Vec<_> = bases.iter().map(|base| base.storage_version()).collect();
         scope.record_steps();
         let outcome = build(&mut scope);
         scope.finish(outcome, |scope, vals| {
