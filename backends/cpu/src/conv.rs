@@ -27,6 +27,8 @@ use std::ops::Range;
 const PRODUCTS_PER_NS: usize = 32;
 /// Chunks per thread.
 const CHUNKS_PER_THREAD: usize = 4;
+/// Rows and columns of the blocks in which the sums of a weight's gradient are brought into the order of the weight.
+const TRANSPOSED: usize = 16;
 /// The products that count as one element between checkpoints.
 const WORK_A_PACE: usize = 16;
 /// Weights of more elements than the planes of a sample, and than this, which stay in L2, are read once for as many
@@ -555,20 +557,37 @@ impl CpuBackend {
                 }
             }
         })?;
-        let to = out.ptr().cast::<E>();
-        for row in 0..rows {
-            for term in 0..terms {
-                let at = row / out_channels * sums_group + term * wide + row % out_channels;
-                let mut sum = E::ZERO;
-                for chunk in 0..chunks * parts {
-                    // SAFETY: every call zeroed and then wrote all of its `sums_group * groups` sums.
-                    sum = sum.plus(unsafe { sums_of(chunk).add(at).read() });
+        let to = SharedPtr::new(out.ptr().cast::<E>());
+        let term_blocks = terms.div_ceil(TRANSPOSED);
+        let tasks = if threads == 1 { 1 } else { term_blocks.min(CHUNKS_PER_THREAD * threads) };
+        self.pool.run(tasks, &|task| {
+            for block in term_blocks * task / tasks..term_blocks * (task + 1) / tasks {
+                let first_term = block * TRANSPOSED;
+                let block_terms = TRANSPOSED.min(terms - first_term);
+                for (group, first) in
+                    (0..groups).flat_map(|group| (0..out_channels).step_by(TRANSPOSED).map(move |first| (group, first)))
+                {
+                    let block_channels = TRANSPOSED.min(out_channels - first);
+                    let mut sums = [[E::ZERO; TRANSPOSED]; TRANSPOSED];
+                    for chunk in 0..chunks * parts {
+                        let own = sums_of(chunk).wrapping_add(group * sums_group + first_term * wide + first);
+                        for (term, line) in sums.iter_mut().enumerate().take(block_terms) {
+                            for (channel, sum) in line.iter_mut().enumerate().take(block_channels) {
+                                // SAFETY: every call zeroed and then wrote all of its `sums_group * groups` sums.
+                                *sum = sum.plus(unsafe { own.add(term * wide + channel).read() });
+                            }
+                        }
+                    }
+                    for channel in 0..block_channels {
+                        let row = (group * out_channels + first + channel) * terms + first_term;
+                        for (term, line) in sums.iter().enumerate().take(block_terms) {
+                            // SAFETY: the result has `rows * terms` elements, and each task writes its own terms.
+                            unsafe { to.get().add(row + term).write(line[channel]) };
+                        }
+                    }
                 }
-                // SAFETY: the result has `rows * terms` elements.
-                unsafe { to.add(row * terms + term).write(sum) };
             }
-        }
-        Ok(())
+        })
     }
 
     /// The gradient of a weight with few channels of results in a group: sums of products over the positions of rows.
