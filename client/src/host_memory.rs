@@ -146,11 +146,8 @@ impl WriteDetection {
         }
     }
 
-    /// Begins to watch memory that has `bytes`.
+    /// Begins to watch large memory that has `bytes`.
     fn begin(memory: &dyn HostMemory, bytes: &[u8]) -> WriteDetection {
-        if bytes.len() <= HASHED_BYTES_MAX {
-            return WriteDetection::Hash(hash(bytes));
-        }
         let pages = memory.address().and_then(|address| WrittenPages::watch(address, bytes.len()));
         pages.map_or_else(|| WriteDetection::rarely(hash(bytes)), WriteDetection::Pages)
     }

@@ -153,7 +153,7 @@ type Lines = BTreeMap<String, (usize, Resources)>;
 /// The table's text, from the lines of each architecture.
 fn table(architectures: &[Lines; CAPABILITIES.len()]) -> String {
     let mut text = String::from(
-        "# What every kernel takes at most, by NVRTC 13.0; `make kernel-resources` writes this file. For each\n\
+        "# The most that every kernel takes, by NVRTC 13.0; `make kernel-resources` writes this file. For each\n\
          # architecture: registers of a thread, bytes that it spills, bytes of its stack, bytes of a block's shared\n\
          # memory, and the threads that a multiprocessor holds at the same time, of 2048. A line with several kernels\n\
          # has the most of each, and the fewest threads.\n",
