@@ -6,10 +6,11 @@
 //! in place fetches its result into the memory before it returns. Where nothing but the tensor refers to the memory any
 //! more, there is nobody to see a difference, and the storage lets it go.
 //!
-//! Whether the memory was written is asked at every read of the tensor. Small memory is hashed. For larger memory, the
-//! kernel notes which pages were written ([`WrittenPages`]). Where it does not, hashing the memory each time would cost
-//! a program that takes batches from a large array more than its training: memory that was not written for a while is
-//! hashed ever more rarely, and a write that is found late is told in a warning.
+//! Whether the memory was written is asked at every read of the tensor. Small memory is hashed. So is large memory at the
+//! first read, as most arrays are used once; from then on, the kernel notes which pages of it were written
+//! ([`WrittenPages`]). Where it does not, hashing the memory each time would cost a program that takes batches from a
+//! large array more than its training: memory that was not written for a while is hashed ever more rarely, and a write
+//! that is found late is told in a warning.
 
 use crate::blocking::blocking;
 use crate::error::Result;
@@ -32,7 +33,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Memory of at most this many bytes is hashed at every read, in some microseconds. The kernel takes one to say whether
-/// pages were written, and longer to begin to watch them.
+/// pages were written, and as long as an upload to begin to watch them.
 const HASHED_BYTES_MAX: usize = 64 << 10;
 /// Larger memory that the kernel does not watch is hashed at every read until it was found unchanged this often in a
 /// row, then only when that number has doubled.
@@ -67,8 +68,8 @@ struct Shown {
 
 /// How it is found out whether host memory was written.
 enum WriteDetection {
-    /// Not at all: it may have been written. `watches` says that the next read of the storage begins to watch it.
-    Unknown { watches: bool },
+    /// Not at all: its elements were not uploaded yet.
+    NotUploaded,
     /// By the hash of what it had.
     Hash(u64),
     /// By its pages.
@@ -137,41 +138,34 @@ fn hash_of(memory: &dyn HostMemory) -> Result<u64> {
 }
 
 impl WriteDetection {
-    /// Memory that was just shown to the program, and has `bytes`. Most arrays are used once, or their tensor is: large
-    /// memory is watched only from the next read on, which uploads it without knowing whether it was written.
-    fn of_new(bytes: &[u8]) -> WriteDetection {
-        match bytes.len() <= HASHED_BYTES_MAX {
-            true => WriteDetection::Hash(hash(bytes)),
-            false => WriteDetection::Unknown { watches: true },
-        }
-    }
-
-    /// Begins to watch large memory that has `bytes`.
-    fn begin(memory: &dyn HostMemory, bytes: &[u8]) -> WriteDetection {
-        let pages = memory.address().and_then(|address| WrittenPages::watch(address, bytes.len()));
-        pages.map_or_else(|| WriteDetection::rarely(hash(bytes)), WriteDetection::Pages)
-    }
-
     fn rarely(hash: u64) -> WriteDetection {
         WriteDetection::RarelyHash { hash, reads: 0, next: 1 }
     }
 
-    /// Whether the memory was written since the last call. `last` says that it is never asked again.
-    fn was_written(&mut self, memory: &dyn HostMemory, last: bool) -> Result<bool> {
+    /// Whether the memory, of `len` bytes, was written since the last call. `last` says that it is never asked again.
+    fn was_written(&mut self, memory: &dyn HostMemory, len: usize, last: bool) -> Result<bool> {
         match self {
-            WriteDetection::Unknown { watches } => {
+            WriteDetection::NotUploaded => {
                 if !last {
-                    let (watches, mut begun) = (*watches, WriteDetection::Unknown { watches: true });
-                    memory.read(&mut |bytes| {
-                        begun = if watches { Self::begin(memory, bytes) } else { Self::of_new(bytes) };
-                    })?;
-                    *self = begun;
+                    *self = WriteDetection::Hash(hash_of(memory)?);
                 }
                 Ok(true)
             }
             WriteDetection::Hash(known) => {
-                let found = hash_of(memory)?;
-                Ok(std::mem::replace(known, found) != found)
+                let (known, is_watched) = (*known, len > HASHED_BYTES_MAX && !last);
+                let address = memory.address().filter(|_| is_watched);
+                let (mut pages, mut found) = (None, 0);
+                memory.read(&mut |bytes| {
+                    // Another thread may write to the memory while it is hashed.
+                    pages = address.and_then(|address| WrittenPages::watch(address, bytes.len()));
+                    found = hash(bytes);
+                })?;
+                *self = match pages {
+                    Some(pages) => WriteDetection::Pages(pages),
+                    None if is_watched => WriteDetection::rarely(found),
+                    None => WriteDetection::Hash(found),
+                };
+                Ok(found != known)
             }
             WriteDetection::Pages(pages) => {
                 let written = pages.any_written();
@@ -191,15 +185,13 @@ impl WriteDetection {
                     return Ok(false);
                 }
                 if *reads > UNCHANGED_READS_MAX {
-                    let mut bytes = 0;
-                    memory.read(&mut |found| bytes = found.len())?;
                     notice::warn(&format!(
                         "an array of {} that shares its elements with a tensor was written after GT had found it \
                          unchanged at {UNCHANGED_READS_MAX} operations in a row, so operations since then may have read \
                          its old elements. This kernel does not tell which memory was written (userfaultfd's \
                          asynchronous write protection, Linux 6.7, which containers may forbid), so GT compares large \
                          arrays ever more rarely. Write to the tensor, or make one by gt.tensor(array) after writing",
-                        bytes_text(bytes as u64)
+                        bytes_text(len as u64)
                     ))?;
                 }
                 (*reads, *next) = (0, 1);
@@ -211,9 +203,8 @@ impl WriteDetection {
     /// Takes `bytes`, which the memory has now, as known.
     fn renew(&mut self, bytes: &[u8]) {
         match self {
-            WriteDetection::Hash(known) => *known = hash(bytes),
             WriteDetection::Pages(pages) if pages.reset() => {}
-            WriteDetection::Unknown { .. } => *self = WriteDetection::of_new(bytes),
+            WriteDetection::NotUploaded | WriteDetection::Hash(_) => *self = WriteDetection::Hash(hash(bytes)),
             _ => *self = WriteDetection::rarely(hash(bytes)),
         }
     }
@@ -234,10 +225,10 @@ impl HostView {
     /// Uploads what was written to the memory since the last call; false if nothing was. `last` says that this is the
     /// last call.
     fn take_over_writes(&mut self, storage: &Arc<Storage>, last: bool) -> Result<bool> {
-        let written = self.detection.was_written(&*self.memory, last)?;
+        let written = self.detection.was_written(&*self.memory, self.shown.meta.bytes(), last)?;
         if written {
             // Where this fails, the next read of the storage tries again.
-            self.upload(storage).inspect_err(|_| self.detection = WriteDetection::Unknown { watches: false })?;
+            self.upload(storage).inspect_err(|_| self.detection = WriteDetection::NotUploaded)?;
         }
         Ok(written)
     }
@@ -274,9 +265,8 @@ impl HostSide for HostViews {
             blocking(|| std::thread::sleep(UPLOAD_NAP))?;
         }
         self.update(|views| {
-            // Memory that is uploaded without knowing whether it was written must not undo what was written to other
-            // memory.
-            views.sort_by_key(|view| !matches!(view.detection, WriteDetection::Unknown { .. }));
+            // Memory that is uploaded whether or not it was written must not undo what was written to other memory.
+            views.sort_by_key(|view| !matches!(view.detection, WriteDetection::NotUploaded));
             let (mut outcome, mut uploads) = (Ok(()), 0);
             views.retain_mut(|view| {
                 let stays = view.memory.is_referred_to();
@@ -344,7 +334,7 @@ impl Tensor {
     /// Memory that has the tensor's elements, which are `bytes` in row-major order, for [`Tensor::show_in`].
     pub fn host_view(&self, memory: Arc<dyn HostMemory>, bytes: &[u8]) -> HostView {
         let (shown, layout) = self.shown();
-        let detection = WriteDetection::of_new(bytes);
+        let detection = WriteDetection::Hash(hash(bytes));
         HostView { memory, shown, layout, detection, last_upload: 0 }
     }
 
@@ -353,7 +343,7 @@ impl Tensor {
         let storage = Storage::new(TensorValue::to_be_uploaded(meta, session));
         let mut tensor = Tensor { binding: Binding::Shared(storage, AutogradMeta::of(None, false)) };
         let (shown, layout) = tensor.shown();
-        let detection = WriteDetection::Unknown { watches: false };
+        let detection = WriteDetection::NotUploaded;
         tensor.show_in(HostView { memory, shown, layout, detection, last_upload: 0 });
         tensor
     }
