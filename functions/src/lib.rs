@@ -59,6 +59,7 @@ pub mod sliding_windows;
 pub mod sorting;
 pub mod special;
 pub(crate) mod symmetric_eigen;
+mod tridiagonal;
 
 use declaration::{Body, Function, Returns};
 use gt_ops::row::{ROWS, Row};

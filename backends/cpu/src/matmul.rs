@@ -16,9 +16,9 @@ use gt_ops::math::Int;
 use gt_ops::{DType, Meta, RANK_MAX, Shape};
 use std::sync::OnceLock;
 
-/// Multiply-adds of one thread per nanosecond, of floats and of integers.
+/// Multiply-adds of one thread per nanosecond, of floats, and of integers for each byte of a vector of them.
 const FLOATS_PER_NS: usize = 64;
-const INTEGERS_PER_NS: usize = 6;
+const INTEGER_BYTES_PER_NS: usize = 192;
 /// Products with fewer rows read a transposed right operand in place, since they read it only once.
 const TRANSPOSED_ROWS_MIN: usize = 4;
 /// A product of at most this many rows with a transposed right operand of at most this many bytes, which stays in L2,
@@ -85,7 +85,8 @@ impl BatchedMatmul<'_> {
         let one = |m, n, matrices| some(m, (0, n), matrices);
         let products = m.saturating_mul(n).saturating_mul(k.max(1));
         let threads = pool.threads();
-        let rate = if dtype.is_float() { FLOATS_PER_NS } else { INTEGERS_PER_NS };
+        let rate =
+            if dtype.is_float() { FLOATS_PER_NS } else { INTEGER_BYTES_PER_NS / dtype.size().max(PACKED_BYTES_MIN) };
         if !pool.pays(products.saturating_mul(batches) / rate) {
             (0..batches).for_each(|i| one(m, n, (self.matrices)(i)));
             return Ok(());
@@ -259,6 +260,8 @@ unsafe fn block(
 /// L2.
 const INTEGER_TERMS: usize = 256;
 const INTEGER_ROWS: usize = 512;
+/// Smaller integers are packed as numbers of so many bytes: there is no vector instruction that multiplies bytes.
+const PACKED_BYTES_MIN: usize = 2;
 /// The number of columns of a tile of the result, which registers hold.
 const TILE_COLUMNS: usize = 4;
 
@@ -286,25 +289,25 @@ fn integer_product(level: SimdLevel, dtype: DType) -> IntegerProduct {
 macro_rules! level {
     ($(#[$enable:meta])* $name:ident, $bytes:literal bytes, $narrow:ident) => {
         mod $name {
-            use crate::matmul::{AnyIntegers, IntegerProduct, NarrowTile};
+            use crate::matmul::{$narrow, IntegerProduct, NarrowTile};
             use crate::strided::StridedMatrix;
             use gt_ops::DType;
             use gt_ops::math::Int;
             $(#[$enable])*
-            unsafe fn integers<I: Int, N: NarrowTile<I, ROWS>, const ROWS: usize>(
+            unsafe fn integers<I: Int, P: Int, N: NarrowTile<P, ROWS>, const ROWS: usize>(
                 sizes: (usize, usize, usize),
                 matrices: [StridedMatrix; 3],
             ) {
                 // SAFETY: the contract is the same.
-                unsafe { crate::matmul::integers::<I, N, ROWS>(sizes, matrices) }
+                unsafe { crate::matmul::integers::<I, P, N, ROWS>(sizes, matrices) }
             }
             pub fn product(dtype: DType) -> IntegerProduct {
                 match dtype.size() {
-                    1 if dtype == DType::I8 => integers::<i8, AnyIntegers, $bytes>,
-                    1 => integers::<u8, AnyIntegers, $bytes>,
-                    2 => integers::<i16, crate::matmul::$narrow, { $bytes / 2 }>,
-                    4 => integers::<i32, crate::matmul::$narrow, { $bytes / 4 }>,
-                    _ => integers::<i64, crate::matmul::$narrow, { $bytes / 8 }>,
+                    1 if dtype == DType::I8 => integers::<i8, i16, $narrow, { $bytes / 2 }>,
+                    1 => integers::<u8, i16, $narrow, { $bytes / 2 }>,
+                    2 => integers::<i16, i16, $narrow, { $bytes / 2 }>,
+                    4 => integers::<i32, i32, $narrow, { $bytes / 4 }>,
+                    _ => integers::<i64, i64, $narrow, { $bytes / 8 }>,
                 }
             }
         }
@@ -404,21 +407,22 @@ fn integer_tile<I: Int, const ROWS: usize>(left: &[I], right: &[I]) -> [[I; ROWS
     sums
 }
 
-/// A product of integers whose result has neighbours in its columns, in tiles of `ROWS` rows.
+/// A product of integers whose result has neighbours in its columns, in tiles of `ROWS` rows of packed integers.
 ///
 /// # Safety
 /// Same as for [`BatchedMatmul::run`], on a machine with the instructions of the level.
 #[inline(always)]
-unsafe fn integers<I: Int, N: NarrowTile<I, ROWS>, const ROWS: usize>(
+unsafe fn integers<I: Int, P: Int, N: NarrowTile<P, ROWS>, const ROWS: usize>(
     (m, n, k): (usize, usize, usize),
     [out, a, b]: [StridedMatrix; 3],
 ) {
     let (to, left, right) = (out.ptr.cast::<I>(), a.ptr.cast::<I>(), b.ptr.cast::<I>());
     let at =
         |of: StridedMatrix, row: usize, column: usize| row as isize * of.row_step + column as isize * of.column_step;
+    let pack = |x: I| P::from_i64(x.to_i64());
     let terms_max = INTEGER_TERMS.min(k);
-    let mut panels = vec![I::ZERO; terms_max * INTEGER_ROWS.min(m).next_multiple_of(ROWS)];
-    let mut factors = vec![I::ZERO; terms_max * TILE_COLUMNS];
+    let mut panels = vec![P::ZERO; terms_max * INTEGER_ROWS.min(m).next_multiple_of(ROWS)];
+    let mut factors = vec![P::ZERO; terms_max * TILE_COLUMNS];
     // There is at least one block of terms, so that a result without terms is set to 0.
     let blocks =
         (0..m).step_by(INTEGER_ROWS).flat_map(|row| (0..k.max(1)).step_by(INTEGER_TERMS).map(move |term| (row, term)));
@@ -434,35 +438,48 @@ unsafe fn integers<I: Int, N: NarrowTile<I, ROWS>, const ROWS: usize>(
                 for (term, column) in packed.as_chunks_mut::<ROWS>().0.iter_mut().enumerate() {
                     let from = left.offset(at(a, top + panel * ROWS, first + term));
                     if own == ROWS && a.row_step == 1 {
-                        *column = from.cast::<[I; ROWS]>().read_unaligned();
+                        let from = from.cast::<[I; ROWS]>().read_unaligned();
+                        column.iter_mut().zip(&from).for_each(|(to, x)| *to = pack(*x));
                     } else {
                         for (row, x) in column.iter_mut().enumerate() {
-                            *x = if row < own { from.offset(row as isize * a.row_step).read() } else { I::ZERO };
+                            *x = if row < own { pack(from.offset(row as isize * a.row_step).read()) } else { P::ZERO };
                         }
                     }
-                    narrow &= column.iter().fold(true, |all, x| all & N::is_narrow(*x));
                 }
+                narrow &= packed.iter().fold(true, |all, x| all & N::is_narrow(*x));
             }
             for column in (0..n).step_by(TILE_COLUMNS) {
                 checkpoint();
                 let columns = TILE_COLUMNS.min(n - column);
                 let factors = &mut factors[..terms * TILE_COLUMNS];
-                let mut narrow = narrow;
-                for (term, factors) in factors.as_chunks_mut::<TILE_COLUMNS>().0.iter_mut().enumerate() {
-                    for (i, factor) in factors.iter_mut().enumerate().take(columns) {
-                        *factor = right.offset(at(b, first + term, column + i)).read();
-                        narrow &= N::is_narrow(*factor);
+                for i in 0..columns {
+                    let mut from = right.offset(at(b, first, column + i));
+                    for factors in factors.as_chunks_mut::<TILE_COLUMNS>().0 {
+                        factors[i] = pack(from.read());
+                        from = from.wrapping_offset(b.row_step);
                     }
                 }
+                let narrow = narrow && factors.iter().fold(true, |all, x| all & N::is_narrow(*x));
                 for panel in 0..rows.div_ceil(ROWS) {
                     let panel_terms = &panels[panel * ROWS * terms..][..ROWS * terms];
                     let sums =
                         if narrow { N::product(panel_terms, factors) } else { integer_tile(panel_terms, factors) };
+                    let own = ROWS.min(rows - panel * ROWS);
                     for (i, sums) in sums.iter().enumerate().take(columns) {
-                        let row = top + panel * ROWS;
-                        for (j, sum) in sums.iter().enumerate().take(rows - panel * ROWS) {
-                            let place = to.offset(at(out, row + j, column + i));
-                            place.write(if first == 0 { *sum } else { place.read().wrapping_add(*sum) });
+                        let place = to.offset(at(out, top + panel * ROWS, column + i));
+                        if own == ROWS && out.row_step == 1 {
+                            let place = place.cast::<[I; ROWS]>();
+                            let mut known = if first == 0 { [I::ZERO; ROWS] } else { place.read_unaligned() };
+                            for (known, sum) in known.iter_mut().zip(sums) {
+                                *known = known.wrapping_add(I::from_i64(sum.to_i64()));
+                            }
+                            place.write_unaligned(known);
+                            continue;
+                        }
+                        for (row, sum) in sums.iter().enumerate().take(own) {
+                            let place = place.offset(row as isize * out.row_step);
+                            let known = if first == 0 { I::ZERO } else { place.read() };
+                            place.write(known.wrapping_add(I::from_i64(sum.to_i64())));
                         }
                     }
                 }
@@ -671,11 +688,13 @@ mod tests {
         check_integer_products(|i| if i == 2 { i64::from(i32::MIN) - 1 } else { i64::from(i32::MIN) });
     }
 
-    /// Numbers of 16 and 32 bits are the last of those of 64.
+    /// Numbers of fewer bits are the last of those of 64.
     fn check_integer_products(number: impl Fn(usize) -> i64 + Copy) {
         check_products_of(DType::I64, number, i64::wrapping_add, i64::wrapping_mul);
         check_products_of(DType::I32, move |i| number(i) as i32, i32::wrapping_add, i32::wrapping_mul);
         check_products_of(DType::I16, move |i| number(i) as i16, i16::wrapping_add, i16::wrapping_mul);
+        check_products_of(DType::I8, move |i| number(i) as i8, i8::wrapping_add, i8::wrapping_mul);
+        check_products_of(DType::U8, move |i| number(i) as u8, u8::wrapping_add, u8::wrapping_mul);
     }
 
     fn check_products_of<I: Int + PartialEq + std::fmt::Debug>(
