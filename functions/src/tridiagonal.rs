@@ -139,7 +139,7 @@ fn columns<S: Simd, const N: usize>(
     next: &mut RankTwo,
 ) {
     let from = first / S::F64_LANES;
-    let mut columns: [&mut [S::f64s]; N] = std::array::from_fn(|_| {
+    let columns: [&mut [S::f64s]; N] = std::array::from_fn(|_| {
         let (own, rest) = std::mem::take(&mut elements).split_at_mut(len);
         elements = rest;
         &mut S::as_mut_simd_f64s(own).0[from..]
