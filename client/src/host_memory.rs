@@ -6,8 +6,8 @@
 //! in place fetches its result into the memory before it returns. Where nothing but the tensor refers to the memory any
 //! more, there is nobody to see a difference, and the storage lets it go.
 //!
-//! Whether the memory was written is asked at every read of the tensor. Small memory is hashed. So is large memory at the
-//! first read, as most arrays are used once; from then on, the kernel notes which pages of it were written
+//! Whether the memory was written is asked at every read of the tensor. Small memory is hashed. So is large memory at
+//! the first read, as most arrays are used once; from then on, the kernel notes which pages of it were written
 //! ([`WrittenPages`]). Where it does not, hashing the memory each time would cost a program that takes batches from a
 //! large array more than its training: memory that was not written for a while is hashed ever more rarely, and a write
 //! that is found late is told in a warning.

@@ -6,9 +6,10 @@
 //! Start at [`session`]: it puts instructions into the ring, assigns tensor ids and waits for completions. [`transfer`]
 //! moves tensor bytes through arenas, which `idle_arenas` returns, and [`launch`] finds or starts a daemon. Above it
 //! are [`value`], immutable tensors in the daemon; [`handle`], the types that users hold; [`tape`], the record of
-//! autograd; [`scope`], which emits and records ops; [`tensor`], the operations on tensors; [`host_memory`], arrays that
-//! share their elements with tensors; [`backward`], the backward pass; and [`vmap`], ops on batches. [`random`] has the generators and [`signal`] the placement signals of threads. A
-//! file uses only files below it: [`error`] is at the bottom.
+//! autograd; [`scope`], which emits and records ops; [`tensor`], the operations on tensors; [`host_memory`], arrays
+//! that share their elements with tensors; [`backward`], the backward pass; and [`vmap`], ops on batches. [`random`]
+//! has the generators and [`signal`] the placement signals of threads. A file uses only files below it: [`error`] is at
+//! the bottom.
 
 pub mod backward;
 pub mod batch;

@@ -1,13 +1,13 @@
 //! Eigenvalues and eigenvectors of symmetric matrices.
 //!
 //! faer makes a matrix tridiagonal, or `tridiagonal.rs` does. Eigenvalues alone come by the QL iteration without square
-//! roots of Pal, Walker and Kahan (Parlett, "The Symmetric Eigenvalue Problem", 1980, section 8.15), as LAPACK's `sterf`
-//! has it. Eigenvectors of a tridiagonal matrix come by divide and conquer, here. The method is Cuppen's (1981): a
-//! matrix is two of half the size and a correction of rank one, whose eigenvalues are the roots of a secular equation.
-//! Deflation is LAPACK's `laed2`, the iteration for a root "the middle way" of Li (1993), and the vectors are those of
-//! the exact eigenvectors of a close problem (Gu and Eisenstat, 1995), so that they are orthogonal however close the
-//! eigenvalues are. Roots are computed in double precision, by loops over the terms of the equation that fill the
-//! registers of the machine; faer's take a third of the time that a matrix of order 128 takes.
+//! roots of Pal, Walker and Kahan (Parlett, "The Symmetric Eigenvalue Problem", 1980, section 8.15), as LAPACK's
+//! `sterf` has it. Eigenvectors of a tridiagonal matrix come by divide and conquer, here. The method is Cuppen's
+//! (1981): a matrix is two of half the size and a correction of rank one, whose eigenvalues are the roots of a secular
+//! equation. Deflation is LAPACK's `laed2`, the iteration for a root "the middle way" of Li (1993), and the vectors are
+//! those of the exact eigenvectors of a close problem (Gu and Eisenstat, 1995), so that they are orthogonal however
+//! close the eigenvalues are. Roots are computed in double precision, by loops over the terms of the equation that fill
+//! the registers of the machine; faer's take a third of the time that a matrix of order 128 takes.
 
 use crate::dense::{HostMatrices, RealElement, with_memory};
 use crate::tridiagonal::tridiagonal_elements;

@@ -1,9 +1,9 @@
 //! The tridiagonal form of a symmetric matrix whose eigenvalues alone are wanted.
 //!
 //! Householder's method (Golub and Van Loan, "Matrix Computations", section 8.3.1): each step takes a reflection from
-//! both sides, an update of rank two that zeroes a column below the element beside the diagonal. The next step needs the
-//! product of the updated matrix and its vector, so one pass over the matrix does both. All of the matrix is kept, not
-//! one triangle: its columns are then added to the product as they are, without a sum for each column.
+//! both sides, an update of rank two that zeroes a column below the element beside the diagonal. The next step needs
+//! the product of the updated matrix and its vector, so one pass over the matrix does both. All of the matrix is kept,
+//! not one triangle: its columns are then added to the product as they are, without a sum for each column.
 
 use crate::dense::{HostMatrices, RealElement};
 use pulp::{Arch, Simd, WithSimd};
@@ -28,7 +28,7 @@ impl<T: RealElement> WithSimd for Reduced<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> (Vec<f64>, Vec<f64>) {
         let (size, column_len) = (self.symmetric.rows, self.symmetric.rows.next_multiple_of(S::F64_LANES));
-        let mut matrix = Matrix { elements: vec![0.0; size * column_len], column_len };
+        let mut matrix = FullMatrix { elements: vec![0.0; size * column_len], column_len };
         let largest = matrix.fill(self.symmetric.one(self.i), size);
         let (mut diagonal, mut beside) = matrix.reduce(simd, size);
         diagonal.iter_mut().chain(&mut beside).for_each(|x| *x *= largest);
@@ -37,7 +37,7 @@ impl<T: RealElement> WithSimd for Reduced<'_, T> {
 }
 
 /// A symmetric matrix whose columns are filled up with zeros to whole vector registers.
-struct Matrix {
+struct FullMatrix {
     elements: Vec<f64>,
     column_len: usize,
 }
@@ -48,7 +48,7 @@ struct RankTwo {
     w: Vec<f64>,
 }
 
-impl Matrix {
+impl FullMatrix {
     /// Takes the elements of `lower`, divided by the largest, whose absolute value is returned: no square of them is
     /// infinite.
     fn fill<T: RealElement>(&mut self, lower: &[T], size: usize) -> f64 {
@@ -128,7 +128,7 @@ impl Matrix {
     }
 }
 
-/// [`Matrix::update_and_multiply`] for `N` columns from `column` on.
+/// [`FullMatrix::update_and_multiply`] for `N` columns from `column` on.
 #[inline(always)]
 fn columns<S: Simd, const N: usize>(
     simd: S,
