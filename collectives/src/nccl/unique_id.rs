@@ -14,7 +14,10 @@ impl UniqueId {
         // SAFETY: `ncclGetUniqueId` writes one `ncclUniqueId`, to the local `id`.
         let status = unsafe { (library.get_unique_id)(&raw mut id) };
         if status != SUCCESS {
-            return Err(CollectiveError::setup("make the id of a group", library.explain(status, std::ptr::null_mut())));
+            return Err(CollectiveError::setup(
+                "make the id of a group",
+                library.explain(status, std::ptr::null_mut()),
+            ));
         }
         Ok(id)
     }

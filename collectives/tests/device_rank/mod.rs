@@ -7,9 +7,7 @@ use gt_collectives::conformance::PROGRAMS;
 use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions};
 use gt_collectives::nccl::device::{DeviceComm, DeviceCommOptions};
 use gt_collectives::nccl::{StreamHandle, UniqueId};
-use gt_collectives::{
-    AbortHandle, CommStats, Communicator, Health, Reduce, Result,
-};
+use gt_collectives::{AbortHandle, CommStats, Communicator, Health, Reduce, Result};
 use gt_cuda::Driver;
 use gt_cuda::driver::{CudaStream, DevicePtr};
 use gt_ops::DType;
@@ -176,9 +174,7 @@ impl Communicator for DeviceRank {
         self.host.broadcast(&mut buffer.to_vec(), root, dtype)?;
         let elements = buffer.len() / dtype.size();
         // SAFETY: `on_device` uploads so many elements, and keeps the memory until the stream has completed the call.
-        self.on_device(&[], buffer, |comm, _, to, stream| unsafe {
-            comm.broadcast(to, elements, root, dtype, stream)
-        })
+        self.on_device(&[], buffer, |comm, _, to, stream| unsafe { comm.broadcast(to, elements, root, dtype, stream) })
     }
 
     fn all_to_all(
