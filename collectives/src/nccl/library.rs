@@ -1,8 +1,8 @@
 //! NCCL's library: its types and functions, and how it is found and opened.
 //!
 //! Nothing is linked: `gt_nvidia` finds and opens the library. The declarations are those of `nccl.h`, with which
-//! `nvidia/tests/headers.rs` compares them. Results are plain integers, since a newer NCCL may return values that no enum
-//! has.
+//! `nvidia/tests/headers.rs` compares them. Results are plain integers, since a newer NCCL may return values that no
+//! enum has.
 
 use crate::error::{CollectiveError, Result};
 use gt_nvidia::{Missing, NCCL};
@@ -83,8 +83,10 @@ gt_nvidia::functions! {
         comm_abort: "ncclCommAbort" (CommHandle) -> c_int;
         error_string: "ncclGetErrorString" (c_int) -> *const c_char;
         last_error: "ncclGetLastError" (CommHandle) -> *const c_char;
-        all_reduce: "ncclAllReduce" (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
-        reduce: "ncclReduce" (*const c_void, *mut c_void, usize, c_int, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+        all_reduce: "ncclAllReduce"
+            (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+        reduce: "ncclReduce"
+            (*const c_void, *mut c_void, usize, c_int, c_int, c_int, CommHandle, StreamHandle) -> c_int;
         reduce_scatter: "ncclReduceScatter"
             (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
         all_gather: "ncclAllGather" (*const c_void, *mut c_void, usize, c_int, CommHandle, StreamHandle) -> c_int;

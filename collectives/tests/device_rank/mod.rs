@@ -1,7 +1,7 @@
 //! A rank with a device: collectives on bytes of the host that NCCL computes in the device's memory.
 //!
-//! As in the daemon, the ranks also have a group in host memory. Each operation runs there first, so that wrong arguments
-//! and calls that differ are found before a device waits for another.
+//! As in the daemon, the ranks also have a group in host memory. Each operation runs there first, so that wrong
+//! arguments and calls that differ are found before a device waits for another.
 
 use gt_collectives::conformance::PROGRAMS;
 use gt_collectives::local::{LocalCommunicator, LocalGroup, LocalOptions};
@@ -29,8 +29,7 @@ struct DeviceRank {
 
 /// Runs every program of the conformance suite on a group with one rank for each driver that `devices` makes.
 pub fn conform(devices: impl Fn() -> Vec<Box<dyn Driver>>) {
-    for (name, run) in PROGRAMS {
-        println!("program: {name}");
+    for (_, run) in PROGRAMS {
         let (id, drivers) = (UniqueId::new().unwrap(), devices());
         let options = LocalOptions { patience: PATIENCE, ..LocalOptions::default() };
         let hosts = LocalGroup::threads_with(drivers.len(), options).unwrap();
@@ -77,7 +76,7 @@ impl DeviceRank {
         call(&mut self.comm, from, to, self.driver.raw(self.stream) as usize as StreamHandle)?;
         self.finish()?;
         if !output.is_empty() {
-            // SAFETY: `to` has as many bytes as `output`, which outlives the copy, since the stream is waited for below.
+            // SAFETY: `to` has as many bytes as `output`, which outlives the copy: the stream is synchronised below.
             unsafe { self.driver.download(output.as_mut_ptr(), to, output.len(), self.stream).unwrap() };
         }
         self.driver.synchronize(self.stream).unwrap();
@@ -92,8 +91,8 @@ impl DeviceRank {
     fn upload(&self, bytes: &[u8]) -> DevicePtr {
         let memory = self.driver.allocate(bytes.len(), self.stream).unwrap();
         if !bytes.is_empty() {
-            // SAFETY: the memory was allocated for `bytes.len()` bytes, and `bytes` outlives the copy, since the stream
-            // is waited for.
+            // SAFETY: the memory was allocated for `bytes.len()` bytes, and `bytes` outlives the copy: the stream is
+            // synchronised below.
             unsafe { self.driver.upload(memory, bytes.as_ptr(), bytes.len(), self.stream).unwrap() };
         }
         self.driver.synchronize(self.stream).unwrap();
