@@ -1,37 +1,31 @@
-//! Groups of devices pass the conformance suite; on a machine without device or NCCL, the errors name what is missing.
+//! NVIDIA's devices pass the conformance suite by NCCL; on a machine without device or NCCL, the errors name what is
+//! missing.
 //!
 //! With one device the suite runs with one rank, and also with two that share it if `NCCL_MULTI_RANK_GPU_ENABLE=1` is
 //! set (NCCL 2.30).
 #![cfg(not(loom))]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-use gt_collectives::CollectiveError;
-use gt_collectives::conformance::PROGRAMS;
-use gt_collectives::nccl::{AbortFlag, NcclCommunicator, NcclOptions, UniqueId, device_count, version};
-use std::time::Duration;
+mod device_rank;
+
+use device_rank::{PATIENCE, conform, joined};
+use gt_collectives::nccl::device::{DeviceComm, DeviceCommOptions};
+use gt_collectives::nccl::{UniqueId, version};
+use gt_collectives::{CollectiveError, Health};
+use gt_cuda::Driver;
+use gt_cuda::driver::cuda::CudaDriver;
+use gt_nvidia::{CudaQuery, NoCuda};
 
 /// NCCL 2.30, the first that lets ranks share a device.
 const SHARES_DEVICES: i32 = 23000;
-const PATIENCE: Duration = Duration::from_secs(120);
 
-fn options(device: usize) -> NcclOptions {
-    NcclOptions { device, patience: PATIENCE, abort: AbortFlag::default() }
+/// The number of devices that CUDA finds.
+fn device_count() -> Result<u32, NoCuda> {
+    Ok(CudaQuery::start()?.devices()?.len() as u32)
 }
 
-fn devices_conform(devices: &[usize]) {
-    for (_, run) in PROGRAMS {
-        let id = UniqueId::new().unwrap();
-        let flag = AbortFlag::default();
-        std::thread::scope(|scope| {
-            for (rank, device) in devices.iter().enumerate() {
-                let options = NcclOptions { abort: flag.clone(), ..options(*device) };
-                scope.spawn(move || {
-                    let mut rank = NcclCommunicator::join(&id, rank, devices.len(), options).unwrap();
-                    run(&mut rank);
-                });
-            }
-        });
-    }
+fn options(size: usize) -> DeviceCommOptions {
+    DeviceCommOptions { rank: 0, size, patience: PATIENCE, health: Health::new(|| Ok(())) }
 }
 
 #[test]
@@ -42,12 +36,15 @@ fn the_devices_conform() {
     };
     println!("NCCL {} at {}, {devices} devices", found.0, found.1.display());
     println!("device: {devices} of NVIDIA's, by NCCL");
-    let all: Vec<usize> = (0..devices).collect();
-    devices_conform(&all[..1]);
+    let drivers = |numbers: Vec<u32>| {
+        let open = |number: &u32| Box::new(CudaDriver::open(*number).unwrap()) as Box<dyn Driver>;
+        move || numbers.iter().map(open).collect()
+    };
+    conform(drivers(vec![0]));
     if devices > 1 {
-        devices_conform(&all);
+        conform(drivers((0..devices).collect()));
     } else if found.0 >= SHARES_DEVICES && std::env::var("NCCL_MULTI_RANK_GPU_ENABLE").is_ok_and(|on| on == "1") {
-        devices_conform(&[0, 0]);
+        conform(drivers(vec![0, 0]));
     }
 }
 
@@ -69,18 +66,15 @@ fn an_id_needs_no_device() {
 }
 
 #[test]
-fn a_machine_without_a_device_says_so() {
-    let id = UniqueId([0; 128]);
-    match device_count() {
-        Ok(count) => {
-            println!("{count} devices");
-            let error = NcclCommunicator::join(&id, 0, 1, options(count)).unwrap_err();
-            assert!(error.to_string().contains(&format!("not device {count}")), "{error}");
-        }
-        Err(error) => {
-            println!("no device: {error}");
-            assert!(error.to_string().contains("NVIDIA driver"), "{error}");
-            assert_eq!(NcclCommunicator::join(&id, 0, 1, options(0)).unwrap_err(), error);
-        }
+fn without_a_device_nccl_itself_gives_an_error() {
+    if let Err(error) = version() {
+        return println!("skipped: {error}");
     }
+    if device_count().is_ok() {
+        return println!("skipped: there is a device");
+    }
+    let comm = DeviceComm::begin(&UniqueId::new().unwrap(), options(1));
+    let error = comm.and_then(|comm| joined(&comm)).unwrap_err().to_string();
+    println!("{error}");
+    assert!(error.contains("NCCL says: "), "{error}");
 }

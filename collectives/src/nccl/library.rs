@@ -1,14 +1,12 @@
-//! NCCL's library: finding, opening and binding it, since nothing is linked.
+//! NCCL's library: its types and functions, and how it is found and opened.
 //!
-//! cudarc's own loader knows neither `libnccl.so.2` nor the folders of Python's packages, and panics where a library or
-//! a symbol is missing. So `gt_nvidia` opens the library, and only the types of its functions are cudarc's. Results are
-//! plain integers, since a newer NCCL may return values that no enum has.
+//! Nothing is linked: `gt_nvidia` finds and opens the library. The declarations are those of `nccl.h`, with which
+//! `nvidia/tests/headers.rs` compares them. Results are plain integers, since a newer NCCL may return values that no
+//! enum has.
 
 use crate::error::{CollectiveError, Result};
-use cudarc::driver::sys::CUstream;
-use cudarc::nccl::sys::{ncclComm_t, ncclConfig_t, ncclUniqueId};
 use gt_nvidia::{Missing, NCCL};
-use std::ffi::{CStr, c_char, c_int, c_void};
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
 
 /// The oldest NCCL that can be used: 2.18 has non-blocking communicators with this configuration.
@@ -19,25 +17,82 @@ type Usable = fn(gt_nvidia::Opened) -> Result<NcclLibrary, String>;
 pub const SUCCESS: c_int = 0;
 /// `ncclInProgress`.
 pub const IN_PROGRESS: c_int = 7;
+/// Bytes of a [`UniqueId`].
+pub const UNIQUE_ID_BYTES: usize = 128;
+/// The number by which NCCL recognises a configuration that was initialised.
+const CONFIG_MAGIC: c_uint = 0xcafe_beef;
+/// The version of NCCL that a configuration is for: NCCL itself sets the fields that newer versions have.
+const CONFIG_VERSION: c_uint = 21700;
+/// `NCCL_CONFIG_UNDEF_INT`: NCCL uses its default.
+const UNDEFINED: c_int = c_int::MIN;
+
+/// `ncclComm`, which only NCCL looks into.
+#[repr(C)]
+pub struct OpaqueComm {
+    _opaque: [u8; 0],
+}
+
+/// `ncclComm_t`.
+pub type CommHandle = *mut OpaqueComm;
+/// `cudaStream_t`: a stream of the runtime is a `CUstream` of the driver.
+pub type StreamHandle = *mut c_void;
+
+/// The id of a group (`ncclUniqueId`). It holds an address of the process that made it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
+
+/// `ncclConfig_t` as NCCL 2.18 declares it. Newer versions have further fields behind these.
+#[repr(C)]
+pub struct NcclConfig {
+    size: usize,
+    magic: c_uint,
+    version: c_uint,
+    blocking: c_int,
+    cga_cluster_size: c_int,
+    ctas_min: c_int,
+    ctas_max: c_int,
+    net_name: *const c_char,
+    split_share: c_int,
+}
+
+impl NcclConfig {
+    /// NCCL's defaults, as `NCCL_CONFIG_INITIALIZER` sets them, for a communicator whose calls do not block.
+    pub fn non_blocking() -> NcclConfig {
+        NcclConfig {
+            size: size_of::<NcclConfig>(),
+            magic: CONFIG_MAGIC,
+            version: CONFIG_VERSION,
+            blocking: 0,
+            cga_cluster_size: UNDEFINED,
+            ctas_min: UNDEFINED,
+            ctas_max: UNDEFINED,
+            net_name: std::ptr::null(),
+            split_share: UNDEFINED,
+        }
+    }
+}
 
 gt_nvidia::functions! {
     /// The functions of NCCL that are used: the same in every version since 2.18.
     pub struct NcclLibrary {
         get_version: "ncclGetVersion" (*mut c_int) -> c_int;
-        get_unique_id: "ncclGetUniqueId" (*mut ncclUniqueId) -> c_int;
-        comm_init: "ncclCommInitRankConfig" (*mut ncclComm_t, c_int, ncclUniqueId, c_int, *mut ncclConfig_t) -> c_int;
-        comm_async_error: "ncclCommGetAsyncError" (ncclComm_t, *mut c_int) -> c_int;
-        comm_abort: "ncclCommAbort" (ncclComm_t) -> c_int;
+        get_unique_id: "ncclGetUniqueId" (*mut UniqueId) -> c_int;
+        comm_init: "ncclCommInitRankConfig" (*mut CommHandle, c_int, UniqueId, c_int, *mut NcclConfig) -> c_int;
+        comm_async_error: "ncclCommGetAsyncError" (CommHandle, *mut c_int) -> c_int;
+        comm_abort: "ncclCommAbort" (CommHandle) -> c_int;
         error_string: "ncclGetErrorString" (c_int) -> *const c_char;
-        last_error: "ncclGetLastError" (ncclComm_t) -> *const c_char;
-        all_reduce: "ncclAllReduce" (*const c_void, *mut c_void, usize, c_int, c_int, ncclComm_t, CUstream) -> c_int;
-        reduce: "ncclReduce" (*const c_void, *mut c_void, usize, c_int, c_int, c_int, ncclComm_t, CUstream) -> c_int;
+        last_error: "ncclGetLastError" (CommHandle) -> *const c_char;
+        all_reduce: "ncclAllReduce"
+            (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+        reduce: "ncclReduce"
+            (*const c_void, *mut c_void, usize, c_int, c_int, c_int, CommHandle, StreamHandle) -> c_int;
         reduce_scatter: "ncclReduceScatter"
-            (*const c_void, *mut c_void, usize, c_int, c_int, ncclComm_t, CUstream) -> c_int;
-        all_gather: "ncclAllGather" (*const c_void, *mut c_void, usize, c_int, ncclComm_t, CUstream) -> c_int;
-        broadcast: "ncclBroadcast" (*const c_void, *mut c_void, usize, c_int, c_int, ncclComm_t, CUstream) -> c_int;
-        send: "ncclSend" (*const c_void, usize, c_int, c_int, ncclComm_t, CUstream) -> c_int;
-        recv: "ncclRecv" (*mut c_void, usize, c_int, c_int, ncclComm_t, CUstream) -> c_int;
+            (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+        all_gather: "ncclAllGather" (*const c_void, *mut c_void, usize, c_int, CommHandle, StreamHandle) -> c_int;
+        broadcast: "ncclBroadcast" (*const c_void, *mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+        send: "ncclSend" (*const c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
+        recv: "ncclRecv" (*mut c_void, usize, c_int, c_int, CommHandle, StreamHandle) -> c_int;
         group_start: "ncclGroupStart" () -> c_int;
         group_end: "ncclGroupEnd" () -> c_int;
     }
@@ -83,12 +138,12 @@ impl NcclLibrary {
         if status == SUCCESS {
             Ok(version)
         } else {
-            Err(CollectiveError::setup("use NCCL", self.explain(status, None)))
+            Err(CollectiveError::setup("use NCCL", self.explain(status, std::ptr::null_mut())))
         }
     }
 
-    /// NCCL's text for a result, and for the last error of a communicator.
-    pub fn explain(&self, status: c_int, comm: Option<ncclComm_t>) -> String {
+    /// NCCL's text for a result, and for the last error of a communicator; null stands for none.
+    pub fn explain(&self, status: c_int, comm: CommHandle) -> String {
         let text = |text: *const c_char| {
             // SAFETY: NCCL's strings end with NUL, and are static or live as long as this thread.
             (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
@@ -96,7 +151,7 @@ impl NcclLibrary {
         // SAFETY: `ncclGetErrorString` accepts any number.
         let what = text(unsafe { (self.error_string)(status) }).unwrap_or_else(|| format!("result {status}"));
         // SAFETY: `ncclGetLastError` accepts null, and callers pass communicators that have not been destroyed.
-        let last = text(unsafe { (self.last_error)(comm.unwrap_or(std::ptr::null_mut())) });
+        let last = text(unsafe { (self.last_error)(comm) });
         match last.filter(|last| !last.is_empty()) {
             Some(last) => format!("NCCL says: {what} ({})", last.trim()),
             None => format!("NCCL says: {what}"),

@@ -1,15 +1,7 @@
 //! The id of a group of NCCL, and the version of the library that makes it.
 
-use super::library::{NcclLibrary, SUCCESS};
+use super::library::{NcclLibrary, SUCCESS, UNIQUE_ID_BYTES, UniqueId};
 use crate::error::{CollectiveError, Result};
-use cudarc::nccl::sys::ncclUniqueId;
-
-/// Bytes of a [`UniqueId`].
-pub const UNIQUE_ID_BYTES: usize = 128;
-
-/// The id of a group (`ncclUniqueId`). It holds an address of the process that made it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UniqueId(pub [u8; UNIQUE_ID_BYTES]);
 
 impl UniqueId {
     /// Makes an id. The process that makes it must live until all ranks have joined the group.
@@ -18,13 +10,16 @@ impl UniqueId {
     /// [`CollectiveError::Setup`] without NCCL, or if it finds no network interface.
     pub fn new() -> Result<UniqueId> {
         let library = NcclLibrary::get()?;
-        let mut id = ncclUniqueId { internal: [0; UNIQUE_ID_BYTES] };
-        // SAFETY: `ncclGetUniqueId` writes one `ncclUniqueId`, which `id` is.
+        let mut id = UniqueId([0; UNIQUE_ID_BYTES]);
+        // SAFETY: `ncclGetUniqueId` writes one `ncclUniqueId`, to the local `id`.
         let status = unsafe { (library.get_unique_id)(&raw mut id) };
         if status != SUCCESS {
-            return Err(CollectiveError::setup("make the id of a group", library.explain(status, None)));
+            return Err(CollectiveError::setup(
+                "make the id of a group",
+                library.explain(status, std::ptr::null_mut()),
+            ));
         }
-        Ok(UniqueId(id.internal.map(|byte| byte as u8)))
+        Ok(id)
     }
 }
 

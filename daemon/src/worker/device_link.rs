@@ -167,7 +167,7 @@ fn form<B: Backend>(
 /// `group`, instead of waiting in NCCL for ever.
 fn joined(
     group: &mut dyn Communicator,
-    mut comm: Result<DeviceComm, CollectiveError>,
+    comm: Result<DeviceComm, CollectiveError>,
     workers: Workers,
 ) -> Result<Option<DeviceComm>, CollectiveError> {
     const WAITS: u8 = 0;
@@ -175,7 +175,7 @@ fn joined(
     const FAILED: u8 = 2;
     let begun = Instant::now();
     loop {
-        let ready = comm.as_mut().map_err(|error| error.clone()).and_then(DeviceComm::is_ready);
+        let ready = comm.as_ref().map_err(|error| error.clone()).and_then(DeviceComm::is_ready);
         let own = match &ready {
             Ok(true) => READY,
             Ok(false) if begun.elapsed() < FORMING_PATIENCE => WAITS,
@@ -317,7 +317,7 @@ impl DeviceLink {
     fn check(&self) {
         let Some(begun) = self.watched.oldest() else { return };
         let broken = self.health.check().and_then(|()| match self.comm.try_lock() {
-            Ok(mut comm) => comm.is_ready().map(drop),
+            Ok(comm) => comm.is_ready().map(drop),
             // Another thread is enqueuing, and checks NCCL itself.
             Err(_) => Ok(()),
         });
