@@ -229,7 +229,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         _ => None,
     };
     let nodes = match (config.nodes, &socket) {
-        (Some(address), Some(socket)) => Some(Nodes::listen(address, state_folder(config)?, socket)?),
+        (Some(address), Some(socket)) => Some(Nodes::listen(address, state_folder(config)?, socket, config.ucx())?),
         _ => None,
     };
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;

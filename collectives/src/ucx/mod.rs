@@ -6,4 +6,4 @@
 mod library;
 mod port;
 
-pub use port::{Inbox, UcxPeer, UcxPort, Transports};
+pub use port::{Failed, Inbox, MESSAGE_BYTES_MAX, Taken, Transports, UcxPeer, UcxPort};

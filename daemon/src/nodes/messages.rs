@@ -3,7 +3,7 @@
 //! The first in each direction of a connection is [`MachineRequest`] or [`NodeReply`]. Then come the frames of a
 //! lasting link, of which one kind has a [`ToNode`] or a [`ToDaemon`].
 
-use super::endpoint::{DataHello, Endpoint, NetworkRank};
+use super::endpoint::{DataHello, Endpoint, NetworkRank, UcxUse};
 use crate::worker::process::message::Ready;
 use crate::worker::process::worker_device::WorkerDevice;
 use gt_protocol::WorkerInfo;
@@ -63,6 +63,9 @@ pub enum NodeReply {
         name: String,
         /// The bytes of the link that the daemon has received.
         received: u64,
+        /// Where tensors travel by UCX.
+        #[serde(default)]
+        ucx: Option<UcxUse>,
     },
     /// The node may not join, or its link has ended: the reason, for its user.
     Refused {

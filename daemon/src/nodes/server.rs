@@ -1,7 +1,7 @@
 //! The daemon's end of the nodes' connections.
 
 use super::data_port::{self, DataPort};
-use super::endpoint::DataSetup;
+use super::endpoint::{DataSetup, UcxUse};
 use super::link_speed::{MeasuredLink, measure};
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::registry::{Candidate, Registry};
@@ -133,18 +133,23 @@ impl JoinedNode {
 
 impl Nodes {
     /// Listens for nodes at `address`. The certificate and the list of nodes are in `folder`. Stand-ins register at the
-    /// daemon's socket `socket`.
+    /// daemon's socket `socket`. Tensors travel by UCX where `ucx` says.
     ///
     /// # Errors
     /// The address is in use, or a file cannot be used.
-    pub fn listen(address: SocketAddr, folder: PathBuf, socket: &Path) -> Result<Arc<Nodes>, String> {
+    pub fn listen(
+        address: SocketAddr,
+        folder: PathBuf,
+        socket: &Path,
+        ucx: Option<UcxUse>,
+    ) -> Result<Arc<Nodes>, String> {
         let own = Certificate::own(&folder).map_err(|error| error.to_string())?;
         let registry = Registry::open(&folder)?;
         let port = MachinePort::bind(address, &own)
             .map_err(|error| format!("cannot listen at {address} for nodes: {error}; choose another with --nodes"))?;
         let address = port.address();
         let daemon_host = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
-        let setup = DataSetup { folder, bind: address.ip(), daemon_host };
+        let setup = DataSetup { folder, bind: address.ip(), daemon_host, ucx };
         data_port::set_up(setup.clone());
         let fingerprint = own.fingerprint().to_string();
         let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
@@ -297,7 +302,8 @@ impl Nodes {
             }
             joined.insert(name.clone(), node.clone());
         }
-        if connection.reply(&NodeReply::Welcome { link: link_name, name: name.clone(), received: 0 }).is_err() {
+        let welcome = NodeReply::Welcome { link: link_name, name: name.clone(), received: 0, ucx: self.data.ucx_use() };
+        if connection.reply(&welcome).is_err() {
             self.lock().remove(&name);
             return;
         }
@@ -309,7 +315,8 @@ impl Nodes {
     fn resume(&self, node: &JoinedNode, connection: MachineConnection, received: u64) {
         let (link, name) = (node.link_name.clone(), node.place.name.clone());
         let reply = |connection: &MachineConnection, received| {
-            connection.reply(&NodeReply::Welcome { link: link.clone(), name: name.clone(), received })
+            let (link, name) = (link.clone(), name.clone());
+            connection.reply(&NodeReply::Welcome { link, name, received, ucx: self.data.ucx_use() })
         };
         let refused = |why: &str| NodeReply::Refused { why: why.into() };
         let Some(lasting) = node.link() else { return };
