@@ -40,7 +40,8 @@ fn plain_connection(group: &mut dyn Communicator) -> Result<Option<TcpStream>, B
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("usage: network_group FOLDER")?;
     let bind = "127.0.0.1".parse()?;
-    let port = DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into(), ucx: None })?;
+    let port =
+        DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into(), ucx: None })?;
     let endpoint = Endpoint { machine: folder, host: Some("127.0.0.1".into()), ..port.endpoint().clone() };
     println!("{}", serde_json::to_string(&endpoint)?);
     let mut lines = std::io::stdin().lock().lines();

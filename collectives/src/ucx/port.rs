@@ -164,12 +164,7 @@ unsafe extern "C" fn sent(request: *mut c_void, status: Status, argument: *mut c
     message.peer.sent(message.bytes.len(), status);
 }
 
-unsafe extern "C" fn received(
-    request: *mut c_void,
-    status: Status,
-    _info: *const MessageInfo,
-    argument: *mut c_void,
-) {
+unsafe extern "C" fn received(request: *mut c_void, status: Status, _info: *const MessageInfo, argument: *mut c_void) {
     // SAFETY: `PortShared::receive` gave one count of the arrival away with this request, whose callback is called once.
     let arrival = unsafe { Arc::from_raw(argument.cast::<Arrival>()) };
     lock(&arrival.0).1 = Some(status);

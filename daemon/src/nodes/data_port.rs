@@ -7,6 +7,7 @@
 
 use super::data_path::{DataPath, HEADER_BYTES, NOTICE, Way, digits_of};
 use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank, UcxOffer, UcxUse};
+use super::link_speed::MeasuredLink;
 use super::messages::MachineRequest;
 use gt_bridge::handshake::ConnectError;
 use gt_bridge::lasting_link::{DialFailure, LastingLink, LinkEnd, LinkOptions, LinkRole};
@@ -17,12 +18,14 @@ use gt_collectives::network::{GroupNotice, Mailbox, NetworkCommunicator, RankStr
 use gt_collectives::ucx::{Transports, UcxPort};
 use gt_collectives::{CollectiveError, Communicator};
 use gt_protocol::address::Fingerprint;
-use std::collections::{HashMap, VecDeque};
+use gt_protocol::limits::LINK_REASON_BYTES_MAX;
+use gt_protocol::{LinkTransport, NodeLink, UcxStatus};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -50,6 +53,10 @@ pub struct DataPort {
     closing: AtomicBool,
     /// The port for UCX, or why there is none, if it is wanted.
     ucx: Option<Result<Arc<UcxPort>, String>>,
+    /// The links with other machines that were measured: in the daemon's process those of all machines, in others those
+    /// that are still to be reported.
+    measured: Mutex<BTreeMap<(String, String), NodeLink>>,
+    measurements: AtomicU64,
 }
 
 #[derive(Default)]
@@ -143,7 +150,8 @@ impl DataPort {
         if let Some(Err(why)) = &ucx {
             tracing::warn!(target: "gtd::nodes", "tensors do not travel by UCX from here, but encrypted by TCP: {why}");
         }
-        Ok(Arc::new(DataPort { own, setup, endpoint, state, changed, closing, ucx }))
+        let (measured, measurements) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Arc::new(DataPort { own, setup, endpoint, state, changed, closing, ucx, measured, measurements }))
     }
 
     /// Makes this the port of the process.
@@ -166,6 +174,77 @@ impl DataPort {
         self.setup.ucx
     }
 
+    /// The UCX of this process, if it is wanted.
+    pub fn ucx_status(&self) -> Option<UcxStatus> {
+        let why_not = self.ucx.as_ref()?.as_ref().err().cloned();
+        let library = UcxPort::library().map(|(version, path)| format!("{version}, {path}")).unwrap_or_default();
+        Some(UcxStatus { library, why_not })
+    }
+
+    fn lock_measured(&self) -> MutexGuard<'_, BTreeMap<(String, String), NodeLink>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a link that was measured.
+    pub fn note(&self, mut link: NodeLink) {
+        if let Some(reason) = &mut link.reason {
+            let end = reason.floor_char_boundary(LINK_REASON_BYTES_MAX);
+            reason.truncate(end);
+        }
+        let ends = [&link.from, &link.to];
+        let key =
+            (ends.into_iter().min().cloned().unwrap_or_default(), ends.into_iter().max().cloned().unwrap_or_default());
+        self.lock_measured().insert(key, link);
+        self.measurements.fetch_add(1, Relaxed);
+    }
+
+    /// The links that were measured.
+    pub fn measured_links(&self) -> Vec<NodeLink> {
+        self.lock_measured().values().cloned().collect()
+    }
+
+    /// How often a link was noted.
+    pub fn measurements(&self) -> u64 {
+        self.measurements.load(Relaxed)
+    }
+
+    /// Takes one of the links that were measured, to report it.
+    pub fn take_measured(&self) -> Option<NodeLink> {
+        self.lock_measured().pop_first().map(|(_, link)| link)
+    }
+
+    /// Forgets the links of a machine.
+    pub fn forget_links_of(&self, machine: &str) {
+        self.lock_measured().retain(|(one, other), _| one != machine && other != machine);
+    }
+
+    /// Measures the links with other machines that no process of this one has measured in this group, if this is the
+    /// first rank of its machine: of two processes, the one that dials.
+    fn measure_links(&self, rank: &NetworkRank, peers: &[(usize, Arc<DataPath>)]) {
+        let machines = rank.machines();
+        let is_first = |rank: usize| machines.iter().position(|machine| *machine == machines[rank]) == Some(rank);
+        if !is_first(rank.rank) {
+            return;
+        }
+        let from = machines[rank.rank];
+        for (peer, path) in peers {
+            let dials = self.endpoint.process < rank.endpoints[*peer].process;
+            if machines[*peer] == from || !is_first(*peer) || !dials {
+                continue;
+            }
+            let Some(MeasuredLink { latency_ns, bytes_per_s }) = path.measure() else { continue };
+            let (transport, reason) = match path.way() {
+                Way::Ucx(_) => (LinkTransport::Ucx, None),
+                Way::Link(why) => {
+                    let failed = self.ucx.as_ref().and_then(|port| port.as_ref().err()).cloned();
+                    (LinkTransport::Tls, why.or(failed))
+                }
+            };
+            let (from, to) = (from.to_owned(), machines[*peer].to_owned());
+            self.note(NodeLink { from, to, transport, reason, latency_ns, bytes_per_s });
+        }
+    }
+
     /// Where this process can be reached, as it knows it.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -181,10 +260,10 @@ impl DataPort {
     /// The group broke before.
     pub fn join(
         self: &Arc<Self>,
-        rank: &NetworkRank,
+        assigned: &NetworkRank,
         patience: Duration,
     ) -> Result<NetworkCommunicator, CollectiveError> {
-        let NetworkRank { group, rank, ref endpoints, .. } = *rank;
+        let NetworkRank { group, rank, ref endpoints, .. } = *assigned;
         let setup = |why: String| CollectiveError::Setup { what: format!("join a group as rank {rank}"), why };
         let mut peers = Vec::new();
         for (peer, endpoint) in endpoints.iter().enumerate() {
@@ -215,10 +294,19 @@ impl DataPort {
             }
         }
         let size = endpoints.len();
+        // Each begins with the rank behind its own, so that not all measure the same link at once.
+        let others = (1..size).map(|i| (rank + i) % size);
+        let path = |peer: usize| match &peers[peer] {
+            Route::Away { path, .. } => Some((peer, path.clone())),
+            Route::Here => None,
+        };
+        let paths: Vec<_> = others.filter_map(path).collect();
         let transport =
             Arc::new(GroupTransport { port: Arc::downgrade(self), group, rank, peers, mailbox: mailbox.clone() });
         let mut communicator = NetworkCommunicator::new((rank, size), mailbox, transport, patience);
         communicator.barrier()?;
+        // By now all ranks have found their ways.
+        self.measure_links(assigned, &paths);
         Ok(communicator)
     }
 
@@ -534,8 +622,12 @@ mod tests {
         fn with(name: &str, count: usize, ucx: Option<UcxUse>) -> Machines {
             let folder = std::env::temp_dir().join(format!("gt-ports-{}-{name}", std::process::id()));
             let bind = "127.0.0.1".parse().unwrap();
-            let setup =
-                |number| DataSetup { folder: folder.join(format!("{number}")), bind, daemon_host: "127.0.0.1".into(), ucx };
+            let setup = |number| DataSetup {
+                folder: folder.join(format!("{number}")),
+                bind,
+                daemon_host: "127.0.0.1".into(),
+                ucx,
+            };
             let ports = (0..count).map(|number| DataPort::open(setup(number)).unwrap()).collect();
             Machines { folder, ports }
         }
@@ -660,7 +752,8 @@ mod tests {
                 }
             };
             let peer = 1 - comm.rank();
-            let is_named = matches!(error, CollectiveError::Died { peer: named, .. } if named == peer || named == comm.rank());
+            let is_named =
+                matches!(error, CollectiveError::Died { peer: named, .. } if named == peer || named == comm.rank());
             assert!(is_named, "{error}");
         });
         machines.on_ranks(&[0, 1], |comm| random_step(comm, 3));

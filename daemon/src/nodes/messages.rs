@@ -6,7 +6,7 @@
 use super::endpoint::{DataHello, Endpoint, NetworkRank, UcxUse};
 use crate::worker::process::message::Ready;
 use crate::worker::process::worker_device::WorkerDevice;
-use gt_protocol::WorkerInfo;
+use gt_protocol::{NodeLink, WorkerInfo};
 use serde::{Deserialize, Serialize};
 
 /// The purpose of a connection between machines.
@@ -159,6 +159,11 @@ pub enum ToDaemon {
     Pong {
         /// Its number.
         number: u64,
+    },
+    /// The process of a worker has measured the link with another machine.
+    Measured {
+        /// The link.
+        link: NodeLink,
     },
     /// A worker whose process has ended can be started again.
     Again {

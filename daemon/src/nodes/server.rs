@@ -11,7 +11,7 @@ use gt_bridge::link_frame::{DATA_BYTES_MAX, LinkFrame, send_data, send_message};
 use gt_bridge::machine_port::{MachineConnection, MachinePort};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
-use gt_protocol::{NodeInfo, NodeState};
+use gt_protocol::{NodeInfo, NodeLink, NodeState, UcxStatus};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -214,12 +214,43 @@ impl Nodes {
         node.and_then(|node| node.lock().speed)
     }
 
+    /// The links between machines that the processes of their workers have measured, the slowest first.
+    pub fn links(&self) -> Vec<NodeLink> {
+        let mut links = self.data.measured_links();
+        links.sort_by_key(|link| link.bytes_per_s);
+        links
+    }
+
+    /// How often a link between machines was measured.
+    pub fn measured(&self) -> u64 {
+        self.data.measurements()
+    }
+
+    /// The speed between a machine and each of some others, where it was measured. The daemon's is called nothing.
+    pub fn speeds_between(&self, machine: &str, others: &[String]) -> Vec<Option<MeasuredLink>> {
+        let links = self.data.measured_links();
+        let speed = |other: &String| {
+            let is_it = |link: &&NodeLink| {
+                link.from == machine && link.to == *other || link.from == *other && link.to == machine
+            };
+            let NodeLink { latency_ns, bytes_per_s, .. } = *links.iter().find(is_it)?;
+            Some(MeasuredLink { latency_ns, bytes_per_s })
+        };
+        others.iter().map(speed).collect()
+    }
+
+    /// This machine's UCX, if tensors may travel by it.
+    pub fn ucx(&self) -> Option<UcxStatus> {
+        self.data.ucx_status()
+    }
+
     /// Forgets a node, and ends its workers.
     ///
     /// # Errors
     /// There is no such node, or the file cannot be written.
     pub fn remove(&self, name: &str) -> Result<(), String> {
         self.registry.remove(name)?;
+        self.data.forget_links_of(name);
         if let Some(link) = self.lock().remove(name).and_then(|node| node.link()) {
             link.end(LinkEnd::Refused("it was removed".into()));
         }
@@ -407,6 +438,14 @@ impl Nodes {
                         if let Some(pongs) = &node.lock().pongs {
                             // The measurement may have ended.
                             let _ = pongs.send(number);
+                        }
+                    }
+                    ToDaemon::Measured { mut link } => {
+                        // A node speaks for itself alone.
+                        link.from = node.place.name.clone();
+                        let knows = link.to.is_empty() || self.lock().contains_key(&link.to);
+                        if knows {
+                            self.data.note(link);
                         }
                     }
                     ToDaemon::Again { worker } => {
