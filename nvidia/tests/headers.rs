@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The sources with declarations, and the header of each.
-const SOURCES: [Source; 8] = [
+const SOURCES: [Source; 9] = [
     Source {
         file: "nvidia/src/cuda.rs",
         header: "cuda.h",
@@ -238,6 +238,101 @@ const SOURCES: [Source; 8] = [
         own: &["VERSION_MIN"],
     },
     Source {
+        file: "collectives/src/ucx/library.rs",
+        header: "ucp/api/ucp.h",
+        numbers: &[
+            ("const OK", &["UCS_OK"]),
+            ("pub const BUSY: Status = -", &["-UCS_ERR_BUSY"]),
+            ("const LAST: Status = -", &["-UCS_ERR_LAST"]),
+            ("const CONTEXT_HAS_FEATURES", &["UCP_PARAM_FIELD_FEATURES"]),
+            ("const FEATURE_TAG", &["UCP_FEATURE_TAG"]),
+            ("const FEATURE_WAKEUP", &["UCP_FEATURE_WAKEUP"]),
+            ("const WORKER_HAS_THREAD_MODE", &["UCP_WORKER_PARAM_FIELD_THREAD_MODE"]),
+            ("const SERIALIZED", &["UCS_THREAD_MODE_SERIALIZED"]),
+            ("const ENDPOINT_HAS_ADDRESS", &["UCP_EP_PARAM_FIELD_REMOTE_ADDRESS"]),
+            ("const ENDPOINT_HAS_ERROR_MODE", &["UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE"]),
+            ("const ENDPOINT_HAS_ERROR_HANDLER", &["UCP_EP_PARAM_FIELD_ERR_HANDLER"]),
+            ("const ERRORS_OF_PEERS", &["UCP_ERR_HANDLING_MODE_PEER"]),
+            ("const REQUEST_HAS_CALLBACK", &["UCP_OP_ATTR_FIELD_CALLBACK"]),
+            ("const REQUEST_HAS_DATA", &["UCP_OP_ATTR_FIELD_USER_DATA"]),
+            ("const REQUEST_HAS_FLAGS", &["UCP_OP_ATTR_FIELD_FLAGS"]),
+            ("const CLOSE_BY_FORCE", &["UCP_EP_CLOSE_FLAG_FORCE"]),
+        ],
+        layouts: &[
+            (
+                "ContextParams",
+                "ucp_params_t",
+                &[
+                    "field_mask",
+                    "features",
+                    "request_size",
+                    "request_init",
+                    "request_cleanup",
+                    "tag_sender_mask",
+                    "mt_workers_shared",
+                    "estimated_num_eps",
+                    "estimated_num_ppn",
+                    "name",
+                    "node_local_id",
+                ],
+            ),
+            (
+                "WorkerParams",
+                "ucp_worker_params_t",
+                &[
+                    "field_mask",
+                    "thread_mode",
+                    "cpu_mask",
+                    "events",
+                    "user_data",
+                    "event_fd",
+                    "flags",
+                    "name",
+                    "am_alignment",
+                    "client_id",
+                ],
+            ),
+            (
+                "EndpointParams",
+                "ucp_ep_params_t",
+                &[
+                    "field_mask",
+                    "address",
+                    "err_mode",
+                    "err_handler.cb",
+                    "err_handler.arg",
+                    "user_data",
+                    "flags",
+                    "sockaddr",
+                    "conn_request",
+                    "name",
+                    "local_sockaddr",
+                ],
+            ),
+            ("MessageInfo", "ucp_tag_recv_info_t", &["sender_tag", "length"]),
+            (
+                "RequestParams",
+                "ucp_request_param_t",
+                &[
+                    "op_attr_mask",
+                    "flags",
+                    "request",
+                    "cb",
+                    "datatype",
+                    "user_data",
+                    "reply_buffer",
+                    "memory_type",
+                    "recv_info",
+                    "memh",
+                    "remote_datatype",
+                    "remote",
+                    "remote_count",
+                ],
+            ),
+        ],
+        own: &["API_MAJOR", "API_MINOR"],
+    },
+    Source {
         file: "nvidia/src/nvml.rs",
         header: "nvml.h",
         numbers: &[("const NVLINKS_MAX", &["NVML_NVLINK_MAX_LINKS"])],
@@ -257,7 +352,7 @@ const STAND_INS: [(&str, &str); 4] = [
     ("collectives/tests/fake_nccl.cpp", "nccl.h"),
 ];
 
-/// The headers that the packages of `make test-rust` bring.
+/// The headers that the packages of `make test-rust` bring. UCX, which is not of a toolkit, has its own.
 const OF_TOOLKIT: [&str; 2] = ["cuda.h", "nvrtc.h"];
 
 /// A source with declarations of one library.
@@ -308,7 +403,7 @@ fn described(rust: &str, text: &str) -> String {
     }
     let known = match rust {
         "()" => "void",
-        "c_char" | "c_uchar" | "u8" => "Whole<1>",
+        "c_char" | "c_uchar" | "u8" | "i8" => "Whole<1>",
         "c_int" | "c_uint" | "i32" | "u32" => "Whole<4>",
         "c_ulonglong" | "u64" | "i64" | "usize" => "Whole<8>",
         "f32" => "Floating<4>",
@@ -317,6 +412,7 @@ fn described(rust: &str, text: &str) -> String {
         "CUstream" | "ncclComm_t" => "Pointer<Anything>",
         // Structs, whose layouts are compared apart.
         "Algorithm" | "Choice" | "NvmlMemory" | "Process" | "ncclConfig_t" => "Anything",
+        "ContextParams" | "WorkerParams" | "EndpointParams" | "RequestParams" | "MessageInfo" => "Anything",
         "ncclUniqueId" => "Bytes<128>",
         _ => "",
     };
@@ -352,6 +448,9 @@ fn fields(text: &str, name: &str) -> Vec<String> {
         "c_int" | "Status" => ("int".into(), 1),
         "c_uint" => ("unsigned".into(), 1),
         "f32" => ("float".into(), 1),
+        "*const c_void" | "*const c_char" => ("void*".into(), 1),
+        "[u64; 2]" => ("unsigned long long".into(), 2),
+        "[u64; 16]" => ("unsigned long long".into(), 16),
         "[u64; 8]" => ("unsigned long long".into(), 8),
         "[c_int; 4]" => ("int".into(), 4),
         "Algorithm" => ("Rust_Algorithm".into(), 1),
@@ -440,7 +539,7 @@ fn comparison(source: &Source, text: &str) -> String {
             let _ = writeln!(
                 cpp,
                 "static_assert(offsetof(Rust_{rust}, f{i}) == offsetof({name}, {field}) && sizeof(Rust_{rust}::f{i}) == \
-                 sizeof({name}::{field}), \"{field} of {name}\");"
+                 sizeof(static_cast<{name}*>(nullptr)->{field}), \"{field} of {name}\");"
             );
         }
     }

@@ -64,6 +64,8 @@ struct PortShared {
     waiting: AtomicUsize,
     /// The peers whose endpoints have failed and are to be closed, by number.
     failures: Arc<Mutex<Vec<u64>>>,
+    /// How long bytes may be in flight to a peer of which none arrive.
+    patience: Duration,
 }
 
 struct PortState {
@@ -117,9 +119,10 @@ struct PeerShared {
     failures: Arc<Mutex<Vec<u64>>>,
 }
 
-#[derive(Default)]
 struct PeerState {
     in_flight_bytes: usize,
+    /// When bytes were last sent to a peer with none in flight, or have last arrived.
+    progressed: Instant,
     failed: Option<String>,
 }
 
@@ -145,9 +148,20 @@ impl PeerShared {
         self.changed.notify_all();
     }
 
+    /// Fails the peer if bytes are in flight and none have arrived for `patience`.
+    fn check_patience(&self, patience: Duration) {
+        let state = lock(&self.state);
+        let is_stuck = state.in_flight_bytes > 0 && state.progressed.elapsed() > patience;
+        drop(state);
+        if is_stuck {
+            self.fail(format!("nothing that is in flight by UCX has arrived for {} s", patience.as_secs_f64()));
+        }
+    }
+
     fn sent(&self, bytes: usize, status: Status) {
         let mut state = lock(&self.state);
         state.in_flight_bytes -= bytes;
+        state.progressed = Instant::now();
         drop(state);
         self.changed.notify_all();
         if status != OK {
@@ -203,14 +217,14 @@ impl UcxPort {
         Ok((format!("{major}.{minor}.{release}"), library.path.display().to_string()))
     }
 
-    /// Opens a port with a thread of its own.
+    /// Opens a port with a thread of its own. A peer fails if bytes are in flight to it and none arrive for `patience`.
     ///
     /// # Errors
     /// UCX is missing or too old, or has no such transport here.
-    pub fn open(transports: Transports) -> Result<UcxPort, String> {
+    pub fn open(transports: Transports, patience: Duration) -> Result<UcxPort, String> {
         let library = UcxLibrary::get()?;
         let context = library.context(transports.setting())?;
-        let begun = PortShared::begin(library, context);
+        let begun = PortShared::begin(library, context, patience);
         if begun.is_err() {
             // SAFETY: the context was made just now, and its worker, if there was one, is destroyed.
             unsafe { (library.cleanup)(context) };
@@ -303,6 +317,9 @@ impl UcxPeer {
         if let Some(why) = &state.failed {
             return Err(why.clone());
         }
+        if state.in_flight_bytes == 0 {
+            state.progressed = Instant::now();
+        }
         state.in_flight_bytes += bytes.len();
         drop(state);
         self.shared.send(&self.peer, self.tag, bytes)
@@ -328,7 +345,11 @@ impl Drop for UcxPeer {
 
 impl PortShared {
     /// Makes a worker in `context`.
-    fn begin(library: &'static UcxLibrary, context: *mut c_void) -> Result<PortShared, String> {
+    fn begin(
+        library: &'static UcxLibrary,
+        context: *mut c_void,
+        patience: Duration,
+    ) -> Result<PortShared, String> {
         let params = WorkerParams::serialized();
         let mut worker = std::ptr::null_mut();
         // SAFETY: the context is open, the parameters outlive the call, and `worker` is room for the pointer.
@@ -351,7 +372,7 @@ impl PortShared {
             ended: false,
         };
         let (state, waiting, failures) = (Mutex::new(state), AtomicUsize::new(0), Arc::default());
-        Ok(PortShared { library, address, descriptor, state, waiting, failures })
+        Ok(PortShared { library, address, descriptor, state, waiting, failures, patience })
     }
 
     /// The address and the descriptor of a worker.
@@ -393,7 +414,7 @@ impl PortShared {
             let peer = Arc::new(PeerShared {
                 number,
                 library: self.library,
-                state: Mutex::default(),
+                state: Mutex::new(PeerState { in_flight_bytes: 0, progressed: Instant::now(), failed: None }),
                 changed: Condvar::new(),
                 failures: self.failures.clone(),
             });
@@ -442,6 +463,7 @@ impl PortShared {
 
     /// Serves until the port ends, and then frees the worker.
     fn run(&self) {
+        let mut looked = Instant::now();
         loop {
             // A thread that waits for the lock may have waited for long.
             while self.waiting.load(SeqCst) > 0 {
@@ -455,6 +477,10 @@ impl PortShared {
             // SAFETY: the worker is open until `end`.
             let mut is_busy = unsafe { (self.library.progress)(state.worker.0) } > 0;
             is_busy |= self.receive_all(&mut state);
+            if looked.elapsed() >= LOOK_EVERY.min(self.patience) {
+                looked = Instant::now();
+                state.endpoints.values().for_each(|endpoint| endpoint.peer.check_patience(self.patience));
+            }
             let told = self.close_failed(&mut state);
             let arrived = state.arrived();
             if !is_busy && told.is_empty() && arrived.is_empty() {
@@ -606,15 +632,19 @@ mod tests {
 
     /// Two ports, unless this machine has no UCX, which the test then says.
     #[expect(clippy::print_stdout, reason = "a test that is skipped says why")]
-    fn ports() -> Option<[UcxPort; 2]> {
+    fn ports_with(patience: Duration) -> Option<[UcxPort; 2]> {
         match UcxPort::library() {
-            Ok(_) => Some([0, 1].map(|_| UcxPort::open(Transports::Any).unwrap())),
+            Ok(_) => Some([0, 1].map(|_| UcxPort::open(Transports::Any, patience).unwrap())),
             Err(why) if std::env::var_os("GT_UCX_LIBRARY").is_some() => panic!("{why}"),
             Err(why) => {
                 println!("skipped: {why}");
                 None
             }
         }
+    }
+
+    fn ports() -> Option<[UcxPort; 2]> {
+        ports_with(PATIENCE)
     }
 
     /// The messages that come to a port with a tag.
@@ -680,6 +710,21 @@ mod tests {
             assert!(why.starts_with("UCX says: "), "{why}");
             assert_eq!(told.recv_timeout(PATIENCE).unwrap(), why);
         });
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "Miri opens no libraries")]
+    fn a_peer_at_which_nothing_arrives_fails_after_a_while() {
+        let Some([one, other]) = ports_with(Duration::from_millis(300)) else { return };
+        // The other port's thread takes nothing more, as if the process were stopped.
+        let (goes_on, may_go_on) = channel::<()>();
+        let may_go_on = Mutex::new(may_go_on);
+        let _inbox = other.expect(7, Arc::new(move |_| drop(lock(&may_go_on).recv())));
+        let (peer, told) = peer(&one, &other, 7);
+        let failed = std::iter::repeat_with(|| peer.send(&[&[0; MESSAGE_BYTES_MAX]])).find_map(Result::err).unwrap();
+        assert_eq!(failed, "nothing that is in flight by UCX has arrived for 0.3 s");
+        assert_eq!(told.recv_timeout(PATIENCE).unwrap(), failed);
+        drop(goes_on);
     }
 
     #[test]

@@ -531,7 +531,7 @@ fn open_ucx(wanted: UcxUse) -> Result<UcxPort, String> {
             Transports::Rdma
         }
     };
-    UcxPort::open(transports)
+    UcxPort::open(transports, GRACE)
 }
 
 /// The way to a rank.
