@@ -43,6 +43,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let ucx = std::env::args().nth(2).filter(|word| word == "ucx").map(|_| UcxUse::Always);
     let port =
         DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into(), ucx })?;
+    if let Some(why) = port.ucx_status().and_then(|ucx| ucx.why_not) {
+        return Err(why.into());
+    }
     let endpoint = Endpoint { machine: folder, host: Some("127.0.0.1".into()), ..port.endpoint().clone() };
     println!("{}", serde_json::to_string(&endpoint)?);
     let mut lines = std::io::stdin().lock().lines();
