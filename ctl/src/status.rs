@@ -37,7 +37,7 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
         text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &own_host())));
     }
     if let Some(address) = &status.nodes_address {
-        let plain = match &status.nodes_ucx {
+        let plain = match status.nodes_ucx.as_deref() {
             Some(UcxStatus { why_not: None, .. }) => "; tensors may travel unencrypted, by UCX",
             _ => "",
         };

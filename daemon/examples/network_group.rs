@@ -41,8 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::args().nth(1).ok_or("usage: network_group FOLDER [ucx]")?;
     let bind = "127.0.0.1".parse()?;
     let ucx = std::env::args().nth(2).filter(|word| word == "ucx").map(|_| UcxUse::Always);
-    let port =
-        DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into(), ucx })?;
+    let port = DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into(), ucx })?;
     if let Some(why) = port.ucx_status().and_then(|ucx| ucx.why_not) {
         return Err(why.into());
     }

@@ -867,7 +867,7 @@ pub struct StatusDocument {
     /// The slowest links between machines, at most [`STATUS_NODE_LINKS_MAX`] in one message.
     pub node_links: Vec<NodeLink>,
     /// The daemon's UCX, if tensors may travel between machines by it, which does not encrypt them.
-    pub nodes_ucx: Option<UcxStatus>,
+    pub nodes_ucx: Option<Box<UcxStatus>>,
     /// The address and the port of its page and metrics, by HTTP; none if they are off.
     pub metrics: Option<String>,
     /// The sessions, by number.

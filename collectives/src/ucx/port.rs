@@ -345,11 +345,7 @@ impl Drop for UcxPeer {
 
 impl PortShared {
     /// Makes a worker in `context`.
-    fn begin(
-        library: &'static UcxLibrary,
-        context: *mut c_void,
-        patience: Duration,
-    ) -> Result<PortShared, String> {
+    fn begin(library: &'static UcxLibrary, context: *mut c_void, patience: Duration) -> Result<PortShared, String> {
         let params = WorkerParams::serialized();
         let mut worker = std::ptr::null_mut();
         // SAFETY: the context is open, the parameters outlive the call, and `worker` is room for the pointer.
@@ -631,7 +627,6 @@ mod tests {
     const PATIENCE: Duration = Duration::from_secs(60);
 
     /// Two ports, unless this machine has no UCX, which the test then says.
-    #[expect(clippy::print_stdout, reason = "a test that is skipped says why")]
     fn ports_with(patience: Duration) -> Option<[UcxPort; 2]> {
         match UcxPort::library() {
             Ok(_) => Some([0, 1].map(|_| UcxPort::open(Transports::Any, patience).unwrap())),
@@ -719,7 +714,7 @@ mod tests {
         // The other port's thread takes nothing more, as if the process were stopped.
         let (goes_on, may_go_on) = channel::<()>();
         let may_go_on = Mutex::new(may_go_on);
-        let _inbox = other.expect(7, Arc::new(move |_| drop(lock(&may_go_on).recv())));
+        let _inbox = other.expect(7, Arc::new(move |_| assert!(lock(&may_go_on).recv().is_err())));
         let (peer, told) = peer(&one, &other, 7);
         let failed = std::iter::repeat_with(|| peer.send(&[&[0; MESSAGE_BYTES_MAX]])).find_map(Result::err).unwrap();
         assert_eq!(failed, "nothing that is in flight by UCX has arrived for 0.3 s");

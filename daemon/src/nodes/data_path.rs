@@ -178,7 +178,7 @@ impl DataPath {
         drop(state);
         let way = match self.own.get() {
             None => Way::Link(None),
-            Some((port, _)) => self.try_ucx(port).map_or_else(|why| Way::Link(Some(why)), |peer| Way::Ucx(peer)),
+            Some((port, _)) => self.try_ucx(port).map_or_else(|why| Way::Link(Some(why)), Way::Ucx),
         };
         let mut state = self.lock();
         (state.deciding, state.decided) = (false, Some(way.clone()));
