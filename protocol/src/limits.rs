@@ -48,7 +48,9 @@ pub const TOKENS_PER_UID_MAX: usize = 16;
 pub const TOKENS_MAX: usize = 1024;
 /// Access tokens in one message.
 pub const STATUS_TOKENS_MAX: usize = 128;
-/// Nodes in one message. They fit beside the sessions of a status message.
+/// Sessions beside nodes in one status message.
+pub const STATUS_SESSIONS_BESIDE_NODES_MAX: usize = 24;
+/// Nodes in one message.
 pub const STATUS_NODES_MAX: usize = 40;
 /// Links between machines in one message: the slowest.
 pub const STATUS_NODE_LINKS_MAX: usize = 32;

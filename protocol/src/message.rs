@@ -2,7 +2,7 @@
 
 use crate::address::{TcpAddress, TcpSecurity};
 use crate::device_set::DeviceSet;
-use crate::limits::{STATUS_NODE_LINKS_MAX, STATUS_NODES_MAX, STATUS_SESSIONS_MAX};
+use crate::limits::{STATUS_NODE_LINKS_MAX, STATUS_NODES_MAX, STATUS_SESSIONS_BESIDE_NODES_MAX, STATUS_SESSIONS_MAX};
 use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
 use crate::record::{RecordPage, RecordQuery};
@@ -877,13 +877,19 @@ pub struct StatusDocument {
 }
 
 impl StatusDocument {
-    /// The sessions after number `after`, sorted, as many as one message holds.
+    /// The sessions after number `after`, sorted, as many as one message holds. The nodes and their links are in the last
+    /// message, which has fewer sessions for them.
     #[must_use]
     pub fn page(mut self, after: u64) -> Self {
         self.sessions.retain(|session| session.id > after);
         self.sessions.sort_by_key(|session| session.id);
-        self.more = self.sessions.len() > STATUS_SESSIONS_MAX;
+        let last_max = if self.nodes.is_empty() { STATUS_SESSIONS_MAX } else { STATUS_SESSIONS_BESIDE_NODES_MAX };
+        self.more = self.sessions.len() > last_max;
         self.sessions.truncate(STATUS_SESSIONS_MAX);
+        if self.more {
+            self.nodes.clear();
+            self.node_links.clear();
+        }
         self.nodes.truncate(STATUS_NODES_MAX);
         self.node_links.truncate(STATUS_NODE_LINKS_MAX);
         self

@@ -1,6 +1,6 @@
 //! Messages between processes by UCX, which uses RDMA where the machines have it.
 //!
-//! UCX neither encrypts nor authenticates. A [`UcxPort`] therefore sends only to peers whose address and tag the caller
+//! UCX neither encrypts nor authenticates, and does not check the addresses that it is given. A [`UcxPort`] therefore sends only to peers whose address and tag the caller
 //! has learnt in a safer way, and drops messages with tags that it has not given out.
 
 mod library;

@@ -250,9 +250,15 @@ impl UcxPort {
     /// Connects to the port at `address`, which hands messages with `tag` over. `failed` is called if the peer fails.
     ///
     /// # Errors
-    /// Both ports have no transport in common, or the address is none.
-    pub fn connect(&self, address: &[u8], tag: u64, failed: Failed) -> Result<UcxPeer, String> {
-        self.shared.connect(address, tag, failed).map(|peer| UcxPeer { tag, peer, shared: self.shared.clone() })
+    /// Both ports have no transport in common.
+    ///
+    /// # Safety
+    /// The address must be one of [`UcxPort::address`] in a process with the same version of UCX, which does not check
+    /// it.
+    pub unsafe fn connect(&self, address: &[u8], tag: u64, failed: Failed) -> Result<UcxPeer, String> {
+        // SAFETY: this function has the same requirement.
+        let peer = unsafe { self.shared.connect(address, tag, failed) };
+        peer.map(|peer| UcxPeer { tag, peer, shared: self.shared.clone() })
     }
 }
 
@@ -401,7 +407,9 @@ impl PortShared {
         result
     }
 
-    fn connect(&self, address: &[u8], tag: u64, failed: Failed) -> Result<Arc<PeerShared>, String> {
+    /// # Safety
+    /// That of [`UcxPort::connect`].
+    unsafe fn connect(&self, address: &[u8], tag: u64, failed: Failed) -> Result<Arc<PeerShared>, String> {
         self.call(|state| {
             if state.ended {
                 return Err("this process's port for UCX has ended".into());
@@ -416,8 +424,9 @@ impl PortShared {
             });
             let params = EndpointParams::of(address, endpoint_failed, Arc::as_ptr(&peer).cast());
             let mut handle = std::ptr::null_mut();
-            // SAFETY: the worker is open; the parameters and the address outlive the call; the handler's argument lives
-            // until the endpoint is closed, since the port keeps the peer until then.
+            // SAFETY: the worker is open; the parameters and the address outlive the call, and the address is a port's
+            // by this function's requirement; the handler's argument lives until the endpoint is closed, since the port
+            // keeps the peer until then.
             let made = unsafe { (self.library.endpoint_create)(state.worker.0, &raw const params, &raw mut handle) };
             self.library.check(&format!("connect to a peer (tag {tag:x})"), made)?;
             state.next += 1;
@@ -653,7 +662,8 @@ mod tests {
     fn peer(from: &UcxPort, to: &UcxPort, tag: u64) -> (UcxPeer, Receiver<String>) {
         let (tells, told) = channel();
         let failed = Box::new(move |why: &str| drop(tells.send(why.to_owned())));
-        (from.connect(to.address(), tag, failed).unwrap(), told)
+        // SAFETY: the address is that of a port of this process.
+        (unsafe { from.connect(to.address(), tag, failed) }.unwrap(), told)
     }
 
     #[test]

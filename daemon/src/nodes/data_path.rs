@@ -138,12 +138,15 @@ impl DataPath {
         }
     }
 
-    /// Takes a frame about the path itself, which `by_link` or UCX has brought. Returns whether it is one.
+    /// Takes a frame about the path itself. Returns whether it is one.
     pub fn take(&self, frame: &[u8; HEADER_BYTES]) -> bool {
         let number = u64::from_le_bytes(std::array::from_fn(|i| frame[1 + i]));
         match frame[0] {
             FILLER => {}
-            PROBE => self.answer(number, self.lock().decided.clone()),
+            PROBE => {
+                let way = self.lock().decided.clone();
+                self.answer(number, way);
+            }
             TRIAL => self.answer(number, None),
             ANSWER => {
                 self.lock().answered = Some(number);
@@ -182,13 +185,16 @@ impl DataPath {
         };
         let mut state = self.lock();
         (state.deciding, state.decided) = (false, Some(way.clone()));
+        let ended = state.ended;
         drop(state);
         self.changed.notify_all();
-        // It may have failed between its trial and this decision.
-        if let Way::Ucx(peer) = &way
-            && let Some(why) = peer.failed()
-        {
-            self.end_link(ucx_failed(&why));
+        // Either may have ended between the trial and this decision.
+        if let Way::Ucx(peer) = &way {
+            match peer.failed() {
+                Some(why) => self.end_link(ucx_failed(&why)),
+                None if ended => peer.end("the link has ended"),
+                None => {}
+            }
         }
         way
     }
@@ -199,7 +205,11 @@ impl DataPath {
         let state = self.changed.wait_while(state, unknown).unwrap_or_else(PoisonError::into_inner);
         let offer = state.offered.clone().ok_or("the link has ended")?;
         drop(state);
-        let UcxOffer { address, tag } = offer.ok_or("the other process has no UCX")?;
+        let UcxOffer { version, address, tag } = offer.ok_or("the other process has no UCX")?;
+        let (own_version, _) = UcxPort::library()?;
+        if version != own_version {
+            return Err(format!("the other process has UCX {version}, this one has {own_version}"));
+        }
         let address = address_of(&address).ok_or("the other process's UCX address is none")?;
         // A peer that fails during its trial is not used; afterwards, the link ends with it.
         let path = Arc::downgrade(self);
@@ -213,18 +223,22 @@ impl DataPath {
                 path.end_link(ucx_failed(why));
             }
         });
-        let peer = port.connect(&address, tag, failed)?;
+        // SAFETY: the address came by TLS from a process with the certificate that the daemon has named, which runs GT and
+        // has the same UCX; an invited node is trusted not to make one up (docs/many-machines.md).
+        let peer = unsafe { port.connect(&address, tag, failed) }?;
         peer.send(&[&header(TRIAL, TRIAL_NUMBER)])?;
-        if self.wait_for(TRIAL_NUMBER, TRIAL_PATIENCE) {
+        if self.wait_for(TRIAL_NUMBER, TRIAL_PATIENCE, Some(&peer)) {
             return Ok(Arc::new(peer));
         }
         let unanswered = || format!("nothing came of a trial for {} s", TRIAL_PATIENCE.as_secs());
         Err(peer.failed().unwrap_or_else(unanswered))
     }
 
-    /// Waits for an answer. Returns whether it came.
-    fn wait_for(&self, number: u64, patience: Duration) -> bool {
-        let missing = |state: &mut PathState| !state.ended && state.answered.is_none_or(|last| last < number);
+    /// Waits for an answer to what was sent over the link, or to this peer of UCX's. Returns whether it came.
+    fn wait_for(&self, number: u64, patience: Duration, peer: Option<&UcxPeer>) -> bool {
+        let has_failed = || peer.is_some_and(|peer| peer.failed().is_some());
+        let missing =
+            |state: &mut PathState| !state.ended && state.answered.is_none_or(|last| last < number) && !has_failed();
         let waited = self.changed.wait_timeout_while(self.lock(), patience, missing);
         let state = waited.unwrap_or_else(PoisonError::into_inner).0;
         state.answered.is_some_and(|last| last >= number)
@@ -276,7 +290,11 @@ impl DataPath {
                 state.probes
             };
             self.send(&way, &header(PROBE, number), &[]).ok()?;
-            self.wait_for(number, PROBE_PATIENCE).then(|| begun.elapsed())
+            let peer = match &way {
+                Way::Ucx(peer) => Some(&**peer),
+                Way::Link(_) => None,
+            };
+            self.wait_for(number, PROBE_PATIENCE, peer).then(|| begun.elapsed())
         })
     }
 }

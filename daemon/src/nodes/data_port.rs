@@ -335,7 +335,8 @@ impl DataPort {
     /// A path to another process, with a tag of its own if this process has UCX.
     fn new_path(&self) -> std::io::Result<Arc<DataPath>> {
         let Some(Ok(port)) = &self.ucx else { return Ok(DataPath::new(None)) };
-        let offer = UcxOffer { address: digits_of(port.address()), tag: random_number()? };
+        let (version, _) = UcxPort::library().unwrap_or_default();
+        let offer = UcxOffer { version, address: digits_of(port.address()), tag: random_number()? };
         Ok(DataPath::new(Some((port.clone(), offer))))
     }
 
@@ -727,6 +728,21 @@ mod tests {
         let [to_plain, to_ucx] = [0, 1].map(|port| machines.ways(port).remove(0));
         assert!(matches!(to_plain, Way::Link(Some(why)) if why == "the other process has no UCX"));
         assert!(matches!(to_ucx, Way::Link(None)), "nobody asked for UCX there");
+    }
+
+    #[test]
+    fn two_versions_of_ucx_do_not_meet_and_an_address_that_is_none_is_refused() {
+        let Some(machines) = with_ucx("versions", 1) else { return };
+        let path = machines.ports[0].new_path().unwrap();
+        let own = path.offer().unwrap();
+        for (offer, expected) in [
+            (UcxOffer { version: "1.0.0".into(), ..own.clone() }, "the other process has UCX 1.0.0, this one has "),
+            (UcxOffer { address: "5g".into(), ..own }, "the other process's UCX address is none"),
+        ] {
+            let path = machines.ports[0].new_path().unwrap();
+            path.offered(Some(offer));
+            assert!(matches!(path.way(), Way::Link(Some(why)) if why.starts_with(expected)));
+        }
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub enum UcxUse {
 /// What a process tells another, so that it can send to it by UCX.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UcxOffer {
+    /// The version of its UCX.
+    pub version: String,
     /// The address of its port, in hexadecimal digits.
     pub address: String,
     /// The tag of messages from the process that is told.
