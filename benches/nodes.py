@@ -1,9 +1,9 @@
 """Nodes: the dispatcher's time per instruction by number of nodes, and bytes between machines beside Gloo and sockets.
 
 The nodes are processes of this machine and connect by loopback, encrypted as between machines. Gloo and the plain
-sockets are not encrypted, nor is UCX, which is measured as well if `GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets it
-use what it uses between machines without RDMA. An all-reduce lasts until its last rank has ended; its ranks share the
-cores in both.
+sockets are not encrypted, nor is UCX, which is measured as well if `GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets
+it use what it uses between machines without RDMA. An all-reduce lasts until its last rank has ended; its ranks share
+the cores in both.
 """
 
 from __future__ import annotations
@@ -229,7 +229,9 @@ def _group_rows() -> Iterator[Row]:
 
 def _ucx_rows() -> Iterator[Row]:
     with _group(2, "ucx") as by_ucx, _group(2) as encrypted:
-        measurements = [("all_reduce", "all-reduce of {}", 1 << 10, 400), ("all_reduce", "all-reduce of {}", 64 << 20, 1)]
+        measurements = [
+            ("all_reduce", "all-reduce of {}", size, calls) for size, calls in ((1 << 10, 400), (64 << 20, 1))
+        ]
         measurements += [("message", "{} from one node to another", size, calls) for size, calls in MESSAGES]
         for name, what, size, calls in measurements:
             question = f"{name} {size} {calls}"

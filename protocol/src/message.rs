@@ -877,8 +877,8 @@ pub struct StatusDocument {
 }
 
 impl StatusDocument {
-    /// The sessions after number `after`, sorted, as many as one message holds. The nodes and their links are in the last
-    /// message, which has fewer sessions for them.
+    /// The sessions after number `after`, sorted, as many as one message holds. The nodes and their links are in the
+    /// last message, which has fewer sessions for them.
     #[must_use]
     pub fn page(mut self, after: u64) -> Self {
         self.sessions.retain(|session| session.id > after);

@@ -326,7 +326,8 @@ impl UcxLibrary {
         if text.is_null() {
             return format!("UCX's error {status}");
         }
-        // SAFETY: the strings of `ucs_status_string` end with NUL, and are static or live until this thread's next call.
+        // SAFETY: the strings of `ucs_status_string` end with NUL, and are static or live until this thread's next
+        // call.
         format!("UCX says: {}", unsafe { CStr::from_ptr(text) }.to_string_lossy())
     }
 

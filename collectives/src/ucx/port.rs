@@ -28,7 +28,7 @@ const END_PATIENCE: Duration = Duration::from_secs(2);
 /// The transports that UCX may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transports {
-    /// Those of RDMA devices, so that nothing falls back to plain TCP.
+    /// The transports of RDMA devices alone, so that nothing falls back to plain TCP.
     Rdma,
     /// All, or those that the variable `UCX_TLS` names.
     Any,
@@ -59,7 +59,7 @@ struct PortShared {
     library: &'static UcxLibrary,
     address: Vec<u8>,
     descriptor: c_int,
-    state: Mutex<PortState>,
+    state: Mutex<UcxPortState>,
     /// The threads that want the lock, to which the port's thread leaves it.
     waiting: AtomicUsize,
     /// The peers whose endpoints have failed and are to be closed, by number.
@@ -68,9 +68,9 @@ struct PortShared {
     patience: Duration,
 }
 
-struct PortState {
-    context: Handle,
-    worker: Handle,
+struct UcxPortState {
+    context: UcxHandle,
+    worker: UcxHandle,
     inboxes: HashMap<u64, InboxState>,
     /// By number.
     endpoints: HashMap<u64, OpenEndpoint>,
@@ -84,32 +84,32 @@ struct PortState {
 
 /// A pointer of UCX's.
 #[derive(Clone, Copy)]
-struct Handle(*mut c_void);
+struct UcxHandle(*mut c_void);
 
 // SAFETY: the port's mutex guards every use of the pointers, and UCX's worker was made for several threads of which one
 // at a time uses it (`UCS_THREAD_MODE_SERIALIZED`).
-unsafe impl Send for Handle {}
+unsafe impl Send for UcxHandle {}
 
 struct InboxState {
     taken: Taken,
     /// The messages that were begun to be received, in the order in which they were sent.
-    coming: VecDeque<Arc<Arrival>>,
+    coming: VecDeque<Arc<IncomingMessage>>,
 }
 
 /// A message that is received. UCX writes the bytes until there is a result.
-struct Arrival(Mutex<(Vec<u8>, Option<Status>)>);
+struct IncomingMessage(Mutex<(Vec<u8>, Option<Status>)>);
 
 /// The end of an endpoint: whether it is done.
 #[derive(Default)]
 struct Closing(Mutex<bool>);
 
 struct OpenEndpoint {
-    handle: Handle,
+    handle: UcxHandle,
     peer: Arc<PeerShared>,
     failed: Failed,
 }
 
-/// What a peer's handle, the callbacks and the port share.
+/// The state of a peer, which its handle, the callbacks and the port share.
 struct PeerShared {
     number: u64,
     library: &'static UcxLibrary,
@@ -179,8 +179,9 @@ unsafe extern "C" fn sent(request: *mut c_void, status: Status, argument: *mut c
 }
 
 unsafe extern "C" fn received(request: *mut c_void, status: Status, _info: *const MessageInfo, argument: *mut c_void) {
-    // SAFETY: `PortShared::receive` gave one count of the arrival away with this request, whose callback is called once.
-    let arrival = unsafe { Arc::from_raw(argument.cast::<Arrival>()) };
+    // SAFETY: `PortShared::receive` gave one count of the arrival away with this request, whose callback is called
+    // once.
+    let arrival = unsafe { Arc::from_raw(argument.cast::<IncomingMessage>()) };
     lock(&arrival.0).1 = Some(status);
     free(request);
 }
@@ -363,9 +364,9 @@ impl PortShared {
             unsafe { (library.worker_destroy)(worker) };
         }
         let (address, descriptor) = described?;
-        let state = PortState {
-            context: Handle(context),
-            worker: Handle(worker),
+        let state = UcxPortState {
+            context: UcxHandle(context),
+            worker: UcxHandle(worker),
             inboxes: HashMap::new(),
             endpoints: HashMap::new(),
             closing: Vec::new(),
@@ -394,7 +395,7 @@ impl PortShared {
     }
 
     /// Runs `call` under the lock, and wakes the port's thread.
-    fn call<T>(&self, call: impl FnOnce(&mut PortState) -> T) -> T {
+    fn call<T>(&self, call: impl FnOnce(&mut UcxPortState) -> T) -> T {
         self.waiting.fetch_add(1, SeqCst);
         let mut state = lock(&self.state);
         self.waiting.fetch_sub(1, SeqCst);
@@ -430,7 +431,7 @@ impl PortShared {
             let made = unsafe { (self.library.endpoint_create)(state.worker.0, &raw const params, &raw mut handle) };
             self.library.check(&format!("connect to a peer (tag {tag:x})"), made)?;
             state.next += 1;
-            state.endpoints.insert(number, OpenEndpoint { handle: Handle(handle), peer: peer.clone(), failed });
+            state.endpoints.insert(number, OpenEndpoint { handle: UcxHandle(handle), peer: peer.clone(), failed });
             Ok(peer)
         })
     }
@@ -515,7 +516,7 @@ impl PortShared {
     }
 
     /// Begins to receive the messages that have come. Returns whether there were some.
-    fn receive_all(&self, state: &mut PortState) -> bool {
+    fn receive_all(&self, state: &mut UcxPortState) -> bool {
         let mut any = false;
         loop {
             let mut info = MessageInfo::default();
@@ -530,16 +531,16 @@ impl PortShared {
         }
     }
 
-    fn receive(&self, state: &mut PortState, message: *mut c_void, info: &MessageInfo) {
+    fn receive(&self, state: &mut UcxPortState, message: *mut c_void, info: &MessageInfo) {
         // A message that nobody expects, or that no peer of GT's sends, is received into nothing: UCX then drops it.
         let wanted = state.inboxes.contains_key(&info.tag) && info.length <= MESSAGE_BYTES_MAX;
         let length = if wanted { info.length } else { 0 };
-        let arrival = Arc::new(Arrival(Mutex::new((vec![0; length], None))));
+        let arrival = Arc::new(IncomingMessage(Mutex::new((vec![0; length], None))));
         let start = lock(&arrival.0).0.as_mut_ptr();
         let argument = Arc::into_raw(arrival.clone());
         let params = RequestParams::receiving(received, argument.cast());
-        // SAFETY: the message was taken out just now; the arrival has `length` bytes, which nobody uses until there is a
-        // result, and lives until the callback, which has a count of it.
+        // SAFETY: the message was taken out just now; the arrival has `length` bytes, which nobody uses until there is
+        // a result, and lives until the callback, which has a count of it.
         let begun = Begun::of(unsafe {
             (self.library.receive)(state.worker.0, start.cast(), length, message, &raw const params)
         });
@@ -559,7 +560,7 @@ impl PortShared {
     }
 
     /// Closes the endpoints of peers that have failed. Returns who is to be told why.
-    fn close_failed(&self, state: &mut PortState) -> Vec<(Failed, String)> {
+    fn close_failed(&self, state: &mut UcxPortState) -> Vec<(Failed, String)> {
         state.closing.retain(|(_, closing)| !*lock(&closing.0));
         let failures = std::mem::take(&mut *lock(&self.failures));
         let ended: Vec<_> = failures.iter().filter_map(|number| state.endpoints.remove(number)).collect();
@@ -571,12 +572,12 @@ impl PortShared {
         ended.into_iter().map(close).collect()
     }
 
-    fn close(&self, state: &mut PortState, handle: Handle, peer: &Arc<PeerShared>) {
+    fn close(&self, state: &mut UcxPortState, handle: UcxHandle, peer: &Arc<PeerShared>) {
         let closing = Arc::new(Closing::default());
         let argument = Arc::into_raw(closing.clone());
         let params = RequestParams::closing(closed, argument.cast());
-        // SAFETY: the endpoint is open, was removed from the list of those that are used, and the parameters outlive the
-        // call.
+        // SAFETY: the endpoint is open, was removed from the list of those that are used, and the parameters outlive
+        // the call.
         let begun = Begun::of(unsafe { (self.library.endpoint_close)(handle.0, &raw const params) });
         if matches!(begun, Begun::Pending) {
             state.closing.push((peer.clone(), closing));
@@ -587,7 +588,7 @@ impl PortShared {
     }
 
     /// Closes all endpoints and frees the worker.
-    fn end(&self, mut state: MutexGuard<'_, PortState>) {
+    fn end(&self, mut state: MutexGuard<'_, UcxPortState>) {
         let open: Vec<OpenEndpoint> = state.endpoints.drain().map(|(_, endpoint)| endpoint).collect();
         for OpenEndpoint { handle, peer, .. } in open {
             peer.fail("this process's port for UCX has ended".into());
@@ -613,7 +614,7 @@ impl PortShared {
     }
 }
 
-impl PortState {
+impl UcxPortState {
     /// The messages that have come, of each inbox in their order. One whose receipt has failed ends those behind it.
     fn arrived(&mut self) -> Vec<(Taken, Vec<u8>)> {
         let mut arrived = Vec::new();

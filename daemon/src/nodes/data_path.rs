@@ -53,11 +53,11 @@ pub struct DataPath {
 
 #[derive(Default)]
 struct PathState {
-    /// What the other process offers, once it has said so; none inside if it has no UCX.
+    /// The offer of the other process, once it has made one; none inside if it has no UCX.
     offered: Option<Option<UcxOffer>>,
     /// True while a thread decides.
     deciding: bool,
-    decided: Option<Way>,
+    decided: Option<PathChoice>,
     /// The number of the last answer that has come, if any has.
     answered: Option<u64>,
     /// The number of the last probe.
@@ -67,7 +67,7 @@ struct PathState {
 
 /// The decision for a direction.
 #[derive(Clone)]
-pub enum Way {
+pub enum PathChoice {
     /// Over the link, with the reason if UCX was wanted.
     Link(Option<String>),
     /// By UCX.
@@ -111,7 +111,7 @@ impl DataPath {
         self.link.wait().end(end);
     }
 
-    /// What this process tells the other one.
+    /// The offer that this process makes to the other one.
     pub fn offer(&self) -> Option<UcxOffer> {
         self.own.get().map(|(_, offer)| offer.clone())
     }
@@ -133,7 +133,7 @@ impl DataPath {
         let decided = state.decided.clone();
         drop(state);
         self.changed.notify_all();
-        if let Some(Way::Ucx(peer)) = decided {
+        if let Some(PathChoice::Ucx(peer)) = decided {
             peer.end(why);
         }
     }
@@ -158,18 +158,18 @@ impl DataPath {
     }
 
     /// Answers without waiting, since this is on the thread that takes what ends the wait.
-    fn answer(&self, number: u64, way: Option<Way>) {
+    fn answer(&self, number: u64, way: Option<PathChoice>) {
         let answer = header(ANSWER, number);
         // A path that has ended answers nothing: the other side learns it from the link.
         let _ = match way {
-            Some(Way::Ucx(peer)) => peer.answer(&[&answer]).is_ok(),
+            Some(PathChoice::Ucx(peer)) => peer.answer(&[&answer]).is_ok(),
             // A trial may come while the link is being started.
             _ => self.link.wait().answer(&[&answer]).is_ok(),
         };
     }
 
     /// The decision for this direction. The first caller makes it, and waits for a connection of the link to that end.
-    pub fn way(self: &Arc<Self>) -> Way {
+    pub fn way(self: &Arc<Self>) -> PathChoice {
         let mut state = self.lock();
         while state.deciding {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -180,8 +180,8 @@ impl DataPath {
         state.deciding = true;
         drop(state);
         let way = match self.own.get() {
-            None => Way::Link(None),
-            Some((port, _)) => self.try_ucx(port).map_or_else(|why| Way::Link(Some(why)), Way::Ucx),
+            None => PathChoice::Link(None),
+            Some((port, _)) => self.try_ucx(port).map_or_else(|why| PathChoice::Link(Some(why)), PathChoice::Ucx),
         };
         let mut state = self.lock();
         (state.deciding, state.decided) = (false, Some(way.clone()));
@@ -189,7 +189,7 @@ impl DataPath {
         drop(state);
         self.changed.notify_all();
         // Either may have ended between the trial and this decision.
-        if let Way::Ucx(peer) = &way {
+        if let PathChoice::Ucx(peer) = &way {
             match peer.failed() {
                 Some(why) => self.end_link(ucx_failed(&why)),
                 None if ended => peer.end("the link has ended"),
@@ -216,15 +216,15 @@ impl DataPath {
         let failed = Box::new(move |why: &str| {
             let Some(path) = path.upgrade() else { return };
             let state = path.lock();
-            let in_use = matches!(state.decided, Some(Way::Ucx(_)));
+            let in_use = matches!(state.decided, Some(PathChoice::Ucx(_)));
             drop(state);
             path.changed.notify_all();
             if in_use {
                 path.end_link(ucx_failed(why));
             }
         });
-        // SAFETY: the address came by TLS from a process with the certificate that the daemon has named, which runs GT and
-        // has the same UCX; an invited node is trusted not to make one up (docs/many-machines.md).
+        // SAFETY: the address came by TLS from a process with the certificate that the daemon has named, which runs GT
+        // and has the same UCX; an invited node is trusted not to make one up (docs/many-machines.md).
         let peer = unsafe { port.connect(&address, tag, failed) }?;
         peer.send(&[&header(TRIAL, TRIAL_NUMBER)])?;
         if self.wait_for(TRIAL_NUMBER, TRIAL_PATIENCE, Some(&peer)) {
@@ -248,19 +248,19 @@ impl DataPath {
     ///
     /// # Errors
     /// The reason why nothing reaches the other process any more.
-    pub fn send(&self, way: &Way, header: &[u8], parts: &[&[u8]]) -> Result<(), String> {
+    pub fn send(&self, way: &PathChoice, header: &[u8], parts: &[&[u8]]) -> Result<(), String> {
         const { assert!(LINK_PIECE_BYTES_MAX + HEADER_BYTES <= LINK_FRAME_BYTES_MAX) };
         const { assert!(UCX_PIECE_BYTES_MAX + HEADER_BYTES <= MESSAGE_BYTES_MAX) };
         let piece_bytes_max = match way {
-            Way::Link(_) => LINK_PIECE_BYTES_MAX,
-            Way::Ucx(_) => UCX_PIECE_BYTES_MAX,
+            PathChoice::Link(_) => LINK_PIECE_BYTES_MAX,
+            PathChoice::Ucx(_) => UCX_PIECE_BYTES_MAX,
         };
         let bytes: usize = parts.iter().map(|part| part.len()).sum();
         let send = |pieces: &[&[u8]]| {
             let parts: Vec<&[u8]> = std::iter::once(header).chain(pieces.iter().copied()).collect();
             match way {
-                Way::Ucx(peer) => peer.send(&parts),
-                Way::Link(_) => self.link.wait().send(&parts).map_err(|end| end.to_string()),
+                PathChoice::Ucx(peer) => peer.send(&parts),
+                PathChoice::Link(_) => self.link.wait().send(&parts).map_err(|end| end.to_string()),
             }
         };
         if bytes <= piece_bytes_max {
@@ -291,8 +291,8 @@ impl DataPath {
             };
             self.send(&way, &header(PROBE, number), &[]).ok()?;
             let peer = match &way {
-                Way::Ucx(peer) => Some(&**peer),
-                Way::Link(_) => None,
+                PathChoice::Ucx(peer) => Some(&**peer),
+                PathChoice::Link(_) => None,
             };
             self.wait_for(number, PROBE_PATIENCE, peer).then(|| begun.elapsed())
         })

@@ -5,7 +5,7 @@
 //! another, or a [`GroupNotice`]; it names the group by a number that only its members know. Both processes show their
 //! certificates, whose fingerprints the daemon has told each of them.
 
-use super::data_path::{DataPath, HEADER_BYTES, NOTICE, Way, digits_of};
+use super::data_path::{DataPath, HEADER_BYTES, NOTICE, PathChoice, digits_of};
 use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank, UcxOffer, UcxUse};
 use super::link_speed::MeasuredLink;
 use super::messages::MachineRequest;
@@ -234,8 +234,8 @@ impl DataPort {
             }
             let Some(MeasuredLink { latency_ns, bytes_per_s }) = path.measure() else { continue };
             let (transport, reason) = match path.way() {
-                Way::Ucx(_) => (LinkTransport::Ucx, None),
-                Way::Link(why) => {
+                PathChoice::Ucx(_) => (LinkTransport::Ucx, None),
+                PathChoice::Link(why) => {
                     let failed = self.ucx.as_ref().and_then(|port| port.as_ref().err()).cloned();
                     (LinkTransport::Tls, why.or(failed))
                 }
@@ -271,7 +271,7 @@ impl DataPort {
                 true => Route::Here,
                 false => {
                     let (link, path) = self.link_with(endpoint).map_err(|why| setup(format!("rank {peer}: {why}")))?;
-                    Route::Away { link, path, way: Way::Link(None) }
+                    Route::Away { link, path, way: PathChoice::Link(None) }
                 }
             });
         }
@@ -540,7 +540,7 @@ enum Route {
     /// A rank of this process, perhaps the own one.
     Here,
     /// A rank of another process.
-    Away { link: LastingLink, path: Arc<DataPath>, way: Way },
+    Away { link: LastingLink, path: Arc<DataPath>, way: PathChoice },
 }
 
 /// The transport of one rank.
@@ -701,7 +701,7 @@ mod tests {
 
     impl Machines {
         /// The ways from a port to all others.
-        fn ways(&self, port: usize) -> Vec<Way> {
+        fn ways(&self, port: usize) -> Vec<PathChoice> {
             let paths: Vec<_> = self.ports[port].lock().peers.values().map(|peer| peer.path.clone()).collect();
             paths.iter().map(DataPath::way).collect()
         }
@@ -715,7 +715,10 @@ mod tests {
             machines.on_ranks_of(&[0, 1, 1, 0, 2], true, run);
         }
         let ways = machines.ways(0);
-        assert!(ways.len() == 2 && ways.iter().all(|way| matches!(way, Way::Ucx(_))), "both others are reached by UCX");
+        assert!(
+            ways.len() == 2 && ways.iter().all(|way| matches!(way, PathChoice::Ucx(_))),
+            "both others are reached by UCX"
+        );
     }
 
     #[test]
@@ -726,8 +729,8 @@ mod tests {
             machines.on_ranks(&[0, 1], run);
         }
         let [to_plain, to_ucx] = [0, 1].map(|port| machines.ways(port).remove(0));
-        assert!(matches!(to_plain, Way::Link(Some(why)) if why == "the other process has no UCX"));
-        assert!(matches!(to_ucx, Way::Link(None)), "nobody asked for UCX there");
+        assert!(matches!(to_plain, PathChoice::Link(Some(why)) if why == "the other process has no UCX"));
+        assert!(matches!(to_ucx, PathChoice::Link(None)), "nobody asked for UCX there");
     }
 
     #[test]
@@ -741,7 +744,7 @@ mod tests {
         ] {
             let path = machines.ports[0].new_path().unwrap();
             path.offered(Some(offer));
-            assert!(matches!(path.way(), Way::Link(Some(why)) if why.starts_with(expected)));
+            assert!(matches!(path.way(), PathChoice::Link(Some(why)) if why.starts_with(expected)));
         }
     }
 
@@ -754,7 +757,7 @@ mod tests {
             if comm.rank() == 1 {
                 comm.barrier().unwrap();
                 for way in machines.ways(1) {
-                    let Way::Ucx(peer) = way else { panic!("the other is reached by UCX") };
+                    let PathChoice::Ucx(peer) = way else { panic!("the other is reached by UCX") };
                     peer.end("a test");
                 }
             } else {
@@ -772,7 +775,7 @@ mod tests {
             assert!(is_named, "{error}");
         });
         machines.on_ranks(&[0, 1], |comm| random_step(comm, 3));
-        assert!(machines.ways(0).iter().all(|way| matches!(way, Way::Ucx(_))));
+        assert!(machines.ways(0).iter().all(|way| matches!(way, PathChoice::Ucx(_))));
     }
 
     #[test]

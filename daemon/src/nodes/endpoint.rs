@@ -28,7 +28,7 @@ pub enum UcxUse {
     Always,
 }
 
-/// What a process tells another, so that it can send to it by UCX.
+/// The offer of a process to another, which can then send to it by UCX.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct UcxOffer {
     /// The version of its UCX.
