@@ -44,6 +44,8 @@ LOOM_TARGET := $(CARGO_TARGET)/loom
 REPORTS := $(CARGO_TARGET)/reports
 # NVIDIA's compiler for the kernels' tests; set GT_CUDA_LIBRARIES to use one from another folder.
 CUDA_TOOLS := $(CARGO_TARGET)/cuda
+# UCX for the tests of tensors that travel by it.
+UCX := $(CARGO_TARGET)/ucx
 # NVIDIA's headers, with which GT's declarations of its functions are compared.
 NVIDIA_HEADERS := $(CARGO_TARGET)/nvidia-headers
 # The fuzz targets, built with coverage and the address sanitizer, and the inputs found so far.
@@ -79,7 +81,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources gpu-kit gpu-test reports parity bench lint fmt \
+.PHONY: help demo demo-c build install deb dist test-programs test-packaging test-systemd test test-rust test-ucx test-stress fuzz test-loom test-miri test-python test-emulated test-torch test-sanitized test-headers kernel-resources gpu-kit gpu-test reports parity bench lint fmt \
 	header libgt install-libgt clean tools lint-tools fuzz-parity
 
 help: ## this list
@@ -156,8 +158,20 @@ test-systemd: $(VENV)/.stamp-test ## the units and the package, in a systemd tha
 
 test: test-rust test-sanitized test-loom test-miri lint test-python test-packaging test-systemd ## every test, Rust and Python, and the linters
 
-test-rust: tools $(CUDA_TOOLS)/.stamp ## the Rust tests
-	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES) cargo test --no-fail-fast
+test-rust: export UCX_TLS := tcp,self
+test-rust: tools $(CUDA_TOOLS)/.stamp $(UCX)/.stamp ## the Rust tests
+	GT_CUDA_LIBRARIES=$(GT_CUDA_LIBRARIES):$(abspath $(UCX))/libucx/lib \
+	    GT_UCX_LIBRARY=$(abspath $(UCX))/libucx/lib/libucp.so.0 cargo test --no-fail-fast
+
+test-ucx: export UCX_TLS := tcp,self
+test-ucx: tools $(UCX)/.stamp ## those of them whose bytes travel by UCX (downloads 43 MB)
+	GT_UCX_LIBRARY=$(abspath $(UCX))/libucx/lib/libucp.so.0 sh -c '\
+	    cargo test --package gt-collectives --lib ucx && cargo test --package gtd --lib nodes::data_port && \
+	    cargo test --package gtd --test nodes data_paths'
+
+$(UCX)/.stamp: pyproject.toml | $(VENV)/bin/python
+	$(VENV)/bin/python -m pip install --quiet --upgrade --no-deps --target $(UCX) --group ucx
+	@touch $@
 
 $(CUDA_TOOLS)/.stamp: pyproject.toml | $(VENV)/bin/python
 	$(VENV)/bin/python -m pip install --quiet --upgrade --no-deps --target $(CUDA_TOOLS) --group cuda

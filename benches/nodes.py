@@ -1,7 +1,9 @@
 """Nodes: the dispatcher's time per instruction by number of nodes, and bytes between machines beside Gloo and sockets.
 
 The nodes are processes of this machine and connect by loopback, encrypted as between machines. Gloo and the plain
-sockets are not encrypted. An all-reduce lasts until its last rank has ended; its ranks share the cores in both.
+sockets are not encrypted, nor is UCX, which is measured as well if `GT_UCX_LIBRARY` names it; `UCX_TLS=tcp,self` lets
+it use what it uses between machines without RDMA. An all-reduce lasts until its last rank has ended; its ranks share
+the cores in both.
 """
 
 from __future__ import annotations
@@ -31,6 +33,8 @@ SOCKETS = 0.9
 # Nodes with two workers of one thread each.
 NODES = (1, 2, 4, 36)
 JOIN_DEADLINE_S = 60.0
+# The bytes of messages between two nodes, and how many are sent for one measurement.
+MESSAGES = ((1 << 20, 40), (64 << 20, 2))
 
 CLIENT = (
     """
@@ -167,14 +171,14 @@ def _dispatcher_rows() -> Iterator[Row]:
 
 
 @contextmanager
-def _group(ranks: int) -> Iterator[list[subprocess.Popen[str]]]:
-    """Runs the ranks of a group, each a process as on a machine of its own."""
+def _group(ranks: int, *transport: str) -> Iterator[list[subprocess.Popen[str]]]:
+    """Runs the ranks of a group, each a process as on a machine of its own, encrypted or by `ucx`."""
     build = ["cargo", "build", "--quiet", "--release", "--package", "gtd", "--example", "network_group"]
     subprocess.run(build, cwd=ROOT, check=True)
     with ExitStack() as stack:
         folder = stack.enter_context(tempfile.TemporaryDirectory())
         program = TARGET / "release" / "examples" / "network_group"
-        processes = [start_process([program, f"{folder}/{rank}"]) for rank in range(ranks)]
+        processes = [start_process([program, f"{folder}/{rank}", *transport]) for rank in range(ranks)]
         for process in processes:
             stack.callback(end_process, process)
         endpoints = [json.loads(read_line(process)) for process in processes]
@@ -214,7 +218,7 @@ def _group_rows() -> Iterator[Row]:
                 what = f"all-reduce of {_kib(size)}, {ranks} nodes; PyTorch: Gloo"
                 yield Row(what, contenders, (Target(GLOO, "PyTorch"),), rounds=5)
             if ranks == 2:
-                for size, calls in ((1 << 20, 40), (64 << 20, 2)):
+                for size, calls in MESSAGES:
                     contenders = {
                         "GT": lambda size=size, calls=calls: ask(ours, f"message {size} {calls}"),
                         "bare": lambda size=size, calls=calls: ask(ours, f"sockets {size} {calls}"),
@@ -223,7 +227,24 @@ def _group_rows() -> Iterator[Row]:
                     yield Row(what, contenders, (Target(SOCKETS, "bare", speed=True),), rounds=5)
 
 
+def _ucx_rows() -> Iterator[Row]:
+    with _group(2, "ucx") as by_ucx, _group(2) as encrypted:
+        measurements = [
+            ("all_reduce", "all-reduce of {}", size, calls) for size, calls in ((1 << 10, 400), (64 << 20, 1))
+        ]
+        measurements += [("message", "{} from one node to another", size, calls) for size, calls in MESSAGES]
+        for name, what, size, calls in measurements:
+            question = f"{name} {size} {calls}"
+            contenders = {
+                "GT": lambda question=question: ask(by_ucx, question),
+                "bare": lambda question=question: ask(encrypted, question),
+            }
+            yield Row(f"{what.format(_kib(size))} by UCX, 2 nodes; bare: GT by TLS", contenders, rounds=5)
+
+
 def rows() -> Iterator[Row]:
     """Yields the dispatcher's time by number of nodes, all-reduces beside Gloo, and messages beside sockets."""
     yield from _dispatcher_rows()
     yield from _group_rows()
+    if os.environ.get("GT_UCX_LIBRARY"):
+        yield from _ucx_rows()

@@ -201,12 +201,27 @@ impl LastingLink {
     /// # Panics
     /// If the frame is longer than [`LINK_FRAME_BYTES_MAX`].
     pub fn send(&self, parts: &[&[u8]]) -> Result<(), LinkEnd> {
-        let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        assert!(bytes <= LINK_FRAME_BYTES_MAX, "a frame of {bytes} bytes");
         let mut state = self.lock();
         while state.ended.is_none() && state.unacknowledged.len > UNACKNOWLEDGED_BYTES_MAX {
             state = self.wait(state, BEAT_EVERY);
         }
+        self.push(state, parts)
+    }
+
+    /// As [`send`](Self::send), without waiting: for the reader's thread, which takes the acknowledgements.
+    ///
+    /// # Errors
+    /// As [`send`](Self::send).
+    ///
+    /// # Panics
+    /// As [`send`](Self::send).
+    pub fn answer(&self, parts: &[&[u8]]) -> Result<(), LinkEnd> {
+        self.push(self.lock(), parts)
+    }
+
+    fn push(&self, mut state: MutexGuard<'_, LinkState>, parts: &[&[u8]]) -> Result<(), LinkEnd> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        assert!(bytes <= LINK_FRAME_BYTES_MAX, "a frame of {bytes} bytes");
         if let Some(end) = &state.ended {
             return Err(end.clone());
         }

@@ -7,11 +7,12 @@
 //! 2. [`local`]: groups of threads of one process, or of processes of one machine that share memory.
 //! 3. [`nccl`]: groups of NVIDIA devices.
 //! 4. [`network`]: groups whose ranks are on several machines.
-//! 5. [`JointResult`]: what threads of one process make together, without a copy for each.
-//! 6. [`sync`]: the event counts and the barrier of local groups; generic over how a rank waits, so that loom can run
+//! 5. [`ucx`]: messages between processes of several machines, by RDMA where they have it.
+//! 6. [`JointResult`]: what threads of one process make together, without a copy for each.
+//! 7. [`sync`]: the event counts and the barrier of local groups; generic over how a rank waits, so that loom can run
 //!    them.
-//! 7. [`mod@reduce`]: the kernels of reductions.
-//! 8. `conformance`: the tests that every communicator passes.
+//! 8. [`mod@reduce`]: the kernels of reductions.
+//! 9. `conformance`: the tests that every communicator passes.
 //!
 //! Invariants: a reduction has the same bits on every rank (in a local group, it combines ranks 0 to n-1 in this
 //! order); no rank waits for ever, since a waiting rank notices an abort, the death of a process and the end of its
@@ -60,6 +61,8 @@ pub mod reduce;
 #[cfg(not(loom))]
 mod stats;
 pub mod sync;
+#[cfg(not(loom))]
+pub mod ucx;
 
 #[cfg(not(loom))]
 mod communicator;

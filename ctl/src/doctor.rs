@@ -8,7 +8,7 @@ use crate::table::bytes;
 use gt_backend::{DoctorContext, Finding, FindingState, ServiceUser, findings_text};
 use gt_bridge::tls::Certificate;
 use gt_config::{SYSTEM_FILE, Settings};
-use gt_protocol::{Connection, TcpStatus};
+use gt_protocol::{Connection, TcpStatus, UcxStatus};
 use nix::sys::resource::{Resource, getrlimit};
 use nix::unistd::{Group, Uid, User};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
@@ -37,6 +37,7 @@ pub fn output(socket: &Path) -> CommandOutput {
     let (reached, pid) = daemon(socket);
     findings.push(reached);
     findings.extend(by_tcp(socket));
+    findings.extend(by_ucx(socket));
     findings.extend(metrics(socket));
     findings.extend(limits(pid));
     findings.extend(kernel());
@@ -135,6 +136,29 @@ fn by_tcp(socket: &Path) -> Option<Finding> {
             "connect to the tls:// address that gtctl status prints; then listen_plain: off",
         ),
     })
+}
+
+/// Says whether tensors travel between machines without encryption.
+fn by_ucx(socket: &Path) -> Option<Finding> {
+    let Connection { socket, .. } = connect(socket).ok()?;
+    let ucx = gt_protocol::ask_status(&socket).ok()?.nodes_ucx?;
+    Some(ucx_finding(&ucx))
+}
+
+fn ucx_finding(UcxStatus { library, why_not }: &UcxStatus) -> Finding {
+    let what = "ucx";
+    match why_not {
+        None => Finding::note(
+            what,
+            format!("version {library}: tensors can be read and changed on the way to nodes that have UCX as well"),
+            "use it on a network that nobody else is on; nodes_plain_ucx: off encrypts them",
+        ),
+        Some(why) => Finding::note(
+            what,
+            format!("tensors travel to nodes encrypted, by TCP: {why}"),
+            "put that right and start the daemon again; nodes_plain_ucx: off, if TCP is as well",
+        ),
+    }
 }
 
 /// Says where metrics are read.
@@ -321,6 +345,15 @@ fn devices() -> Vec<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn it_says_whether_tensors_travel_unencrypted() {
+        let library = "1.22.0, /lib/libucp.so.0".to_owned();
+        let used = ucx_finding(&UcxStatus { library: library.clone(), why_not: None });
+        assert!(used.found.contains("1.22.0, /lib/libucp.so.0: tensors can be read and changed"), "{used:?}");
+        let unused = ucx_finding(&UcxStatus { library, why_not: Some("this machine has no RDMA device".into()) });
+        assert!(unused.found.contains("encrypted, by TCP: this machine has no RDMA device"), "{unused:?}");
+    }
 
     #[test]
     fn an_abstract_socket_is_everybodys() {

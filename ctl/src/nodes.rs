@@ -4,7 +4,7 @@ use crate::host::host_of;
 use crate::output::CommandOutput;
 use crate::table::{Table, bytes, seconds};
 use crate::time::date;
-use gt_protocol::{NodeInfo, NodeState};
+use gt_protocol::{NodeInfo, NodeLink, NodeState};
 use serde_json::json;
 
 /// The output of `gtctl invite` on the machine `host`: the line that joins, on a line of its own. `invited` are the
@@ -33,8 +33,29 @@ pub fn invited(
 }
 
 /// The output of `gtctl node list`.
-pub fn listed(nodes: &[NodeInfo]) -> CommandOutput {
-    CommandOutput::new(if nodes.is_empty() { "no nodes\n".into() } else { table(nodes) }, &nodes)
+pub fn listed((nodes, links): &(Vec<NodeInfo>, Vec<NodeLink>)) -> CommandOutput {
+    let mut text = if nodes.is_empty() { "no nodes\n".into() } else { table(nodes) };
+    if !links.is_empty() {
+        text.push_str(&format!("\n{}", link_table(links)));
+    }
+    CommandOutput::new(text, &json!({"nodes": nodes, "links": links}))
+}
+
+/// The table of links between machines.
+pub fn link_table(links: &[NodeLink]) -> String {
+    let mut table =
+        Table::new(&[("LINK", false), ("BY", false), ("LATENCY", true), ("BANDWIDTH", true), ("WHY NOT UCX", false)]);
+    let name = |machine: &str| if machine.is_empty() { "the daemon's machine".into() } else { machine.to_owned() };
+    for NodeLink { from, to, transport, reason, latency_ns, bytes_per_s } in links {
+        table.row(vec![
+            format!("{} - {}", name(from), name(to)),
+            transport.name().into(),
+            latency(*latency_ns),
+            bandwidth(*bytes_per_s),
+            reason.clone().unwrap_or_else(|| "-".into()),
+        ]);
+    }
+    table.text()
 }
 
 /// The table of nodes.
@@ -66,7 +87,7 @@ pub fn table(nodes: &[NodeInfo]) -> String {
             bytes(node.received_bytes),
             node.resumed.to_string(),
             latency(node.latency_ns),
-            if node.bytes_per_s == 0 { "-".into() } else { format!("{}/s", bytes(node.bytes_per_s)) },
+            bandwidth(node.bytes_per_s),
             date(node.joined_s as f64),
         ]);
     }
@@ -82,9 +103,15 @@ fn latency(ns: u64) -> String {
     }
 }
 
+/// A bandwidth for people; `-` if it is not known.
+fn bandwidth(bytes_per_s: u64) -> String {
+    if bytes_per_s == 0 { "-".into() } else { format!("{}/s", bytes(bytes_per_s)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use gt_protocol::LinkTransport;
 
     #[test]
     fn an_invitation_is_one_line_to_paste() {
@@ -100,7 +127,7 @@ mod tests {
 
     #[test]
     fn nodes_are_listed_with_their_links() {
-        assert_eq!(listed(&[]).text, "no nodes\n");
+        assert_eq!(listed(&(Vec::new(), Vec::new())).text, "no nodes\n");
         let node = NodeInfo {
             name: "box".into(),
             state: NodeState::Up,
@@ -119,6 +146,24 @@ mod tests {
             "box   up     10.0.0.7        2  2.0 KiB      10 B        3    57 µs  1.0 GiB/s  1970-01-01 00:00\n",
             "left  away   -               0      0 B       0 B        0        -          -  1970-01-01 00:00\n",
         ];
-        assert_eq!(listed(&[node, away]).text, lines.concat());
+        let nodes = vec![node, away];
+        assert_eq!(listed(&(nodes.clone(), Vec::new())).text, lines.concat());
+        let link = NodeLink {
+            from: "box".into(),
+            to: "left".into(),
+            transport: LinkTransport::Ucx,
+            reason: None,
+            latency_ns: 9_000,
+            bytes_per_s: 5 << 30,
+        };
+        let reason = Some("this machine has no RDMA device".into());
+        let plain = NodeLink { to: String::new(), transport: LinkTransport::Tls, reason, ..link.clone() };
+        let links = [
+            "\n",
+            "LINK                        BY   LATENCY  BANDWIDTH  WHY NOT UCX\n",
+            "box - left                  ucx     9 µs  5.0 GiB/s  -\n",
+            "box - the daemon's machine  tls     9 µs  5.0 GiB/s  this machine has no RDMA device\n",
+        ];
+        assert_eq!(listed(&(nodes, vec![link, plain])).text, [lines.concat(), links.concat()].concat());
     }
 }

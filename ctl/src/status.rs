@@ -4,7 +4,7 @@ use crate::host::host_of;
 use crate::nodes;
 use crate::table::{Table, bytes, or_none, seconds};
 use gt_protocol::{
-    DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, TcpStatus, WorkerInfo, WorkerState,
+    DeviceSet, RunningInfo, SessionDetail, SessionStatus, StatusDocument, TcpStatus, UcxStatus, WorkerInfo, WorkerState,
 };
 use nix::unistd::{Uid, User};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -37,7 +37,11 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
         text.push_str(&format!("tcp: {}\n", by_tcp(tcp, &own_host())));
     }
     if let Some(address) = &status.nodes_address {
-        text.push_str(&format!("nodes: join at {address} (gtctl invite)\n"));
+        let plain = match status.nodes_ucx.as_deref() {
+            Some(UcxStatus { why_not: None, .. }) => "; tensors may travel unencrypted, by UCX",
+            _ => "",
+        };
+        text.push_str(&format!("nodes: join at {address} (gtctl invite){plain}\n"));
     }
     if let Some(address) = &status.metrics {
         text.push_str(&format!(
@@ -63,6 +67,10 @@ pub fn text(status: &StatusDocument, now: f64) -> String {
     text.push('\n');
     if !status.nodes.is_empty() {
         text.push_str(&nodes::table(&status.nodes));
+        text.push('\n');
+    }
+    if !status.node_links.is_empty() {
+        text.push_str(&nodes::link_table(&status.node_links));
         text.push('\n');
     }
     if status.arena_bytes_limit > 0 {

@@ -1,15 +1,16 @@
 //! One rank of a group over the network, which measures what its standard input asks for; `benches/nodes.py` runs it.
 //!
-//! Its argument is a folder for its certificate. It prints its endpoint, reads its rank in the group, and joins. Each
-//! further line is a measurement in which all ranks take part, and is answered with seconds: `all_reduce BYTES CALLS`;
-//! `message BYTES CALLS`, from rank 0 to rank 1; `sockets BYTES CALLS`, the same over a plain blocking connection.
+//! Its argument is a folder for its certificate; `ucx` may follow, so that bytes travel by UCX. It prints its endpoint,
+//! reads its rank in the group, and joins. Each further line is a measurement in which all ranks take part, and is
+//! answered with seconds: `all_reduce BYTES CALLS`; `message BYTES CALLS`, from rank 0 to rank 1; `sockets BYTES
+//! CALLS`, the same over a plain blocking connection.
 
 #![expect(clippy::print_stdout, reason = "a measurement prints")]
 
 use gt_collectives::{Communicator, Reduce};
 use gt_ops::DType;
 use gtd::nodes::data_port::DataPort;
-use gtd::nodes::endpoint::{DataSetup, Endpoint, NetworkRank};
+use gtd::nodes::endpoint::{DataSetup, Endpoint, NetworkRank, UcxUse};
 use std::error::Error;
 use std::io::{BufRead, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -38,9 +39,13 @@ fn plain_connection(group: &mut dyn Communicator) -> Result<Option<TcpStream>, B
 }
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let folder = std::env::args().nth(1).ok_or("usage: network_group FOLDER")?;
+    let folder = std::env::args().nth(1).ok_or("usage: network_group FOLDER [ucx]")?;
     let bind = "127.0.0.1".parse()?;
-    let port = DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into() })?;
+    let ucx = std::env::args().nth(2).filter(|word| word == "ucx").map(|_| UcxUse::Always);
+    let port = DataPort::open(DataSetup { folder: folder.clone().into(), bind, daemon_host: "127.0.0.1".into(), ucx })?;
+    if let Some(why) = port.ucx_status().and_then(|ucx| ucx.why_not) {
+        return Err(why.into());
+    }
     let endpoint = Endpoint { machine: folder, host: Some("127.0.0.1".into()), ..port.endpoint().clone() };
     println!("{}", serde_json::to_string(&endpoint)?);
     let mut lines = std::io::stdin().lock().lines();

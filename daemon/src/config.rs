@@ -2,9 +2,10 @@
 
 use crate::journal;
 use crate::nodes::agent::JoinLine;
+use crate::nodes::endpoint::UcxUse;
 use clap::{Parser, Subcommand};
 use gt_config::{
-    Bytes, Level, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, metrics_address,
+    Bytes, Level, PlainUcx, Settings, WorkerKind, WorkerKinds, device, device_help, listen_address, metrics_address,
     workers_default, workers_help,
 };
 use gt_protocol::Address;
@@ -85,6 +86,11 @@ pub struct Config {
     /// loopback [default: none].
     #[arg(long, value_name = "[HOST:]PORT", value_parser = listen_address, conflicts_with = "private")]
     pub nodes: Option<SocketAddr>,
+
+    /// Lets tensors travel between machines by UCX, which does not encrypt them: off, rdma (between machines with RDMA
+    /// devices, and by these alone) or always (between all that have UCX) [default: off].
+    #[arg(long, value_name = "WHERE", conflicts_with = "private")]
+    pub nodes_plain_ucx: Option<PlainUcx>,
 
     /// The address of this machine at which a page for browsers and metrics are read by HTTP; a port alone is on
     /// loopback [default: none].
@@ -238,6 +244,7 @@ impl Config {
             tls_key: self.tls_key.or_else(|| file.tls_key.clone()),
             listen_plain: self.listen_plain.or(file.listen_plain),
             nodes: self.nodes.or(file.nodes),
+            nodes_plain_ucx: self.nodes_plain_ucx.or(file.nodes_plain_ucx),
             metrics: self.metrics.or(file.metrics),
             session_records: self.session_records.or(file.session_records),
             log: self.log.or_else(journal::level_of_environment).or(file.log),
@@ -265,6 +272,15 @@ impl Config {
         self.session_records.unwrap_or(SESSION_RECORDS).0
     }
 
+    /// Where tensors travel by UCX between machines; none for nowhere.
+    pub fn ucx(&self) -> Option<UcxUse> {
+        match self.nodes_plain_ucx.unwrap_or(PlainUcx::Off) {
+            PlainUcx::Off => None,
+            PlainUcx::Rdma => Some(UcxUse::Rdma),
+            PlainUcx::Always => Some(UcxUse::Always),
+        }
+    }
+
     /// The smallest size of tensors that are sharded without a signal; none if no tensors are.
     pub fn shard_bytes_min(&self) -> Option<u64> {
         self.auto_shard.unwrap_or(true).then_some(self.shard_bytes_min.unwrap_or(SHARD_BYTES_MIN).0)
@@ -284,6 +300,7 @@ impl Config {
             ("auto_shard or shard_bytes_min", self.shard_bytes_min() != other.shard_bytes_min()),
             ("metrics", self.metrics != other.metrics),
             ("nodes", self.nodes != other.nodes),
+            ("nodes_plain_ucx", self.ucx() != other.ucx()),
             ("session_records", self.session_records() != other.session_records()),
             ("socket", self.socket != other.socket),
             ("listen or token_file", (self.listen, &self.token_file) != (other.listen, &other.token_file)),

@@ -71,9 +71,25 @@ fn ignore_user_signals() {
     }
 }
 
+/// Settings of UCX that hold unless the environment says otherwise: it leaves this program's handlers of signals as
+/// they are, writes to standard error, and says nothing of variables that it does not know.
+const UCX_SETTINGS: [(&str, &str); 3] =
+    [("UCX_HANDLE_ERRORS", "none"), ("UCX_LOG_FILE", "stderr"), ("UCX_WARN_UNUSED_ENV_VARS", "n")];
+
+/// Sets [`UCX_SETTINGS`], which UCX reads when it is opened.
+fn set_up_ucx() {
+    for (name, value) in UCX_SETTINGS {
+        if std::env::var_os(name).is_none() {
+            // SAFETY: `main` calls this before any other thread is started, so nobody else reads the environment.
+            unsafe { std::env::set_var(name, value) };
+        }
+    }
+}
+
 /// Runs the program `gtd`; the binary does nothing else.
 pub fn main() -> ExitCode {
     ignore_user_signals();
+    set_up_ucx();
     let arguments = Config::try_parse().unwrap_or_else(|error| {
         refuse_for(&error);
         error.exit()
@@ -229,7 +245,7 @@ pub fn run(arguments: Config, file: Option<Settings>, log_level: LogLevel) -> Re
         _ => None,
     };
     let nodes = match (config.nodes, &socket) {
-        (Some(address), Some(socket)) => Some(Nodes::listen(address, state_folder(config)?, socket)?),
+        (Some(address), Some(socket)) => Some(Nodes::listen(address, state_folder(config)?, socket, config.ucx())?),
         _ => None,
     };
     let links = start_workers(config, &kinds).inspect_err(|error| refuse(client.as_ref(), &error.to_string()))?;

@@ -107,6 +107,17 @@ pub const NVML: SharedLibrary = SharedLibrary {
     folders: &["/usr/lib/wsl/lib", "/run/opengl-driver/lib"],
 };
 
+/// UCX, by which machines exchange bytes. The packages of Python that have it cannot use RDMA, so that of the system is
+/// used.
+pub const UCX: SharedLibrary = SharedLibrary {
+    name: "UCX",
+    purpose: "by which machines exchange tensors",
+    install: "apt install libucx0, or set GT_UCX_LIBRARY to the path of libucp.so.0",
+    variable: Some("GT_UCX_LIBRARY"),
+    files: &[File { name: "libucp.so.0", in_packages: "", cuda: None }],
+    folders: &["/opt/mellanox/ucx/lib", "/opt/ucx/lib"],
+};
+
 /// An open library, closed when the last clone is dropped.
 #[derive(Clone, Debug)]
 pub struct Opened {

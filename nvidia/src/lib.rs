@@ -17,7 +17,7 @@ mod probe;
 pub use cuda::{CudaQuery, attribute, explain, remedy};
 pub use device::{ComputeMode, Device, DeviceProcess, NoCuda};
 pub use find::{
-    CUBLAS_LT, CUDNN, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary,
+    CUBLAS_LT, CUDNN, DRIVER, Environment, FOLDERS_VARIABLE, Missing, NCCL, NVML, NVRTC, Opened, SharedLibrary, UCX,
 };
 pub use probe::{LibraryFound, ProbeReport, is_there, probe, probe_apart};
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The sources with declarations, and the header of each.
-const SOURCES: [Source; 9] = [
+const SOURCES: [Source; 10] = [
     Source {
         file: "nvidia/src/cuda.rs",
         header: "cuda.h",
@@ -289,6 +289,101 @@ const SOURCES: [Source; 9] = [
         own: &["SPINS"],
     },
     Source {
+        file: "collectives/src/ucx/library.rs",
+        header: "ucp/api/ucp.h",
+        numbers: &[
+            ("const OK", &["UCS_OK"]),
+            ("pub const BUSY: Status = -", &["-UCS_ERR_BUSY"]),
+            ("const LAST: Status = -", &["-UCS_ERR_LAST"]),
+            ("const CONTEXT_HAS_FEATURES", &["UCP_PARAM_FIELD_FEATURES"]),
+            ("const FEATURE_TAG", &["UCP_FEATURE_TAG"]),
+            ("const FEATURE_WAKEUP", &["UCP_FEATURE_WAKEUP"]),
+            ("const WORKER_HAS_THREAD_MODE", &["UCP_WORKER_PARAM_FIELD_THREAD_MODE"]),
+            ("const SERIALIZED", &["UCS_THREAD_MODE_SERIALIZED"]),
+            ("const ENDPOINT_HAS_ADDRESS", &["UCP_EP_PARAM_FIELD_REMOTE_ADDRESS"]),
+            ("const ENDPOINT_HAS_ERROR_MODE", &["UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE"]),
+            ("const ENDPOINT_HAS_ERROR_HANDLER", &["UCP_EP_PARAM_FIELD_ERR_HANDLER"]),
+            ("const ERRORS_OF_PEERS", &["UCP_ERR_HANDLING_MODE_PEER"]),
+            ("const REQUEST_HAS_CALLBACK", &["UCP_OP_ATTR_FIELD_CALLBACK"]),
+            ("const REQUEST_HAS_DATA", &["UCP_OP_ATTR_FIELD_USER_DATA"]),
+            ("const REQUEST_HAS_FLAGS", &["UCP_OP_ATTR_FIELD_FLAGS"]),
+            ("const CLOSE_BY_FORCE", &["UCP_EP_CLOSE_FLAG_FORCE"]),
+        ],
+        types: &[
+            (
+                "ContextParams",
+                "ucp_params_t",
+                &[
+                    "field_mask",
+                    "features",
+                    "request_size",
+                    "request_init",
+                    "request_cleanup",
+                    "tag_sender_mask",
+                    "mt_workers_shared",
+                    "estimated_num_eps",
+                    "estimated_num_ppn",
+                    "name",
+                    "node_local_id",
+                ],
+            ),
+            (
+                "WorkerParams",
+                "ucp_worker_params_t",
+                &[
+                    "field_mask",
+                    "thread_mode",
+                    "cpu_mask",
+                    "events",
+                    "user_data",
+                    "event_fd",
+                    "flags",
+                    "name",
+                    "am_alignment",
+                    "client_id",
+                ],
+            ),
+            (
+                "EndpointParams",
+                "ucp_ep_params_t",
+                &[
+                    "field_mask",
+                    "address",
+                    "err_mode",
+                    "err_handler.cb",
+                    "err_handler.arg",
+                    "user_data",
+                    "flags",
+                    "sockaddr",
+                    "conn_request",
+                    "name",
+                    "local_sockaddr",
+                ],
+            ),
+            ("MessageInfo", "ucp_tag_recv_info_t", &["sender_tag", "length"]),
+            (
+                "RequestParams",
+                "ucp_request_param_t",
+                &[
+                    "op_attr_mask",
+                    "flags",
+                    "request",
+                    "cb",
+                    "datatype",
+                    "user_data",
+                    "reply_buffer",
+                    "memory_type",
+                    "recv_info",
+                    "memh",
+                    "remote_datatype",
+                    "remote",
+                    "remote_count",
+                ],
+            ),
+        ],
+        own: &["API_MAJOR", "API_MINOR"],
+    },
+    Source {
         file: "nvidia/src/nvml.rs",
         header: "nvml.h",
         numbers: &[("const NVLINKS_MAX", &["NVML_NVLINK_MAX_LINKS"])],
@@ -308,7 +403,7 @@ const STAND_INS: [(&str, &str); 4] = [
     ("collectives/tests/fake_nccl.cpp", "nccl.h"),
 ];
 
-/// The headers that the packages of `make test-rust` bring.
+/// The headers that the packages of `make test-rust` bring. UCX, which is not of a toolkit, has its own.
 const OF_TOOLKIT: [&str; 2] = ["cuda.h", "nvrtc.h"];
 
 /// A source with declarations of one library.
@@ -367,7 +462,7 @@ fn described(rust: &str, source: &Source, text: &str) -> String {
     }
     let known = match rust {
         "()" => "void",
-        "c_char" | "c_uchar" | "u8" => "Whole<1>",
+        "c_char" | "c_uchar" | "u8" | "i8" => "Whole<1>",
         "c_int" | "c_uint" | "i32" | "u32" => "Whole<4>",
         "c_ulonglong" | "u64" | "i64" | "usize" => "Whole<8>",
         "f32" => "Floating<4>",
@@ -409,6 +504,7 @@ fn fields(text: &str, name: &str) -> Vec<String> {
         "u8" => "unsigned char",
         "f32" => "float",
         "*const c_char" => "const char*",
+        "*const c_void" => "const void*",
         "Algorithm" => "Rust_Algorithm",
         other => panic!("{name} has a field of {other}, which this test does not know"),
     };
@@ -509,7 +605,7 @@ fn comparison(source: &Source, text: &str) -> String {
             let _ = writeln!(
                 cpp,
                 "static_assert(offsetof(Rust_{rust}, f{i}) == offsetof({name}, {field}) && sizeof(Rust_{rust}::f{i}) == \
-                 sizeof({name}::{field}), \"{field} of {name}\");"
+                 sizeof(static_cast<{name}*>(nullptr)->{field}), \"{field} of {name}\");"
             );
         }
     }

@@ -48,8 +48,14 @@ pub const TOKENS_PER_UID_MAX: usize = 16;
 pub const TOKENS_MAX: usize = 1024;
 /// Access tokens in one message.
 pub const STATUS_TOKENS_MAX: usize = 128;
-/// Nodes in one message. They fit beside the sessions of a status message.
+/// Sessions beside nodes in one status message.
+pub const STATUS_SESSIONS_BESIDE_NODES_MAX: usize = 24;
+/// Nodes in one message.
 pub const STATUS_NODES_MAX: usize = 40;
+/// Links between machines in one message: the slowest.
+pub const STATUS_NODE_LINKS_MAX: usize = 32;
+/// Bytes of the reason why a link does not go by UCX.
+pub const LINK_REASON_BYTES_MAX: usize = 160;
 /// The longest time after which an invitation of a node expires, seconds: a week.
 pub const INVITATION_LIFETIME_S_MAX: u64 = 7 * 24 * 3600;
 /// The longest time after which an access token expires, seconds: ten years.

@@ -3,7 +3,7 @@
 use crate::error::{ProtocolError, Result};
 use crate::limits::{HANDSHAKE_DEADLINE, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, REPLY_DEADLINE, RING_SLOTS_MAX};
 use crate::message::{
-    ClientMessage, DaemonMessage, Hello, NodeInfo, PlacementInfo, RefusalCode, Refused, Role, SequenceCounts,
+    ClientMessage, DaemonMessage, Hello, NodeInfo, NodeLink, PlacementInfo, RefusalCode, Refused, Role, SequenceCounts,
     SessionDetail, SessionGrant, SessionStatus, StatusDocument, TokenInfo, Welcome, WorkerTraffic,
 };
 use crate::notice::Notice;
@@ -561,20 +561,20 @@ pub fn ask_node_invite(socket: &Socket, lifetime_s: u64, workers_max: Option<u32
     }
 }
 
-/// Requests the nodes that have joined, in several messages if there are many.
+/// Requests the nodes that have joined, in several messages if there are many, and the slowest links between machines.
 ///
 /// # Errors
 /// [`ProtocolError::Refused`] if the daemon takes no nodes; if the daemon is gone or does not answer.
-pub fn ask_node_list(socket: &Socket) -> Result<Vec<NodeInfo>> {
+pub fn ask_node_list(socket: &Socket) -> Result<(Vec<NodeInfo>, Vec<NodeLink>)> {
     let mut all: Vec<NodeInfo> = Vec::new();
     loop {
         let after = all.last().map(|node| node.name.clone()).unwrap_or_default();
         match ask(socket, &ClientMessage::NodeList { after: after.clone() })? {
-            (DaemonMessage::Nodes { nodes, more }, _) => {
+            (DaemonMessage::Nodes { nodes, links, more }, _) => {
                 let goes_on = more && nodes.last().is_some_and(|node| node.name > after);
                 all.extend(nodes);
                 if !goes_on {
-                    return Ok(all);
+                    return Ok((all, links));
                 }
             }
             (other, _) => return Err(unexpected("nodes", &other)),

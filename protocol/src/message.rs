@@ -2,7 +2,7 @@
 
 use crate::address::{TcpAddress, TcpSecurity};
 use crate::device_set::DeviceSet;
-use crate::limits::{STATUS_NODES_MAX, STATUS_SESSIONS_MAX};
+use crate::limits::{STATUS_NODE_LINKS_MAX, STATUS_NODES_MAX, STATUS_SESSIONS_BESIDE_NODES_MAX, STATUS_SESSIONS_MAX};
 use crate::notice::Notice;
 use crate::quota::{QuotaChange, QuotaDocument, UserStatus};
 use crate::record::{RecordPage, RecordQuery};
@@ -304,6 +304,9 @@ pub enum DaemonMessage {
     Nodes {
         /// The nodes.
         nodes: Vec<NodeInfo>,
+        /// The slowest links between machines, at most [`STATUS_NODE_LINKS_MAX`].
+        #[serde(default)]
+        links: Vec<NodeLink>,
         /// True if there are nodes after the last one here.
         more: bool,
     },
@@ -560,6 +563,45 @@ pub struct NodeInfo {
     pub latency_ns: u64,
     /// The bandwidth of that link, bytes a second; 0 if it was not measured.
     pub bytes_per_s: u64,
+}
+
+/// A link between two machines, as the processes of their workers measured it when they first exchanged tensors.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct NodeLink {
+    /// The machine that measured it; empty for the daemon's.
+    pub from: String,
+    /// The other machine; empty for the daemon's.
+    pub to: String,
+    /// How tensors travel.
+    pub transport: LinkTransport,
+    /// Why not by UCX, if that was wanted.
+    pub reason: Option<String>,
+    /// The latency, nanoseconds.
+    pub latency_ns: u64,
+    /// The bandwidth, bytes a second.
+    pub bytes_per_s: u64,
+}
+
+/// How tensors travel between two machines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LinkTransport {
+    /// By TCP, encrypted.
+    #[default]
+    Tls,
+    /// By UCX, not encrypted.
+    Ucx,
+}
+
+impl LinkTransport {
+    /// The transport's name.
+    pub fn name(self) -> &'static str {
+        match self {
+            LinkTransport::Tls => "tls",
+            LinkTransport::Ucx => "ucx",
+        }
+    }
 }
 
 /// The state of a node.
@@ -822,6 +864,10 @@ pub struct StatusDocument {
     pub nodes_address: Option<String>,
     /// The first [`STATUS_NODES_MAX`] nodes.
     pub nodes: Vec<NodeInfo>,
+    /// The slowest links between machines, at most [`STATUS_NODE_LINKS_MAX`] in one message.
+    pub node_links: Vec<NodeLink>,
+    /// The daemon's UCX, if tensors may travel between machines by it, which does not encrypt them.
+    pub nodes_ucx: Option<Box<UcxStatus>>,
     /// The address and the port of its page and metrics, by HTTP; none if they are off.
     pub metrics: Option<String>,
     /// The sessions, by number.
@@ -831,16 +877,33 @@ pub struct StatusDocument {
 }
 
 impl StatusDocument {
-    /// The sessions after number `after`, sorted, as many as one message holds.
+    /// The sessions after number `after`, sorted, as many as one message holds. The nodes and their links are in the
+    /// last message, which has fewer sessions for them.
     #[must_use]
     pub fn page(mut self, after: u64) -> Self {
         self.sessions.retain(|session| session.id > after);
         self.sessions.sort_by_key(|session| session.id);
-        self.more = self.sessions.len() > STATUS_SESSIONS_MAX;
+        let last_max = if self.nodes.is_empty() { STATUS_SESSIONS_MAX } else { STATUS_SESSIONS_BESIDE_NODES_MAX };
+        self.more = self.sessions.len() > last_max;
         self.sessions.truncate(STATUS_SESSIONS_MAX);
+        if self.more {
+            self.nodes.clear();
+            self.node_links.clear();
+        }
         self.nodes.truncate(STATUS_NODES_MAX);
+        self.node_links.truncate(STATUS_NODE_LINKS_MAX);
         self
     }
+}
+
+/// The UCX of a daemon that is to use it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UcxStatus {
+    /// Its version and the path of its library.
+    pub library: String,
+    /// Why it is not used, if it is not.
+    pub why_not: Option<String>,
 }
 
 /// How a daemon listens by TCP.

@@ -1,7 +1,10 @@
 //! A client and a daemon on a real socket, and their errors about invalid messages of the other.
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail by panicking")]
 
-use gt_protocol::limits::{CQ_SLOTS, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, SQ_SLOTS, STATUS_SESSIONS_MAX};
+use gt_protocol::limits::{
+    CQ_SLOTS, LINK_REASON_BYTES_MAX, MESSAGE_BYTES_MAX, NAME_BYTES_MAX, SQ_SLOTS, STATUS_NODE_LINKS_MAX,
+    STATUS_NODES_MAX, STATUS_SESSIONS_MAX,
+};
 use gt_protocol::*;
 use gt_shm::{Arena, ArenaAllocator, DaemonPort, Slot, Socket, broadcast};
 use std::os::fd::AsFd;
@@ -188,10 +191,11 @@ fn the_tape_and_error_texts_are_handed_out() {
 }
 
 #[test]
-fn a_status_of_many_sessions_comes_in_parts_that_fit() {
+fn a_status_of_many_sessions_and_nodes_comes_in_parts_that_fit() {
     // The longest names, with characters that JSON writes as six.
     let name = "\u{1}".repeat(NAME_BYTES_MAX);
-    let sessions: Vec<_> = (0..3 * STATUS_SESSIONS_MAX as u64 + 5)
+    // The last sessions fit into one message, but not beside the nodes.
+    let sessions: Vec<_> = (0..4 * STATUS_SESSIONS_MAX as u64 - 5)
         .rev()
         .map(|id| SessionStatus {
             id: id + 1,
@@ -219,7 +223,34 @@ fn a_status_of_many_sessions_comes_in_parts_that_fit() {
         })
         .collect();
     let count = sessions.len();
-    let document = StatusDocument { pid: 42, uptime_s: 1.5, sessions, ..Default::default() };
+    let node = NodeInfo {
+        name: "12345678".into(),
+        address: Some("2001:0db8:85a3:0000:0000:8a2e:0370:7334".into()),
+        workers: u32::MAX,
+        joined_s: u64::MAX,
+        sent_bytes: u64::MAX,
+        received_bytes: u64::MAX,
+        resumed: u64::MAX,
+        latency_ns: u64::MAX,
+        bytes_per_s: u64::MAX,
+        ..NodeInfo::default()
+    };
+    let link = NodeLink {
+        from: "12345678".into(),
+        to: "87654321".into(),
+        transport: LinkTransport::Tls,
+        reason: Some("x".repeat(LINK_REASON_BYTES_MAX)),
+        latency_ns: u64::MAX,
+        bytes_per_s: u64::MAX,
+    };
+    let document = StatusDocument {
+        pid: 42,
+        uptime_s: 1.5,
+        sessions,
+        nodes: vec![node; STATUS_NODES_MAX + 1],
+        node_links: vec![link; STATUS_NODE_LINKS_MAX + 1],
+        ..Default::default()
+    };
     let (socket, thread) = daemon(move |socket, _port| {
         while let Ok(ClientMessage::Status { after }) = recv_client_message(&socket, PATIENCE) {
             let page = DaemonMessage::Status(document.clone().page(after));
@@ -231,6 +262,7 @@ fn a_status_of_many_sessions_comes_in_parts_that_fit() {
     assert_eq!((status.pid, status.more), (42, false));
     let ids: Vec<_> = status.sessions.iter().map(|session| session.id).collect();
     assert_eq!(ids, (1..=count as u64).collect::<Vec<_>>());
+    assert_eq!((status.nodes.len(), status.node_links.len()), (STATUS_NODES_MAX, STATUS_NODE_LINKS_MAX));
     drop(connection);
     thread.join().unwrap();
 }

@@ -119,6 +119,21 @@ def named(rank: int, size: int, **more: str) -> dict[str, str]:
     return {**job, "GT_LAUNCH_MACHINE": f"box{rank}", **more}
 
 
+STATUS = """
+import json, os, subprocess, sys
+command = [sys.argv[1], "status", "--json", "--socket", os.environ["GT_CONNECT"].removeprefix("unix:")]
+print(json.loads(subprocess.run(command, check=True, capture_output=True).stdout)["nodes_ucx"] is not None)
+"""
+
+
+@pytest.mark.parametrize(("options", "used"), [((), "False\n"), (("--nodes-plain-ucx", "always"), "True\n")])
+def test_tensors_may_travel_by_ucx_only_if_the_job_says_so(ranks: Ranks, options: Sequence[str], used: str) -> None:
+    for rank in range(2):
+        ranks.start(STATUS, *options, arguments=(str(gtd().with_name("gtctl")),), **named(rank, 2))
+    first, _ = ranks.ended()
+    assert (first.status, first.out) == (0, used), first.complaint
+
+
 # The launchers' environments -------------------------------------------------------------------------------------
 
 

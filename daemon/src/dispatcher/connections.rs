@@ -697,6 +697,8 @@ impl Dispatcher {
             tcp: self.tcp.clone(),
             nodes_address: self.nodes.as_ref().map(|nodes| nodes.address().to_string()),
             nodes: self.nodes.as_ref().map(|nodes| nodes.list()).unwrap_or_default(),
+            node_links: self.nodes.as_ref().map(|nodes| nodes.links()).unwrap_or_default(),
+            nodes_ucx: self.nodes.as_ref().and_then(|nodes| nodes.ucx()).map(Box::new),
             metrics: self.metrics.clone(),
             sessions,
             more: false,

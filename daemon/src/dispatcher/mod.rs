@@ -196,6 +196,8 @@ pub struct Dispatcher {
     present: Workers,
     /// The machines; none if all workers are on the daemon's.
     machines: Vec<Machine>,
+    /// How many links between machines were measured when `machines` was made.
+    measured: u64,
     groups: Groups,
     pipelines: Pipelines,
     tape: Tape,
@@ -282,6 +284,7 @@ impl Dispatcher {
             initial_workers: links.len(),
             present: Workers::first_of(links.len()),
             machines: Vec::new(),
+            measured: 0,
             links,
             groups: Groups::default(),
             pipelines,

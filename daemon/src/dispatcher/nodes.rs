@@ -3,7 +3,7 @@
 use super::Dispatcher;
 use super::admin::not_permitted;
 use crate::nodes::server::Nodes;
-use gt_protocol::limits::{INVITATION_LIFETIME_S_MAX, STATUS_NODES_MAX};
+use gt_protocol::limits::{INVITATION_LIFETIME_S_MAX, STATUS_NODE_LINKS_MAX, STATUS_NODES_MAX};
 use gt_protocol::{DaemonMessage, RefusalCode, Refused};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,11 +52,13 @@ impl Dispatcher {
 
     /// The nodes with names after `after`, as many as one message holds.
     pub(super) fn list_nodes(&self, after: &str) -> Result<DaemonMessage, Refused> {
+        let mut links = self.nodes()?.links();
+        links.truncate(STATUS_NODE_LINKS_MAX);
         let mut nodes = self.nodes()?.list();
         nodes.retain(|node| node.name.as_str() > after);
         let more = nodes.len() > STATUS_NODES_MAX;
         nodes.truncate(STATUS_NODES_MAX);
-        Ok(DaemonMessage::Nodes { nodes, more })
+        Ok(DaemonMessage::Nodes { nodes, links, more })
     }
 
     /// Begins to remove a node; the answer follows when that is stored.

@@ -8,7 +8,7 @@
 use super::{Dispatcher, WakeSource};
 use crate::devices;
 use crate::modifiers::links::{Machine, MachineLink};
-use crate::nodes::link_speed::MeasuredLink;
+use crate::nodes::server::Nodes;
 use crate::worker::process::link::ProcessLink;
 use crate::worker::process::worker_device::WorkerDevice;
 use crate::worker::worker_link::{Availability, WorkerLink};
@@ -20,25 +20,32 @@ use gt_protocol::{DaemonMessage, Hello, RefusalCode, Refused, WorkerInfo, Worker
 use gt_shm::Socket;
 use std::os::fd::AsFd;
 
-/// The machines, by the nodes that workers are on; none if all are on the daemon's. `speed` is the measured speed of a
-/// node's link.
-fn machines_of(
-    nodes: impl Iterator<Item = Option<String>>,
-    speed: impl Fn(&str) -> Option<MeasuredLink>,
-) -> Vec<Machine> {
+/// The machines, by the nodes that workers are on; none if all are on the daemon's.
+fn machines_of(workers: impl Iterator<Item = Option<String>>, nodes: Option<&Nodes>) -> Vec<Machine> {
     let mut machines: Vec<(Option<String>, Workers)> = Vec::new();
-    for (number, node) in nodes.enumerate() {
+    for (number, node) in workers.enumerate() {
         match machines.iter_mut().find(|(name, _)| *name == node) {
             Some((_, workers)) => *workers = workers.with(Workers::one(number)),
             None => machines.push((node, Workers::one(number))),
         }
     }
-    let link = |node: Option<String>| match node {
+    if machines.len() < 2 {
+        return Vec::new();
+    }
+    let link = |node: &Option<String>| match node {
         None => MachineLink::Own,
-        Some(node) => speed(&node).map_or(MachineLink::Unmeasured, MachineLink::Measured),
+        Some(node) => nodes.and_then(|nodes| nodes.speed(node)).map_or(MachineLink::Unmeasured, MachineLink::Measured),
     };
-    let machine = |(node, workers)| Machine { workers, link: link(node) };
-    if machines.len() > 1 { machines.into_iter().map(machine).collect() } else { Vec::new() }
+    let name = |node: &Option<String>| node.clone().unwrap_or_default();
+    let names: Vec<String> = machines.iter().map(|(node, _)| name(node)).collect();
+    let between =
+        |node: &Option<String>| nodes.map(|nodes| nodes.speeds_between(&name(node), &names)).unwrap_or_default();
+    let machine = |(node, workers): &(Option<String>, Workers)| Machine {
+        workers: *workers,
+        link: link(node),
+        between: between(node),
+    };
+    machines.iter().map(machine).collect()
 }
 
 impl Dispatcher {
@@ -161,11 +168,13 @@ impl Dispatcher {
             |link: &dyn WorkerLink| matches!(link.availability(), Availability::Available | Availability::Down);
         let here = self.links.iter().enumerate().filter(|(_, link)| computes(&***link));
         let present = here.fold(Workers::NONE, |all, (number, _)| all.with(Workers::one(number)));
-        if present != std::mem::replace(&mut self.present, present) {
-            let (nodes, links) = (&self.nodes, &mut self.links);
-            let speed = |node: &str| nodes.as_ref().and_then(|nodes| nodes.speed(node));
-            self.machines = machines_of(links.iter_mut().map(|link| link.info().node), speed);
+        let measured = self.nodes.as_ref().map_or(0, |nodes| nodes.measured());
+        let others = present != std::mem::replace(&mut self.present, present);
+        if others || measured != std::mem::replace(&mut self.measured, measured) {
+            let (nodes, links) = (self.nodes.as_deref(), &mut self.links);
+            self.machines = machines_of(links.iter_mut().map(|link| link.info().node), nodes);
             self.drop_unused_pipelines();
+            self.pipelines.set_machines(&self.machines);
         }
     }
 

@@ -21,13 +21,13 @@ use sharding::costs::Costs;
 pub fn standard(shard_bytes_min: Option<u64>, together: Workers, devices: Option<(Workers, f64)>) -> Pipelines {
     Pipelines::new(move |SessionWorkers { workers, several }, machines| {
         if !several {
-            return Pipeline::new(Vec::new(), Links { local_bytes_per_ns: f64::INFINITY, machines: Vec::new() });
+            return Pipeline::new(Vec::new(), Links::new(f64::INFINITY, Vec::new()));
         }
         let local_bytes_per_ns = match devices {
             Some((devices, gbytes_per_s)) if workers.without(devices).is_empty() => gbytes_per_s,
             _ => machine_bytes_per_ns(),
         };
-        let links = Links { local_bytes_per_ns, machines: machines.to_vec() };
+        let links = Links::new(local_bytes_per_ns, machines.to_vec());
         let costs = Costs { shard_bytes_min, together, links: links.clone() };
         Pipeline::new(vec![Box::new(Sharding::new(workers, costs))], links)
     })

@@ -61,6 +61,14 @@ impl Pipelines {
         &mut self.made[at].1
     }
 
+    /// Tells all pipelines that links between these machines were measured.
+    pub fn set_machines(&mut self, machines: &[Machine]) {
+        for (_, pipeline) in &mut self.made {
+            pipeline.links.set_machines(machines);
+            pipeline.modifiers.iter_mut().for_each(|modifier| modifier.links_changed(&pipeline.links));
+        }
+    }
+
     /// True if there are so many that unused ones are to be dropped.
     pub fn are_many(&self) -> bool {
         self.made.len() > PIPELINES_KEPT

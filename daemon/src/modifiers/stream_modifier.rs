@@ -28,6 +28,9 @@ pub trait StreamModifier {
     /// Pushes the steps that replace `step` to `out`.
     fn process(&mut self, step: Step, out: &mut Output<'_>);
 
+    /// Takes note of links that were measured.
+    fn links_changed(&mut self, _links: &Links) {}
+
     /// The modifier's counters.
     fn stats(&self) -> ModifierStats;
 }

@@ -130,14 +130,15 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
         workers: offered.clone(),
     };
     let (connection, reply) = reach(join, &own, &hello).map_err(|error| explain(join, &error))?;
-    let (link_name, name) = match reply {
-        NodeReply::Welcome { link, name, .. } => (link, name),
+    let (link_name, name, ucx) = match reply {
+        NodeReply::Welcome { link, name, ucx, .. } => (link, name, ucx),
         NodeReply::Refused { why } => return Err(format!("the daemon at {}:{}: {why}", join.host, join.port).into()),
     };
     data_port::set_up(DataSetup {
         folder,
         bind: connection.own_address.ip(),
         daemon_host: connection.address.ip().to_string(),
+        ucx,
     });
     let redial = {
         let (join, own, link) = (join.clone(), own.clone(), link_name.clone());
@@ -162,10 +163,11 @@ pub fn run(options: &NodeOptions) -> Result<(), Box<dyn Error>> {
     // The node works even if its standard output is closed.
     let _ = writeln!(
         std::io::stdout(),
-        "joined the daemon at {}:{} as node {name} with workers {}; Ctrl-C leaves",
+        "joined the daemon at {}:{} as node {name} with workers {}{}; Ctrl-C leaves",
         join.host,
         join.port,
-        workers.join(", ")
+        workers.join(", "),
+        if ucx.is_some() { "; tensors travel unencrypted, by UCX, where both machines have it" } else { "" }
     );
     match ended.recv()? {
         AgentEnd::Signal => {

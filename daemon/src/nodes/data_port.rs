@@ -5,21 +5,27 @@
 //! another, or a [`GroupNotice`]; it names the group by a number that only its members know. Both processes show their
 //! certificates, whose fingerprints the daemon has told each of them.
 
-use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank};
+use super::data_path::{DataPath, HEADER_BYTES, NOTICE, PathChoice, digits_of};
+use super::endpoint::{DataHello, DataReply, DataSetup, Endpoint, NetworkRank, UcxOffer, UcxUse};
+use super::link_speed::MeasuredLink;
 use super::messages::MachineRequest;
 use gt_bridge::handshake::ConnectError;
-use gt_bridge::lasting_link::{DialFailure, LINK_FRAME_BYTES_MAX, LastingLink, LinkEnd, LinkOptions, LinkRole};
+use gt_bridge::lasting_link::{DialFailure, LastingLink, LinkEnd, LinkOptions, LinkRole};
 use gt_bridge::machine_port::{MachineConnection, MachinePort, dial};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
 use gt_collectives::network::{GroupNotice, Mailbox, NetworkCommunicator, RankStream, RankTransport};
+use gt_collectives::ucx::{Transports, UcxPort};
 use gt_collectives::{CollectiveError, Communicator};
 use gt_protocol::address::Fingerprint;
-use std::collections::{HashMap, VecDeque};
+use gt_protocol::limits::LINK_REASON_BYTES_MAX;
+use gt_protocol::{LinkTransport, NodeLink, UcxStatus};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::sync::atomic::AtomicBool;
+use std::path::Path;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
@@ -29,15 +35,12 @@ pub const GRACE: Duration = Duration::from_secs(30);
 const KNOWN_DEADLINE: Duration = Duration::from_secs(5);
 /// The timeout of an attempt to find out whether a process has ended.
 const PROBE_DEADLINE: Duration = Duration::from_millis(500);
-/// The most bytes of a stream in one frame.
-const PIECE_BYTES_MAX: usize = 64 << 10;
 /// The most ranks of groups that this process does not know yet, for which bytes have come.
 const EARLY_MAX: usize = 256;
 /// The ranks that a process remembers to have left.
 const LEFT_MAX: usize = 1024;
-
-const HEADER_BYTES: usize = 13;
-const NOTICE: u8 = RankStream::ALL.len() as u8;
+/// The folder in which the kernel lists RDMA devices.
+const RDMA_DEVICES: &str = "/sys/class/infiniband";
 
 /// The port of a process.
 pub struct DataPort {
@@ -48,6 +51,12 @@ pub struct DataPort {
     changed: Condvar,
     /// Whether this process ends, so that links that end are no news.
     closing: AtomicBool,
+    /// The port for UCX, or why there is none, if it is wanted.
+    ucx: Option<Result<Arc<UcxPort>, String>>,
+    /// The links with other machines that were measured: in the daemon's process those of all machines, in others those
+    /// that are still to be reported.
+    measured: Mutex<BTreeMap<(String, String), NodeLink>>,
+    measurements: AtomicU64,
 }
 
 #[derive(Default)]
@@ -62,6 +71,7 @@ struct PortState {
 
 struct Peer {
     link: LastingLink,
+    path: Arc<DataPath>,
     /// The link's name; none until the other process has dialled.
     name: Option<String>,
     fingerprint: Fingerprint,
@@ -136,7 +146,12 @@ impl DataPort {
             port,
         };
         let (state, changed, closing) = (Mutex::default(), Condvar::new(), AtomicBool::new(false));
-        Ok(Arc::new(DataPort { own, setup, endpoint, state, changed, closing }))
+        let ucx = setup.ucx.map(|wanted| open_ucx(wanted).map(Arc::new));
+        if let Some(Err(why)) = &ucx {
+            tracing::warn!(target: "gtd::nodes", "tensors do not travel by UCX from here, but encrypted by TCP: {why}");
+        }
+        let (measured, measurements) = (Mutex::default(), AtomicU64::new(0));
+        Ok(Arc::new(DataPort { own, setup, endpoint, state, changed, closing, ucx, measured, measurements }))
     }
 
     /// Makes this the port of the process.
@@ -154,6 +169,82 @@ impl DataPort {
         self.closing.load(Relaxed)
     }
 
+    /// Where tensors travel by UCX.
+    pub fn ucx_use(&self) -> Option<UcxUse> {
+        self.setup.ucx
+    }
+
+    /// The UCX of this process, if it is wanted.
+    pub fn ucx_status(&self) -> Option<UcxStatus> {
+        let why_not = self.ucx.as_ref()?.as_ref().err().cloned();
+        let library = UcxPort::library().map(|(version, path)| format!("{version}, {path}")).unwrap_or_default();
+        Some(UcxStatus { library, why_not })
+    }
+
+    fn lock_measured(&self) -> MutexGuard<'_, BTreeMap<(String, String), NodeLink>> {
+        self.measured.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a link that was measured.
+    pub fn note(&self, mut link: NodeLink) {
+        if let Some(reason) = &mut link.reason {
+            let end = (0..=LINK_REASON_BYTES_MAX).rev().find(|end| reason.is_char_boundary(*end));
+            reason.truncate(end.unwrap_or(0));
+        }
+        let ends = [&link.from, &link.to];
+        let key =
+            (ends.into_iter().min().cloned().unwrap_or_default(), ends.into_iter().max().cloned().unwrap_or_default());
+        self.lock_measured().insert(key, link);
+        self.measurements.fetch_add(1, Relaxed);
+    }
+
+    /// The links that were measured.
+    pub fn measured_links(&self) -> Vec<NodeLink> {
+        self.lock_measured().values().cloned().collect()
+    }
+
+    /// How often a link was noted.
+    pub fn measurements(&self) -> u64 {
+        self.measurements.load(Relaxed)
+    }
+
+    /// Takes one of the links that were measured, to report it.
+    pub fn take_measured(&self) -> Option<NodeLink> {
+        self.lock_measured().pop_first().map(|(_, link)| link)
+    }
+
+    /// Forgets the links of a machine.
+    pub fn forget_links_of(&self, machine: &str) {
+        self.lock_measured().retain(|(one, other), _| one != machine && other != machine);
+    }
+
+    /// Measures the links with other machines that no process of this one has measured in this group, if this is the
+    /// first rank of its machine: of two processes, the one that dials.
+    fn measure_links(&self, rank: &NetworkRank, peers: &[(usize, Arc<DataPath>)]) {
+        let machines = rank.machines();
+        let is_first = |rank: usize| machines.iter().position(|machine| *machine == machines[rank]) == Some(rank);
+        if !is_first(rank.rank) {
+            return;
+        }
+        let from = machines[rank.rank];
+        for (peer, path) in peers {
+            let dials = self.endpoint.process < rank.endpoints[*peer].process;
+            if machines[*peer] == from || !is_first(*peer) || !dials {
+                continue;
+            }
+            let Some(MeasuredLink { latency_ns, bytes_per_s }) = path.measure() else { continue };
+            let (transport, reason) = match path.way() {
+                PathChoice::Ucx(_) => (LinkTransport::Ucx, None),
+                PathChoice::Link(why) => {
+                    let failed = self.ucx.as_ref().and_then(|port| port.as_ref().err()).cloned();
+                    (LinkTransport::Tls, why.or(failed))
+                }
+            };
+            let (from, to) = (from.to_owned(), machines[*peer].to_owned());
+            self.note(NodeLink { from, to, transport, reason, latency_ns, bytes_per_s });
+        }
+    }
+
     /// Where this process can be reached, as it knows it.
     pub fn endpoint(&self) -> &Endpoint {
         &self.endpoint
@@ -169,17 +260,26 @@ impl DataPort {
     /// The group broke before.
     pub fn join(
         self: &Arc<Self>,
-        rank: &NetworkRank,
+        assigned: &NetworkRank,
         patience: Duration,
     ) -> Result<NetworkCommunicator, CollectiveError> {
-        let NetworkRank { group, rank, ref endpoints, .. } = *rank;
+        let NetworkRank { group, rank, ref endpoints, .. } = *assigned;
         let setup = |why: String| CollectiveError::Setup { what: format!("join a group as rank {rank}"), why };
         let mut peers = Vec::new();
         for (peer, endpoint) in endpoints.iter().enumerate() {
             peers.push(match endpoint.process == self.endpoint.process {
                 true => Route::Here,
-                false => Route::Link(self.link_with(endpoint).map_err(|why| setup(format!("rank {peer}: {why}")))?),
+                false => {
+                    let (link, path) = self.link_with(endpoint).map_err(|why| setup(format!("rank {peer}: {why}")))?;
+                    Route::Away { link, path, way: PathChoice::Link(None) }
+                }
             });
+        }
+        // All links are being made by now.
+        for route in &mut peers {
+            if let Route::Away { path, way, .. } = route {
+                *way = path.way();
+            }
         }
         let mailbox = {
             let mut state = self.lock();
@@ -189,51 +289,86 @@ impl DataPort {
         };
         // A link may have ended before the mailbox knew its processes.
         for (peer, route) in peers.iter().enumerate() {
-            if matches!(route, Route::Link(link) if link.ended().is_some()) {
+            if matches!(route, Route::Away { link, .. } if link.ended().is_some()) {
                 mailbox.lost(peer);
             }
         }
         let size = endpoints.len();
+        // Each begins with the rank behind its own, so that not all measure the same link at once.
+        let others = (1..size).map(|i| (rank + i) % size);
+        let path = |peer: usize| match &peers[peer] {
+            Route::Away { path, .. } => Some((peer, path.clone())),
+            Route::Here => None,
+        };
+        let paths: Vec<_> = others.filter_map(path).collect();
         let transport =
             Arc::new(GroupTransport { port: Arc::downgrade(self), group, rank, peers, mailbox: mailbox.clone() });
         let mut communicator = NetworkCommunicator::new((rank, size), mailbox, transport, patience);
         communicator.barrier()?;
+        // By now all ranks have found their ways.
+        self.measure_links(assigned, &paths);
         Ok(communicator)
     }
 
     /// The link with the process at `endpoint`, which is made if there is none.
-    fn link_with(self: &Arc<Self>, endpoint: &Endpoint) -> Result<LastingLink, String> {
+    fn link_with(self: &Arc<Self>, endpoint: &Endpoint) -> Result<(LastingLink, Arc<DataPath>), String> {
         let mut state = self.lock();
         if let Some(peer) = state.peers.get(&endpoint.process).filter(|peer| peer.link.ended().is_none()) {
-            return Ok(peer.link.clone());
+            return Ok((peer.link.clone(), peer.path.clone()));
         }
         let fingerprint: Fingerprint =
             endpoint.fingerprint.parse().map_err(|()| "its certificate's fingerprint is none".to_owned())?;
         let dials = self.endpoint.process < endpoint.process;
         let name = dials.then(random_hex).transpose().map_err(|error| error.to_string())?;
+        let path = self.new_path().map_err(|error| error.to_string())?;
         let role = match &name {
-            Some(name) => LinkRole::Dials(self.dialler(endpoint.clone(), fingerprint, name.clone())),
+            Some(name) => LinkRole::Dials(self.dialler(endpoint.clone(), fingerprint, name.clone(), path.clone())),
             None => LinkRole::Awaits(self.prober(endpoint.clone())),
         };
-        let link = self.start(endpoint, role).map_err(|error| error.to_string())?;
-        let peer = Peer { link: link.clone(), name, fingerprint, endpoint: endpoint.clone() };
+        let link = self.start(endpoint, role, &path).map_err(|error| error.to_string())?;
+        let peer = Peer { link: link.clone(), path: path.clone(), name, fingerprint, endpoint: endpoint.clone() };
         state.peers.insert(endpoint.process.clone(), peer);
         self.changed.notify_all();
-        Ok(link)
+        Ok((link, path))
     }
 
-    fn start(self: &Arc<Self>, endpoint: &Endpoint, role: LinkRole) -> std::io::Result<LastingLink> {
+    /// A path to another process, with a tag of its own if this process has UCX.
+    fn new_path(&self) -> std::io::Result<Arc<DataPath>> {
+        let Some(Ok(port)) = &self.ucx else { return Ok(DataPath::new(None)) };
+        let (version, _) = UcxPort::library().unwrap_or_default();
+        let offer = UcxOffer { version, address: digits_of(port.address()), tag: random_number()? };
+        Ok(DataPath::new(Some((port.clone(), offer))))
+    }
+
+    fn start(
+        self: &Arc<Self>,
+        endpoint: &Endpoint,
+        role: LinkRole,
+        path: &Arc<DataPath>,
+    ) -> std::io::Result<LastingLink> {
         let machine = if endpoint.machine.is_empty() { "the daemon's machine" } else { &endpoint.machine };
         let options = LinkOptions { name: format!("a worker of {machine}"), grace: GRACE };
         let (taking, ending, process) = (self.clone(), self.clone(), endpoint.process.clone());
         let machine = machine.to_owned();
-        let taken = move |frame: &mut Vec<u8>| taking.deliver(std::mem::take(frame));
-        LastingLink::start(options, role, None, taken, move |end| {
+        // UCX's thread keeps neither of them alive.
+        let (port, by_ucx) = (Arc::downgrade(self), Arc::downgrade(path));
+        path.expect(Arc::new(move |frame: Vec<u8>| {
+            let (Some(port), Some(path)) = (port.upgrade(), by_ucx.upgrade()) else { return };
+            if let Err(why) = port.deliver(&path, frame) {
+                path.end_link(LinkEnd::Broken(why));
+            }
+        }));
+        let (by_link, ending_path) = (path.clone(), path.clone());
+        let taken = move |frame: &mut Vec<u8>| taking.deliver(&by_link, std::mem::take(frame));
+        let link = LastingLink::start(options, role, None, taken, move |end| {
             if end != LinkEnd::ClosedHere && !ending.is_closing() {
                 tracing::warn!(target: "gtd::nodes", "the link with a worker of {machine} ended: {end}");
             }
+            ending_path.end(&end.to_string());
             ending.lost(&process);
-        })
+        })?;
+        path.begin(&link);
+        Ok(link)
     }
 
     fn host<'a>(&'a self, endpoint: &'a Endpoint) -> &'a str {
@@ -245,14 +380,18 @@ impl DataPort {
         endpoint: Endpoint,
         fingerprint: Fingerprint,
         link: String,
+        path: Arc<DataPath>,
     ) -> gt_bridge::lasting_link::Dial {
         let port = self.clone();
         Box::new(move |received| {
             let (from, to) = (port.endpoint.process.clone(), endpoint.process.clone());
-            let hello = MachineRequest::Data(DataHello { from, to, link: link.clone(), received });
+            let hello = MachineRequest::Data(DataHello { from, to, link: link.clone(), received, ucx: path.offer() });
             let host = port.host(&endpoint);
             match dial::<_, DataReply>((host, endpoint.port), fingerprint, &port.own, &hello) {
-                Ok((connection, DataReply::Welcome { received })) => Ok((connection, received)),
+                Ok((connection, DataReply::Welcome { received, ucx })) => {
+                    path.offered(ucx);
+                    Ok((connection, received))
+                }
                 Ok((_, DataReply::Later)) => Err(DialFailure::Retry("it does not know this process yet".into())),
                 Ok((_, DataReply::Gone { why })) => Err(DialFailure::Final(LinkEnd::Lost(why))),
                 // A port is open as long as its process lives.
@@ -290,7 +429,7 @@ impl DataPort {
         }
         let deadline = Instant::now() + KNOWN_DEADLINE;
         let mut state = self.lock();
-        let link = loop {
+        let (link, path) = loop {
             let left = deadline.saturating_duration_since(Instant::now());
             match state.peers.get_mut(&hello.from) {
                 Some(peer) if peer.fingerprint != connection.peer => {
@@ -298,17 +437,17 @@ impl DataPort {
                 }
                 Some(peer) if peer.name.as_ref().is_none_or(|name| *name == hello.link) => {
                     peer.name = Some(hello.link.clone());
-                    break peer.link.clone();
+                    break (peer.link.clone(), peer.path.clone());
                 }
                 Some(peer) if hello.received == 0 && peer.endpoint.process < self.endpoint.process => {
                     // The other process has given the former link up, and begins another.
                     peer.link.end(LinkEnd::Lost("the other process has given the link up".into()));
                     let endpoint = peer.endpoint.clone();
-                    let Ok(link) = self.start(&endpoint, LinkRole::Awaits(self.prober(endpoint.clone()))) else {
-                        return;
-                    };
-                    (peer.link, peer.name) = (link.clone(), Some(hello.link.clone()));
-                    break link;
+                    let Ok(path) = self.new_path() else { return };
+                    let role = LinkRole::Awaits(self.prober(endpoint.clone()));
+                    let Ok(link) = self.start(&endpoint, role, &path) else { return };
+                    (peer.link, peer.path, peer.name) = (link.clone(), path.clone(), Some(hello.link.clone()));
+                    break (link, path);
                 }
                 Some(_) => return gone(&connection, "the other process has given the link up"),
                 None if left.is_zero() => {
@@ -322,7 +461,10 @@ impl DataPort {
         if let Some(end) = link.ended() {
             return gone(&connection, &end.to_string());
         }
-        let reply = |connection: &MachineConnection, received| connection.reply(&DataReply::Welcome { received });
+        path.offered(hello.ucx.clone());
+        let reply = |connection: &MachineConnection, received| {
+            connection.reply(&DataReply::Welcome { received, ucx: path.offer() })
+        };
         if let Err(end) = link.attach(connection, hello.received, reply) {
             tracing::debug!(target: "gtd::nodes", "a connection between workers was not taken: {end}");
         }
@@ -343,7 +485,14 @@ impl DataPort {
         Ok(Some(state.mailboxes.entry((group, rank)).or_default().mailbox.clone()))
     }
 
-    fn deliver(&self, frame: Vec<u8>) -> Result<(), String> {
+    fn deliver(&self, path: &DataPath, frame: Vec<u8>) -> Result<(), String> {
+        match frame.first_chunk::<HEADER_BYTES>() {
+            Some(header) if path.take(header) => Ok(()),
+            _ => self.deliver_to_rank(frame),
+        }
+    }
+
+    fn deliver_to_rank(&self, frame: Vec<u8>) -> Result<(), String> {
         let Some((header, payload)) = frame.split_first_chunk::<HEADER_BYTES>() else {
             return Err(format!("a frame of {} bytes", frame.len()));
         };
@@ -371,11 +520,27 @@ impl DataPort {
     }
 }
 
+/// Opens the port for UCX.
+fn open_ucx(wanted: UcxUse) -> Result<UcxPort, String> {
+    let transports = match wanted {
+        UcxUse::Always => Transports::Any,
+        UcxUse::Rdma => {
+            let any = std::fs::read_dir(Path::new(RDMA_DEVICES)).is_ok_and(|mut devices| devices.next().is_some());
+            if !any {
+                return Err(format!("this machine has no RDMA device ({RDMA_DEVICES})"));
+            }
+            Transports::Rdma
+        }
+    };
+    UcxPort::open(transports, GRACE)
+}
+
 /// The way to a rank.
 enum Route {
     /// A rank of this process, perhaps the own one.
     Here,
-    Link(LastingLink),
+    /// A rank of another process.
+    Away { link: LastingLink, path: Arc<DataPath>, way: PathChoice },
 }
 
 /// The transport of one rank.
@@ -396,14 +561,13 @@ impl GroupTransport {
         match &self.peers[to] {
             Route::Here => {
                 if let Some(port) = self.port.upgrade()
-                    && let Err(error) = port.deliver([&[&header[..]], parts].concat().concat())
+                    && let Err(error) = port.deliver_to_rank([&[&header[..]], parts].concat().concat())
                 {
                     tracing::error!(target: "gtd::nodes", "a rank of this process: {error}");
                 }
             }
-            Route::Link(link) => {
-                let parts: Vec<&[u8]> = std::iter::once(&header[..]).chain(parts.iter().copied()).collect();
-                if link.send(&parts).is_err() {
+            Route::Away { path, way, .. } => {
+                if path.send(way, &header, parts).is_err() {
                     self.mailbox.lost(to);
                 }
             }
@@ -413,14 +577,7 @@ impl GroupTransport {
 
 impl RankTransport for GroupTransport {
     fn send(&self, to: usize, channel: RankStream, parts: &[&[u8]]) {
-        const { assert!(PIECE_BYTES_MAX + HEADER_BYTES <= LINK_FRAME_BYTES_MAX) };
-        let bytes: usize = parts.iter().map(|part| part.len()).sum();
-        if bytes <= PIECE_BYTES_MAX {
-            return self.send_frame(to, channel as u8, parts);
-        }
-        for part in parts {
-            part.chunks(PIECE_BYTES_MAX).for_each(|piece| self.send_frame(to, channel as u8, &[piece]));
-        }
+        self.send_frame(to, channel as u8, parts);
     }
 
     fn tell(&self, to: usize, notice: GroupNotice) {
@@ -460,10 +617,18 @@ mod tests {
 
     impl Machines {
         fn new(name: &str, count: usize) -> Machines {
+            Machines::with(name, count, None)
+        }
+
+        fn with(name: &str, count: usize, ucx: Option<UcxUse>) -> Machines {
             let folder = std::env::temp_dir().join(format!("gt-ports-{}-{name}", std::process::id()));
             let bind = "127.0.0.1".parse().unwrap();
-            let setup =
-                |number| DataSetup { folder: folder.join(format!("{number}")), bind, daemon_host: "127.0.0.1".into() };
+            let setup = |number| DataSetup {
+                folder: folder.join(format!("{number}")),
+                bind,
+                daemon_host: "127.0.0.1".into(),
+                ucx,
+            };
             let ports = (0..count).map(|number| DataPort::open(setup(number)).unwrap()).collect();
             Machines { folder, ports }
         }
@@ -520,6 +685,97 @@ mod tests {
         for (_, run) in PROGRAMS {
             machines.on_ranks_of(&[0, 1, 1, 0, 2], true, run);
         }
+    }
+
+    /// Machines whose ports have UCX, unless this machine has none, which the test then says.
+    fn with_ucx(name: &str, count: usize) -> Option<Machines> {
+        match UcxPort::library() {
+            Ok(_) => Some(Machines::with(name, count, Some(UcxUse::Always))),
+            Err(why) if std::env::var_os("GT_UCX_LIBRARY").is_some() => panic!("{why}"),
+            Err(why) => {
+                println!("skipped: {why}");
+                None
+            }
+        }
+    }
+
+    impl Machines {
+        /// The ways from a port to all others.
+        fn ways(&self, port: usize) -> Vec<PathChoice> {
+            let paths: Vec<_> = self.ports[port].lock().peers.values().map(|peer| peer.path.clone()).collect();
+            paths.iter().map(DataPath::way).collect()
+        }
+    }
+
+    #[test]
+    fn groups_by_ucx_conform() {
+        let Some(machines) = with_ucx("ucx", 3) else { return };
+        for (_, run) in PROGRAMS {
+            machines.on_ranks(&[0, 1, 0], run);
+            machines.on_ranks_of(&[0, 1, 1, 0, 2], true, run);
+        }
+        let ways = machines.ways(0);
+        assert!(
+            ways.len() == 2 && ways.iter().all(|way| matches!(way, PathChoice::Ucx(_))),
+            "both others are reached by UCX"
+        );
+    }
+
+    #[test]
+    fn a_machine_without_ucx_is_reached_over_the_link_and_the_reason_is_kept() {
+        let Some(mut machines) = with_ucx("mixed", 1) else { return };
+        machines.ports.extend(Machines::new("mixed-plain", 1).ports.iter().cloned());
+        for (_, run) in PROGRAMS {
+            machines.on_ranks(&[0, 1], run);
+        }
+        let [to_plain, to_ucx] = [0, 1].map(|port| machines.ways(port).remove(0));
+        assert!(matches!(to_plain, PathChoice::Link(Some(why)) if why == "the other process has no UCX"));
+        assert!(matches!(to_ucx, PathChoice::Link(None)), "nobody asked for UCX there");
+    }
+
+    #[test]
+    fn two_versions_of_ucx_do_not_meet_and_an_address_that_is_none_is_refused() {
+        let Some(machines) = with_ucx("versions", 1) else { return };
+        let path = machines.ports[0].new_path().unwrap();
+        let own = path.offer().unwrap();
+        for (offer, expected) in [
+            (UcxOffer { version: "1.0.0".into(), ..own.clone() }, "the other process has UCX 1.0.0, this one has "),
+            (UcxOffer { address: "5g".into(), ..own }, "the other process's UCX address is none"),
+        ] {
+            let path = machines.ports[0].new_path().unwrap();
+            path.offered(Some(offer));
+            assert!(matches!(path.way(), PathChoice::Link(Some(why)) if why.starts_with(expected)));
+        }
+    }
+
+    #[test]
+    fn a_connection_of_ucx_that_fails_names_the_rank_and_the_next_group_makes_another() {
+        let Some(machines) = with_ucx("fails", 2) else { return };
+        machines.on_ranks(&[0, 1], |comm| {
+            // Bytes are on their way when it fails.
+            let mut buffer = vec![1; 8 << 20];
+            if comm.rank() == 1 {
+                comm.barrier().unwrap();
+                for way in machines.ways(1) {
+                    let PathChoice::Ucx(peer) = way else { panic!("the other is reached by UCX") };
+                    peer.end("a test");
+                }
+            } else {
+                comm.barrier().unwrap();
+            }
+            let error = loop {
+                match comm.all_reduce(&mut buffer, DType::F32, Reduce::Sum) {
+                    Ok(_) => {}
+                    Err(error) => break error,
+                }
+            };
+            let peer = 1 - comm.rank();
+            let is_named =
+                matches!(error, CollectiveError::Died { peer: named, .. } if named == peer || named == comm.rank());
+            assert!(is_named, "{error}");
+        });
+        machines.on_ranks(&[0, 1], |comm| random_step(comm, 3));
+        assert!(machines.ways(0).iter().all(|way| matches!(way, PathChoice::Ucx(_))));
     }
 
     #[test]

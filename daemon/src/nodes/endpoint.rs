@@ -13,6 +13,30 @@ pub struct DataSetup {
     pub bind: IpAddr,
     /// The host of the daemon, as this machine reaches it.
     pub daemon_host: String,
+    /// Where tensors travel by UCX, which does not encrypt them; none for nowhere.
+    #[serde(default)]
+    pub ucx: Option<UcxUse>,
+}
+
+/// Where tensors travel by UCX.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum UcxUse {
+    /// Between machines with RDMA devices, and by these alone.
+    Rdma,
+    /// Between all machines that have UCX, by whatever it uses there.
+    Always,
+}
+
+/// The offer of a process to another, which can then send to it by UCX.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UcxOffer {
+    /// The version of its UCX.
+    pub version: String,
+    /// The address of its port, in hexadecimal digits.
+    pub address: String,
+    /// The tag of messages from the process that is told.
+    pub tag: u64,
 }
 
 /// Where a process of a worker can be reached.
@@ -69,6 +93,9 @@ pub struct DataHello {
     pub link: String,
     /// The bytes of the link that were received.
     pub received: u64,
+    /// How the process that is wanted can send by UCX; none if it cannot.
+    #[serde(default)]
+    pub ucx: Option<UcxOffer>,
 }
 
 /// The reply to it.
@@ -79,6 +106,9 @@ pub enum DataReply {
     Welcome {
         /// The bytes of the link that were received.
         received: u64,
+        /// How the process that dials can send by UCX; none if it cannot.
+        #[serde(default)]
+        ucx: Option<UcxOffer>,
     },
     /// The process that was wanted is not here, or has given the link up.
     Gone {

@@ -389,7 +389,11 @@ impl Serving {
         }
         self.checked = Instant::now();
         let Some((child, _)) = &mut self.process else { return };
-        if self.watch.check(&child.socket, !self.in_flight.is_empty()) == Liveness::Lost {
+        let measured = |link| {
+            // A link with the daemon that has ended ends this as well.
+            let _ = send_message(&self.link, &ToDaemon::Measured { link });
+        };
+        if self.watch.check(&child.socket, !self.in_flight.is_empty(), measured) == Liveness::Lost {
             child.ended_for = Some(WorkerEnd::Unresponsive);
             child.kill();
         }

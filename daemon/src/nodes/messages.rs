@@ -3,10 +3,10 @@
 //! The first in each direction of a connection is [`MachineRequest`] or [`NodeReply`]. Then come the frames of a
 //! lasting link, of which one kind has a [`ToNode`] or a [`ToDaemon`].
 
-use super::endpoint::{DataHello, Endpoint, NetworkRank};
+use super::endpoint::{DataHello, Endpoint, NetworkRank, UcxUse};
 use crate::worker::process::message::Ready;
 use crate::worker::process::worker_device::WorkerDevice;
-use gt_protocol::WorkerInfo;
+use gt_protocol::{NodeLink, WorkerInfo};
 use serde::{Deserialize, Serialize};
 
 /// The purpose of a connection between machines.
@@ -63,6 +63,9 @@ pub enum NodeReply {
         name: String,
         /// The bytes of the link that the daemon has received.
         received: u64,
+        /// Where tensors travel by UCX.
+        #[serde(default)]
+        ucx: Option<UcxUse>,
     },
     /// The node may not join, or its link has ended: the reason, for its user.
     Refused {
@@ -156,6 +159,11 @@ pub enum ToDaemon {
     Pong {
         /// Its number.
         number: u64,
+    },
+    /// The process of a worker has measured the link with another machine.
+    Measured {
+        /// The link.
+        link: NodeLink,
     },
     /// A worker whose process has ended can be started again.
     Again {

@@ -18,9 +18,11 @@
 //! - [`hosted_worker`]: one worker of a node, as its agent sees it.
 //! - [`link_speed`]: the measurement of a node's link when it joins.
 //! - [`endpoint`]: how processes of workers reach each other.
+//! - [`data_path`]: the way of bytes from one process to another, over their connection or by UCX.
 //! - [`data_port`]: the connections between processes of workers, and the communicators over them.
 
 pub mod agent;
+pub mod data_path;
 pub mod data_port;
 pub mod endpoint;
 pub mod hosted_worker;

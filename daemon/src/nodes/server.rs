@@ -1,7 +1,7 @@
 //! The daemon's end of the nodes' connections.
 
 use super::data_port::{self, DataPort};
-use super::endpoint::DataSetup;
+use super::endpoint::{DataSetup, UcxUse};
 use super::link_speed::{MeasuredLink, measure};
 use super::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use super::registry::{Candidate, Registry};
@@ -11,7 +11,7 @@ use gt_bridge::link_frame::{DATA_BYTES_MAX, LinkFrame, send_data, send_message};
 use gt_bridge::machine_port::{MachineConnection, MachinePort};
 use gt_bridge::tls::Certificate;
 use gt_bridge::token::random_hex;
-use gt_protocol::{NodeInfo, NodeState};
+use gt_protocol::{NodeInfo, NodeLink, NodeState, UcxStatus};
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -133,18 +133,23 @@ impl JoinedNode {
 
 impl Nodes {
     /// Listens for nodes at `address`. The certificate and the list of nodes are in `folder`. Stand-ins register at the
-    /// daemon's socket `socket`.
+    /// daemon's socket `socket`. Tensors travel by UCX where `ucx` says.
     ///
     /// # Errors
     /// The address is in use, or a file cannot be used.
-    pub fn listen(address: SocketAddr, folder: PathBuf, socket: &Path) -> Result<Arc<Nodes>, String> {
+    pub fn listen(
+        address: SocketAddr,
+        folder: PathBuf,
+        socket: &Path,
+        ucx: Option<UcxUse>,
+    ) -> Result<Arc<Nodes>, String> {
         let own = Certificate::own(&folder).map_err(|error| error.to_string())?;
         let registry = Registry::open(&folder)?;
         let port = MachinePort::bind(address, &own)
             .map_err(|error| format!("cannot listen at {address} for nodes: {error}; choose another with --nodes"))?;
         let address = port.address();
         let daemon_host = if address.ip().is_unspecified() { "127.0.0.1".into() } else { address.ip().to_string() };
-        let setup = DataSetup { folder, bind: address.ip(), daemon_host };
+        let setup = DataSetup { folder, bind: address.ip(), daemon_host, ucx };
         data_port::set_up(setup.clone());
         let fingerprint = own.fingerprint().to_string();
         let data = DataPort::new(setup, own, address.port()).map_err(|error| error.to_string())?;
@@ -209,12 +214,43 @@ impl Nodes {
         node.and_then(|node| node.lock().speed)
     }
 
+    /// The links between machines that the processes of their workers have measured, the slowest first.
+    pub fn links(&self) -> Vec<NodeLink> {
+        let mut links = self.data.measured_links();
+        links.sort_by_key(|link| link.bytes_per_s);
+        links
+    }
+
+    /// How often a link between machines was measured.
+    pub fn measured(&self) -> u64 {
+        self.data.measurements()
+    }
+
+    /// The speed between a machine and each of some others, where it was measured. The daemon's is called nothing.
+    pub fn speeds_between(&self, machine: &str, others: &[String]) -> Vec<Option<MeasuredLink>> {
+        let links = self.data.measured_links();
+        let speed = |other: &String| {
+            let is_it = |link: &&NodeLink| {
+                link.from == machine && link.to == *other || link.from == *other && link.to == machine
+            };
+            let NodeLink { latency_ns, bytes_per_s, .. } = *links.iter().find(is_it)?;
+            Some(MeasuredLink { latency_ns, bytes_per_s })
+        };
+        others.iter().map(speed).collect()
+    }
+
+    /// This machine's UCX, if tensors may travel by it.
+    pub fn ucx(&self) -> Option<UcxStatus> {
+        self.data.ucx_status()
+    }
+
     /// Forgets a node, and ends its workers.
     ///
     /// # Errors
     /// There is no such node, or the file cannot be written.
     pub fn remove(&self, name: &str) -> Result<(), String> {
         self.registry.remove(name)?;
+        self.data.forget_links_of(name);
         if let Some(link) = self.lock().remove(name).and_then(|node| node.link()) {
             link.end(LinkEnd::Refused("it was removed".into()));
         }
@@ -297,7 +333,8 @@ impl Nodes {
             }
             joined.insert(name.clone(), node.clone());
         }
-        if connection.reply(&NodeReply::Welcome { link: link_name, name: name.clone(), received: 0 }).is_err() {
+        let welcome = NodeReply::Welcome { link: link_name, name: name.clone(), received: 0, ucx: self.data.ucx_use() };
+        if connection.reply(&welcome).is_err() {
             self.lock().remove(&name);
             return;
         }
@@ -309,7 +346,8 @@ impl Nodes {
     fn resume(&self, node: &JoinedNode, connection: MachineConnection, received: u64) {
         let (link, name) = (node.link_name.clone(), node.place.name.clone());
         let reply = |connection: &MachineConnection, received| {
-            connection.reply(&NodeReply::Welcome { link: link.clone(), name: name.clone(), received })
+            let (link, name) = (link.clone(), name.clone());
+            connection.reply(&NodeReply::Welcome { link, name, received, ucx: self.data.ucx_use() })
         };
         let refused = |why: &str| NodeReply::Refused { why: why.into() };
         let Some(lasting) = node.link() else { return };
@@ -400,6 +438,14 @@ impl Nodes {
                         if let Some(pongs) = &node.lock().pongs {
                             // The measurement may have ended.
                             let _ = pongs.send(number);
+                        }
+                    }
+                    ToDaemon::Measured { mut link } => {
+                        // A node speaks for itself alone.
+                        link.from = node.place.name.clone();
+                        let knows = link.to.is_empty() || self.lock().contains_key(&link.to);
+                        if knows {
+                            self.data.note(link);
                         }
                     }
                     ToDaemon::Again { worker } => {

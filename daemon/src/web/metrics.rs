@@ -14,7 +14,8 @@ use super::snapshot::DaemonSnapshot;
 use super::user_names::UserNames;
 use crate::step_totals::{TimeHistogram, WAITED_FOR};
 use gt_ops::event::Subject;
-use gt_protocol::{OperationCount, SessionStatus, WorkerInfo, WorkerState};
+use gt_protocol::limits::STATUS_NODE_LINKS_MAX;
+use gt_protocol::{NodeLink, OperationCount, SessionStatus, WorkerInfo, WorkerState};
 use gt_tape::work_kind::WorkKind;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -193,6 +194,20 @@ impl SnapshotMetrics {
         to.counters("gt_collective", "Bytes that the worker sent in collectives", BYTES, sent)
     }
 
+    fn node_links(&self, to: &mut Families<'_>) -> Result<(), Error> {
+        let of = |value: fn(&NodeLink) -> f64| {
+            let links = self.snapshot.status.node_links.iter().take(STATUS_NODE_LINKS_MAX);
+            links.map(move |link| {
+                let ends = [("from", link.from.as_str()), ("to", &link.to), ("transport", link.transport.name())];
+                (labels(ends), value(link))
+            })
+        };
+        let help = "Latency between two machines, as their workers measured it; the daemon's has no name";
+        to.gauges("gt_node_link_latency", help, SECONDS, of(|link| seconds(link.latency_ns)))?;
+        let help = "Bytes a second between two machines, as their workers measured it";
+        to.gauges("gt_node_link_bandwidth", help, BYTES, of(|link| link.bytes_per_s as f64))
+    }
+
     fn operations(&self, to: &mut Families<'_>) -> Result<(), Error> {
         let all = &self.operations;
         let of =
@@ -287,6 +302,7 @@ impl Collector for SnapshotMetrics {
         let mut to = Families(encoder);
         self.daemon(&mut to)?;
         self.workers(&mut to)?;
+        self.node_links(&mut to)?;
         self.operations(&mut to)?;
         self.by_user(&mut to)?;
         self.by_session(&mut to)
@@ -439,7 +455,10 @@ mod tests {
             ..SessionStatus::default()
         };
         let sessions = (0..SESSIONS_MAX).map(session).collect();
-        snapshot.status = StatusDocument { workers: workers.collect(), sessions, ..StatusDocument::default() };
+        let link = |number: usize| NodeLink { from: format!("node{number}"), latency_ns: 7_000, ..NodeLink::default() };
+        let node_links = (0..WORKERS_MAX).map(link).collect();
+        snapshot.status =
+            StatusDocument { workers: workers.collect(), sessions, node_links, ..StatusDocument::default() };
         snapshot
     }
 
@@ -455,6 +474,7 @@ mod tests {
         let count = |prefix: &str| samples.iter().filter(|line| line.starts_with(prefix)).count();
         assert_eq!(count("gt_session_memory_bytes{"), SESSIONS_SHOWN_MAX + 1);
         assert_eq!(count("gt_user_instructions_total{"), USERS_MAX + 1);
+        assert_eq!(count("gt_node_link_latency_seconds{"), STATUS_NODE_LINKS_MAX);
         assert!(samples.contains(&"gt_user_instructions_total{user=\"(others)\"} 300"), "{text}");
         let others: u64 = (0..u64::from(SESSIONS_MAX) - SESSIONS_SHOWN_MAX as u64).sum();
         let line = format!("gt_session_memory_bytes{{session=\"(others)\",user=\"(others)\"}} {others}.0");

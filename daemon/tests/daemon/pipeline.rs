@@ -83,7 +83,7 @@ fn a_modifier_changes_the_steps_and_not_the_values() {
             signals: SignalFd::with_flags(&SigSet::empty(), SfdFlags::SFD_NONBLOCK).unwrap(),
             links: vec![Box::new(link)],
             pipelines: Pipelines::new(move |_, _| {
-                let links = Links { local_bytes_per_ns: 1.0, machines: Vec::new() };
+                let links = Links::new(1.0, Vec::new());
                 Pipeline::new(vec![Box::new(Subtractions { changed: count.clone(), seen: 0 })], links)
             }),
             tape: Tape::new().unwrap(),

@@ -9,7 +9,7 @@ mod seeds;
 mod streams;
 
 use bodies::FuzzTarget;
-use gtd::nodes::endpoint::{DataHello, DataReply, Endpoint, NetworkRank};
+use gtd::nodes::endpoint::{DataHello, DataReply, Endpoint, NetworkRank, UcxOffer, UcxUse};
 use gtd::nodes::messages::{MachineRequest, NodeHello, NodeReply, OfferedWorker, ToDaemon, ToNode};
 use gtd::worker::process::message::Message;
 use seeds::valid_input;
@@ -74,17 +74,23 @@ fn node_message(dice: &mut Dice<'_>) -> Vec<u8> {
             memory_bytes_limit: 1 << 20,
         }],
     };
-    let data = DataHello { from: "a".into(), to: "b".into(), link: "c".into(), received: 9 };
+    let offer = UcxOffer { version: "1.22.0".into(), address: "5f01".into(), tag: 7 };
+    let data = DataHello { from: "a".into(), to: "b".into(), link: "c".into(), received: 9, ucx: Some(offer) };
     let endpoints = vec![endpoint.clone(), endpoint];
     let rank = Box::new(NetworkRank { group: 1, rank: 1, endpoints, by_machine: true });
     let messages = [
         serde_json::to_vec(&MachineRequest::Node(Box::new(hello))),
         serde_json::to_vec(&MachineRequest::Data(data)),
-        serde_json::to_vec(&NodeReply::Welcome { link: "c".into(), name: "node7".into(), received: 4 }),
+        serde_json::to_vec(&NodeReply::Welcome {
+            link: "c".into(),
+            name: "node7".into(),
+            received: 4,
+            ucx: Some(UcxUse::Rdma),
+        }),
         serde_json::to_vec(&ToNode::Rank { worker: 0, rank }),
         serde_json::to_vec(&ToNode::Cancel { worker: 0, session: 1, below: 9 }),
         serde_json::to_vec(&ToDaemon::Ended { worker: 0, why: "it was killed".into() }),
-        serde_json::to_vec(&DataReply::Welcome { received: 4 }),
+        serde_json::to_vec(&DataReply::Welcome { received: 4, ucx: None }),
     ];
     messages[dice.index(messages.len())].as_ref().expect("it is serializable").clone()
 }

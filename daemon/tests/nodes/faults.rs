@@ -5,7 +5,7 @@ use crate::support::eventually;
 use crate::together::DIVIDED;
 use gt_ops::Op;
 use gt_ops::failure::{Fault, WorkerName};
-use gt_protocol::{NodeState, WorkerState};
+use gt_protocol::{NodeState, WorkerInfo, WorkerState};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -100,8 +100,14 @@ fn a_worker_that_is_killed_while_its_node_sums_is_named_and_the_others_sum_again
     let failure = parts.client.fetch(late, 4 * LEN).unwrap_err();
     assert!([has_left("left/cpu:0"), has_left("left/cpu:1")].contains(&failure.fault), "{failure:?}");
     drop(parts);
-    nodes[0].wait_running(&gtd, "left");
-    let (mut parts, rows) = Parts::new(&gtd, 1..5, LEN);
+    // The other process has another number, if the session with the lost one was still open.
+    let of_nodes = || -> Vec<usize> {
+        let workers = gtd.status().workers.into_iter().enumerate();
+        let runs = |worker: &WorkerInfo| worker.node.is_some() && worker.state == WorkerState::Running;
+        workers.filter(|(_, worker)| runs(worker)).map(|(number, _)| number).collect()
+    };
+    eventually("another process works", || of_nodes().len() == 4);
+    let (mut parts, rows) = Parts::on(&gtd, of_nodes(), LEN);
     let sum = parts.sum(rows);
     parts.assert_is_sum(sum);
 }

@@ -136,15 +136,20 @@ pub fn client_on(gtd: &Gtd, worker: usize) -> Client {
 /// force, requests a copy of each result on all of them.
 pub struct Parts {
     pub client: Client,
-    workers: Range<usize>,
+    workers: Vec<usize>,
     len: usize,
 }
 
 impl Parts {
     /// Gives each worker its row.
     pub fn new(gtd: &Gtd, workers: Range<usize>, len: usize) -> (Parts, TensorId) {
+        Parts::on(gtd, workers.collect(), len)
+    }
+
+    /// As [`Parts::new`], for workers with any numbers, in their order.
+    pub fn on(gtd: &Gtd, workers: Vec<usize>, len: usize) -> (Parts, TensorId) {
         let mut client = gtd.client();
-        let all = workers.clone().fold(Workers::NONE, |all, worker| all.with(Workers::one(worker)));
+        let all = workers.iter().fold(Workers::NONE, |all, worker| all.with(Workers::one(*worker)));
         for (signal, layout) in [(1, RequestedLayout::Sharded { axis: 0 }), (2, RequestedLayout::Replicated)] {
             let requested = RequestedPlacement { workers: all, layout };
             client.send(&Command::DefineSignal { signal, requested, compile: None });
@@ -173,7 +178,7 @@ impl Parts {
     pub fn all_reduces(&self) -> Vec<u64> {
         let (traffic, _) = gt_protocol::ask_traffic(&self.client.socket).unwrap();
         let of = |worker: &WorkerTraffic| worker.collectives.get("all_reduce").map_or(0, |traffic| traffic.count);
-        traffic[self.workers.clone()].iter().map(of).collect()
+        self.workers.iter().map(|worker| of(&traffic[*worker])).collect()
     }
 }
 

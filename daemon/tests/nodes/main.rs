@@ -13,6 +13,7 @@ fn workers() -> String {
     "cpu:1".into()
 }
 
+mod data_paths;
 mod faults;
 mod hostile;
 mod joining;

@@ -48,7 +48,9 @@ Runs a program, once, on all machines of a job: srun python -m gt.launch train.p
   --workers KIND:N,…  the workers of each machine [default: one on each GPU, or cpu:1]
   --threads N         compute threads of all workers of a machine [default: one a core]
   --memory BYTES      memory of all tensors of a machine, as in 8G [default: 3/4 of the machine's]
-  --patience SECONDS  how long ranks wait for each other at the start [default: 300]"""
+  --patience SECONDS  how long ranks wait for each other at the start [default: 300]
+  --nodes-plain-ucx WHERE
+                      rdma or always: tensors travel between machines unencrypted, by UCX [default: off]"""
 
 # The port of rank 0 where the secret comes by the environment, and nothing can tell the others another one.
 PORT = 12346
@@ -74,6 +76,8 @@ class _Options(NamedTuple):
 
     # Those that the daemon and the nodes get: --workers, --threads and --memory.
     devices: list[str]
+    # That which the daemon alone gets, which tells the nodes: --nodes-plain-ucx.
+    daemon: list[str]
     patience_s: float
     # The program as Python gets it: a path or -m and a module, and its arguments.
     program: list[str]
@@ -89,18 +93,22 @@ def _usage(problem: str | None = None) -> NoReturn:
 
 def _parsed(arguments: Sequence[str]) -> _Options:
     devices: dict[str, str] = {}
+    daemon: list[str] = []
     patience_s = _PATIENCE_S
     rest = list(arguments)
     while rest and rest[0].startswith("-") and rest[0] != "-m":
         name, equals, value = rest.pop(0).partition("=")
         if name in ("-h", "--help"):
             _usage()
-        if name not in ("--workers", "--threads", "--memory", "--patience"):
+        if name not in ("--workers", "--threads", "--memory", "--patience", "--nodes-plain-ucx"):
             _usage(f"unknown option {name}: the program's own go behind its name, Python's before -m gt.launch")
         if not equals:
             if not rest:
                 _usage(f"{name} needs a value")
             value = rest.pop(0)
+        if name == "--nodes-plain-ucx":
+            daemon = [f"{name}={value}"]
+            continue
         if name != "--patience":
             devices[name] = value
             continue
@@ -114,7 +122,7 @@ def _parsed(arguments: Sequence[str]) -> _Options:
         _usage("-m needs the name of a module")
     if not rest:
         _usage("no program is named: write python -m gt.launch train.py")
-    return _Options([f"{name}={value}" for name, value in devices.items()], patience_s, rest)
+    return _Options([f"{name}={value}" for name, value in devices.items()], daemon, patience_s, rest)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -456,7 +464,8 @@ def _run(leader: _Leader, options: _Options, folder: str, deadline: float) -> in
     path = os.path.join(folder, "gtd.sock")
     state = os.path.join(folder, "state")
     gtd = Path(_gt.find_gtd())
-    command = [str(gtd), "--announce", "--socket", path, "--nodes", f"{host}:0", "--state", state, *options.devices]
+    command = [str(gtd), "--announce", "--socket", path, "--nodes", f"{host}:0", "--state", state]
+    command += [*options.daemon, *options.devices]
     daemon = start(command, apart=True, env=take_part(part), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
     with ended_at_last(daemon):
         while not _has_line(daemon):

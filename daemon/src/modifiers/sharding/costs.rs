@@ -1,6 +1,6 @@
 //! Estimated costs of placements and moves.
 
-use crate::modifiers::links::{LinkSpeed, Links};
+use crate::modifiers::links::{Links, MovedBytes};
 use crate::table::{TensorEntry, TensorTable};
 use gt_ops::mesh::{Mesh, MeshLayout, MeshLayouts};
 use gt_ops::placement::ReduceOp;
@@ -34,10 +34,22 @@ pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, links: &Links) -
     if let Some(next) = MeshMove::next(from, to) {
         return next.ns(bytes, links) + reshard_ns(&next.placement(), to, bytes, links);
     }
-    let bytes = bytes as f64;
+    links.move_ns(from.workers().with(to.workers()), moved_bytes(from, to, bytes as f64, links))
+}
+
+/// The bytes of a reshard between two placements without a mesh, as the workers send them.
+fn moved_bytes(from: &Placement, to: &Placement, bytes: f64, links: &Links) -> MovedBytes {
+    if links.are_together(from.workers().with(to.workers())) {
+        MovedBytes { network: 0.0, local: moved_on_one_machine(from, to, bytes) }
+    } else {
+        moved_between_machines(from, to, bytes, links)
+    }
+}
+
+fn moved_on_one_machine(from: &Placement, to: &Placement, bytes: f64) -> f64 {
     // A ring collective sends (n - 1) / n of the bytes per pass (Patarasuk and Yuan 2009).
     let ring = |workers: &Workers| (workers.len() - 1) as f64 / workers.len() as f64;
-    let moved = match (from, to) {
+    match (from, to) {
         (Placement::Partial { workers, .. }, Placement::Sharded { workers: same, .. }) if workers == same => {
             ring(workers) * bytes
         }
@@ -53,9 +65,107 @@ pub fn reshard_ns(from: &Placement, to: &Placement, bytes: u64, links: &Links) -
         }
         (_, Placement::Replicated { workers }) => bytes * workers.without(from.workers()).len().max(1) as f64,
         _ => bytes,
-    };
-    let LinkSpeed { bytes_per_ns, collective_ns } = links.among(from.workers().with(to.workers()));
-    collective_ns + moved / bytes_per_ns
+    }
+}
+
+/// Between machines, the workers of one work together in a collective, so that what crosses the network is a matter of
+/// the machines and not of their workers: of a sum, each of `M` machines sends `(M - 1) / M` to reduce it, and as much
+/// to gather the result, and its workers do the same among themselves before and after.
+fn moved_between_machines(from: &Placement, to: &Placement, bytes: f64, links: &Links) -> MovedBytes {
+    let (holders, takers) = (from.workers(), to.workers());
+    match (from, to) {
+        (Placement::Partial { .. }, Placement::Sharded { .. }) if holders == takers => {
+            reduced_or_gathered(holders, bytes, links)
+        }
+        (Placement::Sharded { .. }, Placement::Replicated { .. }) if holders == takers => {
+            reduced_or_gathered(holders, bytes, links)
+        }
+        (Placement::Partial { .. }, Placement::Replicated { .. }) if holders == takers => summed(holders, bytes, links),
+        (Placement::Partial { .. }, _) => {
+            // It is reduced where it is, and moved then.
+            let (sum, moved) = (summed(holders, bytes, links), from_copies(holders, to, bytes, links));
+            MovedBytes { network: sum.network + moved.network, local: sum.local + moved.local }
+        }
+        (Placement::Sharded { .. }, _) => from_shards(holders, to, bytes, links),
+        _ if holders.len() == 1 => broadcast(holders, to, bytes, links),
+        _ => from_copies(holders, to, bytes, links),
+    }
+}
+
+/// The bytes that each taker of a tensor gets.
+fn bytes_each(to: &Placement, bytes: f64) -> f64 {
+    match to {
+        Placement::Sharded { workers, .. } => bytes / workers.len() as f64,
+        _ => bytes,
+    }
+}
+
+/// An all-reduce.
+fn summed(workers: Workers, bytes: f64, links: &Links) -> MovedBytes {
+    let members = links.members([workers]);
+    let machines = members.len() as f64;
+    let most = members.iter().map(|[count]| *count).max().unwrap_or(1) as f64;
+    let passes = |count: f64| 2.0 * (count - 1.0) / count * bytes;
+    MovedBytes { network: passes(machines), local: passes(most) }
+}
+
+/// A reduce-scatter or an all-gather: of one the other, backwards.
+fn reduced_or_gathered(workers: Workers, bytes: f64, links: &Links) -> MovedBytes {
+    let members = links.members([workers]);
+    let (machines, all) = (members.len() as f64, workers.len() as f64);
+    let most = members.iter().map(|[count]| *count).max().unwrap_or(1) as f64;
+    // One way, a machine's own pieces, once for each other machine; the other way, those of all others.
+    let crossing = |count: f64| (count / all * (machines - 1.0)).max((all - count) / all);
+    let busiest = members.iter().map(|[count]| crossing(*count as f64)).fold(0.0, f64::max);
+    MovedBytes { network: busiest * bytes, local: (most - 1.0) / most * bytes }
+}
+
+/// An all-to-all from shards: each holder sends a part of its own to each taker.
+fn from_shards(holders: Workers, to: &Placement, bytes: f64, links: &Links) -> MovedBytes {
+    let takers = to.workers();
+    let (all_holders, all_takers) = (holders.len() as f64, takers.len() as f64);
+    let part = bytes_each(to, bytes) / all_holders;
+    let mut moved = MovedBytes::default();
+    for counts in links.members([holders, takers]) {
+        let [holders, takers] = counts.map(|count| count as f64);
+        let crossing = (holders * (all_takers - takers)).max(takers * (all_holders - holders));
+        moved.network = moved.network.max(part * crossing);
+        moved.local = moved.local.max(if takers > 0.0 { part * holders } else { 0.0 });
+    }
+    moved
+}
+
+/// A broadcast from one worker: its machine sends the tensor once to each other machine, whose workers pass it on.
+fn broadcast(holder: Workers, to: &Placement, bytes: f64, links: &Links) -> MovedBytes {
+    if !matches!(to, Placement::Replicated { .. }) {
+        return from_copies(holder, to, bytes, links);
+    }
+    let members = links.members([holder, to.workers().without(holder)]);
+    let others = members.iter().filter(|[holders, takers]| *holders == 0 && *takers > 0).count();
+    let passed_on = |[holders, takers]: &[usize; 2]| takers.saturating_sub(usize::from(*holders == 0));
+    let most = members.iter().map(passed_on).max().unwrap_or(0);
+    MovedBytes { network: others as f64 * bytes, local: most as f64 * bytes }
+}
+
+/// An all-to-all from copies: each taker that has none gets its part from one of the holders, in turn.
+fn from_copies(holders: Workers, to: &Placement, bytes: f64, links: &Links) -> MovedBytes {
+    let (takers, part) = (to.workers(), bytes_each(to, bytes));
+    let group = holders.with(takers);
+    let mut crossing = vec![(0.0, 0.0); links.machines.len().max(1)];
+    let mut local = vec![0.0; crossing.len()];
+    for taker in takers.without(holders).iter() {
+        let rank = group.rank_of(taker).unwrap_or(0);
+        let Some(holder) = holders.iter().nth(rank % holders.len().max(1)) else { continue };
+        let [from, to] = [holder, taker].map(|worker| links.machine_of(worker));
+        if from == to {
+            local[to] += part;
+        } else {
+            crossing[from].0 += part;
+            crossing[to].1 += part;
+        }
+    }
+    let network = crossing.iter().map(|(sent, received)| f64::max(*sent, *received)).fold(0.0, f64::max);
+    MovedBytes { network, local: local.into_iter().fold(0.0, f64::max) }
 }
 
 /// One of the moves of a tensor to a placement on a mesh or from one.
@@ -192,13 +302,61 @@ mod tests {
     /// Workers 0 and 1 are on one machine, 2 and 3 on another.
     fn two_machines() -> Links {
         let near = Workers::first_of(2);
-        let far = Machine { workers: Workers::first_of(4).without(near), link: MachineLink::Unmeasured };
-        Links { local_bytes_per_ns: 10.0, machines: vec![Machine { workers: near, link: MachineLink::Own }, far] }
+        let far = Workers::first_of(4).without(near);
+        let machine = |workers, link| Machine { workers, link, between: Vec::new() };
+        Links::new(10.0, vec![machine(near, MachineLink::Own), machine(far, MachineLink::Unmeasured)])
+    }
+
+    fn one_machine() -> Links {
+        Links::new(10.0, Vec::new())
+    }
+
+    #[test]
+    fn what_crosses_the_network_is_a_matter_of_the_machines() {
+        let all = Workers::first_of(4);
+        let sum = Placement::Partial { workers: all, reduce_op: ReduceOp::Sum };
+        let shards = Placement::Sharded { workers: all, axis: 0, granule: 1 };
+        let across = Placement::Sharded { workers: all, axis: 1, granule: 1 };
+        let (copies, one) = (Placement::Replicated { workers: all }, Placement::on(0));
+        let near = Placement::Replicated { workers: Workers::first_of(2) };
+        for (from, to, network, local, local_of_one) in [
+            // Half to reduce and half to gather, of which the two workers of a machine do the same.
+            (sum, copies, 1.0, 1.0, 1.5),
+            (sum, shards, 0.5, 0.5, 0.75),
+            (shards, copies, 0.5, 0.5, 0.75),
+            // Each of two workers sends a sixteenth to each of the other machine's two, and of its own.
+            (shards, across, 0.25, 0.125, 0.25),
+            // Once to the other machine, and on one machine to each worker.
+            (one, copies, 1.0, 1.0, 3.0),
+            (shards, one, 0.5, 0.5, 1.0),
+            (near, copies, 2.0, 0.0, 2.0),
+        ] {
+            let moved = |links: &Links| {
+                let MovedBytes { network, local } = moved_bytes(&from, &to, 1.0, links);
+                (network, local)
+            };
+            assert_eq!(moved(&two_machines()), (network, local), "{from} to {to}");
+            assert_eq!(moved(&one_machine()), (0.0, local_of_one), "{from} to {to}");
+        }
+    }
+
+    #[test]
+    fn machines_with_one_worker_each_send_what_a_ring_sends() {
+        let machine = |worker| Machine {
+            workers: Workers::one(worker),
+            link: if worker == 0 { MachineLink::Own } else { MachineLink::Unmeasured },
+            between: Vec::new(),
+        };
+        let links = Links::new(10.0, (0..4).map(machine).collect());
+        let workers = Workers::first_of(4);
+        let sum = Placement::Partial { workers, reduce_op: ReduceOp::Sum };
+        let moved = moved_bytes(&sum, &Placement::Replicated { workers }, 1.0, &links);
+        assert_eq!(moved, MovedBytes { network: 1.5, local: 0.0 });
     }
 
     #[test]
     fn a_move_between_machines_takes_longer_than_one_within_a_machine() {
-        let one = Links { machines: Vec::new(), ..two_machines() };
+        let one = one_machine();
         let ns = |links: &Links, from, to| reshard_ns(&Placement::on(from), &Placement::on(to), BYTES, links);
         assert_eq!(ns(&two_machines(), 2, 3), ns(&one, 2, 3));
         assert_eq!(ns(&one, 1, 2), ns(&one, 2, 3));
@@ -208,7 +366,7 @@ mod tests {
 
     #[test]
     fn moves_lead_from_a_mesh_to_any_placement_and_back() {
-        let links = Links { machines: Vec::new(), ..two_machines() };
+        let links = one_machine();
         let all = Workers::first_of(4);
         let meshes = [all, Workers::from_bits(0b11_1100)].map(|workers| Mesh::new(workers, 2).unwrap());
         let sum = MeshLayout::Partial(ReduceOp::Sum);
@@ -234,7 +392,7 @@ mod tests {
 
     #[test]
     fn rows_are_reduced_before_anything_moves_between_them() {
-        let links = Links { machines: Vec::new(), ..two_machines() };
+        let links = one_machine();
         let mesh = Mesh::new(Workers::first_of(4), 2).unwrap();
         let (sum, shard) = (MeshLayout::Partial(ReduceOp::Sum), MeshLayout::Sharded { axis: 1 });
         let ns = |from: [MeshLayout; 2], to: [MeshLayout; 2]| {

@@ -32,6 +32,7 @@ mod transfers;
 
 use super::stream_modifier::{ModifierStats, Output, StreamModifier};
 use crate::affinity::{Membership, WorkerLoads};
+use crate::modifiers::links::Links;
 use crate::table::WorkerTensor;
 use crate::worker::step::Step;
 use affine_maps::lower_divided_affine;
@@ -69,6 +70,10 @@ impl StreamModifier for Sharding {
             Command::Sync { .. } => out.push(Step { workers: self.planner.workers, ..step }),
             _ => out.push(step),
         }
+    }
+
+    fn links_changed(&mut self, links: &Links) {
+        self.planner.costs.links = links.clone();
     }
 
     fn stats(&self) -> ModifierStats {
@@ -168,7 +173,6 @@ fn parts_of(placement: &Placement) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::modifiers::links::Links;
     use crate::modifiers::pipeline::Pipeline;
     use crate::table::{Content, TensorTable};
     use crate::worker::step::SessionSlot;
@@ -192,7 +196,7 @@ mod tests {
 
         /// Tensors of `dims` on workers of which some hold replicas `together`.
         fn together(link_bytes_per_ns: f64, together: Workers, dims: [usize; 2]) -> Sharded {
-            let links = Links { local_bytes_per_ns: link_bytes_per_ns, machines: Vec::new() };
+            let links = Links::new(link_bytes_per_ns, Vec::new());
             let costs = Costs { shard_bytes_min: Some(1 << 30), together, links: links.clone() };
             let meta = Meta::new(Shape::new(&dims).unwrap(), DType::F32);
             let pipeline = Pipeline::new(vec![Box::new(Sharding::new(WORKERS, costs))], links);

@@ -120,7 +120,12 @@ impl BackendVisitor for Begin {
         let backend = opened?.backend;
         let cancellations = Cancellations::default();
         let raised = cancellations.clone();
-        lifeline.beat(&self.socket, ours, move |session, id| raised.of(session).cancel_below(id))?;
+        lifeline.beat(
+            &self.socket,
+            ours,
+            move |session, id| raised.of(session).cancel_below(id),
+            || data_port::of_this_process().and_then(|port| port.take_measured()),
+        )?;
         let (reports, steps) = self.port.split();
         let (name, registered) = (self.info.name.clone(), self.registered);
         let registered: Box<dyn Fn()> = Box::new(move || registered(Ok(&name)));

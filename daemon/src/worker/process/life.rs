@@ -11,6 +11,7 @@
 //! whose readiness raises SIGKILL in the process (`O_ASYNC` with `F_SETSIG`), whether it runs or is stopped.
 
 use gt_ops::TensorId;
+use gt_protocol::NodeLink;
 use gt_shm::Socket;
 use gt_shm::socket::Received;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -25,6 +26,8 @@ const SILENT_CHECKS_LOGGED: u32 = 3;
 /// The number of such checks after which the process is killed. Checks are counted and not seconds, so that a process
 /// which was stopped together with the daemon has time to go on.
 pub const SILENT_CHECKS_MAX: u32 = 10;
+/// The most bytes of another message than a heartbeat, which is a [`NodeLink`] in JSON.
+const LINK_BYTES_MAX: usize = 2048;
 /// The most heartbeats that one check reads; more may have come since the last check.
 const BEATS_MAX: usize = 1024;
 /// A heartbeat.
@@ -67,7 +70,7 @@ impl Lifeline {
     }
 
     /// Starts to send heartbeats to the daemon at the other end of `socket`, and to call `cancel` with the session and
-    /// the id in each message of [`cancel_below`].
+    /// the id in each message of [`cancel_below`]. What `measured` returns is sent as well.
     ///
     /// # Errors
     /// If the system has no thread or descriptor left.
@@ -76,12 +79,21 @@ impl Lifeline {
         socket: &Socket,
         cancellations: Socket,
         cancel: impl Fn(u64, TensorId) + Send + 'static,
+        measured: impl Fn() -> Option<NodeLink> + Send + 'static,
     ) -> std::io::Result<()> {
         let socket = Socket::from(socket.as_fd().try_clone_to_owned()?);
         let beats = move || {
             // Both ends stay open, as closing one would be an event on the other.
             let _lifeline = (&self.own, &self.given);
+            let mut unsent: Option<Vec<u8>> = None;
             loop {
+                let next_link = || measured().and_then(|link| serde_json::to_vec(&link).ok());
+                unsent = unsent.or_else(next_link);
+                while let Some(link) = &unsent
+                    && socket.send(link, &[], Some(Duration::ZERO)).is_ok()
+                {
+                    unsent = next_link();
+                }
                 // This fails if unread heartbeats fill the socket, or if the daemon has ended, which the worker notices
                 // elsewhere.
                 let _ = socket.send(BEAT, &[], Some(Duration::ZERO));
@@ -143,10 +155,21 @@ pub struct LifeWatch {
 }
 
 impl LifeWatch {
-    /// Reads the heartbeats of the process at the other end of `socket`, which has steps queued if `busy`.
-    pub fn check(&mut self, socket: &Socket, busy: bool) -> Liveness {
-        let mut word = [0; 8];
-        let beats = std::iter::from_fn(|| socket.recv(&mut word, 0, Some(Duration::ZERO)).ok()).take(BEATS_MAX).count();
+    /// Reads the heartbeats of the process at the other end of `socket`, which has steps queued if `busy`. Calls
+    /// `measured` with the links that the process has measured.
+    pub fn check(&mut self, socket: &Socket, busy: bool, measured: impl Fn(NodeLink)) -> Liveness {
+        let mut message = [0; LINK_BYTES_MAX];
+        let mut beats = 0;
+        while beats < BEATS_MAX
+            && let Ok(Received { len, .. }) = socket.recv(&mut message, 0, Some(Duration::ZERO))
+        {
+            beats += 1;
+            if len > BEAT.len()
+                && let Ok(link) = serde_json::from_slice(&message[..len])
+            {
+                measured(link);
+            }
+        }
         if beats > 0 || !busy {
             self.silent_checks = 0;
             return Liveness::Alive;
@@ -168,7 +191,7 @@ mod tests {
     fn only_a_busy_and_silent_process_is_lost() {
         let (daemon, process) = Socket::pair().unwrap();
         let mut watch = LifeWatch::default();
-        let mut looks = |busy, count| (0..count).map(|_| watch.check(&daemon, busy)).collect::<Vec<_>>();
+        let mut looks = |busy, count| (0..count).map(|_| watch.check(&daemon, busy, |_| ())).collect::<Vec<_>>();
         assert_eq!(looks(false, 20), [Liveness::Alive; 20]);
         let silence = looks(true, 9);
         assert_eq!(silence.iter().filter(|seen| **seen == Liveness::Silent).count(), 1);
@@ -176,5 +199,23 @@ mod tests {
         process.send(BEAT, &[], None).unwrap();
         assert_eq!(looks(true, 1), [Liveness::Alive]);
         assert_eq!(looks(true, 10).last(), Some(&Liveness::Lost));
+    }
+
+    #[test]
+    fn a_link_that_a_process_has_measured_comes_with_its_heartbeats() {
+        let (daemon, process) = Socket::pair().unwrap();
+        let (_daemons, cancellations) = Socket::pair().unwrap();
+        let link = NodeLink { from: "node1".into(), to: "node2".into(), latency_ns: 7, ..NodeLink::default() };
+        let measured = std::sync::Mutex::new(vec![link.clone()]);
+        let lifeline = Lifeline::new().unwrap();
+        lifeline.beat(&process, cancellations, |_, _| (), move || measured.lock().unwrap().pop()).unwrap();
+        let found = std::cell::RefCell::new(Vec::new());
+        let begun = Instant::now();
+        while found.borrow().is_empty() {
+            LifeWatch::default().check(&daemon, true, |link| found.borrow_mut().push(link));
+            assert!(begun.elapsed() < Duration::from_secs(60), "the link was not reported");
+            std::thread::yield_now();
+        }
+        assert_eq!(*found.borrow(), [link]);
     }
 }

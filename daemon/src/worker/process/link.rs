@@ -5,6 +5,7 @@ use super::life::{self, CHECK_EVERY, LifeWatch, Liveness, SILENT_CHECKS_MAX};
 use super::message::Message;
 use super::rank_messages::messages_for;
 use super::worker_device::WorkerDevice;
+use crate::nodes::data_port;
 use crate::nodes::endpoint::Endpoint;
 use crate::worker::queue::{InvalidReport, PreemptedStep, Queue, QueueLimit, RunningStep, Wire};
 use crate::worker::rank_assignment::RankAssignment;
@@ -612,7 +613,12 @@ impl WorkerLink for ProcessLink {
             child.ended_for = Some(WorkerEnd::Unresponsive);
             return child.kill();
         }
-        match self.watch.check(&child.socket, !self.queue.is_empty()) {
+        let measured = |link| {
+            if let Some(port) = data_port::of_this_process() {
+                port.note(link);
+            }
+        };
+        match self.watch.check(&child.socket, !self.queue.is_empty(), measured) {
             Liveness::Alive => {}
             Liveness::Silent => {
                 let name = self.name;
