@@ -2,6 +2,7 @@
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
+#[cfg(target_arch = "x86_64")]
 use crate::kernels::SimdLevel;
 use crate::strided::{SharedPtr, run_or_not};
 use crate::tensor::CpuTensor;
@@ -84,6 +85,8 @@ struct Scan {
     /// The stride of the axis in operand and result, in bytes.
     step: [isize; 2],
     count: usize,
+    /// Prefix sums have loops of their own for one level.
+    #[cfg(target_arch = "x86_64")]
     level: SimdLevel,
 }
 
@@ -341,6 +344,7 @@ impl CpuBackend {
             kept: Loops::new(&out.shape.with_dim(axis, 1), [&t.strides, &result.strides]),
             step: [t.strides[axis], result.strides[axis]],
             count,
+            #[cfg(target_arch = "x86_64")]
             level: self.level,
         };
         let sums = matches!(op, Op::Cumsum | Op::Cumprod);
