@@ -57,7 +57,7 @@ fn a_node_that_is_stopped_keeps_only_its_own_clients_waiting() {
 }
 
 /// The processes that a process has started.
-fn children(process: u32) -> Vec<u32> {
+pub fn children(process: u32) -> Vec<u32> {
     let tasks = std::fs::read_dir(format!("/proc/{process}/task")).unwrap();
     let children = tasks.map(|task| std::fs::read_to_string(task.unwrap().path().join("children")).unwrap());
     children.collect::<String>().split_whitespace().map(|pid| pid.parse().unwrap()).collect()
