@@ -32,7 +32,8 @@ const TRANSPOSED: usize = 16;
 /// The products that count as one element between checkpoints.
 const WORK_A_PACE: usize = 16;
 /// Weights of more elements than the planes of a sample, and than this, which stay in L2, are read once for as many
-/// samples as have planes of [`PLANES_BYTES_MAX`] together.
+/// samples as have planes of [`PLANES_BYTES_MAX`] together. Their gradients are one matrix product where the positions
+/// of all samples are no more than the channels of the result.
 const WEIGHTS_MIN: usize = 64 << 10;
 const PLANES_BYTES_MAX: usize = 2 << 20;
 /// The bytes that a copy moves while one weight is packed, roughly.
@@ -480,6 +481,10 @@ impl CpuBackend {
         let (out_channels, samples) = (rows / groups, grads.meta.shape.dims()[0]);
         if out_channels <= FEW_CHANNELS_MAX {
             return self.weight_gradient_of_few::<E>(grads, x, spec, output, out);
+        }
+        let positions = samples.saturating_mul(output.iter().product());
+        if groups == 1 && positions <= out_channels && out.numel() > WEIGHTS_MIN {
+            return self.weight_gradient_by_columns::<E>(grads, x, spec, output, out);
         }
         let (planes, taps) = input_planes(spec, output, in_channels)?;
         let terms = in_channels * taps.len();

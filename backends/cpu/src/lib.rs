@@ -20,6 +20,7 @@
 mod backend;
 mod checkpoint;
 mod conv;
+mod conv_columns;
 mod conv_merged;
 mod conv_planes;
 mod create;
