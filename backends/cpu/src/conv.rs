@@ -1,4 +1,4 @@
-//! Convolutions and their gradients, computed directly rather than by im2col.
+//! Convolutions and their gradients, computed directly rather than by im2col, unless a large weight has few positions.
 //!
 //! Each sample's channels are copied once, with padding, into planes in scratch memory. For each element of the kernel
 //! (a tap) the operand of neighbouring results is then contiguous, at a fixed offset. Tiles run across the ends of
@@ -10,6 +10,7 @@
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
+use crate::conv_columns::Columns;
 use crate::conv_merged::{MergedPlanes, PackedWeights};
 use crate::conv_planes::{
     Axes, ConvolutionPass, Planes, blocks, input_planes, put, too_large, transposed_planes, zero,
@@ -32,8 +33,7 @@ const TRANSPOSED: usize = 16;
 /// The products that count as one element between checkpoints.
 const WORK_A_PACE: usize = 16;
 /// Weights of more elements than the planes of a sample, and than this, which stay in L2, are read once for as many
-/// samples as have planes of [`PLANES_BYTES_MAX`] together. Their gradients are one matrix product where the positions
-/// of all samples are no more than the channels of the result.
+/// samples as have planes of [`PLANES_BYTES_MAX`] together. With few positions, they are [`Columns`].
 const WEIGHTS_MIN: usize = 64 << 10;
 const PLANES_BYTES_MAX: usize = 2 << 20;
 /// The bytes that a copy moves while one weight is packed, roughly.
@@ -274,9 +274,21 @@ impl CpuBackend {
         out: &CpuTensor,
     ) -> Result<()> {
         let output = spec.output().map_err(|e| ExecError::internal(e.to_string()))?;
+        let weight = if op == Op::ConvolutionWeight { out } else { b };
+        let [out_channels, in_channels, ..] = *weight.meta.shape.dims() else {
+            return Err(ExecError::internal("a flat weight"));
+        };
+        let sizes = [a.meta.shape.dims()[0], out_channels, in_channels];
+        let columns = if weight.numel() > WEIGHTS_MIN { Columns::new(spec, &output, sizes) } else { None };
+        if let Some(columns) = columns {
+            return match op {
+                Op::Convolution => self.convolution_by_columns::<E>(a, b, bias, &columns, out),
+                Op::ConvolutionInput => self.input_gradient_by_columns::<E>(a, b, &columns, out),
+                _ => self.weight_gradient_by_columns::<E>(a, b, &columns, out),
+            };
+        }
         match op {
             Op::Convolution => {
-                let in_channels = b.meta.shape.dims()[1];
                 let (planes, offsets) = input_planes(spec, &output, in_channels)?;
                 let [_, height, width] = output;
                 let pass = ConvolutionPass {
@@ -289,7 +301,7 @@ impl CpuBackend {
                 self.correlate::<E>(a, b, bias, spec, &planes, vec![pass], false, out)
             }
             Op::ConvolutionInput => {
-                let (planes, passes) = transposed_planes(spec, &output, b.meta.shape.dims()[0] / spec.groups)?;
+                let (planes, passes) = transposed_planes(spec, &output, out_channels / spec.groups)?;
                 let phases: usize =
                     spec.input.iter().zip(&spec.stride).map(|(size, stride)| size.min(stride)).product();
                 if passes.len() < phases {
@@ -481,10 +493,6 @@ impl CpuBackend {
         let (out_channels, samples) = (rows / groups, grads.meta.shape.dims()[0]);
         if out_channels <= FEW_CHANNELS_MAX {
             return self.weight_gradient_of_few::<E>(grads, x, spec, output, out);
-        }
-        let positions = samples.saturating_mul(output.iter().product());
-        if groups == 1 && positions <= out_channels && out.numel() > WEIGHTS_MIN {
-            return self.weight_gradient_by_columns::<E>(grads, x, spec, output, out);
         }
         let (planes, taps) = input_planes(spec, output, in_channels)?;
         let terms = in_channels * taps.len();
