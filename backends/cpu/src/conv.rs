@@ -10,7 +10,7 @@
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
-use crate::conv_columns::Columns;
+use crate::conv_columns::WindowColumns;
 use crate::conv_merged::{MergedPlanes, PackedWeights};
 use crate::conv_planes::{
     Axes, ConvolutionPass, Planes, blocks, input_planes, put, too_large, transposed_planes, zero,
@@ -33,7 +33,7 @@ const TRANSPOSED: usize = 16;
 /// The products that count as one element between checkpoints.
 const WORK_A_PACE: usize = 16;
 /// Weights of more elements than the planes of a sample, and than this, which stay in L2, are read once for as many
-/// samples as have planes of [`PLANES_BYTES_MAX`] together. With few positions, they are [`Columns`].
+/// samples as have planes of [`PLANES_BYTES_MAX`] together. With few positions, they are [`WindowColumns`].
 const WEIGHTS_MIN: usize = 64 << 10;
 const PLANES_BYTES_MAX: usize = 2 << 20;
 /// The bytes that a copy moves while one weight is packed, roughly.
@@ -279,7 +279,7 @@ impl CpuBackend {
             return Err(ExecError::internal("a flat weight"));
         };
         let sizes = [a.meta.shape.dims()[0], out_channels, in_channels];
-        let columns = if weight.numel() > WEIGHTS_MIN { Columns::new(spec, &output, sizes) } else { None };
+        let columns = if weight.numel() > WEIGHTS_MIN { WindowColumns::new(spec, &output, sizes) } else { None };
         if let Some(columns) = columns {
             return match op {
                 Op::Convolution => self.convolution_by_columns::<E>(a, b, bias, &columns, out),

@@ -20,7 +20,7 @@ use gt_ops::{Meta, RANK_MAX, Shape, WindowSpec};
 const CHANNELS: usize = 32;
 
 /// A convolution in one group, whose positions are those of all samples.
-pub struct Columns {
+pub struct WindowColumns {
     /// The element of a channel that each place reads for each tap of the kernel; none in the padding.
     sources: Vec<Vec<Option<usize>>>,
     /// Elements of a channel of the input.
@@ -32,17 +32,21 @@ pub struct Columns {
     terms: usize,
 }
 
-impl Columns {
+impl WindowColumns {
     /// The convolution of `samples` with a weight of `out_channels` and `in_channels`; none if it has more positions
     /// than channels of the result.
-    pub fn new(spec: &WindowSpec, output: &Axes, [samples, out_channels, in_channels]: [usize; 3]) -> Option<Columns> {
+    pub fn new(
+        spec: &WindowSpec,
+        output: &Axes,
+        [samples, out_channels, in_channels]: [usize; 3],
+    ) -> Option<WindowColumns> {
         let positions = samples.saturating_mul(output.iter().product());
         if spec.groups != 1 || positions > out_channels {
             return None;
         }
         let terms = spec.kernel.iter().product::<usize>() * in_channels;
         let plane = spec.input.iter().product();
-        Some(Columns { sources: sources(spec, output), plane, samples, in_channels, out_channels, terms })
+        Some(WindowColumns { sources: sources(spec, output), plane, samples, in_channels, out_channels, terms })
     }
 
     fn places(&self) -> usize {
@@ -104,7 +108,7 @@ impl CpuBackend {
     }
 
     /// The matrix of what each position reads of the input `x`.
-    fn columns<E: Tiled>(&mut self, x: &CpuTensor, columns: &Columns) -> Result<CpuTensor> {
+    fn columns<E: Tiled>(&mut self, x: &CpuTensor, columns: &WindowColumns) -> Result<CpuTensor> {
         let (terms, places, kernel) = (columns.terms, columns.places(), columns.kernel());
         let matrix = self.matrix(x, columns.positions(), terms)?;
         let [from, to] = [x, &matrix].map(|t| SharedPtr::new(t.ptr().cast::<E>()));
@@ -130,7 +134,7 @@ impl CpuBackend {
     }
 
     /// A tensor with the layout of results, as a matrix with a row for each position.
-    fn by_position<E: Tiled>(&mut self, results: &CpuTensor, columns: &Columns) -> Result<CpuTensor> {
+    fn by_position<E: Tiled>(&mut self, results: &CpuTensor, columns: &WindowColumns) -> Result<CpuTensor> {
         let (channels, places) = (columns.out_channels, columns.places());
         let matrix = self.matrix(results, columns.positions(), channels)?;
         let [from, to] = [results, &matrix].map(|t| SharedPtr::new(t.ptr().cast::<E>()));
@@ -152,7 +156,7 @@ impl CpuBackend {
         x: &CpuTensor,
         weight: &CpuTensor,
         bias: Option<&CpuTensor>,
-        columns: &Columns,
+        columns: &WindowColumns,
         out: &CpuTensor,
     ) -> Result<()> {
         let (channels, places, positions) = (columns.out_channels, columns.places(), columns.positions());
@@ -186,7 +190,7 @@ impl CpuBackend {
         &mut self,
         grads: &CpuTensor,
         weight: &CpuTensor,
-        columns: &Columns,
+        columns: &WindowColumns,
         out: &CpuTensor,
     ) -> Result<()> {
         let (terms, kernel, places) = (columns.terms, columns.kernel(), columns.places());
@@ -225,7 +229,7 @@ impl CpuBackend {
         &mut self,
         grads: &CpuTensor,
         x: &CpuTensor,
-        columns: &Columns,
+        columns: &WindowColumns,
         out: &CpuTensor,
     ) -> Result<()> {
         let (matrix, by_position) = (self.columns::<E>(x, columns)?, self.by_position::<E>(grads, columns)?);
