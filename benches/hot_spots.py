@@ -169,6 +169,11 @@ def _scanned(framework: Any, name: str, axis: int) -> Callable[[], Any]:
     return lambda: getattr(x, name)(axis)
 
 
+def _convolution(framework: Any, samples: int, channels: int, side: int) -> Callable[[], Any]:
+    x, weight = _normal(framework, samples, channels, side, side), _normal(framework, channels, channels, 3, 3)
+    return lambda: framework.nn.functional.conv2d(x, weight, padding=1)
+
+
 def _convolution_gradient(framework: Any, channels: int, side: int, groups: int, of_weight: bool) -> Callable[[], Any]:
     x = _normal(framework, 8, channels, side, side).requires_grad_(not of_weight)
     weight = _normal(framework, channels, channels // groups, 3, 3).requires_grad_(of_weight)
@@ -202,6 +207,7 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("linalg.lstsq 200 × 20", lambda f: _lstsq(f, 200, 20)),
     ("linalg.lstsq 1000 × 100", lambda f: _lstsq(f, 1000, 100)),
     ("int64 matmul 64", lambda f: _integer_product(f, 64)),
+    ("int8 matmul 192", lambda f: _integer_product(f, 192, np.int8)),
     ("int64 matmul 256", lambda f: _integer_product(f, 256)),
     ("int32 matmul 256", lambda f: _integer_product(f, 256, np.int32)),
     ("vmap(grad) of 64 rows", _gradients_of_rows),
@@ -229,6 +235,10 @@ SPOTS: tuple[tuple[str, Callable[[Any], Callable[[], Any]]], ...] = (
     ("argmax along rows of 1000 × 1000", lambda f: _position(f, 1)),
     ("cumprod along rows of 1000 × 1000", lambda f: _scanned(f, "cumprod", 1)),
     ("logcumsumexp along rows of 1000 × 1000", lambda f: _scanned(f, "logcumsumexp", 1)),
+    ("conv2d 4 × 512 × 2 × 2", lambda f: _convolution(f, 4, 512, 2)),
+    ("conv2d 8 × 512 × 2 × 2, gradient of the input", lambda f: _convolution_gradient(f, 512, 2, 1, False)),
+    ("conv2d 8 × 512 × 2 × 2, gradient of the weight", lambda f: _convolution_gradient(f, 512, 2, 1, True)),
+    ("conv2d 8 × 512 × 7 × 7", lambda f: _convolution(f, 8, 512, 7)),
     ("conv2d 8 × 512 × 7 × 7, gradient of the input", lambda f: _convolution_gradient(f, 512, 7, 1, False)),
     ("conv2d 8 × 512 × 7 × 7, gradient of the weight", lambda f: _convolution_gradient(f, 512, 7, 1, True)),
     ("depthwise 8 × 64 × 56 × 56, gradient of the input", lambda f: _convolution_gradient(f, 64, 56, 64, False)),
