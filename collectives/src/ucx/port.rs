@@ -62,6 +62,8 @@ struct PortShared {
     state: Mutex<UcxPortState>,
     /// The threads that want the lock, to which the port's thread leaves it.
     waiting: AtomicUsize,
+    /// The messages that are being received. They change under the lock alone.
+    receiving: Arc<AtomicUsize>,
     /// The peers whose endpoints have failed and are to be closed, by number.
     failures: Arc<Mutex<Vec<u64>>>,
     /// How long bytes may be in flight to a peer of which none arrive.
@@ -96,8 +98,9 @@ struct InboxState {
     coming: VecDeque<Arc<IncomingMessage>>,
 }
 
-/// A message that is received. UCX writes the bytes until there is a result.
-struct IncomingMessage(Mutex<(Vec<u8>, Option<Status>)>);
+/// A message that is received, and the port's count of those that UCX still writes to. UCX writes the bytes until there
+/// is a result.
+struct IncomingMessage(Mutex<(Vec<u8>, Option<Status>)>, Arc<AtomicUsize>);
 
 /// The end of an endpoint: whether it is done.
 #[derive(Default)]
@@ -183,6 +186,7 @@ unsafe extern "C" fn received(request: *mut c_void, status: Status, _info: *cons
     // once.
     let arrival = unsafe { Arc::from_raw(argument.cast::<IncomingMessage>()) };
     lock(&arrival.0).1 = Some(status);
+    arrival.1.fetch_sub(1, SeqCst);
     free(request);
 }
 
@@ -374,8 +378,8 @@ impl PortShared {
             asleep: false,
             ended: false,
         };
-        let (state, waiting, failures) = (Mutex::new(state), AtomicUsize::new(0), Arc::default());
-        Ok(PortShared { library, address, descriptor, state, waiting, failures, patience })
+        let (state, waiting, receiving) = (Mutex::new(state), AtomicUsize::new(0), Arc::default());
+        Ok(PortShared { library, address, descriptor, state, waiting, receiving, failures: Arc::default(), patience })
     }
 
     /// The address and the descriptor of a worker.
@@ -535,7 +539,7 @@ impl PortShared {
         // A message that nobody expects, or that no peer of GT's sends, is received into nothing: UCX then drops it.
         let wanted = state.inboxes.contains_key(&info.tag) && info.length <= MESSAGE_BYTES_MAX;
         let length = if wanted { info.length } else { 0 };
-        let arrival = Arc::new(IncomingMessage(Mutex::new((vec![0; length], None))));
+        let arrival = Arc::new(IncomingMessage(Mutex::new((vec![0; length], None)), self.receiving.clone()));
         let start = lock(&arrival.0).0.as_mut_ptr();
         let argument = Arc::into_raw(arrival.clone());
         let params = RequestParams::receiving(received, argument.cast());
@@ -545,7 +549,10 @@ impl PortShared {
             (self.library.receive)(state.worker.0, start.cast(), length, message, &raw const params)
         });
         let status = match begun {
-            Begun::Pending => None,
+            Begun::Pending => {
+                self.receiving.fetch_add(1, SeqCst);
+                None
+            }
             Begun::Done => Some(OK),
             Begun::Failed(status) => Some(status),
         };
@@ -595,16 +602,17 @@ impl PortShared {
             self.close(&mut state, handle, &peer);
         }
         let begun = Instant::now();
-        while state.closing.iter().any(|(_, closing)| !*lock(&closing.0)) {
+        // A worker that is destroyed while it receives uses memory that it has freed.
+        while self.receiving.load(SeqCst) > 0 || state.closing.iter().any(|(_, closing)| !*lock(&closing.0)) {
             if begun.elapsed() > END_PATIENCE {
-                // UCX still uses the endpoints: the process keeps the worker, and the peers of these endpoints.
+                // UCX still uses them: the process keeps the worker, the messages, and the peers of these endpoints.
                 std::mem::forget(std::mem::take(&mut state.closing));
                 return;
             }
             // SAFETY: the worker is open.
             unsafe { (self.library.progress)(state.worker.0) };
         }
-        // SAFETY: all endpoints are closed, `ended` keeps others from being made, and nobody uses the worker or its
+        // SAFETY: all endpoints are closed, no message is being received, `ended` keeps others from being made, and nobody uses the worker or its
         // context from here on: `call` signals only a sleeping thread, and this one has ended.
         unsafe {
             (self.library.worker_destroy)(state.worker.0);
