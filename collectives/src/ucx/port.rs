@@ -612,8 +612,9 @@ impl PortShared {
             // SAFETY: the worker is open.
             unsafe { (self.library.progress)(state.worker.0) };
         }
-        // SAFETY: all endpoints are closed, no message is being received, `ended` keeps others from being made, and nobody uses the worker or its
-        // context from here on: `call` signals only a sleeping thread, and this one has ended.
+        // SAFETY: all endpoints are closed, no message is being received, `ended` keeps others from being made, and
+        // nobody uses the worker or its context from here on: `call` signals only a sleeping thread, and this one has
+        // ended.
         unsafe {
             (self.library.worker_destroy)(state.worker.0);
             (self.library.cleanup)(state.context.0);
