@@ -115,7 +115,6 @@ impl FullMatrix {
     fn update_and_multiply<S: Simd>(&mut self, simd: S, first: usize, update: &RankTwo, next: &mut RankTwo) {
         let len = self.column_len;
         let mut column = first;
-        // The rows before `first` that share its register have zeros in the vectors of the update.
         let mut groups = self.elements[first * len..].chunks_exact_mut(COLUMNS * len);
         for group in &mut groups {
             columns::<S, COLUMNS>(simd, group, len, (first, column), update, next);
@@ -138,6 +137,7 @@ fn columns<S: Simd, const N: usize>(
     update: &RankTwo,
     next: &mut RankTwo,
 ) {
+    // Rows before `first` that share its register are done: what becomes of them is not read.
     let from = first / S::F64_LANES;
     let columns: [&mut [S::f64s]; N] = std::array::from_fn(|_| {
         let (own, rest) = std::mem::take(&mut elements).split_at_mut(len);

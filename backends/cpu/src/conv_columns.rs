@@ -7,24 +7,25 @@
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
-use crate::conv_planes::{Axes, too_large, zero};
+use crate::conv_planes::{Axes, Axis, too_large, zero};
 use crate::matmul::BatchedMatmul;
 use crate::matmul_few_rows::ROWS_MAX;
 use crate::register_tiles::Tiled;
 use crate::strided::{SharedPtr, StridedMatrix, run_or_not};
 use crate::tensor::CpuTensor;
-use gt_backend::ExecError;
-use gt_ops::{Meta, RANK_MAX, Shape, WindowSpec};
+use gt_ops::window::WINDOW_AXES_MAX;
+use gt_ops::{Meta, Shape, WindowSpec};
 
 /// The channels of a sample that one task adds gradients to.
 const CHANNELS: usize = 32;
 
 /// A convolution in one group, whose positions are those of all samples.
 pub struct WindowColumns {
-    /// The element of a channel that each place reads for each tap of the kernel; none in the padding.
-    sources: Vec<Vec<Option<usize>>>,
+    axes: [Axis; WINDOW_AXES_MAX],
     /// Elements of a channel of the input.
     plane: usize,
+    /// Positions of a sample.
+    places: usize,
     samples: usize,
     in_channels: usize,
     out_channels: usize,
@@ -44,99 +45,76 @@ impl WindowColumns {
         if spec.groups != 1 || positions > out_channels {
             return None;
         }
+        let axes = std::array::from_fn(|i| Axis::of_taps(spec, output, i, false));
+        let (plane, places) = (spec.input.iter().product(), output.iter().product());
         let terms = spec.kernel.iter().product::<usize>() * in_channels;
-        let plane = spec.input.iter().product();
-        Some(WindowColumns { sources: sources(spec, output), plane, samples, in_channels, out_channels, terms })
+        Some(WindowColumns { axes, plane, places, samples, in_channels, out_channels, terms })
     }
 
-    fn places(&self) -> usize {
-        self.sources.len()
-    }
     fn positions(&self) -> usize {
-        self.samples * self.places()
+        self.samples * self.places
     }
     fn kernel(&self) -> usize {
         self.terms / self.in_channels
     }
-}
 
-/// The element of a channel that each place reads for each tap of the kernel; none in the padding.
-fn sources(spec: &WindowSpec, output: &Axes) -> Vec<Vec<Option<usize>>> {
-    let [depth, height, width] = *output;
-    let at = |axis: usize, place: usize, tap: usize| {
-        let at = (place * spec.stride[axis] + tap * spec.dilation[axis]).checked_sub(spec.low[axis])?;
-        (at < spec.input[axis]).then_some(at)
-    };
-    let taps = |place: [usize; 3]| {
-        let [depths, heights, widths] = spec.kernel;
-        let mut found = Vec::with_capacity(depths * heights * widths);
-        for d in 0..depths {
-            for h in 0..heights {
-                found.extend((0..widths).map(|w| {
-                    let (d, h, w) = (at(0, place[0], d)?, at(1, place[1], h)?, at(2, place[2], w)?);
-                    Some((d * spec.input[1] + h) * spec.input[2] + w)
-                }));
+    /// Calls `each` with every tap of the kernel that reads an element of a channel at a place, and the element.
+    #[inline(always)]
+    fn for_taps(&self, place: usize, mut each: impl FnMut(usize, usize)) {
+        let [depth, height, width] = &self.axes;
+        let (line, column) = (place / width.count, place % width.count);
+        for (i, z) in depth.sources(line / height.count) {
+            for (j, y) in height.sources(line % height.count) {
+                for (k, x) in width.sources(column) {
+                    let tap = (i * height.starts.len() + j) * width.starts.len() + k;
+                    each(tap, (z * height.source + y) * width.source + x);
+                }
             }
         }
-        found
-    };
-    let places = (0..depth).flat_map(|d| (0..height).flat_map(move |h| (0..width).map(move |w| [d, h, w])));
-    places.map(taps).collect()
+    }
+}
+
+/// A matrix of the dtype of `like`.
+fn matrix_meta(like: &CpuTensor, rows: usize, columns: usize) -> Result<Meta> {
+    Ok(Meta::new(Shape::new(&[rows, columns]).map_err(|_| too_large())?, like.meta.dtype))
 }
 
 /// The matrix whose rows are the weights of channels of the result.
-fn flat(weight: &CpuTensor, channels: usize, terms: usize) -> Result<CpuTensor> {
-    let shape = Shape::new(&[channels, terms]).map_err(|_| too_large())?;
-    let mut strides = [0; RANK_MAX];
-    strides[..2].copy_from_slice(&[(terms * weight.size()) as isize, weight.size() as isize]);
+fn by_channel(weight: &CpuTensor, columns: &WindowColumns) -> Result<CpuTensor> {
+    let Meta { shape, .. } = matrix_meta(weight, columns.out_channels, columns.terms)?;
+    let strides = shape.contiguous_strides().map(|step| step * weight.size() as isize);
     Ok(weight.view(shape, weight.offset_bytes, strides))
 }
 
-fn transposed(matrix: &CpuTensor) -> Result<CpuTensor> {
-    let &[rows, columns] = matrix.meta.shape.dims() else { return Err(ExecError::internal("a matrix has two axes")) };
-    let shape = Shape::new(&[columns, rows]).map_err(|_| too_large())?;
-    let mut strides = matrix.strides;
-    strides.swap(0, 1);
-    Ok(matrix.view(shape, matrix.offset_bytes, strides))
-}
-
 impl CpuBackend {
-    /// A matrix with contiguous rows.
-    fn matrix(&self, like: &CpuTensor, rows: usize, columns: usize) -> Result<CpuTensor> {
-        let shape = Shape::new(&[rows, columns]).map_err(|_| too_large())?;
-        self.new_tensor(&Meta::new(shape, like.meta.dtype))
-    }
-
     /// The matrix of what each position reads of the input `x`.
     fn columns<E: Tiled>(&mut self, x: &CpuTensor, columns: &WindowColumns) -> Result<CpuTensor> {
-        let (terms, places, kernel) = (columns.terms, columns.places(), columns.kernel());
-        let matrix = self.matrix(x, columns.positions(), terms)?;
+        let (terms, places, kernel) = (columns.terms, columns.places, columns.kernel());
+        let matrix = self.new_tensor(&matrix_meta(x, columns.positions(), terms)?)?;
         let [from, to] = [x, &matrix].map(|t| SharedPtr::new(t.ptr().cast::<E>()));
         run_or_not(&mut self.pool, matrix.meta.bytes(), columns.positions(), &|position| {
             let (sample, place) = (position / places, position % places);
             let (row, mut pace) = (to.get().wrapping_add(position * terms), Pace::default());
-            // SAFETY: each call writes the row of its position, and reads elements of its sample: `sources` are less
-            // than `plane`.
-            unsafe {
-                zero(row, terms);
+            let elements = from.get().wrapping_add(sample * columns.in_channels * columns.plane);
+            // SAFETY: the row of this position has `terms` elements, which this call alone writes.
+            unsafe { zero(row, terms) };
+            columns.for_taps(place, |tap, source| {
+                pace.advance(columns.in_channels);
                 for channel in 0..columns.in_channels {
-                    pace.advance(kernel);
-                    let elements = from.get().wrapping_add((sample * columns.in_channels + channel) * columns.plane);
-                    for (tap, source) in columns.sources[place].iter().enumerate() {
-                        if let Some(source) = source {
-                            row.add(channel * kernel + tap).write(elements.add(*source).read());
-                        }
-                    }
+                    // SAFETY: as above; `tap` is less than `kernel`, and `source` less than `plane`.
+                    unsafe {
+                        row.add(channel * kernel + tap).write(elements.add(channel * columns.plane + source).read())
+                    };
                 }
-            }
+            });
         })?;
         Ok(matrix)
     }
 
     /// A tensor with the layout of results, as a matrix with a row for each position.
     fn by_position<E: Tiled>(&mut self, results: &CpuTensor, columns: &WindowColumns) -> Result<CpuTensor> {
-        let (channels, places) = (columns.out_channels, columns.places());
-        let matrix = self.matrix(results, columns.positions(), channels)?;
+        let (channels, places) = (columns.out_channels, columns.places);
+        let matrix = self.new_tensor(&matrix_meta(results, columns.positions(), channels)?)?;
         let [from, to] = [results, &matrix].map(|t| SharedPtr::new(t.ptr().cast::<E>()));
         run_or_not(&mut self.pool, matrix.meta.bytes(), columns.positions(), &|position| {
             let first = position / places * channels * places + position % places;
@@ -159,16 +137,16 @@ impl CpuBackend {
         columns: &WindowColumns,
         out: &CpuTensor,
     ) -> Result<()> {
-        let (channels, places, positions) = (columns.out_channels, columns.places(), columns.positions());
+        let (channels, places, positions) = (columns.out_channels, columns.places, columns.positions());
         let matrix = self.columns::<E>(x, columns)?;
-        let flat = flat(weight, channels, columns.terms)?;
+        let by_channel = by_channel(weight, columns)?;
         // A product of few rows reads the weight as it is. Of more rows, it is the columns that are to be transposed.
         let (product, [position_step, channel_step]) = if positions <= ROWS_MAX {
-            let meta = Meta::new(Shape::new(&[positions, channels]).map_err(|_| too_large())?, out.meta.dtype);
-            (self.matmul(&matrix, &transposed(&flat)?, &meta)?, [channels, 1])
+            let meta = matrix_meta(out, positions, channels)?;
+            (self.matmul(&matrix, &by_channel.transposed()?, &meta)?, [channels, 1])
         } else {
-            let meta = Meta::new(Shape::new(&[channels, positions]).map_err(|_| too_large())?, out.meta.dtype);
-            (self.matmul(&flat, &transposed(&matrix)?, &meta)?, [1, positions])
+            let meta = matrix_meta(out, channels, positions)?;
+            (self.matmul(&by_channel, &matrix.transposed()?, &meta)?, [1, positions])
         };
         let bias = bias.map(|bias| SharedPtr::new(bias.ptr().cast::<E>()));
         let [from, to] = [&product, out].map(|t| SharedPtr::new(t.ptr().cast::<E>()));
@@ -193,33 +171,30 @@ impl CpuBackend {
         columns: &WindowColumns,
         out: &CpuTensor,
     ) -> Result<()> {
-        let (terms, kernel, places) = (columns.terms, columns.kernel(), columns.places());
+        let (terms, kernel, places) = (columns.terms, columns.kernel(), columns.places);
         let by_position = self.by_position::<E>(grads, columns)?;
-        let flat = flat(weight, columns.out_channels, terms)?;
-        let meta = Meta::new(Shape::new(&[columns.positions(), terms]).map_err(|_| too_large())?, out.meta.dtype);
-        let product = self.matmul(&by_position, &flat, &meta)?;
+        let meta = matrix_meta(out, columns.positions(), terms)?;
+        let product = self.matmul(&by_position, &by_channel(weight, columns)?, &meta)?;
         let [from, to] = [&product, out].map(|t| SharedPtr::new(t.ptr().cast::<E>()));
         let parts = columns.in_channels.div_ceil(CHANNELS);
         run_or_not(&mut self.pool, product.meta.bytes(), columns.samples * parts, &|i| {
             let (sample, first) = (i / parts, i % parts * CHANNELS);
             let (channels, mut pace) = (first..columns.in_channels.min(first + CHANNELS), Pace::default());
-            // SAFETY: each call writes its own channels of a sample, and `sources` are less than `plane`.
-            unsafe {
-                let own = to.get().add((sample * columns.in_channels + first) * columns.plane);
-                zero(own, channels.len() * columns.plane);
-                for (place, sources) in columns.sources.iter().enumerate() {
-                    let row = from.get().add((sample * places + place) * terms);
+            let own = to.get().wrapping_add((sample * columns.in_channels + first) * columns.plane);
+            // SAFETY: `own` are the channels of a sample that this call alone writes.
+            unsafe { zero(own, channels.len() * columns.plane) };
+            for place in 0..places {
+                let row = from.get().wrapping_add((sample * places + place) * terms);
+                columns.for_taps(place, |tap, source| {
+                    pace.advance(channels.len());
                     for channel in channels.clone() {
-                        pace.advance(kernel);
-                        let elements = own.add((channel - first) * columns.plane);
-                        for (tap, source) in sources.iter().enumerate() {
-                            if let Some(source) = source {
-                                let element = elements.add(*source);
-                                element.write(element.read().plus(row.add(channel * kernel + tap).read()));
-                            }
+                        // SAFETY: as above; `tap` is less than `kernel`, and `source` less than `plane`.
+                        unsafe {
+                            let element = own.add((channel - first) * columns.plane + source);
+                            element.write(element.read().plus(row.add(channel * kernel + tap).read()));
                         }
                     }
-                }
+                });
             }
         })
     }

@@ -8,12 +8,11 @@
 
 use crate::backend::{CpuBackend, Result};
 use crate::checkpoint::Pace;
-use crate::conv_planes::{Axes, blocks, fill_row, put, too_large, zero};
+use crate::conv_planes::{Axes, Axis, blocks, fill_row, put, too_large, zero};
 use crate::register_tiles::{RegisterTiles, TILE_ELEMENTS_MAX, Tiled};
 use crate::strided::SharedPtr;
 use crate::tensor::CpuTensor;
 use gt_ops::WindowSpec;
-use std::ops::Range;
 
 /// The bytes of the planes of the samples that are computed together, at most, unless those of one sample are more.
 const PLANES_BYTES_MAX: usize = 4 << 20;
@@ -22,55 +21,22 @@ const BLOCK_TERMS: usize = 256;
 /// The blocks of channels of the result that one thread computes together: their tiles read the same inputs.
 const BLOCKS_TOGETHER: usize = 4;
 
-/// One axis of a convolution: the element of the source for each position of the result and element of the kernel.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct SourceAxis {
-    /// For each element of the kernel, the place in the source of position 0 of the result.
-    starts: Vec<isize>,
-    /// The distance in the source between positions of the result.
-    step: usize,
-    /// The number of positions of the result.
-    count: usize,
-    /// The size of the source.
-    source: usize,
-}
-
-impl SourceAxis {
-    /// The axis of a convolution, or of the gradient of its input, for which the stride is 1.
-    fn new(spec: &WindowSpec, output: &Axes, axis: usize, transposed: bool) -> SourceAxis {
-        let at = |k: usize| (k * spec.dilation[axis]) as isize - spec.low[axis] as isize;
-        let starts = (0..spec.kernel[axis]).map(|k| if transposed { -at(k) } else { at(k) }).collect();
-        let (count, source) = (output[axis], spec.input[axis]);
-        let (count, source) = if transposed { (source, count) } else { (count, source) };
-        SourceAxis { starts, step: if transposed { 1 } else { spec.stride[axis] }, count, source }
+/// The rows of the planes: the place of each in the source, and for each element of the kernel its first row.
+fn rows_of(axis: &Axis) -> (Vec<isize>, Vec<usize>) {
+    let first = axis.starts.iter().copied().min().unwrap_or(0);
+    if axis.step == 1 {
+        let last = axis.starts.iter().copied().max().unwrap_or(0);
+        let rows = (first..last + axis.count as isize).collect();
+        return (rows, axis.starts.iter().map(|start| (start - first) as usize).collect());
     }
-
-    /// The positions of the result whose element of the source exists, for an element of the kernel.
-    fn inside(&self, start: isize) -> Range<usize> {
-        let (step, count) = (self.step as isize, self.count as isize);
-        let first = if start < 0 { (-start + step - 1) / step } else { 0 };
-        let end = if start < self.source as isize { (self.source as isize - start + step - 1) / step } else { 0 };
-        let end = end.clamp(0, count);
-        first.min(end) as usize..end as usize
-    }
-
-    /// The rows of the planes: the place of each in the source, and for each element of the kernel its first row.
-    fn rows(&self) -> (Vec<isize>, Vec<usize>) {
-        let first = self.starts.iter().copied().min().unwrap_or(0);
-        if self.step == 1 {
-            let last = self.starts.iter().copied().max().unwrap_or(0);
-            let rows = (first..last + self.count as isize).collect();
-            return (rows, self.starts.iter().map(|start| (start - first) as usize).collect());
-        }
-        let places = |start: &isize| (0..self.count).map(|i| start + (i * self.step) as isize).collect::<Vec<_>>();
-        (self.starts.iter().flat_map(places).collect(), (0..self.starts.len()).map(|k| k * self.count).collect())
-    }
+    let places = |start: &isize| (0..axis.count).map(|i| start + (i * axis.step) as isize).collect::<Vec<_>>();
+    (axis.starts.iter().flat_map(places).collect(), (0..axis.starts.len()).map(|k| k * axis.count).collect())
 }
 
 /// The geometry of a convolution whose samples lie side by side.
 pub struct MergedPlanes {
-    height: SourceAxis,
-    width: SourceAxis,
+    height: Axis,
+    width: Axis,
     /// The place of each row of the planes in the source.
     rows: Vec<isize>,
     /// For each element of the kernel's columns, the first of its rows.
@@ -85,9 +51,9 @@ impl MergedPlanes {
         if samples < 2 || !flat || (transposed && spec.stride != [1; 3]) {
             return None;
         }
-        let height = SourceAxis::new(spec, output, 1, transposed);
-        let (rows, first_rows) = height.rows();
-        Some(MergedPlanes { width: SourceAxis::new(spec, output, 2, transposed), height, rows, first_rows })
+        let [height, width] = [1, 2].map(|i| Axis::of_taps(spec, output, i, transposed));
+        let (rows, first_rows) = rows_of(&height);
+        Some(MergedPlanes { width, height, rows, first_rows })
     }
 
     /// Elements of one channel and sample.
@@ -102,8 +68,8 @@ impl MergedPlanes {
     unsafe fn fill<E: Tiled>(&self, from: *const E, distance: usize, samples: usize, to: *mut E) {
         let mut at = to;
         let (width, sources) = (&self.width, self.height.source as isize);
-        for start in &width.starts {
-            let inside = width.inside(*start);
+        for (tap, start) in width.starts.iter().enumerate() {
+            let inside = width.inside(tap);
             let column = (start + (inside.start * width.step) as isize) as usize;
             for row in &self.rows {
                 for sample in 0..samples {
@@ -308,22 +274,5 @@ impl CpuBackend {
             })?;
         }
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn positions_inside_the_source_are_those_with_an_element() {
-        for (start, step, count, source) in
-            [(-1isize, 1usize, 7usize, 7usize), (1, 1, 7, 7), (-3, 2, 5, 6), (9, 1, 4, 7), (-9, 1, 4, 7), (0, 3, 3, 8)]
-        {
-            let axis = SourceAxis { starts: vec![start], step, count, source };
-            let place = |i: usize| start + (i * step) as isize;
-            let wanted: Vec<usize> = (0..count).filter(|i| (0..source as isize).contains(&place(*i))).collect();
-            assert_eq!(axis.inside(start).collect::<Vec<_>>(), wanted, "{axis:?}");
-        }
     }
 }

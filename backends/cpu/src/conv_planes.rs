@@ -14,19 +14,40 @@ use std::ops::Range;
 /// One entry per axis: depth, height, width.
 pub type Axes = [usize; WINDOW_AXES_MAX];
 
-/// One axis of the planes: element `i` of a phase is element `starts[phase] + i * step` of the source, or padding if
-/// the source has none.
+/// One axis of the planes, or of a convolution: element `i` of a phase, or of a tap, is element `starts[phase] + i *
+/// step` of the source, or padding if the source has none.
+#[derive(Debug)]
 pub struct Axis {
-    starts: Vec<isize>,
-    step: usize,
-    count: usize,
+    /// The place of element 0 of each phase or tap in the source.
+    pub starts: Vec<isize>,
+    /// The distance in the source between elements.
+    pub step: usize,
+    /// The number of elements.
+    pub count: usize,
     /// The source's size along the axis.
     pub source: usize,
 }
 
 impl Axis {
-    /// The elements of `phase` that are not padding.
-    fn inside(&self, phase: usize) -> Range<usize> {
+    /// Axis `i` of a convolution, or of the gradient of its input, for which the stride is 1: the positions of the
+    /// result, for each tap of the kernel.
+    pub fn of_taps(spec: &WindowSpec, output: &Axes, i: usize, transposed: bool) -> Axis {
+        let at = |k: usize| (k * spec.dilation[i]) as isize - spec.low[i] as isize;
+        let starts = (0..spec.kernel[i]).map(|k| if transposed { -at(k) } else { at(k) }).collect();
+        let (count, source) = (output[i], spec.input[i]);
+        let (count, source) = if transposed { (source, count) } else { (count, source) };
+        Axis { starts, step: if transposed { 1 } else { spec.stride[i] }, count, source }
+    }
+
+    /// The taps that read an element of the source for position `i`, with the element.
+    pub fn sources(&self, i: usize) -> impl Iterator<Item = (usize, usize)> {
+        let read = move |start: &isize| usize::try_from(start + (i * self.step) as isize).ok();
+        let all = self.starts.iter().enumerate();
+        all.filter_map(move |(tap, start)| Some((tap, read(start).filter(|source| *source < self.source)?)))
+    }
+
+    /// The elements of a phase or tap that are not padding.
+    pub fn inside(&self, phase: usize) -> Range<usize> {
         let (start, step) = (self.starts[phase], self.step as isize);
         let first = if start < 0 { (-start).div_ceil_of(step) } else { 0 };
         let end = (self.source as isize - start).max(0).div_ceil_of(step);
@@ -351,4 +372,23 @@ pub fn transposed_planes(spec: &WindowSpec, output: &Axes, channels: usize) -> R
         }
     }
     Ok((planes, passes))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn positions_inside_the_source_are_those_with_an_element() {
+        for (start, step, count, source) in
+            [(-1isize, 1usize, 7usize, 7usize), (1, 1, 7, 7), (-3, 2, 5, 6), (9, 1, 4, 7), (-9, 1, 4, 7), (0, 3, 3, 8)]
+        {
+            let axis = Axis { starts: vec![start], step, count, source };
+            let place = |i: usize| start + (i * step) as isize;
+            let wanted: Vec<usize> = (0..count).filter(|i| (0..source as isize).contains(&place(*i))).collect();
+            assert_eq!(axis.inside(0).collect::<Vec<_>>(), wanted, "{axis:?}");
+            let read = (0..count).flat_map(|i| axis.sources(i).map(move |(_, source)| (i, source as isize)));
+            assert!(read.eq(wanted.iter().map(|i| (*i, place(*i)))), "{axis:?}");
+        }
+    }
 }

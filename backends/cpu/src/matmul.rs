@@ -495,12 +495,8 @@ impl CpuBackend {
 
     /// Rows times a transposed matrix, plus a bias.
     pub(crate) fn affine(&mut self, [input, weight, bias]: [&CpuTensor; 3], out: &Meta) -> Result<CpuTensor> {
-        let &[n, k] = weight.meta.shape.dims() else { return Err(ExecError::internal("a weight has two axes")) };
-        let turned = Shape::new(&[k, n]).map_err(|e| ExecError::internal(e.to_string()))?;
-        let mut strides = weight.strides;
-        strides.swap(0, 1);
-        let bias = self.contiguous(bias)?;
-        self.product(input, &weight.view(turned, weight.offset_bytes, strides), Some(&bias), out)
+        let (turned, bias) = (weight.transposed()?, self.contiguous(bias)?);
+        self.product(input, &turned, Some(&bias), out)
     }
 
     /// The product of matrices, with a contiguous vector added to each row.

@@ -1,7 +1,7 @@
 //! Tensors: strided views of buffers.
 
 use crate::memory::Buffer;
-use gt_backend::Layout;
+use gt_backend::{ExecError, Layout};
 use gt_ops::{Meta, RANK_MAX, Shape};
 use std::ops::Deref;
 
@@ -43,6 +43,17 @@ impl CpuTensor {
     /// A view of the same buffer with another shape, offset and strides.
     pub(crate) fn view(&self, shape: Shape, offset_bytes: usize, strides: [isize; RANK_MAX]) -> CpuTensor {
         self.with_layout(self.layout.view(shape, offset_bytes, strides))
+    }
+
+    /// A matrix with rows and columns exchanged.
+    pub(crate) fn transposed(&self) -> Result<CpuTensor, ExecError> {
+        let &[rows, columns] = self.meta.shape.dims() else {
+            return Err(ExecError::internal("a matrix has two axes"));
+        };
+        let shape = Shape::new(&[columns, rows]).map_err(|e| ExecError::internal(e.to_string()))?;
+        let mut strides = self.strides;
+        strides.swap(0, 1);
+        Ok(self.view(shape, self.offset_bytes, strides))
     }
 
     /// A view of the same buffer in another layout.
