@@ -98,9 +98,13 @@ struct InboxState {
     coming: VecDeque<Arc<IncomingMessage>>,
 }
 
-/// A message that is received, and the port's count of those that UCX still writes to. UCX writes the bytes until there
-/// is a result.
-struct IncomingMessage(Mutex<(Vec<u8>, Option<Status>)>, Arc<AtomicUsize>);
+/// A message that is received.
+struct IncomingMessage {
+    /// The bytes, which UCX writes until there is a result, and the result.
+    received: Mutex<(Vec<u8>, Option<Status>)>,
+    /// The port's count of messages that UCX still writes to.
+    receiving: Arc<AtomicUsize>,
+}
 
 /// The end of an endpoint: whether it is done.
 #[derive(Default)]
@@ -185,8 +189,8 @@ unsafe extern "C" fn received(request: *mut c_void, status: Status, _info: *cons
     // SAFETY: `PortShared::receive` gave one count of the arrival away with this request, whose callback is called
     // once.
     let arrival = unsafe { Arc::from_raw(argument.cast::<IncomingMessage>()) };
-    lock(&arrival.0).1 = Some(status);
-    arrival.1.fetch_sub(1, SeqCst);
+    lock(&arrival.received).1 = Some(status);
+    arrival.receiving.fetch_sub(1, SeqCst);
     free(request);
 }
 
@@ -539,8 +543,9 @@ impl PortShared {
         // A message that nobody expects, or that no peer of GT's sends, is received into nothing: UCX then drops it.
         let wanted = state.inboxes.contains_key(&info.tag) && info.length <= MESSAGE_BYTES_MAX;
         let length = if wanted { info.length } else { 0 };
-        let arrival = Arc::new(IncomingMessage(Mutex::new((vec![0; length], None)), self.receiving.clone()));
-        let start = lock(&arrival.0).0.as_mut_ptr();
+        let message_bytes = Mutex::new((vec![0; length], None));
+        let arrival = Arc::new(IncomingMessage { received: message_bytes, receiving: self.receiving.clone() });
+        let start = lock(&arrival.received).0.as_mut_ptr();
         let argument = Arc::into_raw(arrival.clone());
         let params = RequestParams::receiving(received, argument.cast());
         // SAFETY: the message was taken out just now; the arrival has `length` bytes, which nobody uses until there is
@@ -557,7 +562,7 @@ impl PortShared {
             Begun::Failed(status) => Some(status),
         };
         if status.is_some() {
-            lock(&arrival.0).1 = status;
+            lock(&arrival.received).1 = status;
             // SAFETY: the callback is not called, so that its count is this function's again.
             drop(unsafe { Arc::from_raw(argument) });
         }
@@ -628,9 +633,9 @@ impl UcxPortState {
     fn arrived(&mut self) -> Vec<(Taken, Vec<u8>)> {
         let mut arrived = Vec::new();
         for inbox in self.inboxes.values_mut() {
-            while inbox.coming.front().is_some_and(|arrival| lock(&arrival.0).1 == Some(OK)) {
+            while inbox.coming.front().is_some_and(|arrival| lock(&arrival.received).1 == Some(OK)) {
                 if let Some(arrival) = inbox.coming.pop_front() {
-                    arrived.push((inbox.taken.clone(), std::mem::take(&mut lock(&arrival.0).0)));
+                    arrived.push((inbox.taken.clone(), std::mem::take(&mut lock(&arrival.received).0)));
                 }
             }
         }
