@@ -101,7 +101,8 @@ impl CpuBackend {
             columns.for_taps(place, |tap, source| {
                 pace.advance(columns.in_channels);
                 for channel in 0..columns.in_channels {
-                    // SAFETY: as above; `tap` is less than `kernel`, and `source` less than `plane`.
+                    // SAFETY: the row has `kernel` elements of each channel, of which `tap` is one, and a channel of
+                    // the input has `plane` elements, of which `source` is one.
                     unsafe {
                         row.add(channel * kernel + tap).write(elements.add(channel * columns.plane + source).read())
                     };
@@ -188,7 +189,8 @@ impl CpuBackend {
                 columns.for_taps(place, |tap, source| {
                     pace.advance(channels.len());
                     for channel in channels.clone() {
-                        // SAFETY: as above; `tap` is less than `kernel`, and `source` less than `plane`.
+                        // SAFETY: `own` has `plane` elements of each channel, of which `source` is one, and the row has
+                        // `kernel` of each, of which `tap` is one.
                         unsafe {
                             let element = own.add((channel - first) * columns.plane + source);
                             element.write(element.read().plus(row.add(channel * kernel + tap).read()));
